@@ -1,0 +1,190 @@
+"""The model card: what a model is, what it learned from, how, how well, and how to use it, in Markdown.
+
+    recipe.toml, status.json of run and data, metrics.jsonl  ->  README.md with Hugging Face's front matter
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import ordsmed
+from ordsmed.apply.trained import Trained, sources, standing
+from ordsmed.base import files, settings
+from ordsmed.base.errors import OrdsmedError
+from ordsmed.base.menu import headline
+from ordsmed.base.run import Run
+from ordsmed.nn import weights
+
+Table = dict[str, Any]
+
+
+def write(trained: Trained, name: str, licence: str | None = None) -> str:
+    """The whole card."""
+    data = _data(trained)
+    parts = [_front(trained, data, licence), f"# {name}", _what(trained), _data_section(data), _settings_section(trained)]
+    parts += [_training(trained), _scores(trained), _use(trained, name), _made(trained)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _front(trained: Trained, data: list[Table], licence: str | None) -> str:
+    """The YAML head; JSON strings are YAML strings."""
+    lines = ["library_name: transformers", f"pipeline_tag: {_task(trained)}"]
+    if licence:
+        lines.append(f"license: {json.dumps(licence)}")
+    lists = {
+        "language": _each(d.get("language") for d in data), "tags": [trained.kind, _task(trained), "ordsmed"],
+        "datasets": _each(d.get("title") for d in data),
+    }  # fmt: skip
+    for key, values in lists.items():
+        if values:
+            lines += [f"{key}:", *(f"- {json.dumps(value, ensure_ascii=False)}" for value in values)]
+    return "\n".join(["---", *lines, "---"])
+
+
+def _what(trained: Trained) -> str:
+    count = sum(t.numel() for t in weights.own_tensors(trained.objective).values())
+    how = "predicts the next token" if trained.causal else "fills masked tokens, seeing both sides"
+    tokenizer, longest = trained.tokenizer, trained.settings.longest()
+    return (
+        f"{headline(type(trained.settings).__module__)} This one has {count:,} parameters and {how}. It takes texts of up "
+        f"to {longest:,} tokens of a vocabulary of {tokenizer.vocabulary:,} ({tokenizer.kind})."
+    )
+
+
+def _data_section(data: list[Table]) -> str:
+    if not data:
+        return ""
+    rows = []
+    for d in data:
+        sizes = [(split, d.get(split) or {}) for split in ("train", "validation")]
+        counts = [f"{s.get('documents', 0):,} documents, {s.get('tokens', 0):,} tokens" if s else "none" for _, s in sizes]
+        title = d.get("title") or d["name"]
+        rows.append([title, d.get("language") or "not said", d.get("licence") or "not said", f"{d['share']:.0%}", *counts])
+    return "## Data\n\n" + _table(["data", "language", "licence", "share", "training", "held out"], rows)
+
+
+def _settings_section(trained: Trained) -> str:
+    own = settings.plain(trained.settings)
+    text = "## Settings\n\n" + _table(["network", ""], [[k, v] for k, v in own.items()])
+    if not trained.recipe:
+        return text
+    objective = trained.recipe["objective"]
+    objective = {"kind": objective} if isinstance(objective, str) else objective
+    text += "\n\n" + _table(["objective", ""], [[k, v] for k, v in objective.items()])
+    phases = trained.recipe["phase"]
+    keys = list(dict.fromkeys(k for phase in phases for k in phase))
+    rows = [[n, *(_said(phase.get(k, "")) for k in keys)] for n, phase in enumerate(phases, 1)]
+    return text + "\n\n" + _table(["phase", *keys], rows)
+
+
+def _training(trained: Trained) -> str:
+    if not trained.recipe or trained.step is None:
+        return ""
+    planned = sum(phase["steps"] for phase in trained.recipe["phase"])
+    text = f"## Training\n\n{trained.step:,} of {planned:,} steps"
+    seen = [line for line in _metrics(trained) if "tokens" in line]
+    if seen:
+        hours = sum(line.get("seconds", 0) for line in seen) / 3600
+        text += f", {sum(line['tokens'] for line in seen):,} tokens seen, {hours:.2f} hours"
+    init = trained.recipe.get("init")
+    return text + (f"; started from the weights of `{init}`." if init else "; started from random weights.")
+
+
+def _scores(trained: Trained) -> str:
+    found = _scored(trained)
+    if not found:
+        return ""
+    return "## Scores\n\n" + _table(["on held-out text" if "validation" in found else "score", ""], list(found.items()))
+
+
+def _scored(trained: Trained) -> Table:
+    """Of the run's end where this is its end, else the last validation before this step."""
+    told = {"validation": "loss (nats a prediction)", "unigram": "loss of guessing by frequency", "loss": "training loss, last step"}
+    names = {**told, **{f"{term}_right": "right at the first guess" for term in trained.objective.weights}}
+    ended = trained.folder / "scores.json"
+    facts = files.read_json(ended) if trained.recipe and ended.exists() else {}
+    if facts.get("step") != trained.step:
+        judged = [line for line in _metrics(trained) if "validation" in line]
+        facts = judged[-1] if judged else {}
+    return {names[k]: f"{v:.1%}" if k.endswith("_right") else f"{v:.4f}" for k, v in facts.items() if k in names}
+
+
+def _use(trained: Trained, name: str) -> str:
+    if trained.causal:
+        asked = f'pipeline("text-generation", model={json.dumps(name)})\nprint(ask("Once", max_new_tokens=20))'
+    else:
+        mask = trained.tokenizer.mask
+        text = f"This is a {trained.tokenizer.piece(mask) if mask is not None else '[MASK]'}."
+        asked = f'pipeline("fill-mask", model={json.dumps(name)})\nprint(ask({json.dumps(text)}))'
+    kind = "AutoModelForCausalLM" if trained.causal else "AutoModelForMaskedLM"
+    code = (
+        f"from transformers import AutoTokenizer, {kind}, pipeline\n\nask = {asked}\n\n"
+        f"tokenizer = AutoTokenizer.from_pretrained({json.dumps(name)})\nmodel = {kind}.from_pretrained({json.dumps(name)})"
+    )
+    return f"## How to use it\n\nWith `{name}` the path of this folder:\n\n```python\n{code}\n```"
+
+
+def _made(trained: Trained) -> str:
+    text = f"## How it was made\n\nWith ordsmed {_version(trained)}"
+    if not trained.recipe:
+        return text + ", from another Hugging Face folder."
+    recipe = settings.write({k: v for k, v in trained.recipe.items() if k != "out"}).rstrip()
+    return text + f", by `ordsmed pretrain` and this recipe:\n\n```toml\n{recipe}\n```"
+
+
+def _data(trained: Trained) -> list[Table]:
+    """What is known of each source of the run: the facts of its `encode` folder, if that still stands."""
+    if not trained.recipe:
+        return []
+    named = trained.recipe["data"]
+    shares = {named: 1.0} if isinstance(named, str) else named
+    whole = sum(shares.values())
+    return [{**_facts(name), "name": Path(name).name, "share": shares[name] / whole} for name in sources(trained.recipe)]
+
+
+def _facts(name: str) -> Table:
+    try:
+        return Run(standing(name)).status
+    except OrdsmedError:  # the data are gone: the card says what is left to say
+        return {}
+
+
+def _metrics(trained: Trained) -> list[Table]:
+    """The run's lines up to this step; one that was cut off is left out."""
+    path = trained.folder / "metrics.jsonl"
+    if trained.step is None or not path.exists():
+        return []
+    found = []
+    for text in path.read_text(encoding="utf-8").splitlines():
+        try:
+            found.append(json.loads(text))
+        except ValueError:
+            break
+    return [line for line in found if line["step"] <= trained.step]
+
+
+def _version(trained: Trained) -> str:
+    path = trained.folder / "environment.json"
+    return str(files.read_json(path).get("ordsmed", ordsmed.__version__)) if path.exists() else ordsmed.__version__
+
+
+def _task(trained: Trained) -> str:
+    return "text-generation" if trained.causal else "fill-mask"
+
+
+def _each(values: Any) -> list[str]:
+    return list(dict.fromkeys(v for v in values if v))
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{k} {v}" for k, v in value.items())
+    return str(value)
+
+
+def _table(head: list[str], rows: Any) -> str:
+    """Markdown; a bar inside a cell is escaped."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(str(c).replace("|", "\\|") for c in line) + " |" for line in lines)

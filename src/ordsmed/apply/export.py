@@ -1,0 +1,107 @@
+"""Export: a trained model as a folder that Hugging Face loads without a line of our code, with a model card.
+
+    run -> Trained -> .out.part/ config.json, model.safetensors, tokenizer.json ..., README.md -> renamed to out/
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import ordsmed
+from ordsmed.apply import card
+from ordsmed.apply.trained import Trained, open_model
+from ordsmed.base import files
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.run import Run
+from ordsmed.base.say import say
+from ordsmed.nn import weights
+
+MARK = "ordsmed.json"  # says that the folder is an export, and of what
+SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
+
+def export(
+    path: str | Path, out: str | Path, step: int | None = None, *, anew: bool = False, licence: str | None = None
+) -> Path:
+    """Write a Hugging Face folder of a run (or of another such folder), whole or not at all; an earlier export is replaced."""
+    target = Path(out)
+    _check_target(target, Path(path), anew=anew)
+    trained = open_model(path, step)
+    beside = target.with_name(f".{target.name}.part")
+    with files.survive_disk(target):
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir(parents=True)
+    try:
+        _write(trained, beside, target.name, licence)
+    except BaseException:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
+    with files.survive_disk(target):
+        _replace(target, beside)
+    return target
+
+
+def config(trained: Trained) -> dict[str, Any]:
+    """What config.json says."""
+    described: dict[str, Any] = trained.settings.hugging_face(trained.tokenizer.vocabulary, trained.tokenizer)
+    return {**described, "dtype": "float32"}
+
+
+def tensors(trained: Trained) -> weights.Tensors:
+    """The weights under Hugging Face's names, in fp32, each once."""
+    names = trained.settings.names()
+    own = {k: v for k, v in weights.own_tensors(trained.objective).items() if k in names.table}
+    return {k: v.detach().to(torch.float32) for k, v in weights.to_foreign(own, names).items()}
+
+
+def _write(trained: Trained, folder: Path, name: str, licence: str | None) -> None:
+    described = config(trained)
+    files.write_json(folder / "config.json", described)
+    weights.write(folder / "model.safetensors", tensors(trained))
+    _write_tokenizer(trained, folder)
+    if trained.causal:
+        ends = {k: described.get(k) for k in ("bos_token_id", "eos_token_id")}
+        files.write_json(folder / "generation_config.json", {**ends, "pad_token_id": ends["eos_token_id"]})
+    files.write_text(folder / "README.md", card.write(trained, name, licence))
+    files.write_json(folder / MARK, {"ordsmed": ordsmed.__version__, "of": str(trained.folder), "step": trained.step})
+
+
+def _write_tokenizer(trained: Trained, folder: Path) -> None:
+    """As the tokenizer saves itself, with the longest row the network takes."""
+    trained.tokenizer.save(folder)
+    described = files.read_json(folder / "tokenizer_config.json")
+    described["model_max_length"] = trained.settings.longest()
+    files.write_json(folder / "tokenizer_config.json", described)
+    files.write_json(folder / "special_tokens_map.json", {k: described[k] for k in SPECIAL if described.get(k)})
+
+
+def _check_target(target: Path, source: Path, *, anew: bool) -> None:
+    """Refuse to write over anything that is not an earlier export."""
+    if target.exists() and source.exists() and target.resolve() in (source.resolve(), *source.resolve().parents):
+        raise RecipeError(target, "is, or holds, the model that is exported", "another folder")
+    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+        return
+    if not target.is_dir():
+        raise RecipeError(target, "is a file", "a folder to write")
+    if Run(target).status:
+        raise RecipeError(target, f"is the folder of a `{Run(target).status.get('verb')}`", "another folder")
+    if not (target / MARK).exists() and not anew:
+        raise RecipeError(
+            target, "stands, and is no earlier export", "a new folder", "name another, or add --anew to replace it"
+        )
+
+
+def _replace(target: Path, beside: Path) -> None:
+    """Rename the new folder into place; the old one goes once the new one stands."""
+    old = target.with_name(f".{target.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if target.exists():
+        say(f"{target}: the earlier export is replaced")
+        target.rename(old)
+    beside.rename(target)
+    files.sync(target.parent)
+    shutil.rmtree(old, ignore_errors=True)

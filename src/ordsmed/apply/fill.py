@@ -1,0 +1,100 @@
+"""Fill: a model's best guesses for every [MASK] of a text.
+
+    "the [MASK] sat on the [MASK]"  ->  [[("cat", 0.41), ("dog", 0.12)], [("mat", 0.33), ("sofa", 0.08)]]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import torch
+
+from ordsmed.apply.trained import Trained, open_model
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.text.tokenizer import Tokenizer
+
+MASK = "[MASK]"  # understood whatever the tokenizer's own spelling
+Guesses = list[tuple[str, float]]
+
+
+def fill_lines(
+    path: str | Path, texts: Iterable[str] | BinaryIO, best: int = 5, *, step: int | None = None
+) -> Iterator[str]:
+    """Each text with its guesses, in lines for people; texts are given, or come from a stream of bytes, line by line."""
+    trained = open_model(path, step)
+    _check(trained, best)
+    for text in lines(texts) if hasattr(texts, "readline") else texts:
+        if text.strip():
+            yield from told(trained, text, best)
+
+
+def lines(stream: BinaryIO, name: str = "standard input") -> Iterator[str]:
+    """Lines of UTF-8 as they come; one that is not is refused by its number."""
+    for number, line in enumerate(iter(stream.readline, b""), 1):
+        try:
+            yield line.decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            found = f"invalid UTF-8 at byte {error.start + 1} of the line (0x{line[error.start]:02x})"
+            raise DataError(f"{name}:{number}", found, "UTF-8 text", "mend that line") from None
+
+
+def told(trained: Trained, text: str, best: int = 5) -> list[str]:
+    """A text and, below it, every mask's guesses with their probabilities."""
+    found = fill(trained, text, best)
+    name = (lambda n: f"{MASK} {n}") if len(found) > 1 else (lambda n: MASK)
+    rows = (", ".join(f"{piece} {share:.1%}" for piece, share in guesses) for guesses in found)
+    return [text, *(f"  {name(number)}: {row}" for number, row in enumerate(rows, 1))]
+
+
+def fill(trained: Trained, text: str, best: int = 5) -> list[Guesses]:
+    """The likeliest pieces at each mask of a text, with their probabilities."""
+    _check(trained, best)
+    tokenizer = trained.tokenizer
+    ids = _framed(tokenizer, text)
+    masks = [place for place, number in enumerate(ids) if number == tokenizer.mask]
+    if not masks:
+        raise RecipeError(_short(text), "no mask in the text", f"one or more {MASK}")
+    if len(ids) > trained.settings.longest():
+        raise RecipeError(_short(text), f"found {len(ids):,} tokens", f"at most {trained.settings.longest():,}", "shorten it")
+    tokens = torch.tensor([ids])
+    with torch.no_grad():
+        hidden = trained.objective.model(tokens, torch.arange(len(ids))[None])
+        shares = trained.objective.head(hidden[0, masks]).float().softmax(-1)
+    top = shares.topk(min(best, shares.shape[-1]))
+    return [[(_written(tokenizer, number), share) for share, number in zip(*row, strict=True)]
+            for row in zip(top.values.tolist(), top.indices.tolist(), strict=True)]  # fmt: skip
+
+
+def _check(trained: Trained, best: int) -> None:
+    if best < 1:
+        raise RecipeError("--best", f"found {best}", "1 or more")
+    if trained.causal:
+        raise RecipeError(
+            trained.folder, f"is a causal model ({trained.kind}): it does not see what stands after a mask",
+            "a model trained with mlm", "to go on with a text: `ordsmed export`, then transformers' text-generation",
+        )  # fmt: skip
+    if trained.tokenizer.mask is None:
+        raise RecipeError(trained.folder, "its tokenizer has no mask", f"{MASK} or <mask> among its pieces")
+
+
+def _framed(tokenizer: Tokenizer, text: str) -> list[int]:
+    """Ids of a text as rows hold them in training: start, pieces, stop."""
+    assert tokenizer.mask is not None
+    ids = tokenizer.encode(text.replace(MASK, tokenizer.piece(tokenizer.mask)))
+    before, after = ([n] if n is not None else [] for n in (tokenizer.start, tokenizer.stop))
+    return [*before, *ids, *after]
+
+
+def _written(tokenizer: Tokenizer, number: int) -> str:
+    """A piece as people read it: without ## and without the sign for a space."""
+    piece = tokenizer.piece(number)
+    prefix = tokenizer.model.get("continuing_subword_prefix") or "##"
+    if tokenizer.kind == "wordpiece":
+        return piece.removeprefix(prefix) or piece
+    return tokenizer.decode([number], skip_special=False).strip() or piece
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:37] + "...")

@@ -1,0 +1,197 @@
+"""Trained models: a run's folder or a Hugging Face folder -> network, tokenizer and settings, ready to be asked.
+
+    work/pretrain/x/ checkpoints/step-...  | weights/      ->  Trained(objective, tokenizer, settings, ...)
+    hub-folder/      config.json, model.safetensors        ->
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from ordsmed.base import files, run, settings, snapshots
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.menu import Menu, kind_of, load
+from ordsmed.base.run import Run
+from ordsmed.data.encode import Encoding
+from ordsmed.learn.objective import Objective
+from ordsmed.nn import foreign, weights
+from ordsmed.text.tokenizer import Tokenizer
+
+MODEL = snapshots.PARTS[0]
+WANTED = "a run's folder (`ordsmed pretrain` makes one) or a Hugging Face folder"
+
+
+@dataclass(frozen=True)
+class Networks:
+    """The part of a recipe that says which networks there are."""
+
+    objective: Annotated[Any, Menu("objectives")]
+    model: Annotated[Any, Menu("models")] = None
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model that has learned, on the CPU, not learning any more."""
+
+    objective: Objective
+    tokenizer: Tokenizer
+    settings: Any  # the network's
+    folder: Path
+    recipe: dict[str, Any] | None = None  # of the run, as a table; None: not a run of ours
+    step: int | None = None
+
+    @property
+    def kind(self) -> str:
+        """The family: bert, gpt2..."""
+        return kind_of(self.settings)
+
+    @property
+    def causal(self) -> bool:
+        """Does a token see only what stands before it?"""
+        return bool(self.settings.capabilities.causal)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a run's weights stand."""
+
+    file: Path
+    step: int
+    state: dict[str, Any] = field(default_factory=dict)  # of a checkpoint
+
+
+def open_model(path: str | Path, step: int | None = None) -> Trained:
+    """The newest model of a run, the one of a kept step, or that of a Hugging Face folder."""
+    folder = Path(path)
+    if not folder.is_dir():
+        found = "is a file" if folder.exists() else "no such folder"
+        raise RecipeError(path, found, WANTED, _near(folder))
+    if _is_weights(folder) and (folder.parent / "recipe.toml").exists():
+        folder = folder.parent
+    if _is_weights(folder):
+        return _moved(folder, step)
+    status = Run(folder).status
+    if status:
+        if status.get("verb") != "pretrain":
+            raise RecipeError(path, f"is the folder of a `{status.get('verb')}`", WANTED)
+        return _run(folder, status, step)
+    if not (folder / "config.json").exists():
+        raise RecipeError(path, "is neither a run nor a Hugging Face folder", WANTED)
+    if step is not None:
+        raise RecipeError("--step", f"found {step}, but {path} is a Hugging Face folder", "a run's folder")
+    return _foreign(folder)
+
+
+def standing(name: str) -> Path:
+    """The folder that a recipe's `data` means; nothing is made."""
+    if Path(name).is_dir():
+        return Path(name)
+    deed, title = run.load(Encoding, name)
+    return run.place(deed, title)
+
+
+def sources(recipe: dict[str, Any]) -> list[str]:
+    """The data a run's recipe names."""
+    data = recipe["data"]
+    return [data] if isinstance(data, str) else list(data)
+
+
+def _run(folder: Path, status: dict[str, Any], step: int | None) -> Trained:
+    recipe = settings.read(folder / "recipe.toml")
+    found = _source(folder, status, step)
+    networks = _networks(recipe, folder)
+    tokenizer = _tokenizer(folder, recipe, found.state.get("tokenizer"))
+    tensors = {k: v for k, v in weights.read(found.file).items() if not k.startswith("state/")}
+    objective = _filled(networks, tokenizer, tensors, found.file)
+    return Trained(objective, tokenizer, networks.model, folder, recipe, found.step)
+
+
+def _source(folder: Path, status: dict[str, Any], step: int | None) -> Source:
+    """The weights to read: of the step asked for, of the end, or of the newest whole checkpoint."""
+    last = int(status.get("step", 0)) if status.get("state") == "done" and _is_weights(folder / "weights") else None
+    if last is not None and step in (None, last):
+        return Source(folder / "weights" / MODEL, last)
+    kept = snapshots.steps(folder / "checkpoints")
+    if step is not None and step not in kept:
+        held = ", ".join(f"{s}" for s in sorted({*kept, *([last] if last else [])}))
+        raise RecipeError("--step", f"found {step}, which {folder} does not keep", f"one of {held}" if held else "")
+    if step is not None:
+        path = snapshots.path_of(folder / "checkpoints", step)
+        wrong = snapshots.damage(path, (MODEL,))
+        if wrong:
+            raise DataError(path, wrong, "a whole checkpoint", "leave --step out: the newest whole one is taken")
+        return Source(path / MODEL, step, files.read_json(path / "state.json"))
+    newest = snapshots.latest(folder / "checkpoints", place=folder, parts=(MODEL,))
+    if newest is None:
+        raise RecipeError(folder, "no checkpoint yet", "", f"`ordsmed pretrain {folder}` goes on and makes one")
+    return Source(newest[0] / MODEL, int(newest[1]["step"]), newest[1])
+
+
+def _moved(folder: Path, step: int | None) -> Trained:
+    """The `weights/` of a run, taken away from it."""
+    if step is not None:
+        raise RecipeError("--step", f"found {step}, but {folder} holds the weights of one step", "a run's folder")
+    networks = _decoded(settings.read(folder / "settings.toml"), folder / "settings.toml")
+    tokenizer = Tokenizer.load(folder / "tokenizer")
+    objective = _filled(networks, tokenizer, weights.read(folder / MODEL), folder / MODEL)
+    return Trained(objective, tokenizer, networks.model, folder)
+
+
+def _foreign(folder: Path) -> Trained:
+    model = foreign.settings(folder)
+    tokenizer = Tokenizer.load(folder)
+    objective = load("objectives", "clm" if model.capabilities.causal else "mlm")().build(model, tokenizer)
+    foreign.load_into(objective, folder, tokenizer)
+    return Trained(objective.eval(), tokenizer, model, folder)
+
+
+def _filled(networks: Networks, tokenizer: Tokenizer, tensors: weights.Tensors, place: Path) -> Objective:
+    objective: Objective = networks.objective.build(networks.model, tokenizer)
+    weights.load_into(objective, tensors, place)
+    return objective.eval()
+
+
+def _networks(recipe: dict[str, Any], folder: Path) -> Networks:
+    """What was trained; a recipe without [model] took that of its `init`."""
+    found = _decoded(recipe, folder / "recipe.toml")
+    if found.model is not None:
+        return found
+    settled = folder / "weights" / "settings.toml"
+    if settled.exists():
+        return _decoded(settings.read(settled), settled)
+    start = Path(recipe["init"])
+    if not start.is_dir():
+        raise RecipeError(folder, f"was started from {start}, which is gone", "", "put it back: it tells the network's size")
+    if Run(start).status:
+        return Networks(found.objective, _networks(settings.read(start / "recipe.toml"), start).model)
+    return Networks(found.objective, foreign.settings(start))
+
+
+def _decoded(table: dict[str, Any], place: Path) -> Networks:
+    return settings.decode(Networks, {k: v for k, v in table.items() if k in ("model", "objective")}, str(place))
+
+
+def _tokenizer(folder: Path, recipe: dict[str, Any], fingerprint: str | None) -> Tokenizer:
+    """The run's own copy, or that of its data."""
+    places = [folder / "weights" / "tokenizer", folder / "tokenizer"]
+    found = next((p for p in places if (p / "tokenizer.json").exists()), None)
+    if found is None:
+        found = standing(sources(recipe)[0]) / "tokenizer"
+    if not found.is_dir():
+        raise DataError(found, "no such folder", f"the tokenizer that {folder} was trained with", "put its data back")
+    tokenizer = Tokenizer.load(found)
+    if fingerprint not in (None, tokenizer.fingerprint):
+        raise DataError(found, f"tokenizer {tokenizer.fingerprint}", f"{fingerprint}, that of {folder}", "put its data back")
+    return tokenizer
+
+
+def _is_weights(folder: Path) -> bool:
+    return (folder / "settings.toml").exists() and (folder / MODEL).exists()
+
+
+def _near(folder: Path) -> str:
+    """A hint for who names a run without its place."""
+    inside = Path("work/pretrain") / folder
+    return f"did you mean `{inside}`?" if not folder.is_absolute() and inside.is_dir() else ""

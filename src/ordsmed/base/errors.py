@@ -1,0 +1,43 @@
+"""The errors a user meets: three classes under one, each message with place, found, wanted and remedy.
+
+OrdsmedError
+  RecipeError   what was asked for cannot be (a recipe, a flag, an argument)
+  DataError     what a file or folder holds is not what it should
+  RunError      what happened on the way (a full disk, a loss that is not a number)
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class OrdsmedError(Exception):
+    """One line: `place: found; wanted ...; remedy`. Exit status 1 at the command line."""
+
+    def __init__(self, place: object, found: str, wanted: str = "", remedy: str = "") -> None:
+        self.place, self.found, self.wanted, self.remedy = str(place), found, wanted, remedy
+        parts = [f"{place}: {found}", f"wanted {wanted}" if wanted else "", remedy]
+        super().__init__("; ".join(part for part in parts if part))
+
+    def __reduce__(self) -> tuple[type[OrdsmedError], tuple[str, str, str, str]]:
+        return type(self), (self.place, self.found, self.wanted, self.remedy)
+
+
+class RecipeError(OrdsmedError):
+    """What was asked for cannot be."""
+
+
+class DataError(OrdsmedError):
+    """What a file or folder holds is not what it should."""
+
+
+class RunError(OrdsmedError):
+    """What happened on the way."""
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """`did you mean X?`, or the whole list where nothing is near."""
+    names = sorted(names)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.55)
+    return f"did you mean `{near[0]}`?" if near else "there are: " + ", ".join(names)

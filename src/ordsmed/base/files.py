@@ -1,0 +1,71 @@
+"""Files that are whole or absent: written beside their place, synced, renamed into it; and checksums."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base.errors import DataError, RunError
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file in one piece: after a crash there is the old one or the new one, never half of one."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with survive_disk(path), beside.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """JSON, whole or absent."""
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """JSON from a file, with a complaint that names it."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError(path, "no such file") from None
+    except ValueError as error:
+        raise DataError(path, f"not JSON: {error}", "", "the file is damaged; make its folder again") from None
+
+
+def sync(path: Path) -> None:
+    """Push a file or folder entry to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def checksum(path: Path) -> str:
+    """CRC-32 of a file: enough to find a half-written or damaged one."""
+    crc = 0
+    with path.open("rb") as file:
+        while block := file.read(1 << 22):
+            crc = zlib.crc32(block, crc)
+    return f"{crc:08x}"
+
+
+@contextlib.contextmanager
+def survive_disk(path: Path) -> Iterator[None]:
+    """Turn what a full or read-only disk raises into one line that names the place and the remedy."""
+    try:
+        yield
+    except OSError as error:
+        free = ""
+        with contextlib.suppress(OSError):
+            stat = os.statvfs(path.parent if not path.is_dir() else path)
+            free = f", {stat.f_bavail * stat.f_frsize / 1e9:.1f} GB free"
+        raise RunError(
+            path, f"cannot write: {error.strerror or error}{free}", "", "free some space or name another `out`, go on"
+        ) from None

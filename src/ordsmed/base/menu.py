@@ -1,0 +1,111 @@
+"""A name in a recipe -> the file in a menu folder; the file system is the registry.
+
+kind = "bert"  in a [model]  ->  src/ordsmed/models/bert.py  ->  its class `Settings`
+kind = "my_lab.my_objective" ->  that module                 ->  its class `Settings`
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base.errors import RecipeError, nearest
+
+HOUSE = Path(__file__).parent.parent
+MENUS = ("corpora", "tokenizers", "models", "objectives", "optimizers")
+
+
+@dataclass(frozen=True)
+class Menu:
+    """Marks a settings field whose value is one choice of a menu: `Annotated[Any, Menu("models")]`."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """One setting as `--help` prints it."""
+
+    name: str
+    type: str
+    default: str
+    doc: str
+
+
+def entries(menu: str) -> list[str]:
+    """The kinds a menu folder offers."""
+    return sorted(path.stem for path in (HOUSE / menu).glob("*.py") if not path.stem.startswith("_"))
+
+
+def load(menu: str, kind: str, *, place: str = "") -> type[Any]:
+    """The `Settings` class of one choice."""
+    if kind in entries(menu):
+        return importlib.import_module(f"ordsmed.{menu}.{kind}").Settings  # type: ignore[no-any-return]
+    place = place or f"{menu} kind"
+    if "." not in kind:
+        raise RecipeError(place, f"`{kind}` is not in {menu}", "", nearest(kind, entries(menu)))
+    try:
+        module = importlib.import_module(kind)
+    except ModuleNotFoundError as error:
+        raise RecipeError(
+            place, f"`{kind}`: {error}", "an importable module", "put its folder on PYTHONPATH or install it"
+        ) from None
+    if not hasattr(module, "Settings"):
+        raise RecipeError(place, f"`{kind}` has no class `Settings`", "one frozen dataclass of that name")
+    return module.Settings  # type: ignore[no-any-return]
+
+
+def kind_of(settings: object) -> str:
+    """The name a recipe uses for the file these settings stand in."""
+    module = type(settings).__module__
+    parts = module.split(".")
+    return parts[2] if parts[0] == "ordsmed" and len(parts) == 3 and parts[1] in MENUS else module
+
+
+def headline(module: str) -> str:
+    """The first sentence of a module, read from its source and not imported."""
+    return (ast.get_docstring(_tree(module)) or "").split("\n\n")[0].replace("\n", " ")
+
+
+def lines(module: str, name: str = "Settings") -> list[Line]:
+    """The settings of a dataclass, read from its source: torch need not be imported to print help."""
+    node = next(n for n in _tree(module).body if isinstance(n, ast.ClassDef) and n.name == name)
+    found = []
+    for this, after in zip(node.body, [*node.body[1:], None], strict=True):
+        if not isinstance(this, ast.AnnAssign) or not isinstance(this.target, ast.Name):
+            continue
+        if ast.unparse(this.annotation).startswith("ClassVar"):
+            continue
+        told = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+        doc = after.value.value if told else ""  # type: ignore[union-attr]
+        found.append(Line(this.target.id, _type(this.annotation), _default(this.value), " ".join(str(doc).split())))
+    return found
+
+
+def _tree(module: str) -> ast.Module:
+    spec = importlib.util.find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    return ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+
+
+def _type(annotation: ast.expr) -> str:
+    text = ast.unparse(annotation)
+    if text.startswith("Annotated[Any, Menu("):
+        return "one of " + text.split("'")[1]
+    if text.startswith("Literal["):
+        return " | ".join(ast.unparse(e) for e in getattr(annotation.slice, "elts", [annotation.slice]))  # type: ignore[attr-defined]
+    return text
+
+
+def _default(value: ast.expr | None) -> str:
+    if value is None:
+        return "required"
+    text = ast.unparse(value)
+    if text.startswith("field(default_factory="):
+        text = text.removeprefix("field(default_factory=").removesuffix(")").removeprefix("lambda: ")
+    return text

@@ -1,0 +1,200 @@
+"""The folder of a deed: found by name, made once under a lock, reused when its fingerprint fits.
+
+    a name in a recipe -> a folder that stands?  -> use it
+                       -> a recipe?              -> its `out` folder: stands and fits -> use it; else make it, others wait
+
+A deed is a frozen dataclass (the recipe) with `verb`, `out`, `stamp()` and `perform(run)`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import ordsmed
+from ordsmed.base import files, menu, settings
+from ordsmed.base.errors import DataError, RecipeError, nearest
+from ordsmed.base.say import logged, say
+
+
+class Deed(Protocol):
+    """What a recipe class offers so that its folder can be made."""
+
+    @property
+    def verb(self) -> str:
+        """The command that makes it."""
+
+    @property
+    def out(self) -> str | None:
+        """The folder asked for; None: one named after the recipe."""
+
+    def stamp(self) -> Any:
+        """What the result depends on beside the recipe: fingerprints of inputs, sizes and times of source files."""
+
+    def perform(self, run: Run) -> dict[str, Any]:
+        """Do it, into the folder; what is returned stands in `status.json`."""
+
+
+D = TypeVar("D", bound=Deed)
+_said: set[Path] = set()  # folders a person has been told of
+
+
+class Run:
+    """One folder with `recipe.toml`, `environment.json`, `status.json`, `log.txt` and what the deed wrote."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """What `status.json` says; empty where there is none."""
+        found = self.path / "status.json"
+        return dict(files.read_json(found)) if found.exists() else {}
+
+    def set(self, **facts: Any) -> None:
+        """Change `status.json`, whole or not at all."""
+        files.write_json(self.path / "status.json", {**self.status, **facts})
+
+    def begin(self, deed: Deed, **facts: Any) -> None:
+        """Write what is going to be done and where."""
+        with files.survive_disk(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+        files.write_text(self.path / "recipe.toml", settings.write(deed))
+        files.write_json(self.path / "environment.json", environment())
+        self.set(verb=deed.verb, state="running", fingerprint=fingerprint(deed), **facts)
+
+
+def fingerprint(deed: Deed) -> str:
+    """Recipe and inputs in 16 hexadecimal digits; where the result is put does not count."""
+    recipe = {k: v for k, v in settings.plain(deed).items() if k != "out"}
+    text = json.dumps([deed.verb, recipe, deed.stamp()], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def environment() -> dict[str, Any]:
+    """Versions and machine, as `environment.json` keeps them."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {}
+    for name in ("torch", "numpy", "tokenizers", "safetensors"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "absent"
+    return {
+        "ordsmed": ordsmed.__version__, "python": platform.python_version(), **found,
+        "machine": platform.machine(), "system": platform.system(), "host": platform.node(),
+        "command": " ".join(sys.argv),
+    }  # fmt: skip
+
+
+def find_recipe(name: str, verb: str) -> Path:
+    """A built-in recipe is named, a file is a path."""
+    if Path(name).is_file():
+        return Path(name)
+    shipped = menu.HOUSE / "recipes"
+    for path in (shipped / verb / f"{name}.toml", shipped / f"{name}.toml"):
+        if path.is_file():
+            return path
+    if name.endswith(".toml") or Path(name).is_dir():
+        found = "is a folder that no `ordsmed` deed finished" if Path(name).is_dir() else "no such file"
+        raise RecipeError(name, found, f"a recipe or the folder of a finished `ordsmed {verb}`")
+    raise RecipeError(f"`{name}`", f"no recipe of `{verb}` and no file", "", nearest(name, recipe_names(verb)))
+
+
+def recipe_names(verb: str = "") -> list[str]:
+    """The built-in recipes: of one verb as it names them, or all with their folders."""
+    shipped = menu.HOUSE / "recipes"
+    folder = shipped / verb if verb and (shipped / verb).is_dir() else shipped
+    return sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.rglob("*.toml"))
+
+
+def load(cls: type[D], name: str, overrides: Sequence[str] = ()) -> tuple[D, str]:
+    """A recipe by name or path, decoded; and the title its folder gets."""
+    path = find_recipe(name, getattr(cls, "verb", ""))
+    deed = settings.decode(cls, settings.override(settings.read(path), overrides), name)
+    inside = path.is_relative_to(menu.HOUSE / "recipes")
+    return deed, name.replace("/", "-") if inside else path.stem
+
+
+def place(deed: Deed, title: str) -> Path:
+    """Where a deed's folder stands."""
+    return Path(deed.out or f"work/{deed.verb}/{title}")
+
+
+def finished(path: Path, verb: str) -> bool:
+    """Does a finished folder of this verb stand here? A folder of another verb is refused."""
+    status = Run(path).status
+    if status and status.get("verb") != verb:
+        raise RecipeError(path, f"is the folder of a `{status.get('verb')}`", f"that of a `{verb}`")
+    return status.get("state") == "done"
+
+
+def obtain(cls: type[D], name: str, overrides: Sequence[str] = (), *, anew: bool = False) -> Path:
+    """The finished folder that a name stands for; what is missing is made once, by one process, while others wait."""
+    verb = getattr(cls, "verb", "")
+    if Path(name).is_dir() and (Path(name) / "status.json").exists():
+        if finished(Path(name), verb):
+            return Path(name)
+        deed, folder = (
+            settings.decode(cls, settings.read(Path(name) / "recipe.toml"), f"{name}/recipe.toml"),
+            Path(name),
+        )
+    else:
+        deed, title = load(cls, name, overrides)
+        folder = place(deed, title)
+    with locked(folder):
+        run = Run(folder)
+        if run.status and not _fits(run, deed):
+            if not anew:
+                raise RecipeError(
+                    folder, "was made from another recipe or other inputs", f"fingerprint {fingerprint(deed)}",
+                    f"`ordsmed show {folder} {name}` tells the difference; name another `out=`, or add --anew",
+                )  # fmt: skip
+            shutil.rmtree(folder)
+        elif anew and run.status:
+            shutil.rmtree(folder)
+        if finished(folder, verb):
+            if folder.resolve() not in _said:
+                say(f"{folder}: stands, reused")
+            _said.add(folder.resolve())
+            return folder
+        run.begin(deed, began=time.time())
+        with logged(folder / "log.txt"):
+            facts = deed.perform(run)
+        _said.add(folder.resolve())
+        run.set(state="done", seconds=round(time.time() - run.status["began"], 1), **facts)
+    return folder
+
+
+def _fits(run: Run, deed: Deed) -> bool:
+    finished(run.path, deed.verb)
+    return bool(run.status.get("fingerprint") == fingerprint(deed))
+
+
+def locked(folder: Path) -> Any:
+    """A lock beside a folder: one process works in it, others wait and say so."""
+    import filelock
+
+    with files.survive_disk(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(folder.with_name(f".{folder.name}.lock"), thread_local=False, is_singleton=True)
+    try:
+        return lock.acquire(timeout=0)
+    except filelock.Timeout:
+        say(f"{folder}: another process works on it; waiting")
+        return lock.acquire()
+
+
+def read_recipe(cls: type[D], folder: Path) -> D:
+    """The recipe a folder was made by."""
+    if not (folder / "recipe.toml").exists():
+        raise DataError(folder, "holds no recipe.toml", f"the folder of an `ordsmed {getattr(cls, 'verb', '')}`")
+    return settings.decode(cls, settings.read(folder / "recipe.toml"), f"{folder}/recipe.toml")

@@ -1,0 +1,108 @@
+"""What long work shows: lines for people (also kept in a log file) and progress bars with an estimated end."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TextIO
+
+_logs: list[TextIO] = []  # the innermost deed's log is the last
+_bar: Any = None  # the rich progress on screen, if one is: lines are printed above it
+
+
+@contextlib.contextmanager
+def logged(path: Path) -> Iterator[None]:
+    """Keep every line in this file too."""
+    with path.open("a", encoding="utf-8") as log:
+        _logs.append(log)
+        try:
+            yield
+        finally:
+            _logs.remove(log)
+
+
+def say(line: str) -> None:
+    """One line for a person, on standard error, and in the log."""
+    if _bar is not None:
+        _bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
+    else:
+        print(line, file=sys.stderr, flush=True)
+    for log in _logs[-1:]:
+        log.write(line + "\n")
+        log.flush()
+
+
+class Progress:
+    """`with Progress("encode", total, "MB") as shown: shown.add(1.0, "...")`: a bar on a terminal, else plain lines."""
+
+    def __init__(self, title: str, total: float, unit: str, *, done: float = 0.0, every: float = 10.0) -> None:
+        self.title, self.total, self.unit, self.done, self.every = title, total, unit, done, every
+        self.began, self.start, self.said = time.monotonic(), done, time.monotonic()
+        self.bar: Any = None
+
+    def __enter__(self) -> Progress:
+        global _bar
+        if sys.stderr.isatty() and _bar is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+            from rich.progress import Progress as Rich
+
+            columns = ("{task.description}", BarColumn(30), "{task.percentage:>3.0f}%", "{task.fields[amount]}")
+            self.bar = _bar = Rich(
+                *(TextColumn(c, markup=False) if isinstance(c, str) else c for c in columns),
+                TimeElapsedColumn(), "left", TimeRemainingColumn(), TextColumn("{task.fields[note]}", markup=False),
+                console=Console(stderr=True), transient=True,
+            )  # fmt: skip
+            self.bar.start()
+            self.task = self.bar.add_task(self.title, total=self.total, completed=self.done, amount="", note="")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        global _bar
+        if self.bar:
+            self.bar.stop()
+            _bar = None
+
+    def add(self, amount: float, note: str = "") -> None:
+        """So much more is done."""
+        self.done += amount
+        if self.bar:
+            self.bar.update(self.task, completed=self.done, amount=self._amount(), note=note)
+        elif time.monotonic() - self.said > self.every:
+            self.said = time.monotonic()
+            say(f"{self.title}: {self._amount()}, {self.left()} left {note}".rstrip())
+
+    def left(self) -> str:
+        """The time still to go, at the speed so far."""
+        passed, made = time.monotonic() - self.began, self.done - self.start
+        return duration((self.total - self.done) * passed / made) if made > 0 else "?"
+
+    def _amount(self) -> str:
+        number = "{:,.0f}" if self.total >= 100 else "{:,.1f}"
+        return f"{number.format(self.done)}/{number.format(self.total)} {self.unit}"
+
+
+def duration(seconds: float) -> str:
+    """`3 s`, `4 min 10 s`, `5 h 2 min`, `3 d 4 h`."""
+    s = int(max(seconds, 0))
+    if s < 60:
+        return f"{s} s"
+    if s < 3600:
+        return f"{s // 60} min {s % 60} s"
+    if s < 86400:
+        return f"{s // 3600} h {s % 3600 // 60} min"
+    return f"{s // 86400} d {s % 86400 // 3600} h"
+
+
+def seconds(text: str) -> float:
+    """`3h`, `90m`, `1h30m`, `45s`, `2d` in seconds."""
+    import re
+
+    found = re.fullmatch(r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?", text)
+    if not found or not any(found.groups()):
+        raise ValueError(f"{text!r} is not a time: wanted for example 3h, 90m or 1h30m")
+    return sum(float(n or 0) * unit for n, unit in zip(found.groups(), (86400, 3600, 60, 1), strict=True))

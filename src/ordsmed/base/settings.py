@@ -1,0 +1,194 @@
+"""Recipes: TOML <-> typed, frozen settings; strict, with overrides and near names.
+
+    recipe.toml + ["model.width=256"] -> table -> decode(Pretrain, table) -> Pretrain(model=bert.Settings(...), ...)
+
+Settings are standard dataclasses in the file that does the work; msgspec checks the leaves, this file walks the tree.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import tomllib
+import types
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from ordsmed.base import menu
+from ordsmed.base.errors import RecipeError, nearest
+
+T = TypeVar("T")
+Table = dict[str, Any]
+
+
+def read(path: Path) -> Table:
+    """A TOML file as a table."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RecipeError(
+            path, "no such file", "a recipe (TOML)", "`ordsmed recipes` lists the built-in ones"
+        ) from None
+    except IsADirectoryError:
+        raise RecipeError(path, "is a folder", "a recipe (TOML)") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise RecipeError(path, f"not TOML: {error}", "", "mend that line") from None
+
+
+def override(table: Table, words: Sequence[str]) -> Table:
+    """Apply `key.path=value` words. `phase[2].rate=1e-3` sets one phase (counted from 1), `phase.rate=...` all."""
+    for word in words:
+        path, equals, text = word.partition("=")
+        if not equals or not path:
+            raise RecipeError(f"`{word}`", "not an override", "key.path=value")
+        _put(table, path.split("."), _value(text), word)
+    return table
+
+
+def decode(cls: type[T], table: object, place: str) -> T:
+    """Build settings from a table; every complaint names file, key, found, wanted and the near name."""
+    if isinstance(table, str) and any(f.name == "kind" for f in dataclasses.fields(cls)):  # type: ignore[arg-type]
+        table = {"kind": table}
+    if not isinstance(table, Mapping):
+        raise RecipeError(place, f"found {_show(table)}", "a table of " + ", ".join(_names(cls)))
+    hints = get_type_hints(cls, include_extras=True)
+    table = _named_size(cls, table, place)
+    for key in table:
+        if key not in _names(cls):
+            raise RecipeError(f"{place}: {key}", "unknown setting", "", nearest(key, _names(cls)))
+    values = {}
+    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+        where = f"{place}: {field.name}" if not place.endswith("]") and ": " not in place else f"{place}.{field.name}"
+        if field.name in table:
+            values[field.name] = _decode(hints[field.name], table[field.name], where)
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise RecipeError(where, "missing", _wish(hints[field.name]), "")
+    try:
+        return cls(**values)
+    except ValueError as error:
+        key, _, rest = str(error).partition(": ")
+        raise RecipeError(f"{place}.{key}" if ": " in place else f"{place}: {key}", rest or "cannot be") from None
+
+
+def plain(settings: object) -> Any:
+    """Settings as tables, lists and scalars: what TOML and JSON can hold. Nothing said (None) is left out."""
+    if dataclasses.is_dataclass(settings) and not isinstance(settings, type):
+        fields = {f.name: plain(getattr(settings, f.name)) for f in dataclasses.fields(settings)}
+        fields = {k: v for k, v in fields.items() if v is not None}
+        return {"kind": menu.kind_of(settings), **fields} if _is_choice(settings) else fields
+    if isinstance(settings, Mapping):
+        return {str(k): plain(v) for k, v in settings.items()}
+    if isinstance(settings, list | tuple):
+        return [plain(v) for v in settings]
+    return str(settings) if isinstance(settings, Path) else settings
+
+
+def write(settings: object) -> str:
+    """Settings as TOML text."""
+    import tomli_w
+
+    return tomli_w.dumps(plain(settings))
+
+
+def flat(table: object, prefix: str = "") -> dict[str, Any]:
+    """`{"model.width": 256, ...}`: for showing and comparing."""
+    if isinstance(table, Mapping):
+        items = [(f"{prefix}.{k}" if prefix else str(k), v) for k, v in table.items()]
+    elif isinstance(table, list) and table and isinstance(table[0], Mapping):
+        items = [(f"{prefix}[{i + 1}]", v) for i, v in enumerate(table)]
+    else:
+        return {prefix: table}
+    return {k: v for key, value in items for k, v in flat(value, key).items()}
+
+
+def _decode(wish: Any, value: Any, place: str) -> Any:
+    if get_origin(wish) is Annotated and isinstance(get_args(wish)[1], menu.Menu):
+        return _choice(get_args(wish)[1], value, place)
+    if get_origin(wish) in (Union, types.UnionType):
+        inner = [w for w in get_args(wish) if w is not type(None)]
+        wish = inner[0] if len(inner) == 1 else wish
+        if len(inner) == 1:
+            return _decode(wish, value, place)
+    if get_origin(wish) is tuple and dataclasses.is_dataclass(get_args(wish)[0]):
+        if not isinstance(value, list):
+            raise RecipeError(
+                place, f"found {_show(value)}", f"one or more tables, written [[{place.split(': ')[-1]}]]"
+            )
+        return tuple(decode(get_args(wish)[0], v, f"{place}[{i + 1}]") for i, v in enumerate(value))
+    if dataclasses.is_dataclass(wish):
+        return decode(wish, value, place)  # type: ignore[arg-type]
+    return _leaf(wish, value, place)
+
+
+def _named_size(cls: type, table: Mapping[str, Any], place: str) -> Mapping[str, Any]:
+    """`size = "mini"` stands for the numbers in the class's SIZES; numbers given beside it win."""
+    sizes = getattr(cls, "SIZES", None)
+    if not sizes or "size" not in table:
+        return table
+    if table["size"] not in sizes:
+        raise RecipeError(f"{place}.size", f"found {_show(table['size'])}", "", nearest(str(table["size"]), sizes))
+    return {**sizes[table["size"]], **{k: v for k, v in table.items() if k != "size"}}
+
+
+def _choice(choices: menu.Menu, value: Any, place: str) -> Any:
+    table = {"kind": value} if isinstance(value, str) else value
+    if not isinstance(table, Mapping) or not isinstance(table.get("kind"), str):
+        raise RecipeError(f"{place}.kind", "missing", "one of: " + ", ".join(menu.entries(choices.name)))
+    chosen = menu.load(choices.name, table["kind"], place=f"{place}.kind")
+    return decode(chosen, {k: v for k, v in table.items() if k != "kind"}, place)
+
+
+def _leaf(wish: Any, value: Any, place: str) -> Any:
+    import msgspec
+
+    try:
+        return msgspec.convert(value, wish, strict=True)
+    except msgspec.ValidationError as error:
+        said = re.sub(r" - at `.*`$", "", str(error)).replace("`", "")
+        wanted = re.match(r"Expected (.*), got .*", said)
+        raise RecipeError(place, f"found {_show(value)}", wanted[1] if wanted else _wish(wish), "") from None
+
+
+def _put(table: Table, path: list[str], value: Any, word: str) -> None:
+    key, _, index = path[0].partition("[")
+    target = table.get(key)
+    if isinstance(target, list) and target and isinstance(target[0], dict):
+        number = index.removesuffix("]")
+        if number and not (number.isdigit() and 1 <= int(number) <= len(target)):
+            raise RecipeError(f"`{word}`", f"{key}[{number}]", f"{key}[1] to {key}[{len(target)}]")
+        for entry in target if not number else [target[int(number) - 1]]:
+            _put(entry, path[1:], value, word)
+    elif len(path) == 1:
+        table[key] = value
+    else:
+        if not isinstance(target, dict):
+            table[key] = {} if target is None else {"kind": target}
+        _put(table[key], path[1:], value, word)
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"x = {text}")["x"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _names(cls: type) -> list[str]:
+    return [f.name for f in dataclasses.fields(cls)]
+
+
+def _is_choice(settings: object) -> bool:
+    return type(settings).__name__ == "Settings"
+
+
+def _show(value: object) -> str:
+    text = repr(value)
+    return text if len(text) < 60 else text[:57] + "..."
+
+
+def _wish(wish: Any) -> str:
+    if get_origin(wish) is Annotated and isinstance(get_args(wish)[1], menu.Menu):
+        return "one of " + ", ".join(menu.entries(get_args(wish)[1].name))
+    name = getattr(wish, "__name__", str(wish))
+    return str(wish).replace("typing.", "") if get_args(wish) else name

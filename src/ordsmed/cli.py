@@ -1,0 +1,247 @@
+"""The command `ordsmed`: one short function a verb; what a verb needs is imported inside it, never at start-up."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+
+from ordsmed import __version__
+from ordsmed.base import menu
+from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
+
+Arguments = argparse.Namespace
+SETTINGS = {  # verb -> where its recipe's settings stand
+    "corpus": ("ordsmed.text.pipeline", "Corpus"),
+    "tokenizer": ("ordsmed.text.training", "Training"),
+    "encode": ("ordsmed.data.encode", "Encoding"),
+    "pretrain": ("ordsmed.train.recipe", "Pretraining"),
+    "bench": ("ordsmed.train.bench", "Bench"),
+}
+INNER = {"pretrain": {"phase": ("ordsmed.learn.phases", "Phase"), "phase.schedule": ("ordsmed.learn.schedules", "Schedule"),
+                      "layout": ("ordsmed.train.recipe", "Layout")}}  # fmt: skip
+
+
+def corpus(asked: Arguments) -> None:
+    """clean text, split it into sentences, and hold some documents out"""
+    from ordsmed.text.pipeline import Corpus
+
+    _make(Corpus, asked)
+
+
+def tokenizer(asked: Arguments) -> None:
+    """train a tokenizer on a corpus, or take over one you have"""
+    from ordsmed.text.training import Training
+
+    _make(Training, asked)
+
+
+def encode(asked: Arguments) -> None:
+    """turn a corpus into token ids on disk"""
+    from ordsmed.data.encode import Encoding
+
+    _make(Encoding, asked)
+
+
+def pretrain(asked: Arguments) -> None:
+    """train a network: a new run from a recipe, or go on with a run's folder"""
+    from ordsmed.base.say import seconds
+    from ordsmed.train import pretrain as deed
+    from ordsmed.train import show
+    from ordsmed.train.loop import Stopped
+
+    if asked.dry_run:
+        _print(show.show(asked.name, asked.overrides, verb="pretrain"))
+        return
+    try:
+        deadline = seconds(asked.deadline) if asked.deadline else None
+    except ValueError as error:
+        raise RecipeError("--deadline", str(error)) from None
+    try:
+        folder = deed.pretrain(asked.name, asked.overrides, deadline=deadline, anew=asked.anew)
+    except Stopped as stopped:
+        sys.exit(128 + stopped.by)
+    _print([f"{folder}: done; {folder}/loss.svg shows its course", f"next: ordsmed show {folder}"])
+
+
+def fill(asked: Arguments) -> None:
+    """a model's best guesses for every [MASK] in a text, or in each line of standard input"""
+    from ordsmed.apply.fill import fill_lines
+
+    for line in fill_lines(asked.run, asked.text or sys.stdin.buffer, asked.best, step=asked.step):
+        print(line, flush=True)
+
+
+def export(asked: Arguments) -> None:
+    """write a folder that Hugging Face's transformers loads, with a model card"""
+    from ordsmed.apply.export import export as write
+
+    out = write(asked.run, asked.out, step=asked.step, anew=asked.anew)
+    _print([f"{out}: written; transformers' AutoModel, AutoTokenizer and pipeline load it"])
+
+
+def show(asked: Arguments) -> None:
+    """a recipe or a run: settings, size, cost; two of them: how they differ; --step: which documents a step saw"""
+    from ordsmed.train import show as tell
+
+    if asked.step is not None:
+        _print(tell.documents(asked.name, asked.step))
+    elif asked.other and "=" not in asked.other[0]:
+        _print(tell.difference(asked.name, asked.other[0]))
+    else:
+        _print(tell.show(asked.name, asked.other))
+
+
+def menus(asked: Arguments) -> None:
+    """what a recipe can choose from; one menu or one entry: with all settings"""
+    for name in [asked.menu] if asked.menu else menu.MENUS:
+        if name not in menu.MENUS:
+            from ordsmed.base.errors import nearest
+
+            raise RecipeError(f"`{name}`", "no such menu", "", nearest(name, menu.MENUS))
+        _print([name])
+        for kind in menu.entries(name):
+            if asked.kind in (None, kind):
+                _print([f"  {kind:<12} {menu.headline(f'ordsmed.{name}.{kind}')}"])
+                if asked.menu:
+                    _print(_told(menu.lines(f"ordsmed.{name}.{kind}"), "      "))
+
+
+def recipes(asked: Arguments) -> None:
+    """the built-in recipes; with a name: its text"""
+    from ordsmed.base.run import find_recipe, recipe_names
+
+    if asked.name:
+        print(find_recipe(asked.name, asked.name.split("/")[0]).read_text(encoding="utf-8"), end="")
+        return
+    for name in recipe_names():
+        first = find_recipe(name, "").read_text(encoding="utf-8").splitlines()[0]
+        _print([f"  {name:<28} {first.lstrip('# ')}"])
+
+
+def bench(asked: Arguments) -> None:
+    """measure: training steps, the loader, encoding, the index map"""
+    from ordsmed.train.bench import bench as measure
+
+    _print(measure(asked.name, asked.overrides, json_line=asked.json))
+
+
+def quickstart(asked: Arguments) -> None:
+    """from the embedded corpus to a small BERT that fills masks, in a few minutes"""
+    from ordsmed.train.quickstart import quickstart as walk
+
+    walk()
+
+
+VERBS: dict[str, Callable[[Arguments], None]] = {
+    f.__name__: f for f in (quickstart, corpus, tokenizer, encode, pretrain, fill, export, show, menus, recipes, bench)
+}
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Run one verb; what a user can mend is one line and exit status 1."""
+    words = list(sys.argv[1:] if words is None else words)
+    parser = _parser(words)
+    asked, rest = parser.parse_known_args(words)
+    if rest and (not hasattr(asked, "overrides") or any(word.startswith("-") for word in rest)):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:  # argparse gives up on words that stand behind an option
+        asked.overrides += rest
+    try:
+        VERBS[asked.verb](asked)
+    except OrdsmedError as error:
+        _fail(str(error), 1)
+    except OSError as error:
+        _fail(str(RunError(error.filename or "disk", f"{error.strerror or error}")), 1)
+    except KeyboardInterrupt:
+        _fail("stopped", 130)
+
+
+def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser("ordsmed", description="From raw text to a language model that Hugging Face loads.")
+    top.add_argument("--version", action="version", version=f"ordsmed {__version__}")
+    verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for name, act in VERBS.items():
+        doc = act.__doc__ or ""
+        helped = name in words and ("-h" in words or "--help" in words)
+        plain = argparse.RawDescriptionHelpFormatter
+        verb = verbs.add_parser(
+            name, help=doc, description=doc, formatter_class=plain, epilog=_epilog(name) if helped else ""
+        )
+        _arguments(name, verb)
+    return top
+
+
+def _arguments(name: str, verb: argparse.ArgumentParser) -> None:
+    if name in SETTINGS:
+        either = "a recipe (a built-in one by name, or a TOML file)" + (
+            ", or a run's folder" if name == "pretrain" else ""
+        )
+        verb.add_argument("name", metavar="RECIPE|RUN" if name == "pretrain" else "RECIPE", help=either)
+        verb.add_argument(
+            "overrides", nargs="*", metavar="key.path=value", help="change a setting; phase[2].rate=... one phase"
+        )
+    if name in ("corpus", "tokenizer", "encode", "pretrain", "export"):
+        verb.add_argument("--anew", action="store_true", help="delete what stands in the folder and make it again")
+    if name == "pretrain":
+        verb.add_argument("--dry-run", action="store_true", help="check and tell, make nothing")
+        verb.add_argument(
+            "--deadline", metavar="3h", help="fewer steps if needed, so that the run ends in this time; fitted once"
+        )
+    if name in ("fill", "export"):
+        verb.add_argument("run", metavar="RUN", help="a run's folder, or a Hugging Face folder")
+        verb.add_argument("--step", type=int, help="of this checkpoint, not the last")
+    if name == "fill":
+        verb.add_argument("text", nargs="*", help="texts with [MASK]; none: lines of standard input")
+        verb.add_argument("--best", type=int, default=5, help="guesses a mask (default 5)")
+    if name == "export":
+        verb.add_argument("out", metavar="FOLDER", help="where to write")
+    if name == "show":
+        verb.add_argument("name", metavar="RECIPE|RUN")
+        verb.add_argument("other", nargs="*", metavar="RECIPE|RUN|key.path=value", help="a second one, or overrides")
+        verb.add_argument("--step", type=int, help="tell which documents this step of the run saw")
+    if name == "menus":
+        verb.add_argument("menu", nargs="?", help=" ".join(menu.MENUS))
+        verb.add_argument("kind", nargs="?", help="one entry")
+    if name == "recipes":
+        verb.add_argument("name", nargs="?", help="print this one")
+    if name == "bench":
+        verb.add_argument("--json", action="store_true", help="one line of JSON")
+
+
+def _epilog(verb: str) -> str:
+    """The settings of a verb's recipe, from the settings themselves."""
+    if verb not in SETTINGS:
+        return ""
+    parts = ["settings of the recipe:", *_told(menu.lines(*SETTINGS[verb]), "  ")]
+    for key, place in INNER.get(verb, {}).items():
+        parts += ["", f"{key}:", *_told(menu.lines(*place), "  ")]
+    return "\n".join([*parts, "", "`ordsmed menus NAME` prints what stands behind `one of ...`"])
+
+
+def _told(lines: Iterable[menu.Line], indent: str) -> list[str]:
+    found = []
+    for line in lines:
+        found.append(f"{indent}{line.name} ({line.type}, {'required' if line.default == 'required' else line.default})")
+        found += textwrap.wrap(line.doc, 100, initial_indent=indent + "    ", subsequent_indent=indent + "    ")
+    return found
+
+
+def _make(deed: type, asked: Arguments) -> None:
+    from ordsmed.base.run import Run, obtain
+
+    folder = obtain(deed, asked.name, asked.overrides, anew=asked.anew)
+    hidden = ("verb", "state", "fingerprint", "began", "parts")
+    facts = [f"  {k}: {v}" for k, v in Run(folder).status.items() if k not in hidden]
+    _print([f"{folder}: done", *facts])
+
+
+def _print(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line)
+
+
+def _fail(line: str, status: int) -> None:
+    print(f"ordsmed: {line}", file=sys.stderr)
+    sys.exit(status)

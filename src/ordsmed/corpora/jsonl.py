@@ -1,0 +1,91 @@
+"""JSON lines: one object a line, its text under a key, the other keys kept as metadata.
+
+{"text": "One. Two.", "url": "..."}  ->  Document("One. Two.", id="a.jsonl:1", meta={"url": "..."})
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ordsmed.base.errors import DataError
+from ordsmed.text import read
+from ordsmed.text.document import Document
+
+LONGEST = 1 << 28  # characters of one line
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Documents of JSON lines."""
+
+    path: str | list[str]
+    "files, folders (all files in them) or patterns; .gz, .bz2, .xz and .zst are unpacked"
+    text_key: str = "text"
+    "the key under which the text stands"
+    id_key: str | None = None
+    "the key that names the document; without it, file and line do"
+    errors: read.Errors = "strict"
+    "invalid UTF-8 and lone surrogates: refuse them with their place (strict), or put U+FFFD and count (replace)"
+
+    def documents(self) -> Iterator[Document]:
+        """The documents of all files, in sorted order."""
+        for path in read.files(self.path):
+            for number, line in enumerate(read.lines(path, self.errors, longest=LONGEST), 1):
+                if line and not line.isspace():
+                    yield self._document(line, f"{path}:{number}")
+
+    def stamp(self) -> Any:
+        """Paths, sizes and times of the files."""
+        return read.stamp(read.files(self.path))
+
+    def size(self) -> int:
+        """Bytes to read."""
+        return read.size(read.files(self.path))
+
+    def _document(self, line: str, place: str) -> Document:
+        record = _decode(line, place, self.errors)
+        if not isinstance(record, dict):
+            raise DataError(place, f"JSON, but a {type(record).__name__}", "an object {...}", "one object a line")
+        text = record.pop(self.text_key, None)
+        if not isinstance(text, str):
+            found = f"`{self.text_key}` holds a {type(text).__name__}" if text is not None else f"no `{self.text_key}`"
+            keys = ", ".join(sorted(record)[:8]) or "none"
+            raise DataError(place, f"{found}; keys: {keys}", f"a string under `{self.text_key}`", "set `text_key`")
+        name = record.pop(self.id_key, None) if self.id_key else None
+        return Document(text, id=place if name is None else str(name), meta=record)
+
+
+def _decode(line: str, place: str, errors: read.Errors) -> Any:
+    import msgspec
+
+    try:
+        return msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        return _decode_slowly(line, place, errors, str(error))
+
+
+def _decode_slowly(line: str, place: str, errors: read.Errors, said: str) -> Any:
+    """What msgspec refuses may still be JSON as Python writes it: NaN, and halves of a surrogate pair."""
+    import json
+    import re
+
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        said = said[:1].lower() + said[1:]
+        raise DataError(place, f"bad JSON: {said}", "one JSON object a line", "mend or remove the line") from None
+    lone = re.compile("[\ud800-\udfff]")
+    found = len(lone.findall(repr_free := json.dumps(record, ensure_ascii=False)))
+    if not found:
+        return record
+    if errors == "strict":
+        raise DataError(
+            place,
+            f"{found} lone surrogates (\\ud800 to \\udfff)",
+            "whole characters",
+            'mend it, or set errors = "replace"',
+        )
+    read.tally().replaced += found
+    return json.loads(lone.sub("\ufffd", repr_free))

@@ -1,0 +1,57 @@
+"""Batch: the one type that travels from the data to an objective, every tensor named with its shape.
+
+B rows, T tokens a row, P places that are predicted in a row (P = T where every token is).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows as the network sees them, and what is asked of it."""
+
+    numbers: Tensor  # int64 [B]     the running number of each row: the key of all its chance
+    tokens: Tensor  # int64 [B, T]   ids, after corruption
+    positions: Tensor  # int64 [B, T]   0.. within each document
+    targets: Tensor  # int64 [B, P]   the right ids
+    weights: Tensor  # float32 [B, P]  1 where a prediction counts, 0 where a slot is unused
+    places: Tensor | None = None  # int64 [B, P]  where in the row; None: every token, P = T
+    documents: Tensor | None = None  # int32 [B, T]  tokens see each other where equal, 0 = padding; None: all do
+    types: Tensor | None = None  # int64 [B, T]   token types (first or second segment)
+
+    def __post_init__(self) -> None:
+        rows, tokens = self.tokens.shape
+        wanted = {"numbers": (rows,), "positions": (rows, tokens), "documents": (rows, tokens), "types": (rows, tokens)}
+        predicted = tuple(self.targets.shape)
+        wanted |= {"weights": predicted, "places": predicted}
+        for name, shape in wanted.items():
+            found = getattr(self, name)
+            assert found is None or tuple(found.shape) == shape, f"Batch.{name}: {tuple(found.shape)} is not {shape}"
+        assert self.places is not None or predicted == (rows, tokens), "without places every token is predicted"
+
+    def to(self, device: torch.device) -> Batch:
+        """The same batch on a device."""
+        if device.type == "cpu":
+            return self
+        return self._map(lambda t: t.to(device, non_blocking=True))
+
+    def pin_memory(self) -> Batch:
+        """The same batch in pinned memory, as the loader's workers ask."""
+        return self._map(lambda t: t.pin_memory())
+
+    def _map(self, change: Any) -> Batch:
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return Batch(**{k: None if v is None else change(v) for k, v in fields.items()})  # type: ignore[arg-type]
+
+
+def batch_of(**arrays: np.ndarray | None) -> Batch:
+    """A batch from numpy arrays."""
+    return Batch(**{k: None if v is None else torch.from_numpy(v) for k, v in arrays.items()})  # type: ignore[arg-type]

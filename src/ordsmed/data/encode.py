@@ -1,0 +1,247 @@
+"""The deed `encode`: a corpus folder and a tokenizer -> a store of ids for each split.
+
+train/00000.jsonl -> blocks of lines -> sentences -> ids, lengths, sequences a document -> train.bin, train.idx
+                     (one process, or several for a large corpus; written in order by the first)
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ordsmed.base import run
+from ordsmed.base.errors import DataError
+from ordsmed.base.run import Run
+from ordsmed.base.say import Progress, say
+from ordsmed.data.store import Ids, Ints, Store, StoreWriter, dtype_for
+from ordsmed.data.words import Words
+from ordsmed.text.document import Document
+from ordsmed.text.pipeline import SPLITS, Corpus, parts
+from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.text.training import read_tokenizer
+
+BLOCK = 2_000_000  # bytes of lines that are encoded at once
+SHARE = 16_000_000  # bytes of corpus that are worth a process of their own
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """From a corpus and a tokenizer to stores of ids."""
+
+    verb: ClassVar[str] = "encode"
+
+    corpus: str
+    "folder or recipe of a corpus"
+    tokenizer: str
+    "folder, file or recipe of a tokenizer"
+    sentences: bool = True
+    "a sequence a sentence; false: a sequence a document"
+    processes: int | None = None
+    "that encode side by side; not said: one a core, fewer for a small corpus"
+    out: str | None = None
+    "folder of the result; work/encode/ and the recipe's name if not said"
+
+    def __post_init__(self) -> None:
+        if self.processes is not None and self.processes < 1:
+            raise ValueError(f"processes: found {self.processes}; wanted at least 1; leave it out")
+
+    def stamp(self) -> Any:
+        """Fingerprints of corpus and tokenizer."""
+        return [Run(run.obtain(Corpus, self.corpus)).status["fingerprint"], read_tokenizer(self.tokenizer).fingerprint]
+
+    def perform(self, run: Run) -> dict[str, Any]:
+        """Encode every split; returns the counts."""
+        corpus, tokenizer = _corpus(self.corpus), read_tokenizer(self.tokenizer)
+        tokenizer.save(run.path / "tokenizer")
+        facts: dict[str, Any] = {
+            "tokenizer": tokenizer.fingerprint, "vocabulary": tokenizer.vocabulary, "kind": tokenizer.kind,
+        }  # fmt: skip
+        for split in SPLITS:
+            files = parts(corpus, split)
+            if files:
+                facts[split] = self._split(files, run.path / split, tokenizer)
+                say(_told(split, facts[split]))
+        if not facts.get("train", {}).get("tokens"):
+            raise DataError(corpus, "gives no token to train on", "text that the tokenizer knows", "look at the corpus")
+        told = Run(corpus).status
+        return {**facts, **{k: told[k] for k in ("language", "licence", "title") if told.get(k) is not None}}
+
+    def _split(self, files: list[Path], prefix: Path, tokenizer: Tokenizer) -> dict[str, Any]:
+        size, total = sum(path.stat().st_size for path in files), 0
+        processes = min(self.processes or os.cpu_count() or 1, max(1, size // SHARE) if not self.processes else size)
+        with StoreWriter(prefix, tokenizer.vocabulary) as store, Progress(prefix.name, size / 1e6, "MB") as shown:
+            for made in _encoded(_blocks(files), tokenizer, prefix.parent / "tokenizer", self.sentences, processes):
+                store.extend(made.ids, made.lengths, made.sequences)
+                total += made.text
+                shown.add(made.bytes / 1e6)
+        stored = sum(prefix.with_name(prefix.name + end).stat().st_size for end in (".bin", ".idx"))
+        unknown = int(store.counts[tokenizer.unknown]) if tokenizer.unknown is not None else 0
+        tokens = max(store.token_count, 1)
+        return {
+            "documents": store.document_count, "sequences": store.sequence_count, "tokens": store.token_count,
+            "bytes_a_token": round(total / tokens, 4), "stored_a_token": round(stored / tokens, 4),
+            "unknown": round(unknown / tokens, 6),
+        }  # fmt: skip
+
+
+class Encoded:
+    """The folder of a finished `encode`: what pretraining starts from."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.facts = folder, Run(folder).status
+
+    @functools.cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The one it was encoded with."""
+        found = Tokenizer.load(self.folder / "tokenizer")
+        if found.fingerprint != self.facts["tokenizer"]:
+            raise DataError(
+                self.folder / "tokenizer", f"tokenizer {found.fingerprint}", f"{self.facts['tokenizer']}, the store's",
+                "encode again",
+            )  # fmt: skip
+        return found
+
+    @functools.cached_property
+    def train(self) -> Store:
+        """What is learned from."""
+        return self._open("train")
+
+    @functools.cached_property
+    def validation(self) -> Store | None:
+        """What is held out, if anything is."""
+        return self._open("validation") if self.facts.get("validation", {}).get("tokens") else None
+
+    def _open(self, split: str) -> Store:
+        prefix = self.folder / split
+        return Store.open(prefix, vocabulary=self.facts["vocabulary"], fingerprint=self.facts["tokenizer"])
+
+
+def read_store(name: str) -> Encoded:
+    """The finished folder that a name stands for: a folder, or a recipe, made once while others wait."""
+    return Encoded(run.obtain(Encoding, name))
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Some lines of a part file."""
+
+    path: Path
+    first: int  # line number
+    lines: list[bytes]
+
+
+@dataclass(frozen=True)
+class Made:
+    """What some lines became."""
+
+    ids: Ids
+    lengths: Ints
+    sequences: Ints
+    text: int  # bytes of text
+    bytes: int  # bytes of lines
+
+
+class Encoder:
+    """Lines of a corpus -> ids."""
+
+    def __init__(self, tokenizer: Tokenizer, sentences: bool) -> None:
+        import msgspec
+
+        self.words, self.sentences = Words(tokenizer, dtype_for(tokenizer.vocabulary)), sentences
+        self.decode = msgspec.json.Decoder(Document).decode
+
+    def __call__(self, block: Lines) -> Made:
+        found = [self._document(block, number) for number in range(len(block.lines))]
+        pieces = [d.sentences() if self.sentences else [d.text] for d in found]
+        ids, lengths = self.words.encode([sentence for piece in pieces for sentence in piece])
+        sequences = np.fromiter(map(len, pieces), np.int64, len(pieces))
+        text = sum(len(d.text) if d.text.isascii() else len(d.text.encode()) for d in found)
+        return Made(ids, lengths, sequences, text, sum(map(len, block.lines)))
+
+    def _document(self, block: Lines, number: int) -> Document:
+        import msgspec
+
+        try:
+            found: Document = self.decode(block.lines[number])
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            place = f"{block.path}:{block.first + number}"
+            raise DataError(place, str(error), "one document a line", "make the corpus again") from None
+        return found
+
+
+def _encoded(
+    blocks: Iterator[Lines], tokenizer: Tokenizer, folder: Path, sentences: bool, processes: int
+) -> Iterator[Made]:
+    """Every block encoded, in order; few are in flight, so that memory stays small."""
+    if processes == 1:
+        yield from map(Encoder(tokenizer, sentences), blocks)
+        return
+    import multiprocessing
+
+    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _start, (folder, sentences))
+    flying: deque[Future[Made]] = deque()
+    try:
+        for block in blocks:
+            flying.append(pool.submit(_work, block))
+            if len(flying) > 2 * processes:
+                yield flying.popleft().result()
+        while flying:
+            yield flying.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+_encoder: Encoder | None = None  # of a process that encodes for another
+
+
+def _start(folder: Path, sentences: bool) -> None:
+    """Make a process ready; it ends when the one that asked for it does, however that ends."""
+    global _encoder
+    import multiprocessing
+    import signal
+    import threading
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the first process
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    _encoder = Encoder(Tokenizer.load(folder), sentences)
+
+
+def _leave_with(parent: Any) -> None:
+    parent.join()
+    os._exit(1)
+
+
+def _work(block: Lines) -> Made:
+    assert _encoder is not None
+    return _encoder(block)
+
+
+def _blocks(paths: list[Path]) -> Iterator[Lines]:
+    for path in paths:
+        with path.open("rb") as file:
+            first = 1
+            while lines := file.readlines(BLOCK):
+                yield Lines(path, first, lines)
+                first += len(lines)
+
+
+def _corpus(name: str) -> Path:
+    return run.obtain(Corpus, name)
+
+
+def _told(split: str, facts: dict[str, Any]) -> str:
+    return (
+        f"{split}: {facts['documents']:,} documents, {facts['sequences']:,} sequences, {facts['tokens']:,} tokens, "
+        f"{facts['bytes_a_token']:.2f} bytes of text a token, {facts['unknown']:.3%} unknown"
+    )

@@ -1,0 +1,68 @@
+"""The loader: which rows each micro-batch of each rank holds, and batches made ahead of time.
+
+    step s, batch b, ranks r of w -> numbers s*b .. s*b+b-1 -> this rank's share -> micro-batches
+
+Nothing here has a state: what a step sees follows from its number alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from ordsmed.data.batch import Batch
+from ordsmed.data.rows import Rows
+from ordsmed.data.windows import Ints
+
+
+@dataclass(frozen=True)
+class Share:
+    """How a global batch is cut: ranks, and micro-batches on each."""
+
+    batch: int
+    micro: int
+    rank: int = 0
+    world: int = 1
+
+    @property
+    def accumulation(self) -> int:
+        """Micro-batches a rank makes of its share of a step."""
+        return self.batch // (self.world * self.micro)
+
+    def numbers(self, step: int, micro: int) -> Ints:
+        """The running numbers of the rows of one micro-batch."""
+        first = step * self.batch + (self.rank * self.accumulation + micro) * self.micro
+        return np.arange(first, first + self.micro)
+
+
+class MicroBatches(Dataset[Batch]):
+    """Micro-batches by number, from a step of the phase on."""
+
+    def __init__(self, rows: Rows, share: Share, first: int, steps: int) -> None:
+        self.rows, self.share, self.first, self.steps = rows, share, first, steps
+
+    def __len__(self) -> int:
+        return (self.steps - self.first) * self.share.accumulation
+
+    def __getitem__(self, index: int) -> Batch:
+        step, micro = divmod(index, self.share.accumulation)
+        return self.rows.batch(self.share.numbers(self.first + step, micro))
+
+
+def load(
+    rows: Rows, share: Share, first: int, steps: int, *, workers: int, device: torch.device
+) -> Iterator[list[Batch]]:
+    """The micro-batches of every step from `first` to `steps`; `workers` processes make them ahead, 0: this one does."""
+    micro = MicroBatches(rows, share, first, steps)
+    ready: Iterator[Batch]
+    if workers == 0:
+        ready = (micro[i] for i in range(len(micro)))
+    else:
+        pinned = device.type == "cuda"
+        ready = iter(DataLoader(micro, batch_size=None, shuffle=False, num_workers=workers, pin_memory=pinned))
+    for _ in range(first, steps):
+        yield [next(ready).to(device) for _ in range(share.accumulation)]

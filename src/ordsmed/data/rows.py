@@ -1,0 +1,277 @@
+"""Rows: numbered rows of one store or a weighted blend, assembled from windows; corruption comes after, in objectives.
+
+number --order--> row of the epoch --windows--> token ranges --split--> pieces --assemble--> tokens, positions
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ordsmed.base import chance
+from ordsmed.base.errors import DataError
+from ordsmed.data.batch import Batch
+from ordsmed.data.order import draw
+from ordsmed.data.windows import Ints, Pieces, Windows, document_at, run, split
+
+PATTERN = 10_000  # a blend keeps its weights to this precision, exactly, over every so many rows
+
+
+class TokenSource(Protocol):
+    """What rows need of a store."""
+
+    @property
+    def tokens(self) -> NDArray[Any]:
+        """All ids, one after the other."""
+
+    @property
+    def document_starts(self) -> Ints:
+        """The token each document begins with; last = number of tokens."""
+
+    @property
+    def starts(self) -> Ints:
+        """The token each sentence begins with; last = number of tokens."""
+
+
+class Rows(Protocol):
+    """What an objective gives the loader: batches as a pure function of running numbers."""
+
+    def __len__(self) -> int:
+        """Rows an epoch."""
+
+    def batch(self, numbers: Ints) -> Batch:
+        """The rows with these running numbers, corrupted, as the network gets them."""
+
+    def spans(self, numbers: Ints) -> list[Span]:
+        """Which documents these rows hold."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """A piece of a document that stands in a row."""
+
+    number: int
+    source: int
+    document: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Frame:
+    """How a piece of a document becomes part of a row: `before` + tokens + `after`; None adds nothing."""
+
+    length: int
+    before: int | None
+    after: int | None
+    pad: int
+
+    @property
+    def joint(self) -> int:
+        """Places a piece takes beside its tokens."""
+        return (self.before is not None) + (self.after is not None)
+
+
+@dataclass(frozen=True)
+class Assembled:
+    """Rows before corruption, all [B, T]."""
+
+    tokens: NDArray[np.int64]
+    documents: NDArray[np.int32]  # 1.. in each row, 0 = padding
+    positions: NDArray[np.int64]
+    inner: NDArray[np.bool_]  # True at tokens of the store, False at special tokens and padding
+
+
+def assemble(source: NDArray[np.integer], pieces: Pieces, rows: int, frame: Frame) -> Assembled:
+    """Lay pieces side by side in rows of a fixed length."""
+    lengths = pieces.stop - pieces.start
+    sizes = lengths + frame.joint
+    begun = np.cumsum(sizes) - sizes  # offset of each piece, all rows laid end to end
+    first = np.searchsorted(pieces.row, np.arange(rows))
+    inside = begun - begun[first][pieces.row]  # offset of each piece in its row
+    piece = np.repeat(np.arange(len(sizes)), sizes)
+    within = run(sizes)
+    place = pieces.row[piece] * frame.length + inside[piece] + within
+    lead = int(frame.before is not None)
+    body = (within >= lead) & (within < lead + lengths[piece])
+    tokens = np.full(rows * frame.length, frame.pad, np.int64)
+    documents, positions = np.zeros(len(tokens), np.int32), np.zeros(len(tokens), np.int64)
+    inner = np.zeros(len(tokens), np.bool_)
+    tokens[place[body]] = source[(pieces.start[piece] + within - lead)[body]]
+    if frame.before is not None:
+        tokens[place[within == 0]] = frame.before
+    if frame.after is not None:
+        tokens[place[within == sizes[piece] - 1]] = frame.after
+    documents[place] = (np.arange(len(sizes)) - first[pieces.row] + 1)[piece]
+    positions[place] = within
+    inner[place[body]] = True
+    shape = (rows, frame.length)
+    return Assembled(tokens.reshape(shape), documents.reshape(shape), positions.reshape(shape), inner.reshape(shape))
+
+
+def see(documents: NDArray[np.int32]) -> NDArray[np.int32] | None:
+    """Document numbers for attention, or None where every token of every row may see every other."""
+    return None if (documents == 1).all() else documents
+
+
+class Blend:
+    """Running numbers -> (source, row): a permutation of each source's rows an epoch, sources by weight."""
+
+    def __init__(self, sizes: Sequence[int], weights: Sequence[float], *key: object) -> None:
+        if min(sizes) < 1:
+            raise DataError(f"source {int(np.argmin(sizes)) + 1}", "has no row of this length", "", "add text")
+        self.sizes, self.key = sizes, key
+        self.pattern, self.counts = _pattern(weights, chance.key("blend", *key))
+        self.before = np.stack([np.cumsum(self.pattern == k) - (self.pattern == k) for k in range(len(sizes))])
+
+    def __len__(self) -> int:
+        return int(sum(self.sizes))
+
+    def place(self, numbers: Ints) -> tuple[Ints, Ints]:
+        """Which source, and which of its rows."""
+        if len(self.sizes) == 1:
+            return np.zeros_like(numbers), draw(numbers, self.sizes[0], *self.key, 0)
+        block, inside = numbers // PATTERN, numbers % PATTERN
+        source = self.pattern[inside]
+        count = block * self.counts[source] + self.before[source, inside]
+        rows = np.empty_like(numbers)
+        for k, size in enumerate(self.sizes):
+            rows[source == k] = draw(count[source == k], size, *self.key, k)
+        return source, rows
+
+
+class PackedRows:
+    """Rows that are pieces of documents in a frame: what masked prediction starts from."""
+
+    def __init__(
+        self, sources: Sequence[TokenSource], weights: Sequence[float], frame: Frame,
+        window: Callable[[TokenSource], Windows], *key: object,
+    ) -> None:  # fmt: skip
+        self.sources, self.frame = sources, frame
+        self.windows = [window(source) for source in sources]
+        self.blend = Blend([len(w) for w in self.windows], weights, *key)
+
+    def __len__(self) -> int:
+        return len(self.blend)
+
+    def assembled(self, numbers: Ints) -> Assembled:
+        """The rows with these running numbers, before corruption."""
+        source, rows = self.blend.place(numbers)
+        parts = [(np.flatnonzero(source == k), k) for k in np.unique(source)]
+        made = [assemble(self.sources[k].tokens, self._pieces(rows[at], k), len(at), self.frame) for at, k in parts]
+        if len(made) == 1:
+            return made[0]
+        back = np.argsort(np.concatenate([at for at, _ in parts]))
+        names = ("tokens", "documents", "positions", "inner")
+        return Assembled(*(np.concatenate([getattr(m, name) for m in made])[back] for name in names))
+
+    def spans(self, numbers: Ints) -> list[Span]:
+        """Which documents these rows hold."""
+        found = []
+        for number, source, row in zip(numbers, *self.blend.place(numbers), strict=True):
+            p = self._pieces(np.asarray([row]), int(source))
+            found += [
+                Span(int(number), int(source), *map(int, x)) for x in zip(p.document, p.start, p.stop, strict=True)
+            ]
+        return found
+
+    def _pieces(self, rows: Ints, source: int) -> Pieces:
+        return split(self.sources[source].document_starts, *self.windows[source].spans(rows))
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Rows of T + 1 tokens, each a step of T further: end, document, end, document, ..., end.
+
+    The end of one document is the start of the next: it is predicted from the one and begins the other.
+    """
+
+    document_starts: Ints
+    length: int
+    first_rows: Ints | None  # one document a row: the row each begins with; None: packed
+
+    @staticmethod
+    def of(document_starts: Ints, length: int, *, pack: bool) -> Stream:
+        """Packed, or one document a row."""
+        if pack:
+            return Stream(document_starts, length, None)
+        rows = -(-(np.diff(document_starts) + 1) // length)
+        return Stream(document_starts, length, np.concatenate([[0], np.cumsum(rows)]))
+
+    def __len__(self) -> int:
+        if self.first_rows is not None:
+            return int(self.first_rows[-1])
+        return int(-(-(self.document_starts[-1] + len(self.document_starts) - 1) // self.length))
+
+    def places(self, rows: Ints) -> tuple[Ints, Ints]:
+        """Document and offset in it of every token of the rows, [B, T + 1]; offset 0 is the end sign before it."""
+        starts, steps = self.document_starts, np.arange(self.length + 1)
+        if self.first_rows is None:
+            place = rows[:, None] * self.length + steps
+            document = document_at(starts, place, 1, len(starts))
+            return document, place - starts[document] - document
+        document = np.searchsorted(self.first_rows, rows, "right") - 1
+        offset = (rows - self.first_rows[document])[:, None] * self.length + steps
+        document = np.broadcast_to(document[:, None], offset.shape)
+        over = offset > np.diff(starts)[document]
+        return document + over, offset - over * (np.diff(starts)[document] + 1)
+
+
+class StreamRows:
+    """Rows of running text with end signs: what causal prediction starts from."""
+
+    def __init__(
+        self, sources: Sequence[TokenSource], weights: Sequence[float], length: int, end: int, *key: object, pack: bool
+    ) -> None:
+        self.sources, self.length, self.end, self.pack = sources, length, end, pack
+        self.streams = [Stream.of(source.document_starts, length, pack=pack) for source in sources]
+        self.blend = Blend([len(s) for s in self.streams], weights, *key)
+
+    def __len__(self) -> int:
+        return len(self.blend)
+
+    def assembled(self, numbers: Ints) -> Assembled:
+        """The rows with these running numbers, [B, T + 1]; `inner` is False where the text is over."""
+        source, rows = self.blend.place(numbers)
+        shape = (len(numbers), self.length + 1)
+        tokens, inner = np.full(shape, self.end, np.int64), np.zeros(shape, np.bool_)
+        documents, positions = np.zeros(shape, np.int32), np.zeros(shape, np.int64)
+        for k in np.unique(source):
+            at = source == k
+            document, offset = self.streams[k].places(rows[at])
+            starts, last = self.sources[k].document_starts, document[:, :1]
+            text = (offset > 0) & (document < len(starts) - 1)
+            filled = tokens[at]
+            filled[text] = self.sources[k].tokens[(starts[document] + offset - 1)[text]]
+            tokens[at], documents[at] = filled, document - last + 1
+            positions[at] = np.where(document == last, offset - offset[:, :1], offset)
+            final = (document == len(starts) - 1) if self.pack else document > last
+            inner[at] = ~final | (offset == 0)
+        documents[~inner] = 0
+        positions[~inner] = 0
+        return Assembled(tokens, documents, positions, inner)
+
+    def spans(self, numbers: Ints) -> list[Span]:
+        """Which documents these rows hold."""
+        found = []
+        for number, source, row in zip(numbers, *self.blend.place(numbers), strict=True):
+            starts = self.sources[source].document_starts
+            document, offset = (x[0] for x in self.streams[source].places(np.asarray([row])))
+            for d in np.unique(document[document < len(starts) - 1]):
+                token = (starts[document] + offset - 1)[(document == d) & (offset > 0)]
+                if len(token):
+                    found.append(Span(int(number), int(source), int(d), int(token[0]), int(token[-1]) + 1))
+        return found
+
+
+def _pattern(weights: Sequence[float], key: int) -> tuple[Ints, Ints]:
+    """PATTERN sources in a scrambled order, as many of each as its weight says; and how many those are."""
+    shares = np.cumsum(np.asarray(weights, np.float64) / sum(weights))
+    ends = np.rint(shares * PATTERN).astype(np.int64)
+    counts = np.diff(ends, prepend=0)
+    pattern = np.repeat(np.arange(len(counts)), counts)
+    return pattern[np.argsort(chance.bits(key, np.arange(PATTERN)), kind="stable")], counts

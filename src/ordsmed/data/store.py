@@ -1,0 +1,294 @@
+"""Store: token ids on disk as Megatron's indexed dataset, read without loading it and written as a stream.
+
+    PREFIX.bin   ids, one after the other (uint16 below 65,500 ids, else int32)
+    PREFIX.idx   "MMIDIDX" version dtype S D | lengths int32[S] | byte offsets int64[S] | documents int64[D]
+    PREFIX.counts.npy   how often each id stands in the store
+
+A sequence is a sentence (or a whole document); `documents` says at which sequence each document starts, last = S.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import struct
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ordsmed.base import files
+from ordsmed.base.errors import DataError
+
+Ids = NDArray[np.integer[Any]]
+Ints = NDArray[np.int64]
+MAGIC, OLD = b"MMIDIDX\x00\x00", b"TNTIDX\x00\x00"
+HEADER = struct.Struct("<9sQBQQ")
+CODES = {1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}  # the integers among Megatron's codes
+NARROW = 65_500  # below so many ids two bytes are enough (Megatron's border)
+BLOCK = 1 << 22  # entries handled at once
+
+
+def dtype_for(vocabulary: int) -> np.dtype[Any]:
+    """The type Megatron uses for a vocabulary of this size."""
+    return np.dtype("<u2" if vocabulary < NARROW else "<i4")
+
+
+class Store:
+    """A finished store, memory-mapped."""
+
+    def __init__(self, prefix: Path, tokens: Ids, lengths: Ids, offsets: Ints, documents: Ints) -> None:
+        self.prefix, self.tokens, self.lengths, self.offsets, self.documents = (
+            prefix,
+            tokens,
+            lengths,
+            offsets,
+            documents,
+        )
+        self.token_count, self.sequence_count, self.document_count = len(tokens), len(lengths), len(documents) - 1
+        self.vocabulary: int | None = None
+        self.fingerprint: str | None = None  # the tokenizer's
+
+    @staticmethod
+    def open(prefix: str | Path, *, vocabulary: int | None = None, fingerprint: str | None = None) -> Store:
+        """`PREFIX.bin` and `PREFIX.idx`, checked against each other; the prefix may be given with either ending."""
+        prefix = Path(prefix)
+        prefix = prefix.with_suffix("") if prefix.suffix in (".bin", ".idx") else prefix
+        index, tokens = (prefix.with_name(prefix.name + end) for end in (".idx", ".bin"))
+        for path in (index, tokens):
+            if not path.is_file():
+                raise DataError(
+                    path, "no such file", "a store: PREFIX.bin and PREFIX.idx", "make it with `ordsmed encode`"
+                )
+        with index.open("rb") as file:
+            head = file.read(9)
+        read = _read_old if head.startswith(OLD) else _read_index
+        dtype, lengths, offsets, documents = read(index)
+        store = Store(
+            prefix, _mapped(tokens, dtype, 0, tokens.stat().st_size // dtype.itemsize), lengths, offsets, documents
+        )
+        store.vocabulary, store.fingerprint = vocabulary, fingerprint
+        store._check(index, tokens)
+        return store
+
+    @functools.cached_property
+    def starts(self) -> Ints:
+        """Where each sequence begins, in tokens, [S + 1]; last = number of tokens."""
+        found = np.empty(self.sequence_count + 1, np.int64)
+        found[0] = 0
+        np.cumsum(self.lengths, out=found[1:])
+        size = self.tokens.dtype.itemsize
+        for a in range(0, self.sequence_count, BLOCK):
+            if not np.array_equal(found[a : min(a + BLOCK, self.sequence_count)] * size, self.offsets[a : a + BLOCK]):
+                raise DataError(f"{self.prefix}.idx", "sequences do not follow each other", "", "encode again")
+        return found
+
+    @functools.cached_property
+    def document_starts(self) -> Ints:
+        """Where each document begins, in tokens, [D + 1]; last = number of tokens."""
+        found = np.full(self.document_count + 1, self.token_count, np.int64)
+        inside = self.documents < self.sequence_count
+        found[inside] = self.offsets[self.documents[inside]] // self.tokens.dtype.itemsize
+        return found
+
+    @functools.cached_property
+    def counts(self) -> Ints:
+        """How often each id stands in the store, [vocabulary]; kept beside it."""
+        beside = self.prefix.with_name(self.prefix.name + ".counts.npy")
+        if beside.is_file():
+            with contextlib.suppress(ValueError, EOFError):  # a damaged file is made again
+                found = np.load(beside, allow_pickle=False)
+                if int(found.sum()) == self.token_count:
+                    return self._widened(found)
+        found = np.zeros(self.vocabulary or 1, np.int64)
+        for block in blocks(self.tokens):
+            found = _add(found, np.bincount(block))
+        found = self._widened(found)
+        with contextlib.suppress(OSError):  # a store that may only be read is counted each time
+            _save_counts(beside, found)
+        return found
+
+    def document(self, number: int) -> Ids:
+        """All ids of one document."""
+        a, b = self.document_starts[number : number + 2]
+        return self.tokens[a:b]
+
+    def _widened(self, counts: Ints) -> Ints:
+        if self.vocabulary is None:
+            return counts
+        if counts[self.vocabulary :].any():
+            raise DataError(
+                f"{self.prefix}.bin", f"holds the id {int(np.flatnonzero(counts)[-1])}",
+                f"ids below {self.vocabulary}, the tokenizer's pieces", "encode again with this tokenizer",
+            )  # fmt: skip
+        return np.pad(counts, (0, max(0, self.vocabulary - len(counts))))[: self.vocabulary]
+
+    def _check(self, index: Path, tokens: Path) -> None:
+        """Do the two files belong together? Whatever was cut off or mixed up shows here."""
+        size, found = self.tokens.dtype.itemsize, tokens.stat().st_size
+        wanted = int(self.offsets[-1]) + int(self.lengths[-1]) * size if self.sequence_count else 0
+        if found != wanted:
+            raise DataError(tokens, f"{found} bytes", f"{wanted} bytes as {index.name} says", "copy or encode it again")
+        ordered = len(self.documents) and self.documents[0] == 0 and self.documents[-1] == self.sequence_count
+        if not ordered:
+            raise DataError(
+                index, f"documents end at sequence {int(self.documents[-1]) if len(self.documents) else 'none'}",
+                f"{self.sequence_count}, the number of sequences", "copy or encode it again",
+            )  # fmt: skip
+
+
+class StoreWriter:
+    """`with StoreWriter(prefix, vocabulary) as store: store.extend(...)`: whole at the end, or absent."""
+
+    def __init__(self, prefix: str | Path, vocabulary: int) -> None:
+        self.prefix, self.dtype = Path(prefix), dtype_for(vocabulary)
+        self.counts = np.zeros(vocabulary, np.int64)
+        self.token_count = self.sequence_count = self.document_count = 0
+        self._files: dict[str, IO[bytes]] = {}
+        with files.survive_disk(self.prefix):
+            self.prefix.parent.mkdir(parents=True, exist_ok=True)
+            for end in (".idx", ".bin", ".counts.npy"):
+                self._path(end).unlink(missing_ok=True)
+            self._files = {
+                end: self._path(end).open("w+b") for end in (".bin.part", ".lengths.part", ".documents.part")
+            }
+            self._files[".documents.part"].write(np.zeros(1, "<i8").tobytes())
+
+    def __enter__(self) -> StoreWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        try:
+            if kind is None:
+                self.close()
+        finally:
+            self.discard()
+
+    def add(self, sequences: Sequence[Ids | list[int]]) -> None:
+        """One document; sequences without ids are left out, and so is a document without sequences."""
+        arrays = [np.asarray(s, np.int64) for s in sequences]
+        flat = np.concatenate(arrays) if arrays else np.zeros(0, np.int64)
+        self.extend(flat, np.asarray([len(a) for a in arrays], np.int64), np.asarray([len(arrays)], np.int64))
+
+    def extend(self, ids: Ids, lengths: Ints, sequences: Ints) -> None:
+        """Many documents: all ids, the length of every sequence, how many sequences each document has."""
+        assert int(lengths.sum()) == len(ids)
+        assert int(sequences.sum()) == len(lengths)
+        counts = np.bincount(ids, minlength=len(self.counts))
+        if len(counts) > len(self.counts):
+            raise DataError(f"{self.prefix}.bin", f"id {len(counts) - 1}", f"ids below {len(self.counts)}")
+        full = lengths > 0
+        ends = np.concatenate([[0], np.cumsum(full)])[np.cumsum(sequences)]  # full sequences up to each document's end
+        ends = ends[np.diff(ends, prepend=0) > 0]
+        with files.survive_disk(self.prefix):
+            self._files[".bin.part"].write(np.ascontiguousarray(ids, self.dtype).data)
+            self._files[".lengths.part"].write(lengths[full].astype("<i4").data)
+            self._files[".documents.part"].write((ends + self.sequence_count).astype("<i8").data)
+        self.counts += counts
+        self.token_count += len(ids)
+        self.sequence_count += int(full.sum())
+        self.document_count += len(ends)
+
+    def close(self) -> None:
+        """Assemble the index and rename everything into place, the index last."""
+        with files.survive_disk(self.prefix):
+            with self._path(".idx.part").open("wb") as index:
+                code = next(code for code, name in CODES.items() if np.dtype(name) == self.dtype)
+                index.write(HEADER.pack(MAGIC, 1, code, self.sequence_count, self.document_count + 1))
+                self._copy(".lengths.part", index)
+                start = 0
+                for lengths in self._blocks(".lengths.part", "<i4"):
+                    ends = start + np.cumsum(lengths, dtype="<i8") * self.dtype.itemsize
+                    index.write((ends - lengths.astype("<i8") * self.dtype.itemsize).data)
+                    start = int(ends[-1])
+                self._copy(".documents.part", index)
+            for file in self._files.values():
+                file.close()
+            _save_counts(self._path(".counts.npy"), self.counts)
+            for end in (".bin", ".idx"):
+                files.sync(self._path(end + ".part"))
+                self._path(end + ".part").replace(self._path(end))
+            files.sync(self.prefix.parent)
+
+    def discard(self) -> None:
+        """Remove what is unfinished."""
+        for end, file in self._files.items():
+            with contextlib.suppress(OSError):
+                file.close()
+            self._path(end).unlink(missing_ok=True)
+        self._path(".idx.part").unlink(missing_ok=True)
+
+    def _path(self, end: str) -> Path:
+        return self.prefix.with_name(self.prefix.name + end)
+
+    def _blocks(self, end: str, dtype: str) -> Iterator[Ids]:
+        file = self._files[end]
+        file.seek(0)
+        while block := file.read(BLOCK * np.dtype(dtype).itemsize):
+            yield np.frombuffer(block, dtype)
+
+    def _copy(self, end: str, target: IO[bytes]) -> None:
+        for block in self._blocks(end, "u1"):
+            target.write(block.data)
+
+
+def blocks(tokens: Ids) -> Iterator[Ids]:
+    """The ids, a few million at a time."""
+    for start in range(0, len(tokens), BLOCK):
+        yield tokens[start : start + BLOCK]
+
+
+def _read_index(path: Path) -> tuple[np.dtype[Any], Ids, Ints, Ints]:
+    with path.open("rb") as file:
+        head = file.read(HEADER.size)
+    if len(head) < HEADER.size or head[:9] != MAGIC:
+        raise DataError(path, f"begins with {head[:9]!r}", f"{MAGIC!r}, Megatron's index", "encode again")
+    _, version, code, sequences, documents = HEADER.unpack(head)
+    if version != 1 or code not in CODES:
+        raise DataError(
+            path, f"version {version}, type code {code}", f"version 1, integers: {sorted(CODES)}", "encode again"
+        )
+    wanted, found = HEADER.size + 12 * sequences + 8 * documents, path.stat().st_size
+    if found not in (wanted, wanted + sequences):  # the second: a byte more a sequence, for modes, which text has not
+        raise DataError(path, f"{found} bytes", f"{wanted} bytes as its head says", "copy or encode it again")
+    at = HEADER.size
+    lengths = _mapped(path, np.dtype("<i4"), at, sequences)
+    offsets = _mapped(path, np.dtype("<i8"), at + 4 * sequences, sequences)
+    return np.dtype(CODES[code]), lengths, offsets, _mapped(path, np.dtype("<i8"), at + 12 * sequences, documents)
+
+
+def _read_old(path: Path) -> tuple[np.dtype[Any], Ids, Ints, Ints]:
+    """The index of 2020's Megatron and fairseq: 64-bit numbers throughout, offsets counted in ids."""
+    head = np.fromfile(path, "<i8", 6, offset=len(OLD))
+    if len(head) < 6 or head[0] != 1 or int(head[1]) not in CODES:
+        raise DataError(path, f"head {head.tolist()}", f"version 1, integers: {sorted(CODES)}", "encode again")
+    _, code, _, items, sizes, documents = head.tolist()
+    body = np.fromfile(path, "<i8", offset=len(OLD) + 48)
+    wanted = 2 * (items + 1) + sizes + documents
+    if len(body) != wanted or sizes != items:
+        raise DataError(path, f"{len(body)} numbers for {items} sequences", f"{wanted}", "copy or encode it again")
+    dtype = np.dtype(CODES[code])
+    offsets = body[items + 1 : 2 * items + 1] * dtype.itemsize
+    ends = body[2 * (items + 1) + sizes :] if documents else np.arange(items + 1)
+    return dtype, body[2 * (items + 1) :][:sizes].astype(np.int32), offsets, ends
+
+
+def _mapped(path: Path, dtype: np.dtype[Any], offset: int, count: int) -> Any:
+    if not count:  # nothing cannot be mapped
+        return np.zeros(0, dtype)
+    return np.memmap(path, dtype, "r", offset, (count,)).view(np.ndarray)
+
+
+def _add(counts: Ints, more: Ints) -> Ints:
+    size = max(len(counts), len(more))
+    return np.pad(counts, (0, size - len(counts))) + np.pad(more, (0, size - len(more)))
+
+
+def _save_counts(path: Path, counts: Ints) -> None:
+    part = path.with_name(path.name + ".part")
+    with part.open("wb") as file:
+        np.save(file, counts)
+    part.replace(path)

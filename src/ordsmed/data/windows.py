@@ -1,0 +1,165 @@
+"""Windows: which tokens of the store a row holds; pure index maps, computed and not listed where that is possible.
+
+    store:  doc 0 ....................|doc 1 .....|doc 2 ..............
+    rows:   [......][......][......][....|....][..|......][......]        pack, cut anywhere: arithmetic alone
+    rows:   [....]  [......][...]  [....|....]    [......][....]          pack, cut at sentences: one int64 a row
+    rows:   [......][......][....]   [.....]      [......][......][.]     pack = false: no row holds two documents
+
+Each document in a row costs `joint` places beside its tokens ([CLS] and [SEP]); `room` does not count the first one's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+BLOCK = 1_000_000
+
+
+class Windows(Protocol):
+    """Rows as ranges of token positions in the store."""
+
+    def __len__(self) -> int:
+        """How many rows an epoch has."""
+
+    def spans(self, rows: Ints) -> tuple[Ints, Ints]:
+        """First token and end of each row."""
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Every row full, documents side by side, cut wherever the row ends."""
+
+    document_starts: Ints
+    room: int
+    joint: int
+
+    def __len__(self) -> int:
+        documents = len(self.document_starts) - 1
+        return int(-(-(self.document_starts[-1] + self.joint * (documents - 1)) // self.room))
+
+    def spans(self, rows: Ints) -> tuple[Ints, Ints]:
+        return self._token(rows * self.room), self._token((rows + 1) * self.room)
+
+    def _token(self, place: Ints) -> Ints:
+        """The token at, or first after, a place of the stream in which documents are joined by `joint` places."""
+        starts = self.document_starts
+        document = document_at(starts, place, self.joint, len(starts) - 1)
+        return np.minimum(place - self.joint * document, starts[document + 1])
+
+
+@dataclass(frozen=True)
+class Single:
+    """One document a row, long ones in several rows."""
+
+    document_starts: Ints
+    first_rows: Ints  # the row each document begins with; last = number of rows
+    room: int
+
+    @staticmethod
+    def of(document_starts: Ints, room: int) -> Single:
+        """Count the rows of every document."""
+        lengths = np.diff(document_starts)
+        return Single(document_starts, np.concatenate([[0], np.cumsum(-(-lengths // room))]), room)
+
+    def __len__(self) -> int:
+        return int(self.first_rows[-1])
+
+    def spans(self, rows: Ints) -> tuple[Ints, Ints]:
+        document = np.searchsorted(self.first_rows, rows, "right") - 1
+        start = self.document_starts[document] + (rows - self.first_rows[document]) * self.room
+        return start, np.minimum(start + self.room, self.document_starts[document + 1])
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Rows of whole sentences; only a sentence longer than a row is cut."""
+
+    bounds: Ints  # where each row begins; last = end of the store
+
+    @staticmethod
+    def of(document_starts: Ints, sentence_starts: Ints, room: int, joint: int, *, pack: bool) -> Fitted:
+        """Fill each row with as many whole sentences as fit; `sentence_starts` ends with the number of tokens."""
+        found = [0]
+        for first in range(0, len(sentence_starts) - 1, BLOCK):
+            found += _walk(document_starts, sentence_starts[first : first + BLOCK + 1], found[-1], room, joint, pack)
+        return Fitted(np.asarray(found, np.int64))
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    def spans(self, rows: Ints) -> tuple[Ints, Ints]:
+        return self.bounds[rows], self.bounds[rows + 1]
+
+
+def windows(
+    document_starts: Ints, sentence_starts: Ints, *, room: int, joint: int, pack: bool, sentences: bool
+) -> Windows:
+    """The windows an objective asked for."""
+    if sentences:
+        return Fitted.of(document_starts, sentence_starts, room, joint, pack=pack)
+    return Packed(document_starts, room, joint) if pack else Single.of(document_starts, room)
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """The parts of rows that come from one document each, in row order."""
+
+    row: Ints  # which of the asked rows
+    document: Ints
+    start: Ints
+    stop: Ints
+
+
+def split(document_starts: Ints, start: Ints, stop: Ints) -> Pieces:
+    """Cut rows at the borders of documents."""
+    first = np.searchsorted(document_starts, start, "right") - 1
+    count = np.maximum(np.searchsorted(document_starts, stop, "left") - first, 1)
+    row = np.repeat(np.arange(len(start)), count)
+    document = np.repeat(first, count) + run(count)
+    begins, ends = document_starts[document], document_starts[document + 1]
+    return Pieces(row, document, np.maximum(start[row], begins), np.minimum(stop[row], ends))
+
+
+def run(counts: Ints) -> Ints:
+    """0..c-1 for every count c, one after the other."""
+    total = int(counts.sum())
+    return np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+def document_at(starts: Ints, place: Ints, joint: int, documents: int) -> Ints:
+    """The last of so many documents whose joined place, starts[d] + joint * d, is at or before each place."""
+    low, high = np.zeros_like(place), np.full_like(place, documents - 1)
+    while (low < high).any():  # halving by hand: a second array of starts would cost 8 bytes a document
+        middle = (low + high + 1) // 2
+        before = starts[middle] + joint * middle <= place
+        low, high = np.where(before, middle, low), np.where(before, high, middle - 1)
+    return low
+
+
+def _walk(document_starts: Ints, starts: Ints, bound: int, room: int, joint: int, pack: bool) -> list[int]:
+    """Follow the rows through one block of sentences, from `bound`; the last row of the block ends with the block."""
+    units = _units(np.asarray(starts, np.int64), room)
+    units = units[np.searchsorted(units, bound) :]
+    document = np.searchsorted(document_starts, units[:-1], "right") - 1
+    places, ends = units[:-1] + joint * document, units[1:] + joint * document
+    after = np.searchsorted(ends, places + room, "right")
+    if not pack:
+        after = np.minimum(after, np.searchsorted(units, document_starts[document + 1]))
+    follow, unit, found = after.tolist(), 0, []
+    while unit < len(follow):
+        unit = follow[unit]
+        found.append(unit)
+    return [int(b) for b in units[found]]
+
+
+def _units(starts: Ints, room: int) -> Ints:
+    """Sentence starts, with more of them inside sentences longer than a row."""
+    counts = -(-np.diff(starts) // room)
+    if counts.max(initial=1) <= 1:
+        return starts
+    return np.concatenate([np.repeat(starts[:-1], counts) + run(counts) * room, starts[-1:]])

@@ -1,0 +1,119 @@
+"""Words: many texts -> ids, each different word encoded once; exactly what the pipeline itself would give.
+
+    " The newts ran" -> [" The", " newts", " ran"] -> numbers in a table -> ids of the words, laid end to end
+
+BERT's pipeline sees words apart at every space; GPT-2's joins at most one space to the front of a word. So texts cut
+there give the same ids, word by word, and a word seen before costs a look into a table. Others take whole texts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ordsmed.text.tokenizer import Ids, Tokenizer
+
+Ints = NDArray[np.int64]
+Cut = Callable[[str], list[str]]
+FULL = 1_000_000  # words in the table, ...
+LONG = 24_000_000  # ... characters in it, or ids: then it is begun anew
+_GAPS = re.compile(r"[ \n]?[^ \n]+|[ \n]+(?![^ \n])|[ \n]")
+_STRANGE = re.compile(r"[^\S \n]")  # white space other than blank and new line: GPT-2's pattern looks ahead there
+
+
+class Words:
+    """A tokenizer and the table of words it has seen."""
+
+    def __init__(self, tokenizer: Tokenizer, dtype: np.dtype[Any]) -> None:
+        self.tokenizer, self.cut = tokenizer, cut_of(tokenizer)
+        self.dtype = dtype
+        self._begin()
+
+    def _begin(self) -> None:
+        """An empty table."""
+        self.table: dict[str, int] = {}
+        self.used = self.characters = 0
+        self.ids: Ids = np.zeros(1 << 16, self.dtype)
+        self.starts: Ints = np.zeros(1 << 14, np.int64)
+        self.lengths: Ints = np.zeros(1 << 14, np.int64)
+
+    def encode(self, texts: Sequence[str]) -> tuple[Ids, Ints]:
+        """The ids of all texts, end to end, and how many each text has."""
+        if self.cut is None:
+            return _joined(self.tokenizer, texts, self.dtype)
+        pieces = list(map(self.cut, texts))
+        sizes = np.fromiter(map(len, pieces), np.int64, len(pieces))
+        words = [word for piece in pieces for word in piece]
+        return self._gather(self._numbers(words), sizes)
+
+    def _numbers(self, words: list[str]) -> Ints:
+        """The row of each word in the table; words not yet in it are encoded and entered."""
+        numbers = np.fromiter(map(self.table.get, words, repeat(-1)), np.int64, len(words))
+        unknown = np.flatnonzero(numbers < 0).tolist()
+        if not unknown:
+            return numbers
+        if len(self.table) > FULL or self.characters > LONG or self.used > LONG:
+            self._begin()
+            unknown = list(range(len(words)))
+        new = list(dict.fromkeys(words[i] for i in unknown))
+        self._enter(new)
+        numbers[unknown] = np.fromiter((self.table[words[i]] for i in unknown), np.int64, len(unknown))
+        return numbers
+
+    def _enter(self, new: list[str]) -> None:
+        ids, lengths = _joined(self.tokenizer, new, self.dtype)
+        self.ids = _room(self.ids, self.used + len(ids))
+        self.ids[self.used : self.used + len(ids)] = ids
+        known, total = len(self.table), len(self.table) + len(new)
+        self.starts, self.lengths = _room(self.starts, total), _room(self.lengths, total)
+        self.starts[known:total] = self.used + np.cumsum(lengths) - lengths
+        self.lengths[known:total] = lengths
+        self.table.update(zip(new, range(known, total), strict=True))
+        self.used += len(ids)
+        self.characters += sum(map(len, new))
+
+    def _gather(self, numbers: Ints, sizes: Ints) -> tuple[Ids, Ints]:
+        lengths = self.lengths[numbers]
+        ends = np.cumsum(lengths)
+        total = int(ends[-1]) if len(ends) else 0
+        place = np.repeat(self.starts[numbers] - ends + lengths, lengths) + np.arange(total)
+        borders = np.concatenate([[0], ends])[np.concatenate([[0], np.cumsum(sizes)])]
+        return self.ids[place], np.diff(borders)
+
+
+def cut_of(tokenizer: Tokenizer) -> Cut | None:
+    """How texts may be cut without changing an id; None where only the whole text will do."""
+    about = tokenizer.about
+    if not all(entry["special"] for entry in about["added_tokens"]) or about["model"].get("dropout"):
+        return None
+    normalizer, steps = about["normalizer"], about["pre_tokenizer"] or {"type": ""}
+    if steps["type"] == "BertPreTokenizer" and (normalizer or {}).get("type") == "BertNormalizer":
+        return _at_spaces
+    plain = steps["type"] == "ByteLevel" and not steps["add_prefix_space"] and steps.get("use_regex", True)
+    return _before_spaces if plain and normalizer is None else None
+
+
+def _at_spaces(text: str) -> list[str]:
+    return text.replace("\n", " ").split(" ")
+
+
+def _before_spaces(text: str) -> list[str]:
+    return [text] if _STRANGE.search(text) else _GAPS.findall(text)
+
+
+def _joined(tokenizer: Tokenizer, texts: Sequence[str], dtype: np.dtype[Any]) -> tuple[Ids, Ints]:
+    found = [e.ids for e in tokenizer.plain.encode_batch_fast(list(texts), add_special_tokens=False)]
+    lengths = np.fromiter(map(len, found), np.int64, len(found))
+    return np.fromiter((i for ids in found for i in ids), dtype, int(lengths.sum())), lengths
+
+
+def _room(array: NDArray[Any], wanted: int) -> NDArray[Any]:
+    """The array, at least so long: doubled until it is."""
+    if wanted <= len(array):
+        return array
+    return np.concatenate([array, np.zeros(max(wanted, 2 * len(array)) - len(array), array.dtype)])

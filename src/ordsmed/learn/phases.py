@@ -1,0 +1,60 @@
+"""Phases: a curriculum as a list; at a phase's start rate and step begin anew, the optimizer's moments stay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ordsmed.learn.schedules import Schedule, factor
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One stretch of training under the same length, batch and rate."""
+
+    steps: int
+    """updates of the weights"""
+    length: int
+    """tokens a row"""
+    batch: int
+    """rows a step over all devices"""
+    rate: float
+    """peak learning rate"""
+    warmup: float = 0.0
+    """1 and more: steps; below 1: a share of the phase"""
+    schedule: Schedule = field(default_factory=Schedule)
+    """the course of the rate after its warm-up"""
+    pack: bool = True
+    """several short documents in a row, which do not see each other; false: one a row, as most papers"""
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "length", "batch"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: found {getattr(self, name)}; wanted 1 or more")
+        if self.rate <= 0:
+            raise ValueError(f"rate: found {self.rate}; wanted more than 0")
+        if not 0 <= self.warmup <= self.steps:
+            raise ValueError(f"warmup: found {self.warmup}; wanted 0 to the phase's {self.steps} steps")
+
+    @property
+    def rows(self) -> int:
+        """Rows of the whole phase."""
+        return self.steps * self.batch
+
+    def rate_at(self, step: int) -> float:
+        """The rate of a step of this phase (0 is its first)."""
+        return self.rate * factor(self.schedule, step, self.steps, self.warmup)
+
+
+def locate(phases: Sequence[Phase], step: int) -> tuple[int, int]:
+    """A step of the run (0 is the first) as (phase, step in it); past the end: (number of phases, 0)."""
+    for index, phase in enumerate(phases):
+        if step < phase.steps:
+            return index, step
+        step -= phase.steps
+    return len(phases), 0
+
+
+def total(phases: Sequence[Phase]) -> int:
+    """Steps of all phases."""
+    return sum(phase.steps for phase in phases)

@@ -1,0 +1,56 @@
+"""Schedules: the rate's course over a phase, as free functions of the step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What the rate does after its warm-up; `schedule = "cosine"` is short for `{ kind = "cosine" }`."""
+
+    kind: Literal["constant", "linear", "polynomial", "cosine", "wsd"] = "linear"
+    """constant; linear to `end`; (1 - t)^power; half a cosine; or stable and then down over the last `decay` (wsd)"""
+    power: float = 1.0
+    """exponent of the polynomial"""
+    end: float = 0.0
+    """where the rate ends, as a share of its peak"""
+    decay: float = 0.2
+    """wsd: the share of the phase in which the rate goes down"""
+    shape: Literal["linear", "sqrt"] = "linear"
+    """wsd: down in a line, or as 1 - sqrt(t)"""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.end <= 1:
+            raise ValueError(f"end: found {self.end}; wanted a share of the peak, 0 to 1")
+        if not 0 < self.decay <= 1:
+            raise ValueError(f"decay: found {self.decay}; wanted a share of the phase, above 0 to 1")
+
+
+def warmup_steps(warmup: float, steps: int) -> int:
+    """1 and more is steps, below 1 a share of the phase."""
+    return int(warmup) if warmup >= 1 else round(warmup * steps)
+
+
+def factor(schedule: Schedule, step: int, steps: int, warmup: float) -> float:
+    """The rate at a step (0 is the first) as a share of its peak: up in a line, then down from the warm-up's end."""
+    rise = warmup_steps(warmup, steps)
+    if step < rise:
+        return (step + 1) / rise
+    passed = (step - rise) / max(steps - rise, 1)
+    return schedule.end + (1 - schedule.end) * _fall(schedule, min(passed, 1.0))
+
+
+def _fall(schedule: Schedule, t: float) -> float:
+    if schedule.kind == "constant":
+        return 1.0
+    if schedule.kind == "cosine":
+        return (1 + math.cos(math.pi * t)) / 2
+    if schedule.kind == "polynomial":
+        return float((1 - t) ** schedule.power)
+    if schedule.kind == "linear":
+        return 1 - t
+    late = max(t - (1 - schedule.decay), 0.0) / schedule.decay
+    return 1 - (math.sqrt(late) if schedule.shape == "sqrt" else late)

@@ -1,0 +1,186 @@
+"""GPT-2: a pre-norm Transformer decoder with learned positions (Radford et al. 2019).
+
+B batch, T tokens, D width, V vocabulary. Sizes: the four of the release, under today's names and the first ones'.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ordsmed.nn.attention import SelfAttention, visibility
+from ordsmed.nn.dropout import Dropout
+from ordsmed.nn.model import Capabilities, Model, Names, TokenHead
+
+
+def _size(layers: int, width: int, heads: int) -> dict[str, int]:
+    return {"layers": layers, "width": width, "heads": heads, "inner": 4 * width}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A GPT-2; `size` names one of: mini 124M 355M 774M 1558M (or the release's first names 117M 345M 762M 1.5B)."""
+
+    width: int = 768
+    """numbers a token is in the network (D)"""
+    layers: int = 12
+    """blocks"""
+    heads: int = 0
+    """attention heads; 0: width / 64"""
+    inner: int = 0
+    """width inside the feed-forward layers; 0: 4 x width"""
+    positions: int = 1024
+    """longest row"""
+    dropout: float = 0.1
+    """of embeddings and what blocks add"""
+    attention_dropout: float = 0.1
+    """of attention weights"""
+    epsilon: float = 1e-5
+    """of layer norms"""
+    spread: float = 0.02
+    """standard deviation of fresh weights; of positions half of it"""
+    deep: bool = True
+    """fresh weights of what blocks add are smaller by sqrt(2 x layers), as the paper says"""
+
+    SIZES: ClassVar[dict[str, dict[str, int]]] = {
+        "mini": _size(4, 256, 4),
+        "124M": _size(12, 768, 12), "355M": _size(24, 1024, 16), "774M": _size(36, 1280, 20), "1558M": _size(48, 1600, 25),
+        "117M": _size(12, 768, 12), "345M": _size(24, 1024, 16), "762M": _size(36, 1280, 20), "1.5B": _size(48, 1600, 25),
+    }  # fmt: skip
+    capabilities: ClassVar[Capabilities] = Capabilities(causal=True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "heads", self.heads or max(1, self.width // 64))
+        object.__setattr__(self, "inner", self.inner or 4 * self.width)
+        if self.width % self.heads:
+            raise ValueError(f"heads: found {self.heads}; wanted a divisor of the width {self.width}")
+        for name in ("dropout", "attention_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name}: found {getattr(self, name)}; wanted 0 to below 1")
+
+    def build(self, vocabulary: int) -> Gpt2:
+        return Gpt2(self, vocabulary)
+
+    def token_head(self, model: Model) -> NextHead:
+        return NextHead(model)
+
+    def smaller(self, width: int, layers: int) -> Settings:
+        return replace(self, width=width, layers=layers, heads=0, inner=0)
+
+    def longest(self) -> int:
+        return self.positions
+
+    def flops(self, length: int) -> float:
+        attention = self.width * (length + 1)  # half of the square: a token sees what stands before it
+        return 2.0 * self.layers * (4 * self.width**2 + 2 * self.width * self.inner + attention)
+
+    def head_flops(self, vocabulary: int) -> float:
+        return 2.0 * self.width * vocabulary
+
+    def hugging_face(self, vocabulary: int, tokenizer: Any) -> dict[str, Any]:
+        return {
+            "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "vocab_size": vocabulary,
+            "n_embd": self.width, "n_layer": self.layers, "n_head": self.heads, "n_inner": self.inner,
+            "n_positions": self.positions, "n_ctx": self.positions, "activation_function": "gelu_new",
+            "resid_pdrop": self.dropout, "embd_pdrop": self.dropout, "attn_pdrop": self.attention_dropout,
+            "layer_norm_epsilon": self.epsilon, "initializer_range": self.spread, "tie_word_embeddings": True,
+            "bos_token_id": tokenizer.end, "eos_token_id": tokenizer.end,
+        }  # fmt: skip
+
+    def names(self) -> Names:
+        pairs = {"model.norm": "transformer.ln_f"}
+        for n in range(self.layers):
+            ours, theirs = f"model.blocks.{n}", f"transformer.h.{n}"
+            pairs |= {
+                f"{ours}.attention_norm": f"{theirs}.ln_1",
+                f"{ours}.attention.gather": f"{theirs}.attn.c_attn",
+                f"{ours}.attention.mix": f"{theirs}.attn.c_proj",
+                f"{ours}.norm": f"{theirs}.ln_2",
+                f"{ours}.up": f"{theirs}.mlp.c_fc",
+                f"{ours}.down": f"{theirs}.mlp.c_proj",
+            }
+        table: dict[str, str | tuple[str, ...]] = {
+            "model.words.weight": "transformer.wte.weight",
+            "model.places.weight": "transformer.wpe.weight",
+        }
+        table |= {f"{ours}.{end}": f"{theirs}.{end}" for ours, theirs in pairs.items() for end in ("weight", "bias")}
+        return Names(table, self.heads, "transformer.", transposed=True, fused=True,
+                     tied=("lm_head.weight", "transformer.lm_head.weight"),
+                     ignored=(".attn.bias", ".attn.masked_bias"))  # fmt: skip
+
+    @staticmethod
+    def from_hugging_face(config: dict[str, Any]) -> Settings:
+        """The settings a Hugging Face config.json means."""
+        if config.get("activation_function", "gelu_new") != "gelu_new":
+            raise ValueError(f"activation_function: found {config['activation_function']}; wanted gelu_new")
+        return Settings(
+            width=config["n_embd"], layers=config["n_layer"], heads=config["n_head"],
+            inner=config.get("n_inner") or 4 * config["n_embd"], positions=config.get("n_positions", 1024),
+            dropout=config.get("resid_pdrop", 0.1), attention_dropout=config.get("attn_pdrop", 0.1),
+            epsilon=config.get("layer_norm_epsilon", 1e-5), spread=config.get("initializer_range", 0.02),
+        )  # fmt: skip
+
+
+class Gpt2(Model):
+    """Embeddings, dropout, blocks, norm."""
+
+    def __init__(self, settings: Settings, vocabulary: int) -> None:
+        super().__init__()
+        self.words = nn.Embedding(vocabulary, settings.width)
+        self.places = nn.Embedding(settings.positions, settings.width)
+        self.dropout = Dropout(settings.dropout)
+        self.blocks = nn.ModuleList(Block(settings) for _ in range(settings.layers))
+        self.norm = nn.LayerNorm(settings.width, settings.epsilon)
+        self._fresh(settings)
+
+    def _fresh(self, settings: Settings) -> None:
+        """GPT-2's scheme: normal 0.02, positions 0.01, what blocks add smaller by sqrt(2 L), biases 0."""
+        residual = settings.spread / (math.sqrt(2 * settings.layers) if settings.deep else 1)
+        for name, parameter in self.named_parameters():
+            if name.endswith("bias"):
+                nn.init.zeros_(parameter)
+            elif "norm" not in name:
+                adds = name.endswith(("mix.weight", "down.weight"))
+                spread = settings.spread / 2 if name == "places.weight" else residual if adds else settings.spread
+                nn.init.normal_(parameter, std=spread)
+
+    def forward(
+        self, tokens: Tensor, positions: Tensor, documents: Tensor | None = None, types: Tensor | None = None
+    ) -> Tensor:
+        x = self.dropout(self.words(tokens) + self.places(positions))
+        visible = visibility(documents, causal=True)
+        for block in self.blocks:
+            x = block(x, visible)
+        return self.norm(x)
+
+
+class Block(nn.Module):
+    """Norm, attention, add; norm, feed-forward, add."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        width = settings.width
+        self.attention_norm = nn.LayerNorm(width, settings.epsilon)
+        self.attention = SelfAttention(width, settings.heads, settings.attention_dropout, causal=True)
+        self.norm = nn.LayerNorm(width, settings.epsilon)
+        self.up, self.down = nn.Linear(width, settings.inner), nn.Linear(settings.inner, width)
+        self.attention_dropout, self.dropout = Dropout(settings.dropout), Dropout(settings.dropout)
+
+    def forward(self, x: Tensor, visible: Tensor | None) -> Tensor:
+        x = self.attention_dropout.add(self.attention(self.attention_norm(x), visible), x)
+        return self.dropout.add(self.down(F.gelu(self.up(self.norm(x)), approximate="tanh")), x)
+
+
+class NextHead(TokenHead):
+    """The word table itself."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.words, self.bias = model.words, None
+
+    def transform(self, hidden: Tensor) -> Tensor:
+        return hidden

@@ -1,0 +1,1 @@
+"""Machine: layers, losses, what a model family offers, weights in and out."""

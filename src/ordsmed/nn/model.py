@@ -1,0 +1,95 @@
+"""Model: what a family offers the rest of the house.
+
+    tokens [B, T] -> Model -> hidden [B, T, D] -> TokenHead -> scores over the vocabulary
+
+Every file in models/ has a `Settings` with these methods; nothing else in the house knows a family by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What is asked before anything is built."""
+
+    causal: bool = False  # a token sees only what stands before it
+    cached: bool = False  # can go on from keys and values it keeps
+    state: bool = False  # carries state from window to window
+    types: bool = False  # knows token types
+    tensor: bool = False  # has a tensor-parallel plan
+
+
+class Model(nn.Module):
+    """Tokens to hidden states."""
+
+    words: nn.Embedding  # the table that heads are tied to
+
+    def forward(
+        self, tokens: Tensor, positions: Tensor, documents: Tensor | None = None, types: Tensor | None = None
+    ) -> Tensor:
+        """[B, T] ids -> [B, T, D]; `documents`: tokens see each other where equal (0 = padding), None: all do."""
+        raise NotImplementedError
+
+
+class TokenHead(nn.Module):
+    """Hidden states to scores over the vocabulary, tied to the word table."""
+
+    words: nn.Embedding
+    bias: nn.Parameter | None
+
+    def transform(self, hidden: Tensor) -> Tensor:
+        """What comes before the product with the word table."""
+        raise NotImplementedError
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """[..., D] -> [..., V]."""
+        return nn.functional.linear(self.transform(hidden), self.words.weight, self.bias)
+
+
+class ModelSettings(Protocol):
+    """What every file in models/ offers."""
+
+    capabilities: Capabilities
+
+    def build(self, vocabulary: int) -> Model:
+        """The network, with fresh weights."""
+
+    def token_head(self, model: Model) -> TokenHead:
+        """The head that predicts tokens."""
+
+    def smaller(self, width: int, layers: int) -> ModelSettings:
+        """The same family in another size."""
+
+    def longest(self) -> int:
+        """The longest row it can take."""
+
+    def flops(self, length: int) -> float:
+        """2 x multiply-adds of one token's way forward through the network, heads not counted."""
+
+    def head_flops(self, vocabulary: int) -> float:
+        """2 x multiply-adds of one token's way through the token head."""
+
+    def hugging_face(self, vocabulary: int, tokenizer: Any) -> dict[str, Any]:
+        """The config.json of this network there."""
+
+    def names(self) -> Names:
+        """Our tensors <-> theirs."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """A rename table: what a tensor of ours is in a foreign checkpoint; see nn/weights.py for how it is read."""
+
+    table: Mapping[str, str | tuple[str, ...]]  # ours -> theirs; several: query, key, value in one
+    heads: int  # for the ones that are fused
+    prefix: str  # theirs for the network without its head
+    transposed: bool = False  # they keep [in, out]
+    fused: bool = False  # theirs holds query, key and value one after the other in one tensor
+    tied: tuple[str, ...] = ()  # theirs that repeat another tensor
+    ignored: tuple[str, ...] = ()  # endings of theirs that hold nothing to learn, or what no network of ours has

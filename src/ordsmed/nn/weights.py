@@ -1,0 +1,160 @@
+"""Weights in and out: safetensors with our names, and rename tables to and from Hugging Face's.
+
+Fused rows of ours stand head by head, [H, 3, d, D]; theirs are three tensors, or one [3, H, d, D] (GPT-2, transposed).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ordsmed.base import files
+from ordsmed.base.errors import DataError
+from ordsmed.nn.model import Names
+
+Tensors = dict[str, Tensor]
+
+
+def write(path: Path, tensors: Mapping[str, Tensor], **facts: str) -> None:
+    """Write a safetensors file; what is written stands on the disk when this returns."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    with files.survive_disk(path):
+        try:
+            save_file(
+                {k: v.detach().contiguous() for k, v in tensors.items()}, path, metadata={"format": "pt", **facts}
+            )
+        except SafetensorError as error:
+            raise OSError(None, str(error)) from None
+        path.chmod(0o644)
+        files.sync(path)
+
+
+def read(path: Path, device: str = "cpu") -> Tensors:
+    """Read a safetensors file; a damaged one is refused by name."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(path, device=device)
+    except (SafetensorError, OSError) as error:
+        raise DataError(path, f"cannot be read: {error}", "a whole safetensors file") from None
+
+
+def read_foreign(folder: Path) -> Tensors:
+    """All tensors of a Hugging Face folder: safetensors, whole or in parts; nothing is unpickled but plain tensors."""
+    index = folder / "model.safetensors.index.json"
+    if index.exists():
+        parts = sorted(set(files.read_json(index)["weight_map"].values()))
+        return {k: v for part in parts for k, v in read(folder / part).items()}
+    if (folder / "model.safetensors").exists():
+        return read(folder / "model.safetensors")
+    if (folder / "pytorch_model.bin").exists():
+        return dict(torch.load(folder / "pytorch_model.bin", map_location="cpu", weights_only=True))
+    raise DataError(folder, "holds no weights", "model.safetensors or pytorch_model.bin")
+
+
+def to_foreign(ours: Mapping[str, Tensor], names: Names) -> Tensors:
+    """Our tensors under their names."""
+    found: Tensors = {}
+    for name, tensor in ours.items():
+        theirs = names.table[name]
+        if isinstance(theirs, tuple):
+            for part, third in zip(theirs, split_heads(tensor, names.heads), strict=True):
+                found[part] = third.contiguous()
+        else:
+            if _is_fused(name, names):
+                tensor = torch.cat(split_heads(tensor, names.heads))
+            found[theirs] = (tensor.T if _is_turned(name, tensor, names) else tensor).contiguous()
+    return found
+
+
+def from_foreign(theirs: Mapping[str, Tensor], wanted: Iterable[str], names: Names, place: object) -> Tensors:
+    """Their tensors under our names; what is missing or left over is refused, by name."""
+    theirs = _modern(theirs, names.prefix)
+    known: set[str] = set()
+    ours: Tensors = {}
+    missing: list[str] = []
+    for name in wanted:
+        parts = names.table[name]
+        parts = parts if isinstance(parts, tuple) else (parts,)
+        known |= set(parts)
+        absent = [part for part in parts if part not in theirs]
+        missing += absent
+        if absent:
+            continue
+        if len(parts) == 3:
+            ours[name] = join_heads([theirs[part] for part in parts], names.heads)
+            continue
+        tensor = theirs[parts[0]]
+        tensor = tensor.T if _is_turned(name, tensor, names) else tensor
+        ours[name] = join_heads(list(tensor.chunk(3)), names.heads) if _is_fused(name, names) else tensor
+    left = [n for n in theirs if n not in known and n not in names.tied and not n.endswith(names.ignored or ("\0",))]
+    if missing or left:
+        found = f"weights do not fit: missing {_some(missing)}; left over {_some(left)}"
+        raise DataError(place, found, "the tensors of this network and no others")
+    return {k: v.contiguous() for k, v in ours.items()}
+
+
+def split_heads(fused: Tensor, heads: int) -> list[Tensor]:
+    """[H * 3 * d, ...] -> query, key and value, each [H * d, ...]."""
+    apart = fused.unflatten(0, (heads, 3, -1))
+    return [apart[:, part].flatten(0, 1) for part in range(3)]
+
+
+def join_heads(parts: list[Tensor], heads: int) -> Tensor:
+    """Query, key and value, each [H * d, ...] -> [H * 3 * d, ...]."""
+    return torch.stack([part.unflatten(0, (heads, -1)) for part in parts], 1).flatten(0, 2)
+
+
+def load_into(module: torch.nn.Module, tensors: Mapping[str, Tensor], place: object) -> None:
+    """Put tensors into a network; a name or shape that does not fit is refused."""
+    own = own_tensors(module)
+    wrong: list[str] = [f"{k} {list(v.shape)}, not {list(own[k].shape)}" for k, v in tensors.items()
+                        if k in own and own[k].shape != v.shape]  # fmt: skip
+    missing, left = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
+    if wrong or missing or left:
+        found = f"weights do not fit: missing {_some(missing)}; left over {_some(left)}; other shapes {_some(wrong)}"
+        raise DataError(place, found, "weights of a network with the same settings")
+    with torch.no_grad():
+        for name, tensor in tensors.items():
+            own[name].copy_(tensor)
+
+
+def own_tensors(module: torch.nn.Module) -> dict[str, Any]:
+    """The tensors of a network, each once: a tied table stands under its first name."""
+    seen: set[int] = set()
+    found = {}
+    for name, tensor in module.state_dict(keep_vars=True).items():
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            found[name] = tensor
+    return found
+
+
+def _modern(theirs: Mapping[str, Tensor], prefix: str) -> Tensors:
+    """Names of old checkpoints as they are today: LayerNorm's gamma and beta, and a body saved without its prefix."""
+    found = {k.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias"): v
+             for k, v in theirs.items()}  # fmt: skip
+    if any(k.startswith(prefix) for k in found):
+        return found
+    return {f"{prefix}{k}": v for k, v in found.items()}
+
+
+def _is_fused(name: str, names: Names) -> bool:
+    return names.fused and ".gather." in name
+
+
+def _is_turned(name: str, tensor: Tensor, names: Names) -> bool:
+    return names.transposed and tensor.ndim == 2 and ".blocks." in f".{name}"
+
+
+def _some(names: list[str]) -> str:
+    if not names:
+        return "none"
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

@@ -1,0 +1,99 @@
+"""Causal prediction: every token is guessed from those before it.
+
+<end> one two <end> three  ->  one two <end> three four
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from ordsmed.base.errors import RecipeError
+from ordsmed.data.batch import Batch, batch_of
+from ordsmed.data.rows import StreamRows, see
+from ordsmed.data.store import Store
+from ordsmed.data.windows import Ints
+from ordsmed.learn.objective import Objective, predictions
+from ordsmed.learn.phases import Phase
+from ordsmed.nn.dropout import number_layers
+from ordsmed.nn.loss import token_hits, token_loss
+from ordsmed.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Causal language modelling: documents one after the other, an end sign between them."""
+
+    separate: bool = True
+    """a document does not see the one before it in its row, and positions begin anew; false: one running text"""
+
+    def rows(
+        self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object
+    ) -> CausalRows:
+        return CausalRows(self, stores, weights, tokenizer, phase, *key)
+
+    def build(self, model: Any, tokenizer: Tokenizer) -> NextTokens:
+        if not model.capabilities.causal:
+            raise RecipeError("objective.kind", "clm with a model that sees what it is to guess", "", "use mlm")
+        return NextTokens(model, tokenizer.vocabulary)
+
+
+class CausalRows(StreamRows):
+    """Rows of running text and the same text one token on."""
+
+    def __init__(
+        self, settings: Settings, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase,
+        *key: object,
+    ) -> None:  # fmt: skip
+        end = tokenizer.end if tokenizer.end is not None else tokenizer.stop
+        if end is None:
+            raise RecipeError("tokenizer", "has no end sign", "<|endoftext|>, </s> or [SEP], as clm needs")
+        super().__init__(stores, weights, phase.length, end, *key, pack=phase.pack)
+        self.separate = settings.separate
+
+    def batch(self, numbers: Ints) -> Batch:
+        """The rows with these running numbers."""
+        rows = self.assembled(numbers)
+        weights = rows.inner[:, 1:].astype(np.float32)
+        documents, positions = rows.documents[:, :-1].copy(), rows.positions[:, :-1].copy()
+        if not self.separate:
+            documents = np.minimum(documents, 1)
+            positions[:] = np.arange(positions.shape[1])
+        return batch_of(
+            numbers=numbers, tokens=rows.tokens[:, :-1].copy(), positions=positions, documents=see(documents),
+            targets=rows.tokens[:, 1:].copy(), weights=weights,
+        )  # fmt: skip
+
+
+class NextTokens(Objective):
+    """A network and its token head, asked about every place."""
+
+    def __init__(self, model: Any, vocabulary: int) -> None:
+        super().__init__()
+        self.model_settings, self.vocabulary = model, vocabulary
+        self.model = model.build(vocabulary)
+        self.head = model.token_head(self.model)
+        self.weights, self.state = {"clm": 1.0}, {}
+        number_layers(self)
+
+    def count(self, batch: Batch) -> dict[str, Tensor]:
+        return {"clm": predictions(batch)}
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        return {"clm": token_loss(*self._asked(batch))}
+
+    def judge(self, batch: Batch) -> dict[str, Tensor]:
+        asked = self._asked(batch)
+        return {"clm": token_loss(*asked), "clm_right": token_hits(*asked)}
+
+    def flops(self, rows: int, length: int) -> float:
+        each = self.model_settings.flops(length) + self.model_settings.head_flops(self.vocabulary)
+        return 3.0 * rows * length * each
+
+    def _asked(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor]:
+        hidden = self.model(batch.tokens, batch.positions, batch.documents, batch.types)
+        return self.head.transform(hidden), self.head.words.weight, self.head.bias, batch.targets, batch.weights

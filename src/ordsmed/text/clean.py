@@ -1,0 +1,23 @@
+"""Cleaning that changes no word: canonical characters, no control characters, tidy white space; lines stay lines."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Literal
+
+Form = Literal["NFC", "none"]
+
+# NUL and the other controls carry no text; a form feed, a vertical tab, U+0085, U+2028 and U+2029 are line ends
+_BREAKS = re.compile("[\x0b\x0c\x85\u2028\u2029]|\r\n?")
+_CONTROLS = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ufeff]")
+_RUNS = re.compile(r"[^\S\n]{2,}|\t")
+_EDGES = re.compile(r" ?\n[ \n]*")
+
+
+def tidy(text: str, form: Form = "NFC") -> str:
+    """Controls dropped, runs of blanks made one, line edges trimmed, empty lines dropped; NFC where wanted."""
+    if form == "NFC" and not text.isascii() and not unicodedata.is_normalized("NFC", text):
+        text = unicodedata.normalize("NFC", text)
+    text = _CONTROLS.sub("", _BREAKS.sub("\n", text))
+    return _EDGES.sub("\n", _RUNS.sub(" ", text)).strip()

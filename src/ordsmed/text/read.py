@@ -1,0 +1,265 @@
+"""Text files read in bounded memory: found, unpacked, decoded and cut into lines.
+
+    "texts", "a/*.txt.gz" -> files in sorted order -> blocks of bytes (about 1 MB) -> text -> lines without their ends
+
+Invalid UTF-8 is refused with its place, or replaced and counted. A byte order mark at the start is dropped; "\\r\\n"
+and a lone "\\r" end a line as "\\n" does; a line that passes a cap is cut at white space. What is read is counted in
+the innermost `tallied()`, so that whoever shows progress need not know the reader.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import glob
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Literal
+
+from ordsmed.base.errors import DataError
+
+Errors = Literal["strict", "replace"]
+BLOCK = 1 << 20
+LONGEST = 8 << 20  # characters of one line; what is longer is cut at white space
+ARCHIVES = (
+    ".zip",
+    ".tar",
+    ".tgz",
+    ".tar.gz",
+    ".tar.bz2",
+    ".tar.xz",
+    ".tar.zst",
+    ".7z",
+    ".rar",
+    ".pdf",
+    ".parquet",
+    ".docx",
+)
+
+
+@dataclass
+class Tally:
+    """What was read so far: bytes of files (packed), invalid sequences replaced, lines and documents cut."""
+
+    bytes: int = 0
+    replaced: int = 0
+    cut: int = 0
+
+
+_tallies = [Tally()]  # the innermost is the last
+
+
+@contextlib.contextmanager
+def tallied() -> Iterator[Tally]:
+    """Count what is read inside this block."""
+    tally = Tally()
+    _tallies.append(tally)
+    try:
+        yield tally
+    finally:
+        _tallies.remove(tally)
+
+
+def tally() -> Tally:
+    """Where a reader counts what it reads."""
+    return _tallies[-1]
+
+
+def files(paths: str | Sequence[str]) -> list[Path]:
+    """Files, folders (all their files, hidden ones left out) and patterns, in sorted order and each once."""
+    named = [paths] if isinstance(paths, str) else list(paths)
+    if not named:
+        raise DataError("path", "an empty list", "files, folders or patterns", "name at least one")
+    return list(dict.fromkeys(file for name in named for file in _expand(name)))
+
+
+def size(paths: Sequence[Path]) -> int:
+    """Bytes on disk of files."""
+    return sum(path.stat().st_size for path in paths)
+
+
+def stamp(paths: Sequence[Path]) -> list[list[str | int]]:
+    """By what a changed file is noticed: path, size and time of the last change."""
+    return [[str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in paths]
+
+
+def lines(path: Path, errors: Errors = "strict", *, longest: int = LONGEST) -> Iterator[str]:
+    """The lines of a text file, packed or plain, without their ends."""
+    held: list[str] = []  # a line whose end has not come yet
+    length = 0
+    for text in texts(path, errors):
+        first, *rest = text.split("\n")
+        held.append(first)
+        length += len(first)
+        if rest:
+            yield from _cut("".join(held), longest)
+            yield from (piece for line in rest[:-1] for piece in _cut(line, longest))
+            held, length = [rest[-1]], len(rest[-1])
+        elif length > longest:
+            *pieces, last = _cut("".join(held), longest)
+            yield from pieces
+            held, length = [last], len(last)
+    if length:
+        yield from _cut("".join(held), longest)
+
+
+def texts(path: Path, errors: Errors = "strict") -> Iterator[str]:
+    """The text of a file in blocks, decoded from UTF-8, every line end a "\\n"."""
+    place, rest, begun, carriage = 0, b"", False, ""  # place: offset of `rest` in the (unpacked) file
+    for block in _and_end(blocks(path)):
+        data = rest + (block or b"")
+        text, used = _decode(data, block is None, errors, path, place)
+        place, rest = place + used, data[used:]
+        if not begun and text:
+            text, begun = text.removeprefix("\ufeff"), True
+        if carriage or "\r" in text:
+            text = carriage + text
+            carriage = (
+                "\r" if text.endswith("\r") and block is not None else ""
+            )  # its "\n" may come with the next block
+            text = text[: len(text) - len(carriage)].replace("\r\n", "\n").replace("\r", "\n")
+        if text:
+            yield text
+
+
+def blocks(path: Path) -> Iterator[bytes]:
+    """The bytes of a file, unpacked where its name ends in .gz .bz2 .xz .zst."""
+    if path.name.lower().endswith(ARCHIVES):
+        raise DataError(
+            path, "is an archive or no plain text", "text, or text packed as .gz .bz2 .xz .zst", "unpack it first"
+        )
+    counted, seen = tally(), 0
+    unpack = _unpackers().get(path.suffix.lower(), _plain)
+    try:
+        with path.open("rb") as file:
+            if unpack is not _plain and not file.read(1):
+                raise EOFError
+            file.seek(0)
+            for block in unpack(file):
+                counted.bytes, seen = counted.bytes + file.tell() - seen, file.tell()
+                yield block
+            counted.bytes += file.tell() - seen
+    except EOFError:
+        raise DataError(
+            path, f"is cut off: its {path.suffix} data stop before their end", "a whole file", "copy it again"
+        ) from None
+    except FileNotFoundError:
+        raise DataError(path, "no such file") from None
+    except _broken() as error:
+        raise DataError(
+            path, f"cannot be read: {getattr(error, 'strerror', None) or error}", "", "copy it again, or repair it"
+        ) from None
+
+
+def _expand(name: str) -> list[Path]:
+    path = Path(name).expanduser()
+    if path.is_dir():
+        found = [p for p in path.rglob("*") if p.is_file() and not _hidden(p.relative_to(path))]
+    elif path.exists():
+        found = [path]
+    else:
+        matches = [Path(match) for match in glob.glob(str(path), recursive=True)]
+        found = [file for match in matches for file in (_expand(str(match)) if match.is_dir() else [match])]
+    if not found:
+        what = "a folder without files" if path.is_dir() else "no such file or folder"
+        raise DataError(
+            name,
+            what,
+            "a file, a folder or a pattern such as texts/*.txt.gz",
+            "relative paths are from the current folder",
+        )
+    return sorted(found)
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+def _cut(line: str, longest: int) -> Iterator[str]:
+    while len(line) > longest:
+        tally().cut += 1
+        at = longest
+        while at > longest // 2 and not line[at].isspace():
+            at -= 1
+        at = at if line[at].isspace() else longest
+        yield line[:at]
+        line = line[at:].lstrip()
+    yield line
+
+
+def _decode(data: bytes, final: bool, errors: Errors, path: Path, place: int) -> tuple[str, int]:
+    try:
+        return codecs.utf_8_decode(data, "strict", final)
+    except UnicodeDecodeError as error:
+        if errors == "strict":
+            where = f"byte {place + error.start:,}" + (" (unpacked)" if path.suffix.lower() in _unpackers() else "")
+            raise DataError(
+                path, f"{where}: invalid UTF-8 (0x{data[error.start]:02x}: {error.reason})", "text in UTF-8",
+                'convert the file, or set errors = "replace"',
+            ) from None  # fmt: skip
+    text, used = codecs.utf_8_decode(data, "replace", final)
+    tally().replaced += text.count("\ufffd") - data[:used].count(b"\xef\xbf\xbd")  # U+FFFD that stood there is text
+    return text, used
+
+
+def _and_end(found: Iterator[bytes]) -> Iterator[bytes | None]:
+    yield from found
+    yield None
+
+
+def _unpackers() -> dict[str, Callable[[IO[bytes]], Iterator[bytes]]]:
+    return {".gz": _gzip, ".bz2": _bzip2, ".xz": _xz, ".zst": _zstandard}
+
+
+def _plain(file: Any) -> Iterator[bytes]:
+    while block := file.read(BLOCK):
+        yield block
+
+
+def _gzip(file: IO[bytes]) -> Iterator[bytes]:
+    import gzip
+
+    with gzip.GzipFile(fileobj=file) as unpacked:
+        yield from _plain(unpacked)
+
+
+def _bzip2(file: IO[bytes]) -> Iterator[bytes]:
+    import bz2
+
+    with bz2.BZ2File(file) as unpacked:
+        yield from _plain(unpacked)
+
+
+def _xz(file: IO[bytes]) -> Iterator[bytes]:
+    import lzma
+
+    with lzma.LZMAFile(file) as unpacked:
+        yield from _plain(unpacked)
+
+
+def _zstandard(file: IO[bytes]) -> Iterator[bytes]:
+    import zstandard
+
+    frame = zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
+    while packed := file.read(1 << 12):  # small bites: even the densest unpack to little
+        while packed:
+            if frame.eof:
+                frame = zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
+            if block := frame.decompress(packed):
+                yield block
+            packed = frame.unused_data if frame.eof else b""
+    if not frame.eof:
+        raise EOFError
+
+
+def _broken() -> tuple[type[Exception], ...]:
+    import lzma
+
+    found: tuple[type[Exception], ...] = (OSError, zlib.error, lzma.LZMAError)
+    with contextlib.suppress(ImportError):
+        import zstandard
+
+        found += (zstandard.ZstdError,)
+    return found

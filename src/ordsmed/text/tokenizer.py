@@ -1,0 +1,210 @@
+"""Tokenizer: text <-> ids, with the special ids by their roles, and where words begin.
+
+"The newts" -> encode -> [1996, 25597, 2015] -> piece -> the newt ##s -> continues -> [no, no, yes]
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ordsmed.base import files
+from ordsmed.base.errors import DataError
+from ordsmed.text import vocabulary
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Pipeline
+
+Ids = NDArray[np.integer[Any]]
+ROLES = {
+    "pad": ("[PAD]", "<pad>"),
+    "unknown": ("[UNK]", "<unk>"),
+    "start": ("[CLS]", "<s>"),
+    "stop": ("[SEP]", "</s>"),
+    "mask": ("[MASK]", "<mask>"),
+    "end": (vocabulary.END, "</s>"),
+}
+CONFIG = {"pad": "pad_token", "unknown": "unk_token", "start": "cls_token", "stop": "sep_token", "mask": "mask_token",
+          "end": "eos_token"}  # fmt: skip
+LETTER, DIGIT, OTHER, WITHIN, NEVER, SPACE = 1, 2, 3, 4, 5, 6  # classes of a piece's first and last character
+
+
+class Tokenizer:
+    """A pipeline of the `tokenizers` library whose special tokens are known by what they do."""
+
+    def __init__(self, pipeline: Pipeline, config: dict[str, Any] | None = None) -> None:
+        pipeline.no_padding()
+        pipeline.no_truncation()
+        self.pipeline, self.config = pipeline, config or {}
+        self.about: dict[str, Any] = json.loads(pipeline.to_str())
+        self.vocabulary: int = max(pipeline.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+        added = {entry["id"] for entry in self.about["added_tokens"] if entry["special"]}
+        roles = {role: self._role(role, added) for role in ROLES}
+        self.pad, self.unknown, self.start = roles["pad"], roles["unknown"], roles["start"]
+        self.stop, self.mask, self.end = roles["stop"], roles["mask"], roles["end"]
+        self.roles: dict[str, int] = {role: number for role, number in roles.items() if number is not None}
+        self.special: frozenset[int] = frozenset(added | set(self.roles.values()))
+
+    @staticmethod
+    def load(path: str | Path | Sequence[str | Path], **casing: bool | None) -> Tokenizer:
+        """From a folder, a file, or files that belong together; see `vocabulary` for the kinds."""
+        paths = [Path(p) for p in ([path] if isinstance(path, str | Path) else path)]
+        pipeline = vocabulary.read(paths, **casing)
+        folder = paths[0] if paths[0].is_dir() else paths[0].parent
+        beside = folder / "tokenizer_config.json"
+        known = paths[0].is_dir() or paths[0].name == "tokenizer.json"
+        return Tokenizer(pipeline, files.read_json(beside) if known and beside.is_file() else None)
+
+    def save(self, folder: Path) -> None:
+        """Write what `AutoTokenizer` and this class read: tokenizer.json, its config, the plain vocabulary files."""
+        with files.survive_disk(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            self.pipeline.save(str(folder / "tokenizer.json"))
+            if self.model["type"] in ("WordPiece", "BPE"):
+                self.pipeline.model.save(str(folder))
+        files.write_json(folder / "tokenizer_config.json", self._described())
+
+    @property
+    def model(self) -> dict[str, Any]:
+        """What the pipeline says of its model: type, prefix, pieces."""
+        return dict(self.about["model"])
+
+    @property
+    def kind(self) -> str:
+        """`wordpiece`, `bpe`, `unigram`...: the model's type."""
+        return str(self.model["type"]).lower()
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """16 hexadecimal digits: equal where every text gets equal ids."""
+        known = {k: v for k, v in self.about.items() if k not in ("version", "truncation", "padding")}
+        return hashlib.sha256(json.dumps(_said(known), sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def lowercase(self) -> bool:
+        """Are capitals lost?"""
+        return any(p.get("lowercase") or p["type"] == "Lowercase" for p in _parts(self.about["normalizer"]))
+
+    def encode(self, text: str, special: bool = False) -> list[int]:
+        """Ids of a text in which names such as [MASK] mean the token; with `special`, framed as the model wants it."""
+        return self.pipeline.encode(text, add_special_tokens=special).ids
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
+        """Ids of texts in which names such as [MASK] are mere text, without special tokens."""
+        return [
+            np.asarray(e.ids, np.int32) for e in self.plain.encode_batch_fast(list(texts), add_special_tokens=False)
+        ]
+
+    @functools.cached_property
+    def plain(self) -> Pipeline:
+        """The same pipeline, blind to the names of special tokens: for corpora."""
+        from tokenizers import Tokenizer as Pipeline
+
+        copy = Pipeline.from_str(self.pipeline.to_str())
+        copy.encode_special_tokens = True
+        return copy
+
+    def decode(self, ids: Sequence[int] | Ids, skip_special: bool = True) -> str:
+        """Text again."""
+        return self.pipeline.decode([int(i) for i in ids], skip_special_tokens=skip_special)
+
+    def piece(self, number: int) -> str:
+        """The piece as the vocabulary writes it."""
+        found = self.pipeline.id_to_token(int(number))
+        if found is None:
+            raise DataError("tokenizer", f"no piece {number}", f"0 to {self.vocabulary - 1}")
+        return found
+
+    def continues(self, ids: Ids) -> NDArray[np.bool_]:
+        """True where a piece goes on the word before it; never in the first column, never at a special token."""
+        first, last = self._borders
+        found = first[ids] == WITHIN
+        found[..., 1:] |= first[ids[..., 1:]] == last[ids[..., :-1]]
+        found[..., :1] = False
+        return found
+
+    @functools.cached_property
+    def _borders(self) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+        """The class of each piece's first character (WITHIN: always goes on) and of its last."""
+        first, last = np.full(self.vocabulary, SPACE, np.uint8), np.full(self.vocabulary, NEVER, np.uint8)
+        border = self._border()
+        for piece, number in self.pipeline.get_vocab(with_added_tokens=True).items():
+            if number not in self.special:
+                first[number], last[number] = border(piece)
+        return first, last
+
+    def _border(self) -> Any:
+        steps = _parts(self.about["pre_tokenizer"])
+        if any(step["type"] == "ByteLevel" for step in steps):
+            return _byte_border
+        space = next((step["replacement"] for step in steps if step["type"] == "Metaspace"), None)
+        if space:
+            return lambda piece: (SPACE if piece.startswith(space) else WITHIN, NEVER)
+        prefix = self.model.get("continuing_subword_prefix") or "##"
+        return lambda piece: (WITHIN if piece.startswith(prefix) else SPACE, NEVER)
+
+    def _role(self, role: str, added: set[int]) -> int | None:
+        """The id that plays a role: as the config says, else by a known name; registered special tokens come first."""
+        said = self.config.get(CONFIG[role])
+        said = said.get("content") if isinstance(said, dict) else said
+        names = [said, *ROLES[role]] if isinstance(said, str) else ROLES[role]
+        found = [n for name in names if (n := self.pipeline.token_to_id(name)) is not None]
+        return next((n for n in found if n in added), next(iter(found), None))
+
+    def _described(self) -> dict[str, Any]:
+        names = {role: self.piece(number) for role, number in self.roles.items()}
+        found = {CONFIG[role]: name for role, name in names.items()}
+        if self.end is not None:
+            found["bos_token"] = names["start"] if "start" in names else names["end"]
+        types = ["token_type_ids"] if self.kind == "wordpiece" else []
+        return {
+            "tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": ["input_ids", *types, "attention_mask"],
+            "clean_up_tokenization_spaces": False, **found,
+        }  # fmt: skip
+
+
+@functools.cache
+def byte_of() -> dict[str, int]:
+    """The letter by which byte-level pieces write each byte (GPT-2's table: printable ones stand for themselves)."""
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    hidden = [b for b in range(256) if b not in shown]
+    return {chr(b): b for b in shown} | {chr(256 + i): b for i, b in enumerate(hidden)}
+
+
+def _byte_border(piece: str) -> tuple[int, int]:
+    """Classes of first and last character; a piece that begins inside a character always goes on."""
+    table = byte_of()
+    raw = bytes(table.get(letter, 63) for letter in piece)
+    text = raw.decode("utf-8", "surrogateescape")  # bytes of a broken character become lone surrogates
+    first = WITHIN if 0x80 <= raw[0] < 0xC0 else _class(text[0])
+    last = _class(text[-1])
+    return first, NEVER if last == SPACE else last
+
+
+def _class(character: str) -> int:
+    if character.isspace():
+        return SPACE
+    half = "\udc80" <= character <= "\udcff"  # most characters of several bytes are letters
+    return LETTER if half or character.isalpha() else DIGIT if character.isnumeric() else OTHER
+
+
+def _parts(step: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """The steps of a normalizer or pre-tokenizer, sequences laid flat."""
+    if not step:
+        return []
+    inner = step.get("normalizers") or step.get("pretokenizers")
+    return [part for s in inner for part in _parts(s)] if inner else [step]
+
+
+def _said(value: Any) -> Any:
+    """Without what is null, so that a newer library's new field changes no fingerprint."""
+    if isinstance(value, dict):
+        return {k: _said(v) for k, v in value.items() if v is not None}
+    return [_said(v) for v in value] if isinstance(value, list) else value

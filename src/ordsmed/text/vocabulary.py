@@ -1,0 +1,194 @@
+"""Vocabulary files that users have -> a pipeline of the `tokenizers` library.
+
+tokenizer.json                                    any pipeline, as it stands
+vocab.txt                                         WordPiece, BERT's
+vocab.json | encoder.json  + merges.txt | vocab.bpe    byte-level BPE, GPT-2's
+dict.txt                   + those two            byte-level BPE in fairseq's order, RoBERTa's
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ordsmed.base.errors import DataError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Pipeline
+
+END = "<|endoftext|>"
+BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+ROBERTA = ("<s>", "<pad>", "</s>", "<unk>")
+PIECES, MERGES = ("vocab.json", "encoder.json"), ("merges.txt", "vocab.bpe")
+KNOWN = "tokenizer.json, vocab.txt, or vocab.json (encoder.json) with merges.txt (vocab.bpe)"
+
+
+def read(paths: Sequence[Path], *, lowercase: bool | None = None, strip_accents: bool | None = None) -> Pipeline:
+    """A tokenizer from a folder, a file, or the files that belong together."""
+    for path in paths:
+        if not path.exists():
+            raise DataError(path, "no such file or folder", KNOWN)
+    files = _gather(paths)
+    whole = [p for p in files if p.suffix == ".json" and isinstance(_json(p).get("model"), dict)]
+    if whole and (len(paths) == 1 or len(whole) == len(files)):
+        return _whole(whole[0])
+    pieces = [p for p in files if p.suffix == ".json" and p not in whole]
+    merges = [p for p in files if p.name in MERGES or _has_merges(p)]
+    listing = [p for p in files if p.suffix == ".txt" and p not in merges]
+    if pieces and merges:
+        return _byte_level(pieces[0], merges[0], listing[0] if listing else None)
+    if pieces or merges:
+        raise DataError(
+            (pieces or merges)[0], "is half of a byte-level vocabulary", " and ".join(map(" or ".join, _HALVES))
+        )
+    if not listing:
+        raise DataError(", ".join(map(str, paths)), "holds no tokenizer", KNOWN)
+    if _is_frequencies(listing[0]):
+        raise DataError(
+            listing[0], "is a list of frequencies (fairseq's) and no vocabulary", KNOWN,
+            "put encoder.json and vocab.bpe beside it",
+        )  # fmt: skip
+    return _wordpiece_file(listing[0], lowercase, strip_accents)
+
+
+def wordpiece(vocabulary: Mapping[str, int], *, lowercase: bool, strip_accents: bool | None = None) -> Pipeline:
+    """BERT's pipeline over these pieces."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+    pipeline = Tokenizer(models.WordPiece(dict(vocabulary), unk_token="[UNK]", max_input_chars_per_word=100))
+    pipeline.normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strip_accents)
+    pipeline.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    pipeline.decoder = decoders.WordPiece()
+    known = sorted((name for name in BERT if name in vocabulary), key=vocabulary.__getitem__)
+    pipeline.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in known])
+    ends = [(name, vocabulary[name]) for name in ("[CLS]", "[SEP]")]
+    pipeline.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ends
+    )
+    return pipeline
+
+
+def byte_level(
+    vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]], *, prefix_space: bool, special: Sequence[str]
+) -> Pipeline:
+    """GPT-2's pipeline over these pieces and merges; special tokens that the vocabulary lacks are added at its end."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
+
+    pipeline = Tokenizer(models.BPE(dict(vocabulary), list(merges)))
+    pipeline.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
+    pipeline.decoder = decoders.ByteLevel()
+    pipeline.post_processor = processors.ByteLevel(trim_offsets=False)
+    pipeline.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in special])
+    return pipeline
+
+
+def roberta(vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]]) -> Pipeline:
+    """RoBERTa's pipeline: GPT-2's with <s> text </s>, and a <mask> that takes the space before it."""
+    from tokenizers import AddedToken, processors
+
+    pipeline = byte_level(vocabulary, merges, prefix_space=False, special=ROBERTA)
+    pipeline.add_special_tokens([AddedToken("<mask>", lstrip=True, special=True, normalized=False)])
+    pipeline.post_processor = processors.RobertaProcessing(
+        ("</s>", vocabulary["</s>"]), ("<s>", vocabulary["<s>"]), add_prefix_space=False
+    )
+    return pipeline
+
+
+_HALVES = (PIECES, MERGES)
+
+
+def _gather(paths: Sequence[Path]) -> list[Path]:
+    """The vocabulary files that these paths mean: those of a folder, or a file and the half that lies beside it."""
+    if len(paths) > 1:
+        return list(paths)
+    path = paths[0]
+    if path.is_dir():
+        named = ("tokenizer.json", *PIECES, *MERGES, "dict.txt", "vocab.txt")
+        files = [path / name for name in named if (path / name).is_file()]
+        return files[:1] if files and files[0].name == "tokenizer.json" else files
+    wanted = {".json": (MERGES,), ".txt": _HALVES if path.name == "dict.txt" else ()}.get(path.suffix, ())
+    if path.name in MERGES:
+        wanted = (PIECES,)
+    beside = [next((path.with_name(n) for n in names if path.with_name(n).is_file()), None) for names in wanted]
+    return [path, *(p for p in beside if p)]
+
+
+def _json(path: Path) -> dict[str, object]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise DataError(path, f"not JSON: {error}", KNOWN) from None
+    if not isinstance(found, dict):
+        raise DataError(path, "is JSON but no table", KNOWN)
+    return found
+
+
+def _has_merges(path: Path) -> bool:
+    with path.open("rb") as file:
+        return path.suffix != ".json" and file.read(8) == b"#version"
+
+
+def _is_frequencies(path: Path) -> bool:
+    head = path.read_bytes()[:4096].split(b"\n")[:10]
+    return path.name == "dict.txt" or all(len(w := line.split(b" ")) == 2 and w[1].strip().isdigit() for line in head)
+
+
+def _whole(path: Path) -> Pipeline:
+    from tokenizers import Tokenizer
+
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:
+        raise DataError(path, f"not a tokenizer: {error}", KNOWN) from None
+
+
+def _wordpiece_file(path: Path, lowercase: bool | None, strip_accents: bool | None) -> Pipeline:
+    from tokenizers import models
+
+    try:
+        vocabulary = models.WordPiece.read_file(str(path))
+    except Exception as error:
+        raise DataError(path, f"cannot be read: {error}", "one piece a line, in UTF-8") from None
+    for name in ("[UNK]", "[CLS]", "[SEP]"):
+        if name not in vocabulary:
+            raise DataError(path, f"lacks {name}", "a WordPiece vocabulary, one piece a line", f"or {KNOWN}")
+    beside = path.with_name("tokenizer_config.json")
+    if lowercase is None and beside.is_file():
+        said = _json(beside).get("do_lower_case")
+        lowercase = said if isinstance(said, bool) else None
+    if lowercase is None:
+        lowercase = not has_capitals(vocabulary)
+    return wordpiece(vocabulary, lowercase=lowercase, strip_accents=strip_accents)
+
+
+def has_capitals(vocabulary: Mapping[str, int]) -> bool:
+    """Does any piece hold an upper-case letter? Names in brackets do not count."""
+    return any(p != p.lower() for p in vocabulary if not (p.startswith("[") and p.endswith("]")))
+
+
+def _byte_level(pieces: Path, merges: Path, listing: Path | None) -> Pipeline:
+    from tokenizers import models
+
+    try:
+        vocabulary, joined = models.BPE.read_file(str(pieces), str(merges))
+        if listing:
+            return roberta(_fairseq(listing, vocabulary), joined)
+        return byte_level(vocabulary, joined, prefix_space=False, special=[END])
+    except DataError:
+        raise
+    except Exception as error:
+        raise DataError(f"{pieces} and {merges}", f"do not make a vocabulary: {error}", KNOWN) from None
+
+
+def _fairseq(path: Path, vocabulary: Mapping[str, int]) -> dict[str, int]:
+    """RoBERTa's order: four signs, then the listed GPT-2 ids by frequency, <mask> last."""
+    names = {str(number): piece for piece, number in vocabulary.items()}
+    order = list(ROBERTA)
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        entry, _, count = line.rpartition(" ")
+        if not count.isdigit() or not (entry in names or entry.startswith("madeupword")):
+            raise DataError(f"{path}:{number}", f"found {line!r}", "a GPT-2 id and its frequency")
+        order.append(names.get(entry, entry))
+    return {piece: number for number, piece in enumerate([*order, "<mask>"])}

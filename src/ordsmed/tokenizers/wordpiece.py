@@ -1,0 +1,119 @@
+"""WordPiece, BERT's: words cut into pieces, those inside a word marked by ##."""
+
+from __future__ import annotations
+
+import functools
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ordsmed.text import vocabulary
+from ordsmed.text.tokenizer import Tokenizer
+
+BLOCK = 1 << 22  # characters counted at once, or one text if that is longer
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a WordPiece vocabulary is learned, or where it lies."""
+
+    size: int = 30_000
+    "pieces, special tokens and unused entries included"
+    lowercase: bool | None = None
+    "are capitals lost? not said: yes when learned; as its pieces are when read from a file"
+    strip_accents: bool | None = None
+    "are accents lost? not said: as `lowercase`"
+    least: int = 2
+    "a pair seen less often is not joined"
+    alphabet: int = 1000
+    "at most so many different characters, the most frequent"
+    unused: int = 0
+    "entries [unused0], [unused1]... kept free behind the special tokens"
+    file: str | None = None
+    "a vocab.txt, a tokenizer.json, or a folder with one: read, not learned"
+
+    def __post_init__(self) -> None:
+        for name, least in (
+            ("size", len(vocabulary.BERT) + 1 + self.unused),
+            ("least", 1),
+            ("alphabet", 1),
+            ("unused", 0),
+        ):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}: found {getattr(self, name)}; wanted at least {least}; raise it")
+
+    def load(self) -> Tokenizer | None:
+        """What the user has, if `file` names it."""
+        return (
+            Tokenizer.load(self.file, lowercase=self.lowercase, strip_accents=self.strip_accents) if self.file else None
+        )
+
+    def train(self, texts: Iterable[str]) -> Tokenizer:
+        """Learn from texts, read twice: the alphabet first (an iterator is kept in memory between)."""
+        from tokenizers import trainers
+
+        texts = list(texts) if iter(texts) is texts else texts
+        lowercase = True if self.lowercase is None else self.lowercase
+        signs = {name: number for number, name in enumerate(vocabulary.BERT)}
+        pipeline = vocabulary.wordpiece(signs, lowercase=lowercase, strip_accents=self.strip_accents)
+        letters, inner = _alphabet(texts, pipeline.normalizer, self.alphabet)
+        names = [*vocabulary.BERT, *(f"[unused{i}]" for i in range(self.unused))]
+        # The library numbers ##x in the order of a hash table, and numbers break ties: fixed entries settle them.
+        fixed = [*names, *letters, *(f"##{letter}" for letter in inner)][: self.size]
+        trainer = trainers.WordPieceTrainer(
+            vocab_size=self.size, min_frequency=self.least, show_progress=False, special_tokens=fixed,
+            initial_alphabet=letters, limit_alphabet=len(letters),
+        )  # fmt: skip
+        pipeline.train_from_iterator(texts, trainer)
+        order = sorted(pipeline.get_vocab(with_added_tokens=False).items(), key=lambda entry: entry[1])
+        pieces = {piece: number for number, (piece, _) in enumerate(order[: self.size])}
+        return Tokenizer(vocabulary.wordpiece(pieces, lowercase=lowercase, strip_accents=self.strip_accents))
+
+
+def _alphabet(texts: Iterable[str], normalizer: object, limit: int) -> tuple[list[str], list[str]]:
+    """The most frequent characters after normalization, and those of them that stand inside words; in code order."""
+    able = _able()
+    seen, inside = np.zeros(0x110000, np.int64), np.zeros(0x110000, np.int64)
+    for text in _blocks(texts):
+        codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+        seen += np.bincount(codes, minlength=len(seen))
+        joined = codes[1:][able[codes[1:]] & able[codes[:-1]]]
+        inside += np.bincount(joined, minlength=len(inside))
+    counts, inner = _normalized(seen, normalizer), _normalized(inside, normalizer)
+    kept = sorted(sorted(counts, key=lambda letter: (-counts[letter], letter))[:limit])
+    return kept, [letter for letter in kept if inner.get(letter)]
+
+
+def _blocks(texts: Iterable[str]) -> Iterator[str]:
+    """Texts joined by new lines, a few million characters at a time."""
+    held: list[str] = []
+    size = 0
+    for text in texts:
+        held.append(text)
+        size += len(text)
+        if size > BLOCK:
+            yield "\n".join(held)
+            held, size = [], 0
+    yield "\n".join(held)
+
+
+def _normalized(counts: NDArray[np.int64], normalizer: object) -> Mapping[str, int]:
+    """Counts of characters -> counts of what the normalizer makes of them."""
+    found: dict[str, int] = {}
+    for code in np.flatnonzero(counts).tolist():
+        for letter in normalizer.normalize_str(chr(code)).replace(" ", ""):  # type: ignore[attr-defined]
+            found[letter] = found.get(letter, 0) + int(counts[code])
+    return found
+
+
+@functools.cache
+def _able() -> NDArray[np.bool_]:
+    """For every code point: can it stand beside others in a word? Punctuation, space and CJK signs cannot."""
+    able = np.zeros(0x110000, np.bool_)
+    able[[code for code in range(0x110000) if unicodedata.category(chr(code))[0] in "LMN"]] = True
+    for first, last in ((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2FA1F), (0xF900, 0xFAFF)):
+        able[first : last + 1] = False
+    return able

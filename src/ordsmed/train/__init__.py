@@ -1,0 +1,1 @@
+"""Machine: the one loop, checkpoints, meters, and the deed `pretrain`."""

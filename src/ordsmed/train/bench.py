@@ -1,0 +1,251 @@
+"""Bench: speeds anyone can measure again, through the same loop, loader, store and deeds that do the work."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+
+from ordsmed.base import run, settings
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.menu import Menu
+from ordsmed.base.run import Run
+from ordsmed.learn.phases import Phase
+from ordsmed.train.recipe import Layout, Pretraining
+
+WARM = 2  # steps before the clock is read
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<|endoftext|>")
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One measurement."""
+
+    measure: Literal["training", "loader", "encode", "windows"]
+    """training steps; packed and masked rows from one core; corpus to store; the index map of a large store"""
+    model: Annotated[Any, Menu("models")] = None
+    """training: the network"""
+    objective: Annotated[Any, Menu("objectives")] = None
+    """training, loader: what is learned"""
+    optimizer: Annotated[Any, Menu("optimizers")] = None
+    """training: left out: adamw"""
+    dropout: float | None = None
+    """of hidden states and of attention; left out: the model's own"""
+    length: int = 128
+    """tokens a row"""
+    batch: int = 16
+    """rows a step"""
+    steps: int = 10
+    """steps whose median is told"""
+    vocabulary: int = 30_522
+    """ids of the made-up text"""
+    tokens: int = 2_000_000
+    """training, loader: tokens of the made-up text; encode: characters at most, 0: the whole corpus"""
+    lengths: tuple[int, ...] = (128, 512)
+    """loader: row lengths"""
+    sentences: int = 10_000_000
+    """windows: sentences of the made-up store"""
+    corpus: str = "stdlib"
+    """encode: folder or recipe"""
+    tokenizer: str = "stdlib-wordpiece"
+    """encode: folder, file or recipe"""
+    layout: Layout = field(default_factory=Layout)
+    """what belongs to the machine"""
+
+    verb: ClassVar[str] = "bench"
+    out: ClassVar[None] = None
+
+    def __post_init__(self) -> None:
+        for name in ("model", "objective") if self.measure == "training" else ():
+            if getattr(self, name) is None:
+                raise ValueError(f"{name}: missing; wanted a [{name}] to measure")
+
+    def stamp(self) -> Any:
+        """Nothing: a measurement is never reused."""
+
+    def perform(self, run: Run) -> dict[str, Any]:
+        """Measure."""
+        return MEASURES[self.measure](self)
+
+
+def bench(name: str, overrides: Sequence[str] = (), *, json_line: bool = False) -> list[str]:
+    """Measure what a bench recipe says; one JSON line, or a line a number."""
+    path = run.find_recipe(name, "bench")
+    recipe = settings.decode(Bench, settings.override(settings.read(path), overrides), name)
+    found = {"bench": name, "measure": recipe.measure, **MEASURES[recipe.measure](recipe)}
+    return [json.dumps(found)] if json_line else [f"{k}: {v}" for k, v in found.items()]
+
+
+def measure_training(recipe: Bench) -> dict[str, Any]:
+    """Steps through THE loop, from a store, full rows."""
+    from ordsmed.base.ranks import measured_peak, prepare
+    from ordsmed.train import loop
+    from ordsmed.train.job import build
+
+    ranks = prepare(recipe.layout.device, recipe.layout.threads or None)
+    model = recipe.model
+    if recipe.dropout is not None:
+        model = dataclasses.replace(model, dropout=recipe.dropout, attention_dropout=recipe.dropout)
+    phase = Phase(steps=recipe.steps + WARM, length=recipe.length, batch=recipe.batch, rate=1e-4)
+    asked = Pretraining(
+        data=str(random_store(recipe.vocabulary, recipe.tokens)), objective=recipe.objective, phase=(phase,), model=model,
+        optimizer=recipe.optimizer, save=0, validate=0, log=phase.steps, layout=recipe.layout,
+    )  # fmt: skip
+    job = build(asked, ranks)
+    peak = measured_peak(ranks.device, recipe.layout.precision)
+    ends: list[float] = []
+
+    def each(step: int, spent: float) -> None:
+        if ranks.device.type == "cuda":
+            import torch
+
+            torch.cuda.synchronize()
+        ends.append(time.perf_counter())
+
+    with tempfile.TemporaryDirectory() as folder:
+        loop.train(job, Path(folder), 0, peak, each=each)
+    seconds = float(np.median(np.diff(ends)[WARM - 1 :]))
+    rate = recipe.batch / seconds
+    return {
+        "model": settings.plain(model)["kind"], "width": model.width, "layers": model.layers,
+        "parameters": sum(p.numel() for p in job.objective.parameters()),
+        "objective": settings.plain(recipe.objective)["kind"],
+        "sequences_per_second": round(rate, 3), "tokens_per_second": round(rate * recipe.length, 1),
+        "share_of_peak": round(job.objective.flops(recipe.batch, recipe.length) / seconds / peak, 4),
+        "dropout": model.dropout, "attention_dropout": model.attention_dropout, "length": recipe.length,
+        "batch": recipe.batch, "micro": job.share(0).micro, "precision": recipe.layout.precision, "threads": ranks.threads,
+        "device": str(ranks.device), "step_seconds": round(seconds, 4), "peak_gflops": round(peak / 1e9, 1),
+        "steps": recipe.steps,
+    }  # fmt: skip
+
+
+def measure_loader(recipe: Bench) -> dict[str, Any]:
+    """Real tokens a second of finished batches, one process on one core."""
+    from ordsmed.data.encode import Encoded
+
+    encoded = Encoded(random_store(recipe.vocabulary, recipe.tokens))
+    objective = recipe.objective
+    found: dict[str, Any] = {"objective": settings.plain(objective), "batch": recipe.batch}
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        for length in recipe.lengths:
+            phase = Phase(steps=1, length=length, batch=recipe.batch, rate=1.0)
+            rows = objective.rows([encoded.train], [1.0], encoded.tokenizer, phase, 0)
+            rows.batch(np.arange(recipe.batch))
+            real, began = 0, time.perf_counter()
+            for step in range(recipe.steps * 20):
+                batch = rows.batch(np.arange(step * recipe.batch, (step + 1) * recipe.batch))
+                real += batch.tokens.numel() if batch.documents is None else int((batch.documents > 0).sum())
+            found[f"real_tokens_per_second_{length}"] = round(real / (time.perf_counter() - began))
+    finally:
+        os.sched_setaffinity(0, cores)
+    return found
+
+
+def measure_windows(recipe: Bench) -> dict[str, Any]:
+    """Seconds for the index map of a large store, and for a step's rows at the start and a million steps on."""
+    from ordsmed.data.order import draw
+    from ordsmed.data.windows import Fitted
+
+    generator = np.random.default_rng(0)
+    starts = np.concatenate([[0], np.cumsum(generator.integers(5, 45, recipe.sentences))])
+    documents = starts[np.concatenate([np.arange(0, recipe.sentences, 20), [recipe.sentences]])]
+    began = time.perf_counter()
+    windows = Fitted.of(documents, starts, recipe.length - 2, 2, pack=True)
+    seconds = time.perf_counter() - began
+
+    def step(number: int) -> float:
+        numbers = np.arange(number * recipe.batch, (number + 1) * recipe.batch)
+        spent = []
+        for _ in range(20):
+            began = time.perf_counter()
+            windows.spans(draw(numbers, len(windows), 0))
+            spent.append(time.perf_counter() - began)
+        return round(min(spent) * 1e3, 3)
+
+    return {"sentences": recipe.sentences, "tokens": int(starts[-1]), "rows": len(windows), "length": recipe.length,
+            "index_seconds": round(seconds, 3), "step_1_ms": step(0), "step_1000000_ms": step(1_000_000)}  # fmt: skip
+
+
+def measure_encode(recipe: Bench) -> dict[str, Any]:
+    """The deed `encode` beside `encode_batch_fast` of the tokenizers library on the same sentences, same cores."""
+    import resource
+
+    from ordsmed.data.encode import Encoding
+    from ordsmed.text.pipeline import Corpus, documents, parts
+    from ordsmed.text.training import read_tokenizer
+
+    folder, tokenizer = run.obtain(Corpus, recipe.corpus), read_tokenizer(recipe.tokenizer)
+    texts = [s for part in parts(folder, "train") for d in documents(part) for s in d.sentences()]
+    size = sum(len(text.encode()) for text in texts) / 1e6
+    pipeline = tokenizer.plain
+    began = time.perf_counter()
+    for first in range(0, len(texts), 4096):
+        pipeline.encode_batch_fast(texts[first : first + 4096], add_special_tokens=False)
+    library = time.perf_counter() - began
+    del texts
+    with tempfile.TemporaryDirectory() as out:
+        tokenizer.save(Path(out) / "tokenizer")
+        began = time.perf_counter()
+        deed = Encoding(corpus=str(folder), tokenizer=str(Path(out) / "tokenizer"))
+        place = Run(Path(out) / "store")
+        place.begin(deed)
+        facts = deed.perform(place)
+        ours = time.perf_counter() - began
+    return {
+        "megabytes": round(size, 2), "library_mb_per_second": round(size / library, 2),
+        "encode_mb_per_second": round(size / ours, 2), "ratio": round(library / ours, 3), "cores": len(os.sched_getaffinity(0)),
+        "stored_bytes_per_token": facts["train"]["stored_a_token"],
+        "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+    }  # fmt: skip
+
+
+def random_store(vocabulary: int, tokens: int) -> Path:
+    """An encoded folder of made-up text: documents of 20 to 2,000 tokens; made once, in work/bench."""
+    from ordsmed.data.store import StoreWriter
+
+    folder = Path(f"work/bench/random-{vocabulary}-{tokens}")
+    with run.locked(folder):
+        if not run.finished(folder, "encode"):
+            tokenizer = _random_tokenizer(vocabulary)
+            folder.mkdir(parents=True, exist_ok=True)
+            tokenizer.save(folder / "tokenizer")
+            with StoreWriter(folder / "train", vocabulary) as writer:
+                for document in _random_documents(vocabulary, tokens):
+                    writer.add([document])
+            facts = {"tokenizer": tokenizer.fingerprint, "vocabulary": vocabulary}
+            Run(folder).set(verb="encode", state="done", fingerprint=f"random-{vocabulary}-{tokens}", **facts)
+    return folder
+
+
+def _random_documents(vocabulary: int, tokens: int) -> Iterator[np.ndarray]:
+    generator = np.random.default_rng(0)
+    while tokens > 0:
+        length = int(generator.integers(20, 2_000))
+        tokens -= length
+        yield generator.integers(len(SPECIAL), vocabulary, length)
+
+
+def _random_tokenizer(vocabulary: int) -> Any:
+    from ordsmed.text.tokenizer import Tokenizer
+
+    if vocabulary <= len(SPECIAL):
+        raise RecipeError("vocabulary", f"found {vocabulary}", f"more than {len(SPECIAL)}")
+    with tempfile.TemporaryDirectory() as folder:
+        words = [*SPECIAL, *(f"w{n}" for n in range(vocabulary - len(SPECIAL)))]
+        (Path(folder) / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+        return Tokenizer.load(Path(folder) / "vocab.txt")
+
+
+MEASURES: dict[str, Any] = {
+    "training": measure_training, "loader": measure_loader, "encode": measure_encode, "windows": measure_windows,
+}  # fmt: skip

@@ -1,0 +1,162 @@
+"""A job: everything one training needs, built from its recipe, equal on every rank.
+
+recipe -> data, tokenizer -> model settings -> objective (networks) -> optimizer -> Job
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ordsmed.base import chance
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.ranks import Ranks
+from ordsmed.base.run import Run, obtain, read_recipe
+from ordsmed.base.say import say
+from ordsmed.data.encode import Encoded, Encoding
+from ordsmed.data.loader import Share
+from ordsmed.data.rows import Rows
+from ordsmed.data.store import Store
+from ordsmed.learn.groups import groups
+from ordsmed.learn.objective import Objective
+from ordsmed.learn.phases import Phase
+from ordsmed.nn import foreign, weights
+from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.text.training import read_tokenizer
+from ordsmed.train import checkpoint
+from ordsmed.train.recipe import Pretraining
+
+
+@dataclass
+class Job:
+    """One training, ready to go."""
+
+    recipe: Pretraining
+    ranks: Ranks
+    data: Sequence[Encoded]
+    tokenizer: Tokenizer
+    objective: Objective
+    optimizer: torch.optim.Optimizer
+    phases_before: int = 0  # those of the run this one starts from: its chance goes on, it does not begin again
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """The recipe's phases."""
+        return self.recipe.phase
+
+    def rows(self, index: int) -> Rows:
+        """The training rows of a phase."""
+        stores = [encoded.train for encoded in self.data]
+        key = (self.recipe.seed, index + self.phases_before)
+        return self._rows(stores, list(self.recipe.sources.values()), self.phases[index], *key)
+
+    def validation(self, index: int) -> Rows | None:
+        """The held-out rows of a phase; the same ones with the same masks every time."""
+        pairs = [(e.validation, w) for e, w in zip(self.data, self.recipe.sources.values(), strict=True)]
+        held = [(store, w) for store, w in pairs if store is not None and store.token_count]
+        if not held:
+            return None
+        return self._rows([s for s, _ in held], [w for _, w in held], self.phases[index], "validation")
+
+    def share(self, index: int) -> Share:
+        """How a phase's batch is cut."""
+        ranks = self.ranks
+        return self.recipe.layout.share(self.phases[index], index + 1, ranks.device.type, ranks.rank, ranks.world)
+
+    @property
+    def workers(self) -> int:
+        """Processes that make batches ahead."""
+        asked = self.recipe.layout.workers
+        return asked if asked >= 0 else min(8, self.ranks.threads - 1) if self.ranks.device.type == "cuda" else 0
+
+    def _rows(self, stores: Sequence[Store], shares: Sequence[float], phase: Phase, *key: object) -> Rows:
+        rows: Rows = self.recipe.objective.rows(stores, shares, self.tokenizer, phase, *key)
+        return rows
+
+
+def build(recipe: Pretraining, ranks: Ranks) -> Job:
+    """Data, networks and optimizer of a recipe; whatever cannot be is refused here."""
+    data = [Encoded(obtain(Encoding, name)) for name in recipe.sources]
+    tokenizer = _tokenizer(recipe, data)
+    settings = model_settings(recipe)
+    check(recipe, settings, ranks)
+    if recipe.layout.deterministic:
+        torch.use_deterministic_algorithms(True)
+    torch.manual_seed(chance.key("weights", recipe.seed) >> 1)
+    objective = recipe.objective.build(settings, tokenizer)
+    before = _start_from(recipe.init, objective, tokenizer) if recipe.init else 0
+    objective.to(ranks.device).train()
+    optimizer = recipe.optimizer.build(groups(objective))
+    if recipe.init and (Path(recipe.init) / "checkpoints").is_dir():
+        found = checkpoint.latest(Path(recipe.init) / "checkpoints", place=recipe.init)
+        assert found is not None
+        checkpoint.restore_moments(found[0], objective, optimizer)
+    return Job(recipe, ranks, data, tokenizer, objective, optimizer, before)
+
+
+def model_settings(recipe: Pretraining) -> Any:
+    """The network's settings: the recipe's, or those of what it starts from."""
+    if recipe.init is None:
+        return recipe.model
+    folder = Path(recipe.init)
+    if not folder.is_dir():
+        raise RecipeError("init", f"found {recipe.init}, no such folder", "a run or a Hugging Face folder")
+    theirs = model_settings(read_recipe(Pretraining, folder)) if Run(folder).status else foreign.settings(folder)
+    if recipe.model is not None and not _same_shape(recipe.model, theirs):
+        raise RecipeError("model", f"found {recipe.model}", f"that of init: {theirs}", "leave [model] out")
+    return recipe.model or theirs
+
+
+def check(recipe: Pretraining, settings: Any, ranks: Ranks) -> None:
+    """Refuse phases that this network or layout cannot take."""
+    for index, phase in enumerate(recipe.phase):
+        if phase.length > settings.longest():
+            found = f"found {phase.length}, more than the model's {settings.longest()} positions"
+            raise RecipeError(f"phase[{index + 1}].length", found, "", "shorten it or raise `model.positions`")
+        recipe.layout.share(phase, index + 1, ranks.device.type, ranks.rank, ranks.world)
+
+
+def _tokenizer(recipe: Pretraining, data: Sequence[Encoded]) -> Tokenizer:
+    tokenizer = data[0].tokenizer
+    for encoded in data[1:]:
+        if encoded.tokenizer.fingerprint != tokenizer.fingerprint:
+            raise RecipeError("data", f"{encoded.folder} was encoded with another tokenizer", f"that of {data[0].folder}",
+                              "encode it again with the same `tokenizer`")  # fmt: skip
+    if recipe.tokenizer is not None:
+        asked = read_tokenizer(recipe.tokenizer)
+        if asked.fingerprint != tokenizer.fingerprint:
+            raise RecipeError(
+                data[0].folder, f"was encoded with tokenizer {tokenizer.fingerprint}, but the recipe names {asked.fingerprint}",
+                "", "encode again or change `tokenizer`",
+            )  # fmt: skip
+    return tokenizer
+
+
+def _start_from(init: str, objective: Objective, tokenizer: Tokenizer) -> int:
+    """Take weights over; returns how many phases were trained before."""
+    folder = Path(init)
+    if not Run(folder).status:
+        foreign.load_into(objective, folder, tokenizer)
+        say(f"weights from {init} (Hugging Face)")
+        return 0
+    found = checkpoint.latest(folder / "checkpoints", place=folder)
+    if found is None:
+        raise RecipeError("init", f"{init} has no checkpoint", "a run that saved one")
+    theirs = found[1]["tokenizer"]
+    if theirs != tokenizer.fingerprint:
+        raise RecipeError("init", f"{init} was trained with tokenizer {theirs}", tokenizer.fingerprint,
+                          "use data encoded with its tokenizer")  # fmt: skip
+    weights.load_into(objective, weights.read(found[0] / checkpoint.PARTS[0]), found[0])
+    say(f"weights and moments from {found[0]}")
+    return int(found[1]["phases"])
+
+
+def _same_shape(ours: Any, theirs: Any) -> bool:
+    """Do two settings mean tensors of the same shapes? Dropout and the like may differ."""
+    names = ("width", "layers", "heads", "inner", "positions", "types")
+    same = all(getattr(ours, n, None) == getattr(theirs, n, None) for n in names)
+    return type(ours) is type(theirs) and same

@@ -1,0 +1,115 @@
+"""The recipe of a pretraining: what is trained on what, in which phases; and where the machine's share of it stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal
+
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.menu import Menu
+from ordsmed.base.run import Run, obtain
+from ordsmed.data.encode import Encoding
+from ordsmed.data.loader import Share
+from ordsmed.learn.phases import Phase
+
+TOKENS_HELD = {"cpu": 8_192, "cuda": 65_536}  # a micro-batch that keeps the device busy without filling its memory
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the machine does the work; the numbers learned do not depend on it beyond rounding."""
+
+    micro: int = 0
+    """rows a device holds at a time; 0: as many as make about 8 thousand tokens (CPU) or 64 thousand (GPU)"""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """fp32, or bf16 products with fp32 weights"""
+    device: str = "auto"
+    """cpu, cuda, or auto: a GPU if there is one"""
+    threads: int = 0
+    """CPU threads; 0: one a core"""
+    workers: int = -1
+    """processes that make batches ahead; -1: none on a CPU, some on a GPU"""
+    deterministic: bool = False
+    """on a GPU: only kernels that give the same bits every time, which is slower"""
+
+    def share(self, phase: Phase, number: int, device: str, rank: int = 0, world: int = 1) -> Share:
+        """How this phase's batch is cut; what does not divide is refused."""
+        place = f"phase[{number}].batch"
+        if phase.batch % world:
+            raise RecipeError(place, f"found {phase.batch}", f"a multiple of the {world} devices", "")
+        own = phase.batch // world
+        most = self.micro or max(1, TOKENS_HELD.get(device, 8_192) // phase.length)
+        if self.micro and own % self.micro:
+            near = max(1, round(own / self.micro)) * self.micro * world
+            made = f"micro {self.micro} x {world} devices = {self.micro * world}"
+            raise RecipeError(place, f"found {phase.batch}, not a multiple of {made}", "", f"use {near}")
+        micro = next(m for m in range(min(most, own), 0, -1) if own % m == 0)
+        return Share(phase.batch, micro, rank, world)
+
+
+@dataclass(frozen=True)
+class Pretraining:
+    """Train a network on encoded text."""
+
+    data: str | dict[str, float]
+    """folder or recipe of `encode`; several with their weights: { "work/encode/a" = 0.7, ... }"""
+    objective: Annotated[Any, Menu("objectives")]
+    """what is learned"""
+    phase: tuple[Phase, ...]
+    """one or more stretches of training"""
+    model: Annotated[Any, Menu("models")] = None
+    """the network; may be left out with `init`"""
+    optimizer: Annotated[Any, Menu("optimizers")] = field(default=None)
+    """how weights are updated; left out: adamw"""
+    tokenizer: str | None = None
+    """folder, file or recipe; must be the one of the data, which is taken where none is named"""
+    init: str | None = None
+    """start from these weights: a run (its moments go on too) or a Hugging Face folder"""
+    seed: int = 0
+    """of weights, order, masks and dropout"""
+    clip: float = 1.0
+    """the gradient's longest norm; 0: any"""
+    save: int = 500
+    """steps between checkpoints; 0: none"""
+    keep: int = 3
+    """checkpoints kept"""
+    validate: int = 500
+    """steps between validations; 0: only at the end"""
+    validation_rows: int = 512
+    """held-out rows a validation takes"""
+    log: int = 10
+    """steps between lines on the screen"""
+    layout: Layout = field(default_factory=Layout)
+    """what belongs to the machine"""
+    out: str | None = None
+    """the run's folder; left out: work/pretrain/<name of the recipe>"""
+
+    verb: ClassVar[str] = "pretrain"
+
+    def __post_init__(self) -> None:
+        if self.model is None and self.init is None:
+            raise ValueError("model: missing; wanted a [model], or `init` to start from")
+        if not self.phase:
+            raise ValueError("phase: missing; wanted one or more [[phase]]")
+        if self.optimizer is None:
+            from ordsmed.base.menu import load
+
+            object.__setattr__(self, "optimizer", load("optimizers", "adamw")())
+        for name in ("keep", "log", "validation_rows"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: found {getattr(self, name)}; wanted 1 or more")
+
+    @property
+    def sources(self) -> dict[str, float]:
+        """The data and their weights."""
+        return {self.data: 1.0} if isinstance(self.data, str) else self.data
+
+    def stamp(self) -> Any:
+        """The fingerprints of the data."""
+        return [Run(obtain(Encoding, name)).status["fingerprint"] for name in self.sources]
+
+    def perform(self, run: Run) -> dict[str, Any]:
+        """Train, from the start or from where the run stood."""
+        from ordsmed.train.pretrain import go_on
+
+        return go_on(run.path)

@@ -1,0 +1,219 @@
+"""Show: what a recipe would do or a run did, before any hour of a machine is spent; how two differ; what a step saw."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ordsmed.base import run, settings
+from ordsmed.base.errors import OrdsmedError, RecipeError
+from ordsmed.base.run import Run
+from ordsmed.base.say import duration
+from ordsmed.data.encode import Encoding
+from ordsmed.learn.phases import locate, total
+from ordsmed.text.pipeline import Corpus, origin
+from ordsmed.text.training import Training
+from ordsmed.train import job as jobs
+from ordsmed.train.bench import Bench
+from ordsmed.train.pretrain import where
+from ordsmed.train.recipe import Pretraining
+
+DEEDS: dict[str, Any] = {d.verb: d for d in (Corpus, Training, Encoding, Pretraining, Bench)}
+
+
+def show(name: str, overrides: Sequence[str] = (), verb: str = "") -> list[str]:
+    """A recipe or a run in lines."""
+    deed, kind = read(name, overrides, verb)
+    lines = [f"{name}: {kind}", *_indent(settings.write(deed).rstrip().splitlines())]
+    if isinstance(deed, Pretraining):
+        lines += _cost(deed)
+    status = Run(Path(name)).status if Path(name).is_dir() else {}
+    return lines + (_stand(Path(name), status) if status else [])
+
+
+def difference(one: str, other: str) -> list[str]:
+    """The settings in which two recipes or runs differ."""
+    flats = [settings.flat(settings.plain(read(name)[0])) for name in (one, other)]
+    keys = [k for k in dict.fromkeys([*flats[0], *flats[1]]) if flats[0].get(k) != flats[1].get(k)]
+    if not keys:
+        return [f"{one} and {other}: the same settings"]
+    wide = max(map(len, keys))
+    lines = [f"{'':{wide}}  {one} | {other}"]
+    return lines + [f"{k:{wide}}  {_said(flats[0].get(k))} | {_said(flats[1].get(k))}" for k in keys]
+
+
+def documents(name: str, step: int) -> list[str]:
+    """Which documents a step of a run saw, with where each stands in its corpus and how it begins."""
+    folder = Path(name)
+    if Run(folder).status.get("verb") != "pretrain":
+        raise RecipeError(name, "is no run", "the folder of an `ordsmed pretrain`")
+    recipe = run.read_recipe(Pretraining, folder)
+    if not 1 <= step <= total(recipe.phase):
+        raise RecipeError("--step", f"found {step}", f"1 to {total(recipe.phase)}")
+    index, inner = locate(recipe.phase, step - 1)
+    data = [jobs.Encoded(run.obtain(Encoding, source)) for source in recipe.sources]
+    phases_before = int(Run(folder).status.get("phases_before", 0))
+    rows = recipe.objective.rows(
+        [d.train for d in data], list(recipe.sources.values()), data[0].tokenizer, recipe.phase[index],
+        recipe.seed, index + phases_before,
+    )  # fmt: skip
+    batch = recipe.phase[index].batch
+    spans = rows.spans(np.arange(inner * batch, (inner + 1) * batch))
+    lines = [
+        f"{name}: step {step} (phase {index + 1}, its step {inner + 1}): {batch} rows, {len(spans)} pieces of documents"
+    ]
+    for span in spans:
+        store, source = data[span.source], list(recipe.sources)[span.source]
+        text = store.tokenizer.decode(np.asarray(store.train.tokens[span.start : min(span.stop, span.start + 24)]))
+        begin = span.start - int(store.train.document_starts[span.document])
+        lines.append(
+            f"  row {span.number}: {source} document {span.document}{_origin(store, span.document)}, "
+            f"tokens {begin} to {begin + span.stop - span.start}: {' '.join(text.split())[:80]}"
+        )
+    return lines
+
+
+def read(name: str, overrides: Sequence[str] = (), verb: str = "") -> tuple[Any, str]:
+    """The recipe of a name, a file or a folder, and the verb it belongs to."""
+    if Path(name).is_dir() and (Path(name) / "recipe.toml").exists():
+        verb = str(Run(Path(name)).status.get("verb", ""))
+        return run.read_recipe(DEEDS[verb], Path(name)), verb
+    path, verb = _find(name, verb)
+    table = settings.override(settings.read(path), overrides)
+    verb = verb or _verb(table, name)
+    return settings.decode(DEEDS[verb], table, name), verb
+
+
+def _find(name: str, verb: str) -> tuple[Path, str]:
+    """The file of a recipe: `bert-base`, `pretrain/bert-base` or a path."""
+    if verb or Path(name).is_file():
+        return run.find_recipe(name, verb), verb
+    for guess in DEEDS:
+        if name in run.recipe_names(guess):
+            return run.find_recipe(name, guess), guess if name not in run.recipe_names() else ""
+    return run.find_recipe(name, ""), ""
+
+
+def _verb(table: dict[str, Any], name: str) -> str:
+    for verb, sign in (("bench", "measure"), ("pretrain", "phase"), ("corpus", "source")):
+        if sign in table:
+            return verb
+    if "tokenizer" in table:
+        return "tokenizer" if isinstance(table["tokenizer"], dict) else "encode"
+    raise RecipeError(name, f"keys {', '.join(table)}", "those of a " + ", ".join(DEEDS))
+
+
+def _cost(recipe: Pretraining) -> list[str]:
+    """Parameters, FLOPs, tokens, batch arithmetic; inputs that would have to be made."""
+    import torch
+
+    from ordsmed.base.ranks import prepare
+
+    ranks = prepare(recipe.layout.device, recipe.layout.threads or None)
+    model = jobs.model_settings(recipe)
+    jobs.check(recipe, model, ranks)
+    lines, tokenizer = _inputs(recipe)
+    with torch.device("meta"):
+        objective = recipe.objective.build(model, tokenizer)
+    sizes = {name: t.numel() for name, t in jobs.weights.own_tensors(objective).items()}
+    body = sum(n for name, n in sizes.items() if name.startswith("model."))
+    lines.append(
+        f"network: {sum(sizes.values()):,} parameters, {body:,} of them without heads (vocabulary {tokenizer.vocabulary:,})"
+    )
+    flops = tokens = 0.0
+    for index, phase in enumerate(recipe.phase):
+        share = recipe.layout.share(phase, index + 1, ranks.device.type, ranks.rank, ranks.world)
+        step = objective.flops(phase.batch, phase.length)
+        flops, tokens = flops + step * phase.steps, tokens + phase.rows * phase.length
+        lines.append(
+            f"phase {index + 1}: {phase.steps:,} steps x {phase.batch:,} rows x {phase.length} tokens = "
+            f"{phase.rows * phase.length:,} tokens; batch {phase.batch} = micro {share.micro} x accumulation "
+            f"{share.accumulation} x devices {share.world}; {step:.3g} FLOPs a step, {step / phase.batch / phase.length:.3g} a token"
+        )
+    held = _held(recipe, sizes, ranks.device.type)
+    return [*lines, f"in all: {total(recipe.phase):,} steps, {tokens:,.0f} tokens, {flops:.3g} FLOPs", held]
+
+
+def _held(recipe: Pretraining, sizes: dict[str, int], device: str) -> str:
+    """Memory of weights, gradients and moments: what does not depend on the micro-batch."""
+    moments = 2 if recipe.optimizer else 0
+    return (
+        f"memory for weights, gradients and moments: {4 * (2 + moments) * sum(sizes.values()) / 1e9:.2f} GB on {device}"
+    )
+
+
+def _inputs(recipe: Pretraining) -> tuple[list[str], Any]:
+    """The tokenizer of the data; one that is not made yet is stood in for by what its recipe says."""
+    lines, tokenizer = [], None
+    for name in recipe.sources:
+        try:
+            deed, folder = _encoding(name)
+        except OrdsmedError:
+            lines.append(f"data: {name}: neither a folder nor a recipe")
+            raise
+        if run.finished(folder, "encode"):
+            encoded = jobs.Encoded(folder)
+            lines.append(
+                f"data: {folder}, {encoded.train.token_count:,} tokens in {encoded.train.document_count:,} documents"
+            )
+            tokenizer = tokenizer or encoded.tokenizer
+        else:
+            lines.append(f"data: {folder} does not stand yet; it will be made from {name}")
+            tokenizer = tokenizer or _expected(deed.tokenizer)
+    return lines, tokenizer
+
+
+def _encoding(name: str) -> tuple[Any, Path]:
+    if Path(name).is_dir():
+        return run.read_recipe(Encoding, Path(name)), Path(name)
+    deed, title = run.load(Encoding, name)
+    return deed, run.place(deed, title)
+
+
+def _expected(name: str) -> Any:
+    """A tokenizer that is not made yet, as far as its recipe tells."""
+    from types import SimpleNamespace
+
+    from ordsmed.text.tokenizer import Tokenizer
+
+    if Path(name).exists():
+        return Tokenizer.load(name)
+    deed, title = run.load(Training, name)
+    folder = run.place(deed, title)
+    if run.finished(folder, "tokenizer"):
+        return Tokenizer.load(folder)
+    return SimpleNamespace(vocabulary=deed.tokenizer.size, pad=0)
+
+
+def _stand(folder: Path, status: dict[str, Any]) -> list[str]:
+    """How a folder stands."""
+    lines = [f"state: {status.get('state')}"]
+    if status.get("verb") == "pretrain":
+        lines.append(where(folder))
+        if status.get("deadline"):
+            lines.append(f"deadline {duration(status['deadline'])}: steps were fitted from {status.get('steps_asked')}")
+        if (folder / "loss.svg").exists():
+            lines.append(f"picture: {folder / 'loss.svg'}")
+    hidden = ("verb", "state", "parts", "deadline", "steps_asked")
+    return lines + [f"  {k}: {_said(v)}" for k, v in status.items() if k not in hidden]
+
+
+def _origin(encoded: Any, document: int) -> str:
+    """Where a document of a store stands in the corpus it was encoded from, if that still stands."""
+    try:
+        corpus = run.obtain(Corpus, run.read_recipe(Encoding, encoded.folder).corpus)
+        return f" ({origin(corpus, 'train', document)})"
+    except (OrdsmedError, OSError):
+        return ""
+
+
+def _said(value: Any) -> str:
+    return "-" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _indent(lines: Sequence[str]) -> list[str]:
+    return [f"  {line}" if line else "" for line in lines]

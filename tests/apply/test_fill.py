@@ -1,0 +1,127 @@
+"""Guesses for masks: right places, right probabilities, readable pieces, clear refusals."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+import torch
+
+from ordsmed.apply.fill import fill, fill_lines, lines, told
+from ordsmed.apply.trained import Trained, open_model
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.models import bert
+from ordsmed.objectives import mlm
+from ordsmed.text import vocabulary
+from ordsmed.text.tokenizer import Tokenizer
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_run):
+    return open_model(tiny_run.bert)
+
+
+def untrained(tokenizer, folder="model"):
+    settings = bert.Settings(width=32, layers=1, heads=2, positions=16)
+    torch.manual_seed(3)
+    return Trained(mlm.Settings().build(settings, tokenizer).eval(), tokenizer, settings, folder)
+
+
+def roberta():
+    """A byte-level tokenizer that spells its mask <mask>."""
+    letters = sorted({*"abcdefghijklmnopqrstuvwxyz", "Ġ"})
+    names = [*vocabulary.ROBERTA, *letters, "th", "the", "Ġthe", "<mask>"]
+    pieces = {name: number for number, name in enumerate(names)}
+    return Tokenizer(vocabulary.roberta(pieces, [("t", "h"), ("th", "e"), ("Ġ", "the")]))
+
+
+def test_guesses_are_the_heads_own_probabilities(trained):
+    text, tokenizer = "the [MASK] smith mends the [MASK] gate.", trained.tokenizer
+    ids = tokenizer.encode(text, special=True)
+    with torch.no_grad():
+        hidden = trained.objective.model(torch.tensor([ids]), torch.arange(len(ids))[None])
+        shares = trained.objective.head(hidden)[0].softmax(-1)
+    places = [i for i, n in enumerate(ids) if n == tokenizer.mask]
+    found = fill(trained, text, best=tokenizer.vocabulary)
+    assert len(found) == len(places) == 2
+    for guesses, place in zip(found, places, strict=True):
+        assert [share for _, share in guesses] == pytest.approx(shares[place].sort(descending=True).values.tolist(), rel=1e-4)
+        assert sum(share for _, share in guesses) == pytest.approx(1, abs=1e-4)
+        assert guesses[0][0] == tokenizer.piece(int(shares[place].argmax())).removeprefix("##")
+
+
+def test_best_says_how_many(trained):
+    assert [len(g) for g in fill(trained, "a [MASK]", best=3)] == [3]
+    assert len(fill(trained, "a [MASK]", best=10**6)[0]) == trained.tokenizer.vocabulary
+    with pytest.raises(RecipeError, match="--best: found 0; wanted 1 or more"):
+        fill(trained, "a [MASK]", best=0)
+
+
+def test_pieces_inside_words_are_written_without_their_mark(trained):
+    written = [piece for piece, _ in fill(trained, "[MASK]", best=10**6)[0]]
+    inside = [p for p in trained.tokenizer.pipeline.get_vocab() if p.startswith("##")]
+    assert inside
+    assert all(p.removeprefix("##") in written for p in inside)
+    assert not any(w.startswith("##") and len(w) > 2 for w in written)
+
+
+def test_lines_for_people(trained):
+    [first, guesses] = told(trained, "a [MASK] fox", 2)
+    assert first == "a [MASK] fox"
+    assert guesses.startswith("  [MASK]: ")
+    assert guesses.count("%") == 2
+    assert [row.partition(":")[0] for row in told(trained, "[MASK] [MASK]")[1:]] == ["  [MASK] 1", "  [MASK] 2"]
+
+
+def test_mask_is_understood_whatever_the_tokenizers_spelling():
+    model = untrained(roberta())
+    assert model.tokenizer.piece(model.tokenizer.mask) == "<mask>"
+    assert fill(model, "the [MASK] the") == fill(model, "the <mask> the")
+    assert "the" in {piece for piece, _ in fill(model, "the [MASK]", best=100)[0]}  # not Ġthe
+
+
+def test_a_text_without_a_mask_is_refused_with_its_spelling(trained):
+    with pytest.raises(RecipeError, match=r"'no mask': no mask in the text; wanted one or more \[MASK\]"):
+        fill(trained, "no mask")
+
+
+def test_a_text_longer_than_the_longest_row_is_refused(trained):
+    assert fill(trained, "[MASK]" + " a" * 61)
+    with pytest.raises(RecipeError, match="found 65 tokens; wanted at most 64"):
+        fill(trained, "[MASK]" + " a" * 62)
+
+
+def test_a_causal_model_is_refused_with_the_remedy(tiny_run):
+    with pytest.raises(RecipeError, match=r"is a causal model \(gpt2\).*trained with mlm.*text-generation"):
+        list(fill_lines(tiny_run.gpt2, ["a [MASK]"]))
+
+
+def test_a_tokenizer_without_a_mask_is_refused(tiny_run):
+    model = open_model(tiny_run.gpt2).tokenizer
+    with pytest.raises(RecipeError, match="its tokenizer has no mask"):
+        fill(untrained(model), "a [MASK]")
+
+
+def test_lines_of_a_stream_come_one_by_one(tiny_run):
+    class Stream(io.BytesIO):
+        read = readlines = None  # only readline may be used: what is typed is answered at once
+
+    stream = Stream(b"a [MASK]\r\n\n  \nthe [MASK] fox\nnever [MASK] read\n")
+    found = fill_lines(tiny_run.bert, stream, 1)
+    assert next(found) == "a [MASK]"
+    assert stream.tell() == len(b"a [MASK]\r\n")
+    next(found)
+    assert next(found) == "the [MASK] fox"
+    assert stream.tell() == len(b"a [MASK]\r\n\n  \nthe [MASK] fox\n")
+
+
+def test_invalid_utf_8_is_refused_by_line_and_byte():
+    found = lines(io.BytesIO("først\n".encode() + b"ab\xff\n"))
+    assert next(found) == "først"
+    with pytest.raises(DataError, match=r"standard input:2: invalid UTF-8 at byte 3 of the line \(0xff\)"):
+        next(found)
+
+
+def test_texts_given_as_words_need_no_stream(tiny_run):
+    assert len(list(fill_lines(tiny_run.bert, ["a [MASK]", "", "the [MASK]"], 1))) == 4
+    assert list(fill_lines(tiny_run.bert, ["a [MASK]"], 2, step=8)) != list(fill_lines(tiny_run.bert, ["a [MASK]"], 2))

@@ -1,0 +1,137 @@
+"""Runs and foreign folders open; what is missing or damaged is said in a line."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+import torch
+
+from ordsmed.apply.export import export
+from ordsmed.apply.trained import open_model
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.run import Run
+from ordsmed.nn import weights
+
+
+@pytest.fixture
+def run(tiny_run, tmp_path):
+    """A copy of the BERT run that a test may break."""
+    return shutil.copytree(tiny_run.bert, tmp_path / "run")
+
+
+def same(one, other):
+    a, b = (weights.own_tensors(t.objective) for t in (one, other))
+    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+
+
+def test_a_finished_run_opens_with_its_last_weights(tiny_run):
+    found = open_model(tiny_run.bert)
+    saved = weights.read(tiny_run.bert / "weights" / "model.safetensors")
+    own = weights.own_tensors(found.objective)
+    assert found.step == 12
+    assert found.kind == "bert"
+    assert not found.objective.training
+    assert saved.keys() == own.keys()
+    assert all(torch.equal(saved[k], own[k]) for k in saved)
+
+
+def test_a_kept_step_opens_and_differs_from_the_last(tiny_run):
+    early, late = open_model(tiny_run.bert, 8), open_model(tiny_run.bert, 12)
+    assert (early.step, late.step) == (8, 12)
+    assert not same(early, late)
+
+
+def test_checkpoint_and_weights_of_the_last_step_agree(run):
+    whole = open_model(run)
+    shutil.rmtree(run / "weights")
+    assert same(open_model(run), whole)
+    assert open_model(run).tokenizer.fingerprint == whole.tokenizer.fingerprint
+
+
+def test_weights_alone_are_enough(run, tmp_path):
+    moved = shutil.copytree(run / "weights", tmp_path / "elsewhere")
+    assert same(open_model(moved), open_model(run))
+    assert same(open_model(run / "weights"), open_model(run))
+    shutil.rmtree(run / "checkpoints")
+    assert same(open_model(moved), open_model(run))
+
+
+def test_a_stopped_run_opens_at_its_newest_whole_checkpoint(run, capsys):
+    Run(run).set(state="stopped")
+    assert open_model(run).step == 12
+    broken = run / "checkpoints" / "step-000000012" / "model.safetensors"
+    broken.write_bytes(broken.read_bytes()[:-7] + b"garbage")
+    assert open_model(run).step == 8
+    assert "damaged" in capsys.readouterr().err
+    with pytest.raises(DataError, match=r"step-000000012: model\.safetensors is damaged.*leave --step out"):
+        open_model(run, 12)
+
+
+def test_a_step_that_is_not_kept_is_refused_naming_the_kept_ones(tiny_run):
+    with pytest.raises(RecipeError, match=r"--step: found 5, which .*bert does not keep; wanted one of 8, 12"):
+        open_model(tiny_run.bert, 5)
+
+
+def test_a_run_without_checkpoints_is_told_how_to_get_one(run):
+    shutil.rmtree(run / "checkpoints")
+    shutil.rmtree(run / "weights")
+    Run(run).set(state="running")
+    with pytest.raises(RecipeError, match="no checkpoint yet; `ordsmed pretrain .*run` goes on and makes one"):
+        open_model(run)
+
+
+def test_what_is_no_model_is_refused(tiny_run, tmp_path):
+    with pytest.raises(RecipeError, match="no such folder; wanted a run's folder"):
+        open_model(tmp_path / "nothing")
+    with pytest.raises(RecipeError, match="is neither a run nor a Hugging Face folder"):
+        open_model(tmp_path)
+    with pytest.raises(RecipeError, match="is the folder of a `encode`"):
+        open_model(tiny_run.folder / "encode-bert")
+    with pytest.raises(RecipeError, match="is a file"):
+        open_model(tiny_run.folder / "texts.txt")
+
+
+def test_a_tokenizer_other_than_the_checkpoints_is_refused(run, tiny_run):
+    Run(run).set(state="stopped")
+    shutil.rmtree(run / "weights" / "tokenizer")
+    shutil.copytree(tiny_run.gpt2 / "weights" / "tokenizer", run / "weights" / "tokenizer")
+    with pytest.raises(DataError, match="tokenizer .*; wanted .*, that of"):
+        open_model(run)
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_a_hugging_face_folder_opens_as_what_was_exported(tiny_run, tmp_path, family):
+    out = export(getattr(tiny_run, family), tmp_path / "hub")
+    back, run = open_model(out), open_model(getattr(tiny_run, family))
+    assert same(back, run)
+    assert back.settings == run.settings
+    assert back.tokenizer.fingerprint == run.tokenizer.fingerprint
+    assert back.recipe is None
+    with pytest.raises(RecipeError, match="--step: found 3"):
+        open_model(out, 3)
+
+
+def test_a_damaged_hugging_face_folder_is_refused(tiny_run, tmp_path):
+    out = export(tiny_run.bert, tmp_path / "hub")
+    file = out / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:1000])
+    with pytest.raises(DataError, match=r"model\.safetensors: cannot be read"):
+        open_model(out)
+    file.unlink()
+    with pytest.raises(DataError, match="holds no weights"):
+        open_model(out)
+
+
+def test_a_run_that_took_its_size_from_another_opens(run, tiny_run):
+    """Without [model] in the recipe the network is that of `init`."""
+    Run(run).set(state="stopped")
+    (run / "weights" / "settings.toml").unlink()
+    text = (run / "recipe.toml").read_text()
+    head, _, rest = text.partition("[model]")
+    tail = rest[rest.index("\n[") :]
+    (run / "recipe.toml").write_text(f'init = "{tiny_run.bert}"\n{head}{tail}')
+    assert open_model(run).settings == open_model(tiny_run.bert).settings
+    (run / "recipe.toml").write_text(f'init = "{tiny_run.folder}/gone"\n{head}{tail}')
+    with pytest.raises(RecipeError, match="was started from .*gone, which is gone"):
+        open_model(run)

@@ -1,0 +1,114 @@
+"""What many tests share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Real public data beside the checkout; tests that need them are skipped where there are none."""
+    path = Path(__file__).parents[2] / "shared" / "data"
+    if not path.is_dir():
+        pytest.skip("no shared data beside this checkout")
+    return path
+
+
+@dataclass(frozen=True)
+class TinyRuns:
+    """Two finished runs on the same invented sentences, and the stores they learned from."""
+
+    folder: Path
+    bert: Path
+    gpt2: Path
+
+
+@pytest.fixture(scope="session")
+def tiny_run(tmp_path_factory: pytest.TempPathFactory) -> TinyRuns:
+    """A BERT and a GPT-2 of two layers, trained a few steps through corpus, tokenizer, encode and pretrain."""
+    from ordsmed.train.pretrain import pretrain
+
+    folder = tmp_path_factory.mktemp("tiny")
+    (folder / "texts.txt").write_text(invented_text(60), encoding="utf-8")
+    _recipe(folder, "corpus", TINY_CORPUS)
+    found = {}
+    for model, kind in (("bert", "wordpiece"), ("gpt2", "bytebpe")):
+        _recipe(folder, f"tokenizer-{model}", TINY_TOKENIZER, kind=kind, size=300)
+        _recipe(folder, f"encode-{model}", TINY_ENCODE, model=model)
+        learned = {"model": model, "objective": "mlm" if model == "bert" else "clm"}
+        found[model] = pretrain(str(_recipe(folder, f"pretrain-{model}", TINY_PRETRAIN, **learned)))
+    return TinyRuns(folder, **found)
+
+
+def invented_text(documents: int, seed: int = 7) -> str:
+    """Documents of short sentences from a small grammar; the same for the same seed."""
+    import random
+
+    chance = random.Random(seed)
+    who, what = ["a red fox", "the old smith", "my sister", "one grey heron"], ["sees", "mends", "carries", "forgets"]
+    things = ["the iron gate", "a small boat", "two copper kettles", "the long road", "a bell"]
+    sentence = lambda: f"{chance.choice(who)} {chance.choice(what)} {chance.choice(things)}."  # noqa: E731
+    made = (" ".join(sentence().capitalize() for _ in range(chance.randint(3, 9))) for _ in range(documents))
+    return "\n\n".join(made) + "\n"
+
+
+def _recipe(folder: Path, name: str, text: str, **values: object) -> Path:
+    path = folder / f"{name}.toml"
+    path.write_text(Template(text).substitute(folder=folder.as_posix(), **values), encoding="utf-8")
+    return path
+
+
+TINY_CORPUS = """
+validation = 0.1
+language = "en"
+licence = "CC0-1.0"
+title = "Invented sentences"
+out = "$folder/corpus"
+[source]
+kind = "text"
+path = "$folder/texts.txt"
+"""
+TINY_TOKENIZER = """
+corpus = "$folder/corpus.toml"
+out = "$folder/tokenizer-$kind"
+[tokenizer]
+kind = "$kind"
+size = $size
+"""
+TINY_ENCODE = """
+corpus = "$folder/corpus.toml"
+tokenizer = "$folder/tokenizer-$model.toml"
+out = "$folder/encode-$model"
+"""
+TINY_PRETRAIN = """
+data = "$folder/encode-$model.toml"
+out = "$folder/$model"
+save = 4
+keep = 2
+validate = 4
+validation_rows = 8
+layout = { device = "cpu" }
+[model]
+kind = "$model"
+width = 64
+layers = 2
+heads = 2
+positions = 64
+[objective]
+kind = "$objective"
+[[phase]]
+steps = 8
+length = 32
+batch = 4
+rate = 1e-3
+warmup = 2
+[[phase]]
+steps = 4
+length = 64
+batch = 4
+rate = 5e-4
+"""

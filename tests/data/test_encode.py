@@ -1,0 +1,233 @@
+"""Encoding: a corpus folder becomes stores that hold every sentence's ids, in order, whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ordsmed.base import run
+from ordsmed.base.errors import DataError, OrdsmedError
+from ordsmed.base.run import Run
+from ordsmed.data import encode
+from ordsmed.data.encode import Encoding, read_store
+from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.text.training import Training, read_tokenizer
+
+TEXT = "the newts ran up a hill and won 42 prizes , they said ; nobody knew why it was so"
+WORDS = TEXT.split()
+
+
+def corpus(folder: Path, documents: dict[str, list[list[str]]]) -> Path:
+    """A corpus folder as `ordsmed corpus` leaves it; every document a list of sentences."""
+    for split, found in documents.items():
+        (folder / split).mkdir(parents=True)
+        half = (len(found) + 1) // 2
+        for part, some in enumerate([found[:half], found[half:]]):
+            lines = [json.dumps({"text": "".join(s), "ends": np.cumsum([len(x) for x in s]).tolist()}) for s in some]
+            (folder / split / f"{part:05d}.jsonl").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    facts = {
+        "verb": "corpus",
+        "state": "done",
+        "fingerprint": "c0",
+        "language": "en",
+        "title": "Newts",
+        "licence": None,
+    }
+    (folder / "status.json").write_text(json.dumps(facts))
+    return folder
+
+
+def made_up(count: int, seed: int = 0) -> list[list[str]]:
+    draw = np.random.default_rng(seed)
+    sentence = lambda first: ("" if first else " ") + " ".join(draw.choice(WORDS, draw.integers(1, 12))) + "."  # noqa: E731
+    return [[sentence(i == 0) for i in range(draw.integers(1, 9))] for _ in range(count)]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to work in, with a corpus and a recipe for a tokenizer."""
+    monkeypatch.chdir(tmp_path)
+    corpus(tmp_path / "novels", {"train": made_up(60), "validation": made_up(5, 1)})
+    (tmp_path / "pieces.toml").write_text('corpus = "novels"\n[tokenizer]\nkind = "wordpiece"\nsize = 90\n')
+    (tmp_path / "bytes.toml").write_text('corpus = "novels"\n[tokenizer]\nkind = "bytebpe"\nsize = 300\n')
+    return tmp_path
+
+
+def obtained(**settings: object) -> encode.Encoded:
+    text = "".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items())
+    Path("recipe.toml").write_text(text)
+    return read_store("recipe.toml")
+
+
+@pytest.mark.parametrize("recipe", ["pieces", "bytes"])
+@pytest.mark.parametrize("sentences", [True, False])
+@pytest.mark.parametrize("processes", [1, 2])
+def test_every_sentence_in_order(place: Path, recipe: str, sentences: bool, processes: int) -> None:
+    found = obtained(corpus="novels", tokenizer=f"{recipe}.toml", sentences=sentences, processes=processes)
+    tokenizer = found.tokenizer
+    for store, documents in ((found.train, made_up(60)), (found.validation, made_up(5, 1))):
+        assert store is not None
+        wanted = [d if sentences else ["".join(d)] for d in documents]
+        ids = [tokenizer.encode(s) for d in wanted for s in d]
+        assert [a.tolist() for a in np.split(store.tokens, store.starts[1:-1])] == ids
+        assert store.documents.tolist() == [0, *np.cumsum([len(d) for d in wanted]).tolist()]
+        assert store.fingerprint == tokenizer.fingerprint
+        assert store.counts.sum() == store.token_count
+        assert len(store.counts) == tokenizer.vocabulary
+
+
+def test_what_is_told(place: Path) -> None:
+    found = obtained(corpus="novels", tokenizer="pieces.toml")
+    facts, text = found.facts, "".join(s for d in made_up(60) for s in d)
+    assert (facts["state"], facts["language"], facts["title"], facts["kind"]) == ("done", "en", "Newts", "wordpiece")
+    assert "licence" not in facts
+    assert facts["tokenizer"] == found.tokenizer.fingerprint
+    assert facts["vocabulary"] == found.tokenizer.vocabulary
+    train = facts["train"]
+    assert (train["documents"], train["sequences"]) == (60, sum(map(len, made_up(60))))
+    assert train["bytes_a_token"] == pytest.approx(len(text) / train["tokens"], abs=1e-3)
+    assert train["unknown"] == 0
+    assert facts["validation"]["documents"] == 5
+
+
+def test_the_tokenizer_is_learned_once_and_measured(place: Path) -> None:
+    folder = run.obtain(Training, "pieces.toml")
+    facts = Run(folder).status
+    tokenizer = read_tokenizer("pieces.toml")
+    assert (facts["tokenizer"], facts["vocabulary"]) == (tokenizer.fingerprint, tokenizer.vocabulary)
+    text = "".join(s for d in made_up(5, 1) for s in d)
+    joined = ["".join(d) for d in made_up(5, 1)]
+    pieces = sum(len(tokenizer.encode(d)) for d in joined)
+    assert facts["bytes_a_piece"] == pytest.approx(len(text) / pieces, abs=1e-3)
+    assert facts["fertility"] == pytest.approx(pieces / sum(len(d.split()) for d in joined), abs=1e-3)
+    assert read_tokenizer(str(folder)).fingerprint == tokenizer.fingerprint
+    assert read_tokenizer(str(folder / "vocab.txt")).fingerprint == tokenizer.fingerprint
+    assert (
+        read_tokenizer(str(obtained(corpus="novels", tokenizer="pieces.toml").folder)).fingerprint == facts["tokenizer"]
+    )
+
+
+def test_a_sample_is_spread_evenly(place: Path) -> None:
+    from ordsmed.text.training import Texts
+
+    everything = list(Texts(place / "novels", None))
+    assert everything == ["".join(d) for d in made_up(60)]
+    some = list(Texts(place / "novels", 3000))
+    assert some == list(Texts(place / "novels", 3000))
+    assert sum(map(len, some)) <= 3000
+    at = [everything.index(text) for text in some[:-1]]
+    assert at[-1] > 40
+    assert len(set(np.diff(at))) == 1
+
+
+def test_a_file_of_the_user_needs_no_corpus(place: Path) -> None:
+    read_tokenizer("pieces.toml").save(place / "theirs")
+    (place / "mine.toml").write_text('[tokenizer]\nkind = "wordpiece"\nfile = "theirs/vocab.txt"\n')
+    assert read_tokenizer("mine.toml").fingerprint == read_tokenizer("pieces.toml").fingerprint
+    assert "fertility" not in Run(Path("work/tokenizer/mine")).status
+    (place / "wrong.toml").write_text('[tokenizer]\nkind = "wordpiece"\n')
+    with pytest.raises(OrdsmedError, match=r"corpus: missing; wanted a folder or recipe"):
+        read_tokenizer("wrong.toml")
+
+
+def test_sentences_and_documents_without_ids_are_left_out(place: Path) -> None:
+    corpus(place / "gaps", {"train": [["the hill.", " ", "\n"], ["  "], [" newts."]]})
+    found = obtained(corpus="gaps", tokenizer="pieces.toml")
+    assert found.train.document_count == 2
+    assert found.train.sequence_count == 2
+    assert found.validation is None
+
+
+def test_a_corpus_that_gives_nothing_is_refused(place: Path) -> None:
+    corpus(place / "empty", {"train": [["  "]]})
+    with pytest.raises(DataError, match="gives no token to train on"):
+        obtained(corpus="empty", tokenizer="pieces.toml")
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_damaged_line_is_named(place: Path, processes: int) -> None:
+    part = place / "novels/train/00001.jsonl"
+    part.write_bytes(part.read_bytes()[:-20])
+    lines = len(part.read_bytes().splitlines())
+    (place / "theirs").mkdir()
+    (place / "theirs/vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\n")
+    with pytest.raises(DataError, match=rf"00001\.jsonl:{lines}: "):
+        obtained(corpus="novels", tokenizer="theirs", processes=processes)
+    assert not list(place.glob("work/encode/*/train.*"))
+
+
+def test_a_changed_tokenizer_in_the_folder_is_noticed(place: Path) -> None:
+    found = obtained(corpus="novels", tokenizer="pieces.toml")
+    read_tokenizer("bytes.toml").save(found.folder / "tokenizer")
+    with pytest.raises(DataError, match="the store's; encode again"):
+        _ = encode.Encoded(found.folder).tokenizer
+
+
+def test_blocks_do_not_show(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = obtained(corpus="novels", tokenizer="pieces.toml", out="whole")
+    monkeypatch.setattr(encode, "BLOCK", 700)
+    monkeypatch.setattr("ordsmed.data.words.FULL", 20)
+    small = obtained(corpus="novels", tokenizer="pieces.toml", out="small")
+    for name in ("train.bin", "train.idx", "validation.bin", "validation.idx"):
+        assert (small.folder / name).read_bytes() == (whole.folder / name).read_bytes()
+
+
+KILLED = """
+import time
+from ordsmed.data import encode
+make = encode.Encoder.__call__
+def slow(self, block):
+    time.sleep(0.3)
+    return make(self, block)
+encode.Encoder.__call__, encode.BLOCK = slow, 700
+encode.read_store("recipe.toml")
+"""
+
+
+@pytest.mark.long
+def test_killed_and_begun_again(place: Path) -> None:
+    whole = obtained(corpus="novels", tokenizer="pieces.toml", out="whole")
+    (place / "recipe.toml").write_text('corpus = "novels"\ntokenizer = "pieces.toml"\nout = "killed"\n')
+    process = subprocess.Popen([sys.executable, "-c", KILLED], stderr=subprocess.DEVNULL)
+    part = place / "killed/train.bin.part"
+    while not (part.exists() and process.poll() is None):
+        time.sleep(0.05)
+        assert process.poll() is None
+    time.sleep(0.5)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not (place / "killed/train.idx").exists()
+    assert Run(place / "killed").status["state"] == "running"
+    again = read_store("recipe.toml")
+    assert (again.folder / "train.bin").read_bytes() == (whole.folder / "train.bin").read_bytes()
+    assert not list(again.folder.glob("*.part"))
+
+
+def test_settings_that_cannot_be_are_refused() -> None:
+    with pytest.raises(ValueError, match="processes: found 0"):
+        Encoding(corpus="a", tokenizer="b", processes=0)
+
+
+@pytest.mark.long
+def test_novels_take_few_bytes_a_token(shared_data: Path, place: Path) -> None:
+    import lzma
+
+    from ordsmed.text.pipeline import Corpus
+
+    with lzma.open(shared_data / "corpus/english-novels-100.txt.xz") as file:
+        (place / "novels.txt").write_bytes(file.read(3_000_000).rpartition(b"\n")[0])
+    (place / "text.toml").write_text('[source]\nkind = "text"\npath = "novels.txt"\n')
+    run.obtain(Corpus, "text.toml")
+    vocabulary = str(shared_data / "vocab/bert-base-uncased-vocab.txt")
+    for sentences, limit in ((True, 2.8), (False, 2.2)):
+        found = obtained(corpus="text.toml", tokenizer=vocabulary, sentences=sentences, out=f"store-{sentences}")
+        assert found.facts["train"]["stored_a_token"] <= limit
+        assert Tokenizer.load(vocabulary).fingerprint == found.facts["tokenizer"]

@@ -1,0 +1,127 @@
+"""The corpora: every choice gives documents, stamps its inputs, and names file and line of what it cannot take."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ordsmed.base import menu
+from ordsmed.base.errors import DataError
+from ordsmed.corpora import jsonl, stdlib, text
+from ordsmed.text import read
+
+
+@pytest.mark.parametrize("kind", menu.entries("corpora"))
+def test_every_corpus_offers_the_seam(kind: str) -> None:
+    settings = menu.load("corpora", kind)
+    assert all(callable(getattr(settings, name)) for name in ("documents", "stamp", "size"))
+    assert settings.__doc__
+    assert all(line.doc for line in menu.lines(f"ordsmed.corpora.{kind}"))
+
+
+def test_text_documents_are_told_apart_by_blank_lines(tmp_path: Path) -> None:
+    (tmp_path / "b.txt").write_text("\n\n one\ntwo\n \t\n\nthree")
+    (tmp_path / "a.txt").write_text("zero\n")
+    found = [(d.id.removeprefix(f"{tmp_path}/"), d.text) for d in text.Settings(str(tmp_path)).documents()]
+    assert found == [("a.txt:1", "zero"), ("b.txt:1", " one\ntwo"), ("b.txt:2", "three")]
+
+
+def test_a_document_too_long_is_cut_at_a_line_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text, "LONGEST", 100)
+    (tmp_path / "a.txt").write_text("a line of words\n" * 50)
+    with read.tallied() as tally:
+        found = list(text.Settings(str(tmp_path / "a.txt")).documents())
+    assert all(len(d.text) <= 100 for d in found)
+    assert "\n".join(d.text for d in found) == "\n".join(["a line of words"] * 50)
+    assert tally.cut == len(found) - 1
+
+
+def test_the_stamp_follows_the_files(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("one")
+    corpus = text.Settings(str(tmp_path))
+    before = corpus.stamp()
+    assert before == [[str(path), 3, path.stat().st_mtime_ns]]
+    assert corpus.size() == 3
+    path.write_text("one two")
+    assert corpus.stamp() != before
+
+
+def lines(path: Path, *written: str, **settings: Any) -> list[Any]:
+    path.write_text("\n".join(written), encoding="utf-8")
+    return list(jsonl.Settings(str(path), **settings).documents())
+
+
+def test_jsonl(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    one, two = lines(path, '{"text": "One. Å", "n": 1}', "", '{"n": 2, "text": "Two"}')
+    assert (one.text, one.id, one.meta) == ("One. Å", f"{path}:1", {"n": 1})
+    assert (two.text, two.id, two.meta) == ("Two", f"{path}:3", {"n": 2})
+    (one,) = lines(path, '{"body": "b", "name": 7}', text_key="body", id_key="name")
+    assert (one.text, one.id, one.meta) == ("b", "7", {})
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('{"text": "cut', "bad JSON"),
+        ('["text"]', "a list; wanted an object"),
+        ('{"body": "x", "id": 3}', "no `text`; keys: body, id; wanted a string under `text`; set `text_key`"),
+        ('{"text": 3}', "`text` holds a int"),
+        ('{"text": "\\ud800"}', "lone surrogates"),
+    ],
+)
+def test_bad_json_names_file_and_line(tmp_path: Path, line: str, said: str) -> None:
+    with pytest.raises(DataError) as caught:
+        lines(tmp_path / "a.jsonl", '{"text": "fine"}', line)
+    assert str(caught.value).startswith(f"{tmp_path}/a.jsonl:2: ")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_lone_surrogates_can_be_replaced(tmp_path: Path) -> None:
+    with read.tallied() as tally:
+        (one,) = lines(tmp_path / "a.jsonl", '{"text": "a \\ud800 b"}', errors="replace")
+    assert one.text == "a \ufffd b"
+    assert tally.replaced == 1
+
+
+@pytest.fixture(scope="module")
+def prose() -> list[Any]:
+    return list(stdlib.Settings().documents())
+
+
+def test_the_stdlib_is_much_prose(prose: list[Any]) -> None:
+    assert sum(len(d.text.split()) for d in prose) > 160_000
+    assert len({d.id for d in prose}) == len(prose) > 300
+
+
+def test_the_stdlib_is_the_same_twice(prose: list[Any]) -> None:
+    assert list(stdlib.Settings().documents()) == prose
+
+
+def test_the_stdlib_reads_as_english(prose: list[Any]) -> None:
+    paragraphs = [p for d in prose for p in d.text.split("\n")]
+    words = " ".join(paragraphs).split()
+    assert len(set(paragraphs)) == len(paragraphs)
+    assert not [p for p in paragraphs if ">>>" in p or "::=" in p or "``" in p]
+    assert sum(w.lower() == "the" for w in words) > 0.04 * len(words)
+    assert sum(bool(re.fullmatch(r"\W*[A-Za-z][a-z'’-]*\W*", w)) for w in words) > 0.85 * len(words)
+
+
+@pytest.mark.parametrize(
+    ("doc", "found"),
+    [
+        ("Return the :class:`~a.b.Thing` of ``x`` and *y* [1]_.", ["Return the Thing of x and y."]),
+        ("f(x) -> int\n\nReturn the sum of the two\nnumbers.\n\n>>> f(1)\n3", ["Return the sum of the two numbers."]),
+        ("* The first one is\n  it.\n* The second one is there.", ["The first one is it.", "The second one is there."]),
+        ("name   type    what\nx      int     the first of the two.", []),
+        ("x = {1: 2}; y = [z for z in x if z.a == (1, 2)].", []),
+        ("key -- The name of the key in question.", ["The name of the key in question."]),
+    ],
+)  # fmt: skip
+def test_paragraphs(doc: str, found: list[str]) -> None:
+    assert list(stdlib.paragraphs(doc)) == found

@@ -1,0 +1,106 @@
+"""Tokenizers are learned alike each time, hold what they must, and are read where their users have them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ordsmed.tokenizers import bytebpe, wordpiece
+
+LEARN = """
+import sys
+from ordsmed.tokenizers import bytebpe, wordpiece
+texts = open(sys.argv[1], encoding="utf-8").read().split("\\n")
+made = wordpiece.Settings(size=400, alphabet=25).train(texts), bytebpe.Settings(size=500).train(texts)
+print(*(tokenizer.fingerprint for tokenizer in made))
+"""
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[str]:
+    """Made-up words from a seed: many pairs are seen equally often."""
+    draw = np.random.default_rng(3)
+    letters = np.asarray(list("abcdefghijklmnopqrstuvwxyzæøåABC.,-'0123"))
+    made = ["".join(draw.choice(letters, draw.integers(1, 9))) for _ in range(400)]
+    return [" ".join(draw.choice(made, 12)) for _ in range(300)]
+
+
+def test_learned_alike_in_every_process(texts: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "texts.txt"
+    file.write_text("\n".join(texts), encoding="utf-8")
+    runs = {subprocess.check_output([sys.executable, "-c", LEARN, str(file)], text=True) for _ in range(2)}
+    here = f"{wordpiece.Settings(size=400, alphabet=25).train(texts).fingerprint} "
+    here += bytebpe.Settings(size=500).train(iter(texts)).fingerprint + "\n"
+    assert runs == {here}
+
+
+def test_wordpiece_has_its_signs_first(texts: list[str]) -> None:
+    tokenizer = wordpiece.Settings(size=300, unused=3).train(iter(texts))
+    assert tokenizer.vocabulary == 300
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused0]", "[unused1]", "[unused2]"]
+    assert [tokenizer.piece(i) for i in range(8)] == names
+    roles = (tokenizer.pad, tokenizer.unknown, tokenizer.start, tokenizer.stop, tokenizer.mask)
+    assert roles == (0, 1, 2, 3, 4)
+    assert tokenizer.special == {0, 1, 2, 3, 4}
+    assert tokenizer.encode("ab", special=True)[0] == 2
+    assert tokenizer.lowercase
+
+
+def test_wordpiece_keeps_the_most_frequent_characters() -> None:
+    tokenizer = wordpiece.Settings(size=60, alphabet=3, least=1).train(["aab bba abab c", "d e"])
+    assert [tokenizer.piece(i) for i in range(5, 10)] == ["a", "b", "c", "##a", "##b"]
+    assert tokenizer.encode("d") == [tokenizer.unknown]
+
+
+def test_wordpiece_joins_only_what_is_frequent() -> None:
+    tokenizer = wordpiece.Settings(size=100, least=3).train(["aab"] * 2 + ["cd"] * 3)
+    pieces = {tokenizer.piece(i) for i in range(tokenizer.vocabulary)}
+    assert "cd" in pieces
+    assert "aab" not in pieces
+
+
+def test_case_and_accents() -> None:
+    cased = wordpiece.Settings(size=80, lowercase=False).train(["Blåbær blåbær"] * 3)
+    assert not cased.lowercase
+    assert cased.encode("Blåbær") != cased.encode("blåbær")
+    kept = wordpiece.Settings(size=80, lowercase=True, strip_accents=False).train(["Blåbær"] * 3)
+    assert kept.decode(kept.encode("BLÅBÆR")) == "blåbær"
+    lost = wordpiece.Settings(size=80).train(["Blåbær"] * 3)
+    assert lost.decode(lost.encode("BLÅBÆR")) == "blabær"
+
+
+def test_bytebpe_has_every_byte_and_its_signs_last(texts: list[str]) -> None:
+    tokenizer = bytebpe.Settings(size=400, special=("<pad>", "<mask>")).train(texts)
+    assert tokenizer.vocabulary == 400
+    assert [tokenizer.piece(i) for i in (397, 398, 399)] == ["<pad>", "<mask>", "<|endoftext|>"]
+    assert (tokenizer.pad, tokenizer.mask, tokenizer.end, tokenizer.unknown) == (397, 398, 399, None)
+    assert tokenizer.decode(tokenizer.encode("漢字 \x00 ☃")) == "漢字 \x00 ☃"
+    spaced = bytebpe.Settings(size=300, prefix_space=True).train(texts)
+    assert spaced.encode("ab") == spaced.encode(" ab")
+
+
+@pytest.mark.parametrize("kind", [wordpiece, bytebpe])
+def test_read_where_the_user_has_it(kind: object, texts: list[str], tmp_path: Path) -> None:
+    made = kind.Settings(size=300).train(texts)  # type: ignore[attr-defined]
+    made.save(tmp_path)
+    assert kind.Settings().load() is None  # type: ignore[attr-defined]
+    assert kind.Settings(file=str(tmp_path)).load().fingerprint == made.fingerprint  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong", "said"),
+    [
+        (wordpiece, {"size": 3}, "size: found 3; wanted at least"),
+        (wordpiece, {"least": 0}, "least: found 0; wanted at least 1"),
+        (wordpiece, {"alphabet": 0}, "alphabet: found 0"),
+        (bytebpe, {"size": 100}, "size: found 100; wanted at least 257"),
+        (bytebpe, {"special": ("<|endoftext|>",)}, "special: found"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(kind: object, wrong: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        kind.Settings(**wrong)  # type: ignore[attr-defined]

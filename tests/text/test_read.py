@@ -1,0 +1,170 @@
+"""Reading: every packing alike, bounded memory, and one line that names the place for what cannot be read."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ordsmed.base.errors import DataError
+from ordsmed.text import read
+
+PACK: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstandard.compress,
+}  # fmt: skip
+TEXT = "\n".join(f"linje {i} æøå 東京 😀" for i in range(5000)) + "\n"
+
+
+def complaint(path: Path, errors: read.Errors = "strict") -> str:
+    with pytest.raises(DataError) as caught:
+        list(read.lines(path, errors))
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("suffix", PACK)
+def test_every_packing_gives_the_same_lines(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.txt{suffix}"
+    path.write_bytes(PACK[suffix](TEXT.encode()))
+    with read.tallied() as tally:
+        assert list(read.lines(path)) == TEXT.splitlines()
+    assert tally.bytes == path.stat().st_size
+
+
+@pytest.mark.parametrize("suffix", [s for s in PACK if s])
+@pytest.mark.parametrize("kept", [0, 0.3, 0.9])
+def test_a_cut_off_file_is_named(tmp_path: Path, suffix: str, kept: float) -> None:
+    path = tmp_path / f"a.txt{suffix}"
+    packed = PACK[suffix](TEXT.encode())
+    path.write_bytes(packed[: int(kept * len(packed))])
+    assert complaint(path).startswith(f"{path}: is cut off")
+
+
+@pytest.mark.parametrize("suffix", [s for s in PACK if s])
+def test_a_damaged_file_is_named(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.txt{suffix}"
+    path.write_bytes(b"this is not packed at all, whatever its name says")
+    assert complaint(path).startswith(f"{path}: ")
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst"])
+def test_packed_files_joined_are_one(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.txt{suffix}"
+    path.write_bytes(PACK[suffix](b"one\ntw") + PACK[suffix](b"o\n"))
+    assert list(read.lines(path)) == ["one", "two"]
+
+
+@pytest.mark.parametrize("suffix", PACK)
+def test_invalid_utf8_names_file_and_byte(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.txt{suffix}"
+    good = "å".encode() * (read.BLOCK // 2 + 10)
+    path.write_bytes(PACK[suffix](good + b"\n\xff\xfe rest\n"))
+    assert f"byte {len(good) + 1:,}" in complaint(path)
+    with read.tallied() as tally:
+        *_, last = read.lines(path, "replace")
+    assert last == "\ufffd\ufffd rest"
+    assert tally.replaced == 2
+
+
+def test_a_character_cut_off_at_the_end_is_invalid(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"abc\xe6\x9d")
+    assert "byte 3" in complaint(path)
+
+
+def test_a_replacement_character_that_stood_there_is_not_counted(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes("\ufffd".encode() + b"\xf0" + "\ufffd".encode())
+    with read.tallied() as tally:
+        assert list(read.lines(path, "replace")) == ["\ufffd" * 3]
+    assert tally.replaced == 1
+
+
+def test_line_ends_and_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"\xef\xbb\xbfone\r\ntwo\rthree\n\nfour")
+    assert list(read.lines(path)) == ["one", "two", "three", "", "four"]
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=40), st.integers(1, 7))
+def test_blocks_may_fall_anywhere(text: str, size: int) -> None:
+    data = text.encode()
+    whole, read.blocks = read.blocks, lambda _: (data[i : i + size] for i in range(0, len(data), size))
+    try:
+        found = "".join(read.texts(Path("x")))
+    finally:
+        read.blocks = whole
+    assert found == text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+
+
+@pytest.mark.parametrize("text", ["word " * 900_000, "x" * 4_500_000, "東京。" * 1_000_000])
+def test_a_long_line_passes_in_bounded_memory(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "a.txt.xz"
+    path.write_bytes(lzma.compress(text.encode(), preset=0))
+    tracemalloc.start()
+    lengths = [len(line) for line in read.lines(path)]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert lengths == [len(text)]
+    assert peak < 64e6
+
+
+def test_a_line_without_end_is_cut_at_white_space(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt.gz"
+    words = 8_000_000
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        for _ in range(words // 1000):
+            file.write(b"words " * 1000)
+    tracemalloc.start()
+    with read.tallied() as tally:
+        counts = [(line.count("words"), len(line)) for line in read.lines(path)]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert sum(count for count, _ in counts) == words
+    assert max(length for _, length in counts) <= read.LONGEST
+    assert tally.cut == len(counts) - 1 > 3
+    assert peak < 48e6
+
+
+def test_files_folders_and_patterns(tmp_path: Path) -> None:
+    for name in ("b.txt", "a.txt", "deep/c.txt", ".hidden", ".git/x.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    names = lambda paths: [str(p.relative_to(tmp_path)) for p in read.files(paths)]  # noqa: E731
+    assert names(str(tmp_path)) == ["a.txt", "b.txt", "deep/c.txt"]
+    assert names(f"{tmp_path}/*.txt") == ["a.txt", "b.txt"]
+    assert names([f"{tmp_path}/b.txt", str(tmp_path)]) == ["b.txt", "a.txt", "deep/c.txt"]
+
+
+def test_nothing_found_is_said(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "absent.txt", tmp_path / "*.gz"):
+        with pytest.raises(DataError) as caught:
+            read.files(str(path))
+        assert str(caught.value).startswith(str(path))
+
+
+def test_an_archive_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar.gz"
+    path.write_bytes(gzip.compress(b"x"))
+    assert "unpack it first" in complaint(path)
+
+
+def test_utf8_tests(shared_data: Path, tmp_path: Path) -> None:
+    path = shared_data / "robust" / "utf8tests" / "utf8tests.bin"
+    data = path.read_bytes()
+    with pytest.raises(UnicodeDecodeError) as caught:
+        data.decode()
+    assert f"{path}: byte {caught.value.start:,}: invalid UTF-8" in complaint(path)
+    with read.tallied() as tally:
+        found = "\n".join(read.lines(path, "replace"))
+    expected = data.decode(errors="replace")
+    assert found.split("\n") == expected.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n")
+    assert tally.replaced == expected.count("\ufffd") - data.count("\ufffd".encode()) > 0

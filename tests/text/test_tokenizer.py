@@ -1,0 +1,271 @@
+"""Tokenizers: equal to the library and to Hugging Face on real vocabularies, saved and loaded, words found."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ordsmed.base.errors import DataError
+from ordsmed.data.words import Words, cut_of
+from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.tokenizers import bytebpe, wordpiece
+
+TEXTS = [
+    "The newts ran, and the newts won: 42 of them, unbelievably!",
+    "Ærlig talt, det var 3,14 og ikke 2,72; «smørbrød» sa han.",
+    "naïve café – ¿qué? 你好 мир\tTab\u00a0nbsp\r\nend  two   three \n\n four",
+    "",
+    "  \n ",
+    "don't we'll I'm <|endoftext|> [MASK] <mask> </s>",
+    "x" * 150,
+    "a\x1cb \x85c\u2028d e\u0301 \u0301f",
+]
+FILES = (
+    "bert-base-uncased-vocab.txt", "bert-base-cased-vocab.txt", "norbert/norwegian_wordpiece_vocab_30k.txt",
+    "norbert/norwegian_sentencepiece_vocab_30k.json", "ltg-bert/tokenizer.json", "gpt2", "gpt2/hf-gpt2-vocab.json",
+    "roberta/roberta-base-tokenizer.json",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=["wordpiece", "cased", "bytebpe"])
+def trained(request: pytest.FixtureRequest) -> Tokenizer:
+    settings = {
+        "wordpiece": wordpiece.Settings(size=220, unused=2),
+        "cased": wordpiece.Settings(size=220, lowercase=False),
+        "bytebpe": bytebpe.Settings(size=320, special=("<pad>",)),
+    }
+    return settings[request.param].train(TEXTS * 3)
+
+
+def metaspace() -> Tokenizer:
+    from tokenizers import Tokenizer as Pipeline
+    from tokenizers import models, pre_tokenizers
+
+    pieces = [("<unk>", 0.0), ("▁The", -1.0), ("▁new", -1.0), ("ts", -1.0), ("▁", -3.0)]
+    pipeline = Pipeline(models.Unigram(pieces, 0, False))
+    pipeline.pre_tokenizer = pre_tokenizers.Metaspace()
+    return Tokenizer(pipeline)
+
+
+def words(tokenizer: Tokenizer, text: str) -> list[str]:
+    ids = np.asarray(tokenizer.encode(text))
+    found: list[str] = []
+    for number, goes_on in zip(ids, tokenizer.continues(ids), strict=True):
+        piece = tokenizer.piece(number)
+        if goes_on:
+            found[-1] += piece
+        else:
+            found.append(piece)
+    return found
+
+
+def test_saved_and_loaded_it_is_the_same(trained: Tokenizer, tmp_path: Path) -> None:
+    trained.save(tmp_path)
+    again = Tokenizer.load(tmp_path)
+    assert (again.fingerprint, again.roles, again.special) == (trained.fingerprint, trained.roles, trained.special)
+    for text in TEXTS:
+        for special in (False, True):
+            assert again.encode(text, special) == trained.encode(text, special)
+
+
+def test_plain_vocabulary_files_give_the_same(trained: Tokenizer, tmp_path: Path) -> None:
+    trained.save(tmp_path)
+    (tmp_path / "tokenizer.json").unlink()
+    again = Tokenizer.load(tmp_path)
+    if trained.kind == "wordpiece":
+        assert again.fingerprint == trained.fingerprint
+        assert again.lowercase == trained.lowercase
+    for text in TEXTS[:5]:
+        assert again.encode(text, True) == trained.encode(text, True)
+
+
+def test_another_vocabulary_has_another_fingerprint(trained: Tokenizer) -> None:
+    about = json.loads(trained.pipeline.to_str())
+    one, two = list(about["model"]["vocab"])[-2:]
+    vocabulary = about["model"]["vocab"]
+    vocabulary[one], vocabulary[two] = vocabulary[two], vocabulary[one]
+    from tokenizers import Tokenizer as Pipeline
+
+    assert Tokenizer(Pipeline.from_str(json.dumps(about))).fingerprint != trained.fingerprint
+
+
+def test_hugging_face_loads_it(trained: Tokenizer, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    trained.save(tmp_path)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    for text in TEXTS:
+        assert theirs(text, add_special_tokens=False)["input_ids"] == trained.encode(text)
+        assert theirs(text)["input_ids"] == trained.encode(text, True)
+    assert ("token_type_ids" in theirs("a b")) == (trained.kind == "wordpiece")
+    assert (theirs.mask_token_id, theirs.pad_token_id) == (trained.mask, trained.pad)
+    assert theirs.decode(trained.encode(TEXTS[0])) == trained.decode(trained.encode(TEXTS[0]))
+
+
+def test_bytes_come_back() -> None:
+    tokenizer = bytebpe.Settings(size=300).train(TEXTS)
+    for text in TEXTS:
+        assert tokenizer.decode(tokenizer.encode(text), skip_special=False) == text
+
+
+def test_names_of_special_tokens_are_text_in_a_corpus(trained: Tokenizer) -> None:
+    name = trained.piece(min(trained.special))
+    batch = trained.encode_batch([f"a {name} b", "a"])
+    assert not set(batch[0].tolist()) & (trained.special - {trained.unknown})
+    assert min(trained.special) in trained.encode(f"a {name} b")
+
+
+def test_words_of_wordpiece() -> None:
+    tokenizer = wordpiece.Settings(size=60).train(["new newts newts new"] * 5)
+    assert words(tokenizer, "newts, new [MASK] newtsw") == ["newts", "[UNK]", "new", "[MASK]", "newts##w"]
+    assert not tokenizer.continues(np.asarray([tokenizer.encode("newtsw")[1:]] * 2))[:, 0].any()
+
+
+def test_words_of_bytebpe() -> None:
+    tokenizer = bytebpe.Settings(size=258).train(["ab"])
+    assert words(tokenizer, "The néwts don't\n42nd 你好!?") == [
+        "The", "Ġ", "nÃ©wts", "Ġ", "don", "'", "t", "Ċ", "42", "nd", "Ġ", "ä½łå¥½", "!?",
+    ]  # fmt: skip
+    joined = bytebpe.Settings(size=270).train(["the newts ran the newts ran"] * 9)
+    assert words(joined, "the newts ran") == ["the", "Ġnewts", "Ġran"]
+    ids = np.asarray([joined.encode("newts<|endoftext|>newts")])
+    assert not joined.continues(ids)[0, int(np.argmax(ids[0] == joined.end)) + 1]
+
+
+def test_words_of_metaspace() -> None:
+    assert words(metaspace(), "The newts") == ["▁The", "▁newts"]
+
+
+def test_one_or_many_rows_are_alike(trained: Tokenizer) -> None:
+    ids = np.asarray(trained.encode(TEXTS[0])[:12])
+    rows = trained.continues(np.stack([ids, ids]))
+    assert (rows == trained.continues(ids)).all()
+    assert rows.dtype == np.bool_
+
+
+def test_the_table_of_words_gives_what_the_pipeline_gives(trained: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hypothesis import given, settings
+    from hypothesis import strategies as st
+
+    monkeypatch.setattr("ordsmed.data.words.FULL", 30)  # the table begins anew now and then
+    table = Words(trained, np.dtype("<u2"))
+    assert table.cut is not None
+    white = (" ", "\n", " ", "\t", "\r", "\x1c", "\x85", "\u00a0", "\u2028")
+    signs = st.sampled_from([*white, *"aéT's1你-ßİ", "\u0301", "[MASK]"])
+
+    @settings(max_examples=200, deadline=None)
+    @given(st.lists(st.lists(signs, max_size=14).map("".join), min_size=1, max_size=5))
+    def check(texts: list[str]) -> None:
+        ids, lengths = table.encode(texts)
+        wanted = [e.tolist() for e in trained.encode_batch(texts)]
+        assert [a.tolist() for a in np.split(ids, np.cumsum(lengths)[:-1])] == wanted
+
+    check()
+
+
+def test_pipelines_that_see_whole_texts_are_not_cut() -> None:
+    assert cut_of(metaspace()) is None
+    assert cut_of(bytebpe.Settings(size=300, prefix_space=True).train(TEXTS)) is None
+    ids, lengths = Words(metaspace(), np.dtype("<u2")).encode(["The newts", "", "The"])
+    assert lengths.tolist() == [3, 0, 1]
+    assert ids.tolist() == [1, 2, 3, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("vocab.txt", "the\nnewts\n", r"lacks \[UNK\]"),
+        ("vocab.json", '{"a": 0}', "is half of a byte-level vocabulary"),
+        ("tokenizer.json", '{"model": {"type": "Magic"}}', "not a tokenizer"),
+        ("tokenizer.json", "{", "not JSON"),
+        ("dict.txt", "13 850314647\n262 800385005\n", "list of frequencies"),
+        ("notes.md", "hello", "holds no tokenizer"),
+    ],
+)
+def test_what_is_no_tokenizer_is_refused(tmp_path: Path, name: str, content: str, said: str) -> None:
+    (tmp_path / name).write_text(content)
+    for path in (tmp_path, tmp_path / name):
+        with pytest.raises(DataError, match=said) as error:
+            Tokenizer.load(path)
+        assert str(tmp_path) in str(error.value)
+
+
+def test_broken_bytes_and_absent_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_bytes(b"[UNK]\n[CLS]\n[SEP]\n\xff\xfe\n")
+    for path in (tmp_path / "vocab.txt", tmp_path / "none"):
+        with pytest.raises(DataError, match=str(path)):
+            Tokenizer.load(path)
+
+
+def library(path: Path) -> object:
+    import tokenizers
+
+    if path.suffix == ".txt":
+        cased = "uncased" not in path.name
+        return tokenizers.BertWordPieceTokenizer(str(path), lowercase=not cased)
+    if "gpt2" in str(path):
+        pieces = path / "encoder.json" if path.is_dir() else path
+        return tokenizers.ByteLevelBPETokenizer(str(pieces), str(pieces.with_name("vocab.bpe")))
+    return tokenizers.Tokenizer.from_file(str(path))
+
+
+def real_texts(shared_data: Path) -> list[str]:
+    found = []
+    for name in ("english-novels-100.txt.xz", "norec-train.no.txt.xz"):
+        with lzma.open(shared_data / "corpus" / name) as file:
+            found += file.read(2_000_000).decode("utf-8", "ignore").splitlines(keepends=True)
+    for name in ("utf8tests.txt", "utf8tests.bin"):
+        found += (
+            (shared_data / "robust/utf8tests" / name).read_bytes().decode("utf-8", "replace").splitlines(keepends=True)
+        )
+    return found
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", FILES)
+def test_real_vocabularies_equal_the_library(shared_data: Path, name: str) -> None:
+    path = shared_data / "vocab" / name
+    ours, theirs, texts = Tokenizer.load(path), library(path), real_texts(shared_data)
+    for special in (False, True):
+        wanted = [e.ids for e in theirs.encode_batch(texts, add_special_tokens=special)]  # type: ignore[attr-defined]
+        assert [e.ids for e in ours.pipeline.encode_batch(texts, add_special_tokens=special)] == wanted
+        assert [ours.encode(text, special) for text in texts[:50]] == wanted[:50]
+    plain = [a.tolist() for a in ours.encode_batch(texts)]
+    ids, lengths = Words(ours, np.dtype("<i4")).encode(texts)
+    assert [a.tolist() for a in np.split(ids, np.cumsum(lengths)[:-1])] == plain
+
+
+def test_gold_ids_of_bert(shared_data: Path) -> None:
+    gold = json.loads((shared_data / "tokenizer-gold/bert-uncased-wordpiece-300.json").read_text())
+    tokenizer = Tokenizer.load(shared_data / "vocab/bert-base-uncased-vocab.txt")
+    assert len(gold) == 300
+    for entry in gold:
+        ids = tokenizer.encode(entry["original"])
+        assert ids == entry["ids"]
+        assert [tokenizer.piece(i) for i in ids] == entry["wordpiece"]
+
+
+def test_fairseq_frequencies_give_roberta(shared_data: Path) -> None:
+    vocab = shared_data / "vocab"
+    ours = Tokenizer.load([vocab / "roberta/dict.txt", vocab / "gpt2/encoder.json", vocab / "gpt2/vocab.bpe"])
+    theirs = Tokenizer.load(vocab / "roberta/roberta-base-tokenizer.json")
+    for text in (*TEXTS[:3], "Hello <s> world"):
+        assert ours.encode(text, True) == theirs.encode(text, True)
+    assert ours.mask == ours.vocabulary - 1  # this list is longer than RoBERTa's, <mask> stands behind it
+    with pytest.raises(DataError, match=r"encoder\.json and vocab\.bpe"):
+        Tokenizer.load(vocab / "roberta/dict.txt")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_real_vocabularies_through_hugging_face(shared_data: Path, name: str, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    ours = Tokenizer.load(shared_data / "vocab" / name)
+    ours.save(tmp_path)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert Tokenizer.load(tmp_path).fingerprint == ours.fingerprint
+    for text in TEXTS:
+        assert theirs(text, add_special_tokens=False)["input_ids"] == ours.encode(text)
+        assert theirs(text)["input_ids"] == ours.encode(text, True)
