@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 
 import pytest
+
+
+@pytest.fixture(autouse=True)
+def denormals_again() -> Iterator[None]:
+    """Training in this process flushes subnormal numbers to 0; the next test has them again."""
+    yield
+    if torch := sys.modules.get("torch"):
+        torch.set_flush_denormal(False)
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ordsmed import __version__
 from ordsmed.base import menu
-from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
+from ordsmed.base.errors import OrdsmedError, RecipeError, RunError, nearest
 
 Arguments = argparse.Namespace
 SETTINGS = {  # verb -> where its recipe's settings stand
@@ -19,8 +19,9 @@ SETTINGS = {  # verb -> where its recipe's settings stand
     "pretrain": ("ordsmed.train.recipe", "Pretraining"),
     "bench": ("ordsmed.train.bench", "Bench"),
 }
-INNER = {"pretrain": {"phase": ("ordsmed.learn.phases", "Phase"), "phase.schedule": ("ordsmed.learn.schedules", "Schedule"),
-                      "layout": ("ordsmed.train.recipe", "Layout")}}  # fmt: skip
+LAYOUT = ("ordsmed.train.recipe", "Layout")
+PHASES = {"phase": ("ordsmed.learn.phases", "Phase"), "phase.schedule": ("ordsmed.learn.schedules", "Schedule")}
+INNER = {"pretrain": {**PHASES, "layout": LAYOUT}, "bench": {"layout": LAYOUT}}
 
 
 def corpus(asked: Arguments) -> None:
@@ -88,6 +89,8 @@ def show(asked: Arguments) -> None:
     if asked.step is not None:
         _print(tell.documents(asked.name, asked.step))
     elif asked.other and "=" not in asked.other[0]:
+        if asked.other[1:]:
+            raise RecipeError(f"`{asked.other[1]}`", "one name too many", "two recipes or runs to compare")
         _print(tell.difference(asked.name, asked.other[0]))
     else:
         _print(tell.show(asked.name, asked.other))
@@ -97,9 +100,9 @@ def menus(asked: Arguments) -> None:
     """what a recipe can choose from; one menu or one entry: with all settings"""
     for name in [asked.menu] if asked.menu else menu.MENUS:
         if name not in menu.MENUS:
-            from ordsmed.base.errors import nearest
-
             raise RecipeError(f"`{name}`", "no such menu", "", nearest(name, menu.MENUS))
+        if asked.kind not in (None, *menu.entries(name)):
+            raise RecipeError(f"`{asked.kind}`", f"is not in {name}", "", nearest(asked.kind, menu.entries(name)))
         _print([name])
         for kind in menu.entries(name):
             if asked.kind in (None, kind):
@@ -142,12 +145,15 @@ VERBS: dict[str, Callable[[Arguments], None]] = {
 def main(words: Sequence[str] | None = None) -> None:
     """Run one verb; what a user can mend is one line and exit status 1."""
     words = list(sys.argv[1:] if words is None else words)
+    if words and words[0] not in VERBS and not words[0].startswith("-"):
+        _fail(str(RecipeError(f"`{words[0]}`", "no such verb", "", nearest(words[0], VERBS))), 1)
     parser = _parser(words)
     asked, rest = parser.parse_known_args(words)
-    if rest and (not hasattr(asked, "overrides") or any(word.startswith("-") for word in rest)):
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if rest:  # argparse gives up on words that stand behind an option
-        asked.overrides += rest
+        many = next((name for name in ("overrides", "text", "other") if hasattr(asked, name)), None)
+        if many is None or any(word.startswith("-") for word in rest):
+            parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        getattr(asked, many).extend(rest)
     try:
         VERBS[asked.verb](asked)
     except OrdsmedError as error:

@@ -45,7 +45,9 @@ def test_guesses_are_the_heads_own_probabilities(trained):
     found = fill(trained, text, best=tokenizer.vocabulary)
     assert len(found) == len(places) == 2
     for guesses, place in zip(found, places, strict=True):
-        assert [share for _, share in guesses] == pytest.approx(shares[place].sort(descending=True).values.tolist(), rel=1e-4)
+        assert [share for _, share in guesses] == pytest.approx(
+            shares[place].sort(descending=True).values.tolist(), rel=1e-4
+        )
         assert sum(share for _, share in guesses) == pytest.approx(1, abs=1e-4)
         assert guesses[0][0] == tokenizer.piece(int(shares[place].argmax())).removeprefix("##")
 
@@ -83,6 +85,12 @@ def test_mask_is_understood_whatever_the_tokenizers_spelling():
 def test_a_text_without_a_mask_is_refused_with_its_spelling(trained):
     with pytest.raises(RecipeError, match=r"'no mask': no mask in the text; wanted one or more \[MASK\]"):
         fill(trained, "no mask")
+
+
+def test_a_text_that_is_no_utf_8_is_refused(trained):
+    """As a shell hands on a word with a stray byte."""
+    with pytest.raises(RecipeError, match="invalid UTF-8 at character 3; wanted UTF-8 text"):
+        fill(trained, "a \udcff [MASK]")
 
 
 def test_a_text_longer_than_the_longest_row_is_refused(trained):

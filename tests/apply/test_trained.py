@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from ordsmed.apply.export import export
+from ordsmed.apply.fill import fill
 from ordsmed.apply.trained import open_model
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.run import Run
@@ -77,7 +78,7 @@ def test_a_run_without_checkpoints_is_told_how_to_get_one(run):
     shutil.rmtree(run / "checkpoints")
     shutil.rmtree(run / "weights")
     Run(run).set(state="running")
-    with pytest.raises(RecipeError, match="no checkpoint yet; `ordsmed pretrain .*run` goes on and makes one"):
+    with pytest.raises(RecipeError, match=r"no checkpoint yet; `ordsmed pretrain .*run` goes on and makes one"):
         open_model(run)
 
 
@@ -96,7 +97,7 @@ def test_a_tokenizer_other_than_the_checkpoints_is_refused(run, tiny_run):
     Run(run).set(state="stopped")
     shutil.rmtree(run / "weights" / "tokenizer")
     shutil.copytree(tiny_run.gpt2 / "weights" / "tokenizer", run / "weights" / "tokenizer")
-    with pytest.raises(DataError, match="tokenizer .*; wanted .*, that of"):
+    with pytest.raises(DataError, match=r"tokenizer .*; wanted .*, that of"):
         open_model(run)
 
 
@@ -110,6 +111,14 @@ def test_a_hugging_face_folder_opens_as_what_was_exported(tiny_run, tmp_path, fa
     assert back.recipe is None
     with pytest.raises(RecipeError, match="--step: found 3"):
         open_model(out, 3)
+
+
+def test_an_old_folder_with_a_plain_vocabulary_opens(tiny_run, tmp_path):
+    """vocab.txt alone, no tokenizer.json: as BERTs lay on the hub for years."""
+    out = export(tiny_run.bert, tmp_path / "hub")
+    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
+        (out / name).unlink()
+    assert fill(open_model(out), "the old [MASK]") == fill(open_model(tiny_run.bert), "the old [MASK]")
 
 
 def test_a_damaged_hugging_face_folder_is_refused(tiny_run, tmp_path):
@@ -133,5 +142,5 @@ def test_a_run_that_took_its_size_from_another_opens(run, tiny_run):
     (run / "recipe.toml").write_text(f'init = "{tiny_run.bert}"\n{head}{tail}')
     assert open_model(run).settings == open_model(tiny_run.bert).settings
     (run / "recipe.toml").write_text(f'init = "{tiny_run.folder}/gone"\n{head}{tail}')
-    with pytest.raises(RecipeError, match="was started from .*gone, which is gone"):
+    with pytest.raises(RecipeError, match=r"was started from .*gone, which is gone"):
         open_model(run)

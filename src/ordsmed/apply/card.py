@@ -1,6 +1,6 @@
 """The model card: what a model is, what it learned from, how, how well, and how to use it, in Markdown.
 
-    recipe.toml, status.json of run and data, metrics.jsonl  ->  README.md with Hugging Face's front matter
+recipe.toml, status.json of run and data, metrics.jsonl  ->  README.md with Hugging Face's front matter
 """
 
 from __future__ import annotations
@@ -23,7 +23,13 @@ Table = dict[str, Any]
 def write(trained: Trained, name: str, licence: str | None = None) -> str:
     """The whole card."""
     data = _data(trained)
-    parts = [_front(trained, data, licence), f"# {name}", _what(trained), _data_section(data), _settings_section(trained)]
+    parts = [
+        _front(trained, data, licence),
+        f"# {name}",
+        _what(trained),
+        _data_section(data),
+        _settings_section(trained),
+    ]
     parts += [_training(trained), _scores(trained), _use(trained, name), _made(trained)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -48,8 +54,8 @@ def _what(trained: Trained) -> str:
     how = "predicts the next token" if trained.causal else "fills masked tokens, seeing both sides"
     tokenizer, longest = trained.tokenizer, trained.settings.longest()
     return (
-        f"{headline(type(trained.settings).__module__)} This one has {count:,} parameters and {how}. It takes texts of up "
-        f"to {longest:,} tokens of a vocabulary of {tokenizer.vocabulary:,} ({tokenizer.kind})."
+        f"{headline(type(trained.settings).__module__)} This one has {count:,} parameters and {how}. "
+        f"It takes texts of up to {longest:,} tokens of a vocabulary of {tokenizer.vocabulary:,} ({tokenizer.kind})."
     )
 
 
@@ -58,10 +64,12 @@ def _data_section(data: list[Table]) -> str:
         return ""
     rows = []
     for d in data:
-        sizes = [(split, d.get(split) or {}) for split in ("train", "validation")]
-        counts = [f"{s.get('documents', 0):,} documents, {s.get('tokens', 0):,} tokens" if s else "none" for _, s in sizes]
+        sizes = [d.get(split) for split in ("train", "validation")]
+        counts = [f"{s['documents']:,} documents, {s['tokens']:,} tokens" if s else "none" for s in sizes]
         title = d.get("title") or d["name"]
-        rows.append([title, d.get("language") or "not said", d.get("licence") or "not said", f"{d['share']:.0%}", *counts])
+        rows.append(
+            [title, d.get("language") or "not said", d.get("licence") or "not said", f"{d['share']:.0%}", *counts]
+        )
     return "## Data\n\n" + _table(["data", "language", "licence", "share", "training", "held out"], rows)
 
 
@@ -96,19 +104,26 @@ def _scores(trained: Trained) -> str:
     found = _scored(trained)
     if not found:
         return ""
-    return "## Scores\n\n" + _table(["on held-out text" if "validation" in found else "score", ""], list(found.items()))
+    return "## Scores\n\n" + _table(["score, on held-out text unless it says training", ""], list(found.items()))
 
 
 def _scored(trained: Trained) -> Table:
     """Of the run's end where this is its end, else the last validation before this step."""
-    told = {"validation": "loss (nats a prediction)", "unigram": "loss of guessing by frequency", "loss": "training loss, last step"}
-    names = {**told, **{f"{term}_right": "right at the first guess" for term in trained.objective.weights}}
+    names = {
+        "validation": "loss (nats a prediction)", "unigram": "loss of guessing by frequency",
+        "loss": "training loss, last step",
+        **{f"{term}_right": "right at the first guess" for term in trained.objective.weights},
+    }  # fmt: skip
     ended = trained.folder / "scores.json"
     facts = files.read_json(ended) if trained.recipe and ended.exists() else {}
     if facts.get("step") != trained.step:
         judged = [line for line in _metrics(trained) if "validation" in line]
         facts = judged[-1] if judged else {}
-    return {names[k]: f"{v:.1%}" if k.endswith("_right") else f"{v:.4f}" for k, v in facts.items() if k in names}
+    return {
+        told: f"{facts[k]:.1%}" if k.endswith("_right") else f"{facts[k]:.4f}"
+        for k, told in names.items()
+        if k in facts
+    }
 
 
 def _use(trained: Trained, name: str) -> str:
@@ -121,7 +136,8 @@ def _use(trained: Trained, name: str) -> str:
     kind = "AutoModelForCausalLM" if trained.causal else "AutoModelForMaskedLM"
     code = (
         f"from transformers import AutoTokenizer, {kind}, pipeline\n\nask = {asked}\n\n"
-        f"tokenizer = AutoTokenizer.from_pretrained({json.dumps(name)})\nmodel = {kind}.from_pretrained({json.dumps(name)})"
+        f"tokenizer = AutoTokenizer.from_pretrained({json.dumps(name)})\n"
+        f"model = {kind}.from_pretrained({json.dumps(name)})"
     )
     return f"## How to use it\n\nWith `{name}` the path of this folder:\n\n```python\n{code}\n```"
 
@@ -129,7 +145,7 @@ def _use(trained: Trained, name: str) -> str:
 def _made(trained: Trained) -> str:
     text = f"## How it was made\n\nWith ordsmed {_version(trained)}"
     if not trained.recipe:
-        return text + ", from another Hugging Face folder."
+        return text + ", from a folder of weights; how they were trained is not known here."
     recipe = settings.write({k: v for k, v in trained.recipe.items() if k != "out"}).rstrip()
     return text + f", by `ordsmed pretrain` and this recipe:\n\n```toml\n{recipe}\n```"
 
@@ -141,7 +157,9 @@ def _data(trained: Trained) -> list[Table]:
     named = trained.recipe["data"]
     shares = {named: 1.0} if isinstance(named, str) else named
     whole = sum(shares.values())
-    return [{**_facts(name), "name": Path(name).name, "share": shares[name] / whole} for name in sources(trained.recipe)]
+    return [
+        {**_facts(name), "name": Path(name).name, "share": shares[name] / whole} for name in sources(trained.recipe)
+    ]
 
 
 def _facts(name: str) -> Table:

@@ -1,6 +1,6 @@
 """Export: a trained model as a folder that Hugging Face loads without a line of our code, with a model card.
 
-    run -> Trained -> .out.part/ config.json, model.safetensors, tokenizer.json ..., README.md -> renamed to out/
+run -> Trained -> .out.part/ config.json, model.safetensors, tokenizer.json ..., README.md -> renamed to out/
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls
 def export(
     path: str | Path, out: str | Path, step: int | None = None, *, anew: bool = False, licence: str | None = None
 ) -> Path:
-    """Write a Hugging Face folder of a run (or of another such folder), whole or not at all; an earlier export is replaced."""
+    """Write a Hugging Face folder of a run or of another such folder, whole or not at all; replaces an earlier one."""
     target = Path(out)
     _check_target(target, Path(path), anew=anew)
     trained = open_model(path, step)

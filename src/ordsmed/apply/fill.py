@@ -1,13 +1,13 @@
 """Fill: a model's best guesses for every [MASK] of a text.
 
-    "the [MASK] sat on the [MASK]"  ->  [[("cat", 0.41), ("dog", 0.12)], [("mat", 0.33), ("sofa", 0.08)]]
+"the [MASK] sat on the [MASK]"  ->  [[("cat", 0.41), ("dog", 0.12)], [("mat", 0.33), ("sofa", 0.08)]]
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, Any, cast
 
 import torch
 
@@ -20,17 +20,18 @@ Guesses = list[tuple[str, float]]
 
 
 def fill_lines(
-    path: str | Path, texts: Iterable[str] | BinaryIO, best: int = 5, *, step: int | None = None
+    path: str | Path, texts: Iterable[str] | IO[bytes], best: int = 5, *, step: int | None = None
 ) -> Iterator[str]:
-    """Each text with its guesses, in lines for people; texts are given, or come from a stream of bytes, line by line."""
+    """Each text with its guesses, in lines for people; texts are given, or come line by line from a stream of bytes."""
     trained = open_model(path, step)
     _check(trained, best)
-    for text in lines(texts) if hasattr(texts, "readline") else texts:
+    given = lines(cast("IO[bytes]", texts)) if hasattr(texts, "readline") else cast("Iterable[str]", texts)
+    for text in given:
         if text.strip():
             yield from told(trained, text, best)
 
 
-def lines(stream: BinaryIO, name: str = "standard input") -> Iterator[str]:
+def lines(stream: IO[bytes], name: str = "standard input") -> Iterator[str]:
     """Lines of UTF-8 as they come; one that is not is refused by its number."""
     for number, line in enumerate(iter(stream.readline, b""), 1):
         try:
@@ -57,11 +58,14 @@ def fill(trained: Trained, text: str, best: int = 5) -> list[Guesses]:
     if not masks:
         raise RecipeError(_short(text), "no mask in the text", f"one or more {MASK}")
     if len(ids) > trained.settings.longest():
-        raise RecipeError(_short(text), f"found {len(ids):,} tokens", f"at most {trained.settings.longest():,}", "shorten it")
+        raise RecipeError(
+            _short(text), f"found {len(ids):,} tokens", f"at most {trained.settings.longest():,}", "shorten it"
+        )
+    head: Any = trained.objective.head
     tokens = torch.tensor([ids])
     with torch.no_grad():
         hidden = trained.objective.model(tokens, torch.arange(len(ids))[None])
-        shares = trained.objective.head(hidden[0, masks]).float().softmax(-1)
+        shares = head(hidden[0, masks]).float().softmax(-1)
     top = shares.topk(min(best, shares.shape[-1]))
     return [[(_written(tokenizer, number), share) for share, number in zip(*row, strict=True)]
             for row in zip(top.values.tolist(), top.indices.tolist(), strict=True)]  # fmt: skip
@@ -75,6 +79,8 @@ def _check(trained: Trained, best: int) -> None:
             trained.folder, f"is a causal model ({trained.kind}): it does not see what stands after a mask",
             "a model trained with mlm", "to go on with a text: `ordsmed export`, then transformers' text-generation",
         )  # fmt: skip
+    if not hasattr(trained.objective, "head"):
+        raise RecipeError(trained.folder, "has no head that predicts tokens", "a model trained with mlm")
     if trained.tokenizer.mask is None:
         raise RecipeError(trained.folder, "its tokenizer has no mask", f"{MASK} or <mask> among its pieces")
 
@@ -82,6 +88,10 @@ def _check(trained: Trained, best: int) -> None:
 def _framed(tokenizer: Tokenizer, text: str) -> list[int]:
     """Ids of a text as rows hold them in training: start, pieces, stop."""
     assert tokenizer.mask is not None
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise RecipeError(_short(text), f"invalid UTF-8 at character {error.start + 1}", "UTF-8 text") from None
     ids = tokenizer.encode(text.replace(MASK, tokenizer.piece(tokenizer.mask)))
     before, after = ([n] if n is not None else [] for n in (tokenizer.start, tokenizer.stop))
     return [*before, *ids, *after]

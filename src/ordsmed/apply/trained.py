@@ -1,7 +1,7 @@
 """Trained models: a run's folder or a Hugging Face folder -> network, tokenizer and settings, ready to be asked.
 
-    work/pretrain/x/ checkpoints/step-...  | weights/      ->  Trained(objective, tokenizer, settings, ...)
-    hub-folder/      config.json, model.safetensors        ->
+work/pretrain/x/ checkpoints/step-...  | weights/      ->  Trained(objective, tokenizer, settings, ...)
+hub-folder/      config.json, model.safetensors        ->
 """
 
 from __future__ import annotations
@@ -163,7 +163,9 @@ def _networks(recipe: dict[str, Any], folder: Path) -> Networks:
         return _decoded(settings.read(settled), settled)
     start = Path(recipe["init"])
     if not start.is_dir():
-        raise RecipeError(folder, f"was started from {start}, which is gone", "", "put it back: it tells the network's size")
+        raise RecipeError(
+            folder, f"was started from {start}, which is gone", "", "put it back: it tells the network's size"
+        )
     if Run(start).status:
         return Networks(found.objective, _networks(settings.read(start / "recipe.toml"), start).model)
     return Networks(found.objective, foreign.settings(start))
@@ -183,7 +185,9 @@ def _tokenizer(folder: Path, recipe: dict[str, Any], fingerprint: str | None) ->
         raise DataError(found, "no such folder", f"the tokenizer that {folder} was trained with", "put its data back")
     tokenizer = Tokenizer.load(found)
     if fingerprint not in (None, tokenizer.fingerprint):
-        raise DataError(found, f"tokenizer {tokenizer.fingerprint}", f"{fingerprint}, that of {folder}", "put its data back")
+        raise DataError(
+            found, f"tokenizer {tokenizer.fingerprint}", f"{fingerprint}, that of {folder}", "put its data back"
+        )
     return tokenizer
 
 

@@ -16,11 +16,16 @@ from ordsmed.base.errors import DataError, RunError
 def write_text(path: Path, text: str) -> None:
     """Write a file in one piece: after a crash there is the old one or the new one, never half of one."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    with survive_disk(path), beside.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
+    try:
+        with survive_disk(path):
+            with beside.open("w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
 
 
 def write_json(path: Path, value: Any) -> None:

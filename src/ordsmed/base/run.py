@@ -1,7 +1,7 @@
 """The folder of a deed: found by name, made once under a lock, reused when its fingerprint fits.
 
     a name in a recipe -> a folder that stands?  -> use it
-                       -> a recipe?              -> its `out` folder: stands and fits -> use it; else make it, others wait
+                       -> a recipe?              -> its `out` folder stands and fits: use it; else make it
 
 A deed is a frozen dataclass (the recipe) with `verb`, `out`, `stamp()` and `perform(run)`.
 """
@@ -105,8 +105,9 @@ def find_recipe(name: str, verb: str) -> Path:
             return path
     if name.endswith(".toml") or Path(name).is_dir():
         found = "is a folder that no `ordsmed` deed finished" if Path(name).is_dir() else "no such file"
-        raise RecipeError(name, found, f"a recipe or the folder of a finished `ordsmed {verb}`")
-    raise RecipeError(f"`{name}`", f"no recipe of `{verb}` and no file", "", nearest(name, recipe_names(verb)))
+        raise RecipeError(name, found, f"a recipe or the folder of a finished `ordsmed {verb or 'VERB'}`")
+    found = f"no recipe of `{verb}` and no file" if verb else "no built-in recipe and no file"
+    raise RecipeError(f"`{name}`", found, "", nearest(name, recipe_names("" if "/" in name else verb)))
 
 
 def recipe_names(verb: str = "") -> list[str]:
@@ -120,8 +121,7 @@ def load(cls: type[D], name: str, overrides: Sequence[str] = ()) -> tuple[D, str
     """A recipe by name or path, decoded; and the title its folder gets."""
     path = find_recipe(name, getattr(cls, "verb", ""))
     deed = settings.decode(cls, settings.override(settings.read(path), overrides), name)
-    inside = path.is_relative_to(menu.HOUSE / "recipes")
-    return deed, name.replace("/", "-") if inside else path.stem
+    return deed, path.stem if Path(name).is_file() else name.replace("/", "-")
 
 
 def place(deed: Deed, title: str) -> Path:
@@ -141,12 +141,11 @@ def obtain(cls: type[D], name: str, overrides: Sequence[str] = (), *, anew: bool
     """The finished folder that a name stands for; what is missing is made once, by one process, while others wait."""
     verb = getattr(cls, "verb", "")
     if Path(name).is_dir() and (Path(name) / "status.json").exists():
-        if finished(Path(name), verb):
+        if overrides:
+            raise RecipeError(name, f"is a folder, but {overrides[0]} is given", "a recipe to change, or no override")
+        if finished(Path(name), verb) and not anew:
             return Path(name)
-        deed, folder = (
-            settings.decode(cls, settings.read(Path(name) / "recipe.toml"), f"{name}/recipe.toml"),
-            Path(name),
-        )
+        deed, folder = read_recipe(cls, Path(name)), Path(name)
     else:
         deed, title = load(cls, name, overrides)
         folder = place(deed, title)

@@ -103,6 +103,6 @@ def seconds(text: str) -> float:
     import re
 
     found = re.fullmatch(r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?", text)
-    if not found or not any(found.groups()):
+    if not found or not any(float(n or 0) for n in found.groups()):
         raise ValueError(f"{text!r} is not a time: wanted for example 3h, 90m or 1h30m")
     return sum(float(n or 0) * unit for n, unit in zip(found.groups(), (86400, 3600, 60, 1), strict=True))

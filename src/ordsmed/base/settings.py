@@ -56,10 +56,10 @@ def decode(cls: type[T], table: object, place: str) -> T:
     table = _named_size(cls, table, place)
     for key in table:
         if key not in _names(cls):
-            raise RecipeError(f"{place}: {key}", "unknown setting", "", nearest(key, _names(cls)))
+            raise RecipeError(_at(place, key), "unknown setting", "", nearest(key, _names(cls)))
     values = {}
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
-        where = f"{place}: {field.name}" if not place.endswith("]") and ": " not in place else f"{place}.{field.name}"
+        where = _at(place, field.name)
         if field.name in table:
             values[field.name] = _decode(hints[field.name], table[field.name], where)
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
@@ -68,7 +68,7 @@ def decode(cls: type[T], table: object, place: str) -> T:
         return cls(**values)
     except ValueError as error:
         key, _, rest = str(error).partition(": ")
-        raise RecipeError(f"{place}.{key}" if ": " in place else f"{place}: {key}", rest or "cannot be") from None
+        raise RecipeError(_at(place, key), rest or "cannot be") from None
 
 
 def plain(settings: object) -> Any:
@@ -127,7 +127,7 @@ def _named_size(cls: type, table: Mapping[str, Any], place: str) -> Mapping[str,
     if not sizes or "size" not in table:
         return table
     if table["size"] not in sizes:
-        raise RecipeError(f"{place}.size", f"found {_show(table['size'])}", "", nearest(str(table["size"]), sizes))
+        raise RecipeError(_at(place, "size"), f"found {_show(table['size'])}", "", nearest(str(table["size"]), sizes))
     return {**sizes[table["size"]], **{k: v for k, v in table.items() if k != "size"}}
 
 
@@ -151,16 +151,24 @@ def _leaf(wish: Any, value: Any, place: str) -> Any:
 
 
 def _put(table: Table, path: list[str], value: Any, word: str) -> None:
-    key, _, index = path[0].partition("[")
+    key, bracket, index = path[0].partition("[")
     target = table.get(key)
-    if isinstance(target, list) and target and isinstance(target[0], dict):
+    tables = isinstance(target, list) and target and isinstance(target[0], dict)
+    if bracket:
+        entries = target if tables else []
         number = index.removesuffix("]")
-        if number and not (number.isdigit() and 1 <= int(number) <= len(target)):
-            raise RecipeError(f"`{word}`", f"{key}[{number}]", f"{key}[1] to {key}[{len(target)}]")
-        for entry in target if not number else [target[int(number) - 1]]:
-            _put(entry, path[1:], value, word)
+        if not (index.endswith("]") and number.isascii() and number.isdigit() and 1 <= int(number) <= len(entries)):
+            wanted = f"{key}[1] to {key}[{len(entries)}]" if entries else f"`{key}` without a number: it is no list"
+            raise RecipeError(f"`{word}`", f"found {path[0]}", wanted)
+        if len(path) == 1:
+            entries[int(number) - 1] = value
+        else:
+            _put(entries[int(number) - 1], path[1:], value, word)
     elif len(path) == 1:
         table[key] = value
+    elif tables:
+        for entry in target:
+            _put(entry, path[1:], value, word)
     else:
         if not isinstance(target, dict):
             table[key] = {} if target is None else {"kind": target}
@@ -172,6 +180,11 @@ def _value(text: str) -> Any:
         return tomllib.loads(f"x = {text}")["x"]
     except tomllib.TOMLDecodeError:
         return text
+
+
+def _at(place: str, key: str) -> str:
+    """`recipe.toml: phase[1].length`: the file, then the keys."""
+    return f"{place}.{key}" if ": " in place else f"{place}: {key}"
 
 
 def _names(cls: type) -> list[str]:

@@ -56,7 +56,7 @@ class MicroBatches(Dataset[Batch]):
 def load(
     rows: Rows, share: Share, first: int, steps: int, *, workers: int, device: torch.device
 ) -> Iterator[list[Batch]]:
-    """The micro-batches of every step from `first` to `steps`; `workers` processes make them ahead, 0: this one does."""
+    """The micro-batches of the steps from `first` to `steps`; made ahead by `workers` processes, 0: by this one."""
     micro = MicroBatches(rows, share, first, steps)
     ready: Iterator[Batch]
     if workers == 0:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ordsmed.base import chance
-from ordsmed.base.errors import DataError
+from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.data.batch import Batch
 from ordsmed.data.order import draw
 from ordsmed.data.windows import Ints, Pieces, Windows, document_at, run, split
@@ -124,6 +124,8 @@ class Blend:
     def __init__(self, sizes: Sequence[int], weights: Sequence[float], *key: object) -> None:
         if min(sizes) < 1:
             raise DataError(f"source {int(np.argmin(sizes)) + 1}", "has no row of this length", "", "add text")
+        if not all(0 < weight < float("inf") for weight in weights):
+            raise RecipeError("data", f"found weights {', '.join(map(str, weights))}", "weights above 0")
         self.sizes, self.key = sizes, key
         self.pattern, self.counts = _pattern(weights, chance.key("blend", *key))
         self.before = np.stack([np.cumsum(self.pattern == k) - (self.pattern == k) for k in range(len(sizes))])

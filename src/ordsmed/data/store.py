@@ -29,7 +29,7 @@ MAGIC, OLD = b"MMIDIDX\x00\x00", b"TNTIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQQ")
 CODES = {1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}  # the integers among Megatron's codes
 NARROW = 65_500  # below so many ids two bytes are enough (Megatron's border)
-BLOCK = 1 << 22  # entries handled at once
+BLOCK = 1 << 20  # entries handled at once
 
 
 def dtype_for(vocabulary: int) -> np.dtype[Any]:

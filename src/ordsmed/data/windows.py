@@ -84,9 +84,12 @@ class Fitted:
     @staticmethod
     def of(document_starts: Ints, sentence_starts: Ints, room: int, joint: int, *, pack: bool) -> Fitted:
         """Fill each row with as many whole sentences as fit; `sentence_starts` ends with the number of tokens."""
-        found = [0]
-        for first in range(0, len(sentence_starts) - 1, BLOCK):
-            found += _walk(document_starts, sentence_starts[first : first + BLOCK + 1], found[-1], room, joint, pack)
+        found, first, last, block = [0], 0, len(sentence_starts) - 1, max(BLOCK, 2 * room)
+        while first < last:
+            end = min(first + block, last)
+            rows = _walk(document_starts, sentence_starts[first : end + 1], found[-1], room, joint, pack)
+            found += rows if end == last else rows[:-1] or rows  # the next block may have more for the last row
+            first = end if end == last else int(np.searchsorted(sentence_starts, found[-1], "right")) - 1
         return Fitted(np.asarray(found, np.int64))
 
     def __len__(self) -> int:
@@ -142,7 +145,7 @@ def document_at(starts: Ints, place: Ints, joint: int, documents: int) -> Ints:
 
 
 def _walk(document_starts: Ints, starts: Ints, bound: int, room: int, joint: int, pack: bool) -> list[int]:
-    """Follow the rows through one block of sentences, from `bound`; the last row of the block ends with the block."""
+    """Follow the rows through one block of sentences, from `bound`; the last row of the block may be cut short."""
     units = _units(np.asarray(starts, np.int64), room)
     units = units[np.searchsorted(units, bound) :]
     document = np.searchsorted(document_starts, units[:-1], "right") - 1

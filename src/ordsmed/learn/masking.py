@@ -2,7 +2,7 @@
 
     tokens [B, T] --choose--> places [B, P], weights [B, P] --corrupt--> masked tokens [B, T], targets [B, P]
 
-All chance is `chance.unit(key, number of the row, place, use)`: equal for equal numbers, whatever the batch around them.
+All chance is `chance.unit(key, use, number of the row, place)`: equal for equal numbers in whatever batch.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Phase:
         for name in ("steps", "length", "batch"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: found {getattr(self, name)}; wanted 1 or more")
-        if self.rate <= 0:
+        if not 0 < self.rate < float("inf"):
             raise ValueError(f"rate: found {self.rate}; wanted more than 0")
         if not 0 <= self.warmup <= self.steps:
             raise ValueError(f"warmup: found {self.warmup}; wanted 0 to the phase's {self.steps} steps")

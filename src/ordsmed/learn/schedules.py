@@ -25,6 +25,8 @@ class Schedule:
     def __post_init__(self) -> None:
         if not 0 <= self.end <= 1:
             raise ValueError(f"end: found {self.end}; wanted a share of the peak, 0 to 1")
+        if not 0 < self.power < math.inf:
+            raise ValueError(f"power: found {self.power}; wanted more than 0")
         if not 0 < self.decay <= 1:
             raise ValueError(f"decay: found {self.decay}; wanted a share of the phase, above 0 to 1")
 

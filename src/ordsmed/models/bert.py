@@ -14,10 +14,12 @@ from torch.nn import functional as F
 
 from ordsmed.nn.attention import SelfAttention, visibility
 from ordsmed.nn.dropout import Dropout
+from ordsmed.nn.foreign import expect
 from ordsmed.nn.model import Capabilities, Model, Names, TokenHead
 
 GELUS = {"gelu": "none", "gelu_tanh": "tanh"}
 HUGGING_FACE_GELUS = {"gelu": "gelu", "gelu_tanh": "gelu_new"}
+THEIR_GELUS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
 
 
 def _size(layers: int, width: int) -> dict[str, int]:
@@ -124,11 +126,13 @@ class Settings:
     @staticmethod
     def from_hugging_face(config: dict[str, Any]) -> Settings:
         """The settings a Hugging Face config.json means."""
+        expect(config, hidden_act=tuple(THEIR_GELUS), position_embedding_type=("absolute",), is_decoder=(False,),
+               tie_word_embeddings=(True,))  # fmt: skip
         return Settings(
             width=config["hidden_size"], layers=config["num_hidden_layers"], heads=config["num_attention_heads"],
             inner=config["intermediate_size"], positions=config["max_position_embeddings"],
             types=config["type_vocab_size"], dropout=config.get("hidden_dropout_prob", 0.1),
-            activation={v: k for k, v in HUGGING_FACE_GELUS.items()}[config.get("hidden_act", "gelu")],  # type: ignore[arg-type]
+            activation=THEIR_GELUS[config.get("hidden_act", "gelu")],  # type: ignore[arg-type]
             attention_dropout=config.get("attention_probs_dropout_prob", 0.1),
             epsilon=config.get("layer_norm_eps", 1e-12), spread=config.get("initializer_range", 0.02),
         )  # fmt: skip

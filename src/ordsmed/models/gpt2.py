@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from ordsmed.nn.attention import SelfAttention, visibility
 from ordsmed.nn.dropout import Dropout
+from ordsmed.nn.foreign import expect
 from ordsmed.nn.model import Capabilities, Model, Names, TokenHead
 
 
@@ -48,8 +49,10 @@ class Settings:
 
     SIZES: ClassVar[dict[str, dict[str, int]]] = {
         "mini": _size(4, 256, 4),
-        "124M": _size(12, 768, 12), "355M": _size(24, 1024, 16), "774M": _size(36, 1280, 20), "1558M": _size(48, 1600, 25),
-        "117M": _size(12, 768, 12), "345M": _size(24, 1024, 16), "762M": _size(36, 1280, 20), "1.5B": _size(48, 1600, 25),
+        "124M": _size(12, 768, 12), "355M": _size(24, 1024, 16), "774M": _size(36, 1280, 20),
+        "1558M": _size(48, 1600, 25),
+        "117M": _size(12, 768, 12), "345M": _size(24, 1024, 16), "762M": _size(36, 1280, 20),
+        "1.5B": _size(48, 1600, 25),
     }  # fmt: skip
     capabilities: ClassVar[Capabilities] = Capabilities(causal=True)
 
@@ -82,13 +85,14 @@ class Settings:
         return 2.0 * self.width * vocabulary
 
     def hugging_face(self, vocabulary: int, tokenizer: Any) -> dict[str, Any]:
+        end = tokenizer.end if tokenizer.end is not None else tokenizer.stop
         return {
             "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "vocab_size": vocabulary,
             "n_embd": self.width, "n_layer": self.layers, "n_head": self.heads, "n_inner": self.inner,
             "n_positions": self.positions, "n_ctx": self.positions, "activation_function": "gelu_new",
             "resid_pdrop": self.dropout, "embd_pdrop": self.dropout, "attn_pdrop": self.attention_dropout,
             "layer_norm_epsilon": self.epsilon, "initializer_range": self.spread, "tie_word_embeddings": True,
-            "bos_token_id": tokenizer.end, "eos_token_id": tokenizer.end,
+            "bos_token_id": end, "eos_token_id": end,
         }  # fmt: skip
 
     def names(self) -> Names:
@@ -115,8 +119,9 @@ class Settings:
     @staticmethod
     def from_hugging_face(config: dict[str, Any]) -> Settings:
         """The settings a Hugging Face config.json means."""
-        if config.get("activation_function", "gelu_new") != "gelu_new":
-            raise ValueError(f"activation_function: found {config['activation_function']}; wanted gelu_new")
+        expect(config, activation_function=("gelu_new", "gelu_pytorch_tanh"), scale_attn_weights=(True,),
+               scale_attn_by_inverse_layer_idx=(False,), add_cross_attention=(False,),
+               tie_word_embeddings=(True,))  # fmt: skip
         return Settings(
             width=config["n_embd"], layers=config["n_layer"], heads=config["n_head"],
             inner=config.get("n_inner") or 4 * config["n_embd"], positions=config.get("n_positions", 1024),

@@ -18,8 +18,10 @@ def settings(folder: Path) -> Any:
         raise DataError(folder / "config.json", f"model_type `{kind}`", "", nearest(kind, menu.entries("models")))
     try:
         return menu.load("models", kind).from_hugging_face(config)
-    except (KeyError, ValueError) as error:
-        raise DataError(folder / "config.json", f"{error}", f"the settings of a {kind}") from None
+    except KeyError as error:
+        raise DataError(folder / "config.json", f"has no {error}", f"the settings of a {kind}") from None
+    except ValueError as error:
+        raise DataError(folder / "config.json", f"{error}") from None
 
 
 def load_into(objective: Any, folder: Path, tokenizer: Any) -> None:
@@ -34,6 +36,13 @@ def load_into(objective: Any, folder: Path, tokenizer: Any) -> None:
     theirs = weights.read_foreign(folder)
     ours = weights.from_foreign(theirs, weights.own_tensors(objective), names, folder)
     weights.load_into(objective, ours, folder)
+
+
+def expect(config: dict[str, Any], **understood: tuple[Any, ...]) -> None:
+    """Refuse a config.json that asks for what a network of ours does not do; a key that is not there is fine."""
+    for key, values in understood.items():
+        if key in config and config[key] not in values:
+            raise ValueError(f"{key}: found {config[key]}; wanted {' or '.join(str(v) for v in values)}")
 
 
 def _config(folder: Path) -> dict[str, Any]:

@@ -55,8 +55,19 @@ def read_foreign(folder: Path) -> Tensors:
     if (folder / "model.safetensors").exists():
         return read(folder / "model.safetensors")
     if (folder / "pytorch_model.bin").exists():
-        return dict(torch.load(folder / "pytorch_model.bin", map_location="cpu", weights_only=True))
+        return _unpickled(folder / "pytorch_model.bin")
     raise DataError(folder, "holds no weights", "model.safetensors or pytorch_model.bin")
+
+
+def _unpickled(path: Path) -> Tensors:
+    """Plain tensors of a pickle; one that holds anything else, or is damaged, is refused unread."""
+    from pickle import UnpicklingError
+
+    try:
+        return dict(torch.load(path, map_location="cpu", weights_only=True))
+    except (UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
+        said = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DataError(path, f"cannot be read: {said}", "plain tensors", "save it as safetensors") from None
 
 
 def to_foreign(ours: Mapping[str, Tensor], names: Names) -> Tensors:
@@ -76,7 +87,7 @@ def to_foreign(ours: Mapping[str, Tensor], names: Names) -> Tensors:
 
 def from_foreign(theirs: Mapping[str, Tensor], wanted: Iterable[str], names: Names, place: object) -> Tensors:
     """Their tensors under our names; what is missing or left over is refused, by name."""
-    theirs = _modern(theirs, names.prefix)
+    theirs = _modern(theirs, names)
     known: set[str] = set()
     ours: Tensors = {}
     missing: list[str] = []
@@ -137,13 +148,15 @@ def own_tensors(module: torch.nn.Module) -> dict[str, Any]:
     return found
 
 
-def _modern(theirs: Mapping[str, Tensor], prefix: str) -> Tensors:
+def _modern(theirs: Mapping[str, Tensor], names: Names) -> Tensors:
     """Names of old checkpoints as they are today: LayerNorm's gamma and beta, and a body saved without its prefix."""
     found = {k.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias"): v
              for k, v in theirs.items()}  # fmt: skip
-    if any(k.startswith(prefix) for k in found):
+    if any(k.startswith(names.prefix) for k in found):
         return found
-    return {f"{prefix}{k}": v for k, v in found.items()}
+    parts = (part if isinstance(part, tuple) else (part,) for part in names.table.values())
+    known = {*names.tied, *(name for part in parts for name in part)}
+    return {k if k in known else f"{names.prefix}{k}": v for k, v in found.items()}
 
 
 def _is_fused(name: str, names: Names) -> bool:

@@ -69,6 +69,9 @@ class MaskedRows(PackedRows):
             if getattr(tokenizer, role) is None:
                 raise RecipeError("tokenizer", f"has no {role} token", "[CLS] [SEP] [MASK] [PAD], as mlm needs")
         frame = Frame(phase.length, tokenizer.start, tokenizer.stop, tokenizer.pad or 0)
+        if phase.length <= frame.joint:
+            found = f"found {phase.length}, of which {frame.joint} are special tokens"
+            raise RecipeError("phase.length", found, f"{frame.joint + 1} or more")
         super().__init__(
             stores, weights, frame,
             lambda store: windows(

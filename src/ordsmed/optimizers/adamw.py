@@ -23,6 +23,10 @@ class Settings:
     def __post_init__(self) -> None:
         if not all(0 <= b < 1 for b in self.betas):
             raise ValueError(f"betas: found {self.betas}; wanted two numbers from 0 to below 1")
+        if not 0 < self.epsilon < 1:
+            raise ValueError(f"epsilon: found {self.epsilon}; wanted a number above 0 and below 1")
+        if not 0 <= self.decay < float("inf"):
+            raise ValueError(f"decay: found {self.decay}; wanted 0 or more")
 
     def build(self, groups: Iterable[dict[str, Any]]) -> torch.optim.Optimizer:
         made = [{**group, "weight_decay": self.decay if group["decayed"] else 0.0} for group in groups]

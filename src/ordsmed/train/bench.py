@@ -64,9 +64,12 @@ class Bench:
     out: ClassVar[None] = None
 
     def __post_init__(self) -> None:
-        for name in ("model", "objective") if self.measure == "training" else ():
+        for name in {"training": ("model", "objective"), "loader": ("objective",)}.get(self.measure, ()):
             if getattr(self, name) is None:
                 raise ValueError(f"{name}: missing; wanted a [{name}] to measure")
+        for name, least in (("length", 1), ("batch", 1), ("steps", 1), ("sentences", 1), ("tokens", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}: found {getattr(self, name)}; wanted {least} or more")
 
     def stamp(self) -> Any:
         """Nothing: a measurement is never reused."""
@@ -96,7 +99,8 @@ def measure_training(recipe: Bench) -> dict[str, Any]:
         model = dataclasses.replace(model, dropout=recipe.dropout, attention_dropout=recipe.dropout)
     phase = Phase(steps=recipe.steps + WARM, length=recipe.length, batch=recipe.batch, rate=1e-4)
     asked = Pretraining(
-        data=str(random_store(recipe.vocabulary, recipe.tokens)), objective=recipe.objective, phase=(phase,), model=model,
+        data=str(random_store(recipe.vocabulary, recipe.tokens)),
+        objective=recipe.objective, phase=(phase,), model=model,
         optimizer=recipe.optimizer, save=0, validate=0, log=phase.steps, layout=recipe.layout,
     )  # fmt: skip
     job = build(asked, ranks)
@@ -121,7 +125,8 @@ def measure_training(recipe: Bench) -> dict[str, Any]:
         "sequences_per_second": round(rate, 3), "tokens_per_second": round(rate * recipe.length, 1),
         "share_of_peak": round(job.objective.flops(recipe.batch, recipe.length) / seconds / peak, 4),
         "dropout": model.dropout, "attention_dropout": model.attention_dropout, "length": recipe.length,
-        "batch": recipe.batch, "micro": job.share(0).micro, "precision": recipe.layout.precision, "threads": ranks.threads,
+        "batch": recipe.batch, "micro": job.share(0).micro,
+        "precision": recipe.layout.precision, "threads": ranks.threads,
         "device": str(ranks.device), "step_seconds": round(seconds, 4), "peak_gflops": round(peak / 1e9, 1),
         "steps": recipe.steps,
     }  # fmt: skip
@@ -203,7 +208,8 @@ def measure_encode(recipe: Bench) -> dict[str, Any]:
         ours = time.perf_counter() - began
     return {
         "megabytes": round(size, 2), "library_mb_per_second": round(size / library, 2),
-        "encode_mb_per_second": round(size / ours, 2), "ratio": round(library / ours, 3), "cores": len(os.sched_getaffinity(0)),
+        "encode_mb_per_second": round(size / ours, 2),
+        "ratio": round(library / ours, 3), "cores": len(os.sched_getaffinity(0)),
         "stored_bytes_per_token": facts["train"]["stored_a_token"],
         "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
     }  # fmt: skip

@@ -124,15 +124,13 @@ def _tokenizer(recipe: Pretraining, data: Sequence[Encoded]) -> Tokenizer:
     tokenizer = data[0].tokenizer
     for encoded in data[1:]:
         if encoded.tokenizer.fingerprint != tokenizer.fingerprint:
-            raise RecipeError("data", f"{encoded.folder} was encoded with another tokenizer", f"that of {data[0].folder}",
-                              "encode it again with the same `tokenizer`")  # fmt: skip
+            found = f"{encoded.folder} was encoded with another tokenizer"
+            raise RecipeError("data", found, f"that of {data[0].folder}", "encode it again with the same `tokenizer`")
     if recipe.tokenizer is not None:
         asked = read_tokenizer(recipe.tokenizer)
         if asked.fingerprint != tokenizer.fingerprint:
-            raise RecipeError(
-                data[0].folder, f"was encoded with tokenizer {tokenizer.fingerprint}, but the recipe names {asked.fingerprint}",
-                "", "encode again or change `tokenizer`",
-            )  # fmt: skip
+            found = f"was encoded with tokenizer {tokenizer.fingerprint}, but the recipe names {asked.fingerprint}"
+            raise RecipeError(data[0].folder, found, "", "encode again or change `tokenizer`")
     return tokenizer
 
 

@@ -86,8 +86,9 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 def _check(line: dict[str, Any], path: Path) -> None:
     if not math.isfinite(line["loss"]) or not math.isfinite(line["norm"]):
+        found = f"loss {line['loss']:g}, gradient norm {line['norm']:g}"
         raise RunError(
-            f"{path.parent}: step {line['step']}", f"loss {line['loss']:g}, gradient norm {line['norm']:g}", "finite numbers",
+            f"{path.parent}: step {line['step']}", found, "finite numbers",
             "the last checkpoint stands; lower `phase.rate`, lengthen `phase.warmup`, or try `precision = \"fp32\"`",
         )  # fmt: skip
 
@@ -96,7 +97,7 @@ def _tensorboard(folder: Path) -> Any:
     import importlib.util
 
     if importlib.util.find_spec("tensorboard") is None:
-        say("no TensorBoard events: `pip install ordsmed[tensorboard]` adds them; metrics.jsonl has every number")
+        say("no TensorBoard events (`pip install tensorboard` adds them); metrics.jsonl has every number")
         return None
     from torch.utils.tensorboard import SummaryWriter
 

@@ -56,6 +56,7 @@ def go_on(folder: Path) -> dict[str, Any]:
     recipe = run.read_recipe(Pretraining, folder)
     ranks = prepare(recipe.layout.device, recipe.layout.threads or None)
     job = build(recipe, ranks)
+    Run(folder).set(state="running", phases_before=job.phases_before)
     start = _restore(job, folder)
     steps = total(job.phases)
     if start >= steps:

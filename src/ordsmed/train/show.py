@@ -81,6 +81,10 @@ def read(name: str, overrides: Sequence[str] = (), verb: str = "") -> tuple[Any,
     """The recipe of a name, a file or a folder, and the verb it belongs to."""
     if Path(name).is_dir() and (Path(name) / "recipe.toml").exists():
         verb = str(Run(Path(name)).status.get("verb", ""))
+        if verb not in DEEDS:
+            raise RecipeError(name, "is no folder of a deed", "one made by " + ", ".join(DEEDS))
+        if overrides:
+            raise RecipeError(name, f"is a folder, but {overrides[0]} is given", "a recipe to change, or no override")
         return run.read_recipe(DEEDS[verb], Path(name)), verb
     path, verb = _find(name, verb)
     table = settings.override(settings.read(path), overrides)
@@ -122,7 +126,7 @@ def _cost(recipe: Pretraining) -> list[str]:
     sizes = {name: t.numel() for name, t in jobs.weights.own_tensors(objective).items()}
     body = sum(n for name, n in sizes.items() if name.startswith("model."))
     lines.append(
-        f"network: {sum(sizes.values()):,} parameters, {body:,} of them without heads (vocabulary {tokenizer.vocabulary:,})"
+        f"network: {sum(sizes.values()):,} parameters, {body:,} without heads; vocabulary {tokenizer.vocabulary:,}"
     )
     flops = tokens = 0.0
     for index, phase in enumerate(recipe.phase):
@@ -132,7 +136,7 @@ def _cost(recipe: Pretraining) -> list[str]:
         lines.append(
             f"phase {index + 1}: {phase.steps:,} steps x {phase.batch:,} rows x {phase.length} tokens = "
             f"{phase.rows * phase.length:,} tokens; batch {phase.batch} = micro {share.micro} x accumulation "
-            f"{share.accumulation} x devices {share.world}; {step:.3g} FLOPs a step, {step / phase.batch / phase.length:.3g} a token"
+            f"{share.accumulation} x devices {share.world}; {step:.3g} FLOPs a step"
         )
     held = _held(recipe, sizes, ranks.device.type)
     return [*lines, f"in all: {total(recipe.phase):,} steps, {tokens:,.0f} tokens, {flops:.3g} FLOPs", held]
@@ -198,7 +202,7 @@ def _stand(folder: Path, status: dict[str, Any]) -> list[str]:
             lines.append(f"deadline {duration(status['deadline'])}: steps were fitted from {status.get('steps_asked')}")
         if (folder / "loss.svg").exists():
             lines.append(f"picture: {folder / 'loss.svg'}")
-    hidden = ("verb", "state", "parts", "deadline", "steps_asked")
+    hidden = ("verb", "state", "parts", "deadline", "steps_asked", "phases_before")
     return lines + [f"  {k}: {_said(v)}" for k, v in status.items() if k not in hidden]
 
 

@@ -1,0 +1,41 @@
+# Two commands: `make quickstart` (a first model) and `make test` (what must hold). Both make .venv if it is missing.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: help quickstart test check fast
+
+help:
+	@echo "make quickstart   install into .venv, then train a small BERT on the embedded corpus (a few minutes)"
+	@echo "make test         lint, types and all tests"
+	@echo "make fast         the tests that take less than two minutes"
+	@echo "make check        lint and types"
+
+.venv/installed: pyproject.toml constraints.txt
+	@echo "== installing into .venv (torch is large: a few minutes the first time)"
+	$(PYTHON) -c 'import sys; sys.exit("ordsmed needs Python 3.11 or newer: make PYTHON=python3.12 ..." * (sys.version_info < (3, 11)))'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+.venv/tested: .venv/installed
+	@echo "== installing what the tests need"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+quickstart: .venv/installed
+	$(BIN)/ordsmed quickstart
+
+check: .venv/tested
+	@echo "== lint"
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	@echo "== types"
+	$(BIN)/mypy
+
+test: check
+	@echo "== tests"
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal
+
+fast: .venv/tested
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not long"

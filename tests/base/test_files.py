@@ -1,0 +1,120 @@
+"""Files: whole or absent, and a full disk is one line."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+
+from ordsmed.base import files
+from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError, nearest
+
+
+def test_written_and_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    files.write_json(path, {"ø": [1, None]})
+    assert path.read_text("utf-8") == '{\n "ø": [\n  1,\n  null\n ]\n}\n'
+    files.write_text(path, "[3]")
+    assert files.read_json(path) == [3]
+    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+
+
+@pytest.mark.parametrize("text", ["", '{"a": 1', "\x00"])
+def test_damaged_json_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(DataError, match=r"a\.json: not JSON: .*; the file is damaged"):
+        files.read_json(tmp_path / "a.json")
+    with pytest.raises(DataError, match="no such file"):
+        files.read_json(tmp_path / "b.json")
+    (tmp_path / "c.json").write_bytes(b'"\xff"')
+    with pytest.raises(DataError, match="not JSON"):
+        files.read_json(tmp_path / "c.json")
+
+
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+from ordsmed.base import files
+from ordsmed.base.errors import RunError
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    files.write_text(Path(sys.argv[1]), "new" * 100_000)
+except RunError as error:
+    print(error)
+"""
+
+
+def test_a_file_that_does_not_fit_leaves_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    files.write_text(path, "old")
+    done = subprocess.run([sys.executable, "-c", FULL, str(path)], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"{path}: cannot write: File too large, ")
+    assert done.stdout.endswith(" GB free; free some space or name another `out`, go on\n")
+    assert done.stdout.count("\n") == 1
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_a_process_killed_while_writing_leaves_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    files.write_text(path, "old")
+    deadly = "signal.signal(signal.SIGXFSZ, signal.SIG_DFL); resource.setrlimit(resource.RLIMIT_CORE, (0, 0))"
+    code = FULL.replace("signal.signal(signal.SIGXFSZ, signal.SIG_IGN)", deadly)
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, check=False)
+    assert done.returncode == -signal.SIGXFSZ
+    assert path.read_text() == "old"
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"cannot write: No such file or directory"):
+        files.write_text(tmp_path / "no" / "a.txt", "x")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(RunError, match=r"cannot write: Is a directory"):
+        files.write_text(tmp_path / "folder", "x")
+    assert [p.name for p in tmp_path.iterdir()] == ["folder"]
+
+
+def test_other_errors_pass(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), files.survive_disk(tmp_path):
+        _ = 1 / 0
+    with pytest.raises(RunError, match="free"), files.survive_disk(tmp_path):
+        raise OSError(28, os.strerror(28))
+
+
+def test_checksum(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(content := os.urandom((1 << 22) + 17))
+    assert files.checksum(path) == f"{zlib.crc32(content):08x}"
+    path.write_bytes(content[:-1])
+    assert files.checksum(path) != f"{zlib.crc32(content):08x}"
+    path.write_bytes(b"123456789")
+    assert files.checksum(path) == "cbf43926"  # the check value of CRC-32
+    files.sync(path)
+    files.sync(tmp_path)
+
+
+def test_what_an_error_says() -> None:
+    assert str(RecipeError("a", "b")) == "a: b"
+    assert str(RecipeError("a", "b", "c", "d")) == "a: b; wanted c; d"
+    error = DataError(Path("x"), "found", "", "remedy")
+    assert str(error) == "x: found; remedy"
+    kind, arguments = error.__reduce__()
+    again = kind(*arguments)
+    assert (type(again), str(again)) == (DataError, str(error))
+    assert isinstance(error, OrdsmedError)
+
+
+def test_nearest() -> None:
+    assert nearest("lenght", ["steps", "length", "batch"]) == "did you mean `length`?"
+    assert nearest("zzz", ["b", "a"]) == "there are: a, b"
+
+
+def test_limits_are_not_left_behind() -> None:
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY

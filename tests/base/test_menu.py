@@ -1,0 +1,106 @@
+"""Menus: files of a folder are the choices; help is read from their source."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ordsmed.base import menu
+from ordsmed.base.errors import RecipeError
+from ordsmed.models import bert
+
+SAMPLE = '''"""A head line
+over two lines.
+
+And more."""
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal
+from ordsmed.base.menu import Menu
+
+@dataclass(frozen=True)
+class Other:
+    """Not this one."""
+    wrong: int = 1
+
+@dataclass(frozen=True)
+class Settings:
+    """Of a lab of one's own."""
+    verb: ClassVar[str] = "x"
+    first: int
+    """has no
+    default"""
+    bare: str = "no doc"
+    model: Annotated[Any, Menu("models")] = None
+    "a choice"
+    way: Literal["up", "down"] = "up"
+    """one of two"""
+    only: Literal["up"] = "up"
+    many: tuple[int, ...] = (1, 2)
+    inner: Other = field(default_factory=Other)
+    listed: list[int] = field(default_factory=lambda: [1])
+    def build(self):
+        "not a setting"
+'''
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An importable module outside the house."""
+    (tmp_path / "my_lab_for_menus").mkdir()
+    (tmp_path / "my_lab_for_menus" / "thing.py").write_text(SAMPLE)
+    (tmp_path / "my_lab_for_menus" / "empty.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return "my_lab_for_menus.thing"
+
+
+def test_lines_from_the_source(lab: str) -> None:
+    found = {line.name: (line.type, line.default, line.doc) for line in menu.lines(lab)}
+    assert found == {
+        "first": ("int", "required", "has no default"),
+        "bare": ("str", "'no doc'", ""),
+        "model": ("one of models", "None", "a choice"),
+        "way": ("'up' | 'down'", "'up'", "one of two"),
+        "only": ("'up'", "'up'", ""),
+        "many": ("tuple[int, ...]", "(1, 2)", ""),
+        "inner": ("Other", "Other", ""),
+        "listed": ("list[int]", "[1]", ""),
+    }
+    assert menu.headline(lab) == "A head line over two lines."
+    assert [line.name for line in menu.lines(lab, "Other")] == ["wrong"]
+
+
+def test_a_module_outside_the_house_is_a_choice(lab: str) -> None:
+    chosen = menu.load("models", lab)
+    assert chosen.__doc__ == "Of a lab of one's own."
+    assert menu.kind_of(chosen(first=1)) == lab
+    with pytest.raises(RecipeError, match="has no class `Settings`"):
+        menu.load("models", "my_lab_for_menus.empty")
+    with pytest.raises(RecipeError, match="put its folder on PYTHONPATH"):
+        menu.load("models", "my_lab_for_menus.nothing")
+
+
+@pytest.mark.parametrize("name", menu.MENUS)
+def test_entries_are_the_files(name: str) -> None:
+    files = {p.stem for p in (menu.HOUSE / name).glob("*.py")} - {"__init__"}
+    assert set(menu.entries(name)) == files != set()
+    for kind in menu.entries(name):
+        chosen: Any = menu.load(name, kind)
+        module = importlib.import_module(f"ordsmed.{name}.{kind}")
+        assert chosen is module.Settings
+        assert [line.name for line in menu.lines(module.__name__)] == [f.name for f in dataclasses.fields(chosen)]
+
+
+def test_kind_of() -> None:
+    assert menu.kind_of(bert.Settings()) == "bert"
+    assert menu.kind_of(object()) == "builtins"
+
+
+def test_reading_help_imports_nothing_heavy() -> None:
+    code = "from ordsmed.base import menu; menu.lines('ordsmed.models.bert'); import sys; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

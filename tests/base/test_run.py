@@ -1,0 +1,267 @@
+"""Folders of deeds: made once, by one process, reused while the recipe fits, never overwritten unasked."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from ordsmed.base import run, settings
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.run import Run, obtain
+from ordsmed.base.say import say
+
+# a module of its own, so that other processes can import the same deed
+DEED = '''
+import os, time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+from ordsmed.base.say import say
+
+@dataclass(frozen=True)
+class Deed:
+    """Writes a text, and how often it was performed."""
+    verb: ClassVar[str] = "deed"
+    text: str
+    wait: float = 0.0
+    out: str | None = None
+
+    def __post_init__(self):
+        if not self.text:
+            raise ValueError("text: found nothing; wanted some")
+
+    def stamp(self):
+        return Path("input").read_text() if Path("input").exists() else None
+
+    def perform(self, run):
+        with open("performed", "a") as file:
+            file.write(f"{os.getpid()}\\n")
+        say(f"writing {self.text}")
+        time.sleep(self.wait)
+        if self.text == "crash":
+            os._exit(9)
+        if self.text == "fail":
+            raise OSError("no luck")
+        (run.path / "text").write_text(self.text)
+        return {"length": len(self.text)}
+
+@dataclass(frozen=True)
+class Another(Deed):
+    """A deed of another verb with the same settings."""
+    verb: ClassVar[str] = "another"
+'''
+
+
+@pytest.fixture
+def deeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A folder to work in with a recipe in it, and the module of deeds."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("deeds_of_tests.py").write_text(DEED)
+    Path("a.toml").write_text('text = "hello"\n')
+    import deeds_of_tests
+
+    yield deeds_of_tests
+    del sys.modules["deeds_of_tests"]
+
+
+def performed() -> int:
+    return len(Path("performed").read_text().splitlines()) if Path("performed").exists() else 0
+
+
+def another_process(name: str, *overrides: str) -> subprocess.Popen[str]:
+    code = f"from deeds_of_tests import Deed; from ordsmed.base.run import obtain; obtain(Deed, {name!r}, {overrides!r})"
+    path = os.pathsep.join([os.getcwd(), str(Path(run.__file__).parents[2])])
+    return subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path}, stderr=subprocess.PIPE, text=True)
+
+
+def test_made_once_and_reused(deeds: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = obtain(deeds.Deed, "a.toml")
+    assert folder == Path("work/deed/a")
+    assert (folder / "text").read_text() == "hello"
+    assert (folder / "log.txt").read_text() == "writing hello\n"
+    assert settings.decode(deeds.Deed, settings.read(folder / "recipe.toml"), "x") == deeds.Deed("hello")
+    assert {"python", "torch", "command", "host"} <= json.loads((folder / "environment.json").read_text()).keys()
+    status = Run(folder).status
+    assert (status["verb"], status["state"], status["length"]) == ("deed", "done", 5)
+    before = {p: p.stat().st_mtime_ns for p in folder.iterdir()}
+    assert obtain(deeds.Deed, "a.toml") == obtain(deeds.Deed, str(folder)) == folder
+    assert performed() == 1
+    assert {p: p.stat().st_mtime_ns for p in folder.iterdir()} == before
+    capsys.readouterr()
+
+
+def test_where_the_folder_is_does_not_count_but_all_else_does(deeds: Any) -> None:
+    mark = run.fingerprint(deeds.Deed("hello"))
+    assert mark == run.fingerprint(deeds.Deed("hello", out="elsewhere"))
+    assert mark != run.fingerprint(deeds.Deed("hallo"))
+    assert mark != run.fingerprint(deeds.Another("hello"))
+    Path("input").write_text("new")
+    assert mark != run.fingerprint(deeds.Deed("hello"))
+
+
+def test_another_recipe_is_refused_and_anew_makes_it(deeds: Any) -> None:
+    folder = obtain(deeds.Deed, "a.toml")
+    with pytest.raises(RecipeError, match="was made from another recipe or other inputs; .*--anew"):
+        obtain(deeds.Deed, "a.toml", ["text=other"])
+    assert (folder / "text").read_text() == "hello"
+    (folder / "left-over").touch()
+    assert obtain(deeds.Deed, "a.toml", ["text=other"], anew=True) == folder
+    assert (folder / "text").read_text() == "other"
+    assert not (folder / "left-over").exists()
+    obtain(deeds.Deed, "a.toml", ["text=other"], anew=True)
+    obtain(deeds.Deed, str(folder), anew=True)
+    assert performed() == 4
+
+
+def test_other_inputs_are_refused(deeds: Any) -> None:
+    obtain(deeds.Deed, "a.toml")
+    Path("input").write_text("changed")
+    with pytest.raises(RecipeError, match="other inputs"):
+        obtain(deeds.Deed, "a.toml")
+
+
+def test_overrides_of_a_folder_are_refused(deeds: Any) -> None:
+    folder = obtain(deeds.Deed, "a.toml")
+    with pytest.raises(RecipeError, match=r"is a folder, but text=x is given"):
+        obtain(deeds.Deed, str(folder), ["text=x"])
+
+
+def test_out_says_where(deeds: Any) -> None:
+    assert obtain(deeds.Deed, "a.toml", ["out=deep/er/b"]) == Path("deep/er/b")
+    assert (Path("deep/er/b") / "text").read_text() == "hello"
+
+
+def test_a_folder_of_another_verb_is_refused(deeds: Any) -> None:
+    folder = obtain(deeds.Deed, "a.toml")
+    for name, overrides in ((str(folder), []), ("a.toml", [f"out={folder}"])):
+        for anew in (False, True):
+            with pytest.raises(RecipeError, match="is the folder of a `deed`; wanted that of a `another`"):
+                obtain(deeds.Another, name, overrides, anew=anew)
+    assert (folder / "text").read_text() == "hello"
+
+
+def test_what_crashed_is_done_again(deeds: Any) -> None:
+    process = another_process("a.toml", "text=crash")
+    process.communicate(timeout=60)
+    assert process.returncode == 9
+    folder = Path("work/deed/a")
+    assert Run(folder).status["state"] == "running"
+    assert not (folder / "text").exists()
+    status = Run(folder).status
+    (folder / "status.json").write_text(json.dumps({**status, "fingerprint": run.fingerprint(deeds.Deed("hello"))}))
+    assert obtain(deeds.Deed, "a.toml") == folder
+    assert (Run(folder).status["state"], (folder / "text").read_text(), performed()) == ("done", "hello", 2)
+
+
+def test_what_failed_is_done_again_by_the_folder_too(deeds: Any) -> None:
+    with pytest.raises(OSError, match="no luck"):
+        obtain(deeds.Deed, "a.toml", ["text=fail"])
+    folder = Path("work/deed/a")
+    assert Run(folder).status["state"] == "running"
+    with pytest.raises(OSError, match="no luck"):
+        obtain(deeds.Deed, str(folder))
+    assert performed() == 2
+
+
+def test_two_processes_at_once(deeds: Any) -> None:
+    """One makes it, the others wait for it and find it done."""
+    processes = [another_process("a.toml", "wait=0.7") for _ in range(3)]
+    said = [process.communicate(timeout=120)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0]
+    assert performed() == 1
+    assert sum("another process works on it; waiting" in line for line in said) >= 1
+    assert sum("writing hello" in line for line in said) == 1
+    assert (Path("work/deed/a") / "text").read_text() == "hello"
+
+
+def test_a_deed_within_a_deed_writes_its_own_log(deeds: Any) -> None:
+    @dataclass(frozen=True)
+    class Outer:
+        """Needs the other."""
+
+        verb: ClassVar[str] = "outer"
+        inner: str
+        out: str | None = None
+
+        def stamp(self) -> Any:
+            return None
+
+        def perform(self, run: Run) -> dict[str, Any]:
+            obtain(deeds.Deed, self.inner)
+            say("outer again")
+            return {}
+
+    Path("o.toml").write_text('inner = "a.toml"\n')
+    outer = obtain(Outer, "o.toml")
+    assert (outer / "log.txt").read_text() == "outer again\n"
+    assert Path("work/deed/a/log.txt").read_text() == "writing hello\n"
+
+
+def test_a_damaged_status_is_told(deeds: Any) -> None:
+    folder = obtain(deeds.Deed, "a.toml")
+    (folder / "status.json").write_text('{"verb": "de')
+    with pytest.raises(DataError, match=r"status\.json: not JSON: "):
+        obtain(deeds.Deed, "a.toml")
+    (folder / "status.json").unlink()
+    (folder / "recipe.toml").unlink()
+    with pytest.raises(DataError, match=r"holds no recipe\.toml"):
+        run.read_recipe(deeds.Deed, folder)
+
+
+def test_names_of_recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run.find_recipe("bert-base", "pretrain") == run.find_recipe("pretrain/bert-base", "")
+    assert "bert-base" in run.recipe_names("pretrain")
+    assert {"tiny/bert", "pretrain/bert-base"} <= set(run.recipe_names())
+    for name, verb, said in (
+        ("bert-bas", "pretrain", "`bert-bas`: no recipe of `pretrain` and no file; did you mean `bert-base`?"),
+        ("tiny/bret", "pretrain", "`tiny/bret`: no recipe of `pretrain` and no file; did you mean `tiny/bert`?"),
+        ("gpt2-124M", "", "`gpt2-124M`: no built-in recipe and no file; did you mean `pretrain/gpt2-124M`?"),
+        ("a/b.toml", "pretrain", "a/b.toml: no such file; wanted a recipe or the folder of a finished `ordsmed pretrain`"),
+        (".", "encode", ".: is a folder that no `ordsmed` deed finished; wanted a recipe or the folder of a finished `ordsmed encode`"),
+    ):  # fmt: skip
+        with pytest.raises(RecipeError) as error:
+            run.find_recipe(name, verb)
+        assert str(error.value) == said
+
+
+def test_titles_of_recipes(deeds: Any, tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "b.toml").write_text('text = "x"\n')
+    for name in ("deep/b.toml", str(tmp_path / "deep" / "b.toml")):
+        assert run.load(deeds.Deed, name)[1] == "b"
+    from ordsmed.train.recipe import Pretraining
+
+    assert run.load(Pretraining, "tiny/bert")[1] == "tiny-bert"
+    shipped = str(run.find_recipe("tiny/bert", ""))
+    assert run.load(Pretraining, shipped)[1] == "bert"
+
+
+def test_a_place_that_cannot_be_written(deeds: Any) -> None:
+    Path("file").touch()
+    with pytest.raises(Exception, match="cannot write") as error:
+        obtain(deeds.Deed, "a.toml", ["out=file/under/it"])
+    assert "\n" not in str(error.value)
+
+
+def test_waiting_is_not_deaf(deeds: Any) -> None:
+    """The lock is free again when its holder is killed."""
+    process = another_process("a.toml", "wait=60")
+    while not performed():
+        time.sleep(0.02)
+    process.kill()
+    process.communicate()
+    with pytest.raises(RecipeError, match="--anew"):
+        obtain(deeds.Deed, "a.toml")
+    obtain(deeds.Deed, "a.toml", anew=True)
+    assert performed() == 2

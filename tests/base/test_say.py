@@ -1,0 +1,92 @@
+"""Lines, logs and progress for people."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ordsmed.base import say as module
+from ordsmed.base.say import Progress, duration, logged, say, seconds
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "0 s"), (-3, "0 s"), (59.9, "59 s"), (60, "1 min 0 s"), (250, "4 min 10 s"), (3599, "59 min 59 s"),
+     (18_120, "5 h 2 min"), (86_399, "23 h 59 min"), (273_600, "3 d 4 h")],
+)  # fmt: skip
+def test_duration(number: float, text: str) -> None:
+    assert duration(number) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("3h", 10_800), ("90m", 5400), ("1h30m", 5400), ("45s", 45), ("2d", 172_800), ("1d2h3m4s", 93_784), ("0.5h", 1800)],
+)
+def test_seconds(text: str, number: float) -> None:
+    assert seconds(text) == number
+
+
+@pytest.mark.parametrize("text", ["", "3", "h", "3 h", "-3h", "30m1h", "3h!", "0h", "0h0m"])
+def test_what_is_no_time(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a time: wanted for example 3h"):
+        seconds(text)
+
+
+@given(st.integers(0, 40), st.integers(0, 23), st.integers(0, 59), st.integers(1, 59))
+def test_seconds_of_any_time(d: int, h: int, m: int, s: int) -> None:
+    assert seconds(f"{d}d{h}h{m}m{s}s") == ((d * 24 + h) * 60 + m) * 60 + s
+    assert seconds(duration(60 * m + s).replace(" ", "").replace("min", "m")) == 60 * m + s
+
+
+def test_lines_go_to_the_innermost_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with logged(tmp_path / "a"):
+        say("one")
+        with logged(tmp_path / "b"):
+            say("[two] é")
+        say("three")
+    say("four")
+    assert (tmp_path / "a").read_text() == "one\nthree\n"
+    assert (tmp_path / "b").read_text("utf-8") == "[two] é\n"
+    assert capsys.readouterr().err == "one\n[two] é\nthree\nfour\n"
+    with logged(tmp_path / "a"):
+        say("five")
+    assert (tmp_path / "a").read_text() == "one\nthree\nfive\n"
+
+
+def test_progress_in_plain_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count(0.0, 4.0)  # every look at the clock is 4 seconds on
+    monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
+    with Progress("encode", 1000, "MB", every=10) as shown:
+        for _ in range(8):
+            shown.add(50, "note")
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("encode: 150/1,000 MB, ")
+    assert all(line.endswith(" left note") for line in lines)
+    assert 2 <= len(lines) <= 4
+
+
+def test_progress_counts_from_where_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    shown = Progress("pretrain", 100, "steps", done=50)
+    assert shown.left() == "?"
+    now[0] = 10.0
+    shown.add(10)
+    assert shown.left() == "40 s"
+    assert Progress("x", 3.25, "MB").__enter__()._amount() == "0.0/3.2 MB"
+
+
+def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(module.sys.stderr, "isatty", lambda: True, raising=False)
+    with Progress("outer", 10, "MB") as outer:
+        assert outer.bar is not None
+        with Progress("inner", 10, "MB") as inner:
+            assert inner.bar is None
+        outer.add(5, "[half]")
+        say("a [line] above")
+    assert module._bar is None
+    assert "a [line] above" in capsys.readouterr().err

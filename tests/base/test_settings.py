@@ -1,0 +1,293 @@
+"""Recipes: every mistake in one line with place and near name; what is written is read back."""
+
+from __future__ import annotations
+
+import copy
+import math
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ordsmed.base import settings
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.menu import Menu
+from ordsmed.data.encode import Encoding
+from ordsmed.learn.phases import Phase
+from ordsmed.learn.schedules import Schedule
+from ordsmed.models import bert, gpt2
+from ordsmed.objectives import clm, mlm
+from ordsmed.optimizers import adamw
+from ordsmed.text.pipeline import Corpus
+from ordsmed.text.training import Training
+from ordsmed.train.bench import Bench
+from ordsmed.train.recipe import Layout, Pretraining
+
+GOOD = """
+data = "somewhere"
+[model]
+kind = "bert"
+size = "mini"
+[objective]
+kind = "mlm"
+[[phase]]
+steps = 10
+length = 128
+batch = 4
+rate = 1e-3
+[[phase]]
+steps = 5
+length = 256
+batch = 2
+rate = 1e-4
+schedule = "cosine"
+"""
+
+
+def decoded(*words: str, text: str = GOOD) -> Pretraining:
+    return settings.decode(Pretraining, settings.override(tomllib.loads(text), words), "r.toml")
+
+
+def complaint(*words: str, text: str = GOOD) -> str:
+    with pytest.raises(RecipeError) as error:
+        decoded(*words, text=text)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_a_good_one() -> None:
+    recipe = decoded()
+    assert (recipe.model.width, recipe.model.layers, recipe.model.heads) == (256, 4, 4)
+    assert [p.length for p in recipe.phase] == [128, 256]
+    assert [p.schedule.kind for p in recipe.phase] == ["linear", "cosine"]
+    assert recipe.optimizer == adamw.Settings()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["phase[2].lenght=3"], "r.toml: phase[2].lenght: unknown setting; did you mean `length`?"),
+        (["modle=3"], "r.toml: modle: unknown setting; did you mean `model`?"),
+        (["model.widht=3"], "r.toml: model.widht: unknown setting; did you mean `width`?"),
+        (["phase[2].schedule.ende=0.5"], "r.toml: phase[2].schedule.ende: unknown setting; did you mean `end`?"),
+        (["layout.qqqq=1"], "r.toml: layout.qqqq: unknown setting; there are: deterministic, device, micro"),
+        (["phase[1].steps=many"], "r.toml: phase[1].steps: found 'many'; wanted int"),
+        (["phase[1].steps=1.5"], "r.toml: phase[1].steps: found 1.5; wanted int"),
+        (["phase[1].steps=true"], "r.toml: phase[1].steps: found True; wanted int"),
+        (["seed=[1]"], "r.toml: seed: found [1]; wanted int"),
+        (["phase=7"], "r.toml: phase: found 7; wanted one or more tables, written [[phase]]"),
+        (["phase=[]"], "r.toml: phase: missing; wanted one or more [[phase]]"),
+        (["phase=[3]"], "r.toml: phase[1]: found 3; wanted a table of steps, length"),
+        (["layout=3"], "r.toml: layout: found 3; wanted a table of micro"),
+        (["layout.precision=fp8"], "r.toml: layout.precision: found 'fp8'; wanted"),
+        (["model.size=minni"], "r.toml: model.size: found 'minni'; did you mean `mini`?"),
+        (["model.kind=brt"], "r.toml: model.kind: `brt` is not in models; did you mean `bert`?"),
+        (["model.kind=no.such.lab"], "r.toml: model.kind: `no.such.lab`: No module named 'no'; wanted an importable"),
+        (["model.kind=json.decoder"], "r.toml: model.kind: `json.decoder` has no class `Settings`"),
+        (["model=3"], "r.toml: model.kind: missing; wanted one of: bert, gpt2"),
+        (["objective={hide=0.2}"], "r.toml: objective.kind: missing; wanted one of: "),
+        (["model={kind=\"bert\", heads=5, width=64}"], "r.toml: model.heads: found 5; wanted a divisor of the width 64"),
+        (["phase[2].rate=nan"], "r.toml: phase[2].rate: found nan; wanted more than 0"),
+        (["keep=0"], "r.toml: keep: found 0; wanted 1 or more"),
+    ],
+)  # fmt: skip
+def test_one_line_with_key_and_remedy(words: list[str], said: str) -> None:
+    assert complaint(*words).startswith(said)
+
+
+def test_what_is_missing() -> None:
+    assert complaint(text=GOOD.replace('data = "somewhere"', "")) == "r.toml: data: missing; wanted str | dict[str, float]"
+    assert complaint(text=GOOD.replace("batch = 2", "")) == "r.toml: phase[2].batch: missing; wanted int"
+    without = GOOD.replace('[objective]\nkind = "mlm"', "")
+    assert complaint(text=without) == "r.toml: objective: missing; wanted one of clm, mlm"
+    assert complaint(text=GOOD.replace('kind = "bert"\nsize = "mini"', "")).startswith("r.toml: model.kind: missing")
+
+
+def test_a_word_is_short_for_its_kind() -> None:
+    recipe = decoded("model=gpt2", "objective=clm", "phase.schedule=wsd")
+    assert isinstance(recipe.model, gpt2.Settings)
+    assert isinstance(recipe.objective, clm.Settings)
+    assert {p.schedule for p in recipe.phase} == {Schedule("wsd")}
+    assert decoded("model=gpt2", "objective=clm", "model.width=128").model == gpt2.Settings(width=128)
+    assert decoded("phase[2].schedule.end=0.1").phase[1].schedule == Schedule("cosine", end=0.1)
+
+
+@pytest.mark.parametrize("family", [bert, gpt2])
+def test_a_size_stands_for_its_numbers_and_others_win(family: Any) -> None:
+    kind = family.__name__.rsplit(".")[-1]
+    for size, numbers in family.Settings.SIZES.items():
+        found = decoded(f"model={kind}", f"model.size={size}", "model.dropout=0.0").model
+        assert found == family.Settings(**numbers, dropout=0.0)
+    assert decoded("model.layers=7").model == bert.Settings(**{**bert.Settings.SIZES["mini"], "layers": 7})
+
+
+def test_overrides_reach_everywhere() -> None:
+    words = ["phase[2].rate=5e-5", "phase.batch=8", "layout.threads=2", "optimizer=adamw", "optimizer.decay=0.1", "data=nb"]
+    recipe = decoded(*words, "out=a=b")
+    assert recipe.optimizer == adamw.Settings(decay=0.1)
+    assert [p.rate for p in recipe.phase] == [1e-3, 5e-5]
+    assert [p.batch for p in recipe.phase] == [8, 8]
+    assert recipe.layout == Layout(threads=2)
+    assert (recipe.data, recipe.out) == ("nb", "a=b")
+    assert decoded("optimizer={kind='adamw', decay=0.5}").optimizer == adamw.Settings(decay=0.5)
+    assert decoded("phase[1]={steps=1, length=8, batch=1, rate=1}").phase[0] == Phase(1, 8, 1, 1.0)
+    assert decoded("phase=[{steps=1, length=8, batch=1, rate=1}]").phase == (Phase(1, 8, 1, 1.0),)
+    assert decoded("data={a=1, b=0.5}").sources == {"a": 1.0, "b": 0.5}
+    assert decoded("data.a=3", text=GOOD.replace('data = "somewhere"', "")).sources == {"a": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("phase[0].rate=1", "`phase[0].rate=1`: found phase[0]; wanted phase[1] to phase[2]"),
+        ("phase[3].rate=1", "`phase[3].rate=1`: found phase[3]; wanted phase[1] to phase[2]"),
+        ("phase[x].rate=1", "`phase[x].rate=1`: found phase[x]; wanted phase[1] to phase[2]"),
+        ("phase[1.rate=1", "`phase[1.rate=1`: found phase[1; wanted phase[1] to phase[2]"),
+        ("phase[]=1", "`phase[]=1`: found phase[]; wanted phase[1] to phase[2]"),
+        ("model[1].width=64", "`model[1].width=64`: found model[1]; wanted `model` without a number: it is no list"),
+        ("phase.steps", "`phase.steps`: not an override; wanted key.path=value"),
+        ("=3", "`=3`: not an override; wanted key.path=value"),
+    ],
+)
+def test_overrides_that_reach_nothing(word: str, said: str) -> None:
+    assert complaint(word) == said
+
+
+def test_files_that_are_no_recipes(tmp_path: Path) -> None:
+    broken, bytes_ = tmp_path / "a.toml", tmp_path / "b.toml"
+    broken.write_text("a = \n")
+    bytes_.write_bytes(b"a = '\xff'\n")
+    for path, said in ((broken, "not TOML: "), (bytes_, "not TOML: "), (tmp_path / "c.toml", "no such file"), (tmp_path, "is a folder")):
+        with pytest.raises(RecipeError) as error:
+            settings.read(path)
+        assert str(error.value).startswith(f"{path}: {said}")
+        assert "\n" not in str(error.value)
+
+
+# every refusal of a __post_init__: (class, a good table, changes, the key that is named)
+REFUSED: list[tuple[Any, dict[str, Any], dict[str, Any], str]] = [
+    (Phase, PHASE := {"steps": 4, "length": 8, "batch": 2, "rate": 1.0}, {"steps": 0}, "steps"),
+    (Phase, PHASE, {"length": 0}, "length"),
+    (Phase, PHASE, {"batch": -1}, "batch"),
+    (Phase, PHASE, {"rate": 0.0}, "rate"),
+    (Phase, PHASE, {"rate": math.inf}, "rate"),
+    (Phase, PHASE, {"warmup": 5}, "warmup"),
+    (Phase, PHASE, {"warmup": -0.1}, "warmup"),
+    (Phase, PHASE, {"schedule": {"end": 2.0}}, "schedule.end"),
+    (Schedule, {}, {"end": -0.1}, "end"),
+    (Schedule, {}, {"decay": 0.0}, "decay"),
+    (Schedule, {}, {"power": -1.0}, "power"),
+    (mlm.Settings, {}, {"hide": 0.0}, "hide"),
+    (mlm.Settings, {}, {"hide": 1.0}, "hide"),
+    (mlm.Settings, {}, {"keep": 0.6, "swap": 0.6}, "keep"),
+    (mlm.Settings, {}, {"swap": -0.1}, "keep"),
+    (adamw.Settings, {}, {"betas": [0.9, 1.0]}, "betas"),
+    (adamw.Settings, {}, {"epsilon": -1.0}, "epsilon"),
+    (adamw.Settings, {}, {"decay": -1.0}, "decay"),
+    (bert.Settings, {}, {"heads": 7}, "heads"),
+    (bert.Settings, {}, {"dropout": 1.0}, "dropout"),
+    (gpt2.Settings, {}, {"attention_dropout": -0.1}, "attention_dropout"),
+    (Corpus, {"source": "stdlib"}, {"validation": 1.0}, "validation"),
+    (Corpus, {"source": "stdlib"}, {"shard": 0}, "shard"),
+    (Training, {"tokenizer": "wordpiece", "corpus": "a"}, {"sample": 0}, "sample"),
+    (Training, {"tokenizer": "wordpiece", "corpus": "a"}, {"corpus": None}, "corpus"),
+    (Training, {"tokenizer": "wordpiece", "corpus": "a"}, {"tokenizer": {"kind": "bytebpe", "size": 3}}, "tokenizer.size"),
+    (Encoding, {"corpus": "a", "tokenizer": "b"}, {"processes": 0}, "processes"),
+    (Bench, {"measure": "windows"}, {"measure": "training"}, "model"),
+    (Bench, {"measure": "windows"}, {"measure": "loader"}, "objective"),
+    (Bench, {"measure": "windows"}, {"batch": 0}, "batch"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cls", "good", "changes", "key"), REFUSED)
+def test_refusals_of_settings_name_their_key(cls: Any, good: dict[str, Any], changes: dict[str, Any], key: str) -> None:
+    settings.decode(cls, good, "r.toml")
+    table = {k: v for k, v in {**good, **changes}.items() if v is not None}
+    with pytest.raises(RecipeError) as error:
+        settings.decode(cls, table, "r.toml")
+    assert str(error.value).startswith(f"r.toml: {key}: ")
+    assert "wanted" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+words = st.text(max_size=12)
+shares = st.floats(0, 1, exclude_max=True)
+phases = st.builds(
+    Phase, steps=st.integers(10, 10**7), length=st.integers(1, 4096), batch=st.integers(1, 10**5),
+    rate=st.floats(1e-9, 10), warmup=st.floats(0, 10), pack=st.booleans(),
+    schedule=st.builds(
+        Schedule, st.sampled_from(["constant", "linear", "polynomial", "cosine", "wsd"]), power=st.floats(0.1, 4), end=shares,
+        decay=st.floats(0.01, 1), shape=st.sampled_from(["linear", "sqrt"]),
+    ),
+)  # fmt: skip
+models = st.one_of(
+    st.builds(bert.Settings, width=st.sampled_from([64, 128]), heads=st.sampled_from([0, 1, 2]), dropout=shares),
+    st.builds(gpt2.Settings, width=st.sampled_from([64, 128]), layers=st.integers(1, 48), deep=st.booleans()),
+)
+objectives = st.one_of(
+    st.builds(mlm.Settings, hide=st.floats(0.01, 0.99), unit=st.sampled_from(["token", "word"])),
+    st.builds(clm.Settings, separate=st.booleans()),
+)
+pretrainings = st.builds(
+    Pretraining, data=st.one_of(words, st.dictionaries(words, st.floats(0.1, 5), max_size=3)), objective=objectives, model=models,
+    phase=st.lists(phases, min_size=1, max_size=3).map(tuple), seed=st.integers(-(2**63), 2**63 - 1),
+    optimizer=st.builds(adamw.Settings, betas=st.tuples(shares, shares)), out=st.none() | words,
+    layout=st.builds(Layout, micro=st.integers(0, 64), precision=st.sampled_from(["fp32", "bf16"])),
+)  # fmt: skip
+
+
+@given(pretrainings)
+def test_written_and_read_back(recipe: Pretraining) -> None:
+    table = tomllib.loads(settings.write(recipe))
+    assert table == settings.plain(recipe)
+    before = copy.deepcopy(table)
+    assert settings.decode(Pretraining, table, "r.toml") == recipe
+    assert table == before
+
+
+def test_plain_leaves_out_what_is_not_said() -> None:
+    assert settings.plain(replace(decoded(), out=None)).keys() >= {"data", "model", "phase"}
+    assert "out" not in settings.plain(decoded())
+    assert settings.plain(decoded())["model"]["kind"] == "bert"
+    assert settings.plain(Path("a/b")) == "a/b"
+    assert settings.plain({1: (1, None)}) == {"1": [1, None]}
+
+
+def test_flat() -> None:
+    flat = settings.flat(settings.plain(decoded()))
+    assert (flat["model.width"], flat["phase[2].schedule.kind"]) == (256, "cosine")
+    assert flat["optimizer.betas"] == [0.9, 0.999]
+
+
+@dataclass(frozen=True)
+class Outer:
+    """Settings as a stranger may write them."""
+
+    part: Annotated[Any, Menu("models")] = None
+    names: tuple[str, ...] = ()
+    kind_of_cut: Literal["a", "b"] = "a"
+    table: dict[str, int] = field(default_factory=dict)
+    fixed: ClassVar[int] = 3
+
+
+@pytest.mark.parametrize(
+    ("table", "check"),
+    [
+        ({"names": ["x", "y"]}, lambda o: o.names == ("x", "y")),
+        ({"table": {"x": 1}}, lambda o: o.table == {"x": 1}),
+        ({"part": {"kind": "ordsmed.models.bert"}}, lambda o: isinstance(o.part, bert.Settings)),
+    ],
+)
+def test_other_shapes(table: dict[str, Any], check: Callable[[Outer], bool]) -> None:
+    assert check(settings.decode(Outer, table, "r.toml"))
+
+
+@pytest.mark.parametrize("table", [{"names": "x"}, {"names": [1]}, {"kind_of_cut": "c"}, {"table": {"x": "y"}}, {"fixed": 4}, [], 3])
+def test_other_shapes_refused(table: Any) -> None:
+    with pytest.raises(RecipeError, match=r"^r\.toml"):
+        settings.decode(Outer, table, "r.toml")

@@ -1,0 +1,41 @@
+"""Golden numbers: the first ten losses of each tiny recipe on text made from a seed, and that nobody changed them unnamed.
+
+A change of these is a change of numbers for everybody: name it, and its reason, in the commit.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ordsmed.base import run
+from ordsmed.base.ranks import prepare
+from ordsmed.train import loop
+from ordsmed.train.job import build
+from ordsmed.train.recipe import Pretraining
+from tests.train.conftest import make_store
+
+# fmt: off
+GOLDEN = {
+    "tiny/bert": [
+        4.848494, 4.835092, 4.867651, 4.868841, 4.824870, 4.856211, 4.845381, 4.818929, 4.840418, 4.818893,
+    ],
+    "tiny/gpt2": [
+        4.867586, 4.828806, 4.797559, 4.701192, 4.612689, 4.536074, 4.466268, 4.415128, 4.354180, 4.285142,
+    ],
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_first_ten_losses(name: str, tmp_path: Path) -> None:
+    store = make_store(tmp_path / "store")
+    recipe, _ = run.load(Pretraining, name, [f'data="{store}"', "layout.threads=1", 'layout.device="cpu"'])
+    job = build(recipe, prepare("cpu", 1))
+    ready = loop.load(job.rows(0), job.share(0), 0, 10, workers=0, device=job.ranks.device)
+    phase, found = job.phases[0], []
+    for inner, batches in enumerate(ready):
+        sums, _ = loop.update(job, batches, phase.rate_at(inner), 0, inner)
+        found.append(sum(float(v) for v in sums.values()))
+    assert found == pytest.approx(GOLDEN[name], rel=1e-4)

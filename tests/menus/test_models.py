@@ -1,0 +1,475 @@
+"""Every family equals its class in transformers on random weights, both ways; and no token sees what it must not."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from ordsmed.apply.export import config, tensors
+from ordsmed.apply.trained import Trained
+from ordsmed.base.errors import DataError
+from ordsmed.base.menu import load
+from ordsmed.data.batch import batch_of
+from ordsmed.models import bert, gpt2
+from ordsmed.nn import foreign, weights
+from ordsmed.objectives import clm, mlm
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+WORDS = 97
+
+
+@dataclass
+class Signs:
+    """As much of a tokenizer as networks ask for."""
+
+    vocabulary: int = WORDS
+    pad: int | None = 0
+    stop: int | None = 3
+    end: int | None = 5
+
+
+BERTS = {
+    "plain": {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64},
+    "tanh": {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 48, "hidden_act": "gelu_new"},
+    "types": {"hidden_size": 24, "num_attention_heads": 3, "intermediate_size": 40, "type_vocab_size": 3},
+    "one type": {"hidden_size": 32, "num_attention_heads": 1, "intermediate_size": 64, "type_vocab_size": 1},
+    "epsilon": {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64, "layer_norm_eps": 1e-3},
+}
+GPTS = {
+    "plain": {"n_embd": 32, "n_head": 2},
+    "inner": {"n_embd": 32, "n_head": 4, "n_inner": 48},
+    "one head": {"n_embd": 24, "n_head": 1, "n_positions": 33},
+    "epsilon": {"n_embd": 32, "n_head": 2, "layer_norm_epsilon": 1e-3},
+}
+CASES = [("bert", name) for name in BERTS] + [("gpt2", name) for name in GPTS]
+
+
+def theirs_of(family, name):
+    """Their model, every number in it random, so that none can be mistaken for another."""
+    import transformers as t
+
+    torch.manual_seed(sum(map(ord, name)))
+    still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    if family == "bert":
+        shape = {"num_hidden_layers": 3, "max_position_embeddings": 40, **BERTS[name], **still}
+        model = t.BertForMaskedLM(t.BertConfig(vocab_size=WORDS, **shape))
+    else:
+        still = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "bos_token_id": 5, "eos_token_id": 5}
+        model = t.GPT2LMHeadModel(
+            t.GPT2Config(vocab_size=WORDS, **{"n_layer": 3, "n_positions": 40, **GPTS[name], **still})
+        )
+    return shaken(model)
+
+
+def shaken(module, spread=0.15):
+    """Every parameter moved at random: no bias is 0 and no norm is 1."""
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(torch.randn_like(parameter) * spread)
+    return module.eval()
+
+
+def objective_of(settings):
+    chosen = clm if settings.capabilities.causal else mlm
+    return chosen.Settings().build(settings, Signs()).eval()
+
+
+def ours_of(folder):
+    """What is read back from their folder."""
+    objective = objective_of(foreign.settings(folder))
+    foreign.load_into(objective, folder, Signs())
+    return objective
+
+
+def sentence(family, objective, rows=3, length=17):
+    """Ids, positions, types and which tokens count (the rest is padding)."""
+    made = torch.Generator().manual_seed(1)
+    ids = torch.randint(6, WORDS, (rows, length), generator=made)
+    kept = torch.ones(rows, length, dtype=torch.int32)
+    kept[1, 11:], kept[2, 5:] = 0, 0
+    kinds = objective.model_settings.types if family == "bert" else 0
+    types = torch.randint(0, kinds, (rows, length), generator=made) if kinds else None
+    return ids, torch.arange(length).repeat(rows, 1), types, kept
+
+
+def ask_theirs(model, ids, types, kept, **more):
+    known = {"input_ids": ids, "attention_mask": kept, **({} if types is None else {"token_type_ids": types})}
+    return model(**known, output_hidden_states=True, **more)
+
+
+def close(one: Tensor, other: Tensor, tolerance: float) -> bool:
+    return bool((one - other).abs().max() <= tolerance * other.abs().max())
+
+
+@pytest.fixture(params=CASES, ids=" ".join)
+def pair(request, tmp_path):
+    """Their model and ours that was read from its folder."""
+    family, name = request.param
+    model = theirs_of(family, name)
+    model.save_pretrained(tmp_path / "hub")
+    return family, model, ours_of(tmp_path / "hub")
+
+
+def test_hidden_states_and_scores_are_equal(pair):
+    family, theirs, ours = pair
+    ids, positions, types, kept = sentence(family, ours)
+    there = ask_theirs(theirs, ids, types, kept)
+    with torch.no_grad():
+        hidden = ours.model(ids, positions, kept, types)
+        scores = ours.head(hidden)
+    seen = kept.bool()
+    assert close(hidden[seen], there.hidden_states[-1][seen], 1e-5)
+    assert close(scores[seen], there.logits[seen], 1e-5)
+
+
+def test_losses_and_gradients_are_equal(pair):
+    family, theirs, ours = pair
+    ids, positions, types, kept = sentence(family, ours)
+    asked = kept.bool().clone()
+    asked[:, 0] = False
+    if family == "bert":
+        asked &= torch.rand(asked.shape, generator=torch.Generator().manual_seed(2)) < 0.4
+    labels = torch.where(asked, ids, -100)
+    loss = ask_theirs(theirs.train(), ids, types, kept, labels=labels).loss * asked.sum()
+    loss.backward()
+    batch = batch_for(family, ids, positions, types, kept, asked)
+    [mine] = ours.train()(batch).values()
+    mine.backward()
+    assert float(mine.detach()) == pytest.approx(float(loss.detach()), rel=1e-5)
+    grads = {k: p.grad for k, p in weights.own_tensors(ours).items()}
+    there = {k: p.grad for k, p in theirs.named_parameters()}
+    largest = max(float(g.abs().max()) for g in there.values())
+    for name, grad in weights.to_foreign(grads, ours.model_settings.names()).items():
+        room = 1e-4 * max(float(there[name].abs().max()), 1e-3 * largest)
+        assert (grad - there[name]).abs().max() <= room, name
+
+
+def batch_for(family, ids, positions, types, kept, asked):
+    numbers = np.arange(len(ids))
+    arrays = {k: None if v is None else v.numpy() for k, v in
+              {"tokens": ids, "positions": positions, "types": types, "documents": kept}.items()}  # fmt: skip
+    if family == "gpt2":  # the token after each
+        targets, counted = ids.roll(-1, 1).numpy(), asked.roll(-1, 1).clone()
+        counted[:, -1] = False
+        return batch_of(numbers=numbers, targets=targets, weights=counted.float().numpy(), **arrays)
+    slots = int(asked.sum(1).max())
+    places, used = np.zeros((len(ids), slots), np.int64), np.zeros((len(ids), slots), np.float32)
+    for row, which in enumerate(asked):
+        found = which.nonzero().flatten().numpy()
+        places[row, : len(found)], used[row, : len(found)] = found, 1
+    targets = np.take_along_axis(ids.numpy(), places, 1)
+    return batch_of(numbers=numbers, targets=targets, weights=used, places=places, **arrays)
+
+
+OURS = [
+    bert.Settings(width=32, layers=3, heads=2, inner=48, positions=40),
+    bert.Settings(
+        width=32, layers=2, heads=4, positions=24, types=1, activation="gelu_tanh", epsilon=1e-5, spread=0.05
+    ),
+    gpt2.Settings(width=32, layers=3, heads=2, inner=48, positions=40),
+    gpt2.Settings(width=24, layers=2, heads=3, positions=24, epsilon=1e-3, deep=False),
+]
+
+
+def hub_folder(objective, folder):
+    """What export writes of a network."""
+    folder.mkdir()
+    trained = Trained(objective, Signs(), objective.model_settings, folder)
+    (folder / "config.json").write_text(json.dumps(config(trained)))
+    weights.write(folder / "model.safetensors", tensors(trained))
+    return folder
+
+
+@pytest.mark.parametrize("settings", OURS, ids=lambda s: f"{type(s).__module__.split('.')[-1]} {s.width} {s.heads}")
+def test_what_we_made_is_equal_there_and_comes_back(settings, tmp_path):
+    import transformers as t
+
+    ours = shaken(objective_of(settings))
+    folder = hub_folder(ours, tmp_path / "hub")
+    kind = t.AutoModelForCausalLM if settings.capabilities.causal else t.AutoModelForMaskedLM
+    theirs, report = kind.from_pretrained(folder, output_loading_info=True)
+    assert not any(report.values()), report
+    family = "gpt2" if settings.capabilities.causal else "bert"
+    ids, positions, types, kept = sentence(family, ours)
+    with torch.no_grad():
+        there = ask_theirs(theirs.eval(), ids, types, kept).logits
+        here = ours.head(ours.model(ids, positions, kept, types))
+    assert close(here[kept.bool()], there[kept.bool()], 1e-5)
+    theirs.save_pretrained(tmp_path / "again")
+    again = foreign.settings(tmp_path / "again")
+    assert again == (settings if family == "bert" else type(settings)(**{**vars(settings), "deep": True}))
+    back = weights.own_tensors(ours_of(tmp_path / "again"))
+    assert all(torch.equal(back[k], v) for k, v in weights.own_tensors(ours).items())
+
+
+# what a token may see
+
+NETWORKS = pytest.mark.parametrize("settings", [OURS[0], OURS[2]], ids=["bert", "gpt2"])
+LENGTHS = (5, 9, 3)  # of documents in a row, padding after them
+
+
+def packed(rows=2, length=20):
+    """Rows of three documents and some padding."""
+    ids = torch.randint(6, WORDS, (rows, length), generator=torch.Generator().manual_seed(4))
+    documents = torch.zeros(rows, length, dtype=torch.int32)
+    positions = torch.zeros(rows, length, dtype=torch.int64)
+    start = 0
+    for number, size in enumerate(LENGTHS, 1):
+        documents[:, start : start + size] = number
+        positions[:, start : start + size] = torch.arange(size)
+        start += size
+    return ids, positions, documents
+
+
+@torch.no_grad()
+def hidden(settings, *inputs):
+    torch.manual_seed(8)
+    return shaken(settings.build(WORDS))(*inputs)
+
+
+@NETWORKS
+def test_packed_documents_equal_each_alone(settings):
+    ids, positions, documents = packed()
+    together = hidden(settings, ids, positions, documents)
+    start = 0
+    for size in LENGTHS:
+        part = slice(start, start + size)
+        alone = hidden(settings, ids[:, part], positions[:, part])
+        assert (together[:, part] - alone).abs().max() < 1e-6 * max(1, float(alone.abs().max()))
+        start += size
+
+
+@NETWORKS
+def test_padding_changes_nothing(settings):
+    ids, positions, documents = packed()
+    with_other_padding = ids.clone()
+    with_other_padding[:, sum(LENGTHS) :] = 0
+    real = documents > 0
+    one = hidden(settings, ids, positions, documents)
+    other = hidden(settings, with_other_padding, positions, documents)
+    assert torch.equal(one[real], other[real])
+    assert torch.isfinite(one).all()
+    cut = sum(LENGTHS)
+    short = hidden(settings, ids[:, :cut], positions[:, :cut], documents[:, :cut])
+    assert close(one[:, :cut], short, 2e-6)
+
+
+@NETWORKS
+def test_the_order_of_rows_changes_nothing(settings):
+    ids, positions, documents = packed(rows=4)
+    order = torch.tensor([2, 0, 3, 1])
+    one = hidden(settings, ids, positions, documents)
+    assert close(hidden(settings, ids[order], positions[order], documents[order]), one[order], 2e-6)
+
+
+@NETWORKS
+def test_no_token_sees_another_document(settings):
+    ids, positions, documents = packed()
+    place = LENGTHS[0] + 4  # in the second document
+    changed = ids.clone()
+    changed[:, place] = (changed[:, place] + 1) % WORDS
+    moved = (hidden(settings, ids, positions, documents) - hidden(settings, changed, positions, documents)).abs().amax(
+        -1
+    ) > 0
+    assert not moved[documents != 2].any()
+    assert moved[:, place:][documents[:, place:] == 2].all()
+    assert moved[:, :place][documents[:, :place] == 2].any() != settings.capabilities.causal
+
+
+@NETWORKS
+def test_without_documents_all_of_a_row_is_one_text(settings):
+    ids, _, _ = packed()
+    positions = torch.arange(ids.shape[1]).repeat(len(ids), 1)
+    one = torch.ones_like(ids, dtype=torch.int32)
+    assert close(hidden(settings, ids, positions, None), hidden(settings, ids, positions, one), 2e-6)
+    changed = ids.clone()
+    changed[:, 7] = (changed[:, 7] + 1) % WORDS
+    moved = (hidden(settings, ids, positions, None) - hidden(settings, changed, positions, None)).abs().amax(-1) > 0
+    assert moved[:, 7:].all()
+    assert moved[:, :7].any() != settings.capabilities.causal
+
+
+# sizes
+
+BERT_SIZES = {  # encoder and pooler with 30,522 pieces
+    "tiny": 4_385_920, "mini": 11_170_560, "small": 28_763_648,
+    "medium": 41_373_184, "base": 109_482_240, "large": 335_141_888,
+}  # fmt: skip
+GPT_SIZES = {  # 50,257 pieces, 1,024 positions
+    "124M": 124_439_808, "355M": 354_823_168, "774M": 774_030_080, "1558M": 1_557_611_200,
+    "117M": 124_439_808, "345M": 354_823_168, "762M": 774_030_080, "1.5B": 1_557_611_200,
+}  # fmt: skip
+
+
+def sized(kind, size):
+    from ordsmed.base import settings
+
+    return settings.decode(load("models", kind), {"size": size}, "test")
+
+
+def count(settings, vocabulary):
+    with torch.device("meta"):
+        network = settings.build(vocabulary)
+    return sum(t.numel() for t in weights.own_tensors(network).values())
+
+
+@pytest.mark.parametrize("size", BERT_SIZES)
+def test_named_berts_have_the_published_size(size):
+    settings = sized("bert", size)
+    pooler = settings.width**2 + settings.width
+    assert count(settings, 30_522) == BERT_SIZES[size] - pooler
+    assert settings.heads == settings.width // 64
+
+
+@pytest.mark.parametrize("size", GPT_SIZES)
+def test_named_gpts_have_the_published_size(size):
+    assert count(sized("gpt2", size), 50_257) == GPT_SIZES[size]
+
+
+def test_every_named_size_is_held_to_a_number():
+    assert set(bert.Settings.SIZES) == set(BERT_SIZES)
+    assert set(gpt2.Settings.SIZES) - {"mini"} == set(GPT_SIZES)
+
+
+@pytest.mark.parametrize("settings", OURS)
+def test_flops_are_counted_from_the_matrices(settings):
+    """2 x multiply-adds of every linear layer, and of queries with keys and weights with values."""
+    network = settings.build(WORDS)
+    length = 16
+    linear = sum(m.weight.numel() for m in network.modules() if isinstance(m, torch.nn.Linear))
+    pairs = (length + 1) / 2 if settings.capabilities.causal else length
+    assert settings.flops(length) == 2 * (linear + settings.layers * 2 * pairs * settings.width)
+    head = settings.token_head(network)
+    dense = sum(m.weight.numel() for m in head.modules() if isinstance(m, torch.nn.Linear))
+    assert settings.head_flops(WORDS) == 2 * (dense + WORDS * settings.width)
+
+
+# what people's folders hold
+
+
+def rename(folder, change):
+    """Their tensors under other names."""
+    held = weights.read(folder / "model.safetensors")
+    weights.write(folder / "model.safetensors", {change(k): v for k, v in held.items()})
+
+
+@pytest.fixture
+def berts(tmp_path):
+    theirs_of("bert", "plain").save_pretrained(tmp_path / "hub")
+    return tmp_path / "hub"
+
+
+@pytest.fixture
+def gpts(tmp_path):
+    theirs_of("gpt2", "plain").save_pretrained(tmp_path / "hub")
+    return tmp_path / "hub"
+
+
+def state(objective):
+    return {k: v.clone() for k, v in weights.own_tensors(objective).items()}
+
+
+def test_names_of_old_berts_are_read(berts):
+    today = state(ours_of(berts))
+    rename(
+        berts, lambda k: k.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+    )
+    old = state(ours_of(berts))
+    rename(berts, lambda k: k.removeprefix("bert."))
+    bare = state(ours_of(berts))
+    assert all(torch.equal(today[k], old[k]) and torch.equal(today[k], bare[k]) for k in today)
+
+
+def test_what_a_bert_has_beside_its_network_is_left_out(berts):
+    today = state(ours_of(berts))
+    held = weights.read(berts / "model.safetensors")
+    width = held["bert.embeddings.LayerNorm.weight"].shape[0]
+    more = {
+        "bert.embeddings.position_ids": torch.arange(40)[None], "bert.pooler.dense.weight": torch.randn(width, width),
+        "bert.pooler.dense.bias": torch.randn(width), "cls.seq_relationship.weight": torch.randn(2, width),
+        "cls.seq_relationship.bias": torch.randn(2),
+        "cls.predictions.decoder.bias": held["cls.predictions.bias"].clone(),
+        "cls.predictions.decoder.weight": held["bert.embeddings.word_embeddings.weight"].clone(),
+    }  # fmt: skip
+    weights.write(berts / "model.safetensors", {**held, **more})
+    now = state(ours_of(berts))
+    assert all(torch.equal(today[k], now[k]) for k in today)
+
+
+def test_bare_gpts_with_their_masks_are_read(gpts):
+    """As the release of 2019 lies on the hub: no `transformer.` before the names, the causal mask among the tensors."""
+    today = state(ours_of(gpts))
+    rename(gpts, lambda k: k.removeprefix("transformer."))
+    held = weights.read(gpts / "model.safetensors")
+    masks = {f"h.{n}.attn.bias": torch.ones(40, 40).tril()[None, None] for n in range(3)}
+    masks |= {f"h.{n}.attn.masked_bias": torch.tensor(-1e4) for n in range(3)}
+    weights.write(gpts / "model.safetensors", {**held, **masks})
+    now = state(ours_of(gpts))
+    assert all(torch.equal(today[k], now[k]) for k in today)
+
+
+def test_pickled_weights_and_parts_are_read(gpts):
+    today = state(ours_of(gpts))
+    held = weights.read(gpts / "model.safetensors")
+    (gpts / "model.safetensors").unlink()
+    torch.save(held, gpts / "pytorch_model.bin")
+    pickled = state(ours_of(gpts))
+    (gpts / "pytorch_model.bin").unlink()
+    names = sorted(held)
+    halves = {"a.safetensors": names[:7], "b.safetensors": names[7:]}
+    for part, some in halves.items():
+        weights.write(gpts / part, {k: held[k] for k in some})
+    index = {"weight_map": {k: part for part, some in halves.items() for k in some}}
+    (gpts / "model.safetensors.index.json").write_text(json.dumps(index))
+    parts = state(ours_of(gpts))
+    assert all(torch.equal(today[k], pickled[k]) and torch.equal(today[k], parts[k]) for k in today)
+
+
+def test_missing_and_left_over_tensors_are_named(berts):
+    rename(berts, lambda k: k.replace("layer.1.output.dense.bias", "layer.1.output.dense.slant"))
+    with pytest.raises(DataError) as caught:
+        ours_of(berts)
+    said = str(caught.value)
+    assert "missing bert.encoder.layer.1.output.dense.bias" in said
+    assert "left over bert.encoder.layer.1.output.dense.slant" in said
+
+
+def test_a_network_of_another_shape_is_refused(berts):
+    text = json.loads((berts / "config.json").read_text())
+    (berts / "config.json").write_text(json.dumps({**text, "intermediate_size": 60}))
+    with pytest.raises(DataError, match=r"other shapes .*\[64, 32\], not \[60, 32\]"):
+        ours_of(berts)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"hidden_act": "relu"}, "hidden_act: found relu; wanted gelu or"),
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type: found relative_key; wanted absolute"),
+        ({"tie_word_embeddings": False}, "tie_word_embeddings: found False; wanted True"),
+        ({"model_type": "bort"}, "model_type `bort`; did you mean `bert`"),
+        ({"num_attention_heads": 5}, "heads: found 5; wanted a divisor of the width 32"),
+        ({"vocab_size": 98}, "has 98 token rows, the data's tokenizer 97"),
+    ],
+)
+def test_a_config_that_asks_for_more_is_refused(berts, change, said):
+    text = json.loads((berts / "config.json").read_text())
+    (berts / "config.json").write_text(json.dumps({**text, **change}))
+    with pytest.raises(DataError, match=said.replace("`", ".")):
+        ours_of(berts)
+    text.pop("hidden_size")
+    (berts / "config.json").write_text(json.dumps(text))
+    with pytest.raises(DataError, match="has no 'hidden_size'"):
+        ours_of(berts)
+
+
+def test_a_gpt_that_scales_otherwise_is_refused(gpts):
+    text = json.loads((gpts / "config.json").read_text())
+    (gpts / "config.json").write_text(json.dumps({**text, "scale_attn_by_inverse_layer_idx": True}))
+    with pytest.raises(DataError, match="scale_attn_by_inverse_layer_idx: found True; wanted False"):
+        ours_of(gpts)

@@ -1,0 +1,104 @@
+"""Attention equals its definition on every path, and sees what it may."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from ordsmed.nn.attention import SelfAttention, lower, visibility
+from ordsmed.nn.dropout import Dropout
+
+B, T, D, H = 2, 11, 24, 3
+
+
+def defined(layer, x, may_see):
+    """Softmax of scaled products, head by head, from the layer's own matrices."""
+    d = D // H
+    fused = torch.nn.functional.linear(x, layer.gather.weight, layer.gather.bias)
+    heads = []
+    for head in range(H):
+        query, key, value = (fused[..., (3 * head + part) * d : (3 * head + part + 1) * d] for part in range(3))
+        scores = query @ key.transpose(1, 2) / math.sqrt(d)
+        heads.append(scores.masked_fill(~may_see, -torch.inf).softmax(-1) @ value)
+    return layer.mix(torch.cat(heads, -1))
+
+
+def layer_of(causal, rate=0.0):
+    torch.manual_seed(1)
+    return SelfAttention(D, H, rate, causal=causal)
+
+
+def documents():
+    return torch.tensor([[1] * 4 + [2] * 5 + [0] * 2, [1] * 11])
+
+
+def keep_everything(self, shape, dtype):
+    return torch.ones(shape, dtype=dtype)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("parts", [None, documents()], ids=["one text", "packed"])
+@pytest.mark.parametrize("by_hand", [True, False], ids=["with dropout's path", "with torch's kernel"])
+def test_every_path_is_the_definition(causal, parts, by_hand, monkeypatch):
+    layer, x = layer_of(causal, 0.1 if by_hand else 0.0).train(), torch.randn(B, T, D)
+    monkeypatch.setattr(Dropout, "mask", keep_everything)
+    seen = visibility(parts, causal=causal)
+    may_see = seen[:, 0] if seen is not None else lower(T, x.device) if causal else torch.ones(T, T, dtype=torch.bool)
+    with torch.no_grad():
+        assert (layer(x, seen) - defined(layer, x, may_see)).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("parts", [None, documents()], ids=["one text", "packed"])
+def test_both_paths_have_the_same_gradients(causal, parts, monkeypatch):
+    monkeypatch.setattr(Dropout, "mask", keep_everything)
+    found = []
+    for rate in (0.1, 0.0):
+        layer = layer_of(causal, rate).train()
+        torch.manual_seed(2)
+        x = torch.randn(B, T, D, requires_grad=True)
+        layer(x, visibility(parts, causal=causal)).square().sum().backward()
+        found.append([x.grad, *(p.grad for p in layer.parameters())])
+    for one, other in zip(*found, strict=True):
+        assert torch.isfinite(one).all()
+        assert (one - other).abs().max() <= 1e-4 * other.abs().max()
+
+
+def test_the_path_by_hand_is_taken_only_where_something_is_dropped(monkeypatch):
+    called = []
+    plain = torch.nn.functional.scaled_dot_product_attention
+    monkeypatch.setattr(
+        torch.nn.functional, "scaled_dot_product_attention", lambda *a, **k: called.append(1) or plain(*a, **k)
+    )
+    x = torch.randn(B, T, D)
+    layer_of(False, 0.1).train()(x, None)
+    assert not called
+    layer_of(False, 0.1).eval()(x, None)
+    layer_of(False, 0.0).train()(x, None)
+    assert len(called) == 2
+
+
+def test_visibility_is_the_same_document_and_for_causal_what_stands_before():
+    parts = torch.tensor([[1, 1, 2, 0]])
+    both = visibility(parts, causal=False)
+    assert both.shape == (1, 1, 4, 4)
+    assert both[0, 0].int().tolist() == [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
+    assert visibility(parts, causal=True)[0, 0].int().tolist() == [
+        [1, 0, 0, 0],
+        [1, 1, 0, 0],
+        [0, 0, 1, 0],
+        [0, 0, 0, 1],
+    ]
+    assert visibility(None, causal=True) is None
+
+
+def test_no_row_is_empty():
+    """Padding sees padding: a row of softmax over nothing would be NaN."""
+    for causal in (True, False):
+        assert visibility(documents(), causal=causal).any(-1).all()
+
+
+def test_lower_is_the_lower_triangle():
+    assert lower(3, torch.device("cpu")).int().tolist() == [[1, 0, 0], [1, 1, 0], [1, 1, 1]]

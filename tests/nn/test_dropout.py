@@ -1,0 +1,158 @@
+"""Dropout: the stated share of zeros, the mean kept, and the same zeros for the same key alone."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from ordsmed.models import bert, gpt2
+from ordsmed.nn import attention as machine
+from ordsmed.nn.dropout import Dropout, begin_micro_batch, byte_mask, number_layers
+from ordsmed.objectives import clm, mlm
+
+
+class Signs:
+    vocabulary, pad, end, stop = 60, 0, 5, 3
+
+
+def objective_of(**rates):
+    shape = {"width": 32, "layers": 2, "heads": 2, "positions": 64, **rates}
+    return mlm.Settings().build(bert.Settings(**shape), Signs()).train()
+
+
+def zeros_of(layer, x, key):
+    begin_micro_batch(*key)
+    return layer(x) == 0
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.1, 0.3, 0.5])
+def test_the_stated_share_is_zero_and_the_mean_is_kept(rate):
+    layer = Dropout(rate).train()
+    begin_micro_batch(0, 1, 0, 0)
+    y = layer(torch.ones(1000, 1000))
+    assert float((y == 0).float().mean()) == pytest.approx(rate, abs=1 / 512 + 2e-3)
+    assert float(y.mean()) == pytest.approx(1, abs=3e-3)
+    assert y.unique().numel() == 2
+
+
+def test_zeros_fall_evenly():
+    """No row, column or place in the eight bytes of a draw is spared."""
+    kept = byte_mask(torch.Size([512, 512]), 0.1, 7, 0) > 0
+    for share in (kept.float().mean(0), kept.float().mean(1), kept.flatten().view(-1, 8).float().mean(0)):
+        assert share.min() > 0.83
+        assert share.max() < 0.96
+
+
+@pytest.mark.parametrize("shape", [(3,), (1, 1), (7, 5, 3), (0, 4)])
+def test_any_shape_has_a_mask(shape):
+    assert byte_mask(torch.Size(shape), 0.1, 1, 2).shape == torch.Size(shape)
+
+
+def test_the_same_key_gives_the_same_zeros_and_any_other_another():
+    layer, x = Dropout(0.2).train(), torch.ones(64, 64)
+    first = zeros_of(layer, x, (1, 2, 3, 4))
+    assert torch.equal(first, zeros_of(layer, x, (1, 2, 3, 4)))
+    for other in ((9, 2, 3, 4), (1, 9, 3, 4), (1, 2, 9, 4), (1, 2, 3, 9)):
+        assert not torch.equal(first, zeros_of(layer, x, other)), other
+
+
+def test_backward_passes_where_forward_did():
+    layer, x = Dropout(0.3).train(), torch.ones(50, 50, requires_grad=True)
+    begin_micro_batch(0)
+    y = layer(x)
+    y.sum().backward()
+    assert torch.equal(x.grad, y.detach())
+
+
+def test_add_is_residual_and_dropout():
+    layer, x, residual = Dropout(0.3).train(), torch.randn(40, 40), torch.randn(40, 40)
+    begin_micro_batch(0)
+    wanted = residual + layer(x)
+    begin_micro_batch(0)
+    assert torch.allclose(layer.add(x, residual), wanted)
+    assert torch.equal(layer.eval().add(x, residual), residual + x)
+
+
+def test_off_it_does_nothing():
+    x = torch.randn(30, 30)
+    assert Dropout(0.5).eval()(x) is x
+    assert Dropout(0.0).train()(x) is x
+
+
+def test_no_two_layers_share_a_mask():
+    objective = objective_of(dropout=0.2, attention_dropout=0.2)
+    layers = [m for m in objective.modules() if isinstance(m, Dropout)]
+    assert [layer.place for layer in layers] == list(range(len(layers)))
+    assert len(layers) == 1 + 3 * 2
+    begin_micro_batch(0)
+    masks = [layer.mask(torch.Size([64, 64]), torch.float32) for layer in layers]
+    for one in range(len(masks)):
+        for other in range(one):
+            shared = ((masks[one] == 0) & (masks[other] == 0)).float().mean()
+            assert float(shared) == pytest.approx(0.04, abs=0.01)  # as chance has it
+
+
+def test_a_layer_that_is_used_elsewhere_keeps_its_place():
+    shared = Dropout(0.1)
+    network = nn.Sequential(Dropout(0.1), shared, nn.Sequential(shared, Dropout(0.1)))
+    number_layers(network)
+    assert [m.place for m in network.modules() if isinstance(m, Dropout)] == [0, 1, 2]
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """Every mask made while a network runs: (place, shape, share of zeros)."""
+    made = []
+    plain = Dropout.mask
+
+    def watch(self, shape, dtype):
+        mask = plain(self, shape, dtype)
+        made.append((self.place, tuple(shape), float((mask == 0).float().mean())))
+        return mask
+
+    monkeypatch.setattr(Dropout, "mask", watch)
+    return made
+
+
+@pytest.mark.parametrize("family", [(bert, mlm), (gpt2, clm)], ids=["bert", "gpt2"])
+def test_networks_drop_hidden_states_and_attention_at_their_rates(family, seen):
+    models, objectives = family
+    settings = models.Settings(width=64, layers=2, heads=2, positions=64, dropout=0.1, attention_dropout=0.25)
+    objective = objectives.Settings().build(settings, Signs()).train()
+    ids = torch.randint(0, 60, (8, 64))
+    begin_micro_batch(0)
+    objective.model(ids, torch.arange(64).repeat(8, 1))
+    attention = [share for _, shape, share in seen if shape == (8, 2, 64, 64)]
+    hidden = [share for _, shape, share in seen if shape == (8, 64, 64)]
+    assert len(attention) == 2
+    assert len(hidden) == 1 + 2 * 2
+    assert attention == pytest.approx([0.25] * 2, abs=0.01)
+    assert hidden == pytest.approx([26 / 256] * 5, abs=0.012)
+    assert len({place for place, _, _ in seen}) == len(seen)
+
+
+def test_a_network_repeats_itself_for_a_key_and_is_still_in_eval():
+    objective, ids = objective_of(), torch.randint(0, 60, (2, 20))
+    positions = torch.arange(20).repeat(2, 1)
+
+    def run(*key):
+        begin_micro_batch(*key)
+        with torch.no_grad():
+            return objective.model(ids, positions)
+
+    assert torch.equal(run(0, 1), run(0, 1))
+    assert not torch.equal(run(0, 1), run(0, 2))
+    objective.eval()
+    assert torch.equal(run(0, 1), run(0, 2))
+
+
+def test_attention_weights_are_dropped_and_not_what_they_gather(monkeypatch):
+    """With values that are all 1 the output of a head is the sum of its weights: dropout shows there, mean kept."""
+    layer = machine.SelfAttention(64, 1, 0.5, causal=False).train()
+    query = key = torch.randn(4, 1, 200, 64)
+    begin_micro_batch(3)
+    mixed = layer._attend(query * 0, key * 0, torch.ones(4, 1, 200, 64), None)
+    assert float(mixed.mean()) == pytest.approx(1, abs=0.02)
+    assert mixed.std() > 0.02
+    assert torch.allclose(mixed.std(-1), torch.zeros(4, 1, 200), atol=1e-5)

@@ -1,0 +1,144 @@
+"""The chunked loss equals torch's in value and gradients, whatever the chunks."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from ordsmed.nn import loss
+from ordsmed.nn.loss import token_hits, token_loss
+
+N, D, V = 37, 12, 50
+
+
+def asked(seed=0, bias=True, weighted=True):
+    made = torch.Generator().manual_seed(seed)
+    hidden = torch.randn(N, D, generator=made, requires_grad=True)
+    table = torch.randn(V, D, generator=made, requires_grad=True)
+    slant = torch.randn(V, generator=made, requires_grad=True) if bias else None
+    targets = torch.randint(0, V, (N,), generator=made)
+    weights = (torch.rand(N, generator=made) < 0.6).float() if weighted else torch.rand(N, generator=made)
+    return hidden, table, slant, targets, weights
+
+
+def plain(hidden, table, bias, targets, weights):
+    return (weights * F.cross_entropy(F.linear(hidden, table, bias), targets, reduction="none")).sum()
+
+
+def gradients(value, leaves, upstream=1.0):
+    (value * upstream).backward()
+    found = [leaf.grad.clone() for leaf in leaves if leaf is not None]
+    for leaf in leaves:
+        if leaf is not None:
+            leaf.grad = None
+    return found
+
+
+def near(one, other, tolerance=1e-5):
+    return bool((one - other).abs().max() <= tolerance * max(1e-6, float(other.abs().max())))
+
+
+@pytest.fixture(params=[1 << 23, 8 * V, 7 * V, V, 1])
+def chunk(request, monkeypatch):
+    """All rows at once, several to a chunk with and without a rest, one a chunk."""
+    monkeypatch.setattr(loss, "CHUNK_SCORES", request.param)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_value_and_gradients_are_torchs(chunk, bias, weighted):
+    inputs = asked(bias=bias, weighted=weighted)
+    ours, theirs = token_loss(*inputs), plain(*inputs)
+    assert near(ours.detach(), theirs.detach())
+    for mine, wanted in zip(gradients(ours, inputs[:3], 0.3), gradients(theirs, inputs[:3], 0.3), strict=True):
+        assert near(mine, wanted)
+
+
+def test_a_weight_of_0_hides_a_slot():
+    hidden, table, bias, targets, weights = asked()
+    weights[5:9] = 0
+    other = hidden.detach().clone()
+    other[5:9] = 100.0
+    one = token_loss(hidden, table, bias, targets, weights)
+    assert float(one.detach()) == pytest.approx(
+        float(token_loss(other, table, bias, targets, weights).detach()), rel=1e-6
+    )
+    one.backward()
+    assert (hidden.grad[5:9] == 0).all()
+    assert (hidden.grad[weights > 0].abs().amax(1) > 0).all()
+
+
+def test_all_weights_0_give_0_and_no_gradient():
+    hidden, table, bias, targets, weights = asked()
+    value = token_loss(hidden, table, bias, targets, weights * 0)
+    value.backward()
+    assert float(value.detach()) == 0
+    assert all(not leaf.grad.any() for leaf in (hidden, table, bias))
+
+
+def test_shapes_of_rows_and_places_are_flattened():
+    hidden, table, bias, targets, weights = asked()
+    rows = [hidden[:36].detach().reshape(4, 9, D), table, bias, targets[:36].reshape(4, 9), weights[:36].reshape(4, 9)]
+    flat = [hidden[:36].detach(), table, bias, targets[:36], weights[:36]]
+    assert torch.equal(token_loss(*rows), token_loss(*flat))
+
+
+def test_large_scores_stay_finite():
+    hidden, table, bias, targets, weights = asked()
+    with torch.no_grad():
+        hidden.mul_(1e3)
+    ours, theirs = token_loss(hidden, table, bias, targets, weights), plain(hidden, table, bias, targets, weights)
+    assert near(ours.detach(), theirs.detach())
+    assert all(torch.isfinite(g).all() for g in gradients(ours, (hidden, table, bias)))
+
+
+def test_a_shifted_target_changes_the_loss():
+    hidden, table, bias, targets, weights = asked()
+    one = token_loss(hidden, table, bias, targets, weights)
+    assert abs(float((one - token_loss(hidden, table, bias, targets.roll(1), weights)).detach())) > 0.1
+
+
+def test_bf16_is_close_and_sums_in_fp32():
+    inputs = asked(weighted=False)
+    exact = token_loss(*inputs)
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = token_loss(*inputs)
+    assert rough.dtype == torch.float32
+    assert float(rough.detach()) == pytest.approx(float(exact.detach()), rel=1e-2)
+    pairs = zip(gradients(rough, inputs[:3]), gradients(exact, inputs[:3]), strict=True)
+    for mine, wanted in pairs:
+        assert mine.dtype == torch.float32
+        assert near(mine, wanted, 0.05)
+
+
+def test_the_table_used_twice_gets_both_gradients():
+    """Tied: words are looked up in the same table that scores them."""
+    _, table, bias, targets, weights = asked()
+    ids = torch.arange(N) % V
+    ours = token_loss(F.embedding(ids, table), table, bias, targets, weights)
+    theirs = plain(F.embedding(ids, table), table, bias, targets, weights)
+    for mine, wanted in zip(gradients(ours, (table, bias)), gradients(theirs, (table, bias)), strict=True):
+        assert near(mine, wanted)
+
+
+def test_without_gradients_the_value_is_the_same(chunk):
+    inputs = asked()
+    with torch.no_grad():
+        quiet = token_loss(*inputs)
+    assert torch.equal(quiet, token_loss(*inputs).detach())
+
+
+def test_hits_count_the_best_score(chunk):
+    hidden, table, bias, targets, weights = asked()
+    with torch.no_grad():
+        best = F.linear(hidden, table, bias).argmax(1)
+        targets[::2] = best[::2]
+        assert float(token_hits(hidden, table, bias, targets, weights)) == float(weights[targets == best].sum())
+        assert float(token_hits(hidden, table, bias, best, weights)) == float(weights.sum())
+
+
+def test_chunks_cover_every_row_once():
+    for rows in (0, 1, 2, 100, 2049):
+        found = [n for part in loss._chunks(rows, 1 << 20) for n in range(rows)[part]]
+        assert found == list(range(rows))

@@ -1,0 +1,150 @@
+"""Weights in and out: nothing is lost, nothing is mixed up, damage is named."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from ordsmed.base.errors import DataError
+from ordsmed.nn import weights
+from ordsmed.nn.model import Names
+
+
+class Network(nn.Module):
+    """A tied table and a fused projection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(5, 4)
+        self.blocks = nn.ModuleList([nn.ModuleDict({"gather": nn.Linear(4, 12), "up": nn.Linear(4, 8)})])
+        self.head = nn.ModuleDict({"words": self.words})
+
+
+def table(fused, transposed):
+    parts = {}
+    for end in ("weight", "bias"):
+        apart = tuple(f"h.0.{part}.{end}" for part in "qkv")
+        parts[f"blocks.0.gather.{end}"] = f"h.0.qkv.{end}" if fused else apart
+        parts[f"blocks.0.up.{end}"] = f"h.0.up.{end}"
+    parts["words.weight"] = "h.words.weight"
+    return Names(
+        parts, heads=2, prefix="h.", fused=fused, transposed=transposed, tied=("out.weight",), ignored=(".mask",)
+    )
+
+
+NAMES = pytest.mark.parametrize("names", [table(f, t) for f in (True, False) for t in (True, False)])
+
+
+@NAMES
+def test_to_theirs_and_back_is_the_same(names):
+    ours = {k: v.detach() for k, v in weights.own_tensors(Network()).items()}
+    there = weights.to_foreign(ours, names)
+    back = weights.from_foreign(there, ours, names, "test")
+    assert back.keys() == ours.keys()
+    assert all(torch.equal(back[k], ours[k]) for k in ours)
+
+
+def test_heads_stand_one_by_one_in_ours_and_part_by_part_in_theirs():
+    names = table(True, True)
+    fused = torch.arange(12.0)  # 2 heads x (query, key, value) x 2 numbers
+    ours = {"blocks.0.gather.bias": fused, "blocks.0.gather.weight": fused[:, None] * torch.ones(4)}
+    there = weights.to_foreign(ours, names)
+    wanted = [0.0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11]
+    assert there["h.0.qkv.bias"].tolist() == wanted
+    assert there["h.0.qkv.weight"].shape == (4, 12)
+    assert there["h.0.qkv.weight"][2].tolist() == wanted
+    apart = weights.to_foreign(ours, table(False, False))
+    assert apart["h.0.k.bias"].tolist() == [2, 3, 8, 9]
+
+
+def test_only_matrices_of_blocks_are_turned():
+    there = weights.to_foreign(weights.own_tensors(Network()), table(True, True))
+    assert there["h.0.up.weight"].shape == (4, 8)
+    assert there["h.words.weight"].shape == (5, 4)
+
+
+def test_a_tied_table_stands_once():
+    assert list(weights.own_tensors(Network())) == [
+        "words.weight", "blocks.0.gather.weight", "blocks.0.gather.bias", "blocks.0.up.weight", "blocks.0.up.bias",
+    ]  # fmt: skip
+
+
+def test_missing_and_left_over_are_named():
+    names = table(True, False)
+    there = weights.to_foreign(weights.own_tensors(Network()), names)
+    there["h.0.more.weight"] = there.pop("h.0.up.bias")
+    there["h.0.mask"] = there["out.weight"] = torch.zeros(1)  # these two may be there
+    wanted = r"weights do not fit: missing h\.0\.up\.bias; left over h\.0\.more\.weight"
+    with pytest.raises(DataError, match=wanted):
+        weights.from_foreign(there, names.table, names, "place")
+
+
+def test_written_is_read_and_keeps_its_facts(tmp_path):
+    from safetensors import safe_open
+
+    network = Network()
+    path = tmp_path / "x.safetensors"
+    weights.write(path, {**weights.own_tensors(network), "turned": torch.randn(3, 4).T}, of="test")
+    other = Network()
+    held = weights.read(path)
+    assert held.pop("turned").shape == (4, 3)
+    weights.load_into(other, held, path)
+    assert all(torch.equal(a, b) for a, b in zip(network.parameters(), other.parameters(), strict=True))
+    with safe_open(path, "pt") as file:
+        assert file.metadata() == {"format": "pt", "of": "test"}
+
+
+@pytest.mark.parametrize("damage", ["cut", "garbled", "empty", "absent"])
+def test_a_damaged_file_is_named(tmp_path, damage):
+    path = tmp_path / "x.safetensors"
+    weights.write(path, {"a": torch.randn(100)})
+    whole = path.read_bytes()
+    path.write_bytes({"cut": whole[:-10], "garbled": b"\xff" * 100, "empty": b"", "absent": b""}[damage])
+    if damage == "absent":
+        path.unlink()
+    with pytest.raises(DataError, match=r"x\.safetensors: cannot be read"):
+        weights.read(path)
+
+
+def test_what_does_not_fit_a_network_is_named_and_nothing_is_changed():
+    network = Network()
+    before = [p.clone() for p in network.parameters()]
+    held = dict(weights.own_tensors(Network()))
+    held["other"] = held.pop("blocks.0.up.bias")
+    held["words.weight"] = torch.zeros(6, 4)
+    with pytest.raises(
+        DataError, match=r"missing blocks\.0\.up\.bias; left over other; other shapes words\.weight \[6, 4\]"
+    ):
+        weights.load_into(network, held, "place")
+    assert all(torch.equal(a, b) for a, b in zip(before, network.parameters(), strict=True))
+
+
+def test_many_names_are_cut_short():
+    with pytest.raises(DataError, match=r"missing .*, .*, .*, .* and 1 more"):
+        weights.load_into(Network(), {}, "place")
+
+
+def test_a_pickle_with_code_is_not_run(tmp_path):
+    class Bad:
+        def __reduce__(self):
+            return (tmp_path / "ran").touch, ()
+
+    torch.save({"a": Bad()}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(DataError, match=r"pytorch_model\.bin: cannot be read"):
+        weights.read_foreign(tmp_path)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_full_disk_is_said_in_a_line(tmp_path, monkeypatch):
+    import safetensors.torch
+    from safetensors import SafetensorError
+
+    from ordsmed.base.errors import RunError
+
+    def full(*_, **__):
+        raise SafetensorError("No space left on device (os error 28)")
+
+    monkeypatch.setattr(safetensors.torch, "save_file", full)
+    with pytest.raises(RunError, match="cannot write: No space left"):
+        weights.write(tmp_path / "x.safetensors", {"a": torch.zeros(2)})

@@ -1,0 +1,155 @@
+"""The loop's arithmetic: equal layouts are equal, phases hand over, starting weights are taken, learning happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from ordsmed.base import run, settings
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.ranks import prepare
+from ordsmed.train import checkpoint, loop
+from ordsmed.train.job import Job, build
+from ordsmed.train.meters import read
+from ordsmed.train.pretrain import pretrain
+from ordsmed.train.recipe import Layout, Pretraining
+
+Recipe = Callable[..., Path]
+KINDS = [("bert", "mlm"), ("gpt2", "clm")]
+
+
+def job_of(path: Path, *overrides: str) -> Job:
+    recipe, _ = run.load(Pretraining, str(path), overrides)
+    return build(recipe, prepare("cpu", 1))
+
+
+def trained(path: Path, *overrides: str, steps: int = 10) -> list[tuple[float, float]]:
+    """Loss and gradient norm of the first steps, dropout off."""
+    job = job_of(path, "model.dropout=0.0", "model.attention_dropout=0.0", *overrides)
+    ready = loop.load(job.rows(0), job.share(0), 0, steps, workers=0, device=job.ranks.device)
+    found = []
+    for inner, batches in enumerate(ready):
+        sums, norm = loop.update(job, batches, 1e-3, 0, inner)
+        found.append((sum(float(v) for v in sums.values()), float(norm)))
+    return found
+
+
+@pytest.mark.parametrize(("kind", "objective"), KINDS)
+@pytest.mark.parametrize("micro", [1, 2, 4])
+def test_accumulation_changes_nothing(recipe: Recipe, kind: str, objective: str, micro: int) -> None:
+    path = recipe(kind=kind, objective=objective)
+    assert np.allclose(trained(path), trained(path, f"layout.micro={micro}"), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize(("kind", "objective"), KINDS)
+def test_ragged_micro_batches_are_divided_by_the_global_count(recipe: Recipe, kind: str, objective: str) -> None:
+    """One document a row leaves rows of very different length: means of means would differ."""
+    path = recipe(kind=kind, objective=objective, extra="pack = false")
+    job = job_of(path)
+    share = Layout(micro=2).share(job.phases[0], 1, "cpu")
+    batch = next(loop.load(job.rows(0), share, 0, 1, workers=0, device=job.ranks.device))
+    counts = {float(job.objective.count(b)[objective]) for b in batch}
+    assert len(counts) > 1
+    assert np.allclose(trained(path), trained(path, "layout.micro=2"), rtol=1e-5, atol=0)
+
+
+def test_dropout_is_on_in_training_and_off_in_validation(recipe: Recipe) -> None:
+    job = job_of(recipe())
+    rows = job.validation(0)
+    assert rows is not None
+    assert loop.judge(job, rows, 8) == loop.judge(job, rows, 8)
+    batch = next(loop.load(job.rows(0), job.share(0), 0, 1, workers=0, device=job.ranks.device))
+    assert job.objective.training
+    seen = []
+    for micro in (0, 0, 1):
+        loop.begin_micro_batch(0, 0, 0, micro, 0)
+        seen.append(float(job.objective(batch[0])["mlm"].detach()))
+    assert seen[0] == seen[1] != seen[2]
+
+
+@pytest.mark.parametrize(("kind", "objective"), KINDS)
+def test_a_network_learns_what_follows_what(recipe: Recipe, kind: str, objective: str) -> None:
+    """Every word has a favourite follower: guessing by frequency stays near log(120) = 4.8, the text allows 1.6."""
+    path = recipe(kind=kind, objective=objective, steps=300, validation_rows=64, save=0, validate=0)
+    words = ["phase.batch=16", "phase.rate=3e-3", "phase.warmup=20", "model.dropout=0.0", "model.attention_dropout=0.0"]
+    folder = pretrain(str(path), words)
+    status = run.Run(folder).status
+    assert status["validation"] < 0.8 * status["unigram"]
+
+
+@pytest.mark.parametrize("leave", ["phase", "run"])
+def test_phases_hand_over(recipe: Recipe, tmp_path: Path, leave: str) -> None:
+    """Two phases in one run equal two runs, the second of which starts from the first one's folder."""
+    second = "[[phase]]\nsteps = 6\nlength = 64\nbatch = 4\nrate = 1e-3\nwarmup = 3\n"
+    whole = pretrain(str(recipe("whole", steps=6, extra=second)))
+    lines = [line for line in read(whole / "metrics.jsonl") if "validation" not in line]
+    rates = [line["rate"] for line in lines[6:]]
+    assert rates[:3] == pytest.approx([1e-3 / 3, 2e-3 / 3, 1e-3])  # the rate begins anew
+    if leave == "run":
+        first = pretrain(str(recipe("first", steps=6)))
+        text = recipe("second", steps=6).read_text()
+        head, _, _ = text.partition("[[phase]]")
+        (tmp_path / "second.toml").write_text(f'init = "{first}"\n' + head + second)
+        folder = pretrain(str(tmp_path / "second.toml"))
+        after = [line for line in read(folder / "metrics.jsonl") if "validation" not in line]
+    else:  # stopped inside phase 2 and gone on with: nothing is reset
+        folder = pretrain(str(recipe("cut", steps=6, extra=second)))
+        import shutil
+
+        shutil.rmtree(folder / "checkpoints" / "step-000000012")
+        assert checkpoint.steps(folder / "checkpoints")[-1] == 8
+        run.Run(folder).set(state="running")
+        pretrain(str(folder))
+        after = [line for line in read(folder / "metrics.jsonl") if "validation" not in line][6:]
+    assert [(x["loss"], x["norm"], x["rate"]) for x in after] == [(x["loss"], x["norm"], x["rate"]) for x in lines[6:]]
+
+
+def test_another_size_or_vocabulary_is_refused(recipe: Recipe, tmp_path: Path) -> None:
+    from tests.train.conftest import make_store
+
+    first = pretrain(str(recipe("first", steps=2)))
+    with pytest.raises(RecipeError, match="model"):
+        pretrain(str(recipe("wide")), [f'init="{first}"', "model.width=64"])
+    other = make_store(tmp_path / "other", seed=1)
+    words = other / "vocab.txt"
+    assert words.exists()
+    text = recipe("other").read_text().replace(str(first.parent / "data"), "x")
+    assert text
+    from ordsmed.text.tokenizer import Tokenizer
+
+    words.write_text(words.read_text().replace("w7\n", "z7\n"))
+    Tokenizer.load(words).save(other / "tokenizer")
+    run.Run(other).set(tokenizer=Tokenizer.load(words).fingerprint)
+    with pytest.raises(RecipeError, match="tokenizer"):
+        pretrain(str(recipe("vocabulary")), [f'init="{first}"', f'data="{other}"'])
+    with pytest.raises(RecipeError, match="encode again or change `tokenizer`"):
+        pretrain(str(recipe("named")), [f'data="{other}"', f'tokenizer="{first / "weights" / "tokenizer"}"'])
+
+
+def test_a_batch_that_does_not_divide_is_refused(recipe: Recipe) -> None:
+    with pytest.raises(RecipeError, match=r"phase\[1\].batch: found 8, not a multiple of micro 3 .*; use 9"):
+        job_of(recipe(), "layout.micro=3")
+
+
+def test_bf16_learns_almost_the_same(recipe: Recipe) -> None:
+    exact, rough = trained(recipe()), trained(recipe(), 'layout.precision="bf16"')
+    assert np.allclose(exact, rough, rtol=0.05)
+    assert exact != rough
+
+
+def test_clip_scales_to_the_limit() -> None:
+    for limit, wanted in ((1.0, 1.0), (100.0, 5.0), (0.0, 5.0)):
+        p = torch.nn.Parameter(torch.zeros(2))
+        p.grad = torch.tensor([3.0, 4.0])
+        assert float(loop.clip([p], limit)) == pytest.approx(5.0)
+        assert float(p.grad.norm()) == pytest.approx(wanted, rel=1e-5)
+
+
+def test_the_recipe_in_the_folder_is_resolved(recipe: Recipe) -> None:
+    folder = pretrain(str(recipe(steps=2)))
+    table = settings.read(folder / "recipe.toml")
+    assert table["model"]["inner"] == 128
+    assert table["optimizer"]["kind"] == "adamw"

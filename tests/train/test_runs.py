@@ -1,0 +1,263 @@
+"""Runs that survive: killed at any moment, stopped, damaged, or short of disk, and gone on with."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
+from ordsmed.base.run import Run
+from ordsmed.train import checkpoint, loop
+from ordsmed.train.meters import read
+from ordsmed.train.pretrain import pretrain
+
+Recipe = Callable[..., Path]
+
+
+def losses(folder: Path) -> list[tuple[int, float, float]]:
+    """Step, loss and gradient norm of every training step, to the last bit."""
+    lines = [line for line in read(folder / "metrics.jsonl") if "validation" not in line]
+    return [(line["step"], line["loss"], line["norm"]) for line in lines]
+
+
+def judged(folder: Path) -> list[float]:
+    return [line["validation"] for line in read(folder / "metrics.jsonl") if "validation" in line]
+
+
+def start(recipe: Path, **environment: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "ordsmed", "pretrain", str(recipe)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment})
+
+
+def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
+    while not path.exists():
+        assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(("kind", "objective"), [("bert", "mlm"), ("gpt2", "clm")])
+def test_go_on_after_every_checkpoint_gives_the_same_bits(recipe: Recipe, kind: str, objective: str) -> None:
+    whole = pretrain(str(recipe("whole", kind, objective, keep=9)))
+    for step in (4, 8):
+        cut = recipe(f"cut{step}", kind, objective, keep=9)
+        folder = pretrain(str(cut))
+        for later in checkpoint.steps(folder / "checkpoints"):
+            if later > step:
+                shutil.rmtree(folder / "checkpoints" / f"step-{later:09d}")
+        Run(folder).set(state="running")
+        pretrain(str(folder))
+        assert losses(folder) == losses(whole)
+        assert judged(folder) == judged(whole)
+        last = "checkpoints/step-000000012/model.safetensors"
+        assert (folder / last).read_bytes() == (whole / last).read_bytes()
+
+
+@pytest.mark.long
+def test_kill_9_at_any_moment_loses_nothing(recipe: Recipe, tmp_path: Path) -> None:
+    whole = pretrain(str(recipe("whole", steps=400)))
+    asked = recipe("killed", steps=400)
+    folder = tmp_path / "killed"
+    for wish in (4, 60, 200):
+        process = start(asked)
+        wait_for(folder / "checkpoints" / f"step-{wish:09d}", process)
+        process.kill()
+        process.wait()
+        assert process.stderr
+        process.stderr.close()
+    # what a kill in the middle of writing leaves behind is no checkpoint
+    (folder / "checkpoints" / ".step-000000999.part").mkdir()
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 999, "lo')
+    pretrain(str(folder))
+    assert losses(folder) == losses(whole)
+    assert judged(folder) == judged(whole)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_request_to_stop_saves_first(recipe: Recipe, tmp_path: Path, number: signal.Signals) -> None:
+    asked = recipe("stopped", steps=100_000)
+    asked.write_text(asked.read_text().replace("save = 4", "save = 50000"))
+    folder = tmp_path / "stopped"
+    process = start(asked)
+    wait_for(folder / "metrics.jsonl", process)
+    process.send_signal(number)
+    said = process.communicate()[1]
+    assert process.returncode == 128 + number
+    status = Run(folder).status
+    assert status["state"] == "stopped"
+    assert checkpoint.steps(folder / "checkpoints") == [status["step"]]
+    assert losses(folder)[-1][0] == status["step"]
+    assert f"ordsmed pretrain {folder}" in said
+    assert "Traceback" not in said
+
+
+def test_a_damaged_checkpoint_is_passed_over(recipe: Recipe, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = pretrain(str(recipe("whole")))
+    folder = pretrain(str(recipe("damaged")))
+    newest = folder / "checkpoints" / "step-000000012"
+    for part, harm in (("model.safetensors", _flip), ("optimizer.safetensors", _halve), ("state.json", _halve)):
+        shutil.rmtree(newest)
+        shutil.copytree(whole / "checkpoints" / newest.name, newest)
+        harm(newest / part)
+        Run(folder).set(state="running")
+        pretrain(str(folder))
+        said = capsys.readouterr().err
+        assert str(newest) in said
+        assert part in said
+        assert "goes on from" in said
+        assert "step-000000008" in said
+        assert losses(folder) == losses(whole)
+
+
+def test_no_whole_checkpoint_left_is_refused(recipe: Recipe) -> None:
+    folder = pretrain(str(recipe()))
+    for step in checkpoint.steps(folder / "checkpoints"):
+        _halve(folder / "checkpoints" / f"step-{step:09d}" / "model.safetensors")
+    with pytest.raises(DataError, match="damaged"):
+        pretrain(str(folder))
+
+
+def test_only_the_last_few_are_kept(recipe: Recipe) -> None:
+    folder = pretrain(str(recipe(keep=2)))
+    assert checkpoint.steps(folder / "checkpoints") == [8, 12]
+
+
+def test_a_full_disk_leaves_the_last_checkpoint(recipe: Recipe) -> None:
+    """A limit on file size is what a process can have of a full disk without being root."""
+    asked = recipe("full", steps=8)
+    small = recipe("small", steps=4)
+    assert pretrain(str(small))
+    asked.write_text(asked.read_text().replace("width = 32", "width = 64"))
+    folder = pretrain(str(asked))
+    asked = recipe("full2", steps=8)
+    asked.write_text(asked.read_text().replace("width = 32", "width = 64").replace("[layout]", "keep = 5\n[layout]", 1))
+    size = (folder / "checkpoints/step-000000004/optimizer.safetensors").stat().st_size
+    process = subprocess.run(
+        [sys.executable, "-c", _LIMITED, str(asked), str(size)], capture_output=True, text=True, check=False
+    )
+    assert process.returncode == 1
+    lines = [line for line in process.stderr.splitlines() if line.startswith("ordsmed: ")]
+    assert len(lines) == 1
+    assert "cannot write" in lines[0]
+    assert "checkpoint of step 4 stands" in lines[0]
+    assert "Traceback" not in process.stderr
+    target = folder.parent / "full2"
+    assert checkpoint.steps(target / "checkpoints") == [4]
+    assert not list((target / "checkpoints").glob(".*.part"))
+    pretrain(str(target))
+    assert losses(target) == losses(folder)
+
+
+_LIMITED = """
+import resource, signal, sys
+from ordsmed.train import loop
+from ordsmed.cli import main
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+save, limit = loop.save, int(sys.argv[2]) // 2
+def saving(job, folder, step):
+    if step > 4:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    save(job, folder, step)
+loop.save = saving
+main(["pretrain", sys.argv[1]])
+"""
+
+
+def test_a_loss_that_is_no_number_stops_the_run(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = recipe("nan")
+    update = loop.update
+
+    def broken(job, batches, rate, index, inner):  # type: ignore[no-untyped-def]
+        if inner == 5:
+            with __import__("torch").no_grad():
+                job.objective.model.words.weight[0, 0] = float("nan")
+                job.objective.model.words.weight[7:] = float("nan")
+        return update(job, batches, rate, index, inner)
+
+    monkeypatch.setattr(loop, "update", broken)
+    with pytest.raises(RunError, match=r"step 6: loss nan.*finite.*last checkpoint stands"):
+        pretrain(str(asked))
+    folder = asked.with_suffix("")
+    assert checkpoint.steps(folder / "checkpoints") == [4]
+    monkeypatch.undo()
+    pretrain(str(folder))
+    assert losses(folder) == losses(pretrain(str(recipe("whole"))))
+
+
+def test_a_run_of_another_recipe_is_refused(recipe: Recipe) -> None:
+    pretrain(str(recipe()))
+    with pytest.raises(RecipeError, match="another recipe"):
+        pretrain(str(recipe(seed=7)))
+    assert pretrain(str(recipe()))  # the same one stands, and is done
+
+
+def test_the_same_recipe_goes_on_and_a_folder_takes_no_overrides(recipe: Recipe) -> None:
+    folder = pretrain(str(recipe()))
+    with pytest.raises(RecipeError, match="own recipe"):
+        pretrain(str(folder), ["seed=3"])
+
+
+def test_a_deadline_fits_steps_once(recipe: Recipe) -> None:
+    asked = recipe("late", steps=1_000_000, extra="\n[[phase]]\nsteps = 500_000\nlength = 64\nbatch = 8\nrate = 1e-3")
+    folder = pretrain(str(asked), deadline=4.0)
+    status = Run(folder).status
+    text = (folder / "recipe.toml").read_text()
+    steps = [int(line.split("=")[1]) for line in text.splitlines() if line.startswith("steps")]
+    assert status["steps_asked"] == [1_000_000, 500_000]
+    assert 1 <= steps[1] <= steps[0] < 1_000_000
+    assert abs(steps[0] / steps[1] - 2) < 0.5 or steps[1] < 10
+    assert status["step"] == sum(steps)
+    pretrain(str(folder), deadline=1.0)
+    assert (folder / "recipe.toml").read_text() == text
+
+
+def test_a_deadline_never_adds_steps(recipe: Recipe) -> None:
+    folder = pretrain(str(recipe("early", steps=5)), deadline=3600.0)
+    assert Run(folder).status["step"] == 5
+
+
+def test_metrics_and_status_tell_the_run(recipe: Recipe) -> None:
+    folder = pretrain(str(recipe()))
+    lines = [line for line in read(folder / "metrics.jsonl") if "validation" not in line]
+    assert [line["step"] for line in lines] == list(range(1, 13))
+    assert {"loss", "mlm", "rate", "norm", "seconds", "tokens", "phase"} <= lines[0].keys()
+    status = Run(folder).status
+    assert status["state"] == "done"
+    assert status["tokens"] == 12 * 8 * 32
+    assert status["unigram"] > 0
+    assert (folder / "loss.svg").read_text().startswith("<svg")
+    assert (folder / "weights" / "model.safetensors").exists()
+    assert json.loads((folder / "environment.json").read_text())["torch"]
+
+
+def test_every_complaint_is_one_line(recipe: Recipe) -> None:
+    for text, wanted in (
+        ("lenght = 128", "did you mean `length`"),
+        ("length = 128", "64 positions"),
+    ):
+        asked = recipe("bad")
+        asked.write_text(asked.read_text().replace("length = 32", text))
+        with pytest.raises(OrdsmedError) as caught:
+            pretrain(str(asked))
+        assert wanted in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+def _flip(path: Path) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[-5] ^= 0xFF
+    path.write_bytes(raw)
+
+
+def _halve(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
