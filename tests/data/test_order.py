@@ -67,4 +67,4 @@ def test_every_place_is_reached_about_as_often(size: int) -> None:
 
 def test_golden() -> None:
     """The order of a run may never change."""
-    assert draw(np.arange(12), 10, 0, 0, 0).tolist() == GOLD
+    assert draw(np.arange(12), 10, 0, 0, 0).tolist() == [4, 8, 6, 9, 1, 7, 2, 0, 5, 3, 5, 1]

@@ -75,6 +75,7 @@ def test_a_network_learns_what_follows_what(recipe: Recipe, kind: str, objective
     """Every word has a favourite follower: guessing by frequency stays near log(120) = 4.8, the text allows 1.6."""
     path = recipe(kind=kind, objective=objective, steps=300, validation_rows=64, save=0, validate=0)
     words = ["phase.batch=16", "phase.rate=3e-3", "phase.warmup=20", "model.dropout=0.0", "model.attention_dropout=0.0"]
+    words += ["objective.hide=0.3", "model.spread=0.1"] if objective == "mlm" else []
     folder = pretrain(str(path), words)
     status = run.Run(folder).status
     assert status["validation"] < 0.8 * status["unigram"]

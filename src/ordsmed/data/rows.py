@@ -219,8 +219,9 @@ class Stream:
         document = np.searchsorted(self.first_rows, rows, "right") - 1
         offset = (rows - self.first_rows[document])[:, None] * self.length + steps
         document = np.broadcast_to(document[:, None], offset.shape)
-        over = offset > np.diff(starts)[document]
-        return document + over, offset - over * (np.diff(starts)[document] + 1)
+        size = starts[document + 1] - starts[document]
+        over = offset > size  # behind the end sign (offset 0 of the next) nothing is left: 0, -1, -2, ...
+        return document + over, np.where(over, size + 1 - offset, offset)
 
 
 class StreamRows:

@@ -120,7 +120,7 @@ class Pieces:
 
 def split(document_starts: Ints, start: Ints, stop: Ints) -> Pieces:
     """Cut rows at the borders of documents."""
-    first = np.searchsorted(document_starts, start, "right") - 1
+    first = np.minimum(np.searchsorted(document_starts, start, "right"), len(document_starts) - 1) - 1
     count = np.maximum(np.searchsorted(document_starts, stop, "left") - first, 1)
     row = np.repeat(np.arange(len(start)), count)
     document = np.repeat(first, count) + run(count)
@@ -146,7 +146,8 @@ def document_at(starts: Ints, place: Ints, joint: int, documents: int) -> Ints:
 
 def _walk(document_starts: Ints, starts: Ints, bound: int, room: int, joint: int, pack: bool) -> list[int]:
     """Follow the rows through one block of sentences, from `bound`; the last row of the block may be cut short."""
-    units = _units(np.asarray(starts, np.int64), room)
+    filled = np.append(np.diff(starts) > 0, True)  # stores made elsewhere may hold empty sentences
+    units = _units(np.asarray(starts, np.int64)[filled], room)
     units = units[np.searchsorted(units, bound) :]
     document = np.searchsorted(document_starts, units[:-1], "right") - 1
     places, ends = units[:-1] + joint * document, units[1:] + joint * document

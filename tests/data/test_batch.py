@@ -1,0 +1,46 @@
+"""Batch: every tensor has the shape that is written beside it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from ordsmed.data.batch import Batch, batch_of
+
+
+def arrays(rows: int = 2, length: int = 5, slots: int = 3) -> dict[str, np.ndarray | None]:
+    zeros = np.zeros((rows, length), np.int64)
+    return {
+        "numbers": np.arange(rows), "tokens": zeros, "positions": zeros, "documents": zeros.astype(np.int32), "types": zeros,
+        "places": np.zeros((rows, slots), np.int64), "targets": np.zeros((rows, slots), np.int64),
+        "weights": np.zeros((rows, slots), np.float32),
+    }  # fmt: skip
+
+
+def test_shapes_that_fit() -> None:
+    batch = batch_of(**arrays())
+    assert {f.name for f in dataclasses.fields(Batch)} == set(arrays())
+    assert (batch.tokens.dtype, batch.weights.dtype, batch.documents.dtype) == (torch.int64, torch.float32, torch.int32)  # type: ignore[union-attr]
+    batch_of(**{**arrays(slots=5), "places": None, "documents": None, "types": None})
+    assert batch.to(torch.device("cpu")) is batch
+
+
+@pytest.mark.parametrize("name", ["numbers", "positions", "documents", "types", "weights", "places"])
+def test_shapes_that_do_not(name: str) -> None:
+    wrong = arrays()
+    wrong[name] = arrays(rows=3)[name]
+    with pytest.raises(AssertionError, match=f"Batch.{name}: "):
+        batch_of(**wrong)
+
+
+def test_without_places_every_token_is_predicted() -> None:
+    with pytest.raises(AssertionError, match="without places"):
+        batch_of(**{**arrays(), "places": None})
+
+
+def test_another_device() -> None:
+    batch = batch_of(**arrays()).to(torch.device("meta"))
+    assert {getattr(batch, f.name).device.type for f in dataclasses.fields(batch)} == {"meta"}

@@ -1,0 +1,93 @@
+"""The loader: a step's rows are the same however they are cut, and from wherever the run goes on."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ordsmed.data.batch import Batch, batch_of
+from ordsmed.data.loader import Share, load
+from ordsmed.data.rows import Span
+from ordsmed.data.windows import Ints
+
+CPU = torch.device("cpu")
+
+
+class Counted:
+    """Rows whose tokens are made of their numbers."""
+
+    def __len__(self) -> int:
+        return 1000
+
+    def batch(self, numbers: Ints) -> Batch:
+        tokens = numbers[:, None] * 100 + np.arange(4)
+        zeros = np.zeros_like(tokens)
+        return batch_of(numbers=numbers, tokens=tokens, positions=zeros, targets=tokens, weights=np.ones(tokens.shape, np.float32))
+
+    def spans(self, numbers: Ints) -> list[Span]:
+        return []
+
+
+def same(a: Batch, b: Batch) -> bool:
+    pairs = ((getattr(a, f.name), getattr(b, f.name)) for f in dataclasses.fields(a))
+    return all((x is None and y is None) or torch.equal(x, y) for x, y in pairs)
+
+
+@given(st.integers(1, 6), st.integers(1, 5), st.integers(1, 4), st.integers(0, 10**9))
+def test_ranks_and_micro_batches_cut_a_step_exactly(micro: int, accumulation: int, world: int, step: int) -> None:
+    batch = micro * accumulation * world
+    shares = [Share(batch, micro, rank, world) for rank in range(world)]
+    assert {s.accumulation for s in shares} == {accumulation}
+    parts = [s.numbers(step, m) for s in shares for m in range(accumulation)]
+    assert {len(p) for p in parts} == {micro}
+    assert np.concatenate(parts).tolist() == list(range(step * batch, (step + 1) * batch))
+
+
+def test_a_step_holds_the_same_rows_in_every_layout() -> None:
+    whole = [b[0].tokens for b in load(Counted(), Share(12, 12), 0, 3, workers=0, device=CPU)]
+    for micro, world in ((1, 1), (4, 1), (3, 2), (2, 3), (1, 12)):
+        ranks = [list(load(Counted(), Share(12, micro, r, world), 0, 3, workers=0, device=CPU)) for r in range(world)]
+        for step in range(3):
+            cut = torch.cat([batch.tokens for rank in ranks for batch in rank[step]])
+            assert torch.equal(cut, whole[step])
+
+
+def test_going_on_is_skipping() -> None:
+    share = Share(6, 2)
+    whole = list(load(Counted(), share, 0, 7, workers=0, device=CPU))
+    assert [len(step) for step in whole] == [3] * 7
+    for first in range(8):
+        late = list(load(Counted(), share, first, 7, workers=0, device=CPU))
+        assert len(late) == 7 - first
+        assert all(same(a, b) for x, y in zip(late, whole[first:], strict=True) for a, b in zip(x, y, strict=True))
+    far = next(load(Counted(), share, 10**6, 10**6 + 1, workers=0, device=CPU))
+    assert far[0].numbers.tolist() == [6_000_000, 6_000_001]
+
+
+def test_only_what_is_asked_for_is_made() -> None:
+    made: list[int] = []
+
+    class Watched(Counted):
+        """Notes what is asked of it."""
+
+        def batch(self, numbers: Ints) -> Batch:
+            made.extend(numbers.tolist())
+            return super().batch(numbers)
+
+    ready = load(Watched(), Share(2, 1), 5, 1000, workers=0, device=CPU)
+    next(ready)
+    assert made == [10, 11]
+
+
+@pytest.mark.long
+def test_workers_make_the_same_batches() -> None:
+    share = Share(6, 2)
+    alone = list(load(Counted(), share, 2, 6, workers=0, device=CPU))
+    helped = list(load(Counted(), share, 2, 6, workers=2, device=CPU))
+    assert len(alone) == len(helped) == 4
+    assert all(same(a, b) for x, y in zip(alone, helped, strict=True) for a, b in zip(x, y, strict=True))
