@@ -78,7 +78,7 @@ def export(asked: Arguments) -> None:
     """write a folder that Hugging Face's transformers loads, with a model card"""
     from ordsmed.apply.export import export as write
 
-    out = write(asked.run, asked.out, step=asked.step, anew=asked.anew)
+    out = write(asked.run, asked.out, step=asked.step, anew=asked.anew, licence=asked.licence)
     _print([f"{out}: written; transformers' AutoModel, AutoTokenizer and pipeline load it"])
 
 
@@ -203,6 +203,7 @@ def _arguments(name: str, verb: argparse.ArgumentParser) -> None:
         verb.add_argument("--best", type=int, default=5, help="guesses a mask (default 5)")
     if name == "export":
         verb.add_argument("out", metavar="FOLDER", help="where to write")
+        verb.add_argument("--licence", help="of the model, for its card")
     if name == "show":
         verb.add_argument("name", metavar="RECIPE|RUN")
         verb.add_argument("other", nargs="*", metavar="RECIPE|RUN|key.path=value", help="a second one, or overrides")

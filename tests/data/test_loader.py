@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -84,7 +83,6 @@ def test_only_what_is_asked_for_is_made() -> None:
     assert made == [10, 11]
 
 
-@pytest.mark.long
 def test_workers_make_the_same_batches() -> None:
     share = Share(6, 2)
     alone = list(load(Counted(), share, 2, 6, workers=0, device=CPU))

@@ -1,4 +1,4 @@
-"""Golden numbers: the first ten losses of each tiny recipe on text made from a seed, and that nobody changed them unnamed.
+"""Golden numbers: the first ten losses of each tiny recipe on text made from a seed.
 
 A change of these is a change of numbers for everybody: name it, and its reason, in the commit.
 """
@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from makers import make_store
 from ordsmed.base import run
 from ordsmed.base.ranks import prepare
 from ordsmed.train import loop
 from ordsmed.train.job import build
 from ordsmed.train.recipe import Pretraining
-from tests.train.conftest import make_store
 
 # fmt: off
 GOLDEN = {

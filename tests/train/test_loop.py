@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+
+from makers import make_store
 from ordsmed.base import run, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.ranks import prepare
@@ -74,8 +76,9 @@ def test_dropout_is_on_in_training_and_off_in_validation(recipe: Recipe) -> None
 def test_a_network_learns_what_follows_what(recipe: Recipe, kind: str, objective: str) -> None:
     """Every word has a favourite follower: guessing by frequency stays near log(120) = 4.8, the text allows 1.6."""
     path = recipe(kind=kind, objective=objective, steps=300, validation_rows=64, save=0, validate=0)
-    words = ["phase.batch=16", "phase.rate=3e-3", "phase.warmup=20", "model.dropout=0.0", "model.attention_dropout=0.0"]
-    words += ["objective.hide=0.3", "model.spread=0.1"] if objective == "mlm" else []
+    words = ["phase.batch=64", "phase.length=8", "phase.rate=3e-3", "phase.warmup=20", "model.width=64"]
+    words += ["model.dropout=0.0", "model.attention_dropout=0.0", "model.spread=0.1"]
+    words += ["objective.hide=0.3"] if objective == "mlm" else []
     folder = pretrain(str(path), words)
     status = run.Run(folder).status
     assert status["validation"] < 0.8 * status["unigram"]
@@ -109,8 +112,6 @@ def test_phases_hand_over(recipe: Recipe, tmp_path: Path, leave: str) -> None:
 
 
 def test_another_size_or_vocabulary_is_refused(recipe: Recipe, tmp_path: Path) -> None:
-    from tests.train.conftest import make_store
-
     first = pretrain(str(recipe("first", steps=2)))
     with pytest.raises(RecipeError, match="model"):
         pretrain(str(recipe("wide")), [f'init="{first}"', "model.width=64"])
@@ -154,3 +155,26 @@ def test_the_recipe_in_the_folder_is_resolved(recipe: Recipe) -> None:
     table = settings.read(folder / "recipe.toml")
     assert table["model"]["inner"] == 128
     assert table["optimizer"]["kind"] == "adamw"
+
+
+def test_a_blend_of_stores_takes_rows_by_weight(recipe: Recipe, store: Path, tmp_path: Path) -> None:
+    other = make_store(tmp_path / "other", seed=1)
+    job = job_of(recipe(), f'data={{ "{store}" = 3.0, "{other}" = 1.0 }}')
+    spans = job.rows(0).spans(np.arange(2_000))
+    share = len({s.number for s in spans if s.source == 0}) / len({s.number for s in spans})
+    assert share == pytest.approx(0.75, abs=0.03)
+    assert len(trained(recipe(), f'data={{ "{store}" = 3.0, "{other}" = 1.0 }}', steps=2)) == 2
+
+
+def test_a_run_needs_its_start_only_to_begin(recipe: Recipe) -> None:
+    import shutil
+
+    first = pretrain(str(recipe("first", steps=4)))
+    folder = pretrain(str(recipe("second")), [f'init="{first}"'])
+    shutil.rmtree(first)
+    shutil.rmtree(folder / "checkpoints" / "step-000000012")
+    lines = read(folder / "metrics.jsonl")
+    pretrain(str(folder))
+    assert [x.get("loss") for x in read(folder / "metrics.jsonl")] == [x.get("loss") for x in lines]
+    with pytest.raises(RecipeError, match="no such folder"):
+        pretrain(str(recipe("third")), [f'init="{first}"'])

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
 from ordsmed.base.run import Run
 from ordsmed.train import checkpoint, loop

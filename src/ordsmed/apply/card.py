@@ -151,21 +151,26 @@ def _made(trained: Trained) -> str:
 
 
 def _data(trained: Trained) -> list[Table]:
-    """What is known of each source of the run: the facts of its `encode` folder, if that still stands."""
+    """What is known of each source of the run."""
     if not trained.recipe:
         return []
     named = trained.recipe["data"]
     shares = {named: 1.0} if isinstance(named, str) else named
     whole = sum(shares.values())
     return [
-        {**_facts(name), "name": Path(name).name, "share": shares[name] / whole} for name in sources(trained.recipe)
+        {**_facts(name, trained.folder), "name": Path(name).name, "share": shares[name] / whole}
+        for name in sources(trained.recipe)
     ]
 
 
-def _facts(name: str) -> Table:
+def _facts(name: str, folder: Path) -> Table:
+    """What the run kept of its data; older runs: what their folder says, if it still stands."""
+    kept = folder / "data.json"
+    if kept.exists():
+        return dict(files.read_json(kept).get(name, {}))
     try:
         return Run(standing(name)).status
-    except OrdsmedError:  # the data are gone: the card says what is left to say
+    except OrdsmedError:
         return {}
 
 

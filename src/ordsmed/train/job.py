@@ -78,8 +78,11 @@ class Job:
         return rows
 
 
-def build(recipe: Pretraining, ranks: Ranks) -> Job:
-    """Data, networks and optimizer of a recipe; whatever cannot be is refused here."""
+def build(recipe: Pretraining, ranks: Ranks, *, gone_on: dict[str, Any] | None = None) -> Job:
+    """Data, networks and optimizer of a recipe; whatever cannot be is refused here.
+
+    `gone_on` is the state of the checkpoint that will be put in: then what `init` names is not needed any more.
+    """
     data = [Encoded(obtain(Encoding, name)) for name in recipe.sources]
     tokenizer = _tokenizer(recipe, data)
     settings = model_settings(recipe)
@@ -88,13 +91,13 @@ def build(recipe: Pretraining, ranks: Ranks) -> Job:
         torch.use_deterministic_algorithms(True)
     torch.manual_seed(chance.key("weights", recipe.seed) >> 1)
     objective = recipe.objective.build(settings, tokenizer)
-    before = _start_from(recipe.init, objective, tokenizer) if recipe.init else 0
+    start = _start_from(recipe.init, objective, tokenizer) if recipe.init and gone_on is None else None
     objective.to(ranks.device).train()
     optimizer = recipe.optimizer.build(groups(objective))
-    if recipe.init and (Path(recipe.init) / "checkpoints").is_dir():
-        found = checkpoint.latest(Path(recipe.init) / "checkpoints", place=recipe.init)
-        assert found is not None
-        checkpoint.restore_moments(found[0], objective, optimizer)
+    before = int(gone_on["phases"]) - len(recipe.phase) if gone_on else 0
+    if start:
+        checkpoint.restore_moments(start[0], objective, optimizer)
+        before = int(start[1]["phases"])
     return Job(recipe, ranks, data, tokenizer, objective, optimizer, before)
 
 
@@ -102,6 +105,8 @@ def model_settings(recipe: Pretraining) -> Any:
     """The network's settings: the recipe's, or those of what it starts from."""
     if recipe.init is None:
         return recipe.model
+    if not Path(recipe.init).is_dir() and recipe.model is not None:
+        return recipe.model  # a run that goes on has no need of it any more; one that begins is refused by `build`
     folder = Path(recipe.init)
     if not folder.is_dir():
         raise RecipeError("init", f"found {recipe.init}, no such folder", "a run or a Hugging Face folder")
@@ -134,13 +139,15 @@ def _tokenizer(recipe: Pretraining, data: Sequence[Encoded]) -> Tokenizer:
     return tokenizer
 
 
-def _start_from(init: str, objective: Objective, tokenizer: Tokenizer) -> int:
-    """Take weights over; returns how many phases were trained before."""
+def _start_from(init: str, objective: Objective, tokenizer: Tokenizer) -> tuple[Path, dict[str, Any]] | None:
+    """Take weights over; returns the checkpoint whose moments go on too, None for weights alone."""
     folder = Path(init)
+    if not folder.is_dir():
+        raise RecipeError("init", f"found {init}, no such folder", "a run or a Hugging Face folder")
     if not Run(folder).status:
         foreign.load_into(objective, folder, tokenizer)
         say(f"weights from {init} (Hugging Face)")
-        return 0
+        return None
     found = checkpoint.latest(folder / "checkpoints", place=folder)
     if found is None:
         raise RecipeError("init", f"{init} has no checkpoint", "a run that saved one")
@@ -150,7 +157,7 @@ def _start_from(init: str, objective: Objective, tokenizer: Tokenizer) -> int:
                           "use data encoded with its tokenizer")  # fmt: skip
     weights.load_into(objective, weights.read(found[0] / checkpoint.PARTS[0]), found[0])
     say(f"weights and moments from {found[0]}")
-    return int(found[1]["phases"])
+    return found
 
 
 def _same_shape(ours: Any, theirs: Any) -> bool:

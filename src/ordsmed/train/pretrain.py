@@ -21,7 +21,7 @@ from ordsmed.learn.metrics import below, unigram_cross_entropy
 from ordsmed.learn.phases import Phase, locate, total
 from ordsmed.nn import weights
 from ordsmed.train import checkpoint, loop, picture
-from ordsmed.train.job import Job, build
+from ordsmed.train.job import Job, build, model_settings
 from ordsmed.train.meters import read
 from ordsmed.train.recipe import Pretraining
 
@@ -55,9 +55,12 @@ def go_on(folder: Path) -> dict[str, Any]:
     """Train from the last whole checkpoint, or from the start, to the end of the recipe."""
     recipe = run.read_recipe(Pretraining, folder)
     ranks = prepare(recipe.layout.device, recipe.layout.threads or None)
-    job = build(recipe, ranks)
+    found = checkpoint.latest(folder / "checkpoints", place=folder)
+    job = build(recipe, ranks, gone_on=found[1] if found else None)
     Run(folder).set(state="running", phases_before=job.phases_before)
-    start = _restore(job, folder)
+    job.tokenizer.save(folder / "tokenizer")
+    files.write_json(folder / "data.json", {n: d.facts for n, d in zip(recipe.sources, job.data, strict=True)})
+    start = _restore(job, *found) if found else 0
     steps = total(job.phases)
     if start >= steps:
         say(f"{folder}: all {steps} steps are done")
@@ -104,6 +107,7 @@ def _begin(folder: Path, recipe: Pretraining, name: str, began: float, deadline:
             )  # fmt: skip
         return
     mark = run.fingerprint(recipe)
+    recipe = dataclasses.replace(recipe, model=model_settings(recipe))
     fitted = _fit(recipe, deadline - (time.time() - began)) if deadline else recipe
     if fitted is not recipe:
         mended = [phase.steps for phase in fitted.phase]
@@ -112,12 +116,8 @@ def _begin(folder: Path, recipe: Pretraining, name: str, began: float, deadline:
     place.set(fingerprint=mark, began=began, deadline=deadline, steps_asked=[p.steps for p in recipe.phase])
 
 
-def _restore(job: Job, folder: Path) -> int:
-    """Put the last whole checkpoint back; returns its step, 0 where there is none."""
-    found = checkpoint.latest(folder / "checkpoints", place=folder)
-    if found is None:
-        return 0
-    path, state = found
+def _restore(job: Job, path: Path, state: dict[str, Any]) -> int:
+    """Put a checkpoint back; returns its step."""
     own = {"torch": torch.__version__, "threads": torch.get_num_threads(), "device": job.ranks.device.type}
     other = [f"{k} {state[k]}, now {v}" for k, v in own.items() if state.get(k) != v]
     if other:
