@@ -79,9 +79,13 @@ def performed() -> int:
 
 
 def another_process(name: str, *overrides: str) -> subprocess.Popen[str]:
-    code = f"from deeds_of_tests import Deed; from ordsmed.base.run import obtain; obtain(Deed, {name!r}, {overrides!r})"
+    code = (
+        f"from deeds_of_tests import Deed; from ordsmed.base.run import obtain; obtain(Deed, {name!r}, {overrides!r})"
+    )
     path = os.pathsep.join([os.getcwd(), str(Path(run.__file__).parents[2])])
-    return subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path}, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path}, stderr=subprocess.PIPE, text=True
+    )
 
 
 def test_made_once_and_reused(deeds: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,7 +115,7 @@ def test_where_the_folder_is_does_not_count_but_all_else_does(deeds: Any) -> Non
 
 def test_another_recipe_is_refused_and_anew_makes_it(deeds: Any) -> None:
     folder = obtain(deeds.Deed, "a.toml")
-    with pytest.raises(RecipeError, match="was made from another recipe or other inputs; .*--anew"):
+    with pytest.raises(RecipeError, match=r"was made from another recipe or other inputs; .*--anew"):
         obtain(deeds.Deed, "a.toml", ["text=other"])
     assert (folder / "text").read_text() == "hello"
     (folder / "left-over").touch()
@@ -227,9 +231,18 @@ def test_names_of_recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         ("bert-bas", "pretrain", "`bert-bas`: no recipe of `pretrain` and no file; did you mean `bert-base`?"),
         ("tiny/bret", "pretrain", "`tiny/bret`: no recipe of `pretrain` and no file; did you mean `tiny/bert`?"),
         ("gpt2-124M", "", "`gpt2-124M`: no built-in recipe and no file; did you mean `pretrain/gpt2-124M`?"),
-        ("a/b.toml", "pretrain", "a/b.toml: no such file; wanted a recipe or the folder of a finished `ordsmed pretrain`"),
-        (".", "encode", ".: is a folder that no `ordsmed` deed finished; wanted a recipe or the folder of a finished `ordsmed encode`"),
-    ):  # fmt: skip
+        (
+            "a/b.toml",
+            "pretrain",
+            "a/b.toml: no such file; wanted a recipe or the folder of a finished `ordsmed pretrain`",
+        ),
+        (
+            ".",
+            "encode",
+            ".: is a folder that no `ordsmed` deed finished; "
+            "wanted a recipe or the folder of a finished `ordsmed encode`",
+        ),
+    ):
         with pytest.raises(RecipeError) as error:
             run.find_recipe(name, verb)
         assert str(error.value) == said

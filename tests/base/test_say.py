@@ -24,7 +24,15 @@ def test_duration(number: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [("3h", 10_800), ("90m", 5400), ("1h30m", 5400), ("45s", 45), ("2d", 172_800), ("1d2h3m4s", 93_784), ("0.5h", 1800)],
+    [
+        ("3h", 10_800),
+        ("90m", 5400),
+        ("1h30m", 5400),
+        ("45s", 45),
+        ("2d", 172_800),
+        ("1d2h3m4s", 93_784),
+        ("0.5h", 1800),
+    ],
 )
 def test_seconds(text: str, number: float) -> None:
     assert seconds(text) == number

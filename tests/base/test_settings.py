@@ -91,17 +91,19 @@ def test_a_good_one() -> None:
         (["model.kind=json.decoder"], "r.toml: model.kind: `json.decoder` has no class `Settings`"),
         (["model=3"], "r.toml: model.kind: missing; wanted one of: bert, gpt2"),
         (["objective={hide=0.2}"], "r.toml: objective.kind: missing; wanted one of: "),
-        (["model={kind=\"bert\", heads=5, width=64}"], "r.toml: model.heads: found 5; wanted a divisor of the width 64"),
+        (['model={kind="bert", heads=5, width=64}'], "r.toml: model.heads: found 5; wanted a divisor of the width 64"),
         (["phase[2].rate=nan"], "r.toml: phase[2].rate: found nan; wanted more than 0"),
         (["keep=0"], "r.toml: keep: found 0; wanted 1 or more"),
     ],
-)  # fmt: skip
+)
 def test_one_line_with_key_and_remedy(words: list[str], said: str) -> None:
     assert complaint(*words).startswith(said)
 
 
 def test_what_is_missing() -> None:
-    assert complaint(text=GOOD.replace('data = "somewhere"', "")) == "r.toml: data: missing; wanted str | dict[str, float]"
+    assert (
+        complaint(text=GOOD.replace('data = "somewhere"', "")) == "r.toml: data: missing; wanted str | dict[str, float]"
+    )
     assert complaint(text=GOOD.replace("batch = 2", "")) == "r.toml: phase[2].batch: missing; wanted int"
     without = GOOD.replace('[objective]\nkind = "mlm"', "")
     assert complaint(text=without) == "r.toml: objective: missing; wanted one of clm, mlm"
@@ -127,7 +129,14 @@ def test_a_size_stands_for_its_numbers_and_others_win(family: Any) -> None:
 
 
 def test_overrides_reach_everywhere() -> None:
-    words = ["phase[2].rate=5e-5", "phase.batch=8", "layout.threads=2", "optimizer=adamw", "optimizer.decay=0.1", "data=nb"]
+    words = [
+        "phase[2].rate=5e-5",
+        "phase.batch=8",
+        "layout.threads=2",
+        "optimizer=adamw",
+        "optimizer.decay=0.1",
+        "data=nb",
+    ]
     recipe = decoded(*words, "out=a=b")
     assert recipe.optimizer == adamw.Settings(decay=0.1)
     assert [p.rate for p in recipe.phase] == [1e-3, 5e-5]
@@ -162,7 +171,12 @@ def test_files_that_are_no_recipes(tmp_path: Path) -> None:
     broken, bytes_ = tmp_path / "a.toml", tmp_path / "b.toml"
     broken.write_text("a = \n")
     bytes_.write_bytes(b"a = '\xff'\n")
-    for path, said in ((broken, "not TOML: "), (bytes_, "not TOML: "), (tmp_path / "c.toml", "no such file"), (tmp_path, "is a folder")):
+    for path, said in (
+        (broken, "not TOML: "),
+        (bytes_, "not TOML: "),
+        (tmp_path / "c.toml", "no such file"),
+        (tmp_path, "is a folder"),
+    ):
         with pytest.raises(RecipeError) as error:
             settings.read(path)
         assert str(error.value).startswith(f"{path}: {said}")
@@ -196,12 +210,17 @@ REFUSED: list[tuple[Any, dict[str, Any], dict[str, Any], str]] = [
     (Corpus, {"source": "stdlib"}, {"shard": 0}, "shard"),
     (Training, {"tokenizer": "wordpiece", "corpus": "a"}, {"sample": 0}, "sample"),
     (Training, {"tokenizer": "wordpiece", "corpus": "a"}, {"corpus": None}, "corpus"),
-    (Training, {"tokenizer": "wordpiece", "corpus": "a"}, {"tokenizer": {"kind": "bytebpe", "size": 3}}, "tokenizer.size"),
+    (
+        Training,
+        {"tokenizer": "wordpiece", "corpus": "a"},
+        {"tokenizer": {"kind": "bytebpe", "size": 3}},
+        "tokenizer.size",
+    ),
     (Encoding, {"corpus": "a", "tokenizer": "b"}, {"processes": 0}, "processes"),
     (Bench, {"measure": "windows"}, {"measure": "training"}, "model"),
     (Bench, {"measure": "windows"}, {"measure": "loader"}, "objective"),
     (Bench, {"measure": "windows"}, {"batch": 0}, "batch"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("cls", "good", "changes", "key"), REFUSED)
@@ -218,13 +237,22 @@ def test_refusals_of_settings_name_their_key(cls: Any, good: dict[str, Any], cha
 words = st.text(max_size=12)
 shares = st.floats(0, 1, exclude_max=True)
 phases = st.builds(
-    Phase, steps=st.integers(10, 10**7), length=st.integers(1, 4096), batch=st.integers(1, 10**5),
-    rate=st.floats(1e-9, 10), warmup=st.floats(0, 10), pack=st.booleans(),
+    Phase,
+    steps=st.integers(10, 10**7),
+    length=st.integers(1, 4096),
+    batch=st.integers(1, 10**5),
+    rate=st.floats(1e-9, 10),
+    warmup=st.floats(0, 10),
+    pack=st.booleans(),
     schedule=st.builds(
-        Schedule, st.sampled_from(["constant", "linear", "polynomial", "cosine", "wsd"]), power=st.floats(0.1, 4), end=shares,
-        decay=st.floats(0.01, 1), shape=st.sampled_from(["linear", "sqrt"]),
+        Schedule,
+        st.sampled_from(["constant", "linear", "polynomial", "cosine", "wsd"]),
+        power=st.floats(0.1, 4),
+        end=shares,
+        decay=st.floats(0.01, 1),
+        shape=st.sampled_from(["linear", "sqrt"]),
     ),
-)  # fmt: skip
+)
 models = st.one_of(
     st.builds(bert.Settings, width=st.sampled_from([64, 128]), heads=st.sampled_from([0, 1, 2]), dropout=shares),
     st.builds(gpt2.Settings, width=st.sampled_from([64, 128]), layers=st.integers(1, 48), deep=st.booleans()),
@@ -234,11 +262,16 @@ objectives = st.one_of(
     st.builds(clm.Settings, separate=st.booleans()),
 )
 pretrainings = st.builds(
-    Pretraining, data=st.one_of(words, st.dictionaries(words, st.floats(0.1, 5), max_size=3)), objective=objectives, model=models,
-    phase=st.lists(phases, min_size=1, max_size=3).map(tuple), seed=st.integers(-(2**63), 2**63 - 1),
-    optimizer=st.builds(adamw.Settings, betas=st.tuples(shares, shares)), out=st.none() | words,
+    Pretraining,
+    data=st.one_of(words, st.dictionaries(words, st.floats(0.1, 5), max_size=3)),
+    objective=objectives,
+    model=models,
+    phase=st.lists(phases, min_size=1, max_size=3).map(tuple),
+    seed=st.integers(-(2**63), 2**63 - 1),
+    optimizer=st.builds(adamw.Settings, betas=st.tuples(shares, shares)),
+    out=st.none() | words,
     layout=st.builds(Layout, micro=st.integers(0, 64), precision=st.sampled_from(["fp32", "bf16"])),
-)  # fmt: skip
+)
 
 
 @given(pretrainings)
@@ -287,7 +320,9 @@ def test_other_shapes(table: dict[str, Any], check: Callable[[Outer], bool]) -> 
     assert check(settings.decode(Outer, table, "r.toml"))
 
 
-@pytest.mark.parametrize("table", [{"names": "x"}, {"names": [1]}, {"kind_of_cut": "c"}, {"table": {"x": "y"}}, {"fixed": 4}, [], 3])
+@pytest.mark.parametrize(
+    "table", [{"names": "x"}, {"names": [1]}, {"kind_of_cut": "c"}, {"table": {"x": "y"}}, {"fixed": 4}, [], 3]
+)
 def test_other_shapes_refused(table: Any) -> None:
     with pytest.raises(RecipeError, match=r"^r\.toml"):
         settings.decode(Outer, table, "r.toml")

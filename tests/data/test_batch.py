@@ -14,10 +14,15 @@ from ordsmed.data.batch import Batch, batch_of
 def arrays(rows: int = 2, length: int = 5, slots: int = 3) -> dict[str, np.ndarray | None]:
     zeros = np.zeros((rows, length), np.int64)
     return {
-        "numbers": np.arange(rows), "tokens": zeros, "positions": zeros, "documents": zeros.astype(np.int32), "types": zeros,
-        "places": np.zeros((rows, slots), np.int64), "targets": np.zeros((rows, slots), np.int64),
+        "numbers": np.arange(rows),
+        "tokens": zeros,
+        "positions": zeros,
+        "documents": zeros.astype(np.int32),
+        "types": zeros,
+        "places": np.zeros((rows, slots), np.int64),
+        "targets": np.zeros((rows, slots), np.int64),
         "weights": np.zeros((rows, slots), np.float32),
-    }  # fmt: skip
+    }
 
 
 def test_shapes_that_fit() -> None:

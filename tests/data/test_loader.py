@@ -26,7 +26,9 @@ class Counted:
     def batch(self, numbers: Ints) -> Batch:
         tokens = numbers[:, None] * 100 + np.arange(4)
         zeros = np.zeros_like(tokens)
-        return batch_of(numbers=numbers, tokens=tokens, positions=zeros, targets=tokens, weights=np.ones(tokens.shape, np.float32))
+        return batch_of(
+            numbers=numbers, tokens=tokens, positions=zeros, targets=tokens, weights=np.ones(tokens.shape, np.float32)
+        )
 
     def spans(self, numbers: Ints) -> list[Span]:
         return []

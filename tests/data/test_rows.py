@@ -36,7 +36,9 @@ class Source:
 sources = st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=5), min_size=1, max_size=10).map(Source.of)
 
 
-def packed(found: list[Source], length: int, *, pack: bool = True, sentences: bool = False, weights: list[float] | None = None) -> PackedRows:
+def packed(
+    found: list[Source], length: int, *, pack: bool = True, sentences: bool = False, weights: list[float] | None = None
+) -> PackedRows:
     frame = Frame(length, CLS, SEP, PAD)
     return PackedRows(
         found, weights or [1.0] * len(found), frame,
@@ -48,7 +50,10 @@ def test_assemble_by_hand() -> None:
     source = Source.of([[3], [2], [4]])
     pieces = Pieces(*(np.asarray(x) for x in ([0, 0, 1], [0, 1, 2], [1, 3, 5], [3, 5, 9])))
     found = assemble(source.tokens, pieces, 2, Frame(9, CLS, SEP, PAD))
-    assert found.tokens.tolist() == [[CLS, 11, 12, SEP, CLS, 13, 14, SEP, PAD], [CLS, 15, 16, 17, 18, SEP, PAD, PAD, PAD]]
+    assert found.tokens.tolist() == [
+        [CLS, 11, 12, SEP, CLS, 13, 14, SEP, PAD],
+        [CLS, 15, 16, 17, 18, SEP, PAD, PAD, PAD],
+    ]
     assert found.documents.tolist() == [[1, 1, 1, 1, 2, 2, 2, 2, 0], [1, 1, 1, 1, 1, 1, 0, 0, 0]]
     assert found.positions.tolist() == [[0, 1, 2, 3, 0, 1, 2, 3, 0], [0, 1, 2, 3, 4, 5, 0, 0, 0]]
     assert found.inner.astype(int).tolist() == [[0, 1, 1, 0, 0, 1, 1, 0, 0], [0, 1, 1, 1, 1, 0, 0, 0, 0]]
@@ -75,7 +80,9 @@ def test_every_token_once_an_epoch(source: Source, length: int, pack: bool, sent
     found = rows.assembled(np.arange(len(rows)) + epoch * len(rows))
     assert np.sort(found.tokens[found.inner]).tolist() == source.tokens.tolist()
     owner = np.repeat(np.arange(len(source.document_starts) - 1), np.diff(source.document_starts))
-    for tokens, documents, positions, inner in zip(found.tokens, found.documents, found.positions, found.inner, strict=True):
+    for tokens, documents, positions, inner in zip(
+        found.tokens, found.documents, found.positions, found.inner, strict=True
+    ):
         for number in range(1, documents.max() + 1):
             at = np.flatnonzero(documents == number)
             assert np.array_equal(at, np.arange(at[0], at[-1] + 1))
@@ -98,13 +105,17 @@ def test_a_stream_asks_for_every_token_once(source: Source, length: int, pack: b
     assert found.tokens.shape == (len(rows), length + 1)
     asked = found.inner[:, 1:]
     before, after = found.tokens[:, :-1][asked], found.tokens[:, 1:][asked]
-    documents = [source.tokens[a:b].tolist() for a, b in zip(source.document_starts, source.document_starts[1:], strict=False)]
+    documents = [
+        source.tokens[a:b].tolist() for a, b in zip(source.document_starts, source.document_starts[1:], strict=False)
+    ]
     pairs = [pair for d in documents for pair in zip([END, *d], [*d, END], strict=True)]
     assert Counter(zip(before.tolist(), after.tolist(), strict=True)) == Counter(pairs)
     assert (found.tokens[~found.inner] == END).all()
     assert not found.documents[~found.inner].any()
     assert (np.diff(found.inner.astype(int), axis=1) <= 0).all(), "what is over is over"
-    for tokens, numbers, positions, inner in zip(found.tokens, found.documents, found.positions, found.inner, strict=True):
+    for tokens, numbers, positions, inner in zip(
+        found.tokens, found.documents, found.positions, found.inner, strict=True
+    ):
         assert numbers[0] == 1
         changes = np.flatnonzero(np.diff(numbers[inner])) + 1
         assert (tokens[changes] == END).all(), "a document begins with the end of the one before"
@@ -190,7 +201,7 @@ def test_blends_that_cannot_be() -> None:
     with pytest.raises(DataError, match="source 2: has no row of this length"):
         Blend([3, 0], [1, 1])
     for weights in ([1.0, 0.0], [1.0, -1.0], [float("nan"), 1.0], [0.0, 0.0]):
-        with pytest.raises(RecipeError, match="data: found weights .*; wanted weights above 0"):
+        with pytest.raises(RecipeError, match=r"data: found weights .*; wanted weights above 0"):
             Blend([3, 3], weights)
 
 

@@ -45,7 +45,11 @@ def spans(made: Windows) -> list[tuple[int, int]]:
 
 def cost(text: Text, start: int, stop: int, joint: int) -> int:
     """Places a row takes, its first document's joint not counted."""
-    touched = [d for d in range(len(text.documents)) if max(start, text.document_starts[d]) < min(stop, text.document_starts[d + 1])]
+    touched = [
+        d
+        for d in range(len(text.documents))
+        if max(start, text.document_starts[d]) < min(stop, text.document_starts[d + 1])
+    ]
     return stop - start + joint * (max(len(touched), 1) - 1)
 
 
@@ -110,7 +114,11 @@ def test_blocks_do_not_show(text: Text, room: int, joint: int, pack: bool, block
 def test_blocks_do_not_show_in_a_longer_text(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(0)
     text = Text([generator.integers(1, 60, generator.integers(1, 30)).tolist() for _ in range(400)])
-    whole = {(r, p): Fitted.of(text.document_starts, text.starts, r, 2, pack=p).bounds for r in (14, 62) for p in (True, False)}
+    whole = {
+        (r, p): Fitted.of(text.document_starts, text.starts, r, 2, pack=p).bounds
+        for r in (14, 62)
+        for p in (True, False)
+    }
     monkeypatch.setattr(module, "BLOCK", 1)
     for (room, pack), bounds in whole.items():
         cut = Fitted.of(text.document_starts, text.starts, room, 2, pack=pack)
@@ -118,9 +126,13 @@ def test_blocks_do_not_show_in_a_longer_text(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @given(
-    st.lists(st.lists(st.integers(0, 9), min_size=0, max_size=5), min_size=1, max_size=9).map(Text).filter(lambda t: t.tokens > 0),
-    st.integers(3, 30), st.booleans(), st.integers(1, 4),
-)  # fmt: skip
+    st.lists(st.lists(st.integers(0, 9), min_size=0, max_size=5), min_size=1, max_size=9)
+    .map(Text)
+    .filter(lambda t: t.tokens > 0),
+    st.integers(3, 30),
+    st.booleans(),
+    st.integers(1, 4),
+)
 def test_empty_sentences_and_documents_of_a_foreign_store(text: Text, room: int, pack: bool, block: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BLOCK", block)
@@ -139,9 +151,12 @@ def test_empty_sentences_and_documents_of_a_foreign_store(text: Text, room: int,
 def test_the_windows_that_are_asked_for() -> None:
     text = Text([[3, 4], [5]])
     kinds = {
-        (pack, sentences): type(windows(text.document_starts, text.starts, room=6, joint=2, pack=pack, sentences=sentences))
-        for pack in (True, False) for sentences in (True, False)
-    }  # fmt: skip
+        (pack, sentences): type(
+            windows(text.document_starts, text.starts, room=6, joint=2, pack=pack, sentences=sentences)
+        )
+        for pack in (True, False)
+        for sentences in (True, False)
+    }
     assert kinds == {(True, True): Fitted, (False, True): Fitted, (True, False): Packed, (False, False): Single}
 
 
@@ -153,7 +168,13 @@ def test_by_hand() -> None:
     assert spans(Fitted.of(text.document_starts, text.starts, 8, 2, pack=True)) == [(0, 5), (5, 9)]
     assert spans(Fitted.of(text.document_starts, text.starts, 11, 2, pack=True)) == [(0, 9)]
     assert spans(Fitted.of(text.document_starts, text.starts, 11, 2, pack=False)) == [(0, 5), (5, 9)]
-    assert spans(Fitted.of(text.document_starts, text.starts, 2, 2, pack=True)) == [(0, 2), (2, 3), (3, 5), (5, 7), (7, 9)]
+    assert spans(Fitted.of(text.document_starts, text.starts, 2, 2, pack=True)) == [
+        (0, 2),
+        (2, 3),
+        (3, 5),
+        (5, 7),
+        (7, 9),
+    ]
 
 
 @given(texts, st.data())

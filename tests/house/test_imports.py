@@ -72,7 +72,7 @@ def test_imports_point_down(path: Path) -> None:
         return
     for name in ours(path):
         other = room_of(name)
-        if not other or other == room and room not in menu.MENUS:
+        if not other or (other == room and room not in menu.MENUS):
             continue
         assert FLOOR[other] < FLOOR[room], f"{name_of(path)} imports {name}, which stands no lower"
         assert other not in menu.MENUS, f"{name_of(path)} imports {name} of a menu: only base/menu.py loads one"
@@ -137,7 +137,16 @@ def loaded_by(*words: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "words", [["--help"], ["--version"], ["pretrain", "--help"], ["bench", "--help"], ["menus"], ["menus", "models"], ["recipes"]]
+    "words",
+    [
+        ["--help"],
+        ["--version"],
+        ["pretrain", "--help"],
+        ["bench", "--help"],
+        ["menus"],
+        ["menus", "models"],
+        ["recipes"],
+    ],
 )
 def test_help_imports_nothing_heavy(words: list[str]) -> None:
     heavy = {"torch", "numpy", "msgspec", "tokenizers", "rich", "zstandard", "safetensors", "transformers", "filelock"}

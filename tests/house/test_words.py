@@ -15,7 +15,9 @@ ROOT = Path(__file__).parents[2]
 TEXT = {".py", ".toml", ".md", ".txt", ".cfg", ".yml", ".yaml", ".json", ""}
 UNPICKLERS = {"pickle", "dill", "joblib", "shelve", "marshal"}
 # folders where somebody's files lie; written apart, so that this file does not hold what it looks for
-PLACES = re.compile("|".join(rf"(?<![\w.~-])/{name}/[\w.-]+" for name in ("home", "Users", "root", "work", "mnt", "scratch")))
+PLACES = re.compile(
+    "|".join(rf"(?<![\w.~-])/{name}/[\w.-]+" for name in ("home", "Users", "root", "work", "mnt", "scratch"))
+)
 
 
 def tracked() -> list[Path]:

@@ -41,7 +41,10 @@ def store(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Sto
     prefix = tmp_path_factory.mktemp("store") / "train"
     with StoreWriter(prefix, tokenizer.vocabulary) as writer:
         for _ in range(120):
-            sentences = [generator.integers(5, tokenizer.vocabulary, generator.integers(2, 25)) for _ in range(generator.integers(1, 6))]
+            sentences = [
+                generator.integers(5, tokenizer.vocabulary, generator.integers(2, 25))
+                for _ in range(generator.integers(1, 6))
+            ]
             for ids in sentences:
                 ids[0] = generator.integers(5, 5 + PIECES)
             writer.add(sentences)
@@ -68,7 +71,9 @@ def test_masked_rows_against_the_store(store: Store, tokenizer: Tokenizer, unit:
     seen, hidden, masks = 0, 0, 0
     for n in range(len(rows)):
         shown, places = batch.tokens[n].tolist(), batch.places[n].tolist()
-        asked = [(p, t) for p, t, w in zip(places, batch.targets[n].tolist(), batch.weights[n].tolist(), strict=True) if w]
+        asked = [
+            (p, t) for p, t, w in zip(places, batch.targets[n].tolist(), batch.weights[n].tolist(), strict=True) if w
+        ]
         original = list(shown)
         for place, target in asked:
             original[place] = target
@@ -170,7 +175,9 @@ def test_sums_add_up_over_any_cut(store: Store, tokenizer: Tokenizer, task: Any,
 
 
 @pytest.mark.parametrize(("task", "model"), [(mlm, BERT), (clm, GPT2)])
-def test_the_loss_is_the_cross_entropy_of_the_targets(store: Store, tokenizer: Tokenizer, task: Any, model: Any) -> None:
+def test_the_loss_is_the_cross_entropy_of_the_targets(
+    store: Store, tokenizer: Tokenizer, task: Any, model: Any
+) -> None:
     """Against torch's own, place by place: a shift of labels or places by one would show."""
     rows = task.Settings().rows([store], [1.0], tokenizer, phase(), 3, 0)
     torch.manual_seed(0)
@@ -205,7 +212,9 @@ def test_flops_are_counted(tokenizer: Tokenizer) -> None:
 
 
 def test_what_does_not_go_together(store: Store, tokenizer: Tokenizer, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=r"objective\.kind: mlm with a model that sees only what stands before; use clm"):
+    with pytest.raises(
+        RecipeError, match=r"objective\.kind: mlm with a model that sees only what stands before; use clm"
+    ):
         mlm.Settings().build(GPT2, tokenizer)
     with pytest.raises(RecipeError, match=r"objective\.kind: clm with a model that sees what it is to guess; use mlm"):
         clm.Settings().build(BERT, tokenizer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -47,14 +48,18 @@ def test_warmup_in_steps_and_as_a_share() -> None:
 kinds = st.sampled_from(["constant", "linear", "polynomial", "cosine", "wsd"])
 
 
-@given(kinds, st.integers(1, 500), st.floats(0, 1), st.floats(0, 1), st.floats(0.2, 4), st.sampled_from(["linear", "sqrt"]))
-def test_up_then_down_between_the_ends(kind: str, steps: int, warmup: float, end: float, power: float, shape: str) -> None:
+@given(
+    kinds, st.integers(1, 500), st.floats(0, 1), st.floats(0, 1), st.floats(0.2, 4), st.sampled_from(["linear", "sqrt"])
+)
+def test_up_then_down_between_the_ends(
+    kind: str, steps: int, warmup: float, end: float, power: float, shape: str
+) -> None:
     schedule = Schedule(kind, power=power, end=end, shape=shape)  # type: ignore[arg-type]
     warmup = int(warmup * steps)
     course = [factor(schedule, s, steps, warmup) for s in range(steps)]
     assert all(0 <= f <= 1 + 1e-12 for f in course)
     assert course[:warmup] == pytest.approx([(s + 1) / warmup for s in range(warmup)])
     after = course[warmup:]
-    assert all(b <= a + 1e-12 for a, b in zip(after, after[1:], strict=False))
+    assert all(b <= a + 1e-12 for a, b in itertools.pairwise(after))
     assert all(f >= end - 1e-12 for f in after)
     assert not after or after[0] == 1

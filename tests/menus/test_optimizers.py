@@ -12,7 +12,9 @@ from ordsmed.learn.groups import groups
 from ordsmed.optimizers import adamw
 
 
-def formula(start: torch.Tensor, slopes: list[torch.Tensor], rates: list[float], how: adamw.Settings, decay: float) -> torch.Tensor:
+def formula(
+    start: torch.Tensor, slopes: list[torch.Tensor], rates: list[float], how: adamw.Settings, decay: float
+) -> torch.Tensor:
     """Loshchilov and Hutter 2017, algorithm 2: moments, bias correction, decay outside the moments."""
     weight, first, second = start.double(), torch.zeros_like(start).double(), torch.zeros_like(start).double()
     for step, (slope, rate) in enumerate(zip(slopes, rates, strict=True), 1):
@@ -42,7 +44,9 @@ def test_the_formula(how: adamw.Settings) -> None:
         optimizer.step()
     for name, p in layer.named_parameters():
         decay = how.decay if p.ndim > 1 else 0.0
-        assert torch.allclose(p.double(), formula(starts[name], slopes[name], rates, how, decay), rtol=1e-5, atol=1e-6), name
+        assert torch.allclose(
+            p.double(), formula(starts[name], slopes[name], rates, how, decay), rtol=1e-5, atol=1e-6
+        ), name
 
 
 def test_only_matrices_decay_and_the_rate_is_the_loops() -> None:

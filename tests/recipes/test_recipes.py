@@ -64,36 +64,30 @@ def test_lengths_and_batches_fit(name: str) -> None:
     assert recipe.model.capabilities.causal == (settings.plain(recipe)["objective"]["kind"] == "clm")
 
 
-@pytest.fixture(scope="module")
-def encoded(tmp_path_factory: pytest.TempPathFactory, text_of_tests: str) -> dict[str, Path]:
-    """The same invented text as ids of both kinds."""
-    folder, found = tmp_path_factory.mktemp("encoded"), {}
-    (folder / "text.txt").write_text(text_of_tests, encoding="utf-8")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        Path("corpus.toml").write_text('validation = 0.1\n[source]\nkind = "text"\npath = "text.txt"\n')
-        for kind in ("wordpiece", "bytebpe"):
-            Path(f"{kind}.toml").write_text(f'corpus = "corpus.toml"\n[tokenizer]\nkind = "{kind}"\nsize = 300\n')
-            Path(f"e-{kind}.toml").write_text(f'corpus = "corpus.toml"\ntokenizer = "{kind}.toml"\n')
-            found[kind] = run.obtain(Encoding, f"e-{kind}.toml").absolute()
-    return found
-
-
 def shrunk(recipe: Pretraining, data: Path) -> Pretraining:
     """Two layers of 64, two phases' worth of two rows of 32 tokens."""
-    phases = [dataclasses.replace(p, steps=2, length=min(p.length, 32), batch=2, warmup=min(p.warmup, 1)) for p in recipe.phase]
+    phases = [
+        dataclasses.replace(p, steps=2, length=min(p.length, 32), batch=2, warmup=min(p.warmup, 1))
+        for p in recipe.phase
+    ]
     return dataclasses.replace(
-        recipe, data=str(data), model=recipe.model.smaller(64, 2), phase=tuple(phases), save=0, validate=0, validation_rows=4
+        recipe,
+        data=str(data),
+        model=recipe.model.smaller(64, 2),
+        phase=tuple(phases),
+        save=0,
+        validate=0,
+        validation_rows=4,
     )
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", TRAINED)
-def test_every_pretraining_takes_two_steps(name: str, encoded: dict[str, Path], tmp_path: Path, capsys: Any) -> None:
+def test_every_pretraining_takes_two_steps(name: str, tiny_run: Any, tmp_path: Path) -> None:
     recipe, _ = read(name)
     assert isinstance(recipe, Pretraining)
-    kind = "bytebpe" if recipe.model.capabilities.causal else "wordpiece"
-    job = build(shrunk(recipe, encoded[kind]), Ranks(torch.device("cpu")))
+    data = tiny_run.folder / f"encode-{'gpt2' if recipe.model.capabilities.causal else 'bert'}"
+    job = build(shrunk(recipe, data), Ranks(torch.device("cpu")))
     with logged(tmp_path / "log.txt"):
         last = loop.train(job, tmp_path, 0, 1e9)
     assert last == 2 * len(recipe.phase)
@@ -109,6 +103,7 @@ def test_the_readme_names_no_recipe_that_is_not_there() -> None:
     text = readme.read_text(encoding="utf-8") if readme.exists() else ""
     if len(text) < 500:
         pytest.skip("README is not written yet")
-    named = re.findall(r"ordsmed (corpus|tokenizer|encode|pretrain|bench) (?:-\S+ )*([a-z][\w/-]*)(?=[\s`])", text)
+    code = "\n".join(re.findall(r"```.*?```|`[^`\n]+`", text, re.DOTALL))
+    named = re.findall(r"ordsmed (corpus|tokenizer|encode|pretrain|bench) (?:-\S+ )*([a-z][\w/-]*)(?=[\s`])", code)
     missing = [f"{v} {n}" for v, n in named if not n.startswith("work/") and n not in [*run.recipe_names(v), *NAMES]]
     assert missing == []

@@ -63,10 +63,10 @@ def test_go_on_after_every_checkpoint_gives_the_same_bits(recipe: Recipe, kind: 
 
 @pytest.mark.long
 def test_kill_9_at_any_moment_loses_nothing(recipe: Recipe, tmp_path: Path) -> None:
-    whole = pretrain(str(recipe("whole", steps=400)))
-    asked = recipe("killed", steps=400)
+    whole = pretrain(str(recipe("whole", steps=120)))
+    asked = recipe("killed", steps=120)
     folder = tmp_path / "killed"
-    for wish in (4, 60, 200):
+    for wish in (4, 40, 80):
         process = start(asked)
         wait_for(folder / "checkpoints" / f"step-{wish:09d}", process)
         process.kill()
@@ -262,3 +262,17 @@ def _flip(path: Path) -> None:
 def _halve(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
+
+
+def test_tensorboard_events_where_it_is_installed(recipe: Recipe) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    folder = pretrain(str(recipe()))
+    shutil.rmtree(folder / "checkpoints" / "step-000000012")
+    pretrain(str(folder))  # steps 9 to 12 are made again, and stand once
+    events = EventAccumulator(str(folder / "tensorboard"))
+    events.Reload()
+    assert [e.step for e in events.Scalars("training/loss")] == list(range(1, 13))
+    assert [e.step for e in events.Scalars("validation/validation")] == [6, 12]
+    assert events.Scalars("training/loss")[3].value == pytest.approx(losses(folder)[3][1])

@@ -44,7 +44,7 @@ def entries(menu: str) -> list[str]:
 def load(menu: str, kind: str, *, place: str = "") -> type[Any]:
     """The `Settings` class of one choice."""
     if kind in entries(menu):
-        return importlib.import_module(f"ordsmed.{menu}.{kind}").Settings  # type: ignore[no-any-return]
+        return importlib.import_module(f"ordsmed.{menu}.{kind}").Settings
     place = place or f"{menu} kind"
     if "." not in kind:
         raise RecipeError(place, f"`{kind}` is not in {menu}", "", nearest(kind, entries(menu)))
@@ -56,7 +56,7 @@ def load(menu: str, kind: str, *, place: str = "") -> type[Any]:
         ) from None
     if not hasattr(module, "Settings"):
         raise RecipeError(place, f"`{kind}` has no class `Settings`", "one frozen dataclass of that name")
-    return module.Settings  # type: ignore[no-any-return]
+    return module.Settings
 
 
 def kind_of(settings: object) -> str:

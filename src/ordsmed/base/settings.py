@@ -153,9 +153,8 @@ def _leaf(wish: Any, value: Any, place: str) -> Any:
 def _put(table: Table, path: list[str], value: Any, word: str) -> None:
     key, bracket, index = path[0].partition("[")
     target = table.get(key)
-    tables = isinstance(target, list) and target and isinstance(target[0], dict)
+    entries = target if isinstance(target, list) and target and isinstance(target[0], dict) else []
     if bracket:
-        entries = target if tables else []
         number = index.removesuffix("]")
         if not (index.endswith("]") and number.isascii() and number.isdigit() and 1 <= int(number) <= len(entries)):
             wanted = f"{key}[1] to {key}[{len(entries)}]" if entries else f"`{key}` without a number: it is no list"
@@ -166,8 +165,8 @@ def _put(table: Table, path: list[str], value: Any, word: str) -> None:
             _put(entries[int(number) - 1], path[1:], value, word)
     elif len(path) == 1:
         table[key] = value
-    elif tables:
-        for entry in target:
+    elif entries:
+        for entry in entries:
             _put(entry, path[1:], value, word)
     else:
         if not isinstance(target, dict):

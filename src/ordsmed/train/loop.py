@@ -40,9 +40,8 @@ class Stopped(Exception):
 
 def train(job: Job, folder: Path, start: int, peak: float, *, each: Callable[[int, float], None] | None = None) -> int:
     """Train from a step of the run to its end; returns the last step."""
-    step, steps, recipe, meters = start, total(job.phases), job.recipe, Meters(folder, peak)
-    meters.cut(start)
-    with asked_to_stop() as asked, Progress("pretrain", steps, "steps", done=start, every=30) as shown:
+    step, steps, recipe, meters = start, total(job.phases), job.recipe, Meters(folder, peak, start)
+    with contextlib.closing(meters), asked_to_stop() as asked, Progress("pretrain", steps, "steps", done=start, every=30) as shown:
         for index in range(locate(job.phases, start)[0], len(job.phases)):
             phase, rows, share = job.phases[index], job.rows(index), job.share(index)
             flops = job.objective.flops(phase.batch, phase.length)
@@ -146,7 +145,7 @@ def precision(job: Job) -> Any:
 
 @contextlib.contextmanager
 def asked_to_stop() -> Iterator[Callable[[], int]]:
-    """SIGTERM, SIGUSR1 and Ctrl-C ask the loop to save and stop; a second one stops at once."""
+    """SIGTERM, SIGHUP, SIGUSR1 and Ctrl-C ask the loop to save and stop; a second one stops at once."""
     heard: list[int] = []
 
     def hear(number: int, frame: FrameType | None) -> None:
@@ -155,7 +154,7 @@ def asked_to_stop() -> Iterator[Callable[[], int]]:
         heard.append(number)
         say(f"{signal.Signals(number).name}: the step is finished, then the run is saved (again: stops at once)")
 
-    names = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+    names = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
     before = {name: signal.signal(name, hear) for name in names}
     try:
         yield lambda: heard[0] if heard else 0

@@ -17,17 +17,23 @@ from ordsmed.base.say import say
 class Meters:
     """Collects steps, reads their losses off the device together, writes them; refuses a loss that is not a number."""
 
-    def __init__(self, folder: Path, peak: float) -> None:
+    def __init__(self, folder: Path, peak: float, start: int) -> None:
         self.path, self.peak = folder / "metrics.jsonl", peak
         self.waiting: list[dict[str, Any]] = []
-        self.board = _tensorboard(folder)
+        self.board = _tensorboard(folder, start)
         self.last: dict[str, Any] = {}
+        self._cut(start)
 
-    def cut(self, step: int) -> None:
+    def _cut(self, step: int) -> None:
         """Drop the lines of steps after the restored checkpoint: they will be made again."""
         if self.path.exists():
             lines = [line for line in read(self.path) if line["step"] <= step]
             files.write_text(self.path, "".join(json.dumps(line) + "\n" for line in lines))
+
+    def close(self) -> None:
+        """Let go of the TensorBoard file, everything written."""
+        if self.board:
+            self.board.close()
 
     def add(self, line: dict[str, Any], sums: dict[str, Tensor]) -> None:
         """One step is done; its losses may still be on the device."""
@@ -93,7 +99,7 @@ def _check(line: dict[str, Any], path: Path) -> None:
         )  # fmt: skip
 
 
-def _tensorboard(folder: Path) -> Any:
+def _tensorboard(folder: Path, start: int) -> Any:
     import importlib.util
 
     if importlib.util.find_spec("tensorboard") is None:
@@ -101,4 +107,4 @@ def _tensorboard(folder: Path) -> Any:
         return None
     from torch.utils.tensorboard import SummaryWriter
 
-    return SummaryWriter(str(folder / "tensorboard"))
+    return SummaryWriter(str(folder / "tensorboard"), purge_step=start + 1 if start else None)

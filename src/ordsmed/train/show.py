@@ -16,7 +16,7 @@ from ordsmed.base.say import duration
 from ordsmed.data.encode import Encoding
 from ordsmed.learn.phases import locate, total
 from ordsmed.text.pipeline import Corpus, origin
-from ordsmed.text.training import Training
+from ordsmed.text.training import Training, read_tokenizer
 from ordsmed.train import job as jobs
 from ordsmed.train.bench import Bench
 from ordsmed.train.pretrain import where
@@ -182,15 +182,17 @@ def _expected(name: str) -> Any:
     """A tokenizer that is not made yet, as far as its recipe tells."""
     from types import SimpleNamespace
 
-    from ordsmed.text.tokenizer import Tokenizer
-
-    if Path(name).exists():
-        return Tokenizer.load(name)
-    deed, title = run.load(Training, name)
-    folder = run.place(deed, title)
-    if run.finished(folder, "tokenizer"):
-        return Tokenizer.load(folder)
-    return SimpleNamespace(vocabulary=deed.tokenizer.size, pad=0)
+    path = Path(name)
+    if path.is_dir() or (path.is_file() and path.suffix != ".toml"):
+        if Run(path).status.get("state", "done") == "done":
+            return read_tokenizer(name)
+        deed = run.read_recipe(Training, path)
+    else:
+        deed, title = run.load(Training, name)
+        folder = run.place(deed, title)
+        if run.finished(folder, "tokenizer"):
+            return read_tokenizer(str(folder))
+    return deed.tokenizer.load() or SimpleNamespace(vocabulary=deed.tokenizer.size, pad=0)
 
 
 def _stand(folder: Path, status: dict[str, Any]) -> list[str]:

@@ -1,0 +1,376 @@
+"""The command: help from the settings, one line for every mistake, nothing made by looking."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ordsmed import __version__, cli
+from ordsmed.base import menu, run, settings
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test works in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+
+class Told:
+    """What a command said, and how it ended."""
+
+    def __init__(self, status: int, out: str, err: str) -> None:
+        self.status, self.out, self.err = status, out, err
+
+
+@pytest.fixture
+def ordsmed(capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs the command in this process."""
+
+    def call(*words: str) -> Told:
+        capsys.readouterr()
+        status = 0
+        try:
+            cli.main(words)
+        except SystemExit as stopped:
+            status = int(stopped.code or 0)
+        return Told(status, *capsys.readouterr())
+
+    return call
+
+
+def made() -> list[str]:
+    return sorted(str(p) for p in Path().rglob("*"))
+
+
+def test_top_help_names_every_verb(ordsmed: Any) -> None:
+    told = ordsmed("--help")
+    assert told.status == 0
+    assert all(re.search(rf"^    {verb}\b", told.out, re.M) for verb in cli.VERBS)
+    assert ordsmed("--version").out == f"ordsmed {__version__}\n"
+
+
+@pytest.mark.parametrize("verb", cli.VERBS)
+def test_help_of_a_verb(ordsmed: Any, verb: str) -> None:
+    told = ordsmed(verb, "--help")
+    assert told.status == 0
+    assert (cli.VERBS[verb].__doc__ or "") in " ".join(told.out.split())
+    if verb in cli.SETTINGS:
+        for line in menu.lines(*cli.SETTINGS[verb]):
+            assert f"  {line.name} ({line.type}, " in told.out
+            assert line.doc in " ".join(told.out.split())
+    for key, place in cli.INNER.get(verb, {}).items():
+        part = told.out.split(f"\n{key}:\n")[1].split("\n\n")[0]
+        assert [s for s in re.findall(r"^  (\w+) \(", part, re.M)] == [line.name for line in menu.lines(*place)]
+
+
+def test_menus(ordsmed: Any) -> None:
+    told = ordsmed("menus")
+    assert told.status == 0
+    for name in menu.MENUS:
+        for kind in menu.entries(name):
+            assert re.search(rf"^  {kind} ", told.out, re.M)
+    told = ordsmed("menus", "objectives").out
+    assert "      hide (float, 0.15)\n          share of a row's tokens that are predicted\n" in told
+    assert "      unit ('token' | 'word', 'token')\n" in told
+    for kind in menu.entries("objectives"):
+        for line in menu.lines(f"ordsmed.objectives.{kind}"):
+            assert f"{line.name} ({line.type}, {line.default})" in told
+            assert line.doc in " ".join(told.split())
+    one = ordsmed("menus", "models", "bert").out
+    assert "  bert " in one
+    assert "  gpt2 " not in one
+
+
+def test_recipes(ordsmed: Any) -> None:
+    told = ordsmed("recipes")
+    assert [line.split()[0] for line in told.out.splitlines()] == run.recipe_names()
+    assert all(len(line.split()) > 3 for line in told.out.splitlines())
+    text = (menu.HOUSE / "recipes" / "tiny" / "bert.toml").read_text(encoding="utf-8")
+    assert ordsmed("recipes", "tiny/bert").out == text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["pretran", "x"], "`pretran`: no such verb; did you mean `pretrain`?"),
+        (["pretrain", "bert-bse"], "`bert-bse`: no recipe of `pretrain` and no file; did you mean `bert-base`?"),
+        (["pretrain", "tiny/brt"], "`tiny/brt`: no recipe of `pretrain` and no file; did you mean `tiny/bert`?"),
+        (
+            ["encode", "nowhere/x.toml"],
+            "nowhere/x.toml: no such file; wanted a recipe or the folder of a finished `ordsmed encode`",
+        ),
+        (["recipes", "tiny/brt"], "`tiny/brt`: no recipe of `tiny` and no file; did you mean `tiny/bert`?"),
+        (["menus", "model"], "`model`: no such menu; did you mean `models`?"),
+        (["menus", "models", "brt"], "`brt`: is not in models; did you mean `bert`?"),
+        (["show", "nothing"], "`nothing`: no built-in recipe and no file; "),
+        (["show", "."], ".: is a folder that no `ordsmed` deed finished; wanted a recipe or the folder of a finished"),
+        (["show", "tiny/bert", "tiny/gpt2", "tiny/bert"], "`tiny/bert`: one name too many; wanted two recipes or runs"),
+        (["show", "tiny/bert", "--step", "3"], "tiny/bert: is no run; wanted the folder of an `ordsmed pretrain`"),
+        (["pretrain", "tiny/bert", "--deadline", "soon"], "--deadline: 'soon' is not a time: wanted for example 3h"),
+        (["pretrain", "tiny/bert", "--deadline", "0h"], "--deadline: '0h' is not a time: wanted for example 3h"),
+        (["pretrain", "tiny/bert", "--dry-run", "lenght=128"], "tiny/bert: lenght: unknown setting; "),
+        (
+            ["pretrain", "tiny/bert", "--dry-run", "phase.lenght=128"],
+            "tiny/bert: phase[1].lenght: unknown setting; did you mean `length`?",
+        ),
+        (["pretrain", "tiny/bert", "--dry-run", "nonsense"], "`nonsense`: not an override; wanted key.path=value"),
+        (
+            ["pretrain", "tiny/bert", "--dry-run", "phase[2].length=256"],
+            "phase[2].length: found 256, more than the model's 128 positions",
+        ),
+        (
+            ["pretrain", "tiny/bert", "--dry-run", "layout.micro=3"],
+            "phase[1].batch: found 8, not a multiple of micro 3 x 1 devices = 3; use 9",
+        ),
+        (
+            ["show", "tiny/bert", "objective.kind=clm"],
+            "objective.kind: clm with a model that sees what it is to guess; use mlm",
+        ),
+        (["bench", "loader", "batch=0"], "loader: batch: found 0; wanted 1 or more"),
+        (["fill", "nowhere", "a [MASK]"], "nowhere: no such folder; wanted a run's folder"),
+        (["export", "nowhere", "out"], "nowhere: no such folder; wanted a run's folder"),
+    ],
+)
+def test_a_mistake_is_one_line(ordsmed: Any, words: list[str], said: str) -> None:
+    told = ordsmed(*words)
+    assert told.status == 1
+    assert told.out == ""
+    assert told.err.startswith(f"ordsmed: {said}")
+    assert told.err.count("\n") == 1
+    assert made() == []
+
+
+def test_mistakes_in_a_file_of_ones_own(ordsmed: Any) -> None:
+    text = (menu.HOUSE / "recipes" / "tiny" / "bert.toml").read_text(encoding="utf-8")
+    for change, said in (
+        (
+            lambda t: t.replace("length = 64", "lenght = 64"),
+            "my.toml: phase[1].lenght: unknown setting; did you mean `length`?",
+        ),
+        (lambda t: t.replace("length = 64", "length = 64.5"), "my.toml: phase[1].length: found 64.5; wanted int"),
+        (lambda t: t.replace("length = 64", "length = "), "my.toml: not TOML: "),
+        (lambda t: t.replace('kind = "bert"', ""), "my.toml: model.kind: missing; wanted one of: bert, gpt2"),
+        (lambda t: "lenght = 128\n" + t, "my.toml: lenght: unknown setting; "),
+        (
+            lambda t: t.replace('data = "stdlib-wordpiece"', 'data = "no/such/folder"'),
+            "`no/such/folder`: no recipe of `encode` and no file; ",
+        ),
+        (lambda t: "seed = 3\n", "my.toml: data: missing; wanted str | dict[str, float]"),
+    ):
+        Path("my.toml").write_text(change(text), encoding="utf-8")
+        for words in (["pretrain", "my.toml", "--dry-run"], ["pretrain", "my.toml"]):
+            told = ordsmed(*words)
+            assert told.status == 1
+            assert told.err.count("\n") == 1
+            assert told.err.startswith(f"ordsmed: {said}"), words
+    assert not Path("work/pretrain/my").exists()
+
+
+def test_wrong_use_of_options(ordsmed: Any) -> None:
+    for words in (
+        ["pretrain"],
+        ["pretrain", "tiny/bert", "--wrong"],
+        [],
+        ["bench", "loader", "--json", "--what"],
+        ["export", "a", "b", "c"],
+    ):
+        told = ordsmed(*words)
+        assert told.status == 2
+        assert "Traceback" not in told.err
+
+
+def test_overrides_stand_anywhere(ordsmed: Any) -> None:
+    for words in (
+        ["pretrain", "tiny/bert", "--dry-run", "seed=7", "phase.batch=2"],
+        ["pretrain", "tiny/bert", "seed=7", "--dry-run", "phase.batch=2"],
+        ["pretrain", "--dry-run", "tiny/bert", "seed=7", "phase.batch=2"],
+        ["show", "tiny/bert", "seed=7", "phase.batch=2"],
+    ):
+        told = ordsmed(*words)
+        assert told.status == 0, told.err
+        assert "  seed = 7\n" in told.out
+        assert told.out.count("  batch = 2\n") == 2
+
+
+def test_words_behind_an_option_of_fill(ordsmed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ordsmed.apply import fill
+
+    asked: list[Any] = []
+    monkeypatch.setattr(fill, "fill_lines", lambda *given, **more: asked.append((given, more)) or ["x"])
+    told = ordsmed("fill", "some/run", "--best", "3", "a [MASK]", "b [MASK]")
+    assert (told.status, told.out) == (0, "x\n")
+    assert asked == [(("some/run", ["a [MASK]", "b [MASK]"], 3), {"step": None})]
+
+
+def test_show_makes_nothing(ordsmed: Any) -> None:
+    told = ordsmed("show", "tiny/bert")
+    assert told.status == 0, told.err
+    assert told.out.startswith("tiny/bert: pretrain\n")
+    for part in (
+        "  width = 64\n",
+        "data: work/encode/stdlib-wordpiece does not stand yet; it will be made from stdlib-wordpiece",
+        f"vocabulary {settings.read(run.find_recipe('stdlib-wordpiece', 'tokenizer'))['tokenizer']['size']:,}\n",
+        "phase 1: 30 steps x 8 rows x 64 tokens = 15,360 tokens; batch 8 = micro 8 x accumulation 1 x devices 1",
+        "in all: 40 steps, 20,480 tokens,",
+        "FLOPs",
+        "memory for weights, gradients and moments: 0.0",
+    ):
+        assert part in told.out, part
+    assert ordsmed("pretrain", "tiny/bert", "--dry-run").out == told.out
+    assert made() == []
+
+
+def test_parameters_are_counted(ordsmed: Any) -> None:
+    """BERT-base with a vocabulary of 30,522: 109 million without the pooler, and the head's dense, norm and bias."""
+    width, inner, words = 768, 3072, 30_522
+    block = 4 * (width * width + width) + 2 * width * inner + inner + width + 4 * width
+    body = (words + 512 + 2) * width + 2 * width + 12 * block
+    head = width * width + width + 2 * width + words
+    Path("t.toml").write_text('corpus = "stdlib"\n[tokenizer]\nkind = "wordpiece"\nsize = 30522\n')
+    Path("e.toml").write_text('corpus = "stdlib"\ntokenizer = "t.toml"\n')
+    told = ordsmed("show", "pretrain/bert-base", "data=e.toml")
+    assert f"network: {body + head:,} parameters, {body:,} without heads; vocabulary {words:,}\n" in told.out
+    Path("vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]) + "\n")
+    for text in ('[tokenizer]\nkind = "wordpiece"\nfile = "vocab.txt"\n', None):
+        if text:
+            Path("t.toml").write_text(text)
+        else:
+            Path("e.toml").write_text('corpus = "stdlib"\ntokenizer = "vocab.txt"\n')
+        assert "vocabulary 13\n" in ordsmed("show", "tiny/bert", "data=e.toml").out
+
+
+@pytest.mark.parametrize("name", run.recipe_names())
+def test_every_recipe_is_shown(ordsmed: Any, name: str) -> None:
+    told = ordsmed("show", name)
+    assert told.status == 0, told.err
+    assert told.out.startswith(f"{name}: ")
+    assert made() == []
+
+
+def test_show_two(ordsmed: Any) -> None:
+    told = ordsmed("show", "tiny/bert", "tiny/gpt2")
+    assert told.status == 0
+    lines = {line.split()[0]: " ".join(line.split()[1:]) for line in told.out.splitlines()[1:]}
+    assert lines["model.kind"] == "bert | gpt2"
+    assert lines["data"] == "stdlib-wordpiece | stdlib-bytebpe"
+    assert lines["phase[2].length"] == "128 | -"
+    assert "model.width" not in lines
+    assert ordsmed("show", "tiny/bert", "tiny/bert").out == "tiny/bert and tiny/bert: the same settings\n"
+    Path("my.toml").write_text(ordsmed("recipes", "tiny/bert").out)
+    assert ordsmed("show", "tiny/bert", "my.toml").out == "tiny/bert and my.toml: the same settings\n"
+
+
+def test_deeds_of_the_small_verbs(ordsmed: Any) -> None:
+    """corpus, tokenizer and encode by recipes of one's own; the second time they stand."""
+    Path("text.txt").write_text("".join(f"The smith number {n} mends a kettle. It is old.\n\n" for n in range(40)))
+    Path("c.toml").write_text('validation = 0.1\n[source]\nkind = "text"\npath = "text.txt"\n')
+    Path("t.toml").write_text('corpus = "c.toml"\n[tokenizer]\nkind = "wordpiece"\nsize = 90\n')
+    Path("e.toml").write_text('corpus = "c.toml"\ntokenizer = "t.toml"\n')
+    told = ordsmed("encode", "e.toml")
+    assert told.status == 0, told.err
+    assert told.out.startswith("work/encode/e: done\n")
+    for verb, name in (("corpus", "c"), ("tokenizer", "t")):
+        assert ordsmed(verb, f"{name}.toml").out.startswith(f"work/{verb}/{name}: done\n")
+        shown = ordsmed("show", f"work/{verb}/{name}")
+        assert (shown.status, "state: done\n" in shown.out) == (0, True)
+    assert f"data: {Path('work/encode/e')}, " in ordsmed("show", "tiny/bert", "data=e.toml").out
+    told = ordsmed("corpus", "c.toml", "seed=1")
+    assert told.status == 1
+    assert "was made from another recipe or other inputs" in told.err
+    assert ordsmed("show", "c.toml", "work/corpus/c").out == "c.toml and work/corpus/c: the same settings\n"
+    assert ordsmed("corpus", "c.toml", "seed=1", "--anew").status == 0
+    told = ordsmed("tokenizer", "work/corpus/c")
+    assert (told.status, told.err.count("\n")) == (1, 1)
+    assert "is the folder of a `corpus`" in told.err
+    told = ordsmed("show", "work/corpus/c", "seed=4")
+    assert (
+        told.err
+        == "ordsmed: work/corpus/c: is a folder, but seed=4 is given; wanted a recipe to change, or no override\n"
+    )
+
+
+def test_bad_text_is_one_line(ordsmed: Any) -> None:
+    Path("c.toml").write_text('[source]\nkind = "text"\npath = "text.txt"\n')
+    for content, said in ((None, "text.txt"), (b"", "no documents at all"), (b"good\n\n\xff bad\n", "text.txt")):
+        if content is not None:
+            Path("text.txt").write_bytes(content)
+        told = ordsmed("corpus", "c.toml", "--anew")
+        assert (told.status, told.out) == (1, "")
+        assert said in told.err
+        assert told.err.splitlines()[-1].startswith("ordsmed: ")
+        assert told.err.count("ordsmed: ") == 1
+        assert len(told.err.splitlines()) <= 2
+
+
+def test_as_a_process(tmp_path: Path) -> None:
+    """`python -m ordsmed` ends with 1 and one line, without a traceback."""
+    env = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1])}
+    words = [sys.executable, "-m", "ordsmed", "pretrain", "tiny/bert", "lenght=128"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path, env=env)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert done.stderr.startswith("ordsmed: tiny/bert: lenght: unknown setting; ")
+
+
+def test_a_broken_pipe_is_no_traceback(tmp_path: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1])}
+    pipe = f"{sys.executable} -m ordsmed recipes | head -c 1; {sys.executable} -m ordsmed menus objectives | true"
+    done = subprocess.run(["bash", "-c", pipe], capture_output=True, text=True, check=False, cwd=tmp_path, env=env)
+    assert "Traceback" not in done.stderr
+
+
+def test_a_full_disk_and_ctrl_c(ordsmed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(asked: Any) -> None:
+        raise OSError(28, "No space left on device", "work/x")
+
+    def stopped(asked: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(cli.VERBS, "recipes", full)
+    told = ordsmed("recipes")
+    assert (told.status, told.err) == (1, "ordsmed: work/x: No space left on device\n")
+    monkeypatch.setitem(cli.VERBS, "recipes", stopped)
+    told = ordsmed("recipes")
+    assert (told.status, told.err) == (130, "ordsmed: stopped\n")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["bert", "gpt2"])
+def test_which_documents_a_step_saw(ordsmed: Any, tiny_run: Any, kind: str) -> None:
+    """The tokens it tells of are those of the rows the step was given."""
+    import numpy as np
+
+    from ordsmed.base.ranks import Ranks
+    from ordsmed.train.job import build
+    from ordsmed.train.recipe import Pretraining
+
+    folder = getattr(tiny_run, kind)
+    for step, phase, inner in ((1, 1, 1), (8, 1, 8), (12, 2, 4)):
+        told = ordsmed("show", str(folder), "--step", str(step))
+        assert told.status == 0, told.err
+        head, *lines = told.out.splitlines()
+        assert head.startswith(
+            f"{folder}: step {step} (phase {phase}, its step {inner}): 4 rows, {len(lines)} pieces of documents"
+        )
+        import torch
+
+        job = build(run.read_recipe(Pretraining, folder), Ranks(torch.device("cpu")))
+        rows = job.rows(phase - 1)
+        spans = rows.spans(np.arange(4 * (inner - 1), 4 * inner))
+        assert len(spans) == len(lines)
+        for span, line in zip(spans, lines, strict=True):
+            begin = span.start - int(job.data[0].train.document_starts[span.document])
+            assert f"row {span.number}: " in line
+            assert f" document {span.document} (" in line
+            assert f"tokens {begin} to {begin + span.stop - span.start}: " in line
+            (place,) = re.findall(r"document \d+ \((\S+\.jsonl):(\d+), id ", line)
+            text = Path(place[0]).read_text(encoding="utf-8").splitlines()[int(place[1]) - 1]
+            words = line.split(": ")[-1].split()[1:-1][:5]
+            assert all(word.strip(".").lower() in text.lower() for word in words), (words, text)
+    told = ordsmed("show", str(folder), "--step", "13")
+    assert (told.status, told.err) == (1, "ordsmed: --step: found 13; wanted 1 to 12\n")
