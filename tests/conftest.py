@@ -9,6 +9,10 @@ from pathlib import Path
 from string import Template
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("house", deadline=None)  # a busy machine is no wrong result
+settings.load_profile("house")
 
 
 @pytest.fixture(autouse=True)
