@@ -142,3 +142,17 @@ def test_chunks_cover_every_row_once():
     for rows in (0, 1, 2, 100, 2049):
         found = [n for part in loss._chunks(rows, 1 << 20) for n in range(rows)[part]]
         assert found == list(range(rows))
+
+
+@pytest.mark.parametrize("size", [0.1, 30.0, 400.0])
+def test_scores_of_any_size(size: float) -> None:
+    """Small ones take no shift by their highest, large ones must: e^400 is no fp32 number."""
+    torch.manual_seed(0)
+    hidden, table = torch.randn(9, 4, requires_grad=True), torch.randn(7, 4, requires_grad=True)
+    targets, weights = torch.arange(9) % 7, torch.ones(9)
+    ours = token_loss(hidden * size, table, None, targets, weights)
+    mine = torch.autograd.grad(ours, [hidden, table])
+    theirs = torch.nn.functional.cross_entropy(hidden * size @ table.T, targets, reduction="sum")
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+    for a, b in zip(mine, torch.autograd.grad(theirs, [hidden, table]), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4 * size)

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-CHUNK_SCORES = 1 << 23  # scores held at a time: 32 MB in fp32
+CHUNK_SCORES = 1 << 24  # scores held at a time: 64 MB in fp32
+SAFE = 60.0  # e^60 times any vocabulary is far from fp32's largest number
 
 
 def token_loss(hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor) -> Tensor:
@@ -38,68 +39,83 @@ class _TokenLoss(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor
     ) -> Tensor:
-        learning = any(ctx.needs_input_grad[:3])
-        loss = hidden.new_zeros((), dtype=torch.float32)
-        product = table.to(hidden.dtype)
-        grads: list[Tensor | None] = [None, None, None]
-        if learning:
-            grads = [torch.empty_like(hidden), torch.empty(table.shape, dtype=torch.float32, device=table.device), None]
-            grads[2] = None if bias is None else torch.zeros_like(bias)
+        product, loss = table.to(hidden.dtype), hidden.new_zeros((), dtype=torch.float32)
+        slopes = _Slopes(hidden, product, bias) if any(ctx.needs_input_grad[:3]) else None
         chunks = _chunks(len(hidden), len(table))
-        room = hidden.new_empty((2, chunks[0].stop if chunks else 0, len(table)), dtype=torch.float32)
+        room = hidden.new_empty((chunks[0].stop if chunks else 0, len(table)), dtype=torch.float32)
         for rows in chunks:
-            scores, shares = room[0, : rows.stop - rows.start], room[1, : rows.stop - rows.start]
-            _scores(hidden[rows], product, bias, scores)
-            top, best = scores.max(1, keepdim=True)
-            torch.softmax(scores, 1, out=shares)
-            total = top - shares.gather(1, best).log_()  # log sum exp: the best share is never too small for a log
-            right = targets[rows, None]
-            loss += (weights[rows] * (total - scores.gather(1, right)).squeeze(1)).sum()
-            if learning:
-                shares.scatter_add_(1, right, shares.new_full((1, 1), -1.0).expand_as(right))
-                _collect(grads, shares, rows, hidden, product, weights)
-        ctx.save_for_backward(*(g for g in grads if g is not None))
-        ctx.has_bias, ctx.table_dtype = bias is not None, table.dtype
+            scores = _scores(hidden[rows], product, bias, room[: rows.stop - rows.start])
+            right = scores.gather(1, targets[rows, None]).squeeze(1)
+            top = _shift(scores)
+            total = scores.exp_().sum(1)
+            loss += (weights[rows] * (total.log() + top - right)).sum()
+            if slopes:
+                slopes.add(rows, scores, weights[rows] / total)
+        if slopes:
+            ctx.save_for_backward(*slopes.finish(targets, weights))
+        ctx.table_dtype = table.dtype
         return loss
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        # the scores' sum is scalar, so its gradient only scales what the forward made; in place, it is used once
-        hidden, table, *bias = ctx.saved_tensors
-        scale = upstream[0]
-        table = table.mul_(scale).to(ctx.table_dtype)
-        return hidden.mul_(scale), table, bias[0].mul_(scale) if ctx.has_bias else None, None, None
+        # the loss is one number, so its gradient only scales what the forward made; in place, it is used once
+        hidden, table, *bias = (made.mul_(upstream[0]) for made in ctx.saved_tensors)
+        return hidden, table.to(ctx.table_dtype), bias[0] if bias else None, None, None
 
 
-def _scores(hidden: Tensor, table: Tensor, bias: Tensor | None, out: Tensor) -> None:
+class _Slopes:
+    """What the loss means for hidden states, table and bias, collected chunk by chunk.
+
+    The slope of a row's scores is weight * (exp(score) / total - onehot). It is never written out: weight / total scales
+    the narrow side of each product, and the targets' part is taken off at the end.
+    """
+
+    def __init__(self, hidden: Tensor, table: Tensor, bias: Tensor | None) -> None:
+        self.hidden, self.table = hidden, table
+        self.to_hidden = torch.empty_like(hidden)
+        self.to_table = torch.zeros(table.shape if not len(hidden) else (0,), device=table.device)
+        self.to_bias = None if bias is None else torch.zeros_like(bias)
+
+    def add(self, rows: slice, shares: Tensor, factor: Tensor) -> None:
+        """One chunk: `shares` are exp(scores), `factor` is weight / total."""
+        if self.to_bias is not None:
+            self.to_bias.addmv_(shares.T, factor)
+        shares, factor = shares.to(self.hidden.dtype), factor.to(self.hidden.dtype)[:, None]
+        torch.mm(shares, self.table, out=self.to_hidden[rows]).mul_(factor)
+        weighted = self.hidden[rows] * factor
+        if rows.start == 0:
+            self.to_table = (shares.T @ weighted).float()
+        elif shares.dtype == torch.float32:
+            self.to_table.addmm_(shares.T, weighted)
+        else:
+            self.to_table += shares.T @ weighted
+
+    def finish(self, targets: Tensor, weights: Tensor) -> list[Tensor]:
+        """The targets' part taken off."""
+        weight = weights[:, None].to(self.hidden.dtype)
+        self.to_hidden -= self.table[targets] * weight
+        self.to_table.index_add_(0, targets, (self.hidden * weight).float(), alpha=-1)
+        if self.to_bias is None:
+            return [self.to_hidden, self.to_table]
+        self.to_bias.index_add_(0, targets, weights, alpha=-1)
+        return [self.to_hidden, self.to_table, self.to_bias]
+
+
+def _scores(hidden: Tensor, table: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
     if hidden.dtype == torch.float32:
         torch.mm(hidden, table.T, out=out)
     else:
         out.copy_(hidden @ table.T)
-    if bias is not None:
-        out.add_(bias)
+    return out if bias is None else out.add_(bias)
 
 
-def _collect(
-    grads: list[Tensor | None], slope: Tensor, rows: slice, hidden: Tensor, table: Tensor, weights: Tensor
-) -> None:
-    """Add what one chunk's slope (scores' gradient before weights) means for hidden states, table and bias."""
-    to_hidden, to_table, to_bias = grads
-    weight = weights[rows].to(hidden.dtype)
-    if to_bias is not None:
-        to_bias.addmv_(slope.T, weights[rows])
-    slope = slope.to(hidden.dtype)
-    assert to_hidden is not None
-    assert to_table is not None
-    torch.mm(slope, table, out=to_hidden[rows]).mul_(weight[:, None])
-    weighted = hidden[rows] * weight[:, None]
-    if hidden.dtype != to_table.dtype:
-        product = slope.T @ weighted
-        to_table.copy_(product) if rows.start == 0 else to_table.add_(product)
-    elif rows.start == 0:
-        torch.mm(slope.T, weighted, out=to_table)
-    else:
-        to_table.addmm_(slope.T, weighted)
+def _shift(scores: Tensor) -> Tensor:
+    """Take each row's highest score off, in place, and return it; where no exp can run over, as nearly always, 0."""
+    top = scores.amax(1)
+    if scores.device.type == "cpu" and float(top.max()) < SAFE and float(top.min()) > -SAFE:
+        return torch.zeros_like(top)  # a pass over all scores saved; elsewhere the look itself would cost more
+    scores.sub_(top[:, None])
+    return top
 
 
 def _chunks(rows: int, vocabulary: int) -> list[slice]:

@@ -41,7 +41,8 @@ class Stopped(Exception):
 def train(job: Job, folder: Path, start: int, peak: float, *, each: Callable[[int, float], None] | None = None) -> int:
     """Train from a step of the run to its end; returns the last step."""
     step, steps, recipe, meters = start, total(job.phases), job.recipe, Meters(folder, peak, start)
-    with contextlib.closing(meters), asked_to_stop() as asked, Progress("pretrain", steps, "steps", done=start, every=30) as shown:
+    progress = Progress("pretrain", steps, "steps", done=start, every=30)
+    with contextlib.closing(meters), asked_to_stop() as asked, progress as shown:
         for index in range(locate(job.phases, start)[0], len(job.phases)):
             phase, rows, share = job.phases[index], job.rows(index), job.share(index)
             flops = job.objective.flops(phase.batch, phase.length)
