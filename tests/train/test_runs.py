@@ -263,7 +263,6 @@ def _halve(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-
 def test_tensorboard_events_where_it_is_installed(recipe: Recipe) -> None:
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

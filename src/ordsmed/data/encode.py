@@ -29,7 +29,7 @@ from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.text.training import read_tokenizer
 
 BLOCK = 2_000_000  # bytes of lines that are encoded at once
-SHARE = 16_000_000  # bytes of corpus that are worth a process of their own
+SHARE = 8_000_000  # bytes of corpus that are worth a process of their own
 
 
 @dataclass(frozen=True)

@@ -66,8 +66,8 @@ class _TokenLoss(torch.autograd.Function):
 class _Slopes:
     """What the loss means for hidden states, table and bias, collected chunk by chunk.
 
-    The slope of a row's scores is weight * (exp(score) / total - onehot). It is never written out: weight / total scales
-    the narrow side of each product, and the targets' part is taken off at the end.
+    The slope of a row's scores is weight * (exp(score) / total - onehot). It is never written out: weight / total
+    scales the narrow side of each product, and the targets' part is taken off at the end.
     """
 
     def __init__(self, hidden: Tensor, table: Tensor, bias: Tensor | None) -> None:

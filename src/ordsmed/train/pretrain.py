@@ -132,10 +132,8 @@ def _finish(job: Job, folder: Path) -> dict[str, Any]:
     out = folder / "weights"
     out.mkdir(exist_ok=True)
     weights.write(out / "model.safetensors", weights.own_tensors(job.objective))
-    files.write_text(
-        out / "settings.toml",
-        settings.write({"model": job.objective.model_settings, "objective": job.recipe.objective}),
-    )  # type: ignore[attr-defined]
+    networks = {"model": job.objective.model_settings, "objective": job.recipe.objective}
+    files.write_text(out / "settings.toml", settings.write(networks))
     job.tokenizer.save(out / "tokenizer")
     picture.draw(folder, folder.name)
     lines = read(folder / "metrics.jsonl")
