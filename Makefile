@@ -12,7 +12,7 @@ help:
 
 .venv/installed: pyproject.toml constraints.txt
 	@echo "== installing into .venv (torch is large: a few minutes the first time)"
-	$(PYTHON) -c 'import sys; sys.exit("ordsmed needs Python 3.11 or newer: make PYTHON=python3.12 ..." * (sys.version_info < (3, 11)))'
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
