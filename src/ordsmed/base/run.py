@@ -24,8 +24,8 @@ from ordsmed.base.errors import DataError, RecipeError, nearest
 from ordsmed.base.say import logged, say
 
 
-class Deed(Protocol):
-    """What a recipe class offers so that its folder can be made."""
+class Recipe(Protocol):
+    """What a recipe class offers so that a folder can be named and marked by it."""
 
     @property
     def verb(self) -> str:
@@ -38,10 +38,15 @@ class Deed(Protocol):
     def stamp(self) -> Any:
         """What the result depends on beside the recipe: fingerprints of inputs, sizes and times of source files."""
 
+
+class Deed(Recipe, Protocol):
+    """A recipe whose folder is made in one go."""
+
     def perform(self, run: Run) -> dict[str, Any]:
         """Do it, into the folder; what is returned stands in `status.json`."""
 
 
+R = TypeVar("R", bound=Recipe)
 D = TypeVar("D", bound=Deed)
 _said: set[Path] = set()  # folders a person has been told of
 
@@ -59,10 +64,11 @@ class Run:
         return dict(files.read_json(found)) if found.exists() else {}
 
     def set(self, **facts: Any) -> None:
-        """Change `status.json`, whole or not at all."""
-        files.write_json(self.path / "status.json", {**self.status, **facts})
+        """Change `status.json`, whole or not at all; None takes a fact out."""
+        known = {k: v for k, v in {**self.status, **facts}.items() if v is not None}
+        files.write_json(self.path / "status.json", known)
 
-    def begin(self, deed: Deed, **facts: Any) -> None:
+    def begin(self, deed: Recipe, **facts: Any) -> None:
         """Write what is going to be done and where."""
         with files.survive_disk(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
@@ -71,7 +77,7 @@ class Run:
         self.set(verb=deed.verb, state="running", fingerprint=fingerprint(deed), **facts)
 
 
-def fingerprint(deed: Deed) -> str:
+def fingerprint(deed: Recipe) -> str:
     """Recipe and inputs in 16 hexadecimal digits; where the result is put does not count."""
     recipe = {k: v for k, v in settings.plain(deed).items() if k != "out"}
     text = json.dumps([deed.verb, recipe, deed.stamp()], sort_keys=True)
@@ -117,14 +123,14 @@ def recipe_names(verb: str = "") -> list[str]:
     return sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.rglob("*.toml"))
 
 
-def load(cls: type[D], name: str, overrides: Sequence[str] = ()) -> tuple[D, str]:
+def load(cls: type[R], name: str, overrides: Sequence[str] = ()) -> tuple[R, str]:
     """A recipe by name or path, decoded; and the title its folder gets."""
     path = find_recipe(name, getattr(cls, "verb", ""))
     deed = settings.decode(cls, settings.override(settings.read(path), overrides), name)
     return deed, path.stem if Path(name).is_file() else name.replace("/", "-")
 
 
-def place(deed: Deed, title: str) -> Path:
+def place(deed: Recipe, title: str) -> Path:
     """Where a deed's folder stands."""
     return Path(deed.out or f"work/{deed.verb}/{title}")
 
@@ -152,7 +158,7 @@ def obtain(cls: type[D], name: str, overrides: Sequence[str] = (), *, anew: bool
     with locked(folder):
         run = Run(folder)
         if run.status and not _fits(run, deed):
-            if not anew:
+            if finished(folder, verb) and not anew:  # what is not finished holds nothing that anybody waits for
                 raise RecipeError(
                     folder, "was made from another recipe or other inputs", f"fingerprint {fingerprint(deed)}",
                     f"`ordsmed show {folder} {name}` tells the difference; name another `out=`, or add --anew",
@@ -192,7 +198,7 @@ def locked(folder: Path) -> Any:
         return lock.acquire()
 
 
-def read_recipe(cls: type[D], folder: Path) -> D:
+def read_recipe(cls: type[R], folder: Path) -> R:
     """The recipe a folder was made by."""
     if not (folder / "recipe.toml").exists():
         raise DataError(folder, "holds no recipe.toml", f"the folder of an `ordsmed {getattr(cls, 'verb', '')}`")

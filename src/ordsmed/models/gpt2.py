@@ -59,6 +59,9 @@ class Settings:
     def __post_init__(self) -> None:
         object.__setattr__(self, "heads", self.heads or max(1, self.width // 64))
         object.__setattr__(self, "inner", self.inner or 4 * self.width)
+        for name in ("width", "layers", "heads", "inner", "positions"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: found {getattr(self, name)}; wanted 1 or more")
         if self.width % self.heads:
             raise ValueError(f"heads: found {self.heads}; wanted a divisor of the width {self.width}")
         for name in ("dropout", "attention_dropout"):

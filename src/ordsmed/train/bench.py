@@ -74,10 +74,6 @@ class Bench:
     def stamp(self) -> Any:
         """Nothing: a measurement is never reused."""
 
-    def perform(self, run: Run) -> dict[str, Any]:
-        """Measure."""
-        return MEASURES[self.measure](self)
-
 
 def bench(name: str, overrides: Sequence[str] = (), *, json_line: bool = False) -> list[str]:
     """Measure what a bench recipe says; one JSON line, or a line a number."""
@@ -107,7 +103,7 @@ def measure_training(recipe: Bench) -> dict[str, Any]:
     peak = measured_peak(ranks.device, recipe.layout.precision)
     ends: list[float] = []
 
-    def each(step: int, spent: float) -> None:
+    def each(step: int) -> None:
         if ranks.device.type == "cuda":
             import torch
 
@@ -115,7 +111,7 @@ def measure_training(recipe: Bench) -> dict[str, Any]:
         ends.append(time.perf_counter())
 
     with tempfile.TemporaryDirectory() as folder:
-        loop.train(job, Path(folder), 0, peak, each=each)
+        loop.train(job, Path(folder), 0, peak, each=each, checkpoints=False)
     seconds = float(np.median(np.diff(ends)[WARM - 1 :]))
     rate = recipe.batch / seconds
     return {

@@ -28,6 +28,7 @@ from ordsmed.train.job import Job
 from ordsmed.train.meters import Meters
 
 JUDGED_ROWS = 32  # rows of a validation batch
+Each = Callable[[int], None]  # is told every step that is done
 
 
 class Stopped(Exception):
@@ -38,7 +39,15 @@ class Stopped(Exception):
         super().__init__(f"stopped at step {step}")
 
 
-def train(job: Job, folder: Path, start: int, peak: float, *, each: Callable[[int, float], None] | None = None) -> int:
+def train(
+    job: Job,
+    folder: Path,
+    start: int,
+    peak: float,
+    *,
+    each: Each | None = None,
+    checkpoints: bool = True,
+) -> int:
     """Train from a step of the run to its end; returns the last step."""
     step, steps, recipe, meters = start, total(job.phases), job.recipe, Meters(folder, peak, start)
     progress = Progress("pretrain", steps, "steps", done=start, every=30)
@@ -60,11 +69,11 @@ def train(job: Job, folder: Path, start: int, peak: float, *, each: Callable[[in
                 if step % recipe.log == 0 or last or stop:
                     _tell(shown, meters.flush(job.objective.weights), step)
                 if each:
-                    each(step, spent)
+                    each(step)
                 if (recipe.validate and step % recipe.validate == 0) or last:
                     meters.flush(job.objective.weights)
                     _judge(job, index, meters, step)
-                if recipe.save and (step % recipe.save == 0 or last or stop):
+                if checkpoints and (last or stop or (recipe.save and step % recipe.save == 0)):
                     meters.flush(job.objective.weights)
                     save(job, folder, step)
                 if stop and not last:

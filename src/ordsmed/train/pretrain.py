@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shutil
 import time
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 
 from ordsmed.base import files, run, settings
-from ordsmed.base.errors import RecipeError
+from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.ranks import measured_peak, prepare
 from ordsmed.base.run import Run
 from ordsmed.base.say import duration, logged, say
@@ -46,8 +47,13 @@ def pretrain(name: str, overrides: Sequence[str] = (), *, deadline: float | None
         elif deadline:
             say(f"{folder}: --deadline is not applied again: the steps of a run are fitted when it begins")
         with logged(folder / "log.txt"):
-            facts = go_on(folder)
-        Run(folder).set(state="done", **facts)
+            try:
+                facts = go_on(folder)
+            except OrdsmedError as error:
+                with contextlib.suppress(OrdsmedError):  # a full disk may be what failed
+                    Run(folder).set(state="failed", why=str(error))
+                raise
+        Run(folder).set(state="done", why=None, **facts)
     return folder
 
 

@@ -70,7 +70,7 @@ class Pretraining:
     clip: float = 1.0
     """the gradient's longest norm; 0: any"""
     save: int = 500
-    """steps between checkpoints; 0: none"""
+    """steps between checkpoints; 0: only at the end, or when asked to stop"""
     keep: int = 3
     """checkpoints kept"""
     validate: int = 500
@@ -107,9 +107,3 @@ class Pretraining:
     def stamp(self) -> Any:
         """The fingerprints of the data."""
         return [Run(obtain(Encoding, name)).status["fingerprint"] for name in self.sources]
-
-    def perform(self, run: Run) -> dict[str, Any]:
-        """Train, from the start or from where the run stood."""
-        from ordsmed.train.pretrain import go_on
-
-        return go_on(run.path)
