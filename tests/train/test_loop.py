@@ -157,6 +157,10 @@ def test_the_recipe_in_the_folder_is_resolved(recipe: Recipe) -> None:
     assert table["optimizer"]["kind"] == "adamw"
 
 
+def test_an_optimizer_needs_no_kind_to_be_changed(recipe: Recipe) -> None:
+    assert job_of(recipe(), "optimizer.decay=0.5").recipe.optimizer.decay == 0.5
+
+
 def test_a_blend_of_stores_takes_rows_by_weight(recipe: Recipe, store: Path, tmp_path: Path) -> None:
     other = make_store(tmp_path / "other", seed=1)
     job = job_of(recipe(), f'data={{ "{store}" = 3.0, "{other}" = 1.0 }}')

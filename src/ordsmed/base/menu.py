@@ -24,6 +24,7 @@ class Menu:
     """Marks a settings field whose value is one choice of a menu: `Annotated[Any, Menu("models")]`."""
 
     name: str
+    usual: str = ""  # the kind that is meant where a table names none
 
 
 @dataclass(frozen=True)

@@ -133,6 +133,8 @@ def _named_size(cls: type, table: Mapping[str, Any], place: str) -> Mapping[str,
 
 def _choice(choices: menu.Menu, value: Any, place: str) -> Any:
     table = {"kind": value} if isinstance(value, str) else value
+    if choices.usual and isinstance(table, Mapping) and "kind" not in table:
+        table = {"kind": choices.usual, **table}
     if not isinstance(table, Mapping) or not isinstance(table.get("kind"), str):
         raise RecipeError(f"{place}.kind", "missing", "one of: " + ", ".join(menu.entries(choices.name)))
     chosen = menu.load(choices.name, table["kind"], place=f"{place}.kind")

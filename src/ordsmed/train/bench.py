@@ -35,7 +35,7 @@ class Bench:
     """training: the network"""
     objective: Annotated[Any, Menu("objectives")] = None
     """training, loader: what is learned"""
-    optimizer: Annotated[Any, Menu("optimizers")] = None
+    optimizer: Annotated[Any, Menu("optimizers", "adamw")] = None
     """training: left out: adamw"""
     dropout: float | None = None
     """of hidden states and of attention; left out: the model's own"""

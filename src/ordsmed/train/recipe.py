@@ -59,7 +59,7 @@ class Pretraining:
     """one or more stretches of training"""
     model: Annotated[Any, Menu("models")] = None
     """the network; may be left out with `init`"""
-    optimizer: Annotated[Any, Menu("optimizers")] = field(default=None)
+    optimizer: Annotated[Any, Menu("optimizers", "adamw")] = None
     """how weights are updated; left out: adamw"""
     tokenizer: str | None = None
     """folder, file or recipe; must be the one of the data, which is taken where none is named"""
