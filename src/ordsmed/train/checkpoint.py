@@ -64,10 +64,13 @@ def restore(path: Path, objective: Objective, optimizer: torch.optim.Optimizer) 
 def restore_moments(path: Path, objective: Objective, optimizer: torch.optim.Optimizer) -> None:
     """The optimizer's moments, by parameter name."""
     moments = weights.read(path / PARTS[1])
+    fused = {p: g.get("fused") or g.get("capturable") for g in optimizer.param_groups for p in g["params"]}
     for name, parameter in weights.own_tensors(objective).items():
         own = {key.split("/")[0]: value for key, value in moments.items() if key.partition("/")[2] == name}
         if own:
-            optimizer.state[parameter] = {k: v if k == "step" else v.to(parameter.device) for k, v in own.items()}
+            optimizer.state[parameter] = {
+                k: v.to(parameter.device) if k != "step" or fused[parameter] else v for k, v in own.items()
+            }  # the count of steps stays on the CPU unless a fused kernel reads it
 
 
 def _moments(objective: Objective, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -5,6 +5,7 @@ recipe -> data, tokenizer -> model settings -> objective (networks) -> optimizer
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,6 +89,7 @@ def build(recipe: Pretraining, ranks: Ranks, *, gone_on: dict[str, Any] | None =
     settings = model_settings(recipe)
     check(recipe, settings, ranks)
     if recipe.layout.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS refuses to be deterministic
         torch.use_deterministic_algorithms(True)
     torch.manual_seed(chance.key("weights", recipe.seed) >> 1)
     objective = recipe.objective.build(settings, tokenizer)
