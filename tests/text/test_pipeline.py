@@ -195,7 +195,7 @@ def test_from_a_recipe_to_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture
     assert obtain(Corpus, str(recipe)) == folder
     assert (folder / "train" / "00000.jsonl").stat().st_mtime_ns == made
     (tmp_path / "a.txt.xz").write_bytes(lzma.compress(b"Other text.\n\nAnother one.\n"))
-    with pytest.raises(RecipeError, match="other inputs"):
+    with pytest.raises(RecipeError, match="inputs have changed"):
         obtain(Corpus, str(recipe))
 
 

@@ -275,3 +275,13 @@ def test_tensorboard_events_where_it_is_installed(recipe: Recipe) -> None:
     assert [e.step for e in events.Scalars("training/loss")] == list(range(1, 13))
     assert [e.step for e in events.Scalars("validation/validation")] == [6, 12]
     assert events.Scalars("training/loss")[3].value == pytest.approx(losses(folder)[3][1])
+
+
+def test_a_recipe_that_was_refused_can_be_mended(recipe: Recipe) -> None:
+    """What never came to a checkpoint does not stand in the way; the complaint names file and key."""
+    asked = recipe()
+    with pytest.raises(RecipeError, match=r"run\.toml: phase\[1\]\.batch: found 8, not a multiple"):
+        pretrain(str(asked), ["layout.micro=3"])
+    assert Run(pretrain(str(asked))).status["state"] == "done"
+    with pytest.raises(RecipeError, match="another recipe"):
+        pretrain(str(asked), ["layout.micro=4"])

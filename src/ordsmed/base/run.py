@@ -74,7 +74,7 @@ class Run:
             self.path.mkdir(parents=True, exist_ok=True)
         files.write_text(self.path / "recipe.toml", settings.write(deed))
         files.write_json(self.path / "environment.json", environment())
-        self.set(verb=deed.verb, state="running", fingerprint=fingerprint(deed), **facts)
+        self.set(**{"verb": deed.verb, "state": "running", "fingerprint": fingerprint(deed), **facts})
 
 
 def fingerprint(deed: Recipe) -> str:
@@ -159,10 +159,7 @@ def obtain(cls: type[D], name: str, overrides: Sequence[str] = (), *, anew: bool
         run = Run(folder)
         if run.status and not _fits(run, deed):
             if finished(folder, verb) and not anew:  # what is not finished holds nothing that anybody waits for
-                raise RecipeError(
-                    folder, "was made from another recipe or other inputs", f"fingerprint {fingerprint(deed)}",
-                    f"`ordsmed show {folder} {name}` tells the difference; name another `out=`, or add --anew",
-                )  # fmt: skip
+                raise _misfit(folder, deed, name)
             shutil.rmtree(folder)
         elif anew and run.status:
             shutil.rmtree(folder)
@@ -177,6 +174,19 @@ def obtain(cls: type[D], name: str, overrides: Sequence[str] = (), *, anew: bool
         _said.add(folder.resolve())
         run.set(state="done", seconds=round(time.time() - run.status["began"], 1), **facts)
     return folder
+
+
+def _misfit(folder: Path, deed: Deed, name: str) -> RecipeError:
+    """Why a finished folder is not taken: another recipe, or inputs that changed since."""
+    made, asked = (
+        {k: v for k, v in settings.plain(d).items() if k != "out"} for d in (read_recipe(type(deed), folder), deed)
+    )
+    if made == asked:
+        found, tell = "its inputs have changed since it was made", ""
+    else:
+        found, tell = "was made from another recipe", f"`ordsmed show {folder} {name}` tells the difference; "
+    again = f"make it again with `ordsmed {deed.verb} {name} --anew`, or name another `out=`"
+    return RecipeError(folder, found, f"fingerprint {fingerprint(deed)}", tell + again)
 
 
 def _fits(run: Run, deed: Deed) -> bool:

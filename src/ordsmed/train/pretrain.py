@@ -24,7 +24,7 @@ from ordsmed.nn import weights
 from ordsmed.train import checkpoint, loop, picture
 from ordsmed.train.job import Job, build, model_settings
 from ordsmed.train.meters import read
-from ordsmed.train.recipe import Pretraining
+from ordsmed.train.recipe import Pretraining, named
 
 RESERVE = 0.95  # of a deadline is planned; the rest is for the checkpoint at the end and a slower hour
 TRIAL_STEPS = 3
@@ -41,7 +41,7 @@ def pretrain(name: str, overrides: Sequence[str] = (), *, deadline: float | None
     else:
         recipe, title = run.load(Pretraining, name, overrides)
         folder = run.place(recipe, title)
-    with run.locked(folder):
+    with named(name), run.locked(folder):
         if recipe is not None:
             _begin(folder, recipe, name, began, deadline, anew=anew)
         elif deadline:
@@ -106,20 +106,23 @@ def _begin(folder: Path, recipe: Pretraining, name: str, began: float, deadline:
         shutil.rmtree(folder)
     if place.status:
         run.finished(folder, "pretrain")
-        if place.status["fingerprint"] != run.fingerprint(recipe):
+        same = place.status["fingerprint"] == run.fingerprint(recipe)
+        if not same and checkpoint.steps(folder / "checkpoints"):
             raise RecipeError(
                 folder, "holds a run of another recipe or other data", "",
                 f"`ordsmed show {folder} {name}` tells the difference; name another `out=`, or add --anew",
             )  # fmt: skip
-        return
+        if same:
+            return
+        shutil.rmtree(folder)  # it never came to a checkpoint: a recipe that was mended
     mark = run.fingerprint(recipe)
     recipe = dataclasses.replace(recipe, model=model_settings(recipe))
     fitted = _fit(recipe, deadline - (time.time() - began)) if deadline else recipe
     if fitted is not recipe:
         mended = [phase.steps for phase in fitted.phase]
         say(f"deadline {duration(deadline or 0)}: steps {[p.steps for p in recipe.phase]} became {mended}")
-    place.begin(fitted)
-    place.set(fingerprint=mark, began=began, deadline=deadline, steps_asked=[p.steps for p in recipe.phase])
+    asked = [phase.steps for phase in recipe.phase]
+    place.begin(fitted, fingerprint=mark, began=began, deadline=deadline, steps_asked=asked)
 
 
 def _restore(job: Job, path: Path, state: dict[str, Any]) -> int:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -13,6 +17,17 @@ from ordsmed.data.loader import Share
 from ordsmed.learn.phases import Phase
 
 TOKENS_HELD = {"cpu": 8_192, "cuda": 65_536}  # a micro-batch that keeps the device busy without filling its memory
+
+
+@contextlib.contextmanager
+def named(name: str) -> Iterator[None]:
+    """Complaints about a key say whose key it is."""
+    try:
+        yield
+    except RecipeError as error:
+        if re.split(r"[.\[]", error.place)[0] not in {f.name for f in dataclasses.fields(Pretraining)}:
+            raise
+        raise RecipeError(f"{name}: {error.place}", error.found, error.wanted, error.remedy) from None
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from ordsmed.text.training import Training, read_tokenizer
 from ordsmed.train import job as jobs
 from ordsmed.train.bench import Bench
 from ordsmed.train.pretrain import where
-from ordsmed.train.recipe import Pretraining
+from ordsmed.train.recipe import Pretraining, named
 
 DEEDS: dict[str, Any] = {d.verb: d for d in (Corpus, Training, Encoding, Pretraining, Bench)}
 
@@ -30,7 +30,8 @@ def show(name: str, overrides: Sequence[str] = (), verb: str = "") -> list[str]:
     deed, kind = read(name, overrides, verb)
     lines = [f"{name}: {kind}", *_indent(settings.write(deed).rstrip().splitlines())]
     if isinstance(deed, Pretraining):
-        lines += _cost(deed)
+        with named(name):
+            lines += _cost(deed)
     status = Run(Path(name)).status if Path(name).is_dir() else {}
     return lines + (_stand(Path(name), status) if status else [])
 
