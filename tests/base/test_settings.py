@@ -263,7 +263,7 @@ objectives = st.one_of(
 )
 pretrainings = st.builds(
     Pretraining,
-    data=st.one_of(words, st.dictionaries(words, st.floats(0.1, 5), max_size=3)),
+    data=st.one_of(words, st.dictionaries(words, st.floats(0.1, 5), min_size=1, max_size=3)),
     objective=objectives,
     model=models,
     phase=st.lists(phases, min_size=1, max_size=3).map(tuple),

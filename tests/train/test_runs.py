@@ -285,3 +285,32 @@ def test_a_recipe_that_was_refused_can_be_mended(recipe: Recipe) -> None:
     assert Run(pretrain(str(asked))).status["state"] == "done"
     with pytest.raises(RecipeError, match="another recipe"):
         pretrain(str(asked), ["layout.micro=4"])
+
+
+def test_a_run_does_not_go_on_with_other_data(recipe: Recipe, store: Path) -> None:
+    folder = pretrain(str(recipe()))
+    shutil.rmtree(folder / "checkpoints" / "step-000000012")
+    before = Run(store).status["fingerprint"]
+    try:
+        Run(store).set(fingerprint="another")
+        with pytest.raises(RecipeError, match="which it began with"):
+            pretrain(str(folder))
+    finally:
+        Run(store).set(fingerprint=before)
+    pretrain(str(folder))
+
+
+def test_a_folder_of_the_users_is_not_taken(recipe: Recipe, tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("years of work")
+    for anew in (False, True):
+        with pytest.raises(RecipeError, match="no `ordsmed` deed made"):
+            pretrain(str(recipe()), [f'out="{mine}"'], anew=anew)
+    assert (mine / "thesis.txt").exists()
+
+
+@pytest.mark.parametrize("word", ["clip=-1.0", "save=-1", "layout.micro=-1", "layout.device=foo", "model.spread=-1.0"])
+def test_numbers_that_cannot_be(recipe: Recipe, word: str) -> None:
+    with pytest.raises(RecipeError, match="wanted"):
+        pretrain(str(recipe()), [word])

@@ -71,10 +71,15 @@ class Run:
     def begin(self, deed: Recipe, **facts: Any) -> None:
         """Write what is going to be done and where."""
         with files.survive_disk(self.path):
+            if self.path.is_dir() and not self.status and any(self.path.iterdir()):
+                raise RecipeError(
+                    self.path, "holds files that no `ordsmed` deed made", "a new or empty folder", "name another `out=`"
+                )
             self.path.mkdir(parents=True, exist_ok=True)
+        # the status first: by it the folder is known as ours, and may be made anew
+        self.set(**{"verb": deed.verb, "state": "running", "fingerprint": fingerprint(deed), **facts})
         files.write_text(self.path / "recipe.toml", settings.write(deed))
         files.write_json(self.path / "environment.json", environment())
-        self.set(**{"verb": deed.verb, "state": "running", "fingerprint": fingerprint(deed), **facts})
 
 
 def fingerprint(deed: Recipe) -> str:

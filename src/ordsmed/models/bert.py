@@ -67,6 +67,8 @@ class Settings:
                 raise ValueError(f"{name}: found {getattr(self, name)}; wanted 1 or more")
         if self.width % self.heads:
             raise ValueError(f"heads: found {self.heads}; wanted a divisor of the width {self.width}")
+        if not 0 < self.spread < 10:
+            raise ValueError(f"spread: found {self.spread}; wanted above 0, to 10")
         for name in ("dropout", "attention_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}: found {getattr(self, name)}; wanted 0 to below 1")

@@ -47,7 +47,8 @@ def save(
         shutil.rmtree(path)
     beside.rename(path)
     files.sync(folder)
-    for old in steps(folder)[:-keep]:
+    stand = steps(folder)  # those after this step were passed over as damaged: they hold nothing to keep
+    for old in [s for s in stand if s > step] + [s for s in stand if s <= step][:-keep]:
         shutil.rmtree(folder / f"step-{old:09d}")
     return path
 

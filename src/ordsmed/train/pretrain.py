@@ -62,8 +62,13 @@ def go_on(folder: Path) -> dict[str, Any]:
     recipe = run.read_recipe(Pretraining, folder)
     ranks = prepare(recipe.layout.device, recipe.layout.threads or None)
     found = checkpoint.latest(folder / "checkpoints", place=folder)
+    stamp, seen = recipe.stamp(), Run(folder).status.get("data")
+    if found and seen and seen != stamp:
+        raise RecipeError(
+            folder, f"its data are {stamp}", f"{seen}, which it began with", "put those back, or begin a new run"
+        )
     job = build(recipe, ranks, gone_on=found[1] if found else None)
-    Run(folder).set(state="running", phases_before=job.phases_before)
+    Run(folder).set(state="running", data=stamp, phases_before=job.phases_before)
     job.tokenizer.save(folder / "tokenizer")
     files.write_json(folder / "data.json", {n: d.facts for n, d in zip(recipe.sources, job.data, strict=True)})
     start = _restore(job, *found) if found else 0
@@ -150,7 +155,8 @@ def _finish(job: Job, folder: Path) -> dict[str, Any]:
     judged = [line for line in lines if "validation" in line]
     facts: dict[str, Any] = {
         "step": total(job.phases), "tokens": sum(line["tokens"] for line in training),
-        "training_seconds": round(sum(line["seconds"] for line in training), 1), "loss": training[-1]["loss"],
+        "training_seconds": round(sum(line["seconds"] for line in training), 1),
+        "loss": training[-1]["loss"] if training else None,
     }  # fmt: skip
     if judged:
         facts |= {k: v for k, v in judged[-1].items() if k not in ("step", "phase")}

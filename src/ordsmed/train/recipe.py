@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -32,7 +33,7 @@ def named(name: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Layout:
-    """How the machine does the work; the numbers learned do not depend on it beyond rounding."""
+    """How the machine does the work; without dropout the numbers learned do not depend on it beyond rounding."""
 
     micro: int = 0
     """rows a device holds at a time; 0: as many as make about 8 thousand tokens (CPU) or 64 thousand (GPU)"""
@@ -46,6 +47,13 @@ class Layout:
     """processes that make batches ahead; -1: none on a CPU, some on a GPU"""
     deterministic: bool = False
     """on a GPU: only kernels that give the same bits every time, which is slower"""
+
+    def __post_init__(self) -> None:
+        for name, least in (("micro", 0), ("threads", 0), ("workers", -1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}: found {getattr(self, name)}; wanted {least} or more")
+        if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.device):
+            raise ValueError(f"device: found {self.device}; wanted auto, cpu or cuda")
 
     def share(self, phase: Phase, number: int, device: str, rank: int = 0, world: int = 1) -> Share:
         """How this phase's batch is cut; what does not divide is refused."""
@@ -110,6 +118,13 @@ class Pretraining:
             from ordsmed.base.menu import load
 
             object.__setattr__(self, "optimizer", load("optimizers", "adamw")())
+        if not self.sources or not all(0 <= weight < math.inf for weight in self.sources.values()):
+            raise ValueError(f"data: found {self.data}; wanted one or more, with weights of 0 or more")
+        if not 0 <= self.clip < math.inf:
+            raise ValueError(f"clip: found {self.clip}; wanted 0 or more")
+        for name in ("save", "validate"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}: found {getattr(self, name)}; wanted 0 or more")
         for name in ("keep", "log", "validation_rows"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: found {getattr(self, name)}; wanted 1 or more")

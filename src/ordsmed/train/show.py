@@ -205,7 +205,7 @@ def _stand(folder: Path, status: dict[str, Any]) -> list[str]:
             lines.append(f"deadline {duration(status['deadline'])}: steps were fitted from {status.get('steps_asked')}")
         if (folder / "loss.svg").exists():
             lines.append(f"picture: {folder / 'loss.svg'}")
-    hidden = ("verb", "state", "parts", "deadline", "steps_asked", "phases_before")
+    hidden = ("verb", "state", "parts", "deadline", "steps_asked", "phases_before", "data")
     return lines + [f"  {k}: {_said(v)}" for k, v in status.items() if k not in hidden]
 
 
