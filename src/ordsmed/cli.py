@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
@@ -158,6 +159,9 @@ def main(words: Sequence[str] | None = None) -> None:
         VERBS[asked.verb](asked)
     except OrdsmedError as error:
         _fail(str(error), 1)
+    except BrokenPipeError:  # the reader went away, as `head` does: nobody is left to tell
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
     except OSError as error:
         _fail(str(RunError(error.filename or "disk", f"{error.strerror or error}")), 1)
     except KeyboardInterrupt:

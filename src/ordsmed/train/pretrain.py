@@ -42,10 +42,10 @@ def pretrain(name: str, overrides: Sequence[str] = (), *, deadline: float | None
         recipe, title = run.load(Pretraining, name, overrides)
         folder = run.place(recipe, title)
     with named(name), run.locked(folder):
+        if deadline and Run(folder).status and not anew:
+            say(f"{folder}: --deadline is not applied again: the steps of a run are fitted when it begins")
         if recipe is not None:
             _begin(folder, recipe, name, began, deadline, anew=anew)
-        elif deadline:
-            say(f"{folder}: --deadline is not applied again: the steps of a run are fitted when it begins")
         with logged(folder / "log.txt"):
             try:
                 facts = go_on(folder)
