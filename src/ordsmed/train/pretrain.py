@@ -172,10 +172,7 @@ def unigram(job: Job) -> float:
     """Cross-entropy of the validation's targets under how often each token stands in the training split."""
     rows = job.validation(len(job.phases) - 1)
     assert rows is not None
-    shares = job.recipe.sources.values()
-    counts = (
-        sum(np.asarray(e.train.counts) for e in job.data) if len(shares) > 1 else np.asarray(job.data[0].train.counts)
-    )
+    counts = sum(np.asarray(encoded.train.counts) for encoded in job.data)
     batch = rows.batch(np.arange(min(job.recipe.validation_rows, len(rows))))
     return unigram_cross_entropy(np.asarray(counts), batch.targets[batch.weights > 0].numpy())
 
