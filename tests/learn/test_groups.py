@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from ordsmed.learn.groups import groups
+from ordsmed.learn.groups import Rule, groups
 from ordsmed.models import bert, gpt2
 from ordsmed.objectives import clm, mlm
 
@@ -20,25 +20,51 @@ class Named:
 @pytest.mark.parametrize(("family", "task"), [(bert, mlm), (gpt2, clm)])
 def test_every_parameter_in_one_group(family: object, task: object) -> None:
     objective = task.Settings().build(family.Settings(width=64, layers=2, positions=16), Named())  # type: ignore[attr-defined]
-    decayed, plain = groups(objective)
-    assert (decayed["decayed"], plain["decayed"]) == (True, False)
-    assert all(p.ndim > 1 for p in decayed["params"])
-    assert all(p.ndim == 1 for p in plain["params"])
-    found = [id(p) for group in (decayed, plain) for p in group["params"]]
+    made = {group["kind"]: group for group in groups(objective)}
+    assert {kind: group["decayed"] for kind, group in made.items()} == {"table": True, "matrix": True, "vector": False}
+    assert all(p.ndim == (1 if kind == "vector" else 2) for kind, group in made.items() for p in group["params"])
+    assert "model.words.weight" in made["table"]["names"]
+    found = [id(p) for group in made.values() for p in group["params"]]
     assert sorted(found) == sorted(map(id, objective.parameters()))
     assert len(set(found)) == len(found)
     named = dict(objective.named_parameters())
-    for group in (decayed, plain):
+    for group in made.values():
         assert all(named[name] is p for name, p in zip(group["names"], group["params"], strict=True))
-    assert any("norm" in name and name.endswith("weight") for name in plain["names"])
-    assert not any("norm" in name or name.endswith("bias") for name in decayed["names"])
+    assert any("norm" in name and name.endswith("weight") for name in made["vector"]["names"])
+    decayed = [name for group in made.values() if group["decayed"] for name in group["names"]]
+    assert not any("norm" in name or name.endswith("bias") for name in decayed)
+
+
+@pytest.mark.parametrize(("family", "task"), [(bert, mlm), (gpt2, clm)])
+def test_each_layer_learns_at_a_share_of_the_one_above(family: object, task: object) -> None:
+    """ELECTRA's rule: decay ^ (layers + 2 - level); embeddings stand at 0, block i at i + 1, heads learn in full."""
+    objective = task.Settings().build(family.Settings(width=64, layers=2, positions=16), Named())  # type: ignore[attr-defined]
+    share = {name: g["share"] for g in groups(objective, layer_decay=0.8) for name in g["names"]}
+    assert share["model.words.weight"] == share["model.places.weight"] == pytest.approx(0.8**4)
+    assert share["model.blocks.0.up.bias"] == pytest.approx(0.8**3)
+    assert share["model.blocks.1.up.weight"] == pytest.approx(0.8**2)
+    assert all(value == 1 for name, value in share.items() if name.startswith("head."))
+    if family is gpt2:
+        assert share["model.norm.weight"] == pytest.approx(0.8)  # it follows the blocks
+
+
+def test_rules_by_name() -> None:
+    objective = mlm.Settings().build(bert.Settings(width=64, layers=2, positions=16), Named())
+    rules = (Rule("words", rate=0.5, decay=False), Rule(r"blocks\.1\.", rate=0.0))
+    found = {name: g for g in groups(objective, rules=rules) for name in g["names"]}
+    assert (found["model.words.weight"]["share"], found["model.words.weight"]["decayed"]) == (0.5, False)
+    assert found["model.blocks.1.up.weight"]["share"] == 0.0
+    assert found["model.blocks.1.up.weight"]["decayed"]
+    assert found["model.blocks.0.up.weight"]["share"] == 1.0
+    with pytest.raises(ValueError, match="match"):
+        Rule("(")
 
 
 def test_what_does_not_learn_is_left_out() -> None:
     layer = nn.Linear(3, 2)
     layer.weight.requires_grad_(False)
-    decayed, plain = groups(layer)
-    assert (decayed["params"], plain["names"]) == ([], ["bias"])
+    (plain,) = groups(layer)
+    assert plain["names"] == ["bias"]
     tied = nn.ModuleList([nn.Embedding(4, 3), nn.Linear(3, 4)])
     tied[1].weight = tied[0].weight
     assert [len(g["params"]) for g in groups(tied)] == [1, 1]

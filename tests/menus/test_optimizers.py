@@ -1,52 +1,260 @@
-"""AdamW against its formula, step by step, in double precision."""
+"""Every optimizer against its formula, step by step, in double precision; and what all of them must hold to."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from ordsmed.base import settings
+from ordsmed.base.errors import RecipeError
 from ordsmed.learn.groups import groups
-from ordsmed.optimizers import adamw
+from ordsmed.optimizers import adagrad, adamw, lamb, muon, stableadamw
+
+RATES = [0.1, 0.05, 0.2, 0.0, 0.3]
+EVERY = [
+    adamw.Settings(),
+    adamw.Settings(flavour="bert"),
+    adamw.Settings(flavour="keras"),
+    lamb.Settings(),
+    lamb.Settings(correct=False, adapt="matrices", clamp=(0.1, 10.0)),
+    lamb.Settings(adapt="decayed"),
+    muon.Settings(),
+    muon.Settings(adjust="original", rest_rate=0.02),
+    stableadamw.Settings(),
+    adagrad.Settings(),
+    adagrad.Settings(initial=0.0, epsilon=1e-10, decay=0.1),
+]
+every = pytest.mark.parametrize("how", EVERY, ids=lambda how: f"{type(how).__module__.split('.')[-1]}-{how}")
 
 
-def formula(
-    start: torch.Tensor, slopes: list[torch.Tensor], rates: list[float], how: adamw.Settings, decay: float
-) -> torch.Tensor:
+class Net(nn.Module):
+    """A table, matrices tall and wide, vectors; one vector begins at 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words, self.up, self.norm = nn.Embedding(7, 4), nn.Linear(4, 6), nn.LayerNorm(6)
+        self.down = nn.Linear(6, 1, bias=False)
+
+
+def give(network: nn.Module, chance: torch.Generator, size: float = 1.0) -> None:
+    for p in network.parameters():
+        p.grad = torch.randn(p.shape, generator=chance) * size
+
+
+def take(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    optimizer.step()
+
+
+Step = tuple[torch.Tensor, int, float]
+Formula = Callable[[torch.Tensor, Iterator[Step], float, str], torch.Tensor]
+
+
+def agree(how: Any, formula: Formula, *, sizes: tuple[float, ...] = (1, 1, 1, 1, 1), kinds: str = "all") -> None:
+    """Train on random slopes; each weight must stand where the formula (weight, steps, decay, kind) brings it."""
+    network, chance = Net(), torch.Generator().manual_seed(1)
+    starts = {name: p.detach().clone() for name, p in network.named_parameters()}
+    slopes: dict[str, list[torch.Tensor]] = {name: [] for name in starts}
+    optimizer = how.build(groups(network))
+    for rate, size in zip(RATES, sizes, strict=True):
+        give(network, chance, size)
+        for name, p in network.named_parameters():
+            assert p.grad is not None
+            slopes[name].append(p.grad.double())
+        take(optimizer, rate)
+    for name, p in network.named_parameters():
+        kind = "table" if "words" in name else "matrix" if p.ndim > 1 else "vector"
+        if kinds in ("all", kind):
+            steps = ((s, t, r) for t, (s, r) in enumerate(zip(slopes[name], RATES, strict=True), 1))
+            decay = getattr(how, "decay", 0.0) if kind != "vector" else 0.0
+            wanted = formula(starts[name].double(), steps, decay, kind)
+            assert not torch.allclose(wanted, starts[name].double(), rtol=1e-3)
+            assert torch.allclose(p.double(), wanted, rtol=1e-5, atol=2e-6), (name, p, wanted)
+
+
+def moments(steps: Iterator[Step], betas: tuple[float, float]) -> Iterator[tuple[Any, Any, Any, int, float]]:
+    first = second = torch.zeros((), dtype=torch.float64)
+    for slope, step, rate in steps:
+        first = betas[0] * first + (1 - betas[0]) * slope
+        second = betas[1] * second + (1 - betas[1]) * slope**2
+        yield slope, first, second, step, rate
+
+
+def adamw_formula(how: Any) -> Formula:
     """Loshchilov and Hutter 2017, algorithm 2: moments, bias correction, decay outside the moments."""
-    weight, first, second = start.double(), torch.zeros_like(start).double(), torch.zeros_like(start).double()
-    for step, (slope, rate) in enumerate(zip(slopes, rates, strict=True), 1):
-        first = how.betas[0] * first + (1 - how.betas[0]) * slope.double()
-        second = how.betas[1] * second + (1 - how.betas[1]) * slope.double() ** 2
-        unbiased = first / (1 - how.betas[0] ** step), second / (1 - how.betas[1] ** step)
-        weight = weight - rate * (unbiased[0] / (unbiased[1].sqrt() + how.epsilon) + decay * weight)
-    return weight
+
+    def formula(weight: torch.Tensor, steps: Iterator[Step], decay: float, kind: str) -> torch.Tensor:
+        for _, first, second, step, rate in moments(steps, how.betas):
+            unbiased = first / (1 - how.betas[0] ** step), second / (1 - how.betas[1] ** step)
+            weight = weight - rate * (unbiased[0] / (unbiased[1].sqrt() + how.epsilon) + decay * weight)
+        return weight
+
+    return formula
 
 
 @pytest.mark.parametrize(
     "how", [adamw.Settings(), adamw.Settings((0.9, 0.95), 1e-6, 0.1), adamw.Settings((0.0, 0.5), 1e-3, 0.0)]
 )
 def test_the_formula(how: adamw.Settings) -> None:
+    agree(how, adamw_formula(how))
+
+
+@pytest.mark.parametrize("how", [adamw.Settings((0.9, 0.99), 1e-6, 0.1), adamw.Settings((0.5, 0.9), 0.1, 0.0)])
+def test_bert_and_keras(how: adamw.Settings) -> None:
+    """Google's AdamWeightDecayOptimizer; NVIDIA's over Keras's Adam. A large epsilon tells its place."""
+
+    def bert(weight: torch.Tensor, steps: Iterator[Step], decay: float, kind: str) -> torch.Tensor:
+        for _, first, second, _, rate in moments(steps, how.betas):
+            weight = weight - rate * (first / (second.sqrt() + how.epsilon) + decay * weight)
+        return weight
+
+    def keras(weight: torch.Tensor, steps: Iterator[Step], decay: float, kind: str) -> torch.Tensor:
+        for _, first, second, step, rate in moments(steps, how.betas):
+            weight = weight - rate * decay * weight
+            scaled = rate * math.sqrt(1 - how.betas[1] ** step) / (1 - how.betas[0] ** step)
+            weight = weight - scaled * first / (second.sqrt() + how.epsilon)
+        return weight
+
+    agree(replace(how, flavour="bert"), bert)
+    agree(replace(how, flavour="keras"), keras)
+
+
+@pytest.mark.parametrize("adapt", ["all", "matrices", "decayed"])
+@pytest.mark.parametrize("correct", [True, False])
+@pytest.mark.parametrize("clamp", [None, (0.5, 1.5)])
+@pytest.mark.parametrize("decay", [0.1, 0.0])
+def test_lamb(adapt: Any, correct: bool, clamp: Any, decay: float) -> None:
+    """You et al. 2019, algorithm 2, with whom the ratio spares."""
+    how = lamb.Settings(betas=(0.878, 0.974), decay=decay, adapt=adapt, correct=correct, clamp=clamp)
+
+    def formula(weight: torch.Tensor, steps: Iterator[Step], decay: float, kind: str) -> torch.Tensor:
+        spared = {"all": False, "matrices": kind == "vector", "decayed": decay == 0}[adapt]
+        for _, first, second, step, rate in moments(steps, how.betas):
+            if correct:
+                first, second = first / (1 - how.betas[0] ** step), second / (1 - how.betas[1] ** step)
+            along = first / (second.sqrt() + how.epsilon) + decay * weight
+            tall, long = weight.norm(), along.norm()
+            if clamp:
+                tall = tall.clamp(*clamp)
+            ratio = 1.0 if spared or not (tall > 0 and long > 0) else tall / long
+            weight = weight - rate * ratio * along
+        return weight
+
+    agree(how, formula)
+
+
+def test_lamb_stands_where_nothing_pulls() -> None:
+    network = Net()
+    before = {name: p.detach().clone() for name, p in network.named_parameters()}
+    optimizer = lamb.Settings(decay=0.0).build(groups(network))
+    for p in network.parameters():
+        p.grad = torch.zeros_like(p)
+    take(optimizer, 0.1)
+    assert all(torch.equal(p, before[name]) for name, p in network.named_parameters())
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 1, 1), (0.1, 0.1, 5, 50, 1)])
+@pytest.mark.parametrize("epsilon", [1e-8, 0.5])
+def test_stableadamw(sizes: tuple[float, ...], epsilon: float) -> None:
+    """Wortsman et al. 2023, algorithm 2; slopes that grow are what it is for."""
+    how, slowed = stableadamw.Settings((0.9, 0.99), epsilon, 0.1), []
+
+    def formula(weight: torch.Tensor, steps: Iterator[Step], decay: float, kind: str) -> torch.Tensor:
+        first = second = torch.zeros_like(weight)
+        for slope, step, rate in steps:
+            one, two = (b * (1 - b ** (step - 1)) / (1 - b**step) for b in how.betas)
+            first, second = one * first + (1 - one) * slope, two * second + (1 - two) * slope**2
+            rms = (slope**2 / second.clamp_min(how.epsilon**2)).mean().sqrt()
+            slowed.append(float(rms) > 1.01)
+            slower = rate / max(1.0, float(rms))
+            weight = weight - slower * decay * weight - slower * first / (second.sqrt() + how.epsilon)
+        return weight
+
+    agree(how, formula, sizes=sizes)
+    assert any(slowed)
+
+
+def test_stableadamw_is_adamw_where_slopes_shrink() -> None:
+    """The debiased betas are the bias correction; nothing is clipped."""
+    how = stableadamw.Settings(betas=(0.9, 0.99), decay=0.1)
+    agree(how, adamw_formula(how), sizes=(1, 0.1, 0.01, 0.01, 0.01))
+
+
+@pytest.mark.parametrize(
+    "how", [adagrad.Settings(), adagrad.Settings(initial=0.1), adagrad.Settings(0.0, 1e-2, 0.1)], ids=str
+)
+def test_adagrad(how: adagrad.Settings) -> None:
+    """ELMo's: accumulators begin at 1."""
+
+    def formula(weight: torch.Tensor, steps: Iterator[Step], decay: float, kind: str) -> torch.Tensor:
+        seen = torch.full_like(weight, how.initial)
+        for slope, _, rate in steps:
+            slope = slope + decay * weight
+            seen = seen + slope**2
+            weight = weight - rate * slope / (seen.sqrt() + how.epsilon)
+        return weight
+
+    agree(how, formula)
+
+
+@pytest.mark.parametrize("adjust", ["original", "match_rms_adamw"])
+@pytest.mark.parametrize("steps", [1, 5])
+def test_muon_is_torchs_bit_by_bit(adjust: Any, steps: int) -> None:
+    shapes = [(6, 4), (4, 6), (1, 5), (5, 1), (8, 8), (64, 33)]
     torch.manual_seed(0)
-    layer = nn.Linear(5, 3)
-    starts = {name: p.detach().clone() for name, p in layer.named_parameters()}
-    optimizer = how.build(groups(layer))
-    rates = [0.1, 0.05, 0.2, 0.0, 0.3]
-    slopes: dict[str, list[torch.Tensor]] = {name: [] for name in starts}
-    for rate in rates:
-        for name, p in layer.named_parameters():
-            p.grad = torch.randn_like(p)
-            slopes[name].append(p.grad.clone())
-        for group in optimizer.param_groups:
-            group["lr"] = rate
-        optimizer.step()
-    for name, p in layer.named_parameters():
-        decay = how.decay if p.ndim > 1 else 0.0
-        assert torch.allclose(
-            p.double(), formula(starts[name], slopes[name], rates, how, decay), rtol=1e-5, atol=1e-6
-        ), name
+    ours = nn.ParameterList(torch.randn(shape) for shape in shapes)
+    theirs = [nn.Parameter(p.detach().clone()) for p in ours]
+    one = muon.Settings(momentum=0.9, decay=0.2, steps=steps, adjust=adjust).build(groups(ours))
+    two = torch.optim.Muon(theirs, weight_decay=0.2, momentum=0.9, ns_steps=steps, adjust_lr_fn=adjust)
+    chance = torch.Generator().manual_seed(1)
+    for rate in RATES:
+        give(ours, chance)
+        for p, q in zip(ours, theirs, strict=True):
+            q.grad = p.grad
+        take(one, rate)
+        take(two, rate)
+    assert all(torch.equal(p, q) for p, q in zip(ours, theirs, strict=True))
+
+
+def test_muon_makes_matrices_orthogonal() -> None:
+    torch.manual_seed(0)
+    for shape in ((40, 12), (12, 40)):
+        values = torch.linalg.svdvals(muon.orthogonal(torch.randn(shape).bfloat16(), 5).float())
+        assert 0.6 < values.min() < values.max() < 1.3
+
+
+def test_muon_takes_filters_as_rows() -> None:
+    """A kernel of a convolution is a matrix of its filters."""
+    torch.manual_seed(0)
+    flat = nn.Linear(6, 4, bias=False)
+    filters = nn.Conv1d(3, 4, 2, bias=False)
+    filters.weight.data.copy_(flat.weight.detach().view(4, 3, 2))
+    chance = torch.Generator().manual_seed(1)
+    give(flat, chance)
+    filters.weight.grad = flat.weight.grad.view(4, 3, 2)  # type: ignore[union-attr]
+    for network in (flat, filters):
+        take(muon.Settings().build(groups(network)), 0.1)
+    assert torch.equal(filters.weight.view(4, 6), flat.weight)
+
+
+def test_muon_leaves_the_rest_to_adamw() -> None:
+    how = muon.Settings(rest_rate=0.5, rest_betas=(0.8, 0.9), rest_epsilon=1e-4, rest_decay=0.3)
+    like = adamw.Settings(how.rest_betas, how.rest_epsilon)
+
+    def formula(weight: torch.Tensor, steps: Iterator[Step], decay: float, kind: str) -> torch.Tensor:
+        halved = ((slope, step, rate / 2) for slope, step, rate in steps)
+        return adamw_formula(like)(weight, halved, 0.3 if kind == "table" else 0.0, kind)
+
+    for kind in ("table", "vector"):
+        agree(how, formula, kinds=kind)
 
 
 def test_only_matrices_decay_and_the_rate_is_the_loops() -> None:
@@ -61,3 +269,116 @@ def test_only_matrices_decay_and_the_rate_is_the_loops() -> None:
     optimizer.step()
     assert torch.allclose(layer.weight, before["weight"] * 0.95)
     assert torch.equal(layer.bias, before["bias"])
+
+
+@every
+def test_groups_keep_what_they_say_and_begin_at_rate_0(how: Any) -> None:
+    given = groups(Net())
+    before = [dict(group) for group in given]
+    made = how.build(given).param_groups
+    assert [dict(group) for group in given] == before
+    assert {group["lr"] for group in made} == {0.0}
+    assert sorted(n for group in made for n in group["names"]) == sorted(n for group in given for n in group["names"])
+    for group in made:
+        told = next(g for g in given if g["names"] == group["names"])
+        assert {key: group[key] for key in told} == told
+
+
+@every
+def test_a_restart_goes_on_bit_by_bit(how: Any) -> None:
+    """What is kept is tensors in `state`, and all of it: put back into a new optimizer, the same bits follow."""
+    one, two = Net(), Net()
+    first, second = how.build(groups(one)), how.build(groups(two))
+    chance = torch.Generator().manual_seed(1)
+    for _ in range(3):
+        give(one, chance)
+        take(first, 0.1)
+    two.load_state_dict(one.state_dict())
+    for p, q in zip(one.parameters(), two.parameters(), strict=True):
+        assert all(isinstance(value, torch.Tensor) for value in first.state[p].values())
+        assert first.state[p]["step"].shape == ()
+        assert sum(value.numel() == p.numel() > 1 for value in first.state[p].values()) <= how.moments
+        second.state[q] = {name: value.clone() for name, value in first.state[p].items()}
+    chances = [torch.Generator().manual_seed(2), torch.Generator().manual_seed(2)]
+    for _ in range(3):
+        for network, optimizer, slopes in zip((one, two), (first, second), chances, strict=True):
+            give(network, slopes)
+            take(optimizer, 0.1)
+    assert all(torch.equal(p, q) for p, q in zip(one.parameters(), two.parameters(), strict=True))
+    assert max(sum(v.shape == p.shape for v in first.state[p].values()) for p in one.parameters()) == how.moments
+
+
+@every
+def test_what_has_no_gradient_stands(how: Any) -> None:
+    """In a group with others, in one of its own, and where nothing has any; its step is not counted."""
+    network = Net()
+    before = {name: p.detach().clone() for name, p in network.named_parameters()}
+    optimizer = how.build(groups(network))
+    take(optimizer, 0.1)
+    assert all(torch.equal(p, before[name]) for name, p in network.named_parameters())
+    give(network, torch.Generator().manual_seed(1))
+    network.words.weight.grad = network.norm.bias.grad = None
+    take(optimizer, 0.1)
+    stood = {name for name, p in network.named_parameters() if torch.equal(p, before[name])}
+    assert stood == {"words.weight", "norm.bias"}
+    assert float(optimizer.state[network.up.weight]["step"]) == 1
+    assert float(optimizer.state[network.norm.bias].get("step", 0)) == 0
+
+
+@every
+def test_a_rank_may_hold_nothing_of_a_tensor(how: Any) -> None:
+    class Part(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.none, self.bias = nn.Parameter(torch.zeros(0, 3)), nn.Parameter(torch.zeros(0))
+            self.full = nn.Linear(3, 2)
+
+    for network in (Part(), nn.ParameterList([torch.zeros(0, 3)])):
+        optimizer = how.build(groups(network))
+        for _ in range(2):
+            give(network, torch.Generator().manual_seed(1))
+            take(optimizer, 0.1)
+        assert all(p.isfinite().all() for p in network.parameters())
+
+
+WRONG = [
+    ("adamw", "betas", [0.9, 1.0]),
+    ("adamw", "betas", [0.9]),
+    ("adamw", "epsilon", 0.0),
+    ("adamw", "decay", -0.1),
+    ("adamw", "flavour", "tensorflow"),
+    ("lamb", "betas", [-0.1, 0.9]),
+    ("lamb", "epsilon", 1.0),
+    ("lamb", "decay", float("inf")),
+    ("lamb", "adapt", "none"),
+    ("lamb", "clamp", [1.0, 0.5]),
+    ("lamb", "clamp", [-1.0, 0.5]),
+    ("muon", "momentum", 1.0),
+    ("muon", "steps", 0),
+    ("muon", "steps", 100),
+    ("muon", "adjust", "other"),
+    ("muon", "decay", float("nan")),
+    ("muon", "rest_rate", -1.0),
+    ("muon", "rest_betas", [0.9, 2.0]),
+    ("muon", "rest_epsilon", 0.0),
+    ("muon", "rest_decay", -1.0),
+    ("stableadamw", "betas", [1.0, 0.9]),
+    ("stableadamw", "epsilon", -1e-8),
+    ("stableadamw", "decay", -1.0),
+    ("adagrad", "initial", -1.0),
+    ("adagrad", "initial", 0.0),
+    ("adagrad", "epsilon", -1.0),
+    ("adagrad", "decay", -1.0),
+]
+
+
+@pytest.mark.parametrize(("kind", "key", "value"), WRONG)
+def test_what_cannot_be_is_refused(kind: str, key: str, value: Any) -> None:
+    cls = {"adamw": adamw, "lamb": lamb, "muon": muon, "stableadamw": stableadamw, "adagrad": adagrad}[kind].Settings
+    with pytest.raises(RecipeError, match=rf"optimizer\.{key}"):
+        settings.decode(cls, {key: value}, "r.toml: optimizer")
+
+
+def test_settings_decode() -> None:
+    made = settings.decode(lamb.Settings, {"clamp": [0, 10], "betas": [0.878, 0.974]}, "r.toml: optimizer")
+    assert made == lamb.Settings(betas=(0.878, 0.974), clamp=(0.0, 10.0))

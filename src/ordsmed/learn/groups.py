@@ -1,17 +1,72 @@
-"""Parameter groups: which weights decay, decided by shape: matrices and tables do, biases and norms do not."""
+"""Parameter groups: which weights decay and at which share of the rate they learn, decided by shape, place and name."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
+from ordsmed.nn.shards import Part
 
-def groups(module: nn.Module) -> list[dict[str, Any]]:
-    """Two groups with their names, in the network's order; each parameter once."""
+
+@dataclass(frozen=True)
+class Rule:
+    """Weights that are treated in a way of their own; the first rule that fits a name counts."""
+
+    match: str
+    """a regular expression, searched for in the names of weights (model.words.weight, model.blocks.3.up.bias...)"""
+    rate: float = 1.0
+    """a share of the phase's rate"""
+    decay: bool | None = None
+    """whether the optimizer's weight decay applies; left out: to matrices and tables, not to biases and norms"""
+
+    def __post_init__(self) -> None:
+        try:
+            re.compile(self.match)
+        except re.error as error:
+            raise ValueError(f"match: found {self.match}, {error}; wanted a regular expression") from None
+        if not 0 <= self.rate < float("inf"):
+            raise ValueError(f"rate: found {self.rate}; wanted 0 or more")
+
+
+def groups(module: nn.Module, *, rules: Sequence[Rule] = (), layer_decay: float = 1.0) -> list[dict[str, Any]]:
+    """Groups of equal treatment, in the network's order; each parameter once.
+
+    A group has `params` (what lies on this rank), their `parts` and `names`, `kind` (matrix, table: rows looked up by
+    id, or vector), `decayed`, and `share`: its rate as a share of the phase's.
+    """
+    tables = {id(m.weight) for m in module.modules() if isinstance(m, nn.Embedding)}
     named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+    height = levels([name for name, _ in named])
+    found: dict[tuple[str, bool, float], list[Part]] = {}
+    for name, parameter in named:
+        rule = next((r for r in rules if re.search(r.match, name)), Rule(""))
+        kind = "table" if id(parameter) in tables else "matrix" if parameter.ndim > 1 else "vector"
+        decayed = kind != "vector" if rule.decay is None else rule.decay
+        share = rule.rate * layer_decay ** (height["heads"] - height[name])
+        found.setdefault((kind, decayed, share), []).append(Part.of(name, parameter))
     return [
-        {"decayed": decayed, "names": [n for n, p in named if (p.ndim > 1) == decayed],
-         "params": [p for _, p in named if (p.ndim > 1) == decayed]}
-        for decayed in (True, False)
+        {"kind": kind, "decayed": decayed, "share": share, "names": [p.name for p in parts], "parts": parts,
+         "params": [p.local for p in parts]}
+        for (kind, decayed, share), parts in found.items()
     ]  # fmt: skip
+
+
+def levels(names: Sequence[str]) -> dict[str, int]:
+    """How far from the words each weight stands: embeddings 0, block i at i + 1, what follows the blocks one on, and
+    `heads` one more (ELECTRA's rule: rate x decay^(layers + 2 - level), so the last block has decay^2... heads all)."""
+    blocks = {name: int(m[1]) for name in names if (m := re.search(r"(?:^|\.)blocks\.(\d+)\.", name))}
+    last = max(blocks.values(), default=-1)
+    found, passed = {"heads": last + 3}, False
+    for name in names:
+        passed = passed or name in blocks
+        if name in blocks:
+            found[name] = blocks[name] + 1
+        elif name.startswith("model."):
+            found[name] = last + 2 if passed else 0
+        else:
+            found[name] = last + 3
+    return found

@@ -1,12 +1,14 @@
-"""AdamW: Adam with decoupled weight decay (Loshchilov and Hutter 2017), torch's fused kernel."""
+"""AdamW: Adam with decoupled weight decay (Loshchilov and Hutter 2017): torch's fused kernel, BERT's form, Keras's."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import torch
+
+from ordsmed.learn import updates
 
 
 @dataclass(frozen=True)
@@ -19,15 +21,33 @@ class Settings:
     """added to the root of the second moment"""
     decay: float = 0.01
     """weight decay of matrices"""
+    flavour: Literal["torch", "bert", "keras"] = "torch"
+    """bert: without bias correction (Google's BERT and ELECTRA); keras: corrected after epsilon (NVIDIA's ELECTRA)"""
+
+    moments: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
-        if not all(0 <= b < 1 for b in self.betas):
-            raise ValueError(f"betas: found {self.betas}; wanted two numbers from 0 to below 1")
-        if not 0 < self.epsilon < 1:
-            raise ValueError(f"epsilon: found {self.epsilon}; wanted a number above 0 and below 1")
-        if not 0 <= self.decay < float("inf"):
-            raise ValueError(f"decay: found {self.decay}; wanted 0 or more")
+        updates.check_betas(self.betas)
+        updates.check_epsilon(self.epsilon)
+        updates.check_share("decay", self.decay)
 
     def build(self, groups: Iterable[dict[str, Any]]) -> torch.optim.Optimizer:
-        made = [{**group, "weight_decay": self.decay if group["decayed"] else 0.0} for group in groups]
-        return torch.optim.AdamW(made, lr=0.0, betas=self.betas, eps=self.epsilon, fused=True)
+        made = updates.with_decay(groups, self.decay)
+        if self.flavour == "torch":
+            return torch.optim.AdamW(made, lr=0.0, betas=self.betas, eps=self.epsilon, fused=True)
+        return Flavoured(made, self)
+
+
+class Flavoured(torch.optim.Optimizer):
+    """w -= rate (c m / (√v + ε) + decay w): c is 1 (bert) or √(1 - b2^t) / (1 - b1^t) (keras)."""
+
+    def __init__(self, groups: list[dict[str, Any]], how: Settings) -> None:
+        super().__init__(groups, {"lr": 0.0})
+        self.how = how
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        correct: updates.Correct = "outside" if self.how.flavour == "keras" else "no"
+        for turn in updates.turns(self, *updates.MOMENTS):
+            along = updates.directions(turn, self.how.betas, self.how.epsilon, correct)
+            updates.walk(turn, along, turn.rate)

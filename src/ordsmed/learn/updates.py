@@ -1,0 +1,133 @@
+"""Updates: what our own optimizers share: whose turn it is, Adam's moments and direction, norms of whole tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from ordsmed.nn.shards import Part, sums
+
+MOMENTS = ("exp_avg", "exp_avg_sq")  # torch's names, so that checkpoints of both are one kind
+Groups = Sequence[dict[str, Any]]
+Correct = Literal["no", "yes", "outside"]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """The weights of a group that have a gradient, and what is kept of each: lists side by side."""
+
+    group: dict[str, Any]
+    weights: list[Tensor]
+    parts: list[Part]
+    grads: list[Tensor]
+    steps: list[float]  # 1 at a weight's first
+    kept: dict[str, list[Tensor]]
+
+    @property
+    def rate(self) -> float:
+        return float(self.group["lr"])
+
+    @property
+    def decay(self) -> float:
+        return float(self.group["weight_decay"])
+
+
+def with_decay(groups: Iterable[dict[str, Any]], decay: float) -> list[dict[str, Any]]:
+    """Copies of groups; the decayed ones have this weight decay, the others none."""
+    return [{**group, "weight_decay": decay if group["decayed"] else 0.0} for group in groups]
+
+
+def turns(optimizer: torch.optim.Optimizer, *names: str, groups: Groups | None = None) -> Iterator[Turn]:
+    """A turn for each group in which any weight has a gradient: the step is counted, what is not kept yet begins at 0.
+
+    All that is kept lies in `optimizer.state[weight]` as tensors; `step` on the CPU, where reading it waits for nobody.
+    """
+    for group in optimizer.param_groups if groups is None else groups:
+        fed = [(w, p) for w, p in zip(group["params"], group["parts"], strict=True) if w.grad is not None]
+        if fed:
+            weights = [weight for weight, _ in fed]
+            states = [_begun(optimizer.state[weight], weight, names) for weight in weights]
+            kept = {name: [state[name] for state in states] for name in names}
+            steps = [float(state["step"].add_(1)) for state in states]
+            yield Turn(group, weights, [part for _, part in fed], [w.grad for w in weights], steps, kept)
+
+
+def move_moments(turn: Turn, betas: tuple[float | list[float], float | list[float]]) -> None:
+    """m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) g²; a beta for all weights or for each its own."""
+    first, second = (turn.kept[name] for name in MOMENTS)
+    forget = [1 - b for b in betas[0]] if isinstance(betas[0], list) else 1 - betas[0]
+    torch._foreach_lerp_(first, turn.grads, forget)
+    torch._foreach_mul_(second, betas[1])
+    forget = [1 - b for b in betas[1]] if isinstance(betas[1], list) else 1 - betas[1]
+    torch._foreach_addcmul_(second, turn.grads, turn.grads, forget)
+
+
+def quotients(turn: Turn, epsilon: float | list[float]) -> list[Tensor]:
+    """m / (√v + ε) of the moments as they are."""
+    roots = torch._foreach_sqrt(turn.kept["exp_avg_sq"])
+    torch._foreach_add_(roots, epsilon)
+    return list(torch._foreach_div(turn.kept["exp_avg"], roots))
+
+
+def directions(turn: Turn, betas: tuple[float, float], epsilon: float, correct: Correct = "yes") -> list[Tensor]:
+    """Adam's direction of every weight, the moments moved first.
+
+    The moments are not corrected for beginning at 0 ("no"), or before epsilon is added ("yes", the paper's algorithm),
+    or after that ("outside", the paper's shorter form: epsilon counts for more in the first steps).
+    """
+    move_moments(turn, betas)
+    if correct == "no":
+        return quotients(turn, epsilon)
+    roots = [math.sqrt(1 - betas[1] ** step) for step in turn.steps]
+    found = quotients(turn, [epsilon * root for root in roots] if correct == "yes" else epsilon)
+    torch._foreach_mul_(found, [root / (1 - betas[0] ** step) for root, step in zip(roots, turn.steps, strict=True)])
+    return found
+
+
+def walk(turn: Turn, along: list[Tensor], rate: float) -> None:
+    """w -= rate (direction + decay w)."""
+    if turn.decay:
+        torch._foreach_mul_(turn.weights, 1 - rate * turn.decay)
+    torch._foreach_add_(turn.weights, along, alpha=-rate)
+
+
+def squares(tensors: list[Tensor], parts: list[Part]) -> Tensor:
+    """The squared norm of each tensor over all its boxes, [n]: the same numbers on every rank, by one all-reduce."""
+    return sums(torch.stack(torch._foreach_norm(tensors)).square(), parts)
+
+
+def scale(tensors: list[Tensor], factors: Tensor) -> None:
+    """Multiply each tensor by its own of n numbers, which stay on the device."""
+    torch._foreach_mul_(tensors, list(factors.unbind()))
+
+
+def check_betas(betas: tuple[float, float], name: str = "betas") -> None:
+    """Refuse what no exponential mean can forget by."""
+    if not all(0 <= b < 1 for b in betas):
+        raise ValueError(f"{name}: found {betas}; wanted two numbers from 0 to below 1")
+
+
+def check_epsilon(epsilon: float, name: str = "epsilon") -> None:
+    """Refuse what would divide by 0, or by little else than itself."""
+    if not 0 < epsilon < 1:
+        raise ValueError(f"{name}: found {epsilon}; wanted a number above 0 and below 1")
+
+
+def check_share(name: str, share: float) -> None:
+    """Refuse decays and rates that are negative, endless or no number."""
+    if not 0 <= share < float("inf"):
+        raise ValueError(f"{name}: found {share}; wanted 0 or more")
+
+
+def _begun(state: dict[str, Tensor], weight: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
+    if "step" not in state:
+        state["step"] = torch.zeros((), dtype=torch.float32, device="cpu")
+    for name in names:
+        if name not in state:
+            state[name] = torch.zeros_like(weight)
+    return state

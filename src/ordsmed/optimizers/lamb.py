@@ -1,0 +1,80 @@
+"""LAMB: AdamW whose steps are, tensor by tensor, in proportion to the weights (You et al. 2019); for large batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from ordsmed.learn import updates
+from ordsmed.learn.updates import Turn
+
+
+@dataclass(frozen=True)
+class Settings:
+    """LAMB; NVIDIA's ELECTRA has betas 0.878 and 0.974, their BERT 0.9 and 0.999."""
+
+    betas: tuple[float, float] = (0.9, 0.999)
+    """how slowly the two moments forget"""
+    epsilon: float = 1e-6
+    """added to the root of the second moment"""
+    decay: float = 0.01
+    """weight decay of matrices and tables"""
+    correct: bool = True
+    """whether the moments are corrected for beginning at 0; the paper's later version does not"""
+    adapt: Literal["all", "matrices", "decayed"] = "all"
+    """whose step is in proportion; matrices: not that of biases and norms; decayed: where weight decay applies"""
+    clamp: tuple[float, float] | None = None
+    """limits between which a tensor's norm counts (the paper's phi)"""
+
+    moments: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        updates.check_betas(self.betas)
+        updates.check_epsilon(self.epsilon)
+        updates.check_share("decay", self.decay)
+        if self.clamp is not None and not 0 <= self.clamp[0] < self.clamp[1]:
+            raise ValueError(f"clamp: found {self.clamp}; wanted 0 or more, and more than that")
+
+    def build(self, groups: Iterable[dict[str, Any]]) -> torch.optim.Optimizer:
+        return Lamb(updates.with_decay(groups, self.decay), self)
+
+
+class Lamb(torch.optim.Optimizer):
+    """u = m̂ / (√v̂ + ε) + decay w; w -= rate |w| / |u| u."""
+
+    def __init__(self, groups: list[dict[str, Any]], how: Settings) -> None:
+        super().__init__(groups, {"lr": 0.0})
+        self.how = how
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        made = [(turn, self._directions(turn)) for turn in updates.turns(self, *updates.MOMENTS)]
+        self._adapt([(turn, along) for turn, along in made if self._adapts(turn)])
+        for turn, along in made:
+            torch._foreach_add_(turn.weights, along, alpha=-turn.rate)
+
+    def _directions(self, turn: Turn) -> list[Tensor]:
+        along = updates.directions(turn, self.how.betas, self.how.epsilon, "yes" if self.how.correct else "no")
+        if turn.decay:
+            torch._foreach_add_(along, turn.weights, alpha=turn.decay)
+        return along
+
+    def _adapts(self, turn: Turn) -> bool:
+        if self.how.adapt == "decayed":
+            return turn.decay != 0
+        return self.how.adapt == "all" or turn.group["kind"] != "vector"
+
+    def _adapt(self, made: list[tuple[Turn, list[Tensor]]]) -> None:
+        """Scale the directions of all groups at once: the ranks speak one time a step."""
+        weights = [weight for turn, _ in made for weight in turn.weights]
+        along = [direction for _, some in made for direction in some]
+        parts = [part for turn, _ in made for part in turn.parts]
+        if weights:
+            tall, long = updates.squares(weights + along, parts * 2).sqrt().chunk(2)
+            if self.how.clamp:
+                tall = tall.clamp(*self.how.clamp)
+            updates.scale(along, torch.where((tall > 0) & (long > 0), tall / long, 1.0))
