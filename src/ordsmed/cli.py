@@ -20,9 +20,10 @@ SETTINGS = {  # verb -> where its recipe's settings stand
     "pretrain": ("ordsmed.train.recipe", "Pretraining"),
     "bench": ("ordsmed.train.bench", "Bench"),
 }
-LAYOUT = ("ordsmed.train.recipe", "Layout")
+LAYOUT = ("ordsmed.train.layout", "Layout")
 PHASES = {"phase": ("ordsmed.learn.phases", "Phase"), "phase.schedule": ("ordsmed.learn.schedules", "Schedule")}
-INNER = {"pretrain": {**PHASES, "layout": LAYOUT}, "bench": {"layout": LAYOUT}}
+MORE = {"group": ("ordsmed.learn.groups", "Rule"), "trouble": ("ordsmed.train.guard", "Guard")}
+INNER = {"pretrain": {**PHASES, **MORE, "layout": LAYOUT}, "bench": {"layout": LAYOUT}}
 
 
 def corpus(asked: Arguments) -> None:
@@ -48,23 +49,29 @@ def encode(asked: Arguments) -> None:
 
 def pretrain(asked: Arguments) -> None:
     """train a network: a new run from a recipe, or go on with a run's folder"""
+    if asked.devices and not asked.dry_run and "RANK" not in os.environ:
+        from ordsmed.launch.local import start
+
+        sys.exit(start(_without(asked.words, "--devices", "--restarts"), asked.devices, restarts=asked.restarts))
     from ordsmed.base.say import seconds
     from ordsmed.train import pretrain as deed
     from ordsmed.train import show
     from ordsmed.train.loop import Stopped
 
+    how = {"layout": asked.layout, "site": asked.site}
     if asked.dry_run:
-        _print(show.show(asked.name, asked.overrides, verb="pretrain"))
+        _print(show.show(asked.name, asked.overrides, verb="pretrain", devices=asked.devices, **how))
         return
     try:
         deadline = seconds(asked.deadline) if asked.deadline else None
     except ValueError as error:
         raise RecipeError("--deadline", str(error)) from None
     try:
-        folder = deed.pretrain(asked.name, asked.overrides, deadline=deadline, anew=asked.anew)
+        folder = deed.pretrain(asked.name, asked.overrides, deadline=deadline, anew=asked.anew, **how)
     except Stopped as stopped:
         sys.exit(128 + stopped.by)
-    _print([f"{folder}: done; {folder}/loss.svg shows its course", f"next: ordsmed show {folder}"])
+    if _first():
+        _print([f"{folder}: done; {folder}/loss.svg shows its course", f"next: ordsmed show {folder}"])
 
 
 def fill(asked: Arguments) -> None:
@@ -93,8 +100,11 @@ def show(asked: Arguments) -> None:
         if asked.other[1:]:
             raise RecipeError(f"`{asked.other[1]}`", "one name too many", "two recipes or runs to compare")
         _print(tell.difference(asked.name, asked.other[0]))
+    elif asked.layout is not None:
+        how = {"layout": asked.layout, "site": asked.site, "devices": asked.devices}
+        _print(tell.layout(asked.name, asked.other, **how))
     else:
-        _print(tell.show(asked.name, asked.other))
+        _print(tell.show(asked.name, asked.other, site=asked.site, devices=asked.devices))
 
 
 def menus(asked: Arguments) -> None:
@@ -155,9 +165,12 @@ def main(words: Sequence[str] | None = None) -> None:
         if many is None or any(word.startswith("-") for word in rest):
             parser.error(f"unrecognized arguments: {' '.join(rest)}")
         getattr(asked, many).extend(rest)
+    asked.words = words
     try:
         VERBS[asked.verb](asked)
     except OrdsmedError as error:
+        if error.echo or (isinstance(error, RecipeError) and not _first()):  # all find the same in the same recipe
+            sys.exit(1)
         _fail(str(error), 1)
     except BrokenPipeError:  # the reader went away, as `head` does: nobody is left to tell
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -199,6 +212,15 @@ def _arguments(name: str, verb: argparse.ArgumentParser) -> None:
         verb.add_argument(
             "--deadline", metavar="3h", help="fewer steps if needed, so that the run ends in this time; fitted once"
         )
+        verb.add_argument(
+            "--restarts", type=int, default=0, help="with --devices: begin again so often after a failure"
+        )
+        verb.add_argument(
+            "--layout", default="", metavar="auto|RxSxT", help="replicate x shard x tensor; auto: measure"
+        )
+    if name in ("pretrain", "show"):
+        verb.add_argument("--devices", type=int, default=0, help="processes, one a GPU (or share of the CPU)")
+        verb.add_argument("--site", default="", help="a machine's layout: a shipped site or a TOML file")
     if name in ("fill", "export"):
         verb.add_argument("run", metavar="RUN", help="a run's folder, or a Hugging Face folder")
         verb.add_argument("--step", type=int, help="of this checkpoint, not the last")
@@ -212,6 +234,9 @@ def _arguments(name: str, verb: argparse.ArgumentParser) -> None:
         verb.add_argument("name", metavar="RECIPE|RUN")
         verb.add_argument("other", nargs="*", metavar="RECIPE|RUN|key.path=value", help="a second one, or overrides")
         verb.add_argument("--step", type=int, help="tell which documents this step of the run saw")
+        verb.add_argument(
+            "--layout", nargs="?", const="", metavar="RxSxT", help="mesh, batch arithmetic and memory on --devices"
+        )
     if name == "menus":
         verb.add_argument("menu", nargs="?", help=" ".join(menu.MENUS))
         verb.add_argument("kind", nargs="?", help="one entry")
@@ -248,11 +273,29 @@ def _make(deed: type, asked: Arguments) -> None:
     _print([f"{folder}: done", *facts])
 
 
+def _without(words: Sequence[str], *flags: str) -> list[str]:
+    """A command's words without these flags and their numbers."""
+    kept, drop = [], False
+    for word in words:
+        if not drop and not any(word.startswith(f"{flag}=") for flag in flags) and word not in flags:
+            kept.append(word)
+        drop = word in flags
+    return kept
+
+
+def _first() -> bool:
+    """Is this the process of several that speaks?"""
+    from ordsmed.base.ranks import place_of
+
+    return place_of(os.environ).rank == 0
+
+
 def _print(lines: Iterable[str]) -> None:
     for line in lines:
         print(line)
 
 
 def _fail(line: str, status: int) -> None:
-    print(f"ordsmed: {line}", file=sys.stderr)
+    rank = f" rank {os.environ['RANK']}:" if os.environ.get("RANK", "0") != "0" else ""
+    print(f"ordsmed:{rank} {line}", file=sys.stderr)
     sys.exit(status)

@@ -216,10 +216,10 @@ def test_show_makes_nothing(ordsmed: Any) -> None:
         "  width = 64\n",
         "data: work/encode/stdlib-wordpiece does not stand yet; it will be made from stdlib-wordpiece",
         f"vocabulary {settings.read(run.find_recipe('stdlib-wordpiece', 'tokenizer'))['tokenizer']['size']:,}\n",
-        "phase 1: 30 steps x 8 rows x 64 tokens = 15,360 tokens; batch 8 = micro 8 x accumulation 1 x devices 1",
+        "phase 1: 30 steps of 8 rows x 64 tokens; batch = micro 8 x accumulation 1 x devices 1",
         "in all: 40 steps, 20,480 tokens,",
         "FLOPs",
-        "memory for weights, gradients and moments: 0.0",
+        "memory a rank: weights 0.0",
     ):
         assert part in told.out, part
     assert ordsmed("pretrain", "tiny/bert", "--dry-run").out == told.out

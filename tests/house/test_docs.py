@@ -48,7 +48,7 @@ def test_links_lead_somewhere() -> None:
 
 def test_the_tree_in_the_readme_is_the_tree() -> None:
     named = set(re.findall(r"(\w+)/", indented(README, "src/ordsmed/"))) - {"src", "ordsmed", "docs"}
-    folders = {p.parent.name for p in (ROOT / "src/ordsmed").glob("*/__init__.py")} | {"recipes"}
+    folders = {p.parent.name for p in (ROOT / "src/ordsmed").glob("*/__init__.py")} | {"recipes", "sites"}
     assert named == folders
 
 

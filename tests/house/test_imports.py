@@ -14,7 +14,7 @@ from ordsmed.base import menu
 HOUSE = menu.HOUSE
 FLOORS = [
     {"base"},
-    {"text", "nn"},
+    {"text", "nn", "launch"},
     {"data", "corpora", "tokenizers", "models"},
     {"learn"},
     {"objectives", "optimizers", "apply"},

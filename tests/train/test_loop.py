@@ -13,11 +13,13 @@ from makers import make_store
 from ordsmed.base import run, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.ranks import prepare
+from ordsmed.nn.shards import Part, total_norm
 from ordsmed.train import checkpoint, loop
 from ordsmed.train.job import Job, build
+from ordsmed.train.layout import Layout
 from ordsmed.train.meters import read
 from ordsmed.train.pretrain import pretrain
-from ordsmed.train.recipe import Layout, Pretraining
+from ordsmed.train.recipe import Pretraining
 
 Recipe = Callable[..., Path]
 KINDS = [("bert", "mlm"), ("gpt2", "clm")]
@@ -34,7 +36,7 @@ def trained(path: Path, *overrides: str, steps: int = 10) -> list[tuple[float, f
     ready = loop.load(job.rows(0), job.share(0), 0, steps, workers=0, device=job.ranks.device)
     found = []
     for inner, batches in enumerate(ready):
-        sums, norm = loop.update(job, batches, 1e-3, 0, inner)
+        sums, norm, _ = loop.update(job, batches, 1e-3, 0, inner)
         found.append((sum(float(v) for v in sums.values()), float(norm)))
     return found
 
@@ -146,7 +148,10 @@ def test_clip_scales_to_the_limit() -> None:
     for limit, wanted in ((1.0, 1.0), (100.0, 5.0), (0.0, 5.0)):
         p = torch.nn.Parameter(torch.zeros(2))
         p.grad = torch.tensor([3.0, 4.0])
-        assert float(loop.clip([p], limit)) == pytest.approx(5.0)
+        part = Part.of("p", p)
+        norm = total_norm([part])
+        assert float(norm) == pytest.approx(5.0)
+        loop.clip([part], norm, limit)
         assert float(p.grad.norm()) == pytest.approx(wanted, rel=1e-5)
 
 

@@ -16,10 +16,11 @@ from ordsmed.base.menu import Menu, kind_of, load
 from ordsmed.base.run import Run
 from ordsmed.data.encode import Encoding
 from ordsmed.learn.objective import Objective
-from ordsmed.nn import foreign, weights
+from ordsmed.nn import boxes, foreign, weights
 from ordsmed.text.tokenizer import Tokenizer
 
-MODEL = snapshots.PARTS[0]
+KIND = snapshots.KINDS[0]
+MODEL = f"{KIND}.safetensors"
 WANTED = "a run's folder (`ordsmed pretrain` makes one) or a Hugging Face folder"
 
 
@@ -55,9 +56,9 @@ class Trained:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a run's weights stand."""
+    """Where a run's weights stand, in one file or in parts."""
 
-    file: Path
+    folder: Path
     step: int
     state: dict[str, Any] = field(default_factory=dict)  # of a checkpoint
 
@@ -68,7 +69,7 @@ def open_model(path: str | Path, step: int | None = None) -> Trained:
     if not folder.is_dir():
         found = "is a file" if folder.exists() else "no such folder"
         raise RecipeError(path, found, WANTED, _near(folder))
-    if _is_weights(folder) and (folder.parent / "recipe.toml").exists():
+    if _is_weights(folder) and folder.name == "weights" and (folder.parent / "recipe.toml").exists():
         folder = folder.parent
     if _is_weights(folder):
         return _moved(folder, step)
@@ -103,8 +104,8 @@ def _run(folder: Path, status: dict[str, Any], step: int | None) -> Trained:
     found = _source(folder, status, step)
     networks = _networks(recipe, folder)
     tokenizer = _tokenizer(folder, recipe, found.state.get("tokenizer"))
-    tensors = {k: v for k, v in weights.read(found.file).items() if not k.startswith("state/")}
-    objective = _filled(networks, tokenizer, tensors, found.file)
+    tensors = {k: v for k, v in boxes.read_whole(found.folder, KIND).items() if not k.startswith("state/")}
+    objective = _filled(networks, tokenizer, tensors, found.folder)
     return Trained(objective, tokenizer, networks.model, folder, recipe, found.step)
 
 
@@ -112,21 +113,21 @@ def _source(folder: Path, status: dict[str, Any], step: int | None) -> Source:
     """The weights to read: of the step asked for, of the end, or of the newest whole checkpoint."""
     last = int(status.get("step", 0)) if status.get("state") == "done" and _is_weights(folder / "weights") else None
     if last is not None and step in (None, last):
-        return Source(folder / "weights" / MODEL, last)
+        return Source(folder / "weights", last)
     kept = snapshots.steps(folder / "checkpoints")
     if step is not None and step not in kept:
         held = ", ".join(f"{s}" for s in sorted({*kept, *([last] if last else [])}))
         raise RecipeError("--step", f"found {step}, which {folder} does not keep", f"one of {held}" if held else "")
     if step is not None:
         path = snapshots.path_of(folder / "checkpoints", step)
-        wrong = snapshots.damage(path, (MODEL,))
+        wrong = snapshots.damage(path, (KIND,))
         if wrong:
             raise DataError(path, wrong, "a whole checkpoint", "leave --step out: the newest whole one is taken")
-        return Source(path / MODEL, step, files.read_json(path / "state.json"))
-    newest = snapshots.latest(folder / "checkpoints", place=folder, parts=(MODEL,))
+        return Source(path, step, files.read_json(path / "state.json"))
+    newest = snapshots.latest(folder / "checkpoints", place=folder, kinds=(KIND,))
     if newest is None:
         raise RecipeError(folder, "no checkpoint yet", "", f"`ordsmed pretrain {folder}` goes on and makes one")
-    return Source(newest[0] / MODEL, int(newest[1]["step"]), newest[1])
+    return Source(newest[0], int(newest[1]["step"]), newest[1])
 
 
 def _moved(folder: Path, step: int | None) -> Trained:

@@ -15,6 +15,8 @@ from collections.abc import Iterable
 class OrdsmedError(Exception):
     """One line: `place: found; wanted ...; remedy`. Exit status 1 at the command line."""
 
+    echo = False  # of several processes the first one tells it
+
     def __init__(self, place: object, found: str, wanted: str = "", remedy: str = "") -> None:
         self.place, self.found, self.wanted, self.remedy = str(place), found, wanted, remedy
         parts = [f"{place}: {found}", f"wanted {wanted}" if wanted else "", remedy]

@@ -1,50 +1,227 @@
-"""Ranks: which process of how many this is, its device, its threads, and what a process needs before it computes."""
+"""Ranks: which process of how many this is, its device and threads, the mesh it stands in, and how processes agree.
+
+torchrun's, OpenMPI's or Slurm's variables -> Place -> prepare -> Ranks -> join -> Ranks with groups and a mesh
+
+A mesh is replicate x shard x tensor; ranks count through tensor first, so that a tensor group is neighbours.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import dataclasses
+import json
 import os
+import re
+import socket
 import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
-from ordsmed.base.errors import RecipeError
+from ordsmed.base import errors
+from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
+from ordsmed.base.say import speak
 
 if TYPE_CHECKING:
     import torch
 
+DIMENSIONS = ("replicate", "shard", "tensor")
+AGES = timedelta(days=7)  # what only the first rank does may take as long as a corpus takes
+
+
+@dataclass(frozen=True)
+class Place:
+    """This process among those that were started together."""
+
+    rank: int = 0
+    world: int = 1
+    local: int = 0  # its number on this machine
+    local_world: int = 1  # how many there are on this machine
+    address: str = "127.0.0.1"  # where the first rank listens
+    port: int = 29500
+
 
 @dataclass(frozen=True)
 class Ranks:
-    """One process among `world`."""
+    """One process among `world`, and where it stands in the mesh."""
 
     device: torch.device
     rank: int = 0
     world: int = 1
     threads: int = 1
+    shape: tuple[int, int, int] = (1, 1, 1)  # replicate, shard, tensor
+    place: Place = field(default_factory=Place)
+    mesh: Any = None  # torch's DeviceMesh; None: alone
+    data_group: Any = None  # the ranks that see other rows: one of every tensor group
+    store: Any = None  # a small key-value store that all ranks reach
 
     @property
     def first(self) -> bool:
         """The one that writes and speaks."""
         return self.rank == 0
 
+    @property
+    def tensor_rank(self) -> int:
+        """Its number among those that share every layer."""
+        return self.rank % self.shape[2]
+
+    @property
+    def data_rank(self) -> int:
+        """Its number among those that see different rows."""
+        return self.rank // self.shape[2]
+
+    @property
+    def data_world(self) -> int:
+        """How many see different rows."""
+        return self.world // self.shape[2]
+
+    @property
+    def coordinates(self) -> tuple[int, int, int]:
+        """Its place in the mesh: replicate, shard, tensor."""
+        _, shard, tensor = self.shape
+        return self.rank // (shard * tensor), self.rank // tensor % shard, self.rank % tensor
+
+    def total(self, values: torch.Tensor) -> torch.Tensor:
+        """Numbers summed over all ranks that see different rows, in place."""
+        if self.data_world > 1:
+            import torch.distributed
+
+            torch.distributed.all_reduce(values, group=self.data_group)
+        return values
+
+
+def place_of(given: Mapping[str, str]) -> Place:
+    """What the variables of torchrun, mpirun or srun say; one process alone where there are none."""
+    env = {k: v for k, v in given.items() if v}
+    address = env.get("MASTER_ADDR", "127.0.0.1")
+    if "RANK" in env and "WORLD_SIZE" in env:
+        rank, world = _number(env, "RANK"), _number(env, "WORLD_SIZE")
+        local, there = _number(env, "LOCAL_RANK", rank), _number(env, "LOCAL_WORLD_SIZE", world)
+        return Place(rank, world, local, there, address, _number(env, "MASTER_PORT", 29500))
+    if "OMPI_COMM_WORLD_SIZE" in env:
+        names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")
+        rank, world, local, there = (_number(env, f"OMPI_COMM_WORLD_{name}") for name in names)
+        if world > there and "MASTER_ADDR" not in env:
+            raise RecipeError("MASTER_ADDR", "missing", "the first machine's name", "mpirun -x MASTER_ADDR=...")
+        return Place(rank, world, local, there, address, _number(env, "MASTER_PORT", 29500))
+    if "SLURM_STEP_NUM_TASKS" in env:  # srun sets it; a batch script by itself has none and is one process
+        world = _number(env, "SLURM_STEP_NUM_TASKS")
+        per_node = _per_node(env.get("SLURM_STEP_TASKS_PER_NODE", str(world)))
+        here = per_node[min(_number(env, "SLURM_NODEID", 0), len(per_node) - 1)]
+        nodes = env.get("SLURM_STEP_NODELIST", env.get("SLURM_JOB_NODELIST", ""))
+        address = env.get("MASTER_ADDR") or (first_node(nodes) if len(per_node) > 1 else "127.0.0.1")
+        port = _number(env, "MASTER_PORT", 20_000 + _number(env, "SLURM_JOB_ID", 0) % 10_000)
+        return Place(_number(env, "SLURM_PROCID"), world, _number(env, "SLURM_LOCALID"), here, address, port)
+    return Place()
+
+
+def first_node(nodes: str) -> str:
+    """The first machine of a Slurm list: `gpu[003-010,015],big1` -> gpu003."""
+    found = re.match(r"([^,\[]+)(?:\[(\d+))?", nodes)
+    return f"{found[1]}{found[2] or ''}" if found else "127.0.0.1"
+
 
 def prepare(device: str = "auto", threads: int | None = None) -> Ranks:
     """Choose the device and set this process up for it."""
     import torch
 
+    place = place_of(os.environ)
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise RecipeError("layout.device", f"found {device}, but torch sees no GPU", "", "name `cpu` or `auto`")
-    world = int(os.environ.get("WORLD_SIZE", "1"))
-    if world > 1:
-        raise RecipeError("WORLD_SIZE", f"found {world}", "1: this version trains in one process")
-    torch.set_num_threads(threads or len(os.sched_getaffinity(0)))
+    if device == "cuda" and place.world > 1:
+        if place.local_world > torch.cuda.device_count():
+            found = f"found {place.local_world} processes on {socket.gethostname()}"
+            raise RecipeError("--devices", found, f"at most its {torch.cuda.device_count()} GPUs")
+        device = f"cuda:{place.local}"
+    torch.set_num_threads(threads or max(1, len(os.sched_getaffinity(0)) // place.local_world))
     torch.set_flush_denormal(True)  # subnormal gradients make a CPU ten times slower
     if device == "cpu":
         keep_memory()
-    return Ranks(torch.device(device), threads=torch.get_num_threads())
+    else:
+        torch.cuda.set_device(torch.device(device))
+    speak(place.rank == 0)
+    shape = (place.world, 1, 1)
+    return Ranks(torch.device(device), place.rank, place.world, torch.get_num_threads(), shape, place)
+
+
+def join(ranks: Ranks, shape: tuple[int, int, int], patience: float) -> Ranks:
+    """Meet the other processes and stand in a mesh of this shape; alone there is nothing to do."""
+    if ranks.world == 1:
+        return dataclasses.replace(ranks, shape=shape)
+    import torch.distributed as dist
+
+    if dist.is_initialized():
+        raise RunError("process group", "stands already", "one run at a time in a process")
+    os.environ |= {
+        "RANK": str(ranks.rank), "WORLD_SIZE": str(ranks.world), "LOCAL_RANK": str(ranks.place.local),
+        "MASTER_ADDR": ranks.place.address, "MASTER_PORT": str(ranks.place.port),
+    }  # fmt: skip
+    try:
+        store = next(dist.rendezvous("env://", timeout=timedelta(seconds=max(patience, 60))))[0]
+    except (RuntimeError, dist.DistError) as error:
+        place = f"rank {ranks.rank} at {ranks.place.address}:{ranks.place.port}"
+        raise RunError(place, f"did not meet the others: {_line(error)}", f"{ranks.world} processes") from None
+    dist.init_process_group(
+        "cpu:gloo,cuda:nccl" if ranks.device.type == "cuda" else "gloo",
+        store=dist.PrefixStore("groups", store), rank=ranks.rank, world_size=ranks.world,
+        timeout=timedelta(seconds=2 * patience),  # the watch (train/watch.py) speaks first
+    )  # fmt: skip
+    mesh = dist.init_device_mesh(ranks.device.type, shape, mesh_dim_names=DIMENSIONS)
+    tensor, data = shape[2], None
+    for first in range(tensor):
+        group = dist.new_group(list(range(first, ranks.world, tensor)))
+        data = group if ranks.rank % tensor == first else data
+    return dataclasses.replace(ranks, shape=shape, mesh=mesh, data_group=data, store=store)
+
+
+def leave(ranks: Ranks) -> None:
+    """Take leave of the other processes."""
+    if ranks.store is not None:
+        import torch.distributed as dist
+
+        if dist.is_initialized():
+            dist.destroy_process_group()
+    speak(True)
+
+
+_agreed = 0
+
+
+def first_alone(ranks: Ranks, act: Callable[[], Any]) -> Any:
+    """What the first rank does alone; its answer (anything JSON holds), or its complaint, is everybody's."""
+    global _agreed
+    if ranks.store is None:
+        return act()
+    _agreed += 1
+    key = f"agreed/{_agreed}"
+    if ranks.first:
+        try:
+            answer = {"is": act()}
+        except OrdsmedError as error:
+            answer = {"error": [type(error).__name__, *error.__reduce__()[1]]}
+            raise
+        except BaseException as error:
+            answer = {"error": ["RunError", "rank 0", _line(error), "", ""]}
+            raise
+        finally:
+            ranks.store.set(key, json.dumps(answer))
+        return answer["is"]
+    try:
+        ranks.store.wait([key], AGES)
+        answer = json.loads(ranks.store.get(key))
+    except RuntimeError as error:
+        raise RunError(
+            "rank 0", f"is gone: {_line(error)}", "", "its own complaint stands above or in log.txt"
+        ) from None
+    if "error" in answer:
+        kind, *parts = answer["error"]
+        complaint = getattr(errors, kind)(*parts)
+        complaint.echo = True
+        raise complaint
+    return answer["is"]
 
 
 def keep_memory() -> None:
@@ -67,7 +244,7 @@ def measured_peak(device: torch.device, precision: str) -> float:
 
     import torch
 
-    size, dtype = 2048, {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
+    size, dtype = 2048, {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32)
     a, b = torch.randn(size, size, device=device, dtype=dtype), torch.randn(size, size, device=device, dtype=dtype)
     repeats, best = (20, 10) if device.type == "cuda" else (1, 5)
     seconds = []
@@ -81,3 +258,22 @@ def measured_peak(device: torch.device, precision: str) -> float:
             torch.cuda.synchronize()
         seconds.append((time.perf_counter() - start) / repeats)
     return 2 * size**3 / min(seconds[1:])
+
+
+def _number(env: Mapping[str, str], name: str, usual: int | None = None) -> int:
+    if name not in env and usual is not None:
+        return usual
+    try:
+        return int(env[name])
+    except (KeyError, ValueError):
+        raise RecipeError(name, f"found {env.get(name, 'nothing')}", "a number", "let the launcher set it") from None
+
+
+def _per_node(told: str) -> list[int]:
+    """Slurm's `4(x2),3` -> [4, 4, 3]."""
+    found = re.findall(r"(\d+)(?:\(x(\d+)\))?", told)
+    return [int(count) for count, times in found for _ in range(int(times or 1))]
+
+
+def _line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

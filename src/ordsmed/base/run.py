@@ -83,8 +83,8 @@ class Run:
 
 
 def fingerprint(deed: Recipe) -> str:
-    """Recipe and inputs in 16 hexadecimal digits; where the result is put does not count."""
-    recipe = {k: v for k, v in settings.plain(deed).items() if k != "out"}
+    """Recipe and inputs in 16 hexadecimal digits; where the result is put and how machines do it do not count."""
+    recipe = {k: v for k, v in settings.plain(deed).items() if k not in ("out", "layout")}
     text = json.dumps([deed.verb, recipe, deed.stamp()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -132,7 +132,12 @@ def load(cls: type[R], name: str, overrides: Sequence[str] = ()) -> tuple[R, str
     """A recipe by name or path, decoded; and the title its folder gets."""
     path = find_recipe(name, getattr(cls, "verb", ""))
     deed = settings.decode(cls, settings.override(settings.read(path), overrides), name)
-    return deed, path.stem if Path(name).is_file() else name.replace("/", "-")
+    return deed, title(name)
+
+
+def title(name: str) -> str:
+    """What the folder of a recipe is called."""
+    return Path(name).stem if Path(name).is_file() else name.replace("/", "-")
 
 
 def place(deed: Recipe, title: str) -> Path:

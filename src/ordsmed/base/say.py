@@ -12,6 +12,13 @@ from typing import Any, TextIO
 
 _logs: list[TextIO] = []  # the innermost deed's log is the last
 _bar: Any = None  # the rich progress on screen, if one is: lines are printed above it
+_silent = False  # of several processes that do the same, one speaks
+
+
+def speak(aloud: bool) -> None:
+    """Whether this process shows its lines and bars."""
+    global _silent
+    _silent = not aloud
 
 
 @contextlib.contextmanager
@@ -27,13 +34,16 @@ def logged(path: Path) -> Iterator[None]:
 
 def say(line: str) -> None:
     """One line for a person, on standard error, and in the log."""
+    if _silent:
+        return
     if _bar is not None:
         _bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
     else:
         print(line, file=sys.stderr, flush=True)
     for log in _logs[-1:]:
-        log.write(line + "\n")
-        log.flush()
+        with contextlib.suppress(OSError):  # a full disk is told where it costs more than a line of the log
+            log.write(line + "\n")
+            log.flush()
 
 
 class Progress:
@@ -46,7 +56,7 @@ class Progress:
 
     def __enter__(self) -> Progress:
         global _bar
-        if sys.stderr.isatty() and _bar is None:
+        if sys.stderr.isatty() and _bar is None and not _silent:
             from rich.console import Console
             from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
             from rich.progress import Progress as Rich

@@ -1,6 +1,8 @@
 """Snapshots: numbered folders that are whole or absent, known by the checksums in their state.json; how they are found.
 
 checkpoints/step-000000500/  state.json  {"step": 500, ..., "checksums": {"model.safetensors": "1a2b3c4d", ...}}
+
+Several processes write a file of each kind each: model-00002-of-00004.safetensors, optimizer-...
 """
 
 from __future__ import annotations
@@ -13,12 +15,22 @@ from ordsmed.base import files
 from ordsmed.base.errors import DataError
 from ordsmed.base.say import say
 
-PARTS = ("model.safetensors", "optimizer.safetensors")
+KINDS = ("model", "optimizer")
 
 
 def path_of(folder: Path, step: int) -> Path:
     """Where the snapshot of a step stands."""
     return folder / f"step-{step:09d}"
+
+
+def file_of(kind: str, rank: int, world: int) -> str:
+    """What the file of a kind is called that a rank writes."""
+    return f"{kind}.safetensors" if world == 1 else f"{kind}-{rank + 1:05d}-of-{world:05d}.safetensors"
+
+
+def kind_of(name: str) -> str:
+    """Which kind a file is of."""
+    return name.split(".")[0].split("-")[0]
 
 
 def steps(folder: Path) -> list[int]:
@@ -27,12 +39,12 @@ def steps(folder: Path) -> list[int]:
     return sorted(int(n) for n in numbers if n.isdigit())
 
 
-def latest(folder: Path, *, place: object, parts: Sequence[str] = PARTS) -> tuple[Path, dict[str, Any]] | None:
+def latest(folder: Path, *, place: object, kinds: Sequence[str] = KINDS) -> tuple[Path, dict[str, Any]] | None:
     """The last whole snapshot and its state; damaged ones are passed over, saying so. None: there never was one."""
     found = steps(folder)
     for step in reversed(found):
         path = path_of(folder, step)
-        wrong = damage(path, parts)
+        wrong = damage(path, kinds)
         if not wrong:
             return path, files.read_json(path / "state.json")
         say(f"{path}: {wrong}; the checkpoint before it is used")
@@ -43,15 +55,17 @@ def latest(folder: Path, *, place: object, parts: Sequence[str] = PARTS) -> tupl
     return None
 
 
-def damage(path: Path, parts: Sequence[str] = PARTS) -> str:
-    """What is wrong with these parts of a snapshot; empty where they are whole."""
+def damage(path: Path, kinds: Sequence[str] = KINDS) -> str:
+    """What is wrong with the files of these kinds in a snapshot; empty where they are whole."""
     try:
         sums = files.read_json(path / "state.json")["checksums"]
-        for part in parts:
-            if not (path / part).exists():
-                return f"{part} is missing"
-            if files.checksum(path / part) != sums[part]:
-                return f"{part} is damaged (checksum {files.checksum(path / part)}, wanted {sums[part]})"
+        if {kind_of(name) for name in sums} < set(kinds):
+            return "state.json names no " + " or ".join(sorted(set(kinds) - {kind_of(name) for name in sums}))
+        for name in (n for n in sums if kind_of(n) in kinds):
+            if not (path / name).exists():
+                return f"{name} is missing"
+            if files.checksum(path / name) != sums[name]:
+                return f"{name} is damaged (checksum {files.checksum(path / name)}, wanted {sums[name]})"
     except (DataError, KeyError, TypeError, OSError) as error:
         return f"state.json is damaged ({error})"
     return ""

@@ -56,7 +56,8 @@ class MicroBatches(Dataset[Batch]):
 def load(
     rows: Rows, share: Share, first: int, steps: int, *, workers: int, device: torch.device
 ) -> Iterator[list[Batch]]:
-    """The micro-batches of the steps from `first` to `steps`; made ahead by `workers` processes, 0: by this one."""
+    """The micro-batches of the steps from `first` to `steps`, still on the CPU; made ahead by so many processes, 0: by
+    this one."""
     micro = MicroBatches(rows, share, first, steps)
     ready: Iterator[Batch]
     if workers == 0:
@@ -65,4 +66,4 @@ def load(
         pinned = device.type == "cuda"
         ready = iter(DataLoader(micro, batch_size=None, shuffle=False, num_workers=workers, pin_memory=pinned))
     for _ in range(first, steps):
-        yield [next(ready).to(device) for _ in range(share.accumulation)]
+        yield [next(ready) for _ in range(share.accumulation)]

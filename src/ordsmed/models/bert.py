@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from ordsmed.nn.attention import SelfAttention, visibility
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.foreign import expect
-from ordsmed.nn.model import Capabilities, Model, Names, TokenHead
+from ordsmed.nn.model import TRANSFORMER_PLAN, Block, Capabilities, Model, Names, TokenHead
 
 GELUS = {"gelu": "none", "gelu_tanh": "tanh"}
 HUGGING_FACE_GELUS = {"gelu": "gelu", "gelu_tanh": "gelu_new"}
@@ -57,7 +57,7 @@ class Settings:
         "tiny": _size(2, 128), "mini": _size(4, 256), "small": _size(4, 512),
         "medium": _size(8, 512), "base": _size(12, 768), "large": _size(24, 1024),
     }  # fmt: skip
-    capabilities: ClassVar[Capabilities] = Capabilities(types=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(types=True, tensor=True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "heads", self.heads or max(1, self.width // 64))
@@ -153,7 +153,7 @@ class Bert(Model):
         self.types = nn.Embedding(settings.types, settings.width)
         self.norm = nn.LayerNorm(settings.width, settings.epsilon)
         self.dropout = Dropout(settings.dropout)
-        self.blocks = nn.ModuleList(Block(settings) for _ in range(settings.layers))
+        self.blocks = nn.ModuleList(BertBlock(settings) for _ in range(settings.layers))
         self.apply(lambda module: fresh(module, settings.spread))
 
     def forward(
@@ -167,8 +167,10 @@ class Bert(Model):
         return x
 
 
-class Block(nn.Module):
+class BertBlock(Block):
     """Attention, add and norm; feed-forward, add and norm."""
+
+    tensor_plan = TRANSFORMER_PLAN
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from ordsmed.nn.attention import SelfAttention, visibility
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.foreign import expect
-from ordsmed.nn.model import Capabilities, Model, Names, TokenHead
+from ordsmed.nn.model import TRANSFORMER_PLAN, Block, Capabilities, Model, Names, TokenHead
 
 
 def _size(layers: int, width: int, heads: int) -> dict[str, int]:
@@ -54,7 +54,7 @@ class Settings:
         "117M": _size(12, 768, 12), "345M": _size(24, 1024, 16), "762M": _size(36, 1280, 20),
         "1.5B": _size(48, 1600, 25),
     }  # fmt: skip
-    capabilities: ClassVar[Capabilities] = Capabilities(causal=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(causal=True, tensor=True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "heads", self.heads or max(1, self.width // 64))
@@ -143,7 +143,7 @@ class Gpt2(Model):
         self.words = nn.Embedding(vocabulary, settings.width)
         self.places = nn.Embedding(settings.positions, settings.width)
         self.dropout = Dropout(settings.dropout)
-        self.blocks = nn.ModuleList(Block(settings) for _ in range(settings.layers))
+        self.blocks = nn.ModuleList(Gpt2Block(settings) for _ in range(settings.layers))
         self.norm = nn.LayerNorm(settings.width, settings.epsilon)
         self._fresh(settings)
 
@@ -168,8 +168,10 @@ class Gpt2(Model):
         return self.norm(x)
 
 
-class Block(nn.Module):
+class Gpt2Block(Block):
     """Norm, attention, add; norm, feed-forward, add."""
+
+    tensor_plan = TRANSFORMER_PLAN
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()

@@ -2,6 +2,7 @@
 
 On a CPU the mask is made from random bytes, eight to a draw, and what is kept is scaled by its real keep rate:
 several times cheaper than a random number for every element. On other devices torch's own kernels draw.
+Ranks that share a layer draw apart where its activations are split between them (`stream`), and alike where not.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ class _Key:
     """The micro-batch that all dropout layers of this process are in."""
 
     value: int = 0
+    shared: bool = False  # do other ranks share this micro-batch's layers?
 
 
-def begin_micro_batch(*parts: object) -> None:
-    """Seed every dropout layer for one micro-batch: (seed, step, micro, rank)."""
-    _Key.value = chance.key("dropout", *parts)
-    torch.manual_seed(_Key.value & ((1 << 63) - 1))
+def begin_micro_batch(*parts: object, stream: int = 0) -> None:
+    """Seed every dropout layer for one micro-batch: (seed, step, micro, rank), and a stream for each rank of those that
+    share its layers (0: nobody shares them)."""
+    _Key.value, _Key.shared = chance.key("dropout", *parts), stream > 0
+    seed = chance.key(_Key.value, stream) if stream else _Key.value
+    torch.manual_seed(seed & ((1 << 63) - 1))
 
 
 class Dropout(nn.Module):
@@ -32,12 +36,13 @@ class Dropout(nn.Module):
         super().__init__()
         self.rate = rate
         self.place = 0  # which dropout layer of the objective this is; `number_layers` says
+        self.stream = 0  # above 0: this rank's own draws, in a layer whose activations are split over ranks
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.rate == 0:
             return x
         if x.device.type != "cpu":
-            return nn.functional.dropout(x, self.rate)
+            return self._drop(x)
         return x * self.mask(x.shape, x.dtype)
 
     def add(self, x: Tensor, residual: Tensor) -> Tensor:
@@ -45,12 +50,20 @@ class Dropout(nn.Module):
         if not self.training or self.rate == 0:
             return residual + x
         if x.device.type != "cpu":
-            return residual + nn.functional.dropout(x, self.rate)
+            return residual + self._drop(x)
         return torch.addcmul(residual, x, self.mask(x.shape, x.dtype))
 
     def mask(self, shape: torch.Size, dtype: torch.dtype) -> Tensor:
         """0 where dropped, 1 / (real keep rate) elsewhere."""
-        return byte_mask(shape, self.rate, _Key.value, self.place).to(dtype)
+        stream = (self.stream,) if self.stream else ()
+        return byte_mask(shape, self.rate, _Key.value, self.place, *stream).to(dtype)
+
+    def _drop(self, x: Tensor) -> Tensor:
+        """torch's kernel; where other ranks hold the same activations, from a generator seeded as theirs."""
+        if self.stream or not _Key.shared:
+            return nn.functional.dropout(x, self.rate)
+        generator = torch.Generator(x.device).manual_seed(chance.key(_Key.value, self.place) >> 1)
+        return x * torch.empty_like(x).bernoulli_(1 - self.rate, generator=generator).div_(1 - self.rate)
 
     def extra_repr(self) -> str:
         return f"{self.rate}"

@@ -4,63 +4,148 @@
 
 A chunk's scores live only while its loss and gradient are made, so memory does not grow with N and nothing is computed
 twice. Scores are summed up in fp32 whatever the precision of the product.
+
+Where the table's rows are split over ranks (tensor parallelism), each scores its own words; the highest score, the sum
+of exponentials and the target's score are agreed on, and no rank ever holds all scores.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch import distributed as dist
+
+from ordsmed.nn.shards import box_of, groups_of, local
 
 CHUNK_SCORES = 1 << 24  # scores held at a time: 64 MB in fp32
 SAFE = 60.0  # e^60 times any vocabulary is far from fp32's largest number
 
 
-def token_loss(hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor) -> Tensor:
-    """Sum over slots of weight * -log softmax(hidden @ table.T + bias)[target]."""
+@dataclass(frozen=True)
+class Range:
+    """The words whose rows lie on this rank; the others lie on the other ranks of the group."""
+
+    group: Any
+    first: int
+    count: int  # rows of padding behind the vocabulary not counted
+    rows: int  # with them: the same on every rank
+
+    @staticmethod
+    def of(table: Tensor, vocabulary: int) -> Range | None:
+        """The range of a table split by rows; None where it is whole."""
+        groups = groups_of(table)
+        if not groups:
+            return None
+        box = box_of(table)
+        return Range(groups[0], box.start[0], max(min(box.size[0], vocabulary - box.start[0]), 0), box.size[0])
+
+    def own(self, targets: Tensor) -> Tensor:
+        """Which targets are words of this rank."""
+        return (targets >= self.first) & (targets < self.first + self.count)
+
+    def places(self, targets: Tensor) -> Tensor:
+        """Where in this rank's rows; any place for those of other ranks."""
+        return (targets - self.first).clamp(0, max(self.count - 1, 0))
+
+    def agree(self, values: Tensor, by: Any = None) -> Tensor:
+        """The sum (or largest, or smallest) over the ranks of the group."""
+        dist.all_reduce(values, op=by or dist.ReduceOp.SUM, group=self.group)
+        return values
+
+
+def token_loss(
+    hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor, vocabulary: int | None = None
+) -> Tensor:
+    """Sum over slots of weight * -log softmax(hidden @ table.T + bias)[target]; rows behind the vocabulary are void."""
     if torch.is_autocast_enabled(hidden.device.type):
         hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
-    return _TokenLoss.apply(hidden.flatten(0, -2), table, bias, targets.flatten(), weights.flatten())
+    table, bias, split = _own_rows(table, bias, vocabulary)
+    return _TokenLoss.apply(hidden.flatten(0, -2), table, bias, targets.flatten(), weights.flatten(), split)
 
 
-def token_hits(hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor) -> Tensor:
+def token_hits(
+    hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor, vocabulary: int | None = None
+) -> Tensor:
     """Sum over slots of weight where the target has the highest score."""
+    table, bias, split = _own_rows(table, bias, vocabulary)
     hidden, targets, weights = hidden.flatten(0, -2), targets.flatten(), weights.flatten()
     hits = hidden.new_zeros((), dtype=torch.float32)
-    for rows in _chunks(len(hidden), len(table)):
-        best = torch.nn.functional.linear(hidden[rows], table.to(hidden.dtype), bias).argmax(-1)
+    bias = None if bias is None else bias.to(hidden.dtype)
+    for rows in _chunks(len(hidden), len(table) if split is None else split.rows):
+        scores = torch.nn.functional.linear(hidden[rows], table.to(hidden.dtype), bias)
+        best = scores.argmax(-1) if split is None else _best(scores, split)
         hits += ((best == targets[rows]) * weights[rows]).sum()
     return hits
+
+
+def _own_rows(table: Tensor, bias: Tensor | None, vocabulary: int | None) -> tuple[Tensor, Tensor | None, Range | None]:
+    """The rows that are scored here, without padding."""
+    vocabulary = vocabulary or len(table)
+    split = Range.of(table, vocabulary)
+    count = vocabulary if split is None else split.count
+    if split is None and count == len(table):
+        return table, bias, None
+    return local(table)[:count], None if bias is None else local(bias)[:count], split
+
+
+def _best(scores: Tensor, split: Range) -> Tensor:
+    """The word with the highest score of all ranks, the first of equals."""
+    far = torch.iinfo(torch.int64).max
+    value, place = scores.max(-1) if split.count else (scores.new_full((len(scores),), -torch.inf), None)
+    highest = split.agree(value.clone(), dist.ReduceOp.MAX)
+    word = torch.full_like(value, far, dtype=torch.int64) if place is None else place + split.first
+    return split.agree(torch.where(value == highest, word, far), dist.ReduceOp.MIN)
 
 
 class _TokenLoss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor
-    ) -> Tensor:
+        ctx: Any, hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor,
+        split: Range | None,
+    ) -> Tensor:  # fmt: skip
         product, loss = table.to(hidden.dtype), hidden.new_zeros((), dtype=torch.float32)
         slopes = _Slopes(hidden, product, bias) if any(ctx.needs_input_grad[:3]) else None
-        chunks = _chunks(len(hidden), len(table))
+        chunks = _chunks(len(hidden), len(table) if split is None else split.rows)
         room = hidden.new_empty((chunks[0].stop if chunks else 0, len(table)), dtype=torch.float32)
         for rows in chunks:
             scores = _scores(hidden[rows], product, bias, room[: rows.stop - rows.start])
-            right = scores.gather(1, targets[rows, None]).squeeze(1)
-            top = _shift(scores)
-            total = scores.exp_().sum(1)
-            loss += (weights[rows] * (total.log() + top - right)).sum()
+            if split is None:
+                right = scores.gather(1, targets[rows, None]).squeeze(1)
+                top = _shift(scores)
+                right -= top
+                total = scores.exp_().sum(1)
+            else:
+                total, right = _agreed(scores, targets[rows], split)
+            loss += (weights[rows] * (total.log() - right)).sum()
             if slopes:
                 slopes.add(rows, scores, weights[rows] / total)
         if slopes:
-            ctx.save_for_backward(*slopes.finish(targets, weights))
-        ctx.table_dtype = table.dtype
+            ctx.save_for_backward(*slopes.finish(targets, weights, split))
+        ctx.dtypes = hidden.dtype, table.dtype, None if bias is None else bias.dtype
         return loss
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         # the loss is one number, so its gradient only scales what the forward made; in place, it is used once
-        hidden, table, *bias = (made.mul_(upstream[0]) for made in ctx.saved_tensors)
-        return hidden, table.to(ctx.table_dtype), bias[0] if bias else None, None, None
+        made = [slope.mul_(upstream[0]).to(dtype) for slope, dtype in zip(ctx.saved_tensors, ctx.dtypes, strict=False)]
+        return made[0], made[1], made[2] if len(made) > 2 else None, None, None, None
+
+
+def _agreed(scores: Tensor, targets: Tensor, split: Range) -> tuple[Tensor, Tensor]:
+    """Scores shifted by the highest of all ranks and exponentiated, in place; their sum, and the targets' own."""
+    top = scores.amax(1) if split.count else scores.new_full((len(scores),), -torch.inf)
+    top = split.agree(top, dist.ReduceOp.MAX)
+    scores.sub_(top[:, None])
+    right = torch.zeros_like(top)
+    if split.count:
+        found = scores.gather(1, split.places(targets)[:, None]).squeeze(1)
+        right = torch.where(split.own(targets), found, 0.0)
+    total = scores.exp_().sum(1)
+    total, right = split.agree(torch.stack([total, right])).unbind()
+    return total, right
 
 
 class _Slopes:
@@ -74,7 +159,7 @@ class _Slopes:
         self.hidden, self.table = hidden, table
         self.to_hidden = torch.empty_like(hidden)
         self.to_table = torch.zeros(table.shape if not len(hidden) else (0,), device=table.device)
-        self.to_bias = None if bias is None else torch.zeros_like(bias)
+        self.to_bias = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)
 
     def add(self, rows: slice, shares: Tensor, factor: Tensor) -> None:
         """One chunk: `shares` are exp(scores), `factor` is weight / total."""
@@ -90,15 +175,19 @@ class _Slopes:
         else:
             self.to_table += shares.T @ weighted
 
-    def finish(self, targets: Tensor, weights: Tensor) -> list[Tensor]:
-        """The targets' part taken off."""
-        weight = weights[:, None].to(self.hidden.dtype)
-        self.to_hidden -= self.table[targets] * weight
-        self.to_table.index_add_(0, targets, (self.hidden * weight).float(), alpha=-1)
-        if self.to_bias is None:
-            return [self.to_hidden, self.to_table]
-        self.to_bias.index_add_(0, targets, weights, alpha=-1)
-        return [self.to_hidden, self.to_table, self.to_bias]
+    def finish(self, targets: Tensor, weights: Tensor, split: Range | None) -> list[Tensor]:
+        """The targets' part taken off; hidden states get their slopes from the words of all ranks."""
+        if split is not None:
+            weights, targets = torch.where(split.own(targets), weights, 0.0), split.places(targets)
+        if len(self.table):
+            weight = weights[:, None].to(self.hidden.dtype)
+            self.to_hidden -= self.table[targets] * weight
+            self.to_table.index_add_(0, targets, (self.hidden * weight).float(), alpha=-1)
+            if self.to_bias is not None:
+                self.to_bias.index_add_(0, targets, weights, alpha=-1)
+        if split is not None:
+            self.to_hidden = split.agree(self.to_hidden)
+        return [self.to_hidden, self.to_table, *([] if self.to_bias is None else [self.to_bias])]
 
 
 def _scores(hidden: Tensor, table: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:

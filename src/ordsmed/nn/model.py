@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from torch import Tensor, nn
 
@@ -23,6 +23,20 @@ class Capabilities:
     state: bool = False  # carries state from window to window
     types: bool = False  # knows token types
     tensor: bool = False  # has a tensor-parallel plan
+
+
+class Block(nn.Module):
+    """One layer of a network: the unit that is split, computed again, compiled and fetched as one."""
+
+    # how its parts lie on the ranks of a tensor group: layers by "column" or "row"; norms by "norm"; dropout whose
+    # activations are always split by "split"; what is not named is whole on every rank
+    tensor_plan: ClassVar[dict[str, str]] = {}
+
+
+TRANSFORMER_PLAN = {
+    "attention.gather": "column", "attention.mix": "row", "attention.dropout": "split", "attention_norm": "norm",
+    "up": "column", "down": "row", "norm": "norm",
+}  # fmt: skip
 
 
 class Model(nn.Module):

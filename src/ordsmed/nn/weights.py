@@ -5,7 +5,7 @@ Fused rows of ours stand head by head, [H, 3, d, D]; theirs are three tensors, o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -126,15 +126,28 @@ def join_heads(parts: list[Tensor], heads: int) -> Tensor:
 def load_into(module: torch.nn.Module, tensors: Mapping[str, Tensor], place: object) -> None:
     """Put tensors into a network; a name or shape that does not fit is refused."""
     own = own_tensors(module)
-    wrong: list[str] = [f"{k} {list(v.shape)}, not {list(own[k].shape)}" for k, v in tensors.items()
-                        if k in own and own[k].shape != v.shape]  # fmt: skip
+    compare(tensors, own, place)
+    with torch.no_grad():
+        for name, tensor in tensors.items():
+            own[name].copy_(tensor)
+
+
+def compare(
+    tensors: Mapping[str, Tensor], own: Mapping[str, Tensor], place: object, *, padded: Collection[str] = ()
+) -> None:
+    """Refuse tensors that are not those of a network, by name and shape; some have rows of padding at their end."""
+
+    def fits(name: str, tensor: Tensor) -> bool:
+        wanted = own[name].shape
+        return tensor.shape == wanted or (name in padded and tensor.shape[1:] == wanted[1:] and len(tensor) < wanted[0])
+
+    wrong = [
+        f"{k} {list(v.shape)}, not {list(own[k].shape)}" for k, v in tensors.items() if k in own and not fits(k, v)
+    ]
     missing, left = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
     if wrong or missing or left:
         found = f"weights do not fit: missing {_some(missing)}; left over {_some(left)}; other shapes {_some(wrong)}"
         raise DataError(place, found, "weights of a network with the same settings")
-    with torch.no_grad():
-        for name, tensor in tensors.items():
-            own[name].copy_(tensor)
 
 
 def own_tensors(module: torch.nn.Module) -> dict[str, Any]:

@@ -94,6 +94,7 @@ class NextTokens(Objective):
         each = self.model_settings.flops(length) + self.model_settings.head_flops(self.vocabulary)
         return 3.0 * rows * length * each
 
-    def _asked(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor]:
+    def _asked(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor, int]:
         hidden = self.model(batch.tokens, batch.positions, batch.documents, batch.types)
-        return self.head.transform(hidden), self.head.words.weight, self.head.bias, batch.targets, batch.weights
+        words, bias = self.head.words.weight, self.head.bias
+        return self.head.transform(hidden), words, bias, batch.targets, batch.weights, self.vocabulary

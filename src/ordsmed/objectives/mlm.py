@@ -118,11 +118,10 @@ class MaskedTokens(Objective):
         return {"mlm": predictions(batch)}
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        hidden = self._hidden(batch)
-        return {"mlm": token_loss(hidden, self.head.words.weight, self.head.bias, batch.targets, batch.weights)}
+        return {"mlm": token_loss(*self._asked(batch))}
 
     def judge(self, batch: Batch) -> dict[str, Tensor]:
-        asked = (self._hidden(batch), self.head.words.weight, self.head.bias, batch.targets, batch.weights)
+        asked = self._asked(batch)
         return {"mlm": token_loss(*asked), "mlm_right": token_hits(*asked)}
 
     def flops(self, rows: int, length: int) -> float:
@@ -130,9 +129,10 @@ class MaskedTokens(Objective):
         head = masking.slots(self.settings.hide, length) * self.model_settings.head_flops(self.vocabulary)
         return 3.0 * rows * (body + head)
 
-    def _hidden(self, batch: Batch) -> Tensor:
+    def _asked(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor, int]:
         hidden = self.model(batch.tokens, batch.positions, batch.documents, batch.types)
         assert batch.places is not None
         rows = batch.tokens.shape[0]
         first = batch.places.new_tensor(range(rows))[:, None] * batch.tokens.shape[1]
-        return self.head.transform(hidden.flatten(0, 1).index_select(0, (batch.places + first).flatten()))
+        asked = self.head.transform(hidden.flatten(0, 1).index_select(0, (batch.places + first).flatten()))
+        return asked, self.head.words.weight, self.head.bias, batch.targets, batch.weights, self.vocabulary

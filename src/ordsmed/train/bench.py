@@ -111,7 +111,7 @@ def measure_training(recipe: Bench) -> dict[str, Any]:
         ends.append(time.perf_counter())
 
     with tempfile.TemporaryDirectory() as folder:
-        loop.train(job, Path(folder), 0, peak, each=each, checkpoints=False)
+        loop.train(job, Path(folder), 0, peak, each=each)
     seconds = float(np.median(np.diff(ends)[WARM - 1 :]))
     rate = recipe.batch / seconds
     return {

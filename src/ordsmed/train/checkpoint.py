@@ -1,14 +1,20 @@
-"""Checkpoints: whole or absent, checked when read, the last few kept.
+"""Checkpoints: whole or absent, checked when read, the last few kept; each rank writes its part, in the background.
 
 checkpoints/step-000000500/
-  model.safetensors       every tensor of the objective, once
+  model.safetensors       every tensor of the objective, once        (several ranks: model-00001-of-00004.safetensors)
   optimizer.safetensors   `<moment>/<parameter>`
-  state.json              step, phase, versions, checksums of the two: written last, then the folder is renamed
+  state.json              step, phase, versions, checksums of the files: written last, then the folder is renamed
+
+Ranks say that they are done by a small file beside their part, so that no thread of the background talks to another.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,71 +23,220 @@ from torch import Tensor
 
 from ordsmed.base import files
 from ordsmed.base.errors import OrdsmedError, RunError
-from ordsmed.base.snapshots import PARTS, damage, latest, steps
+from ordsmed.base.ranks import DIMENSIONS, Ranks
+from ordsmed.base.snapshots import KINDS, damage, file_of, latest, path_of, steps
 from ordsmed.learn.objective import Objective
-from ordsmed.nn import weights
+from ordsmed.nn import boxes, weights
+from ordsmed.nn.shards import Box, Part, box_of, local
 
-__all__ = ["PARTS", "damage", "latest", "restore", "restore_moments", "save", "steps"]
+__all__ = ["KINDS", "Writer", "damage", "latest", "restore", "restore_moments", "steps"]
 
 
-def save(
-    folder: Path, step: int, objective: Objective, optimizer: torch.optim.Optimizer, keep: int, **facts: Any
-) -> Path:
-    """Write one checkpoint, then drop the oldest beyond `keep`; what stood before stays until the new one is whole."""
-    path = folder / f"step-{step:09d}"
-    beside = folder / f".{path.name}.part"
-    with files.survive_disk(path):
-        shutil.rmtree(beside, ignore_errors=True)
-        beside.mkdir(parents=True)
-    try:
-        weights.write(beside / PARTS[0], {**weights.own_tensors(objective), **_carried(objective)})
-        weights.write(beside / PARTS[1], _moments(objective, optimizer))
-        sums = {part: files.checksum(beside / part) for part in PARTS}
+@dataclass(frozen=True)
+class Piece:
+    """A tensor that a checkpoint keeps: what of it lies here, where that lies in the whole, and who else holds it."""
+
+    name: str
+    tensor: Tensor
+    box: Box
+    copies: int = 1  # ranks that hold the same
+    copy: int = 0  # which of them this one is
+
+
+class Writer:
+    """Writes checkpoints of a run; one at a time, from a copy of what this rank writes."""
+
+    def __init__(self, folder: Path, ranks: Ranks, keep: int, *, background: bool, token: str = "") -> None:
+        self.folder, self.ranks, self.keep, self.background = folder, ranks, keep, background
+        self.token = token or str(os.getpid())  # equal on all ranks, other than that of a run killed before
+        self.thread: threading.Thread | None = None
+        self.error: OrdsmedError | None = None
+        self.written, self.given_up = threading.Event(), threading.Event()
+
+    @property
+    def failed(self) -> bool:
+        """Did this rank fail to write its part?"""
+        return self.error is not None
+
+    def clean(self) -> None:
+        """Take away what a killed run left half written; for the first rank, before anybody writes."""
+        for left in self.folder.glob(".step-*.part"):
+            shutil.rmtree(left, ignore_errors=True)
+
+    def save(
+        self, step: int, objective: Objective, optimizer: Any, parts: list[Part], rows: dict[str, int], **facts: Any
+    ) -> None:
+        """Copy what this rank writes and begin to write it; in the foreground if so asked."""
+        self.error = None
+        self.given_up.clear()
+        self.written.clear()
+        kinds = {
+            KINDS[0]: self._copied(_weights(objective, self.ranks, rows)),
+            KINDS[1]: self._copied(_moments(optimizer, parts, self.ranks, rows)),
+        }
+        self.thread = threading.Thread(target=self._work, args=(step, kinds, facts), name="checkpoint", daemon=True)
+        self.thread.start()
+        if not self.background:
+            self.wait_for_own()
+
+    def wait_for_own(self) -> None:
+        """Until this rank's part stands, or could not be written."""
+        if self.thread is not None:
+            self.written.wait()
+
+    def outcome(self, *, give_up: bool) -> list[str] | None:
+        """For the first rank: wait for the whole; None, or what went wrong as place, found, wanted, remedy."""
+        if self.thread is None:
+            return None
+        if give_up:
+            self.given_up.set()
+        self.thread.join()
+        error = self.error
+        return [error.place, error.found, error.wanted, error.remedy] if error else None
+
+    def forget(self) -> None:
+        """What was being written stands, or was told of."""
+        self.thread = self.error = None
+
+    def _copied(self, pieces: Iterator[Piece]) -> tuple[dict[str, Tensor], dict[str, Box]]:
+        """This rank's share of what is held by several, on the CPU and apart from what goes on learning."""
+        tensors, where = {}, {}
+        for number, piece in enumerate(pieces):
+            if number % piece.copies == piece.copy and (piece.tensor.numel() or not piece.box.shape):
+                tensors[piece.name] = piece.tensor.detach().to("cpu", copy=True).contiguous()
+                where[piece.name] = piece.box
+        return tensors, where
+
+    def _work(
+        self, step: int, kinds: dict[str, tuple[dict[str, Tensor], dict[str, Box]]], facts: dict[str, Any]
+    ) -> None:
+        path = path_of(self.folder, step)
+        beside = self.folder / f".{path.name}.{self.token}.part"
+        try:
+            self._write(beside, kinds)
+            kinds.clear()
+            self.written.set()
+            if self.ranks.first:
+                self._complete(path, beside, step, facts)
+        except Exception as failed:  # nothing that goes wrong in the background may pass unseen
+            error = failed if isinstance(failed, OrdsmedError) else RunError(path, f"cannot be written: {failed!r}")
+            last = steps(self.folder)
+            stands = f"checkpoint of step {last[-1]} stands" if last else "no checkpoint stands"
+            self.error = RunError(error.place, f"{error.found} ({stands})", error.wanted, error.remedy)
+            shutil.rmtree(beside, ignore_errors=True)
+        finally:
+            self.written.set()
+
+    def _write(self, beside: Path, kinds: dict[str, tuple[dict[str, Tensor], dict[str, Box]]]) -> None:
+        """This rank's files, and then the word that they stand."""
+        rank, world, sums = self.ranks.rank, self.ranks.world, {}
+        with files.survive_disk(beside):
+            beside.mkdir(parents=True, exist_ok=True)
+        for kind, (tensors, where) in kinds.items():
+            name = file_of(kind, rank, world)
+            boxes.write(beside / name, tensors, where)
+            sums[name] = files.checksum(beside / name)
+        files.write_json(beside / f"done-{rank}.json", sums)
+
+    def _complete(self, path: Path, beside: Path, step: int, facts: dict[str, Any]) -> None:
+        """When all parts stand: the state, the name, and the oldest away."""
+        sums: dict[str, str] = {}
+        for rank in range(self.ranks.world):
+            done = beside / f"done-{rank}.json"
+            while not done.exists():
+                if self.given_up.wait(0.02):
+                    raise RunError(path, f"rank {rank} could not write its part")
+            sums |= files.read_json(done)
+        for rank in range(self.ranks.world):
+            (beside / f"done-{rank}.json").unlink()
         files.write_json(beside / "state.json", {"step": step, **facts, "checksums": sums})
-    except OrdsmedError as error:
-        shutil.rmtree(beside, ignore_errors=True)
-        last = steps(folder)
-        stands = f"checkpoint of step {last[-1]} stands" if last else "no checkpoint stands"
-        raise RunError(error.place, f"{error.found} ({stands})", error.wanted, error.remedy) from None
-    if path.exists():
-        shutil.rmtree(path)
-    beside.rename(path)
-    files.sync(folder)
-    stand = steps(folder)  # those after this step were passed over as damaged: they hold nothing to keep
-    for old in [s for s in stand if s > step] + [s for s in stand if s <= step][:-keep]:
-        shutil.rmtree(folder / f"step-{old:09d}")
-    return path
+        with files.survive_disk(path):
+            if path.exists():
+                shutil.rmtree(path)
+            beside.rename(path)
+            files.sync(self.folder)
+            stand = steps(self.folder)  # those after this step were passed over as damaged: they hold nothing to keep
+            for old in [s for s in stand if s > step] + [s for s in stand if s <= step][: -self.keep]:
+                shutil.rmtree(path_of(self.folder, old))
 
 
-def restore(path: Path, objective: Objective, optimizer: torch.optim.Optimizer) -> None:
-    """Put a checkpoint back into networks, carried state and optimizer."""
-    tensors = weights.read(path / PARTS[0])
-    for name in objective.state:
-        objective.state[name].copy_(tensors.pop(f"state/{name}"))
-    weights.load_into(objective, tensors, path)
-    restore_moments(path, objective, optimizer)
+def restore(
+    path: Path, objective: Objective, optimizer: Any, parts: list[Part], ranks: Ranks, rows: Mapping[str, int]
+) -> None:
+    """Put a checkpoint back into networks, carried state and optimizer, whatever mesh it was saved on."""
+    stored = boxes.Boxes(path, KINDS[0])
+    own = weights.own_tensors(objective)
+    shapes = {n: torch.empty(stored.shape(n), device="meta") for n in stored.stored if not n.startswith("state/")}
+    weights.compare(shapes, own, path, padded=rows)
+    with torch.no_grad():
+        for name, tensor in own.items():
+            local(tensor).copy_(stored.read(name, box_of(tensor)))
+        for name, tensor in objective.state.items():
+            tensor.copy_(stored.read(f"state/{name}", _share_of(tensor, ranks)))
+    restore_moments(path, optimizer, parts)
 
 
-def restore_moments(path: Path, objective: Objective, optimizer: torch.optim.Optimizer) -> None:
-    """The optimizer's moments, by parameter name."""
-    moments = weights.read(path / PARTS[1])
+def restore_moments(path: Path, optimizer: Any, parts: list[Part]) -> None:
+    """The optimizer's moments, by parameter name; this rank's box of each."""
+    stored = boxes.Boxes(path, KINDS[1])
     fused = {p: g.get("fused") or g.get("capturable") for g in optimizer.param_groups for p in g["params"]}
-    for name, parameter in weights.own_tensors(objective).items():
-        own = {key.split("/")[0]: value for key, value in moments.items() if key.partition("/")[2] == name}
-        if own:
-            optimizer.state[parameter] = {
-                k: v.to(parameter.device) if k != "step" or fused[parameter] else v for k, v in own.items()
-            }  # the count of steps stays on the CPU unless a fused kernel reads it
+    keys: dict[str, list[str]] = {}
+    for key in stored.stored:
+        keys.setdefault(key.partition("/")[2], []).append(key)
+    for part in parts:
+        state = {}
+        for key in keys.get(part.name, ()):
+            moment, scalar = key.partition("/")[0], not stored.shape(key)
+            value = stored.read(key, None if scalar else box_of(part.whole))
+            # the count of steps stays on the CPU unless a fused kernel reads it
+            state[moment] = value if scalar and not fused[part.local] else value.to(part.local.device)
+        if state:
+            optimizer.state[part.local] = state
 
 
-def _moments(objective: Objective, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    return {
-        f"{key}/{name}": value
-        for name, parameter in weights.own_tensors(objective).items()
-        for key, value in optimizer.state.get(parameter, {}).items()
-        if isinstance(value, Tensor)
-    }
+def _weights(objective: Objective, ranks: Ranks, rows: dict[str, int]) -> Iterator[Piece]:
+    for name, tensor in weights.own_tensors(objective).items():
+        yield _piece(name, local(tensor), tensor, ranks, rows.get(name))
+    for name, tensor in objective.state.items():
+        copies, copy = ranks.shape[2], ranks.tensor_rank
+        yield Piece(f"state/{name}", tensor, _share_of(tensor, ranks), copies, copy)
 
 
-def _carried(objective: Objective) -> dict[str, Tensor]:
-    return {f"state/{name}": value for name, value in objective.state.items()}
+def _moments(optimizer: Any, parts: list[Part], ranks: Ranks, rows: dict[str, int]) -> Iterator[Piece]:
+    for part in parts:
+        for key, value in sorted(optimizer.state.get(part.local, {}).items()):
+            if not isinstance(value, Tensor):
+                continue
+            if value.ndim == 0 and part.whole.ndim:
+                yield Piece(f"{key}/{part.name}", value, Box((), (), ()), ranks.world, ranks.rank)
+            else:
+                yield _piece(f"{key}/{part.name}", value, part.whole, ranks, rows.get(part.name))
+
+
+def _piece(name: str, own: Tensor, like: Tensor, ranks: Ranks, rows: int | None) -> Piece:
+    """What a rank holds of a tensor; rows of padding at its end are left out."""
+    box = box_of(like)
+    if rows is not None:
+        kept = max(min(box.start[0] + box.size[0], rows) - box.start[0], 0)
+        own = own[:kept]
+        box = Box((rows, *box.shape[1:]), box.start, (kept, *box.size[1:]))
+    return Piece(name, own, box, *_copies(like, ranks))
+
+
+def _copies(tensor: Tensor, ranks: Ranks) -> tuple[int, int]:
+    """How many ranks hold the same as this one, and which of them it is."""
+    split: set[str] = set()
+    if hasattr(tensor, "placements"):
+        names = tensor.device_mesh.mesh_dim_names or ()  # type: ignore[attr-defined]
+        split = {name for name, place in zip(names, tensor.placements, strict=True) if not place.is_replicate()}
+    copies, copy = 1, 0
+    for name, size, at in zip(DIMENSIONS, ranks.shape, ranks.coordinates, strict=True):
+        if name not in split:
+            copies, copy = copies * size, copy * size + at
+    return copies, copy
+
+
+def _share_of(tensor: Tensor, ranks: Ranks) -> Box:
+    """Carried state: each rank that sees other rows holds its streams, which are neighbours in the whole."""
+    size = tuple(tensor.shape)
+    return Box((size[0] * ranks.data_world, *size[1:]), (size[0] * ranks.data_rank, *(0 for _ in size[1:])), size)

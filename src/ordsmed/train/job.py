@@ -1,20 +1,21 @@
 """A job: everything one training needs, built from its recipe, equal on every rank.
 
-recipe -> data, tokenizer -> model settings -> objective (networks) -> optimizer -> Job
+recipe -> data, tokenizer -> model settings -> objective (networks) -> spread over the mesh -> optimizer -> Job
 """
 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ordsmed.base import chance
-from ordsmed.base.errors import RecipeError
+from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.run import Run, obtain, read_recipe
 from ordsmed.base.say import say
@@ -25,11 +26,30 @@ from ordsmed.data.store import Store
 from ordsmed.learn.groups import groups
 from ordsmed.learn.objective import Objective
 from ordsmed.learn.phases import Phase
-from ordsmed.nn import foreign, weights
+from ordsmed.nn import boxes, foreign, weights
+from ordsmed.nn.shards import Part
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.text.training import read_tokenizer
-from ordsmed.train import checkpoint
+from ordsmed.train import checkpoint, parallel, precision
+from ordsmed.train.guard import Course, Guard
+from ordsmed.train.meters import REMEDY
+from ordsmed.train.parallel import Parallel
+from ordsmed.train.precision import Scaler
 from ordsmed.train.recipe import Pretraining
+
+
+@dataclass
+class Vote:
+    """Whether the run shall stop: ranks hear a signal at different moments, and must stop after the same step."""
+
+    mine: int = 0  # the signal that this rank heard
+    heard: bool | None = None  # did any? None: this rank is alone
+
+    def result(self, mine: int) -> int:
+        """The signal to stop by after this step, 0: none."""
+        if self.heard is None:
+            return mine
+        return (mine or signal.SIGTERM) if self.heard else 0
 
 
 @dataclass
@@ -42,7 +62,13 @@ class Job:
     tokenizer: Tokenizer
     objective: Objective
     optimizer: torch.optim.Optimizer
+    parallel: Parallel
+    scaler: Scaler
+    precision: str  # what is used and why, for a person
     phases_before: int = 0  # those of the run this one starts from: its chance goes on, it does not begin again
+    course: Course = field(default_factory=lambda: Course(Guard()))
+    vote: Vote = field(default_factory=Vote)
+    skipped: list[dict[str, Any]] = field(default_factory=list)  # stretches of steps that teach nothing, and why
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -65,8 +91,29 @@ class Job:
 
     def share(self, index: int) -> Share:
         """How a phase's batch is cut."""
-        ranks = self.ranks
-        return self.recipe.layout.share(self.phases[index], index + 1, ranks.device.type, ranks.rank, ranks.world)
+        ranks, layout = self.ranks, self.recipe.layout
+        return layout.share(self.phases[index], index + 1, ranks.device.type, ranks.data_rank, ranks.data_world)
+
+    @property
+    def parts(self) -> list[Part]:
+        """Every weight that learns, as it lies on this rank."""
+        return [part for group in self.optimizer.param_groups for part in group["parts"]]
+
+    def leave_out(self, folder: Path, first: int, last: int, why: str) -> None:
+        """From now on these steps teach nothing; in the run's record."""
+        if len(self.skipped) >= self.recipe.trouble.most:
+            found = f"{why}; before it {len(self.skipped)} times the like"
+            raise RunError(f"{folder}: step {last}", found, f"at most {self.recipe.trouble.most}", REMEDY)
+        stretch = f"steps {first} to {last} teach" if first < last else f"step {last} teaches"
+        say(f"step {last}: {why}: {stretch} nothing")
+        self.skipped.append({"first": first, "last": last, "why": why})
+        if self.ranks.first:
+            Run(folder).set(left_out=self.skipped)
+
+    @property
+    def left_out(self) -> set[int]:
+        """Steps that teach nothing."""
+        return {step for stretch in self.skipped for step in range(stretch["first"], stretch["last"] + 1)}
 
     @property
     def workers(self) -> int:
@@ -91,16 +138,22 @@ def build(recipe: Pretraining, ranks: Ranks, *, gone_on: dict[str, Any] | None =
     if recipe.layout.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS refuses to be deterministic
         torch.use_deterministic_algorithms(True)
+    said = precision.set_up(recipe.layout, ranks.device)
     torch.manual_seed(chance.key("weights", recipe.seed) >> 1)
     objective = recipe.objective.build(settings, tokenizer)
     start = _start_from(recipe.init, objective, tokenizer) if recipe.init and gone_on is None else None
+    precision.keep_in_half(objective, recipe.layout)
     objective.to(ranks.device).train()
-    optimizer = recipe.optimizer.build(groups(objective))
+    spread = parallel.spread(objective, recipe.layout, ranks)
+    optimizer = recipe.optimizer.build(groups(objective, rules=recipe.group, layer_decay=recipe.layer_decay))
     before = int(gone_on["phases"]) - len(recipe.phase) if gone_on else 0
+    job = Job(recipe, ranks, data, tokenizer, objective, optimizer, spread, Scaler.of(recipe.layout), said, before,
+              Course(recipe.trouble))  # fmt: skip
+    parallel.sum_copies(spread, job.parts, recipe.layout, ranks)
     if start:
-        checkpoint.restore_moments(start[0], objective, optimizer)
-        before = int(start[1]["phases"])
-    return Job(recipe, ranks, data, tokenizer, objective, optimizer, before)
+        checkpoint.restore_moments(start[0], optimizer, job.parts)
+        job.phases_before = int(start[1]["phases"])
+    return job
 
 
 def model_settings(recipe: Pretraining) -> Any:
@@ -124,7 +177,8 @@ def check(recipe: Pretraining, settings: Any, ranks: Ranks) -> None:
         if phase.length > settings.longest():
             found = f"found {phase.length}, more than the model's {settings.longest()} positions"
             raise RecipeError(f"phase[{index + 1}].length", found, "", "shorten it or raise `model.positions`")
-        recipe.layout.share(phase, index + 1, ranks.device.type, ranks.rank, ranks.world)
+        recipe.layout.share(phase, index + 1, ranks.device.type, 0, ranks.data_world)
+    recipe.layout.check(settings, [phase.length for phase in recipe.phase], ranks.world)
 
 
 def _tokenizer(recipe: Pretraining, data: Sequence[Encoded]) -> Tokenizer:
@@ -157,7 +211,7 @@ def _start_from(init: str, objective: Objective, tokenizer: Tokenizer) -> tuple[
     if theirs != tokenizer.fingerprint:
         raise RecipeError("init", f"{init} was trained with tokenizer {theirs}", tokenizer.fingerprint,
                           "use data encoded with its tokenizer")  # fmt: skip
-    weights.load_into(objective, weights.read(found[0] / checkpoint.PARTS[0]), found[0])
+    weights.load_into(objective, boxes.read_whole(found[0]), found[0])
     say(f"weights and moments from {found[0]}")
     return found
 

@@ -1,4 +1,4 @@
-"""THE loop: it knows steps, phases and sums, and neither model, objective nor task.
+"""THE loop: it knows steps, phases and sums, and neither model, objective nor task, nor how they lie on a mesh.
 
 rows -> micro-batches -> summed losses / global counts -> gradients -> clip -> update
 """
@@ -6,6 +6,7 @@ rows -> micro-batches -> summed losses / global counts -> gradients -> clip -> u
 from __future__ import annotations
 
 import contextlib
+import math
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -17,15 +18,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ordsmed.base.errors import RunError
 from ordsmed.base.say import Progress, say
 from ordsmed.data.batch import Batch
 from ordsmed.data.loader import load
 from ordsmed.data.rows import Rows
 from ordsmed.learn.phases import locate, total
 from ordsmed.nn.dropout import begin_micro_batch
-from ordsmed.train import checkpoint
-from ordsmed.train.job import Job
-from ordsmed.train.meters import Meters
+from ordsmed.nn.shards import Part, total_norm
+from ordsmed.train import average
+from ordsmed.train.job import Job, Vote
+from ordsmed.train.meters import REMEDY, Meters
+from ordsmed.train.precision import autocast
+from ordsmed.train.saving import Saving
+from ordsmed.train.watch import Watch
 
 JUDGED_ROWS = 32  # rows of a validation batch
 Each = Callable[[int], None]  # is told every step that is done
@@ -39,18 +45,29 @@ class Stopped(Exception):
         super().__init__(f"stopped at step {step}")
 
 
+class Rewind(Exception):
+    """The run goes back to its last checkpoint; what lies between teaches nothing."""
+
+    def __init__(self, step: int, why: str) -> None:
+        self.step, self.why = step, why
+        super().__init__(f"step {step}: {why}")
+
+
 def train(
     job: Job,
     folder: Path,
     start: int,
     peak: float,
     *,
+    saving: Saving | None = None,
+    watch: Watch | None = None,
     each: Each | None = None,
-    checkpoints: bool = True,
 ) -> int:
     """Train from a step of the run to its end; returns the last step."""
-    step, steps, recipe, meters = start, total(job.phases), job.recipe, Meters(folder, peak, start)
+    step, steps, recipe = start, total(job.phases), job.recipe
+    meters = Meters(folder, peak, start, job.ranks, summed=recipe.trouble.watches)
     progress = Progress("pretrain", steps, "steps", done=start, every=30)
+    watch = watch or Watch(job.ranks, recipe.layout.patience)
     with contextlib.closing(meters), asked_to_stop() as asked, progress as shown:
         for index in range(locate(job.phases, start)[0], len(job.phases)):
             phase, rows, share = job.phases[index], job.rows(index), job.share(index)
@@ -59,98 +76,148 @@ def train(
             ready = load(rows, share, first, phase.steps, workers=job.workers, device=job.ranks.device)
             for inner in range(first, phase.steps):
                 began = time.perf_counter()
-                sums, norm = update(job, next(ready), phase.rate_at(inner), index, inner)
+                watch.at(step + 1, "making rows")
+                batches = next(ready)
+                watch.at(step + 1, "learning")
+                job.vote = Vote(asked())
+                sums, norm, why = update(job, batches, phase.rate_at(inner), index, inner, leave_out=step + 1)
                 step += 1
-                spent = time.perf_counter() - began
-                line = {"step": step, "phase": index + 1, "rate": phase.rate_at(inner), "norm": norm, "seconds": spent,
-                        "rows": phase.batch, "tokens": phase.batch * phase.length, "flops": flops}  # fmt: skip
-                meters.add(line, sums)
-                last, stop = step == steps, asked()
+                if why:
+                    skip(job, folder, step, why)
+                else:
+                    line = {"step": step, "phase": index + 1, "rate": phase.rate_at(inner), "norm": norm,
+                            "seconds": time.perf_counter() - began, "rows": phase.batch,
+                            "tokens": phase.batch * phase.length, "flops": flops, **job.scaler.told()}  # fmt: skip
+                    meters.add(line, sums)
+                last, stop = step == steps, job.vote.result(asked())
                 if step % recipe.log == 0 or last or stop:
-                    _tell(shown, meters.flush(job.objective.weights), step)
+                    _tell(shown, meters.flush(job.objective.weights, final=last or bool(stop)), step)
                 if each:
                     each(step)
                 if (recipe.validate and step % recipe.validate == 0) or last:
+                    watch.at(step, "judging")
                     meters.flush(job.objective.weights)
                     _judge(job, index, meters, step)
-                if checkpoints and (last or stop or (recipe.save and step % recipe.save == 0)):
-                    meters.flush(job.objective.weights)
-                    save(job, folder, step)
+                if saving and (last or stop or (recipe.save and step % recipe.save == 0)):
+                    watch.at(step, "saving")
+                    meters.flush(job.objective.weights, final=last or bool(stop))
+                    saving.save(step, final=last or bool(stop))
                 if stop and not last:
                     raise Stopped(step, stop)
     return step
 
 
-def update(job: Job, batches: list[Batch], rate: float, index: int, inner: int) -> tuple[dict[str, Tensor], Tensor]:
-    """One step: every micro-batch's sums over the counts of all, gradients, clipping, the optimizer."""
-    objective, optimizer, seed = job.objective, job.optimizer, job.recipe.seed
+def update(
+    job: Job, batches: list[Batch], rate: float, index: int, inner: int, *, leave_out: int = 0
+) -> tuple[dict[str, Tensor], Tensor, str]:
+    """One step: every micro-batch's sums over the counts of all, gradients, clipping, the optimizer.
+
+    Returns the step's losses, the gradient's norm, and why the weights were left alone if they were: because the step
+    of this number is one to leave out, or because something was wrong.
+    """
+    objective, optimizer, ranks = job.objective, job.optimizer, job.ranks
     counts = total_counts(job, batches)
-    seen = {term: torch.zeros((), device=job.ranks.device) for term in objective.weights}
+    seen = {term: torch.zeros((), device=ranks.device) for term in objective.weights}
+    if leave_out in job.left_out:
+        return seen, torch.zeros(()), "left out"
+    scaling = job.scaler.factor
     for micro, batch in enumerate(batches):
-        begin_micro_batch(seed, index + job.phases_before, inner, micro, job.ranks.rank)
-        with precision(job):
-            sums = objective(batch)
+        key = (job.recipe.seed, index + job.phases_before, inner, micro, ranks.data_rank)
+        begin_micro_batch(*key, stream=ranks.tensor_rank + 1 if ranks.shape[2] > 1 else 0)
+        job.parallel.listen(micro == len(batches) - 1)
+        with autocast(job.recipe.layout, ranks.device):
+            sums = objective(batch.to(ranks.device))
             loss = sum(
                 (weight * sums[term] / counts[term] for term, weight in objective.weights.items()), torch.zeros(())
             )
-        loss.backward()
+        (loss * (scaling * job.parallel.factor)).backward()
         for term in seen:
             seen[term] += sums[term].detach() / counts[term]
-    norm = clip(list(objective.parameters()), job.recipe.clip)
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-    optimizer.step()
-    optimizer.zero_grad()
-    return seen, norm
+    job.parallel.settle(job.parts)
+    norm = total_norm(job.parts) / scaling
+    why = look(job, seen, norm)
+    if not why and job.scaler.took(norm, f"phase {index + 1}, step {inner + 1}"):
+        clip(job.parts, norm, job.recipe.clip, scaling)
+        for group in optimizer.param_groups:
+            group["lr"] = rate * group["share"]
+        optimizer.step()
+        average.follow(optimizer, job.parts, job.recipe.average)
+    for part in job.parts:
+        part.whole.grad = part.local.grad = None
+    return seen, norm, why
 
 
 def total_counts(job: Job, batches: list[Batch]) -> dict[str, Tensor]:
-    """Predictions of the whole step, a term; at least 1, so that a step without any is one without a gradient."""
+    """Predictions of the whole step, a term; at least 1, so that a step without any is one without a gradient.
+
+    On the same way all ranks hear whether any of them was asked to stop.
+    """
     made = [job.objective.count(batch) for batch in batches]
-    return {term: sum((m[term] for m in made), torch.zeros(())).clamp_min(1).float() for term in job.objective.weights}
+    terms = list(job.objective.weights)
+    totals = [sum((m[term].double() for m in made), torch.zeros((), dtype=torch.float64)) for term in terms]
+    ranks = job.ranks
+    if ranks.world > 1:
+        spoken = torch.stack([*totals, torch.tensor(float(job.vote.mine > 0), dtype=torch.float64)])
+        torch.distributed.all_reduce(spoken)
+        totals, job.vote.heard = list(spoken[:-1] / ranks.shape[2]), bool(spoken[-1])
+    return {term: value.clamp_min(1).float() for term, value in zip(terms, totals, strict=True)}
 
 
-def clip(parameters: list[torch.nn.Parameter], limit: float) -> Tensor:
-    """Scale all gradients so that their common norm is at most `limit` (0: any); returns the norm before."""
-    grads = [p.grad for p in parameters if p.grad is not None]
-    norm = torch.nn.utils.get_total_norm(grads)
+def look(job: Job, seen: dict[str, Tensor], norm: Tensor) -> str:
+    """What is wrong with a step, where the recipe wants every step looked at; sums over all ranks in `seen` then."""
+    if not job.recipe.trouble.watches:
+        return ""
+    sums = job.ranks.total(torch.stack(list(seen.values())))
+    seen.update(zip(seen, sums, strict=True))
+    loss = float(sum(weight * seen[term] for term, weight in job.objective.weights.items()))
+    over = bool(job.scaler.window) and math.isfinite(loss)  # fp16 has its own answer to a gradient that runs over
+    return job.course.trouble(loss, 0.0 if over else float(norm))
+
+
+def skip(job: Job, folder: Path, step: int, why: str) -> None:
+    """A step that taught nothing: in the run's record, once; or the way back to the last checkpoint."""
+    if step in job.left_out:
+        return
+    if job.recipe.trouble.action == "stop":
+        raise RunError(f"{folder}: step {step}", why, "finite numbers and no jump", REMEDY)
+    if job.recipe.trouble.action == "rewind":
+        raise Rewind(step, why)
+    job.leave_out(folder, step, step, why)
+
+
+def clip(parts: list[Part], norm: Tensor, limit: float, scaling: float = 1.0) -> None:
+    """Scale all gradients so that their common norm is at most `limit` (0: any), and fp16's scaling is undone."""
     on_cpu = norm.device.type == "cpu"  # there a look at the norm costs nothing, and mostly saves a pass over memory
-    if limit and not (on_cpu and float(norm) <= limit):
-        torch.nn.utils.clip_grads_with_norm_(parameters, limit, norm)
-    return norm
+    short = not limit or (on_cpu and float(norm) <= limit)
+    if short and scaling == 1:
+        return
+    factor = torch.ones_like(norm) if short else (limit / (norm + 1e-6)).clamp(max=1.0)
+    grads = [part.local.grad for part in parts if part.local.grad is not None]
+    torch._foreach_mul_(grads, factor / scaling)
 
 
 def judge(job: Job, rows: Rows, count: int) -> dict[str, float]:
-    """Mean losses and shares of right answers over the first `count` rows; dropout off."""
-    sums: dict[str, float] = {}
-    counts: dict[str, float] = {}
+    """Mean losses and shares of right answers over the first `count` rows; dropout off. Ranks take batches in turn."""
+    ranks, firsts = job.ranks, range(0, count, JUDGED_ROWS)
+    found: dict[str, Tensor] = {}
     job.objective.eval()
-    with torch.no_grad(), precision(job):
-        for first in range(0, count, JUDGED_ROWS):
-            batch = rows.batch(np.arange(first, min(first + JUDGED_ROWS, count))).to(job.ranks.device)
-            for into, found in ((sums, job.objective.judge(batch)), (counts, job.objective.count(batch))):
-                for term, value in found.items():
-                    into[term] = into.get(term, 0.0) + float(value)
+    with torch.no_grad(), autocast(job.recipe.layout, ranks.device):
+        for turn in range(0, len(firsts), ranks.data_world):
+            mine = turn + ranks.data_rank
+            first = firsts[min(mine, len(firsts) - 1)]  # who has none left goes along, so that nobody waits for it
+            batch = rows.batch(np.arange(first, min(first + JUDGED_ROWS, count)))
+            counts = {f"{term}_count": value for term, value in job.objective.count(batch).items()}
+            sums = job.objective.judge(batch.to(ranks.device))
+            for name, value in (*sums.items(), *counts.items()):
+                own = value.double().cpu() * (mine < len(firsts))
+                found[name] = found.get(name, torch.zeros((), dtype=torch.float64)) + own
     job.objective.train()
+    totals = ranks.total(torch.stack(list(found.values()))).tolist()
+    whole = dict(zip(found, totals, strict=True))
     weights = job.objective.weights
-    means = {name: value / counts[name.removesuffix("_right")] for name, value in sums.items()}
+    counts_of = {term: max(whole.pop(f"{term}_count"), 1.0) for term in weights}
+    means = {name: value / counts_of[name.removesuffix("_right")] for name, value in whole.items()}
     return {"validation": sum(weights[term] * means[term] for term in weights), **means}
-
-
-def save(job: Job, folder: Path, step: int) -> None:
-    """A checkpoint of the run at a step."""
-    index, inner = locate(job.phases, step)
-    facts = {"phase": index + 1, "phase_step": inner, "phases": len(job.phases) + job.phases_before,
-             "tokenizer": job.tokenizer.fingerprint, "torch": torch.__version__, "threads": torch.get_num_threads(),
-             "device": job.ranks.device.type}  # fmt: skip
-    checkpoint.save(folder / "checkpoints", step, job.objective, job.optimizer, job.recipe.keep, **facts)
-
-
-def precision(job: Job) -> Any:
-    """The context in which forward passes are made."""
-    if job.recipe.layout.precision == "bf16":
-        return torch.autocast(job.ranks.device.type, torch.bfloat16)
-    return contextlib.nullcontext()
 
 
 @contextlib.contextmanager
@@ -159,7 +226,7 @@ def asked_to_stop() -> Iterator[Callable[[], int]]:
     heard: list[int] = []
 
     def hear(number: int, frame: FrameType | None) -> None:
-        if heard:
+        if heard and number != signal.SIGTERM:  # a scheduler's warning is followed by its SIGTERM
             raise KeyboardInterrupt
         heard.append(number)
         say(f"{signal.Signals(number).name}: the step is finished, then the run is saved (again: stops at once)")
@@ -186,6 +253,8 @@ def _judge(job: Job, index: int, meters: Meters, step: int) -> None:
 
 
 def _tell(shown: Progress, line: dict[str, Any], step: int) -> None:
+    if not line:
+        return
     note = (f"loss {line['mean']:.4f}  rate {line['rate']:.2e}  {line['tokens_per_second']:,.0f} tokens/s"
             f"  {line['share_of_peak']:.0%} of peak")  # fmt: skip
     shown.add(step - shown.done, note)

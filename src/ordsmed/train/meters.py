@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ordsmed.base import files
 from ordsmed.base.errors import RunError
+from ordsmed.base.ranks import Ranks
 from ordsmed.base.say import say
+
+REMEDY = (
+    'the last checkpoint stands; lower `phase.rate`, lengthen `phase.warmup`, try `precision = "fp32"`, or let '
+    "`trouble` skip or rewind"
+)
 
 
 class Meters:
-    """Collects steps, reads their losses off the device together, writes them; refuses a loss that is not a number."""
+    """Collects steps, reads their losses off the device together, writes them; refuses a loss that is not a number.
 
-    def __init__(self, folder: Path, peak: float, start: int) -> None:
-        self.path, self.peak = folder / "metrics.jsonl", peak
+    Losses are summed over ranks when they are written, unless they are already (`summed`). The first rank writes.
+    """
+
+    def __init__(self, folder: Path, peak: float, start: int, ranks: Ranks, *, summed: bool = False) -> None:
+        self.path, self.peak, self.ranks, self.summed = folder / "metrics.jsonl", peak, ranks, summed
         self.waiting: list[dict[str, Any]] = []
-        self.board = _tensorboard(folder, start)
+        self.unwritten = ""  # by a full disk
+        self.board = _tensorboard(folder, start) if ranks.first else None
         self.last: dict[str, Any] = {}
-        self._cut(start)
+        if ranks.first:
+            self._cut(start)
 
     def _cut(self, step: int) -> None:
         """Drop the lines of steps after the restored checkpoint: they will be made again."""
@@ -39,17 +53,31 @@ class Meters:
         """One step is done; its losses may still be on the device."""
         self.waiting.append({**line, **sums})
 
-    def flush(self, weights: dict[str, float]) -> dict[str, Any]:
+    def flush(self, weights: dict[str, float], *, final: bool = False) -> dict[str, Any]:
         """Write what waits; returns the last line, with means over what waited."""
-        if not self.waiting:
-            return self.last
-        with files.survive_disk(self.path), self.path.open("a", encoding="utf-8") as file:
+        if self.waiting:
+            self._read(list(weights))
+            lines = []
             for line in self.waiting:
-                line.update({k: float(v) for k, v in line.items() if isinstance(v, Tensor)})
                 line["loss"] = sum(weight * line[term] for term, weight in weights.items())
                 _check(line, self.path)
                 line["seconds"] = round(line["seconds"], 4)
-                file.write(json.dumps({k: v for k, v in line.items() if k != "flops"}) + "\n")
+                lines.append(json.dumps({k: v for k, v in line.items() if k != "flops"}) + "\n")
+            self._write("".join(lines))
+            self._sum_up()
+        if final:
+            self._write("", final=True)
+        return self.last
+
+    def _read(self, terms: list[str]) -> None:
+        """All numbers that wait, off the device and over all ranks at once."""
+        own = torch.stack([torch.stack([line[term].double() for term in terms]) for line in self.waiting])
+        losses = own if self.summed else self.ranks.total(own)
+        norms = torch.stack([line["norm"] for line in self.waiting]).tolist()
+        for line, values, norm in zip(self.waiting, losses.tolist(), norms, strict=True):
+            line.update(zip(terms, values, strict=True), norm=norm)
+
+    def _sum_up(self) -> None:
         seconds = sum(line["seconds"] for line in self.waiting) or 1e-9
         tokens = sum(line["tokens"] for line in self.waiting)
         self.last = {
@@ -60,12 +88,27 @@ class Meters:
         }
         self._show_board()
         self.waiting = []
-        return self.last
+
+    def _write(self, text: str, *, final: bool = False) -> None:
+        """Add to the file; what a full disk does not take waits, and is an error only at the end."""
+        self.unwritten += text
+        if not self.ranks.first or not self.unwritten:
+            return
+        stood = self.path.stat().st_size if self.path.exists() else 0
+        try:
+            with files.survive_disk(self.path), self.path.open("a", encoding="utf-8") as file:
+                file.write(self.unwritten)
+            self.unwritten = ""
+        except RunError as error:
+            with contextlib.suppress(OSError):
+                os.truncate(self.path, stood)  # no half lines
+            if final:
+                raise
+            say(f"{error}; the lines wait in memory")
 
     def note(self, line: dict[str, Any]) -> None:
         """A line that is no training step: a validation."""
-        with files.survive_disk(self.path), self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        self._write(json.dumps(line) + "\n")
         if self.board:
             for name, value in line.items():
                 if isinstance(value, float):
@@ -74,7 +117,7 @@ class Meters:
     def _show_board(self) -> None:
         if self.board:
             for line in self.waiting:
-                for name in ("loss", "rate", "norm"):
+                for name in [n for n in ("loss", "rate", "norm", "scale") if line.get(n) is not None]:
                     self.board.add_scalar(f"training/{name}", line[name], line["step"])
             self.board.add_scalar("speed/tokens_per_second", self.last["tokens_per_second"], self.last["step"])
 
@@ -91,12 +134,12 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def _check(line: dict[str, Any], path: Path) -> None:
-    if not math.isfinite(line["loss"]) or not math.isfinite(line["norm"]):
+    over = "scale" in line and not math.isfinite(line["norm"])  # fp16: the step was left out and the scale halved
+    if not math.isfinite(line["loss"]) or not (over or math.isfinite(line["norm"])):
         found = f"loss {line['loss']:g}, gradient norm {line['norm']:g}"
-        raise RunError(
-            f"{path.parent}: step {line['step']}", found, "finite numbers",
-            "the last checkpoint stands; lower `phase.rate`, lengthen `phase.warmup`, or try `precision = \"fp32\"`",
-        )  # fmt: skip
+        raise RunError(f"{path.parent}: step {line['step']}", found, "finite numbers", REMEDY)
+    if over:
+        line["norm"] = None
 
 
 def _tensorboard(folder: Path, start: int) -> Any:

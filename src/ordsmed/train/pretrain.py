@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import shutil
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,140 +17,266 @@ import torch
 
 from ordsmed.base import files, run, settings
 from ordsmed.base.errors import OrdsmedError, RecipeError
-from ordsmed.base.ranks import measured_peak, prepare
-from ordsmed.base.run import Run
+from ordsmed.base.ranks import Ranks, first_alone, join, leave, measured_peak, prepare
+from ordsmed.base.run import Run, obtain
 from ordsmed.base.say import duration, logged, say
+from ordsmed.data.encode import Encoding
+from ordsmed.data.loader import Share
 from ordsmed.learn.metrics import below, unigram_cross_entropy
 from ordsmed.learn.phases import Phase, locate, total
-from ordsmed.nn import weights
-from ordsmed.train import checkpoint, loop, picture
-from ordsmed.train.job import Job, build, model_settings
+from ordsmed.nn import boxes, weights
+from ordsmed.train import average, checkpoint, loop, picture
+from ordsmed.train.auto import largest
+from ordsmed.train.guard import Course
+from ordsmed.train.job import Job, build, check, model_settings
+from ordsmed.train.layout import parse, site_layout
 from ordsmed.train.meters import read
 from ordsmed.train.recipe import Pretraining, named
+from ordsmed.train.saving import Saving, circumstances
+from ordsmed.train.watch import Watch
 
 RESERVE = 0.95  # of a deadline is planned; the rest is for the checkpoint at the end and a slower hour
 TRIAL_STEPS = 3
 
 
-def pretrain(name: str, overrides: Sequence[str] = (), *, deadline: float | None = None, anew: bool = False) -> Path:
-    """Start the run a recipe describes, or go on with one that a folder holds."""
+def pretrain(
+    name: str, overrides: Sequence[str] = (), *, deadline: float | None = None, anew: bool = False, layout: str = "",
+    site: str = "",
+) -> Path:  # fmt: skip
+    """Start the run a recipe describes, or go on with one that a folder holds; every process of a launch calls this."""
     began = time.time()
-    if Path(name).is_dir() and Run(Path(name)).status:
-        run.finished(Path(name), "pretrain")
-        if overrides:
-            raise RecipeError(name, f"is a run, but {overrides[0]} is given", "a run goes on by its own recipe")
-        folder, recipe = Path(name), None
-    else:
-        recipe, title = run.load(Pretraining, name, overrides)
-        folder = run.place(recipe, title)
-    with named(name), run.locked(folder):
-        if deadline and Run(folder).status and not anew:
-            say(f"{folder}: --deadline is not applied again: the steps of a run are fitted when it begins")
-        if recipe is not None:
-            _begin(folder, recipe, name, began, deadline, anew=anew)
-        with logged(folder / "log.txt"):
+    folder, recipe = _asked(name, overrides, layout, site)
+    with named(name):
+        alone = prepare(recipe.layout.device, recipe.layout.threads or None)
+        check(recipe, model_settings(recipe), alone)
+        for source in recipe.sources:
+            obtain(Encoding, source)  # before the processes meet: a corpus may take hours
+        ranks = join(alone, recipe.layout.shape(alone.world), recipe.layout.patience)
+        with contextlib.closing(_Company(ranks)), Watch(ranks, recipe.layout.patience) as watch:
             try:
-                facts = go_on(folder)
+                _perform(folder, recipe, name, ranks, watch, began, deadline, auto=layout == "auto", anew=anew)
             except OrdsmedError as error:
-                with contextlib.suppress(OrdsmedError):  # a full disk may be what failed
-                    Run(folder).set(state="failed", why=str(error))
+                watch.farewell(error)
                 raise
-        Run(folder).set(state="done", why=None, **facts)
+            except RuntimeError as error:
+                if ranks.world == 1:
+                    raise
+                raise watch.explain(error) from error
     return folder
 
 
-def go_on(folder: Path) -> dict[str, Any]:
-    """Train from the last whole checkpoint, or from the start, to the end of the recipe."""
-    recipe = run.read_recipe(Pretraining, folder)
-    ranks = prepare(recipe.layout.device, recipe.layout.threads or None)
-    found = checkpoint.latest(folder / "checkpoints", place=folder)
-    stamp, seen = recipe.stamp(), Run(folder).status.get("data")
-    if found and seen and seen != stamp:
+@dataclass
+class _Company:
+    """The other processes, of which leave is taken at the end."""
+
+    ranks: Ranks
+
+    def close(self) -> None:
+        leave(self.ranks)
+
+
+def _asked(name: str, overrides: Sequence[str], layout: str, site: str) -> tuple[Path, Pretraining]:
+    """The folder and recipe that are meant. A run goes on by its own recipe; only its layout may be another."""
+    if Path(name).is_dir() and Run(Path(name)).status:
+        run.finished(Path(name), "pretrain")
+        folder = Path(name)
+        other = [word for word in overrides if not word.startswith("layout.")]
+        if other:
+            raise RecipeError(
+                name, f"is a run, but {other[0]} is given", "a run goes on by its own recipe and any layout"
+            )
+        table = settings.read(folder / "recipe.toml") if (folder / "recipe.toml").exists() else {}
+        place = f"{name}/recipe.toml"
+    else:
+        table, place = settings.read(run.find_recipe(name, "pretrain")), name
+        folder = None
+    if site:
+        table["layout"] = {**table.get("layout", {}), **site_layout(site)}
+    recipe = settings.decode(Pretraining, settings.override(table, overrides), place)
+    if layout and layout != "auto":
+        recipe = dataclasses.replace(recipe, layout=parse(layout, recipe.layout))
+    return folder or run.place(recipe, run.title(name)), recipe
+
+
+def _perform(
+    folder: Path, recipe: Pretraining, name: str, ranks: Ranks, watch: Watch, began: float, deadline: float | None, *,
+    auto: bool, anew: bool,
+) -> None:  # fmt: skip
+    with contextlib.ExitStack() as held:
+        first_alone(ranks, lambda: bool(held.enter_context(run.locked(folder))))
+        stands = first_alone(ranks, lambda: _stands(folder, recipe, name, anew=anew))
+        if auto:
+            recipe = dataclasses.replace(recipe, layout=largest(recipe, ranks))
+        if stands:
+            if deadline:
+                say(f"{folder}: --deadline is not applied again: the steps of a run are fitted when it begins")
+            recipe = dataclasses.replace(run.read_recipe(Pretraining, folder), layout=recipe.layout)
+        else:
+            recipe = _begin(folder, recipe, ranks, began, deadline)
+        if ranks.first:
+            held.enter_context(logged(folder / "log.txt"))
+        try:
+            facts = go_on(folder, recipe, ranks, watch)
+        except OrdsmedError as error:
+            if ranks.first:
+                with contextlib.suppress(OrdsmedError):  # a full disk may be what failed
+                    Run(folder).set(state="failed", why=str(error))
+            raise
+        first_alone(ranks, lambda: Run(folder).set(state="done", why=None, **facts))
+
+
+def _begin(folder: Path, recipe: Pretraining, ranks: Ranks, began: float, deadline: float | None) -> Pretraining:
+    """Write a new run's folder; returns the recipe as resolved."""
+    mark, asked = run.fingerprint(recipe), [phase.steps for phase in recipe.phase]
+    resolved = dataclasses.replace(recipe, model=model_settings(recipe))
+    if deadline:
+        resolved = _fit(resolved, ranks, deadline - (time.time() - began))
+    facts = {"fingerprint": mark, "began": began, "deadline": deadline, "steps_asked": asked}
+    first_alone(ranks, lambda: Run(folder).begin(resolved, **facts))
+    return resolved
+
+
+def _stands(folder: Path, recipe: Pretraining, name: str, *, anew: bool) -> bool:
+    """Does a run of this recipe stand here, to go on with? What is in the way is refused, or was never begun."""
+    place = Run(folder)
+    if not place.status:
+        return False
+    run.finished(folder, "pretrain")
+    own = Path(name).is_dir()
+    if anew and not int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")):
+        shutil.rmtree(folder)
+        return False
+    if own or place.status["fingerprint"] == run.fingerprint(recipe):
+        return True
+    if checkpoint.steps(folder / "checkpoints"):
         raise RecipeError(
-            folder, f"its data are {stamp}", f"{seen}, which it began with", "put those back, or begin a new run"
+            folder, "holds a run of another recipe or other data", "",
+            f"`ordsmed show {folder} {name}` tells the difference; name another `out=`, or add --anew",
+        )  # fmt: skip
+    shutil.rmtree(folder)  # it never came to a checkpoint: a recipe that was mended
+    return False
+
+
+def go_on(folder: Path, recipe: Pretraining, ranks: Ranks, watch: Watch) -> dict[str, Any]:
+    """Train from the last whole checkpoint, or from the start, to the end of the recipe; on any layout."""
+    found = _found(folder, ranks)
+    stamp, status = recipe.stamp(), Run(folder).status
+    if found and status.get("data") not in (None, stamp):
+        raise RecipeError(
+            folder,
+            f"its data are {stamp}",
+            f"{status['data']}, which it began with",
+            "put those back, or begin a new run",
         )
     job = build(recipe, ranks, gone_on=found[1] if found else None)
-    Run(folder).set(state="running", data=stamp, phases_before=job.phases_before)
-    job.tokenizer.save(folder / "tokenizer")
-    files.write_json(folder / "data.json", {n: d.facts for n, d in zip(recipe.sources, job.data, strict=True)})
+    job.skipped = list(status.get("left_out", []))
+    first_alone(ranks, lambda: _note(folder, job, stamp, found[1]["step"] if found else 0))
     start = _restore(job, *found) if found else 0
     steps = total(job.phases)
     if start >= steps:
         say(f"{folder}: all {steps} steps are done")
-        return _finish(job, folder)
-    peak = measured_peak(ranks.device, recipe.layout.precision)
+        return first_alone(ranks, lambda: _finish(job, folder))
+    peak = float(ranks.total(torch.tensor(measured_peak(ranks.device, recipe.layout.precision)))) * ranks.shape[2]
     for line in told(job, peak):
         say(line)
+    saving = Saving(job, folder)
+    if recipe.trouble.action == "rewind" and not found:
+        saving.save(0)
     try:
-        loop.train(job, folder, start, peak)
+        _train(job, folder, start, peak, saving, watch)
     except loop.Stopped as stopped:
-        Run(folder).set(state="stopped", step=stopped.step)
+        if ranks.first:
+            Run(folder).set(state="stopped", step=stopped.step)
         say(f"saved at step {stopped.step} of {steps}; go on with: ordsmed pretrain {folder}")
         raise
-    return _finish(job, folder)
+    except OrdsmedError:
+        saving.writer.wait_for_own()
+        raise
+    return first_alone(ranks, lambda: _finish(job, folder))
+
+
+def _train(job: Job, folder: Path, start: int, peak: float, saving: Saving, watch: Watch) -> None:
+    """The loop, begun again from the last checkpoint where the recipe wants to rewind."""
+    while True:
+        try:
+            loop.train(job, folder, start, peak, saving=saving, watch=watch)
+            return
+        except loop.Rewind as back:
+            saving.settle()
+            found = _found(folder, job.ranks)
+            assert found is not None, "a run that rewinds saves before its first step"
+            start = _restore(job, *found)
+            job.leave_out(folder, start + 1, back.step, back.why)
+
+
+def _found(folder: Path, ranks: Ranks) -> tuple[Path, dict[str, Any]] | None:
+    """The last whole checkpoint, looked for by the first rank."""
+
+    def look() -> list[Any] | None:
+        found = checkpoint.latest(folder / "checkpoints", place=folder)
+        return [str(found[0]), found[1]] if found else None
+
+    answer = first_alone(ranks, look)
+    return (Path(answer[0]), answer[1]) if answer else None
+
+
+def _note(folder: Path, job: Job, stamp: Any, step: int) -> None:
+    """What the run's folder says before it trains: the recipe with today's layout, data, tokenizer, which layouts."""
+    place, recipe = Run(folder), job.recipe
+    files.write_text(folder / "recipe.toml", settings.write(recipe))
+    here = {"from": step, "processes": job.ranks.world, "mesh": list(job.ranks.shape)}
+    before = [entry for entry in place.status.get("layouts", []) if entry["from"] < step]
+    same = before and {**before[-1], "from": step} == here
+    place.set(state="running", data=stamp, phases_before=job.phases_before, layouts=before if same else [*before, here])
+    job.tokenizer.save(folder / "tokenizer")
+    files.write_json(folder / "data.json", {n: d.facts for n, d in zip(recipe.sources, job.data, strict=True)})
 
 
 def told(job: Job, peak: float) -> list[str]:
-    """Device, precision and batch arithmetic, in lines."""
+    """Device, layout, precision, batch arithmetic and memory, in lines."""
     layout, ranks = job.recipe.layout, job.ranks
-    count = sum(t.numel() for t in weights.own_tensors(job.objective).values())
-    lines = [f"{count:,} parameters on {ranks.device}, {layout.precision}, {ranks.threads} threads, "
-             f"measured peak {peak / 1e9:,.0f} GFLOP/s"]  # fmt: skip
-    for index, phase in enumerate(job.phases):
-        share = job.share(index)
-        lines.append(
-            f"phase {index + 1}: {phase.steps:,} steps of {phase.batch:,} rows x {phase.length} tokens; batch = micro "
-            f"{share.micro} x accumulation {share.accumulation} x devices {share.world}"
-        )
-    return lines
+    count = sum(part.whole.numel() for part in job.parts)
+    processes = f"{ranks.world} processes, each " if ranks.world > 1 else ""
+    lines = [f"{count:,} parameters; {processes}{ranks.device.type}, {ranks.threads} threads; measured peak of all "
+             f"{peak / 1e9:,.0f} GFLOP/s", f"layout: {layout.told(ranks.world)}", job.precision]  # fmt: skip
+    lines += [arithmetic(phase, index + 1, job.share(index)) for index, phase in enumerate(job.phases)]
+    held = sum(part.local.numel() * part.local.element_size() for part in job.parts)
+    return [*lines, memory(held, job.recipe.optimizer.moments + (job.recipe.average > 0))]
 
 
-def _begin(folder: Path, recipe: Pretraining, name: str, began: float, deadline: float | None, *, anew: bool) -> None:
-    """Write a new run's folder; one that stands is gone on with if its recipe is the same."""
-    place = Run(folder)
-    if anew and place.status:
-        run.finished(folder, "pretrain")
-        shutil.rmtree(folder)
-    if place.status:
-        run.finished(folder, "pretrain")
-        same = place.status["fingerprint"] == run.fingerprint(recipe)
-        if not same and checkpoint.steps(folder / "checkpoints"):
-            raise RecipeError(
-                folder, "holds a run of another recipe or other data", "",
-                f"`ordsmed show {folder} {name}` tells the difference; name another `out=`, or add --anew",
-            )  # fmt: skip
-        if same:
-            return
-        shutil.rmtree(folder)  # it never came to a checkpoint: a recipe that was mended
-    mark = run.fingerprint(recipe)
-    recipe = dataclasses.replace(recipe, model=model_settings(recipe))
-    fitted = _fit(recipe, deadline - (time.time() - began)) if deadline else recipe
-    if fitted is not recipe:
-        mended = [phase.steps for phase in fitted.phase]
-        say(f"deadline {duration(deadline or 0)}: steps {[p.steps for p in recipe.phase]} became {mended}")
-    asked = [phase.steps for phase in recipe.phase]
-    place.begin(fitted, fingerprint=mark, began=began, deadline=deadline, steps_asked=asked)
+def arithmetic(phase: Phase, number: int, share: Share) -> str:
+    """A phase's batch as micro x accumulation x devices."""
+    return (
+        f"phase {number}: {phase.steps:,} steps of {phase.batch:,} rows x {phase.length} tokens; batch = micro "
+        f"{share.micro} x accumulation {share.accumulation} x devices {share.world}"
+    )
+
+
+def memory(held: int, moments: int) -> str:
+    """What a rank holds, whatever its micro-batch."""
+    parts = f"weights {held / 1e9:.3f}, gradients {held / 1e9:.3f}, moments {held * moments / 1e9:.3f}"
+    return f"memory a rank: {parts} = {held * (2 + moments) / 1e9:.3f} GB, and activations"
 
 
 def _restore(job: Job, path: Path, state: dict[str, Any]) -> int:
     """Put a checkpoint back; returns its step."""
-    own = {"torch": torch.__version__, "threads": torch.get_num_threads(), "device": job.ranks.device.type}
-    other = [f"{k} {state[k]}, now {v}" for k, v in own.items() if state.get(k) != v]
+    own = circumstances(job)
+    other = [f"{k} {state[k]}, now {v}" for k, v in own.items() if state.get(k, v) != v]
     if other:
         say(f"{path}: made with {'; '.join(other)}: losses will agree, but not to the last bit")
-    checkpoint.restore(path, job.objective, job.optimizer)
+    checkpoint.restore(path, job.objective, job.optimizer, job.parts, job.ranks, job.parallel.rows)
+    job.scaler.restore(state.get("scaler", {}))
+    job.course = Course(job.recipe.trouble, state.get("course", []))
     say(f"goes on from {path}")
     return int(state["step"])
 
 
 def _finish(job: Job, folder: Path) -> dict[str, Any]:
     """What a finished run leaves: weights, picture, scores, and how it compares with guessing by frequency."""
-    out = folder / "weights"
-    out.mkdir(exist_ok=True)
-    weights.write(out / "model.safetensors", weights.own_tensors(job.objective))
-    networks = {"model": job.objective.model_settings, "objective": job.recipe.objective}
-    files.write_text(out / "settings.toml", settings.write(networks))
-    job.tokenizer.save(out / "tokenizer")
+    last = checkpoint.path_of(folder / "checkpoints", total(job.phases))
+    _leave(job, folder / "weights", boxes.read_whole(last))
+    if job.recipe.average:
+        _leave(job, folder / "average", {**boxes.read_whole(last), **average.read(last)})
     picture.draw(folder, folder.name)
     lines = read(folder / "metrics.jsonl")
     training = [line for line in lines if "validation" not in line]
@@ -168,6 +296,15 @@ def _finish(job: Job, folder: Path) -> dict[str, Any]:
     return facts
 
 
+def _leave(job: Job, out: Path, tensors: dict[str, torch.Tensor]) -> None:
+    """Weights with what is needed to open them."""
+    out.mkdir(exist_ok=True)
+    weights.write(out / "model.safetensors", tensors)
+    networks = {"model": job.objective.model_settings, "objective": job.recipe.objective}
+    files.write_text(out / "settings.toml", settings.write(networks))
+    job.tokenizer.save(out / "tokenizer")
+
+
 def unigram(job: Job) -> float:
     """Cross-entropy of the validation's targets under how often each token stands in the training split."""
     rows = job.validation(len(job.phases) - 1)
@@ -177,20 +314,25 @@ def unigram(job: Job) -> float:
     return unigram_cross_entropy(np.asarray(counts), batch.targets[batch.weights > 0].numpy())
 
 
-def _fit(recipe: Pretraining, seconds: float) -> Pretraining:
+def _fit(recipe: Pretraining, ranks: Ranks, seconds: float) -> Pretraining:
     """Fewer steps, never more, so that all phases end in time; each phase and its warm-up shrink by the same share."""
-    ranks = prepare(recipe.layout.device, recipe.layout.threads or None)
     job = build(recipe, ranks)
     start = time.perf_counter()
     needed = sum(phase.steps * _step_seconds(job, index) for index, phase in enumerate(recipe.phase))
-    left = (seconds - (time.perf_counter() - start)) * RESERVE - _judge_seconds(job)
+    judging = _judge_seconds(job)
+    needed, judging, spent = ranks.total(torch.tensor([needed, judging, time.perf_counter() - start]).double()).tolist()
+    world = ranks.data_world
+    needed, left = needed / world, (seconds - spent / world) * RESERVE - judging / world
     if needed <= left:
         return recipe
     share = left / needed
     if share <= 0 or any(phase.steps * share < 1 for phase in recipe.phase):
         found = f"{duration(seconds)} is less than a step of every phase takes"
         raise RecipeError("--deadline", found, f"more than {duration(needed / min(p.steps for p in recipe.phase))}")
-    return dataclasses.replace(recipe, phase=tuple(_shrunk(phase, share) for phase in recipe.phase))
+    fitted = dataclasses.replace(recipe, phase=tuple(_shrunk(phase, share) for phase in recipe.phase))
+    steps = [[phase.steps for phase in which.phase] for which in (recipe, fitted)]
+    say(f"deadline {duration(seconds)}: steps {steps[0]} became {steps[1]}")
+    return fitted
 
 
 def _shrunk(phase: Phase, share: float) -> Phase:

@@ -8,16 +8,16 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import Menu
 from ordsmed.base.run import Run, obtain
 from ordsmed.data.encode import Encoding
-from ordsmed.data.loader import Share
+from ordsmed.learn.groups import Rule
 from ordsmed.learn.phases import Phase
-
-TOKENS_HELD = {"cpu": 8_192, "cuda": 65_536}  # a micro-batch that keeps the device busy without filling its memory
+from ordsmed.train.guard import Guard
+from ordsmed.train.layout import Layout
 
 
 @contextlib.contextmanager
@@ -29,45 +29,6 @@ def named(name: str) -> Iterator[None]:
         if re.split(r"[.\[]", error.place)[0] not in {f.name for f in dataclasses.fields(Pretraining)}:
             raise
         raise RecipeError(f"{name}: {error.place}", error.found, error.wanted, error.remedy) from None
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How the machine does the work; without dropout the numbers learned do not depend on it beyond rounding."""
-
-    micro: int = 0
-    """rows a device holds at a time; 0: as many as make about 8 thousand tokens (CPU) or 64 thousand (GPU)"""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """fp32, or bf16 products with fp32 weights"""
-    device: str = "auto"
-    """cpu, cuda, or auto: a GPU if there is one"""
-    threads: int = 0
-    """CPU threads; 0: one a core"""
-    workers: int = -1
-    """processes that make batches ahead; -1: none on a CPU, some on a GPU"""
-    deterministic: bool = False
-    """on a GPU: only kernels that give the same bits every time, which is slower"""
-
-    def __post_init__(self) -> None:
-        for name, least in (("micro", 0), ("threads", 0), ("workers", -1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}: found {getattr(self, name)}; wanted {least} or more")
-        if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.device):
-            raise ValueError(f"device: found {self.device}; wanted auto, cpu or cuda")
-
-    def share(self, phase: Phase, number: int, device: str, rank: int = 0, world: int = 1) -> Share:
-        """How this phase's batch is cut; what does not divide is refused."""
-        place = f"phase[{number}].batch"
-        if phase.batch % world:
-            raise RecipeError(place, f"found {phase.batch}", f"a multiple of the {world} devices", "")
-        own = phase.batch // world
-        most = self.micro or max(1, TOKENS_HELD.get(device, 8_192) // phase.length)
-        if self.micro and own % self.micro:
-            near = max(1, round(own / self.micro)) * self.micro * world
-            made = f"micro {self.micro} x {world} devices = {self.micro * world}"
-            raise RecipeError(place, f"found {phase.batch}, not a multiple of {made}", "", f"use {near}")
-        micro = next(m for m in range(min(most, own), 0, -1) if own % m == 0)
-        return Share(phase.batch, micro, rank, world)
 
 
 @dataclass(frozen=True)
@@ -92,6 +53,14 @@ class Pretraining:
     """of weights, order, masks and dropout"""
     clip: float = 1.0
     """the gradient's longest norm; 0: any"""
+    group: tuple[Rule, ...] = ()
+    """weights that learn at a rate of their own, or decay otherwise than usual"""
+    layer_decay: float = 1.0
+    """each layer learns at this share of the rate of the one above it; 1: all alike"""
+    average: float = 0.0
+    """keep a running mean of the weights that forgets at this rate (0.999: over about a thousand steps); 0: none"""
+    trouble: Guard = field(default_factory=Guard)
+    """what is done about a loss that is no number, or jumps"""
     save: int = 500
     """steps between checkpoints; 0: only at the end, or when asked to stop"""
     keep: int = 3
@@ -120,6 +89,10 @@ class Pretraining:
             object.__setattr__(self, "optimizer", load("optimizers", "adamw")())
         if not self.sources or not all(0 <= weight < math.inf for weight in self.sources.values()):
             raise ValueError(f"data: found {self.data}; wanted one or more, with weights of 0 or more")
+        if not 0 < self.layer_decay <= 1:
+            raise ValueError(f"layer_decay: found {self.layer_decay}; wanted above 0, to 1")
+        if not 0 <= self.average < 1:
+            raise ValueError(f"average: found {self.average}; wanted 0 to below 1")
         if not 0 <= self.clip < math.inf:
             raise ValueError(f"clip: found {self.clip}; wanted 0 or more")
         for name in ("save", "validate"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,21 +20,40 @@ from ordsmed.text.pipeline import Corpus, origin
 from ordsmed.text.training import Training, read_tokenizer
 from ordsmed.train import job as jobs
 from ordsmed.train.bench import Bench
-from ordsmed.train.pretrain import where
+from ordsmed.train.layout import parse, site_layout
+from ordsmed.train.parallel import held_by_rank
+from ordsmed.train.pretrain import arithmetic, memory, where
 from ordsmed.train.recipe import Pretraining, named
 
 DEEDS: dict[str, Any] = {d.verb: d for d in (Corpus, Training, Encoding, Pretraining, Bench)}
 
 
-def show(name: str, overrides: Sequence[str] = (), verb: str = "") -> list[str]:
+def show(
+    name: str, overrides: Sequence[str] = (), verb: str = "", *, layout: str = "", site: str = "", devices: int = 0
+) -> list[str]:
     """A recipe or a run in lines."""
-    deed, kind = read(name, overrides, verb)
+    deed, kind = read(name, overrides, verb, site=site)
+    if isinstance(deed, Pretraining) and layout not in ("", "auto"):
+        deed = dataclasses.replace(deed, layout=parse(layout, deed.layout))
     lines = [f"{name}: {kind}", *_indent(settings.write(deed).rstrip().splitlines())]
     if isinstance(deed, Pretraining):
         with named(name):
-            lines += _cost(deed)
+            lines += _cost(deed, devices)
     status = Run(Path(name)).status if Path(name).is_dir() else {}
     return lines + (_stand(Path(name), status) if status else [])
+
+
+def layout(
+    name: str, overrides: Sequence[str] = (), *, layout: str = "", site: str = "", devices: int = 0
+) -> list[str]:
+    """Mesh, batch arithmetic and memory of a pretraining on so many devices."""
+    deed, _ = read(name, overrides, site=site)
+    if not isinstance(deed, Pretraining):
+        raise RecipeError(name, "is no pretraining", "a recipe or run of `ordsmed pretrain`")
+    if layout:
+        deed = dataclasses.replace(deed, layout=parse(layout, deed.layout))
+    with named(name):
+        return _spread(deed, devices, *_network(deed)[1:])
 
 
 def difference(one: str, other: str) -> list[str]:
@@ -78,17 +98,22 @@ def documents(name: str, step: int) -> list[str]:
     return lines
 
 
-def read(name: str, overrides: Sequence[str] = (), verb: str = "") -> tuple[Any, str]:
+def read(name: str, overrides: Sequence[str] = (), verb: str = "", *, site: str = "") -> tuple[Any, str]:
     """The recipe of a name, a file or a folder, and the verb it belongs to."""
     if Path(name).is_dir() and (Path(name) / "recipe.toml").exists():
         verb = str(Run(Path(name)).status.get("verb", ""))
         if verb not in DEEDS:
             raise RecipeError(name, "is no folder of a deed", "one made by " + ", ".join(DEEDS))
-        if overrides:
-            raise RecipeError(name, f"is a folder, but {overrides[0]} is given", "a recipe to change, or no override")
-        return run.read_recipe(DEEDS[verb], Path(name)), verb
-    path, verb = _find(name, verb)
-    table = settings.override(settings.read(path), overrides)
+        other = [word for word in overrides if not word.startswith("layout.")]
+        if other:
+            raise RecipeError(name, f"is a folder, but {other[0]} is given", "a recipe to change, or no override")
+        path = Path(name) / "recipe.toml"
+    else:
+        path, verb = _find(name, verb)
+    table = settings.read(path)
+    if site:
+        table["layout"] = {**table.get("layout", {}), **site_layout(site)}
+    table = settings.override(table, overrides)
     verb = verb or _verb(table, name)
     return settings.decode(DEEDS[verb], table, name), verb
 
@@ -112,43 +137,52 @@ def _verb(table: dict[str, Any], name: str) -> str:
     raise RecipeError(name, f"keys {', '.join(table)}", "those of a " + ", ".join(DEEDS))
 
 
-def _cost(recipe: Pretraining) -> list[str]:
+def _cost(recipe: Pretraining, devices: int) -> list[str]:
     """Parameters, FLOPs, tokens, batch arithmetic; inputs that would have to be made."""
-    import torch
-
-    from ordsmed.base.ranks import prepare
-
-    ranks = prepare(recipe.layout.device, recipe.layout.threads or None)
-    model = jobs.model_settings(recipe)
-    jobs.check(recipe, model, ranks)
-    lines, tokenizer = _inputs(recipe)
-    with torch.device("meta"):
-        objective = recipe.objective.build(model, tokenizer)
-    sizes = {name: t.numel() for name, t in jobs.weights.own_tensors(objective).items()}
+    lines, objective, tokenizer = _network(recipe)
+    sizes = _sizes(objective)
     body = sum(n for name, n in sizes.items() if name.startswith("model."))
     lines.append(
         f"network: {sum(sizes.values()):,} parameters, {body:,} without heads; vocabulary {tokenizer.vocabulary:,}"
     )
     flops = tokens = 0.0
     for index, phase in enumerate(recipe.phase):
-        share = recipe.layout.share(phase, index + 1, ranks.device.type, ranks.rank, ranks.world)
         step = objective.flops(phase.batch, phase.length)
         flops, tokens = flops + step * phase.steps, tokens + phase.rows * phase.length
-        lines.append(
-            f"phase {index + 1}: {phase.steps:,} steps x {phase.batch:,} rows x {phase.length} tokens = "
-            f"{phase.rows * phase.length:,} tokens; batch {phase.batch} = micro {share.micro} x accumulation "
-            f"{share.accumulation} x devices {share.world}; {step:.3g} FLOPs a step"
-        )
-    held = _held(recipe, sizes, ranks.device.type)
-    return [*lines, f"in all: {total(recipe.phase):,} steps, {tokens:,.0f} tokens, {flops:.3g} FLOPs", held]
+        lines.append(f"phase {index + 1}: {step:.3g} FLOPs a step")
+    lines.append(f"in all: {total(recipe.phase):,} steps, {tokens:,.0f} tokens, {flops:.3g} FLOPs")
+    return lines + _spread(recipe, devices, objective, tokenizer)
 
 
-def _held(recipe: Pretraining, sizes: dict[str, int], device: str) -> str:
-    """Memory of weights, gradients and moments: what does not depend on the micro-batch."""
-    moments = 2 if recipe.optimizer else 0
-    return (
-        f"memory for weights, gradients and moments: {4 * (2 + moments) * sum(sizes.values()) / 1e9:.2f} GB on {device}"
-    )
+def _network(recipe: Pretraining) -> tuple[list[str], Any, Any]:
+    """What the inputs are, the objective without its weights, and the tokenizer."""
+    import torch
+
+    model = jobs.model_settings(recipe)
+    lines, tokenizer = _inputs(recipe)
+    with torch.device("meta"):
+        return lines, recipe.objective.build(model, tokenizer), tokenizer
+
+
+def _spread(recipe: Pretraining, devices: int, objective: Any, tokenizer: Any) -> list[str]:
+    """Mesh, batch arithmetic of every phase, and what a rank holds of weights, gradients and moments."""
+    from ordsmed.base.ranks import prepare
+
+    ranks = prepare(recipe.layout.device, recipe.layout.threads or None)
+    layout, world = recipe.layout, devices or ranks.world
+    shape = layout.shape(world)
+    ranks = dataclasses.replace(ranks, world=world, shape=shape)
+    jobs.check(recipe, objective.model_settings, ranks)
+    lines = [f"layout: {layout.told(world)}"]
+    for index, phase in enumerate(recipe.phase):
+        share = layout.share(phase, index + 1, ranks.device.type, 0, ranks.data_world)
+        lines.append(arithmetic(phase, index + 1, share))
+    held = 4 * held_by_rank(objective, layout)
+    return [*lines, memory(held, recipe.optimizer.moments + (recipe.average > 0))]
+
+
+def _sizes(objective: Any) -> dict[str, int]:
+    return {name: t.numel() for name, t in jobs.weights.own_tensors(objective).items()}
 
 
 def _inputs(recipe: Pretraining) -> tuple[list[str], Any]:
@@ -205,7 +239,7 @@ def _stand(folder: Path, status: dict[str, Any]) -> list[str]:
             lines.append(f"deadline {duration(status['deadline'])}: steps were fitted from {status.get('steps_asked')}")
         if (folder / "loss.svg").exists():
             lines.append(f"picture: {folder / 'loss.svg'}")
-    hidden = ("verb", "state", "parts", "deadline", "steps_asked", "phases_before", "data")
+    hidden = ("verb", "state", "parts", "deadline", "steps_asked", "phases_before", "data", "layouts")
     return lines + [f"  {k}: {_said(v)}" for k, v in status.items() if k not in hidden]
 
 

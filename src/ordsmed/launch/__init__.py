@@ -1,0 +1,1 @@
+"""Machine: how processes are started; what is started knows nothing of it."""

@@ -1,0 +1,117 @@
+"""Processes of one command on this machine, one a device: started, signalled and ended together.
+
+ordsmed pretrain R --devices 4  ->  four times `ordsmed pretrain R`, with the variables that torchrun sets
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+from ordsmed.base.say import say
+
+GRACE = 15.0  # seconds that the others have after one failed, to say what they know
+PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+LOOK = 0.05
+
+
+def start(words: Sequence[str], devices: int, *, restarts: int = 0) -> int:
+    """Run `ordsmed WORDS` as so many processes; returns the exit status. After a failure all begin again, so often."""
+    for attempt in range(restarts + 1):
+        if attempt:
+            words = [word for word in words if word != "--anew"]
+        status, asked = _once(words, devices)
+        if status == 0 or asked or attempt == restarts:
+            break
+        say(f"all {devices} processes begin again ({attempt + 1} of {restarts})")
+    return status
+
+
+def _once(words: Sequence[str], devices: int) -> tuple[int, bool]:
+    """One attempt: its exit status, and whether it was asked to stop."""
+    port = _free_port()
+    processes = [_process(words, rank, devices, port) for rank in range(devices)]
+    with _signals_to(processes) as heard:
+        first = _first_failure(processes)
+        if first is None:
+            return 0, False
+        rank, status = first
+        if not heard and status < 0:
+            say(f"rank {rank} was ended by {signal.Signals(-status).name}; start the same command again to go on")
+        _end(processes)
+        return (status if status > 0 else 128 - status), bool(heard)
+
+
+def _process(words: Sequence[str], rank: int, devices: int, port: int) -> subprocess.Popen[bytes]:
+    env = os.environ | {
+        "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(devices), "LOCAL_WORLD_SIZE": str(devices),
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+    }  # fmt: skip
+    # a session of its own: Ctrl-C reaches this process alone, which passes it on once
+    command = [sys.executable, "-m", "ordsmed", *words]
+    return subprocess.Popen(command, env=env, start_new_session=True, preexec_fn=_end_with_parent)
+
+
+def _first_failure(processes: Sequence[subprocess.Popen[bytes]]) -> tuple[int, int] | None:
+    """Wait for all, or for the first that fails: its rank and status."""
+    left = dict(enumerate(processes))
+    while left:
+        for rank, process in list(left.items()):
+            status = process.poll()
+            if status is not None:
+                del left[rank]
+                if status:
+                    return rank, status
+        time.sleep(LOOK)
+    return None
+
+
+def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Give the others a while to end by themselves, then end them."""
+    until = time.monotonic() + GRACE
+    while time.monotonic() < until and any(p.poll() is None for p in processes):
+        time.sleep(LOOK)
+    for process in processes:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+@contextmanager
+def _signals_to(processes: Sequence[subprocess.Popen[bytes]]) -> Iterator[list[int]]:
+    """Pass on what this process is told."""
+    heard: list[int] = []
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        heard.append(number)
+        for process in processes:
+            if process.poll() is None:
+                process.send_signal(number)
+
+    before = {number: signal.signal(number, pass_on) for number in PASSED_ON}
+    try:
+        yield heard
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end_with_parent() -> None:
+    """Should this process be killed, its children are told to save and stop (Linux)."""
+    if sys.platform.startswith("linux"):
+        set_parent_death_signal = 1
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])

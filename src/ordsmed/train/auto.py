@@ -1,0 +1,94 @@
+"""`--layout auto`: the largest micro-batch that fits, measured by real steps."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+
+import torch
+
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.ranks import Ranks
+from ordsmed.base.say import say
+from ordsmed.train import loop
+from ordsmed.train.job import Job, build
+from ordsmed.train.layout import Layout
+from ordsmed.train.recipe import Pretraining
+
+ROOM = 0.9  # of a device's memory may be filled
+GAIN = 1.02  # a larger micro-batch must be so much faster on a CPU, where large ones only leave the caches
+
+
+def largest(recipe: Pretraining, ranks: Ranks) -> Layout:
+    """The recipe's layout with the largest micro-batch of each phase that fits; equal on all ranks."""
+    layout = dataclasses.replace(recipe.layout, micro=0)
+    micros = []
+    for index, phase in enumerate(recipe.phase):
+        own, best, fastest = phase.batch // ranks.data_world, 0, 0.0
+        for micro in divisors(own):
+            speed = _tried(
+                dataclasses.replace(recipe, layout=dataclasses.replace(layout, micro=micro), save=0), ranks, index
+            )
+            if speed <= 0 or (ranks.device.type == "cpu" and speed < fastest * GAIN):
+                break
+            say(f"auto: phase {index + 1}, micro {micro}: {speed:,.1f} rows/s a rank")
+            best, fastest = micro, speed
+        if not best:
+            raise RecipeError(
+                f"phase[{index + 1}]", f"one row of {phase.length} tokens does not fit in memory", "",
+                "use layout.shard, layout.tensor or layout.recompute",
+            )  # fmt: skip
+        micros.append(best)
+    say(f"auto: layout.micro = {micros}")
+    return dataclasses.replace(layout, micro=tuple(micros))
+
+
+def divisors(number: int) -> list[int]:
+    """Micro-batches that a share can be cut into, about doubling."""
+    found = [n for n in range(1, number + 1) if number % n == 0]
+    kept = [1]
+    for n in found:
+        if n >= 2 * kept[-1] or n == number:
+            kept.append(n)
+    return kept
+
+
+def _tried(recipe: Pretraining, ranks: Ranks, index: int) -> float:
+    """Rows a second of one micro-batch on this rank, the slowest of all; 0 where some rank has no room for it."""
+    speed = 0.0
+    try:
+        job = build(recipe, ranks)
+        if ranks.device.type == "cuda" or _room_on_cpu():
+            speed = _speed(job, index)
+    except torch.OutOfMemoryError:
+        speed = 0.0
+    if ranks.device.type == "cuda":
+        torch.cuda.empty_cache()
+    least = torch.tensor(speed)
+    if ranks.world > 1:
+        torch.distributed.all_reduce(least, op=torch.distributed.ReduceOp.MIN)
+    return float(least)
+
+
+def _speed(job: Job, index: int) -> float:
+    """Two micro-batches forward and backward with an update; the second is timed."""
+    share, rows = job.share(index), job.rows(index)
+    single = dataclasses.replace(share, batch=share.micro * share.world)
+    seconds = 0.0
+    for step in range(2):
+        batches = next(loop.load(rows, single, step, step + 1, workers=0, device=job.ranks.device))
+        began = time.perf_counter()
+        float(loop.update(job, batches, 0.0, index, step)[1])
+        seconds = time.perf_counter() - began
+    if job.ranks.device.type == "cuda":
+        total = torch.cuda.get_device_properties(job.ranks.device).total_memory
+        if torch.cuda.max_memory_allocated(job.ranks.device) > ROOM * total:
+            return 0.0
+    return share.micro / seconds
+
+
+def _room_on_cpu() -> bool:
+    """A CPU has no error for too little memory: more than this share in use counts as none left."""
+    told = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines() if ":" in line)
+    return int(told["MemAvailable"].split()[0]) > (1 - ROOM) * int(told["MemTotal"].split()[0])

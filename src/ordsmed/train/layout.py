@@ -1,0 +1,193 @@
+"""Layout: how machines do the work: mesh, cut of a batch, precision, recompute, compile; what cannot be is refused.
+
+Nothing here changes what is learned beyond rounding, as long as dropout is off (docs/design).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from ordsmed.base import menu, settings
+from ordsmed.base.errors import RecipeError, nearest
+from ordsmed.data.loader import Share
+from ordsmed.learn.phases import Phase
+
+TOKENS_HELD = {"cpu": 8_192, "cuda": 65_536}  # a micro-batch that keeps the device busy without filling its memory
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What belongs to the machine; without dropout the numbers learned do not depend on it beyond rounding."""
+
+    replicate: int = 0
+    """ranks that each hold a copy (DDP); 0: all that shard and tensor leave over"""
+    shard: int = 1
+    """ranks over which weights, gradients and moments are split (FSDP2); 1: each holds all"""
+    tensor: int = 1
+    """ranks that share every layer (tensor parallelism), best neighbours on one machine; 1: none"""
+    micro: int | tuple[int, ...] = 0
+    """rows a device holds at a time, one number or one a phase; 0: as many as make about 8 thousand tokens (CPU) or 64
+    thousand (GPU)"""
+    precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
+    """products in fp32, in TF32 (NVIDIA since Ampere), bf16, or fp16 with dynamic scaling; weights are fp32 always"""
+    exact: tuple[Literal["embeddings", "norms", "types"], ...] = ()
+    """with bf16 or fp16: what is computed in fp32 all the same"""
+    reduce: Literal["fp32", "bf16", "fp16"] = "fp32"
+    """in which precision gradients travel between ranks"""
+    overlap: bool = True
+    """copies sum their gradients while the backward pass goes on; false: all at once after it"""
+    reshard: bool = True
+    """split weights are given back after a block's forward and fetched again for its backward; false: kept till then"""
+    sequence: bool = True
+    """tensor parallelism: norms and dropout split along the row too"""
+    divisible: int = 128
+    """tensor parallelism: the vocabulary is split into parts of a multiple of this many rows"""
+    recompute: bool = False
+    """keep only the blocks' inputs and compute them again for the backward pass"""
+    compile: bool = False
+    """torch.compile, block by block"""
+    scale: float = 65_536.0
+    """fp16: the factor of the loss at the start; halved when a gradient runs over"""
+    scale_window: int = 1_000
+    """fp16: so many good steps double the factor"""
+    device: str = "auto"
+    """cpu, cuda, or auto: a GPU if there is one"""
+    threads: int = 0
+    """CPU threads of a process; 0: its share of the cores"""
+    workers: int = -1
+    """processes that make batches ahead; -1: none on a CPU, some on a GPU"""
+    deterministic: bool = False
+    """on a GPU: only kernels that give the same bits every time, which is slower"""
+    patience: float = 600.0
+    """seconds without a step after which a rank counts as hanging"""
+    background: bool = True
+    """checkpoints are written while training goes on, from a copy of what this rank writes"""
+
+    def __post_init__(self) -> None:
+        counts = {"replicate": 0, "shard": 1, "tensor": 1, "divisible": 1, "threads": 0, "workers": -1}
+        least = {**counts, "scale": 1, "scale_window": 1}
+        for name, low in least.items():
+            if getattr(self, name) < low:
+                raise ValueError(f"{name}: found {getattr(self, name)}; wanted {low} or more")
+        micros = self.micro if isinstance(self.micro, tuple) else (self.micro,)
+        if not micros or min(micros) < 0:
+            raise ValueError(f"micro: found {self.micro}; wanted 0 or more, or a list of those")
+        if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.device):
+            raise ValueError(f"device: found {self.device}; wanted auto, cpu or cuda")
+        if not 1 <= self.patience < float("inf"):
+            raise ValueError(f"patience: found {self.patience}; wanted 1 or more seconds")
+        if self.tensor > 1 and self.compile:
+            raise ValueError(
+                f"compile: found true with tensor {self.tensor}; wanted one of the two: torch's compiler gave other "
+                "gradients under tensor parallelism in our trials, silently"
+            )
+        if self.exact and self.precision not in ("bf16", "fp16"):
+            raise ValueError(f"exact: found {list(self.exact)} with {self.precision}; wanted bf16 or fp16: all is fp32")
+
+    @property
+    def half(self) -> bool:
+        """Are products made in 16 bits?"""
+        return self.precision in ("bf16", "fp16")
+
+    def shape(self, world: int) -> tuple[int, int, int]:
+        """Replicate x shard x tensor over so many processes; what does not come out is refused."""
+        split = self.shard * self.tensor
+        if self.replicate:
+            if self.replicate * split != world:
+                found = f"found {self.replicate} x {self.shard} x {self.tensor} = {self.replicate * split}"
+                raise RecipeError("layout.replicate", found, f"{world}, as many as there are processes", _sizes(world))
+            return self.replicate, self.shard, self.tensor
+        if world % split:
+            key = "layout.shard" if self.shard > 1 else "layout.tensor"
+            found = (
+                f"found shard {self.shard} x tensor {self.tensor} = {split}, which does not divide {world} processes"
+            )
+            raise RecipeError(key, found, "", _sizes(world))
+        return world // split, self.shard, self.tensor
+
+    def micro_of(self, number: int) -> int:
+        """The micro-batch asked for in a phase (1 is the first); 0: none is."""
+        if not isinstance(self.micro, tuple):
+            return self.micro
+        if number > len(self.micro):
+            raise RecipeError("layout.micro", f"found {len(self.micro)} numbers", f"one a phase, {number} or more", "")
+        return self.micro[number - 1]
+
+    def share(self, phase: Phase, number: int, device: str, rank: int = 0, world: int = 1) -> Share:
+        """How this phase's batch is cut over the ranks that see different rows; what does not divide is refused."""
+        place = f"phase[{number}].batch"
+        if phase.batch % world:
+            near = max(1, round(phase.batch / world)) * world
+            raise RecipeError(place, f"found {phase.batch}", f"a multiple of the {world} devices", f"use {near}")
+        own, asked = phase.batch // world, self.micro_of(number)
+        most = asked or max(1, TOKENS_HELD.get(device, 8_192) // phase.length)
+        if asked and own % asked:
+            near = max(1, round(own / asked)) * asked * world
+            made = f"micro {asked} x {world} devices = {asked * world}"
+            raise RecipeError(place, f"found {phase.batch}, not a multiple of {made}", "", f"use {near}")
+        micro = next(m for m in range(min(most, own), 0, -1) if own % m == 0)
+        return Share(phase.batch, micro, rank, world)
+
+    def check(self, settings: Any, lengths: list[int], world: int) -> None:
+        """Refuse what this network cannot have, before anything is made."""
+        self.shape(world)
+        if self.tensor > 1:
+            if not settings.capabilities.tensor:
+                kind = type(settings).__module__.rpartition(".")[2]
+                raise RecipeError(
+                    "layout.tensor", f"found {self.tensor}, but {kind} has no plan for it", "1", "use shard"
+                )
+            for name in ("heads", "inner"):
+                if getattr(settings, name, 0) % self.tensor:
+                    found = f"found {self.tensor}, which does not divide the model's {getattr(settings, name)} {name}"
+                    raise RecipeError("layout.tensor", found, "", _sizes(getattr(settings, name)))
+            odd = [length for length in lengths if length % self.tensor]
+            if self.sequence and odd:
+                found = f"found true, but rows of {odd[0]} are no multiple of tensor {self.tensor}"
+                raise RecipeError("layout.sequence", found, "", "use `layout.sequence=false` or another length")
+
+    def told(self, world: int) -> str:
+        """The mesh and what is done on it, in words."""
+        replicate, shard, tensor = self.shape(world)
+        parts = [f"{replicate} x {shard} x {tensor} (replicate x shard x tensor)"]
+        if replicate > 1:
+            parts.append(
+                "copies sum gradients " + ("during" if self.overlap and tensor == 1 else "after") + " the backward"
+            )
+        if shard > 1:
+            parts.append("weights split" + ("" if self.reshard else ", kept whole between forward and backward"))
+        if tensor > 1:
+            parts.append("layers split" + (", rows between them too" if self.sequence else ""))
+        parts += [name for name in ("recompute", "compile") if getattr(self, name)]
+        if world > 1 and self.reduce != "fp32":
+            parts.append(f"gradients travel in {self.reduce}")
+        return "; ".join(parts)
+
+
+def parse(text: str, layout: Layout) -> Layout:
+    """`2x4x1` -> that mesh in a layout."""
+    found = re.fullmatch(r"(\d+)x(\d+)x(\d+)", text)
+    if not found:
+        raise RecipeError("--layout", f"found {text}", "auto, or replicate x shard x tensor as in 2x4x1")
+    replicate, shard, tensor = map(int, found.groups())
+    return dataclasses.replace(layout, replicate=replicate, shard=shard, tensor=tensor)
+
+
+def site_layout(name: str) -> dict[str, Any]:
+    """The [layout] of a site: a shipped one by name, or a TOML file."""
+    shipped = menu.HOUSE / "sites"
+    path = Path(name) if Path(name).is_file() else shipped / f"{name}.toml"
+    if not path.is_file():
+        raise RecipeError("--site", f"found {name}", "", nearest(name, (p.stem for p in shipped.glob("*.toml"))))
+    table = settings.read(path)
+    if not isinstance(table.get("layout"), dict):
+        raise RecipeError(path, "has no [layout]", "the settings of a machine")
+    return dict(table["layout"])
+
+
+def _sizes(number: int) -> str:
+    return "it can be " + ", ".join(str(n) for n in range(1, number + 1) if number % n == 0)

@@ -1,0 +1,125 @@
+"""The watch: every rank tells how far it is; who is lost or hangs is named, and nobody waits for it for ever.
+
+each rank, once a second:  beat/<rank> = [count, step, what it does, machine, process]
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from typing import Any
+
+from ordsmed.base.errors import OrdsmedError, RunError
+from ordsmed.base.ranks import Ranks
+
+BEAT = 1.0
+ORDER = ("starting", "making rows", "learning", "judging", "saving")
+PATIENT = ("starting", "saving")  # may take as long as they take: data are made, disks are slow
+
+
+class Watch:
+    """Says how far this rank is, and finds out who is not."""
+
+    def __init__(self, ranks: Ranks, patience: float) -> None:
+        self.ranks, self.patience = ranks, patience
+        self.step, self.stage, self.since, self.count = 0, ORDER[0], time.monotonic(), 0
+        self.store: Any = ranks.store.clone() if ranks.store is not None else None
+        self.over = threading.Event()
+        self.thread: threading.Thread | None = None
+
+    def __enter__(self) -> Watch:
+        if self.store is not None:
+            self.thread = threading.Thread(target=self._beat, name="watch", daemon=True)
+            self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.over.set()
+        if self.thread:
+            self.thread.join()  # a thread inside the store while the process ends aborts it
+
+    def at(self, step: int, stage: str) -> None:
+        """This rank has come so far."""
+        self.step, self.stage, self.since = step, stage, time.monotonic()
+
+    def farewell(self, error: OrdsmedError) -> None:
+        """This rank ends by an error: the others may know; what the first rank tells as well is an echo."""
+        if self.store is None or error.echo:
+            return
+        with contextlib.suppress(RuntimeError):
+            self.store.set(f"gone/{self.ranks.rank}", str(error))
+            for _ in range(20 if not self.ranks.first else 10):
+                time.sleep(0.05)  # the first rank keeps the store for so long
+                if not self.ranks.first and self.store.check(["gone/0"]):
+                    error.echo = self.store.get("gone/0").decode() == str(error)
+                    return
+
+    def explain(self, error: BaseException) -> OrdsmedError:
+        """What a broken connection means: which rank is gone, and what it said last."""
+        try:
+            lost, beats = self._silent()
+            return self._named(lost or self._slowest(beats), beats)
+        except RuntimeError:
+            said = str(error).strip().splitlines()[0][:200]
+            return RunError("rank 0", f"is gone ({said})", "", _REMEDY)
+
+    def _beat(self) -> None:
+        while not self.over.wait(BEAT):
+            self.count += 1
+            told = [self.count, self.step, self.stage, socket.gethostname(), os.getpid()]
+            try:
+                self.store.set(f"beat/{self.ranks.rank}", json.dumps(told))
+                if self.stage not in PATIENT and time.monotonic() - self.since > self.patience:
+                    self._accuse()
+            except RuntimeError:  # the first rank keeps the store: without it only the main thread's own error counts
+                if time.monotonic() - self.since > self.patience + 10 * BEAT:
+                    self._end(RunError("rank 0", "is gone, with all connections", "", _REMEDY))
+
+    def _accuse(self) -> None:
+        """Nothing moved for too long: name who keeps the others waiting, and end."""
+        lost, beats = self._silent()
+        slow = lost or self._slowest(beats)
+        if not lost and all(beats[rank][2] in PATIENT for rank in slow):
+            self.since = time.monotonic()  # a slow disk is no hanging rank
+            return
+        if not self.over.is_set():
+            self._end(self._named(slow, beats))
+
+    def _end(self, error: OrdsmedError) -> None:
+        print(f"ordsmed: rank {self.ranks.rank}: {error}", file=sys.stderr, flush=True)
+        os._exit(1)  # the main thread waits in a collective that nothing else ends
+
+    def _silent(self) -> tuple[list[int], dict[int, list[Any]]]:
+        """Ranks whose beat stands still, and the last beats of all."""
+        before = self._beats()
+        time.sleep(2.5 * BEAT)
+        now = self._beats()
+        others = [rank for rank in range(self.ranks.world) if rank != self.ranks.rank]
+        return [r for r in others if r not in now or now[r][0] == before.get(r, [-1])[0]], now
+
+    def _beats(self) -> dict[int, list[Any]]:
+        keys = {rank: f"beat/{rank}" for rank in range(self.ranks.world)}
+        return {rank: json.loads(self.store.get(key)) for rank, key in keys.items() if self.store.check([key])}
+
+    def _slowest(self, beats: dict[int, list[Any]]) -> list[int]:
+        far = {rank: (beat[1], ORDER.index(beat[2])) for rank, beat in beats.items()}
+        return [rank for rank, place in far.items() if place == min(far.values())] if far else []
+
+    def _named(self, ranks: list[int], beats: dict[int, list[Any]]) -> OrdsmedError:
+        said = []
+        for rank in ranks:
+            _, step, stage, host, process = beats.get(rank, [0, 0, ORDER[0], "?", "?"])
+            gone = f"gone/{rank}"
+            last = f": {self.store.get(gone).decode()}" if self.store.check([gone]) else ""
+            said.append(f"rank {rank} ({host}, process {process}) at step {step}, {stage}{last}")
+        lost = len(ranks) < self.ranks.world
+        found = ("lost or hanging: " if lost else "all ranks wait for each other: ") + "; ".join(said)
+        return RunError("processes", found, f"a step within {self.patience:g} s of all {self.ranks.world}", _REMEDY)
+
+
+_REMEDY = "start the same command again: the run goes on from its last checkpoint"
