@@ -2,11 +2,12 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help quickstart test check fast
+.PHONY: help quickstart test test-all check fast
 
 help:
 	@echo "make quickstart   install into .venv, then train a small BERT on the embedded corpus (a few minutes)"
 	@echo "make test         lint, types and all tests"
+	@echo "make test-all     every combination of layouts, twenty kills: an hour"
 	@echo "make fast         the tests that take less than two minutes"
 	@echo "make check        lint and types"
 
@@ -36,6 +37,9 @@ check: .venv/tested
 test: check
 	@echo "== tests"
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal
+
+test-all: check
+	ORDSMED_GRID=full ORDSMED_KILLS=20 $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 fast: .venv/tested
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not long"

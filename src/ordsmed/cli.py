@@ -53,6 +53,7 @@ def pretrain(asked: Arguments) -> None:
         from ordsmed.launch.local import start
 
         sys.exit(start(_without(asked.words, "--devices", "--restarts"), asked.devices, restarts=asked.restarts))
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a lost rank is told in a line, not in the others' stacks
     from ordsmed.base.say import seconds
     from ordsmed.train import pretrain as deed
     from ordsmed.train import show
@@ -287,7 +288,10 @@ def _first() -> bool:
     """Is this the process of several that speaks?"""
     from ordsmed.base.ranks import place_of
 
-    return place_of(os.environ).rank == 0
+    try:
+        return place_of(os.environ).rank == 0
+    except RecipeError:  # then that is what is told, by every process: none knows which it is
+        return True
 
 
 def _print(lines: Iterable[str]) -> None:

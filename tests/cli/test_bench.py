@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from ordsmed.base.errors import RecipeError
 from ordsmed.train.bench import bench
+from ordsmed.train.job import build
 
 
 @pytest.fixture(autouse=True)
@@ -76,8 +78,33 @@ def test_training(name: str) -> None:
     assert found["sequences_per_second"] == pytest.approx(4 / found["step_seconds"], rel=0.2)
 
 
+def test_the_loop_beside_its_arithmetic() -> None:
+    """The loop does the same steps, and more; the bare ones learn as it does."""
+    small = ["model.width=32", "model.layers=1", "vocabulary=300", "tokens=5000", "length=16", "steps=5"]
+    found = measured("overhead", *small, "layout.device=cpu", "model.dropout=0.0", "model.attention_dropout=0.0")
+    said = {"bench": "overhead", "measure": "overhead", "width": 32, "layers": 1, "objective": "mlm", "steps": 5}
+    assert said.items() <= found.items()
+    assert min(found["loop_ms"], found["arithmetic_ms"]) > 0
+    between = found["loop_ms"] - found["arithmetic_ms"]
+    assert found["overhead_ms"] == pytest.approx(between, abs=0.5 * found["loop_ms"])
+
+
+def test_bare_steps_learn_what_the_loop_learns() -> None:
+    """Otherwise the difference of their times would mean nothing."""
+    small = ["model.width=32", "model.layers=1", "vocabulary=300", "tokens=5000", "length=16", "steps=4"]
+    jobs: list[Any] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ordsmed.train.job.build", lambda *given: jobs.append(build(*given)) or jobs[-1])
+        measured("overhead", *small, "layout.device=cpu", "model.dropout=0.0", "model.attention_dropout=0.0")
+    looped, bare = jobs
+    for one, other in zip(looped.parts, bare.parts, strict=True):
+        assert torch.allclose(one.local, other.local, rtol=1e-4, atol=1e-6), one.name
+
+
 def test_what_cannot_be_measured() -> None:
     with pytest.raises(RecipeError, match="vocabulary: found 6; wanted more than 6"):
         measured("loader", "vocabulary=6")
     with pytest.raises(RecipeError, match="loader: steps: found 0"):
         measured("loader", "steps=0")
+    with pytest.raises(RecipeError, match="model: missing"):
+        measured("loader", "measure=overhead")

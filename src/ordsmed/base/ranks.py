@@ -41,6 +41,10 @@ class Place:
     address: str = "127.0.0.1"  # where the first rank listens
     port: int = 29500
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank < self.world:
+            raise RecipeError("RANK", f"found {self.rank}", f"0 to {self.world - 1}", "let the launcher set it")
+
 
 @dataclass(frozen=True)
 class Ranks:
@@ -113,13 +117,15 @@ def place_of(given: Mapping[str, str]) -> Place:
         address = env.get("MASTER_ADDR") or (first_node(nodes) if len(per_node) > 1 else "127.0.0.1")
         port = _number(env, "MASTER_PORT", 20_000 + _number(env, "SLURM_JOB_ID", 0) % 10_000)
         return Place(_number(env, "SLURM_PROCID"), world, _number(env, "SLURM_LOCALID"), here, address, port)
+    if "RANK" in env:  # of how many? nobody says
+        _number(env, "WORLD_SIZE")
     return Place()
 
 
 def first_node(nodes: str) -> str:
     """The first machine of a Slurm list: `gpu[003-010,015],big1` -> gpu003."""
-    found = re.match(r"([^,\[]+)(?:\[(\d+))?", nodes)
-    return f"{found[1]}{found[2] or ''}" if found else "127.0.0.1"
+    found = re.match(r"(?:[^,\[]|\[[^]]*\])+", nodes)
+    return re.sub(r"\[(\d+)[^]]*\]", r"\1", found[0]) if found else "127.0.0.1"
 
 
 def prepare(device: str = "auto", threads: int | None = None) -> Ranks:
@@ -149,8 +155,13 @@ def prepare(device: str = "auto", threads: int | None = None) -> Ranks:
 
 def join(ranks: Ranks, shape: tuple[int, int, int], patience: float) -> Ranks:
     """Meet the other processes and stand in a mesh of this shape; alone there is nothing to do."""
+    return stand(meet(ranks, patience), shape)
+
+
+def meet(ranks: Ranks, patience: float) -> Ranks:
+    """Find the other processes."""
     if ranks.world == 1:
-        return dataclasses.replace(ranks, shape=shape)
+        return ranks
     import torch.distributed as dist
 
     if dist.is_initialized():
@@ -169,12 +180,21 @@ def join(ranks: Ranks, shape: tuple[int, int, int], patience: float) -> Ranks:
         store=dist.PrefixStore("groups", store), rank=ranks.rank, world_size=ranks.world,
         timeout=timedelta(seconds=2 * patience),  # the watch (train/watch.py) speaks first
     )  # fmt: skip
+    return dataclasses.replace(ranks, store=store)
+
+
+def stand(ranks: Ranks, shape: tuple[int, int, int]) -> Ranks:
+    """Take a place in a mesh of this shape."""
+    if ranks.store is None:
+        return dataclasses.replace(ranks, shape=shape)
+    import torch.distributed as dist
+
     mesh = dist.init_device_mesh(ranks.device.type, shape, mesh_dim_names=DIMENSIONS)
     tensor, data = shape[2], None
     for first in range(tensor):
         group = dist.new_group(list(range(first, ranks.world, tensor)))
         data = group if ranks.rank % tensor == first else data
-    return dataclasses.replace(ranks, shape=shape, mesh=mesh, data_group=data, store=store)
+    return dataclasses.replace(ranks, shape=shape, mesh=mesh, data_group=data)
 
 
 def leave(ranks: Ranks) -> None:

@@ -108,6 +108,13 @@ def duration(seconds: float) -> str:
     return f"{s // 86400} d {s % 86400 // 3600} h"
 
 
+def size(count: float) -> str:
+    """`312 kB`, `1.75 GB`."""
+    unit = next((u for u in ("TB", "GB", "MB") if count >= {"TB": 1e12, "GB": 1e9, "MB": 1e6}[u]), "kB")
+    number = count / {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}[unit]
+    return f"{number:.3g} {unit}" if number < 1000 else f"{number:,.0f} {unit}"
+
+
 def seconds(text: str) -> float:
     """`3h`, `90m`, `1h30m`, `45s`, `2d` in seconds."""
     import re

@@ -47,7 +47,8 @@ def _once(words: Sequence[str], devices: int) -> tuple[int, bool]:
         if not heard and status < 0:
             say(f"rank {rank} was ended by {signal.Signals(-status).name}; start the same command again to go on")
         _end(processes)
-        return (status if status > 0 else 128 - status), bool(heard)
+        # a rank that heard a signal itself ends as one that was asked, and the others with it
+        return (status if status > 0 else 128 - status), bool(heard) or status - 128 in PASSED_ON
 
 
 def _process(words: Sequence[str], rank: int, devices: int, port: int) -> subprocess.Popen[bytes]:

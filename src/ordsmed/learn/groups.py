@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,8 +32,10 @@ class Rule:
             raise ValueError(f"rate: found {self.rate}; wanted 0 or more")
 
 
-def groups(module: nn.Module, *, rules: Sequence[Rule] = (), layer_decay: float = 1.0) -> list[dict[str, Any]]:
-    """Groups of equal treatment, in the network's order; each parameter once.
+def groups(
+    module: nn.Module, *, rules: Sequence[Rule] = (), layer_decay: float = 1.0, rows: Mapping[str, int] | None = None
+) -> list[dict[str, Any]]:
+    """Groups of equal treatment, in the network's order; each parameter once. `rows`: of those that have padding.
 
     A group has `params` (what lies on this rank), their `parts` and `names`, `kind` (matrix, table: rows looked up by
     id, or vector), `decayed`, and `share`: its rate as a share of the phase's.
@@ -47,7 +49,7 @@ def groups(module: nn.Module, *, rules: Sequence[Rule] = (), layer_decay: float 
         kind = "table" if id(parameter) in tables else "matrix" if parameter.ndim > 1 else "vector"
         decayed = kind != "vector" if rule.decay is None else rule.decay
         share = rule.rate * layer_decay ** (height["heads"] - height[name])
-        found.setdefault((kind, decayed, share), []).append(Part.of(name, parameter))
+        found.setdefault((kind, decayed, share), []).append(Part.of(name, parameter, (rows or {}).get(name)))
     return [
         {"kind": kind, "decayed": decayed, "share": share, "names": [p.name for p in parts], "parts": parts,
          "params": [p.local for p in parts]}

@@ -55,21 +55,22 @@ class Boxes:
                 size = tuple(file.get_slice(name).get_shape())
                 shape, start = (tuple(x) for x in told.get(name, [size, (0,) * len(size)]))
                 self.stored.setdefault(name, []).append(Stored(path, Box(shape, start, size)))
-        if not self.stored:
+        if not self.opened:  # of moments there may be none yet
             raise DataError(folder, f"holds no {kind}", f"{kind}.safetensors, whole or in parts")
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a whole tensor."""
         return self.stored[name][0].box.shape
 
-    def read(self, name: str, box: Box | None = None) -> Tensor:
-        """A tensor, or a box of it; what lies outside the whole (rows of padding) is 0."""
+    def read(self, name: str, box: Box | None = None, *, over: Tensor | None = None) -> Tensor:
+        """A tensor, or a box of it; what lies outside the whole (rows of padding) is 0, or what stands in `over`."""
         shape = self.shape(name)
         wanted = box or Box(shape, (0,) * len(shape), shape)
         first = self.opened[self.stored[name][0].file]
         if not shape:
             return first.get_tensor(name)
-        out, filled = torch.zeros(wanted.size, dtype=DTYPES[first.get_slice(name).get_dtype()]), 0
+        dtype, filled = DTYPES[first.get_slice(name).get_dtype()], 0
+        out = torch.zeros(wanted.size, dtype=dtype) if over is None else over.detach().to("cpu", dtype, copy=True)
         for stored in self.stored[name]:
             if overlap := _overlap(stored.box, wanted):
                 theirs, ours = overlap

@@ -30,13 +30,20 @@ class Part:
     name: str
     whole: Tensor  # plain, or a DTensor
     local: Tensor  # shares its memory: what is written here, the network sees
+    rows: int | None = None  # those that count, where rows of padding stand at its end
 
     @staticmethod
-    def of(name: str, parameter: Tensor) -> Part:
+    def of(name: str, parameter: Tensor, rows: int | None = None) -> Part:
         """The part of a parameter; a plain one is its own."""
         if not is_sharded(parameter):
-            return Part(name, parameter, parameter)
-        return Part(name, parameter, local(parameter).detach().requires_grad_(parameter.requires_grad))
+            return Part(name, parameter, parameter, rows)
+        return Part(name, parameter, local(parameter).detach().requires_grad_(parameter.requires_grad), rows)
+
+    @property
+    def size(self) -> int:
+        """How many numbers the whole has, padding left out."""
+        count = self.whole.numel()
+        return count if self.rows is None else count // len(self.whole) * self.rows
 
     @property
     def split(self) -> bool:

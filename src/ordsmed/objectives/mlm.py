@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ordsmed.base import chance
@@ -133,6 +134,6 @@ class MaskedTokens(Objective):
         hidden = self.model(batch.tokens, batch.positions, batch.documents, batch.types)
         assert batch.places is not None
         rows = batch.tokens.shape[0]
-        first = batch.places.new_tensor(range(rows))[:, None] * batch.tokens.shape[1]
+        first = torch.arange(rows, device=batch.places.device)[:, None] * batch.tokens.shape[1]
         asked = self.head.transform(hidden.flatten(0, 1).index_select(0, (batch.places + first).flatten()))
         return asked, self.head.words.weight, self.head.bias, batch.targets, batch.weights, self.vocabulary

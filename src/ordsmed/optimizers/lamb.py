@@ -26,7 +26,8 @@ class Settings:
     correct: bool = True
     """whether the moments are corrected for beginning at 0; the paper's later version does not"""
     adapt: Literal["all", "matrices", "decayed"] = "all"
-    """whose step is in proportion; matrices: not that of biases and norms; decayed: where weight decay applies"""
+    """whose step is in proportion: all (NVIDIA's ELECTRA; NVLAMB); matrices: not biases and norms (its skip_adaptive);
+    decayed: where weight decay applies (apex without NVLAMB)"""
     clamp: tuple[float, float] | None = None
     """limits between which a tensor's norm counts (the paper's phi)"""
 

@@ -57,7 +57,7 @@ class StableAdamW(torch.optim.Optimizer):
         """1 / max(1, RMS) of every weight of all groups, [n]: the ranks speak one time a step."""
         surprise = [tensor for turn in made for tensor in self._surprise(turn)]
         parts = [part for turn in made for part in turn.parts]
-        counts = torch.tensor([max(1, part.whole.numel()) for part in parts], dtype=torch.float32)
+        counts = torch.tensor([max(1, part.size) for part in parts], dtype=torch.float32)
         means = updates.squares(surprise, parts) / counts.to(surprise[0].device, non_blocking=True)
         return 1 / means.sqrt().clamp_min(1)
 

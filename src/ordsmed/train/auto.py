@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import time
 from pathlib import Path
 
@@ -40,6 +41,7 @@ def largest(recipe: Pretraining, ranks: Ranks) -> Layout:
                 "use layout.shard, layout.tensor or layout.recompute",
             )  # fmt: skip
         micros.append(best)
+    _free(ranks)
     say(f"auto: layout.micro = {micros}")
     return dataclasses.replace(layout, micro=tuple(micros))
 
@@ -57,18 +59,25 @@ def divisors(number: int) -> list[int]:
 def _tried(recipe: Pretraining, ranks: Ranks, index: int) -> float:
     """Rows a second of one micro-batch on this rank, the slowest of all; 0 where some rank has no room for it."""
     speed = 0.0
+    _free(ranks)
     try:
         job = build(recipe, ranks)
         if ranks.device.type == "cuda" or _room_on_cpu():
             speed = _speed(job, index)
     except torch.OutOfMemoryError:
         speed = 0.0
-    if ranks.device.type == "cuda":
-        torch.cuda.empty_cache()
     least = torch.tensor(speed)
     if ranks.world > 1:
         torch.distributed.all_reduce(least, op=torch.distributed.ReduceOp.MIN)
     return float(least)
+
+
+def _free(ranks: Ranks) -> None:
+    """Let go of what was tried before: networks hold themselves by their methods, and a peak of memory stays told."""
+    gc.collect()
+    if ranks.device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(ranks.device)
 
 
 def _speed(job: Job, index: int) -> float:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -19,7 +19,12 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import Menu
 from ordsmed.base.run import Run
 from ordsmed.learn.phases import Phase
+from ordsmed.train.guard import Guard
 from ordsmed.train.recipe import Layout, Pretraining
+
+if TYPE_CHECKING:
+    from ordsmed.data.batch import Batch
+    from ordsmed.train.job import Job
 
 WARM = 2  # steps before the clock is read
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<|endoftext|>")
@@ -29,14 +34,15 @@ SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<|endoftext|>")
 class Bench:
     """One measurement."""
 
-    measure: Literal["training", "loader", "encode", "windows"]
-    """training steps; packed and masked rows from one core; corpus to store; the index map of a large store"""
+    measure: Literal["training", "overhead", "loader", "encode", "windows"]
+    """training steps; what the loop adds to a step's arithmetic; packed and masked rows from one core; corpus to store;
+    the index map of a large store"""
     model: Annotated[Any, Menu("models")] = None
-    """training: the network"""
+    """training, overhead: the network"""
     objective: Annotated[Any, Menu("objectives")] = None
-    """training, loader: what is learned"""
+    """training, overhead, loader: what is learned"""
     optimizer: Annotated[Any, Menu("optimizers", "adamw")] = None
-    """training: left out: adamw"""
+    """training, overhead: left out: adamw"""
     dropout: float | None = None
     """of hidden states and of attention; left out: the model's own"""
     length: int = 128
@@ -48,7 +54,7 @@ class Bench:
     vocabulary: int = 30_522
     """ids of the made-up text"""
     tokens: int = 2_000_000
-    """training, loader: tokens of the made-up text; encode: characters at most, 0: the whole corpus"""
+    """training, overhead, loader: tokens of the made-up text; encode: characters at most, 0: the whole corpus"""
     lengths: tuple[int, ...] = (128, 512)
     """loader: row lengths"""
     sentences: int = 10_000_000
@@ -64,7 +70,8 @@ class Bench:
     out: ClassVar[None] = None
 
     def __post_init__(self) -> None:
-        for name in {"training": ("model", "objective"), "loader": ("objective",)}.get(self.measure, ()):
+        both = ("model", "objective")
+        for name in {"training": both, "overhead": both, "loader": ("objective",)}.get(self.measure, ()):
             if getattr(self, name) is None:
                 raise ValueError(f"{name}: missing; wanted a [{name}] to measure")
         for name, least in (("length", 1), ("batch", 1), ("steps", 1), ("sentences", 1), ("tokens", 0)):
@@ -90,25 +97,13 @@ def measure_training(recipe: Bench) -> dict[str, Any]:
     from ordsmed.train.job import build
 
     ranks = prepare(recipe.layout.device, recipe.layout.threads or None)
-    model = recipe.model
-    if recipe.dropout is not None:
-        model = dataclasses.replace(model, dropout=recipe.dropout, attention_dropout=recipe.dropout)
-    phase = Phase(steps=recipe.steps + WARM, length=recipe.length, batch=recipe.batch, rate=1e-4)
-    asked = Pretraining(
-        data=str(random_store(recipe.vocabulary, recipe.tokens)),
-        objective=recipe.objective, phase=(phase,), model=model,
-        optimizer=recipe.optimizer, save=0, validate=0, log=phase.steps, layout=recipe.layout,
-    )  # fmt: skip
-    job = build(asked, ranks)
+    job = build(_pretraining(recipe, log=recipe.steps + WARM), ranks)
+    model = job.recipe.model
     peak = measured_peak(ranks.device, recipe.layout.precision)
     ends: list[float] = []
 
     def each(step: int) -> None:
-        if ranks.device.type == "cuda":
-            import torch
-
-            torch.cuda.synchronize()
-        ends.append(time.perf_counter())
+        ends.append(_now(ranks.device))
 
     with tempfile.TemporaryDirectory() as folder:
         loop.train(job, Path(folder), 0, peak, each=each)
@@ -126,6 +121,89 @@ def measure_training(recipe: Bench) -> dict[str, Any]:
         "device": str(ranks.device), "step_seconds": round(seconds, 4), "peak_gflops": round(peak / 1e9, 1),
         "steps": recipe.steps,
     }  # fmt: skip
+
+
+def measure_overhead(recipe: Bench) -> dict[str, Any]:
+    """Milliseconds a step that THE loop takes beside the arithmetic: rows, keys, counts, the guard, metrics.
+
+    Every step of the loop is followed by the same step made bare: a batch that was made beforehand through the same
+    objective forward and backward, torch's clipping and the optimizer. The last number is the median of differences.
+    """
+    from ordsmed.base.ranks import prepare
+    from ordsmed.data.loader import load
+    from ordsmed.train import loop
+    from ordsmed.train.job import build
+
+    ranks = prepare(recipe.layout.device, recipe.layout.threads or None)
+    asked = _pretraining(recipe, trouble=Guard(action="skip"))
+    job, bare = build(asked, ranks), build(asked, ranks)
+    ready = load(bare.rows(0), bare.share(0), 0, asked.phase[0].steps, workers=0, device=ranks.device)
+    rates = [asked.phase[0].rate_at(step) for step in range(asked.phase[0].steps)]
+    made = [([batch.to(ranks.device) for batch in batches], _counts(bare, batches)) for batches in ready]
+    loops, bares, began = [], [], [0.0]
+
+    def each(step: int) -> None:
+        ended = _now(ranks.device)
+        loops.append(ended - began[0])
+        _bare_step(bare, *made[step - 1], rates[step - 1])
+        began[0] = _now(ranks.device)
+        bares.append(began[0] - ended)
+
+    with tempfile.TemporaryDirectory() as folder:
+        loop.train(job, Path(folder), 0, 1.0, each=each)
+    spent, needed = np.asarray([loops[WARM:], bares[WARM:]]) * 1e3
+    return {
+        "model": settings.plain(recipe.model)["kind"], "width": recipe.model.width, "layers": recipe.model.layers,
+        "objective": settings.plain(recipe.objective)["kind"], "loop_ms": round(float(np.median(spent)), 3),
+        "arithmetic_ms": round(float(np.median(needed)), 3),
+        "overhead_ms": round(float(np.median(spent - needed)), 3), "length": recipe.length, "batch": recipe.batch,
+        "micro": job.share(0).micro, "precision": recipe.layout.precision, "threads": ranks.threads,
+        "device": str(ranks.device), "steps": recipe.steps,
+    }  # fmt: skip
+
+
+def _bare_step(job: Job, batches: list[Batch], counts: dict[str, float], rate: float) -> None:
+    """A step as a plain script takes it."""
+    import torch
+
+    from ordsmed.train.precision import autocast
+
+    for batch in batches:
+        with autocast(job.recipe.layout, job.ranks.device):
+            sums = job.objective(batch)
+        sum(weight * sums[term] / counts[term] for term, weight in job.objective.weights.items()).backward()
+    torch.nn.utils.clip_grad_norm_([part.local for part in job.parts], job.recipe.clip)
+    for group in job.optimizer.param_groups:
+        group["lr"] = rate * group["share"]
+    job.optimizer.step()
+    job.optimizer.zero_grad()
+
+
+def _counts(job: Job, batches: list[Batch]) -> dict[str, float]:
+    made = [job.objective.count(batch) for batch in batches]
+    return {term: float(sum(count[term] for count in made)) for term in job.objective.weights}
+
+
+def _pretraining(recipe: Bench, **changes: Any) -> Pretraining:
+    """The training that is measured: one phase on made-up text, nothing saved or judged."""
+    model = recipe.model
+    if recipe.dropout is not None:
+        model = dataclasses.replace(model, dropout=recipe.dropout, attention_dropout=recipe.dropout)
+    phase = Phase(steps=recipe.steps + WARM, length=recipe.length, batch=recipe.batch, rate=1e-4)
+    return Pretraining(
+        data=str(random_store(recipe.vocabulary, recipe.tokens)),
+        objective=recipe.objective, phase=(phase,), model=model,
+        optimizer=recipe.optimizer, save=0, validate=0, layout=recipe.layout, **changes,
+    )  # fmt: skip
+
+
+def _now(device: Any) -> float:
+    """The clock, when the device has done what it was told."""
+    if device.type == "cuda":
+        import torch
+
+        torch.cuda.synchronize()
+    return time.perf_counter()
 
 
 def measure_loader(recipe: Bench) -> dict[str, Any]:
@@ -249,5 +327,6 @@ def _random_tokenizer(vocabulary: int) -> Any:
 
 
 MEASURES: dict[str, Any] = {
-    "training": measure_training, "loader": measure_loader, "encode": measure_encode, "windows": measure_windows,
+    "training": measure_training, "overhead": measure_overhead, "loader": measure_loader, "encode": measure_encode,
+    "windows": measure_windows,
 }  # fmt: skip

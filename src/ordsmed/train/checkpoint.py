@@ -54,12 +54,13 @@ class Writer:
         self.written, self.given_up = threading.Event(), threading.Event()
 
     @property
-    def failed(self) -> bool:
-        """Did this rank fail to write its part?"""
-        return self.error is not None
+    def complaint(self) -> list[str] | None:
+        """Why this rank could not write its part, as place, found, wanted, remedy; None where it could."""
+        error = self.error
+        return [error.place, error.found, error.wanted, error.remedy] if error else None
 
     def clean(self) -> None:
-        """Take away what a killed run left half written; for the first rank, before anybody writes."""
+        """Take away what was left half written; for the first rank, while nobody writes."""
         for left in self.folder.glob(".step-*.part"):
             shutil.rmtree(left, ignore_errors=True)
 
@@ -91,8 +92,9 @@ class Writer:
         if give_up:
             self.given_up.set()
         self.thread.join()
-        error = self.error
-        return [error.place, error.found, error.wanted, error.remedy] if error else None
+        if self.error:  # by now no rank writes any more
+            self.clean()
+        return self.complaint
 
     def forget(self) -> None:
         """What was being written stands, or was told of."""
@@ -123,7 +125,8 @@ class Writer:
             last = steps(self.folder)
             stands = f"checkpoint of step {last[-1]} stands" if last else "no checkpoint stands"
             self.error = RunError(error.place, f"{error.found} ({stands})", error.wanted, error.remedy)
-            shutil.rmtree(beside, ignore_errors=True)
+            if self.ranks.world == 1:  # others may be writing there still; the first takes it away in the end
+                self.clean()
         finally:
             self.written.set()
 
@@ -184,10 +187,10 @@ def restore_moments(path: Path, optimizer: Any, parts: list[Part]) -> None:
     for key in stored.stored:
         keys.setdefault(key.partition("/")[2], []).append(key)
     for part in parts:
-        state = {}
+        state, fresh = {}, optimizer.state.get(part.local, {})
         for key in keys.get(part.name, ()):
             moment, scalar = key.partition("/")[0], not stored.shape(key)
-            value = stored.read(key, None if scalar else box_of(part.whole))
+            value = stored.read(key, None if scalar else box_of(part.whole), over=None if scalar else fresh.get(moment))
             # the count of steps stays on the CPU unless a fused kernel reads it
             state[moment] = value if scalar and not fused[part.local] else value.to(part.local.device)
         if state:

@@ -145,7 +145,8 @@ def build(recipe: Pretraining, ranks: Ranks, *, gone_on: dict[str, Any] | None =
     precision.keep_in_half(objective, recipe.layout)
     objective.to(ranks.device).train()
     spread = parallel.spread(objective, recipe.layout, ranks)
-    optimizer = recipe.optimizer.build(groups(objective, rules=recipe.group, layer_decay=recipe.layer_decay))
+    made = groups(objective, rules=recipe.group, layer_decay=recipe.layer_decay, rows=spread.rows)
+    optimizer = recipe.optimizer.build(made)
     before = int(gone_on["phases"]) - len(recipe.phase) if gone_on else 0
     job = Job(recipe, ranks, data, tokenizer, objective, optimizer, spread, Scaler.of(recipe.layout), said, before,
               Course(recipe.trouble))  # fmt: skip

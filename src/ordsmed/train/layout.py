@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from ordsmed.base import menu, settings
 from ordsmed.base.errors import RecipeError, nearest
+from ordsmed.base.say import size
 from ordsmed.data.loader import Share
 from ordsmed.learn.phases import Phase
 
@@ -99,14 +100,14 @@ class Layout:
         if self.replicate:
             if self.replicate * split != world:
                 found = f"found {self.replicate} x {self.shard} x {self.tensor} = {self.replicate * split}"
-                raise RecipeError("layout.replicate", found, f"{world}, as many as there are processes", _sizes(world))
+                raise RecipeError("layout.replicate", found, f"{world}, as many as there are processes", _more(split))
             return self.replicate, self.shard, self.tensor
         if world % split:
             key = "layout.shard" if self.shard > 1 else "layout.tensor"
             found = (
                 f"found shard {self.shard} x tensor {self.tensor} = {split}, which does not divide {world} processes"
             )
-            raise RecipeError(key, found, "", _sizes(world))
+            raise RecipeError(key, found, "", f"{_sizes(world)}; {_more(split)}")
         return world // split, self.shard, self.tensor
 
     def micro_of(self, number: int) -> int:
@@ -154,18 +155,36 @@ class Layout:
         """The mesh and what is done on it, in words."""
         replicate, shard, tensor = self.shape(world)
         parts = [f"{replicate} x {shard} x {tensor} (replicate x shard x tensor)"]
-        if replicate > 1:
+        if replicate > 1 and shard == 1:
             parts.append(
                 "copies sum gradients " + ("during" if self.overlap and tensor == 1 else "after") + " the backward"
             )
         if shard > 1:
-            parts.append("weights split" + ("" if self.reshard else ", kept whole between forward and backward"))
+            parts.append(
+                "weights split"
+                + (", over copies" if replicate > 1 else "")
+                + ("" if self.reshard else ", kept whole between forward and backward")
+            )
         if tensor > 1:
             parts.append("layers split" + (", rows between them too" if self.sequence else ""))
         parts += [name for name in ("recompute", "compile") if getattr(self, name)]
         if world > 1 and self.reduce != "fp32":
             parts.append(f"gradients travel in {self.reduce}")
         return "; ".join(parts)
+
+
+def arithmetic(phase: Phase, number: int, share: Share) -> str:
+    """A phase's batch as micro x accumulation x devices."""
+    return (
+        f"phase {number}: {phase.steps:,} steps of {phase.batch:,} rows x {phase.length} tokens; batch = micro "
+        f"{share.micro} x accumulation {share.accumulation} x devices {share.world}"
+    )
+
+
+def memory(held: int, moments: int) -> str:
+    """What a rank holds, whatever its micro-batch."""
+    parts = f"weights {size(held)}, gradients {size(held)}, moments {size(held * moments)}"
+    return f"memory a rank: {parts} = {size(held * (2 + moments))}, and activations"
 
 
 def parse(text: str, layout: Layout) -> Layout:
@@ -187,6 +206,10 @@ def site_layout(name: str) -> dict[str, Any]:
     if not isinstance(table.get("layout"), dict):
         raise RecipeError(path, "has no [layout]", "the settings of a machine")
     return dict(table["layout"])
+
+
+def _more(split: int) -> str:
+    return f"or start a multiple of {split} processes (--devices)" if split > 1 else "or leave it out"
 
 
 def _sizes(number: int) -> str:

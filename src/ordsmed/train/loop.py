@@ -222,14 +222,21 @@ def judge(job: Job, rows: Rows, count: int) -> dict[str, float]:
 
 @contextlib.contextmanager
 def asked_to_stop() -> Iterator[Callable[[], int]]:
-    """SIGTERM, SIGHUP, SIGUSR1 and Ctrl-C ask the loop to save and stop; a second one stops at once."""
+    """SIGTERM, SIGHUP, SIGUSR1 and Ctrl-C ask the loop to save and stop; a second Ctrl-C stops at once.
+
+    Others may come again while the run is saved: a scheduler's warning is followed by its SIGTERM, and who started the
+    processes passes on what each of them has heard already.
+    """
     heard: list[int] = []
 
     def hear(number: int, frame: FrameType | None) -> None:
-        if heard and number != signal.SIGTERM:  # a scheduler's warning is followed by its SIGTERM
-            raise KeyboardInterrupt
+        if heard:
+            if number == signal.SIGINT and signal.SIGINT in heard:
+                raise KeyboardInterrupt
+            return
         heard.append(number)
-        say(f"{signal.Signals(number).name}: the step is finished, then the run is saved (again: stops at once)")
+        again = " (again: stops at once)" if number == signal.SIGINT else ""
+        say(f"{signal.Signals(number).name}: the step is finished, then the run is saved{again}")
 
     names = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
     before = {name: signal.signal(name, hear) for name in names}

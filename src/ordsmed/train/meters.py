@@ -6,6 +6,9 @@ import contextlib
 import json
 import math
 import os
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +38,7 @@ class Meters:
         self.unwritten = ""  # by a full disk
         self.board = _tensorboard(folder, start) if ranks.first else None
         self.last: dict[str, Any] = {}
+        self.hook, threading.excepthook = threading.excepthook, self._hear
         if ranks.first:
             self._cut(start)
 
@@ -46,8 +50,10 @@ class Meters:
 
     def close(self) -> None:
         """Let go of the TensorBoard file, everything written."""
-        if self.board:
-            self.board.close()
+        with self._board_may_fail():
+            if self.board:
+                self.board.close()
+        threading.excepthook = self.hook
 
     def add(self, line: dict[str, Any], sums: dict[str, Tensor]) -> None:
         """One step is done; its losses may still be on the device."""
@@ -71,11 +77,13 @@ class Meters:
 
     def _read(self, terms: list[str]) -> None:
         """All numbers that wait, off the device and over all ranks at once."""
+        began = time.perf_counter()
         own = torch.stack([torch.stack([line[term].double() for term in terms]) for line in self.waiting])
         losses = own if self.summed else self.ranks.total(own)
         norms = torch.stack([line["norm"] for line in self.waiting]).tolist()
+        late = (time.perf_counter() - began) / len(self.waiting)  # a GPU works behind the loop until it is asked
         for line, values, norm in zip(self.waiting, losses.tolist(), norms, strict=True):
-            line.update(zip(terms, values, strict=True), norm=norm)
+            line.update(zip(terms, values, strict=True), norm=norm, seconds=line["seconds"] + late)
 
     def _sum_up(self) -> None:
         seconds = sum(line["seconds"] for line in self.waiting) or 1e-9
@@ -109,13 +117,29 @@ class Meters:
     def note(self, line: dict[str, Any]) -> None:
         """A line that is no training step: a validation."""
         self._write(json.dumps(line) + "\n")
-        if self.board:
+        with self._board_may_fail():
             for name, value in line.items():
-                if isinstance(value, float):
+                if self.board and isinstance(value, float):
                     self.board.add_scalar(f"validation/{name}", value, line["step"])
 
+    @contextlib.contextmanager
+    def _board_may_fail(self) -> Iterator[None]:
+        """TensorBoard's events are an extra: a disk that takes none of them ends them, not the run."""
+        try:
+            yield
+        except OSError as error:
+            self.board = None
+            say(f"no more TensorBoard events: {error.strerror or error}; metrics.jsonl has every number")
+
+    def _hear(self, fault: Any) -> None:
+        """TensorBoard writes in a thread of its own; what goes wrong there is told by the next call."""
+        if not (type(fault.thread).__module__.startswith("tensorboard") and issubclass(fault.exc_type, OSError)):
+            self.hook(fault)
+
     def _show_board(self) -> None:
-        if self.board:
+        with self._board_may_fail():
+            if not self.board:
+                return
             for line in self.waiting:
                 for name in [n for n in ("loss", "rate", "norm", "scale") if line.get(n) is not None]:
                     self.board.add_scalar(f"training/{name}", line[name], line["step"])

@@ -30,7 +30,7 @@ BACKEND = "inductor"  # of torch.compile
 class Parallel:
     """What the loop has to know of how an objective is spread."""
 
-    rows: dict[str, int] = field(default_factory=dict)  # tensors with rows of padding at their end: how many are real
+    rows: dict[str, int] = field(default_factory=dict)  # of tensors with padding at their end: how many count
     factor: float = 1.0  # of the loss: FSDP2 takes the mean over ranks where the loop wants the sum
     replicas: Replicas | None = None
 

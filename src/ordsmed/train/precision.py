@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import types
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,13 +34,21 @@ def set_up(layout: Layout, device: torch.device) -> str:
     cuda = device.type == "cuda"
     arch = torch.cuda.get_device_capability(device) if cuda else (0, 0)
     name = torch.cuda.get_device_name(device) if cuda else "a CPU"
-    if layout.precision == "tf32" and arch < (8, 0):
+    if layout.precision == "tf32" and not has_tf32(arch):
         raise RecipeError("layout.precision", f"found tf32, which {name} does not have", "", "use fp32 or fp16")
     if layout.precision == "bf16" and cuda and arch < (8, 0):
         raise RecipeError("layout.precision", f"found bf16, which {name} does not have", "", "use fp16")
-    torch.backends.cuda.matmul.allow_tf32 = layout.precision == "tf32"
-    torch.backends.cudnn.allow_tf32 = layout.precision == "tf32"
+    with warnings.catch_warnings():
+        # torch 2.9 and later ask for `fp32_precision` here; after that alone, what still reads `allow_tf32` fails
+        warnings.simplefilter("ignore", UserWarning)
+        torch.backends.cuda.matmul.allow_tf32 = layout.precision == "tf32"
+        torch.backends.cudnn.allow_tf32 = layout.precision == "tf32"
     return _told(layout, cuda, arch, name)
+
+
+def has_tf32(arch: tuple[int, int]) -> bool:
+    """NVIDIA's since Ampere; AMD's GPUs tell numbers as high and would stay with fp32 in silence."""
+    return arch >= (8, 0) and torch.version.hip is None
 
 
 def _told(layout: Layout, cuda: bool, arch: tuple[int, int], name: str) -> str:
@@ -49,7 +58,7 @@ def _told(layout: Layout, cuda: bool, arch: tuple[int, int], name: str) -> str:
         exact = [w for w in ("embeddings", "norms", "types") if w in layout.exact]
         said += f"; fp32 kept for {', '.join(exact)}" if exact else "; embeddings and norms leave in 16 bits"
     if cuda and layout.precision == "fp32":
-        faster = "bf16 or tf32" if arch >= (8, 0) else "fp16"
+        faster = "bf16 or tf32" if has_tf32(arch) else "bf16" if arch >= (8, 0) else "fp16"
         return f"precision: {said} (the recipe asks for it; {faster} is faster on {name})"
     if cuda and layout.precision == "tf32":
         return f"precision: {said} (the recipe asks for it; bf16 is faster on {name})"

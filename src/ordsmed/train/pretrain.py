@@ -8,7 +8,6 @@ import os
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,24 +18,21 @@ from ordsmed.base import files, run, settings
 from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.ranks import Ranks, first_alone, join, leave, measured_peak, prepare
 from ordsmed.base.run import Run, obtain
-from ordsmed.base.say import duration, logged, say
+from ordsmed.base.say import logged, say
 from ordsmed.data.encode import Encoding
-from ordsmed.data.loader import Share
 from ordsmed.learn.metrics import below, unigram_cross_entropy
-from ordsmed.learn.phases import Phase, locate, total
+from ordsmed.learn.phases import locate, total
 from ordsmed.nn import boxes, weights
 from ordsmed.train import average, checkpoint, loop, picture
 from ordsmed.train.auto import largest
+from ordsmed.train.deadline import fit
 from ordsmed.train.guard import Course
 from ordsmed.train.job import Job, build, check, model_settings
-from ordsmed.train.layout import parse, site_layout
+from ordsmed.train.layout import arithmetic, memory, parse, site_layout
 from ordsmed.train.meters import read
 from ordsmed.train.recipe import Pretraining, named
 from ordsmed.train.saving import Saving, circumstances
 from ordsmed.train.watch import Watch
-
-RESERVE = 0.95  # of a deadline is planned; the rest is for the checkpoint at the end and a slower hour
-TRIAL_STEPS = 3
 
 
 def pretrain(
@@ -48,11 +44,13 @@ def pretrain(
     folder, recipe = _asked(name, overrides, layout, site)
     with named(name):
         alone = prepare(recipe.layout.device, recipe.layout.threads or None)
-        check(recipe, model_settings(recipe), alone)
+        shape = recipe.layout.shape(alone.world)
+        check(recipe, model_settings(recipe), dataclasses.replace(alone, shape=shape))
         for source in recipe.sources:
             obtain(Encoding, source)  # before the processes meet: a corpus may take hours
-        ranks = join(alone, recipe.layout.shape(alone.world), recipe.layout.patience)
-        with contextlib.closing(_Company(ranks)), Watch(ranks, recipe.layout.patience) as watch:
+        ranks = join(alone, shape, recipe.layout.patience)
+        with contextlib.ExitStack() as at_the_end, Watch(ranks, recipe.layout.patience) as watch:
+            at_the_end.callback(leave, ranks)
             try:
                 _perform(folder, recipe, name, ranks, watch, began, deadline, auto=layout == "auto", anew=anew)
             except OrdsmedError as error:
@@ -61,18 +59,10 @@ def pretrain(
             except RuntimeError as error:
                 if ranks.world == 1:
                     raise
-                raise watch.explain(error) from error
+                if (told := watch.explain(error)) is None:
+                    raise
+                raise told from error
     return folder
-
-
-@dataclass
-class _Company:
-    """The other processes, of which leave is taken at the end."""
-
-    ranks: Ranks
-
-    def close(self) -> None:
-        leave(self.ranks)
 
 
 def _asked(name: str, overrides: Sequence[str], layout: str, site: str) -> tuple[Path, Pretraining]:
@@ -105,13 +95,14 @@ def _perform(
     with contextlib.ExitStack() as held:
         first_alone(ranks, lambda: bool(held.enter_context(run.locked(folder))))
         stands = first_alone(ranks, lambda: _stands(folder, recipe, name, anew=anew))
-        if auto:
-            recipe = dataclasses.replace(recipe, layout=largest(recipe, ranks))
         if stands:
             if deadline:
                 say(f"{folder}: --deadline is not applied again: the steps of a run are fitted when it begins")
-            recipe = dataclasses.replace(run.read_recipe(Pretraining, folder), layout=recipe.layout)
+            kept = run.read_recipe(Pretraining, folder)
+            recipe = kept if auto else dataclasses.replace(kept, layout=recipe.layout)
         else:
+            if auto:
+                recipe = dataclasses.replace(recipe, layout=largest(recipe, ranks))
             recipe = _begin(folder, recipe, ranks, began, deadline)
         if ranks.first:
             held.enter_context(logged(folder / "log.txt"))
@@ -130,7 +121,7 @@ def _begin(folder: Path, recipe: Pretraining, ranks: Ranks, began: float, deadli
     mark, asked = run.fingerprint(recipe), [phase.steps for phase in recipe.phase]
     resolved = dataclasses.replace(recipe, model=model_settings(recipe))
     if deadline:
-        resolved = _fit(resolved, ranks, deadline - (time.time() - began))
+        resolved = fit(resolved, ranks, deadline - (time.time() - began))
     facts = {"fingerprint": mark, "began": began, "deadline": deadline, "steps_asked": asked}
     first_alone(ranks, lambda: Run(folder).begin(resolved, **facts))
     return resolved
@@ -143,6 +134,8 @@ def _stands(folder: Path, recipe: Pretraining, name: str, *, anew: bool) -> bool
         return False
     run.finished(folder, "pretrain")
     own = Path(name).is_dir()
+    if not own and not (folder / "recipe.toml").exists():
+        return False  # killed between the first two files of a run
     if anew and not int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")):
         shutil.rmtree(folder)
         return False
@@ -162,12 +155,8 @@ def go_on(folder: Path, recipe: Pretraining, ranks: Ranks, watch: Watch) -> dict
     found = _found(folder, ranks)
     stamp, status = recipe.stamp(), Run(folder).status
     if found and status.get("data") not in (None, stamp):
-        raise RecipeError(
-            folder,
-            f"its data are {stamp}",
-            f"{status['data']}, which it began with",
-            "put those back, or begin a new run",
-        )
+        began_with = f"{status['data']}, which it began with"
+        raise RecipeError(folder, f"its data are {stamp}", began_with, "put those back, or begin a new run")
     job = build(recipe, ranks, gone_on=found[1] if found else None)
     job.skipped = list(status.get("left_out", []))
     first_alone(ranks, lambda: _note(folder, job, stamp, found[1]["step"] if found else 0))
@@ -244,20 +233,6 @@ def told(job: Job, peak: float) -> list[str]:
     return [*lines, memory(held, job.recipe.optimizer.moments + (job.recipe.average > 0))]
 
 
-def arithmetic(phase: Phase, number: int, share: Share) -> str:
-    """A phase's batch as micro x accumulation x devices."""
-    return (
-        f"phase {number}: {phase.steps:,} steps of {phase.batch:,} rows x {phase.length} tokens; batch = micro "
-        f"{share.micro} x accumulation {share.accumulation} x devices {share.world}"
-    )
-
-
-def memory(held: int, moments: int) -> str:
-    """What a rank holds, whatever its micro-batch."""
-    parts = f"weights {held / 1e9:.3f}, gradients {held / 1e9:.3f}, moments {held * moments / 1e9:.3f}"
-    return f"memory a rank: {parts} = {held * (2 + moments) / 1e9:.3f} GB, and activations"
-
-
 def _restore(job: Job, path: Path, state: dict[str, Any]) -> int:
     """Put a checkpoint back; returns its step."""
     own = circumstances(job)
@@ -312,57 +287,6 @@ def unigram(job: Job) -> float:
     counts = sum(np.asarray(encoded.train.counts) for encoded in job.data)
     batch = rows.batch(np.arange(min(job.recipe.validation_rows, len(rows))))
     return unigram_cross_entropy(np.asarray(counts), batch.targets[batch.weights > 0].numpy())
-
-
-def _fit(recipe: Pretraining, ranks: Ranks, seconds: float) -> Pretraining:
-    """Fewer steps, never more, so that all phases end in time; each phase and its warm-up shrink by the same share."""
-    job = build(recipe, ranks)
-    start = time.perf_counter()
-    needed = sum(phase.steps * _step_seconds(job, index) for index, phase in enumerate(recipe.phase))
-    judging = _judge_seconds(job)
-    needed, judging, spent = ranks.total(torch.tensor([needed, judging, time.perf_counter() - start]).double()).tolist()
-    world = ranks.data_world
-    needed, left = needed / world, (seconds - spent / world) * RESERVE - judging / world
-    if needed <= left:
-        return recipe
-    share = left / needed
-    if share <= 0 or any(phase.steps * share < 1 for phase in recipe.phase):
-        found = f"{duration(seconds)} is less than a step of every phase takes"
-        raise RecipeError("--deadline", found, f"more than {duration(needed / min(p.steps for p in recipe.phase))}")
-    fitted = dataclasses.replace(recipe, phase=tuple(_shrunk(phase, share) for phase in recipe.phase))
-    steps = [[phase.steps for phase in which.phase] for which in (recipe, fitted)]
-    say(f"deadline {duration(seconds)}: steps {steps[0]} became {steps[1]}")
-    return fitted
-
-
-def _shrunk(phase: Phase, share: float) -> Phase:
-    steps = max(1, int(phase.steps * share))
-    warmup = phase.warmup if phase.warmup < 1 else max(float(int(phase.warmup * share)), 0.0)
-    return dataclasses.replace(phase, steps=steps, warmup=min(warmup, steps))
-
-
-def _step_seconds(job: Job, index: int) -> float:
-    """Seconds of a step of this phase with what recurs in it, measured on the networks, which are thrown away after."""
-    rows, share, phase = job.rows(index), job.share(index), job.phases[index]
-    ready = loop.load(rows, share, 0, min(TRIAL_STEPS + 1, phase.steps), workers=0, device=job.ranks.device)
-    spent = []
-    for inner, batches in enumerate(ready):
-        began = time.perf_counter()
-        float(loop.update(job, batches, 0.0, index, inner)[1])
-        spent.append(time.perf_counter() - began)
-    each = sorted(spent)[len(spent) // 2]
-    every = job.recipe.validate
-    return each + (_judge_seconds(job) / every if every else 0.0)
-
-
-def _judge_seconds(job: Job) -> float:
-    rows = job.validation(len(job.phases) - 1)
-    if rows is None:
-        return 0.0
-    count, began = min(job.recipe.validation_rows, len(rows)), time.perf_counter()
-    some = min(count, loop.JUDGED_ROWS)
-    loop.judge(job, rows, some)
-    return (time.perf_counter() - began) * count / some
 
 
 def where(folder: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -42,10 +43,8 @@ class Saving:
         began = time.monotonic()
         ranks = self.job.ranks
         self.writer.wait_for_own()
-        failed = torch.tensor([float(self.writer.failed)])
-        if ranks.world > 1:
-            torch.distributed.all_reduce(failed)
-        outcome = first_alone(ranks, lambda: self.writer.outcome(give_up=bool(failed)))
+        failed = self._failed()
+        outcome = first_alone(ranks, lambda: self._outcome(failed))
         self.writer.forget()
         if time.monotonic() - began > SLOW:
             say(f"waited {time.monotonic() - began:.0f} s for the disk of {self.folder}")
@@ -57,6 +56,24 @@ class Saving:
         if final or self.failures >= TRIES:
             raise error
         say(f"{error}; the run goes on, the next checkpoint is tried as usual")
+
+    def _failed(self) -> list[int]:
+        """The ranks that could not write their part; each leaves word why."""
+        ranks, complaint = self.job.ranks, self.writer.complaint
+        failed = torch.zeros(ranks.world)
+        failed[ranks.rank] = float(complaint is not None)
+        if ranks.world > 1:
+            if complaint:
+                ranks.store.set(f"unwritten/{ranks.rank}", json.dumps(complaint))
+            torch.distributed.all_reduce(failed)
+        return failed.nonzero().flatten().tolist()
+
+    def _outcome(self, failed: list[int]) -> list[str] | None:
+        """For the first rank: what went wrong with the checkpoint, in the words of the one it happened to."""
+        found = self.writer.outcome(give_up=bool(failed))
+        if found and failed and failed[0]:
+            return list(json.loads(self.job.ranks.store.get(f"unwritten/{failed[0]}")))
+        return found
 
 
 def facts(job: Job, step: int) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,10 +20,13 @@ from ordsmed.text.pipeline import Corpus, origin
 from ordsmed.text.training import Training, read_tokenizer
 from ordsmed.train import job as jobs
 from ordsmed.train.bench import Bench
-from ordsmed.train.layout import parse, site_layout
+from ordsmed.train.layout import Layout, arithmetic, memory, parse, site_layout
 from ordsmed.train.parallel import held_by_rank
-from ordsmed.train.pretrain import arithmetic, memory, where
+from ordsmed.train.pretrain import where
 from ordsmed.train.recipe import Pretraining, named
+
+if TYPE_CHECKING:
+    from ordsmed.base.ranks import Ranks
 
 DEEDS: dict[str, Any] = {d.verb: d for d in (Corpus, Training, Encoding, Pretraining, Bench)}
 
@@ -166,10 +169,9 @@ def _network(recipe: Pretraining) -> tuple[list[str], Any, Any]:
 
 def _spread(recipe: Pretraining, devices: int, objective: Any, tokenizer: Any) -> list[str]:
     """Mesh, batch arithmetic of every phase, and what a rank holds of weights, gradients and moments."""
-    from ordsmed.base.ranks import prepare
-
-    ranks = prepare(recipe.layout.device, recipe.layout.threads or None)
-    layout, world = recipe.layout, devices or ranks.world
+    layout = recipe.layout
+    ranks = _planned(layout, devices)
+    world = devices or ranks.world
     shape = layout.shape(world)
     ranks = dataclasses.replace(ranks, world=world, shape=shape)
     jobs.check(recipe, objective.model_settings, ranks)
@@ -179,6 +181,17 @@ def _spread(recipe: Pretraining, devices: int, objective: Any, tokenizer: Any) -
         lines.append(arithmetic(phase, index + 1, share))
     held = 4 * held_by_rank(objective, layout)
     return [*lines, memory(held, recipe.optimizer.moments + (recipe.average > 0))]
+
+
+def _planned(layout: Layout, devices: int) -> Ranks:
+    """This process and its device; GPUs that are named with their number may stand elsewhere: a login node has none."""
+    import torch
+
+    from ordsmed.base.ranks import Ranks, prepare
+
+    if devices and layout.device.startswith("cuda") and not torch.cuda.is_available():
+        return Ranks(torch.device("cuda"))
+    return prepare(layout.device, layout.threads or None)
 
 
 def _sizes(objective: Any) -> dict[str, int]:

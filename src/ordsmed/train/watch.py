@@ -8,16 +8,21 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import socket
 import sys
 import threading
 import time
 from typing import Any
 
+import torch
+
 from ordsmed.base.errors import OrdsmedError, RunError
 from ordsmed.base.ranks import Ranks
 
 BEAT = 1.0
+ANSWER = 10.0  # seconds that the first rank has to tell what it knows
+LONG = 60.0  # so long a rank may be silent while others wait for it anyway
 ORDER = ("starting", "making rows", "learning", "judging", "saving")
 PATIENT = ("starting", "saving")  # may take as long as they take: data are made, disks are slow
 
@@ -30,6 +35,7 @@ class Watch:
         self.step, self.stage, self.since, self.count = 0, ORDER[0], time.monotonic(), 0
         self.store: Any = ranks.store.clone() if ranks.store is not None else None
         self.over = threading.Event()
+        self.mouth = threading.Lock()  # whoever ends this rank, its main thread or the watch, tells why
         self.thread: threading.Thread | None = None
 
     def __enter__(self) -> Watch:
@@ -59,30 +65,42 @@ class Watch:
                     error.echo = self.store.get("gone/0").decode() == str(error)
                     return
 
-    def explain(self, error: BaseException) -> OrdsmedError:
-        """What a broken connection means: which rank is gone, and what it said last."""
+    def explain(self, error: RuntimeError) -> OrdsmedError | None:
+        """What a broken connection means: which rank is gone, and what it said last; None: it is none, but a fault."""
+        said = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        if not _of_a_connection(error):
+            short = isinstance(error, torch.OutOfMemoryError)
+            own = RunError(f"rank {self.ranks.rank}", said, "", _MEMORY if short else "")
+            self.farewell(own)
+            return own if short else None
+        if not self.mouth.acquire(blocking=False):
+            time.sleep(60)  # the watch ends this process
         try:
             lost, beats = self._silent()
             return self._named(lost or self._slowest(beats), beats)
+        except TimeoutError:
+            self._end(RunError("rank 0", "does not answer: lost or hanging", "", _REMEDY), told=False)
+            raise
         except RuntimeError:
-            said = str(error).strip().splitlines()[0][:200]
             return RunError("rank 0", f"is gone ({said})", "", _REMEDY)
 
     def _beat(self) -> None:
-        while not self.over.wait(BEAT):
+        while not self.over.wait(BEAT if self.count else 0):
             self.count += 1
             told = [self.count, self.step, self.stage, socket.gethostname(), os.getpid()]
             try:
                 self.store.set(f"beat/{self.ranks.rank}", json.dumps(told))
-                if self.stage not in PATIENT and time.monotonic() - self.since > self.patience:
+                if time.monotonic() - self.since > self.patience:
                     self._accuse()
+            except TimeoutError:
+                self._end(RunError("rank 0", "does not answer: lost or hanging", "", _REMEDY))
             except RuntimeError:  # the first rank keeps the store: without it only the main thread's own error counts
                 if time.monotonic() - self.since > self.patience + 10 * BEAT:
                     self._end(RunError("rank 0", "is gone, with all connections", "", _REMEDY))
 
     def _accuse(self) -> None:
         """Nothing moved for too long: name who keeps the others waiting, and end."""
-        lost, beats = self._silent()
+        lost, beats = self._silent(max(min(self.patience, LONG), 2.5 * BEAT))
         slow = lost or self._slowest(beats)
         if not lost and all(beats[rank][2] in PATIENT for rank in slow):
             self.since = time.monotonic()  # a slow disk is no hanging rank
@@ -90,19 +108,41 @@ class Watch:
         if not self.over.is_set():
             self._end(self._named(slow, beats))
 
-    def _end(self, error: OrdsmedError) -> None:
+    def _end(self, error: OrdsmedError, *, told: bool = True) -> None:
+        if told and not self.mouth.acquire(blocking=False):
+            return
         print(f"ordsmed: rank {self.ranks.rank}: {error}", file=sys.stderr, flush=True)
         os._exit(1)  # the main thread waits in a collective that nothing else ends
 
-    def _silent(self) -> tuple[list[int], dict[int, list[Any]]]:
+    def _silent(self, seconds: float = 2.5 * BEAT) -> tuple[list[int], dict[int, list[Any]]]:
         """Ranks whose beat stands still, and the last beats of all."""
         before = self._beats()
-        time.sleep(2.5 * BEAT)
+        time.sleep(seconds)
         now = self._beats()
         others = [rank for rank in range(self.ranks.world) if rank != self.ranks.rank]
         return [r for r in others if r not in now or now[r][0] == before.get(r, [-1])[0]], now
 
     def _beats(self) -> dict[int, list[Any]]:
+        """What all said last. The first rank keeps it, and may be the one that stands still: it is not waited for."""
+        found: list[Any] = []
+
+        def ask() -> None:
+            try:
+                found.append(self._told())
+            except RuntimeError as error:
+                found.append(error)
+
+        threading.Thread(target=ask, name="question", daemon=True).start()
+        until = time.monotonic() + ANSWER
+        while not found:
+            if time.monotonic() > until:
+                raise TimeoutError
+            time.sleep(0.01)
+        if isinstance(found[0], RuntimeError):
+            raise found[0]
+        return dict(found[0])
+
+    def _told(self) -> dict[int, list[Any]]:
         keys = {rank: f"beat/{rank}" for rank in range(self.ranks.world)}
         return {rank: json.loads(self.store.get(key)) for rank, key in keys.items() if self.store.check([key])}
 
@@ -122,4 +162,10 @@ class Watch:
         return RunError("processes", found, f"a step within {self.patience:g} s of all {self.ranks.world}", _REMEDY)
 
 
+def _of_a_connection(error: RuntimeError) -> bool:
+    """Does it come from the ways between ranks, and not from this rank's own work?"""
+    return isinstance(error, torch.distributed.DistError) or bool(re.search(r"gloo|nccl|TCPStore", str(error), re.I))
+
+
+_MEMORY = "lower `layout.micro`, set `layout.recompute=true`, or split the weights with `layout.shard`"
 _REMEDY = "start the same command again: the run goes on from its last checkpoint"

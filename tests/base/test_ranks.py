@@ -1,0 +1,184 @@
+"""Ranks: what torchrun, mpirun and srun say is understood, what cannot be is one line, and a mesh has a place for all.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from ordsmed.base import ranks
+from ordsmed.base.errors import DataError, RecipeError, RunError
+from ordsmed.base.ranks import Place, Ranks, first_alone, first_node, place_of
+
+TORCHRUN = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4",
+            "MASTER_ADDR": "big7", "MASTER_PORT": "1234"}  # fmt: skip
+MPIRUN = {f"OMPI_COMM_WORLD_{k}": v for k, v in
+          {"RANK": "2", "SIZE": "4", "LOCAL_RANK": "0", "LOCAL_SIZE": "2"}.items()}  # fmt: skip
+SRUN = {"SLURM_STEP_NUM_TASKS": "11", "SLURM_PROCID": "9", "SLURM_LOCALID": "1", "SLURM_NODEID": "2",
+        "SLURM_STEP_TASKS_PER_NODE": "4(x2),3", "SLURM_STEP_NODELIST": "gpu[003-010,015]",
+        "SLURM_JOB_ID": "1234567"}  # fmt: skip
+
+
+def test_a_process_alone() -> None:
+    assert place_of({}) == Place(0, 1, 0, 1)
+    assert place_of({"MASTER_ADDR": "elsewhere", "SLURM_JOB_ID": "7"}).world == 1
+
+
+def test_torchrun() -> None:
+    assert place_of(TORCHRUN) == Place(5, 8, 1, 4, "big7", 1234)
+
+
+def test_torchrun_comes_before_what_a_scheduler_says() -> None:
+    """torchrun inside srun: the processes are torchrun's."""
+    assert place_of({**SRUN, **TORCHRUN}) == Place(5, 8, 1, 4, "big7", 1234)
+
+
+def test_a_plain_rank_and_size_are_one_machine() -> None:
+    assert place_of({"RANK": "1", "WORLD_SIZE": "2"}) == Place(1, 2, 1, 2, "127.0.0.1", 29500)
+
+
+def test_mpirun_on_one_machine_and_on_several() -> None:
+    alone = {**MPIRUN, "OMPI_COMM_WORLD_LOCAL_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "2"}
+    assert place_of(alone) == Place(2, 4, 2, 4, "127.0.0.1", 29500)
+    assert place_of({**MPIRUN, "MASTER_ADDR": "a"}) == Place(2, 4, 0, 2, "a", 29500)
+    with pytest.raises(RecipeError, match="MASTER_ADDR: missing.*mpirun -x MASTER_ADDR"):
+        place_of(MPIRUN)
+
+
+def test_srun_on_several_machines() -> None:
+    """Ranks find the first machine by themselves, and all of them the same port."""
+    assert place_of(SRUN) == Place(9, 11, 1, 3, "gpu003", 20_000 + 4567)
+    first = {**SRUN, "SLURM_PROCID": "1", "SLURM_NODEID": "0"}
+    assert place_of(first) == Place(1, 11, 1, 4, "gpu003", 20_000 + 4567)
+    assert place_of({**SRUN, "MASTER_ADDR": "ib3", "MASTER_PORT": "77"}) == Place(9, 11, 1, 3, "ib3", 77)
+
+
+def test_srun_on_one_machine() -> None:
+    here = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1", "SLURM_LOCALID": "1", "SLURM_STEP_TASKS_PER_NODE": "2",
+            "SLURM_JOB_ID": "8", "SLURM_STEP_NODELIST": "gpu3"}  # fmt: skip
+    assert place_of(here) == Place(1, 2, 1, 2, "127.0.0.1", 20_008)
+
+
+def test_a_batch_script_without_srun_is_one_process() -> None:
+    """What sbatch sets is about the job, not about this process."""
+    job = {"SLURM_JOB_ID": "8", "SLURM_NTASKS": "4", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NNODES": "2",
+           "SLURM_JOB_NODELIST": "gpu[1-2]", "SLURM_TASKS_PER_NODE": "2(x2)"}  # fmt: skip
+    assert place_of(job).world == 1
+
+
+@pytest.mark.parametrize(
+    ("nodes", "first"),
+    [
+        ("gpu[003-010,015]", "gpu003"), ("gpu[7,9-12],big1", "gpu7"), ("gpu3", "gpu3"), ("a,b[1-2]", "a"),
+        ("big1,gpu[1-2]", "big1"), ("node-12[08-09]", "node-1208"), ("rack[2-3]n[01-16]", "rack2n01"),
+        ("n[1-2]-ib", "n1-ib"), ("", "127.0.0.1"),
+    ],
+)  # fmt: skip
+def test_the_first_machine_of_a_list(nodes: str, first: str) -> None:
+    assert first_node(nodes) == first
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ({**TORCHRUN, "RANK": "first"}, "RANK"),
+        ({**TORCHRUN, "WORLD_SIZE": "8.0"}, "WORLD_SIZE"),
+        ({**TORCHRUN, "LOCAL_RANK": "x"}, "LOCAL_RANK"),
+        ({**TORCHRUN, "MASTER_PORT": "tcp"}, "MASTER_PORT"),
+        ({**TORCHRUN, "RANK": "8"}, "RANK"),
+        ({**TORCHRUN, "RANK": "-1"}, "RANK"),
+        ({k: v for k, v in TORCHRUN.items() if k != "WORLD_SIZE"}, "WORLD_SIZE"),
+        ({k: v for k, v in MPIRUN.items() if k != "OMPI_COMM_WORLD_LOCAL_SIZE"}, "OMPI_COMM_WORLD_LOCAL_SIZE"),
+        ({k: v for k, v in SRUN.items() if k != "SLURM_PROCID"}, "SLURM_PROCID"),
+        ({**SRUN, "SLURM_LOCALID": ""}, "SLURM_LOCALID"),
+        ({**SRUN, "SLURM_NODEID": "gpu3"}, "SLURM_NODEID"),
+    ],
+)
+def test_a_number_that_is_missing_or_none_is_one_line(given: dict[str, str], name: str) -> None:
+    with pytest.raises(RecipeError, match=f"^{name}: found ") as caught:
+        place_of(given)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 2), (1, 1, 1), (1, 4, 1), (3, 1, 2)])
+def test_a_mesh_has_one_place_for_each_rank(shape: tuple[int, int, int]) -> None:
+    replicate, shard, tensor = shape
+    world = replicate * shard * tensor
+    all_of_them = [Ranks(torch.device("cpu"), rank, world, shape=shape) for rank in range(world)]
+    places = itertools.product(*map(range, shape))
+    assert [r.coordinates for r in all_of_them] == list(places)  # in order: a tensor group is neighbours
+    assert {r.data_world for r in all_of_them} == {replicate * shard}
+    rows = sorted((r.data_rank, r.tensor_rank) for r in all_of_them)
+    assert rows == list(itertools.product(range(replicate * shard), range(tensor)))
+    assert all(r.data_rank == r.coordinates[0] * shard + r.coordinates[1] for r in all_of_them)
+    assert all(r.tensor_rank == r.coordinates[2] for r in all_of_them)
+    assert [r.first for r in all_of_them] == [True] + [False] * (world - 1)
+
+
+class Board:
+    """A store as the processes share one."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, str] = {}
+
+    def set(self, key: str, value: str) -> None:
+        self.kept[key] = value
+
+    def get(self, key: str) -> bytes:
+        return self.kept[key].encode()
+
+    def wait(self, keys: list[str], patience: object) -> None:
+        if not all(key in self.kept for key in keys):
+            raise RuntimeError("Connection reset by peer\nmore of it")
+
+
+@pytest.fixture
+def two(monkeypatch: pytest.MonkeyPatch) -> tuple[Ranks, Ranks]:
+    """Two ranks of this process; `turn` lets the second ask what the first answered."""
+    board = Board()
+    monkeypatch.setattr(ranks, "_agreed", 0)
+    first, second = (Ranks(torch.device("cpu"), rank, 2, store=board) for rank in (0, 1))
+    return first, second
+
+
+def turn() -> None:
+    ranks._agreed -= 1
+
+
+def test_what_the_first_finds_is_everybodys(two: tuple[Ranks, Ranks]) -> None:
+    assert first_alone(two[0], lambda: {"step": 3, "of": [1, None]}) == {"step": 3, "of": [1, None]}
+    turn()
+    assert first_alone(two[1], lambda: pytest.fail("the second acts")) == {"step": 3, "of": [1, None]}
+
+
+@pytest.mark.parametrize("kind", [RecipeError, DataError, RunError])
+def test_what_the_first_complains_of_is_told_once(two: tuple[Ranks, Ranks], kind: type[RecipeError]) -> None:
+    """Every rank ends with the same complaint; those after the first know that it is an echo."""
+    complaint = kind("here", "found that", "this", "do so")
+
+    def act() -> None:
+        raise complaint
+
+    with pytest.raises(kind) as told:
+        first_alone(two[0], act)
+    turn()
+    with pytest.raises(kind) as heard:
+        first_alone(two[1], act)
+    assert str(heard.value) == str(told.value) == "here: found that; wanted this; do so"
+    assert (told.value.echo, heard.value.echo) == (False, True)
+
+
+def test_a_fault_of_the_first_ends_the_others_too(two: tuple[Ranks, Ranks]) -> None:
+    with pytest.raises(ZeroDivisionError):
+        first_alone(two[0], lambda: 1 / 0)
+    turn()
+    with pytest.raises(RunError, match="rank 0: division by zero"):
+        first_alone(two[1], lambda: None)
+
+
+def test_the_first_is_gone_without_a_word(two: tuple[Ranks, Ranks]) -> None:
+    with pytest.raises(RunError, match=r"^rank 0: is gone: Connection reset by peer; its own complaint") as caught:
+        first_alone(two[1], lambda: None)
+    assert "\n" not in str(caught.value)

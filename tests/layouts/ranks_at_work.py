@@ -1,0 +1,120 @@
+"""What each process of the layout tests runs: training by a list of cases, what was found to a file.
+
+usage: ranks_at_work.py CASES.json FOLDER    started as several processes with torchrun's variables
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ordsmed.base import run
+from ordsmed.base.ranks import Ranks, leave, meet, prepare, stand
+from ordsmed.train import checkpoint, loop, parallel
+from ordsmed.train.job import Job, build
+from ordsmed.train.recipe import Pretraining
+from ordsmed.train.saving import Saving
+
+
+def learn(job: Job, first: int, steps: int) -> list[list[float]]:
+    """Loss and gradient norm of some steps of the first phase."""
+    found = []
+    phase = job.phases[0]
+    ready = loop.load(job.rows(0), job.share(0), first, first + steps, workers=0, device=job.ranks.device)
+    for inner, batches in enumerate(ready, first):
+        sums, norm, why = loop.update(job, batches, phase.rate_at(inner), 0, inner)
+        assert not why
+        losses = job.ranks.total(torch.stack(list(sums.values())).double())
+        found.append([float(losses.sum()), float(norm)])
+    return found
+
+
+def live_bytes() -> int:
+    """Bytes of all tensors that are alive in this process, each piece of memory once."""
+    gc.collect()
+    storages = {}
+    for thing in gc.get_objects():
+        try:
+            if isinstance(thing, torch.Tensor) and type(thing) in (torch.Tensor, torch.nn.Parameter):
+                storages[thing.untyped_storage().data_ptr()] = thing.untyped_storage().nbytes()
+        except (ReferenceError, RuntimeError):
+            continue
+    return sum(storages.values())
+
+
+def work(case: dict[str, Any], met: Ranks, folder: Path) -> dict[str, Any]:
+    """One case: build, maybe restore, train, maybe save."""
+    parallel.BACKEND = case.get("backend", "aot_eager")
+    recipe, _ = run.load(Pretraining, case["recipe"], case.get("overrides", []))
+    shape = tuple(case["shape"])
+    layout = dataclasses.replace(recipe.layout, replicate=shape[0], shard=shape[1], tensor=shape[2])
+    recipe = dataclasses.replace(recipe, layout=layout)
+    before = live_bytes()
+    job = build(recipe, stand(met, shape))
+    rows = [n for micro in next(loop.load(job.rows(0), job.share(0), 3, 4, workers=0, device=job.ranks.device))
+            for n in micro.numbers.tolist()]  # fmt: skip
+    first = 0
+    if case.get("restore"):
+        found = checkpoint.latest(Path(case["restore"]) / "checkpoints", place="test")
+        assert found
+        checkpoint.restore(found[0], job.objective, job.optimizer, job.parts, job.ranks, job.parallel.rows)
+        first = found[1]["step"]
+    gradients: list[int] = []
+    measure = loop.total_norm
+
+    def measured(parts: Any) -> torch.Tensor:
+        gradients.append(sum(p.local.grad.numel() * 4 for p in parts if p.local.grad is not None))
+        return measure(parts)
+
+    loop.total_norm = measured
+    lines = learn(job, first, case.get("steps", 10))
+    loop.total_norm = measure
+    moments = [v for part in job.parts for v in job.optimizer.state[part.local].values() if v.ndim]
+    found_out = {
+        "lines": lines,
+        "rows": rows,
+        "data_rank": job.ranks.data_rank,
+        "weights": sum(p.local.numel() * 4 for p in job.parts),
+        "gradients": max(gradients),
+        "moments": sum(v.numel() * 4 for v in moments),
+        "live": live_bytes() - before,
+    }
+    if case.get("judge"):
+        validation = job.validation(0)
+        assert validation is not None
+        found_out["judged"] = loop.judge(job, validation, case["judge"])
+    if case.get("save"):
+        saving = Saving(job, Path(case["save"]))
+        saving.save(first + len(lines), final=True)
+        found_out["copied"] = sum(
+            t.numel() * t.element_size()
+            for kind in (checkpoint._weights(job.objective, job.ranks, job.parallel.rows),
+                         checkpoint._moments(job.optimizer, job.parts, job.ranks, job.parallel.rows))
+            for t in saving.writer._copied(kind)[0].values()
+        )  # fmt: skip
+    del job
+    return found_out
+
+
+def main() -> None:
+    torch._dynamo.config.cache_size_limit = 64
+    cases, folder = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
+    met = meet(prepare("cpu", 1), 120.0)
+    found = {}
+    for case in cases:
+        torch._dynamo.reset()
+        found[case["name"]] = work(case, met, folder)
+        (folder / f"rank-{met.rank}.json").write_text(json.dumps(found))
+    leave(met)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("RANK", "0")
+    main()

@@ -1,0 +1,298 @@
+"""Promise 1: equal layouts are equal: losses of the first ten steps and the first gradient norm, to 1e-5; dropout off.
+
+One start of two processes and one of four work through all cases. CI takes a selection in which every two options meet;
+ORDSMED_GRID=full (make test-all) takes every combination.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from filelock import FileLock
+
+from makers import make_store
+
+HERE = Path(__file__).parent
+FULL = os.environ.get("ORDSMED_GRID") == "full"
+pytestmark = pytest.mark.long
+
+KINDS = {"mlm": "bert", "clm": "gpt2"}
+SHAPES = {
+    2: [(2, 1, 1), (1, 2, 1), (1, 1, 2)],
+    4: [(4, 1, 1), (1, 4, 1), (1, 1, 4), (2, 2, 1), (2, 1, 2), (1, 2, 2)],
+}
+OPTIONS: dict[str, list[str]] = {
+    "plain": [],
+    "accumulated": ["layout.micro=1"],
+    "at-once": ["layout.overlap=false"],
+    "kept-whole": ["layout.reshard=false"],
+    "no-sequence": ["layout.sequence=false"],
+    "recomputed": ["layout.recompute=true"],
+    "compiled": ["layout.compile=true"],
+    "ragged": ["phase.pack=false"],
+    "many": [
+        "layout.micro=1",
+        "layout.recompute=true",
+        "layout.overlap=false",
+        "layout.sequence=false",
+        "phase.pack=false",
+    ],
+}
+# what CI takes for each mesh beside "plain": every option on some mesh of each kind
+CHOSEN = {
+    (2, 1, 1): ["accumulated", "compiled", "ragged"],
+    (1, 2, 1): ["accumulated", "kept-whole", "recomputed"],
+    (1, 1, 2): ["no-sequence", "recomputed", "ragged"],
+    (4, 1, 1): ["at-once", "many"],
+    (1, 4, 1): ["compiled", "many"],
+    (1, 1, 4): ["many"],
+    (2, 2, 1): ["accumulated", "recomputed"],
+    (2, 1, 2): ["accumulated"],
+    (1, 2, 2): ["many"],
+}
+
+
+def cannot_be(shape: tuple[int, ...], option: str) -> bool:
+    """The compiler under tensor parallelism is refused."""
+    return option == "compiled" and shape[2] > 1
+
+
+def cases(world: int) -> list[tuple[str, tuple[int, ...], str]]:
+    """Objective, mesh and option of every case."""
+    found = []
+    for objective, shape in itertools.product(KINDS, SHAPES[world]):
+        options = list(OPTIONS) if FULL else ["plain", *CHOSEN[shape]]
+        found += [(objective, shape, option) for option in options if not cannot_be(shape, option)]
+    return found
+
+
+def name_of(objective: str, shape: tuple[int, ...], option: str) -> str:
+    return f"{objective} {'x'.join(map(str, shape))} {option}"
+
+
+def at_work(folder: Path, world: int, todo: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What each of so many processes found."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "cases.json").write_text(json.dumps(todo))
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    shared = os.environ | {"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1",
+                           "MASTER_PORT": str(port)}  # fmt: skip
+    command = [sys.executable, str(HERE / "ranks_at_work.py"), str(folder / "cases.json"), str(folder)]
+    started = [
+        subprocess.Popen(
+            command, env=shared | {"RANK": str(r), "LOCAL_RANK": str(r)}, stderr=subprocess.PIPE, text=True
+        )
+        for r in range(world)
+    ]
+    said = [process.communicate()[1] for process in started]
+    assert [process.returncode for process in started] == [0] * world, "\n".join(said)[-6000:]
+    return [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in range(world)]
+
+
+def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Any]) -> Any:
+    """Made by the first of the test processes that asks, read by the others."""
+    folder = factory.getbasetemp()
+    folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / f"layouts-{name}"
+    with FileLock(f"{folder}.lock"):
+        if not (folder / "found.json").exists():
+            folder.mkdir()
+            (folder / "found.json").write_text(json.dumps(make(folder)))
+    return json.loads((folder / "found.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def recipes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A recipe of each objective, over one small store."""
+    return once(tmp_path_factory, "recipes", make_recipes)  # type: ignore[no-any-return]
+
+
+def make_recipes(folder: Path) -> dict[str, str]:
+    store = make_store(folder / "store")
+    found = {}
+    for objective, kind in KINDS.items():
+        lines = [f'data = "{store}"', f'out = "{folder / objective}"', "[layout]", 'device = "cpu"', "threads = 1",
+                 "divisible = 8", "[model]", f'kind = "{kind}"', "width = 32", "layers = 2", "heads = 4",
+                 "positions = 64", "dropout = 0.0", "attention_dropout = 0.0", "[objective]", f'kind = "{objective}"',
+                 "[[phase]]", "steps = 40", "length = 32", "batch = 8", "rate = 2e-3", "warmup = 2"]  # fmt: skip
+        (folder / f"{objective}.toml").write_text("\n".join(lines) + "\n")
+        found[objective] = str(folder / f"{objective}.toml")
+    return found
+
+
+@pytest.fixture(scope="module")
+def alone(recipes: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The same by one process; the option that changes what is learned from (ragged rows) has its own."""
+    todo = [
+        {"name": f"{objective} {pack}", "recipe": recipes[objective], "shape": [1, 1, 1], "judge": 40,
+         "overrides": OPTIONS["ragged"] if pack == "ragged" else []}
+        for objective in KINDS for pack in ("plain", "ragged")
+    ]  # fmt: skip
+    return once(tmp_path_factory, "1", lambda folder: at_work(folder, 1, todo))[0]  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module")
+def found(recipes: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, Any]]]:
+    """What two and four processes found in all their cases."""
+    made = {}
+    for world in SHAPES:
+        todo = [
+            {"name": name_of(*case), "recipe": recipes[case[0]], "shape": case[1], "overrides": OPTIONS[case[2]],
+             "judge": 40}
+            for case in cases(world)
+        ]  # fmt: skip
+        made[world] = once(tmp_path_factory, str(world), lambda folder, w=world, t=todo: at_work(folder, w, t))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("world", "objective", "shape", "option"),
+    [(world, *case) for world in SHAPES for case in cases(world)],
+    ids=lambda x: "x".join(map(str, x)) if isinstance(x, tuple) else str(x),
+)
+def test_equal_layouts_are_equal(
+    found: Any, alone: Any, world: int, objective: str, shape: tuple[int, ...], option: str
+) -> None:
+    ranks = [rank[name_of(objective, shape, option)] for rank in found[world]]
+    one = alone[f"{objective} {'ragged' if 'phase.pack=false' in OPTIONS[option] else 'plain'}"]
+    for rank in ranks:
+        losses, norms = np.asarray(rank["lines"]).T
+        assert np.allclose(losses, np.asarray(one["lines"])[:, 0], rtol=1e-5, atol=0)
+        assert norms[0] == pytest.approx(one["lines"][0][1], rel=1e-5)
+        assert rank["judged"] == pytest.approx(one["judged"], rel=1e-5)
+
+
+@pytest.mark.parametrize("world", SHAPES)
+def test_the_same_rows_reach_a_step(found: Any, alone: Any, world: int) -> None:
+    """The global batch is a function of the recipe alone."""
+    wanted = alone["mlm plain"]["rows"]
+    assert wanted == list(range(24, 32))
+    for name in found[world][0]:
+        rows = {rank[name]["data_rank"]: rank[name]["rows"] for rank in found[world]}
+        assert sorted(row for some in rows.values() for row in some) == wanted
+        assert len({len(some) for some in rows.values()}) == 1
+
+
+@pytest.mark.parametrize(("world", "shape"), [(2, (1, 2, 1)), (4, (1, 4, 1)), (4, (2, 2, 1))])
+def test_split_weights_take_their_share_of_memory(found: Any, alone: Any, world: int, shape: tuple[int, ...]) -> None:
+    """A rank holds 1/n of weights, gradients and moments; uneven first dimensions cost a little."""
+    one, ranks = alone["mlm plain"], [rank[name_of("mlm", shape, "plain")] for rank in found[world]]
+    n = shape[1]
+    for held in ("weights", "gradients", "moments"):
+        assert max(rank[held] for rank in ranks) <= one[held] / n * 1.05
+        assert sum(rank[held] for rank in ranks) == one[held] * shape[0]
+    kept = one["weights"] + one["moments"]  # gradients are gone after a step
+    assert one["live"] - max(rank["live"] for rank in ranks) > 0.9 * (1 - 1 / n) * kept
+
+
+@pytest.mark.parametrize("option", ["plain", "recomputed"])
+def test_layers_split_take_less(found: Any, alone: Any, option: str) -> None:
+    """Under tensor parallelism tables and layers are halved; norms, places and the head's dense are not."""
+    one, ranks = alone["mlm plain"], [rank[name_of("mlm", (1, 1, 2), option)] for rank in found[2]]
+    assert all(rank["weights"] < 0.65 * one["weights"] for rank in ranks)
+
+
+def test_layouts_hand_over_to_each_other(recipes: dict[str, str], tmp_path: Path) -> None:
+    """Saved on four ranks, gone on with on two or one, from copies to split weights to split layers and back."""
+    case = {"recipe": recipes["mlm"], "judge": 8}
+    whole = at_work(tmp_path / "a", 1, [{**case, "name": "whole", "shape": [1, 1, 1], "steps": 16}])[0]["whole"]
+    way = [  # processes, mesh, and where it starts from
+        (4, (1, 2, 2), None), (2, (2, 1, 1), 0), (2, (1, 2, 1), 1), (4, (2, 1, 2), 2), (1, (1, 1, 1), 3),
+        (2, (1, 1, 2), 4), (4, (1, 4, 1), 5), (4, (2, 2, 1), 6),
+    ]  # fmt: skip
+    for leg, (world, shape, before) in enumerate(way):
+        todo = {**case, "name": "leg", "shape": shape, "steps": 2, "save": str(tmp_path / f"run{leg}")}
+        if before is not None:
+            todo["restore"] = str(tmp_path / f"run{before}")
+        ranks = at_work(tmp_path / f"leg{leg}", world, [todo])
+        for rank in ranks:
+            losses = [line[0] for line in rank["leg"]["lines"]]
+            wanted = [line[0] for line in whole["lines"][2 * leg : 2 * leg + 2]]
+            assert np.allclose(losses, wanted, rtol=2e-5, atol=0), (leg, shape)
+            # a checkpoint written in the background is at most one copy of what this rank holds
+            assert rank["leg"]["copied"] <= 1.02 * (rank["leg"]["weights"] + rank["leg"]["moments"]) + 1024
+
+
+@pytest.mark.parametrize("objective", KINDS)
+def test_sixteen_bits_learn_almost_the_same(recipes: Any, tmp_path: Path, objective: str) -> None:
+    options = {
+        "bf16": ['layout.precision="bf16"'],
+        "bf16 exact": ['layout.precision="bf16"', 'layout.exact=["embeddings", "norms", "types"]'],
+        "fp16": ['layout.precision="fp16"', 'layout.reduce="fp16"', "layout.recompute=true"],
+    }
+    todo = [{"name": f"{shape} {name}", "recipe": recipes[objective], "shape": shape, "overrides": words, "steps": 4}
+            for shape in SHAPES[2] for name, words in options.items()]  # fmt: skip
+    one = {"name": "one", "recipe": recipes[objective], "shape": [1, 1, 1], "steps": 4}
+    exact = np.asarray(at_work(tmp_path / "one", 1, [one])[0]["one"]["lines"])
+    for name, made in at_work(tmp_path / "two", 2, todo)[0].items():
+        assert np.allclose(made["lines"], exact, rtol=1e-2), name
+        assert not np.allclose(made["lines"], exact, rtol=1e-6), name
+
+
+OPTIMIZERS = ["adamw", '{ kind = "adamw", flavour = "bert" }', "lamb", "muon", "stableadamw", "adagrad"]
+
+
+def test_every_optimizer_on_every_mesh(recipes: dict[str, str], tmp_path: Path) -> None:
+    """Split weights, split layers with a padded vocabulary, and a checkpoint from one to the other."""
+    words = {kind: [f"optimizer={kind}" if "{" in kind else f'optimizer="{kind}"'] for kind in OPTIMIZERS}
+    words = {kind: [*some, "phase.rate=0.02"] if kind in ("lamb", "adagrad") else some for kind, some in words.items()}
+    case = {"recipe": recipes["clm"], "steps": 6}
+    one = [{**case, "name": kind, "shape": [1, 1, 1], "overrides": words[kind], "save": str(tmp_path / kind)}
+           for kind in OPTIMIZERS]  # fmt: skip
+    one += [{**{k: v for k, v in first.items() if k != "save"}, "name": f"{first['name']} on", "restore": first["save"]}
+            for first in one]  # fmt: skip
+    alone = at_work(tmp_path / "one", 1, one)[0]
+    two = [{**case, "name": f"{kind} {shape}{' on' if restore else ''}", "shape": shape, "overrides": words[kind],
+            **({"restore": str(tmp_path / kind)} if restore else {})}
+           for kind in OPTIMIZERS for shape in ((1, 2, 1), (1, 1, 2)) for restore in (False, True)]  # fmt: skip
+    together = at_work(tmp_path / "two", 2, two)[0]
+    for name, made in together.items():
+        kind = next(k for k in sorted(OPTIMIZERS, key=len, reverse=True) if name.startswith(k))
+        wanted = np.asarray(alone[f"{kind} on" if name.endswith(" on") else kind]["lines"])
+        # Muon turns matrices in bf16: a gradient that differs in its last bit may come out a 256th away
+        assert np.allclose(made["lines"], wanted, rtol=1e-3 if kind == "muon" else 2e-5), name
+
+
+def test_the_real_compiler(recipes: dict[str, str], alone: Any, tmp_path: Path) -> None:
+    """What CI compiles elsewhere goes through the compiler's front half only."""
+    case = {"name": "compiled", "recipe": recipes["mlm"], "shape": [1, 1, 1], "overrides": OPTIONS["compiled"]}
+    found = at_work(tmp_path, 1, [{**case, "backend": "inductor"}])[0]
+    assert np.allclose(found["compiled"]["lines"], alone["mlm plain"]["lines"], rtol=1e-5)
+
+
+def test_dropout_on_every_mesh(recipes: dict[str, str], tmp_path: Path) -> None:
+    """Other draws on other layouts, the same every time; recompute restores them."""
+    words = ["model.dropout=0.2", "model.attention_dropout=0.2"]
+    todo = [{"name": f"{shape} {recompute} {turn}", "recipe": recipes["mlm"], "shape": shape, "steps": 3,
+             "overrides": [*words, f"layout.recompute={recompute}"]}
+            for shape in SHAPES[2] for recompute, turn in (("false", 1), ("false", 2), ("true", 1))]  # fmt: skip
+    found = at_work(tmp_path, 2, todo)[0]
+    for shape in SHAPES[2]:
+        plain = found[f"{shape} false 1"]["lines"]
+        assert found[f"{shape} false 2"]["lines"] == plain
+        assert np.allclose(found[f"{shape} true 1"]["lines"], plain, rtol=1e-6)
+
+
+def test_half_precision_gradients_travel(recipes: dict[str, str], tmp_path: Path) -> None:
+    """16-bit all-reduce: almost the same losses, and not quite."""
+    case = {"recipe": recipes["mlm"]}
+    todo = [{**case, "name": f"{shape} {how}", "shape": shape, "overrides": [f'layout.reduce="{how}"']}
+            for shape in ([2, 1, 1], [1, 2, 1]) for how in ("fp32", "bf16", "fp16")]  # fmt: skip
+    found = at_work(tmp_path, 2, todo)[0]
+    for shape in ([2, 1, 1], [1, 2, 1]):
+        exact = np.asarray(found[f"{shape} fp32"]["lines"])[:, 0]
+        for how in ("bf16", "fp16"):
+            rough = np.asarray(found[f"{shape} {how}"]["lines"])[:, 0]
+            assert not np.array_equal(rough, exact)
+            assert np.allclose(rough, exact, rtol=1e-3)

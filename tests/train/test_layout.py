@@ -1,0 +1,231 @@
+"""Layouts: what is chosen where, what is refused, batch arithmetic, chance on split layers, running means."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ordsmed.apply.fill import fill_lines
+from ordsmed.base import run
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.ranks import prepare
+from ordsmed.learn.phases import Phase
+from ordsmed.models import bert
+from ordsmed.nn.dropout import Dropout, begin_micro_batch
+from ordsmed.nn.weights import read as read_weights
+from ordsmed.train import loop
+from ordsmed.train.auto import divisors
+from ordsmed.train.job import Job, build
+from ordsmed.train.layout import Layout, arithmetic, parse, site_layout
+from ordsmed.train.meters import read
+from ordsmed.train.parallel import padded_rows
+from ordsmed.train.pretrain import pretrain
+from ordsmed.train.recipe import Pretraining
+from ordsmed.train.show import layout as show_layout
+
+Recipe = Callable[..., Path]
+
+
+def job_of(path: Path, *overrides: str) -> Job:
+    recipe, _ = run.load(Pretraining, str(path), overrides)
+    return build(recipe, prepare("cpu", 1))
+
+
+@pytest.mark.parametrize(
+    ("layout", "world", "shape"),
+    [
+        (Layout(), 1, (1, 1, 1)),
+        (Layout(), 8, (8, 1, 1)),
+        (Layout(shard=4), 8, (2, 4, 1)),
+        (Layout(shard=2, tensor=2), 8, (2, 2, 2)),
+        (Layout(replicate=2, tensor=4), 8, (2, 1, 4)),
+    ],
+)
+def test_what_is_not_said_is_left_to_copies(layout: Layout, world: int, shape: tuple[int, int, int]) -> None:
+    assert layout.shape(world) == shape
+
+
+@pytest.mark.parametrize(
+    ("word", "world", "said"),
+    [
+        ("layout.shard=3", 4, r"layout.shard: found shard 3 x tensor 1 = 3, which does not divide 4 .*can be 1, 2, 4"),
+        ("layout.replicate=3", 4, r"layout.replicate: found 3 x 1 x 1 = 3; wanted 4"),
+        ("layout.tensor=4", 4, r"layout.tensor: found 4, which does not divide the model's 2 heads; it can be 1, 2"),
+        ("layout.micro=3", 1, r"phase\[1\].batch: found 8, not a multiple of micro 3 x 1 devices = 3; use 9"),
+        ("layout.micro=[4,4]", 4, r"phase\[1\].batch: found 8, not a multiple of micro 4 x 4 devices = 16; use 16"),
+        (
+            "phase.length=33",
+            2,
+            r"layout.sequence: found true, but rows of 33 are no multiple of tensor 2.*=false",
+        ),
+        ("phase.batch=9", 2, r"phase\[1\].batch: found 9; wanted a multiple of the 2 devices; use 8"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_made(recipe: Recipe, word: str, world: int, said: str) -> None:
+    words = [word, "layout.tensor=2"] if "length" in word else [word]
+    with pytest.raises(RecipeError, match=said):
+        show_layout(str(recipe()), ['data="stdlib-wordpiece"', *words], devices=world)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"tensor": 2, "compile": True}, "compile"),
+        ({"exact": ("norms",)}, "exact"),
+        ({"micro": ()}, "micro"),
+        ({"micro": (4, -1)}, "micro"),
+        ({"shard": 0}, "shard"),
+        ({"patience": 0.0}, "patience"),
+        ({"scale": 0.5}, "scale"),
+    ],
+)
+def test_settings_that_cannot_be(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=f"^{said}: found .*wanted"):
+        Layout(**given)
+
+
+def test_a_model_without_a_plan_is_not_split(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    none = dataclasses.replace(bert.Settings.capabilities, tensor=False)
+    monkeypatch.setattr(bert.Settings, "capabilities", none)
+    with pytest.raises(RecipeError, match=r"layout.tensor: found 2, but bert has no plan for it; wanted 1; use shard"):
+        show_layout(str(recipe()), ['data="stdlib-wordpiece"', "layout.tensor=2"], devices=2)
+
+
+def test_a_mesh_by_its_three_numbers() -> None:
+    assert parse("2x4x1", Layout(micro=3)) == Layout(micro=3, replicate=2, shard=4, tensor=1)
+    for wrong in ("2x4", "2*4*1", "axbxc"):
+        with pytest.raises(RecipeError, match="auto, or replicate x shard x tensor"):
+            parse(wrong, Layout())
+
+
+@pytest.mark.parametrize(
+    ("devices", "accumulations"), [(384, (1, 3)), (8, (48, 144)), (16, (24, 72)), (1, (384, 1152))]
+)
+def test_the_global_batch_is_the_recipes(devices: int, accumulations: tuple[int, int]) -> None:
+    """NVIDIA's ELECTRA: 67,584 and 27,648 rows from 176 and 24 a device, on 48 nodes of 8 as on one GPU."""
+    layout = Layout(micro=(176, 24))
+    for number, (batch, micro, accumulation) in enumerate(
+        zip((67_584, 27_648), (176, 24), accumulations, strict=True), 1
+    ):
+        share = layout.share(Phase(steps=1, length=128, batch=batch, rate=1.0), number, "cuda", 0, devices)
+        assert (share.micro, share.accumulation) == (micro, accumulation)
+        assert share.micro * share.accumulation * share.world == batch
+
+
+def test_show_layout_tells_the_arithmetic(recipe: Recipe) -> None:
+    words = ['data="stdlib-wordpiece"', "phase.batch=67584", "layout.micro=176"]
+    lines = show_layout(str(recipe()), words, devices=384)
+    assert any("67,584 rows x 32 tokens; batch = micro 176 x accumulation 1 x devices 384" in line for line in lines)
+    assert any(line.startswith("layout: 384 x 1 x 1") for line in lines)
+    assert any(line.startswith("memory a rank: weights") for line in lines)
+    phase = Phase(steps=2, length=8, batch=4, rate=1.0)
+    assert arithmetic(phase, 1, Layout().share(phase, 1, "cpu")).endswith("micro 4 x accumulation 1 x devices 1")
+
+
+@pytest.mark.parametrize(
+    ("rows", "tensor", "padded"),
+    [(50_257, 1, 50_304), (50_257, 2, 50_432), (50_257, 4, 50_688), (50_257, 8, 51_200), (30_522, 1, 30_592)],
+)
+def test_the_vocabulary_is_padded_by_megatrons_rule(rows: int, tensor: int, padded: int) -> None:
+    assert padded_rows(rows, Layout().divisible * tensor) == padded
+
+
+def test_a_run_goes_on_on_another_layout(recipe: Recipe, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the recipe's name or the run's folder; what was changed is kept and told."""
+    import shutil
+
+    whole = pretrain(str(recipe("whole")))
+    folder = pretrain(str(recipe("other")))
+    shutil.rmtree(folder / "checkpoints" / "step-000000012")
+    pretrain(str(folder), ["layout.micro=2"])
+    assert "made with micro [8], now [2]: losses will agree, but not to the last bit" in capsys.readouterr().err
+    losses = [[line["loss"] for line in read(f / "metrics.jsonl") if "loss" in line] for f in (whole, folder)]
+    assert losses[1] == pytest.approx(losses[0], rel=0.05)  # dropout is on: other micro-batches draw others
+    assert [entry["from"] for entry in run.Run(folder).status["layouts"]] == [0]
+    with pytest.raises(RecipeError, match="own recipe and any layout"):
+        pretrain(str(folder), ["seed=3"])
+
+
+def test_a_site_gives_a_layout_and_the_command_line_the_last_word(recipe: Recipe, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text("[layout]\nmicro = 2\nrecompute = true\n")
+    folder = pretrain(str(recipe(steps=2)), ["layout.micro=4"], site=str(tmp_path / "mine.toml"))
+    layout = run.read_recipe(Pretraining, folder).layout
+    assert (layout.micro, layout.recompute, layout.threads) == (4, True, 1)
+    assert site_layout("laptop")["device"] == "cpu"
+    with pytest.raises(RecipeError, match="did you mean `laptop`"):
+        site_layout("labtop")
+
+
+def test_auto_measures_and_keeps_what_it_found(recipe: Recipe, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = pretrain(str(recipe(steps=2)), layout="auto")
+    said = capsys.readouterr().err
+    (micro,) = run.read_recipe(Pretraining, folder).layout.micro  # type: ignore[misc]
+    assert micro in (1, 2, 4, 8)
+    assert "auto: phase 1, micro 1:" in said
+    assert f"micro {micro} x accumulation {8 // micro}" in said
+    assert divisors(24) == [1, 2, 4, 8, 24]
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("kind", [("bert", "mlm"), ("gpt2", "clm")])
+def test_recompute_gives_the_same_bits(recipe: Recipe, kind: tuple[str, str], dropout: float) -> None:
+    found = []
+    for recompute in ("false", "true"):
+        words = [f"model.dropout={dropout}", f"model.attention_dropout={dropout}", f"layout.recompute={recompute}"]
+        job = job_of(recipe(kind=kind[0], objective=kind[1]), *words)
+        ready = loop.load(job.rows(0), job.share(0), 0, 3, workers=0, device=job.ranks.device)
+        found.append([float(loop.update(job, batches, 1e-3, 0, n)[1]) for n, batches in enumerate(ready)])
+    assert found[0] == found[1]
+
+
+def test_ranks_that_share_a_layer_draw_alike_or_apart() -> None:
+    """Equal activations are dropped alike on every rank of a tensor group, split ones apart."""
+    masks = {}
+    for stream in (0, 1, 2):
+        layer = Dropout(0.5)
+        layer.stream = stream
+        begin_micro_batch(0, 0, stream=stream)
+        masks[stream] = layer(torch.ones(64, 8))
+    assert not torch.equal(masks[1], masks[2])
+    shared = Dropout(0.5)
+    drawn = []
+    for stream in (1, 2):
+        begin_micro_batch(0, 0, stream=stream)
+        drawn.append(shared(torch.ones(64, 8)))
+    assert torch.equal(*drawn)
+
+
+def test_a_running_mean_of_the_weights(recipe: Recipe) -> None:
+    """mean = 0.5 * mean + 0.5 * weights, from the first update on; kept through a restart, and openable as a model."""
+    import shutil
+
+    folder = pretrain(str(recipe("mean", steps=3, save=1, keep=9, average=0.5)))
+    weights = [read_weights(folder / "checkpoints" / f"step-{n:09d}" / "model.safetensors") for n in (1, 2, 3)]
+    mean = read_weights(folder / "average" / "model.safetensors")
+    for name, value in mean.items():
+        wanted = (weights[0][name] * 0.5 + weights[1][name] * 0.5) * 0.5 + weights[2][name] * 0.5
+        assert torch.allclose(value, wanted, atol=1e-6), name
+    shutil.rmtree(folder / "checkpoints" / "step-000000003")
+    pretrain(str(folder))
+    again = read_weights(folder / "average" / "model.safetensors")
+    assert all(torch.equal(again[name], value) for name, value in mean.items())
+    assert list(fill_lines(str(folder / "average"), ["w1 w2 [MASK]"], 2))
+    assert list(fill_lines(str(folder), ["w1 w2 [MASK]"], 2))
+
+
+def test_layers_learn_at_rates_of_their_own(recipe: Recipe) -> None:
+    job = job_of(recipe(), "layer_decay=0.5", 'group=[{match = "words", rate = 0.0}]')
+    before = job.objective.model.words.weight.detach().clone()
+    places = job.objective.model.get_parameter("places.weight").detach().clone()
+    ready = loop.load(job.rows(0), job.share(0), 0, 1, workers=0, device=job.ranks.device)
+    loop.update(job, next(ready), 1e-3, 0, 0)
+    assert torch.equal(job.objective.model.words.weight, before)
+    assert not torch.equal(job.objective.model.get_parameter("places.weight"), places)
+    rates = {name: group["lr"] for group in job.optimizer.param_groups for name in group["names"]}
+    assert rates["model.blocks.1.up.weight"] == pytest.approx(1e-3 * 0.5**2)
+    assert rates["head.bias"] == pytest.approx(1e-3)

@@ -1,0 +1,958 @@
+"""Runs of several processes that survive: killed, hanging, stopped, in trouble or short of disk, and gone on with.
+
+A nursery holds torch imported and forks `ordsmed` from itself, launcher and ranks alike: a run of two ranks takes a
+second or two instead of ten. Two tests go the whole way through the operating system instead (`real`).
+
+What goes wrong is a few lines of Python in the variable FAULT, performed in every rank before it begins (faulty.py).
+ORDSMED_KILLS=20 asks for so many kills -9 a mesh.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from ordsmed.base.run import Run
+from ordsmed.train import checkpoint
+from ordsmed.train.meters import read
+
+KILLS = int(os.environ.get("ORDSMED_KILLS", "3"))
+STEPS, SAVE = 24, 3
+MESHES = {"2x1x1": [], "1x2x1": ["layout.shard=2"], "1x1x2": ["layout.tensor=2"]}
+PATIENT = 60.0  # seconds that no test should need
+
+FAULTY = '''
+"""A menu entry like mlm that performs FAULT when it is named: how a fault gets into a process of the real command."""
+import contextlib, errno, os, resource, signal, time
+from pathlib import Path
+import torch
+import ordsmed
+from ordsmed.base import files, run
+from ordsmed.data import loader
+from ordsmed.nn import boxes, weights
+from ordsmed.objectives import mlm
+from ordsmed.objectives.mlm import Settings
+from ordsmed.train import checkpoint, loop, meters, pretrain, saving
+
+RANK = int(os.environ.get("RANK", "0"))
+
+def before(place, name, act):
+    """Call `act` with what is given to a function, before it."""
+    real = getattr(place, name)
+    def both(*given, **named):
+        act(*given, **named)
+        return real(*given, **named)
+    setattr(place, name, both)
+
+def after(place, name, act):
+    real = getattr(place, name)
+    def both(*given, **named):
+        found = real(*given, **named)
+        act(*given, **named)
+        return found
+    setattr(place, name, both)
+
+def once(word="once"):
+    """Is it the first time, over all processes and attempts of a test?"""
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(os.environ["MARKS"] + "/" + word, os.O_CREAT | os.O_EXCL))
+        return True
+    return False
+
+def mark(word):
+    """Let the test know."""
+    once(word)
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def full(*_):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+def limit(bytes):
+    """The longest file that may be written: what a process can have of a full disk without being root. 0: any."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (bytes or resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+def at_step(step, act):
+    """Before the update of this step."""
+    before(loop, "update", lambda job, batches, rate, index, inner, **_: act() if inner + 1 == step else None)
+
+def sick(steps, factor):
+    """The losses of these steps times a factor."""
+    now = [0]
+    before(loop, "update", lambda job, batches, rate, index, inner, **_: now.__setitem__(0, inner + 1))
+    well = mlm.MaskedTokens.forward
+    def forward(self, batch):
+        return {k: v * (factor if now[0] in steps else 1.0) for k, v in well(self, batch).items()}
+    mlm.MaskedTokens.forward = forward
+
+exec(os.environ.get("FAULT", ""))
+'''
+
+NURSERY = """
+import gc, json, os, signal, subprocess, sys
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # as the command does before it imports torch
+import numpy.ma, numpy.random, msgspec, tokenizers, filelock, safetensors.torch
+import torch._dynamo, torch.distributed.fsdp, torch.distributed.tensor.parallel, torch.utils.tensorboard
+import ordsmed.cli
+from ordsmed.objectives import mlm
+from ordsmed.models import bert
+from ordsmed.optimizers import adamw
+from ordsmed.launch import local
+from ordsmed.train import pretrain
+
+pretrain.measured_peak = lambda *_: 1e11  # a figure on the screen, and seconds
+local.GRACE = 4.0
+
+class Born(BaseException):
+    "What a new process begins with: nothing of the stack that made it."
+
+class Child:
+    "What the launcher and this nursery use of subprocess.Popen."
+    def __init__(self, command, env, start_new_session=True, preexec_fn=None):
+        self.returncode, self.pid = None, os.fork()
+        if not self.pid:
+            os.setsid()
+            if preexec_fn:
+                preexec_fn()
+            os.environ.clear()
+            os.environ.update(env)
+            assert command[:3] == [sys.executable, "-m", "ordsmed"], command
+            raise Born(command[3:])
+    def poll(self):
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+    def wait(self):
+        if self.returncode is None:
+            self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self.returncode
+    def send_signal(self, number):
+        os.kill(self.pid, number)
+    def kill(self):
+        os.kill(self.pid, signal.SIGKILL)
+
+def serve():
+    children = {}
+    for line in sys.stdin:
+        asked = json.loads(line)
+        if not asked:
+            answer = "ready"
+        elif "poll" in asked:
+            answer = children[asked["poll"]].poll()
+        else:
+            child = Child([sys.executable, "-m", "ordsmed", *asked["words"]], {**os.environ, **asked["env"]})
+            children[child.pid], answer = child, child.pid
+        print(json.dumps(answer), flush=True)
+
+subprocess.Popen, words = Child, None
+gc.freeze()  # or every process would copy all of it when it ends
+while True:
+    try:
+        if words is None:
+            serve()
+            break
+        out = os.open(os.environ["SAID"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0), os.dup2(out, 1), os.dup2(out, 2)
+        sys.argv = ["ordsmed", *words]
+        if "--devices" in words:  # the launcher; its end is no part of what is looked at
+            try:
+                ordsmed.cli.main(words)
+            except SystemExit as end:
+                os._exit(end.code or 0)
+        import faulty
+        ordsmed.cli.main(words)
+        break
+    except Born as born:
+        words = born.args[0]
+"""
+
+
+@dataclass
+class Process:
+    """One command at work: its processes can be found and signalled, what it says is kept."""
+
+    pid: int
+    poll: Callable[[], int | None]
+    out: Path
+    left: list[int] = field(default_factory=list)
+
+    @property
+    def said(self) -> str:
+        return self.out.read_text() if self.out.exists() else ""
+
+    @property
+    def ranks(self) -> list[int]:
+        """The processes it started, in order."""
+        try:
+            text = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
+        except OSError:
+            return []
+        self.left += [int(word) for word in text.split() if int(word) not in self.left]
+        return [int(word) for word in text.split()]
+
+    def wait(self, seconds: float = PATIENT) -> int:
+        """Its exit status; a command that does not end in time is a failure."""
+        until = time.monotonic() + seconds
+        while (status := self.poll()) is None:
+            assert time.monotonic() < until, f"still at work after {seconds} s; it said:\n{self.said}"
+            time.sleep(0.01)
+        assert "Traceback" not in self.said, self.said
+        return status
+
+    def until(self, true: Callable[[], Any]) -> None:
+        """Wait until something is so, while it works."""
+        until = time.monotonic() + PATIENT
+        while not true():
+            assert self.poll() is None, f"ended too early:\n{self.said}"
+            assert time.monotonic() < until, self.said
+            time.sleep(0.005)
+
+    def end(self) -> None:
+        """Kill -9 all of it."""
+        for pid in (*self.ranks, *self.left, self.pid):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+
+def alive(pid: int) -> bool:
+    """Is this process at work? One that ended and was not collected is not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("faults")
+    (folder / "faulty.py").write_text(FAULTY)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def nursery(faults: Path) -> Iterator[Callable[..., Any]]:
+    """Ask the nursery: {"words", "env"} -> process id, {"poll": process id} -> exit status."""
+    path = os.pathsep.join([str(faults), os.environ.get("PYTHONPATH", "")])
+    with subprocess.Popen(
+        [sys.executable, "-c", NURSERY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"},
+    ) as process:  # fmt: skip
+        assert process.stdin
+        assert process.stdout
+
+        def ask(**asked: Any) -> Any:
+            assert process.stdin
+            assert process.stdout
+            print(json.dumps(asked), file=process.stdin, flush=True)
+            return json.loads(process.stdout.readline())
+
+        assert ask() == "ready"
+        yield ask
+        process.stdin.close()
+
+
+@pytest.fixture(scope="module")
+def recipe_file(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The recipe of this file; tests change it by overrides, as a user does."""
+    path = tmp_path_factory.mktemp("recipe") / "survivor.toml"
+    path.write_text(f"""
+data = "{store}"
+save = {SAVE}
+validate = 5
+validation_rows = 8
+log = 2
+layout = {{ device = "cpu", threads = 1 }}
+[model]
+kind = "bert"
+width = 32
+layers = 2
+heads = 2
+positions = 64
+[objective]
+kind = "mlm"
+[[phase]]
+steps = {STEPS}
+length = 32
+batch = 8
+rate = 2e-3
+warmup = 2
+""")
+    return path
+
+
+Start = Callable[..., Process]
+
+
+@pytest.fixture
+def start(
+    nursery: Callable[..., Any], recipe_file: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Start]:
+    """`ordsmed pretrain RECIPE WORDS` into a folder; devices: so many ranks; fault: what goes wrong in each."""
+    begun: list[Process] = []
+
+    def begin(folder: Path | str, *words: str, devices: int = 0, fault: str = "", own: bool = False) -> Process:
+        out = tmp_path / f"said-{len(begun)}.txt"
+        asked = [str(folder), *words] if own else [str(recipe_file), f'out="{folder}"', *words]
+        more = ["--devices", str(devices)] if devices else []
+        env = {"FAULT": fault, "MARKS": str(tmp_path), "SAID": str(out)}
+        pid = nursery(words=["pretrain", *asked, *more], env=env)
+        begun.append(Process(pid, lambda: nursery(poll=pid), out))
+        return begun[-1]
+
+    yield begin
+    for process in begun:
+        process.end()
+
+
+@dataclass(frozen=True)
+class Course:
+    """What a run learned, to the last bit, and what it said."""
+
+    losses: list[tuple[int, float, float]]
+    judged: list[tuple[int, float]]
+    seconds: float = field(compare=False, default=0.0)
+    said: str = field(compare=False, default="")
+
+
+def course(folder: Path, **more: Any) -> Course:
+    lines = read(folder / "metrics.jsonl")
+    learned = [(line["step"], line["loss"], line["norm"]) for line in lines if "validation" not in line]
+    return Course(learned, [(line["step"], line["validation"]) for line in lines if "validation" in line], **more)
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> dict[tuple[Any, ...], Course]:
+    return {}
+
+
+@pytest.fixture
+def whole(start: Start, undisturbed: dict[tuple[Any, ...], Course], tmp_path: Path) -> Callable[..., Course]:
+    """The course of a run that nothing happens to but its own troubles; made once for all tests of this file."""
+
+    def find(*words: str, devices: int = 0, fault: str = "") -> Course:
+        key = (words, devices, fault)
+        if key not in undisturbed:
+            folder, began = tmp_path / "whole", time.monotonic()
+            process = start(folder, *words, devices=devices, fault=fault)
+            assert process.wait() == 0, process.said
+            found = course(folder, seconds=time.monotonic() - began, said=process.said)
+            assert found.judged
+            undisturbed[key] = found
+        return undisturbed[key]
+
+    return find
+
+
+def complaints(said: str) -> list[str]:
+    return [line for line in said.splitlines() if line.startswith("ordsmed: ")]
+
+
+def saved(folder: Path) -> list[int]:
+    return checkpoint.steps(folder / "checkpoints")
+
+
+def is_whole(folder: Path) -> bool:
+    """Does every checkpoint stand with all its parts, and nothing of a half one?"""
+    stand = [folder / "checkpoints" / f"step-{step:09d}" for step in saved(folder)]
+    return not any(map(checkpoint.damage, stand)) and not list((folder / "checkpoints").glob(".*"))
+
+
+# --- kill -9
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mesh", MESHES)
+def test_kill_9_of_all_at_any_moment_loses_nothing(
+    start: Start, whole: Callable[..., Course], tmp_path: Path, mesh: str
+) -> None:
+    """The same command again, until the run is done: the same losses, norms and validations, bit for bit."""
+    wanted = whole(*MESHES[mesh], devices=2)
+    chance, kills, runs = random.Random(f"all {mesh}"), 0, 0
+    while kills < KILLS:
+        runs += 1
+        folder, status = tmp_path / f"killed-{runs}", None
+        while status is None:
+            process = start(folder, *MESHES[mesh], devices=2)
+            until = time.monotonic() + (chance.uniform(0.3, 1) * wanted.seconds if kills < KILLS else PATIENT)
+            while (status := process.poll()) is None and time.monotonic() < until:
+                time.sleep(0.002)
+            if status is None:
+                process.end()
+                kills += 1
+        assert status == 0, process.said
+        assert course(folder) == wanted
+        assert is_whole(folder)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mesh", MESHES)
+def test_kill_9_of_one_ends_all_and_is_told(
+    start: Start, whole: Callable[..., Course], tmp_path: Path, mesh: str
+) -> None:
+    """The launcher ends, not with 0, and says whom it lost; the same command goes on to the same losses."""
+    wanted = whole(*MESHES[mesh], devices=2)
+    chance, folder = random.Random(f"one {mesh}"), tmp_path / "killed"
+    for kill in range(1, KILLS + 1):
+        rank, step = chance.choice((0, 1)), (STEPS - 2 * SAVE) * kill // KILLS
+        process = start(folder, *MESHES[mesh], devices=2)
+        process.until(lambda step=step: max(saved(folder), default=0) >= step - SAVE and len(process.ranks) == 2)
+        time.sleep(chance.uniform(0, 0.1))
+        lost = process.ranks[rank]
+        os.kill(lost, signal.SIGKILL)
+        assert process.wait(30) == 128 + signal.SIGKILL, process.said
+        assert f"rank {rank} was ended by SIGKILL; start the same command again" in process.said
+        if rank == 1:
+            assert re.search(rf"ordsmed: .*lost or hanging: rank 1 \(\S+ process {lost}\) at step \d", process.said)
+        else:  # with it goes the store through which ranks know of each other
+            assert "ordsmed: rank 1: rank 0: is gone" in process.said
+        assert len(complaints(process.said)) == 1
+        assert not any(map(alive, process.left))
+    process = start(folder, *MESHES[mesh], devices=2)
+    assert process.wait() == 0, process.said
+    assert course(folder) == wanted
+
+
+MOMENTS = """
+def kill(moment):
+    once(moment) and die()
+
+before(files, "write_text", lambda path, text: path.name == "recipe.toml" and kill("status stands, recipe does not"))
+
+def half_a_part(path, tensors, boxes):
+    if once("half a part"):
+        path.write_bytes(b"half")
+        die()
+before(boxes, "write", half_a_part)
+before(checkpoint.Writer, "_complete", lambda *_: kill("parts stand, state does not"))
+after(files, "write_json", lambda path, value: path.name == "state.json" and kill("state stands, has no name"))
+before(files, "sync", lambda path: path.name == "checkpoints" and kill("named, but not on the disk"))
+
+def half_away(path, *_, **__):
+    if path.name.startswith("step-") and once("the oldest half away"):
+        (path / "state.json").unlink()
+        die()
+before(checkpoint.shutil, "rmtree", half_away)
+
+def half_a_line(self, text, **_):
+    if text and once("half a line"):
+        with self.path.open("a") as file:
+            file.write(text[: len(text) // 2])
+        die()
+before(meters.Meters, "_write", half_a_line)
+before(meters.Meters, "_cut", lambda self, step: step and kill("before the metrics are cut"))
+before(files, "write_text", lambda path, text: path.name == "metrics.jsonl" and text and kill("they are being cut"))
+before(loop, "judge", lambda *_: kill("judging"))
+after(pretrain, "_leave", lambda *_: kill("weights are left, scores are not"))
+before(files, "write_json", lambda path, value: path.name == "scores.json" and kill("all but scores"))
+"""
+
+
+@pytest.mark.long
+def test_kill_9_between_any_two_writes_loses_nothing(start: Start, whole: Callable[..., Course], tmp_path: Path) -> None:
+    """The same command again, until it is done; each of these moments was one of a kill."""
+    wanted, folder, kills = whole(), tmp_path / "killed", 0
+    moments = set(re.findall(r'(?:kill|once)\("(.+?)"\)', MOMENTS))
+    while (status := (process := start(folder, fault=MOMENTS)).wait()) != 0:
+        assert status == -signal.SIGKILL, process.said
+        kills += 1
+    assert moments <= {path.name for path in tmp_path.iterdir()}
+    assert kills == len(moments)
+    assert course(folder) == wanted
+    assert is_whole(folder)
+    assert Run(folder).status["state"] == "done"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mesh", ["2x1x1", "1x2x1"])
+def test_kill_9_while_one_part_stands_and_the_other_does_not(
+    start: Start, whole: Callable[..., Course], tmp_path: Path, mesh: str
+) -> None:
+    """A checkpoint counts when all ranks' parts do; with `--restarts` the run goes on by itself."""
+    wanted, folder = whole(*MESHES[mesh], devices=2), tmp_path / "killed"
+    fault = f"""
+def late(path, *_):
+    if "{2 * SAVE:09d}" in path.parent.name and RANK == 1:
+        until = time.monotonic() + 20
+        while not (path.parent / "done-0.json").exists():
+            assert time.monotonic() < until
+        once() and die()
+before(boxes, "write", late)
+"""
+    process = start(folder, *MESHES[mesh], "--restarts", "1", devices=2, fault=fault)
+    assert process.wait() == 0, process.said
+    assert "all 2 processes begin again (1 of 1)" in process.said
+    assert re.search(rf"goes on from \S+step-{SAVE:09d}\n", process.said)
+    assert course(folder) == wanted
+    assert is_whole(folder)
+
+
+# --- asked to stop
+
+PAUSE = "at_step(10, lambda: (mark(f'at10-{RANK}'), time.sleep(0.7)))"
+
+
+def paused(process: Process, folder: Path, devices: int = 2) -> None:
+    process.until(lambda: all((folder / f"at10-{rank}").exists() for rank in range(devices)))
+
+
+def stopped_and_saved(process: Process, folder: Path) -> None:
+    """All ranks stopped after the same step, which stands whole; nobody is left at work."""
+    step = Run(folder).status["step"]
+    assert step in (10, 11)
+    assert Run(folder).status["state"] == "stopped"
+    assert saved(folder)[-1] == step
+    assert is_whole(folder)
+    assert course(folder).losses[-1][0] == step
+    assert f"saved at step {step} of {STEPS}; go on with: ordsmed pretrain {folder}" in process.said
+    assert not any(map(alive, process.left))
+
+
+def goes_on(start: Start, folder: Path, wanted: Course, *words: str, devices: int = 2) -> None:
+    process = start(folder, *words, devices=devices, own=True)
+    assert process.wait() == 0, process.said
+    assert course(folder) == wanted
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_the_launcher_is_asked_to_stop(
+    start: Start, whole: Callable[..., Course], tmp_path: Path, number: signal.Signals
+) -> None:
+    """A scheduler's SIGTERM or warning: all ranks save the same step; exit status 128 + signal; the run goes on."""
+    wanted, folder = whole(devices=2), tmp_path / "stopped"
+    process = start(folder, "--restarts", "3", devices=2, fault=PAUSE)
+    paused(process, tmp_path)
+    assert len(process.ranks) == 2
+    os.kill(process.pid, number)
+    assert process.wait() == 128 + number
+    stopped_and_saved(process, folder)
+    assert process.said.count("the step is finished, then the run is saved") == 1
+    assert not complaints(process.said)
+    goes_on(start, folder, wanted)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("number", "rank"), [(signal.SIGTERM, 1), (signal.SIGUSR1, 0), (signal.SIGUSR1, 1)])
+def test_one_rank_is_asked_to_stop(
+    start: Start, whole: Callable[..., Course], tmp_path: Path, number: signal.Signals, rank: int
+) -> None:
+    """The others hear of it with the step's counts: all save the same step and stop, and none begins again."""
+    wanted, folder = whole(*MESHES["1x2x1"], devices=2), tmp_path / "stopped"
+    process = start(folder, "--restarts", "3", *MESHES["1x2x1"], devices=2, fault=PAUSE)
+    paused(process, tmp_path)
+    os.kill(process.ranks[rank], number)
+    assert process.wait() in (128 + number, 128 + signal.SIGTERM)
+    stopped_and_saved(process, folder)
+    assert not complaints(process.said)
+    goes_on(start, folder, wanted, *MESHES["1x2x1"])
+
+
+@pytest.mark.long
+def test_a_warning_that_arrives_twice_is_one(start: Start, whole: Callable[..., Course], tmp_path: Path) -> None:
+    """Slurm signals every process of a step: ranks hear it from Slurm and from the launcher, and SIGTERM after it."""
+    wanted, folder = whole(devices=2), tmp_path / "stopped"
+    process = start(folder, devices=2, fault=PAUSE)
+    paused(process, tmp_path)
+    for number in (signal.SIGUSR1, signal.SIGTERM):
+        for pid in (*process.ranks, process.pid):
+            os.kill(pid, number)
+        time.sleep(0.1)
+    assert process.wait() == 128 + signal.SIGUSR1, process.said
+    stopped_and_saved(process, folder)
+    goes_on(start, folder, wanted)
+
+
+@pytest.mark.long
+def test_kill_9_of_the_launcher_leaves_nobody_behind(
+    start: Start, whole: Callable[..., Course], tmp_path: Path
+) -> None:
+    """Its ranks save and stop by themselves."""
+    wanted, folder = whole(devices=2), tmp_path / "orphans"
+    process = start(folder, devices=2, fault=PAUSE)
+    paused(process, tmp_path)
+    ranks = process.ranks
+    os.kill(process.pid, signal.SIGKILL)
+    until = time.monotonic() + PATIENT
+    while any(map(alive, ranks)):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    stopped_and_saved(process, folder)
+    goes_on(start, folder, wanted)
+
+
+# --- hanging
+
+STOPPED = {
+    "step": "at_step(10, lambda: os.kill(os.getpid(), signal.SIGSTOP))",
+    "start": 'before(pretrain, "build", lambda *_, **__: os.kill(os.getpid(), signal.SIGSTOP))',
+    "save": 'before(checkpoint.Writer, "save", lambda *_, **__: os.kill(os.getpid(), signal.SIGSTOP))',
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("moment", "rank"), [("step", 1), ("step", 0), ("start", 0), ("save", 1)])
+def test_a_rank_that_stands_still_is_named(start: Start, tmp_path: Path, moment: str, rank: int) -> None:
+    """Within the patience the others end and say whom they waited for; the launcher ends that one too."""
+    process = start(
+        tmp_path / "hanging", "layout.patience=3", devices=2, fault=f"if RANK == {rank}: {STOPPED[moment]}"
+    )
+    assert process.wait(40) == 1, process.said
+    assert len(complaints(process.said)) == 1
+    if rank == 1:
+        assert re.search(r"lost or hanging: rank 1 \(\S+ process \d+\) at step \d", process.said)
+    else:  # what the ranks know of each other is kept by the first
+        assert re.search(r"ordsmed: rank 1: .*(rank 0: does not answer: lost or hanging|lost or hanging: rank 0 )", process.said)
+    assert "start the same command again" in process.said
+    assert not any(map(alive, process.left))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_loader_that_sleeps_for_ever_is_named(
+    start: Start, whole: Callable[..., Course], tmp_path: Path, rank: int
+) -> None:
+    """The rank that makes no rows is named, with the step; afterwards the run goes on."""
+    wanted, folder = whole(devices=2), tmp_path / "sleeping"
+    fault = f"""
+if RANK == {rank}:
+    before(loader.MicroBatches, "__getitem__", lambda self, index: index + self.first == 9 and time.sleep(600))
+"""
+    process = start(folder, "layout.patience=3", devices=2, fault=fault)
+    assert process.wait(40) == 1, process.said
+    named = rf"ordsmed: .*lost or hanging: rank {rank} \(\S+ process \d+\) at step 10, making rows; wanted a step"
+    assert all(re.search(named, line) for line in complaints(process.said)), process.said
+    assert complaints(process.said)
+    assert not any(map(alive, process.left))
+    goes_on(start, folder, wanted)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_error_of_one_rank_is_told_in_its_own_words(start: Start, tmp_path: Path, rank: int) -> None:
+    """A GPU out of memory on one rank is told as that, and ends all."""
+    fault = f"""
+def short():
+    if RANK == {rank}:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\\nmore of it")
+at_step(10, short)
+"""
+    process = start(tmp_path / "short", devices=2, fault=fault)
+    assert process.wait(30) == 1, process.said
+    assert any("CUDA out of memory. Tried to allocate 2.00 GiB." in line for line in complaints(process.said))
+    assert len(complaints(process.said)) <= 2
+    assert not any(map(alive, process.left))
+
+
+# --- trouble
+
+NAN, JUMP = "sick({10}, float('nan'))", "sick({10}, 5.0)"
+SPIKE = ("trouble.spike=1.5", "trouble.window=5")
+
+
+def trouble(action: str, *more: str) -> list[str]:
+    return [f'trouble.action="{action}"', *more]
+
+
+def steps_of(found: Course) -> list[int]:
+    return [step for step, _, _ in found.losses]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("fault", "more"), [(NAN, ()), (JUMP, SPIKE)])
+def test_trouble_stops_in_one_line(start: Start, tmp_path: Path, fault: str, more: tuple[str, ...]) -> None:
+    folder = tmp_path / "stop"
+    process = start(folder, *trouble("stop", *more), fault=fault)
+    assert process.wait() == 1
+    (line,) = complaints(process.said)
+    assert re.search(r"step 10: loss (nan|[\d.]+, \d\.\d\d times the mean of 5 steps).*the last checkpoint stands", line)
+    assert saved(folder)[-1] == 9
+    assert Run(folder).status["state"] == "failed"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("fault", "more"), [(NAN, ()), (JUMP, SPIKE)])
+def test_trouble_is_skipped(
+    start: Start, whole: Callable[..., Course], tmp_path: Path, fault: str, more: tuple[str, ...]
+) -> None:
+    """The step teaches nothing, has no line, and the record says why; killed after it, the run is the same."""
+    words = trouble("skip", *more)
+    wanted = whole(*words, fault=fault)
+    assert steps_of(wanted) == [step for step in range(1, STEPS + 1) if step != 10]
+    assert wanted.losses[:9] == whole().losses[:9]
+    assert wanted.losses[9:] != whole().losses[10:]
+    assert re.search(r"step 10: loss .*: step 10 teaches nothing", wanted.said)
+    folder = tmp_path / "killed"
+    for step in (11, 14):
+        assert start(folder, *words, fault=f"{fault}; at_step({step}, die)").wait() == -signal.SIGKILL
+    process = start(folder, *words, fault=fault)
+    assert process.wait() == 0, process.said
+    assert course(folder) == wanted
+    (left_out,) = Run(folder).status["left_out"]
+    assert (left_out["first"], left_out["last"]) == (10, 10)
+    assert left_out["why"].startswith("loss nan" if not more else "loss ")
+    assert all(np.isfinite(value).all() for value in load_file(folder / "weights/model.safetensors").values())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("devices", "fault", "more"), [(0, NAN, ()), (0, JUMP, SPIKE), (2, NAN, ())])
+def test_trouble_rewinds(
+    start: Start, whole: Callable[..., Course], tmp_path: Path, devices: int, fault: str, more: tuple[str, ...]
+) -> None:
+    """Back to the last checkpoint; the steps from it to the trouble teach nothing; killed after it, it is the same.
+
+    On two ranks the loss is sick on one of them, and both go back.
+    """
+    words = trouble("rewind", *more)
+    fault = fault.replace("10", "11") if not devices else f"if RANK == 1: {fault.replace('10', '11')}"
+    wanted = whole(*words, devices=devices, fault=fault)
+    assert steps_of(wanted) == [step for step in range(1, STEPS + 1) if step not in (10, 11)]
+    assert wanted.losses[:9] == whole(*words, devices=devices).losses[:9]
+    assert re.search(r"goes on from \S+step-000000009\n", wanted.said)
+    assert "steps 10 to 11 teach nothing" in wanted.said
+    folder = tmp_path / "killed"
+    for step in (11, 14):
+        again = f"{fault}\nif once('{step}'): at_step({step}, die)"
+        assert start(folder, *words, devices=devices, fault=again).wait() != 0
+    process = start(folder, *words, devices=devices, fault=fault)
+    assert process.wait() == 0, process.said
+    assert course(folder) == wanted
+    (left_out,) = Run(folder).status["left_out"]
+    assert (left_out["first"], left_out["last"]) == (10, 11)
+    assert all(np.isfinite(value).all() for value in load_file(folder / "weights/model.safetensors").values())
+
+
+@pytest.mark.long
+def test_trouble_before_any_checkpoint_rewinds_to_the_beginning(start: Start, tmp_path: Path) -> None:
+    folder = tmp_path / "early"
+    process = start(folder, *trouble("rewind"), fault=NAN.replace("10", "2"))
+    assert process.wait() == 0, process.said
+    assert steps_of(course(folder)) == list(range(3, STEPS + 1))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("action", ["skip", "rewind"])
+def test_too_much_trouble_stops(start: Start, tmp_path: Path, action: str) -> None:
+    process = start(tmp_path / "most", *trouble(action, "trouble.most=2"), fault="sick({5, 8, 11}, float('nan'))")
+    assert process.wait() == 1
+    (line,) = complaints(process.said)
+    assert "step 11: loss nan" in line
+    assert "before it 2 times the like; wanted at most 2" in line
+    assert len(Run(tmp_path / "most").status["left_out"]) == 2
+    assert saved(tmp_path / "most")[-1] == 9
+
+
+# --- disks
+
+FULL_AT = """
+steps = {steps}
+before(checkpoint.Writer, "save", lambda self, step, *_, **__: limit(20_000 if step in steps else 0))
+"""
+
+
+@pytest.mark.long
+def test_a_disk_that_is_full_for_a_while(start: Start, whole: Callable[..., Course], tmp_path: Path) -> None:
+    """One checkpoint is missing, which is said; the run goes on and ends well."""
+    folder = tmp_path / "full"
+    process = start(folder, "keep=9", fault=FULL_AT.format(steps=[9]))
+    assert process.wait() == 0, process.said
+    assert re.search(r"step-000000009\S*: cannot write: .*\(checkpoint of step 6 stands\).*the run goes on", process.said)
+    assert saved(folder) == [step for step in range(SAVE, STEPS + 1, SAVE) if step != 9]
+    assert is_whole(folder)
+    assert course(folder) == whole()
+    assert Run(folder).status["state"] == "done"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("steps", "last"), [([9, 12, 15], 6), ([24], 21)])
+def test_a_disk_that_stays_full(
+    start: Start, whole: Callable[..., Course], tmp_path: Path, steps: list[int], last: int
+) -> None:
+    """The third time in a row, or at the end, the run ends in one line; with space again it goes on."""
+    folder = tmp_path / "full"
+    process = start(folder, fault=FULL_AT.format(steps=steps))
+    assert process.wait() == 1, process.said
+    (line,) = complaints(process.said)
+    assert re.search(rf"step-{steps[-1]:09d}\S*: cannot write: .*checkpoint of step {last} stands", line)
+    assert process.said.count("the run goes on") == len(steps) - 1
+    assert saved(folder)[-1] == last
+    assert is_whole(folder)
+    goes_on(start, folder, whole(), devices=0)
+
+
+@pytest.mark.long
+def test_a_folder_that_became_read_only(start: Start, tmp_path: Path) -> None:
+    """Nothing of a program's insides is shown."""
+    fault = """
+def refuse(tensors, path, **_):
+    if "checkpoints" in str(path):
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+import safetensors.torch
+before(safetensors.torch, "save_file", refuse)
+"""
+    process = start(tmp_path / "readonly", fault=fault)
+    assert process.wait() == 1
+    (line,) = complaints(process.said)
+    assert "cannot write: Read-only file system" in line
+    assert "no checkpoint stands" in line
+
+
+@pytest.mark.long
+def test_metrics_wait_for_a_full_disk(start: Start, whole: Callable[..., Course], tmp_path: Path) -> None:
+    """No half line meanwhile, none lost afterwards; TensorBoard's events are no reason to end."""
+    folder = tmp_path / "full"
+    fault = """
+at_step(6, lambda: limit(1_200))
+at_step(16, lambda: (mark("meanwhile"), time.sleep(0.5), limit(0)))
+"""
+    process = start(folder, "save=0", fault=fault)
+    process.until((tmp_path / "meanwhile").exists)
+    text = (folder / "metrics.jsonl").read_text()
+    assert 0 < text.count("\n") < 12
+    assert text.endswith("}\n")
+    assert process.wait() == 0, process.said
+    assert "no more TensorBoard events: File too large" in process.said
+    assert "metrics.jsonl: cannot write: File too large" in process.said
+    assert "the lines wait in memory" in process.said
+    assert course(folder) == whole("save=0")
+
+
+@pytest.mark.long
+def test_metrics_on_a_full_disk_at_the_end(start: Start, tmp_path: Path) -> None:
+    """What cannot be written at the end is an error, and no half line stands."""
+    folder = tmp_path / "full"
+    process = start(folder, "save=0", fault="at_step(6, lambda: limit(1_200))")
+    assert process.wait() == 1, process.said
+    assert len(complaints(process.said)) == 1
+    text = (folder / "metrics.jsonl").read_text()
+    assert text.endswith("}\n")
+    assert len(read(folder / "metrics.jsonl")) == text.count("\n")
+
+
+SLOW = """
+real = boxes.write
+def slowly(*given):
+    time.sleep({seconds} if RANK == {rank} else 0)
+    real(*given)
+boxes.write = slowly
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("devices", "rank"), [(0, 0), (2, 0), (2, 1)])
+def test_a_slow_disk_loses_nothing(
+    start: Start, whole: Callable[..., Course], tmp_path: Path, devices: int, rank: int
+) -> None:
+    """Checkpoints hold the step they are of, though learning goes on meanwhile; killed meanwhile, the run goes on."""
+    wanted, folder = whole(devices=devices), tmp_path / "slow"
+    fault = SLOW.format(seconds=0.15, rank=rank)
+    process = start(folder, "keep=9", devices=devices, fault=f"{fault}\nif RANK == {rank}: at_step(17, die)")
+    assert process.wait() != 0
+    assert is_whole_but_for_one(folder)
+    process = start(folder, "keep=9", devices=devices, fault=fault)
+    assert process.wait() == 0, process.said
+    assert saved(folder) == list(range(SAVE, STEPS + 1, SAVE))
+    assert is_whole(folder)
+    assert course(folder) == wanted
+
+
+def is_whole_but_for_one(folder: Path) -> bool:
+    """What a kill leaves: all that have a name are whole, and at most one has none."""
+    stand = [folder / "checkpoints" / f"step-{step:09d}" for step in saved(folder)]
+    return not any(map(checkpoint.damage, stand)) and len(list((folder / "checkpoints").glob(".*"))) <= 1
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_part_that_one_rank_cannot_write(
+    start: Start, whole: Callable[..., Course], tmp_path: Path, rank: int
+) -> None:
+    """Nobody waits for it: the checkpoint is missing, told with the reason; a disk full for good ends the run."""
+    wanted, folder = whole(devices=2), tmp_path / "part"
+    fault = f"""
+def refuse(path, *_):
+    if RANK == {rank} and any(f"{{step:09d}}" in path.parent.name for step in STEPS):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+before(boxes, "write", refuse)
+"""
+    process = start(folder, "keep=9", devices=2, fault=f"STEPS = (9, 15)\n{fault}")
+    assert process.wait() == 0, process.said
+    assert process.said.count("the run goes on") == 2
+    assert process.said.count("No space left on device") == 2
+    assert saved(folder) == [step for step in range(SAVE, STEPS + 1, SAVE) if step not in (9, 15)]
+    assert is_whole(folder)
+    assert course(folder) == wanted
+    process = start(tmp_path / "last", devices=2, fault=f"STEPS = ({STEPS},)\n{fault}")
+    assert process.wait() == 1, process.said
+    (line,) = complaints(process.said)
+    assert f"checkpoint of step {STEPS - SAVE} stands" in line
+    assert is_whole(tmp_path / "last")
+
+
+# --- ranks with less to do
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("rows", "mesh"), [(40, "2x1x1"), (8, "2x1x1"), (40, "1x2x1"), (72, "1x2x1"), (40, "1x1x2")])
+def test_validation_rows_that_do_not_divide(
+    start: Start, whole: Callable[..., Course], tmp_path: Path, rows: int, mesh: str
+) -> None:
+    """More ranks than batches, or a last batch of fewer rows: nobody waits for ever, and the result is one rank's."""
+    words = [f"validation_rows={rows}", "phase[1].steps=4", "validate=2", "model.dropout=0", "model.attention_dropout=0"]
+    process = start(tmp_path / "rows", *words, *MESHES[mesh], devices=2)
+    assert process.wait(30) == 0, process.said
+    found, alone = course(tmp_path / "rows").judged, whole(*words).judged
+    assert [step for step, _ in found] == [2, 4]
+    assert [loss for _, loss in found] == pytest.approx([loss for _, loss in alone], rel=1e-4)
+
+
+# --- what cannot be
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["phase[1].batch=7"], "phase[1].batch: found 7; wanted a multiple of the 2 devices"),
+        (["layout.shard=3"], "layout.shard: found shard 3 x tensor 1 = 3, which does not divide 2 processes"),
+        (["layout.replicate=2", "layout.shard=2"], "layout.replicate: found 2 x 2 x 1 = 4; wanted 2"),
+        (["--layout", "2x2x1"], "layout.replicate: found 2 x 2 x 1 = 4; wanted 2"),
+        (["layout.tensor=2", "model.heads=1"], "layout.tensor: found 2, which does not divide the model's 1 heads"),
+        (["layout.tensor=2", "layout.compile=true"], "compile: found true with tensor 2"),
+        (["layout.micro=3"], "phase[1].batch: found 8, not a multiple of micro 3 x 2 devices"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_once_before_anything_is_written(
+    start: Start, tmp_path: Path, words: list[str], wanted: str
+) -> None:
+    process = start(tmp_path / "never", *words, devices=2)
+    assert process.wait(30) == 1
+    (line,) = complaints(process.said)
+    assert wanted in line
+    assert process.said.strip() == line
+    assert not (tmp_path / "never").exists()
+
+
+@pytest.mark.long
+def test_ranks_that_share_every_layer_share_every_row(start: Start, tmp_path: Path) -> None:
+    """A batch divides by the ranks that see other rows, not by all."""
+    words = ["layout.tensor=2", "phase[1].batch=7", "phase[1].steps=2"]
+    process = start(tmp_path / "odd", *words, devices=2)
+    assert process.wait(30) == 0, process.said
