@@ -1,5 +1,4 @@
-"""Ranks: what torchrun, mpirun and srun say is understood, what cannot be is one line, and a mesh has a place for all.
-"""
+"""Ranks: what torchrun, mpirun and srun say is understood, what cannot be is one line, a mesh has a place for all."""
 
 from __future__ import annotations
 
@@ -43,7 +42,7 @@ def test_mpirun_on_one_machine_and_on_several() -> None:
     alone = {**MPIRUN, "OMPI_COMM_WORLD_LOCAL_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "2"}
     assert place_of(alone) == Place(2, 4, 2, 4, "127.0.0.1", 29500)
     assert place_of({**MPIRUN, "MASTER_ADDR": "a"}) == Place(2, 4, 0, 2, "a", 29500)
-    with pytest.raises(RecipeError, match="MASTER_ADDR: missing.*mpirun -x MASTER_ADDR"):
+    with pytest.raises(RecipeError, match=r"MASTER_ADDR: missing.*mpirun -x MASTER_ADDR"):
         place_of(MPIRUN)
 
 

@@ -9,6 +9,7 @@ ORDSMED_KILLS=20 asks for so many kills -9 a mesh.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -30,7 +31,7 @@ from ordsmed.base.run import Run
 from ordsmed.train import checkpoint
 from ordsmed.train.meters import read
 
-KILLS = int(os.environ.get("ORDSMED_KILLS", "3"))
+KILLS = int(os.environ.get("ORDSMED_KILLS", "2"))
 STEPS, SAVE = 24, 3
 MESHES = {"2x1x1": [], "1x2x1": ["layout.shard=2"], "1x1x2": ["layout.tensor=2"]}
 PATIENT = 60.0  # seconds that no test should need
@@ -46,7 +47,7 @@ from ordsmed.data import loader
 from ordsmed.nn import boxes, weights
 from ordsmed.objectives import mlm
 from ordsmed.objectives.mlm import Settings
-from ordsmed.train import checkpoint, loop, meters, pretrain, saving
+from ordsmed.train import checkpoint, loop, meters, pretrain, saving, watch
 
 RANK = int(os.environ.get("RANK", "0"))
 
@@ -116,7 +117,6 @@ from ordsmed.launch import local
 from ordsmed.train import pretrain
 
 pretrain.measured_peak = lambda *_: 1e11  # a figure on the screen, and seconds
-local.GRACE = 4.0
 
 class Born(BaseException):
     "What a new process begins with: nothing of the stack that made it."
@@ -171,11 +171,12 @@ while True:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0), os.dup2(out, 1), os.dup2(out, 2)
         sys.argv = ["ordsmed", *words]
         if "--devices" in words:  # the launcher; its end is no part of what is looked at
+            local.GRACE = float(os.environ["GRACE"])
             try:
                 ordsmed.cli.main(words)
             except SystemExit as end:
                 os._exit(end.code or 0)
-        import faulty
+        import lab.faulty
         ordsmed.cli.main(words)
         break
     except Born as born:
@@ -226,10 +227,8 @@ class Process:
     def end(self) -> None:
         """Kill -9 all of it."""
         for pid in (*self.ranks, *self.left, self.pid):
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
 
 
 def alive(pid: int) -> bool:
@@ -243,7 +242,8 @@ def alive(pid: int) -> bool:
 @pytest.fixture(scope="module")
 def faults(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("faults")
-    (folder / "faulty.py").write_text(FAULTY)
+    (folder / "lab").mkdir()
+    (folder / "lab" / "faulty.py").write_text(FAULTY)
     return folder
 
 
@@ -308,11 +308,13 @@ def start(
     """`ordsmed pretrain RECIPE WORDS` into a folder; devices: so many ranks; fault: what goes wrong in each."""
     begun: list[Process] = []
 
-    def begin(folder: Path | str, *words: str, devices: int = 0, fault: str = "", own: bool = False) -> Process:
+    def begin(
+        folder: Path | str, *words: str, devices: int = 0, fault: str = "", own: bool = False, grace: float = 5.0
+    ) -> Process:
         out = tmp_path / f"said-{len(begun)}.txt"
         asked = [str(folder), *words] if own else [str(recipe_file), f'out="{folder}"', *words]
         more = ["--devices", str(devices)] if devices else []
-        env = {"FAULT": fault, "MARKS": str(tmp_path), "SAID": str(out)}
+        env = {"FAULT": fault, "MARKS": str(tmp_path), "SAID": str(out), "GRACE": str(grace)}
         pid = nursery(words=["pretrain", *asked, *more], env=env)
         begun.append(Process(pid, lambda: nursery(poll=pid), out))
         return begun[-1]
@@ -413,7 +415,9 @@ def test_kill_9_of_one_ends_all_and_is_told(
     for kill in range(1, KILLS + 1):
         rank, step = chance.choice((0, 1)), (STEPS - 2 * SAVE) * kill // KILLS
         process = start(folder, *MESHES[mesh], devices=2)
-        process.until(lambda step=step: max(saved(folder), default=0) >= step - SAVE and len(process.ranks) == 2)
+        while max(saved(folder), default=0) < step - SAVE or len(process.ranks) < 2:
+            assert process.poll() is None, process.said
+            time.sleep(0.005)
         time.sleep(chance.uniform(0, 0.1))
         lost = process.ranks[rank]
         os.kill(lost, signal.SIGKILL)
@@ -466,7 +470,9 @@ before(files, "write_json", lambda path, value: path.name == "scores.json" and k
 
 
 @pytest.mark.long
-def test_kill_9_between_any_two_writes_loses_nothing(start: Start, whole: Callable[..., Course], tmp_path: Path) -> None:
+def test_kill_9_between_any_two_writes_loses_nothing(
+    start: Start, whole: Callable[..., Course], tmp_path: Path
+) -> None:
     """The same command again, until it is done; each of these moments was one of a kill."""
     wanted, folder, kills = whole(), tmp_path / "killed", 0
     moments = set(re.findall(r'(?:kill|once)\("(.+?)"\)', MOMENTS))
@@ -481,7 +487,7 @@ def test_kill_9_between_any_two_writes_loses_nothing(start: Start, whole: Callab
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("mesh", ["2x1x1", "1x2x1"])
+@pytest.mark.parametrize("mesh", ["1x2x1"])
 def test_kill_9_while_one_part_stands_and_the_other_does_not(
     start: Start, whole: Callable[..., Course], tmp_path: Path, mesh: str
 ) -> None:
@@ -502,6 +508,51 @@ before(boxes, "write", late)
     assert re.search(rf"goes on from \S+step-{SAVE:09d}\n", process.said)
     assert course(folder) == wanted
     assert is_whole(folder)
+
+
+def real(command: list[str], recipe: Path, folder: Path, faults: Path, fault: str) -> subprocess.CompletedProcess[str]:
+    """The command as a user gives it, with processes of its own."""
+    env = {"PYTHONPATH": os.pathsep.join([str(faults), os.environ.get("PYTHONPATH", "")]), "PYTHONWARNINGS": "ignore",
+           "FAULT": fault, "MARKS": str(folder.parent)}  # fmt: skip
+    words = ["-m", "ordsmed", "pretrain", str(recipe), f'out="{folder}"', "objective.kind=lab.faulty"]
+    if "torch.distributed.run" not in command:
+        words = [*words, *command]
+        command = []
+    command = [sys.executable, *command, *words]
+    return subprocess.run(command, env=os.environ | env, capture_output=True, text=True, check=False, timeout=240)
+
+
+ONCE = "if RANK == 1: at_step(10, lambda: once() and die())"
+
+
+@pytest.mark.long
+def test_the_command_begins_again(
+    whole: Callable[..., Course], recipe_file: Path, faults: Path, tmp_path: Path
+) -> None:
+    """`--devices 2 --restarts 1`: who is lost is told, without a stack, and the run ends with the same losses."""
+    folder = tmp_path / "again"
+    found = real(["--devices", "2", "--restarts", "1"], recipe_file, folder, faults, ONCE)
+    assert found.returncode == 0, found.stderr
+    assert "Traceback" not in found.stderr
+    assert "frame #" not in found.stderr
+    assert "rank 1 was ended by SIGKILL" in found.stderr
+    assert re.search(r"ordsmed: .*lost or hanging: rank 1 \(\S+ process \d+\) at step \d", found.stderr)
+    assert "all 2 processes begin again (1 of 1)" in found.stderr
+    assert re.search(r"goes on from \S+step-000000009\n", found.stderr)
+    assert found.stdout.startswith(f"{folder}: done; ")
+    assert course(folder) == whole(devices=2)
+
+
+@pytest.mark.long
+def test_torchrun_begins_again(whole: Callable[..., Course], recipe_file: Path, faults: Path, tmp_path: Path) -> None:
+    """`torchrun --max-restarts 2 -m ordsmed pretrain RECIPE`: as often as it begins again, the run goes on."""
+    folder = tmp_path / "again"
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "2"]
+    found = real(torchrun, recipe_file, folder, faults, ONCE)
+    assert found.returncode == 0, found.stderr
+    assert (tmp_path / "once").exists()
+    assert re.search(r"goes on from \S+step-000000009\n", found.stderr)
+    assert course(folder) == whole(devices=2)
 
 
 # --- asked to stop
@@ -550,7 +601,7 @@ def test_the_launcher_is_asked_to_stop(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("number", "rank"), [(signal.SIGTERM, 1), (signal.SIGUSR1, 0), (signal.SIGUSR1, 1)])
+@pytest.mark.parametrize(("number", "rank"), [(signal.SIGTERM, 0), (signal.SIGUSR1, 1)])
 def test_one_rank_is_asked_to_stop(
     start: Start, whole: Callable[..., Course], tmp_path: Path, number: signal.Signals, rank: int
 ) -> None:
@@ -600,48 +651,41 @@ def test_kill_9_of_the_launcher_leaves_nobody_behind(
 
 # --- hanging
 
-STOPPED = {
-    "step": "at_step(10, lambda: os.kill(os.getpid(), signal.SIGSTOP))",
-    "start": 'before(pretrain, "build", lambda *_, **__: os.kill(os.getpid(), signal.SIGSTOP))',
-    "save": 'before(checkpoint.Writer, "save", lambda *_, **__: os.kill(os.getpid(), signal.SIGSTOP))',
-}
+STILL = "os.kill(os.getpid(), signal.SIGSTOP)"
+ASLEEP = 'before(loader.MicroBatches, "__getitem__", lambda self, i: i + self.first == 9 and time.sleep(600))'
+HANGING = {  # which rank hangs where -> what it does
+    (1, "in a step"): f"at_step(10, lambda: {STILL})",
+    (0, "in a step"): f"at_step(10, lambda: {STILL})",
+    (0, "at the start"): f'before(pretrain, "build", lambda *_, **__: {STILL})',
+    (1, "while saving"): f'before(checkpoint.Writer, "save", lambda *_, **__: {STILL})',
+    (0, "making rows"): ASLEEP,
+    (1, "making rows"): ASLEEP,
+}  # fmt: skip
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("moment", "rank"), [("step", 1), ("step", 0), ("start", 0), ("save", 1)])
-def test_a_rank_that_stands_still_is_named(start: Start, tmp_path: Path, moment: str, rank: int) -> None:
-    """Within the patience the others end and say whom they waited for; the launcher ends that one too."""
-    process = start(
-        tmp_path / "hanging", "layout.patience=3", devices=2, fault=f"if RANK == {rank}: {STOPPED[moment]}"
-    )
-    assert process.wait(40) == 1, process.said
-    assert len(complaints(process.said)) == 1
-    if rank == 1:
-        assert re.search(r"lost or hanging: rank 1 \(\S+ process \d+\) at step \d", process.said)
-    else:  # what the ranks know of each other is kept by the first
-        assert re.search(r"ordsmed: rank 1: .*(rank 0: does not answer: lost or hanging|lost or hanging: rank 0 )", process.said)
-    assert "start the same command again" in process.said
-    assert not any(map(alive, process.left))
+def test_a_rank_that_hangs_is_named(start: Start, tmp_path: Path) -> None:
+    """Within the patience the others end and say whom they waited for; the launcher ends that one too.
 
-
-@pytest.mark.long
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_loader_that_sleeps_for_ever_is_named(
-    start: Start, whole: Callable[..., Course], tmp_path: Path, rank: int
-) -> None:
-    """The rank that makes no rows is named, with the step; afterwards the run goes on."""
-    wanted, folder = whole(devices=2), tmp_path / "sleeping"
-    fault = f"""
-if RANK == {rank}:
-    before(loader.MicroBatches, "__getitem__", lambda self, index: index + self.first == 9 and time.sleep(600))
-"""
-    process = start(folder, "layout.patience=3", devices=2, fault=fault)
-    assert process.wait(40) == 1, process.said
-    named = rf"ordsmed: .*lost or hanging: rank {rank} \(\S+ process \d+\) at step 10, making rows; wanted a step"
-    assert all(re.search(named, line) for line in complaints(process.said)), process.said
-    assert complaints(process.said)
-    assert not any(map(alive, process.left))
-    goes_on(start, folder, wanted)
+    Stopped by SIGSTOP, or alive with a loader that sleeps for ever: that one knows it by itself as well.
+    """
+    begun = {}
+    for (rank, where), what in HANGING.items():  # together: mostly they wait
+        fault = f"watch.ANSWER = 3.0\nif RANK == {rank}: {what}"
+        folder = tmp_path / f"{rank} {where}"
+        begun[rank, where] = start(folder, "layout.patience=3", devices=2, fault=fault, grace=4.0)
+    for (rank, where), process in begun.items():
+        assert process.wait() == 1, process.said
+        lines = complaints(process.said)
+        assert len(lines) == 1 or (lines and where == "making rows"), process.said
+        for line in lines:
+            named = rf"lost or hanging: rank {rank} \(\S+ process \d+\) at step \d+, "
+            gone = "rank 0: (is gone|does not answer: lost or hanging)"  # it keeps what ranks know of each other
+            assert re.search(named if rank else f"{named}|{gone}", line), process.said
+            assert line.endswith("start the same command again: the run goes on from its last checkpoint")
+        if where == "making rows":
+            assert any("at step 10, making rows; wanted a step within 3 s of all 2" in line for line in lines)
+        assert not any(map(alive, process.left))
 
 
 @pytest.mark.long
@@ -682,7 +726,9 @@ def test_trouble_stops_in_one_line(start: Start, tmp_path: Path, fault: str, mor
     process = start(folder, *trouble("stop", *more), fault=fault)
     assert process.wait() == 1
     (line,) = complaints(process.said)
-    assert re.search(r"step 10: loss (nan|[\d.]+, \d\.\d\d times the mean of 5 steps).*the last checkpoint stands", line)
+    assert re.search(
+        r"step 10: loss (nan|[\d.]+, \d\.\d\d times the mean of 5 steps).*the last checkpoint stands", line
+    )
     assert saved(folder)[-1] == 9
     assert Run(folder).status["state"] == "failed"
 
@@ -773,7 +819,9 @@ def test_a_disk_that_is_full_for_a_while(start: Start, whole: Callable[..., Cour
     folder = tmp_path / "full"
     process = start(folder, "keep=9", fault=FULL_AT.format(steps=[9]))
     assert process.wait() == 0, process.said
-    assert re.search(r"step-000000009\S*: cannot write: .*\(checkpoint of step 6 stands\).*the run goes on", process.said)
+    assert re.search(
+        r"step-000000009\S*: cannot write: .*\(checkpoint of step 6 stands\).*the run goes on", process.said
+    )
     assert saved(folder) == [step for step in range(SAVE, STEPS + 1, SAVE) if step != 9]
     assert is_whole(folder)
     assert course(folder) == whole()
@@ -814,36 +862,50 @@ before(safetensors.torch, "save_file", refuse)
     assert "no checkpoint stands" in line
 
 
+MANY = ("save=0", "validate=0", "phase[1].steps=60", "log=10")
+
+
 @pytest.mark.long
 def test_metrics_wait_for_a_full_disk(start: Start, whole: Callable[..., Course], tmp_path: Path) -> None:
     """No half line meanwhile, none lost afterwards; TensorBoard's events are no reason to end."""
     folder = tmp_path / "full"
     fault = """
-at_step(6, lambda: limit(1_200))
-at_step(16, lambda: (mark("meanwhile"), time.sleep(0.5), limit(0)))
+at_step(6, lambda: limit(4_000))
+at_step(45, lambda: (mark("meanwhile"), time.sleep(0.5), limit(0)))
 """
-    process = start(folder, "save=0", fault=fault)
+    process = start(folder, *MANY, fault=fault)
     process.until((tmp_path / "meanwhile").exists)
     text = (folder / "metrics.jsonl").read_text()
-    assert 0 < text.count("\n") < 12
+    assert 0 < text.count("\n") < 40
     assert text.endswith("}\n")
     assert process.wait() == 0, process.said
     assert "no more TensorBoard events: File too large" in process.said
     assert "metrics.jsonl: cannot write: File too large" in process.said
     assert "the lines wait in memory" in process.said
-    assert course(folder) == whole("save=0")
+    assert course(folder) == whole(*MANY)
 
 
 @pytest.mark.long
 def test_metrics_on_a_full_disk_at_the_end(start: Start, tmp_path: Path) -> None:
     """What cannot be written at the end is an error, and no half line stands."""
     folder = tmp_path / "full"
-    process = start(folder, "save=0", fault="at_step(6, lambda: limit(1_200))")
+    process = start(folder, *MANY, fault="at_step(6, lambda: limit(4_000))")
     assert process.wait() == 1, process.said
-    assert len(complaints(process.said)) == 1
+    (line,) = complaints(process.said)
+    assert "metrics.jsonl: cannot write: File too large" in line
     text = (folder / "metrics.jsonl").read_text()
     assert text.endswith("}\n")
-    assert len(read(folder / "metrics.jsonl")) == text.count("\n")
+    assert len(read(folder / "metrics.jsonl")) == text.count("\n") > 0
+
+
+@pytest.mark.long
+def test_what_is_said_goes_to_a_full_disk(start: Start, whole: Callable[..., Course], tmp_path: Path) -> None:
+    """A scheduler writes what a run says to the same disk: lines are lost, and nothing else."""
+    folder = tmp_path / "full"
+    fault = "at_step(6, lambda: limit(len(Path(os.environ['SAID']).read_text())))\nat_step(16, lambda: limit(0))"
+    process = start(folder, "save=0", fault=fault)
+    assert process.wait() == 0, process.said
+    assert course(folder) == whole("save=0")
 
 
 SLOW = """
@@ -856,7 +918,7 @@ boxes.write = slowly
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("devices", "rank"), [(0, 0), (2, 0), (2, 1)])
+@pytest.mark.parametrize(("devices", "rank"), [(0, 0), (2, 1)])
 def test_a_slow_disk_loses_nothing(
     start: Start, whole: Callable[..., Course], tmp_path: Path, devices: int, rank: int
 ) -> None:
@@ -910,12 +972,18 @@ before(boxes, "write", refuse)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("rows", "mesh"), [(40, "2x1x1"), (8, "2x1x1"), (40, "1x2x1"), (72, "1x2x1"), (40, "1x1x2")])
+@pytest.mark.parametrize(("rows", "mesh"), [(40, "2x1x1"), (8, "1x2x1"), (72, "1x1x2")])
 def test_validation_rows_that_do_not_divide(
     start: Start, whole: Callable[..., Course], tmp_path: Path, rows: int, mesh: str
 ) -> None:
     """More ranks than batches, or a last batch of fewer rows: nobody waits for ever, and the result is one rank's."""
-    words = [f"validation_rows={rows}", "phase[1].steps=4", "validate=2", "model.dropout=0", "model.attention_dropout=0"]
+    words = [
+        f"validation_rows={rows}",
+        "phase[1].steps=4",
+        "validate=2",
+        "model.dropout=0",
+        "model.attention_dropout=0",
+    ]
     process = start(tmp_path / "rows", *words, *MESHES[mesh], devices=2)
     assert process.wait(30) == 0, process.said
     found, alone = course(tmp_path / "rows").judged, whole(*words).judged

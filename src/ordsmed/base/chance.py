@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 Bits = NDArray[np.uint64]
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_ALL = (1 << 64) - 1
 
 
 def key(*parts: object) -> int:
@@ -21,11 +22,14 @@ def key(*parts: object) -> int:
 
 def bits(key: int | Bits, *counters: Bits | NDArray[np.int64] | int) -> Bits:
     """64 random bits for every combination that the counters broadcast to."""
-    with np.errstate(over="ignore"):
-        state = mix(np.asarray(key, np.uint64))
-        for counter in counters:
-            state = mix(state ^ (np.asarray(counter).astype(np.uint64) * _GOLDEN + _GOLDEN))
-        return state
+    state = mix(np.asarray(key, np.uint64)) if np.ndim(key) else _mix_number(int(key) & _ALL)
+    for counter in counters:
+        if np.ndim(counter):
+            state = mix(np.uint64(state) ^ (np.asarray(counter).astype(np.uint64) * _GOLDEN + _GOLDEN))
+            continue
+        turned = (int(counter) * int(_GOLDEN) + int(_GOLDEN)) & _ALL
+        state = _mix_number(state ^ turned) if isinstance(state, int) else mix(state ^ np.uint64(turned))
+    return np.asarray(state, np.uint64)
 
 
 def unit(key: int | Bits, *counters: Bits | NDArray[np.int64] | int) -> NDArray[np.float64]:
@@ -34,8 +38,14 @@ def unit(key: int | Bits, *counters: Bits | NDArray[np.int64] | int) -> NDArray[
 
 
 def mix(z: Bits) -> Bits:
-    """Scramble 64 bits; a bijection."""
-    with np.errstate(over="ignore"):
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return z ^ (z >> np.uint64(31))
+    """Scramble the 64 bits of every number of an array, which wraps in silence; a bijection."""
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def _mix_number(z: int) -> int:
+    """The same for one number, without numpy: a row's key costs as much as its bits otherwise."""
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _ALL
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _ALL
+    return z ^ (z >> 31)

@@ -138,10 +138,11 @@ def prepare(device: str = "auto", threads: int | None = None) -> Ranks:
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise RecipeError("layout.device", f"found {device}, but torch sees no GPU", "", "name `cpu` or `auto`")
     if device == "cuda" and place.world > 1:
-        if place.local_world > torch.cuda.device_count():
+        own = "SLURM_STEP_NUM_TASKS" in os.environ and torch.cuda.device_count() == 1  # srun --gpus-per-task
+        if place.local_world > torch.cuda.device_count() and not own:
             found = f"found {place.local_world} processes on {socket.gethostname()}"
             raise RecipeError("--devices", found, f"at most its {torch.cuda.device_count()} GPUs")
-        device = f"cuda:{place.local}"
+        device = f"cuda:{0 if own else place.local}"
     torch.set_num_threads(threads or max(1, len(os.sched_getaffinity(0)) // place.local_world))
     torch.set_flush_denormal(True)  # subnormal gradients make a CPU ten times slower
     if device == "cpu":
@@ -259,12 +260,15 @@ def keep_memory() -> None:
 
 
 def measured_peak(device: torch.device, precision: str) -> float:
-    """FLOP/s of a 2048-cubed product on this device and in this precision: the best of a few."""
+    """FLOP/s of a product 2048-cubed (on a GPU 4096-cubed) on this device and in this precision: the best of a few."""
     import time
 
     import torch
 
-    size, dtype = 2048, {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32)
+    size, dtype = (
+        4096 if device.type == "cuda" else 2048,
+        {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32),
+    )
     a, b = torch.randn(size, size, device=device, dtype=dtype), torch.randn(size, size, device=device, dtype=dtype)
     repeats, best = (20, 10) if device.type == "cuda" else (1, 5)
     seconds = []

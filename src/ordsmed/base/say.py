@@ -39,7 +39,12 @@ def say(line: str) -> None:
     if _bar is not None:
         _bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
     else:
-        print(line, file=sys.stderr, flush=True)
+        try:
+            print(line, file=sys.stderr, flush=True)
+        except BrokenPipeError:
+            raise
+        except OSError:  # a full disk, as for the log
+            pass
     for log in _logs[-1:]:
         with contextlib.suppress(OSError):  # a full disk is told where it costs more than a line of the log
             log.write(line + "\n")

@@ -130,7 +130,10 @@ class _TokenLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         # the loss is one number, so its gradient only scales what the forward made; in place, it is used once
-        made = [slope.mul_(upstream[0]).to(dtype) for slope, dtype in zip(ctx.saved_tensors, ctx.dtypes, strict=False)]
+        # (and in fp32: 16 bits would round the factor, the same way for every place)
+        made = [
+            slope.float().mul_(upstream[0]).to(kind) for slope, kind in zip(ctx.saved_tensors, ctx.dtypes, strict=False)
+        ]
         return made[0], made[1], made[2] if len(made) > 2 else None, None, None, None
 
 

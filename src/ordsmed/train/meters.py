@@ -35,7 +35,7 @@ class Meters:
     def __init__(self, folder: Path, peak: float, start: int, ranks: Ranks, *, summed: bool = False) -> None:
         self.path, self.peak, self.ranks, self.summed = folder / "metrics.jsonl", peak, ranks, summed
         self.waiting: list[dict[str, Any]] = []
-        self.unwritten = ""  # by a full disk
+        self.unwritten, self.full = "", False  # what a full disk did not take, and whether that was told
         self.board = _tensorboard(folder, start) if ranks.first else None
         self.last: dict[str, Any] = {}
         self.hook, threading.excepthook = threading.excepthook, self._hear
@@ -106,13 +106,15 @@ class Meters:
         try:
             with files.survive_disk(self.path), self.path.open("a", encoding="utf-8") as file:
                 file.write(self.unwritten)
-            self.unwritten = ""
+            self.unwritten, self.full = "", False
         except RunError as error:
             with contextlib.suppress(OSError):
                 os.truncate(self.path, stood)  # no half lines
             if final:
                 raise
-            say(f"{error}; the lines wait in memory")
+            if not self.full:
+                say(f"{error}; the lines wait in memory")
+            self.full = True
 
     def note(self, line: dict[str, Any]) -> None:
         """A line that is no training step: a validation."""

@@ -86,10 +86,8 @@ class Watch:
 
     def _beat(self) -> None:
         while not self.over.wait(BEAT if self.count else 0):
-            self.count += 1
-            told = [self.count, self.step, self.stage, socket.gethostname(), os.getpid()]
             try:
-                self.store.set(f"beat/{self.ranks.rank}", json.dumps(told))
+                self._tell()
                 if time.monotonic() - self.since > self.patience:
                     self._accuse()
             except TimeoutError:
@@ -97,6 +95,11 @@ class Watch:
             except RuntimeError:  # the first rank keeps the store: without it only the main thread's own error counts
                 if time.monotonic() - self.since > self.patience + 10 * BEAT:
                     self._end(RunError("rank 0", "is gone, with all connections", "", _REMEDY))
+
+    def _tell(self) -> None:
+        self.count += 1
+        told = [self.count, self.step, self.stage, socket.gethostname(), os.getpid()]
+        self.store.set(f"beat/{self.ranks.rank}", json.dumps(told))
 
     def _accuse(self) -> None:
         """Nothing moved for too long: name who keeps the others waiting, and end."""
@@ -116,8 +119,10 @@ class Watch:
 
     def _silent(self, seconds: float = 2.5 * BEAT) -> tuple[list[int], dict[int, list[Any]]]:
         """Ranks whose beat stands still, and the last beats of all."""
-        before = self._beats()
-        time.sleep(seconds)
+        before, until = self._beats(), time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            time.sleep(min(BEAT, left))
+            self._tell()  # who looks at the others is looked at
         now = self._beats()
         others = [rank for rank in range(self.ranks.world) if rank != self.ranks.rank]
         return [r for r in others if r not in now or now[r][0] == before.get(r, [-1])[0]], now
