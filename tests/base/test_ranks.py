@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import threading
+import time
 
 import pytest
 import torch
+from torch.distributed import HashStore
 
 from ordsmed.base import ranks
 from ordsmed.base.errors import DataError, RecipeError, RunError
-from ordsmed.base.ranks import Place, Ranks, first_alone, first_node, place_of
+from ordsmed.base.ranks import Place, Ranks, first_alone, first_node, place_of, word_of_attempt
+from ordsmed.cli import main
 
 TORCHRUN = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4",
             "MASTER_ADDR": "big7", "MASTER_PORT": "1234"}  # fmt: skip
@@ -181,3 +185,41 @@ def test_the_first_is_gone_without_a_word(two: tuple[Ranks, Ranks]) -> None:
     with pytest.raises(RunError, match=r"^rank 0: is gone: Connection reset by peer; its own complaint") as caught:
         first_alone(two[1], lambda: None)
     assert "\n" not in str(caught.value)
+
+
+def test_every_attempt_has_a_word_of_its_own() -> None:
+    """torchrun's store outlives the processes: what an attempt left there misleads none that comes after."""
+    store, words = HashStore(), []
+    for late in (0, 2, 1):  # whoever comes last
+        heard: dict[int, str] = {}
+
+        def come(rank: int, heard: dict[int, str] = heard, late: int = late) -> None:
+            time.sleep(0.1 * (rank == late))
+            ranks = Ranks(torch.device("cpu"), rank, 3, store=store)
+            heard[rank] = word_of_attempt(store, ranks, time.monotonic() + 30)
+
+        threads = [threading.Thread(target=come, args=(rank,)) for rank in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(heard) == [0, 1, 2]
+        assert len(set(heard.values())) == 1
+        words.append(heard[0])
+    assert len(set(words)) == 3
+
+
+@pytest.mark.parametrize(("rank", "missing"), [(0, "1, 2"), (1, "0")])
+def test_who_does_not_come_is_named(rank: int, missing: str) -> None:
+    with pytest.raises(RuntimeError, match=f"^rank {missing} did not come$"):
+        word_of_attempt(HashStore(), Ranks(torch.device("cpu"), rank, 3), time.monotonic() + 0.05)
+
+
+def test_a_rank_that_is_no_number_ends_the_command_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who speaks for all cannot be known then: each does, and none shows a stack."""
+    monkeypatch.setenv("RANK", "x")
+    with pytest.raises(SystemExit, match="1"):
+        main(["pretrain", "no-such-recipe"])
+    assert capsys.readouterr().err.startswith("ordsmed: rank x: `no-such-recipe`: no recipe")

@@ -32,7 +32,7 @@ from ordsmed.train import checkpoint
 from ordsmed.train.meters import read
 
 KILLS = int(os.environ.get("ORDSMED_KILLS", "2"))
-STEPS, SAVE = 24, 3
+STEPS, SAVE = 18, 3
 MESHES = {"2x1x1": [], "1x2x1": ["layout.shard=2"], "1x1x2": ["layout.tensor=2"]}
 PATIENT = 60.0  # seconds that no test should need
 
@@ -170,15 +170,19 @@ while True:
         out = os.open(os.environ["SAID"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0), os.dup2(out, 1), os.dup2(out, 2)
         sys.argv = ["ordsmed", *words]
-        if "--devices" in words:  # the launcher; its end is no part of what is looked at
+        if "--devices" in words:  # the launcher
             local.GRACE = float(os.environ["GRACE"])
-            try:
-                ordsmed.cli.main(words)
-            except SystemExit as end:
-                os._exit(end.code or 0)
-        import lab.faulty
-        ordsmed.cli.main(words)
-        break
+        else:
+            import lab.faulty
+        try:
+            ordsmed.cli.main(words)
+            status = 0
+        except SystemExit as end:
+            status = end.code
+        sys.stdout.flush()
+        if "--devices" in words or not status:  # a third of a second less than the interpreter's way out
+            os._exit(status)
+        sys.exit(status)
     except Born as born:
         words = born.args[0]
 """
@@ -283,9 +287,9 @@ layout = {{ device = "cpu", threads = 1 }}
 [model]
 kind = "bert"
 width = 32
-layers = 2
+layers = 1
 heads = 2
-positions = 64
+positions = 32
 [objective]
 kind = "mlm"
 [[phase]]
@@ -412,10 +416,11 @@ def test_kill_9_of_one_ends_all_and_is_told(
     """The launcher ends, not with 0, and says whom it lost; the same command goes on to the same losses."""
     wanted = whole(*MESHES[mesh], devices=2)
     chance, folder = random.Random(f"one {mesh}"), tmp_path / "killed"
-    for kill in range(1, KILLS + 1):
-        rank, step = chance.choice((0, 1)), (STEPS - 2 * SAVE) * kill // KILLS
+    kills = (KILLS + 1) // 2
+    for kill in range(1, kills + 1):
+        rank, step = chance.choice((0, 1)), (STEPS - SAVE) * kill // kills - SAVE
         process = start(folder, *MESHES[mesh], devices=2)
-        while max(saved(folder), default=0) < step - SAVE or len(process.ranks) < 2:
+        while max(saved(folder), default=0) < step or "phase 1: " not in process.said or len(process.ranks) < 2:
             assert process.poll() is None, process.said
             time.sleep(0.005)
         time.sleep(chance.uniform(0, 0.1))
@@ -538,7 +543,7 @@ def test_the_command_begins_again(
     assert "rank 1 was ended by SIGKILL" in found.stderr
     assert re.search(r"ordsmed: .*lost or hanging: rank 1 \(\S+ process \d+\) at step \d", found.stderr)
     assert "all 2 processes begin again (1 of 1)" in found.stderr
-    assert re.search(r"goes on from \S+step-000000009\n", found.stderr)
+    assert re.search(r"goes on from \S+step-00000000[69]\n", found.stderr)
     assert found.stdout.startswith(f"{folder}: done; ")
     assert course(folder) == whole(devices=2)
 
@@ -551,7 +556,18 @@ def test_torchrun_begins_again(whole: Callable[..., Course], recipe_file: Path, 
     found = real(torchrun, recipe_file, folder, faults, ONCE)
     assert found.returncode == 0, found.stderr
     assert (tmp_path / "once").exists()
-    assert re.search(r"goes on from \S+step-000000009\n", found.stderr)
+    assert re.search(r"goes on from \S+step-00000000[69]\n", found.stderr)
+    assert course(folder) == whole(devices=2)
+
+
+@pytest.mark.long
+def test_the_first_rank_leaves_last(start: Start, whole: Callable[..., Course], tmp_path: Path) -> None:
+    """What ranks tell each other is kept by the first: it waits until a slow one has heard the end."""
+    folder = tmp_path / "slow"
+    late = 'before(pretrain, "first_alone", lambda *_: RANK == 1 and time.sleep(0.5))'
+    for _ in ("to the end", "all is done"):
+        process = start(folder, devices=2, fault=late)
+        assert process.wait() == 0, process.said
     assert course(folder) == whole(devices=2)
 
 
@@ -829,7 +845,7 @@ def test_a_disk_that_is_full_for_a_while(start: Start, whole: Callable[..., Cour
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("steps", "last"), [([9, 12, 15], 6), ([24], 21)])
+@pytest.mark.parametrize(("steps", "last"), [([9, 12, 15], 6), ([STEPS], STEPS - SAVE)])
 def test_a_disk_that_stays_full(
     start: Start, whole: Callable[..., Course], tmp_path: Path, steps: list[int], last: int
 ) -> None:
@@ -925,7 +941,7 @@ def test_a_slow_disk_loses_nothing(
     """Checkpoints hold the step they are of, though learning goes on meanwhile; killed meanwhile, the run goes on."""
     wanted, folder = whole(devices=devices), tmp_path / "slow"
     fault = SLOW.format(seconds=0.15, rank=rank)
-    process = start(folder, "keep=9", devices=devices, fault=f"{fault}\nif RANK == {rank}: at_step(17, die)")
+    process = start(folder, "keep=9", devices=devices, fault=f"{fault}\nif RANK == {rank}: at_step(14, die)")
     assert process.wait() != 0
     assert is_whole_but_for_one(folder)
     process = start(folder, "keep=9", devices=devices, fault=fault)

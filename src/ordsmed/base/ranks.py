@@ -7,13 +7,16 @@ A mesh is replicate x shard x tensor; ranks count through tensor first, so that 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
 import json
 import os
 import re
+import secrets
 import socket
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     import torch
 
 DIMENSIONS = ("replicate", "shard", "tensor")
+LEAVE = timedelta(seconds=30)
 AGES = timedelta(days=7)  # what only the first rank does may take as long as a corpus takes
 
 
@@ -171,8 +175,10 @@ def meet(ranks: Ranks, patience: float) -> Ranks:
         "RANK": str(ranks.rank), "WORLD_SIZE": str(ranks.world), "LOCAL_RANK": str(ranks.place.local),
         "MASTER_ADDR": ranks.place.address, "MASTER_PORT": str(ranks.place.port),
     }  # fmt: skip
+    seconds = max(patience, 60)
     try:
-        store = next(dist.rendezvous("env://", timeout=timedelta(seconds=max(patience, 60))))[0]
+        store = next(dist.rendezvous("env://", timeout=timedelta(seconds=seconds)))[0]
+        store = dist.PrefixStore(word_of_attempt(store, ranks, time.monotonic() + seconds), store)
     except (RuntimeError, dist.DistError) as error:
         place = f"rank {ranks.rank} at {ranks.place.address}:{ranks.place.port}"
         raise RunError(place, f"did not meet the others: {_line(error)}", f"{ranks.world} processes") from None
@@ -198,11 +204,48 @@ def stand(ranks: Ranks, shape: tuple[int, int, int]) -> Ranks:
     return dataclasses.replace(ranks, shape=shape, mesh=mesh, data_group=data)
 
 
-def leave(ranks: Ranks) -> None:
-    """Take leave of the other processes."""
+def word_of_attempt(store: Any, ranks: Ranks, until: float) -> str:
+    """A word that only the processes of this attempt share: the first draws it and gives it to who asks.
+
+    torchrun keeps its store, with all that stands in it, when it begins again; and it counts restarts a machine.
+    """
+    own = secrets.token_hex(8)
+    if not ranks.first:
+        store.set(f"asks/{ranks.rank}", own)
+    missing = list(range(1, ranks.world)) if ranks.first else [0]
+    while time.monotonic() < until:
+        if not ranks.first:
+            asked, _, word = _read(store, f"given/{ranks.rank}").partition(" ")
+            if asked == own:
+                store.set(f"has/{ranks.rank}", word)
+                return word
+        elif not (missing := [rank for rank in missing if not _has(store, rank, own)]):
+            return own
+        time.sleep(0.01)
+    raise RuntimeError(f"rank {', '.join(map(str, missing[:8]))} did not come")
+
+
+def _has(store: Any, rank: int, word: str) -> bool:
+    """Give a rank the word; does it have it?"""
+    if asks := _read(store, f"asks/{rank}"):
+        store.set(f"given/{rank}", f"{asks} {word}")
+    return _read(store, f"has/{rank}") == word
+
+
+def _read(store: Any, key: str) -> str:
+    return str(store.get(key).decode()) if store.check([key]) else ""
+
+
+def leave(ranks: Ranks, *, well: bool = True) -> None:
+    """Take leave of the other processes; where all went well the first, which keeps the store, leaves last."""
     if ranks.store is not None:
         import torch.distributed as dist
 
+        with contextlib.suppress(RuntimeError):
+            if not ranks.first:
+                ranks.store.set(f"left/{ranks.rank}", "")
+            elif well:
+                ranks.store.wait([f"left/{rank}" for rank in range(1, ranks.world)], LEAVE)
         if dist.is_initialized():
             dist.destroy_process_group()
     speak(True)
@@ -261,8 +304,6 @@ def keep_memory() -> None:
 
 def measured_peak(device: torch.device, precision: str) -> float:
     """FLOP/s of a product 2048-cubed (on a GPU 4096-cubed) on this device and in this precision: the best of a few."""
-    import time
-
     import torch
 
     size, dtype = (

@@ -50,7 +50,7 @@ def pretrain(
             obtain(Encoding, source)  # before the processes meet: a corpus may take hours
         ranks = join(alone, shape, recipe.layout.patience)
         with contextlib.ExitStack() as at_the_end, Watch(ranks, recipe.layout.patience) as watch:
-            at_the_end.callback(leave, ranks)
+            at_the_end.push(lambda kind, *_: leave(ranks, well=kind in (None, loop.Stopped)))
             try:
                 _perform(folder, recipe, name, ranks, watch, began, deadline, auto=layout == "auto", anew=anew)
             except OrdsmedError as error:
