@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,7 @@ class Job:
     phases_before: int = 0  # those of the run this one starts from: its chance goes on, it does not begin again
     course: Course = field(default_factory=lambda: Course(Guard()))
     vote: Vote = field(default_factory=Vote)
+    tell: Callable[[str], None] = lambda stage: None  # the watch: what this rank does now
     skipped: list[dict[str, Any]] = field(default_factory=list)  # stretches of steps that teach nothing, and why
 
     @property

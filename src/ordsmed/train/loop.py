@@ -68,6 +68,7 @@ def train(
     meters = Meters(folder, peak, start, job.ranks, summed=recipe.trouble.watches)
     progress = Progress("pretrain", steps, "steps", done=start, every=30)
     watch = watch or Watch(job.ranks, recipe.layout.patience)
+    job.tell = lambda stage: watch.at(watch.step, stage)
     with contextlib.closing(meters), asked_to_stop() as asked, progress as shown:
         for index in range(locate(job.phases, start)[0], len(job.phases)):
             phase, rows, share = job.phases[index], job.rows(index), job.share(index)
@@ -133,6 +134,7 @@ def update(
         (loss * (scaling * job.parallel.factor)).backward()
         for term in seen:
             seen[term] += sums[term].detach() / counts[term]
+    job.tell("summing gradients")  # who hangs in its own arithmetic never comes so far
     job.parallel.settle(job.parts)
     norm = total_norm(job.parts) / scaling
     why = look(job, seen, norm)

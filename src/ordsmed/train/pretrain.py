@@ -41,6 +41,13 @@ def pretrain(
 ) -> Path:  # fmt: skip
     """Start the run a recipe describes, or go on with one that a folder holds; every process of a launch calls this."""
     began = time.time()
+    if (
+        anew
+        and int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0"))
+        and os.environ.get("GROUP_WORLD_SIZE", "1") != "1"
+    ):
+        found = "found with torchrun's --max-restarts on several machines, which would delete the run at a restart"
+        raise RecipeError("--anew", found, "", "delete the folder by hand, or name another `out`")
     folder, recipe = _asked(name, overrides, layout, site)
     with named(name):
         alone = prepare(recipe.layout.device, recipe.layout.threads or None)
@@ -137,7 +144,7 @@ def _stands(folder: Path, recipe: Pretraining, name: str, *, anew: bool) -> bool
     if not own and not (folder / "recipe.toml").exists():
         return False  # killed between the first two files of a run
     if anew and not int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")):
-        shutil.rmtree(folder)
+        _remove(folder)
         return False
     if own or place.status["fingerprint"] == run.fingerprint(recipe):
         return True
@@ -146,8 +153,16 @@ def _stands(folder: Path, recipe: Pretraining, name: str, *, anew: bool) -> bool
             folder, "holds a run of another recipe or other data", "",
             f"`ordsmed show {folder} {name}` tells the difference; name another `out=`, or add --anew",
         )  # fmt: skip
-    shutil.rmtree(folder)  # it never came to a checkpoint: a recipe that was mended
+    _remove(folder)  # it never came to a checkpoint: a recipe that was mended
     return False
+
+
+def _remove(folder: Path) -> None:
+    """Delete a run's folder; killed in between, what is left does not stand in the way of the next one."""
+    aside = folder.with_name(f".{folder.name}.removed")
+    shutil.rmtree(aside, ignore_errors=True)
+    folder.rename(aside)
+    shutil.rmtree(aside)
 
 
 def go_on(folder: Path, recipe: Pretraining, ranks: Ranks, watch: Watch) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ordsmed.base.errors import RunError
-from ordsmed.base.ranks import first_alone
+from ordsmed.base.ranks import AGES, first_alone
 from ordsmed.base.say import say
 from ordsmed.learn.phases import locate
 from ordsmed.train.checkpoint import Writer
@@ -24,7 +24,7 @@ class Saving:
     """The checkpoints of one run."""
 
     def __init__(self, job: Job, folder: Path) -> None:
-        self.job, self.folder, self.failures = job, folder / "checkpoints", 0
+        self.job, self.folder, self.failures, self.count = job, folder / "checkpoints", 0, 0
         token = first_alone(job.ranks, lambda: str(time.time_ns()))
         layout = job.recipe.layout
         self.writer = Writer(self.folder, job.ranks, job.recipe.keep, background=layout.background, token=token)
@@ -43,8 +43,10 @@ class Saving:
         began = time.monotonic()
         ranks = self.job.ranks
         self.writer.wait_for_own()
-        failed = self._failed()
-        outcome = first_alone(ranks, lambda: self._outcome(failed))
+        if ranks.world > 1:  # by the store, which waits as long as a disk takes; a collective would time out
+            ranks.store.set(f"part/{self.count}/{ranks.rank}", json.dumps(self.writer.complaint))
+        outcome = first_alone(ranks, self._outcome)
+        self.count += 1
         self.writer.forget()
         if time.monotonic() - began > SLOW:
             say(f"waited {time.monotonic() - began:.0f} s for the disk of {self.folder}")
@@ -57,23 +59,15 @@ class Saving:
             raise error
         say(f"{error}; the run goes on, the next checkpoint is tried as usual")
 
-    def _failed(self) -> list[int]:
-        """The ranks that could not write their part; each leaves word why."""
-        ranks, complaint = self.job.ranks, self.writer.complaint
-        failed = torch.zeros(ranks.world)
-        failed[ranks.rank] = float(complaint is not None)
-        if ranks.world > 1:
-            if complaint:
-                ranks.store.set(f"unwritten/{ranks.rank}", json.dumps(complaint))
-            torch.distributed.all_reduce(failed)
-        return failed.nonzero().flatten().tolist()
-
-    def _outcome(self, failed: list[int]) -> list[str] | None:
+    def _outcome(self) -> list[str] | None:
         """For the first rank: what went wrong with the checkpoint, in the words of the one it happened to."""
-        found = self.writer.outcome(give_up=bool(failed))
-        if found and failed and failed[0]:
-            return list(json.loads(self.job.ranks.store.get(f"unwritten/{failed[0]}")))
-        return found
+        ranks = self.job.ranks
+        keys = [f"part/{self.count}/{rank}" for rank in range(ranks.world)] if ranks.world > 1 else []
+        if keys:
+            ranks.store.wait(keys, AGES)
+        told = [complaint for key in keys if (complaint := json.loads(ranks.store.get(key)))]
+        found = self.writer.outcome(give_up=bool(told))
+        return list(told[0]) if found and told else found
 
 
 def facts(job: Job, step: int) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from ordsmed.base.ranks import Ranks
 BEAT = 1.0
 ANSWER = 10.0  # seconds that the first rank has to tell what it knows
 LONG = 60.0  # so long a rank may be silent while others wait for it anyway
-ORDER = ("starting", "making rows", "learning", "judging", "saving")
+ORDER = ("starting", "making rows", "learning", "summing gradients", "judging", "saving")
 PATIENT = ("starting", "saving")  # may take as long as they take: data are made, disks are slow
 
 
