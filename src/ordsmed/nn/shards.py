@@ -6,6 +6,7 @@ Optimizers, clipping, averages and checkpoints work on `Part`s and need not know
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -45,10 +46,15 @@ class Part:
         count = self.whole.numel()
         return count if self.rows is None else count // len(self.whole) * self.rows
 
+    @functools.cached_property
+    def groups(self) -> tuple[Any, ...]:
+        """The process groups over which its boxes are spread."""
+        return groups_of(self.whole)
+
     @property
     def split(self) -> bool:
         """Do other ranks hold other boxes of it?"""
-        return bool(groups_of(self.whole))
+        return bool(self.groups)
 
     def hand_over_gradient(self) -> None:
         """Let the local tensor have the network's gradient, placed as the parameter is.
@@ -94,7 +100,7 @@ def sums(values: Tensor, parts: Sequence[Part]) -> Tensor:
     """Numbers of parts, [n], summed each over the ranks that hold the other boxes; one all-reduce a process group."""
     spread: dict[Any, list[int]] = {}
     for index, part in enumerate(parts):
-        for group in groups_of(part.whole):
+        for group in part.groups:
             spread.setdefault(group, []).append(index)
     if spread:
         values = values.clone()
