@@ -306,10 +306,8 @@ def measured_peak(device: torch.device, precision: str) -> float:
     """FLOP/s of a product 2048-cubed (on a GPU 4096-cubed) on this device and in this precision: the best of a few."""
     import torch
 
-    size, dtype = (
-        4096 if device.type == "cuda" else 2048,
-        {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32),
-    )
+    size = 4096 if device.type == "cuda" else 2048
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32)
     a, b = torch.randn(size, size, device=device, dtype=dtype), torch.randn(size, size, device=device, dtype=dtype)
     repeats, best = (20, 10) if device.type == "cuda" else (1, 5)
     seconds = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gc
 import time
@@ -23,14 +24,11 @@ GAIN = 1.02  # a larger micro-batch must be so much faster on a CPU, where large
 
 def largest(recipe: Pretraining, ranks: Ranks) -> Layout:
     """The recipe's layout with the largest micro-batch of each phase that fits; equal on all ranks."""
-    layout = dataclasses.replace(recipe.layout, micro=0)
     micros = []
     for index, phase in enumerate(recipe.phase):
-        own, best, fastest = phase.batch // ranks.data_world, 0, 0.0
-        for micro in divisors(own):
-            speed = _tried(
-                dataclasses.replace(recipe, layout=dataclasses.replace(layout, micro=micro), save=0), ranks, index
-            )
+        job, best, fastest = _built(recipe, ranks), 0, 0.0
+        for micro in divisors(phase.batch // ranks.data_world):
+            speed = _tried(job, index, micro, ranks)
             if speed <= 0 or (ranks.device.type == "cpu" and speed < fastest * GAIN):
                 break
             say(f"auto: phase {index + 1}, micro {micro}: {speed:,.1f} rows/s a rank")
@@ -41,9 +39,10 @@ def largest(recipe: Pretraining, ranks: Ranks) -> Layout:
                 "use layout.shard, layout.tensor or layout.recompute",
             )  # fmt: skip
         micros.append(best)
-    _free(ranks)
+        del job
+        _free(ranks)
     say(f"auto: layout.micro = {micros}")
-    return dataclasses.replace(layout, micro=tuple(micros))
+    return dataclasses.replace(recipe.layout, micro=tuple(micros))
 
 
 def divisors(number: int) -> list[int]:
@@ -56,16 +55,22 @@ def divisors(number: int) -> list[int]:
     return kept
 
 
-def _tried(recipe: Pretraining, ranks: Ranks, index: int) -> float:
+def _built(recipe: Pretraining, ranks: Ranks) -> Job | None:
+    """A job to try with, thrown away after; None: not even the weights have room."""
+    try:
+        return build(dataclasses.replace(recipe, layout=dataclasses.replace(recipe.layout, micro=0)), ranks)
+    except torch.OutOfMemoryError:
+        return None
+
+
+def _tried(job: Job | None, index: int, micro: int, ranks: Ranks) -> float:
     """Rows a second of one micro-batch on this rank, the slowest of all; 0 where some rank has no room for it."""
     speed = 0.0
     _free(ranks)
-    try:
-        job = build(recipe, ranks)
-        if ranks.device.type == "cuda" or _room_on_cpu():
-            speed = _speed(job, index)
-    except torch.OutOfMemoryError:
-        speed = 0.0
+    with contextlib.suppress(torch.OutOfMemoryError):
+        if job and (ranks.device.type == "cuda" or _room_on_cpu()):
+            layout = dataclasses.replace(job.recipe.layout, micro=micro)
+            speed = _speed(dataclasses.replace(job, recipe=dataclasses.replace(job.recipe, layout=layout)), index)
     least = torch.tensor(speed)
     if ranks.world > 1:
         torch.distributed.all_reduce(least, op=torch.distributed.ReduceOp.MIN)

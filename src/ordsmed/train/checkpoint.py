@@ -27,7 +27,7 @@ from ordsmed.base.ranks import DIMENSIONS, Ranks
 from ordsmed.base.snapshots import KINDS, damage, file_of, latest, path_of, steps
 from ordsmed.learn.objective import Objective
 from ordsmed.nn import boxes, weights
-from ordsmed.nn.shards import Box, Part, box_of, local
+from ordsmed.nn.shards import Box, Part, box_of, is_sharded, local
 
 __all__ = ["KINDS", "Writer", "damage", "latest", "restore", "restore_moments", "steps"]
 
@@ -229,9 +229,9 @@ def _piece(name: str, own: Tensor, like: Tensor, ranks: Ranks, rows: int | None)
 def _copies(tensor: Tensor, ranks: Ranks) -> tuple[int, int]:
     """How many ranks hold the same as this one, and which of them it is."""
     split: set[str] = set()
-    if hasattr(tensor, "placements"):
+    if is_sharded(tensor):
         names = tensor.device_mesh.mesh_dim_names or ()  # type: ignore[attr-defined]
-        split = {name for name, place in zip(names, tensor.placements, strict=True) if not place.is_replicate()}
+        split = {name for name, place in zip(names, tensor.placements, strict=True) if not place.is_replicate()}  # type: ignore[attr-defined]
     copies, copy = 1, 0
     for name, size, at in zip(DIMENSIONS, ranks.shape, ranks.coordinates, strict=True):
         if name not in split:

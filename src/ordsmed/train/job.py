@@ -111,10 +111,9 @@ class Job:
         if self.ranks.first:
             Run(folder).set(left_out=self.skipped)
 
-    @property
-    def left_out(self) -> set[int]:
-        """Steps that teach nothing."""
-        return {step for stretch in self.skipped for step in range(stretch["first"], stretch["last"] + 1)}
+    def leaves_out(self, step: int) -> bool:
+        """Is this a step that teaches nothing?"""
+        return any(stretch["first"] <= step <= stretch["last"] for stretch in self.skipped)
 
     @property
     def workers(self) -> int:

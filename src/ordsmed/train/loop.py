@@ -81,7 +81,7 @@ def train(
                 batches = next(ready)
                 watch.at(step + 1, "learning")
                 job.vote = Vote(asked())
-                sums, norm, why = update(job, batches, phase.rate_at(inner), index, inner, leave_out=step + 1)
+                sums, norm, why = update(job, batches, phase.rate_at(inner), index, inner, step=step + 1)
                 step += 1
                 if why:
                     skip(job, folder, step, why)
@@ -109,17 +109,17 @@ def train(
 
 
 def update(
-    job: Job, batches: list[Batch], rate: float, index: int, inner: int, *, leave_out: int = 0
+    job: Job, batches: list[Batch], rate: float, index: int, inner: int, *, step: int = 0
 ) -> tuple[dict[str, Tensor], Tensor, str]:
     """One step: every micro-batch's sums over the counts of all, gradients, clipping, the optimizer.
 
-    Returns the step's losses, the gradient's norm, and why the weights were left alone if they were: because the step
-    of this number is one to leave out, or because something was wrong.
+    Returns the step's losses, the gradient's norm, and why the weights were left alone if they were: because this step
+    of the run is one to leave out, or because something was wrong.
     """
     objective, optimizer, ranks = job.objective, job.optimizer, job.ranks
     counts = total_counts(job, batches)
     seen = {term: torch.zeros((), device=ranks.device) for term in objective.weights}
-    if leave_out in job.left_out:
+    if job.leaves_out(step):
         return seen, torch.zeros(()), "left out"
     scaling = job.scaler.factor
     for micro, batch in enumerate(batches):
@@ -178,7 +178,7 @@ def look(job: Job, seen: dict[str, Tensor], norm: Tensor) -> str:
 
 def skip(job: Job, folder: Path, step: int, why: str) -> None:
     """A step that taught nothing: in the run's record, once; or the way back to the last checkpoint."""
-    if step in job.left_out:
+    if job.leaves_out(step):
         return
     if job.recipe.trouble.action == "stop":
         raise RunError(f"{folder}: step {step}", why, "finite numbers and no jump", REMEDY)

@@ -99,8 +99,10 @@ class Meters:
 
     def _write(self, text: str, *, final: bool = False) -> None:
         """Add to the file; what a full disk does not take waits, and is an error only at the end."""
+        if not self.ranks.first:
+            return
         self.unwritten += text
-        if not self.ranks.first or not self.unwritten:
+        if not self.unwritten:
             return
         stood = self.path.stat().st_size if self.path.exists() else 0
         try:

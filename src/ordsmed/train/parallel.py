@@ -62,9 +62,8 @@ def spread(objective: nn.Module, layout: Layout, ranks: Ranks) -> Parallel:
             block.compile(backend=BACKEND)
     if shard > 1:
         parallel.factor = float(ranks.data_world)
-        split_weights(
-            objective, blocks, layout, ranks.mesh["replicate", "shard"] if replicate > 1 else ranks.mesh["shard"]
-        )
+        mesh = ranks.mesh["replicate", "shard"] if replicate > 1 else ranks.mesh["shard"]
+        split_weights(objective, blocks, layout, mesh)
     return parallel
 
 
@@ -81,8 +80,8 @@ def split_weights(objective: nn.Module, blocks: list[Block], layout: Layout, mes
     warnings.filterwarnings("ignore", message=".*returned a view tensor", category=UserWarning)
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 
-    reduce = {**DTYPES, "fp32": torch.float32}[layout.reduce]
-    half = DTYPES.get(layout.precision)
+    half = DTYPES[layout.precision] if layout.half else None  # None: as they are
+    reduce = DTYPES[layout.reduce]
     inner = MixedPrecisionPolicy(None if "norms" in layout.exact else half, reduce, cast_forward_inputs=False)
     outer = MixedPrecisionPolicy(None if layout.exact else half, reduce, cast_forward_inputs=False)
     for block in blocks:

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.train.layout import Layout
 
-DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 LEAST_SCALE = 1.0
 
 

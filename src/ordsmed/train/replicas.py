@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from ordsmed.nn.shards import Part
+from ordsmed.train.precision import DTYPES
 
 BUCKET_BYTES = 25 << 20
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Bucket:
