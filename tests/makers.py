@@ -1,14 +1,18 @@
-"""What several rooms' tests make: a small encoded folder of text drawn from a seed."""
+"""What several rooms' tests make: a small encoded folder of text drawn from a seed, a job, and its first steps."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ordsmed.base.run import Run
 from ordsmed.data.store import StoreWriter
 from ordsmed.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from ordsmed.train.job import Job
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<|endoftext|>"]
 WORDS = 120
@@ -34,3 +38,29 @@ def make_store(folder: Path, seed: int = 0, documents: int = 60) -> Path:
     facts = {"vocabulary": tokenizer.vocabulary, "train": {"tokens": 1}, "validation": {"tokens": 1}}
     Run(folder).set(verb="encode", state="done", fingerprint=f"seed {seed}", tokenizer=tokenizer.fingerprint, **facts)
     return folder
+
+
+def job_of(path: Path, *overrides: str, device: str = "cpu") -> Job:
+    """The job of a recipe's file, on one thread of this process."""
+    from ordsmed.base import run
+    from ordsmed.base.ranks import prepare
+    from ordsmed.train.job import build
+    from ordsmed.train.recipe import Pretraining
+
+    return build(run.load(Pretraining, str(path), overrides)[0], prepare(device, 1))
+
+
+def learned(job: Job, steps: int = 10, *, first: int = 0, rate: float | None = 1e-3) -> list[tuple[float, float]]:
+    """Loss over all ranks and gradient norm of some steps of the first phase; rate None: the phase's own."""
+    import torch
+
+    from ordsmed.train import loop
+
+    found, phase = [], job.phases[0]
+    ready = loop.load(job.rows(0), job.share(0), first, first + steps, workers=0, device=job.ranks.device)
+    for inner, batches in enumerate(ready, first):
+        sums, norm, why = loop.update(job, batches, phase.rate_at(inner) if rate is None else rate, 0, inner)
+        assert not why
+        losses = job.ranks.total(torch.stack(list(sums.values())).double())
+        found.append((float(losses.sum()), float(norm)))
+    return found

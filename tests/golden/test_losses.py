@@ -9,12 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from makers import make_store
+from makers import job_of, learned, make_store
 from ordsmed.base import run
-from ordsmed.base.ranks import prepare
-from ordsmed.train import loop
-from ordsmed.train.job import build
-from ordsmed.train.recipe import Pretraining
 
 # fmt: off
 GOLDEN = {
@@ -31,11 +27,7 @@ GOLDEN = {
 @pytest.mark.parametrize("name", GOLDEN)
 def test_first_ten_losses(name: str, tmp_path: Path) -> None:
     store = make_store(tmp_path / "store")
-    recipe, _ = run.load(Pretraining, name, [f'data="{store}"', "layout.threads=1", 'layout.device="cpu"'])
-    job = build(recipe, prepare("cpu", 1))
-    ready = loop.load(job.rows(0), job.share(0), 0, 10, workers=0, device=job.ranks.device)
-    phase, found = job.phases[0], []
-    for inner, batches in enumerate(ready):
-        sums, *_ = loop.update(job, batches, phase.rate_at(inner), 0, inner)
-        found.append(sum(float(v) for v in sums.values()))
+    path = run.find_recipe(name, "")
+    job = job_of(path, f'data="{store}"', "layout.threads=1", 'layout.device="cpu"')
+    found = [loss for loss, _ in learned(job, 10, rate=None)]
     assert found == pytest.approx(GOLDEN[name], rel=1e-4)

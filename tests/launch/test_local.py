@@ -50,10 +50,14 @@ def test_all_that_torchrun_sets_is_set(scripts: Scripts, tmp_path: Path) -> None
     assert len({s[5] for s in said}) == 1
 
 
-def test_one_that_fails_ends_all(scripts: Scripts, capsys: pytest.CaptureFixture[str]) -> None:
+LONGER = "time.sleep(20)\nopen('outlived', 'w')"  # than the grace that others have
+
+
+def test_one_that_fails_ends_all(scripts: Scripts, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The others may still say what they know; who does not come to an end is ended."""
-    scripts("if rank == 1: os._exit(3)\ntime.sleep(600)")
+    scripts(f"if rank == 1: os._exit(3)\n{LONGER}")
     assert local.start([], 3) == 3
+    assert not (tmp_path / "outlived").exists()
     assert capsys.readouterr().err == ""
 
 
@@ -63,9 +67,10 @@ def test_the_others_may_finish_what_they_say(scripts: Scripts, tmp_path: Path) -
     assert (tmp_path / "word").read_text() == "said"
 
 
-def test_one_that_is_killed_is_named(scripts: Scripts, capsys: pytest.CaptureFixture[str]) -> None:
-    scripts("if rank == 1: os.kill(os.getpid(), signal.SIGKILL)\ntime.sleep(600)")
+def test_one_that_is_killed_is_named(scripts: Scripts, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    scripts(f"if rank == 1: os.kill(os.getpid(), signal.SIGKILL)\n{LONGER}")
     assert local.start([], 2) == 128 + signal.SIGKILL
+    assert not (tmp_path / "outlived").exists()
     assert "rank 1 was ended by SIGKILL; start the same command again to go on" in capsys.readouterr().err
 
 
@@ -103,7 +108,7 @@ def test_a_signal_is_passed_on_once_and_is_no_failure(scripts: Scripts, tmp_path
     before = signal.getsignal(number)
     seen = scripts(
         f"def hear(*_):\n open(f'heard{{rank}}', 'a').write('x'); os._exit({128 + number})\n"
-        f"signal.signal({int(number)}, hear)\nopen(f'ready{{rank}}', 'w')\ntime.sleep(600)"
+        f"signal.signal({int(number)}, hear)\nopen(f'ready{{rank}}', 'w')\ntime.sleep(60)"
     )
 
     def ask() -> None:
@@ -111,7 +116,7 @@ def test_a_signal_is_passed_on_once_and_is_no_failure(scripts: Scripts, tmp_path
             time.sleep(0.01)
         os.kill(os.getpid(), number)
 
-    threading.Thread(target=ask).start()
+    threading.Thread(target=ask, daemon=True).start()
     assert local.start([], 2, restarts=3) == 128 + number
     assert len(seen) == 2
     assert [(tmp_path / f"heard{rank}").read_text() for rank in range(2)] == ["x", "x"]

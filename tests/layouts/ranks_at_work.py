@@ -15,25 +15,13 @@ from typing import Any
 
 import torch
 
+from makers import learned
 from ordsmed.base import run
 from ordsmed.base.ranks import Ranks, leave, meet, prepare, stand
 from ordsmed.train import checkpoint, loop, parallel
-from ordsmed.train.job import Job, build
+from ordsmed.train.job import build
 from ordsmed.train.recipe import Pretraining
 from ordsmed.train.saving import Saving
-
-
-def learn(job: Job, first: int, steps: int) -> list[list[float]]:
-    """Loss and gradient norm of some steps of the first phase."""
-    found = []
-    phase = job.phases[0]
-    ready = loop.load(job.rows(0), job.share(0), first, first + steps, workers=0, device=job.ranks.device)
-    for inner, batches in enumerate(ready, first):
-        sums, norm, why = loop.update(job, batches, phase.rate_at(inner), 0, inner)
-        assert not why
-        losses = job.ranks.total(torch.stack(list(sums.values())).double())
-        found.append([float(losses.sum()), float(norm)])
-    return found
 
 
 def live_bytes() -> int:
@@ -74,7 +62,7 @@ def work(case: dict[str, Any], met: Ranks, folder: Path) -> dict[str, Any]:
         return measure(parts)
 
     loop.total_norm = measured
-    lines = learn(job, first, case.get("steps", 10))
+    lines = learned(job, case.get("steps", 10), first=first, rate=None)
     loop.total_norm = measure
     moments = [v for part in job.parts for v in job.optimizer.state[part.local].values() if v.ndim]
     found_out = {

@@ -10,17 +10,15 @@ from typing import Any
 import pytest
 import torch
 
+from makers import job_of, learned
 from ordsmed.apply.fill import fill_lines
 from ordsmed.base import run
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.ranks import prepare
 from ordsmed.learn.phases import Phase
 from ordsmed.models import bert
 from ordsmed.nn.dropout import Dropout, begin_micro_batch
 from ordsmed.nn.weights import read as read_weights
-from ordsmed.train import loop
 from ordsmed.train.auto import divisors
-from ordsmed.train.job import Job, build
 from ordsmed.train.layout import Layout, arithmetic, parse, site_layout
 from ordsmed.train.meters import read
 from ordsmed.train.parallel import padded_rows
@@ -29,11 +27,6 @@ from ordsmed.train.recipe import Pretraining
 from ordsmed.train.show import layout as show_layout
 
 Recipe = Callable[..., Path]
-
-
-def job_of(path: Path, *overrides: str) -> Job:
-    recipe, _ = run.load(Pretraining, str(path), overrides)
-    return build(recipe, prepare("cpu", 1))
 
 
 @pytest.mark.parametrize(
@@ -178,8 +171,7 @@ def test_recompute_gives_the_same_bits(recipe: Recipe, kind: tuple[str, str], dr
     for recompute in ("false", "true"):
         words = [f"model.dropout={dropout}", f"model.attention_dropout={dropout}", f"layout.recompute={recompute}"]
         job = job_of(recipe(kind=kind[0], objective=kind[1]), *words)
-        ready = loop.load(job.rows(0), job.share(0), 0, 3, workers=0, device=job.ranks.device)
-        found.append([float(loop.update(job, batches, 1e-3, 0, n)[1]) for n, batches in enumerate(ready)])
+        found.append(learned(job, 3))
     assert found[0] == found[1]
 
 
@@ -222,8 +214,7 @@ def test_layers_learn_at_rates_of_their_own(recipe: Recipe) -> None:
     job = job_of(recipe(), "layer_decay=0.5", 'group=[{match = "words", rate = 0.0}]')
     before = job.objective.model.words.weight.detach().clone()
     places = job.objective.model.get_parameter("places.weight").detach().clone()
-    ready = loop.load(job.rows(0), job.share(0), 0, 1, workers=0, device=job.ranks.device)
-    loop.update(job, next(ready), 1e-3, 0, 0)
+    learned(job, 1)
     assert torch.equal(job.objective.model.words.weight, before)
     assert not torch.equal(job.objective.model.get_parameter("places.weight"), places)
     rates = {name: group["lr"] for group in job.optimizer.param_groups for name in group["names"]}

@@ -9,36 +9,22 @@ import numpy as np
 import pytest
 import torch
 
-from makers import make_store
+from makers import job_of, learned, make_store
 from ordsmed.base import run, settings
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.ranks import prepare
 from ordsmed.nn.shards import Part, total_norm
 from ordsmed.train import checkpoint, loop
-from ordsmed.train.job import Job, build
 from ordsmed.train.layout import Layout
 from ordsmed.train.meters import read
 from ordsmed.train.pretrain import pretrain
-from ordsmed.train.recipe import Pretraining
 
 Recipe = Callable[..., Path]
 KINDS = [("bert", "mlm"), ("gpt2", "clm")]
 
 
-def job_of(path: Path, *overrides: str) -> Job:
-    recipe, _ = run.load(Pretraining, str(path), overrides)
-    return build(recipe, prepare("cpu", 1))
-
-
 def trained(path: Path, *overrides: str, steps: int = 10) -> list[tuple[float, float]]:
     """Loss and gradient norm of the first steps, dropout off."""
-    job = job_of(path, "model.dropout=0.0", "model.attention_dropout=0.0", *overrides)
-    ready = loop.load(job.rows(0), job.share(0), 0, steps, workers=0, device=job.ranks.device)
-    found = []
-    for inner, batches in enumerate(ready):
-        sums, norm, _ = loop.update(job, batches, 1e-3, 0, inner)
-        found.append((sum(float(v) for v in sums.values()), float(norm)))
-    return found
+    return learned(job_of(path, "model.dropout=0.0", "model.attention_dropout=0.0", *overrides), steps)
 
 
 @pytest.mark.parametrize(("kind", "objective"), KINDS)

@@ -15,18 +15,15 @@ import pytest
 import torch
 from torch import nn
 
-from ordsmed.base import run
+from makers import job_of, learned
 from ordsmed.base.errors import RecipeError, RunError
-from ordsmed.base.ranks import prepare
 from ordsmed.base.run import Run
 from ordsmed.nn.loss import token_loss
-from ordsmed.train import checkpoint, loop, precision
-from ordsmed.train.job import Job, build
+from ordsmed.train import checkpoint, precision
 from ordsmed.train.layout import Layout
 from ordsmed.train.meters import read
 from ordsmed.train.precision import Scaler
 from ordsmed.train.pretrain import pretrain
-from ordsmed.train.recipe import Pretraining
 
 Recipe = Callable[..., Path]
 KINDS = [("bert", "mlm"), ("gpt2", "clm")]
@@ -38,21 +35,6 @@ FP16 = 'layout.precision="fp16"'
 def products_as_they_were() -> Iterator[None]:
     yield
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-
-
-def job_of(path: Path, *overrides: str) -> Job:
-    asked, _ = run.load(Pretraining, str(path), overrides)
-    return build(asked, prepare("cpu", 1))
-
-
-def learned(job: Job, steps: int) -> list[tuple[float, float]]:
-    """Loss and gradient norm of the first steps."""
-    ready = loop.load(job.rows(0), job.share(0), 0, steps, workers=0, device=job.ranks.device)
-    found = []
-    for inner, batches in enumerate(ready):
-        sums, norm, _ = loop.update(job, batches, 1e-3, 0, inner)
-        found.append((sum(float(v) for v in sums.values()), float(norm)))
-    return found
 
 
 def lines_of(folder: Path) -> list[dict[str, Any]]:

@@ -669,7 +669,7 @@ def test_kill_9_of_the_launcher_leaves_nobody_behind(
 # --- hanging
 
 STILL = "os.kill(os.getpid(), signal.SIGSTOP)"
-ASLEEP = 'before(loader.MicroBatches, "__getitem__", lambda self, i: i + self.first == 9 and time.sleep(600))'
+ASLEEP = 'before(loader.MicroBatches, "__getitem__", lambda self, i: i + self.first == 9 and time.sleep(120))'
 HANGING = {  # which rank hangs where -> what it does
     (1, "in a step"): f"at_step(10, lambda: {STILL})",
     (0, "in a step"): f"at_step(10, lambda: {STILL})",
@@ -677,7 +677,7 @@ HANGING = {  # which rank hangs where -> what it does
     (1, "while saving"): f'before(checkpoint.Writer, "save", lambda *_, **__: {STILL})',
     (0, "making rows"): ASLEEP,
     (1, "making rows"): ASLEEP,
-    (1, "learning"): 'at_step(10, lambda: before(mlm.MaskedTokens, "forward", lambda *_: time.sleep(999)))',
+    (1, "learning"): 'at_step(10, lambda: before(mlm.MaskedTokens, "forward", lambda *_: time.sleep(120)))',
 }  # fmt: skip
 
 
