@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ordsmed.base import settings
+from ordsmed.base import menu, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import Menu
 from ordsmed.data.encode import Encoding
@@ -89,7 +89,7 @@ def test_a_good_one() -> None:
         (["model.kind=brt"], "r.toml: model.kind: `brt` is not in models; did you mean `bert`?"),
         (["model.kind=no.such.lab"], "r.toml: model.kind: `no.such.lab`: No module named 'no'; wanted an importable"),
         (["model.kind=json.decoder"], "r.toml: model.kind: `json.decoder` has no class `Settings`"),
-        (["model=3"], "r.toml: model.kind: missing; wanted one of: bert, gpt2"),
+        (["model=3"], "r.toml: model.kind: missing; wanted one of: " + ", ".join(menu.entries("models"))),
         (["objective={hide=0.2}"], "r.toml: objective.kind: missing; wanted one of: "),
         (['model={kind="bert", heads=5, width=64}'], "r.toml: model.heads: found 5; wanted a divisor of the width 64"),
         (["phase[2].rate=nan"], "r.toml: phase[2].rate: found nan; wanted more than 0"),

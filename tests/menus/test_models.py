@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from ordsmed.apply.export import config, tensors
-from ordsmed.apply.trained import Trained
 from ordsmed.base.errors import DataError
 from ordsmed.base.menu import load
 from ordsmed.data.batch import batch_of
@@ -179,9 +178,9 @@ OURS = [
 def hub_folder(objective, folder):
     """What export writes of a network."""
     folder.mkdir()
-    trained = Trained(objective, Signs(), objective.model_settings, folder)
-    (folder / "config.json").write_text(json.dumps(config(trained)))
-    weights.write(folder / "model.safetensors", tensors(trained))
+    [network] = objective.networks().values()
+    (folder / "config.json").write_text(json.dumps(config(network, Signs())))
+    weights.write(folder / "model.safetensors", tensors(network))
     return folder
 
 

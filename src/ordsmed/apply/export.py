@@ -18,6 +18,7 @@ from ordsmed.base import files
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.run import Run
 from ordsmed.base.say import say
+from ordsmed.learn.objective import Network
 from ordsmed.nn import weights
 
 MARK = "ordsmed.json"  # says that the folder is an export, and of what
@@ -45,24 +46,30 @@ def export(
     return target
 
 
-def config(trained: Trained) -> dict[str, Any]:
+def config(network: Network, tokenizer: Any) -> dict[str, Any]:
     """What config.json says."""
-    described: dict[str, Any] = trained.settings.hugging_face(trained.tokenizer.vocabulary, trained.tokenizer)
-    return {**described, "dtype": "float32"}
+    settings = network.settings
+    heads = " ".join(role for role in network.modules if role != "model")
+    return {
+        "architectures": [settings.architectures[heads]], "model_type": settings.model_type,
+        **settings.hugging_face(tokenizer.vocabulary, tokenizer), "dtype": "float32",
+    }  # fmt: skip
 
 
-def tensors(trained: Trained) -> weights.Tensors:
+def tensors(network: Network) -> weights.Tensors:
     """The weights under Hugging Face's names, in fp32, each once."""
-    names = trained.settings.names()
-    own = {k: v for k, v in weights.own_tensors(trained.objective).items() if k in names.table}
-    return {k: v.detach().to(torch.float32) for k, v in weights.to_foreign(own, names).items()}
+    found = weights.to_foreign(network.tensors(), network.settings.names())
+    return {k: v.detach().to(torch.float32) for k, v in found.items()}
 
 
 def _write(trained: Trained, folder: Path, name: str, licence: str | None) -> None:
-    described = config(trained)
-    files.write_json(folder / "config.json", described)
-    weights.write(folder / "model.safetensors", tensors(trained))
-    _write_tokenizer(trained, folder)
+    """The network that is kept, and in folders inside it the others (ELECTRA's generator)."""
+    for inner, network in trained.objective.networks().items():
+        (folder / inner).mkdir(exist_ok=True)
+        described = config(network, trained.tokenizer)
+        files.write_json(folder / inner / "config.json", described)
+        weights.write(folder / inner / "model.safetensors", tensors(network))
+        _write_tokenizer(trained, folder / inner)
     if trained.causal:
         ends = {k: described.get(k) for k in ("bos_token_id", "eos_token_id")}
         files.write_json(folder / "generation_config.json", {**ends, "pad_token_id": ends["eos_token_id"]})

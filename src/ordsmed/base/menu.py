@@ -74,7 +74,9 @@ def headline(module: str) -> str:
 
 def lines(module: str, name: str = "Settings") -> list[Line]:
     """The settings of a dataclass, read from its source: torch need not be imported to print help."""
-    node = next(n for n in _tree(module).body if isinstance(n, ast.ClassDef) and n.name == name)
+    tree = _tree(module)
+    node = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name)
+    inherited = [line for base in node.bases for line in _inherited(tree, base)]
     found = []
     for this, after in zip(node.body, [*node.body[1:], None], strict=True):
         if not isinstance(this, ast.AnnAssign) or not isinstance(this.target, ast.Name):
@@ -84,7 +86,17 @@ def lines(module: str, name: str = "Settings") -> list[Line]:
         told = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
         doc = after.value.value if told else ""  # type: ignore[union-attr]
         found.append(Line(this.target.id, _type(this.annotation), _default(this.value), " ".join(str(doc).split())))
-    return found
+    own = {line.name: line for line in found}
+    return [own.pop(line.name, line) for line in inherited] + list(own.values())
+
+
+def _inherited(tree: ast.Module, base: ast.expr) -> list[Line]:
+    """The settings of a base class that a module imports from the house."""
+    name = ast.unparse(base)
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and name in [alias.name for alias in node.names]:
+            return lines(str(node.module), name)
+    return []
 
 
 def _tree(module: str) -> ast.Module:

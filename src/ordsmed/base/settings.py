@@ -107,9 +107,9 @@ def _decode(wish: Any, value: Any, place: str) -> Any:
         return _choice(get_args(wish)[1], value, place)
     if get_origin(wish) in (Union, types.UnionType):
         inner = [w for w in get_args(wish) if w is not type(None)]
-        wish = inner[0] if len(inner) == 1 else wish
-        if len(inner) == 1:
-            return _decode(wish, value, place)
+        tables = [w for w in inner if dataclasses.is_dataclass(w)]
+        if len(inner) == 1 or (tables and isinstance(value, Mapping)):
+            return _decode(tables[0] if tables else inner[0], value, place)
     if get_origin(wish) is tuple and dataclasses.is_dataclass(get_args(wish)[0]):
         if not isinstance(value, list):
             raise RecipeError(

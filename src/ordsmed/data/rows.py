@@ -84,6 +84,8 @@ class Assembled:
     documents: NDArray[np.int32]  # 1.. in each row, 0 = padding
     positions: NDArray[np.int64]
     inner: NDArray[np.bool_]  # True at tokens of the store, False at special tokens and padding
+    types: NDArray[np.int64] | None = None  # which segment of a pair; None: there is one
+    pairs: NDArray[np.int64] | None = None  # [B]  0: the second segment follows the first, 1: it does not
 
 
 def assemble(source: NDArray[np.integer], pieces: Pieces, rows: int, frame: Frame) -> Assembled:

@@ -6,6 +6,7 @@ rows(...)  CPU half, numpy: numbers -> Batch          build(...)  device half: B
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -14,17 +15,34 @@ from torch import Tensor, nn
 from ordsmed.data.batch import Batch
 from ordsmed.data.rows import Rows
 from ordsmed.data.store import Store
-from ordsmed.learn.phases import Phase
+from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.nn.model import Model
+from ordsmed.nn.weights import own_tensors
 from ordsmed.text.tokenizer import Tokenizer
+
+ROLES = ("model", "head", "pair", "detect")  # what a network of an objective is made of
+
+
+@dataclass(frozen=True)
+class Network:
+    """One network of an objective with its heads: what is exported as a folder, and filled from one."""
+
+    settings: Any
+    modules: dict[str, nn.Module]  # by their roles
+
+    def tensors(self) -> dict[str, Any]:
+        """Its tensors by `role.name`, each once."""
+        return own_tensors(nn.ModuleDict(self.modules))
 
 
 class Objective(nn.Module):
     """What is learned: networks, terms and their weights."""
 
     model: Model  # the network that is kept: exported, fine-tuned, served
+    model_settings: Any
     weights: dict[str, float]  # how the terms are mixed
     state: dict[str, Tensor]  # what must survive a restart beside parameters; usually empty
+    guesses: str = ""  # the term whose loss compares with guessing words by frequency
 
     def count(self, batch: Batch) -> dict[str, Tensor]:
         """How many predictions each term makes: from the batch alone."""
@@ -35,21 +53,34 @@ class Objective(nn.Module):
         raise NotImplementedError
 
     def judge(self, batch: Batch) -> dict[str, Tensor]:
-        """For validation: the sums of `forward`, and beside them summed right answers under `<term>_right`."""
+        """For validation: the sums of `forward`, beside them summed right answers as `<term>_right`.
+
+        More of the kind may stand there under other names, with `<name>_count`, of what they are a share.
+        """
         raise NotImplementedError
+
+    def derived(self, means: dict[str, float]) -> dict[str, float]:
+        """Measures that follow from a validation's means."""
+        return {}
 
     def flops(self, rows: int, length: int) -> float:
         """2 x multiply-adds of one training step (forward, and twice that backward) over so many rows."""
         raise NotImplementedError
+
+    def networks(self) -> dict[str, Network]:
+        """What is exported: the network that is kept under "", others under their names."""
+        modules = dict(self.named_children())
+        return {"": Network(self.model_settings, {role: modules[role] for role in ROLES if role in modules})}
 
 
 class ObjectiveSettings(Protocol):
     """What every file in objectives/ offers."""
 
     def rows(
-        self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object
-    ) -> Rows:
-        """Numbered rows of this phase."""
+        self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object,
+        stretch: Stretch = OVER,
+    ) -> Rows:  # fmt: skip
+        """Numbered rows of this phase; `stretch` says which part of the run it is."""
 
     def build(self, model: Any, tokenizer: Tokenizer) -> Objective:
         """The networks, for these model settings."""

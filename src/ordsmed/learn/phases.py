@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ordsmed.learn.schedules import Schedule, factor
 
 
@@ -58,3 +61,29 @@ def locate(phases: Sequence[Phase], step: int) -> tuple[int, int]:
 def total(phases: Sequence[Phase]) -> int:
     """Steps of all phases."""
     return sum(phase.steps for phase in phases)
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Which part of a run a phase is: what settings that change over the run go by."""
+
+    start: float
+    """the share of the run's rows that are seen when it begins"""
+    end: float
+    """and when it ends"""
+    rows: int
+    """its rows"""
+
+    @staticmethod
+    def of(phases: Sequence[Phase], index: int) -> Stretch:
+        """The stretch that is one of a run's phases."""
+        counts = [phase.rows for phase in phases]
+        whole = sum(counts)
+        return Stretch(sum(counts[:index]) / whole, sum(counts[: index + 1]) / whole, counts[index])
+
+    def progress(self, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
+        """How much of the run is done when the rows with these running numbers come."""
+        return self.start + (self.end - self.start) * np.minimum(numbers / self.rows, 1.0)
+
+
+OVER = Stretch(1.0, 1.0, 1)  # the end of a run: what validation goes by

@@ -6,6 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -56,3 +59,27 @@ def _fall(schedule: Schedule, t: float) -> float:
         return 1 - t
     late = max(t - (1 - schedule.decay), 0.0) / schedule.decay
     return 1 - (math.sqrt(late) if schedule.shape == "sqrt" else late)
+
+
+@dataclass(frozen=True)
+class Ramp:
+    """A share that changes over the run: `{ start = 0.3, end = 0.15 }`."""
+
+    start: float
+    """at the run's first row"""
+    end: float
+    """at its last"""
+
+    def at(self, progress: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Its value where so much of the run is done."""
+        return self.start + (self.end - self.start) * progress
+
+
+def at(value: float | Ramp, progress: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A share, or what a ramp makes of it, for every row."""
+    return value.at(progress) if isinstance(value, Ramp) else np.full(len(progress), value)
+
+
+def ends(value: float | Ramp) -> tuple[float, float]:
+    """Its smallest and largest value."""
+    return (min(value.start, value.end), max(value.start, value.end)) if isinstance(value, Ramp) else (value, value)

@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ordsmed.nn.attention import SelfAttention, visibility
+from ordsmed.nn.attention import Cache, Kept, SelfAttention, visibility
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.foreign import expect
-from ordsmed.nn.model import TRANSFORMER_PLAN, Block, Capabilities, Model, Names, TokenHead
+from ordsmed.nn.model import TRANSFORMER_PLAN, Block, Capabilities, Family, Model, Names, TokenHead
 
 
 def _size(layers: int, width: int, heads: int) -> dict[str, int]:
@@ -23,7 +23,7 @@ def _size(layers: int, width: int, heads: int) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Family):
     """A GPT-2; `size` names one of: mini 124M 355M 774M 1558M (or the release's first names 117M 345M 762M 1.5B)."""
 
     width: int = 768
@@ -54,7 +54,9 @@ class Settings:
         "117M": _size(12, 768, 12), "345M": _size(24, 1024, 16), "762M": _size(36, 1280, 20),
         "1.5B": _size(48, 1600, 25),
     }  # fmt: skip
-    capabilities: ClassVar[Capabilities] = Capabilities(causal=True, tensor=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(causal=True, cached=True, tensor=True, both=True)
+    model_type: ClassVar[str] = "gpt2"
+    architectures: ClassVar[dict[str, str]] = {"": "GPT2Model", "head": "GPT2LMHeadModel"}
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "heads", self.heads or max(1, self.width // 64))
@@ -92,7 +94,7 @@ class Settings:
     def hugging_face(self, vocabulary: int, tokenizer: Any) -> dict[str, Any]:
         end = tokenizer.end if tokenizer.end is not None else tokenizer.stop
         return {
-            "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "vocab_size": vocabulary,
+            "vocab_size": vocabulary,
             "n_embd": self.width, "n_layer": self.layers, "n_head": self.heads, "n_inner": self.inner,
             "n_positions": self.positions, "n_ctx": self.positions, "activation_function": "gelu_new",
             "resid_pdrop": self.dropout, "embd_pdrop": self.dropout, "attn_pdrop": self.attention_dropout,
@@ -159,10 +161,17 @@ class Gpt2(Model):
                 nn.init.normal_(parameter, std=spread)
 
     def forward(
-        self, tokens: Tensor, positions: Tensor, documents: Tensor | None = None, types: Tensor | None = None
-    ) -> Tensor:
+        self, tokens: Tensor, positions: Tensor, documents: Tensor | None = None, types: Tensor | None = None, *,
+        causal: Tensor | None = None, cache: Cache | None = None,
+    ) -> Tensor:  # fmt: skip
+        """`causal`, [B]: rows where it is False see all of their document; `cache`: what was read of these rows."""
         x = self.dropout(self.words(tokens) + self.places(positions))
-        visible = visibility(documents, causal=True)
+        if cache is not None:
+            visible = cache.visible(tokens.shape[1], documents, tokens.device)
+            for block, kept in zip(self.blocks, cache.layers, strict=True):
+                x = block(x, visible, kept=kept)
+            return self.norm(x)
+        visible = visibility(documents, causal=True, rows=causal)
         for block in self.blocks:
             x = block(x, visible)
         return self.norm(x)
@@ -182,8 +191,8 @@ class Gpt2Block(Block):
         self.up, self.down = nn.Linear(width, settings.inner), nn.Linear(settings.inner, width)
         self.attention_dropout, self.dropout = Dropout(settings.dropout), Dropout(settings.dropout)
 
-    def forward(self, x: Tensor, visible: Tensor | None) -> Tensor:
-        x = self.attention_dropout.add(self.attention(self.attention_norm(x), visible), x)
+    def forward(self, x: Tensor, visible: Tensor | None, *, kept: Kept | None = None) -> Tensor:
+        x = self.attention_dropout.add(self.attention(self.attention_norm(x), visible, kept=kept), x)
         return self.dropout.add(self.down(F.gelu(self.up(self.norm(x)), approximate="tanh")), x)
 
 

@@ -12,12 +12,13 @@ from ordsmed.nn import weights
 
 def settings(folder: Path) -> Any:
     """The settings of the network that a Hugging Face folder holds."""
-    config = _config(folder)
+    config = read_config(folder)
     kind = config.get("model_type", "")
-    if kind not in menu.entries("models"):
-        raise DataError(folder / "config.json", f"model_type `{kind}`", "", nearest(kind, menu.entries("models")))
+    families = {menu.load("models", name).model_type: name for name in menu.entries("models")}
+    if kind not in families:
+        raise DataError(folder / "config.json", f"model_type `{kind}`", "", nearest(kind, families))
     try:
-        return menu.load("models", kind).from_hugging_face(config)
+        return menu.load("models", families[kind]).from_hugging_face(config)
     except KeyError as error:
         raise DataError(folder / "config.json", f"has no {error}", f"the settings of a {kind}") from None
     except ValueError as error:
@@ -25,17 +26,45 @@ def settings(folder: Path) -> Any:
 
 
 def load_into(objective: Any, folder: Path, tokenizer: Any) -> None:
-    """Put the tensors of a Hugging Face folder into an objective's network and head."""
-    rows = _config(folder).get("vocab_size")
-    if rows != tokenizer.vocabulary:
+    """Put the tensors of a Hugging Face folder into an objective's network and heads; others stand beside it."""
+    for name, network in objective.networks().items():
+        _fill(network, beside(folder, name), tokenizer)
+
+
+def beside(folder: Path, name: str) -> Path:
+    """Where the folder of another network of an objective stands: in the first one's, or next to it by its name."""
+    if not name:
+        return folder
+    places = [folder / name, folder.with_name(folder.name.replace("discriminator", name))]
+    found = next((p for p in places if p != folder and (p / "config.json").exists()), None)
+    if found is None:
+        raise DataError(
+            folder,
+            f"has no {name} beside it",
+            " or ".join(str(p) for p in places if p != folder),
+            f"put the {name} there",
+        )
+    return found
+
+
+def _fill(network: Any, folder: Path, tokenizer: Any) -> None:
+    rows = read_config(folder).get("vocab_size")
+    if not _holds(rows, tokenizer.vocabulary):
         raise DataError(
             folder, f"has {rows} token rows, the data's tokenizer {tokenizer.vocabulary}", "the same vocabulary",
             f"encode with `tokenizer = \"{folder}\"`",
         )  # fmt: skip
-    names = objective.model_settings.names()
-    theirs = weights.read_foreign(folder)
-    ours = weights.from_foreign(theirs, weights.own_tensors(objective), names, folder)
-    weights.load_into(objective, ours, folder)
+    own = network.tensors()
+    ours = weights.from_foreign(weights.read_foreign(folder), own, network.settings.names(), folder)
+    for name in ("model.words.weight", "head.bias"):  # rows behind the vocabulary are padding
+        if name in ours:
+            ours[name] = ours[name][: tokenizer.vocabulary].contiguous()
+    weights.fill(own, ours, folder)
+
+
+def _holds(rows: Any, vocabulary: int) -> bool:
+    """As many rows as tokens, or some of padding behind them (to a multiple of 8 and more, as NVIDIA's codes do)."""
+    return rows == vocabulary or (isinstance(rows, int) and vocabulary < rows < vocabulary + 1024 and rows % 8 == 0)
 
 
 def expect(config: dict[str, Any], **understood: tuple[Any, ...]) -> None:
@@ -45,7 +74,8 @@ def expect(config: dict[str, Any], **understood: tuple[Any, ...]) -> None:
             raise ValueError(f"{key}: found {config[key]}; wanted {' or '.join(str(v) for v in values)}")
 
 
-def _config(folder: Path) -> dict[str, Any]:
+def read_config(folder: Path) -> dict[str, Any]:
+    """What config.json says."""
     if not (folder / "config.json").exists():
         raise DataError(folder, "holds no config.json", "a run, or a folder that Hugging Face's save_pretrained made")
     return dict(files.read_json(folder / "config.json"))

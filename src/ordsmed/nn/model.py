@@ -8,7 +8,7 @@ Every file in models/ has a `Settings` with these methods; nothing else in the h
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 from torch import Tensor, nn
@@ -23,6 +23,9 @@ class Capabilities:
     state: bool = False  # carries state from window to window
     types: bool = False  # knows token types
     tensor: bool = False  # has a tensor-parallel plan
+    pairs: bool = False  # has a head that tells how two segments belong together
+    detects: bool = False  # has a head that tells fake tokens, and smaller generators of its kind
+    both: bool = False  # rows that see only what stands before and rows that see all, in one batch
 
 
 class Block(nn.Module):
@@ -47,7 +50,10 @@ class Model(nn.Module):
     def forward(
         self, tokens: Tensor, positions: Tensor, documents: Tensor | None = None, types: Tensor | None = None
     ) -> Tensor:
-        """[B, T] ids -> [B, T, D]; `documents`: tokens see each other where equal (0 = padding), None: all do."""
+        """[B, T] ids -> [B, T, D]; `documents`: tokens see each other where equal (0 = padding), None: all do.
+
+        With `Capabilities(both=True)` it takes `causal`, with `cached` a `cache` of nn/attention.py as well.
+        """
         raise NotImplementedError
 
 
@@ -66,10 +72,26 @@ class TokenHead(nn.Module):
         return nn.functional.linear(self.transform(hidden), self.words.weight, self.bias)
 
 
+class Family:
+    """What the settings of a family are, beside their numbers."""
+
+    capabilities: ClassVar[Capabilities]
+    model_type: ClassVar[str]  # what Hugging Face calls it
+    architectures: ClassVar[dict[str, str]]  # its class there, by the heads that are kept: "", "head", "head pair"...
+
+    def fits(self, tokenizer: Any) -> None:
+        """Refuse a tokenizer that such a network cannot work with."""
+
+
 class ModelSettings(Protocol):
     """What every file in models/ offers."""
 
     capabilities: Capabilities
+    model_type: str
+    architectures: dict[str, str]
+
+    def fits(self, tokenizer: Any) -> None:
+        """Refuse a tokenizer that such a network cannot work with."""
 
     def build(self, vocabulary: int) -> Model:
         """The network, with fresh weights."""
@@ -90,7 +112,7 @@ class ModelSettings(Protocol):
         """2 x multiply-adds of one token's way through the token head."""
 
     def hugging_face(self, vocabulary: int, tokenizer: Any) -> dict[str, Any]:
-        """The config.json of this network there."""
+        """The config.json of this network there, without its model type and architecture."""
 
     def names(self) -> Names:
         """Our tensors <-> theirs."""
@@ -105,5 +127,7 @@ class Names:
     prefix: str  # theirs for the network without its head
     transposed: bool = False  # they keep [in, out]
     fused: bool = False  # theirs holds query, key and value one after the other in one tensor
+    halves: int = 0  # above 0: their up holds what is gated and its gate, ours pairs of so many runs
+    zeros: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # theirs that no network of ours has
     tied: tuple[str, ...] = ()  # theirs that repeat another tensor
     ignored: tuple[str, ...] = ()  # endings of theirs that hold nothing to learn, or what no network of ours has

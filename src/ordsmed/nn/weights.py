@@ -81,8 +81,10 @@ def to_foreign(ours: Mapping[str, Tensor], names: Names) -> Tensors:
         else:
             if _is_fused(name, names):
                 tensor = torch.cat(split_heads(tensor, names.heads))
+            if _is_halved(name, names):
+                tensor = tensor.unflatten(0, (names.halves, 2, -1)).transpose(0, 1).flatten(0, 2)
             found[theirs] = (tensor.T if _is_turned(name, tensor, names) else tensor).contiguous()
-    return found
+    return found | {name: torch.zeros(shape) for name, shape in names.zeros.items()}
 
 
 def from_foreign(theirs: Mapping[str, Tensor], wanted: Iterable[str], names: Names, place: object) -> Tensors:
@@ -104,6 +106,8 @@ def from_foreign(theirs: Mapping[str, Tensor], wanted: Iterable[str], names: Nam
             continue
         tensor = theirs[parts[0]]
         tensor = tensor.T if _is_turned(name, tensor, names) else tensor
+        if _is_halved(name, names):
+            tensor = tensor.unflatten(0, (2, names.halves, -1)).transpose(0, 1).flatten(0, 2)
         ours[name] = join_heads(list(tensor.chunk(3)), names.heads) if _is_fused(name, names) else tensor
     left = [n for n in theirs if n not in known and n not in names.tied and not n.endswith(names.ignored or ("\0",))]
     if missing or left:
@@ -125,7 +129,11 @@ def join_heads(parts: list[Tensor], heads: int) -> Tensor:
 
 def load_into(module: torch.nn.Module, tensors: Mapping[str, Tensor], place: object) -> None:
     """Put tensors into a network; a name or shape that does not fit is refused."""
-    own = own_tensors(module)
+    fill(own_tensors(module), tensors, place)
+
+
+def fill(own: Mapping[str, Tensor], tensors: Mapping[str, Tensor], place: object) -> None:
+    """Copy tensors into those of a network; a name or shape that does not fit is refused."""
     compare(tensors, own, place)
     with torch.no_grad():
         for name, tensor in tensors.items():
@@ -174,6 +182,10 @@ def _modern(theirs: Mapping[str, Tensor], names: Names) -> Tensors:
 
 def _is_fused(name: str, names: Names) -> bool:
     return names.fused and ".gather." in name
+
+
+def _is_halved(name: str, names: Names) -> bool:
+    return names.halves > 0 and name.endswith((".up.weight", ".up.bias"))
 
 
 def _is_turned(name: str, tensor: Tensor, names: Names) -> bool:

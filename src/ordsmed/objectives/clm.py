@@ -18,7 +18,7 @@ from ordsmed.data.rows import StreamRows, see
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
 from ordsmed.learn.objective import Objective, predictions
-from ordsmed.learn.phases import Phase
+from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.nn.dropout import number_layers
 from ordsmed.nn.loss import token_hits, token_loss
 from ordsmed.text.tokenizer import Tokenizer
@@ -32,8 +32,9 @@ class Settings:
     """a document does not see the one before it in its row, and positions begin anew; false: one running text"""
 
     def rows(
-        self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object
-    ) -> CausalRows:
+        self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object,
+        stretch: Stretch = OVER,
+    ) -> CausalRows:  # fmt: skip
         return CausalRows(self, stores, weights, tokenizer, phase, *key)
 
     def build(self, model: Any, tokenizer: Tokenizer) -> NextTokens:
@@ -77,7 +78,7 @@ class NextTokens(Objective):
         self.model_settings, self.vocabulary = model, vocabulary
         self.model = model.build(vocabulary)
         self.head = model.token_head(self.model)
-        self.weights, self.state = {"clm": 1.0}, {}
+        self.weights, self.state, self.guesses = {"clm": 1.0}, {}, "clm"
         number_layers(self)
 
     def count(self, batch: Batch) -> dict[str, Tensor]:

@@ -21,7 +21,7 @@ from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints, windows
 from ordsmed.learn import masking
 from ordsmed.learn.objective import Objective, predictions
-from ordsmed.learn.phases import Phase
+from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.nn.dropout import number_layers
 from ordsmed.nn.loss import token_hits, token_loss
 from ordsmed.text.tokenizer import Tokenizer
@@ -49,8 +49,9 @@ class Settings:
             raise ValueError(f"keep: found {self.keep} with swap {self.swap}; wanted shares that sum to at most 1")
 
     def rows(
-        self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object
-    ) -> MaskedRows:
+        self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object,
+        stretch: Stretch = OVER,
+    ) -> MaskedRows:  # fmt: skip
         return MaskedRows(self, stores, weights, tokenizer, phase, *key)
 
     def build(self, model: Any, tokenizer: Tokenizer) -> MaskedTokens:
@@ -112,7 +113,7 @@ class MaskedTokens(Objective):
         self.settings, self.model_settings, self.vocabulary = settings, model, vocabulary
         self.model = model.build(vocabulary)
         self.head = model.token_head(self.model)
-        self.weights, self.state = {"mlm": 1.0}, {}
+        self.weights, self.state, self.guesses = {"mlm": 1.0}, {}, "mlm"
         number_layers(self)
 
     def count(self, batch: Batch) -> dict[str, Tensor]:

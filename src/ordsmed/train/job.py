@@ -25,7 +25,7 @@ from ordsmed.data.rows import Rows
 from ordsmed.data.store import Store
 from ordsmed.learn.groups import groups
 from ordsmed.learn.objective import Objective
-from ordsmed.learn.phases import Phase
+from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.nn import boxes, foreign, weights
 from ordsmed.nn.shards import Part
 from ordsmed.text.tokenizer import Tokenizer
@@ -80,7 +80,8 @@ class Job:
         """The training rows of a phase."""
         stores = [encoded.train for encoded in self.data]
         key = (self.recipe.seed, index + self.phases_before)
-        return self._rows(stores, list(self.recipe.sources.values()), self.phases[index], *key)
+        stretch = Stretch.of(self.phases, index)
+        return self._rows(stores, list(self.recipe.sources.values()), self.phases[index], *key, stretch=stretch)
 
     def validation(self, index: int) -> Rows | None:
         """The held-out rows of a phase; the same ones with the same masks every time."""
@@ -121,8 +122,11 @@ class Job:
         asked = self.recipe.layout.workers
         return asked if asked >= 0 else min(8, self.ranks.threads - 1) if self.ranks.device.type == "cuda" else 0
 
-    def _rows(self, stores: Sequence[Store], shares: Sequence[float], phase: Phase, *key: object) -> Rows:
-        rows: Rows = self.recipe.objective.rows(stores, shares, self.tokenizer, phase, *key)
+    def _rows(
+        self, stores: Sequence[Store], shares: Sequence[float], phase: Phase, *key: object,
+        stretch: Stretch = OVER,
+    ) -> Rows:  # fmt: skip
+        rows: Rows = self.recipe.objective.rows(stores, shares, self.tokenizer, phase, *key, stretch=stretch)
         return rows
 
 

@@ -136,10 +136,12 @@ def _split_vocabulary(objective: nn.Module, layout: Layout, mesh: Any) -> dict[s
     from torch.distributed.tensor.parallel import RowwiseParallel, parallelize_module
 
     names = {id(p): name for name, p in objective.named_parameters()}
-    rows = {}
+    rows: dict[str, int] = {}
+    split: set[int] = set()
     for module in list(objective.modules()):
-        if isinstance(module, Model):
+        if isinstance(module, Model) and id(module.words) not in split:  # networks may share a table
             table = module.words
+            split.add(id(table))
             rows[names[id(table.weight)]] = len(table.weight)
             table.weight = nn.Parameter(_padded(table.weight, layout.divisible * mesh.size()))
             parallelize_module(table, mesh, RowwiseParallel(input_layouts=Replicate(), output_layouts=Replicate()))
@@ -184,11 +186,11 @@ def _split_dropout(block: Block, layout: Layout, tensor_rank: int) -> None:
             module.stream = 1 + tensor_rank if apart else 0
 
 
-def _recomputed(forward: Any, *inputs: Any) -> Any:
+def _recomputed(forward: Any, *inputs: Any, **more: Any) -> Any:
     """A block that keeps its inputs alone. On a CPU dropout is a function of its key; else torch restores chance."""
     from torch.utils.checkpoint import checkpoint
 
-    return checkpoint(forward, *inputs, use_reentrant=False)
+    return checkpoint(forward, *inputs, use_reentrant=False, **more)
 
 
 def _same_start(objective: nn.Module) -> None:

@@ -1,0 +1,89 @@
+"""ELECTRA: BERT's network with embeddings of a width of their own, a head that tells fake tokens, and a generator.
+
+E width of the embeddings, D width of the network (Clark et al. 2020). A generator is the same network, smaller; it
+takes words from the same table of width E and leads them to its own width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from torch import nn
+
+from ordsmed.nn.encoder import GELUS, Encoder, EncoderSettings, both_ends
+from ordsmed.nn.heads import DetectHead
+from ordsmed.nn.model import Capabilities, Model, Names
+
+
+def _size(layers: int, width: int, embedding: int) -> dict[str, int]:
+    return {"layers": layers, "width": width, "heads": width // 64, "inner": 4 * width, "embedding": embedding}
+
+
+@dataclass(frozen=True)
+class Settings(EncoderSettings):
+    """An ELECTRA; `size` names one of: small base large."""
+
+    embedding: int = 0
+    """numbers a token is in the embeddings (E); 0: as in the network"""
+
+    SIZES: ClassVar[dict[str, dict[str, int]]] = {
+        "small": _size(12, 256, 128), "base": _size(12, 768, 768), "large": _size(24, 1024, 1024),
+    }  # fmt: skip
+    capabilities: ClassVar[Capabilities] = Capabilities(types=True, tensor=True, detects=True)
+    model_type: ClassVar[str] = "electra"
+    architectures: ClassVar[dict[str, str]] = {
+        "": "ElectraModel", "head": "ElectraForMaskedLM", "detect": "ElectraForPreTraining",
+    }  # fmt: skip
+    head_gelu: ClassVar[str | None] = "gelu"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.embedding < 0:
+            raise ValueError(f"embedding: found {self.embedding}; wanted 0 or more")
+        object.__setattr__(self, "embedding", self.embedding or self.width)
+
+    @property
+    def embedded(self) -> int:
+        return self.embedding
+
+    def build(self, vocabulary: int) -> Encoder:
+        """The network; the layer from E to D begins as TensorFlow's did (Glorot), like the reference's."""
+        made = super().build(vocabulary)
+        if made.project is not None:
+            nn.init.xavier_uniform_(made.project.weight)
+        return made
+
+    def detect_head(self, model: Model) -> DetectHead:
+        """The score's layer begins with Glorot's weights as well."""
+        head = DetectHead(self.width, self.spread, GELUS[self.activation])
+        nn.init.xavier_uniform_(head.out.weight)
+        return head
+
+    def smaller(self, width: int, layers: int) -> Settings:
+        return replace(
+            self, width=width, layers=layers, heads=0, inner=0, embedding=self.embedding * width // self.width
+        )
+
+    def generator(self, width: int, layers: int, heads: int, inner: int, embedding: int) -> Settings:
+        """The same network in another size, over embeddings of this width."""
+        return replace(self, width=width, layers=layers, heads=heads, inner=inner, embedding=embedding)
+
+    def hugging_face(self, vocabulary: int, tokenizer: Any) -> dict[str, Any]:
+        return {**self.described(vocabulary, tokenizer), "embedding_size": self.embedding}
+
+    def names(self) -> Names:
+        table, pairs = self.body_names("electra")
+        pairs |= {
+            "model.project": "electra.embeddings_project",
+            "head.dense": "generator_predictions.dense", "head.norm": "generator_predictions.LayerNorm",
+            "detect.dense": "discriminator_predictions.dense",
+            "detect.out": "discriminator_predictions.dense_prediction",
+        }  # fmt: skip
+        table |= {**both_ends(pairs), "head.bias": "generator_lm_head.bias"}
+        return Names(table, self.heads, "electra.", tied=("generator_lm_head.weight",), ignored=("position_ids",))
+
+    @staticmethod
+    def from_hugging_face(config: dict[str, Any]) -> Settings:
+        """The settings a Hugging Face config.json means."""
+        return Settings.read(config, embedding=config.get("embedding_size", config["hidden_size"]))

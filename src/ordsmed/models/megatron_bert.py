@@ -1,0 +1,57 @@
+"""Megatron's BERT: norms before attention and feed-forward, one at the end, none over the embeddings (Megatron 2020).
+
+Fresh weights of what blocks add are smaller by sqrt(2 x layers) (`deep`, Megatron's --deep-init).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ordsmed.nn.encoder import EncoderSettings, both_ends, deep
+from ordsmed.nn.heads import PairHead
+from ordsmed.nn.model import Capabilities, Model, Names
+
+
+@dataclass(frozen=True)
+class Settings(EncoderSettings):
+    """A Megatron BERT; `size` names one of: 345M."""
+
+    deep: bool = True
+    """fresh weights of what blocks add are smaller by sqrt(2 x layers)"""
+    epsilon: float = 1e-5
+    """of layer norms"""
+
+    SIZES: ClassVar[dict[str, dict[str, int]]] = {"345M": {"layers": 24, "width": 1024, "heads": 16, "inner": 4096}}
+    capabilities: ClassVar[Capabilities] = Capabilities(types=True, tensor=True, pairs=True)
+    model_type: ClassVar[str] = "megatron-bert"
+    architectures: ClassVar[dict[str, str]] = {
+        "": "MegatronBertModel", "head": "MegatronBertForMaskedLM", "head pair": "MegatronBertForPreTraining",
+    }  # fmt: skip
+    pre_norm: ClassVar[bool] = True
+
+    @property
+    def residual_spread(self) -> float:
+        return deep(self.spread, self.layers) if self.deep else self.spread
+
+    def pair_head(self, model: Model) -> PairHead:
+        return PairHead(self.width, self.spread)
+
+    def hugging_face(self, vocabulary: int, tokenizer: Any) -> dict[str, Any]:
+        return self.described(vocabulary, tokenizer)
+
+    def names(self) -> Names:
+        table, pairs = self.body_names("bert")
+        pairs |= {
+            "head.dense": "cls.predictions.transform.dense", "head.norm": "cls.predictions.transform.LayerNorm",
+            "pair.dense": "bert.pooler.dense", "pair.out": "cls.seq_relationship",
+        }  # fmt: skip
+        table |= {**both_ends(pairs), "head.bias": "cls.predictions.bias"}
+        tied = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
+        return Names(table, self.heads, "bert.", tied=tied, ignored=("position_ids", ".pooler.dense.weight",
+                     ".pooler.dense.bias", "seq_relationship.weight", "seq_relationship.bias"))  # fmt: skip
+
+    @staticmethod
+    def from_hugging_face(config: dict[str, Any]) -> Settings:
+        """The settings a Hugging Face config.json means."""
+        return Settings.read(config)

@@ -1,0 +1,230 @@
+"""Encoder: the Transformer that BERT, RoBERTa, ELECTRA and Megatron's BERT share, its settings, and its names there.
+
+    tokens -> words + places + types -> norm, dropout -> (to the blocks' width) -> blocks -> hidden [B, T, D]
+
+B batch, T tokens, D width, E width of the embeddings (D unless a family says otherwise), V vocabulary. Norms stand
+after what a block adds (BERT 2018) or before it, with one more at the end (Megatron 2020).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Self
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ordsmed.nn.attention import SelfAttention, visibility
+from ordsmed.nn.dropout import Dropout
+from ordsmed.nn.foreign import expect
+from ordsmed.nn.heads import MaskedHead, fresh
+from ordsmed.nn.model import TRANSFORMER_PLAN, Block, Family, Model
+
+GELUS = {"gelu": "none", "gelu_tanh": "tanh"}
+HUGGING_FACE_GELUS = {"gelu": "gelu", "gelu_tanh": "gelu_new"}
+THEIR_GELUS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
+Table = dict[str, str | tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class EncoderSettings(Family):
+    """What the families have in common."""
+
+    width: int = 768
+    """numbers a token is in the network (D)"""
+    layers: int = 12
+    """blocks"""
+    heads: int = 0
+    """attention heads; 0: width / 64"""
+    inner: int = 0
+    """width inside the feed-forward layers; 0: 4 x width"""
+    positions: int = 512
+    """longest row"""
+    types: int = 2
+    """token types (segments)"""
+    activation: Literal["gelu", "gelu_tanh"] = "gelu"
+    """exact GELU, or the tanh form of Google's code (exported as gelu_new)"""
+    dropout: float = 0.1
+    """of hidden states"""
+    attention_dropout: float = 0.1
+    """of attention weights"""
+    epsilon: float = 1e-12
+    """of layer norms"""
+    spread: float = 0.02
+    """standard deviation of fresh weights"""
+
+    offset: ClassVar[int] = 0  # of positions: rows of the table before that of position 0
+    pre_norm: ClassVar[bool] = False  # norms before attention and feed-forward, none in the embeddings, one at the end
+    head_gelu: ClassVar[str | None] = None  # the token head's activation where it is not the network's
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "heads", self.heads or max(1, self.width // 64))
+        object.__setattr__(self, "inner", self.inner or 4 * self.width)
+        for name in ("width", "layers", "heads", "inner", "positions"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: found {getattr(self, name)}; wanted 1 or more")
+        if self.types < 0:
+            raise ValueError(f"types: found {self.types}; wanted 0 or more")
+        if self.width % self.heads:
+            raise ValueError(f"heads: found {self.heads}; wanted a divisor of the width {self.width}")
+        if not 0 < self.spread < 10:
+            raise ValueError(f"spread: found {self.spread}; wanted above 0, to 10")
+        for name in ("dropout", "attention_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name}: found {getattr(self, name)}; wanted 0 to below 1")
+
+    @property
+    def embedded(self) -> int:
+        """Numbers a token is in the embeddings (E)."""
+        return self.width
+
+    @property
+    def residual_spread(self) -> float:
+        """Standard deviation of fresh weights of what blocks add."""
+        return self.spread
+
+    def build(self, vocabulary: int) -> Encoder:
+        return Encoder(self, vocabulary)
+
+    def token_head(self, model: Model) -> MaskedHead:
+        gelu = GELUS[self.head_gelu or self.activation]
+        return MaskedHead(model, self.width, self.embedded, self.epsilon, self.spread, gelu)
+
+    def smaller(self, width: int, layers: int) -> Self:
+        return replace(self, width=width, layers=layers, heads=0, inner=0)
+
+    def longest(self) -> int:
+        return self.positions
+
+    def flops(self, length: int) -> float:
+        multiply_adds = 4 * self.width**2 + 2 * self.width * self.inner + 2 * length * self.width
+        into = self.embedded * self.width if self.embedded != self.width else 0
+        return 2.0 * (self.layers * multiply_adds + into)
+
+    def head_flops(self, vocabulary: int) -> float:
+        return 2.0 * self.embedded * (self.width + vocabulary)
+
+    def described(self, vocabulary: int, tokenizer: Any) -> dict[str, Any]:
+        """What all these families' config.json say."""
+        return {
+            "vocab_size": vocabulary, "hidden_size": self.width, "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads, "intermediate_size": self.inner,
+            "max_position_embeddings": self.positions + self.offset, "type_vocab_size": max(self.types, 1),
+            "hidden_act": HUGGING_FACE_GELUS[self.activation], "hidden_dropout_prob": self.dropout,
+            "attention_probs_dropout_prob": self.attention_dropout, "layer_norm_eps": self.epsilon,
+            "initializer_range": self.spread, "pad_token_id": tokenizer.pad, "tie_word_embeddings": True,
+        }  # fmt: skip
+
+    @classmethod
+    def read(cls, config: dict[str, Any], **more: Any) -> Self:
+        """The settings that a config.json of one of these families means."""
+        expect(config, hidden_act=tuple(THEIR_GELUS), position_embedding_type=("absolute",), is_decoder=(False,),
+               tie_word_embeddings=(True,))  # fmt: skip
+        return cls(
+            width=config["hidden_size"], layers=config["num_hidden_layers"], heads=config["num_attention_heads"],
+            inner=config["intermediate_size"], positions=config["max_position_embeddings"] - cls.offset,
+            types=config["type_vocab_size"], dropout=config.get("hidden_dropout_prob", 0.1),
+            activation=THEIR_GELUS[config.get("hidden_act", "gelu")],  # type: ignore[arg-type]
+            attention_dropout=config.get("attention_probs_dropout_prob", 0.1),
+            epsilon=config.get("layer_norm_eps", 1e-12), spread=config.get("initializer_range", 0.02), **more,
+        )  # fmt: skip
+
+    def body_names(self, prefix: str) -> tuple[Table, dict[str, str]]:
+        """Our tensors of the network -> theirs: whole names, and pairs that have a weight and a bias."""
+        table: Table = {
+            "model.words.weight": f"{prefix}.embeddings.word_embeddings.weight",
+            "model.places.weight": f"{prefix}.embeddings.position_embeddings.weight",
+            "model.types.weight": f"{prefix}.embeddings.token_type_embeddings.weight",
+        }
+        pairs = {"model.norm": f"{prefix}.encoder.ln" if self.pre_norm else f"{prefix}.embeddings.LayerNorm"}
+        first, second = ("attention.ln", "ln") if self.pre_norm else ("attention.output.LayerNorm", "output.LayerNorm")
+        for n in range(self.layers):
+            ours, theirs = f"model.blocks.{n}", f"{prefix}.encoder.layer.{n}"
+            pairs |= {
+                f"{ours}.attention.mix": f"{theirs}.attention.output.dense",
+                f"{ours}.attention_norm": f"{theirs}.{first}",
+                f"{ours}.up": f"{theirs}.intermediate.dense",
+                f"{ours}.down": f"{theirs}.output.dense",
+                f"{ours}.norm": f"{theirs}.{second}",
+            }
+            for end in ("weight", "bias"):
+                parts = tuple(f"{theirs}.attention.self.{part}.{end}" for part in ("query", "key", "value"))
+                table[f"{ours}.attention.gather.{end}"] = parts
+        return table, pairs
+
+
+def both_ends(pairs: dict[str, str]) -> Table:
+    """Weight and bias of every pair of names."""
+    return {f"{ours}.{end}": f"{theirs}.{end}" for ours, theirs in pairs.items() for end in ("weight", "bias")}
+
+
+class Encoder(Model):
+    """Embeddings, norm, dropout, blocks."""
+
+    types: nn.Embedding | None
+    project: nn.Linear | None
+
+    def __init__(self, settings: EncoderSettings, vocabulary: int) -> None:
+        super().__init__()
+        self.offset, self.pre_norm, width = settings.offset, settings.pre_norm, settings.embedded
+        self.words = nn.Embedding(vocabulary, width)
+        self.places = nn.Embedding(settings.positions + settings.offset, width)
+        self.types = nn.Embedding(settings.types, width) if settings.types else None
+        self.norm = nn.LayerNorm(width, settings.epsilon)
+        self.dropout = Dropout(settings.dropout)
+        self.project = nn.Linear(width, settings.width) if width != settings.width else None
+        block = PreNormBlock if settings.pre_norm else PostNormBlock
+        self.blocks = nn.ModuleList(block(settings) for _ in range(settings.layers))
+        self.apply(lambda module: fresh(module, settings.spread))
+        if settings.residual_spread != settings.spread:
+            for name, weight in self.named_parameters():
+                if name.endswith(("mix.weight", "down.weight")):
+                    nn.init.normal_(weight, std=settings.residual_spread)
+
+    def forward(
+        self, tokens: Tensor, positions: Tensor, documents: Tensor | None = None, types: Tensor | None = None
+    ) -> Tensor:
+        x = self.words(tokens) + self.places(positions + self.offset if self.offset else positions)
+        if self.types is not None:
+            x = x + (self.types.weight[0] if types is None else self.types(types))
+        x = self.dropout(x if self.pre_norm else self.norm(x))
+        if self.project is not None:
+            x = self.project(x)
+        visible = visibility(documents, causal=False)
+        for block in self.blocks:
+            x = block(x, visible)
+        return self.norm(x) if self.pre_norm else x
+
+
+class PostNormBlock(Block):
+    """Attention, add and norm; feed-forward, add and norm."""
+
+    tensor_plan = TRANSFORMER_PLAN
+
+    def __init__(self, settings: EncoderSettings) -> None:
+        super().__init__()
+        width = settings.width
+        self.attention = SelfAttention(width, settings.heads, settings.attention_dropout, causal=False)
+        self.attention_norm = nn.LayerNorm(width, settings.epsilon)
+        self.up, self.down = nn.Linear(width, settings.inner), nn.Linear(settings.inner, width)
+        self.norm = nn.LayerNorm(width, settings.epsilon)
+        self.attention_dropout, self.dropout = Dropout(settings.dropout), Dropout(settings.dropout)
+        self.gelu = GELUS[settings.activation]
+
+    def forward(self, x: Tensor, visible: Tensor | None) -> Tensor:
+        x = self.attention_norm(self.attention_dropout.add(self.attention(x, visible), x))
+        return self.norm(self.dropout.add(self.down(F.gelu(self.up(x), approximate=self.gelu)), x))
+
+
+class PreNormBlock(PostNormBlock):
+    """Norm, attention, add; norm, feed-forward, add."""
+
+    def forward(self, x: Tensor, visible: Tensor | None) -> Tensor:
+        x = self.attention_dropout.add(self.attention(self.attention_norm(x), visible), x)
+        return self.dropout.add(self.down(F.gelu(self.up(self.norm(x)), approximate=self.gelu)), x)
+
+
+def deep(spread: float, layers: int) -> float:
+    """GPT-2's and Megatron's smaller weights of what blocks add: 2 x layers of them make one sum."""
+    return spread / math.sqrt(2 * layers)
