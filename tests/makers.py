@@ -35,7 +35,8 @@ def make_store(folder: Path, seed: int = 0, documents: int = 60) -> Path:
                     text.append(word + len(SPECIAL))
                     word = int(follower[word]) if chance.random() < 0.8 else int(chance.integers(WORDS))
                 writer.add([np.asarray(text)])
-    facts = {"vocabulary": tokenizer.vocabulary, "train": {"tokens": 1}, "validation": {"tokens": 1}}
+    held = {"documents": 1, "tokens": 1}
+    facts = {"vocabulary": tokenizer.vocabulary, "train": held, "validation": held}
     Run(folder).set(verb="encode", state="done", fingerprint=f"seed {seed}", tokenizer=tokenizer.fingerprint, **facts)
     return folder
 

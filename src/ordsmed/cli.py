@@ -83,11 +83,25 @@ def fill(asked: Arguments) -> None:
         print(line, flush=True)
 
 
+def generate(asked: Arguments) -> None:
+    """a causal model goes on with a text, or with each line of standard input; an empty one it begins itself"""
+    from ordsmed.apply.generate import Way, generate_lines
+
+    way = Way(asked.tokens, asked.temperature, asked.best, asked.share, asked.seed)
+    for line in generate_lines(asked.run, asked.text or sys.stdin.buffer, way, step=asked.step):
+        print(line, flush=True)
+
+
 def export(asked: Arguments) -> None:
     """write a folder that Hugging Face's transformers loads, with a model card"""
     from ordsmed.apply.export import export as write
+    from ordsmed.apply.export import export_all
 
-    out = write(asked.run, asked.out, step=asked.step, anew=asked.anew, licence=asked.licence)
+    how = {"anew": asked.anew, "licence": asked.licence}
+    if asked.step == "all":
+        _print([f"{out}: written" for out in export_all(asked.run, asked.out, **how)])
+        return
+    out = write(asked.run, asked.out, step=asked.step, **how)
     _print([f"{out}: written; transformers' AutoModel, AutoTokenizer and pipeline load it"])
 
 
@@ -150,7 +164,8 @@ def quickstart(asked: Arguments) -> None:
 
 
 VERBS: dict[str, Callable[[Arguments], None]] = {
-    f.__name__: f for f in (quickstart, corpus, tokenizer, encode, pretrain, fill, export, show, menus, recipes, bench)
+    f.__name__: f
+    for f in (quickstart, corpus, tokenizer, encode, pretrain, fill, generate, export, show, menus, recipes, bench)
 }
 
 
@@ -222,14 +237,23 @@ def _arguments(name: str, verb: argparse.ArgumentParser) -> None:
     if name in ("pretrain", "show"):
         verb.add_argument("--devices", type=int, default=0, help="processes, one a GPU (or share of the CPU)")
         verb.add_argument("--site", default="", help="a machine's layout: a shipped site or a TOML file")
-    if name in ("fill", "export"):
+    if name in ("fill", "generate", "export"):
         verb.add_argument("run", metavar="RUN", help="a run's folder, or a Hugging Face folder")
-        verb.add_argument("--step", type=int, help="of this checkpoint, not the last")
+    if name in ("fill", "generate"):
+        verb.add_argument("--step", type=int, help="of this checkpoint, not the last; 0: before the first step")
+    if name == "generate":
+        verb.add_argument("text", nargs="*", help="texts to go on with; none: lines of standard input")
+        verb.add_argument("--tokens", type=int, default=40, help="at most so many new ones (default 40)")
+        verb.add_argument("--temperature", type=float, default=1.0, help="0: always the likeliest token (default 1)")
+        verb.add_argument("--best", type=int, default=0, help="draw among so many of the likeliest (0: all)")
+        verb.add_argument("--share", type=float, default=1.0, help="draw among the likeliest with this share together")
+        verb.add_argument("--seed", type=int, default=0, help="of the draws (default 0)")
     if name == "fill":
         verb.add_argument("text", nargs="*", help="texts with [MASK]; none: lines of standard input")
         verb.add_argument("--best", type=int, default=5, help="guesses a mask (default 5)")
     if name == "export":
         verb.add_argument("out", metavar="FOLDER", help="where to write")
+        verb.add_argument("--step", type=_step, metavar="N|all", help="of this step, 0 included; all: a folder each")
         verb.add_argument("--licence", help="of the model, for its card")
     if name == "show":
         verb.add_argument("name", metavar="RECIPE|RUN")
@@ -245,6 +269,11 @@ def _arguments(name: str, verb: argparse.ArgumentParser) -> None:
         verb.add_argument("name", nargs="?", help="print this one")
     if name == "bench":
         verb.add_argument("--json", action="store_true", help="one line of JSON")
+
+
+def _step(text: str) -> int | str:
+    """A step's number, or all of them."""
+    return text if text == "all" else int(text)
 
 
 def _epilog(verb: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from dataclasses import dataclass
 
@@ -14,9 +15,10 @@ from ordsmed.apply.export import config, tensors
 from ordsmed.base.errors import DataError
 from ordsmed.base.menu import load
 from ordsmed.data.batch import batch_of
-from ordsmed.models import bert, gpt2
+from ordsmed.models import bert, electra, gpt2, megatron_bert, roberta
 from ordsmed.nn import foreign, weights
-from ordsmed.objectives import clm, mlm
+from ordsmed.nn.attention import Cache
+from ordsmed.objectives import clm, mlm, mlm_nsp, rtd
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 WORDS = 97
@@ -28,6 +30,7 @@ class Signs:
 
     vocabulary: int = WORDS
     pad: int | None = 0
+    start: int | None = 2
     stop: int | None = 3
     end: int | None = 5
 
@@ -45,7 +48,25 @@ GPTS = {
     "one head": {"n_embd": 24, "n_head": 1, "n_positions": 33},
     "epsilon": {"n_embd": 32, "n_head": 2, "layer_norm_epsilon": 1e-3},
 }
-CASES = [("bert", name) for name in BERTS] + [("gpt2", name) for name in GPTS]
+ROBERTAS = {
+    "plain": {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64, "type_vocab_size": 1},
+    "epsilon": {"hidden_size": 24, "num_attention_heads": 3, "intermediate_size": 40, "layer_norm_eps": 1e-3},
+    "tanh": {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64, "hidden_act": "gelu_new"},
+}
+MEGATRONS = {
+    "plain": {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64},
+    "tanh": {"hidden_size": 24, "num_attention_heads": 3, "intermediate_size": 40, "hidden_act": "gelu_new"},
+}
+ELECTRAS = {
+    "narrow": {"hidden_size": 32, "embedding_size": 16, "num_attention_heads": 2, "intermediate_size": 64},
+    "wide": {"hidden_size": 16, "embedding_size": 32, "num_attention_heads": 1, "intermediate_size": 64},
+    "equal": {"hidden_size": 32, "embedding_size": 32, "num_attention_heads": 4, "intermediate_size": 48},
+    "tanh": {"hidden_size": 32, "embedding_size": 24, "num_attention_heads": 2, "intermediate_size": 64,
+             "hidden_act": "gelu_new", "layer_norm_eps": 1e-3},
+}  # fmt: skip
+FAMILIES = {"bert": BERTS, "roberta": ROBERTAS, "megatron_bert": MEGATRONS, "electra": ELECTRAS, "gpt2": GPTS}
+CASES = [(family, name) for family, cases in FAMILIES.items() for name in cases]
+CLASSES = {"bert": "Bert", "roberta": "Roberta", "megatron_bert": "MegatronBert", "electra": "Electra"}
 
 
 def theirs_of(family, name):
@@ -54,9 +75,10 @@ def theirs_of(family, name):
 
     torch.manual_seed(sum(map(ord, name)))
     still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    if family == "bert":
-        shape = {"num_hidden_layers": 3, "max_position_embeddings": 40, **BERTS[name], **still}
-        model = t.BertForMaskedLM(t.BertConfig(vocab_size=WORDS, **shape))
+    if family != "gpt2":
+        shape = {"num_hidden_layers": 3, "max_position_embeddings": 40, **FAMILIES[family][name], **still}
+        described = getattr(t, f"{CLASSES[family]}Config")(vocab_size=WORDS, **shape)
+        model = getattr(t, f"{CLASSES[family]}ForMaskedLM")(described)
     else:
         still = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "bos_token_id": 5, "eos_token_id": 5}
         model = t.GPT2LMHeadModel(
@@ -91,7 +113,7 @@ def sentence(family, objective, rows=3, length=17):
     ids = torch.randint(6, WORDS, (rows, length), generator=made)
     kept = torch.ones(rows, length, dtype=torch.int32)
     kept[1, 11:], kept[2, 5:] = 0, 0
-    kinds = objective.model_settings.types if family == "bert" else 0
+    kinds = objective.model_settings.types if family != "gpt2" else 0
     types = torch.randint(0, kinds, (rows, length), generator=made) if kinds else None
     return ids, torch.arange(length).repeat(rows, 1), types, kept
 
@@ -131,7 +153,7 @@ def test_losses_and_gradients_are_equal(pair):
     ids, positions, types, kept = sentence(family, ours)
     asked = kept.bool().clone()
     asked[:, 0] = False
-    if family == "bert":
+    if family != "gpt2":
         asked &= torch.rand(asked.shape, generator=torch.Generator().manual_seed(2)) < 0.4
     labels = torch.where(asked, ids, -100)
     loss = ask_theirs(theirs.train(), ids, types, kept, labels=labels).loss * asked.sum()
@@ -167,6 +189,11 @@ def batch_for(family, ids, positions, types, kept, asked):
 
 OURS = [
     bert.Settings(width=32, layers=3, heads=2, inner=48, positions=40),
+    roberta.Settings(width=32, layers=2, heads=2, inner=48, positions=40),
+    roberta.Settings(width=32, layers=2, heads=4, types=2, positions=30, activation="gelu_tanh"),
+    megatron_bert.Settings(width=32, layers=3, heads=2, inner=48, positions=40),
+    electra.Settings(width=32, layers=2, heads=2, inner=48, positions=40, embedding=16),
+    electra.Settings(width=16, layers=2, heads=1, positions=40, embedding=32, activation="gelu_tanh"),
     bert.Settings(
         width=32, layers=2, heads=4, positions=24, types=1, activation="gelu_tanh", epsilon=1e-5, spread=0.05
     ),
@@ -179,7 +206,8 @@ def hub_folder(objective, folder):
     """What export writes of a network."""
     folder.mkdir()
     [network] = objective.networks().values()
-    (folder / "config.json").write_text(json.dumps(config(network, Signs())))
+    signs = Signs(pad=max(getattr(network.settings, "offset", 1) - 1, 0))
+    (folder / "config.json").write_text(json.dumps(config(network, signs)))
     weights.write(folder / "model.safetensors", tensors(network))
     return folder
 
@@ -193,7 +221,7 @@ def test_what_we_made_is_equal_there_and_comes_back(settings, tmp_path):
     kind = t.AutoModelForCausalLM if settings.capabilities.causal else t.AutoModelForMaskedLM
     theirs, report = kind.from_pretrained(folder, output_loading_info=True)
     assert not any(report.values()), report
-    family = "gpt2" if settings.capabilities.causal else "bert"
+    family = type(settings).__module__.rpartition(".")[2]
     ids, positions, types, kept = sentence(family, ours)
     with torch.no_grad():
         there = ask_theirs(theirs.eval(), ids, types, kept).logits
@@ -201,14 +229,18 @@ def test_what_we_made_is_equal_there_and_comes_back(settings, tmp_path):
     assert close(here[kept.bool()], there[kept.bool()], 1e-5)
     theirs.save_pretrained(tmp_path / "again")
     again = foreign.settings(tmp_path / "again")
-    assert again == (settings if family == "bert" else type(settings)(**{**vars(settings), "deep": True}))
+    changed = {"deep": True} if hasattr(settings, "deep") else {"types": max(settings.types, 1)}
+    assert again == dataclasses.replace(settings, **changed)
     back = weights.own_tensors(ours_of(tmp_path / "again"))
     assert all(torch.equal(back[k], v) for k, v in weights.own_tensors(ours).items())
+    more = back.keys() - weights.own_tensors(ours).keys()
+    assert not any(back[k].any() for k in more), "what RoBERTa's class has beside the network is 0"
 
 
 # what a token may see
 
-NETWORKS = pytest.mark.parametrize("settings", [OURS[0], OURS[2]], ids=["bert", "gpt2"])
+SEEN = {type(s).__module__.rpartition(".")[2]: s for s in reversed(OURS)}
+NETWORKS = pytest.mark.parametrize("settings", SEEN.values(), ids=list(SEEN))
 LENGTHS = (5, 9, 3)  # of documents in a row, padding after them
 
 
@@ -293,6 +325,109 @@ def test_without_documents_all_of_a_row_is_one_text(settings):
     assert moved[:, :7].any() != settings.capabilities.causal
 
 
+# keys and values that are kept
+
+
+@pytest.mark.parametrize("steps", [[17], [1] * 17, [5, 1, 1, 7, 3]], ids=["at once", "one by one", "in pieces"])
+@torch.no_grad()
+def test_a_gpt_that_keeps_what_it_read_equals_one_that_reads_anew(steps):
+    torch.manual_seed(8)
+    network = shaken(SEEN["gpt2"].build(WORDS)).eval()
+    ids = torch.randint(6, WORDS, (3, 17))
+    whole = network(ids, torch.arange(17).repeat(3, 1))
+    documents = torch.ones_like(ids)
+    documents[1, :4] = 0  # a shorter row, padded on its left
+    positions = (documents.cumsum(1) - 1).clamp_min(0)
+    padded = network(ids, positions, documents)
+    for told, wanted in ((None, whole), (documents, padded)):
+        cache, at, made = Cache(SEEN["gpt2"].layers), 0, []
+        for size in steps:
+            part = slice(at, at + size)
+            here = positions if told is not None else torch.arange(17).repeat(3, 1)
+            made.append(network(ids[:, part], here[:, part], None if told is None else told[:, part], cache=cache))
+            at += size
+        assert close(torch.cat(made, 1), wanted, 1e-6)
+
+
+def test_rows_of_both_directions_in_one_batch():
+    torch.manual_seed(8)
+    network = shaken(SEEN["gpt2"].build(WORDS)).eval()
+    ids, positions, documents = packed(rows=2)
+    changed = ids.clone()
+    changed[:, 10] = (changed[:, 10] + 1) % WORDS  # in the second document
+    causal = torch.tensor([True, False])
+    with torch.no_grad():
+        one, other = (network(i, positions, documents, causal=causal) for i in (ids, changed))
+        assert torch.equal(one[0], network(ids, positions, documents)[0])
+    moved = (one - other).abs().amax(-1) > 0
+    assert not moved[documents != 2].any()
+    assert not moved[0, :10].any()
+    assert moved[0, 10 : sum(LENGTHS[:2])].all()
+    assert moved[1][documents[1] == 2].all()
+
+
+# heads beside the one for words
+
+
+def test_pair_scores_and_their_gradients_are_equal(tmp_path):
+    import transformers as t
+
+    for kind, there in (("bert", "Bert"), ("megatron_bert", "MegatronBert")):
+        torch.manual_seed(3)
+        shape = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64, "num_hidden_layers": 2,
+                 "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}  # fmt: skip
+        described = getattr(t, f"{there}Config")(vocab_size=WORDS, max_position_embeddings=40, **shape)
+        theirs = shaken(getattr(t, f"{there}ForPreTraining")(described))
+        theirs.save_pretrained(tmp_path / kind)
+        ours = mlm_nsp.Settings().build(foreign.settings(tmp_path / kind), Signs()).eval()
+        foreign.load_into(ours, tmp_path / kind, Signs())
+        ids, positions, types, kept = sentence(kind, ours)
+        said = ask_theirs(theirs, ids, types, kept)
+        hidden = ours.model(ids, positions, kept, types)
+        assert close(ours.pair(hidden), said.seq_relationship_logits, 1e-5)
+        assert close(ours.head(hidden)[kept.bool()], said.prediction_logits[kept.bool()], 1e-5)
+        labels = torch.tensor([0, 1, 1])
+        torch.nn.functional.cross_entropy(ours.pair(hidden), labels).backward()
+        torch.nn.functional.cross_entropy(said.seq_relationship_logits, labels).backward()
+        mine = theirs.bert.embeddings.word_embeddings.weight.grad
+        assert close(ours.model.words.weight.grad, mine, 1e-4)
+        folder = hub_folder(ours, tmp_path / f"{kind}-again")
+        again, report = getattr(t, f"{there}ForPreTraining").from_pretrained(folder, output_loading_info=True)
+        assert not any(report.values()), report
+        assert all(torch.equal(v, again.state_dict()[k]) for k, v in theirs.state_dict().items())
+
+
+@pytest.mark.parametrize("name", ELECTRAS)
+def test_a_detector_is_equal_both_ways(name, tmp_path):
+    import transformers as t
+
+    torch.manual_seed(4)
+    shape = {"num_hidden_layers": 3, "max_position_embeddings": 40, **ELECTRAS[name]}
+    described = t.ElectraConfig(vocab_size=WORDS, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **shape)
+    theirs = shaken(t.ElectraForPreTraining(described))
+    theirs.save_pretrained(tmp_path / "hub")
+    ours = rtd.Settings().alone(foreign.settings(tmp_path / "hub"), Signs()).eval()
+    foreign.load_into(ours, tmp_path / "hub", Signs())
+    ids, positions, types, kept = sentence("electra", ours)
+    there = ask_theirs(theirs, ids, types, kept)
+    hidden = ours.model(ids, positions, kept, types)
+    scores, seen = ours.detect(hidden), kept.bool()
+    assert close(hidden[seen], there.hidden_states[-1][seen], 1e-5)
+    assert close(scores[seen], there.logits[seen], 1e-5)
+    scores[seen].sigmoid().sum().backward()
+    there.logits[seen].sigmoid().sum().backward()
+    mine = {k: p.grad for k, p in ours.networks()[""].tensors().items()}
+    grads = {k: p.grad for k, p in theirs.named_parameters()}
+    largest = max(float(g.abs().max()) for g in grads.values())
+    for key, grad in weights.to_foreign(mine, ours.model_settings.names()).items():
+        assert (grad - grads[key]).abs().max() <= 1e-4 * max(float(grads[key].abs().max()), 1e-3 * largest), key
+    again, report = t.ElectraForPreTraining.from_pretrained(
+        hub_folder(ours, tmp_path / "again"), output_loading_info=True
+    )
+    assert not any(report.values()), report
+    assert all(torch.equal(v, again.state_dict()[k]) for k, v in theirs.state_dict().items())
+
+
 # sizes
 
 BERT_SIZES = {  # encoder and pooler with 30,522 pieces
@@ -330,6 +465,23 @@ def test_named_gpts_have_the_published_size(size):
     assert count(sized("gpt2", size), 50_257) == GPT_SIZES[size]
 
 
+WITH_HEADS = {  # token head or detection head counted; a RoBERTa without its class's row of zeros
+    ("roberta", "base", 50_265, "head"): 124_697_433 - 768, ("roberta", "large", 50_265, "head"): 355_412_057 - 1024,
+    ("electra", "small", 30_522, "detect"): 13_549_057, ("electra", "base", 30_522, "detect"): 109_483_009,
+    ("electra", "large", 30_522, "detect"): 335_142_913,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("named", WITH_HEADS, ids=lambda n: f"{n[0]} {n[1]}")
+def test_named_robertas_and_electras_have_the_published_size(named):
+    kind, size, words, head = named
+    settings = sized(kind, size)
+    with torch.device("meta"):
+        signs = Signs(vocabulary=words)
+        objective = mlm.Settings().build(settings, signs) if head == "head" else rtd.Settings().alone(settings, signs)
+    assert sum(t.numel() for t in weights.own_tensors(objective).values()) == WITH_HEADS[named]
+
+
 def test_every_named_size_is_held_to_a_number():
     assert set(bert.Settings.SIZES) == set(BERT_SIZES)
     assert set(gpt2.Settings.SIZES) - {"mini"} == set(GPT_SIZES)
@@ -345,7 +497,7 @@ def test_flops_are_counted_from_the_matrices(settings):
     assert settings.flops(length) == 2 * (linear + settings.layers * 2 * pairs * settings.width)
     head = settings.token_head(network)
     dense = sum(m.weight.numel() for m in head.modules() if isinstance(m, torch.nn.Linear))
-    assert settings.head_flops(WORDS) == 2 * (dense + WORDS * settings.width)
+    assert settings.head_flops(WORDS) == 2 * (dense + WORDS * network.words.embedding_dim)
 
 
 # what people's folders hold

@@ -51,7 +51,15 @@ def _front(trained: Trained, data: list[Table], licence: str | None) -> str:
 
 def _what(trained: Trained) -> str:
     count = sum(t.numel() for t in weights.own_tensors(trained.objective).values())
-    how = "predicts the next token" if trained.causal else "fills masked tokens, seeing both sides"
+    how = {
+        "fill-mask": "fills masked tokens, seeing both sides", "text-generation": "predicts the next token",
+        "feature-extraction": "tells which tokens of a text are not the real ones",
+    }[_task(trained)]  # fmt: skip
+    if trained.objective.shifted:
+        how += ", and fills gaps (the latter with `ordsmed fill` alone)"
+    others = [name for name in trained.objective.networks() if name]
+    if others:
+        how += f"; beside it the {others[0]} that it learned with, in the folder `{others[0]}`"
     tokenizer, longest = trained.tokenizer, trained.settings.longest()
     return (
         f"{headline(type(trained.settings).__module__)} This one has {count:,} parameters and {how}. "
@@ -112,7 +120,8 @@ def _scored(trained: Trained) -> Table:
     names = {
         "validation": "loss (nats a prediction)", "unigram": "loss of guessing by frequency",
         "loss": "training loss, last step",
-        **{f"{term}_right": "right at the first guess" for term in trained.objective.weights},
+        **{f"{term}_right": _right(trained, term) for term in trained.objective.weights},
+        **{name: name for name in trained.objective.measures},
     }  # fmt: skip
     ended = trained.folder / "scores.json"
     facts = files.read_json(ended) if trained.recipe and ended.exists() else {}
@@ -120,13 +129,20 @@ def _scored(trained: Trained) -> Table:
         judged = [line for line in _metrics(trained) if "validation" in line]
         facts = judged[-1] if judged else {}
     return {
-        told: f"{facts[k]:.1%}" if k.endswith("_right") else f"{facts[k]:.4f}"
+        told: f"{facts[k]:.1%}" if k.endswith("_right") or k in trained.objective.measures else f"{facts[k]:.4f}"
         for k, told in names.items()
         if k in facts
     }
 
 
+def _right(trained: Trained, term: str) -> str:
+    several = len(trained.objective.weights) > 1
+    return f"{term}: right" if several else "right at the first guess"
+
+
 def _use(trained: Trained, name: str) -> str:
+    if _task(trained) == "feature-extraction":
+        return _use_of_a_detector(trained, name)
     if trained.causal:
         asked = f'pipeline("text-generation", model={json.dumps(name)})\nprint(ask("Once", max_new_tokens=20))'
     else:
@@ -140,6 +156,18 @@ def _use(trained: Trained, name: str) -> str:
         f"model = {kind}.from_pretrained({json.dumps(name)})"
     )
     return f"## How to use it\n\nWith `{name}` the path of this folder:\n\n```python\n{code}\n```"
+
+
+def _use_of_a_detector(trained: Trained, name: str) -> str:
+    kind = trained.settings.architectures["detect"]
+    code = (
+        f"import torch\nfrom transformers import AutoTokenizer, {kind}\n\n"
+        f"tokenizer = AutoTokenizer.from_pretrained({json.dumps(name)})\n"
+        f"model = {kind}.from_pretrained({json.dumps(name)})\n"
+        'asked = tokenizer("This is a text.", return_tensors="pt")\n'
+        "print((model(**asked).logits > 0).long())  # 1: not the real token\n"
+    )
+    return f"## How to use it\n\nWith `{name}` the path of this folder:\n\n```python\n{code}```"
 
 
 def _made(trained: Trained) -> str:
@@ -194,6 +222,8 @@ def _version(trained: Trained) -> str:
 
 
 def _task(trained: Trained) -> str:
+    if "detect" in trained.objective.networks()[""].modules:
+        return "feature-extraction"
     return "text-generation" if trained.causal else "fill-mask"
 
 

@@ -13,8 +13,8 @@ import torch
 
 import ordsmed
 from ordsmed.apply import card
-from ordsmed.apply.trained import Trained, open_model
-from ordsmed.base import files
+from ordsmed.apply.trained import Trained, kept, open_model
+from ordsmed.base import files, hub
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.run import Run
 from ordsmed.base.say import say
@@ -23,6 +23,14 @@ from ordsmed.nn import weights
 
 MARK = "ordsmed.json"  # says that the folder is an export, and of what
 SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
+
+def export_all(path: str | Path, out: str | Path, *, anew: bool = False, licence: str | None = None) -> list[Path]:
+    """Every step of a run whose weights stand, and step 0, each as a folder in `out`: to see how a model learns."""
+    folder = hub.folder(path)
+    if Run(folder).status.get("verb") != "pretrain":
+        raise RecipeError("--step", f"found all, but {path} is no run", "a run's folder")
+    return [export(folder, Path(out) / f"step-{step}", step, anew=anew, licence=licence) for step in kept(folder)]
 
 
 def export(

@@ -53,7 +53,7 @@ def fill(trained: Trained, text: str, best: int = 5) -> list[Guesses]:
     """The likeliest pieces at each mask of a text, with their probabilities."""
     _check(trained, best)
     tokenizer = trained.tokenizer
-    ids = _framed(tokenizer, text)
+    ids = _framed(tokenizer, text, ends=trained.objective.shifted)
     masks = [place for place, number in enumerate(ids) if number == tokenizer.mask]
     if not masks:
         raise RecipeError(_short(text), "no mask in the text", f"one or more {MASK}")
@@ -61,39 +61,48 @@ def fill(trained: Trained, text: str, best: int = 5) -> list[Guesses]:
         raise RecipeError(
             _short(text), f"found {len(ids):,} tokens", f"at most {trained.settings.longest():,}", "shorten it"
         )
-    head: Any = trained.objective.head
-    tokens = torch.tensor([ids])
+    network, head = _guesser(trained)
+    tokens, positions, shifted = torch.tensor([ids]), torch.arange(len(ids))[None], trained.objective.shifted
+    both = {"documents": torch.ones_like(tokens), "causal": torch.tensor([False])} if shifted else {}
     with torch.no_grad():
-        hidden = trained.objective.model(tokens, torch.arange(len(ids))[None])
-        shares = head(hidden[0, masks]).float().softmax(-1)
+        hidden = network(tokens, positions, **both)
+        shares = head(hidden[0, [place - 1 for place in masks] if shifted else masks]).float().softmax(-1)
     top = shares.topk(min(best, shares.shape[-1]))
     return [[(_written(tokenizer, number), share) for share, number in zip(*row, strict=True)]
             for row in zip(top.values.tolist(), top.indices.tolist(), strict=True)]  # fmt: skip
 
 
+def _guesser(trained: Trained) -> Any:
+    """The network that guesses words, and its head: of an ELECTRA it is the generator. None: there is none."""
+    found = (network.modules for network in trained.objective.networks().values() if "head" in network.modules)
+    return next(((modules["model"], modules["head"]) for modules in found), None)
+
+
 def _check(trained: Trained, best: int) -> None:
     if best < 1:
         raise RecipeError("--best", f"found {best}", "1 or more")
-    if trained.causal:
+    if trained.causal and not trained.objective.shifted:
         raise RecipeError(
             trained.folder, f"is a causal model ({trained.kind}): it does not see what stands after a mask",
-            "a model trained with mlm", "to go on with a text: `ordsmed export`, then transformers' text-generation",
+            "a model trained with mlm or hybrid", "`ordsmed generate` goes on with a text",
         )  # fmt: skip
-    if not hasattr(trained.objective, "head"):
+    if _guesser(trained) is None:
         raise RecipeError(trained.folder, "has no head that predicts tokens", "a model trained with mlm")
     if trained.tokenizer.mask is None:
         raise RecipeError(trained.folder, "its tokenizer has no mask", f"{MASK} or <mask> among its pieces")
 
 
-def _framed(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Ids of a text as rows hold them in training: start, pieces, stop."""
+def _framed(tokenizer: Tokenizer, text: str, *, ends: bool) -> list[int]:
+    """Ids of a text as rows hold them in training: start, pieces, stop; or pieces between end signs."""
     assert tokenizer.mask is not None
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise RecipeError(_short(text), f"invalid UTF-8 at character {error.start + 1}", "UTF-8 text") from None
     ids = tokenizer.encode(text.replace(MASK, tokenizer.piece(tokenizer.mask)))
-    before, after = ([n] if n is not None else [] for n in (tokenizer.start, tokenizer.stop))
+    end = tokenizer.end if tokenizer.end is not None else tokenizer.stop
+    frame = (end, end) if ends else (tokenizer.start, tokenizer.stop)
+    before, after = ([n] if n is not None else [] for n in frame)
     return [*before, *ids, *after]
 
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from ordsmed.base import files, run, settings, snapshots
+from ordsmed.base import files, hub, run, settings, snapshots
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.menu import Menu, kind_of, load
 from ordsmed.base.run import Run
 from ordsmed.data.encode import Encoding
-from ordsmed.learn.objective import Objective
+from ordsmed.learn.objective import Objective, fresh
 from ordsmed.nn import boxes, foreign, weights
 from ordsmed.text.tokenizer import Tokenizer
 
@@ -65,10 +65,10 @@ class Source:
 
 def open_model(path: str | Path, step: int | None = None) -> Trained:
     """The newest model of a run, the one of a kept step, or that of a Hugging Face folder."""
-    folder = Path(path)
+    folder = hub.folder(path)
     if not folder.is_dir():
         found = "is a file" if folder.exists() else "no such folder"
-        raise RecipeError(path, found, WANTED, _near(folder))
+        raise RecipeError(path, found, WANTED, _near(folder) or hub.remedy(path))
     if _is_weights(folder) and folder.name == "weights" and (folder.parent / "recipe.toml").exists():
         folder = folder.parent
     if _is_weights(folder):
@@ -101,6 +101,8 @@ def sources(recipe: dict[str, Any]) -> list[str]:
 
 def _run(folder: Path, status: dict[str, Any], step: int | None) -> Trained:
     recipe = settings.read(folder / "recipe.toml")
+    if step == 0 and 0 not in snapshots.steps(folder / "checkpoints"):
+        return _before_the_first_step(folder, recipe, status)
     found = _source(folder, status, step)
     networks = _networks(recipe, folder)
     tokenizer = _tokenizer(folder, recipe, found.state.get("tokenizer"))
@@ -109,14 +111,44 @@ def _run(folder: Path, status: dict[str, Any], step: int | None) -> Trained:
     return Trained(objective, tokenizer, networks.model, folder, recipe, found.step)
 
 
+def kept(folder: Path) -> list[int]:
+    """The steps of a run whose weights can be opened, oldest first."""
+    status = Run(folder).status
+    ended = [int(status["step"])] if status.get("state") == "done" and _is_weights(folder / "weights") else []
+    whole = [s for s in snapshots.steps(folder / "checkpoints")
+             if not snapshots.damage(snapshots.path_of(folder / "checkpoints", s), (KIND,))]  # fmt: skip
+    return sorted({0, *whole, *ended})
+
+
+def _before_the_first_step(folder: Path, recipe: dict[str, Any], status: dict[str, Any]) -> Trained:
+    """The weights a run began with, made anew from its seed (and `init`), and held against what it noted of them."""
+    networks = _networks(recipe, folder)
+    tokenizer = _tokenizer(folder, recipe, None)
+    objective = fresh(networks.objective, networks.model, tokenizer, int(recipe.get("seed", 0)))
+    if recipe.get("init"):
+        start = hub.folder(recipe["init"])
+        if Run(start).status:
+            newest = snapshots.latest(start / "checkpoints", place=start)
+            weights.load_into(objective, boxes.read_whole(newest[0], KIND) if newest else {}, start)
+        else:
+            foreign.load_into(objective, start, tokenizer)
+    found = weights.digest(weights.own_tensors(objective))
+    if status.get("began_with") != found:
+        raise DataError(
+            f"{folder}: step 0", f"weights {found}", f"{status.get('began_with', 'none noted')}, with which it began",
+            "they come again only with the same version of torch, the same seed and the same `init`",
+        )  # fmt: skip
+    return Trained(objective.eval(), tokenizer, networks.model, folder, recipe, 0)
+
+
 def _source(folder: Path, status: dict[str, Any], step: int | None) -> Source:
     """The weights to read: of the step asked for, of the end, or of the newest whole checkpoint."""
     last = int(status.get("step", 0)) if status.get("state") == "done" and _is_weights(folder / "weights") else None
     if last is not None and step in (None, last):
         return Source(folder / "weights", last)
-    kept = snapshots.steps(folder / "checkpoints")
-    if step is not None and step not in kept:
-        held = ", ".join(f"{s}" for s in sorted({*kept, *([last] if last else [])}))
+    stored = snapshots.steps(folder / "checkpoints")
+    if step is not None and step not in stored:
+        held = ", ".join(f"{s}" for s in sorted({0, *stored, *([last] if last else [])}))
         raise RecipeError("--step", f"found {step}, which {folder} does not keep", f"one of {held}" if held else "")
     if step is not None:
         path = snapshots.path_of(folder / "checkpoints", step)
@@ -143,7 +175,10 @@ def _moved(folder: Path, step: int | None) -> Trained:
 def _foreign(folder: Path) -> Trained:
     model = foreign.settings(folder)
     tokenizer = Tokenizer.load(folder)
-    objective = load("objectives", "clm" if model.capabilities.causal else "mlm")().build(model, tokenizer)
+    if "ForPreTraining" in str(foreign.read_config(folder).get("architectures")) and model.capabilities.detects:
+        objective = load("objectives", "rtd")().alone(model, tokenizer)
+    else:
+        objective = load("objectives", "clm" if model.capabilities.causal else "mlm")().build(model, tokenizer)
     foreign.load_into(objective, folder, tokenizer)
     return Trained(objective.eval(), tokenizer, model, folder)
 
@@ -162,7 +197,7 @@ def _networks(recipe: dict[str, Any], folder: Path) -> Networks:
     settled = folder / "weights" / "settings.toml"
     if settled.exists():
         return _decoded(settings.read(settled), settled)
-    start = Path(recipe["init"])
+    start = hub.folder(recipe["init"])
     if not start.is_dir():
         raise RecipeError(
             folder, f"was started from {start}, which is gone", "", "put it back: it tells the network's size"

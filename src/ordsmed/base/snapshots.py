@@ -41,7 +41,7 @@ def steps(folder: Path) -> list[int]:
 
 def latest(folder: Path, *, place: object, kinds: Sequence[str] = KINDS) -> tuple[Path, dict[str, Any]] | None:
     """The last whole snapshot and its state; damaged ones are passed over, saying so. None: there never was one."""
-    found = steps(folder)
+    found = [s for s in steps(folder) if len(kinds) == 1 or not is_stripped(path_of(folder, s))]
     for step in reversed(found):
         path = path_of(folder, step)
         wrong = damage(path, kinds)
@@ -53,6 +53,25 @@ def latest(folder: Path, *, place: object, kinds: Sequence[str] = KINDS) -> tupl
             place, f"all {len(found)} checkpoints are damaged", "one that is whole", "start anew: name another `out`"
         )
     return None
+
+
+def strip(path: Path) -> None:
+    """Leave nothing but the weights of a snapshot: a revision to look at, not to go on from."""
+    state = files.read_json(path / "state.json")
+    others = [name for name in state["checksums"] if kind_of(name) != KINDS[0]]
+    if others:
+        kept = {name: total for name, total in state["checksums"].items() if name not in others}
+        files.write_json(path / "state.json", {**state, "checksums": kept})
+        for name in others:
+            (path / name).unlink(missing_ok=True)
+
+
+def is_stripped(path: Path) -> bool:
+    """Does a snapshot hold weights alone?"""
+    try:
+        return {kind_of(name) for name in files.read_json(path / "state.json")["checksums"]} == {KINDS[0]}
+    except (DataError, KeyError, TypeError):
+        return False
 
 
 def damage(path: Path, kinds: Sequence[str] = KINDS) -> str:

@@ -27,12 +27,13 @@ class Batch:
     documents: Tensor | None = None  # int32 [B, T]  tokens see each other where equal, 0 = padding; None: all do
     types: Tensor | None = None  # int64 [B, T]   token types (first or second segment)
     pairs: Tensor | None = None  # int64 [B]      0: the second segment follows the first; 1: it does not
+    keys: Tensor | None = None  # int64 [B]       what each row's draws on the device are hashed from
     causal: Tensor | None = None  # bool [B]       rows whose tokens see only what stands before; None: as the network
 
     def __post_init__(self) -> None:
         rows, tokens = self.tokens.shape
         wanted = {"numbers": (rows,), "positions": (rows, tokens), "documents": (rows, tokens), "types": (rows, tokens)}
-        wanted |= {"pairs": (rows,), "causal": (rows,)}
+        wanted |= {"pairs": (rows,), "keys": (rows,), "causal": (rows,)}
         predicted = tuple(self.targets.shape)
         wanted |= {"weights": predicted, "places": predicted}
         for name, shape in wanted.items():

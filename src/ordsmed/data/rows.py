@@ -135,13 +135,17 @@ class Blend:
     def __len__(self) -> int:
         return int(sum(self.sizes))
 
-    def place(self, numbers: Ints) -> tuple[Ints, Ints]:
-        """Which source, and which of its rows."""
+    def counted(self, numbers: Ints) -> tuple[Ints, Ints]:
+        """Which source, and how many rows of it came before over all epochs."""
         if len(self.sizes) == 1:
-            return np.zeros_like(numbers), draw(numbers, self.sizes[0], *self.key, 0)
+            return np.zeros_like(numbers), numbers
         block, inside = numbers // PATTERN, numbers % PATTERN
         source = self.pattern[inside]
-        count = block * self.counts[source] + self.before[source, inside]
+        return source, block * self.counts[source] + self.before[source, inside]
+
+    def place(self, numbers: Ints) -> tuple[Ints, Ints]:
+        """Which source, and which of its rows."""
+        source, count = self.counted(numbers)
         rows = np.empty_like(numbers)
         for k, size in enumerate(self.sizes):
             rows[source == k] = draw(count[source == k], size, *self.key, k)

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from ordsmed.base import chance
 from ordsmed.data.batch import Batch
 from ordsmed.data.rows import Rows
 from ordsmed.data.store import Store
@@ -42,6 +43,7 @@ class Objective(nn.Module):
     model_settings: Any
     weights: dict[str, float]  # how the terms are mixed
     state: dict[str, Tensor]  # what must survive a restart beside parameters; usually empty
+    shifted: bool = False  # does it fill a gap from the state of the place before it?
     guesses: str = ""  # the term whose loss compares with guessing words by frequency
 
     def count(self, batch: Batch) -> dict[str, Tensor]:
@@ -59,6 +61,8 @@ class Objective(nn.Module):
         """
         raise NotImplementedError
 
+    measures: tuple[str, ...] = ()  # names of what `derived` tells
+
     def derived(self, means: dict[str, float]) -> dict[str, float]:
         """Measures that follow from a validation's means."""
         return {}
@@ -73,6 +77,12 @@ class Objective(nn.Module):
         return {"": Network(self.model_settings, {role: modules[role] for role in ROLES if role in modules})}
 
 
+def fresh(objective: ObjectiveSettings, model: Any, tokenizer: Tokenizer, seed: int) -> Objective:
+    """The networks of a recipe before their first step: the same for the same seed and version of torch."""
+    torch.manual_seed(chance.key("weights", seed) >> 1)
+    return objective.build(model, tokenizer)
+
+
 class ObjectiveSettings(Protocol):
     """What every file in objectives/ offers."""
 
@@ -83,7 +93,10 @@ class ObjectiveSettings(Protocol):
         """Numbered rows of this phase; `stretch` says which part of the run it is."""
 
     def build(self, model: Any, tokenizer: Tokenizer) -> Objective:
-        """The networks, for these model settings."""
+        """The networks, for these model settings.
+
+        Settings of an objective with more networks than the model have `others(model)`, the settings of those.
+        """
 
 
 def predictions(batch: Batch) -> Tensor:

@@ -60,10 +60,28 @@ def token_loss(
     hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor, vocabulary: int | None = None
 ) -> Tensor:
     """Sum over slots of weight * -log softmax(hidden @ table.T + bias)[target]; rows behind the vocabulary are void."""
+    return _loss(hidden, table, bias, targets, weights, vocabulary, None)[0]
+
+
+def token_loss_and_draws(
+    hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor, vocabulary: int, draw: Any
+) -> tuple[Tensor, Tensor]:
+    """The same, and a word drawn for every slot from the same scores; nothing is learned through the draws.
+
+    `draw.best(scores, rows, targets, first)` gives each slot's draw and how high it stands (learn/sampling.py).
+    """
+    loss, drawn = _loss(hidden, table, bias, targets, weights, vocabulary, draw)
+    return loss, drawn.view_as(targets)
+
+
+def _loss(
+    hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor, vocabulary: int | None,
+    draw: Any,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     if torch.is_autocast_enabled(hidden.device.type):
         hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
     table, bias, split = _own_rows(table, bias, vocabulary)
-    return _TokenLoss.apply(hidden.flatten(0, -2), table, bias, targets.flatten(), weights.flatten(), split)
+    return _TokenLoss.apply(hidden.flatten(0, -2), table, bias, targets.flatten(), weights.flatten(), split, draw)
 
 
 def token_hits(
@@ -93,25 +111,48 @@ def _own_rows(table: Tensor, bias: Tensor | None, vocabulary: int | None) -> tup
 
 def _best(scores: Tensor, split: Range) -> Tensor:
     """The word with the highest score of all ranks, the first of equals."""
-    far = torch.iinfo(torch.int64).max
-    value, place = scores.max(-1) if split.count else (scores.new_full((len(scores),), -torch.inf), None)
+    value, column = scores.max(-1) if split.count else _nothing(scores)
+    return _agreed_best(value, column, split)
+
+
+def _drawn(draw: Any, scores: Tensor, rows: slice, targets: Tensor, split: Range | None) -> Tensor:
+    """A word for each slot, from its scores."""
+    if split is None:
+        return draw.best(scores, rows, targets)[1]
+    value, column = draw.best(scores, rows, targets, split.first) if split.count else _nothing(scores)
+    return _agreed_best(value, column, split)
+
+
+def _agreed_best(value: Tensor, column: Tensor, split: Range) -> Tensor:
+    """This rank's best scores and their columns -> the words that are best on all ranks, the first of equals."""
     highest = split.agree(value.clone(), dist.ReduceOp.MAX)
-    word = torch.full_like(value, far, dtype=torch.int64) if place is None else place + split.first
-    return split.agree(torch.where(value == highest, word, far), dist.ReduceOp.MIN)
+    far = torch.iinfo(torch.int64).max
+    return split.agree(
+        torch.where((value == highest) & (split.count > 0), column + split.first, far), dist.ReduceOp.MIN
+    )
+
+
+def _nothing(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """What a rank offers that holds no word."""
+    none = scores.new_full((len(scores),), -torch.inf)
+    return none, torch.zeros_like(none, dtype=torch.int64)
 
 
 class _TokenLoss(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor,
-        split: Range | None,
-    ) -> Tensor:  # fmt: skip
+        split: Range | None, draw: Any,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        drawn = torch.empty(len(hidden) if draw else 0, dtype=torch.int64, device=hidden.device)
         product, loss = table.to(hidden.dtype), hidden.new_zeros((), dtype=torch.float32)
         slopes = _Slopes(hidden, product, bias) if any(ctx.needs_input_grad[:3]) else None
         chunks = _chunks(len(hidden), len(table) if split is None else split.rows)
         room = hidden.new_empty((chunks[0].stop if chunks else 0, len(table)), dtype=torch.float32)
         for rows in chunks:
             scores = _scores(hidden[rows], product, bias, room[: rows.stop - rows.start])
+            if draw:
+                drawn[rows] = _drawn(draw, scores, rows, targets[rows], split)
             if split is None:
                 right = scores.gather(1, targets[rows, None]).squeeze(1)
                 top = _shift(scores, hidden.dtype)
@@ -125,7 +166,8 @@ class _TokenLoss(torch.autograd.Function):
         if slopes:
             ctx.save_for_backward(*slopes.finish(targets, weights, split))
         ctx.dtypes = hidden.dtype, table.dtype, None if bias is None else bias.dtype
-        return loss
+        ctx.mark_non_differentiable(drawn)
+        return loss, drawn
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
@@ -134,7 +176,7 @@ class _TokenLoss(torch.autograd.Function):
         made = [
             slope.float().mul_(upstream[0]).to(kind) for slope, kind in zip(ctx.saved_tensors, ctx.dtypes, strict=False)
         ]
-        return made[0], made[1], made[2] if len(made) > 2 else None, None, None, None
+        return made[0], made[1], made[2] if len(made) > 2 else None, None, None, None, None
 
 
 def _agreed(scores: Tensor, targets: Tensor, split: Range) -> tuple[Tensor, Tensor]:

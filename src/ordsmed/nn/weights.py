@@ -5,6 +5,7 @@ Fused rows of ours stand head by head, [H, 3, d, D]; theirs are three tensors, o
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -167,6 +168,15 @@ def own_tensors(module: torch.nn.Module) -> dict[str, Any]:
             seen.add(id(tensor))
             found[name] = tensor
     return found
+
+
+def digest(tensors: Mapping[str, Tensor]) -> str:
+    """CRC-32 of all tensors' names and bytes: equal for equal weights."""
+    crc = 0
+    for name, tensor in sorted(tensors.items()):
+        crc = zlib.crc32(name.encode(), crc)
+        crc = zlib.crc32(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data, crc)
+    return f"{crc:08x}"
 
 
 def _modern(theirs: Mapping[str, Tensor], names: Names) -> Tensors:

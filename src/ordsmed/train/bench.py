@@ -34,9 +34,9 @@ SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<|endoftext|>")
 class Bench:
     """One measurement."""
 
-    measure: Literal["training", "overhead", "loader", "encode", "windows"]
+    measure: Literal["training", "overhead", "loader", "encode", "windows", "pairs"]
     """training steps; what the loop adds to a step's arithmetic; packed and masked rows from one core; corpus to store;
-    the index map of a large store"""
+    the index map of a large store; an epoch's pairs of segments from a large store"""
     model: Annotated[Any, Menu("models")] = None
     """training, overhead: the network"""
     objective: Annotated[Any, Menu("objectives")] = None
@@ -58,7 +58,9 @@ class Bench:
     lengths: tuple[int, ...] = (128, 512)
     """loader: row lengths"""
     sentences: int = 10_000_000
-    """windows: sentences of the made-up store"""
+    """windows, pairs: sentences of the made-up store"""
+    style: Literal["next", "order", "electra"] = "next"
+    """pairs: whose"""
     corpus: str = "stdlib"
     """encode: folder or recipe"""
     tokenizer: str = "stdlib-wordpiece"
@@ -255,6 +257,62 @@ def measure_windows(recipe: Bench) -> dict[str, Any]:
             "index_seconds": round(seconds, 3), "step_1_ms": step(0), "step_1000000_ms": step(1_000_000)}  # fmt: skip
 
 
+def measure_pairs(recipe: Bench) -> dict[str, Any]:
+    """Seconds for pairs from a large store: until the first batch, for a whole epoch's walk, at the next epoch's start.
+
+    The last group of the first epoch is read batch by batch; meanwhile the next epoch's first is made.
+    """
+    from ordsmed.data.pairs import PairRows
+
+    source = _skewed_source(recipe.sentences)
+    began = time.perf_counter()
+    rows = PairRows(
+        [source], [1.0], length=recipe.length, start=2, stop=3, pad=0, style=recipe.style, short=0.1, key=(0,)
+    )
+    built = time.perf_counter() - began
+
+    def batch(first: int) -> float:
+        began = time.perf_counter()
+        rows.assembled(np.arange(first, first + recipe.batch))
+        return time.perf_counter() - began
+
+    first, examples = built + batch(0), rows.examples[0]
+    began = time.perf_counter()
+    for group in range(examples.groups):
+        examples.group(group)
+    walked = time.perf_counter() - began
+    last = len(rows) - examples.share
+    spent = [batch(begin) for begin in range(last, len(rows) - recipe.batch + 1, recipe.batch)]
+    return {
+        "style": recipe.style, "sentences": recipe.sentences, "documents": len(source.document_starts) - 1,
+        "rows": len(rows), "groups": examples.groups, "length": recipe.length, "batch": recipe.batch,
+        "first_batch_seconds": round(first, 3), "epoch_seconds": round(walked, 2),
+        "examples_per_second": round(len(rows) / walked),
+        "batch_ms": round(float(np.median(spent or [first])) * 1e3, 3),
+        "second_epoch_seconds": round(batch(len(rows)), 3),
+    }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class MadeUp:
+    """What rows need of a store, in memory."""
+
+    tokens: np.ndarray
+    document_starts: np.ndarray
+    starts: np.ndarray
+
+
+def _skewed_source(sentences: int) -> MadeUp:
+    """Sentences of 5 to 44 tokens, half of them in documents of more than 70, the longest of tens of thousands."""
+    generator = np.random.default_rng(0)
+    starts = np.concatenate([[0], np.cumsum(generator.integers(5, 45, sentences))])
+    sizes = np.clip(generator.lognormal(2.3, 1.4, sentences // 10 + 1).astype(np.int64), 1, 50_000)
+    sizes[:: 1 << 18] = 50_000
+    ends = np.cumsum(sizes)
+    borders = np.concatenate([[0], ends[ends < sentences], [sentences]])
+    return MadeUp(np.broadcast_to(np.uint16(len(SPECIAL)), (int(starts[-1]),)), starts[borders], starts)
+
+
 def measure_encode(recipe: Bench) -> dict[str, Any]:
     """The deed `encode` beside `encode_batch_fast` of the tokenizers library on the same sentences, same cores."""
     import resource
@@ -328,5 +386,5 @@ def _random_tokenizer(vocabulary: int) -> Any:
 
 MEASURES: dict[str, Any] = {
     "training": measure_training, "overhead": measure_overhead, "loader": measure_loader, "encode": measure_encode,
-    "windows": measure_windows,
+    "windows": measure_windows, "pairs": measure_pairs,
 }  # fmt: skip

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ordsmed.base import files
+from ordsmed.base import files, snapshots
 from ordsmed.base.errors import OrdsmedError, RunError
 from ordsmed.base.ranks import DIMENSIONS, Ranks
 from ordsmed.base.snapshots import KINDS, damage, file_of, latest, path_of, steps
@@ -46,8 +46,12 @@ class Piece:
 class Writer:
     """Writes checkpoints of a run; one at a time, from a copy of what this rank writes."""
 
-    def __init__(self, folder: Path, ranks: Ranks, keep: int, *, background: bool, token: str = "") -> None:
+    def __init__(
+        self, folder: Path, ranks: Ranks, keep: int, *, background: bool, token: str = "",
+        revision: Callable[[int], bool] = lambda step: False,
+    ) -> None:  # fmt: skip
         self.folder, self.ranks, self.keep, self.background = folder, ranks, keep, background
+        self.revision = revision  # steps whose weights are kept for good
         self.token = token or str(os.getpid())  # equal on all ranks, other than that of a run killed before
         self.thread: threading.Thread | None = None
         self.error: OrdsmedError | None = None
@@ -160,7 +164,10 @@ class Writer:
             files.sync(self.folder)
             stand = steps(self.folder)  # those after this step were passed over as damaged: they hold nothing to keep
             for old in [s for s in stand if s > step] + [s for s in stand if s <= step][: -self.keep]:
-                shutil.rmtree(path_of(self.folder, old))
+                if old < step and self.revision(old):
+                    snapshots.strip(path_of(self.folder, old))
+                else:
+                    shutil.rmtree(path_of(self.folder, old))
 
 
 def restore(

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from ordsmed.base import chance
-from ordsmed.base.errors import RecipeError, RunError
+from ordsmed.base import hub
+from ordsmed.base.errors import DataError, RecipeError, RunError
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.run import Run, obtain, read_recipe
 from ordsmed.base.say import say
@@ -24,7 +24,7 @@ from ordsmed.data.loader import Share
 from ordsmed.data.rows import Rows
 from ordsmed.data.store import Store
 from ordsmed.learn.groups import groups
-from ordsmed.learn.objective import Objective
+from ordsmed.learn.objective import Objective, fresh
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.nn import boxes, foreign, weights
 from ordsmed.nn.shards import Part
@@ -67,6 +67,7 @@ class Job:
     precision: str  # what is used and why, for a person
     phases_before: int = 0  # those of the run this one starts from: its chance goes on, it does not begin again
     course: Course = field(default_factory=lambda: Course(Guard()))
+    began_with: str = ""  # the digest of the weights before the first step; empty: the run goes on
     vote: Vote = field(default_factory=Vote)
     tell: Callable[[str], None] = lambda stage: None  # the watch: what this rank does now
     skipped: list[dict[str, Any]] = field(default_factory=list)  # stretches of steps that teach nothing, and why
@@ -143,9 +144,10 @@ def build(recipe: Pretraining, ranks: Ranks, *, gone_on: dict[str, Any] | None =
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS refuses to be deterministic
         torch.use_deterministic_algorithms(True)
     said = precision.set_up(recipe.layout, ranks.device)
-    torch.manual_seed(chance.key("weights", recipe.seed) >> 1)
-    objective = recipe.objective.build(settings, tokenizer)
+    settings.fits(tokenizer)
+    objective = fresh(recipe.objective, settings, tokenizer, recipe.seed)
     start = _start_from(recipe.init, objective, tokenizer) if recipe.init and gone_on is None else None
+    began_with = weights.digest(weights.own_tensors(objective)) if gone_on is None and ranks.first else ""
     precision.keep_in_half(objective, recipe.layout)
     objective.to(ranks.device).train()
     spread = parallel.spread(objective, recipe.layout, ranks)
@@ -155,6 +157,7 @@ def build(recipe: Pretraining, ranks: Ranks, *, gone_on: dict[str, Any] | None =
     job = Job(recipe, ranks, data, tokenizer, objective, optimizer, spread, Scaler.of(recipe.layout), said, before,
               Course(recipe.trouble))  # fmt: skip
     parallel.sum_copies(spread, job.parts, recipe.layout, ranks)
+    job.began_with = began_with
     if start:
         checkpoint.restore_moments(start[0], optimizer, job.parts)
         job.phases_before = int(start[1]["phases"])
@@ -165,11 +168,11 @@ def model_settings(recipe: Pretraining) -> Any:
     """The network's settings: the recipe's, or those of what it starts from."""
     if recipe.init is None:
         return recipe.model
-    if not Path(recipe.init).is_dir() and recipe.model is not None:
+    folder = hub.folder(recipe.init)
+    if not folder.is_dir() and recipe.model is not None:
         return recipe.model  # a run that goes on has no need of it any more; one that begins is refused by `build`
-    folder = Path(recipe.init)
     if not folder.is_dir():
-        raise RecipeError("init", f"found {recipe.init}, no such folder", "a run or a Hugging Face folder")
+        raise _nowhere(recipe.init)
     theirs = model_settings(read_recipe(Pretraining, folder)) if Run(folder).status else foreign.settings(folder)
     if recipe.model is not None and not _same_shape(recipe.model, theirs):
         raise RecipeError("model", f"found {recipe.model}", f"that of init: {theirs}", "leave [model] out")
@@ -183,7 +186,9 @@ def check(recipe: Pretraining, settings: Any, ranks: Ranks) -> None:
             found = f"found {phase.length}, more than the model's {settings.longest()} positions"
             raise RecipeError(f"phase[{index + 1}].length", found, "", "shorten it or raise `model.positions`")
         recipe.layout.share(phase, index + 1, ranks.device.type, 0, ranks.data_world)
-    recipe.layout.check(settings, [phase.length for phase in recipe.phase], ranks.world)
+    others = getattr(recipe.objective, "others", None)
+    for network in (settings, *(others(settings) if others else ())):
+        recipe.layout.check(network, [phase.length for phase in recipe.phase], ranks.world)
 
 
 def _tokenizer(recipe: Pretraining, data: Sequence[Encoded]) -> Tokenizer:
@@ -202,10 +207,11 @@ def _tokenizer(recipe: Pretraining, data: Sequence[Encoded]) -> Tokenizer:
 
 def _start_from(init: str, objective: Objective, tokenizer: Tokenizer) -> tuple[Path, dict[str, Any]] | None:
     """Take weights over; returns the checkpoint whose moments go on too, None for weights alone."""
-    folder = Path(init)
+    folder = hub.folder(init)
     if not folder.is_dir():
-        raise RecipeError("init", f"found {init}, no such folder", "a run or a Hugging Face folder")
+        raise _nowhere(init)
     if not Run(folder).status:
+        _same_pieces(folder, tokenizer)
         foreign.load_into(objective, folder, tokenizer)
         say(f"weights from {init} (Hugging Face)")
         return None
@@ -221,8 +227,27 @@ def _start_from(init: str, objective: Objective, tokenizer: Tokenizer) -> tuple[
     return found
 
 
+def _nowhere(init: str) -> RecipeError:
+    found = f"found {init}, no such folder"
+    return RecipeError("init", found, "a run, a Hugging Face folder, or a name that leads to one", hub.remedy(init))
+
+
+def _same_pieces(folder: Path, tokenizer: Tokenizer) -> None:
+    """Refuse a Hugging Face folder whose own tokenizer numbers pieces otherwise; one without a tokenizer is trusted."""
+    try:
+        theirs = Tokenizer.load(folder).pipeline.get_vocab(with_added_tokens=True)
+    except DataError:
+        return
+    ours = tokenizer.pipeline.get_vocab(with_added_tokens=True)
+    other = sorted(piece for piece in ours.keys() | theirs.keys() if ours.get(piece) != theirs.get(piece))
+    if other:
+        found = f"{folder} numbers {len(other)} pieces otherwise than the data, `{other[0]}` among them"
+        raise RecipeError("init", found, "the same vocabulary",
+                          f'encode with `tokenizer = "{folder}"`')  # fmt: skip
+
+
 def _same_shape(ours: Any, theirs: Any) -> bool:
     """Do two settings mean tensors of the same shapes? Dropout and the like may differ."""
-    names = ("width", "layers", "heads", "inner", "positions", "types")
+    names = ("width", "layers", "heads", "inner", "positions", "types", "embedding")
     same = all(getattr(ours, n, None) == getattr(theirs, n, None) for n in names)
     return type(ours) is type(theirs) and same

@@ -99,7 +99,8 @@ def train(
                     watch.at(step, "judging")
                     meters.flush(job.objective.weights)
                     _judge(job, index, meters, step)
-                if saving and (last or stop or (recipe.save and step % recipe.save == 0)):
+                due = (recipe.save and step % recipe.save == 0) or recipe.is_revision(step)
+                if saving and (last or stop or due):
                     watch.at(step, "saving")
                     meters.flush(job.objective.weights, final=last or bool(stop))
                     saving.save(step, final=last or bool(stop))
@@ -216,10 +217,15 @@ def judge(job: Job, rows: Rows, count: int) -> dict[str, float]:
     job.objective.train()
     totals = ranks.total(torch.stack(list(found.values()))).tolist()
     whole = dict(zip(found, totals, strict=True))
-    weights = job.objective.weights
-    counts_of = {term: max(whole.pop(f"{term}_count"), 1.0) for term in weights}
-    means = {name: value / counts_of[name.removesuffix("_right")] for name, value in whole.items()}
-    return {"validation": sum(weights[term] * means[term] for term in weights), **means}
+    counts_of = {name.removesuffix("_count"): whole.pop(name) for name in list(whole) if name.endswith("_count")}
+    terms = job.objective.weights
+    means = {}
+    for name, value in whole.items():
+        of = counts_of[name.removesuffix("_right")]
+        if of or name in terms:  # what never came has no mean
+            means[name] = value / max(of, 1.0)
+    validation = sum(weight * means[term] for term, weight in terms.items())
+    return {"validation": validation, **means, **job.objective.derived(means)}
 
 
 @contextlib.contextmanager
@@ -256,7 +262,8 @@ def _judge(job: Job, index: int, meters: Meters, step: int) -> None:
     found = judge(job, rows, min(job.recipe.validation_rows, len(rows)))
     meters.note({"step": step, "phase": index + 1, **found})
     right = ", ".join(
-        f"{name.removesuffix('_right')} {v:.1%} right" for name, v in found.items() if name.endswith("_right")
+        [f"{name.removesuffix('_right')} {v:.1%} right" for name, v in found.items() if name.endswith("_right")]
+        + [f"{name} {v:.1%}" for name, v in found.items() if name in job.objective.measures]
     )
     say(f"step {step}: validation loss {found['validation']:.4f} ({right})")
 

@@ -231,6 +231,8 @@ def _note(folder: Path, job: Job, stamp: Any, step: int) -> None:
     here = {"from": step, "processes": job.ranks.world, "mesh": list(job.ranks.shape)}
     before = [entry for entry in place.status.get("layouts", []) if entry["from"] < step]
     same = before and {**before[-1], "from": step} == here
+    if job.began_with:
+        place.set(began_with=job.began_with)
     place.set(state="running", data=stamp, phases_before=job.phases_before, layouts=before if same else [*before, here])
     job.tokenizer.save(folder / "tokenizer")
     files.write_json(folder / "data.json", {n: d.facts for n, d in zip(recipe.sources, job.data, strict=True)})
@@ -278,10 +280,13 @@ def _finish(job: Job, folder: Path) -> dict[str, Any]:
     }  # fmt: skip
     if judged:
         facts |= {k: v for k, v in judged[-1].items() if k not in ("step", "phase")}
-        facts["unigram"] = unigram(job)
-        share = below(facts["validation"], facts["unigram"])
-        side = f"{share:.1%} below" if share >= 0 else f"{-share:.1%} above"
-        say(f"validation loss {facts['validation']:.4f}: {side} the {facts['unigram']:.4f} of guessing by frequency")
+        guesses = job.objective.guesses
+        if guesses in facts:
+            facts["unigram"] = unigram(job)
+            share = below(facts[guesses], facts["unigram"])
+            side = f"{share:.1%} below" if share >= 0 else f"{-share:.1%} above"
+            of = "validation loss" if len(job.objective.weights) == 1 else f"loss of {guesses}"
+            say(f"{of} {facts[guesses]:.4f}: {side} the {facts['unigram']:.4f} of guessing by frequency")
     files.write_json(folder / "scores.json", facts)
     return facts
 

@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import Menu
@@ -65,6 +65,8 @@ class Pretraining:
     """steps between checkpoints; 0: only at the end, or when asked to stop"""
     keep: int = 3
     """checkpoints kept"""
+    revisions: int | tuple[int, ...] | Literal["powers"] = ()
+    """steps whose weights are kept for good, to see how a model learns: each so many, a list, or 1 2 4 8..."""
     validate: int = 500
     """steps between validations; 0: only at the end"""
     validation_rows: int = 512
@@ -98,6 +100,9 @@ class Pretraining:
         for name in ("save", "validate"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}: found {getattr(self, name)}; wanted 0 or more")
+        listed = (self.revisions,) if isinstance(self.revisions, int) else self.revisions
+        if listed != "powers" and any(step < 1 for step in listed):
+            raise ValueError(f"revisions: found {self.revisions}; wanted steps from 1 on (step 0 needs no keeping)")
         for name in ("keep", "log", "validation_rows"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: found {getattr(self, name)}; wanted 1 or more")
@@ -106,6 +111,12 @@ class Pretraining:
     def sources(self) -> dict[str, float]:
         """The data and their weights."""
         return {self.data: 1.0} if isinstance(self.data, str) else self.data
+
+    def is_revision(self, step: int) -> bool:
+        """Are the weights of this step kept for good?"""
+        if self.revisions == "powers":
+            return step & (step - 1) == 0
+        return step % self.revisions == 0 if isinstance(self.revisions, int) else step in self.revisions
 
     def stamp(self) -> Any:
         """The fingerprints of the data."""

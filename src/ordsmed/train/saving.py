@@ -27,7 +27,10 @@ class Saving:
         self.job, self.folder, self.failures, self.count = job, folder / "checkpoints", 0, 0
         token = first_alone(job.ranks, lambda: str(time.time_ns()))
         layout = job.recipe.layout
-        self.writer = Writer(self.folder, job.ranks, job.recipe.keep, background=layout.background, token=token)
+        self.writer = Writer(
+            self.folder, job.ranks, job.recipe.keep, background=layout.background, token=token,
+            revision=job.recipe.is_revision,
+        )  # fmt: skip
         first_alone(job.ranks, self.writer.clean)
 
     def save(self, step: int, *, final: bool = False) -> None:

@@ -1,0 +1,84 @@
+"""Sampling: words drawn by their probabilities with noise that is a pure function of row, place and word.
+
+    argmax over words of (score / temperature + Gumbel noise) is a draw from the softmax (the Gumbel-max trick)
+
+Such a draw moves only when two words are all but equal, so it is the same on every layout, and where words are split
+over ranks each rank looks at its own. Noise is hashed once a row, for the vocabulary and a little more; the places of
+a row read it from starts that lie STEP words apart. Each place's draw is exact; two places of a row share noise only
+between words that stand STEP apart in the vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ordsmed.base import chance
+
+STEP = 61
+_GOLDEN, _FIRST, _SECOND = (n - (1 << 64) for n in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+
+
+def keys(key: int, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """What the noise of each row is hashed from."""
+    return chance.bits(key, numbers).view(np.int64)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How the words of so many places a row are drawn; the loss calls it with scores while they are at hand."""
+
+    noise: Tensor  # [B, vocabulary + STEP * (places - 1)]
+    places: int
+    temperature: float = 1.0
+    never_right: bool = False  # a draw is never the right word
+
+    @staticmethod
+    def of(
+        row_keys: Tensor, places: int, vocabulary: int, *, temperature: float = 1.0, never_right: bool = False
+    ) -> Draw:
+        """Draws for rows with these keys, [B]."""
+        return Draw(gumbel(row_keys, vocabulary + STEP * (places - 1)), places, temperature, never_right)
+
+    def best(self, scores: Tensor, rows: slice, targets: Tensor, first: int = 0) -> tuple[Tensor, Tensor]:
+        """Highest noisy score of each of some slots, and its column; scores, [n, V], are of the words from `first`."""
+        words, device = scores.shape[1], scores.device
+        value = torch.empty(len(scores), device=device)
+        column = torch.empty(len(scores), dtype=torch.int64, device=device)
+        room = torch.empty(min(self.places, len(scores)), words, device=device)
+        for row in range(rows.start // self.places, -(-rows.stop // self.places)):
+            begin, end = max(row * self.places, rows.start), min((row + 1) * self.places, rows.stop)
+            part = slice(begin - rows.start, end - rows.start)
+            at = (begin - row * self.places) * STEP + first
+            noise = self.noise[row, at:].as_strided((end - begin, words), (STEP, 1))
+            noisy = torch.add(noise, scores[part], alpha=1 / self.temperature, out=room[: end - begin])
+            if self.never_right:
+                own = (targets[part] >= first) & (targets[part] < first + words)
+                noisy[own, (targets[part] - first)[own]] = -torch.inf
+            torch.max(noisy, 1, out=(value[part], column[part]))
+        return value, column
+
+
+def gumbel(row_keys: Tensor, count: int) -> Tensor:
+    """Gumbel noise, [B, count], hashed from each row's key and the column; 32 bits each."""
+    columns = torch.arange(count, device=row_keys.device)
+    bits = row_keys[:, None] ^ (columns * _GOLDEN + _GOLDEN)
+    bits = (bits ^ ((bits >> 30) & 0x3FFFFFFFF)) * _FIRST  # SplitMix64's finaliser, as in base/chance.py
+    bits = (bits ^ ((bits >> 27) & 0x1FFFFFFFFF)) * _SECOND
+    share = ((bits >> 32) & 0xFFFFFFFF).to(torch.float32).add_(0.5).mul_(2.0**-32)
+    return share.neg_().log1p_().neg_().log_().neg_()  # exponential noise is smallest, and exact, where share is small
+
+
+def choose_again(
+    allowed: NDArray[np.bool_], amount: NDArray[np.int64], limit: int, key: int, numbers: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """So many of the allowed places of each row, drawn WITH replacement, as ELECTRA's code: a place may come twice."""
+    able = allowed.sum(1, keepdims=True)
+    turn = (chance.unit(key, numbers[:, None], np.arange(limit)) * able).astype(np.int64)
+    order = np.argsort(~allowed, axis=1, kind="stable")
+    used = (np.arange(limit) < amount[:, None]) & (able > 0)
+    return np.where(used, np.take_along_axis(order, turn, 1), 0), used.astype(np.float32)

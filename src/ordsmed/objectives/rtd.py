@@ -1,0 +1,304 @@
+"""Replaced-token detection: a small generator fills masks, and a network tells for every token whether it is real.
+
+[CLS] the cat sat [SEP]  ->  [CLS] the [MASK] sat [SEP]  -> generator ->  [CLS] the dog sat [SEP]  ->  0 0 1 0 0
+
+ELECTRA (Clark et al. 2020). Both networks learn at once; nothing is learned through the generator's draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ordsmed.base import chance
+from ordsmed.base.errors import RecipeError
+from ordsmed.data.batch import Batch, batch_of
+from ordsmed.data.pairs import PairRows
+from ordsmed.data.rows import Frame, PackedRows, Span, see
+from ordsmed.data.store import Store
+from ordsmed.data.windows import Ints, windows
+from ordsmed.learn import masking, sampling
+from ordsmed.learn.objective import Network, Objective, predictions
+from ordsmed.learn.phases import OVER, Phase, Stretch
+from ordsmed.nn.dropout import number_layers
+from ordsmed.nn.loss import token_hits, token_loss_and_draws
+from ordsmed.text.tokenizer import Tokenizer
+
+SHOWN = 0.15  # of the chosen places the generator sees as they are; the others as [MASK] (ELECTRA's code)
+
+
+@dataclass(frozen=True)
+class Generator:
+    """The size of the network that makes fakes."""
+
+    width: int = 0
+    """numbers a token is in it; 0: a quarter of the model's"""
+    layers: int = 0
+    """blocks; 0: as many as the model"""
+    heads: int = 0
+    """attention heads; 0: width / 64"""
+    inner: int = 0
+    """width inside the feed-forward layers; 0: 4 x width"""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Replaced-token detection."""
+
+    hide: float = 0.15
+    """share of a row's tokens, special ones counted, that the generator fills"""
+    generator: Generator = field(default_factory=Generator)
+    """its size"""
+    share: Literal["embeddings", "words", "all", "none"] = "embeddings"
+    """what both networks have in common: the embeddings with all tables and their norm; words alone; all; nothing"""
+    detect_weight: float = 50.0
+    """of the detection loss"""
+    guess_weight: float = 1.0
+    """of the generator's loss"""
+    temperature: float = 1.0
+    """the generator's words are drawn at: higher is wilder"""
+    never_right: bool = False
+    """the generator never draws the real token"""
+    single: float = 0.1
+    """unpacked rows: share of examples of one segment"""
+    short: float = 0.05
+    """unpacked rows: share of examples that are shorter than a row"""
+    reference_duplicates: bool = False
+    """draw places with replacement, and mix the draws of a place that came twice, as the reference's code does"""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.hide < 1:
+            raise ValueError(f"hide: found {self.hide}; wanted a share above 0 and below 1")
+        if not self.temperature > 0:
+            raise ValueError(f"temperature: found {self.temperature}; wanted more than 0")
+        for name in ("detect_weight", "guess_weight"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ValueError(f"{name}: found {getattr(self, name)}; wanted 0 or more")
+        for name in ("single", "short"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name}: found {getattr(self, name)}; wanted a share, 0 to 1")
+
+    def slots(self, length: int) -> int:
+        """Places of a row that can be predicted: ELECTRA's `max_predictions_per_seq`."""
+        return max(1, int((self.hide + 0.005) * length))
+
+    def others(self, model: Any) -> list[Any]:
+        """The settings of the networks beside the model's."""
+        self._refuse(model)
+        if self.share == "all":
+            return []
+        asked = self.generator
+        width, layers = asked.width or max(model.width // 4, 1), asked.layers or model.layers
+        if width > model.width:
+            found = f"found {width}, wider than the {model.width} of its discriminator"
+            raise RecipeError("objective.generator.width", found, f"{model.width} or less")
+        embedded = model.embedded if self.share != "none" else width
+        try:
+            return [model.generator(width, layers, asked.heads, asked.inner, embedded)]
+        except ValueError as error:
+            key, _, rest = str(error).partition(": ")
+            raise RecipeError(f"objective.generator.{key}", rest) from None
+
+    def rows(
+        self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object,
+        stretch: Stretch = OVER,
+    ) -> ReplacedRows:  # fmt: skip
+        return ReplacedRows(self, stores, weights, tokenizer, phase, *key)
+
+    def build(self, model: Any, tokenizer: Tokenizer) -> Replaced:
+        return Replaced(self, model, tokenizer.vocabulary)
+
+    def alone(self, model: Any, tokenizer: Tokenizer) -> Detector:
+        """The network that is kept, without its generator: to use, not to train."""
+        self._refuse(model)
+        return Detector(model, tokenizer.vocabulary)
+
+    def _refuse(self, model: Any) -> None:
+        if not model.capabilities.detects:
+            found = "rtd with a model that has no head to detect fakes"
+            raise RecipeError("objective.kind", found, 'kind = "electra" in [model]', "or use mlm")
+
+
+class ReplacedRows:
+    """Rows with places for the generator to fill: packed rows, or ELECTRA's examples of two segments (pack = false)."""
+
+    def __init__(
+        self, settings: Settings, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase,
+        *key: object,
+    ) -> None:  # fmt: skip
+        for role in ("start", "stop", "mask", "pad"):
+            if getattr(tokenizer, role) is None:
+                raise RecipeError("tokenizer", f"has no {role} token", "[CLS] [SEP] [MASK] [PAD], as rtd needs")
+        start, stop, pad = tokenizer.start or 0, tokenizer.stop or 0, tokenizer.pad or 0
+        frame = Frame(phase.length, start, stop, pad)
+        if phase.length < 5:
+            raise RecipeError("phase.length", f"found {phase.length}", "5 or more")
+        self.rows: PackedRows | PairRows
+        if phase.pack:
+            self.rows = PackedRows(
+                stores, weights, frame, lambda store: windows(
+                    store.document_starts, store.starts, room=phase.length - frame.joint, joint=frame.joint, pack=True,
+                    sentences=False,
+                ), *key,
+            )  # fmt: skip
+        else:
+            self.rows = PairRows(
+                stores, weights, length=phase.length, start=start, stop=stop, pad=pad, style="electra",
+                short=settings.short, single=settings.single, key=key,
+            )  # fmt: skip
+        self.settings, self.mask = settings, tokenizer.mask or 0
+        self.key, self.slots = chance.key("rtd", *key), settings.slots(phase.length)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def spans(self, numbers: Ints) -> list[Span]:
+        """Which documents these rows hold."""
+        return self.rows.spans(numbers)
+
+    def batch(self, numbers: Ints) -> Batch:
+        """The rows with these running numbers, masked for the generator."""
+        rows, how = self.rows.assembled(numbers), self.settings
+        amount = np.clip(np.rint((rows.documents > 0).sum(1) * how.hide), 1, self.slots).astype(np.int64)
+        if how.reference_duplicates:
+            places, weights = sampling.choose_again(rows.inner, amount, self.slots, self.key, numbers)
+        else:
+            amount = np.minimum(amount, rows.inner.sum(1))
+            places, weights = masking.choose(rows.inner, amount, self.slots, self.key, numbers)
+        shown = chance.unit(self.key, masking.KIND, numbers[:, None], np.arange(self.slots)) < SHOWN
+        tokens = rows.tokens.copy()
+        row, slot = np.nonzero((weights > 0) & ~shown)
+        tokens[row, places[row, slot]] = self.mask
+        return batch_of(
+            numbers=numbers, tokens=tokens, positions=rows.positions, documents=see(rows.documents), types=rows.types,
+            places=places, targets=np.take_along_axis(rows.tokens, places, 1), weights=weights,
+            keys=sampling.keys(self.key, numbers),
+        )  # fmt: skip
+
+
+class Detector(Objective):
+    """A network and its head that tells fake tokens."""
+
+    def __init__(self, model: Any, vocabulary: int) -> None:
+        super().__init__()
+        self.model_settings, self.vocabulary = model, vocabulary
+        self.model = model.build(vocabulary)
+        self.detect = model.detect_head(self.model)
+        self.weights, self.state = {"detect": 1.0}, {}
+
+
+class Replaced(Detector):
+    """Generator and detector."""
+
+    def __init__(self, settings: Settings, model: Any, vocabulary: int) -> None:
+        smaller = settings.others(model)
+        super().__init__(model, vocabulary)
+        self.settings, self.generator_settings = settings, (smaller or [model])[0]
+        self.generator = self.generator_settings.build(vocabulary) if smaller else self.model
+        if settings.share in ("embeddings", "words"):
+            self.generator.words = self.model.words
+        if settings.share == "embeddings":
+            self.generator.places, self.generator.types = self.model.places, self.model.types
+            self.generator.norm = self.model.norm
+        self.head = self.generator_settings.token_head(self.generator)
+        self.weights = {"guess": settings.guess_weight, "detect": settings.detect_weight}
+        self.guesses = "guess"
+        number_layers(self)
+
+    def networks(self) -> dict[str, Network]:
+        return {
+            "": Network(self.model_settings, {"model": self.model, "detect": self.detect}),
+            "generator": Network(self.generator_settings, {"model": self.generator, "head": self.head}),
+        }
+
+    def count(self, batch: Batch) -> dict[str, Tensor]:
+        return {"guess": predictions(batch), "detect": _real(batch).sum(dtype=torch.float64)}
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        loss, drawn, _ = self._guess(batch)
+        scores, fake = self._detect(batch, drawn)
+        return {"guess": loss, "detect": _detection_loss(scores, fake, batch)}
+
+    def judge(self, batch: Batch) -> dict[str, Tensor]:
+        loss, drawn, asked = self._guess(batch)
+        scores, fake = self._detect(batch, drawn)
+        real, called = _real(batch), scores > 0
+        return {
+            "guess": loss, "guess_right": token_hits(*asked),
+            "drawn_right": ((drawn == batch.targets) * batch.weights).sum(), "drawn_count": batch.weights.sum(),
+            "detect": _detection_loss(scores, fake, batch), "detect_right": ((called == fake) & real).sum(),
+            "fake_right": (called & fake).sum(), "fake_count": fake.sum(),
+            "real_right": (~called & ~fake & real).sum(), "real_count": (~fake & real).sum(),
+            "called_right": (called & fake).sum(), "called_count": (called & real).sum(),
+        }  # fmt: skip
+
+    measures = ("balanced",)
+
+    def derived(self, means: dict[str, float]) -> dict[str, float]:
+        """`balanced`: the mean of the shares of fakes and of real tokens that are told right; 0.5 is worth nothing."""
+        both = [means[name] for name in ("fake_right", "real_right") if name in means]
+        return {"balanced": sum(both) / 2} if len(both) == 2 else {}
+
+    def flops(self, rows: int, length: int) -> float:
+        places = self.settings.slots(length)
+        width = self.model_settings.width
+        detector = length * (self.model_settings.flops(length) + 2.0 * (width**2 + width))
+        generator = length * self.generator_settings.flops(length)
+        return 3.0 * rows * (detector + generator + places * self.generator_settings.head_flops(self.vocabulary))
+
+    def _guess(self, batch: Batch) -> tuple[Tensor, Tensor, tuple[Any, ...]]:
+        """The generator's loss, the words it draws, [B, P], and what it was asked."""
+        assert batch.places is not None
+        assert batch.keys is not None
+        hidden = self.generator(batch.tokens, batch.positions, batch.documents, batch.types)
+        first = torch.arange(len(batch.tokens), device=batch.places.device)[:, None] * batch.tokens.shape[1]
+        chosen = hidden.flatten(0, 1).index_select(0, (batch.places + first).flatten())
+        head = self.head
+        asked = head.transform(chosen), head.words.weight, head.bias, batch.targets, batch.weights, self.vocabulary
+        draw = sampling.Draw.of(
+            batch.keys, batch.places.shape[1], self.vocabulary,
+            temperature=self.settings.temperature, never_right=self.settings.never_right,
+        )  # fmt: skip
+        loss, drawn = token_loss_and_draws(*asked, draw)
+        return loss, drawn, asked
+
+    def _detect(self, batch: Batch, drawn: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores of every token, and which are fake: those that are not what stood there."""
+        real = put(batch.tokens, batch.places, batch.weights, batch.targets)
+        mixed = self.settings.reference_duplicates
+        shown = (mixed_in if mixed else put)(real, batch.places, batch.weights, drawn)
+        hidden = self.model(shown, batch.positions, batch.documents, batch.types)
+        return self.detect(hidden), shown != real
+
+
+def put(tokens: Tensor, places: Tensor | None, weights: Tensor, words: Tensor) -> Tensor:
+    """Tokens with words at the places that count; what is put to place 0, where no text stands, is let fall."""
+    assert places is not None
+    kept = tokens[:, :1]
+    return torch.cat([kept, tokens.scatter(1, places * (weights > 0), words)[:, 1:]], 1)
+
+
+def mixed_in(tokens: Tensor, places: Tensor | None, weights: Tensor, words: Tensor) -> Tensor:
+    """The same, where a place may come twice: the mean of its words' numbers, rounded down, as the reference's code."""
+    assert places is not None
+    at, counted = places * (weights > 0), (weights > 0).long()
+    sums = torch.zeros_like(tokens).scatter_add(1, at, words * counted)
+    times = torch.zeros_like(tokens).scatter_add(1, at, counted)
+    found = torch.where(times > 0, sums // times.clamp_min(1), tokens)
+    return torch.cat([tokens[:, :1], found[:, 1:]], 1)
+
+
+def _real(batch: Batch) -> Tensor:
+    """Which tokens are no padding; special ones are judged as well."""
+    return torch.ones_like(batch.tokens, dtype=torch.bool) if batch.documents is None else batch.documents > 0
+
+
+def _detection_loss(scores: Tensor, fake: Tensor, batch: Batch) -> Tensor:
+    loss = F.binary_cross_entropy_with_logits(scores.float(), fake.float(), reduction="none")
+    return (loss * _real(batch)).sum()

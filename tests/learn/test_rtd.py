@@ -1,0 +1,210 @@
+"""Replaced-token detection: examples, fakes, both losses, what is shared, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from makers import job_of, learned, make_store
+from ordsmed.base import menu
+from ordsmed.base.errors import RecipeError
+from ordsmed.data.encode import Encoded
+from ordsmed.learn.phases import Phase
+from ordsmed.models import bert, electra
+from ordsmed.nn import weights
+from ordsmed.objectives import rtd
+from ordsmed.train import loop
+
+MODEL = electra.Settings(width=32, layers=2, heads=2, inner=48, positions=64, embedding=24)
+SMALL = rtd.Generator(width=16, layers=1)
+
+
+@pytest.fixture(scope="module")
+def encoded(tmp_path_factory: pytest.TempPathFactory) -> Encoded:
+    return Encoded(make_store(tmp_path_factory.mktemp("rtd") / "store", documents=400))
+
+
+def rows_of(encoded: Encoded, settings: rtd.Settings, *, pack: bool, length: int = 32) -> rtd.ReplacedRows:
+    phase = Phase(steps=10, length=length, batch=8, rate=1e-3, pack=pack)
+    return settings.rows([encoded.train], [1.0], encoded.tokenizer, phase, 0)
+
+
+def built(encoded: Encoded, **changed: Any) -> rtd.Replaced:
+    torch.manual_seed(0)
+    return rtd.Settings(**{"generator": SMALL, **changed}).build(MODEL, encoded.tokenizer)
+
+
+def rebuilt(batch: Any) -> torch.Tensor:
+    """What stood in the rows before the masks."""
+    return rtd.put(batch.tokens, batch.places, batch.weights, batch.targets)
+
+
+@pytest.mark.parametrize("pack", [True, False])
+@pytest.mark.parametrize("duplicates", [False, True])
+def test_places_and_masks_are_as_electra_counts_them(encoded: Encoded, pack: bool, duplicates: bool) -> None:
+    """Half to even of all real tokens, at most int((p + 0.005) * length); 85 % of them shown as [MASK]."""
+    rows = rows_of(encoded, rtd.Settings(reference_duplicates=duplicates), pack=pack)
+    signs = encoded.tokenizer
+    batch = rows.batch(np.arange(2_000))
+    real = torch.ones_like(batch.tokens) if batch.documents is None else (batch.documents > 0).long()
+    assert rows.slots == int((0.15 + 0.005) * 32) == 4
+    wanted = np.clip(np.rint(real.sum(1).numpy() * 0.15), 1, 4)
+    assert np.array_equal(batch.weights.sum(1).numpy(), wanted)
+    whole = rebuilt(batch)
+    assert not torch.isin(batch.targets[batch.weights > 0], torch.tensor([signs.start, signs.stop, signs.pad])).any()
+    assert (batch.tokens[batch.tokens != whole] == signs.mask).all()
+    row = torch.arange(len(whole))[:, None].expand_as(batch.places)[batch.weights > 0]
+    hidden = batch.tokens[row, batch.places[batch.weights > 0]] == signs.mask
+    assert float(hidden.float().mean()) == pytest.approx(0.85, abs=0.02 if not duplicates else 0.04)
+    twice = [len(set(p[w > 0].tolist())) < int(w.sum()) for p, w in zip(batch.places, batch.weights, strict=True)]
+    assert any(twice) == duplicates
+
+
+def test_rows_are_drawn_anew_and_the_same_in_any_batch(encoded: Encoded) -> None:
+    for pack in (True, False):
+        rows = rows_of(encoded, rtd.Settings(), pack=pack)
+        one, other = rows.batch(np.arange(8)), rows.batch(np.arange(4, 8))
+        assert torch.equal(one.tokens[4:], other.tokens)
+        assert torch.equal(one.keys[4:], other.keys)
+        epoch = len(rows)
+        later = rows.batch(np.arange(8) + epoch)
+        assert not torch.equal(one.tokens, later.tokens)
+
+
+def test_a_fake_is_what_is_not_the_real_token(encoded: Encoded) -> None:
+    """The generator's own right guesses are real; padding is not judged; [CLS] and [SEP] are."""
+    objective = built(encoded)
+    batch = rows_of(encoded, rtd.Settings(), pack=False).batch(np.arange(64))
+    with torch.no_grad():
+        loss, drawn, _ = objective._guess(batch)
+        scores, fake = objective._detect(batch, drawn)
+        terms = objective(batch)
+    whole = rebuilt(batch)
+    shown = whole.clone()
+    for r in range(64):
+        for place, weight, word in zip(batch.places[r], batch.weights[r], drawn[r], strict=True):
+            if weight:
+                shown[r, place] = word
+    assert torch.equal(fake, shown != whole)
+    assert int(fake.sum()) < int(batch.weights.sum()), "some guess is right by chance, or two places are one"
+    real = batch.documents > 0 if batch.documents is not None else torch.ones_like(fake)
+    each = torch.nn.functional.binary_cross_entropy_with_logits(scores, fake.float(), reduction="none")
+    assert float(terms["detect"]) == pytest.approx(float(each[real].sum()), rel=1e-6)
+    assert float(terms["guess"]) == pytest.approx(float(loss), rel=1e-6)
+    counts = objective.count(batch)
+    assert int(counts["detect"]) == int(real.sum())
+    assert int(counts["guess"]) == int(batch.weights.sum())
+
+
+def test_duplicates_are_mixed_as_the_reference_does() -> None:
+    tokens = torch.arange(10, 18)[None].clone()
+    places, counted = torch.tensor([[3, 3, 5, 0]]), torch.tensor([[1.0, 1.0, 1.0, 0.0]])
+    words = torch.tensor([[40, 45, 60, 99]])
+    found = rtd.mixed_in(tokens, places, counted, words)
+    assert found.tolist() == [[10, 11, 12, 42, 14, 60, 16, 17]]
+    plain = rtd.put(tokens, torch.tensor([[3, 5, 0, 0]]), torch.tensor([[1.0, 1.0, 0.0, 0.0]]), words)
+    assert plain.tolist() == [[10, 11, 12, 40, 14, 45, 16, 17]]
+
+
+def test_nothing_is_learned_through_the_draws(encoded: Encoded) -> None:
+    """The detection loss moves the generator only by what both share."""
+    objective = built(encoded, share="none")
+    batch = rows_of(encoded, rtd.Settings(), pack=True).batch(np.arange(8))
+    objective(batch)["detect"].backward()
+    assert all(p.grad is None or not p.grad.any() for p in objective.generator.parameters())
+    assert all(p.grad is not None and p.grad.any() for p in objective.detect.parameters())
+    shared = built(encoded)
+    shared(batch)["detect"].backward()
+    assert shared.generator.words.weight.grad.any()
+
+
+SHARED = {
+    "embeddings": {"words", "places", "types", "norm"}, "words": {"words"}, "none": set(),
+    "all": {"words", "places", "types", "norm", "blocks", "project"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("share", SHARED)
+def test_what_the_networks_share(encoded: Encoded, share: str) -> None:
+    objective = built(encoded, share=share)
+    both = dict(objective.generator.named_children()).items() & dict(objective.model.named_children()).items()
+    same = {name for name, module in both if next(module.parameters(), None) is not None}
+    assert same == SHARED[share]
+    assert objective.generator.words.embedding_dim == (16 if share == "none" else 24)
+    held = [id(p) for p in objective.parameters()]
+    assert len(held) == len(set(held))
+    stored = weights.own_tensors(objective)
+    again = built(encoded, share=share)
+    with torch.no_grad():
+        for tensor in again.parameters():
+            tensor.zero_()
+    weights.load_into(again, stored, "test")
+    assert all(torch.equal(v, weights.own_tensors(again)[k]) for k, v in stored.items())
+
+
+def test_a_generator_never_right_makes_fakes_alone(encoded: Encoded) -> None:
+    objective = built(encoded, never_right=True)
+    batch = rows_of(encoded, rtd.Settings(), pack=True).batch(np.arange(64))
+    with torch.no_grad():
+        _, drawn, _ = objective._guess(batch)
+    assert (drawn != batch.targets)[batch.weights > 0].all()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"hide": 1.5}, "hide: found 1.5; wanted a share above 0 and below 1"),
+        ({"temperature": 0.0}, "temperature: found 0.0; wanted more than 0"),
+        ({"detect_weight": -1.0}, "detect_weight: found -1.0; wanted 0 or more"),
+        ({"single": 1.2}, "single: found 1.2; wanted a share"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(change: dict[str, float], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        rtd.Settings(**change)
+
+
+def test_networks_that_cannot_be_are_refused(encoded: Encoded) -> None:
+    wide = rtd.Settings(generator=rtd.Generator(width=64))
+    with pytest.raises(RecipeError, match=r"generator\.width: found 64, wider than the 32 of its discriminator"):
+        wide.build(MODEL, encoded.tokenizer)
+    odd = rtd.Settings(generator=rtd.Generator(width=16, heads=3))
+    with pytest.raises(RecipeError, match=r"generator\.heads: found 3; wanted a divisor of the width 16"):
+        odd.build(MODEL, encoded.tokenizer)
+    with pytest.raises(RecipeError, match="rtd with a model that has no head to detect fakes"):
+        rtd.Settings().build(bert.Settings(width=32, layers=1), encoded.tokenizer)
+
+
+def test_flops_count_both_networks(encoded: Encoded) -> None:
+    objective = built(encoded)
+    small = objective.generator_settings
+    slots = objective.settings.slots(32)
+    linear = {m.weight for net in (objective.model, objective.generator) for m in net.modules()
+              if isinstance(m, torch.nn.Linear)}  # fmt: skip
+    seen = 32 * sum(w.numel() for w in linear) + 2 * 32 * 32 * (2 * MODEL.width + small.layers * small.width)
+    seen += 32 * (MODEL.width**2 + MODEL.width) + slots * 24 * (small.width + encoded.tokenizer.vocabulary)
+    assert objective.flops(2, 32) == 3 * 2 * 2 * seen
+
+
+def test_a_run_tells_of_both_networks(encoded: Encoded, tmp_path: Path) -> None:
+    path = tmp_path / "rtd.toml"
+    kind = menu.kind_of(MODEL)
+    path.write_text(
+        f'data = "{encoded.folder}"\n[layout]\ndevice = "cpu"\n[model]\nkind = "{kind}"\nwidth = 32\nembedding = 16\n'
+        'layers = 2\nheads = 2\npositions = 64\n[objective]\nkind = "rtd"\ngenerator = { width = 16 }\n'
+        "[[phase]]\nsteps = 20\nlength = 32\nbatch = 8\nrate = 2e-3\n"
+    )
+    job = job_of(path)
+    lines = learned(job, 12, rate=None)
+    assert np.isfinite(lines).all()
+    assert lines[-1][0] < lines[0][0]
+    found = loop.judge(job, job.validation(0), 32)
+    assert {"guess", "guess_right", "drawn_right", "detect", "detect_right", "real_right", "balanced"} <= set(found)
+    assert found["balanced"] == pytest.approx((found["real_right"] + found["fake_right"]) / 2)
+    assert found["validation"] == pytest.approx(found["guess"] + 50 * found["detect"])
+    assert dataclasses.asdict(job.recipe.objective)["generator"]["width"] == 16
