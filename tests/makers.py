@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,14 +16,15 @@ if TYPE_CHECKING:
     from ordsmed.train.job import Job
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<|endoftext|>"]
+PAD_SECOND = ["[UNK]", "[PAD]", *SPECIAL[2:]]  # as RoBERTa wants it
 WORDS = 120
 
 
-def make_store(folder: Path, seed: int = 0, documents: int = 60) -> Path:
+def make_store(folder: Path, seed: int = 0, documents: int = 60, signs: Sequence[str] = SPECIAL) -> Path:
     """Documents in which every word has a favourite follower, so that there is something to learn."""
     folder.mkdir(parents=True)
     vocabulary = folder / "vocab.txt"
-    vocabulary.write_text("\n".join([*SPECIAL, *(f"w{n}" for n in range(WORDS))]) + "\n")
+    vocabulary.write_text("\n".join([*signs, *(f"w{n}" for n in range(WORDS))]) + "\n")
     tokenizer = Tokenizer.load(vocabulary)
     tokenizer.save(folder / "tokenizer")
     chance = np.random.default_rng(seed)
@@ -34,7 +36,7 @@ def make_store(folder: Path, seed: int = 0, documents: int = 60) -> Path:
                 for _ in range(int(chance.integers(5, 120))):
                     text.append(word + len(SPECIAL))
                     word = int(follower[word]) if chance.random() < 0.8 else int(chance.integers(WORDS))
-                writer.add([np.asarray(text)])
+                writer.add([text[at : at + 9] for at in range(0, len(text), 9)])  # sentences of nine words
     held = {"documents": 1, "tokens": 1}
     facts = {"vocabulary": tokenizer.vocabulary, "train": held, "validation": held}
     Run(folder).set(verb="encode", state="done", fingerprint=f"seed {seed}", tokenizer=tokenizer.fingerprint, **facts)

@@ -98,7 +98,7 @@ class PairRows:
 
     Every epoch walks all documents, so how many examples it has is known only afterwards. Each group of blocks gives a
     fixed number of rows instead, estimated once from a trial: what a group has more is left out this epoch, what it
-    lacks comes from a second walk with other chance.
+    lacks comes from a second walk with other chance. A document longer than a block is walked as several.
     """
 
     def __init__(

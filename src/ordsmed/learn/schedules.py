@@ -24,6 +24,9 @@ class Schedule:
     """wsd: the share of the phase in which the rate goes down"""
     shape: Literal["linear", "sqrt"] = "linear"
     """wsd: down in a line, or as 1 - sqrt(t)"""
+    since: Literal["warmup", "jump", "start"] = "warmup"
+    """the way down begins at the warm-up's end; jump: it is counted from the first step, so that the rate jumps there
+    (Google's BERT, NVIDIA's in PyTorch); start: it is counted and followed from the first step (Google's ELECTRA)"""
 
     def __post_init__(self) -> None:
         if not 0 <= self.end <= 1:
@@ -40,12 +43,14 @@ def warmup_steps(warmup: float, steps: int) -> int:
 
 
 def factor(schedule: Schedule, step: int, steps: int, warmup: float) -> float:
-    """The rate at a step (0 is the first) as a share of its peak: up in a line, then down from the warm-up's end."""
+    """The rate at a step (0 is the first) as a share of its peak: up in a line, then down as the schedule says."""
     rise = warmup_steps(warmup, steps)
-    if step < rise:
-        return (step + 1) / rise
-    passed = (step - rise) / max(steps - rise, 1)
-    return schedule.end + (1 - schedule.end) * _fall(schedule, min(passed, 1.0))
+    risen = min((step + 1) / rise, 1.0) if rise else 1.0
+    if step < rise and schedule.since != "start":
+        return risen
+    begun = rise if schedule.since == "warmup" else 0
+    passed = (step - begun) / max(steps - begun, 1)
+    return risen * (schedule.end + (1 - schedule.end) * _fall(schedule, min(passed, 1.0)))
 
 
 def _fall(schedule: Schedule, t: float) -> float:

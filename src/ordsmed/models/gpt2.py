@@ -43,7 +43,9 @@ class Settings(Family):
     epsilon: float = 1e-5
     """of layer norms"""
     spread: float = 0.02
-    """standard deviation of fresh weights; of positions half of it"""
+    """standard deviation of fresh weights"""
+    places_spread: float = 0.01
+    """of fresh positions (Megatron's have 0.02)"""
     deep: bool = True
     """fresh weights of what blocks add are smaller by sqrt(2 x layers), as the paper says"""
 
@@ -66,8 +68,9 @@ class Settings(Family):
                 raise ValueError(f"{name}: found {getattr(self, name)}; wanted 1 or more")
         if self.width % self.heads:
             raise ValueError(f"heads: found {self.heads}; wanted a divisor of the width {self.width}")
-        if not 0 < self.spread < 10:
-            raise ValueError(f"spread: found {self.spread}; wanted above 0, to 10")
+        for name in ("spread", "places_spread"):
+            if not 0 < getattr(self, name) < 10:
+                raise ValueError(f"{name}: found {getattr(self, name)}; wanted above 0, to 10")
         for name in ("dropout", "attention_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}: found {getattr(self, name)}; wanted 0 to below 1")
@@ -157,7 +160,7 @@ class Gpt2(Model):
                 nn.init.zeros_(parameter)
             elif "norm" not in name:
                 adds = name.endswith(("mix.weight", "down.weight"))
-                spread = settings.spread / 2 if name == "places.weight" else residual if adds else settings.spread
+                spread = settings.places_spread if name == "places.weight" else residual if adds else settings.spread
                 nn.init.normal_(parameter, std=spread)
 
     def forward(

@@ -240,7 +240,7 @@ def _expected(name: str) -> Any:
         folder = run.place(deed, title)
         if run.finished(folder, "tokenizer"):
             return read_tokenizer(str(folder))
-    return deed.tokenizer.load() or SimpleNamespace(vocabulary=deed.tokenizer.size, pad=0)
+    return deed.tokenizer.load() or SimpleNamespace(vocabulary=deed.tokenizer.size, pad=0, mask=0)
 
 
 def _stand(folder: Path, status: dict[str, Any]) -> list[str]:

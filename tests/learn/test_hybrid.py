@@ -1,0 +1,148 @@
+"""Hybrid: which rows are read which way, what is asked of them, and that nobody sees what is to be guessed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from makers import make_store
+from ordsmed.apply.fill import fill
+from ordsmed.apply.generate import Way, choose, generate
+from ordsmed.apply.trained import Trained
+from ordsmed.base.errors import RecipeError
+from ordsmed.data.encode import Encoded
+from ordsmed.learn.phases import OVER, Phase, Stretch
+from ordsmed.learn.schedules import Ramp
+from ordsmed.models import bert, gpt2
+from ordsmed.objectives import clm, hybrid
+
+MODEL = gpt2.Settings(width=32, layers=2, heads=2, positions=64)
+PHASE = Phase(steps=100, length=32, batch=8, rate=1e-3)
+
+
+@pytest.fixture(scope="module")
+def encoded(tmp_path_factory: pytest.TempPathFactory) -> Encoded:
+    return Encoded(make_store(tmp_path_factory.mktemp("hybrid") / "store", documents=300))
+
+
+def rows_of(encoded: Encoded, stretch: Stretch = OVER, **settings: Any) -> hybrid.HybridRows:
+    how = hybrid.Settings(**settings)
+    return how.rows([encoded.train], [1.0], encoded.tokenizer, PHASE, 0, stretch=stretch)
+
+
+def test_rows_go_one_way_or_the_other(encoded: Encoded) -> None:
+    """Causal rows are those of clm; masked rows hide a share, and are asked only there, from the place before."""
+    rows = rows_of(encoded, Stretch(0, 1, 800), masked=0.25, hide=0.2, keep=0.0, swap=0.0)
+    plain = clm.Settings().rows([encoded.train], [1.0], encoded.tokenizer, PHASE, 0)
+    numbers = np.arange(800)
+    batch, whole = rows.batch(numbers), plain.batch(numbers)
+    masked = ~batch.causal
+    assert float(masked.float().mean()) == pytest.approx(0.25, abs=0.05)
+    assert torch.equal(batch.targets, whole.targets)
+    assert torch.equal(batch.tokens[batch.causal], whole.tokens[batch.causal])
+    assert torch.equal((batch.weights > 0)[batch.causal], whole.weights[batch.causal] > 0)
+    hidden = torch.zeros_like(batch.tokens, dtype=torch.bool)
+    asked = batch.weights[masked] > 0
+    hidden[masked] = torch.nn.functional.pad(asked, (1, 0))[:, :-1]
+    changed = batch.tokens != whole.tokens
+    assert torch.equal(changed[masked][:, 1:], hidden[masked][:, 1:])  # a place is asked of the one before it
+    assert (batch.tokens[changed] == encoded.tokenizer.mask).all()
+    assert not torch.isin(batch.targets[masked][asked], torch.tensor([encoded.tokenizer.end])).any()
+    assert (batch.documents[masked][asked] > 0).all()
+    filled = (batch.documents[masked] > 0).sum(1)
+    share = asked.sum(1)[filled == 32].float() / 32
+    assert float(share.mean()) == pytest.approx(0.2, abs=0.03)
+
+
+def test_every_row_weighs_the_same(encoded: Encoded) -> None:
+    sums = rows_of(encoded, Stretch(0, 1, 800)).batch(np.arange(200)).weights.sum(1)
+    assert torch.allclose(sums, torch.full_like(sums, 32.0))
+
+
+def test_ratio_and_mask_rate_follow_the_run(encoded: Encoded) -> None:
+    rows = rows_of(encoded, Stretch(0.5, 1.0, 4_000), masked=Ramp(1.0, 0.0), hide=Ramp(0.1, 0.5))
+    early, late = rows.batch(np.arange(400)), rows.batch(np.arange(3_400, 3_800))
+    assert float((~early.causal).float().mean()) == pytest.approx(0.475, abs=0.08)
+    assert float((~late.causal).float().mean()) == pytest.approx(0.05, abs=0.04)
+    hidden = [(b.weights[~b.causal] > 0).sum(1).float().mean() for b in (early, late)]
+    assert hidden[1] / hidden[0] == pytest.approx((0.1 + 0.4 * 0.95) / (0.1 + 0.4 * 0.525), abs=0.2)
+    held = rows_of(encoded, OVER, masked=Ramp(0.9, 0.1)).batch(np.arange(400))
+    assert float(held.causal.float().mean()) == pytest.approx(0.5, abs=0.08)
+    only = rows_of(encoded, OVER, masked=0.0).batch(np.arange(50))
+    assert only.causal.all()
+
+
+def test_what_is_to_be_guessed_is_not_seen(encoded: Encoded) -> None:
+    """The right word behind a mask, and any word behind a causal place, may be another: the guess stays the same."""
+    torch.manual_seed(0)
+    objective = hybrid.Settings().build(MODEL, encoded.tokenizer).eval()
+    batch = rows_of(encoded, keep=0.0, swap=0.0).batch(np.arange(16))
+    with torch.no_grad():
+        before = objective._hidden(batch)
+        for row in (int((~batch.causal).nonzero()[0]), int(batch.causal.nonzero()[0])):
+            place = int((batch.weights[row] > 0).nonzero()[3])
+            tokens = batch.tokens.clone()
+            if batch.causal[row]:
+                tokens[row, place + 1 :] = 9
+            else:
+                assert tokens[row, place + 1] == encoded.tokenizer.mask
+                continue
+            after = objective.model(tokens, batch.positions, batch.documents, causal=batch.causal)
+            assert torch.equal(before[row, : place + 1], after[row, : place + 1])
+
+
+def test_it_fills_gaps_and_goes_on_with_texts(encoded: Encoded) -> None:
+    """Fills from both sides; and what comes after a text depends on nothing behind it."""
+    torch.manual_seed(0)
+    objective = hybrid.Settings().build(MODEL, encoded.tokenizer).eval()
+    with torch.no_grad():
+        for weight in objective.parameters():
+            weight.add_(torch.randn_like(weight) * 0.3)
+    trained = Trained(objective, encoded.tokenizer, MODEL, encoded.folder)
+    one, other = (fill(trained, f"w1 [MASK] {word} w8", 3) for word in ("w5", "w90"))
+    assert len(one) == 1
+    assert len(one[0]) == 3
+    assert one != other, "what stands behind a gap is seen"
+    way = Way(tokens=12, temperature=0)
+    made = generate(trained, "w1 w2", way)
+    assert made == generate(trained, "w1 w2", way)
+    ids = [encoded.tokenizer.end, *encoded.tokenizer.encode("w1 w2")]
+    for _ in range(12):  # without keys and values kept
+        tokens = torch.tensor([ids])
+        with torch.no_grad():
+            ids.append(int(objective.head(objective.model(tokens, torch.arange(len(ids))[None])[0, -1]).argmax()))
+        if ids[-1] == encoded.tokenizer.end:
+            ids.pop()
+            break
+    assert encoded.tokenizer.decode(ids[1:]) == "w1 w2" + made
+
+
+def test_how_the_next_word_is_chosen() -> None:
+    scores = torch.tensor([0.5, 0.3, 0.15, 0.05]).log()
+    chance = torch.Generator().manual_seed(0)
+    drawn = lambda **how: {choose(scores, Way(**how), chance) for _ in range(300)}  # noqa: E731
+    assert drawn(temperature=0) == {0}
+    assert drawn() == {0, 1, 2, 3}
+    assert drawn(best=2) == {0, 1}
+    assert drawn(share=0.75) == {0, 1}
+    assert drawn(share=0.4) == {0}
+    counts = np.bincount([choose(scores, Way(best=2), chance) for _ in range(4_000)], minlength=2) / 4_000
+    assert counts[0] == pytest.approx(0.5 / 0.8, abs=0.03)
+    for bad in ({"tokens": 0}, {"temperature": -1}, {"best": -1}, {"share": 0.0}, {"share": 1.5}):
+        with pytest.raises(RecipeError, match=f"--{next(iter(bad))}: found"):
+            Way(**bad)
+
+
+def test_what_cannot_be_is_refused(encoded: Encoded) -> None:
+    with pytest.raises(ValueError, match=r"hide: found 1\.5; wanted shares above 0"):
+        hybrid.Settings(hide=1.5)
+    with pytest.raises(ValueError, match=r"masked: found Ramp.*; wanted shares, 0 to 1"):
+        hybrid.Settings(masked=Ramp(0.5, 1.5))
+    with pytest.raises(RecipeError, match="hybrid with a model that reads one way only"):
+        hybrid.Settings().build(bert.Settings(width=32, layers=1), encoded.tokenizer)
+    trained = Trained(clm.Settings().build(MODEL, encoded.tokenizer), encoded.tokenizer, MODEL, encoded.folder)
+    with pytest.raises(RecipeError, match="1 to 63, so that one can follow"):
+        generate(trained, "w1 " * 80, Way())
