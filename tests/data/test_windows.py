@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ordsmed.data import windows as module
-from ordsmed.data.windows import Fitted, Packed, Single, Windows, document_at, run, split, windows
+from ordsmed.data.windows import Fitted, Lines, Packed, Single, Windows, document_at, run, split, windows
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,41 @@ def test_fitted(text: Text, room: int, joint: int, pack: bool) -> None:
             assert cost(text, a, after, joint) > room, "one more sentence would have fitted"
 
 
+@given(texts, st.integers(2, 40), st.booleans())
+def test_lines(text: Text, room: int, cross: bool) -> None:
+    made = Lines.of(text.document_starts, text.starts, room, cross=cross)
+    found, parts = spans(made), made.parts(np.arange(len(made)))
+    assert [t for a, b in found for t in range(a, b)] == list(range(text.tokens))
+    assert [t for a, b in zip(parts.start, parts.stop, strict=True) for t in range(a, b)] == list(range(text.tokens))
+    starts, borders = text.starts.tolist(), text.document_starts.tolist()
+    signs = 0
+    for row, (a, b) in enumerate(found):
+        own = parts.row == row
+        size = int(parts.led[row] + (parts.stop - parts.start + parts.signs)[own].sum())
+        assert size <= room
+        assert cross or not any(a < border < b for border in borders)
+        for start, stop in zip(parts.start[own], parts.stop[own], strict=True):
+            cut = next(s for s in starts if s > start)
+            assert stop == cut or stop - start == room - 1, "only a sentence that fits no row is cut"
+        if b < text.tokens and (cross or b not in borders):
+            after = next(s for s in starts if s > b)
+            assert size + min(after - b, room - 1) + 1 > room, "one more sentence would have fitted"
+        signs += int(parts.led[row] + (parts.signs[own] - 1).sum())
+    assert signs <= (len(text.documents) - 1 if cross else 0)
+    alone = [made.parts(np.asarray([n])) for n in range(len(made))]
+    for name in ("start", "stop", "signs", "led"):
+        assert np.concatenate([getattr(p, name) for p in alone]).tolist() == getattr(parts, name).tolist()
+
+
+@given(texts, st.integers(2, 40), st.booleans(), st.integers(1, 9))
+def test_blocks_of_lines_do_not_show(text: Text, room: int, cross: bool, block: int) -> None:
+    whole = Lines.of(text.document_starts, text.starts, room, cross=cross)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "BLOCK", block)
+        cut = Lines.of(text.document_starts, text.starts, room, cross=cross)
+    assert np.array_equal(whole.bounds, cut.bounds)
+
+
 @given(texts, rooms, joints, st.booleans(), st.integers(1, 9))
 def test_blocks_do_not_show(text: Text, room: int, joint: int, pack: bool, block: int) -> None:
     whole = Fitted.of(text.document_starts, text.starts, room, joint, pack=pack)
@@ -136,6 +171,12 @@ def test_blocks_do_not_show_in_a_longer_text(monkeypatch: pytest.MonkeyPatch) ->
 def test_empty_sentences_and_documents_of_a_foreign_store(text: Text, room: int, pack: bool, block: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BLOCK", block)
+        lines = Lines.of(text.document_starts, text.starts, room, cross=pack)
+        filled = Text([full for d in text.documents if (full := [s for s in d if s])])
+        alike = Lines.of(filled.document_starts, filled.starts, room, cross=pack)
+        assert spans(lines) == spans(alike)
+        rows = np.arange(len(lines))
+        assert lines.parts(rows).signs.tolist() == alike.parts(rows).signs.tolist()
         for made in (
             Fitted.of(text.document_starts, text.starts, room, 2, pack=pack),
             windows(text.document_starts, text.starts, room=room, joint=2, pack=pack, sentences=False),

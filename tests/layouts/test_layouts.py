@@ -1,18 +1,23 @@
 """Promise 1: equal layouts are equal: losses of the first ten steps and the first gradient norm, to 1e-5; dropout off.
 
-One start of two processes and one of four work through all cases. CI takes a selection in which every two options meet;
-ORDSMED_GRID=full (make test-all) takes every combination.
+One start of two processes and one of four work through all cases. CI takes a selection in which every two of family,
+mesh and switches meet; ORDSMED_GRID=full (make test-all) takes every family on every mesh with every option.
+
+Promise 2: a run that goes on from a checkpoint in new processes goes on exactly, on every mesh.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import os
 import socket
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +25,37 @@ import numpy as np
 import pytest
 from filelock import FileLock
 
-from makers import make_store
+from makers import PAD_SECOND, make_store
+from ordsmed.base import menu
 
 HERE = Path(__file__).parent
 FULL = os.environ.get("ORDSMED_GRID") == "full"
 pytestmark = pytest.mark.long
 
-KINDS = {"mlm": "bert", "clm": "gpt2"}
+Case = tuple[str, tuple[int, ...], str]  # family, mesh, and its switches or option: "recomputed+ragged"
+
+
+@dataclass(frozen=True)
+class Family:
+    """What a recipe says beyond the kinds of its model and objective, as TOML lines."""
+
+    model: tuple[str, ...] = ()
+    objective: tuple[str, ...] = ()
+    phase: tuple[str, ...] = ()
+    top: tuple[str, ...] = ()
+
+
+# kind of model, kind of objective, and a word more where two entries share both
+FAMILIES = {
+    "bert mlm": Family(),
+    "gpt2 clm": Family(),
+    "roberta mlm": Family(),
+    "modern mlm": Family(model=("window = 8",)),
+    "megatron_bert mlm_nsp": Family(phase=("pack = false",)),
+    "electra rtd": Family(model=("embedding = 16",), objective=("generator = { width = 16, heads = 4 }",)),
+    "gpt2 hybrid": Family(),
+}
+LEFT_OUT: dict[str, set[str]] = {"models": set(), "objectives": set()}  # on the menu, and not among the families
 SHAPES = {
     2: [(2, 1, 1), (1, 2, 1), (1, 1, 2)],
     4: [(4, 1, 1), (1, 4, 1), (1, 1, 4), (2, 2, 1), (2, 1, 2), (1, 2, 2)],
@@ -48,18 +77,11 @@ OPTIONS: dict[str, list[str]] = {
         "phase.pack=false",
     ],
 }
-# what CI takes for each mesh beside "plain": every option on some mesh of each kind
-CHOSEN = {
-    (2, 1, 1): ["accumulated", "compiled", "ragged"],
-    (1, 2, 1): ["accumulated", "kept-whole", "recomputed"],
-    (1, 1, 2): ["no-sequence", "recomputed", "ragged"],
-    (4, 1, 1): ["at-once", "many"],
-    (1, 4, 1): ["compiled", "many"],
-    (1, 1, 4): ["many"],
-    (2, 2, 1): ["accumulated", "recomputed"],
-    (2, 1, 2): ["accumulated"],
-    (1, 2, 2): ["many"],
-}
+SWITCHES = [option for option, words in OPTIONS.items() if len(words) == 1]
+MEASURED: list[Case] = [  # memory is asked about in these
+    ("bert mlm", (1, 2, 1), "plain"), ("bert mlm", (1, 4, 1), "plain"), ("bert mlm", (2, 2, 1), "plain"),
+    ("bert mlm", (1, 1, 2), "plain"), ("bert mlm", (1, 1, 2), "recomputed"),
+]  # fmt: skip
 
 
 def cannot_be(shape: tuple[int, ...], option: str) -> bool:
@@ -67,17 +89,66 @@ def cannot_be(shape: tuple[int, ...], option: str) -> bool:
     return option == "compiled" and shape[2] > 1
 
 
-def cases(world: int) -> list[tuple[str, tuple[int, ...], str]]:
-    """Objective, mesh and option of every case."""
-    found = []
-    for objective, shape in itertools.product(KINDS, SHAPES[world]):
-        options = list(OPTIONS) if FULL else ["plain", *CHOSEN[shape]]
-        found += [(objective, shape, option) for option in options if not cannot_be(shape, option)]
+def means_something(family: str, shape: tuple[int, ...], switch: str) -> bool:
+    """Is there anything for this switch to change, and is it allowed?"""
+    copies, shards, tensor = shape
+    without = {
+        "at-once": copies == 1 or shards > 1 or tensor > 1,
+        "kept-whole": shards == 1,
+        "no-sequence": tensor == 1,
+        "ragged": "pack = false" in FAMILIES[family].phase,
+    }
+    return not without.get(switch, False) and not cannot_be(shape, switch)
+
+
+def meetings(case: Case) -> set[tuple[tuple[str, Any], ...]]:
+    """Every two values that meet in a case: ("family", "bert mlm") and ("ragged", True), ..."""
+    family, shape, option = case
+    switches = [switch for switch in SWITCHES if means_something(family, shape, switch)]
+    values = [("family", family), ("mesh", shape), *((switch, switch in option.split("+")) for switch in switches)]
+    return set(itertools.combinations(values, 2))
+
+
+@functools.cache
+def possible() -> dict[Case, set[tuple[tuple[str, Any], ...]]]:
+    """Every family on every mesh with all switches that mean something there; and what meets."""
+    found = {}
+    for family, shape in itertools.product(FAMILIES, itertools.chain(*SHAPES.values())):
+        switches = [switch for switch in SWITCHES if means_something(family, shape, switch)]
+        for on in itertools.product((False, True), repeat=len(switches)):
+            case = (family, shape, "+".join(itertools.compress(switches, on)) or "plain")
+            found[case] = meetings(case)
     return found
 
 
-def name_of(objective: str, shape: tuple[int, ...], option: str) -> str:
-    return f"{objective} {'x'.join(map(str, shape))} {option}"
+@functools.cache
+def selection() -> list[Case]:
+    """Few cases in which all meet that can: the rarest meeting that is missing, in the case that brings most others."""
+    every, chosen = possible(), list(MEASURED)
+    often = Counter(itertools.chain(*every.values()))
+    missing = sorted(often, key=lambda two: (often[two], str(two)))
+    met = set().union(*(every[case] for case in chosen))
+    while missing := [two for two in missing if two not in met]:
+        useful = [case for case in every if missing[0] in every[case]]
+        chosen.append(max(useful, key=lambda case: len(every[case] - met)))
+        met |= every[chosen[-1]]
+    return chosen
+
+
+def cases(world: int) -> list[Case]:
+    """Family, mesh and option of every case."""
+    if FULL:
+        every = itertools.product(FAMILIES, SHAPES[world], OPTIONS)
+        return [case for case in every if not cannot_be(*case[1:])]
+    return [case for case in selection() if case[1] in SHAPES[world]]
+
+
+def overrides(option: str) -> list[str]:
+    return [word for part in option.split("+") for word in OPTIONS[part]]
+
+
+def name_of(family: str, shape: tuple[int, ...], option: str) -> str:
+    return f"{family} {'x'.join(map(str, shape))} {option}"
 
 
 def at_work(folder: Path, world: int, todo: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -114,20 +185,23 @@ def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Any]
 
 @pytest.fixture(scope="module")
 def recipes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """A recipe of each objective, over one small store."""
+    """A recipe of each family, over one small store."""
     return once(tmp_path_factory, "recipes", make_recipes)  # type: ignore[no-any-return]
 
 
 def make_recipes(folder: Path) -> dict[str, str]:
-    store = make_store(folder / "store")
+    store = make_store(folder / "store", signs=PAD_SECOND)
     found = {}
-    for objective, kind in KINDS.items():
-        lines = [f'data = "{store}"', f'out = "{folder / objective}"', "[layout]", 'device = "cpu"', "threads = 1",
-                 "divisible = 8", "[model]", f'kind = "{kind}"', "width = 32", "layers = 2", "heads = 4",
-                 "positions = 64", "dropout = 0.0", "attention_dropout = 0.0", "[objective]", f'kind = "{objective}"',
-                 "[[phase]]", "steps = 40", "length = 32", "batch = 8", "rate = 2e-3", "warmup = 2"]  # fmt: skip
-        (folder / f"{objective}.toml").write_text("\n".join(lines) + "\n")
-        found[objective] = str(folder / f"{objective}.toml")
+    for name, more in FAMILIES.items():
+        model, objective = name.split()[:2]
+        path = folder / f"{name.replace(' ', '-')}.toml"
+        lines = [f'data = "{store}"', f'out = "{path.with_suffix("")}"', *more.top, "[layout]", 'device = "cpu"',
+                 "threads = 1", "divisible = 8", "[model]", f'kind = "{model}"', "width = 32", "layers = 2",
+                 "heads = 4", "positions = 64", "dropout = 0.0", "attention_dropout = 0.0", *more.model, "[objective]",
+                 f'kind = "{objective}"', *more.objective, "[[phase]]", "steps = 40", "length = 32", "batch = 8",
+                 "rate = 2e-3", "warmup = 2", *more.phase]  # fmt: skip
+        path.write_text("\n".join(lines) + "\n")
+        found[name] = str(path)
     return found
 
 
@@ -135,9 +209,9 @@ def make_recipes(folder: Path) -> dict[str, str]:
 def alone(recipes: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The same by one process; the option that changes what is learned from (ragged rows) has its own."""
     todo = [
-        {"name": f"{objective} {pack}", "recipe": recipes[objective], "shape": [1, 1, 1], "judge": 40,
-         "overrides": OPTIONS["ragged"] if pack == "ragged" else []}
-        for objective in KINDS for pack in ("plain", "ragged")
+        {"name": f"{family} {option}", "recipe": recipes[family], "shape": [1, 1, 1], "judge": 40,
+         "overrides": overrides(option), "measure": family == "bert mlm"}
+        for family in FAMILIES for option in ("plain", "ragged")
     ]  # fmt: skip
     return once(tmp_path_factory, "1", lambda folder: at_work(folder, 1, todo))[0]  # type: ignore[no-any-return]
 
@@ -148,24 +222,34 @@ def found(recipes: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> 
     made = {}
     for world in SHAPES:
         todo = [
-            {"name": name_of(*case), "recipe": recipes[case[0]], "shape": case[1], "overrides": OPTIONS[case[2]],
-             "judge": 40}
+            {"name": name_of(*case), "recipe": recipes[case[0]], "shape": case[1], "overrides": overrides(case[2]),
+             "judge": 40, "measure": case in MEASURED}
             for case in cases(world)
         ]  # fmt: skip
         made[world] = once(tmp_path_factory, str(world), lambda folder, w=world, t=todo: at_work(folder, w, t))
     return made
 
 
+def test_every_two_options_meet() -> None:
+    """Whatever can meet; and nothing on the menu is forgotten."""
+    met = set().union(*map(meetings, selection()))
+    assert met == set().union(*possible().values())
+    for family, shape in itertools.product(FAMILIES, itertools.chain(*SHAPES.values())):
+        assert (("family", family), ("mesh", shape)) in met
+    for name, kinds in zip(LEFT_OUT, zip(*map(str.split, FAMILIES), strict=False), strict=False):
+        assert set(menu.entries(name)) - LEFT_OUT[name] == set(kinds) - LEFT_OUT[name] == set(kinds)
+
+
 @pytest.mark.parametrize(
-    ("world", "objective", "shape", "option"),
+    ("world", "family", "shape", "option"),
     [(world, *case) for world in SHAPES for case in cases(world)],
     ids=lambda x: "x".join(map(str, x)) if isinstance(x, tuple) else str(x),
 )
 def test_equal_layouts_are_equal(
-    found: Any, alone: Any, world: int, objective: str, shape: tuple[int, ...], option: str
+    found: Any, alone: Any, world: int, family: str, shape: tuple[int, ...], option: str
 ) -> None:
-    ranks = [rank[name_of(objective, shape, option)] for rank in found[world]]
-    one = alone[f"{objective} {'ragged' if 'phase.pack=false' in OPTIONS[option] else 'plain'}"]
+    ranks = [rank[name_of(family, shape, option)] for rank in found[world]]
+    one = alone[f"{family} {'ragged' if 'phase.pack=false' in overrides(option) else 'plain'}"]
     for rank in ranks:
         losses, norms = np.asarray(rank["lines"]).T
         assert np.allclose(losses, np.asarray(one["lines"])[:, 0], rtol=1e-5, atol=0)
@@ -176,7 +260,7 @@ def test_equal_layouts_are_equal(
 @pytest.mark.parametrize("world", SHAPES)
 def test_the_same_rows_reach_a_step(found: Any, alone: Any, world: int) -> None:
     """The global batch is a function of the recipe alone."""
-    wanted = alone["mlm plain"]["rows"]
+    wanted = alone["bert mlm plain"]["rows"]
     assert wanted == list(range(24, 32))
     for name in found[world][0]:
         rows = {rank[name]["data_rank"]: rank[name]["rows"] for rank in found[world]}
@@ -187,7 +271,7 @@ def test_the_same_rows_reach_a_step(found: Any, alone: Any, world: int) -> None:
 @pytest.mark.parametrize(("world", "shape"), [(2, (1, 2, 1)), (4, (1, 4, 1)), (4, (2, 2, 1))])
 def test_split_weights_take_their_share_of_memory(found: Any, alone: Any, world: int, shape: tuple[int, ...]) -> None:
     """A rank holds 1/n of weights, gradients and moments; uneven first dimensions cost a little."""
-    one, ranks = alone["mlm plain"], [rank[name_of("mlm", shape, "plain")] for rank in found[world]]
+    one, ranks = alone["bert mlm plain"], [rank[name_of("bert mlm", shape, "plain")] for rank in found[world]]
     n = shape[1]
     for held in ("weights", "gradients", "moments"):
         assert max(rank[held] for rank in ranks) <= one[held] / n * 1.05
@@ -199,13 +283,13 @@ def test_split_weights_take_their_share_of_memory(found: Any, alone: Any, world:
 @pytest.mark.parametrize("option", ["plain", "recomputed"])
 def test_layers_split_take_less(found: Any, alone: Any, option: str) -> None:
     """Under tensor parallelism tables and layers are halved; norms, places and the head's dense are not."""
-    one, ranks = alone["mlm plain"], [rank[name_of("mlm", (1, 1, 2), option)] for rank in found[2]]
+    one, ranks = alone["bert mlm plain"], [rank[name_of("bert mlm", (1, 1, 2), option)] for rank in found[2]]
     assert all(rank["weights"] < 0.65 * one["weights"] for rank in ranks)
 
 
 def test_layouts_hand_over_to_each_other(recipes: dict[str, str], tmp_path: Path) -> None:
     """Saved on four ranks, gone on with on two or one, from copies to split weights to split layers and back."""
-    case = {"recipe": recipes["mlm"], "judge": 8}
+    case = {"recipe": recipes["bert mlm"], "judge": 8}
     whole = at_work(tmp_path / "a", 1, [{**case, "name": "whole", "shape": [1, 1, 1], "steps": 16}])[0]["whole"]
     way = [  # processes, mesh, and where it starts from
         (4, (1, 2, 2), None), (2, (2, 1, 1), 0), (2, (1, 2, 1), 1), (4, (2, 1, 2), 2), (1, (1, 1, 1), 3),
@@ -224,20 +308,38 @@ def test_layouts_hand_over_to_each_other(recipes: dict[str, str], tmp_path: Path
             assert rank["leg"]["copied"] <= 1.02 * (rank["leg"]["weights"] + rank["leg"]["moments"]) + 1024
 
 
-@pytest.mark.parametrize("objective", KINDS)
-def test_sixteen_bits_learn_almost_the_same(recipes: Any, tmp_path: Path, objective: str) -> None:
+@pytest.mark.parametrize("family", ["bert mlm", "gpt2 clm"])
+def test_sixteen_bits_learn_almost_the_same(recipes: Any, tmp_path: Path, family: str) -> None:
     options = {
         "bf16": ['layout.precision="bf16"'],
         "bf16 exact": ['layout.precision="bf16"', 'layout.exact=["embeddings", "norms", "types"]'],
         "fp16": ['layout.precision="fp16"', 'layout.reduce="fp16"', "layout.recompute=true"],
     }
-    todo = [{"name": f"{shape} {name}", "recipe": recipes[objective], "shape": shape, "overrides": words, "steps": 4}
+    todo = [{"name": f"{shape} {name}", "recipe": recipes[family], "shape": shape, "overrides": words, "steps": 4}
             for shape in SHAPES[2] for name, words in options.items()]  # fmt: skip
-    one = {"name": "one", "recipe": recipes[objective], "shape": [1, 1, 1], "steps": 4}
+    one = {"name": "one", "recipe": recipes[family], "shape": [1, 1, 1], "steps": 4}
     exact = np.asarray(at_work(tmp_path / "one", 1, [one])[0]["one"]["lines"])
     for name, made in at_work(tmp_path / "two", 2, todo)[0].items():
         assert np.allclose(made["lines"], exact, rtol=1e-2), name
         assert not np.allclose(made["lines"], exact, rtol=1e-6), name
+
+
+@pytest.mark.parametrize("world", SHAPES)
+def test_goes_on_exactly_on_every_mesh(recipes: dict[str, str], tmp_path: Path, world: int) -> None:
+    """Six steps, or three, a checkpoint, and three in new processes: the same losses and norms, dropout on."""
+    words = ["model.dropout=0.1", "model.attention_dropout=0.1"]
+    first, then = [], []
+    for shape in SHAPES[world]:
+        case = {"recipe": recipes["bert mlm"], "shape": shape, "overrides": words}
+        saved = str(tmp_path / f"run {shape}")
+        first += [{**case, "name": f"{shape} whole", "steps": 6},
+                  {**case, "name": f"{shape} half", "steps": 3, "save": saved}]  # fmt: skip
+        then.append({**case, "name": f"{shape} on", "steps": 3, "restore": saved})
+    before, after = at_work(tmp_path / "first", world, first), at_work(tmp_path / "then", world, then)
+    for shape, rank in itertools.product(SHAPES[world], range(world)):
+        whole = before[rank][f"{shape} whole"]["lines"]
+        assert before[rank][f"{shape} half"]["lines"] == whole[:3], (shape, rank)
+        assert after[rank][f"{shape} on"]["lines"] == whole[3:], (shape, rank)
 
 
 OPTIMIZERS = ["adamw", '{ kind = "adamw", flavour = "bert" }', "lamb", "muon", "stableadamw", "adagrad"]
@@ -247,7 +349,7 @@ def test_every_optimizer_on_every_mesh(recipes: dict[str, str], tmp_path: Path) 
     """Split weights, split layers with a padded vocabulary, and a checkpoint from one to the other."""
     words = {kind: [f"optimizer={kind}" if "{" in kind else f'optimizer="{kind}"'] for kind in OPTIMIZERS}
     words = {kind: [*some, "phase.rate=0.02"] if kind in ("lamb", "adagrad") else some for kind, some in words.items()}
-    case = {"recipe": recipes["clm"], "steps": 6}
+    case = {"recipe": recipes["gpt2 clm"], "steps": 6}
     one = [{**case, "name": kind, "shape": [1, 1, 1], "overrides": words[kind], "save": str(tmp_path / kind)}
            for kind in OPTIMIZERS]  # fmt: skip
     one += [{**{k: v for k, v in first.items() if k != "save"}, "name": f"{first['name']} on", "restore": first["save"]}
@@ -266,15 +368,15 @@ def test_every_optimizer_on_every_mesh(recipes: dict[str, str], tmp_path: Path) 
 
 def test_the_real_compiler(recipes: dict[str, str], alone: Any, tmp_path: Path) -> None:
     """What CI compiles elsewhere goes through the compiler's front half only."""
-    case = {"name": "compiled", "recipe": recipes["mlm"], "shape": [1, 1, 1], "overrides": OPTIONS["compiled"]}
+    case = {"name": "compiled", "recipe": recipes["bert mlm"], "shape": [1, 1, 1], "overrides": OPTIONS["compiled"]}
     found = at_work(tmp_path, 1, [{**case, "backend": "inductor"}])[0]
-    assert np.allclose(found["compiled"]["lines"], alone["mlm plain"]["lines"], rtol=1e-5)
+    assert np.allclose(found["compiled"]["lines"], alone["bert mlm plain"]["lines"], rtol=1e-5)
 
 
 def test_dropout_on_every_mesh(recipes: dict[str, str], tmp_path: Path) -> None:
     """Other draws on other layouts, the same every time; recompute restores them."""
     words = ["model.dropout=0.2", "model.attention_dropout=0.2"]
-    todo = [{"name": f"{shape} {recompute} {turn}", "recipe": recipes["mlm"], "shape": shape, "steps": 3,
+    todo = [{"name": f"{shape} {recompute} {turn}", "recipe": recipes["bert mlm"], "shape": shape, "steps": 3,
              "overrides": [*words, f"layout.recompute={recompute}"]}
             for shape in SHAPES[2] for recompute, turn in (("false", 1), ("false", 2), ("true", 1))]  # fmt: skip
     found = at_work(tmp_path, 2, todo)[0]
@@ -286,7 +388,7 @@ def test_dropout_on_every_mesh(recipes: dict[str, str], tmp_path: Path) -> None:
 
 def test_half_precision_gradients_travel(recipes: dict[str, str], tmp_path: Path) -> None:
     """16-bit all-reduce: almost the same losses, and not quite."""
-    case = {"recipe": recipes["mlm"]}
+    case = {"recipe": recipes["bert mlm"]}
     todo = [{**case, "name": f"{shape} {how}", "shape": shape, "overrides": [f'layout.reduce="{how}"']}
             for shape in ([2, 1, 1], [1, 2, 1]) for how in ("fp32", "bf16", "fp16")]  # fmt: skip
     found = at_work(tmp_path, 2, todo)[0]

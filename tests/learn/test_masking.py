@@ -1,6 +1,10 @@
-"""Masking: so many places, only where it may, 80/10/10, words whole; by number alone."""
+"""Masking: so many places, only where it may, 80/10/10, words and spans whole, each code's habits; by number alone."""
 
 from __future__ import annotations
+
+import functools
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from ordsmed.learn.masking import amounts, choose, choose_words, corrupt, slots
+from ordsmed.base import chance
+from ordsmed.learn import masking
+from ordsmed.learn.masking import amounts, choose, choose_spans, choose_words, corrupt, round_by_chance, slots
+from ordsmed.learn.phases import Phase, Stretch
+from ordsmed.learn.schedules import Ramp
+from ordsmed.objectives import mlm
 
 MASK, SPECIAL, VOCABULARY = 4, 5, 1000  # ids below SPECIAL are special
 WORDS = np.arange(SPECIAL, VOCABULARY)
@@ -92,19 +101,24 @@ def test_words_whole_and_never_too_many(allowed: np.ndarray, share: float, key: 
         assert all(len(word) > left for word in words if word not in taken), "another word would have fitted"
 
 
-@pytest.mark.parametrize("unit", ["token", "word"])
+@pytest.mark.parametrize("unit", ["token", "word", "span"])
 def test_a_row_has_its_own_masks_in_any_batch(unit: str) -> None:
     generator = np.random.default_rng(0)
     allowed, tokens = generator.random((30, 60)) < 0.9, generator.integers(SPECIAL, VOCABULARY, (30, 60))
     continues, limit = in_words(allowed, 1), slots(0.15, 60)
 
     def masked(rows: np.ndarray, numbers: np.ndarray, key: int = 7) -> tuple[np.ndarray, ...]:
-        amount = amounts(allowed[rows], 0.15, limit)
+        amount, heads = amounts(allowed[rows], 0.15, limit), None
         if unit == "word":
             chosen = choose_words(allowed[rows], continues[rows], amount, limit, key, numbers)
+        elif unit == "span":
+            *chosen, heads = choose_spans(  # type: ignore[assignment]
+                allowed[rows], allowed[rows], continues[rows], amount, limit, key, numbers
+            )
         else:
             chosen = choose(allowed[rows], amount, limit, key, numbers)
-        return (*chosen, *corrupt(tokens[rows], *chosen, key, numbers, mask=MASK, keep=0.1, swap=0.1, words=WORDS))
+        shown = corrupt(tokens[rows], *chosen, key, numbers, mask=MASK, keep=0.1, swap=0.1, words=WORDS, heads=heads)
+        return (*chosen, *shown)
 
     rows = np.arange(30)
     together = masked(rows, rows + 100)
@@ -163,3 +177,231 @@ def test_every_place_is_chosen_about_as_often() -> None:
     assert np.abs(counts / rows - 0.15).max() < 0.012
     pairs = np.bincount(places[:, 0] * length + places[:, 1], minlength=length**2)
     assert pairs.max() < rows / 190 * 3.5  # no two places go together
+
+
+def spans_by_hand(
+    row: np.ndarray, text: np.ndarray, continues: np.ndarray, amount: int, key: int, number: int
+) -> dict[int, int]:
+    """Place -> first place of its span, word by word, from the same draws."""
+    words: list[list[int]] = []
+    for place in np.flatnonzero(row):
+        goes_on = words and words[-1][-1] == place - 1 and continues[place]
+        words = [*words[:-1], [*words[-1], int(place)]] if goes_on else [*words, [int(place)]]
+    shares = np.asarray([0.2 * 0.8**n for n in range(10)])
+    steps = np.cumsum(shares / shares.sum())
+    order = sorted(words, key=lambda word: float(chance.unit(key, masking.CHOOSE, number, word[0])))
+    head: dict[int, int] = {}
+    for anchor in order:
+        many = 1 + int((float(chance.unit(key, masking.LENGTH, number, anchor[0])) >= steps[:-1]).sum())
+        last = anchor[0]
+        for word in words[words.index(anchor) :][:many]:
+            follows = word is anchor or (word[0] - 1 == last and text[word[0]] and text[last])
+            if not follows or word[0] in head or len(head) + len(word) > amount:
+                break
+            head |= dict.fromkeys(word, anchor[0])
+            last = word[-1]
+    return head
+
+
+@given(flags, shares, st.integers(0, 2**32), st.integers(0, 9), st.floats(0.5, 1))
+def test_spans_against_a_plain_loop(allowed: np.ndarray, share: float, key: int, seed: int, much: float) -> None:
+    text = allowed & (np.random.default_rng(seed + 10).random(allowed.shape) < much)
+    limit, continues = slots(share, allowed.shape[1]), in_words(allowed, seed) & text & np.roll(text, 1, axis=1)
+    amount = amounts(allowed, share, limit)
+    places, weights, heads = choose_spans(allowed, text, continues, amount, limit, key, numbers_of(allowed))
+    assert places.shape == weights.shape == heads.shape == (len(allowed), limit)
+    for row in range(len(allowed)):
+        used = weights[row] > 0
+        found = dict(zip(places[row][used].tolist(), heads[row][used].tolist(), strict=True))
+        wanted = spans_by_hand(allowed[row], text[row], continues[row], int(amount[row]), key, row)
+        assert found == wanted
+        assert list(found) == sorted(found)
+        assert not places[row][~used].any()
+
+
+def test_lengths_of_spans() -> None:
+    """Geometric with 0.2, cut at ten words: 3.8 on average."""
+    found = np.bincount(masking._lengths(chance.unit(3, np.arange(10**6))), minlength=11)[1:] / 10**6
+    shares = 0.2 * 0.8 ** np.arange(10)
+    assert found == pytest.approx(shares / shares.sum(), abs=2e-3)
+    assert (np.arange(1, 11) * found).sum() == pytest.approx(3.797, abs=0.01)
+    ends = masking._lengths(np.asarray([0.0, 1 - 2**-53]))
+    assert ends.tolist() == [1, 10]
+
+
+def test_rounding_by_chance_has_no_bias() -> None:
+    allowed = np.ones((40_000, 25), np.bool_)
+    numbers = np.arange(len(allowed))
+    found = amounts(allowed, 0.15, slots(0.15, 25), chances=round_by_chance(5, numbers))
+    assert set(found) == {3, 4}
+    assert found.mean() == pytest.approx(3.75, abs=0.01)
+    assert (amounts(allowed, 0.15, slots(0.15, 25)) == 4).all()
+    small = amounts(allowed[:, :2], 0.15, 1, chances=round_by_chance(6, numbers))
+    assert small.mean() == pytest.approx(0.3, abs=0.01)  # none at all in most rows, as fairseq
+    assert (amounts(allowed[:, :2], 0.15, 1) == 1).all()
+
+
+def test_the_share_of_other_places() -> None:
+    allowed = np.arange(40) < np.asarray([3, 20, 38])[:, None]
+    row = np.arange(40) < np.asarray([5, 22, 40])[:, None]
+    assert amounts(allowed, 0.5, 20, of=row).tolist() == [2, 11, 20]
+    assert amounts(allowed[:1], 0.9, 36, of=np.ones((1, 40), np.bool_)).tolist() == [3], "no more than there are"
+    assert amounts(allowed, np.asarray([0.9, 0.5, 0.1]), 36).tolist() == [3, 10, 4]
+
+
+PAD, START, STOP, ONSET, TOKENS = 1, 0, 2, 700, 10**6  # ids from ONSET on go on the word before them
+STUB: Any = SimpleNamespace(
+    pad=PAD, start=START, stop=STOP, mask=MASK, vocabulary=VOCABULARY, special=frozenset(range(SPECIAL)),
+    continues=lambda ids: (ids >= ONSET) & (np.arange(ids.shape[1]) > 0),
+)  # fmt: skip
+
+
+@functools.cache
+def text_of_a_million() -> Any:
+    """A million random ids in sentences of 5 to 44 and documents of 1 to 30 sentences."""
+    generator = np.random.default_rng(0)
+    lengths = generator.integers(5, 45, TOKENS // 20)
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    starts = np.append(starts[starts < TOKENS], TOKENS)
+    borders = np.cumsum(generator.integers(1, 31, len(starts)))
+    documents = np.unique(np.concatenate([[0], borders[borders < len(starts) - 1], [len(starts) - 1]]))
+    tokens = generator.integers(SPECIAL, VOCABULARY, TOKENS).astype(np.uint16)
+    tokens[starts[:-1]] = SPECIAL  # a sentence begins with a word
+    return SimpleNamespace(tokens=tokens, starts=starts, document_starts=starts[documents])
+
+
+class Masked:
+    """All rows of the million once, before and after masking."""
+
+    def __init__(self, length: int, stretch: Stretch | None = None, **how: Any) -> None:
+        phase = Phase(steps=1, length=length, batch=1, rate=1.0)
+        more = {} if stretch is None else {"stretch": stretch}
+        self.rows = mlm.Settings(**how).rows([text_of_a_million()], [1.0], STUB, phase, 3, **more)
+        self.numbers = np.arange(len(self.rows))
+        batch = self.rows.batch(self.numbers)
+        self.before, self.after = self.rows.plain.assembled(self.numbers), batch.tokens.numpy()
+        assert batch.places is not None
+        self.used, self.places = batch.weights.numpy() > 0, batch.places.numpy()
+        self.hidden = np.zeros(self.after.shape, np.bool_)
+        np.put_along_axis(self.hidden, self.places, True, 1)
+        self.hidden[:, 0] = (self.used & (self.places == 0)).any(1)
+        self.real, self.inner = self.before.documents > 0, self.before.inner
+        targets = np.take_along_axis(self.before.tokens, self.places, 1)
+        assert (batch.targets.numpy()[self.used] == targets[self.used]).all()
+        assert (self.after[~self.hidden] == self.before.tokens[~self.hidden]).all()
+        assert not self.hidden[~self.real].any(), "padding is never asked for"
+
+    def shares(self) -> tuple[float, float, float]:
+        """Of what is hidden: shown as [MASK], as it is, as something else; a chance hit counts as kept."""
+        shown, right = self.after[self.hidden], self.before.tokens[self.hidden]
+        mask = shown == MASK
+        return float(mask.mean()), float((shown == right).mean()), float((~mask & (shown != right)).mean())
+
+
+def test_as_bert_masks() -> None:
+    """Share of the whole row with its special tokens, which are never hidden; swapped for anything."""
+    found = Masked(128, over="row", swap_from="all", cut="sentence")
+    size, able = found.real.sum(1), found.inner.sum(1)
+    wanted = [min(max(1, round(0.15 * int(n))), int(a)) for n, a in zip(size, able, strict=True)]
+    assert found.hidden.sum(1).tolist() == wanted
+    assert not found.hidden[~found.inner].any()
+    assert found.shares() == pytest.approx((0.8 + 0.1 / 1000, 0.1, 0.1), abs=4e-3)
+    swapped = found.after[found.hidden & (found.after != found.before.tokens) & (found.after != MASK)]
+    counts = np.bincount(swapped, minlength=VOCABULARY)
+    assert (counts[:SPECIAL] > 0).sum() == SPECIAL - 1, "special ids too, all but the mask's, which shows as a mask"
+    assert counts[SPECIAL:].min() > 0
+
+
+def test_as_roberta_masks() -> None:
+    """Share of the whole row, rounded by chance; signs are hidden as often as text; swapped for text."""
+    found = Masked(512, over="row", rounding="chance", signs=True, cut="full_sentences")
+    size, hidden = found.real.sum(1), found.hidden.sum(1)
+    assert set(hidden - np.floor(0.15 * size)) == {0, 1}
+    assert hidden.sum() / size.sum() == pytest.approx(0.15, abs=2e-4)
+    signs = found.real & ~found.inner
+    assert found.hidden[signs].mean() == pytest.approx(0.15, abs=5e-3)
+    assert found.hidden[:, 0].mean() == pytest.approx(0.15, abs=0.03)
+    assert found.hidden[found.inner].mean() == pytest.approx(0.15, abs=1e-3)
+    assert found.shares() == pytest.approx((0.8, 0.1, 0.1), abs=4e-3)
+    swapped = found.after[found.hidden & (found.after != found.before.tokens) & (found.after != MASK)]
+    counts = np.bincount(swapped, minlength=VOCABULARY)
+    assert not counts[:SPECIAL].any()
+    assert counts[SPECIAL:].std() / counts[SPECIAL:].mean() == pytest.approx(counts[SPECIAL:].mean() ** -0.5, rel=0.2)
+
+
+@pytest.mark.parametrize("rounding", ["even", "chance"])
+def test_as_we_mask(rounding: Any) -> None:
+    """The share of a row's text alone."""
+    found = Masked(128, rounding=rounding)
+    assert not found.hidden[~found.inner].any()
+    text, hidden = found.inner.sum(1), found.hidden.sum(1)
+    if rounding == "even":
+        assert hidden.tolist() == [max(1, round(0.15 * int(n))) for n in text]
+    else:
+        assert set(hidden - np.floor(0.15 * text)) == {0, 1}
+        assert hidden.sum() / text.sum() == pytest.approx(0.15, abs=5e-4)
+    assert found.shares() == pytest.approx((0.8, 0.1, 0.1), abs=4e-3)
+
+
+@pytest.mark.parametrize("unit", ["word", "span"])
+@pytest.mark.parametrize("signs", [False, True])
+def test_words_are_never_split(unit: Any, signs: bool) -> None:
+    found = Masked(512, unit=unit, signs=signs, over="row" if signs else "text", cut="full_sentences")
+    within = (found.before.tokens >= ONSET) & found.inner & np.roll(found.inner, 1, axis=1)
+    within[:, 0] = False
+    assert (found.hidden == np.roll(found.hidden, 1, axis=1))[within].all()
+    of = found.real if signs else found.inner
+    assert found.hidden.sum() / of.sum() == pytest.approx(0.15, abs=5e-3)
+    assert found.hidden[found.real & ~found.inner].any() == signs
+    assert found.shares() == pytest.approx((0.8, 0.1, 0.1), abs=0.01)
+
+
+def test_spans_decide_once() -> None:
+    """Spans in a million tokens: how long they are, and one choice of mask, keep, swap for each."""
+    found = Masked(512, unit="span")
+    rows = found.before
+    numbers, key, limit = found.numbers, found.rows.key, found.rows.slots
+    amount = amounts(rows.inner, 0.15, limit)
+    places, weights, heads = choose_spans(
+        rows.inner, rows.inner, STUB.continues(rows.tokens), amount, limit, key, numbers
+    )
+    assert np.array_equal(places, found.places)
+    shown, right = (np.take_along_axis(x, places, 1)[weights > 0] for x in (found.after, rows.tokens))
+    span = (numbers[:, None] * 1000 + heads)[weights > 0]
+    _, which = np.unique(span, return_inverse=True)
+    masks, kept, many = np.bincount(which, shown == MASK), np.bincount(which, shown == right), np.bincount(which)
+    assert ((masks == 0) | (masks == many)).all(), "a span is masked whole or not at all"
+    assert (masks == many).mean() == pytest.approx(0.8, abs=0.01)
+    swapped = (masks == 0) & (kept < many)
+    assert swapped.mean() == pytest.approx(0.1, abs=0.01)
+    assert (kept[swapped] / many[swapped]).mean() < 0.01, "swapped tokens are drawn each"
+    start = ~((rows.tokens >= ONSET) & np.roll(rows.inner, 1, axis=1))
+    words = np.bincount(which, np.take_along_axis(start, places, 1)[weights > 0])
+    assert words.max() == 10
+    assert words.mean() == pytest.approx(3.3, abs=0.25)  # 3.8 less what neighbours, ends of text and the amount cut off
+    documents = np.take_along_axis(rows.documents, places, 1)[weights > 0]
+    low, high = np.full(len(many), 99), np.zeros(len(many), np.int64)
+    np.minimum.at(low, which, documents)
+    np.maximum.at(high, which, documents)
+    assert (low == high).all(), "no span goes over the end of a document"
+
+
+def test_a_ramp_is_followed() -> None:
+    """Over the middle half of a run, from 0.3 at its start to 0.1 at its end."""
+    length = 128
+    rows = -(-TOKENS // (length - 2))
+    found = Masked(length, Stretch(0.25, 0.75, rows), hide=Ramp(0.3, 0.1))
+    assert found.rows.slots == slots(0.3, length)
+    at = 0.3 - 0.2 * (0.25 + 0.5 * found.numbers / rows)
+    wanted = [max(1, round(float(x) * int(n))) for x, n in zip(at, found.inner.sum(1), strict=True)]
+    assert found.hidden.sum(1).tolist() == wanted
+    over = Masked(length, hide=Ramp(0.3, 0.1))
+    assert over.hidden.sum() / over.inner.sum() == pytest.approx(0.1, abs=2e-3), "validation goes by the run's end"
+
+
+@pytest.mark.parametrize(
+    ("hide", "said"), [(1.5, "1.5"), (0.0, "0.0"), (Ramp(0.3, 1.0), "0.3 to 1.0"), (Ramp(0.0, 0.2), "0.0 to 0.2")]
+)
+def test_shares_that_cannot_be(hide: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=f"^hide: found {said}; wanted a share above 0 and below 1$"):
+        mlm.Settings(hide=hide)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.tokenizers import bytebpe, wordpiece
 
 LEARN = """
@@ -83,6 +85,68 @@ def test_bytebpe_has_every_byte_and_its_signs_last(texts: list[str]) -> None:
     assert spaced.encode("ab") == spaced.encode(" ab")
 
 
+ROBERTA = ["<s>", "<pad>", "</s>", "<unk>"]
+
+
+def test_bytebpe_in_the_order_of_roberta(texts: list[str]) -> None:
+    tokenizer = bytebpe.Settings(size=400, order="roberta").train(texts)
+    assert tokenizer.vocabulary == 400
+    assert [tokenizer.piece(i) for i in (0, 1, 2, 3, 399)] == [*ROBERTA, "<mask>"]
+    roles = (tokenizer.start, tokenizer.pad, tokenizer.stop, tokenizer.unknown, tokenizer.mask, tokenizer.end)
+    assert roles == (0, 1, 2, 3, 399, 2)
+    assert tokenizer.special == {0, 1, 2, 3, 399}
+    plain = bytebpe.Settings(size=396).train(texts)
+    assert [tokenizer.piece(i) for i in range(4, 399)] == [plain.piece(i) for i in range(395)]
+    text = " ".join(texts[:3])
+    assert tokenizer.encode(text) == [i + 4 for i in plain.encode(text)]
+    assert tokenizer.encode(text, special=True) == [0, *tokenizer.encode(text), 2]
+    assert tokenizer.decode(tokenizer.encode("漢字 \x00 ☃", special=True)) == "漢字 \x00 ☃"
+    assert tokenizer.encode("ab <mask>") == [*tokenizer.encode("ab"), 399], "the space before a mask is its own"
+    pair = tokenizer.pipeline.encode("ab", "cd").ids
+    assert pair == [0, *tokenizer.encode("ab"), 2, 2, *tokenizer.encode("cd"), 2]
+    assert tokenizer.encode_batch(["<mask> </s>"])[0].min() > 3, "a corpus cannot name special tokens"
+
+
+def test_more_special_tokens_stand_before_the_mask(texts: list[str]) -> None:
+    tokenizer = bytebpe.Settings(size=300, order="roberta", special=("<a>", "<b>")).train(texts)
+    assert [tokenizer.piece(i) for i in (297, 298, 299)] == ["<a>", "<b>", "<mask>"]
+    assert tokenizer.special == {0, 1, 2, 3, 297, 298, 299}
+    assert tokenizer.encode("<b>") == [298]
+
+
+@pytest.mark.parametrize("order", ["gpt2", "roberta"])
+def test_transformers_reads_what_is_saved(order: Any, texts: list[str], tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer = bytebpe.Settings(size=400, order=order).train(texts)
+    tokenizer.save(tmp_path)
+    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    for text in [*texts[:20], "", " a  b", "Blåbær <mask> på tur", "a</s>b"]:
+        assert theirs(text)["input_ids"] == tokenizer.encode(text, special=True)
+    assert len(theirs) == 400
+    ids = (theirs.pad_token_id, theirs.cls_token_id, theirs.sep_token_id, theirs.mask_token_id, theirs.eos_token_id)
+    assert ids == (tokenizer.pad, tokenizer.start, tokenizer.stop, tokenizer.mask, tokenizer.end)
+    if order == "roberta":
+        assert (theirs.bos_token_id, theirs.unk_token_id) == (0, 3)
+        assert theirs("ab", "cd")["input_ids"] == tokenizer.pipeline.encode("ab", "cd").ids
+        assert Tokenizer.load(tmp_path).roles == tokenizer.roles
+
+
+@pytest.mark.parametrize(
+    "names", [["roberta/roberta-base-tokenizer.json"], ["roberta/dict.txt", "gpt2/encoder.json", "gpt2/vocab.bpe"]]
+)
+def test_the_vocabulary_of_roberta_itself(names: list[str], shared_data: Path) -> None:
+    tokenizer = bytebpe.Settings(file=[str(shared_data / "vocab" / name) for name in names]).load()
+    assert tokenizer is not None
+    assert tokenizer.encode("Hello world", special=True) == [0, 31414, 232, 2]
+    assert tokenizer.encode(" world", special=True) == [0, 232, 2]
+    assert tokenizer.encode("world", special=True) == [0, 8331, 2]
+    assert tokenizer.encode("Hello world!", special=True) == [0, 31414, 232, 328, 2]
+    assert tokenizer.pipeline.encode("Hello world", "world").ids == [0, 31414, 232, 2, 2, 8331, 2]
+    assert (tokenizer.start, tokenizer.pad, tokenizer.stop, tokenizer.unknown) == (0, 1, 2, 3)
+    assert tokenizer.mask == tokenizer.vocabulary - 1
+
+
 @pytest.mark.parametrize("kind", [wordpiece, bytebpe])
 def test_read_where_the_user_has_it(kind: object, texts: list[str], tmp_path: Path) -> None:
     made = kind.Settings(size=300).train(texts)  # type: ignore[attr-defined]
@@ -99,6 +163,10 @@ def test_read_where_the_user_has_it(kind: object, texts: list[str], tmp_path: Pa
         (wordpiece, {"alphabet": 0}, "alphabet: found 0"),
         (bytebpe, {"size": 100}, "size: found 100; wanted at least 257"),
         (bytebpe, {"special": ("<|endoftext|>",)}, "special: found"),
+        (bytebpe, {"special": ("<mask>",), "order": "roberta"}, "special: found"),
+        (bytebpe, {"special": ("<a>", "<a>")}, "special: found"),
+        (bytebpe, {"size": 260, "order": "roberta"}, "size: found 260; wanted at least 261"),
+        (bytebpe, {"prefix_space": True, "order": "roberta"}, "prefix_space: found true; wanted false"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(kind: object, wrong: dict[str, object], said: str) -> None:

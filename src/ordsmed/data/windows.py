@@ -4,6 +4,7 @@
     rows:   [......][......][......][....|....][..|......][......]        pack, cut anywhere: arithmetic alone
     rows:   [....]  [......][...]  [....|....]    [......][....]          pack, cut at sentences: one int64 a row
     rows:   [......][......][....]   [.....]      [......][......][.]     pack = false: no row holds two documents
+    rows:   [..|..|.|][..|...|][.|||...|.|]       [...|.||..|][....|]     lines: each sentence and its sign
 
 Each document in a row costs `joint` places beside its tokens ([CLS] and [SEP]); `room` does not count the first one's.
 """
@@ -99,6 +100,61 @@ class Fitted:
         return self.bounds[rows], self.bounds[rows + 1]
 
 
+@dataclass(frozen=True)
+class Lines:
+    """Rows of whole sentences with a sign after each, RoBERTa's; where rows cross documents, a sign more between two.
+
+    fairseq encodes the empty line there as a sentence of nothing but its sign. So that sign ends a row or, where it no
+    longer fits, begins the next; a row of it alone, which fairseq would make, is left out.
+    """
+
+    document_starts: Ints
+    sentence_starts: Ints
+    bounds: Ints  # twice the token each row begins with, 1 more where the sign between documents comes first; last: end
+    room: int
+    cross: bool
+
+    @staticmethod
+    def of(document_starts: Ints, sentence_starts: Ints, room: int, *, cross: bool) -> Lines:
+        """Fill each row with as many sentences as fit; one longer than a row is cut, with a sign after each part."""
+        found, first, last, block = [0], 0, len(sentence_starts) - 1, max(BLOCK, 2 * room)
+        while first < last:
+            end = min(first + block, last)
+            rows = _walk_lines(document_starts, sentence_starts[first : end + 1], found[-1], room, cross)
+            found += rows if end == last else rows[:-1] or rows
+            first = end if end == last else int(np.searchsorted(sentence_starts, found[-1] // 2, "right")) - 1
+        return Lines(document_starts, sentence_starts, np.asarray(found, np.int64), room, cross)
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    def spans(self, rows: Ints) -> tuple[Ints, Ints]:
+        return self.bounds[rows] >> 1, self.bounds[rows + 1] >> 1
+
+    def parts(self, rows: Ints) -> Parts:
+        """The sentences of rows and their signs."""
+        cut = split(self.sentence_starts, *self.spans(rows))
+        full = cut.stop > cut.start
+        row, start, stop = cut.row[full], cut.start[full], cut.stop[full]
+        led, signs = self.bounds[rows] & 1, np.ones_like(row)
+        if self.cross:
+            signs += _begins(self.document_starts, stop) & (stop < self.document_starts[-1])
+            over = led + np.bincount(row, stop - start + signs, len(rows)).astype(np.int64) - self.room
+            signs -= (over[row] > 0) & (np.diff(row, append=len(rows)) > 0)  # the last sign stands in the next row
+        return Parts(row, start, stop, signs, led)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Sentences, or parts of long ones, in row order."""
+
+    row: Ints  # which of the asked rows
+    start: Ints
+    stop: Ints
+    signs: Ints  # how many come after it: its own, and the one between documents
+    led: Ints  # of each row: signs that come before its first sentence
+
+
 def windows(
     document_starts: Ints, sentence_starts: Ints, *, room: int, joint: int, pack: bool, sentences: bool
 ) -> Windows:
@@ -159,6 +215,38 @@ def _walk(document_starts: Ints, starts: Ints, bound: int, room: int, joint: int
         unit = follow[unit]
         found.append(unit)
     return [int(b) for b in units[found]]
+
+
+def _walk_lines(document_starts: Ints, starts: Ints, bound: int, room: int, cross: bool) -> list[int]:
+    """The same for sentences with signs: what is laid in rows are sentences and, each by itself, signs between them."""
+    filled = np.append(np.diff(starts) > 0, True)
+    units = _units(np.asarray(starts, np.int64)[filled], room - 1)
+    units = units[np.searchsorted(units, bound // 2) :]
+    if len(units) < 2:
+        return []
+    new = _begins(document_starts, units[:-1])
+    new[0] = bound % 2
+    between = new & cross
+    item = np.arange(len(new)) + np.cumsum(between)  # of each unit; that of the sign before it is one less
+    sizes = np.ones(item[-1] + 1, np.int64)
+    sizes[item] += np.diff(units)
+    ends, sign = np.cumsum(sizes), sizes == 1
+    after = np.searchsorted(ends, ends - sizes + room, "right")
+    if not cross:
+        borders = np.append(np.flatnonzero(new), len(new))
+        after = np.minimum(after, borders[np.searchsorted(borders, np.arange(len(new)), "right")])
+    alone = np.append(sign & (after == np.arange(len(sign)) + 1), False)
+    follow, at, found = (after + alone[after]).tolist(), 0, []
+    while at < len(follow):
+        at = follow[at]
+        found.append(at)
+    bounds = np.append(2 * np.repeat(units[:-1], 1 + between) + sign, 2 * units[-1])
+    return [int(b) for b in bounds[found]]
+
+
+def _begins(document_starts: Ints, token: Ints) -> NDArray[np.bool_]:
+    """Does a document begin with each token?"""
+    return np.asarray(document_starts[np.searchsorted(document_starts, token)] == token)
 
 
 def _units(starts: Ints, room: int) -> Ints:

@@ -17,7 +17,9 @@ from ordsmed.data.windows import run
 
 Ids = NDArray[np.int64]
 Flags = NDArray[np.bool_]
-CHOOSE, KIND, WORD = 1, 2, 3  # uses of chance, so that no two draws share their bits
+Shares = NDArray[np.float64]
+CHOOSE, KIND, WORD, ROUND, LENGTH = 1, 2, 3, 4, 5  # uses of chance, so that no two draws share their bits
+STOP, LONGEST = 0.2, 10  # spans: the chance that a word is the last, and no more words than that (SpanBERT)
 
 
 def slots(share: float, length: int) -> int:
@@ -25,10 +27,22 @@ def slots(share: float, length: int) -> int:
     return max(1, math.ceil(round(share * length, 6)))
 
 
-def amounts(allowed: Flags, share: float, limit: int) -> Ids:
-    """How many places of each row are predicted: the share of what is allowed, rounded half to even, at least 1."""
+def amounts(
+    allowed: Flags, share: float | Shares, limit: int, *, of: Flags | None = None, chances: Shares | None = None
+) -> Ids:
+    """How many places of each row are predicted: the share of what is allowed, rounded half to even, at least 1.
+
+    `of`: what the share is taken of, if not of that; `chances`: numbers in [0, 1) added before the fraction is cut off.
+    """
     able = allowed.sum(1)
-    return np.minimum(np.clip(np.rint(able * share), 1, limit), able).astype(np.int64)
+    wanted = (able if of is None or of is allowed else of.sum(1)) * share
+    rounded = np.clip(np.rint(wanted), 1, limit) if chances is None else np.minimum(wanted + chances, limit)
+    return np.minimum(rounded, able).astype(np.int64)
+
+
+def round_by_chance(key: int, numbers: Ids) -> Shares:
+    """What `amounts` adds to each row's share so that the mean over rows is the share, as fairseq."""
+    return chance.unit(key, ROUND, numbers)
 
 
 def choose(allowed: Flags, amount: Ids, limit: int, key: int, numbers: Ids) -> tuple[Ids, NDArray[np.float32]]:
@@ -56,13 +70,43 @@ def choose_words(
     return _settle(places, used, limit)
 
 
+def choose_spans(
+    allowed: Flags, text: Flags, continues: Flags, amount: Ids, limit: int, key: int, numbers: Ids
+) -> tuple[Ids, NDArray[np.float32], Ids]:
+    """Runs of whole words until the amount is reached, and for each place the first of its run (Joshi et al. 2020).
+
+    A run has as many words as a geometric draw says, redrawn above the longest; it is shorter where the text, what is
+    left of the amount, or free words end. A word that would pass the amount is left out. What is no text runs nowhere.
+    """
+    rows = len(allowed)
+    starts = allowed & ~(continues & np.roll(allowed, 1, axis=1))
+    places, heads = np.zeros((rows, limit), np.int64), np.zeros((rows, limit), np.int64)
+    used = np.zeros((rows, limit), np.bool_)
+    for row in range(rows):
+        first, number = np.flatnonzero(starts[row]), int(numbers[row])
+        word = np.cumsum(starts[row]) - 1
+        sizes = np.bincount(word[allowed[row]], minlength=len(first))
+        joined = np.append((first[1:] == (first + sizes)[:-1]) & text[row, first[1:]] & text[row, first[:-1]], False)
+        wanted = _lengths(chance.unit(key, LENGTH, number, first))
+        order = np.argsort(chance.unit(key, CHOOSE, number, first))
+        taken, head = _take_spans(sizes, joined, wanted, order, int(amount[row]))
+        at = np.repeat(first[taken], sizes[taken]) + run(sizes[taken])
+        by_place = np.argsort(at)
+        places[row, : len(at)], used[row, : len(at)] = at[by_place], True
+        heads[row, : len(at)] = np.repeat(first[head], sizes[taken])[by_place]
+    return *_settle(places, used, limit), heads
+
+
 def corrupt(
     tokens: Ids, places: Ids, weights: NDArray[np.float32], key: int, numbers: Ids, *,
-    mask: int, keep: float, swap: float, words: Ids,
+    mask: int, keep: float, swap: float, words: Ids, heads: Ids | None = None,
 ) -> tuple[Ids, Ids]:  # fmt: skip
-    """Put [MASK] at the chosen places, but keep a share as it is and swap a share for any of `words`."""
+    """Put [MASK] at the chosen places, but keep a share as it is and swap a share for any of `words`.
+
+    `heads`: whose chance decides between the three, where that is another place than each its own.
+    """
     targets = np.take_along_axis(tokens, places, 1)
-    kind = chance.unit(key, KIND, numbers[:, None], places)
+    kind = chance.unit(key, KIND, numbers[:, None], places if heads is None else heads)
     word = words[(chance.unit(key, WORD, numbers[:, None], places) * len(words)).astype(np.int64)]
     shown = np.where(kind < keep, targets, np.where(kind < keep + swap, word, mask))
     changed = tokens.copy()
@@ -80,6 +124,31 @@ def _take(sizes: Ids, order: Ids, amount: int) -> Ids:
             if not left:
                 break
     return np.asarray(taken, np.int64)
+
+
+def _take_spans(sizes: Ids, joined: Flags, wanted: Ids, order: Ids, amount: int) -> tuple[Ids, Ids]:
+    """Words, and of each the first one of its span; `joined`: the next word follows at once."""
+    size, follows, many = sizes.tolist(), joined.tolist(), wanted.tolist()
+    head: dict[int, int] = {}
+    left = amount
+    for anchor in order.tolist():
+        if not left:
+            break
+        word = anchor
+        while word not in head and size[word] <= left and word < anchor + many[anchor]:
+            head[word] = anchor
+            left -= size[word]
+            if not follows[word]:
+                break
+            word += 1
+    return np.fromiter(head, np.int64, len(head)), np.fromiter(head.values(), np.int64, len(head))
+
+
+def _lengths(chances: Shares) -> Ids:
+    """Words of a span, 1 to LONGEST, each length less likely than the one before by the same factor: 3.8 on average."""
+    whole = 1 - (1 - STOP) ** LONGEST
+    drawn = 1 + np.floor(np.log1p(-chances * whole) / math.log(1 - STOP)).astype(np.int64)
+    return np.minimum(drawn, LONGEST)
 
 
 def _settle(places: Ids, used: Flags, limit: int) -> tuple[Ids, NDArray[np.float32]]:

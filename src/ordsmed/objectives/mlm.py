@@ -11,17 +11,20 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ordsmed.base import chance
 from ordsmed.base.errors import RecipeError
 from ordsmed.data.batch import Batch, batch_of
-from ordsmed.data.rows import Frame, PackedRows, see
+from ordsmed.data.rows import Assembled, Frame, PackedRows, Span, see
+from ordsmed.data.sentences import LineRows
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints, windows
 from ordsmed.learn import masking
 from ordsmed.learn.objective import Objective, predictions
 from ordsmed.learn.phases import OVER, Phase, Stretch
+from ordsmed.learn.schedules import Ramp, at, ends
 from ordsmed.nn.dropout import number_layers
 from ordsmed.nn.loss import token_hits, token_loss
 from ordsmed.text.tokenizer import Tokenizer
@@ -31,20 +34,30 @@ from ordsmed.text.tokenizer import Tokenizer
 class Settings:
     """Masked language modelling, dynamic."""
 
-    hide: float = 0.15
-    """share of a row's tokens that are predicted"""
+    hide: float | Ramp = 0.15
+    """share of a row's tokens that are predicted; `{ start = 0.3, end = 0.15 }`: changing over the run"""
     keep: float = 0.1
     """of those: shown as they are"""
     swap: float = 0.1
     """of those: shown as any token of the vocabulary; the rest is shown as [MASK]"""
-    unit: Literal["token", "word"] = "token"
-    """hide single pieces, or all pieces of a word"""
-    cut: Literal["anywhere", "sentence"] = "anywhere"
-    """rows end anywhere and are full, or end with a sentence"""
+    swap_from: Literal["text", "all"] = "text"
+    """the vocabulary without special tokens (RoBERTa), or all of it (BERT)"""
+    unit: Literal["token", "word", "span"] = "token"
+    """hide single pieces, all pieces of a word, or up to ten words on end, which share the choice of keep and swap"""
+    over: Literal["text", "row"] = "text"
+    """the share is taken of a row's text, or of its special tokens too (BERT, RoBERTa)"""
+    rounding: Literal["even", "chance"] = "even"
+    """half to even and at least one (BERT), or up as often as the fraction says (RoBERTa)"""
+    signs: bool = False
+    """start and stop signs may be hidden too (RoBERTa)"""
+    cut: Literal["anywhere", "sentence", "full_sentences", "doc_sentences"] = "anywhere"
+    """rows end anywhere and are full, or with a sentence; RoBERTa's two have a sign after each and need no `pack`"""
 
     def __post_init__(self) -> None:
-        if not 0 < self.hide < 1:
-            raise ValueError(f"hide: found {self.hide}; wanted a share above 0 and below 1")
+        low, high = ends(self.hide)
+        if not (low > 0 and high < 1):
+            found = f"{low} to {high}" if isinstance(self.hide, Ramp) else f"{low}"
+            raise ValueError(f"hide: found {found}; wanted a share above 0 and below 1")
         if min(self.keep, self.swap) < 0 or self.keep + self.swap > 1:
             raise ValueError(f"keep: found {self.keep} with swap {self.swap}; wanted shares that sum to at most 1")
 
@@ -52,7 +65,7 @@ class Settings:
         self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object,
         stretch: Stretch = OVER,
     ) -> MaskedRows:  # fmt: skip
-        return MaskedRows(self, stores, weights, tokenizer, phase, *key)
+        return MaskedRows(self, stores, weights, tokenizer, phase, *key, stretch=stretch)
 
     def build(self, model: Any, tokenizer: Tokenizer) -> MaskedTokens:
         if model.capabilities.causal:
@@ -60,12 +73,12 @@ class Settings:
         return MaskedTokens(self, model, tokenizer.vocabulary)
 
 
-class MaskedRows(PackedRows):
-    """Packed rows with masks drawn by their number."""
+class MaskedRows:
+    """Rows with masks drawn by their number."""
 
     def __init__(
         self, settings: Settings, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase,
-        *key: object,
+        *key: object, stretch: Stretch = OVER,
     ) -> None:  # fmt: skip
         for role in ("start", "stop", "mask", "pad"):
             if getattr(tokenizer, role) is None:
@@ -74,35 +87,66 @@ class MaskedRows(PackedRows):
         if phase.length <= frame.joint:
             found = f"found {phase.length}, of which {frame.joint} are special tokens"
             raise RecipeError("phase.length", found, f"{frame.joint + 1} or more")
-        super().__init__(
-            stores, weights, frame,
-            lambda store: windows(
-                store.document_starts, store.starts, room=phase.length - frame.joint, joint=frame.joint,
-                pack=phase.pack, sentences=settings.cut == "sentence",
-            ), *key,
-        )  # fmt: skip
-        self.settings, self.tokenizer = settings, tokenizer
-        self.words = np.asarray([w for w in range(tokenizer.vocabulary) if w not in tokenizer.special])
+        self.plain = _plain(settings.cut, stores, weights, frame, phase.pack, *key)
+        self.settings, self.tokenizer, self.stretch = settings, tokenizer, stretch
+        special = tokenizer.special if settings.swap_from == "text" else ()
+        self.words = np.asarray([w for w in range(tokenizer.vocabulary) if w not in special])
         self.key = chance.key("mlm", *key)
-        self.slots = masking.slots(settings.hide, phase.length)
+        self.slots = masking.slots(ends(settings.hide)[1], phase.length)
+
+    def __len__(self) -> int:
+        return len(self.plain)
+
+    def spans(self, numbers: Ints) -> list[Span]:
+        """Which documents these rows hold."""
+        return self.plain.spans(numbers)
 
     def batch(self, numbers: Ints) -> Batch:
         """The rows with these running numbers, masked."""
-        rows, how = self.assembled(numbers), self.settings
-        amount = masking.amounts(rows.inner, how.hide, self.slots)
-        if how.unit == "word":
-            continues = self.tokenizer.continues(rows.tokens)
-            chosen = masking.choose_words(rows.inner, continues, amount, self.slots, self.key, numbers)
-        else:
-            chosen = masking.choose(rows.inner, amount, self.slots, self.key, numbers)
+        rows, how = self.plain.assembled(numbers), self.settings
+        places, weights, heads = self._chosen(rows, numbers)
         tokens, targets = masking.corrupt(
-            rows.tokens, *chosen, self.key, numbers,
-            mask=self.tokenizer.mask or 0, keep=how.keep, swap=how.swap, words=self.words,
+            rows.tokens, places, weights, self.key, numbers,
+            mask=self.tokenizer.mask or 0, keep=how.keep, swap=how.swap, words=self.words, heads=heads,
         )  # fmt: skip
         return batch_of(
             numbers=numbers, tokens=tokens, positions=rows.positions, documents=see(rows.documents),
-            places=chosen[0], targets=targets, weights=chosen[1],
+            places=places, targets=targets, weights=weights,
         )  # fmt: skip
+
+    def _chosen(self, rows: Assembled, numbers: Ints) -> tuple[Ints, NDArray[np.float32], Ints | None]:
+        """Places to predict, their weights, and whose chance decides what is shown there."""
+        how, drawn = self.settings, (self.slots, self.key, numbers)
+        real = rows.documents > 0 if how.signs or how.over == "row" else rows.inner
+        allowed = real if how.signs else rows.inner
+        amount = masking.amounts(
+            allowed, at(how.hide, self.stretch.progress(numbers)), self.slots,
+            of=real if how.over == "row" else rows.inner,
+            chances=masking.round_by_chance(self.key, numbers) if how.rounding == "chance" else None,
+        )  # fmt: skip
+        if how.unit == "token":
+            return *masking.choose(allowed, amount, *drawn), None
+        continues = self.tokenizer.continues(rows.tokens)
+        if how.signs:
+            continues &= np.roll(rows.inner, 1, axis=1)
+        if how.unit == "word":
+            return *masking.choose_words(allowed, continues, amount, *drawn), None
+        return masking.choose_spans(allowed, rows.inner, continues, amount, *drawn)
+
+
+def _plain(
+    cut: str, stores: Sequence[Store], weights: Sequence[float], frame: Frame, pack: bool, *key: object
+) -> PackedRows | LineRows:
+    """Rows before masking."""
+    if cut in ("full_sentences", "doc_sentences"):
+        return LineRows(stores, weights, frame, *key, cross=cut == "full_sentences")
+    return PackedRows(
+        stores, weights, frame,
+        lambda store: windows(
+            store.document_starts, store.starts, room=frame.length - frame.joint, joint=frame.joint, pack=pack,
+            sentences=cut == "sentence",
+        ), *key,
+    )  # fmt: skip
 
 
 class MaskedTokens(Objective):
@@ -128,7 +172,7 @@ class MaskedTokens(Objective):
 
     def flops(self, rows: int, length: int) -> float:
         body = length * self.model_settings.flops(length)
-        head = masking.slots(self.settings.hide, length) * self.model_settings.head_flops(self.vocabulary)
+        head = masking.slots(ends(self.settings.hide)[1], length) * self.model_settings.head_flops(self.vocabulary)
         return 3.0 * rows * (body + head)
 
     def _asked(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor, int]:

@@ -94,7 +94,8 @@ def _half_norm(self: nn.LayerNorm, x: Tensor) -> Tensor:
         return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
     dtype = torch.get_autocast_dtype(x.device.type)
     with torch.autocast(x.device.type, enabled=False):
-        return F.layer_norm(x.to(dtype), self.normalized_shape, self.weight.to(dtype), self.bias.to(dtype), self.eps)
+        bias = None if self.bias is None else self.bias.to(dtype)
+        return F.layer_norm(x.to(dtype), self.normalized_shape, self.weight.to(dtype), bias, self.eps)
 
 
 @dataclass

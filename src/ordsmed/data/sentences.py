@@ -1,0 +1,76 @@
+"""Rows of sentences with signs between them, RoBERTa's; all tokens of a row see each other.
+
+    <s> a sentence </s> the next one </s> the last of its document </s> </s> one of the next </s> <pad> <pad>
+
+FULL-SENTENCES goes over the ends of documents, with one stop sign more between two; DOC-SENTENCES stops there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ordsmed.data.rows import Assembled, Blend, Frame, Span, TokenSource
+from ordsmed.data.windows import Ints, Lines, Parts, run, split
+
+
+class LineRows:
+    """Rows of whole sentences, each with its stop sign."""
+
+    def __init__(
+        self, sources: Sequence[TokenSource], weights: Sequence[float], frame: Frame, *key: object, cross: bool
+    ) -> None:
+        self.sources, self.frame = sources, frame
+        self.lines = [Lines.of(s.document_starts, s.starts, frame.length - 1, cross=cross) for s in sources]
+        self.blend = Blend([len(lines) for lines in self.lines], weights, *key)
+
+    def __len__(self) -> int:
+        return len(self.blend)
+
+    def assembled(self, numbers: Ints) -> Assembled:
+        """The rows with these running numbers, before corruption."""
+        source, rows = self.blend.place(numbers)
+        shape = (len(numbers), self.frame.length)
+        tokens, positions = np.empty(shape, np.int64), np.empty(shape, np.int64)
+        documents, inner = np.empty(shape, np.int32), np.empty(shape, np.bool_)
+        for k in np.unique(source):
+            at = source == k
+            made = lay(self.sources[k].tokens, self.lines[k].parts(rows[at]), self.frame)
+            tokens[at], documents[at], positions[at], inner[at] = (
+                made.tokens,
+                made.documents,
+                made.positions,
+                made.inner,
+            )
+        return Assembled(tokens, documents, positions, inner)
+
+    def spans(self, numbers: Ints) -> list[Span]:
+        """Which documents these rows hold."""
+        found = []
+        for number, source, row in zip(numbers, *self.blend.place(numbers), strict=True):
+            start, stop = self.lines[source].spans(np.asarray([row]))
+            p = split(self.sources[source].document_starts, start, stop)
+            places = zip(p.document, p.start, p.stop, strict=True)
+            found += [Span(int(number), int(source), int(d), int(a), int(b)) for d, a, b in places if a < b]
+        return found
+
+
+def lay(source: NDArray[np.integer], parts: Parts, frame: Frame) -> Assembled:
+    """Lay sentences and their signs side by side; what is neither a sentence nor padding is a sign."""
+    rows, row, lengths = len(parts.led), parts.row, parts.stop - parts.start
+    sizes = lengths + parts.signs
+    begun = np.cumsum(sizes) - sizes
+    first = 1 + parts.led
+    inside = begun - begun[np.searchsorted(row, np.arange(rows))][row] + first[row]
+    steps = np.arange(frame.length)
+    real = steps < (first + np.bincount(row, sizes, rows).astype(np.int64))[:, None]
+    inner = real & (steps >= first[:, None])
+    inner[row, inside + lengths] = False
+    doubled = parts.signs > 1
+    inner[row[doubled], (inside + lengths)[doubled] + 1] = False
+    tokens = np.where(real, frame.after or 0, frame.pad)
+    tokens[:, 0] = frame.before or 0
+    tokens[inner] = source[np.repeat(parts.start, lengths) + run(lengths)]
+    return Assembled(tokens, real.astype(np.int32), np.where(real, steps, 0), inner)

@@ -1,0 +1,310 @@
+"""ModernBERT: a pre-norm encoder with rotary positions, gated feed-forward layers and mostly local attention.
+
+    tokens -> words -> norm, dropout -> blocks -> last norm -> hidden [B, T, D]
+
+B batch, T tokens, D width, H heads, d = D / H, V vocabulary (Warner et al. 2024). Every third layer sees all of a
+document, from the first on; the others see half a window to each side. Nothing has a bias but the scores of words.
+What is gated and its gate stand in pairs of G runs, [G, 2, inner / G]: a split of the rows is a split of whole pairs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ordsmed.nn.attention import SelfAttention, visibility
+from ordsmed.nn.dropout import Dropout
+from ordsmed.nn.encoder import deep
+from ordsmed.nn.foreign import expect
+from ordsmed.nn.model import TRANSFORMER_PLAN, Block, Capabilities, Family, Model, Names, TokenHead
+
+GLOBAL, LOCAL = "full_attention", "sliding_attention"
+
+
+def _size(layers: int, width: int, inner: int) -> dict[str, int]:
+    return {"layers": layers, "width": width, "heads": width // 64, "inner": inner}
+
+
+@dataclass(frozen=True)
+class Settings(Family):
+    """A ModernBERT; `size` names one of: small base large."""
+
+    width: int = 768
+    """numbers a token is in the network (D)"""
+    layers: int = 22
+    """blocks"""
+    heads: int = 0
+    """attention heads; 0: width / 64"""
+    inner: int = 0
+    """width inside the feed-forward layers, once for what is gated and once for its gate; 0: 1.5 x width"""
+    positions: int = 8192
+    """longest row"""
+    every: int = 3
+    """each so many layers one sees all of a document, the first to begin with; the others are local"""
+    window: int = 128
+    """tokens around its own that a local layer sees: half of them to each side"""
+    theta: float = 160_000.0
+    """how slowly the slowest numbers turn with the position, in layers that see all"""
+    local_theta: float = 10_000.0
+    """the same in local layers"""
+    dropout: float = 0.0
+    """of what attention adds (the paper's models: 0.1)"""
+    attention_dropout: float = 0.0
+    """of attention weights"""
+    embedding_dropout: float = 0.0
+    """of embeddings"""
+    inner_dropout: float = 0.0
+    """inside the feed-forward layers"""
+    epsilon: float = 1e-5
+    """of layer norms"""
+    spread: float = 0.02
+    """standard deviation of fresh weights, cut off at twice of it; of what blocks add smaller by sqrt(2 x layers)"""
+
+    SIZES: ClassVar[dict[str, dict[str, int]]] = {
+        "small": _size(12, 384, 576), "base": _size(22, 768, 1152), "large": _size(28, 1024, 2624),
+    }  # fmt: skip
+    capabilities: ClassVar[Capabilities] = Capabilities(tensor=True)
+    model_type: ClassVar[str] = "modernbert"
+    architectures: ClassVar[dict[str, str]] = {"": "ModernBertModel", "head": "ModernBertForMaskedLM"}
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "heads", self.heads or max(1, self.width // 64))
+        object.__setattr__(self, "inner", self.inner or max(1, 3 * self.width // 2))
+        for name in ("width", "layers", "heads", "inner", "positions", "every", "window"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: found {getattr(self, name)}; wanted 1 or more")
+        if self.width % (2 * self.heads):
+            raise ValueError(f"heads: found {self.heads}; wanted a divisor of half the width {self.width}")
+        for name in ("theta", "local_theta"):
+            if not 1 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name}: found {getattr(self, name)}; wanted 1 or more")
+        if not 0 < self.spread < 10:
+            raise ValueError(f"spread: found {self.spread}; wanted above 0, to 10")
+        for name in ("dropout", "attention_dropout", "embedding_dropout", "inner_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name}: found {getattr(self, name)}; wanted 0 to below 1")
+
+    @property
+    def reach(self) -> int:
+        """How far a local layer sees to each side."""
+        return self.window // 2
+
+    @property
+    def runs(self) -> int:
+        """Pairs of runs that the gated rows stand in (G): whatever divides heads and rows divides them."""
+        return math.gcd(self.inner, self.heads)
+
+    def local(self, layer: int) -> bool:
+        """Does this layer see only what is near?"""
+        return layer % self.every > 0
+
+    def build(self, vocabulary: int) -> Modern:
+        return Modern(self, vocabulary)
+
+    def token_head(self, model: Model) -> ModernHead:
+        return ModernHead(self, model)
+
+    def smaller(self, width: int, layers: int) -> Settings:
+        return replace(self, width=width, layers=layers, heads=0, inner=0)
+
+    def longest(self) -> int:
+        return self.positions
+
+    def flops(self, length: int) -> float:
+        reach = min(self.reach, length - 1)
+        near = 2 * reach + 1 - reach * (reach + 1) / length  # the mean: fewer where a row begins and ends
+        seen = sum(near if self.local(n) else length for n in range(self.layers))
+        linear = self.layers * (4 * self.width**2 + 3 * self.width * self.inner)
+        return 2.0 * (linear + 2 * seen * self.width)
+
+    def head_flops(self, vocabulary: int) -> float:
+        return 2.0 * self.width * (self.width + vocabulary)
+
+    def hugging_face(self, vocabulary: int, tokenizer: Any) -> dict[str, Any]:
+        """As transformers 5 wants it, and with the keys of transformers 4 beside."""
+        return {
+            "vocab_size": vocabulary, "hidden_size": self.width, "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads, "intermediate_size": self.inner,
+            "max_position_embeddings": self.positions, "hidden_activation": "gelu", "classifier_activation": "gelu",
+            "layer_types": [LOCAL if self.local(n) else GLOBAL for n in range(self.layers)],
+            "global_attn_every_n_layers": self.every, "local_attention": self.window,
+            "rope_parameters": {
+                GLOBAL: {"rope_type": "default", "rope_theta": self.theta},
+                LOCAL: {"rope_type": "default", "rope_theta": self.local_theta},
+            },
+            "global_rope_theta": self.theta, "local_rope_theta": self.local_theta,
+            "attention_dropout": self.attention_dropout, "embedding_dropout": self.embedding_dropout,
+            "mlp_dropout": self.inner_dropout, "norm_eps": self.epsilon, "initializer_range": self.spread,
+            "initializer_cutoff_factor": 2.0, "norm_bias": False, "attention_bias": False, "mlp_bias": False,
+            "classifier_bias": False, "decoder_bias": True, "tie_word_embeddings": True,
+            "pad_token_id": tokenizer.pad, "bos_token_id": tokenizer.start, "cls_token_id": tokenizer.start,
+            "eos_token_id": tokenizer.stop, "sep_token_id": tokenizer.stop,
+        }  # fmt: skip
+
+    def names(self) -> Names:
+        pairs = {
+            "model.words": "model.embeddings.tok_embeddings", "model.norm": "model.embeddings.norm",
+            "model.last": "model.final_norm", "head.dense": "head.dense", "head.norm": "head.norm",
+        }  # fmt: skip
+        for n in range(self.layers):
+            ours, theirs = f"model.blocks.{n}", f"model.layers.{n}"
+            pairs |= {f"{ours}.attention_norm": f"{theirs}.attn_norm"} if n else {}
+            pairs |= {
+                f"{ours}.attention.gather": f"{theirs}.attn.Wqkv",
+                f"{ours}.attention.mix": f"{theirs}.attn.Wo",
+                f"{ours}.norm": f"{theirs}.mlp_norm",
+                f"{ours}.up": f"{theirs}.mlp.Wi",
+                f"{ours}.down": f"{theirs}.mlp.Wo",
+            }
+        table: dict[str, str | tuple[str, ...]] = {f"{k}.weight": f"{v}.weight" for k, v in pairs.items()}
+        return Names(table | {"head.bias": "decoder.bias"}, self.heads, "model.", fused=True, halves=self.runs,
+                     tied=("decoder.weight",))  # fmt: skip
+
+    @staticmethod
+    def from_hugging_face(config: dict[str, Any]) -> Settings:
+        """The settings a Hugging Face config.json means."""
+        expect(config, hidden_activation=("gelu",), classifier_activation=("gelu",), norm_bias=(False,),
+               attention_bias=(False,), mlp_bias=(False,), classifier_bias=(False,), decoder_bias=(True,),
+               rope_scaling=(None,), tie_word_embeddings=(True,))  # fmt: skip
+        theta, local_theta = _thetas(config)
+        return Settings(
+            width=config["hidden_size"], layers=config["num_hidden_layers"], heads=config["num_attention_heads"],
+            inner=config["intermediate_size"], positions=config.get("max_position_embeddings", 8192),
+            every=_every(config), window=config.get("local_attention", 128), theta=theta, local_theta=local_theta,
+            dropout=config.get("attention_dropout", 0.0), attention_dropout=config.get("attention_dropout", 0.0),
+            embedding_dropout=config.get("embedding_dropout", 0.0), inner_dropout=config.get("mlp_dropout", 0.0),
+            epsilon=config.get("norm_eps", 1e-5), spread=config.get("initializer_range", 0.02),
+        )  # fmt: skip
+
+
+def _every(config: dict[str, Any]) -> int:
+    """Each how many layers one sees all: as transformers 4 tells it, or as the list of transformers 5 shows it."""
+    told, kinds = config.get("global_attn_every_n_layers"), config.get("layer_types")
+    if kinds is None:
+        return 3 if told is None else int(told)
+    second = next((n for n, kind in enumerate(kinds) if n and kind == GLOBAL), max(len(kinds), 1))
+    for every in (told, second):
+        if every and kinds == [LOCAL if n % every else GLOBAL for n in range(config["num_hidden_layers"])]:
+            return int(every)
+    raise ValueError(f"layer_types: found {kinds}; wanted every n-th {GLOBAL}, from the first on, the rest {LOCAL}")
+
+
+def _thetas(config: dict[str, Any]) -> tuple[float, float]:
+    """The bases of the angles of global and of local layers."""
+    whole = config.get("global_rope_theta", 160_000.0)
+    near = config.get("local_rope_theta", 10_000.0)
+    turns = config.get("rope_parameters") or {}
+    found = []
+    for kind, theta in ((GLOBAL, whole), (LOCAL, whole if near is None else near)):
+        how = turns.get(kind) or {}
+        expect(how, rope_type=("default",), partial_rotary_factor=(1.0, None))
+        found.append(float(how.get("rope_theta", theta)))
+    return found[0], found[1]
+
+
+class Modern(Model):
+    """Embeddings, norm, dropout, blocks, norm."""
+
+    def __init__(self, settings: Settings, vocabulary: int) -> None:
+        super().__init__()
+        self.settings = settings
+        self.words = nn.Embedding(vocabulary, settings.width)
+        self.norm = _norm(settings)
+        self.dropout = Dropout(settings.embedding_dropout)
+        self.blocks = nn.ModuleList((ModernBlock if n else FirstBlock)(settings) for n in range(settings.layers))
+        self.last = _norm(settings)
+        for name, weight in self.named_parameters():
+            if weight.ndim > 1:
+                adds = name.endswith(("mix.weight", "down.weight"))
+                _fresh(weight, deep(settings.spread, settings.layers) if adds else settings.spread)
+
+    def forward(
+        self, tokens: Tensor, positions: Tensor, documents: Tensor | None = None, types: Tensor | None = None
+    ) -> Tensor:
+        how = self.settings
+        x = self.dropout(self.norm(self.words(tokens)))
+        head, visible = how.width // how.heads, visibility(documents, causal=False)
+        whole = visible, angles(positions, how.theta, head)
+        near = nearby(visible, how.reach, tokens), angles(positions, how.local_theta, head)
+        for number, block in enumerate(self.blocks):
+            seen, turn = near if how.local(number) else whole
+            x = block(x, seen, turn=turn)
+        return self.last(x)
+
+
+class ModernBlock(Block):
+    """Norm, attention, add; norm, gated feed-forward, add."""
+
+    tensor_plan: ClassVar[dict[str, str]] = {**TRANSFORMER_PLAN, "inner_dropout": "split"}
+    attention_norm: nn.Module
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        width = settings.width
+        self.attention_norm = _norm(settings)
+        self.attention = SelfAttention(width, settings.heads, settings.attention_dropout, causal=False, bias=False)
+        self.norm = _norm(settings)
+        self.up = nn.Linear(width, 2 * settings.inner, bias=False)
+        self.down = nn.Linear(settings.inner, width, bias=False)
+        self.attention_dropout, self.inner_dropout = Dropout(settings.dropout), Dropout(settings.inner_dropout)
+        self.run = settings.inner // settings.runs
+
+    def forward(self, x: Tensor, visible: Tensor | None, *, turn: tuple[Tensor, Tensor]) -> Tensor:
+        x = self.attention_dropout.add(self.attention(self.attention_norm(x), visible, turn=turn), x)
+        gated, gate = self.up(self.norm(x)).unflatten(-1, (-1, 2, self.run)).unbind(-2)  # pairs follow the local width
+        return x + self.down(self.inner_dropout((F.gelu(gated) * gate).flatten(-2)))
+
+
+class FirstBlock(ModernBlock):
+    """No norm before its attention: that of the embeddings has just been."""
+
+    tensor_plan: ClassVar[dict[str, str]] = {k: v for k, v in ModernBlock.tensor_plan.items() if k != "attention_norm"}
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.attention_norm = nn.Identity()
+
+
+class ModernHead(TokenHead):
+    """Dense, GELU, norm, and the word table with a bias a token."""
+
+    def __init__(self, settings: Settings, model: Model) -> None:
+        super().__init__()
+        self.words = model.words
+        self.dense = nn.Linear(settings.width, settings.width, bias=False)
+        self.norm = _norm(settings)
+        self.bias = nn.Parameter(torch.zeros(model.words.num_embeddings))
+        _fresh(self.dense.weight, deep(settings.spread, settings.layers))
+
+    def transform(self, hidden: Tensor) -> Tensor:
+        return self.norm(F.gelu(self.dense(hidden)))
+
+
+def angles(positions: Tensor, theta: float, head: int) -> tuple[Tensor, Tensor]:
+    """Cosine and sine of what each pair of a head's numbers turns by, in fp32; [B, T] -> [B, T, d] each."""
+    slower = 1.0 / theta ** (torch.arange(0, head, 2, dtype=torch.float32, device=positions.device) / head)
+    turned = (positions[..., None].float() * slower).repeat(1, 1, 2)
+    return turned.cos(), turned.sin()
+
+
+def nearby(visible: Tensor | None, reach: int, tokens: Tensor) -> Tensor | None:
+    """What is visible and no further than `reach` to either side; [1 or B, 1, T, T], None where that is all."""
+    length = tokens.shape[1]
+    if length <= reach + 1:
+        return visible
+    places = torch.arange(length, device=tokens.device)
+    near = (places[:, None] - places).abs() <= reach
+    return near[None, None] if visible is None else visible & near
+
+
+def _norm(settings: Settings) -> nn.LayerNorm:
+    return nn.LayerNorm(settings.width, settings.epsilon, bias=False)
+
+
+def _fresh(weight: Tensor, spread: float) -> None:
+    nn.init.trunc_normal_(weight, std=spread, a=-2 * spread, b=2 * spread)
