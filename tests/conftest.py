@@ -58,6 +58,19 @@ def tiny_run(tmp_path_factory: pytest.TempPathFactory) -> TinyRuns:
     return TinyRuns(folder, **found)
 
 
+@pytest.fixture(scope="session")
+def tiny_roberta(tiny_run: TinyRuns) -> Path:
+    """The same sentences encoded with a tokenizer in RoBERTa's order."""
+    from ordsmed.base import run
+    from ordsmed.data.encode import Encoding
+
+    made = _recipe(
+        tiny_run.folder, "tokenizer-roberta", TINY_TOKENIZER + 'order = "roberta"\n', kind="bytebpe", size=300
+    )
+    made.write_text(made.read_text().replace("tokenizer-bytebpe", "tokenizer-roberta"))
+    return run.obtain(Encoding, str(_recipe(tiny_run.folder, "encode-roberta", TINY_ENCODE, model="roberta")))
+
+
 def invented_text(documents: int, seed: int = 7) -> str:
     """Documents of short sentences from a small grammar; the same for the same seed."""
     import random

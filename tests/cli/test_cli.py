@@ -76,8 +76,8 @@ def test_menus(ordsmed: Any) -> None:
         for kind in menu.entries(name):
             assert re.search(rf"^  {kind} ", told.out, re.M)
     told = ordsmed("menus", "objectives").out
-    assert "      hide (float, 0.15)\n          share of a row's tokens that are predicted\n" in told
-    assert "      unit ('token' | 'word', 'token')\n" in told
+    assert "      hide (float | Ramp, 0.15)\n          share of a row's tokens that are predicted" in told
+    assert "      unit ('token' | 'word' | 'span', 'token')\n" in told
     for kind in menu.entries("objectives"):
         for line in menu.lines(f"ordsmed.objectives.{kind}"):
             assert f"{line.name} ({line.type}, {line.default})" in told
@@ -126,10 +126,10 @@ def test_recipes(ordsmed: Any) -> None:
         ),
         (
             ["pretrain", "tiny/bert", "--dry-run", "layout.micro=3"],
-            "tiny/bert: phase[1].batch: found 8, not a multiple of micro 3 x 1 devices = 3; use 9",
+            "tiny/bert: phase[1].batch: found 64, not a multiple of micro 3 x 1 devices = 3; use 63",
         ),
         (
-            ["show", "tiny/bert", "objective.kind=clm"],
+            ["show", "tiny/bert", "objective=clm"],
             "tiny/bert: objective.kind: clm with a model that sees what it is to guess; use mlm",
         ),
         (["bench", "loader", "batch=0"], "loader: batch: found 0; wanted 1 or more"),
@@ -150,12 +150,12 @@ def test_mistakes_in_a_file_of_ones_own(ordsmed: Any) -> None:
     text = (menu.HOUSE / "recipes" / "tiny" / "bert.toml").read_text(encoding="utf-8")
     for change, said in (
         (
-            lambda t: t.replace("length = 64", "lenght = 64"),
+            lambda t: t.replace("length = 32", "lenght = 32"),
             "my.toml: phase[1].lenght: unknown setting; did you mean `length`?",
         ),
-        (lambda t: t.replace("length = 64", "length = 64.5"), "my.toml: phase[1].length: found 64.5; wanted int"),
-        (lambda t: t.replace("length = 64", "length = "), "my.toml: not TOML: "),
-        (lambda t: t.replace('kind = "bert"', ""), "my.toml: model.kind: missing; wanted one of: bert, gpt2"),
+        (lambda t: t.replace("length = 32", "length = 32.5"), "my.toml: phase[1].length: found 32.5; wanted int"),
+        (lambda t: t.replace("length = 32", "length = "), "my.toml: not TOML: "),
+        (lambda t: t.replace('kind = "bert"', ""), "my.toml: model.kind: missing; wanted one of: bert, electra, gpt2, "),
         (lambda t: "lenght = 128\n" + t, "my.toml: lenght: unknown setting; "),
         (
             lambda t: t.replace('data = "stdlib-wordpiece"', 'data = "no/such/folder"'),
@@ -213,11 +213,11 @@ def test_show_makes_nothing(ordsmed: Any) -> None:
     assert told.status == 0, told.err
     assert told.out.startswith("tiny/bert: pretrain\n")
     for part in (
-        "  width = 64\n",
+        "  width = 128\n",
         "data: work/encode/stdlib-wordpiece does not stand yet; it will be made from stdlib-wordpiece",
         f"vocabulary {settings.read(run.find_recipe('stdlib-wordpiece', 'tokenizer'))['tokenizer']['size']:,}\n",
-        "phase 1: 30 steps of 8 rows x 64 tokens; batch = micro 8 x accumulation 1 x devices 1",
-        "in all: 40 steps, 20,480 tokens,",
+        "phase 1: 500 steps of 64 rows x 32 tokens; batch = micro 64 x accumulation 1 x devices 1",
+        "in all: 520 steps, 1,064,960 tokens,",
         "FLOPs",
         "memory a rank: weights ",
     ):

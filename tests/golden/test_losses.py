@@ -9,24 +9,46 @@ from pathlib import Path
 
 import pytest
 
-from makers import job_of, learned, make_store
+from makers import PAD_SECOND, SPECIAL, job_of, learned, make_store
 from ordsmed.base import run
 
 # fmt: off
 GOLDEN = {
     "tiny/bert": [
-        4.848494, 4.835092, 4.867651, 4.868841, 4.824870, 4.856211, 4.845381, 4.818929, 4.840418, 4.818893,
+        5.027041, 5.033821, 4.961384, 4.936640, 4.963781, 4.971000, 4.908319, 4.934257, 4.869495, 4.886899,
+    ],
+    "tiny/bert-nsp": [
+        5.685277, 5.707059, 5.705803, 5.659490, 5.628116, 5.527274, 5.590485, 5.572951, 5.543229, 5.516689,
+    ],
+    "tiny/electra": [
+        5.601815, 5.596810, 5.584406, 5.560428, 5.525745, 5.557313, 5.515907, 5.529598, 5.520783, 5.504223,
     ],
     "tiny/gpt2": [
-        4.867586, 4.828806, 4.797559, 4.701192, 4.612689, 4.536074, 4.466268, 4.415128, 4.354180, 4.285142,
+        4.886474, 4.789076, 4.594406, 4.356849, 4.098077, 3.859796, 3.663857, 3.536825, 3.386175, 3.246981,
+    ],
+    "tiny/hybrid": [
+        4.880069, 4.841820, 4.776964, 4.691510, 4.585845, 4.424031, 4.272302, 4.164389, 4.030302, 3.934729,
+    ],
+    "tiny/megatron-bert": [
+        4.969532, 4.912641, 4.942886, 4.888750, 4.916144, 4.869773, 4.854209, 4.880395, 4.861413, 4.829458,
+    ],
+    "tiny/modern": [
+        4.975671, 4.982642, 4.968367, 4.941163, 4.925148, 4.918707, 4.897165, 4.866652, 4.864169, 4.793729,
+    ],
+    "tiny/roberta": [
+        5.035633, 4.984778, 4.978395, 5.048816, 4.984444, 4.986974, 4.930607, 4.934282, 4.934545, 4.910165,
     ],
 }
 # fmt: on
 
 
+def test_every_tiny_recipe_has_its_numbers() -> None:
+    assert set(GOLDEN) == {f"tiny/{name.removeprefix('tiny/')}" for name in run.recipe_names("tiny")}
+
+
 @pytest.mark.parametrize("name", GOLDEN)
 def test_first_ten_losses(name: str, tmp_path: Path) -> None:
-    store = make_store(tmp_path / "store")
+    store = make_store(tmp_path / "store", signs=PAD_SECOND if name == "tiny/roberta" else SPECIAL)
     path = run.find_recipe(name, "")
     job = job_of(path, f'data="{store}"', "layout.threads=1", 'layout.device="cpu"')
     found = [loss for loss, _ in learned(job, 10, rate=None)]

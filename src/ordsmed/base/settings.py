@@ -110,6 +110,8 @@ def _decode(wish: Any, value: Any, place: str) -> Any:
         tables = [w for w in inner if dataclasses.is_dataclass(w)]
         if len(inner) == 1 or (tables and isinstance(value, Mapping)):
             return _decode(tables[0] if tables else inner[0], value, place)
+        if tables:
+            return _scalar(tuple(w for w in inner if w not in tables), tables[0], value, place)
     if get_origin(wish) is tuple and dataclasses.is_dataclass(get_args(wish)[0]):
         if not isinstance(value, list):
             raise RecipeError(
@@ -119,6 +121,15 @@ def _decode(wish: Any, value: Any, place: str) -> Any:
     if dataclasses.is_dataclass(wish):
         return decode(wish, value, place)  # type: ignore[arg-type]
     return _leaf(wish, value, place)
+
+
+def _scalar(wishes: tuple[Any, ...], table: Any, value: Any, place: str) -> Any:
+    """A value where a table may stand too."""
+    try:
+        return _leaf(Union[wishes], value, place)  # noqa: UP007
+    except RecipeError as error:
+        wanted = f"{error.wanted} or a table of {', '.join(_names(table))}"
+        raise RecipeError(place, error.found, wanted, "") from None
 
 
 def _named_size(cls: type, table: Mapping[str, Any], place: str) -> Mapping[str, Any]:

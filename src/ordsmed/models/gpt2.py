@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ordsmed.nn.attention import Cache, Kept, SelfAttention, visibility
+from ordsmed.nn.attention import Cache, Kept, SelfAttention, as_scores, visibility
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.foreign import expect
 from ordsmed.nn.model import TRANSFORMER_PLAN, Block, Capabilities, Family, Model, Names, TokenHead
@@ -174,7 +174,7 @@ class Gpt2(Model):
             for block, kept in zip(self.blocks, cache.layers, strict=True):
                 x = block(x, visible, kept=kept)
             return self.norm(x)
-        visible = visibility(documents, causal=True, rows=causal)
+        visible = as_scores(visibility(documents, causal=True, rows=causal))
         for block in self.blocks:
             x = block(x, visible)
         return self.norm(x)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ordsmed.nn.attention import SelfAttention, visibility
+from ordsmed.nn.attention import SelfAttention, as_scores, visibility
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.encoder import deep
 from ordsmed.nn.foreign import expect
@@ -229,8 +229,8 @@ class Modern(Model):
         how = self.settings
         x = self.dropout(self.norm(self.words(tokens)))
         head, visible = how.width // how.heads, visibility(documents, causal=False)
-        whole = visible, angles(positions, how.theta, head)
-        near = nearby(visible, how.reach, tokens), angles(positions, how.local_theta, head)
+        whole = as_scores(visible), angles(positions, how.theta, head)
+        near = as_scores(nearby(visible, how.reach, tokens)), angles(positions, how.local_theta, head)
         for number, block in enumerate(self.blocks):
             seen, turn = near if how.local(number) else whole
             x = block(x, seen, turn=turn)

@@ -83,9 +83,9 @@ class SelfAttention(nn.Module):
         # with dropout torch's CPU kernel falls back to one that draws a number an element: by hand, with bytes
         scores = torch.matmul(query * (1 / math.sqrt(self.head)), key.transpose(-1, -2))
         if causal:
-            visible = lower(scores.shape[-1], scores.device)
+            visible = as_scores(lower(scores.shape[-1], scores.device))
         if visible is not None:
-            scores = scores.masked_fill(~visible, -torch.inf)
+            scores = scores.masked_fill(~visible, -torch.inf) if visible.dtype == torch.bool else scores + visible
         return torch.matmul(self.dropout(scores.softmax(-1)), value)
 
 
@@ -94,6 +94,13 @@ def turned(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     first, second = x.float().chunk(2, -1)
     spun = torch.cat([-second, first], -1)
     return (x.float() * cosine[:, None] + spun * sine[:, None]).to(x.dtype)
+
+
+def as_scores(visible: Tensor | None) -> Tensor | None:
+    """On a CPU 0 where a token sees another, minus infinity elsewhere: what its kernels want, once for all layers."""
+    if visible is None or visible.device.type != "cpu":
+        return visible
+    return torch.zeros(visible.shape).masked_fill_(~visible, -torch.inf)
 
 
 def lower(length: int, device: torch.device) -> Tensor:

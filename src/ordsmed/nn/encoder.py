@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, Self
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ordsmed.nn.attention import SelfAttention, visibility
+from ordsmed.nn.attention import SelfAttention, as_scores, visibility
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.foreign import expect
 from ordsmed.nn.heads import MaskedHead, fresh
@@ -191,7 +191,7 @@ class Encoder(Model):
         x = self.dropout(x if self.pre_norm else self.norm(x))
         if self.project is not None:
             x = self.project(x)
-        visible = visibility(documents, causal=False)
+        visible = as_scores(visibility(documents, causal=False))
         for block in self.blocks:
             x = block(x, visible)
         return self.norm(x) if self.pre_norm else x
