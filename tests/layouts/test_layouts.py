@@ -1,7 +1,8 @@
 """Promise 1: equal layouts are equal: losses of the first ten steps and the first gradient norm, to 1e-5; dropout off.
 
 One start of two processes and one of four work through all cases. CI takes a selection in which every two of family,
-mesh and switches meet; ORDSMED_GRID=full (make test-all) takes every family on every mesh with every option.
+mesh and switches meet (some families only on one mesh of four processes); ORDSMED_GRID=full (make test-all) takes every
+family on every mesh with every option.
 
 Promise 2: a run that goes on from a checkpoint in new processes goes on exactly, on every mesh.
 """
@@ -55,6 +56,8 @@ FAMILIES = {
     "electra rtd": Family(model=("embedding = 16",), objective=("generator = { width = 16, heads = 4 }",)),
     "gpt2 hybrid": Family(),
 }
+# in CI these meet four processes on one mesh that splits both ways; `make test-all` takes them everywhere
+ON_FEW = {"roberta mlm", "modern mlm", "megatron_bert mlm_nsp", "gpt2 hybrid"}
 LEFT_OUT: dict[str, set[str]] = {"models": set(), "objectives": set()}  # on the menu, and not among the families
 SHAPES = {
     2: [(2, 1, 1), (1, 2, 1), (1, 1, 2)],
@@ -109,11 +112,18 @@ def meetings(case: Case) -> set[tuple[tuple[str, Any], ...]]:
     return set(itertools.combinations(values, 2))
 
 
+def every_mesh() -> list[tuple[str, tuple[int, ...]]]:
+    """Each family with the meshes that CI takes it to."""
+    both = itertools.product(FAMILIES, itertools.chain(*SHAPES.values()))
+    return [(family, shape) for family, shape in both
+            if family not in ON_FEW or shape in SHAPES[2] or shape == (1, 2, 2)]  # fmt: skip
+
+
 @functools.cache
 def possible() -> dict[Case, set[tuple[tuple[str, Any], ...]]]:
-    """Every family on every mesh with all switches that mean something there; and what meets."""
+    """Every family on its meshes with all switches that mean something there; and what meets."""
     found = {}
-    for family, shape in itertools.product(FAMILIES, itertools.chain(*SHAPES.values())):
+    for family, shape in every_mesh():
         switches = [switch for switch in SWITCHES if means_something(family, shape, switch)]
         for on in itertools.product((False, True), repeat=len(switches)):
             case = (family, shape, "+".join(itertools.compress(switches, on)) or "plain")
@@ -234,7 +244,7 @@ def test_every_two_options_meet() -> None:
     """Whatever can meet; and nothing on the menu is forgotten."""
     met = set().union(*map(meetings, selection()))
     assert met == set().union(*possible().values())
-    for family, shape in itertools.product(FAMILIES, itertools.chain(*SHAPES.values())):
+    for family, shape in every_mesh():
         assert (("family", family), ("mesh", shape)) in met
     for name, kinds in zip(LEFT_OUT, zip(*map(str.split, FAMILIES), strict=False), strict=False):
         assert set(menu.entries(name)) - LEFT_OUT[name] == set(kinds) - LEFT_OUT[name] == set(kinds)
