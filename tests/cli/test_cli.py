@@ -155,7 +155,10 @@ def test_mistakes_in_a_file_of_ones_own(ordsmed: Any) -> None:
         ),
         (lambda t: t.replace("length = 32", "length = 32.5"), "my.toml: phase[1].length: found 32.5; wanted int"),
         (lambda t: t.replace("length = 32", "length = "), "my.toml: not TOML: "),
-        (lambda t: t.replace('kind = "bert"', ""), "my.toml: model.kind: missing; wanted one of: bert, electra, gpt2, "),
+        (
+            lambda t: t.replace('kind = "bert"', ""),
+            "my.toml: model.kind: missing; wanted one of: bert, electra, gpt2, ",
+        ),
         (lambda t: "lenght = 128\n" + t, "my.toml: lenght: unknown setting; "),
         (
             lambda t: t.replace('data = "stdlib-wordpiece"', 'data = "no/such/folder"'),
