@@ -123,6 +123,11 @@ def test_an_electra_is_two_folders_and_comes_back(recipe: Write, tmp_path: Path)
     assert [*fill_lines(folder, ["w1 [MASK] w3"])][1:] == [*fill_lines(out / "generator", ["w1 [MASK] w3"])][1:]
     with pytest.raises(RecipeError, match="has no head that predicts tokens"):
         list(fill_lines(out, ["w1 [MASK]"]))
+    stored = weights.read(out / "generator" / "model.safetensors")
+    name = "electra.embeddings.word_embeddings.weight"
+    weights.write(out / "generator" / "model.safetensors", {**stored, name: stored[name] + 1})
+    with pytest.raises(DataError, match=r"its model.words.weight is not that of the network it shares it with"):
+        pretrain(str(recipe(*ELECTRA, name="apart", top=f'init = "{out}"')))
     again = export(out, tmp_path / "again")
     assert files.read_json(again / "config.json") == files.read_json(out / "config.json")
     (out / "generator" / "config.json").unlink()

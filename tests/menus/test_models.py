@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -597,6 +598,49 @@ def test_a_network_of_another_shape_is_refused(berts):
         ours_of(berts)
 
 
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_attention_of_another_shape_is_refused(family, tmp_path):
+    """Heads that cannot be taken apart are told like any other tensor."""
+    theirs_of(family, "plain").save_pretrained(tmp_path / "hub")
+    held = weights.read(tmp_path / "hub" / "model.safetensors")
+    name = next(k for k in held if "query.weight" in k or "c_attn.weight" in k)
+    for shape in ([31, 31], [30, 32], [7]):
+        weights.write(tmp_path / "hub" / "model.safetensors", {**held, name: torch.zeros(shape)})
+        with pytest.raises(DataError, match=f"other shapes .*{re.escape(str(shape))}"):
+            ours_of(tmp_path / "hub")
+
+
+@pytest.mark.parametrize("make", [bert, electra, megatron_bert, roberta], ids=lambda m: m.__name__.split(".")[-1])
+def test_a_network_without_types_is_exported_with_zeros(make, tmp_path):
+    import transformers as t
+
+    ours = shaken(objective_of(make.Settings(width=32, layers=2, heads=2, positions=24, types=0)))
+    folder = hub_folder(ours, tmp_path / "hub")
+    theirs, report = t.AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True)
+    assert not any(report.values()), report
+    ids = torch.randint(6, WORDS, (2, 9))
+    with torch.no_grad():
+        assert close(ours.head(ours.model(ids, torch.arange(9).repeat(2, 1))), theirs.eval()(ids).logits, 1e-5)
+    foreign.load_into(ours, folder, Signs())  # and back: the row of zeros holds nothing
+    held = weights.read(folder / "model.safetensors")
+    row = next(k for k in held if "token_type" in k)
+    weights.write(folder / "model.safetensors", {**held, row: held[row] + 1})
+    with pytest.raises(DataError, match=f"left over {row}"):
+        foreign.load_into(ours, folder, Signs())
+
+
+def test_padding_behind_the_vocabulary_is_left_out(berts):
+    today = state(ours_of(berts))
+    held = weights.read(berts / "model.safetensors")
+    wide = {k: torch.nn.functional.pad(v, (0, 0, 0, 7) if v.ndim == 2 else (0, 7)) for k, v in held.items()
+            if k in ("bert.embeddings.word_embeddings.weight", "cls.predictions.bias")}  # fmt: skip
+    weights.write(berts / "model.safetensors", {**held, **wide})
+    text = json.loads((berts / "config.json").read_text())
+    (berts / "config.json").write_text(json.dumps({**text, "vocab_size": WORDS + 7}))
+    now = state(ours_of(berts))
+    assert all(torch.equal(today[k], now[k]) for k in today)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -605,6 +649,7 @@ def test_a_network_of_another_shape_is_refused(berts):
         ({"tie_word_embeddings": False}, "tie_word_embeddings: found False; wanted True"),
         ({"model_type": "bort"}, "model_type `bort`; did you mean `bert`"),
         ({"num_attention_heads": 5}, "heads: found 5; wanted a divisor of the width 32"),
+        ({"hidden_size": "32"}, "a setting of another kind"),
         ({"vocab_size": 98}, "has 98 token rows, the data's tokenizer 97"),
     ],
 )

@@ -96,18 +96,20 @@ def test_a_recipe_like_another(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(
         'like = "tiny/bert"\nseed = 5\n[model]\nwidth = 64\n[objective]\nkind = "mlm_nsp"\nshort = 0.2\n'
     )
-    mine, plain = run.read_table(tmp_path / "mine.toml"), run.read_table(run.find_recipe("tiny/bert", ""))
+    mine, plain = run.read_table(tmp_path / "mine.toml", ""), run.read_table(run.find_recipe("tiny/bert", ""), "")
     assert mine["model"] == plain["model"] | {"width": 64}
     assert mine["objective"] == {"kind": "mlm_nsp", "short": 0.2}
     assert (mine["seed"], mine["phase"], mine["data"]) == (5, plain["phase"], plain["data"])
-    (tmp_path / "a.toml").write_text(f'like = "{tmp_path}/b.toml"\n')
+    (tmp_path / "a.toml").write_text('like = "b.toml"\n')
     (tmp_path / "b.toml").write_text(f'like = "{tmp_path}/a.toml"\n')
     for text, said in (('like = "tiny/brt"', "did you mean `tiny/bert`"), ("like = 3", "like: found 3")):
         (tmp_path / "c.toml").write_text(text)
         with pytest.raises(RecipeError, match=said):
-            run.read_table(tmp_path / "c.toml")
+            run.read_table(tmp_path / "c.toml", "")
+    (tmp_path / "d.toml").write_text('like = "electra-base-lamb-dgx1-1gpu-amp"')
+    assert run.load(Pretraining, str(tmp_path / "d.toml"))[0].layout.micro == (88, 12)
     with pytest.raises(RecipeError, match="is, in the end, like itself"):
-        run.read_table(tmp_path / "a.toml")
+        run.read_table(tmp_path / "a.toml", "")
 
 
 def shrunk(recipe: Pretraining, data: Path) -> Pretraining:

@@ -15,7 +15,6 @@ from ordsmed.base import files, settings
 from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.menu import headline
 from ordsmed.base.run import Run
-from ordsmed.nn import weights
 
 Table = dict[str, Any]
 
@@ -50,7 +49,7 @@ def _front(trained: Trained, data: list[Table], licence: str | None) -> str:
 
 
 def _what(trained: Trained) -> str:
-    count = sum(t.numel() for t in weights.own_tensors(trained.objective).values())
+    count = sum(t.numel() for t in trained.objective.networks()[""].tensors().values())
     how = {
         "fill-mask": "fills masked tokens, seeing both sides", "text-generation": "predicts the next token",
         "feature-extraction": "tells which tokens of a text are not the real ones",

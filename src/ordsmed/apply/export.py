@@ -15,7 +15,7 @@ import ordsmed
 from ordsmed.apply import card
 from ordsmed.apply.trained import Trained, kept, open_model
 from ordsmed.base import files, hub
-from ordsmed.base.errors import RecipeError
+from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.run import Run
 from ordsmed.base.say import say
 from ordsmed.learn.objective import Network
@@ -30,7 +30,17 @@ def export_all(path: str | Path, out: str | Path, *, anew: bool = False, licence
     folder = hub.folder(path)
     if Run(folder).status.get("verb") != "pretrain":
         raise RecipeError("--step", f"found all, but {path} is no run", "a run's folder")
-    return [export(folder, Path(out) / f"step-{step}", step, anew=anew, licence=licence) for step in kept(folder)]
+    if Path(out).exists() and Path(out).resolve() in (folder.resolve(), *folder.resolve().parents):
+        raise RecipeError(out, "is, or holds, the run that is exported", "another folder")
+    made = []
+    for step in kept(folder):
+        try:
+            made.append(export(folder, Path(out) / f"step-{step}", step, anew=anew, licence=licence))
+        except DataError as error:
+            if step:
+                raise
+            say(f"step 0 is left out: {error}")
+    return made
 
 
 def export(

@@ -87,7 +87,9 @@ def _check(trained: Trained, best: int) -> None:
             "a model trained with mlm or hybrid", "`ordsmed generate` goes on with a text",
         )  # fmt: skip
     if _guesser(trained) is None:
-        raise RecipeError(trained.folder, "has no head that predicts tokens", "a model trained with mlm")
+        inner = trained.folder / "generator"
+        remedy = f"`ordsmed fill {inner}` asks its generator" if inner.is_dir() else ""
+        raise RecipeError(trained.folder, "has no head that predicts tokens", "a model trained with mlm", remedy)
     if trained.tokenizer.mask is None:
         raise RecipeError(trained.folder, "its tokenizer has no mask", f"{MASK} or <mask> among its pieces")
 

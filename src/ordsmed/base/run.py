@@ -131,22 +131,26 @@ def recipe_names(verb: str = "") -> list[str]:
 def load(cls: type[R], name: str, overrides: Sequence[str] = ()) -> tuple[R, str]:
     """A recipe by name or path, decoded; and the title its folder gets."""
     path = find_recipe(name, getattr(cls, "verb", ""))
-    deed = settings.decode(cls, settings.override(read_table(path), overrides), name)
+    deed = settings.decode(cls, settings.override(read_table(path, getattr(cls, "verb", "")), overrides), name)
     return deed, title(name)
 
 
-def read_table(path: Path, seen: tuple[Path, ...] = ()) -> settings.Table:
-    """A recipe's table; `like = "NAME"` lays it over another recipe: tables key by key, lists as a whole."""
+def read_table(path: Path, verb: str, seen: tuple[Path, ...] = ()) -> settings.Table:
+    """A recipe's table; `like = "NAME"` lays it over another recipe: tables key by key, lists as a whole.
+
+    A file that is named so is looked for beside the recipe first.
+    """
     table = settings.read(path)
     if "like" not in table:
         return table
     like = table.pop("like")
     if not isinstance(like, str):
         raise RecipeError(f"{path}: like", f"found {like!r}", "the name or file of a recipe")
-    below = find_recipe(like, path.parent.name)
+    beside = path.parent / like
+    below = beside if beside.is_file() else find_recipe(like, verb)
     if below in (path, *seen):
         raise RecipeError(f"{path}: like", f"{like} is, in the end, like itself", "another recipe")
-    return _over(read_table(below, (*seen, path)), table)
+    return _over(read_table(below, verb, (*seen, path)), table)
 
 
 def _over(below: settings.Table, table: settings.Table) -> settings.Table:

@@ -62,13 +62,14 @@ def levels(names: Sequence[str]) -> dict[str, int]:
     `heads` one more (ELECTRA's rule: rate x decay^(layers + 2 - level), so the last block has decay^2... heads all)."""
     blocks = {name: int(m[1]) for name in names if (m := re.search(r"(?:^|\.)blocks\.(\d+)\.", name))}
     last = max(blocks.values(), default=-1)
-    found, passed = {"heads": last + 3}, False
+    found, passed = {"heads": last + 3}, set()
     for name in names:
-        passed = passed or name in blocks
+        network = name.split(".")[0]  # model, or a generator beside it
         if name in blocks:
+            passed.add(network)
             found[name] = blocks[name] + 1
-        elif name.startswith("model."):
-            found[name] = last + 2 if passed else 0
+        elif network in ("model", "generator"):
+            found[name] = last + 2 if network in passed else 0
         else:
             found[name] = last + 3
     return found

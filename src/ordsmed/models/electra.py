@@ -81,7 +81,8 @@ class Settings(EncoderSettings):
             "detect.out": "discriminator_predictions.dense_prediction",
         }  # fmt: skip
         table |= {**both_ends(pairs), "head.bias": "generator_lm_head.bias"}
-        return Names(table, self.heads, "electra.", tied=("generator_lm_head.weight",), ignored=("position_ids",))
+        return Names(table, self.heads, "electra.", tied=("generator_lm_head.weight",), ignored=("position_ids",),
+                     zeros=self.without_types("electra"))  # fmt: skip
 
     @staticmethod
     def from_hugging_face(config: dict[str, Any]) -> Settings:

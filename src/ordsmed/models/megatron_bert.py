@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ordsmed.nn.encoder import EncoderSettings, both_ends, deep
-from ordsmed.nn.heads import PairHead
-from ordsmed.nn.model import Capabilities, Model, Names
+from ordsmed.nn.encoder import EncoderSettings, deep
+from ordsmed.nn.model import Capabilities, Names
 
 
 @dataclass(frozen=True)
@@ -34,22 +33,11 @@ class Settings(EncoderSettings):
     def residual_spread(self) -> float:
         return deep(self.spread, self.layers) if self.deep else self.spread
 
-    def pair_head(self, model: Model) -> PairHead:
-        return PairHead(self.width, self.spread)
-
     def hugging_face(self, vocabulary: int, tokenizer: Any) -> dict[str, Any]:
         return self.described(vocabulary, tokenizer)
 
     def names(self) -> Names:
-        table, pairs = self.body_names("bert")
-        pairs |= {
-            "head.dense": "cls.predictions.transform.dense", "head.norm": "cls.predictions.transform.LayerNorm",
-            "pair.dense": "bert.pooler.dense", "pair.out": "cls.seq_relationship",
-        }  # fmt: skip
-        table |= {**both_ends(pairs), "head.bias": "cls.predictions.bias"}
-        tied = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
-        return Names(table, self.heads, "bert.", tied=tied, ignored=("position_ids", ".pooler.dense.weight",
-                     ".pooler.dense.bias", "seq_relationship.weight", "seq_relationship.bias"))  # fmt: skip
+        return self.bert_names()
 
     @staticmethod
     def from_hugging_face(config: dict[str, Any]) -> Settings:

@@ -49,8 +49,7 @@ class Settings(EncoderSettings):
         table, pairs = self.body_names("roberta")
         pairs |= {"head.dense": "lm_head.dense", "head.norm": "lm_head.layer_norm"}
         table |= {**both_ends(pairs), "head.bias": "lm_head.bias"}
-        zeros = {} if self.types else {str(table.pop("model.types.weight")): (1, self.width)}
-        return Names(table, self.heads, "roberta.", zeros=zeros,
+        return Names(table, self.heads, "roberta.", zeros=self.without_types("roberta"),
                      tied=("lm_head.decoder.weight", "lm_head.decoder.bias"),
                      ignored=("position_ids", ".pooler.dense.weight", ".pooler.dense.bias"))  # fmt: skip
 

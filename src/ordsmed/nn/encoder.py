@@ -18,8 +18,8 @@ from torch.nn import functional as F
 from ordsmed.nn.attention import SelfAttention, as_scores, visibility
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.foreign import expect
-from ordsmed.nn.heads import MaskedHead, fresh
-from ordsmed.nn.model import TRANSFORMER_PLAN, Block, Family, Model
+from ordsmed.nn.heads import MaskedHead, PairHead, fresh
+from ordsmed.nn.model import TRANSFORMER_PLAN, Block, Family, Model, Names
 
 GELUS = {"gelu": "none", "gelu_tanh": "tanh"}
 HUGGING_FACE_GELUS = {"gelu": "gelu", "gelu_tanh": "gelu_new"}
@@ -130,6 +130,27 @@ class EncoderSettings(Family):
             epsilon=config.get("layer_norm_eps", 1e-12), spread=config.get("initializer_range", 0.02), **more,
         )  # fmt: skip
 
+    def without_types(self, prefix: str) -> dict[str, tuple[int, ...]]:
+        """What their class has, and no network without types: a row of zeros."""
+        return {} if self.types else {f"{prefix}.embeddings.token_type_embeddings.weight": (1, self.embedded)}
+
+    def pair_head(self, model: Model) -> PairHead:
+        """How two segments belong together; for families that say so in their capabilities."""
+        return PairHead(self.width, self.spread)
+
+    def bert_names(self) -> Names:
+        """The names of BERT's pretraining class, which Megatron's has as well."""
+        table, pairs = self.body_names("bert")
+        pairs |= {
+            "head.dense": "cls.predictions.transform.dense", "head.norm": "cls.predictions.transform.LayerNorm",
+            "pair.dense": "bert.pooler.dense", "pair.out": "cls.seq_relationship",
+        }  # fmt: skip
+        table |= {**both_ends(pairs), "head.bias": "cls.predictions.bias"}
+        tied = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
+        beside = ("position_ids", ".pooler.dense.weight", ".pooler.dense.bias", "seq_relationship.weight",
+                  "seq_relationship.bias")  # fmt: skip
+        return Names(table, self.heads, "bert.", tied=tied, ignored=beside, zeros=self.without_types("bert"))
+
     def body_names(self, prefix: str) -> tuple[Table, dict[str, str]]:
         """Our tensors of the network -> theirs: whole names, and pairs that have a weight and a bias."""
         table: Table = {
@@ -171,11 +192,14 @@ class Encoder(Model):
         self.words = nn.Embedding(vocabulary, width)
         self.places = nn.Embedding(settings.positions + settings.offset, width)
         self.types = nn.Embedding(settings.types, width) if settings.types else None
-        self.norm = nn.LayerNorm(width, settings.epsilon)
+        if not self.pre_norm:
+            self.norm = nn.LayerNorm(width, settings.epsilon)
         self.dropout = Dropout(settings.dropout)
         self.project = nn.Linear(width, settings.width) if width != settings.width else None
         block = PreNormBlock if settings.pre_norm else PostNormBlock
         self.blocks = nn.ModuleList(block(settings) for _ in range(settings.layers))
+        if self.pre_norm:  # behind the blocks, as where it is used: rates by layer go by this order
+            self.norm = nn.LayerNorm(width, settings.epsilon)
         self.apply(lambda module: fresh(module, settings.spread))
         if settings.residual_spread != settings.spread:
             for name, weight in self.named_parameters():

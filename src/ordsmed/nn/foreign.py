@@ -7,6 +7,7 @@ from typing import Any
 
 from ordsmed.base import files, menu
 from ordsmed.base.errors import DataError, nearest
+from ordsmed.base.say import say
 from ordsmed.nn import weights
 
 
@@ -23,12 +24,17 @@ def settings(folder: Path) -> Any:
         raise DataError(folder / "config.json", f"has no {error}", f"the settings of a {kind}") from None
     except ValueError as error:
         raise DataError(folder / "config.json", f"{error}") from None
+    except TypeError as error:
+        raise DataError(
+            folder / "config.json", f"a setting of another kind ({error})", f"the settings of a {kind}"
+        ) from None
 
 
 def load_into(objective: Any, folder: Path, tokenizer: Any) -> None:
     """Put the tensors of a Hugging Face folder into an objective's network and heads; others stand beside it."""
+    filled: dict[int, Any] = {}  # networks may share tensors: both folders must hold the same then
     for name, network in objective.networks().items():
-        _fill(network, beside(folder, name), tokenizer)
+        _fill(network, beside(folder, name), tokenizer, filled)
 
 
 def beside(folder: Path, name: str) -> Path:
@@ -47,7 +53,7 @@ def beside(folder: Path, name: str) -> Path:
     return found
 
 
-def _fill(network: Any, folder: Path, tokenizer: Any) -> None:
+def _fill(network: Any, folder: Path, tokenizer: Any, filled: dict[int, Any]) -> None:
     rows = read_config(folder).get("vocab_size")
     if not _holds(rows, tokenizer.vocabulary):
         raise DataError(
@@ -59,7 +65,15 @@ def _fill(network: Any, folder: Path, tokenizer: Any) -> None:
     for name in ("model.words.weight", "head.bias"):  # rows behind the vocabulary are padding
         if name in ours:
             ours[name] = ours[name][: tokenizer.vocabulary].contiguous()
+    if rows != tokenizer.vocabulary:
+        say(f"{folder}: {rows - tokenizer.vocabulary} rows behind the vocabulary are padding, and left out")
+    weights.compare(ours, own, folder)
+    apart = [name for name, tensor in own.items() if id(tensor) in filled and not tensor.equal(ours[name])]
+    if apart:
+        found = f"its {apart[0]} is not that of the network it shares it with"
+        raise DataError(folder, found, "two networks that learned together", 'or `share = "none"` in [objective]')
     weights.fill(own, ours, folder)
+    filled.update((id(tensor), name) for name, tensor in own.items())
 
 
 def _holds(rows: Any, vocabulary: int) -> bool:

@@ -128,6 +128,6 @@ class Names:
     transposed: bool = False  # they keep [in, out]
     fused: bool = False  # theirs holds query, key and value one after the other in one tensor
     halves: int = 0  # above 0: their up holds what is gated and its gate, ours pairs of so many runs
-    zeros: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # theirs that no network of ours has
+    zeros: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # theirs that a network of ours does not have
     tied: tuple[str, ...] = ()  # theirs that repeat another tensor
     ignored: tuple[str, ...] = ()  # endings of theirs that hold nothing to learn, or what no network of ours has

@@ -51,7 +51,10 @@ def read_foreign(folder: Path) -> Tensors:
     """All tensors of a Hugging Face folder: safetensors, whole or in parts; nothing is unpickled but plain tensors."""
     index = folder / "model.safetensors.index.json"
     if index.exists():
-        parts = sorted(set(files.read_json(index)["weight_map"].values()))
+        listed = files.read_json(index)
+        if not isinstance(listed, dict) or not isinstance(listed.get("weight_map"), dict):
+            raise DataError(index, "has no weight_map", "which tensor is in which file")
+        parts = sorted(set(listed["weight_map"].values()))
         return {k: v for part in parts for k, v in read(folder / part).items()}
     if (folder / "model.safetensors").exists():
         return read(folder / "model.safetensors")
@@ -66,7 +69,7 @@ def _unpickled(path: Path) -> Tensors:
 
     try:
         return dict(torch.load(path, map_location="cpu", weights_only=True))
-    except (UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
+    except (UnpicklingError, RuntimeError, EOFError, OSError, ValueError, TypeError) as error:
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(path, f"cannot be read: {said}", "plain tensors", "save it as safetensors") from None
 
@@ -91,9 +94,10 @@ def to_foreign(ours: Mapping[str, Tensor], names: Names) -> Tensors:
 def from_foreign(theirs: Mapping[str, Tensor], wanted: Iterable[str], names: Names, place: object) -> Tensors:
     """Their tensors under our names; what is missing or left over is refused, by name."""
     theirs = _modern(theirs, names)
-    known: set[str] = set()
+    known = {name for name in names.zeros if name in theirs and not theirs[name].any()}
     ours: Tensors = {}
     missing: list[str] = []
+    wrong: list[str] = []
     for name in wanted:
         parts = names.table[name]
         parts = parts if isinstance(parts, tuple) else (parts,)
@@ -102,19 +106,25 @@ def from_foreign(theirs: Mapping[str, Tensor], wanted: Iterable[str], names: Nam
         missing += absent
         if absent:
             continue
-        if len(parts) == 3:
-            ours[name] = join_heads([theirs[part] for part in parts], names.heads)
-            continue
-        tensor = theirs[parts[0]]
-        tensor = tensor.T if _is_turned(name, tensor, names) else tensor
-        if _is_halved(name, names):
-            tensor = tensor.unflatten(0, (2, names.halves, -1)).transpose(0, 1).flatten(0, 2)
-        ours[name] = join_heads(list(tensor.chunk(3)), names.heads) if _is_fused(name, names) else tensor
+        try:
+            ours[name] = _ours(name, [theirs[part] for part in parts], names)
+        except RuntimeError:  # heads or halves that cannot be taken apart
+            wrong += [f"{part} {list(theirs[part].shape)}" for part in parts]
     left = [n for n in theirs if n not in known and n not in names.tied and not n.endswith(names.ignored or ("\0",))]
-    if missing or left:
-        found = f"weights do not fit: missing {_some(missing)}; left over {_some(left)}"
+    if missing or left or wrong:
+        found = f"weights do not fit: missing {_some(missing)}; left over {_some(left)}; other shapes {_some(wrong)}"
         raise DataError(place, found, "the tensors of this network and no others")
     return {k: v.contiguous() for k, v in ours.items()}
+
+
+def _ours(name: str, parts: list[Tensor], names: Names) -> Tensor:
+    """One of their tensors, or their query, key and value, as we keep it."""
+    if len(parts) == 3:
+        return join_heads(parts, names.heads)
+    tensor = parts[0].T if _is_turned(name, parts[0], names) else parts[0]
+    if _is_halved(name, names):
+        tensor = tensor.unflatten(0, (2, names.halves, -1)).transpose(0, 1).flatten(0, 2)
+    return join_heads(list(tensor.chunk(3)), names.heads) if _is_fused(name, names) else tensor
 
 
 def split_heads(fused: Tensor, heads: int) -> list[Tensor]:

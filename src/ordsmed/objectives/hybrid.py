@@ -49,7 +49,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         low, high = schedules.ends(self.hide)
-        if low <= 0 or high >= 1:
+        if not 0 < low <= high < 1:
             raise ValueError(f"hide: found {self.hide}; wanted shares above 0 and below 1")
         low, high = schedules.ends(self.masked)
         if not 0 <= low <= high <= 1:

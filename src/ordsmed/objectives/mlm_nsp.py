@@ -64,6 +64,8 @@ class Settings:
         if not (model.capabilities.pairs and model.capabilities.types):
             found = "mlm_nsp with a model that has no head for pairs or knows no token types"
             raise RecipeError("objective.kind", found, "", "use mlm, or a model of BERT's kind")
+        if model.types < 2:
+            raise RecipeError("model.types", f"found {model.types}", "2 or more: one a segment")
         return MaskedPairs(self, model, tokenizer.vocabulary)
 
 

@@ -92,6 +92,9 @@ class Settings:
         """The settings of the networks beside the model's."""
         self._refuse(model)
         if self.share == "all":
+            if self.generator != Generator():
+                found = 'a size of its own with share = "all"'
+                raise RecipeError("objective.generator", found, "none: the model is its own generator", "leave it out")
             return []
         asked = self.generator
         width, layers = asked.width or max(model.width // 4, 1), asked.layers or model.layers
@@ -123,6 +126,8 @@ class Settings:
         if not model.capabilities.detects:
             found = "rtd with a model that has no head to detect fakes"
             raise RecipeError("objective.kind", found, 'kind = "electra" in [model]', "or use mlm")
+        if model.types < 2:
+            raise RecipeError("model.types", f"found {model.types}", "2 or more: examples have two segments")
 
 
 class ReplacedRows:

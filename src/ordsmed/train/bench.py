@@ -87,7 +87,7 @@ class Bench:
 def bench(name: str, overrides: Sequence[str] = (), *, json_line: bool = False) -> list[str]:
     """Measure what a bench recipe says; one JSON line, or a line a number."""
     path = run.find_recipe(name, "bench")
-    recipe = settings.decode(Bench, settings.override(run.read_table(path), overrides), name)
+    recipe = settings.decode(Bench, settings.override(run.read_table(path, "bench"), overrides), name)
     found = {"bench": name, "measure": recipe.measure, **MEASURES[recipe.measure](recipe)}
     return [json.dumps(found)] if json_line else [f"{k}: {v}" for k, v in found.items()]
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ordsmed.base import hub
-from ordsmed.base.errors import DataError, RecipeError, RunError
+from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.run import Run, obtain, read_recipe
 from ordsmed.base.say import say
@@ -70,6 +70,7 @@ class Job:
     began_with: str = ""  # the digest of the weights before the first step; empty: the run goes on
     vote: Vote = field(default_factory=Vote)
     tell: Callable[[str], None] = lambda stage: None  # the watch: what this rank does now
+    held_out: dict[int, Rows | None] = field(default_factory=dict)  # by phase, once they were asked for
     skipped: list[dict[str, Any]] = field(default_factory=list)  # stretches of steps that teach nothing, and why
 
     @property
@@ -86,6 +87,11 @@ class Job:
 
     def validation(self, index: int) -> Rows | None:
         """The held-out rows of a phase; the same ones with the same masks every time."""
+        if index not in self.held_out:
+            self.held_out[index] = self._validation(index)
+        return self.held_out[index]
+
+    def _validation(self, index: int) -> Rows | None:
         pairs = [(e.validation, w) for e, w in zip(self.data, self.recipe.sources.values(), strict=True)]
         held = [(store, w) for store, w in pairs if store is not None and store.token_count]
         if not held:
@@ -234,10 +240,9 @@ def _nowhere(init: str) -> RecipeError:
 
 def _same_pieces(folder: Path, tokenizer: Tokenizer) -> None:
     """Refuse a Hugging Face folder whose own tokenizer numbers pieces otherwise; one without a tokenizer is trusted."""
-    try:
-        theirs = Tokenizer.load(folder).pipeline.get_vocab(with_added_tokens=True)
-    except DataError:
+    if not any((folder / name).exists() for name in ("tokenizer.json", "vocab.txt", "vocab.json")):
         return
+    theirs = Tokenizer.load(folder).pipeline.get_vocab(with_added_tokens=True)
     ours = tokenizer.pipeline.get_vocab(with_added_tokens=True)
     other = sorted(piece for piece in ours.keys() | theirs.keys() if ours.get(piece) != theirs.get(piece))
     if other:
@@ -247,7 +252,10 @@ def _same_pieces(folder: Path, tokenizer: Tokenizer) -> None:
 
 
 def _same_shape(ours: Any, theirs: Any) -> bool:
-    """Do two settings mean tensors of the same shapes? Dropout and the like may differ."""
-    names = ("width", "layers", "heads", "inner", "positions", "types", "embedding")
+    """Do two settings mean the same network? Dropout and fresh weights may differ."""
+    names = ("width", "layers", "heads", "inner", "positions", "embedding", "activation", "epsilon", "every", "window",
+             "theta", "local_theta")  # fmt: skip
     same = all(getattr(ours, n, None) == getattr(theirs, n, None) for n in names)
+    own, other = (getattr(settings, "types", None) for settings in (ours, theirs))
+    same = same and (own == other or {own, other} == {0, 1})  # a row of zeros there is none here
     return type(ours) is type(theirs) and same

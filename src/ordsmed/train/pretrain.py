@@ -85,7 +85,7 @@ def _asked(name: str, overrides: Sequence[str], layout: str, site: str) -> tuple
         table = settings.read(folder / "recipe.toml") if (folder / "recipe.toml").exists() else {}
         place = f"{name}/recipe.toml"
     else:
-        table, place = run.read_table(run.find_recipe(name, "pretrain")), name
+        table, place = run.read_table(run.find_recipe(name, "pretrain"), "pretrain"), name
         folder = None
     if site:
         table["layout"] = {**table.get("layout", {}), **site_layout(site)}

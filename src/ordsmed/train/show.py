@@ -113,7 +113,7 @@ def read(name: str, overrides: Sequence[str] = (), verb: str = "", *, site: str 
         path = Path(name) / "recipe.toml"
     else:
         path, verb = _find(name, verb)
-    table = run.read_table(path)
+    table = run.read_table(path, verb or "pretrain")
     if site:
         table["layout"] = {**table.get("layout", {}), **site_layout(site)}
     table = settings.override(table, overrides)
