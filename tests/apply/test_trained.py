@@ -70,7 +70,7 @@ def test_a_stopped_run_opens_at_its_newest_whole_checkpoint(run, capsys):
 
 
 def test_a_step_that_is_not_kept_is_refused_naming_the_kept_ones(tiny_run):
-    with pytest.raises(RecipeError, match=r"--step: found 5, which .*bert does not keep; wanted one of 8, 12"):
+    with pytest.raises(RecipeError, match=r"--step: found 5, which .*bert does not keep; wanted one of 0, 8, 12"):
         open_model(tiny_run.bert, 5)
 
 

@@ -106,7 +106,9 @@ def test_what_is_missing() -> None:
     )
     assert complaint(text=GOOD.replace("batch = 2", "")) == "r.toml: phase[2].batch: missing; wanted int"
     without = GOOD.replace('[objective]\nkind = "mlm"', "")
-    assert complaint(text=without) == "r.toml: objective: missing; wanted one of clm, mlm"
+    assert complaint(text=without) == "r.toml: objective: missing; wanted one of " + ", ".join(
+        menu.entries("objectives")
+    )
     assert complaint(text=GOOD.replace('kind = "bert"\nsize = "mini"', "")).startswith("r.toml: model.kind: missing")
 
 

@@ -22,6 +22,9 @@ def arrays(rows: int = 2, length: int = 5, slots: int = 3) -> dict[str, np.ndarr
         "places": np.zeros((rows, slots), np.int64),
         "targets": np.zeros((rows, slots), np.int64),
         "weights": np.zeros((rows, slots), np.float32),
+        "pairs": np.zeros(rows, np.int64),
+        "keys": np.zeros(rows, np.int64),
+        "causal": np.zeros(rows, np.bool_),
     }
 
 
@@ -33,7 +36,9 @@ def test_shapes_that_fit() -> None:
     assert batch.to(torch.device("cpu")) is batch
 
 
-@pytest.mark.parametrize("name", ["numbers", "positions", "documents", "types", "weights", "places"])
+@pytest.mark.parametrize(
+    "name", ["numbers", "positions", "documents", "types", "weights", "places", "pairs", "keys", "causal"]
+)
 def test_shapes_that_do_not(name: str) -> None:
     wrong = arrays()
     wrong[name] = arrays(rows=3)[name]

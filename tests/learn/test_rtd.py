@@ -131,7 +131,8 @@ SHARED = {
 
 @pytest.mark.parametrize("share", SHARED)
 def test_what_the_networks_share(encoded: Encoded, share: str) -> None:
-    objective = built(encoded, share=share)
+    alone = {"generator": rtd.Generator()} if share == "all" else {}
+    objective = built(encoded, share=share, **alone)
     both = dict(objective.generator.named_children()).items() & dict(objective.model.named_children()).items()
     same = {name for name, module in both if next(module.parameters(), None) is not None}
     assert same == SHARED[share]
@@ -139,7 +140,7 @@ def test_what_the_networks_share(encoded: Encoded, share: str) -> None:
     held = [id(p) for p in objective.parameters()]
     assert len(held) == len(set(held))
     stored = weights.own_tensors(objective)
-    again = built(encoded, share=share)
+    again = built(encoded, share=share, **alone)
     with torch.no_grad():
         for tensor in again.parameters():
             tensor.zero_()
@@ -173,6 +174,12 @@ def test_networks_that_cannot_be_are_refused(encoded: Encoded) -> None:
     wide = rtd.Settings(generator=rtd.Generator(width=64))
     with pytest.raises(RecipeError, match=r"generator\.width: found 64, wider than the 32 of its discriminator"):
         wide.build(MODEL, encoded.tokenizer)
+    both = rtd.Settings(generator=SMALL, share="all")
+    with pytest.raises(RecipeError, match=r"generator: a size of its own with share"):
+        both.build(MODEL, encoded.tokenizer)
+    plain = electra.Settings(width=32, layers=1, types=1)
+    with pytest.raises(RecipeError, match=r"model.types: found 1; wanted 2 or more"):
+        rtd.Settings(generator=SMALL).build(plain, encoded.tokenizer)
     odd = rtd.Settings(generator=rtd.Generator(width=16, heads=3))
     with pytest.raises(RecipeError, match=r"generator\.heads: found 3; wanted a divisor of the width 16"):
         odd.build(MODEL, encoded.tokenizer)
