@@ -1,0 +1,50 @@
+"""Promise 2 for every objective: a run whose last checkpoints are gone goes on with the same bits."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from makers import PAD_SECOND, make_store
+from ordsmed.base import snapshots
+from ordsmed.base.run import Run
+from ordsmed.train.meters import read
+from ordsmed.train.pretrain import pretrain
+
+FAMILIES = {  # model, objective, phase
+    "roberta mlm": ("", 'cut = "full_sentences"\nrounding = "chance"\nover = "row"\nsigns = true\n', ""),
+    "bert mlm": ("", 'unit = "span"\nhide = { start = 0.3, end = 0.15 }\n', ""),
+    "modern mlm": ("window = 8\ndropout = 0.1\n", "", ""),
+    "megatron_bert mlm_nsp": ("", "", "pack = false\n"),
+    "bert mlm_nsp": ("", 'pairs = "order"\n', "pack = false\n"),
+    "electra rtd": ("embedding = 16\n", "generator = { width = 16 }\n", ""),
+    "electra rtd examples": ("embedding = 16\n", "reference_duplicates = true\n", "pack = false\n"),
+    "gpt2 hybrid": ("", "masked = { start = 0.8, end = 0.2 }\n", ""),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_objective_goes_on_with_the_same_bits(family: str, tmp_path: Path) -> None:
+    store = make_store(tmp_path / "store", signs=PAD_SECOND)
+    (model, objective), more = family.split()[:2], FAMILIES[family]
+    path = tmp_path / "run.toml"
+    phases = [f"[[phase]]\nsteps = 4\nlength = {n}\nbatch = {b}\nrate = 1e-3\n{more[2]}" for n, b in ((32, 8), (48, 4))]
+    path.write_text(
+        f'data = "{store}"\nout = "{tmp_path / "run"}"\nsave = 3\nvalidate = 5\nvalidation_rows = 16\n'
+        f'[layout]\ndevice = "cpu"\nthreads = 1\n'
+        f'[model]\nkind = "{model}"\nwidth = 32\nlayers = 2\nheads = 2\npositions = 64\n{more[0]}'
+        f'[objective]\nkind = "{objective}"\n{more[1]}' + "".join(phases)
+    )
+    folder = pretrain(str(path))
+    clock = ("seconds", "tokens_per_second")
+    whole = [{k: v for k, v in line.items() if k not in clock} for line in read(folder / "metrics.jsonl")]
+    assert len(whole) >= 8
+    for step in snapshots.steps(folder / "checkpoints"):
+        if step > 3:
+            shutil.rmtree(snapshots.path_of(folder / "checkpoints", step))
+    Run(folder).set(state="running")
+    pretrain(str(folder))
+    again = [{k: v for k, v in line.items() if k not in clock} for line in read(folder / "metrics.jsonl")]
+    assert again == whole
