@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,9 @@ from string import Template
 
 import pytest
 from hypothesis import settings
+from hypothesis.configuration import set_hypothesis_home_dir
 
+set_hypothesis_home_dir(Path(tempfile.gettempdir()) / "ordsmed-hypothesis")  # it writes paths: nothing for a checkout
 settings.register_profile("house", deadline=None)  # a busy machine is no wrong result
 settings.load_profile("house")
 

@@ -55,7 +55,8 @@ def hub_folder(objective: Any, folder: Path) -> Path:
     """What export writes of a network."""
     folder.mkdir()
     [network] = objective.networks().values()
-    (folder / "config.json").write_text(json.dumps(config(network, Signs())))
+    signs = Signs(pad=max(getattr(network.settings, "offset", 1) - 1, 0))  # RoBERTa counts from its number
+    (folder / "config.json").write_text(json.dumps(config(network, signs)))
     weights.write(folder / "model.safetensors", tensors(network))
     return folder
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,21 @@ if TYPE_CHECKING:
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<|endoftext|>"]
 PAD_SECOND = ["[UNK]", "[PAD]", *SPECIAL[2:]]  # as RoBERTa wants it
 WORDS = 120
+
+
+@dataclass(frozen=True)
+class Source:
+    """A store in memory whose tokens are all different: `first`, `first` + 1, ..."""
+
+    tokens: np.ndarray
+    document_starts: np.ndarray
+    starts: np.ndarray
+
+    @staticmethod
+    def of(documents: list[list[int]], first: int = 10) -> Source:
+        """From the lengths of the sentences of each document."""
+        ends = np.cumsum([0, *(sum(d) for d in documents)])
+        return Source(np.arange(first, first + ends[-1]), ends, np.cumsum([0, *(s for d in documents for s in d)]))
 
 
 def make_store(folder: Path, seed: int = 0, documents: int = 60, signs: Sequence[str] = SPECIAL) -> Path:

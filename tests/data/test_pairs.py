@@ -6,7 +6,6 @@ import os
 import pickle
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from makers import Source
 from ordsmed.base import chance
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.data import pairs
@@ -23,24 +23,11 @@ CLS, SEP, PAD = 1, 2, 0
 FIRST = 10  # the first id of a text: its tokens are FIRST, FIRST + 1, ... so that each is known by its id
 
 
-@dataclass(frozen=True)
-class Source:
-    """A store in memory whose tokens are all different."""
-
-    tokens: np.ndarray
-    document_starts: np.ndarray
-    starts: np.ndarray
-
-    @staticmethod
-    def of(documents: list[list[int]]) -> Source:
-        ends = np.cumsum([0, *(sum(d) for d in documents)])
-        return Source(np.arange(FIRST, FIRST + ends[-1]), ends, np.cumsum([0, *(s for d in documents for s in d)]))
-
-    def documents(self) -> list[list[tuple[int, int]]]:
-        """Of every document its sentences that hold something, as ranges."""
-        borders = list(zip(self.document_starts[:-1], self.document_starts[1:], strict=True))
-        ranges = [(int(a), int(b)) for a, b in zip(self.starts[:-1], self.starts[1:], strict=True) if a < b]
-        return [[(a, b) for a, b in ranges if x <= a < y] for x, y in borders]
+def ranges_of(source: Source) -> list[list[tuple[int, int]]]:
+    """Of every document its sentences that hold something, as ranges."""
+    borders = list(zip(source.document_starts[:-1], source.document_starts[1:], strict=True))
+    ranges = [(int(a), int(b)) for a, b in zip(source.starts[:-1], source.starts[1:], strict=True) if a < b]
+    return [[(a, b) for a, b in ranges if x <= a < y] for x, y in borders]
 
 
 def drawn_source(documents: int, sentences: int, longest: int = 30, seed: int = 0) -> Source:
@@ -127,7 +114,7 @@ def drawn(key: int, use: int, counter: int, limit: int, *more: int) -> int:
 
 def plain_next(source: Source, room: int, short: float, key: int) -> list[tuple[int, int, int, int, int]]:
     """BERT's examples, sentence by sentence."""
-    documents, made = source.documents(), []
+    documents, made = ranges_of(source), []
     for number, sentences in enumerate(documents):
         aim = room
         if chance.unit(key, pairs.SHORT, number) < short:
@@ -186,7 +173,7 @@ def test_empty_sentences_and_documents_are_passed_over(documents: list[list[int]
 def plain_chunks(source: Source, length: int, short: float, key: int) -> list[tuple[int, int, int]]:
     """ELECTRA's chunks: first token, end, and what fills the first segment."""
     made = []
-    for sentences in source.documents():
+    for sentences in ranges_of(source):
         chunk: list[tuple[int, int]] = []
         for sentence in sentences:
             chunk.append(sentence)
@@ -209,7 +196,7 @@ def test_electra_as_electra_draws_it(documents: list[list[int]], length: int, sh
     assert list(mine) == plain_chunks(source, length, short, key)
     rows = rows_of([source], length, "electra", short)
     numbers = np.arange(len(rows))
-    examples, ranges = rows.examples[0].take(numbers), [r for d in source.documents() for r in d]
+    examples, ranges = rows.examples[0].take(numbers), [r for d in ranges_of(source) for r in d]
     for n, (a, b, _) in enumerate(segments(rows, numbers)):
         first: list[int] = []
         second: list[int] = []
@@ -322,7 +309,7 @@ def test_every_sentence_is_seen(style: str) -> None:
     for (a, c), (b, d), label in zip(found.start, found.stop, found.mark, strict=True):
         seen[a:b] = True
         seen[c:d] |= not (style == "next" and label)
-    alone = [d[0] for d in source.documents() if len(d) == 1] if style == "order" else []
+    alone = [d[0] for d in ranges_of(source) if len(d) == 1] if style == "order" else []
     for a, b in alone:
         assert not seen[a:b].any()
         seen[a:b] = True
@@ -398,7 +385,7 @@ def test_a_large_store_is_read_in_groups(style: str) -> None:
     assert sizes.min() >= 0
     assert sizes.max() < 2 * 16
     inside = {*source.starts[borders].tolist()} - {*source.document_starts.tolist()}
-    long = [(a, b) for d in source.documents() if len(d) > 16 for a, b in [(d[0][0], d[-1][1])]]
+    long = [(a, b) for d in ranges_of(source) if len(d) > 16 for a, b in [(d[0][0], d[-1][1])]]
     assert all(any(a < cut < b for a, b in long) for cut in inside), "only long documents are cut"
     assert inside
     found = [examples.group(n) for n in range(examples.groups)]

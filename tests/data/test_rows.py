@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -11,26 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from makers import Source
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.data.rows import PATTERN, Blend, Frame, PackedRows, Stream, StreamRows, assemble, see
 from ordsmed.data.windows import Pieces, windows
 
 CLS, SEP, PAD, END = 1, 2, 0, 3
 FIRST = 10  # the first id of a text: its tokens are FIRST, FIRST + 1, ... so that each is known by its id
-
-
-@dataclass(frozen=True)
-class Source:
-    """A store in memory whose tokens are all different."""
-
-    tokens: np.ndarray
-    document_starts: np.ndarray
-    starts: np.ndarray
-
-    @staticmethod
-    def of(documents: list[list[int]], first: int = FIRST) -> Source:
-        ends = np.cumsum([0, *(sum(d) for d in documents)])
-        return Source(np.arange(first, first + ends[-1]), ends, np.cumsum([0, *(s for d in documents for s in d)]))
 
 
 sources = st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=5), min_size=1, max_size=10).map(Source.of)

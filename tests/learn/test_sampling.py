@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from ordsmed.learn.sampling import STEP, Draw, choose_again, gumbel, keys
+from ordsmed.learn.masking import choose_again
+from ordsmed.learn.sampling import STEP, Draw, gumbel, keys
 from ordsmed.nn.loss import token_loss, token_loss_and_draws
 
 CHANCES = torch.tensor([0.5, 0.3, 0.15, 0.04, 0.01])

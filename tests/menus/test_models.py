@@ -5,14 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
-from ordsmed.apply.export import config, tensors
+from families import LENGTHS, WORDS, Signs, close, hidden, hub_folder, packed, shaken, state
 from ordsmed.base.errors import DataError
 from ordsmed.base.menu import load
 from ordsmed.data.batch import batch_of
@@ -22,18 +20,6 @@ from ordsmed.nn.attention import Cache
 from ordsmed.objectives import clm, mlm, mlm_nsp, rtd
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-WORDS = 97
-
-
-@dataclass
-class Signs:
-    """As much of a tokenizer as networks ask for."""
-
-    vocabulary: int = WORDS
-    pad: int | None = 0
-    start: int | None = 2
-    stop: int | None = 3
-    end: int | None = 5
 
 
 BERTS = {
@@ -88,14 +74,6 @@ def theirs_of(family, name):
     return shaken(model)
 
 
-def shaken(module, spread=0.15):
-    """Every parameter moved at random: no bias is 0 and no norm is 1."""
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.add_(torch.randn_like(parameter) * spread)
-    return module.eval()
-
-
 def objective_of(settings):
     chosen = clm if settings.capabilities.causal else mlm
     return chosen.Settings().build(settings, Signs()).eval()
@@ -122,10 +100,6 @@ def sentence(family, objective, rows=3, length=17):
 def ask_theirs(model, ids, types, kept, **more):
     known = {"input_ids": ids, "attention_mask": kept, **({} if types is None else {"token_type_ids": types})}
     return model(**known, output_hidden_states=True, **more)
-
-
-def close(one: Tensor, other: Tensor, tolerance: float) -> bool:
-    return bool((one - other).abs().max() <= tolerance * other.abs().max())
 
 
 @pytest.fixture(params=CASES, ids=" ".join)
@@ -203,16 +177,6 @@ OURS = [
 ]
 
 
-def hub_folder(objective, folder):
-    """What export writes of a network."""
-    folder.mkdir()
-    [network] = objective.networks().values()
-    signs = Signs(pad=max(getattr(network.settings, "offset", 1) - 1, 0))
-    (folder / "config.json").write_text(json.dumps(config(network, signs)))
-    weights.write(folder / "model.safetensors", tensors(network))
-    return folder
-
-
 @pytest.mark.parametrize("settings", OURS, ids=lambda s: f"{type(s).__module__.split('.')[-1]} {s.width} {s.heads}")
 def test_what_we_made_is_equal_there_and_comes_back(settings, tmp_path):
     import transformers as t
@@ -242,26 +206,6 @@ def test_what_we_made_is_equal_there_and_comes_back(settings, tmp_path):
 
 SEEN = {type(s).__module__.rpartition(".")[2]: s for s in reversed(OURS)}
 NETWORKS = pytest.mark.parametrize("settings", SEEN.values(), ids=list(SEEN))
-LENGTHS = (5, 9, 3)  # of documents in a row, padding after them
-
-
-def packed(rows=2, length=20):
-    """Rows of three documents and some padding."""
-    ids = torch.randint(6, WORDS, (rows, length), generator=torch.Generator().manual_seed(4))
-    documents = torch.zeros(rows, length, dtype=torch.int32)
-    positions = torch.zeros(rows, length, dtype=torch.int64)
-    start = 0
-    for number, size in enumerate(LENGTHS, 1):
-        documents[:, start : start + size] = number
-        positions[:, start : start + size] = torch.arange(size)
-        start += size
-    return ids, positions, documents
-
-
-@torch.no_grad()
-def hidden(settings, *inputs):
-    torch.manual_seed(8)
-    return shaken(settings.build(WORDS))(*inputs)
 
 
 @NETWORKS
@@ -520,10 +464,6 @@ def berts(tmp_path):
 def gpts(tmp_path):
     theirs_of("gpt2", "plain").save_pretrained(tmp_path / "hub")
     return tmp_path / "hub"
-
-
-def state(objective):
-    return {k: v.clone() for k, v in weights.own_tensors(objective).items()}
 
 
 def test_names_of_old_berts_are_read(berts):

@@ -289,7 +289,8 @@ def test_fresh_weights_are_spread_as_theirs():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"heads": 5}, "heads: found 5; wanted a divisor of half the width 32"),
+        ({"heads": 5}, "heads: found 5; wanted a divisor of the width 32"),
+        ({"heads": 32}, "heads: found 32; wanted a divisor of half the width 32"),
         ({"heads": 32}, "heads: found 32; wanted a divisor of half the width 32"),
         ({"every": 0}, "every: found 0; wanted 1 or more"),
         ({"window": 0}, "window: found 0; wanted 1 or more"),
@@ -378,7 +379,7 @@ def test_old_folders_hold_the_same_weights(tmp_path):
         ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "rope_type: found yarn; wanted default"),
         ({"layer_types": ["sliding_attention"] * 22}, "layer_types: found .*; wanted every n-th full_attention"),
         ({"layer_types": ["full_attention"] * 3}, "layer_types: found .*; wanted every n-th full_attention"),
-        ({"num_attention_heads": 7}, "heads: found 7; wanted a divisor of half the width 768"),
+        ({"num_attention_heads": 7}, "heads: found 7; wanted a divisor of the width 768"),
     ],
 )
 def test_a_config_that_asks_for_more_is_refused(tmp_path, change, said):

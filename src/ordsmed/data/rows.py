@@ -16,7 +16,7 @@ from ordsmed.base import chance
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.data.batch import Batch
 from ordsmed.data.order import draw
-from ordsmed.data.windows import Ints, Pieces, Windows, document_at, run, split
+from ordsmed.data.windows import Ints, Pieces, Windows, document_at, run, split, windows
 
 PATTERN = 10_000  # a blend keeps its weights to this precision, exactly, over every so many rows
 
@@ -162,6 +162,20 @@ class PackedRows:
         self.sources, self.frame = sources, frame
         self.windows = [window(source) for source in sources]
         self.blend = Blend([len(w) for w in self.windows], weights, *key)
+
+    @staticmethod
+    def of(
+        sources: Sequence[TokenSource], weights: Sequence[float], frame: Frame, *key: object, pack: bool,
+        sentences: bool = False,
+    ) -> PackedRows:  # fmt: skip
+        """Rows full of documents, or one document a row; cut anywhere, or where sentences end."""
+        room, joint = frame.length - frame.joint, frame.joint
+        return PackedRows(
+            sources, weights, frame,
+            lambda source: windows(
+                source.document_starts, source.starts, room=room, joint=joint, pack=pack, sentences=sentences
+            ), *key,
+        )  # fmt: skip
 
     def __len__(self) -> int:
         return len(self.blend)

@@ -53,6 +53,15 @@ def choose(allowed: Flags, amount: Ids, limit: int, key: int, numbers: Ids) -> t
     return _settle(places, np.arange(places.shape[1]) < amount[:, None], limit)
 
 
+def choose_again(allowed: Flags, amount: Ids, limit: int, key: int, numbers: Ids) -> tuple[Ids, NDArray[np.float32]]:
+    """So many of the allowed places of each row, drawn WITH replacement, as ELECTRA's code: a place may come twice."""
+    able = allowed.sum(1, keepdims=True)
+    turn = (chance.unit(key, CHOOSE, numbers[:, None], np.arange(limit)) * able).astype(np.int64)
+    order = np.argsort(~allowed, axis=1, kind="stable")
+    used = (np.arange(limit) < amount[:, None]) & (able > 0)
+    return np.where(used, np.take_along_axis(order, turn, 1), 0), used.astype(np.float32)
+
+
 def choose_words(
     allowed: Flags, continues: Flags, amount: Ids, limit: int, key: int, numbers: Ids
 ) -> tuple[Ids, NDArray[np.float32]]:

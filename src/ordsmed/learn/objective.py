@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ordsmed.base import chance
+from ordsmed.base.errors import RecipeError
 from ordsmed.data.batch import Batch
 from ordsmed.data.rows import Rows
 from ordsmed.data.store import Store
@@ -21,6 +22,7 @@ from ordsmed.nn.model import Model
 from ordsmed.nn.weights import own_tensors
 from ordsmed.text.tokenizer import Tokenizer
 
+SIGNS = {"start": "[CLS]", "stop": "[SEP]", "mask": "[MASK]", "pad": "[PAD]"}
 ROLES = ("model", "head", "pair", "detect")  # what a network of an objective is made of
 
 
@@ -97,6 +99,22 @@ class ObjectiveSettings(Protocol):
 
         Settings of an objective with more networks than the model have `others(model)`, the settings of those.
         """
+
+
+def need(tokenizer: Tokenizer, *roles: str, by: str) -> None:
+    """Refuse a tokenizer that lacks special tokens which an objective puts into its rows."""
+    for role in roles:
+        if getattr(tokenizer, role) is None:
+            raise RecipeError(
+                "tokenizer", f"has no {role} token", f"{' '.join(SIGNS[r] for r in roles)}, as {by} needs"
+            )
+
+
+def at_places(hidden: Tensor, batch: Batch) -> Tensor:
+    """The states of the places that are asked about, [B, T, D] -> [B * P, D]."""
+    assert batch.places is not None
+    first = torch.arange(len(hidden), device=hidden.device)[:, None] * hidden.shape[1]
+    return hidden.flatten(0, 1).index_select(0, (batch.places + first).flatten())
 
 
 def predictions(batch: Batch) -> Tensor:

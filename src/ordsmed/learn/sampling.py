@@ -84,14 +84,3 @@ def gumbel(row_keys: Tensor, count: int) -> Tensor:
     bits = (bits ^ ((bits >> 27) & 0x1FFFFFFFFF)) * _SECOND
     share = ((bits >> 32) & 0xFFFFFFFF).to(torch.float32).add_(0.5).mul_(2.0**-32)
     return share.neg_().log1p_().neg_().log_().neg_()  # exponential noise is smallest, and exact, where share is small
-
-
-def choose_again(
-    allowed: NDArray[np.bool_], amount: NDArray[np.int64], limit: int, key: int, numbers: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """So many of the allowed places of each row, drawn WITH replacement, as ELECTRA's code: a place may come twice."""
-    able = allowed.sum(1, keepdims=True)
-    turn = (chance.unit(key, numbers[:, None], np.arange(limit)) * able).astype(np.int64)
-    order = np.argsort(~allowed, axis=1, kind="stable")
-    used = (np.arange(limit) < amount[:, None]) & (able > 0)
-    return np.where(used, np.take_along_axis(order, turn, 1), 0), used.astype(np.float32)

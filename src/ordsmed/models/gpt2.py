@@ -61,19 +61,7 @@ class Settings(Family):
     architectures: ClassVar[dict[str, str]] = {"": "GPT2Model", "head": "GPT2LMHeadModel"}
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "heads", self.heads or max(1, self.width // 64))
-        object.__setattr__(self, "inner", self.inner or 4 * self.width)
-        for name in ("width", "layers", "heads", "inner", "positions"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: found {getattr(self, name)}; wanted 1 or more")
-        if self.width % self.heads:
-            raise ValueError(f"heads: found {self.heads}; wanted a divisor of the width {self.width}")
-        for name in ("spread", "places_spread"):
-            if not 0 < getattr(self, name) < 10:
-                raise ValueError(f"{name}: found {getattr(self, name)}; wanted above 0, to 10")
-        for name in ("dropout", "attention_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name}: found {getattr(self, name)}; wanted 0 to below 1")
+        self.settle(inner=4 * self.width)
 
     def build(self, vocabulary: int) -> Gpt2:
         return Gpt2(self, vocabulary)

@@ -73,21 +73,12 @@ class Settings(Family):
     architectures: ClassVar[dict[str, str]] = {"": "ModernBertModel", "head": "ModernBertForMaskedLM"}
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "heads", self.heads or max(1, self.width // 64))
-        object.__setattr__(self, "inner", self.inner or max(1, 3 * self.width // 2))
-        for name in ("width", "layers", "heads", "inner", "positions", "every", "window"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: found {getattr(self, name)}; wanted 1 or more")
+        self.settle(inner=max(1, 3 * self.width // 2), counts=("every", "window"))
         if self.width % (2 * self.heads):
             raise ValueError(f"heads: found {self.heads}; wanted a divisor of half the width {self.width}")
         for name in ("theta", "local_theta"):
             if not 1 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name}: found {getattr(self, name)}; wanted 1 or more")
-        if not 0 < self.spread < 10:
-            raise ValueError(f"spread: found {self.spread}; wanted above 0, to 10")
-        for name in ("dropout", "attention_dropout", "embedding_dropout", "inner_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name}: found {getattr(self, name)}; wanted 0 to below 1")
 
     @property
     def reach(self) -> int:

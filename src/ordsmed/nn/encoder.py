@@ -59,20 +59,9 @@ class EncoderSettings(Family):
     head_gelu: ClassVar[str | None] = None  # the token head's activation where it is not the network's
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "heads", self.heads or max(1, self.width // 64))
-        object.__setattr__(self, "inner", self.inner or 4 * self.width)
-        for name in ("width", "layers", "heads", "inner", "positions"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: found {getattr(self, name)}; wanted 1 or more")
+        self.settle(inner=4 * self.width)
         if self.types < 0:
             raise ValueError(f"types: found {self.types}; wanted 0 or more")
-        if self.width % self.heads:
-            raise ValueError(f"heads: found {self.heads}; wanted a divisor of the width {self.width}")
-        if not 0 < self.spread < 10:
-            raise ValueError(f"spread: found {self.spread}; wanted above 0, to 10")
-        for name in ("dropout", "attention_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name}: found {getattr(self, name)}; wanted 0 to below 1")
 
     @property
     def embedded(self) -> int:

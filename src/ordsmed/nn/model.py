@@ -8,7 +8,7 @@ Every file in models/ has a `Settings` with these methods; nothing else in the h
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Protocol
 
 from torch import Tensor, nn
@@ -81,6 +81,23 @@ class Family:
 
     def fits(self, tokenizer: Any) -> None:
         """Refuse a tokenizer that such a network cannot work with."""
+
+    def settle(self, *, inner: int, counts: tuple[str, ...] = ()) -> None:
+        """Fill in what is left to the width; refuse sizes, spreads and dropouts that cannot be."""
+        own: Any = self
+        object.__setattr__(self, "heads", own.heads or max(1, own.width // 64))
+        object.__setattr__(self, "inner", own.inner or inner)
+        for name in ("width", "layers", "heads", "inner", "positions", *counts):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: found {getattr(self, name)}; wanted 1 or more")
+        if own.width % own.heads:
+            raise ValueError(f"heads: found {own.heads}; wanted a divisor of the width {own.width}")
+        for name in (f.name for f in fields(own)):
+            value = getattr(self, name)
+            if name.endswith("spread") and not 0 < value < 10:
+                raise ValueError(f"{name}: found {value}; wanted above 0, to 10")
+            if name.endswith("dropout") and not 0 <= value < 1:
+                raise ValueError(f"{name}: found {value}; wanted 0 to below 1")
 
 
 class ModelSettings(Protocol):

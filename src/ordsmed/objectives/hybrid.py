@@ -69,7 +69,7 @@ class Settings:
             raise RecipeError("objective.kind", found, 'kind = "gpt2" in [model]')
         if tokenizer.mask is None:
             raise RecipeError("tokenizer", "has no mask token", "one with [MASK] or <mask>, as hybrid needs")
-        return BothWays(model, tokenizer)
+        return BothWays(self, model, tokenizer.vocabulary)
 
 
 class HybridRows(StreamRows):
@@ -123,10 +123,10 @@ class BothWays(Objective):
 
     shifted = True
 
-    def __init__(self, model: Any, tokenizer: Tokenizer) -> None:
+    def __init__(self, settings: Settings, model: Any, vocabulary: int) -> None:
         super().__init__()
-        self.model_settings, self.vocabulary = model, tokenizer.vocabulary
-        self.model = model.build(tokenizer.vocabulary)
+        self.settings, self.model_settings, self.vocabulary = settings, model, vocabulary
+        self.model = model.build(vocabulary)
         self.head = model.token_head(self.model)
         self.weights, self.state, self.guesses = {"hybrid": 1.0}, {}, "hybrid"
         number_layers(self)
@@ -149,8 +149,10 @@ class BothWays(Objective):
         return found
 
     def flops(self, rows: int, length: int) -> float:
-        each = self.model_settings.flops(length) + self.model_settings.head_flops(self.vocabulary)
-        return 3.0 * rows * length * each
+        """Rows of both ways in their mean share over the run; of a masked one few words are scored."""
+        masked, hide = (sum(schedules.ends(value)) / 2 for value in (self.settings.masked, self.settings.hide))
+        scored = length * (1 - masked + masked * hide) * self.model_settings.head_flops(self.vocabulary)
+        return 3.0 * rows * (length * self.model_settings.flops(length) + scored)
 
     def _hidden(self, batch: Batch) -> Tensor:
         return self.model(batch.tokens, batch.positions, batch.documents, batch.types, causal=batch.causal)

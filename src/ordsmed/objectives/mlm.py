@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -20,9 +19,9 @@ from ordsmed.data.batch import Batch, batch_of
 from ordsmed.data.rows import Assembled, Frame, PackedRows, Span, see
 from ordsmed.data.sentences import LineRows
 from ordsmed.data.store import Store
-from ordsmed.data.windows import Ints, windows
+from ordsmed.data.windows import Ints
 from ordsmed.learn import masking
-from ordsmed.learn.objective import Objective, predictions
+from ordsmed.learn.objective import Objective, at_places, need, predictions
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.schedules import Ramp, at, ends
 from ordsmed.nn.dropout import number_layers
@@ -80,9 +79,7 @@ class MaskedRows:
         self, settings: Settings, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase,
         *key: object, stretch: Stretch = OVER,
     ) -> None:  # fmt: skip
-        for role in ("start", "stop", "mask", "pad"):
-            if getattr(tokenizer, role) is None:
-                raise RecipeError("tokenizer", f"has no {role} token", "[CLS] [SEP] [MASK] [PAD], as mlm needs")
+        need(tokenizer, "start", "stop", "mask", "pad", by="mlm")
         frame = Frame(phase.length, tokenizer.start, tokenizer.stop, tokenizer.pad or 0)
         if phase.length <= frame.joint:
             found = f"found {phase.length}, of which {frame.joint} are special tokens"
@@ -140,13 +137,7 @@ def _plain(
     """Rows before masking."""
     if cut in ("full_sentences", "doc_sentences"):
         return LineRows(stores, weights, frame, *key, cross=cut == "full_sentences")
-    return PackedRows(
-        stores, weights, frame,
-        lambda store: windows(
-            store.document_starts, store.starts, room=frame.length - frame.joint, joint=frame.joint, pack=pack,
-            sentences=cut == "sentence",
-        ), *key,
-    )  # fmt: skip
+    return PackedRows.of(stores, weights, frame, *key, pack=pack, sentences=cut == "sentence")
 
 
 class MaskedTokens(Objective):
@@ -177,8 +168,5 @@ class MaskedTokens(Objective):
 
     def _asked(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor, int]:
         hidden = self.model(batch.tokens, batch.positions, batch.documents, batch.types)
-        assert batch.places is not None
-        rows = batch.tokens.shape[0]
-        first = torch.arange(rows, device=batch.places.device)[:, None] * batch.tokens.shape[1]
-        asked = self.head.transform(hidden.flatten(0, 1).index_select(0, (batch.places + first).flatten()))
+        asked = self.head.transform(at_places(hidden, batch))
         return asked, self.head.words.weight, self.head.bias, batch.targets, batch.weights, self.vocabulary

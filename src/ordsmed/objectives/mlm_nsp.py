@@ -22,7 +22,7 @@ from ordsmed.data.rows import Span, see
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
 from ordsmed.learn import masking
-from ordsmed.learn.objective import Objective, predictions
+from ordsmed.learn.objective import Objective, at_places, need, predictions
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.nn.dropout import number_layers
 from ordsmed.nn.loss import token_hits, token_loss
@@ -76,9 +76,7 @@ class MaskedPairRows:
         self, settings: Settings, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase,
         *key: object,
     ) -> None:  # fmt: skip
-        for role in ("start", "stop", "mask", "pad"):
-            if getattr(tokenizer, role) is None:
-                raise RecipeError("tokenizer", f"has no {role} token", "[CLS] [SEP] [MASK] [PAD], as mlm_nsp needs")
+        need(tokenizer, "start", "stop", "mask", "pad", by="mlm_nsp")
         if phase.pack:
             raise RecipeError("phase.pack", "found true", "false: a pair stands alone in its row")
         self.plain = PairRows(
@@ -150,10 +148,7 @@ class MaskedPairs(Objective):
     def _asked(self, batch: Batch) -> tuple[tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor, int], Tensor]:
         """What the token loss is made of, and the scores of the pairs."""
         hidden = self.model(batch.tokens, batch.positions, batch.documents, batch.types)
-        assert batch.places is not None
-        rows = batch.tokens.shape[0]
-        first = torch.arange(rows, device=batch.places.device)[:, None] * batch.tokens.shape[1]
-        asked = self.head.transform(hidden.flatten(0, 1).index_select(0, (batch.places + first).flatten()))
+        asked = self.head.transform(at_places(hidden, batch))
         words, bias = self.head.words.weight, self.head.bias
         return (asked, words, bias, batch.targets, batch.weights, self.vocabulary), self.pair(hidden)
 

@@ -22,9 +22,9 @@ from ordsmed.data.batch import Batch, batch_of
 from ordsmed.data.pairs import PairRows
 from ordsmed.data.rows import Frame, PackedRows, Span, see
 from ordsmed.data.store import Store
-from ordsmed.data.windows import Ints, windows
+from ordsmed.data.windows import Ints
 from ordsmed.learn import masking, sampling
-from ordsmed.learn.objective import Network, Objective, predictions
+from ordsmed.learn.objective import Network, Objective, at_places, need, predictions
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.nn.dropout import number_layers
 from ordsmed.nn.loss import token_hits, token_loss_and_draws
@@ -137,21 +137,14 @@ class ReplacedRows:
         self, settings: Settings, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase,
         *key: object,
     ) -> None:  # fmt: skip
-        for role in ("start", "stop", "mask", "pad"):
-            if getattr(tokenizer, role) is None:
-                raise RecipeError("tokenizer", f"has no {role} token", "[CLS] [SEP] [MASK] [PAD], as rtd needs")
+        need(tokenizer, "start", "stop", "mask", "pad", by="rtd")
         start, stop, pad = tokenizer.start or 0, tokenizer.stop or 0, tokenizer.pad or 0
         frame = Frame(phase.length, start, stop, pad)
         if phase.length < 5:
             raise RecipeError("phase.length", f"found {phase.length}", "5 or more")
         self.rows: PackedRows | PairRows
         if phase.pack:
-            self.rows = PackedRows(
-                stores, weights, frame, lambda store: windows(
-                    store.document_starts, store.starts, room=phase.length - frame.joint, joint=frame.joint, pack=True,
-                    sentences=False,
-                ), *key,
-            )  # fmt: skip
+            self.rows = PackedRows.of(stores, weights, frame, *key, pack=True)
         else:
             self.rows = PairRows(
                 stores, weights, length=phase.length, start=start, stop=stop, pad=pad, style="electra",
@@ -170,12 +163,9 @@ class ReplacedRows:
     def batch(self, numbers: Ints) -> Batch:
         """The rows with these running numbers, masked for the generator."""
         rows, how = self.rows.assembled(numbers), self.settings
-        amount = np.clip(np.rint((rows.documents > 0).sum(1) * how.hide), 1, self.slots).astype(np.int64)
-        if how.reference_duplicates:
-            places, weights = sampling.choose_again(rows.inner, amount, self.slots, self.key, numbers)
-        else:
-            amount = np.minimum(amount, rows.inner.sum(1))
-            places, weights = masking.choose(rows.inner, amount, self.slots, self.key, numbers)
+        amount = masking.amounts(rows.inner, how.hide, self.slots, of=rows.documents > 0)
+        choose = masking.choose_again if how.reference_duplicates else masking.choose
+        places, weights = choose(rows.inner, amount, self.slots, self.key, numbers)
         shown = chance.unit(self.key, masking.KIND, numbers[:, None], np.arange(self.slots)) < SHOWN
         tokens = rows.tokens.copy()
         row, slot = np.nonzero((weights > 0) & ~shown)
@@ -259,15 +249,18 @@ class Replaced(Detector):
 
     def _guess(self, batch: Batch) -> tuple[Tensor, Tensor, tuple[Any, ...]]:
         """The generator's loss, the words it draws, [B, P], and what it was asked."""
-        assert batch.places is not None
         assert batch.keys is not None
-        hidden = self.generator(batch.tokens, batch.positions, batch.documents, batch.types)
-        first = torch.arange(len(batch.tokens), device=batch.places.device)[:, None] * batch.tokens.shape[1]
-        chosen = hidden.flatten(0, 1).index_select(0, (batch.places + first).flatten())
-        head = self.head
-        asked = head.transform(chosen), head.words.weight, head.bias, batch.targets, batch.weights, self.vocabulary
+        hidden, head = self.generator(batch.tokens, batch.positions, batch.documents, batch.types), self.head
+        asked = (
+            head.transform(at_places(hidden, batch)),
+            head.words.weight,
+            head.bias,
+            batch.targets,
+            batch.weights,
+            self.vocabulary,
+        )
         draw = sampling.Draw.of(
-            batch.keys, batch.places.shape[1], self.vocabulary,
+            batch.keys, batch.targets.shape[1], self.vocabulary,
             temperature=self.settings.temperature, never_right=self.settings.never_right,
         )  # fmt: skip
         loss, drawn = token_loss_and_draws(*asked, draw)
