@@ -291,7 +291,6 @@ def test_fresh_weights_are_spread_as_theirs():
     [
         ({"heads": 5}, "heads: found 5; wanted a divisor of the width 32"),
         ({"heads": 32}, "heads: found 32; wanted a divisor of half the width 32"),
-        ({"heads": 32}, "heads: found 32; wanted a divisor of half the width 32"),
         ({"every": 0}, "every: found 0; wanted 1 or more"),
         ({"window": 0}, "window: found 0; wanted 1 or more"),
         ({"theta": 0.0}, "theta: found 0.0; wanted 1 or more"),
