@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ordsmed.base.run import Run
+from ordsmed.data.lexicon import LexiconWriter
 from ordsmed.data.store import StoreWriter
 from ordsmed.text.tokenizer import Tokenizer
 
@@ -59,6 +60,34 @@ def make_store(folder: Path, seed: int = 0, documents: int = 60, signs: Sequence
     return folder
 
 
+def make_words(folder: Path, seed: int = 0, documents: int = 60) -> Path:
+    """The same for whole words of one to nine letters, some of which the vocabulary lacks."""
+    folder.mkdir(parents=True)
+    chance = np.random.default_rng(seed)
+    spelled = list({"".join(chance.choice(list("abcdeæø"), chance.integers(1, 10))) for _ in range(3 * WORDS)})
+    spelled = sorted(spelled)[: WORDS + 30]
+    chance.shuffle(spelled)
+    known, strangers = ["<S>", "</S>", "<UNK>", *spelled[:WORDS]], spelled[WORDS:]
+    (folder / "vocab.txt").write_text("\n".join(known) + "\n", encoding="utf-8")
+    tokenizer = Tokenizer.load(folder / "vocab.txt")
+    tokenizer.save(folder / "tokenizer")
+    follower = chance.permutation(len(spelled))
+    with LexiconWriter(folder, known, 2) as lexicon:
+        numbers = lexicon.number(np.arange(len(known) + len(strangers)), strangers)
+        for split, count in (("train", documents), ("validation", 8)):
+            with StoreWriter(folder / split, len(known), 2) as writer:
+                for _ in range(count):
+                    word, text = int(chance.integers(len(spelled))), []
+                    for _ in range(int(chance.integers(5, 120))):
+                        text.append(int(numbers[word + 3]))
+                        word = int(follower[word]) if chance.random() < 0.8 else int(chance.integers(len(spelled)))
+                    writer.add([text[at : at + 9] for at in range(0, len(text), 9)])
+    held = {"documents": 1, "tokens": 1}
+    facts = {"vocabulary": len(known), "train": held, "validation": held}
+    Run(folder).set(verb="encode", state="done", fingerprint=f"words {seed}", tokenizer=tokenizer.fingerprint, **facts)
+    return folder
+
+
 def job_of(path: Path, *overrides: str, device: str = "cpu") -> Job:
     """The job of a recipe's file, on one thread of this process."""
     from ordsmed.base import run
@@ -76,6 +105,8 @@ def learned(job: Job, steps: int = 10, *, first: int = 0, rate: float | None = 1
     from ordsmed.train import loop
 
     found, phase = [], job.phases[0]
+    if not first:
+        job.carry(0)
     ready = loop.load(job.rows(0), job.share(0), first, first + steps, workers=0, device=job.ranks.device)
     for inner, batches in enumerate(ready, first):
         sums, norm, why = loop.update(job, batches, phase.rate_at(inner) if rate is None else rate, 0, inner)

@@ -13,6 +13,7 @@ from ordsmed.base.errors import DataError
 from ordsmed.data.words import Words, cut_of
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.tokenizers import bytebpe, wordpiece
+from ordsmed.tokenizers import words as whole_words
 
 TEXTS = [
     "The newts ran, and the newts won: 42 of them, unbelievably!",
@@ -31,12 +32,13 @@ FILES = (
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=["wordpiece", "cased", "bytebpe"])
+@pytest.fixture(scope="module", params=["wordpiece", "cased", "bytebpe", "words"])
 def trained(request: pytest.FixtureRequest) -> Tokenizer:
     settings = {
         "wordpiece": wordpiece.Settings(size=220, unused=2),
         "cased": wordpiece.Settings(size=220, lowercase=False),
         "bytebpe": bytebpe.Settings(size=320, special=("<pad>",)),
+        "words": whole_words.Settings(least=1, split="spaces"),
     }
     return settings[request.param].train(TEXTS * 3)
 

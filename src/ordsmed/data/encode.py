@@ -2,10 +2,13 @@
 
 train/00000.jsonl -> blocks of lines -> sentences -> ids, lengths, sequences a document -> train.bin, train.idx
                      (one process, or several for a large corpus; written in order by the first)
+
+With a vocabulary of whole words, ids are those of a lexicon, which also has the words that the vocabulary lacks.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from collections import deque
@@ -21,8 +24,9 @@ from ordsmed.base import run
 from ordsmed.base.errors import DataError
 from ordsmed.base.run import Run
 from ordsmed.base.say import Progress, say
+from ordsmed.data.lexicon import Lexicon, LexiconWriter
 from ordsmed.data.store import Ids, Ints, Store, StoreWriter, dtype_for
-from ordsmed.data.words import Words
+from ordsmed.data.words import WholeWords, Words
 from ordsmed.text.document import Document
 from ordsmed.text.pipeline import SPLITS, Corpus, parts
 from ordsmed.text.tokenizer import Tokenizer
@@ -64,22 +68,30 @@ class Encoding:
         facts: dict[str, Any] = {
             "tokenizer": tokenizer.fingerprint, "vocabulary": tokenizer.vocabulary, "kind": tokenizer.kind,
         }  # fmt: skip
-        for split in SPLITS:
-            files = parts(corpus, split)
-            if files:
-                facts[split] = self._split(files, run.path / split, tokenizer)
-                say(_told(split, facts[split]))
+        with _lexicon(run.path, tokenizer) as lexicon:
+            for split in SPLITS:
+                files = parts(corpus, split)
+                if files:
+                    facts[split] = self._split(files, run.path / split, tokenizer, lexicon)
+                    say(_told(split, facts[split]))
+        if lexicon:
+            written = Lexicon.open(run.path)
+            facts |= {"words": len(written), "long": written.long}
         if not facts.get("train", {}).get("tokens"):
             raise DataError(corpus, "gives no token to train on", "text that the tokenizer knows", "look at the corpus")
         told = Run(corpus).status
         return {**facts, **{k: told[k] for k in ("language", "licence", "title") if told.get(k) is not None}}
 
-    def _split(self, files: list[Path], prefix: Path, tokenizer: Tokenizer) -> dict[str, Any]:
+    def _split(
+        self, files: list[Path], prefix: Path, tokenizer: Tokenizer, lexicon: LexiconWriter | None
+    ) -> dict[str, Any]:
         size, total = sum(path.stat().st_size for path in files), 0
         processes = min(self.processes or os.cpu_count() or 1, max(1, size // SHARE) if not self.processes else size)
-        with StoreWriter(prefix, tokenizer.vocabulary) as store, Progress(prefix.name, size / 1e6, "MB") as shown:
+        writer = StoreWriter(prefix, tokenizer.vocabulary, lexicon.unknown if lexicon else None)
+        with writer as store, Progress(prefix.name, size / 1e6, "MB") as shown:
             for made in _encoded(_blocks(files), tokenizer, prefix.parent / "tokenizer", self.sentences, processes):
-                store.extend(made.ids, made.lengths, made.sequences)
+                ids = lexicon.number(made.ids, made.strangers) if lexicon else made.ids
+                store.extend(ids, made.lengths, made.sequences)
                 total += made.text
                 shown.add(made.bytes / 1e6)
         stored = sum(prefix.with_name(prefix.name + end).stat().st_size for end in (".bin", ".idx"))
@@ -143,6 +155,7 @@ class Made:
     """What some lines became."""
 
     ids: Ids
+    strangers: list[str]  # words beyond the vocabulary, if it is of words: ids behind it are places in this list
     lengths: Ints
     sequences: Ints
     text: int  # bytes of text
@@ -155,16 +168,20 @@ class Encoder:
     def __init__(self, tokenizer: Tokenizer, sentences: bool) -> None:
         import msgspec
 
-        self.words, self.sentences = Words(tokenizer, dtype_for(tokenizer.vocabulary)), sentences
+        self.words = (
+            WholeWords(tokenizer) if tokenizer.whole_words else Words(tokenizer, dtype_for(tokenizer.vocabulary))
+        )
+        self.sentences = sentences
         self.decode = msgspec.json.Decoder(Document).decode
 
     def __call__(self, block: Lines) -> Made:
         found = [self._document(block, number) for number in range(len(block.lines))]
         pieces = [d.sentences() if self.sentences else [d.text] for d in found]
         ids, lengths = self.words.encode([sentence for piece in pieces for sentence in piece])
+        ids, strangers = self.words.strangers(ids)
         sequences = np.fromiter(map(len, pieces), np.int64, len(pieces))
         text = sum(len(d.text) if d.text.isascii() else len(d.text.encode()) for d in found)
-        return Made(ids, lengths, sequences, text, sum(map(len, block.lines)))
+        return Made(ids, strangers, lengths, sequences, text, sum(map(len, block.lines)))
 
     def _document(self, block: Lines, number: int) -> Document:
         import msgspec
@@ -234,6 +251,15 @@ def _blocks(paths: list[Path]) -> Iterator[Lines]:
             while lines := file.readlines(BLOCK):
                 yield Lines(path, first, lines)
                 first += len(lines)
+
+
+def _lexicon(folder: Path, tokenizer: Tokenizer) -> contextlib.AbstractContextManager[LexiconWriter | None]:
+    """What gathers the words beyond the vocabulary, if it is of words."""
+    if not tokenizer.whole_words:
+        return contextlib.nullcontext()
+    assert tokenizer.unknown is not None
+    words = [tokenizer.piece(number) for number in range(tokenizer.vocabulary)]
+    return LexiconWriter(folder, words, tokenizer.unknown)
 
 
 def _corpus(name: str) -> Path:

@@ -1,8 +1,8 @@
 """Store: token ids on disk as Megatron's indexed dataset, read without loading it and written as a stream.
 
-    PREFIX.bin   ids, one after the other (uint16 below 65,500 ids, else int32)
+    PREFIX.bin   ids, one after the other (uint16 below 65,500 ids, else int32; int32 if they are words of a lexicon)
     PREFIX.idx   "MMIDIDX" version dtype S D | lengths int32[S] | byte offsets int64[S] | documents int64[D]
-    PREFIX.counts.npy   how often each id stands in the store
+    PREFIX.counts.npy   how often each id stands in the store (words beyond the vocabulary: at the unknown one)
 
 A sequence is a sentence (or a whole document); `documents` says at which sequence each document starts, last = S.
 """
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from ordsmed.base import files
 from ordsmed.base.errors import DataError
+from ordsmed.data.lexicon import INDEX, LETTERS, Lexicon
 
 Ids = NDArray[np.integer[Any]]
 Ints = NDArray[np.int64]
@@ -95,6 +96,12 @@ class Store:
         return found
 
     @functools.cached_property
+    def lexicon(self) -> Lexicon | None:
+        """The words that ids stand for, if they stand for whole words; kept beside the store."""
+        folder = self.prefix.parent
+        return Lexicon.open(folder) if (folder / INDEX).is_file() or (folder / LETTERS).is_file() else None
+
+    @functools.cached_property
     def counts(self) -> Ints:
         """How often each id stands in the store, [vocabulary]; kept beside it."""
         beside = self.prefix.with_name(self.prefix.name + ".counts.npy")
@@ -105,7 +112,7 @@ class Store:
                     return self._widened(found)
         found = np.zeros(self.vocabulary or 1, np.int64)
         for block in blocks(self.tokens):
-            found = _add(found, np.bincount(block))
+            found = _add(found, np.bincount(self._known(block)))
         found = self._widened(found)
         with contextlib.suppress(OSError):  # a store that may only be read is counted each time
             _save_counts(beside, found)
@@ -115,6 +122,18 @@ class Store:
         """All ids of one document."""
         a, b = self.document_starts[number : number + 2]
         return self.tokens[a:b]
+
+    def _known(self, ids: Ids) -> Ids:
+        """Words beyond the vocabulary made the unknown one."""
+        lexicon = self.lexicon
+        if lexicon is None:
+            return ids
+        if ids.max() >= len(lexicon):
+            raise DataError(
+                f"{self.prefix}.bin", f"holds the word {int(ids.max())}", f"words below {len(lexicon)}, the lexicon's",
+                "copy or encode it again",
+            )  # fmt: skip
+        return np.where(ids < lexicon.known, ids, lexicon.unknown)
 
     def _widened(self, counts: Ints) -> Ints:
         if self.vocabulary is None:
@@ -141,10 +160,14 @@ class Store:
 
 
 class StoreWriter:
-    """`with StoreWriter(prefix, vocabulary) as store: store.extend(...)`: whole at the end, or absent."""
+    """`with StoreWriter(prefix, vocabulary) as store: store.extend(...)`: whole at the end, or absent.
 
-    def __init__(self, prefix: str | Path, vocabulary: int) -> None:
-        self.prefix, self.dtype = Path(prefix), dtype_for(vocabulary)
+    With `unknown`, ids may lie beyond the vocabulary: they are words of a lexicon, and counted there.
+    """
+
+    def __init__(self, prefix: str | Path, vocabulary: int, unknown: int | None = None) -> None:
+        self.prefix, self.unknown = Path(prefix), unknown
+        self.dtype = dtype_for(vocabulary) if unknown is None else np.dtype("<i4")
         self.counts = np.zeros(vocabulary, np.int64)
         self.token_count = self.sequence_count = self.document_count = 0
         self._files: dict[str, IO[bytes]] = {}
@@ -177,7 +200,8 @@ class StoreWriter:
         """Many documents: all ids, the length of every sequence, how many sequences each document has."""
         assert int(lengths.sum()) == len(ids)
         assert int(sequences.sum()) == len(lengths)
-        counts = np.bincount(ids, minlength=len(self.counts))
+        known = ids if self.unknown is None else np.where(ids < len(self.counts), ids, self.unknown)
+        counts = np.bincount(known, minlength=len(self.counts))
         if len(counts) > len(self.counts):
             raise DataError(f"{self.prefix}.bin", f"id {len(counts) - 1}", f"ids below {len(self.counts)}")
         full = lengths > 0

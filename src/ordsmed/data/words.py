@@ -4,6 +4,7 @@
 
 BERT's pipeline sees words apart at every space; GPT-2's joins at most one space to the front of a word. So texts cut
 there give the same ids, word by word, and a word seen before costs a look into a table. Others take whole texts.
+Where the vocabulary is of whole words, those that it lacks get numbers of their own.
 """
 
 from __future__ import annotations
@@ -42,6 +43,10 @@ class Words:
         self.starts: Ints = np.zeros(1 << 14, np.int64)
         self.lengths: Ints = np.zeros(1 << 14, np.int64)
 
+    def strangers(self, ids: Ids) -> tuple[Ids, list[str]]:
+        """Ids that `encode` gave, and the words beyond the vocabulary in them: none in pieces."""
+        return ids, []
+
     def encode(self, texts: Sequence[str]) -> tuple[Ids, Ints]:
         """The ids of all texts, end to end, and how many each text has."""
         if self.cut is None:
@@ -66,7 +71,7 @@ class Words:
         return numbers
 
     def _enter(self, new: list[str]) -> None:
-        ids, lengths = _joined(self.tokenizer, new, self.dtype)
+        ids, lengths = self._looked_up(new)
         self.ids = _room(self.ids, self.used + len(ids))
         self.ids[self.used : self.used + len(ids)] = ids
         known, total = len(self.table), len(self.table) + len(new)
@@ -77,6 +82,10 @@ class Words:
         self.used += len(ids)
         self.characters += sum(map(len, new))
 
+    def _looked_up(self, new: Sequence[str]) -> tuple[Ids, Ints]:
+        """The ids of new words, end to end, and how many each has."""
+        return _joined(self.tokenizer, new, self.dtype)
+
     def _gather(self, numbers: Ints, sizes: Ints) -> tuple[Ids, Ints]:
         lengths = self.lengths[numbers]
         ends = np.cumsum(lengths)
@@ -86,6 +95,41 @@ class Words:
         return self.ids[place], np.diff(borders)
 
 
+class WholeWords(Words):
+    """The table of a word vocabulary: each word it lacks has a number behind it, until the table is begun anew."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        entries = tokenizer.model["vocab"].items()
+        self.known = {word: n for word, n in entries if n not in tokenizer.special}  # what reads <S> is no sign
+        super().__init__(tokenizer, np.dtype("<i4"))
+
+    def _begin(self) -> None:
+        super()._begin()
+        self.others: dict[str, int] = {}
+        self.names: list[str] = []  # of the others, in order
+
+    def strangers(self, ids: Ids) -> tuple[Ids, list[str]]:
+        """The words beyond the vocabulary in order of first appearance here; ids give their place in that list."""
+        first = self.tokenizer.vocabulary
+        places = np.flatnonzero(ids >= first)
+        numbers, appeared, found = np.unique(ids[places], return_index=True, return_inverse=True)
+        order = np.argsort(appeared)
+        ids[places] = first + np.argsort(order)[found]
+        return ids, [self.names[n - first] for n in numbers[order].tolist()]
+
+    def _looked_up(self, new: Sequence[str]) -> tuple[Ids, Ints]:
+        words = [self.tokenizer.words(chunk) for chunk in new]
+        lengths = np.fromiter(map(len, words), np.int64, len(words))
+        return np.fromiter((self._number(w) for some in words for w in some), self.dtype, int(lengths.sum())), lengths
+
+    def _number(self, word: str) -> int:
+        found = self.known.get(word, self.others.get(word))
+        if found is None:
+            found = self.others[word] = self.tokenizer.vocabulary + len(self.names)
+            self.names.append(word)
+        return found
+
+
 def cut_of(tokenizer: Tokenizer) -> Cut | None:
     """How texts may be cut without changing an id; None where only the whole text will do."""
     about = tokenizer.about
@@ -93,6 +137,8 @@ def cut_of(tokenizer: Tokenizer) -> Cut | None:
         return None
     normalizer, steps = about["normalizer"], about["pre_tokenizer"] or {"type": ""}
     if steps["type"] == "BertPreTokenizer" and (normalizer or {}).get("type") == "BertNormalizer":
+        return _at_spaces
+    if tokenizer.whole_words:
         return _at_spaces
     plain = steps["type"] == "ByteLevel" and not steps["add_prefix_space"] and steps.get("use_regex", True)
     return _before_spaces if plain and normalizer is None else None

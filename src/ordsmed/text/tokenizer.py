@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 Ids = NDArray[np.integer[Any]]
 ROLES = {
     "pad": ("[PAD]", "<pad>"),
-    "unknown": ("[UNK]", "<unk>"),
-    "start": ("[CLS]", "<s>"),
-    "stop": ("[SEP]", "</s>"),
+    "unknown": ("[UNK]", "<unk>", "<UNK>"),
+    "start": ("[CLS]", "<s>", "<S>"),
+    "stop": ("[SEP]", "</s>", "</S>"),
     "mask": ("[MASK]", "<mask>"),
     "end": (vocabulary.END, "</s>"),
 }
@@ -39,10 +39,13 @@ LETTER, DIGIT, OTHER, WITHIN, NEVER, SPACE = 1, 2, 3, 4, 5, 6  # classes of a pi
 class Tokenizer:
     """A pipeline of the `tokenizers` library whose special tokens are known by what they do."""
 
-    def __init__(self, pipeline: Pipeline, config: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, pipeline: Pipeline, config: dict[str, Any] | None = None, counts: list[int] | None = None
+    ) -> None:
         pipeline.no_padding()
         pipeline.no_truncation()
         self.pipeline, self.config = pipeline, config or {}
+        self.counts = counts  # how often each word was seen, where that is known
         self.about: dict[str, Any] = json.loads(pipeline.to_str())
         self.vocabulary: int = max(pipeline.get_vocab(with_added_tokens=True).values(), default=-1) + 1
         added = {entry["id"] for entry in self.about["added_tokens"] if entry["special"]}
@@ -53,14 +56,15 @@ class Tokenizer:
         self.special: frozenset[int] = frozenset(added | set(self.roles.values()))
 
     @staticmethod
-    def load(path: str | Path | Sequence[str | Path], **casing: bool | None) -> Tokenizer:
-        """From a folder, a file, or files that belong together; see `vocabulary` for the kinds."""
+    def load(path: str | Path | Sequence[str | Path], **how: Any) -> Tokenizer:
+        """From a folder, a file, or files that belong together; see `vocabulary.read` for the kinds and for `how`."""
         paths = [Path(p) for p in ([path] if isinstance(path, str | Path) else path)]
-        pipeline = vocabulary.read(paths, **casing)
+        pipeline = vocabulary.read(paths, **how)
         folder = paths[0] if paths[0].is_dir() else paths[0].parent
         beside = folder / "tokenizer_config.json"
         known = paths[0].is_dir() or paths[0].name == "tokenizer.json"
-        return Tokenizer(pipeline, files.read_json(beside) if known and beside.is_file() else None)
+        config = files.read_json(beside) if known and beside.is_file() else None
+        return Tokenizer(pipeline, config, vocabulary.read_counts(paths, pipeline))
 
     def save(self, folder: Path) -> None:
         """Write what `AutoTokenizer` and this class read: tokenizer.json, its config, the plain vocabulary files."""
@@ -69,6 +73,8 @@ class Tokenizer:
             self.pipeline.save(str(folder / "tokenizer.json"))
             if self.model["type"] in ("WordPiece", "BPE"):
                 self.pipeline.model.save(str(folder))
+            if self.whole_words:
+                self._save_words(folder)
         files.write_json(folder / "tokenizer_config.json", self._described())
 
     @property
@@ -80,6 +86,19 @@ class Tokenizer:
     def kind(self) -> str:
         """`wordpiece`, `bpe`, `unigram`...: the model's type."""
         return str(self.model["type"]).lower()
+
+    @property
+    def whole_words(self) -> bool:
+        """Is every entry a word, but for <S>, </S> and <UNK>? A store then keeps words apart that it lacks."""
+        steps = self.about["pre_tokenizer"] or {"type": ""}
+        cut = self.kind == "wordlevel" and steps["type"] in ("WhitespaceSplit", "Split")
+        return cut and all(sign in self.about["model"]["vocab"] for sign in vocabulary.SIGNS)
+
+    def words(self, text: str) -> list[str]:
+        """The text cut into words, before they are looked up."""
+        if self.pipeline.normalizer is not None:
+            text = self.pipeline.normalizer.normalize_str(text)
+        return [word for word, _ in self.pipeline.pre_tokenizer.pre_tokenize_str(text)]
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -107,7 +126,12 @@ class Tokenizer:
         """The same pipeline, blind to the names of special tokens: for corpora."""
         from tokenizers import Tokenizer as Pipeline
 
-        copy = Pipeline.from_str(self.pipeline.to_str())
+        about = self.pipeline.to_str()
+        if self.whole_words:  # a word that reads <S> is no sign: signs get a blank, which no word has
+            hidden = {f" {word}" if n in self.special else word: n for word, n in self.model["vocab"].items()}
+            model = self.model | {"vocab": hidden, "unk_token": " <UNK>"}
+            about = json.dumps(self.about | {"added_tokens": [], "model": model})
+        copy = Pipeline.from_str(about)
         copy.encode_special_tokens = True
         return copy
 
@@ -147,8 +171,19 @@ class Tokenizer:
         space = next((step["replacement"] for step in steps if step["type"] == "Metaspace"), None)
         if space:
             return lambda piece: (SPACE if piece.startswith(space) else WITHIN, NEVER)
+        if self.whole_words:
+            return lambda piece: (SPACE, NEVER)
         prefix = self.model.get("continuing_subword_prefix") or "##"
         return lambda piece: (WITHIN if piece.startswith(prefix) else SPACE, NEVER)
+
+    def _save_words(self, folder: Path) -> None:
+        """The plain list, and the list with counts where they are known."""
+        entries = sorted(self.model["vocab"], key=self.model["vocab"].__getitem__)
+        files.write_text(folder / "vocab.txt", "".join(f"{word}\n" for word in entries))
+        (folder / vocabulary.COUNTS).unlink(missing_ok=True)  # of another vocabulary
+        if self.counts is not None:
+            lines = (f"{word}\t{count}\n" for word, count in zip(entries, self.counts, strict=True))
+            files.write_text(folder / vocabulary.COUNTS, "".join(lines))
 
     def _role(self, role: str, added: set[int]) -> int | None:
         """The id that plays a role: as the config says, else by a known name; registered special tokens come first."""

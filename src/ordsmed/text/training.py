@@ -118,7 +118,7 @@ def read_tokenizer(name: str) -> Tokenizer:
             return Tokenizer.load(path / "tokenizer")
         if not status:
             return Tokenizer.load(path)
-    if "/" in name and not path.exists() and path.suffix in (".json", ".txt", ".bpe"):
+    if "/" in name and not path.exists() and path.suffix in (".json", ".txt", ".bpe", ".gz"):
         raise RecipeError(name, "no such file", "a tokenizer's folder, file or recipe")
     return Tokenizer.load(run.obtain(Training, name))
 
@@ -137,4 +137,5 @@ def _contents(named: str | list[str] | None) -> list[str]:
     """A hash of every vocabulary file that settings name."""
     paths = [Path(p) for p in ([named] if isinstance(named, str) else named or [])]
     inside = [f for p in paths for f in (sorted(p.iterdir()) if p.is_dir() else [p]) if f.is_file()]
-    return [hashlib.sha256(f.read_bytes()).hexdigest()[:16] for f in inside if f.suffix in (".json", ".txt", ".bpe")]
+    kinds = (".json", ".txt", ".bpe", ".gz", ".tsv")
+    return [hashlib.sha256(f.read_bytes()).hexdigest()[:16] for f in inside if f.suffix in kinds]

@@ -2,16 +2,19 @@
 
 tokenizer.json                                    any pipeline, as it stands
 vocab.txt                                         WordPiece, BERT's
+vocab.txt | vocab.txt.gz    <S>, </S>, <UNK> first     whole words, ELMo's, perhaps each with a tab and its count
 vocab.json | encoder.json  + merges.txt | vocab.bpe    byte-level BPE, GPT-2's
 dict.txt                   + those two            byte-level BPE in fairseq's order, RoBERTa's
 """
 
 from __future__ import annotations
 
+import gzip
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from ordsmed.base.errors import DataError
 
@@ -21,12 +24,27 @@ if TYPE_CHECKING:
 END = "<|endoftext|>"
 BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ROBERTA = ("<s>", "<pad>", "</s>", "<unk>")
+SIGNS = ("<S>", "</S>", "<UNK>")
 PIECES, MERGES = ("vocab.json", "encoder.json"), ("merges.txt", "vocab.bpe")
 KNOWN = "tokenizer.json, vocab.txt, or vocab.json (encoder.json) with merges.txt (vocab.bpe)"
+COUNTS = "vocab-counts.tsv"  # beside a tokenizer.json of words: each word, a tab, how often it was seen
+LISTS = (".txt", ".tsv", ".gz")
+FIRST = 10  # lines among which the signs of a word vocabulary stand
+FILLER = "!!!MAXTERMID"  # a line of Google's word vocabulary that is no word
+Split = Literal["words", "spaces"]
+# Letters, marks, digits and what is invisible between them make words, and so do the few signs that join two of these;
+# any other sign stands alone or with its own like. A space without width (Thai, Khmer) is white space.
+_LETTER = r"[\p{L}\p{M}\p{N}[\p{Cf}&&[^\x{200B}]]]"
+_JOINED = r"['’.,_·\x{05F3}\x{05F4}\-\x{2010}\x{2011}]"
+_SIGN = r"([^\s\p{L}\p{M}\p{N}\p{Cf}])\1*[\p{M}[\p{Cf}&&[^\x{200B}]]]*"
+_WORD = f"{_LETTER}+(?:{_JOINED}{_LETTER}+)*|{_SIGN}"
 
 
-def read(paths: Sequence[Path], *, lowercase: bool | None = None, strip_accents: bool | None = None) -> Pipeline:
-    """A tokenizer from a folder, a file, or the files that belong together."""
+def read(
+    paths: Sequence[Path], *, lowercase: bool | None = None, strip_accents: bool | None = None,
+    split: Split | None = None,
+) -> Pipeline:  # fmt: skip
+    """A tokenizer from a folder, a file, or the files that belong together; with `split`, a list holds words."""
     for path in paths:
         if not path.exists():
             raise DataError(path, "no such file or folder", KNOWN)
@@ -36,7 +54,7 @@ def read(paths: Sequence[Path], *, lowercase: bool | None = None, strip_accents:
         return _whole(whole[0])
     pieces = [p for p in files if p.suffix == ".json" and p not in whole]
     merges = [p for p in files if p.name in MERGES or _has_merges(p)]
-    listing = [p for p in files if p.suffix == ".txt" and p not in merges]
+    listing = [p for p in files if p.suffix in LISTS and p not in merges]
     if pieces and merges:
         return _byte_level(pieces[0], merges[0], listing[0] if listing else None)
     if pieces or merges:
@@ -45,12 +63,47 @@ def read(paths: Sequence[Path], *, lowercase: bool | None = None, strip_accents:
         )
     if not listing:
         raise DataError(", ".join(map(str, paths)), "holds no tokenizer", KNOWN)
+    if split or _has_signs(listing[0]):
+        entries = {word: number for number, word in enumerate(_entries(listing[0])[0])}
+        return words(entries, split=split or "spaces", lowercase=bool(lowercase))
     if _is_frequencies(listing[0]):
         raise DataError(
             listing[0], "is a list of frequencies (fairseq's) and no vocabulary", KNOWN,
             "put encoder.json and vocab.bpe beside it",
         )  # fmt: skip
     return _wordpiece_file(listing[0], lowercase, strip_accents)
+
+
+def read_counts(paths: Sequence[Path], pipeline: Pipeline) -> list[int] | None:
+    """How often each word was seen, where a file that belongs to the vocabulary tells it."""
+    folder = paths[0] if paths[0].is_dir() else paths[0].parent
+    beside = [folder / COUNTS] if paths[0].is_dir() or paths[0].name == "tokenizer.json" else []
+    for path in (*beside, *_gather(paths)):
+        if path.suffix in LISTS and path.is_file() and b"\t" in _first(path)[0]:
+            entries, counts = _entries(path)
+            numbers = pipeline.get_vocab()
+            if [numbers.get(word) for word in entries] != list(range(len(numbers))):
+                raise DataError(path, "lists other words than the tokenizer", "the same in the same order", "remove it")
+            return counts
+    return None
+
+
+def words(vocabulary: Mapping[str, int], *, split: Split, lowercase: bool) -> Pipeline:
+    """A pipeline that looks whole words up; a text is cut at white space, or signs are cut off its words as well."""
+    from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
+
+    pipeline = Tokenizer(models.WordLevel(dict(vocabulary), unk_token="<UNK>"))
+    if lowercase:
+        pipeline.normalizer = normalizers.Lowercase()
+    if split == "words":
+        pipeline.pre_tokenizer = pre_tokenizers.Split(Regex(_WORD), "removed", invert=True)
+    else:
+        pipeline.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    known = sorted(SIGNS, key=vocabulary.__getitem__)
+    pipeline.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in known])
+    ends = [(name, vocabulary[name]) for name in ("<S>", "</S>")]
+    pipeline.post_processor = processors.TemplateProcessing(single="<S> $A </S>", special_tokens=ends)
+    return pipeline
 
 
 def wordpiece(vocabulary: Mapping[str, int], *, lowercase: bool, strip_accents: bool | None = None) -> Pipeline:
@@ -105,7 +158,7 @@ def _gather(paths: Sequence[Path]) -> list[Path]:
         return list(paths)
     path = paths[0]
     if path.is_dir():
-        named = ("tokenizer.json", *PIECES, *MERGES, "dict.txt", "vocab.txt")
+        named = ("tokenizer.json", *PIECES, *MERGES, "dict.txt", "vocab.txt", "vocab.txt.gz")
         files = [path / name for name in named if (path / name).is_file()]
         return files[:1] if files and files[0].name == "tokenizer.json" else files
     wanted = {".json": (MERGES,), ".txt": _HALVES if path.name == "dict.txt" else ()}.get(path.suffix, ())
@@ -128,6 +181,54 @@ def _json(path: Path) -> dict[str, object]:
 def _has_merges(path: Path) -> bool:
     with path.open("rb") as file:
         return path.suffix != ".json" and file.read(8) == b"#version"
+
+
+def _first(path: Path) -> list[bytes]:
+    """The first lines of a list."""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            return file.read(4096).split(b"\n")[:FIRST]
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(path, f"cannot be read: {error}", KNOWN) from None
+
+
+def _has_signs(path: Path) -> bool:
+    """Do a sentence's two ends stand among the first lines?"""
+    return {b"<S>", b"</S>"} <= {line.strip().partition(b"\t")[0] for line in _first(path)}
+
+
+def _entries(path: Path) -> tuple[list[str], list[int] | None]:
+    """The words of a list in its order, and their counts where it has them."""
+    wanted = "a word vocabulary: one word a line, perhaps a tab and its count, in UTF-8"
+    try:
+        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(path, f"cannot be read: {error}", wanted) from None
+    try:
+        lines = raw.decode().replace("\r\n", "\n").removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        at = raw[: error.start].count(b"\n") + 1
+        raise DataError(f"{path}:{at}", "is not UTF-8", wanted) from None
+    places: dict[str, int] = {}
+    counts: list[int] = []
+    for number, line in enumerate(lines, 1):
+        word, tab, count = line.partition("\t")
+        if word == FILLER:
+            continue
+        if not word or " " in word or (tab and not (count.isascii() and count.isdigit())):
+            raise DataError(f"{path}:{number}", f"found {line!r}" if line else "is empty", wanted)
+        if word in places:
+            raise DataError(f"{path}:{number}", f"{word!r} stands on line {places[word]} too", "every word once")
+        places[word] = number
+        if tab:
+            counts.append(int(count))
+    lacks = [sign for sign in SIGNS if places.get(sign, FIRST + 1) > FIRST]
+    if lacks:
+        wanted = "<S>, </S> and <UNK> first, then words by descending frequency: the sampled softmax relies on it"
+        raise DataError(path, f"lacks {', '.join(lacks)} among its first {FIRST} lines", wanted)
+    if counts and len(counts) != len(places):
+        raise DataError(path, f"{len(counts)} counts for {len(places)} words", "a count for every word, or for none")
+    return list(places), counts or None
 
 
 def _is_frequencies(path: Path) -> bool:

@@ -1,0 +1,111 @@
+"""Lexicon: every distinct word of an encoded folder, spelled in bytes, read without loading it.
+
+    lexicon.bin   UTF-8 bytes of all words, one after the other
+    lexicon.idx   "ORDLEXI1" K U | where each word begins in them int64[N + 1]
+
+Words 0 to K - 1 are the tokenizer's in its order (its signs too, U is the unknown one's); then come those that the
+vocabulary lacks, in the order in which they first stand in the training split, then in the validation split.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ordsmed.base import files
+from ordsmed.base.errors import DataError
+
+Ints = NDArray[np.int64]
+LETTERS, INDEX = "lexicon.bin", "lexicon.idx"
+HEADER = struct.Struct("<8sQQ")
+MAGIC = b"ORDLEXI1"
+LONGEST = 48  # bytes of a word that a network of letters sees
+
+
+class Lexicon:
+    """A finished lexicon, memory-mapped."""
+
+    def __init__(self, letters: NDArray[np.uint8], starts: Ints, known: int, unknown: int) -> None:
+        self.letters, self.starts = letters, starts
+        self.known, self.unknown = known, unknown  # how many words the vocabulary has, and which is <UNK>
+
+    @staticmethod
+    def open(folder: str | Path) -> Lexicon:
+        """`lexicon.bin` and `lexicon.idx` of a folder, checked against each other."""
+        letters, index = Path(folder) / LETTERS, Path(folder) / INDEX
+        for path in (letters, index):
+            if not path.is_file():
+                raise DataError(path, "no such file", f"{LETTERS} and {INDEX}", "copy or encode it again")
+        with index.open("rb") as file:
+            head = file.read(HEADER.size)
+        size = index.stat().st_size - HEADER.size
+        if len(head) < HEADER.size or not head.startswith(MAGIC) or size < 8 or size % 8:
+            raise DataError(index, "is no whole index", f"{MAGIC!r} and 64-bit numbers", "copy or encode it again")
+        _, known, unknown = HEADER.unpack(head)
+        starts: Ints = np.memmap(index, "<i8", "r", HEADER.size, (size // 8,)).view(np.ndarray)
+        found = letters.stat().st_size
+        if starts[0] != 0 or starts[-1] != found or (np.diff(starts) < 0).any() or not unknown < known < len(starts):
+            wanted = f"{int(starts[-1])} bytes, as {INDEX} says of its {len(starts) - 1} words"
+            raise DataError(letters, f"{found} bytes", wanted, "copy or encode it again")
+        return Lexicon(np.memmap(letters, "u1", "r").view(np.ndarray), starts, known, unknown)
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def word(self, number: int) -> bytes:
+        """How a word is spelled."""
+        return self.letters[self.starts[number] : self.starts[number + 1]].tobytes()
+
+    @property
+    def long(self) -> int:
+        """How many words are longer than what the network sees of them."""
+        return int((np.diff(self.starts) > LONGEST).sum())
+
+
+class LexiconWriter:
+    """`with LexiconWriter(folder, words, unknown) as lexicon: lexicon.number(...)`: whole at the end, or absent."""
+
+    def __init__(self, folder: Path, known: Sequence[str], unknown: int) -> None:
+        self.folder, self.known, self.unknown = folder, known, unknown
+        self.strangers: dict[str, int] = {}  # words outside the vocabulary
+        with files.survive_disk(folder):
+            for name in (INDEX, LETTERS):
+                (folder / name).unlink(missing_ok=True)
+
+    def __enter__(self) -> LexiconWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if kind is None:
+            self.close()
+
+    def number(self, ids: NDArray[np.integer[Any]], strangers: Sequence[str]) -> NDArray[np.integer[Any]]:
+        """Ids whose strangers are numbered by their place in a list -> by their place in the lexicon."""
+        first = len(self.known)
+        numbers = [self.strangers.setdefault(word, first + len(self.strangers)) for word in strangers]
+        places = np.flatnonzero(ids >= first)
+        ids[places] = np.asarray(numbers, ids.dtype)[ids[places] - first]
+        return ids
+
+    def close(self) -> None:
+        """Write both files and rename them into place, the index last."""
+        spelled = [word.encode() for word in (*self.known, *self.strangers)]
+        starts = np.cumsum([0, *map(len, spelled)], dtype="<i8")
+        head = HEADER.pack(MAGIC, len(self.known), self.unknown)
+        with files.survive_disk(self.folder):
+            for name, blocks in ((LETTERS, spelled), (INDEX, [head, starts.tobytes()])):
+                part = self.folder / f"{name}.part"
+                try:
+                    with part.open("wb") as file:
+                        file.writelines(blocks)
+                    files.sync(part)
+                    part.replace(self.folder / name)
+                finally:
+                    part.unlink(missing_ok=True)
+            files.sync(self.folder)

@@ -1,0 +1,64 @@
+"""Words, ELMo's: every entry a whole word, the most frequent first.
+
+<S> </S> <UNK> the , of and ...
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from ordsmed.base.errors import DataError
+from ordsmed.text import vocabulary
+from ordsmed.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a word vocabulary is learned, or where it lies."""
+
+    size: int = 793_471
+    "words at most, the signs <S>, </S> and <UNK> included"
+    least: int = 3
+    "a word seen less often is left out"
+    split: Literal["words", "spaces", None] = None
+    "at white space (spaces), signs cut off too but inside words (words: don't, 3.5); not said: words if learned"
+    lowercase: bool = False
+    "are capitals lost?"
+    file: str | None = None
+    "a vocab.txt (.gz), perhaps with counts, a tokenizer.json, cut as that says, or a folder: read, not learned"
+
+    def __post_init__(self) -> None:
+        for name, least in (("size", len(vocabulary.SIGNS) + 1), ("least", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}: found {getattr(self, name)}; wanted at least {least}; raise it")
+
+    def load(self) -> Tokenizer | None:
+        """What the user has, if `file` names it."""
+        if not self.file:
+            return None
+        found = Tokenizer.load(self.file, lowercase=self.lowercase, split=self.split or "spaces")
+        if not found.whole_words:
+            raise DataError(self.file, f"is a {found.kind} tokenizer", "whole words with <S>, </S> and <UNK>")
+        return found
+
+    def train(self, texts: Iterable[str]) -> Tokenizer:
+        """Count the words of texts; those left out are counted at <UNK>."""
+        signs = {name: number for number, name in enumerate(vocabulary.SIGNS)}
+        cutter = Tokenizer(vocabulary.words(signs, split=self.split or "words", lowercase=self.lowercase))
+        chunks: Counter[str] = Counter()  # what stands between spaces: cut once each
+        for text in texts:
+            chunks.update(text.replace("\n", " ").split(" "))
+        counts: Counter[str] = Counter()
+        for chunk, count in chunks.items():
+            for word in cutter.words(chunk):
+                counts[word] += count
+        frequent = [word for word, count in counts.items() if count >= self.least and word not in signs]
+        frequent.sort(key=lambda word: (-counts[word], word))
+        del frequent[self.size - len(signs) :]
+        seen = [counts[word] for word in frequent]
+        entries = {word: number for number, word in enumerate([*signs, *frequent])}
+        pipeline = vocabulary.words(entries, split=self.split or "words", lowercase=self.lowercase)
+        return Tokenizer(pipeline, counts=[0, 0, counts.total() - sum(seen), *seen])
