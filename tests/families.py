@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ordsmed.apply.export import config, tensors
 from ordsmed.data.batch import Batch, batch_of
+from ordsmed.formats.huggingface import config, tensors
 from ordsmed.nn import foreign, weights
 from ordsmed.objectives import mlm
 

@@ -92,17 +92,35 @@ def generate(asked: Arguments) -> None:
         print(line, flush=True)
 
 
+def embed(asked: Arguments) -> None:
+    """vectors of the words or sentences of every line of a text, as HDF5, NumPy or Parquet"""
+    from ordsmed.apply.embed import Form
+    from ordsmed.apply.embed import embed as write
+
+    names = ("of", "layers", "mix", "pieces", "pool", "dtype", "batch", "device", "carry")
+    form = Form(**{name: getattr(asked, name) for name in names})
+    source = sys.stdin.buffer if asked.input == "-" else asked.input
+    _print([write(asked.run, source, asked.out, form, step=asked.step, anew=asked.anew)])
+
+
+def import_(asked: Arguments) -> None:
+    """take over a model from files of another format: a folder that every other verb opens"""
+    from ordsmed.apply.importing import take_over
+
+    _print(take_over(asked.source, asked.out, asked.overrides, anew=asked.anew))
+
+
 def export(asked: Arguments) -> None:
-    """write a folder that Hugging Face's transformers loads, with a model card"""
+    """write a folder that others load (transformers; an ELMo: simple_elmo, AllenNLP), with a model card"""
     from ordsmed.apply.export import export as write
-    from ordsmed.apply.export import export_all
+    from ordsmed.apply.export import export_all, readers
 
     how = {"anew": asked.anew, "licence": asked.licence}
     if asked.step == "all":
         _print([f"{out}: written" for out in export_all(asked.run, asked.out, **how)])
         return
     out = write(asked.run, asked.out, step=asked.step, **how)
-    _print([f"{out}: written; transformers' AutoModel, AutoTokenizer and pipeline load it"])
+    _print([f"{out}: written; {readers(out)}"])
 
 
 def show(asked: Arguments) -> None:
@@ -164,8 +182,23 @@ def quickstart(asked: Arguments) -> None:
 
 
 VERBS: dict[str, Callable[[Arguments], None]] = {
-    f.__name__: f
-    for f in (quickstart, corpus, tokenizer, encode, pretrain, fill, generate, export, show, menus, recipes, bench)
+    f.__name__.rstrip("_"): f
+    for f in (
+        quickstart,
+        corpus,
+        tokenizer,
+        encode,
+        pretrain,
+        fill,
+        generate,
+        embed,
+        import_,
+        export,
+        show,
+        menus,
+        recipes,
+        bench,
+    )
 }
 
 
@@ -221,7 +254,11 @@ def _arguments(name: str, verb: argparse.ArgumentParser) -> None:
         verb.add_argument(
             "overrides", nargs="*", metavar="key.path=value", help="change a setting; phase[2].rate=... one phase"
         )
-    if name in ("corpus", "tokenizer", "encode", "pretrain", "export"):
+    if name == "import":
+        verb.add_argument("source", metavar="FOLDER|FILE", help="a model in a format of `ordsmed menus formats`")
+        verb.add_argument("out", metavar="OUT", help="the folder to write")
+        verb.add_argument("overrides", nargs="*", metavar="model.key=value", help="change a setting of the model")
+    if name in ("corpus", "tokenizer", "encode", "pretrain", "import", "export"):
         verb.add_argument("--anew", action="store_true", help="delete what stands in the folder and make it again")
     if name == "pretrain":
         verb.add_argument("--dry-run", action="store_true", help="check and tell, make nothing")
@@ -237,9 +274,9 @@ def _arguments(name: str, verb: argparse.ArgumentParser) -> None:
     if name in ("pretrain", "show"):
         verb.add_argument("--devices", type=int, default=0, help="processes, one a GPU (or share of the CPU)")
         verb.add_argument("--site", default="", help="a machine's layout: a shipped site or a TOML file")
-    if name in ("fill", "generate", "export"):
-        verb.add_argument("run", metavar="RUN", help="a run's folder, or a Hugging Face folder")
-    if name in ("fill", "generate"):
+    if name in ("fill", "generate", "embed", "export"):
+        verb.add_argument("run", metavar="RUN", help="the folder of a run or an import, or a Hugging Face folder")
+    if name in ("fill", "generate", "embed"):
         verb.add_argument("--step", type=int, help="of this checkpoint, not the last; 0: before the first step")
     if name == "generate":
         verb.add_argument("text", nargs="*", help="texts to go on with; none: lines of standard input")
@@ -251,6 +288,27 @@ def _arguments(name: str, verb: argparse.ArgumentParser) -> None:
     if name == "fill":
         verb.add_argument("text", nargs="*", help="texts with [MASK]; none: lines of standard input")
         verb.add_argument("--best", type=int, default=5, help="guesses a mask (default 5)")
+    if name == "embed":
+        verb.add_argument("input", metavar="INPUT", help="text, plain or packed, an entry a line; -: standard input")
+        verb.add_argument("out", metavar="OUT", help="to write, by its ending: .h5 .hdf5 .npz .npy .parquet")
+        verb.add_argument("--anew", action="store_true", help="replace the file that stands")
+        verb.add_argument("--of", default="words", metavar="words|sentences", help="a vector a word, or a line")
+        verb.add_argument(
+            "--layers", default="", metavar="top|all|mean|0,-1",
+            help="0: embeddings, -1: the last; several: an axis more, in front (default top, of an ELMo all)",
+        )  # fmt: skip
+        verb.add_argument("--mix", default="", metavar="JSON", help='{"weights": [...], "gamma": 1.0}: of all layers')
+        verb.add_argument("--pieces", default="mean", metavar="mean|first|last", help="of a word (default mean)")
+        verb.add_argument(
+            "--pool", default="mean", metavar="mean|first", help="of a sentence: its words, or the sign before them"
+        )
+        verb.add_argument("--dtype", default="float32", metavar="float32|float16", help="of the numbers written")
+        verb.add_argument("--batch", type=int, default=64, help="lines the network reads at once (default 64)")
+        verb.add_argument("--device", default="auto", metavar="auto|cpu|cuda", help="auto: a GPU where there is one")
+        verb.add_argument(
+            "--carry", action="store_true",
+            help="ELMo: a line goes on from the one before in its place of the batch, as the reference does",
+        )  # fmt: skip
     if name == "export":
         verb.add_argument("out", metavar="FOLDER", help="where to write")
         verb.add_argument("--step", type=_step, metavar="N|all", help="of this step, 0 included; all: a folder each")

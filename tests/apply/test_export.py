@@ -219,7 +219,7 @@ def test_an_earlier_export_is_replaced_whole(tiny_run, tmp_path):
 def test_a_folder_of_others_is_kept_unless_told(tiny_run, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
-    with pytest.raises(RecipeError, match=r"mine: stands, and is no earlier export.*--anew"):
+    with pytest.raises(RecipeError, match=r"mine: stands; wanted a new folder.*--anew"):
         export(tiny_run.bert, tmp_path / "mine")
     assert (tmp_path / "mine" / "thesis.txt").exists()
     export(tiny_run.bert, tmp_path / "mine", anew=True)
@@ -231,7 +231,7 @@ def test_a_folder_of_others_is_kept_unless_told(tiny_run, tmp_path):
 def test_a_run_or_the_model_itself_is_never_written_over(tiny_run, tmp_path):
     hub = export(tiny_run.bert, tmp_path / "hub")
     for target in (hub, tmp_path):
-        with pytest.raises(RecipeError, match="is, or holds, the model that is exported"):
+        with pytest.raises(RecipeError, match="is, or holds, the model that is read"):
             export(hub, target, anew=True)
     with pytest.raises(RecipeError, match="is the folder of a `pretrain`"):
         export(hub, tiny_run.gpt2, anew=True)

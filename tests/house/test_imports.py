@@ -17,7 +17,7 @@ FLOORS = [
     {"text", "nn", "launch"},
     {"data", "corpora", "tokenizers", "models"},
     {"learn"},
-    {"objectives", "optimizers", "apply"},
+    {"objectives", "optimizers", "formats", "apply"},
     {"train"},
     {"cli"},
     {"__main__"},

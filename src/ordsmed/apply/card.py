@@ -15,6 +15,7 @@ from ordsmed.base import files, settings
 from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.menu import headline
 from ordsmed.base.run import Run
+from ordsmed.learn.metrics import in_words
 
 Table = dict[str, Any]
 
@@ -35,7 +36,8 @@ def write(trained: Trained, name: str, licence: str | None = None) -> str:
 
 def _front(trained: Trained, data: list[Table], licence: str | None) -> str:
     """The YAML head; JSON strings are YAML strings."""
-    lines = ["library_name: transformers", f"pipeline_tag: {_task(trained)}"]
+    library = ["library_name: transformers"] if trained.settings.architectures else []
+    lines = [*library, f"pipeline_tag: {_task(trained)}"]
     if licence:
         lines.append(f"license: {json.dumps(licence)}")
     lists = {
@@ -54,15 +56,19 @@ def _what(trained: Trained) -> str:
         "fill-mask": "fills masked tokens, seeing both sides", "text-generation": "predicts the next token",
         "feature-extraction": "tells which tokens of a text are not the real ones",
     }[_task(trained)]  # fmt: skip
+    if trained.settings.capabilities.state:
+        how = "gives vectors of words in their sentence, from their letters"
     if trained.objective.shifted:
         how += ", and fills gaps (the latter with `ordsmed fill` alone)"
     others = [name for name in trained.objective.networks() if name]
     if others:
         how += f"; beside it the {others[0]} that it learned with, in the folder `{others[0]}`"
     tokenizer, longest = trained.tokenizer, trained.settings.longest()
+    takes = f"texts of up to {longest:,} tokens of a vocabulary of {tokenizer.vocabulary:,} ({tokenizer.kind})"
+    if trained.settings.capabilities.state:
+        takes = "texts of any length and words of any kind"
     return (
-        f"{headline(type(trained.settings).__module__)} This one has {count:,} parameters and {how}. "
-        f"It takes texts of up to {longest:,} tokens of a vocabulary of {tokenizer.vocabulary:,} ({tokenizer.kind})."
+        f"{headline(type(trained.settings).__module__)} This one has {count:,} parameters and {how}. It takes {takes}."
     )
 
 
@@ -128,7 +134,7 @@ def _scored(trained: Trained) -> Table:
         judged = [line for line in _metrics(trained) if "validation" in line]
         facts = judged[-1] if judged else {}
     return {
-        told: f"{facts[k]:.1%}" if k.endswith("_right") or k in trained.objective.measures else f"{facts[k]:.4f}"
+        told: in_words(k, facts[k]) if k.endswith("_right") or k in trained.objective.measures else f"{facts[k]:.4f}"
         for k, told in names.items()
         if k in facts
     }
@@ -140,6 +146,8 @@ def _right(trained: Trained, term: str) -> str:
 
 
 def _use(trained: Trained, name: str) -> str:
+    if trained.settings.capabilities.state:
+        return _use_of_an_elmo(name)
     if _task(trained) == "feature-extraction":
         return _use_of_a_detector(trained, name)
     if trained.causal:
@@ -167,6 +175,19 @@ def _use_of_a_detector(trained: Trained, name: str) -> str:
         "print((model(**asked).logits > 0).long())  # 1: not the real token\n"
     )
     return f"## How to use it\n\nWith `{name}` the path of this folder:\n\n```python\n{code}```"
+
+
+def _use_of_an_elmo(name: str) -> str:
+    code = (
+        "from simple_elmo import ElmoModel\n\n"
+        "model = ElmoModel()\n"
+        f"model.load({json.dumps(name)})\n"
+        'vectors = model.get_elmo_vectors([["This", "is", "a", "text", "."]])\n'
+    )
+    return (
+        f"## How to use it\n\nWith `{name}` the path of this folder:\n\n```python\n{code}```\n\n"
+        "AllenNLP's `Elmo` takes `options.json` and `model.hdf5`; `ordsmed import` makes a folder of ordsmed's of it."
+    )
 
 
 def _made(trained: Trained) -> str:
@@ -221,7 +242,7 @@ def _version(trained: Trained) -> str:
 
 
 def _task(trained: Trained) -> str:
-    if "detect" in trained.objective.networks()[""].modules:
+    if trained.settings.capabilities.state or "detect" in trained.objective.networks()[""].modules:
         return "feature-extraction"
     return "text-generation" if trained.causal else "fill-mask"
 

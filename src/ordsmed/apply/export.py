@@ -1,28 +1,28 @@
-"""Export: a trained model as a folder that Hugging Face loads without a line of our code, with a model card.
+"""Export: a trained model as a folder that others load without a line of our code, with a model card.
 
 run -> Trained -> .out.part/ config.json, model.safetensors, tokenizer.json ..., README.md -> renamed to out/
+
+The files are those of a format in formats/: Hugging Face's, where it knows the family, else the family's own.
 """
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-import torch
 
 import ordsmed
 from ordsmed.apply import card
 from ordsmed.apply.trained import Trained, kept, open_model
 from ordsmed.base import files, hub
 from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.menu import kind_of, load
 from ordsmed.base.run import Run
 from ordsmed.base.say import say
-from ordsmed.learn.objective import Network
-from ordsmed.nn import weights
+from ordsmed.nn.foreign import Format
 
-MARK = "ordsmed.json"  # says that the folder is an export, and of what
-SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+MARK = "ordsmed.json"  # says that the folder is an export, of what and in which format
 
 
 def export_all(path: str | Path, out: str | Path, *, anew: bool = False, licence: str | None = None) -> list[Path]:
@@ -46,78 +46,58 @@ def export_all(path: str | Path, out: str | Path, *, anew: bool = False, licence
 def export(
     path: str | Path, out: str | Path, step: int | None = None, *, anew: bool = False, licence: str | None = None
 ) -> Path:
-    """Write a Hugging Face folder of a run or of another such folder, whole or not at all; replaces an earlier one."""
+    """Write the folder of a run, an import or a Hugging Face folder, whole or not at all; replaces an earlier one."""
     target = Path(out)
-    _check_target(target, Path(path), anew=anew)
+    check(target, Path(path), anew=anew or (target / MARK).exists())
     trained = open_model(path, step)
-    beside = target.with_name(f".{target.name}.part")
-    with files.survive_disk(target):
-        shutil.rmtree(beside, ignore_errors=True)
-        beside.mkdir(parents=True)
-    try:
-        _write(trained, beside, target.name, licence)
-    except BaseException:
-        shutil.rmtree(beside, ignore_errors=True)
-        raise
-    with files.survive_disk(target):
-        _replace(target, beside)
+    with making(target) as folder:
+        format_of(trained).write(trained, folder)
+        files.write_text(folder / "README.md", card.write(trained, target.name, licence))
+        facts = {"ordsmed": ordsmed.__version__, "of": str(trained.folder), "step": trained.step}
+        files.write_json(folder / MARK, {**facts, "format": kind_of(format_of(trained))})
     return target
 
 
-def config(network: Network, tokenizer: Any) -> dict[str, Any]:
-    """What config.json says."""
-    settings = network.settings
-    heads = " ".join(role for role in network.modules if role != "model")
-    return {
-        "architectures": [settings.architectures[heads]], "model_type": settings.model_type,
-        **settings.hugging_face(tokenizer.vocabulary, tokenizer), "dtype": "float32",
-    }  # fmt: skip
+def format_of(trained: Trained) -> Format:
+    """Who writes its files."""
+    made: Format = load("formats", "huggingface" if trained.settings.architectures else trained.kind)()
+    return made
 
 
-def tensors(network: Network) -> weights.Tensors:
-    """The weights under Hugging Face's names, in fp32, each once."""
-    found = weights.to_foreign(network.tensors(), network.settings.names())
-    return {k: v.detach().to(torch.float32) for k, v in found.items()}
+def readers(out: Path) -> str:
+    """Who loads an export."""
+    return str(load("formats", files.read_json(out / MARK)["format"]).readers)
 
 
-def _write(trained: Trained, folder: Path, name: str, licence: str | None) -> None:
-    """The network that is kept, and in folders inside it the others (ELECTRA's generator)."""
-    for inner, network in trained.objective.networks().items():
-        (folder / inner).mkdir(exist_ok=True)
-        described = config(network, trained.tokenizer)
-        files.write_json(folder / inner / "config.json", described)
-        weights.write(folder / inner / "model.safetensors", tensors(network))
-        _write_tokenizer(trained, folder / inner)
-    if trained.causal:
-        ends = {k: described.get(k) for k in ("bos_token_id", "eos_token_id")}
-        files.write_json(folder / "generation_config.json", {**ends, "pad_token_id": ends["eos_token_id"]})
-    files.write_text(folder / "README.md", card.write(trained, name, licence))
-    files.write_json(folder / MARK, {"ordsmed": ordsmed.__version__, "of": str(trained.folder), "step": trained.step})
-
-
-def _write_tokenizer(trained: Trained, folder: Path) -> None:
-    """As the tokenizer saves itself, with the longest row the network takes."""
-    trained.tokenizer.save(folder)
-    described = files.read_json(folder / "tokenizer_config.json")
-    described["model_max_length"] = trained.settings.longest()
-    files.write_json(folder / "tokenizer_config.json", described)
-    files.write_json(folder / "special_tokens_map.json", {k: described[k] for k in SPECIAL if described.get(k)})
-
-
-def _check_target(target: Path, source: Path, *, anew: bool) -> None:
-    """Refuse to write over anything that is not an earlier export."""
+def check(target: Path, source: Path, *, anew: bool) -> None:
+    """Refuse to write over anything that is not to be replaced."""
     if target.exists() and source.exists() and target.resolve() in (source.resolve(), *source.resolve().parents):
-        raise RecipeError(target, "is, or holds, the model that is exported", "another folder")
+        raise RecipeError(target, "is, or holds, the model that is read", "another folder")
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return
     if not target.is_dir():
         raise RecipeError(target, "is a file", "a folder to write")
     if Run(target).status:
         raise RecipeError(target, f"is the folder of a `{Run(target).status.get('verb')}`", "another folder")
-    if not (target / MARK).exists() and not anew:
-        raise RecipeError(
-            target, "stands, and is no earlier export", "a new folder", "name another, or add --anew to replace it"
-        )
+    if not anew:
+        remedy = "name another, or add --anew to replace it"
+        raise RecipeError(target, "stands", "a new folder", remedy)
+
+
+@contextlib.contextmanager
+def making(target: Path) -> Iterator[Path]:
+    """A folder that takes its place when all went well; else nothing is left of it."""
+    beside = target.with_name(f".{target.name}.part")
+    with files.survive_disk(target):
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir(parents=True)
+    try:
+        yield beside
+    except BaseException:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
+    with files.survive_disk(target):
+        _replace(target, beside)
 
 
 def _replace(target: Path, beside: Path) -> None:
@@ -125,7 +105,7 @@ def _replace(target: Path, beside: Path) -> None:
     old = target.with_name(f".{target.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     if target.exists():
-        say(f"{target}: the earlier export is replaced")
+        say(f"{target}: what stood there is replaced")
         target.rename(old)
     beside.rename(target)
     files.sync(target.parent)

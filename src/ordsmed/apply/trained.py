@@ -8,28 +8,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from ordsmed.base import files, hub, run, settings, snapshots
 from ordsmed.base.errors import DataError, RecipeError
-from ordsmed.base.menu import Menu, kind_of, load
+from ordsmed.base.menu import kind_of, load
 from ordsmed.base.run import Run
 from ordsmed.data.encode import Encoding
 from ordsmed.learn.objective import Objective, fresh
 from ordsmed.nn import boxes, foreign, weights
+from ordsmed.nn.foreign import Networks, decoded
 from ordsmed.text.tokenizer import Tokenizer
 
 KIND = snapshots.KINDS[0]
-MODEL = f"{KIND}.safetensors"
-WANTED = "a run's folder (`ordsmed pretrain` makes one) or a Hugging Face folder"
-
-
-@dataclass(frozen=True)
-class Networks:
-    """The part of a recipe that says which networks there are."""
-
-    objective: Annotated[Any, Menu("objectives")]
-    model: Annotated[Any, Menu("models")] = None
+WANTED = "a run's folder, an import's (`ordsmed pretrain`, `ordsmed import`) or a Hugging Face folder"
 
 
 @dataclass(frozen=True)
@@ -69,9 +61,9 @@ def open_model(path: str | Path, step: int | None = None) -> Trained:
     if not folder.is_dir():
         found = "is a file" if folder.exists() else "no such folder"
         raise RecipeError(path, found, WANTED, _near(folder) or hub.remedy(path))
-    if _is_weights(folder) and folder.name == "weights" and (folder.parent / "recipe.toml").exists():
+    if foreign.is_imported(folder) and folder.name == "weights" and (folder.parent / "recipe.toml").exists():
         folder = folder.parent
-    if _is_weights(folder):
+    if foreign.is_imported(folder):
         return _moved(folder, step)
     status = Run(folder).status
     if status:
@@ -79,7 +71,8 @@ def open_model(path: str | Path, step: int | None = None) -> Trained:
             raise RecipeError(path, f"is the folder of a `{status.get('verb')}`", WANTED)
         return _run(folder, status, step)
     if not (folder / "config.json").exists():
-        raise RecipeError(path, "is neither a run nor a Hugging Face folder", WANTED)
+        remedy = "`ordsmed import` takes other formats over"
+        raise RecipeError(path, "is neither a run nor a Hugging Face folder", WANTED, remedy)
     if step is not None:
         raise RecipeError("--step", f"found {step}, but {path} is a Hugging Face folder", "a run's folder")
     return _foreign(folder)
@@ -106,15 +99,14 @@ def _run(folder: Path, status: dict[str, Any], step: int | None) -> Trained:
     found = _source(folder, status, step)
     networks = _networks(recipe, folder)
     tokenizer = _tokenizer(folder, recipe, found.state.get("tokenizer"))
-    tensors = {k: v for k, v in boxes.read_whole(found.folder, KIND).items() if not k.startswith("state/")}
-    objective = _filled(networks, tokenizer, tensors, found.folder)
+    objective = _filled(networks, tokenizer, boxes.read_weights(found.folder), found.folder)
     return Trained(objective, tokenizer, networks.model, folder, recipe, found.step)
 
 
 def kept(folder: Path) -> list[int]:
     """The steps of a run whose weights can be opened, oldest first."""
     status = Run(folder).status
-    ended = [int(status["step"])] if status.get("state") == "done" and _is_weights(folder / "weights") else []
+    ended = [int(status["step"])] if status.get("state") == "done" and foreign.is_imported(folder / "weights") else []
     whole = [s for s in snapshots.steps(folder / "checkpoints")
              if not snapshots.damage(snapshots.path_of(folder / "checkpoints", s), (KIND,))]  # fmt: skip
     return sorted({0, *whole, *ended})
@@ -129,7 +121,7 @@ def _before_the_first_step(folder: Path, recipe: dict[str, Any], status: dict[st
         start = hub.folder(recipe["init"])
         if Run(start).status:
             newest = snapshots.latest(start / "checkpoints", place=start)
-            weights.load_into(objective, boxes.read_whole(newest[0], KIND) if newest else {}, start)
+            weights.load_into(objective, boxes.read_weights(newest[0]) if newest else {}, start)
         else:
             foreign.load_into(objective, start, tokenizer)
     found = weights.digest(weights.own_tensors(objective))
@@ -143,7 +135,8 @@ def _before_the_first_step(folder: Path, recipe: dict[str, Any], status: dict[st
 
 def _source(folder: Path, status: dict[str, Any], step: int | None) -> Source:
     """The weights to read: of the step asked for, of the end, or of the newest whole checkpoint."""
-    last = int(status.get("step", 0)) if status.get("state") == "done" and _is_weights(folder / "weights") else None
+    ended = status.get("state") == "done" and foreign.is_imported(folder / "weights")
+    last = int(status.get("step", 0)) if ended else None
     if last is not None and step in (None, last):
         return Source(folder / "weights", last)
     stored = snapshots.steps(folder / "checkpoints")
@@ -163,12 +156,12 @@ def _source(folder: Path, status: dict[str, Any], step: int | None) -> Source:
 
 
 def _moved(folder: Path, step: int | None) -> Trained:
-    """The `weights/` of a run, taken away from it."""
+    """An import, or the `weights/` of a run, taken away from it."""
     if step is not None:
         raise RecipeError("--step", f"found {step}, but {folder} holds the weights of one step", "a run's folder")
-    networks = _decoded(settings.read(folder / "settings.toml"), folder / "settings.toml")
-    tokenizer = Tokenizer.load(folder / "tokenizer")
-    objective = _filled(networks, tokenizer, weights.read(folder / MODEL), folder / MODEL)
+    networks = foreign.networks(folder)
+    tokenizer = Tokenizer.load(folder / foreign.TOKENIZER)
+    objective = _filled(networks, tokenizer, weights.read(folder / foreign.WEIGHTS), folder / foreign.WEIGHTS)
     return Trained(objective, tokenizer, networks.model, folder)
 
 
@@ -191,12 +184,11 @@ def _filled(networks: Networks, tokenizer: Tokenizer, tensors: weights.Tensors, 
 
 def _networks(recipe: dict[str, Any], folder: Path) -> Networks:
     """What was trained; a recipe without [model] took that of its `init`."""
-    found = _decoded(recipe, folder / "recipe.toml")
+    found = decoded(recipe, folder / "recipe.toml")
     if found.model is not None:
         return found
-    settled = folder / "weights" / "settings.toml"
-    if settled.exists():
-        return _decoded(settings.read(settled), settled)
+    if (folder / "weights" / foreign.SETTINGS).exists():
+        return foreign.networks(folder / "weights")
     start = hub.folder(recipe["init"])
     if not start.is_dir():
         raise RecipeError(
@@ -205,10 +197,6 @@ def _networks(recipe: dict[str, Any], folder: Path) -> Networks:
     if Run(start).status:
         return Networks(found.objective, _networks(settings.read(start / "recipe.toml"), start).model)
     return Networks(found.objective, foreign.settings(start))
-
-
-def _decoded(table: dict[str, Any], place: Path) -> Networks:
-    return settings.decode(Networks, {k: v for k, v in table.items() if k in ("model", "objective")}, str(place))
 
 
 def _tokenizer(folder: Path, recipe: dict[str, Any], fingerprint: str | None) -> Tokenizer:
@@ -225,10 +213,6 @@ def _tokenizer(folder: Path, recipe: dict[str, Any], fingerprint: str | None) ->
             found, f"tokenizer {tokenizer.fingerprint}", f"{fingerprint}, that of {folder}", "put its data back"
         )
     return tokenizer
-
-
-def _is_weights(folder: Path) -> bool:
-    return (folder / "settings.toml").exists() and (folder / MODEL).exists()
 
 
 def _near(folder: Path) -> str:

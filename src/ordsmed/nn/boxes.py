@@ -85,6 +85,11 @@ class Boxes:
         return {name: self.read(name) for name in self.stored}
 
 
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """The networks' tensors of a snapshot, without the states that its run carries."""
+    return {name: tensor for name, tensor in read_whole(folder).items() if not name.startswith("state/")}
+
+
 def read_whole(folder: Path, kind: str = snapshots.KINDS[0]) -> dict[str, Tensor]:
     """Every tensor of a kind in a snapshot."""
     return Boxes(folder, kind).all()

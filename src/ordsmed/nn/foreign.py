@@ -1,18 +1,86 @@
-"""Hugging Face folders as starting weights: config.json -> settings, tensors -> ours; nothing of theirs is run."""
+"""Folders of weights that no run stands in, as starting weights: Hugging Face's, and imported ones.
+
+config.json, model.safetensors                  Hugging Face's, made ours; nothing of it is run
+settings.toml, model.safetensors, tokenizer/    of `ordsmed import`, by formats/; a run's weights/ as well
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, Protocol
 
 from ordsmed.base import files, menu
+from ordsmed.base import settings as tables
 from ordsmed.base.errors import DataError, nearest
+from ordsmed.base.menu import Menu
 from ordsmed.base.say import say
 from ordsmed.nn import weights
 
+SETTINGS, WEIGHTS, TOKENIZER = "settings.toml", "model.safetensors", "tokenizer"  # of an imported folder
+
+
+@dataclass(frozen=True)
+class Networks:
+    """The part of a recipe that says which networks there are."""
+
+    objective: Annotated[Any, Menu("objectives")]
+    model: Annotated[Any, Menu("models")] = None
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What files of a foreign format hold, in our terms."""
+
+    networks: Networks
+    tokenizer: Any
+    tensors: weights.Tensors  # by our names
+    notes: tuple[str, ...] = ()  # what a person should know of them
+
+
+class Format(Protocol):
+    """What every file in formats/ offers."""
+
+    wanted: ClassVar[str]  # what it reads, for who gave something else
+    readers: ClassVar[str]  # who loads what it writes
+
+    def recognises(self, path: Path) -> bool:
+        """Does this folder or file look like one of its own? What is broken does, too: `read` says so."""
+
+    def read(self, path: Path, overrides: Sequence[str] = ()) -> Imported:
+        """All that is there; `overrides` change settings of the model."""
+
+    def write(self, trained: Any, folder: Path) -> None:
+        """The files of a trained model; the card is written by others. Left out where a format is only read."""
+
+
+def is_imported(folder: Path) -> bool:
+    """Does this folder hold weights and settings of ours, but no run?"""
+    return (folder / SETTINGS).exists() and (folder / WEIGHTS).exists()
+
+
+def networks(folder: Path) -> Networks:
+    """What an imported folder says of its networks."""
+    return decoded(tables.read(folder / SETTINGS), folder / SETTINGS)
+
+
+def decoded(table: tables.Table, place: object) -> Networks:
+    """A recipe's networks; the rest of it is left out."""
+    return tables.decode(Networks, {k: v for k, v in table.items() if k in ("model", "objective")}, str(place))
+
+
+def tokenizer_of(folder: Path) -> Path | None:
+    """Where the tokenizer stands whose numbers the weights go by; None: they go by letters alone."""
+    if not is_imported(folder):
+        return folder
+    return folder / TOKENIZER if getattr(networks(folder).objective, "head", True) else None
+
 
 def settings(folder: Path) -> Any:
-    """The settings of the network that a Hugging Face folder holds."""
+    """The settings of the network that a folder holds."""
+    if is_imported(folder):
+        return networks(folder).model
     config = read_config(folder)
     kind = config.get("model_type", "")
     families = {menu.load("models", name).model_type: name for name in menu.entries("models")}
@@ -31,7 +99,10 @@ def settings(folder: Path) -> Any:
 
 
 def load_into(objective: Any, folder: Path, tokenizer: Any) -> None:
-    """Put the tensors of a Hugging Face folder into an objective's network and heads; others stand beside it."""
+    """Put the tensors of a folder into an objective's network and heads; others stand beside a Hugging Face one."""
+    if is_imported(folder):
+        _fill_own(objective, folder)
+        return
     filled: dict[int, Any] = {}  # networks may share tensors: both folders must hold the same then
     for name, network in objective.networks().items():
         _fill(network, beside(folder, name), tokenizer, filled)
@@ -51,6 +122,16 @@ def beside(folder: Path, name: str) -> Path:
             f"put the {name} there",
         )
     return found
+
+
+def _fill_own(objective: Any, folder: Path) -> None:
+    """From an imported folder; heads that it lacks altogether stay as they are."""
+    own, found = weights.own_tensors(objective), weights.read(folder / WEIGHTS)
+    roles, held = ({name.partition(".")[0] for name in names} for names in (own, found))
+    lacks = roles - held - {"model"}
+    weights.fill({k: v for k, v in own.items() if k.partition(".")[0] not in lacks}, found, folder)
+    for role in sorted(lacks):
+        say(f"{folder}: has no {role}: it starts from random weights")
 
 
 def _fill(network: Any, folder: Path, tokenizer: Any, filled: dict[int, Any]) -> None:

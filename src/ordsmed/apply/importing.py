@@ -1,0 +1,61 @@
+"""Import: a model from files of another format becomes a folder of ours, which every other verb opens.
+
+folder or file -> the format in formats/ that recognises it -> .out.part/ settings.toml, model.safetensors, tokenizer/
+                                                                                                    -> renamed to out/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import ordsmed
+from ordsmed.apply.export import check, making
+from ordsmed.base import files, hub, settings
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.menu import entries, kind_of, load
+from ordsmed.base.run import Run
+from ordsmed.base.say import say
+from ordsmed.nn import foreign, weights
+from ordsmed.nn.foreign import Format, Imported
+
+
+def take_over(source: str | Path, out: str | Path, overrides: Sequence[str] = (), *, anew: bool = False) -> list[str]:
+    """Write the folder, whole or not at all; lines that tell of it."""
+    target, place = Path(out), hub.folder(source)
+    for word in overrides:
+        if not word.startswith("model."):
+            raise RecipeError(f"`{word}`", "changes no setting of the model", "model.key=value")
+    check(target, place, anew=anew)
+    form = recognised(place)
+    found = form.read(place, overrides)
+    with making(target) as folder:
+        weights.write(folder / foreign.WEIGHTS, found.tensors)
+        files.write_text(folder / foreign.SETTINGS, settings.write(found.networks))
+        found.tokenizer.save(folder / foreign.TOKENIZER)
+        files.write_text(folder / "README.md", _told(found, target.name, place, kind_of(form)))
+    for note in found.notes:
+        say(note)
+    size = sum(tensor.numel() for tensor in found.tensors.values())
+    kind = kind_of(found.networks.model)
+    told = f"{target}: {kind} with {size:,} numbers, from {place} ({kind_of(form)})"
+    return [told, f"next: ordsmed embed {target} in.txt out.h5"]
+
+
+def recognised(place: Path) -> Format:
+    """The format of a folder or file."""
+    if not place.exists():
+        raise RecipeError(place, "no such folder or file", "a model of another format", hub.remedy(place))
+    if Run(place).status or foreign.is_imported(place):
+        raise RecipeError(place, "is a folder of ours", "a model of another format", "every verb opens it as it is")
+    formats: list[Format] = [load("formats", kind)() for kind in entries("formats")]
+    for form in formats:
+        if form.recognises(place):
+            return form
+    raise RecipeError(place, "is of no known format", "; or ".join(form.wanted for form in formats))
+
+
+def _told(found: Imported, name: str, place: Path, form: str) -> str:
+    """What the folder says of itself to a person."""
+    lines = [f"# {name}", f"Taken over by ordsmed {ordsmed.__version__} from `{place.name}` ({form})."]
+    return "\n\n".join([*lines, *found.notes, "`ordsmed embed`, `export` and `pretrain init=...` take it."]) + "\n"

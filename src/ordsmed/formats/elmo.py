@@ -1,0 +1,288 @@
+"""ELMo's files as bilm-tf, AllenNLP and simple_elmo have them: options.json, weights as HDF5, a list of words.
+
+    theirs                                          ours
+    char_embed                [261, E]              model.letters.table
+    CNN/W_cnn_i               [1, w, E, n]          model.letters.windows.i          [n, E, w]
+    CNN_high_k/W_carry        [F, F]                model.letters.highways.k.both    [2F, F], the gate's rows first
+    CNN_proj/W_proj           [F, P]                model.letters.project            [P, F]
+    RNN_0|1/.../Cell{l}/LSTMCell/                   model.blocks.l.ahead|back
+        W_0  [P + P, 4C], B  [4C]                       enter, carry  [4C, P], bias  [4C]
+        W_P_0     [C, P]                                project   [P, C]
+
+Their gates stand as i g f o, ours as i f g o. What is added to the forget gate while running is in neither's bias.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ordsmed.base import files
+from ordsmed.base import settings as tables
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.say import say
+from ordsmed.nn import weights
+from ordsmed.nn.foreign import Imported, decoded
+from ordsmed.text import vocabulary
+from ordsmed.text.tokenizer import Tokenizer
+
+OPTIONS, WEIGHTS, LISTS = "options.json", "model.hdf5", ("vocab.txt", "vocab.txt.gz")
+ENDINGS = (".hdf5", ".h5")
+SYMBOLS = 261  # of letters; readers put a row of zeros before them, and options for them say one more
+NEEDED = object()
+LSTM = {  # their key -> our setting, and what is meant where it is left out
+    "projection_dim": ("width", NEEDED), "dim": ("cells", NEEDED), "n_layers": ("layers", 1),
+    "cell_clip": ("cell_clip", None), "proj_clip": ("projection_clip", None),
+    "use_skip_connections": ("residual", False),
+}  # fmt: skip
+LETTERS = {
+    "embedding": ("letter", NEEDED), "filters": ("filters", NEEDED), "n_highway": ("highways", None),
+    "max_characters_per_token": ("longest_word", NEEDED), "activation": ("activation", NEEDED),
+    "n_characters": ("symbols", NEEDED),
+}  # fmt: skip
+USUAL = {  # what stands beside these two tables tells how it learned
+    "all_clip_norm_val", "batch_size", "bidirectional", "char_cnn", "dropout", "learning_rate", "lstm", "n_epochs",
+    "n_negative_samples_batch", "n_tokens_vocab", "n_train_tokens", "sample_softmax", "share_embedding_softmax",
+    "unroll_steps",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Read and written; the softmax over words is no part of these files."""
+
+    wanted: ClassVar[str] = "a folder with options.json and weights (*.hdf5), or the weights with their options beside"
+    readers: ClassVar[str] = "simple_elmo's ElmoModel and AllenNLP's Elmo load it, the latter with residual layers only"
+
+    def recognises(self, path: Path) -> bool:
+        folder = path if path.is_dir() else path.parent
+        held = any(folder.glob(f"*{ending}") for ending in ENDINGS) if path.is_dir() else path.suffix in ENDINGS
+        return path.exists() and held and any(folder.glob(f"*{OPTIONS}"))
+
+    def read(self, path: Path, overrides: Sequence[str] = ()) -> Imported:
+        options, stored = _files(path)
+        table, notes = _table(options)
+        networks = decoded(tables.override(table, overrides), options)
+        theirs, kinds = _read(stored)
+        notes += [f"{stored}: {kind} is read as float32" for kind in sorted(kinds - {"float32"})]
+        _compare(theirs, networks.model, stored, options)
+        return Imported(networks, _tokenizer(stored.parent), _ours(theirs, networks.model), tuple(notes))
+
+    def write(self, trained: Any, folder: Path) -> None:
+        network = trained.objective.networks()[""]
+        tensors = {name: tensor.detach().float().cpu() for name, tensor in network.tensors().items()}
+        files.write_json(folder / OPTIONS, _options(trained.settings, trained.tokenizer.vocabulary))
+        _write(folder / WEIGHTS, _theirs(tensors, trained.settings))
+        words = (trained.tokenizer.piece(number) for number in range(trained.tokenizer.vocabulary))
+        files.write_text(folder / LISTS[0], "".join(f"{word}\n" for word in words))
+        if "head" in network.modules:
+            say("the softmax over words stays behind: these files have no place for it")
+        if trained.tokenizer.lowercase:
+            say("it learned from words in small letters: its readers must be given such words")
+
+
+def _files(path: Path) -> tuple[Path, Path]:
+    """Where options and weights stand; a folder may hold other HDF5 files as well."""
+    folder = path if path.is_dir() else path.parent
+    found = [path] if path.is_file() else [p for p in sorted(folder.iterdir()) if p.suffix in ENDINGS]
+    if len(found) > 1 and folder / WEIGHTS in found:
+        found = [folder / WEIGHTS]
+    if len(found) > 1:
+        found = [p for p in found if _holds_letters(p)] or found
+    if len(found) > 1:
+        raise RecipeError(path, f"holds {' and '.join(p.name for p in found)}", "one file of weights", "name that one")
+    options = folder / OPTIONS
+    if not options.exists():  # published as NAME_options.json and NAME_weights.hdf5
+        beside = sorted(folder.glob(f"*{OPTIONS}"))
+        options = next((p for p in beside if found[0].name.startswith(p.name.removesuffix(OPTIONS))), beside[0])
+    return options, found[0]
+
+
+def _holds_letters(path: Path) -> bool:
+    try:
+        with _h5py(path).File(path) as file:
+            return "char_embed" in file
+    except OSError:
+        return False
+
+
+def _table(path: Path) -> tuple[tables.Table, list[str]]:
+    """What options.json says, as our recipe would; and what a person should know."""
+    found = files.read_json(path)
+    wrong: list[str] = []
+    model: tables.Table = {"kind": "elmo"}
+    for name, known in (("lstm", LSTM), ("char_cnn", LETTERS)):
+        part = found.get(name) if isinstance(found, dict) else None
+        if not isinstance(part, dict):
+            wrong.append(f"no table `{name}`")
+            continue
+        wrong += [f"`{name}.{key}`, which is not known" for key in sorted(part.keys() - known)]
+        wrong += [f"no `{name}.{key}`" for key, (_, usual) in known.items() if usual is NEEDED and key not in part]
+        model |= {ours: part.get(key, usual) for key, (ours, usual) in known.items()}
+    wrong = wrong or _odd(found)
+    if wrong:
+        raise DataError(path, f"found {'; '.join(wrong)}", "the options of an ELMo with letters, in both directions")
+    del model["symbols"]
+    model |= {key: model[key] or 0 for key in ("cell_clip", "projection_clip", "highways")}
+    model |= {"residual": bool(model["residual"]), "letter": model["letter"]["dim"]}
+    model |= {"dropout": found["dropout"]} if "dropout" in found else {}
+    ignored = sorted(found.keys() - USUAL)
+    notes = [f"{path}: {', '.join(ignored)}: not known, and left out"] if ignored else []
+    if "use_skip_connections" not in found["lstm"]:
+        notes.append(f"{path}: no use_skip_connections: none, as the reference reads it; else `model.residual=true`")
+    objective = {"kind": "bilm", "head": False, "samples": 0}
+    return {"model": model, "objective": objective}, notes
+
+
+def _odd(found: tables.Table) -> list[str]:
+    """Options that fit no network of ours."""
+    letters = found["char_cnn"]
+    wrong = []
+    if letters["n_characters"] not in (SYMBOLS, SYMBOLS + 1):
+        wrong.append(f"`char_cnn.n_characters` {letters['n_characters']}, not {SYMBOLS} or {SYMBOLS + 1}")
+    if not isinstance(letters["embedding"], dict) or "dim" not in letters["embedding"]:
+        wrong.append("no `char_cnn.embedding.dim`")
+    if found.get("bidirectional") is False:
+        wrong.append("`bidirectional` false")
+    return wrong
+
+
+def _options(model: Any, words: int) -> tables.Table:
+    """What options.json says, for reading (n_characters)."""
+    return {
+        "bidirectional": True,
+        "char_cnn": {
+            "activation": model.activation, "embedding": {"dim": model.letter},
+            "filters": [list(pair) for pair in model.filters], "max_characters_per_token": model.longest_word,
+            "n_characters": SYMBOLS + 1, "n_highway": model.highways,
+        },
+        "dropout": model.dropout,
+        "lstm": {
+            "cell_clip": model.cell_clip or None, "dim": model.cells, "n_layers": model.layers,
+            "proj_clip": model.projection_clip or None, "projection_dim": model.width,
+            "use_skip_connections": model.residual,
+        },
+        "n_tokens_vocab": words,
+    }  # fmt: skip
+
+
+def _theirs(ours: Mapping[str, Tensor], model: Any) -> weights.Tensors:
+    """Our tensors as their datasets."""
+    found = {"char_embed": ours["model.letters.table.weight"]}
+    for n in range(len(model.filters)):
+        name = f"model.letters.windows.{n}"
+        found[f"CNN/W_cnn_{n}"] = ours[f"{name}.weight"].permute(2, 1, 0)[None]
+        found[f"CNN/b_cnn_{n}"] = ours[f"{name}.bias"]
+    for n in range(model.highways):
+        for kind, name in (("W", "weight"), ("b", "bias")):
+            gate, change = ours[f"model.letters.highways.{n}.both.{name}"].chunk(2)
+            found |= {f"CNN_high_{n}/{kind}_carry": gate.t(), f"CNN_high_{n}/{kind}_transform": change.t()}
+    if "model.letters.project.weight" in ours:
+        found["CNN_proj/W_proj"] = ours["model.letters.project.weight"].T
+        found["CNN_proj/b_proj"] = ours["model.letters.project.bias"]
+    for cell, name in _cells(model):
+        rows = torch.cat([ours[f"{name}.enter"], ours[f"{name}.carry"]], 1)
+        found |= {f"{cell}/W_0": _swapped(rows).T, f"{cell}/B": _swapped(ours[f"{name}.bias"])}
+        if f"{name}.project" in ours:
+            found[f"{cell}/W_P_0"] = ours[f"{name}.project"].T
+    return {name: tensor.contiguous() for name, tensor in found.items()}
+
+
+def _ours(theirs: Mapping[str, Tensor], model: Any) -> weights.Tensors:
+    """Their datasets as our tensors."""
+    found = {"model.letters.table.weight": theirs["char_embed"]}
+    for n in range(len(model.filters)):
+        name = f"model.letters.windows.{n}"
+        found[f"{name}.weight"] = theirs[f"CNN/W_cnn_{n}"][0].permute(2, 1, 0)
+        found[f"{name}.bias"] = theirs[f"CNN/b_cnn_{n}"]
+    for n in range(model.highways):
+        for kind, name in (("W", "weight"), ("b", "bias")):
+            both = [theirs[f"CNN_high_{n}/{kind}_{part}"] for part in ("carry", "transform")]
+            found[f"model.letters.highways.{n}.both.{name}"] = torch.cat([part.t() for part in both])
+    if "CNN_proj/W_proj" in theirs:
+        found["model.letters.project.weight"] = theirs["CNN_proj/W_proj"].T
+        found["model.letters.project.bias"] = theirs["CNN_proj/b_proj"]
+    for cell, name in _cells(model):
+        rows = _swapped(theirs[f"{cell}/W_0"].T)
+        found[f"{name}.enter"], found[f"{name}.carry"] = rows.chunk(2, 1)
+        found[f"{name}.bias"] = _swapped(theirs[f"{cell}/B"])
+        if f"{cell}/W_P_0" in theirs:
+            found[f"{name}.project"] = theirs[f"{cell}/W_P_0"].T
+    return {name: tensor.contiguous() for name, tensor in found.items()}
+
+
+def _cells(model: Any) -> list[tuple[str, str]]:
+    """Where each layer's cell stands in each direction, theirs and ours."""
+    return [
+        (f"RNN_{way}/RNN/MultiRNNCell/Cell{layer}/LSTMCell", f"model.blocks.{layer}.{ours}")
+        for way, ours in enumerate(("ahead", "back")) for layer in range(model.layers)
+    ]  # fmt: skip
+
+
+def _swapped(rows: Tensor) -> Tensor:
+    """Gates i g f o <-> i f g o."""
+    i, one, other, o = rows.chunk(4)
+    return torch.cat([i, other, one, o])
+
+
+def _compare(theirs: Mapping[str, Tensor], model: Any, path: Path, options: Path) -> None:
+    """Refuse datasets that are not those of a network with these options."""
+    with torch.device("meta"):
+        network = model.build(0)
+    wanted = _theirs({f"model.{k}": v for k, v in weights.own_tensors(network).items()}, model)
+    wrong = [f"lacks {name} {list(wanted[name].shape)}" for name in wanted if name not in theirs]
+    wrong += [f"{name} is left over" for name in theirs if name not in wanted]
+    wrong += [
+        f"{name} is {list(tensor.shape)}, not {list(wanted[name].shape)}"
+        for name, tensor in theirs.items() if name in wanted and tensor.shape != wanted[name].shape
+    ]  # fmt: skip
+    if wrong:
+        more = f" and {len(wrong) - 4} more" if len(wrong) > 4 else ""
+        raise DataError(path, "; ".join(wrong[:4]) + more, f"the datasets that {options.name} tells of")
+
+
+def _read(path: Path) -> tuple[weights.Tensors, set[str]]:
+    """All datasets, and in which number types they were."""
+    h5py = _h5py(path)
+    found: dict[str, Any] = {}
+    try:
+        with h5py.File(path) as file:
+            file.visititems(lambda name, item: found.update({name: item[()]} if isinstance(item, h5py.Dataset) else {}))
+    except (OSError, RuntimeError) as error:
+        raise DataError(path, f"cannot be read: {error}", "a whole HDF5 file") from None
+    odd = [name for name, array in found.items() if getattr(array, "dtype", None) is None or array.dtype.kind != "f"]
+    if odd:
+        raise DataError(path, f"{odd[0]} holds no fractions", "weights")
+    kinds = {str(array.dtype) for array in found.values()}
+    return {name: torch.from_numpy(array.astype("float32", copy=False)) for name, array in found.items()}, kinds
+
+
+def _write(path: Path, tensors: weights.Tensors) -> None:
+    with files.survive_disk(path):
+        with _h5py(path).File(path, "w") as file:
+            for name, tensor in tensors.items():
+                file[name] = tensor.numpy()
+        files.sync(path)
+
+
+def _tokenizer(folder: Path) -> Tokenizer:
+    """That of the list of words beside the weights; without one there are the signs alone: vectors need no words."""
+    path = next((folder / name for name in LISTS if (folder / name).is_file()), None)
+    if path:
+        return Tokenizer.load(path, split="spaces")
+    signs = {name: number for number, name in enumerate(vocabulary.SIGNS)}
+    return Tokenizer(vocabulary.words(signs, split="spaces", lowercase=False))
+
+
+def _h5py(path: Path) -> Any:
+    try:
+        import h5py
+    except ImportError:
+        remedy = "pip install 'ordsmed[hdf5]'"
+        raise RecipeError(path, "needs h5py, which is not installed", "", remedy) from None
+    return h5py

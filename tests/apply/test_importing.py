@@ -1,0 +1,120 @@
+"""A model of another format becomes a folder that every verb opens and that a training starts from."""
+
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+import torch
+
+import elmo_files
+from ordsmed import cli
+from ordsmed.apply.export import export
+from ordsmed.apply.fill import fill
+from ordsmed.apply.importing import take_over
+from ordsmed.apply.trained import open_model
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.nn import weights
+from ordsmed.train.pretrain import pretrain
+
+CORPUS = 'validation = 0.1\nout = "{folder}/corpus"\n[source]\nkind = "text"\npath = "{folder}/texts.txt"\n'
+TOKENIZER = 'corpus = "{folder}/corpus.toml"\nout = "{folder}/tokenizer"\n[tokenizer]\nkind = "words"\nsize = 25\n'
+ENCODE = 'corpus = "{folder}/corpus.toml"\ntokenizer = "{folder}/tokenizer.toml"\nout = "{folder}/encode"\n'
+WHO, DOES, WHAT = ("smith", "newt", "fox"), ("mends", "sees", "forgets"), ("gate", "boat", "bell", "road")
+PRETRAIN = """
+data = "{folder}/encode.toml"
+init = "{folder}/ours"
+out = "{folder}/run"
+layout = {{ device = "cpu" }}
+[objective]
+kind = "bilm"
+samples = 4
+[[phase]]
+steps = 2
+length = 5
+batch = 4
+rate = 1e-3
+"""
+
+
+@pytest.fixture
+def theirs(tmp_path):
+    asked = elmo_files.options()
+    return elmo_files.write(tmp_path / "theirs", asked, elmo_files.arrays(asked))
+
+
+def test_the_verb_writes_what_the_others_open(theirs, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    cli.main(["import", "theirs", "ours", "model.dropout=0.2"])
+    told = capsys.readouterr().out.splitlines()
+    assert told == ["ours: elmo with 3,891 numbers, from theirs (elmo)", "next: ordsmed embed ours in.txt out.h5"]
+    written = sorted(p.name for p in (tmp_path / "ours").iterdir())
+    assert written == ["README.md", "model.safetensors", "settings.toml", "tokenizer"]
+    opened = open_model("ours")
+    assert (opened.kind, opened.settings.dropout, opened.recipe) == ("elmo", 0.2, None)
+    with pytest.raises(RecipeError, match="ours: has no head that predicts tokens"):
+        fill(opened, "a [MASK]")
+    cli.main(["export", "ours", "out"])
+    assert capsys.readouterr().out.startswith("out: written; simple_elmo's ElmoModel and AllenNLP's Elmo load it")
+    assert "library_name" not in (tmp_path / "out/README.md").read_text()
+
+
+def test_whole_or_not_at_all(theirs, tmp_path):
+    take_over(theirs, tmp_path / "ours")
+    with pytest.raises(RecipeError, match=r"ours: stands; wanted a new folder.*--anew"):
+        take_over(theirs, tmp_path / "ours")
+    (theirs / "options.json").write_text("{}")
+    with pytest.raises(DataError, match="no table `lstm`"):
+        take_over(theirs, tmp_path / "ours", anew=True)
+    assert open_model(tmp_path / "ours")
+    for target in (theirs, tmp_path):
+        with pytest.raises(RecipeError, match="is, or holds, the model that is read"):
+            take_over(theirs / "model.hdf5", target, anew=True)
+
+
+def test_what_cannot_be_taken_over(theirs, tmp_path):
+    with pytest.raises(RecipeError, match="nowhere: no such folder or file"):
+        take_over(tmp_path / "nowhere", tmp_path / "ours")
+    with pytest.raises(RecipeError, match=r"`phase\.rate=1`: changes no setting of the model; wanted model\.key"):
+        take_over(theirs, tmp_path / "ours", ["phase.rate=1"])
+    with pytest.raises(RecipeError, match="did you mean `dropout`"):
+        take_over(theirs, tmp_path / "ours", ["model.dropuot=0"])
+    with pytest.raises(RecipeError, match="`ordsmed import` takes other formats over"):
+        open_model(theirs)
+    take_over(theirs, tmp_path / "ours")
+    with pytest.raises(RecipeError, match="ours: is a folder of ours"):
+        take_over(tmp_path / "ours", tmp_path / "again")
+
+
+def test_hugging_face_folders_as_well(tiny_run, tmp_path):
+    for run in (tiny_run.bert, tiny_run.gpt2):
+        out = export(run, tmp_path / run.name)
+        take_over(out, tmp_path / "ours", anew=True)
+        found, was = (weights.own_tensors(open_model(path).objective) for path in (tmp_path / "ours", run))
+        assert found.keys() == was.keys()
+        assert all(torch.equal(found[name], was[name]) for name in was)
+
+
+def test_a_training_starts_from_it(theirs, tmp_path, capsys):
+    sentences = (f"The {who} {does} a {what}." for who in WHO for does in DOES for what in WHAT)
+    (tmp_path / "texts.txt").write_text("\n\n".join(sentences))
+    for name, text in (("corpus", CORPUS), ("tokenizer", TOKENIZER), ("encode", ENCODE), ("run", PRETRAIN)):
+        (tmp_path / f"{name}.toml").write_text(text.format(folder=tmp_path))
+    take_over(theirs, tmp_path / "ours")
+    run = pretrain(str(tmp_path / "run.toml"))
+    told = capsys.readouterr().err
+    assert f"{tmp_path}/ours: has no head: it starts from random weights\n" in told
+    assert f"weights from {tmp_path}/ours (imported)\n" in told
+    began, ours = (weights.own_tensors(open_model(*path).objective) for path in ((run, 0), (tmp_path / "ours",)))
+    assert began.keys() - ours.keys() == {"head.table.weight", "head.bias"}
+    assert all(torch.equal(began[name], ours[name]) for name in ours)
+    assert tomllib.loads((run / "weights/settings.toml").read_text())["model"]["width"] == 5
+    out = export(run, tmp_path / "out")
+    assert (out / "vocab.txt").read_text().startswith("<S>\n</S>\n<UNK>\n")
+    assert "softmax over words stays behind" in capsys.readouterr().err
+    take_over(out, tmp_path / "back")
+    trained, back = (weights.own_tensors(open_model(path).objective) for path in (run, tmp_path / "back"))
+    assert all(torch.equal(trained[name], back[name]) for name in back)
+    other = ["model.kind=elmo", "model.width=5", "model.cells=13", f"out={tmp_path}/other"]
+    with pytest.raises(RecipeError, match=r"model: found .*cells=13.*that of init"):
+        pretrain(str(tmp_path / "run.toml"), other)
