@@ -74,6 +74,16 @@ def tiny_roberta(tiny_run: TinyRuns) -> Path:
     return run.obtain(Encoding, str(_recipe(tiny_run.folder, "encode-roberta", TINY_ENCODE, model="roberta")))
 
 
+@pytest.fixture(scope="session")
+def tiny_words(tiny_run: TinyRuns) -> Path:
+    """The same sentences encoded as whole words."""
+    from ordsmed.base import run
+    from ordsmed.data.encode import Encoding
+
+    _recipe(tiny_run.folder, "tokenizer-words", TINY_TOKENIZER + "least = 2\n", kind="words", size=40)
+    return run.obtain(Encoding, str(_recipe(tiny_run.folder, "encode-words", TINY_ENCODE, model="words")))
+
+
 def invented_text(documents: int, seed: int = 7) -> str:
     """Documents of short sentences from a small grammar; the same for the same seed."""
     import random

@@ -25,6 +25,11 @@ def arrays(rows: int = 2, length: int = 5, slots: int = 3) -> dict[str, np.ndarr
         "pairs": np.zeros(rows, np.int64),
         "keys": np.zeros(rows, np.int64),
         "causal": np.zeros(rows, np.bool_),
+        "streams": np.zeros(rows, np.int64),
+        "letters": np.zeros(9, np.uint8),
+        "words": np.zeros(4, np.int64),
+        "candidates": np.zeros(6, np.int64),
+        "tries": np.zeros((), np.int64),
     }
 
 
@@ -37,7 +42,7 @@ def test_shapes_that_fit() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["numbers", "positions", "documents", "types", "weights", "places", "pairs", "keys", "causal"]
+    "name", ["numbers", "positions", "documents", "types", "weights", "places", "pairs", "keys", "causal", "streams"]
 )
 def test_shapes_that_do_not(name: str) -> None:
     wrong = arrays()

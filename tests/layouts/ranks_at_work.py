@@ -52,6 +52,7 @@ def work(case: dict[str, Any], met: Ranks, folder: Path) -> dict[str, Any]:
     if case.get("restore"):
         found = checkpoint.latest(Path(case["restore"]) / "checkpoints", place="test")
         assert found
+        job.carry(0)
         checkpoint.restore(found[0], job.objective, job.optimizer, job.parts, job.ranks, job.parallel.rows)
         first = found[1]["step"]
     gradients: list[int] = []

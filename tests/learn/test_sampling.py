@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ordsmed.learn.masking import choose_again
-from ordsmed.learn.sampling import STEP, Draw, gumbel, keys
+from ordsmed.learn.sampling import STEP, Draw, candidates, gumbel, keys, log_expected
 from ordsmed.nn.loss import token_loss, token_loss_and_draws
 
 CHANCES = torch.tensor([0.5, 0.3, 0.15, 0.04, 0.01])
@@ -99,3 +99,34 @@ def test_places_drawn_with_replacement() -> None:
     assert counted.sum() == 4
     assert not few[0, 4:].any()
     assert not choose_again(np.zeros((1, 9), np.bool_), np.asarray([3]), 5, 3, numbers[:1])[1].any()
+
+
+@pytest.mark.parametrize(("count", "vocabulary"), [(1, 7), (8, 20), (500, 1_000), (8_192, 793_471)])
+def test_candidates_differ_and_come_again(count: int, vocabulary: int) -> None:
+    found, tries = candidates(5, count, vocabulary)
+    assert len(set(found.tolist())) == count <= tries
+    assert 0 <= found.min() <= found.max() < vocabulary
+    again, more = candidates(5, count, vocabulary)
+    assert np.array_equal(found, again)
+    assert tries == more
+    assert count < 8 or not np.array_equal(found, candidates(6, count, vocabulary)[0])
+
+
+def test_candidates_are_as_frequent_as_expected() -> None:
+    """Log-uniform draws without return: the formula of the log-expected counts against many drawings."""
+    vocabulary, count, rounds = 60, 12, 4_000
+    seen, expected = np.zeros(vocabulary), np.zeros(vocabulary)
+    for key in range(rounds):
+        found, tries = candidates(key, count, vocabulary)
+        seen[found] += 1
+        expected += log_expected(torch.arange(vocabulary), torch.tensor(tries), vocabulary).exp().numpy()
+    assert np.allclose(seen / rounds, expected / rounds, atol=0.025)
+    assert seen[0] > seen[10] > seen[50]
+
+
+def test_rare_words_of_a_large_vocabulary_have_their_chance() -> None:
+    """The formula in 64 bits: k + 2 and k + 1 are the same number in fp32 far out."""
+    found = log_expected(torch.tensor([0, 793_470]), torch.tensor(20_000), 793_471).double().exp()
+    share = np.log1p(1 / 793_471) / np.log(793_472)
+    assert found[1].item() == pytest.approx(-np.expm1(20_000 * np.log1p(-share)), rel=1e-5)
+    assert found[0].item() == pytest.approx(1.0)

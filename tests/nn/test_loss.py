@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 from ordsmed.nn import loss
@@ -156,3 +157,48 @@ def test_scores_of_any_size(size: float) -> None:
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
     for a, b in zip(mine, torch.autograd.grad(theirs, [hidden, table]), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4 * size)
+
+
+def written_down(
+    hidden: Tensor, table: Tensor, bias: Tensor, targets: Tensor, weights: Tensor, drawn: Tensor
+) -> Tensor:
+    """A sampled softmax as its formula stands: the target first, then the candidates that are not it."""
+    own = (hidden * table[targets]).sum(1) + bias[targets]
+    others = (hidden @ table[drawn].T + bias[drawn]).masked_fill(drawn[None] == targets[:, None], -torch.inf)
+    scores = torch.cat([own[:, None], others], 1)
+    losses = torch.nn.functional.cross_entropy(scores, torch.zeros_like(targets), reduction="none")
+    return (losses * weights).sum()
+
+
+@pytest.mark.parametrize("chunk", [1 << 24, 40])
+def test_a_sampled_loss_is_the_written_one(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values and slopes; targets among the candidates do not count twice; scores far from 0 do not run over."""
+    monkeypatch.setattr(loss, "CHUNK_SCORES", chunk)
+    torch.manual_seed(0)
+    hidden, table, bias = torch.randn(14, 5), torch.randn(50, 5) * 3, torch.randn(50) * 20
+    targets, drawn = torch.randint(50, (14,)), torch.randperm(50)[:17]
+    targets[3] = drawn[4]
+    weights = torch.tensor([1.0, 0.0] * 7)
+    found = []
+    for way in (0, 1):
+        inputs = [x.clone().requires_grad_() for x in (hidden, table, bias)]
+        h, t, b = inputs
+        if way:
+            value = written_down(h, t, b, targets, weights, drawn)
+        else:
+            value = loss.sampled_loss(h, (t[targets], b[targets]), (t[drawn], b[drawn]), targets, weights, drawn)
+        (value * 0.5).backward()
+        found.append([value.detach(), *(x.grad for x in inputs)])
+    for one, other in zip(*found, strict=True):
+        assert torch.allclose(one, other, rtol=1e-4, atol=1e-5 * float(other.abs().max()))
+
+
+def test_with_every_word_drawn_it_is_the_whole_softmax() -> None:
+    torch.manual_seed(0)
+    hidden, table, bias, targets = torch.randn(6, 5), torch.randn(30, 5), torch.randn(30), torch.randint(30, (6,))
+    words, weights = torch.randperm(30), torch.ones(6)
+    whole = loss.token_loss(hidden, table, bias, targets, weights)
+    sampled = loss.sampled_loss(
+        hidden, (table[targets], bias[targets]), (table[words], bias[words]), targets, weights, words
+    )
+    assert torch.allclose(whole, sampled, rtol=1e-5)

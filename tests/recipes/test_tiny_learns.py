@@ -5,6 +5,7 @@ CI trains ELECTRA's; ORDSMED_GRID=full (make test-all) trains them all: a minute
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
@@ -21,6 +22,9 @@ FULL = os.environ.get("ORDSMED_GRID") == "full"
 def test_a_tiny_recipe_learns(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     scores = files.read_json(pretrain(f"tiny/{name}") / "scores.json")
+    if name == "elmo":
+        assert scores["perplexity"] < 0.8 * math.exp(scores["unigram"])
+        return
     guesses = next(scores[term] for term in ("mlm", "clm", "hybrid", "guess") if term in scores)
     assert guesses < 0.97 * scores["unigram"]
     if "balanced" in scores:

@@ -1,6 +1,7 @@
 """Batch: the one type that travels from the data to an objective, every tensor named with its shape.
 
-B rows, T tokens a row, P places that are predicted in a row (P = T where every token is).
+B rows, T tokens a row, P places that are predicted in a row (P = T where every token is). Of a word store tokens are
+places in the batch's own list of U different words, which are told by their letters.
 """
 
 from __future__ import annotations
@@ -29,11 +30,16 @@ class Batch:
     pairs: Tensor | None = None  # int64 [B]      0: the second segment follows the first; 1: it does not
     keys: Tensor | None = None  # int64 [B]       what each row's draws on the device are hashed from
     causal: Tensor | None = None  # bool [B]       rows whose tokens see only what stands before; None: as the network
+    streams: Tensor | None = None  # int64 [B]    which stream of the batch a row goes on with, where text is carried
+    letters: Tensor | None = None  # uint8 [L]    the bytes of the batch's words, end to end
+    words: Tensor | None = None  # int64 [U + 1]  where each of them begins; the first two are the sentence's signs
+    candidates: Tensor | None = None  # int64 [S]  words that stand for all others in a sampled softmax
+    tries: Tensor | None = None  # int64 []       how many draws it took to find so many different ones
 
     def __post_init__(self) -> None:
         rows, tokens = self.tokens.shape
         wanted = {"numbers": (rows,), "positions": (rows, tokens), "documents": (rows, tokens), "types": (rows, tokens)}
-        wanted |= {"pairs": (rows,), "keys": (rows,), "causal": (rows,)}
+        wanted |= {"pairs": (rows,), "keys": (rows,), "causal": (rows,), "streams": (rows,)}
         predicted = tuple(self.targets.shape)
         wanted |= {"weights": predicted, "places": predicted}
         for name, shape in wanted.items():

@@ -12,6 +12,11 @@ def unigram_cross_entropy(counts: NDArray[np.int64], targets: NDArray[np.int64])
     return float(-np.log(p[targets]).mean())
 
 
+def in_words(name: str, value: float) -> str:
+    """A measure for a person: perplexities are numbers, all others shares."""
+    return f"{value:,.2f}" if "perplexity" in name else f"{value:.1%}"
+
+
 def below(value: float, reference: float) -> float:
     """By which share a value is below a reference."""
     return 1 - value / reference

@@ -73,6 +73,13 @@ class Objective(nn.Module):
         """2 x multiply-adds of one training step (forward, and twice that backward) over so many rows."""
         raise NotImplementedError
 
+    def begin(self, first: int, count: int) -> None:
+        """This process reads the rows from `first` on, so many, of every step from now on: for who carries a state."""
+
+    def told(self, device: str) -> list[str]:
+        """What a person should know of how it is computed there."""
+        return []
+
     def networks(self) -> dict[str, Network]:
         """What is exported: the network that is kept under "", others under their names."""
         modules = dict(self.named_children())

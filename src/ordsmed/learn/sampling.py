@@ -10,6 +10,7 @@ between words that stand STEP apart in the vocabulary.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,3 +85,27 @@ def gumbel(row_keys: Tensor, count: int) -> Tensor:
     bits = (bits ^ ((bits >> 27) & 0x1FFFFFFFFF)) * _SECOND
     share = ((bits >> 32) & 0xFFFFFFFF).to(torch.float32).add_(0.5).mul_(2.0**-32)
     return share.neg_().log1p_().neg_().log_().neg_()  # exponential noise is smallest, and exact, where share is small
+
+
+def candidates(key: int, count: int, vocabulary: int) -> tuple[NDArray[np.int64], int]:
+    """So many different words, the frequent ones likelier (log-uniform over a vocabulary in order of frequency), and
+    how many draws that took."""
+    drawn = np.zeros(0, np.int64)
+    while True:
+        drawn = np.concatenate([drawn, _log_uniform(key, len(drawn), 2 * count, vocabulary)])
+        _, first = np.unique(drawn, return_index=True)
+        if len(first) >= count:
+            first.sort()
+            return drawn[first[:count]], int(first[count - 1]) + 1
+
+
+def _log_uniform(key: int, start: int, count: int, vocabulary: int) -> NDArray[np.int64]:
+    spread = np.exp(chance.unit(key, np.arange(start, start + count)) * np.log(vocabulary + 1))
+    return np.minimum(spread.astype(np.int64) - 1, vocabulary - 1)
+
+
+def log_expected(words: Tensor, tries: Tensor, vocabulary: int) -> Tensor:
+    """Log of how often each word is expected among candidates that took so many draws."""
+    words = words.double()  # of a rare word 1 is added to a number near it
+    chance_of = torch.log1p(1 / (words + 1)) / math.log(vocabulary + 1)
+    return torch.log(-torch.expm1(tries * torch.log1p(-chance_of))).float()

@@ -55,6 +55,16 @@ class PairHead(nn.Module):
         return self.out(torch.tanh(self.dense(hidden[:, 0])))
 
 
+class WordHead(nn.Module):
+    """A table of its own with a bias a word, which both directions of reading are scored with."""
+
+    def __init__(self, vocabulary: int, width: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(vocabulary, width)
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
+        nn.init.normal_(self.table.weight, std=width**-0.5)
+
+
 def fresh(module: nn.Module, spread: float) -> None:
     """Fresh weights: normal with this spread, biases 0; norms are as torch makes them."""
     if isinstance(module, nn.Linear | nn.Embedding):

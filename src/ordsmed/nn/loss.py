@@ -84,6 +84,24 @@ def _loss(
     return _TokenLoss.apply(hidden.flatten(0, -2), table, bias, targets.flatten(), weights.flatten(), split, draw)
 
 
+def sampled_loss(
+    hidden: Tensor, own: tuple[Tensor, Tensor], others: tuple[Tensor, Tensor], targets: Tensor, weights: Tensor,
+    candidates: Tensor,
+) -> Tensor:  # fmt: skip
+    """The same where some candidates, [S], stand for all words that are not the target (a sampled softmax).
+
+    `own` are the targets' rows of the table, [N, D], and their biases; `others` those of the candidates. The logs of
+    how often each is expected to be drawn are taken off the biases. A candidate that is a slot's target does not count
+    there.
+    """
+    hidden, targets, weights = hidden.flatten(0, -2), targets.flatten(), weights.flatten()
+    right = (hidden * own[0]).sum(-1, dtype=torch.float32) + own[1]
+    if torch.is_autocast_enabled(hidden.device.type):
+        hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
+    loss: Tensor = _SampledLoss.apply(hidden, *others, right, targets, weights, candidates)
+    return loss
+
+
 def token_hits(
     hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor, vocabulary: int | None = None
 ) -> Tensor:
@@ -177,6 +195,44 @@ class _TokenLoss(torch.autograd.Function):
             slope.float().mul_(upstream[0]).to(kind) for slope, kind in zip(ctx.saved_tensors, ctx.dtypes, strict=False)
         ]
         return made[0], made[1], made[2] if len(made) > 2 else None, None, None, None, None
+
+
+class _SampledLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, table: Tensor, bias: Tensor, right: Tensor, targets: Tensor, weights: Tensor,
+        candidates: Tensor,
+    ) -> Tensor:  # fmt: skip
+        product, loss = table.to(hidden.dtype), hidden.new_zeros((), dtype=torch.float32)
+        slopes = _Slopes(hidden, product, bias) if any(ctx.needs_input_grad[:4]) else None
+        to_right = torch.empty_like(right)
+        order = candidates.argsort()
+        chunks = _chunks(len(hidden), len(table))
+        room = hidden.new_empty((chunks[0].stop if chunks else 0, len(table)), dtype=torch.float32)
+        for rows in chunks:
+            scores = _scores(hidden[rows], product, bias, room[: rows.stop - rows.start])
+            place = torch.searchsorted(candidates, targets[rows], sorter=order).clamp_(max=len(candidates) - 1)
+            hit = order[place]
+            missed = candidates[hit] != targets[rows]
+            scores.scatter_add_(1, hit[:, None], torch.where(missed, 0.0, -torch.inf)[:, None])
+            top = torch.maximum(scores.amax(1), right[rows])
+            own = (right[rows] - top).exp()
+            total = scores.sub_(top[:, None]).exp_().sum(1) + own
+            loss += (weights[rows] * (total.log() + top - right[rows])).sum()
+            to_right[rows] = weights[rows] * (own / total - 1)
+            if slopes:
+                slopes.add(rows, scores, weights[rows] / total)
+        if slopes:
+            ctx.save_for_backward(slopes.to_hidden, slopes.to_table, slopes.to_bias, to_right)
+        ctx.dtypes = hidden.dtype, table.dtype, bias.dtype, right.dtype
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        made = (
+            slope.float().mul_(upstream).to(kind) for slope, kind in zip(ctx.saved_tensors, ctx.dtypes, strict=True)
+        )
+        return (*made, None, None, None)
 
 
 def _agreed(scores: Tensor, targets: Tensor, split: Range) -> tuple[Tensor, Tensor]:

@@ -25,6 +25,7 @@ class Capabilities:
     tensor: bool = False  # has a tensor-parallel plan
     pairs: bool = False  # has a head that tells how two segments belong together
     detects: bool = False  # has a head that tells fake tokens, and smaller generators of its kind
+    compiled: bool = True  # torch.compile has something to gain
     both: bool = False  # rows that see only what stands before and rows that see all, in one batch
 
 

@@ -92,6 +92,7 @@ def _speed(job: Job, index: int) -> float:
     seconds = 0.0
     for step in range(2):
         batches = next(loop.load(rows, single, step, step + 1, workers=0, device=job.ranks.device))
+        job.objective.begin(int(single.numbers(step, 0)[0]) % job.phases[index].batch, share.micro)
         began = time.perf_counter()
         float(loop.update(job, batches, 0.0, index, step)[1])
         seconds = time.perf_counter() - began

@@ -34,9 +34,10 @@ SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<|endoftext|>")
 class Bench:
     """One measurement."""
 
-    measure: Literal["training", "overhead", "loader", "encode", "windows", "pairs"]
+    measure: Literal["training", "overhead", "loader", "encode", "windows", "pairs", "plain"]
     """training steps; what the loop adds to a step's arithmetic; packed and masked rows from one core; corpus to store;
-    the index map of a large store; an epoch's pairs of segments from a large store"""
+    the index map of a large store; an epoch's pairs of segments from a large store; ELMo's steps beside those
+    of a plain script"""
     model: Annotated[Any, Menu("models")] = None
     """training, overhead: the network"""
     objective: Annotated[Any, Menu("objectives")] = None
@@ -73,7 +74,7 @@ class Bench:
 
     def __post_init__(self) -> None:
         both = ("model", "objective")
-        for name in {"training": both, "overhead": both, "loader": ("objective",)}.get(self.measure, ()):
+        for name in {"training": both, "plain": both, "overhead": both, "loader": ("objective",)}.get(self.measure, ()):
             if getattr(self, name) is None:
                 raise ValueError(f"{name}: missing; wanted a [{name}] to measure")
         for name, least in (("length", 1), ("batch", 1), ("steps", 1), ("sentences", 1), ("tokens", 0)):
@@ -117,8 +118,8 @@ def measure_training(recipe: Bench) -> dict[str, Any]:
         "objective": settings.plain(recipe.objective)["kind"],
         "sequences_per_second": round(rate, 3), "tokens_per_second": round(rate * recipe.length, 1),
         "share_of_peak": round(job.objective.flops(recipe.batch, recipe.length) / seconds / peak, 4),
-        "dropout": model.dropout, "attention_dropout": model.attention_dropout, "length": recipe.length,
-        "batch": recipe.batch, "micro": job.share(0).micro,
+        "dropout": model.dropout, "attention_dropout": getattr(model, "attention_dropout", None),
+        "length": recipe.length, "batch": recipe.batch, "micro": job.share(0).micro,
         "precision": recipe.layout.precision, "threads": ranks.threads,
         "device": str(ranks.device), "step_seconds": round(seconds, 4), "peak_gflops": round(peak / 1e9, 1),
         "steps": recipe.steps,
@@ -139,6 +140,7 @@ def measure_overhead(recipe: Bench) -> dict[str, Any]:
     ranks = prepare(recipe.layout.device, recipe.layout.threads or None)
     asked = _pretraining(recipe, trouble=Guard(action="skip"))
     job, bare = build(asked, ranks), build(asked, ranks)
+    bare.carry(0)
     ready = load(bare.rows(0), bare.share(0), 0, asked.phase[0].steps, workers=0, device=ranks.device)
     rates = [asked.phase[0].rate_at(step) for step in range(asked.phase[0].steps)]
     made = [([batch.to(ranks.device) for batch in batches], _counts(bare, batches)) for batches in ready]
@@ -190,13 +192,66 @@ def _pretraining(recipe: Bench, **changes: Any) -> Pretraining:
     """The training that is measured: one phase on made-up text, nothing saved or judged."""
     model = recipe.model
     if recipe.dropout is not None:
-        model = dataclasses.replace(model, dropout=recipe.dropout, attention_dropout=recipe.dropout)
+        known = [name for name in ("dropout", "attention_dropout") if hasattr(model, name)]
+        model = dataclasses.replace(model, **dict.fromkeys(known, recipe.dropout))
     phase = Phase(steps=recipe.steps + WARM, length=recipe.length, batch=recipe.batch, rate=1e-4)
+    store = word_store if model.capabilities.state else random_store
     return Pretraining(
-        data=str(random_store(recipe.vocabulary, recipe.tokens)),
+        data=str(store(recipe.vocabulary, recipe.tokens)),
         objective=recipe.objective, phase=(phase,), model=model,
         optimizer=recipe.optimizer, save=0, validate=0, layout=recipe.layout, **changes,
     )  # fmt: skip
+
+
+def measure_plain(recipe: Bench) -> dict[str, Any]:
+    """ELMo: a step of THE loop, then one of a plain script on the same rows, in turn; words a second of both."""
+    import torch
+
+    from ordsmed.base.ranks import prepare
+    from ordsmed.data.loader import load
+    from ordsmed.train import loop
+    from ordsmed.train.job import build
+    from ordsmed.train.plain import PlainBiLm
+
+    ranks = prepare(recipe.layout.device, recipe.layout.threads or None)
+    job = build(_pretraining(recipe), ranks)
+    job.carry(0)
+    plain = PlainBiLm(job.objective).to(ranks.device).train()
+    optimizer = recipe.optimizer.build([{"params": list(plain.parameters()), "decayed": False}])
+    steps = job.phases[0].steps
+    whole = dataclasses.replace(job.share(0), micro=recipe.batch)
+    ready = load(job.rows(0), whole, 0, steps, workers=0, device=ranks.device)
+    carried = [job.objective.state[name].clone() for name in ("h", "c")]
+    loops, plains, began = [], [], [0.0]
+
+    def each(step: int) -> None:
+        ended = _now(ranks.device)
+        loops.append(ended - began[0])
+        [batch] = next(ready)
+        began[0] = _now(ranks.device)
+        loss, *carried[:] = plain(batch.to(ranks.device), *carried)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(plain.parameters(), 10.0)
+        for group in optimizer.param_groups:
+            group["lr"] = 1e-4
+        optimizer.step()
+        optimizer.zero_grad()
+        plains.append(_now(ranks.device) - began[0])
+        began[0] = _now(ranks.device)
+
+    with tempfile.TemporaryDirectory() as folder:
+        loop.train(job, Path(folder), 0, 1.0, each=each)
+    ours, theirs = (float(np.median(spent[WARM:])) for spent in (loops, plains))
+    words = recipe.batch * recipe.length
+    different = [len(job.rows(0).batch(np.arange(recipe.batch) + recipe.batch * s).words) - 1 for s in range(3)]  # type: ignore[arg-type]
+    return {
+        "width": recipe.model.width, "cells": recipe.model.cells, "words_per_second": round(words / ours),
+        "plain_words_per_second": round(words / theirs), "ratio": round(theirs / ours, 2),
+        "least_ratio": round(float(np.min(np.divide(plains, loops)[WARM:])), 2),
+        "different_words_a_step": different, "words_a_step": words, "batch": recipe.batch, "length": recipe.length,
+        "told": job.objective.told(ranks.device.type), "micro": job.share(0).micro, "threads": ranks.threads,
+        "device": str(ranks.device), "steps": recipe.steps,
+    }  # fmt: skip
 
 
 def _now(device: Any) -> float:
@@ -365,6 +420,41 @@ def random_store(vocabulary: int, tokens: int) -> Path:
     return folder
 
 
+def word_store(vocabulary: int, words: int) -> Path:
+    """An encoded folder of made-up words, frequent ones short, in sentences of 5 to 45.
+
+    Frequencies fall as rank^-1.2, which gives as many different words a step as English novels have.
+    """
+    from ordsmed.data.lexicon import LexiconWriter
+    from ordsmed.data.store import StoreWriter
+    from ordsmed.text.tokenizer import Tokenizer
+
+    folder = Path(f"work/bench/words-{vocabulary}-{words}")
+    with run.locked(folder):
+        if not run.finished(folder, "encode"):
+            generator = np.random.default_rng(0)
+            spelled = list(dict.fromkeys(("<S>", "</S>", "<UNK>", *_made_up_words(vocabulary, generator))))
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "vocab.txt").write_text("\n".join(spelled) + "\n")
+            tokenizer = Tokenizer.load(folder / "vocab.txt")
+            tokenizer.save(folder / "tokenizer")
+            shares = np.cumsum((np.arange(len(spelled) - 3) + 2.7) ** -1.2)
+            with LexiconWriter(folder, spelled, 2), StoreWriter(folder / "train", len(spelled), 2) as writer:
+                lengths = generator.integers(5, 46, words // 25)
+                ids = 3 + np.searchsorted(shares, generator.random(int(lengths.sum())) * shares[-1])
+                writer.extend(ids, lengths, np.ones_like(lengths))
+            facts = {"tokenizer": tokenizer.fingerprint, "vocabulary": len(spelled)}
+            Run(folder).set(verb="encode", state="done", fingerprint=f"words-{vocabulary}-{words}", **facts)
+    return folder
+
+
+def _made_up_words(count: int, generator: np.random.Generator) -> Iterator[str]:
+    alphabet = np.frombuffer(b"eeeeeettttaaaooiinnsshhrrddllcummwfgypbvk", "u1")
+    for rank in range(count):
+        size = int(np.clip(generator.normal(1.5 + 0.55 * np.log(rank + 2), 1.5), 1, 24))
+        yield generator.choice(alphabet, size).tobytes().decode()
+
+
 def _random_documents(vocabulary: int, tokens: int) -> Iterator[np.ndarray]:
     generator = np.random.default_rng(0)
     while tokens > 0:
@@ -386,5 +476,5 @@ def _random_tokenizer(vocabulary: int) -> Any:
 
 MEASURES: dict[str, Any] = {
     "training": measure_training, "overhead": measure_overhead, "loader": measure_loader, "encode": measure_encode,
-    "windows": measure_windows, "pairs": measure_pairs,
+    "windows": measure_windows, "pairs": measure_pairs, "plain": measure_plain,
 }  # fmt: skip

@@ -24,6 +24,7 @@ from torch import Tensor
 from ordsmed.base import files, snapshots
 from ordsmed.base.errors import OrdsmedError, RunError
 from ordsmed.base.ranks import DIMENSIONS, Ranks
+from ordsmed.base.say import say
 from ordsmed.base.snapshots import KINDS, damage, file_of, latest, path_of, steps
 from ordsmed.learn.objective import Objective
 from ordsmed.nn import boxes, weights
@@ -182,7 +183,11 @@ def restore(
         for name, tensor in own.items():
             local(tensor).copy_(stored.read(name, box_of(tensor)))
         for name, tensor in objective.state.items():
-            tensor.copy_(stored.read(f"state/{name}", _share_of(tensor, ranks)))
+            streams, share = stored.shape(f"state/{name}")[0], _share_of(tensor, ranks)
+            if streams != share.shape[0]:
+                say(f"{path}: carries {name} of {streams} streams, now {share.shape[0]}: all of them begin anew")
+                continue
+            tensor.copy_(stored.read(f"state/{name}", share))
     restore_moments(path, optimizer, parts)
 
 

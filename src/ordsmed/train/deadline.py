@@ -49,6 +49,7 @@ def _shrunk(phase: Phase, share: float) -> Phase:
 def _step_seconds(job: Job, index: int) -> float:
     """Seconds of a step of this phase with what recurs in it, measured on the networks, which are thrown away after."""
     rows, share, phase = job.rows(index), job.share(index), job.phases[index]
+    job.carry(index)
     ready = loop.load(rows, share, 0, min(TRIAL_STEPS + 1, phase.steps), workers=0, device=job.ranks.device)
     spent = []
     for inner, batches in enumerate(ready):

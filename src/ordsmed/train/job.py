@@ -5,6 +5,7 @@ recipe -> data, tokenizer -> model settings -> objective (networks) -> spread ov
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 from collections.abc import Callable, Sequence
@@ -36,6 +37,8 @@ from ordsmed.train.meters import REMEDY
 from ordsmed.train.parallel import Parallel
 from ordsmed.train.precision import Scaler
 from ordsmed.train.recipe import Pretraining
+
+JUDGED_ROWS = 32  # rows of a validation batch
 
 
 @dataclass
@@ -96,12 +99,19 @@ class Job:
         held = [(store, w) for store, w in pairs if store is not None and store.token_count]
         if not held:
             return None
-        return self._rows([s for s, _ in held], [w for _, w in held], self.phases[index], "validation")
+        phase = dataclasses.replace(self.phases[index], batch=JUDGED_ROWS)
+        return self._rows([s for s, _ in held], [w for _, w in held], phase, "validation")
 
     def share(self, index: int) -> Share:
         """How a phase's batch is cut."""
         ranks, layout = self.ranks, self.recipe.layout
         return layout.share(self.phases[index], index + 1, ranks.device.type, ranks.data_rank, ranks.data_world)
+
+    def carry(self, index: int) -> None:
+        """Let the objective carry states of this process's rows of a phase, if it carries any; all begin anew."""
+        share = self.share(index)
+        own = share.batch // share.world
+        self.objective.begin(share.rank * own, own)
 
     @property
     def parts(self) -> list[Part]:
@@ -151,6 +161,9 @@ def build(recipe: Pretraining, ranks: Ranks, *, gone_on: dict[str, Any] | None =
         torch.use_deterministic_algorithms(True)
     said = precision.set_up(recipe.layout, ranks.device)
     settings.fits(tokenizer)
+    wordy = next((encoded.folder for encoded in data if encoded.train.lexicon is not None), None)
+    if wordy and not settings.capabilities.state:
+        raise RecipeError(wordy, "holds whole words", "pieces of words", "encode with another tokenizer, or use elmo")
     objective = fresh(recipe.objective, settings, tokenizer, recipe.seed)
     start = _start_from(recipe.init, objective, tokenizer) if recipe.init and gone_on is None else None
     began_with = weights.digest(weights.own_tensors(objective)) if gone_on is None and ranks.first else ""
@@ -217,9 +230,11 @@ def _start_from(init: str, objective: Objective, tokenizer: Tokenizer) -> tuple[
     if not folder.is_dir():
         raise _nowhere(init)
     if not Run(folder).status:
-        _same_pieces(folder, tokenizer)
+        numbered = foreign.tokenizer_of(folder)
+        if numbered:
+            _same_pieces(numbered, tokenizer)
         foreign.load_into(objective, folder, tokenizer)
-        say(f"weights from {init} (Hugging Face)")
+        say(f"weights from {init} ({'imported' if foreign.is_imported(folder) else 'Hugging Face'})")
         return None
     found = checkpoint.latest(folder / "checkpoints", place=folder)
     if found is None:
@@ -228,18 +243,19 @@ def _start_from(init: str, objective: Objective, tokenizer: Tokenizer) -> tuple[
     if theirs != tokenizer.fingerprint:
         raise RecipeError("init", f"{init} was trained with tokenizer {theirs}", tokenizer.fingerprint,
                           "use data encoded with its tokenizer")  # fmt: skip
-    weights.load_into(objective, boxes.read_whole(found[0]), found[0])
+    weights.load_into(objective, boxes.read_weights(found[0]), found[0])
     say(f"weights and moments from {found[0]}")
     return found
 
 
 def _nowhere(init: str) -> RecipeError:
     found = f"found {init}, no such folder"
-    return RecipeError("init", found, "a run, a Hugging Face folder, or a name that leads to one", hub.remedy(init))
+    wanted = "a run, an import, a Hugging Face folder, or a name that leads to one"
+    return RecipeError("init", found, wanted, hub.remedy(init))
 
 
 def _same_pieces(folder: Path, tokenizer: Tokenizer) -> None:
-    """Refuse a Hugging Face folder whose own tokenizer numbers pieces otherwise; one without a tokenizer is trusted."""
+    """Refuse a folder whose own tokenizer numbers pieces otherwise; one without a tokenizer is trusted."""
     if not any((folder / name).exists() for name in ("tokenizer.json", "vocab.txt", "vocab.json")):
         return
     theirs = Tokenizer.load(folder).pipeline.get_vocab(with_added_tokens=True)
@@ -254,7 +270,8 @@ def _same_pieces(folder: Path, tokenizer: Tokenizer) -> None:
 def _same_shape(ours: Any, theirs: Any) -> bool:
     """Do two settings mean the same network? Dropout and fresh weights may differ."""
     names = ("width", "layers", "heads", "inner", "positions", "embedding", "activation", "epsilon", "every", "window",
-             "theta", "local_theta")  # fmt: skip
+             "theta", "local_theta", "cells", "highways", "filters", "letter", "longest_word", "residual", "cell_clip",
+             "projection_clip")  # fmt: skip
     same = all(getattr(ours, n, None) == getattr(theirs, n, None) for n in names)
     own, other = (getattr(settings, "types", None) for settings in (ours, theirs))
     same = same and (own == other or {own, other} == {0, 1})  # a row of zeros there is none here

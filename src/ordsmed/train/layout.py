@@ -136,9 +136,12 @@ class Layout:
     def check(self, settings: Any, lengths: list[int], world: int) -> None:
         """Refuse what this network cannot have, before anything is made."""
         self.shape(world)
+        kind = type(settings).__module__.rpartition(".")[2]
+        if self.compile and not settings.capabilities.compiled:
+            found = f"found true, but the slopes of {kind}'s layers are written by hand: there is nothing to compile"
+            raise RecipeError("layout.compile", found, "false")
         if self.tensor > 1:
             if not settings.capabilities.tensor:
-                kind = type(settings).__module__.rpartition(".")[2]
                 raise RecipeError(
                     "layout.tensor", f"found {self.tensor}, but {kind} has no plan for it", "1", "use shard"
                 )

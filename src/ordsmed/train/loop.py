@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ordsmed.base.errors import RunError
@@ -23,17 +24,18 @@ from ordsmed.base.say import Progress, say
 from ordsmed.data.batch import Batch
 from ordsmed.data.loader import load
 from ordsmed.data.rows import Rows
+from ordsmed.learn.metrics import in_words
+from ordsmed.learn.objective import Objective
 from ordsmed.learn.phases import locate, total
 from ordsmed.nn.dropout import begin_micro_batch
 from ordsmed.nn.shards import Part, total_norm
 from ordsmed.train import average
-from ordsmed.train.job import Job, Vote
+from ordsmed.train.job import JUDGED_ROWS, Job, Vote
 from ordsmed.train.meters import REMEDY, Meters
 from ordsmed.train.precision import autocast
 from ordsmed.train.saving import Saving
 from ordsmed.train.watch import Watch
 
-JUDGED_ROWS = 32  # rows of a validation batch
 Each = Callable[[int], None]  # is told every step that is done
 
 
@@ -71,9 +73,11 @@ def train(
     job.tell = lambda stage: watch.at(watch.step, stage)
     with contextlib.closing(meters), asked_to_stop() as asked, progress as shown:
         for index in range(locate(job.phases, start)[0], len(job.phases)):
-            phase, rows, share = job.phases[index], job.rows(index), job.share(index)
+            phase, first = job.phases[index], locate(job.phases, step)[1]
+            rows, share = job.rows(index), job.share(index)
+            if not first:
+                job.carry(index)
             flops = job.objective.flops(phase.batch, phase.length)
-            first = locate(job.phases, step)[1]
             ready = load(rows, share, first, phase.steps, workers=job.workers, device=job.ranks.device)
             for inner in range(first, phase.steps):
                 began = time.perf_counter()
@@ -121,6 +125,7 @@ def update(
     counts = total_counts(job, batches)
     seen = {term: torch.zeros((), device=ranks.device) for term in objective.weights}
     if job.leaves_out(step):
+        _begin_anew(objective)
         return seen, torch.zeros(()), "left out"
     scaling = job.scaler.factor
     for micro, batch in enumerate(batches):
@@ -139,6 +144,8 @@ def update(
     job.parallel.settle(job.parts)
     norm = total_norm(job.parts) / scaling
     why = look(job, seen, norm)
+    if why:
+        _begin_anew(objective)
     if not why and job.scaler.took(norm, f"phase {index + 1}, step {inner + 1}"):
         clip(job.parts, norm, job.recipe.clip, scaling)
         for group in optimizer.param_groups:
@@ -148,6 +155,12 @@ def update(
     for part in job.parts:
         part.whole.grad = part.local.grad = None
     return seen, norm, why
+
+
+def _begin_anew(objective: Objective) -> None:
+    """What is carried from a step that teaches nothing may be what was wrong with it."""
+    for carried in objective.state.values():
+        carried.zero_()
 
 
 def total_counts(job: Job, batches: list[Batch]) -> dict[str, Tensor]:
@@ -201,18 +214,16 @@ def clip(parts: list[Part], norm: Tensor, limit: float, scaling: float = 1.0) ->
 
 def judge(job: Job, rows: Rows, count: int) -> dict[str, float]:
     """Mean losses and shares of right answers over the first `count` rows; dropout off. Ranks take batches in turn."""
-    ranks, firsts = job.ranks, range(0, count, JUDGED_ROWS)
+    ranks = job.ranks
     found: dict[str, Tensor] = {}
     job.objective.eval()
     with torch.no_grad(), autocast(job.recipe.layout, ranks.device):
-        for turn in range(0, len(firsts), ranks.data_world):
-            mine = turn + ranks.data_rank
-            first = firsts[min(mine, len(firsts) - 1)]  # who has none left goes along, so that nobody waits for it
-            batch = rows.batch(np.arange(first, min(first + JUDGED_ROWS, count)))
+        for numbers, mine in _judged(job, count):
+            batch = rows.batch(numbers)
             counts = {f"{term}_count": value for term, value in job.objective.count(batch).items()}
             sums = job.objective.judge(batch.to(ranks.device))
             for name, value in (*sums.items(), *counts.items()):
-                own = value.double().cpu() * (mine < len(firsts))
+                own = value.double().cpu() * mine
                 found[name] = found.get(name, torch.zeros((), dtype=torch.float64)) + own
     job.objective.train()
     totals = ranks.total(torch.stack(list(found.values()))).tolist()
@@ -226,6 +237,19 @@ def judge(job: Job, rows: Rows, count: int) -> dict[str, float]:
             means[name] = value / max(of, 1.0)
     validation = sum(weight * means[term] for term, weight in terms.items())
     return {"validation": validation, **means, **job.objective.derived(means)}
+
+
+def _judged(job: Job, count: int) -> Iterator[tuple[NDArray[np.int64], bool]]:
+    """The rows of each validation batch that this rank takes; False: it goes along, so that nobody waits for it."""
+    rank, world, firsts = job.ranks.data_rank, job.ranks.data_world, range(0, count, JUDGED_ROWS)
+    if job.objective.state:  # rows go on from those before them: each rank follows its own
+        own = np.array_split(np.arange(JUDGED_ROWS), world)[rank]
+        for first in firsts:
+            yield first + (own if len(own) else np.zeros(1, np.int64)), len(own) > 0
+        return
+    for turn in range(rank, rank + len(firsts), world):
+        first = firsts[min(turn, len(firsts) - 1)]
+        yield np.arange(first, min(first + JUDGED_ROWS, count)), turn < len(firsts)
 
 
 @contextlib.contextmanager
@@ -263,7 +287,7 @@ def _judge(job: Job, index: int, meters: Meters, step: int) -> None:
     meters.note({"step": step, "phase": index + 1, **found})
     right = ", ".join(
         [f"{name.removesuffix('_right')} {v:.1%} right" for name, v in found.items() if name.endswith("_right")]
-        + [f"{name} {v:.1%}" for name, v in found.items() if name in job.objective.measures]
+        + [f"{name} {in_words(name, v)}" for name, v in found.items() if name in job.objective.measures]
     )
     say(f"step {step}: validation loss {found['validation']:.4f} ({right})")
 

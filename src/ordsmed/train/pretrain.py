@@ -244,7 +244,8 @@ def told(job: Job, peak: float) -> list[str]:
     count = sum(part.whole.numel() for part in job.parts)
     processes = f"{ranks.world} processes, each " if ranks.world > 1 else ""
     lines = [f"{count:,} parameters; {processes}{ranks.device.type}, {ranks.threads} threads; measured peak of all "
-             f"{peak / 1e9:,.0f} GFLOP/s", f"layout: {layout.told(ranks.world)}", job.precision]  # fmt: skip
+             f"{peak / 1e9:,.0f} GFLOP/s", f"layout: {layout.told(ranks.world)}", job.precision,
+             *job.objective.told(ranks.device.type)]  # fmt: skip
     lines += [arithmetic(phase, index + 1, job.share(index)) for index, phase in enumerate(job.phases)]
     held = sum(part.local.numel() * part.local.element_size() for part in job.parts)
     return [*lines, memory(held, job.recipe.optimizer.moments + (job.recipe.average > 0))]
@@ -256,6 +257,9 @@ def _restore(job: Job, path: Path, state: dict[str, Any]) -> int:
     other = [f"{k} {state[k]}, now {v}" for k, v in own.items() if state.get(k, v) != v]
     if other:
         say(f"{path}: made with {'; '.join(other)}: losses will agree, but not to the last bit")
+    index, inner = locate(job.phases, int(state["step"]))
+    if inner:
+        job.carry(index)
     checkpoint.restore(path, job.objective, job.optimizer, job.parts, job.ranks, job.parallel.rows)
     job.scaler.restore(state.get("scaler", {}))
     job.course = Course(job.recipe.trouble, state.get("course", []))
@@ -266,9 +270,9 @@ def _restore(job: Job, path: Path, state: dict[str, Any]) -> int:
 def _finish(job: Job, folder: Path) -> dict[str, Any]:
     """What a finished run leaves: weights, picture, scores, and how it compares with guessing by frequency."""
     last = checkpoint.path_of(folder / "checkpoints", total(job.phases))
-    _leave(job, folder / "weights", boxes.read_whole(last))
+    _leave(job, folder / "weights", boxes.read_weights(last))
     if job.recipe.average:
-        _leave(job, folder / "average", {**boxes.read_whole(last), **average.read(last)})
+        _leave(job, folder / "average", {**boxes.read_weights(last), **average.read(last)})
     picture.draw(folder, folder.name)
     lines = read(folder / "metrics.jsonl")
     training = [line for line in lines if "validation" not in line]
@@ -285,7 +289,8 @@ def _finish(job: Job, folder: Path) -> dict[str, Any]:
             facts["unigram"] = unigram(job)
             share = below(facts[guesses], facts["unigram"])
             side = f"{share:.1%} below" if share >= 0 else f"{-share:.1%} above"
-            of = "validation loss" if len(job.objective.weights) == 1 else f"loss of {guesses}"
+            whole = guesses == "validation" or len(job.objective.weights) == 1
+            of = "validation loss" if whole else f"loss of {guesses}"
             say(f"{of} {facts[guesses]:.4f}: {side} the {facts['unigram']:.4f} of guessing by frequency")
     files.write_json(folder / "scores.json", facts)
     return facts
@@ -304,9 +309,14 @@ def unigram(job: Job) -> float:
     """Cross-entropy of the validation's targets under how often each token stands in the training split."""
     rows = job.validation(len(job.phases) - 1)
     assert rows is not None
-    counts = sum(np.asarray(encoded.train.counts) for encoded in job.data)
+    counts = np.asarray(sum(np.asarray(encoded.train.counts) for encoded in job.data))
     batch = rows.batch(np.arange(min(job.recipe.validation_rows, len(rows))))
-    return unigram_cross_entropy(np.asarray(counts), batch.targets[batch.weights > 0].numpy())
+    targets = batch.targets[batch.weights > 0].numpy()
+    if job.objective.model_settings.capabilities.state:  # a sign ends every sentence, in each direction its own
+        start, stop = job.tokenizer.start, job.tokenizer.stop
+        counts[stop] += sum(encoded.train.sequence_count for encoded in job.data)
+        targets[targets == start] = stop
+    return unigram_cross_entropy(counts, targets)
 
 
 def where(folder: Path) -> str:

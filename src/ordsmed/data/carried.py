@@ -1,0 +1,232 @@
+"""Rows that carry on: sentences in streams, each row of a batch going on where the row in its place stopped, ELMo's.
+
+    stream 0:  <S> the newts ran </S>|<S> away </S>|...        batch 0 holds the first window of every stream,
+    stream 1:  <S> a pond </S>|<S> is full of them </S>|...    batch 1 the second, and so on
+
+The row with the number n is window n // batch of stream n % batch. Every word but a sentence's last sign is read, and
+the next one asked for. Both directions stand in one row, forward and then backward; the second reads sentences from
+their ends. Sentences are shuffled anew each epoch, blocks of neighbours and inside the blocks, so any window is found
+at once.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ordsmed.base import chance
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.data.batch import Batch, batch_of
+from ordsmed.data.lexicon import Lexicon
+from ordsmed.data.order import permute
+from ordsmed.data.rows import Span, TokenSource
+from ordsmed.data.windows import Ints, run
+
+BLOCK = 512  # sentences that are shuffled among each other
+HELD = 4  # blocks a stream and direction that are kept at hand
+
+
+class WordSource(TokenSource, Protocol):
+    """A store of whole words."""
+
+    @property
+    def lexicon(self) -> Lexicon | None:
+        """All words by number."""
+
+
+@dataclass(frozen=True)
+class Signs:
+    """The special words of a word store."""
+
+    start: int
+    stop: int
+    unknown: int
+    vocabulary: int  # words below are asked for as themselves, others as unknown
+
+
+class Course:
+    """The sentences of one store in the order of one epoch, in one direction, as a line of words to be read."""
+
+    def __init__(
+        self, source: TokenSource, signs: Signs, *, backward: bool, held: int, key: tuple[object, ...]
+    ) -> None:
+        self.source, self.signs, self.backward, self.key = source, signs, backward, key
+        self.blocks = -(-(len(source.starts) - 1) // BLOCK)
+        firsts = np.minimum(np.arange(self.blocks + 1) * BLOCK, len(source.starts) - 1)
+        self.sizes = np.diff(source.starts[firsts]) + np.diff(firsts)  # a sentence is its words and one sign to be read
+        self.words = int(self.sizes.sum())
+        self._laid = functools.lru_cache(held)(self._lay)
+        self._order = functools.lru_cache(2)(self._ordered)
+
+    def read(self, epoch: int, place: int, count: int) -> tuple[Ints, Ints]:
+        """So many words from a place of the line, and those that follow each; fewer where the line ends."""
+        order, ends = self._order(epoch)
+        index = int(np.searchsorted(ends, place, "right"))
+        read, asked = [], []
+        while count and index < self.blocks:
+            block = int(order[index])
+            inside = place - int(ends[index] - self.sizes[block])
+            words, following = (part[inside : inside + count] for part in self._laid(epoch, block))
+            read.append(words)
+            asked.append(following)
+            place, count, index = place + len(words), count - len(words), index + 1
+        none = [np.zeros(0, np.int64)]
+        return np.concatenate(read or none), np.concatenate(asked or none)
+
+    def sentences(self, epoch: int, place: int, count: int) -> list[int]:
+        """The sentences that these words are from."""
+        order, ends = self._order(epoch)
+        index, found = int(np.searchsorted(ends, place, "right")), []
+        while count > 0 and index < self.blocks:
+            block = int(order[index])
+            inside = place - int(ends[index] - self.sizes[block])
+            chosen = self._shuffled(epoch, block)
+            last = np.cumsum(self.source.starts[chosen + 1] - self.source.starts[chosen] + 1)
+            a, b = np.searchsorted(last, [inside, min(inside + count, last[-1]) - 1], "right")
+            found += chosen[a : b + 1].tolist()
+            taken = int(last[-1]) - inside
+            place, count, index = place + taken, count - taken, index + 1
+        return found
+
+    def _ordered(self, epoch: int) -> tuple[Ints, Ints]:
+        order = permute(np.arange(self.blocks), self.blocks, chance.key("blocks", *self.key, epoch))
+        return order, np.cumsum(self.sizes[order])
+
+    def _shuffled(self, epoch: int, block: int) -> Ints:
+        first, last = block * BLOCK, min((block + 1) * BLOCK, len(self.source.starts) - 1)
+        return first + permute(np.arange(last - first), last - first, chance.key("sentences", *self.key, epoch, block))
+
+    def _lay(self, epoch: int, block: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The words of a block as they are read, and what follows each."""
+        chosen = self._shuffled(epoch, block)
+        starts = self.source.starts[chosen]
+        lengths = self.source.starts[chosen + 1] - starts
+        within = run(lengths)
+        if self.backward:
+            within = np.repeat(lengths, lengths) - 1 - within
+        words = self.source.tokens[np.repeat(starts, lengths) + within]
+        ends = np.cumsum(lengths + 1)
+        text = np.ones(ends[-1], np.bool_)  # among what is read, all but the sign each sentence begins with
+        text[ends - lengths - 1] = False
+        first, last = (self.signs.stop, self.signs.start) if self.backward else (self.signs.start, self.signs.stop)
+        read, asked = np.full(len(text), first, np.int32), np.full(len(text), last, np.int32)
+        read[text] = words
+        asked[:-1][text[1:]] = words
+        asked[ends - 1] = last
+        return read, asked
+
+
+class CarriedRows:
+    """Windows of streams, both directions, with the letters of the words they hold."""
+
+    def __init__(
+        self, sources: Sequence[WordSource], weights: Sequence[float], signs: Signs, *key: object, length: int,
+        batch: int, together: bool, whole: bool,
+    ) -> None:  # fmt: skip
+        """`together`: both directions read the same sentences at a time; `whole`: every word comes, in rows that need
+        not be full, as a validation wants it."""
+        self.sources, self.signs, self.length, self.count = sources, signs, length, batch
+        self.source_of = _shared(weights, batch)  # of each stream
+        self.ways = [
+            [Course(source, signs, backward=backward, held=2 * HELD * batch,
+                    key=(*key, k, "backward" if backward and not together else "")) for backward in (False, True)]
+            for k, source in enumerate(sources)
+        ]  # fmt: skip
+        streams = np.bincount(self.source_of, minlength=len(sources))
+        self.within = (
+            np.arange(batch) - (np.cumsum(streams) - streams)[self.source_of]
+        )  # a stream's number in its source
+        words = np.asarray([ways[0].words for ways in self.ways])
+        if not words.all():
+            raise DataError(f"source {int(words.argmin()) + 1}", "has no words", "", "add text")
+        full = words / (streams * length)
+        self.windows = np.maximum(np.ceil(full) if whole else np.floor(full), 1).astype(np.int64)  # a stream an epoch
+
+    def __len__(self) -> int:
+        return int(self.windows[self.source_of].sum())
+
+    def batch(self, numbers: Ints) -> Batch:
+        """The rows with these running numbers."""
+        shape = (len(numbers), 2 * self.length)
+        read, asked = np.full(shape, self.signs.start, np.int64), np.zeros(shape, np.int64)
+        weights = np.zeros(shape, np.float32)
+        streams, windows = numbers % self.count, numbers // self.count
+        sources = self.source_of[streams]
+        for row in range(len(numbers)):
+            for way, course in enumerate(self.ways[sources[row]]):
+                words, following = course.read(*self._place(streams[row], windows[row]), self.length)
+                at = slice(way * self.length, way * self.length + len(words))
+                read[row, at], asked[row, at], weights[row, at] = words, following, 1
+        steps = windows[:, None] * self.length + np.tile(np.arange(self.length), 2)
+        tokens, letters, words = self._spelled(read, sources)
+        targets = np.where(asked < self.signs.vocabulary, asked, self.signs.unknown)
+        return batch_of(numbers=numbers, tokens=tokens, positions=steps, targets=targets, weights=weights,
+                        streams=streams, letters=letters, words=words)  # fmt: skip
+
+    def spans(self, numbers: Ints) -> list[Span]:
+        """Which documents these rows hold, in the forward direction and then the backward."""
+        found: list[Span] = []
+        for number in numbers:
+            stream, window = number % self.count, number // self.count
+            k = int(self.source_of[stream])
+            starts, documents = self.sources[k].starts, self.sources[k].document_starts
+            for course in self.ways[k]:
+                for sentence in course.sentences(*self._place(stream, window), self.length):
+                    document = int(np.searchsorted(documents, starts[sentence], "right")) - 1
+                    span = Span(int(number), k, document, int(starts[sentence]), int(starts[sentence + 1]))
+                    if span not in found:
+                        found.append(span)
+        return found
+
+    def _place(self, stream: int, window: int) -> tuple[int, int]:
+        """The epoch and place in its line at which a window of a stream begins."""
+        windows = int(self.windows[self.source_of[stream]])
+        epoch, inside = divmod(int(window), windows)
+        return epoch, (int(self.within[stream]) * windows + inside) * self.length
+
+    def _spelled(self, words: Ints, sources: Ints) -> tuple[Ints, NDArray[np.uint8], Ints]:
+        """Words as places in a list of the different ones: the two signs, then by length; and the list's letters."""
+        marked = words + (sources.astype(np.int64) << 32)[:, None]
+        marked[words == self.signs.start], marked[words == self.signs.stop] = -2, -1
+        different, places = np.unique(marked, return_inverse=True)
+        signs = int(np.searchsorted(different, 0))
+        source, number = different[signs:] >> 32, different[signs:] & 0xFFFFFFFF
+        begin, size = np.empty_like(number), np.empty_like(number)
+        for k in range(len(self.sources)):
+            of = source == k
+            starts = self._lexicon(k).starts
+            begin[of] = starts[number[of]]
+            size[of] = starts[number[of] + 1] - begin[of]
+        order = np.argsort(size, kind="stable")
+        at = np.repeat(begin[order], size[order]) + run(size[order])
+        letters, of_letter = np.empty(len(at), np.uint8), np.repeat(source[order], size[order])
+        for k in range(len(self.sources)):
+            letters[of_letter == k] = self._lexicon(k).letters[at[of_letter == k]]
+        rank = np.empty(len(different), np.int64)
+        rank[:signs] = different[:signs] + 2
+        rank[signs:][order] = np.arange(len(order)) + 2
+        return rank[places.reshape(words.shape)], letters, np.concatenate([[0, 0, 0], np.cumsum(size[order])])
+
+    def _lexicon(self, k: int) -> Lexicon:
+        found = self.sources[k].lexicon
+        if found is None:
+            raise DataError(f"source {k + 1}", "holds pieces of words", "whole words", 'encode with `kind = "words"`')
+        return found
+
+
+def _shared(weights: Sequence[float], streams: int) -> Ints:
+    """Which source each stream reads: as many streams a source as its weight says, one at least."""
+    if not all(0 < weight < float("inf") for weight in weights):
+        raise RecipeError("data", f"found weights {', '.join(map(str, weights))}", "weights above 0")
+    if streams < len(weights):
+        raise RecipeError(
+            "batch", f"found {streams} streams for {len(weights)} sources", "one stream a source, or more"
+        )
+    share = np.asarray(weights, np.float64) / sum(weights)
+    ends = np.rint(np.cumsum(share) * (streams - len(weights))).astype(np.int64)
+    return np.repeat(np.arange(len(weights)), np.diff(ends, prepend=0) + 1)

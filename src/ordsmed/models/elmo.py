@@ -1,0 +1,186 @@
+"""ELMo (Peters et al. 2018): words by their letters, then LSTM layers that read forward and some that read backward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ordsmed.base.errors import RecipeError
+from ordsmed.nn.dropout import Dropout
+from ordsmed.nn.heads import WordHead
+from ordsmed.nn.letters import Letters
+from ordsmed.nn.lstm import Lstm, told
+from ordsmed.nn.model import Block, Capabilities, Family
+
+FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
+
+
+@dataclass(frozen=True)
+class Settings(Family):
+    """An ELMo; `size` names one of: original 5.5B survey medium small."""
+
+    width: int = 512
+    """numbers a word and direction, the projection's"""
+    cells: int = 4096
+    """of an LSTM layer in one direction"""
+    layers: int = 2
+    """LSTM layers in each direction"""
+    highways: int = 2
+    """highway layers over a word's letters"""
+    filters: tuple[tuple[int, int], ...] = FILTERS
+    """widths of the windows of letters, and how many filters of each"""
+    letter: int = 16
+    """numbers a letter"""
+    longest_word: int = 50
+    """letters (bytes) of a word, its two signs included; what is longer is cut"""
+    activation: Literal["relu", "tanh"] = "relu"
+    """of the filters' answers"""
+    cell_clip: float = 3.0
+    """a cell's largest number; 0: any"""
+    projection_clip: float = 3.0
+    """an output's largest number; 0: any"""
+    residual: bool = True
+    """every LSTM layer but the first adds its input to its output"""
+    dropout: float = 0.1
+    """of every LSTM layer's input and of the last one's output"""
+    lstm: Literal["auto", "exact", "fast"] = "auto"
+    """exact: clipped at every step, as the reference; fast: torch's fused kernel, which clips only what leaves a
+    window; auto: exact, and on a GPU without clipping fast"""
+
+    SIZES: ClassVar[dict[str, dict[str, int]]] = {
+        "original": {"width": 512, "cells": 4096, "highways": 2}, "5.5B": {"width": 512, "cells": 4096, "highways": 2},
+        "survey": {"width": 512, "cells": 2048, "highways": 2}, "medium": {"width": 256, "cells": 2048, "highways": 1},
+        "small": {"width": 128, "cells": 1024, "highways": 1},
+    }  # fmt: skip
+    capabilities: ClassVar[Capabilities] = Capabilities(state=True, compiled=False)
+    model_type: ClassVar[str] = "elmo"
+    architectures: ClassVar[dict[str, str]] = {}
+
+    def __post_init__(self) -> None:
+        for name in ("width", "cells", "layers", "letter"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: found {getattr(self, name)}; wanted 1 or more")
+        if self.highways < 0:
+            raise ValueError(f"highways: found {self.highways}; wanted 0 or more")
+        if not self.filters or any(reach < 1 or count < 1 for reach, count in self.filters):
+            raise ValueError(f"filters: found {self.filters}; wanted pairs of a width and a number of filters")
+        if self.longest_word < max(4, *(reach for reach, _ in self.filters)):
+            raise ValueError(f"longest_word: found {self.longest_word}; wanted the widest filter's width, 4 or more")
+        for name in ("cell_clip", "projection_clip"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}: found {getattr(self, name)}; wanted 0 or more")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout: found {self.dropout}; wanted 0 to below 1")
+
+    def fits(self, tokenizer: Any) -> None:
+        """Only words have letters."""
+        if tokenizer.kind != "wordlevel":
+            found = f"cuts words into pieces ({tokenizer.kind})"
+            raise RecipeError("tokenizer", found, "whole words, with <S>, </S> and <UNK>", 'use kind = "words"')
+
+    def build(self, vocabulary: int) -> Elmo:
+        return Elmo(self)
+
+    def word_head(self, vocabulary: int) -> WordHead:
+        """Scores over the vocabulary, for both directions."""
+        return WordHead(vocabulary, self.width)
+
+    def smaller(self, width: int, layers: int) -> Settings:
+        cells = max(1, width * self.cells // self.width)
+        filters = ((1, 8), (2, 8), (3, 16))
+        return Settings(width=width, cells=cells, layers=layers, highways=1, filters=filters, dropout=self.dropout)
+
+    def longest(self) -> int:
+        return 1 << 30  # a state has no last place
+
+    def flops(self, length: int) -> float:
+        """Both directions of one word. What its letters cost depends on how many words differ, and is left out."""
+        cell = 4 * self.cells * 2 * self.width + (self.cells * self.width if self.cells != self.width else 0)
+        return 2.0 * 2 * self.layers * cell
+
+    def head_flops(self, vocabulary: int) -> float:
+        return 2.0 * 2 * vocabulary * self.width
+
+    def told(self, device: str) -> str:
+        """Which cell runs on a device."""
+        return told(self.fused(device), self.cell_clip, self.projection_clip)
+
+    def fused(self, device: str) -> bool:
+        """Does torch's kernel run there?"""
+        free = not (self.cell_clip or self.projection_clip)
+        return self.lstm == "fast" or (self.lstm == "auto" and device != "cpu" and free)
+
+
+class Layer(Block):
+    """One LSTM layer in both directions, which know nothing of each other."""
+
+    def __init__(self, settings: Settings, *, residual: bool) -> None:
+        super().__init__()
+        how = {"cell_clip": settings.cell_clip, "projection_clip": settings.projection_clip}
+        self.ahead = Lstm(settings.width, settings.cells, **how)
+        self.back = Lstm(settings.width, settings.cells, **how)
+        self.dropout_ahead, self.dropout_back = Dropout(settings.dropout), Dropout(settings.dropout)
+        self.settings, self.residual = settings, residual
+
+    def forward(
+        self, ahead: Tensor, back: Tensor, h: Tensor, c: Tensor, lengths: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """[T, B, P] twice and the states h [2, B, P], c [2, B, C] -> the same after reading."""
+        fused = lengths is None and self.settings.fused(ahead.device.type)
+        ahead, back = self.dropout_ahead(ahead), self.dropout_back(back)
+        found = []
+        for way, x, lstm in ((0, ahead, self.ahead), (1, back, self.back)):
+            out, last, state = lstm(x, h[way], c[way], lengths, fused=fused)
+            found.append((x + out if self.residual else out, last, state))
+        (ahead, *one), (back, *other) = found
+        return ahead, back, torch.stack([one[0], other[0]]), torch.stack([one[1], other[1]])
+
+
+class Elmo(nn.Module):
+    """Letters of words -> what each layer makes of them, in both directions."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        self.settings = settings
+        self.letters = Letters(
+            width=settings.width, size=settings.letter, filters=settings.filters, highways=settings.highways,
+            activation=settings.activation,
+        )  # fmt: skip
+        self.blocks = nn.ModuleList(
+            Layer(settings, residual=n > 0 and settings.residual) for n in range(settings.layers)
+        )
+
+    def forward(
+        self, symbols: Tensor, ahead: Tensor, back: Tensor, h: Tensor, c: Tensor, lengths: Tensor | None = None
+    ) -> tuple[list[tuple[Tensor, Tensor]], Tensor, Tensor]:
+        """Symbols of different words [U, longest]; which of them stand where, [B, T], as each direction reads them.
+
+        `h` [B, 2, layers, P] and `c` [B, 2, layers, C] are what is carried from the window before. Returns both
+        directions' states [T, B, P] of every layer, the words themselves first, and what is carried on. Rows of fewer
+        words (`lengths`) stand at the front of theirs.
+        """
+        return self.read(self.letters(symbols), ahead, back, h, c, lengths)
+
+    def read(
+        self, words: Tensor, ahead: Tensor, back: Tensor, h: Tensor, c: Tensor, lengths: Tensor | None = None
+    ) -> tuple[list[tuple[Tensor, Tensor]], Tensor, Tensor]:
+        """The same with the vectors of different words, [U, P], in place of their symbols."""
+        layers = [(words[ahead.T], words[back.T])]
+        carried = []
+        for number, block in enumerate(self.blocks):
+            state = (h[:, :, number].transpose(0, 1), c[:, :, number].transpose(0, 1))
+            one, other, *last = block(*layers[-1], *state, lengths)
+            layers.append((one, other))
+            carried.append(last)
+        new_h, new_c = (torch.stack([pair[k] for pair in carried], 2).transpose(0, 1) for k in (0, 1))
+        return layers, new_h, new_c
+
+    def silence(self, rows: int) -> tuple[Tensor, Tensor]:
+        """The states h and c before anything was read."""
+        like = self.letters.table.weight
+        shape = (rows, 2, self.settings.layers)
+        h, c = (torch.zeros(*shape, size, device=like.device) for size in (self.settings.width, self.settings.cells))
+        return h, c

@@ -1,0 +1,176 @@
+"""Words by their letters: UTF-8 bytes -> rows of symbols -> a network of convolutions and highways -> vectors.
+
+    "cat" -> BOW c a t EOW PAD PAD ...                         [U, 50]
+          -> windows of 1..7 letters, the strongest answer of each filter over all windows     [U, 2048]
+          -> highways -> projection                            [U, P]
+
+A word's windows in its padding are all alike, so one of them is enough: most words are answered in a dozen windows
+instead of fifty, with the same result. Filters of all widths are one product.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ordsmed.nn.model import Block
+
+START, STOP, BEGIN, END, PAD = 256, 257, 258, 259, 260  # of a sentence, of a word, and what fills a row
+SYMBOLS = 261
+CHUNK = 64  # words whose windows are answered at once: what is made of them stays in a CPU's cache
+SIGNS = 2  # the first two words of a list are the start and the stop of a sentence, which have no letters
+
+
+def symbols(letters: Tensor, starts: Tensor, longest: int) -> Tensor:
+    """Bytes of words end to end, uint8, and where each begins, [U + 1] -> rows of symbols, [U, longest].
+
+    The first two words are the signs of a sentence. Of a word that is too long the first bytes are taken.
+    """
+    begin = starts[:-1, None]
+    size = (starts[1:, None] - begin).clamp(max=longest - 2)
+    place = torch.arange(-1, longest - 1, device=letters.device)[None]
+    inside = (place >= 0) & (place < size)
+    if len(letters):
+        found = letters[(begin + place).clamp(0, len(letters) - 1)].long()
+    else:
+        found = torch.zeros_like(inside, dtype=torch.long)
+    found = torch.where(inside, found, PAD)
+    found[:, 0] = BEGIN
+    found.scatter_(1, size + 1, END)
+    signs = torch.full((SIGNS, longest), PAD, device=letters.device)
+    signs[:, 0], signs[0, 1], signs[1, 1], signs[:, 2] = BEGIN, START, STOP, END
+    found[:SIGNS] = signs
+    return found
+
+
+def listed(words: Sequence[bytes]) -> tuple[Tensor, Tensor]:
+    """Words as `symbols` wants them, the two signs before them."""
+    starts = [0] * (SIGNS + 1)
+    for word in words:
+        starts.append(starts[-1] + len(word))
+    return torch.tensor(list(b"".join(words)), dtype=torch.uint8), torch.tensor(starts)
+
+
+class Letters(Block):
+    """Rows of symbols -> vectors of words."""
+
+    def __init__(
+        self, *, width: int, size: int, filters: Sequence[tuple[int, int]], highways: int,
+        activation: Literal["relu", "tanh"],
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.filters = tuple(filters)
+        features = sum(count for _, count in filters)
+        self.table = nn.Embedding(SYMBOLS, size)
+        self.windows = nn.ModuleList(nn.Conv1d(size, count, reach) for reach, count in filters)
+        self.highways = nn.ModuleList(Highway(features) for _ in range(highways))
+        self.project = nn.Linear(features, width) if features != width else None
+        self.activation = torch.relu if activation == "relu" else torch.tanh
+        nn.init.uniform_(self.table.weight, -1, 1)
+        for window in self.windows:
+            assert isinstance(window, nn.Conv1d)
+            if activation == "relu":
+                nn.init.uniform_(window.weight, -0.05, 0.05)
+            else:
+                nn.init.normal_(window.weight, std=math.sqrt(1 / (window.kernel_size[0] * size)))
+            nn.init.zeros_(window.bias)  # type: ignore[arg-type]
+        if self.project is not None:
+            nn.init.normal_(self.project.weight, std=math.sqrt(1 / features))
+            nn.init.zeros_(self.project.bias)
+
+    def forward(self, symbols: Tensor) -> Tensor:
+        """[U, longest] -> [U, width]."""
+        reach = max(width for width, _ in self.filters)
+        padded = nn.functional.pad(symbols, (0, reach - 1), value=PAD)
+        kernels = [nn.functional.pad(w.weight, (0, reach - width)) for w, (width, _) in self._windows()]
+        kernel = torch.cat(kernels).transpose(1, 2).flatten(1)  # [features, reach * size]
+        if torch.is_autocast_enabled(symbols.device.type):
+            kernel = kernel.to(torch.get_autocast_dtype(symbols.device.type))
+        letters = self.table(padded).to(kernel.dtype)
+        best = _Strongest.apply(letters, kernel, self._counts(symbols), self.filters)
+        found = self.activation(best + torch.cat([w.bias for w, _ in self._windows()]))
+        for highway in self.highways:
+            found = highway(found)
+        return found if self.project is None else self.project(found)
+
+    def _windows(self) -> list[tuple[Any, tuple[int, int]]]:
+        return list(zip(self.windows, self.filters, strict=True))
+
+    @staticmethod
+    def _counts(symbols: Tensor) -> tuple[int, ...]:
+        """How many windows each chunk of words has to be asked at: all, where to know better would make a GPU wait."""
+        longest = symbols.shape[1]
+        if symbols.device.type != "cpu":
+            return (longest,) * -(-len(symbols) // CHUNK)
+        sizes = (symbols != PAD).sum(1)
+        return tuple(min(int(chunk.max()) + 1, longest) for chunk in sizes.split(CHUNK))
+
+
+class Highway(nn.Module):
+    """gate * relu(change) + (1 - gate) * x; the gate opens for what is changed."""
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.both = nn.Linear(features, 2 * features)  # rows of the gate, then rows of the change
+        nn.init.normal_(self.both.weight, std=math.sqrt(1 / features))
+        nn.init.zeros_(self.both.bias)
+        with torch.no_grad():
+            self.both.bias[:features] = -2.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate, change = self.both(x).chunk(2, -1)
+        return torch.lerp(x, change.relu().to(x.dtype), gate.sigmoid().to(x.dtype))
+
+
+class _Strongest(torch.autograd.Function):
+    """The strongest answer of each filter over a word's windows, [U, L, E] x [F, reach * E] -> [U, F]."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, letters: Tensor, kernel: Tensor, counts: tuple[int, ...], filters: tuple[tuple[int, int], ...]
+    ) -> Tensor:
+        best = letters.new_empty(len(letters), len(kernel))
+        hits = []
+        for at, count in enumerate(counts):
+            words = slice(at * CHUNK, (at + 1) * CHUNK)
+            answers = _columns(letters[words], kernel, count) @ kernel.T
+            _leave_out(answers, letters.shape[1], kernel.shape[1] // letters.shape[2], filters)
+            torch.amax(answers, 1, out=best[words])
+            if any(ctx.needs_input_grad):
+                hits.append(answers == best[words, None])
+        ctx.hits = hits
+        ctx.save_for_backward(letters, kernel)
+        return best.float()
+
+    @staticmethod
+    def backward(ctx: Any, above: Tensor) -> tuple[Tensor | None, ...]:
+        letters, kernel = ctx.saved_tensors
+        to_letters, to_kernel = torch.zeros_like(letters), torch.zeros_like(kernel, dtype=torch.float32)
+        size = letters.shape[2]
+        for at, hit in enumerate(ctx.hits):
+            words = slice(at * CHUNK, (at + 1) * CHUNK)
+            share = above[words] / hit.sum(1)  # equal windows have equal letters: which of them learns is all one
+            slopes = torch.where(hit, share[:, None], 0.0).to(kernel.dtype)
+            to_kernel += slopes.flatten(0, 1).T @ _columns(letters[words], kernel, hit.shape[1]).flatten(0, 1)
+            to_columns = slopes @ kernel
+            for place in range(kernel.shape[1] // size):
+                to_letters[words, place : place + hit.shape[1]] += to_columns[..., place * size : (place + 1) * size]
+        return to_letters, to_kernel.to(kernel.dtype), None, None
+
+
+def _columns(letters: Tensor, kernel: Tensor, count: int) -> Tensor:
+    """The letters of `count` windows side by side, [U, count, reach * E]."""
+    reach = kernel.shape[1] // letters.shape[2]
+    return torch.cat([letters[:, place : place + count] for place in range(reach)], 2)
+
+
+def _leave_out(answers: Tensor, padded: int, reach: int, filters: tuple[tuple[int, int], ...]) -> None:
+    """Windows that stick out over a word's row do not count."""
+    longest, first = padded - reach + 1, 0
+    for width, count in filters:
+        answers[:, longest - width + 1 :, first : first + count] = -torch.inf
+        first += count

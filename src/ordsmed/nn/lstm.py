@@ -1,0 +1,160 @@
+"""An LSTM layer with a projection: the exact cell, clipped at every step as ELMo's, and the device's fused kernels.
+
+    gates = x @ enter + h @ carry + bias (and 1 for the forget gate)    i f g o, [4C]
+    c = clip(f * c + i * g)        h = clip((o * tanh c) @ project)
+
+The exact path is one pass over time whose gradient is written by hand: what does not depend on the step before (the
+input's part of the gates, all gradients of weights) is one product over all steps.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+FORGET = 1.0  # is added to the forget gate while running and never stored, as TensorFlow's cell has it
+
+
+class Lstm(nn.Module):
+    """One layer in one direction, [T, B, I] -> [T, B, P]."""
+
+    def __init__(self, width: int, cells: int, *, cell_clip: float, projection_clip: float) -> None:
+        super().__init__()
+        self.cells, self.clips = cells, (cell_clip, projection_clip)
+        self.enter = nn.Parameter(torch.empty(4 * cells, width))
+        self.carry = nn.Parameter(torch.empty(4 * cells, width))
+        self.bias = nn.Parameter(torch.zeros(4 * cells))
+        self.project = nn.Parameter(torch.empty(width, cells)) if cells != width else None
+        reach = math.sqrt(6 / (2 * width + 4 * cells))  # Glorot's, input and recurrence being one matrix
+        nn.init.uniform_(self.enter, -reach, reach)
+        nn.init.uniform_(self.carry, -reach, reach)
+        if self.project is not None:
+            nn.init.xavier_uniform_(self.project)
+
+    def forward(
+        self, x: Tensor, h: Tensor, c: Tensor, lengths: Tensor | None = None, *, fused: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """States of all steps, and what is carried on: h [B, P] and c [B, C] after each row's last step.
+
+        Rows of fewer steps stand at the front of theirs; what follows is computed and means nothing.
+        """
+        if fused:
+            assert lengths is None, "torch's kernel tells no states between the first step and the last"
+            return self._fused(x, h, c)
+        half = torch.is_autocast_enabled(x.device.type)
+        dtype = torch.get_autocast_dtype(x.device.type) if half else x.dtype
+        weights = [w if w is None else w.to(dtype) for w in (self.enter, self.carry, self.project)]
+        ahead = (x.to(dtype) @ weights[0].T).float()  # type: ignore[union-attr]
+        out, states = _Steps.apply(ahead, h.float(), c.float(), weights[1], self.bias, weights[2], self.clips)
+        last = torch.full((x.shape[1],), len(x), device=x.device) if lengths is None else lengths
+        rows = torch.arange(x.shape[1], device=x.device)
+        return out, out.detach()[last - 1, rows], states[last - 1, rows]
+
+    def _fused(self, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        bias = self.bias + _forget(self.bias)
+        weights = [self.enter, self.carry, bias, torch.zeros_like(bias)]
+        weights += [] if self.project is None else [self.project]
+        with warnings.catch_warnings():  # cuDNN lays them side by side at every call; a copy is cheap beside the rest
+            warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
+            warnings.filterwarnings("ignore", message="LSTM with projections is not supported with oneDNN")
+            out, last, state = torch.lstm(
+                x, (h[None].to(x.dtype), c[None].to(x.dtype)), weights, True, 1, 0.0, self.training, False, False
+            )
+        cell_clip, projection_clip = (clip or torch.inf for clip in self.clips)
+        out, last = out.clamp(-projection_clip, projection_clip), last.clamp(-projection_clip, projection_clip)
+        return out, last[0].detach(), state[0].detach().clamp(-cell_clip, cell_clip)
+
+
+def told(fused: bool, cell_clip: float, projection_clip: float) -> str:
+    """Which path runs, for a person."""
+    limits = f"cell at {cell_clip:g} and projection at {projection_clip:g}"
+    if not fused:
+        clipped = f", clipped at every step ({limits})" if cell_clip or projection_clip else ", without clipping"
+        return f"LSTM: exact cell{clipped}"
+    after = f"; it cannot clip inside a window: {limits} what leaves one" if cell_clip or projection_clip else ""
+    return f"LSTM: torch's fused kernel{after}"
+
+
+def _forget(like: Tensor) -> Tensor:
+    """What is added to the gates' bias while running."""
+    added = torch.zeros_like(like)
+    added[len(like) // 4 : len(like) // 2] = FORGET
+    return added
+
+
+class _Steps(torch.autograd.Function):
+    """The recurrence over all steps, from the input's part of the gates."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, ahead: Tensor, h: Tensor, c: Tensor, carry: Tensor, bias: Tensor, project: Tensor | None,
+        clips: tuple[float, float],
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        steps, rows, width = ahead.shape
+        cells, dtype = width // 4, carry.dtype
+        gates, first = ahead + (bias + _forget(bias)), c
+        states = gates.new_empty(steps, rows, cells)
+        mixed = torch.empty(steps, rows, cells, dtype=dtype, device=gates.device)
+        out = gates.new_empty(steps, rows, cells if project is None else len(project))
+        carried = h
+        for t in range(steps):
+            gate = gates[t]
+            if dtype == torch.float32:
+                gate.addmm_(carried, carry.T)
+            else:
+                gate.add_(carried.to(dtype) @ carry.T)
+            i, f, g, o = gate.split(cells, 1)
+            i.sigmoid_(), f.sigmoid_(), g.tanh_(), o.sigmoid_()
+            torch.mul(f, c, out=states[t])
+            c = states[t].addcmul_(i, g)
+            if clips[0]:
+                c.clamp_(-clips[0], clips[0])
+            mixed[t] = o * c.tanh()
+            out[t] = mixed[t] if project is None else mixed[t] @ project.T
+            if clips[1]:
+                out[t].clamp_(-clips[1], clips[1])
+            carried = out[t]
+        ctx.clips, ctx.cells = clips, cells
+        ctx.mark_non_differentiable(states)
+        ctx.save_for_backward(gates, states, mixed, out, h, first, carry, *([] if project is None else [project]))
+        return out, states
+
+    @staticmethod
+    def backward(ctx: Any, above: Tensor, none: Tensor) -> tuple[Tensor | None, ...]:
+        """Through time, step by step; slopes of weights in one product each at the end."""
+        gates, states, mixed, out, h, first, carry, *rest = ctx.saved_tensors
+        project, cells, dtype = rest[0] if rest else None, ctx.cells, carry.dtype
+        cell_clip, projection_clip = ctx.clips
+        slopes, to_out = torch.empty_like(gates), torch.empty_like(above, dtype=dtype)
+        to_c, from_next = torch.zeros_like(first), torch.zeros_like(h)
+        for t in reversed(range(len(gates))):
+            i, f, g, o = gates[t].split(cells, 1)
+            to_i, to_f, to_g, to_out_gate = slopes[t].split(cells, 1)
+            c, before = states[t], states[t - 1] if t else first
+            to_h = above[t] + from_next
+            if projection_clip:
+                to_h.mul_(out[t].abs() < projection_clip)  # what was clipped learns nothing
+            to_out[t] = to_h
+            to_mixed = to_h if project is None else (to_out[t] @ project).float()
+            bent = c.tanh()
+            torch.mul(to_mixed, bent, out=to_out_gate)
+            to_c.add_(torch.ops.aten.tanh_backward(to_mixed * o, bent))
+            if cell_clip:
+                to_c.mul_(c.abs() < cell_clip)
+            torch.mul(to_c, g, out=to_i)
+            torch.mul(to_c, before, out=to_f)
+            torch.mul(to_c, i, out=to_g)
+            for slope, gate in ((to_i, i), (to_f, f), (to_out_gate, o)):
+                torch.ops.aten.sigmoid_backward.grad_input(slope, gate, grad_input=slope)
+            torch.ops.aten.tanh_backward.grad_input(to_g, g, grad_input=to_g)
+            to_c.mul_(f)
+            from_next = (slopes[t].to(dtype) @ carry).float()
+        flat = slopes.flatten(0, 1)
+        product = flat.to(dtype)
+        earlier = torch.cat([h[None], out[:-1]]).flatten(0, 1).to(dtype)
+        to_project = None if project is None else to_out.flatten(0, 1).T @ mixed.flatten(0, 1)
+        return slopes, None, None, product.T @ earlier, flat.sum(0), to_project, None

@@ -1,0 +1,200 @@
+"""Two language models over words, one in each direction of reading, whose states are carried on: ELMo's.
+
+<S> the newts ran      ->  the newts ran </S>          forward
+</S> ran newts the     ->  ran newts the <S>           backward
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ordsmed.base import chance
+from ordsmed.base.errors import RecipeError
+from ordsmed.data.batch import Batch
+from ordsmed.data.carried import CarriedRows, Signs
+from ordsmed.data.store import Store
+from ordsmed.data.windows import Ints
+from ordsmed.learn.objective import Network, Objective, need
+from ordsmed.learn.phases import OVER, Phase, Stretch
+from ordsmed.learn.sampling import candidates, log_expected
+from ordsmed.nn.dropout import Dropout, number_layers
+from ordsmed.nn.letters import symbols
+from ordsmed.nn.loss import sampled_loss, token_hits, token_loss
+from ordsmed.text.tokenizer import Tokenizer
+
+WAYS = ("forward", "backward")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The next word in both directions of reading, from a state that goes on from window to window."""
+
+    samples: int = 8192
+    """words that stand for all others in a softmax while learning; 0: all words"""
+    together: bool = True
+    """both directions read the same sentences at a time (fewer different words a step, so faster); false: each in an
+    order of its own, as the reference"""
+    scale: float = 1.0
+    """gradients are so many times those of the mean loss; the reference's are as many times as its window has words"""
+    head: bool = True
+    """scores over the vocabulary; false: vectors alone, as of weights that came without them"""
+
+    def __post_init__(self) -> None:
+        if self.samples < 0:
+            raise ValueError(f"samples: found {self.samples}; wanted 0 or more")
+        if not 0 < self.scale < float("inf"):
+            raise ValueError(f"scale: found {self.scale}; wanted more than 0")
+
+    def rows(
+        self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object,
+        stretch: Stretch = OVER,
+    ) -> BiRows:  # fmt: skip
+        need(tokenizer, "start", "stop", "unknown", by="bilm")
+        assert tokenizer.start is not None
+        assert tokenizer.stop is not None
+        assert tokenizer.unknown is not None
+        signs = Signs(tokenizer.start, tokenizer.stop, tokenizer.unknown, tokenizer.vocabulary)
+        how = {"length": phase.length, "batch": phase.batch, "together": self.together}
+        return BiRows(self, stores, weights, signs, *key, whole=stretch.judged, **how)
+
+    def build(self, model: Any, tokenizer: Tokenizer) -> BiLm:
+        if not model.capabilities.state:
+            raise RecipeError("objective.kind", "bilm with a model that carries no state", "", 'use kind = "elmo"')
+        if self.samples > tokenizer.vocabulary // 2:
+            found = f"found {self.samples}, more than half of the {tokenizer.vocabulary:,} words"
+            raise RecipeError("objective.samples", found, "fewer, or 0: all words, which is as fast then")
+        return BiLm(self, model, tokenizer.vocabulary)
+
+
+class BiRows(CarriedRows):
+    """Windows of streams with the words that stand for all others, the same for all rows of a step."""
+
+    def __init__(self, settings: Settings, *inputs: Any, whole: bool, **how: Any) -> None:
+        super().__init__(*inputs, whole=whole, **how)
+        self.samples = 0 if whole else settings.samples
+        self.drawn = lru_cache(1)(self._drawn)
+        self.key = chance.key("candidates", *inputs[3:])
+
+    def batch(self, numbers: Ints) -> Batch:
+        made = super().batch(numbers)
+        if not self.samples:
+            return made
+        found, tries = self.drawn(int(numbers[0]) // self.count)
+        return replace(made, candidates=found, tries=tries)
+
+    def _drawn(self, window: int) -> tuple[Tensor, Tensor]:
+        found, tries = candidates(chance.key(self.key, window), self.samples, self.signs.vocabulary)
+        return torch.from_numpy(found), torch.tensor(tries)
+
+
+class BiLm(Objective):
+    """A network that reads in both directions, and one table of scores for both."""
+
+    model: Any
+    guesses = "validation"
+    measures = ("perplexity", *(f"perplexity_{way}" for way in WAYS))
+
+    def __init__(self, settings: Settings, model: Any, vocabulary: int) -> None:
+        super().__init__()
+        self.settings, self.model_settings, self.vocabulary = settings, model, vocabulary
+        self.model = model.build(vocabulary)
+        if settings.head:
+            self.head = model.word_head(vocabulary)
+        self.dropout_ahead, self.dropout_back = Dropout(model.dropout), Dropout(model.dropout)
+        self.weights, self.state = {way: 0.5 for way in WAYS}, {}
+        self.first = 0  # of this process's streams
+        self.heard: tuple[Tensor, Tensor] | None = None  # the states of a validation's streams
+        number_layers(self)
+
+    def begin(self, first: int, count: int) -> None:
+        """So many streams, from this one on, are read by this process from now on; all of them begin."""
+        self.first = first
+        h, c = self.model.silence(count)
+        self.state = {"h": h, "c": c}
+
+    def count(self, batch: Batch) -> dict[str, Tensor]:
+        halves = batch.weights.chunk(2, 1)
+        return {way: half.sum(dtype=torch.float64) for way, half in zip(WAYS, halves, strict=True)}
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        assert batch.streams is not None
+        places = batch.streams - self.first
+        hidden, h, c = self._read(batch, self.state["h"][places], self.state["c"][places])
+        self.state["h"][places], self.state["c"][places] = h.detach(), c.detach()
+        losses = self._losses(batch, hidden) if batch.candidates is None else self._sampled(batch, hidden)
+        more = self.settings.scale - 1  # the loss keeps its value
+        return {way: loss + more * (loss - loss.detach()) for way, loss in zip(WAYS, losses, strict=True)}
+
+    def judge(self, batch: Batch) -> dict[str, Tensor]:
+        assert batch.streams is not None
+        streams = int(batch.streams.max()) + 1
+        if self.heard is None or len(self.heard[0]) < streams:
+            self.heard = self.model.silence(streams)
+        hidden, h, c = self._read(batch, *(state[batch.streams] for state in self.heard))
+        for state, new in zip(self.heard, (h, c), strict=True):
+            state[batch.streams] = new
+        found = dict(zip(WAYS, self._losses(batch, hidden), strict=True))
+        for way, asked in zip(WAYS, self._asked(batch, hidden), strict=True):
+            found[f"{way}_right"] = token_hits(*asked)
+        return found
+
+    def derived(self, means: dict[str, float]) -> dict[str, float]:
+        """Perplexities as the reference tells them: of each direction, and of their mean loss."""
+        losses = {
+            "perplexity": sum(means[way] for way in WAYS) / 2,
+            **{f"perplexity_{way}": means[way] for way in WAYS},
+        }
+        return {name: math.exp(min(loss, 100.0)) for name, loss in losses.items()}  # e^1000 is no number
+
+    def flops(self, rows: int, length: int) -> float:
+        scored = self.settings.samples or self.vocabulary
+        return 3.0 * rows * length * (self.model_settings.flops(length) + self.model_settings.head_flops(scored))
+
+    def networks(self) -> dict[str, Network]:
+        modules = {"model": self.model, **({"head": self.head} if self.settings.head else {})}
+        return {"": Network(self.model_settings, modules)}
+
+    def told(self, device: str) -> list[str]:
+        """Which cell and which softmax are used, for a person."""
+        scored = f"{self.settings.samples:,} sampled words" if self.settings.samples else "all words"
+        return [f"{self.model_settings.told(device)}; softmax over {scored}"]
+
+    def _read(self, batch: Batch, h: Tensor, c: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
+        """The last layer's states of both directions, [B, T, P] each; streams that begin have heard nothing."""
+        assert batch.letters is not None
+        assert batch.words is not None
+        goes_on = (batch.positions[:, 0] > 0)[:, None, None, None]
+        longest = self.model_settings.longest_word
+        ahead, back = batch.tokens.chunk(2, 1)
+        layers, h, c = self.model(symbols(batch.letters, batch.words, longest), ahead, back, h * goes_on, c * goes_on)
+        tops = (self.dropout_ahead(layers[-1][0]), self.dropout_back(layers[-1][1]))
+        return [top.transpose(0, 1) for top in tops], h, c
+
+    def _losses(self, batch: Batch, hidden: list[Tensor]) -> list[Tensor]:
+        return [token_loss(*asked) for asked in self._asked(batch, hidden)]
+
+    def _asked(self, batch: Batch, hidden: list[Tensor]) -> list[Any]:
+        words, bias = self.head.table.weight, self.head.bias
+        halves = zip(hidden, batch.targets.chunk(2, 1), batch.weights.chunk(2, 1), strict=True)
+        return [(states.contiguous(), words, bias, targets, weights) for states, targets, weights in halves]
+
+    def _sampled(self, batch: Batch, hidden: list[Tensor]) -> list[Tensor]:
+        """Losses over the target and the candidates; all rows of the table are looked up at once."""
+        assert batch.candidates is not None
+        assert batch.tries is not None
+        sizes = [half.numel() for half in batch.targets.chunk(2, 1)]
+        words = torch.cat([batch.candidates, *(half.flatten() for half in batch.targets.chunk(2, 1))])
+        rows = F.embedding(words, self.head.table.weight)
+        biases = self.head.bias[words] - log_expected(words, batch.tries, self.vocabulary)
+        others, *own = zip(*(x.split([len(batch.candidates), *sizes]) for x in (rows, biases)), strict=True)
+        halves = zip(hidden, own, batch.targets.chunk(2, 1), batch.weights.chunk(2, 1), strict=True)
+        return [sampled_loss(states, mine, others, targets, weights, batch.candidates)
+                for states, mine, targets, weights in halves]  # fmt: skip

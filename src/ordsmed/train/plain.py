@@ -1,0 +1,93 @@
+"""What a plain script makes of ELMo: letters of every token through the network, the exact cell step by step.
+
+It is what the bench measures beside ours: torch's modules, torch's gradients, the same weights and batches.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ordsmed.data.batch import Batch
+from ordsmed.learn.sampling import log_expected
+from ordsmed.nn.letters import symbols
+
+
+class PlainBiLm(nn.Module):
+    """Both language models, as one would write them down."""
+
+    def __init__(self, objective: Any) -> None:
+        super().__init__()
+        settings, self.vocabulary = objective.model_settings, objective.vocabulary
+        theirs = objective.model.letters
+        self.settings, self.longest = settings, settings.longest_word
+        features = sum(count for _, count in settings.filters)
+        self.table = nn.Embedding.from_pretrained(theirs.table.weight.detach().clone(), freeze=False)
+        self.windows = nn.ModuleList(nn.Conv1d(settings.letter, count, width) for width, count in settings.filters)
+        for own, other in zip(self.windows, theirs.windows, strict=True):
+            own.load_state_dict(other.state_dict())
+        self.gates = nn.ModuleList(nn.Linear(features, 2 * features) for _ in range(settings.highways))
+        for own, other in zip(self.gates, theirs.highways, strict=True):
+            own.load_state_dict(other.both.state_dict())
+        self.project = nn.Linear(features, settings.width)
+        self.project.load_state_dict(theirs.project.state_dict())
+        self.cells = nn.ModuleList(
+            nn.ParameterDict({k: p.detach().clone() for k, p in layer.named_parameters()})
+            for block in objective.model.blocks
+            for layer in (block.ahead, block.back)
+        )
+        self.out = nn.Embedding.from_pretrained(objective.head.table.weight.detach().clone(), freeze=False)
+        self.out_bias = nn.Parameter(objective.head.bias.detach().clone())
+
+    def forward(self, batch: Batch, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The mean loss, and the states that are carried on."""
+        assert batch.letters is not None
+        assert batch.words is not None
+        assert batch.candidates is not None
+        assert batch.tries is not None
+        rows = symbols(batch.letters, batch.words, self.longest)[batch.tokens]  # [B, 2T, 50]
+        new_h, new_c, losses = torch.zeros_like(h), torch.zeros_like(c), []
+        halves = zip(rows.chunk(2, 1), batch.targets.chunk(2, 1), strict=True)
+        for way, (half, targets) in enumerate(halves):
+            x = self._words(half.flatten(0, 1)).view(*half.shape[:2], -1)
+            for number in range(self.settings.layers):
+                cell = self.cells[2 * number + way]
+                found, new_h[:, way, number], new_c[:, way, number] = self._layer(
+                    cell, self._drop(x), h[:, way, number], c[:, way, number]
+                )
+                x = found + x if number else found
+            losses.append(self._loss(self._drop(x).flatten(0, 1), targets.flatten(), batch))
+        return sum(losses, torch.zeros(())) / 2, new_h, new_c
+
+    def _words(self, rows: Tensor) -> Tensor:
+        letters = self.table(rows).transpose(1, 2)
+        x = torch.cat([window(letters).amax(2).relu() for window in self.windows], 1)
+        for gate in self.gates:
+            opened, change = gate(x).chunk(2, 1)
+            x = x + opened.sigmoid() * (change.relu() - x)
+        return self.project(x)
+
+    def _layer(self, cell: Any, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        found = []
+        for step in x.unbind(1):
+            i, f, g, o = (step @ cell["enter"].T + h @ cell["carry"].T + cell["bias"]).chunk(4, 1)
+            c = (torch.sigmoid(f + 1) * c + i.sigmoid() * g.tanh()).clamp(-3, 3)
+            h = ((o.sigmoid() * c.tanh()) @ cell["project"].T).clamp(-3, 3)
+            found.append(h)
+        return torch.stack(found, 1), h.detach(), c.detach()
+
+    def _drop(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.settings.dropout, self.training)
+
+    def _loss(self, hidden: Tensor, targets: Tensor, batch: Batch) -> Tensor:
+        words = batch.candidates
+        assert words is not None
+        assert batch.tries is not None
+        right = (hidden * self.out(targets)).sum(1) + self.out_bias[targets]
+        others = hidden @ self.out(words).T + self.out_bias[words] - log_expected(words, batch.tries, self.vocabulary)
+        others = others.masked_fill(words[None] == targets[:, None], -torch.inf)
+        right = right - log_expected(targets, batch.tries, self.vocabulary)
+        return F.cross_entropy(torch.cat([right[:, None], others], 1), torch.zeros_like(targets))

@@ -1,0 +1,181 @@
+"""Rows that carry on: every word once an epoch, each asked for by the one before it, streams that never skip a word."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from makers import make_words
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.data import carried
+from ordsmed.data.carried import CarriedRows, Signs
+from ordsmed.data.encode import Encoded
+from ordsmed.data.store import Store
+
+SIGNS = Signs(0, 1, 2, 123)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_words(tmp_path_factory.mktemp("words") / "store")
+
+
+@pytest.fixture
+def store(folder: Path) -> Store:
+    return Encoded(folder).train
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(carried, "BLOCK", 16)
+
+
+def rows_of(
+    *stores: Store, weights: tuple[float, ...] = (1.0,), length: int = 7, batch: int = 4, together: bool = False,
+    whole: bool = False, seed: int = 0,
+) -> CarriedRows:  # fmt: skip
+    return CarriedRows(stores, weights, SIGNS, seed, length=length, batch=batch, together=together, whole=whole)
+
+
+def spelled(rows: CarriedRows, numbers: np.ndarray) -> tuple[list[list[bytes]], np.ndarray, np.ndarray]:
+    """The words of rows by their letters, what is asked for, and which of that counts."""
+    made = rows.batch(numbers)
+    assert made.letters is not None
+    assert made.words is not None
+    starts, letters = made.words.tolist(), made.letters.numpy().tobytes()
+    words = [letters[a:b] for a, b in pairwise(starts)]
+    words[:2] = [b"<S>", b"</S>"]
+    assert len(set(words)) == len(words)
+    assert list(map(len, words[2:])) == sorted(map(len, words[2:]))
+    return [[words[n] for n in row] for row in made.tokens.tolist()], made.targets.numpy(), made.weights.numpy()
+
+
+def sentences(store: Store) -> list[list[bytes]]:
+    assert store.lexicon is not None
+    words = [store.lexicon.word(n) for n in range(len(store.lexicon))]
+    return [[words[i] for i in store.tokens[a:b]] for a, b in zip(store.starts, store.starts[1:], strict=False)]
+
+
+def streams(rows: CarriedRows, epochs: int = 1) -> dict[tuple[int, int], tuple[list[bytes], list[int]]]:
+    """What each stream reads and is asked in each direction, window after window."""
+    found: dict[tuple[int, int], tuple[list[bytes], list[int]]] = {}
+    half = rows.length
+    for number in range(epochs * int(rows.windows.min()) * rows.count):
+        [words], [asked], [counts] = spelled(rows, np.asarray([number]))
+        for way in (0, 1):
+            read, wanted = found.setdefault((number % rows.count, way), ([], []))
+            for at in range(way * half, (way + 1) * half):
+                if counts[at]:
+                    read.append(words[at])
+                    wanted.append(int(asked[at]))
+    return found
+
+
+@pytest.mark.parametrize("way", [0, 1])
+def test_every_sentence_is_read_once_from_its_sign_on(store: Store, way: int) -> None:
+    """All words of the store, in whole sentences, each in its order or from its end."""
+    found = streams(rows_of(store, batch=3, whole=True))
+    line = [word for stream in range(3) for word in found[stream, way][0]]
+    sign = (b"<S>", b"</S>")[way]
+    ends = [at for at, word in enumerate(line) if word == sign] + [len(line)]
+    read = [line[a + 1 : b] for a, b in pairwise(ends)]
+    assert sorted(s[::-1] if way else s for s in read) == sorted(sentences(store))
+    assert read != [s[::-1] if way else s for s in sentences(store)], "they are shuffled"
+
+
+@pytest.mark.parametrize("way", [0, 1])
+def test_what_follows_is_asked_for(store: Store, way: int) -> None:
+    """The next word of the line; at a sentence's end its last sign, which is never read; strangers as unknown."""
+    assert store.lexicon is not None
+    known = {store.lexicon.word(n): n for n in range(SIGNS.vocabulary)}
+    read, asked = streams(rows_of(store))[1, way]
+    first, last = (b"<S>", SIGNS.stop) if way == 0 else (b"</S>", SIGNS.start)
+    assert SIGNS.unknown in asked
+    for at, number in enumerate(asked[:-1]):
+        following = read[at + 1]
+        assert number == (last if following == first else known.get(following, SIGNS.unknown))
+
+
+def test_streams_go_on_over_epochs_and_shuffle_anew(store: Store) -> None:
+    one, two = (streams(rows_of(store), n) for n in (1, 2))
+    for key, (read, _) in one.items():
+        assert two[key][0][: len(read)] == read
+        assert len(two[key][0]) == 2 * len(read)
+        assert two[key][0][len(read) :] != read
+
+
+def test_directions_read_together_or_apart(store: Store) -> None:
+    """Together: the same sentences at the same places of their lines."""
+    for together in (True, False):
+        rows = rows_of(store, together=together)
+        ahead, back = (course.sentences(0, 35, 40) for course in rows.ways[0])
+        assert (ahead == back) == together
+
+
+def test_rows_are_a_function_of_their_numbers(store: Store) -> None:
+    rows, numbers = rows_of(store), np.asarray([13, 4, 30])
+    at_once = spelled(rows, numbers)
+    rows.batch(np.arange(60))
+    for row, number in enumerate(numbers):
+        alone = spelled(rows_of(store), np.asarray([number]))
+        assert alone[0][0] == at_once[0][row]
+        assert np.array_equal(alone[1][0], at_once[1][row])
+    assert spelled(rows_of(store, seed=1), numbers)[0] != at_once[0]
+
+
+def test_places_and_streams_are_told(store: Store) -> None:
+    """Position 0 is where a stream begins; it counts on over windows."""
+    made = rows_of(store).batch(np.asarray([0, 3, 4, 11]))
+    assert made.streams is not None
+    assert made.streams.tolist() == [0, 3, 0, 3]
+    assert made.positions[:, 0].tolist() == [0, 0, 7, 14]
+    assert made.positions[3].tolist() == [*range(14, 21)] * 2
+
+
+def test_streams_are_shared_by_weight(store: Store, tmp_path: Path) -> None:
+    """Each source has its streams, one at least; their strangers are told apart and spelled right."""
+    other = Encoded(make_words(tmp_path / "other", seed=9)).train
+    rows = rows_of(store, other, weights=(0.7, 0.3), batch=10)
+    assert np.bincount(rows.source_of).tolist() == [7, 3]
+    assert rows_of(store, other, weights=(1.0, 1e-9), batch=10).source_of.tolist() == [0] * 9 + [1]
+    found, own = streams(rows), [{tuple(s) for s in sentences(s)} for s in (store, other)]
+    for (stream, way), (read, _) in found.items():
+        sign = (b"<S>", b"</S>")[way]
+        ends = [at for at, word in enumerate(read) if word == sign]
+        for a, b in pairwise(ends):
+            sentence = read[a + 1 : b]
+            assert tuple(sentence[::-1] if way else sentence) in own[int(rows.source_of[stream])]
+
+
+def test_which_documents_a_row_holds(store: Store) -> None:
+    rows = rows_of(store)
+    for span in rows.spans(np.arange(12)):
+        starts = store.document_starts
+        assert starts[span.document] <= span.start < span.stop <= starts[span.document + 1]
+    [words], _, _ = spelled(rows, np.asarray([5]))
+    assert store.lexicon is not None
+    held = {store.lexicon.word(i) for s in rows.spans(np.asarray([5])) for i in store.tokens[s.start : s.stop]}
+    assert set(words) - {b"<S>", b"</S>"} <= held
+
+
+def test_a_store_smaller_than_a_step_is_read_all_the_same(folder: Path) -> None:
+    """Rows that the text does not fill do not count."""
+    held = Encoded(folder).validation
+    assert held is not None
+    rows = rows_of(held, length=20, batch=64)
+    assert len(rows) == 64
+    weights = rows.batch(np.arange(64)).weights
+    assert int(weights.sum()) == 2 * (held.token_count + held.sequence_count)
+
+
+def test_what_cannot_be_is_refused(store: Store) -> None:
+    with pytest.raises(RecipeError, match="1 streams for 2 sources"):
+        rows_of(store, store, weights=(1.0, 1.0), batch=1)
+    with pytest.raises(RecipeError, match="weights above 0"):
+        rows_of(store, weights=(0.0,))
+    store.lexicon = None  # a cached property
+    with pytest.raises(DataError, match="holds pieces of words"):
+        rows_of(store).batch(np.arange(2))

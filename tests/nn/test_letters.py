@@ -1,0 +1,88 @@
+"""Words by their letters: symbols of any word, and the network against convolutions over every window."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ordsmed.nn.letters import BEGIN, END, PAD, START, STOP, Letters, listed, symbols
+
+WORDS = ["a", "aaaa", "newt", "blåbærsyltetøy", "x" * 400, "q" * 44, "r" * 48, "", "😀", "well-known"]
+FILTERS = ((1, 4), (2, 4), (3, 8), (7, 16))
+
+
+def rows(words: list[str], longest: int = 50) -> Tensor:
+    return symbols(*listed([word.encode() for word in words]), longest)
+
+
+def test_symbols_of_words() -> None:
+    found = rows(WORDS)
+    assert found.shape == (2 + len(WORDS), 50)
+    for sign, row in ((START, found[0]), (STOP, found[1])):
+        assert row.tolist() == [BEGIN, sign, END] + [PAD] * 47
+    for word, row in zip(WORDS, found[2:], strict=True):
+        inner = list(word.encode()[:48])
+        assert row.tolist() == [BEGIN, *inner, END] + [PAD] * (48 - len(inner))
+
+
+def test_no_words_are_the_two_signs() -> None:
+    assert rows([]).shape == (2, 50)
+    assert rows([""])[2].tolist()[:3] == [BEGIN, END, PAD]
+
+
+def test_a_shorter_limit_cuts() -> None:
+    assert rows(["newts"], 6)[2].tolist() == [BEGIN, *b"newt", END]
+
+
+def network(activation: str, highways: int = 2, width: int = 12) -> Letters:
+    torch.manual_seed(1)
+    made = Letters(width=width, size=5, filters=FILTERS, highways=highways, activation=activation)  # type: ignore[arg-type]
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+    return made
+
+
+def written_down(letters: Letters, found: Tensor) -> Tensor:
+    """Every window of every filter, as the reference has it."""
+    embedded = letters.table(found).transpose(1, 2)
+    x = torch.cat([letters.activation(F.conv1d(embedded, w.weight, w.bias).amax(2)) for w in letters.windows], 1)  # type: ignore[arg-type]
+    for highway in letters.highways:
+        gate, change = highway.both(x).chunk(2, 1)  # type: ignore[union-attr, operator]
+        x = gate.sigmoid() * change.relu() + (1 - gate.sigmoid()) * x
+    return x if letters.project is None else letters.project(x)
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+@pytest.mark.parametrize(("highways", "width"), [(2, 12), (0, 32), (1, 32)])
+def test_the_network_is_the_written_one(activation: str, highways: int, width: int) -> None:
+    """Values, and what everything learns; padding's windows, equal windows in a word, words as long as a row."""
+    letters, found = network(activation, highways, width), rows(WORDS * 9)
+    weight = torch.randn(len(found), width, generator=torch.Generator().manual_seed(2))
+    slopes = []
+    for run in (letters, lambda x: written_down(letters, x)):
+        letters.zero_grad()
+        out = run(found)
+        (out * weight).sum().backward()
+        slopes.append([out.detach(), *(p.grad.clone() for p in letters.parameters() if p.grad is not None)])
+    assert len(slopes[0]) == 1 + len(list(letters.parameters()))
+    for one, other in zip(*slopes, strict=True):
+        assert (one - other).abs().max() <= 5e-5 * other.abs().max()
+
+
+def test_order_and_company_do_not_matter() -> None:
+    letters, found = network("relu"), rows(WORDS)
+    alone = torch.cat([letters(row[None]) for row in found])
+    assert torch.allclose(letters(found.flip(0)).flip(0), alone, atol=1e-6)
+
+
+def test_sixteen_bits_are_near() -> None:
+    letters, found = network("relu"), rows(WORDS)
+    exact = letters(found)
+    with torch.autocast("cpu", torch.bfloat16):
+        half = letters(found)
+        half.float().sum().backward()
+    assert (half - exact).abs().max() < 0.05 * exact.abs().max()
+    assert all(p.grad is not None for p in letters.parameters())

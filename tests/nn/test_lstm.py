@@ -1,0 +1,122 @@
+"""The LSTM's exact path against torch's gradients of the same formulas, and against torch's fused kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from ordsmed.nn.lstm import Lstm, told
+
+STEPS, ROWS, WIDTH = 9, 5, 6
+
+
+def made(cells: int, cell_clip: float, projection_clip: float, *, strong: float = 3.0) -> Lstm:
+    torch.manual_seed(3)
+    lstm = Lstm(WIDTH, cells, cell_clip=cell_clip, projection_clip=projection_clip)
+    with torch.no_grad():
+        for parameter in lstm.parameters():
+            parameter.mul_(strong).add_(torch.randn_like(parameter) * 0.2)
+    return lstm
+
+
+def inputs(cells: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    torch.manual_seed(4)
+    x = torch.randn(STEPS, ROWS, WIDTH, requires_grad=True)
+    return x, torch.randn(ROWS, WIDTH) * 0.1, torch.randn(ROWS, cells) * 0.1, torch.randn(STEPS, ROWS, WIDTH)
+
+
+def written_down(lstm: Lstm, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The reference's cell as its formulas stand."""
+    found = []
+    for step in x:
+        i, f, g, o = (step @ lstm.enter.T + h @ lstm.carry.T + lstm.bias).chunk(4, 1)
+        c = (f + 1).sigmoid() * c + i.sigmoid() * g.tanh()
+        c = c.clamp(-lstm.clips[0], lstm.clips[0]) if lstm.clips[0] else c
+        h = o.sigmoid() * c.tanh()
+        h = h if lstm.project is None else h @ lstm.project.T
+        h = h.clamp(-lstm.clips[1], lstm.clips[1]) if lstm.clips[1] else h
+        found.append(h)
+    return torch.stack(found), h, c
+
+
+def learned(lstm: Lstm, cells: int, run: Any) -> list[Tensor]:
+    """What comes out, and what everything that went in learns from it."""
+    x, h, c, weight = inputs(cells)
+    lstm.zero_grad()
+    out, last, state = run(lstm, x, h, c)
+    (out * weight).sum().backward()
+    slopes = [p.grad.clone() for p in lstm.parameters() if p.grad is not None]
+    assert x.grad is not None
+    return [out.detach(), last.detach(), state.detach(), x.grad.clone(), *slopes]
+
+
+def near(ours: list[Tensor], theirs: list[Tensor], tolerance: float) -> None:
+    for one, other in zip(ours, theirs, strict=True):
+        assert (one - other).abs().max() <= tolerance * other.abs().max()
+
+
+@pytest.mark.parametrize("cells", [11, WIDTH])
+@pytest.mark.parametrize("clips", [(0.0, 0.0), (0.4, 0.0), (0.0, 0.2), (0.3, 0.15), (3.0, 3.0)])
+def test_the_exact_cell_is_the_written_one(cells: int, clips: tuple[float, float]) -> None:
+    lstm = made(cells, *clips)
+    ours, theirs = learned(lstm, cells, lambda lstm, *x: lstm(*x)), learned(lstm, cells, written_down)
+    near(ours, theirs, 5e-6)
+    if clips == (0.3, 0.15):
+        assert (ours[0].abs() == 0.15).float().mean() > 0.1, "something was clipped"
+        assert (ours[2].abs() == 0.3).any()
+
+
+@pytest.mark.parametrize("cells", [11, WIDTH])
+def test_exact_and_fused_agree_without_clipping(cells: int) -> None:
+    lstm = made(cells, 0.0, 0.0)
+    exact, fused = (learned(lstm, cells, lambda lstm, *x, f=f: lstm(*x, fused=f)) for f in (False, True))
+    near(exact, fused, 1e-5)
+
+
+def test_what_leaves_a_window_of_the_fused_kernel_is_clipped() -> None:
+    lstm = made(11, 0.3, 0.15)
+    out, last, state = lstm(*inputs(11)[:3], fused=True)
+    assert out.abs().max() <= 0.15
+    assert last.abs().max() <= 0.15
+    assert state.abs().max() <= 0.3
+
+
+def test_shorter_rows_carry_their_own_last_step() -> None:
+    lstm = made(11, 3.0, 3.0)
+    x, h, c, _ = inputs(11)
+    lengths = torch.tensor([9, 1, 4, 7, 2])
+    out, last, state = lstm(x, h, c, lengths)
+    for row, length in enumerate(lengths.tolist()):
+        alone = lstm(x[:length, row : row + 1], h[row : row + 1], c[row : row + 1])
+        wanted = (alone[0], alone[1][0], alone[2][0])
+        for one, other in zip((out[:length, row : row + 1], last[row], state[row]), wanted, strict=True):
+            assert torch.allclose(one, other, atol=1e-6)
+
+
+def test_two_windows_are_one() -> None:
+    """What is carried on is all there is to know."""
+    lstm = made(11, 3.0, 3.0)
+    x, h, c, _ = inputs(11)
+    first, *carried = lstm(x[:4], h, c)
+    second, *_ = lstm(x[4:], *carried)
+    assert torch.allclose(torch.cat([first, second]), lstm(x, h, c)[0], atol=1e-6)
+
+
+def test_sixteen_bits_are_near() -> None:
+    lstm = made(11, 3.0, 3.0, strong=1.0)
+    exact = learned(lstm, 11, lambda lstm, *x: lstm(*x))
+    with torch.autocast("cpu", torch.bfloat16):
+        half = learned(lstm, 11, lambda lstm, *x: lstm(*x))
+    assert half[2].dtype == torch.float32
+    near(half, exact, 0.03)
+    assert not torch.equal(half[0], exact[0])
+
+
+def test_a_person_is_told_which_runs() -> None:
+    assert told(False, 3.0, 3.0) == "LSTM: exact cell, clipped at every step (cell at 3 and projection at 3)"
+    assert told(False, 0.0, 0.0) == "LSTM: exact cell, without clipping"
+    assert told(True, 0.0, 0.0) == "LSTM: torch's fused kernel"
+    assert "cannot clip inside a window" in told(True, 3.0, 3.0)
