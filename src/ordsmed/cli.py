@@ -97,7 +97,7 @@ def embed(asked: Arguments) -> None:
     from ordsmed.apply.embed import Form
     from ordsmed.apply.embed import embed as write
 
-    names = ("of", "layers", "mix", "pieces", "pool", "dtype", "batch", "device", "carry")
+    names = ("of", "layers", "mix", "pieces", "pool", "dtype", "batch", "device", "carry", "cut")
     form = Form(**{name: getattr(asked, name) for name in names})
     source = sys.stdin.buffer if asked.input == "-" else asked.input
     _print([write(asked.run, source, asked.out, form, step=asked.step, anew=asked.anew)])
@@ -309,6 +309,7 @@ def _arguments(name: str, verb: argparse.ArgumentParser) -> None:
             "--carry", action="store_true",
             help="ELMo: a line goes on from the one before in its place of the batch, as the reference does",
         )  # fmt: skip
+        verb.add_argument("--cut", action="store_true", help="ELMo: cut lines into words as its tokenizer does")
     if name == "export":
         verb.add_argument("out", metavar="FOLDER", help="where to write")
         verb.add_argument("--step", type=_step, metavar="N|all", help="of this step, 0 included; all: a folder each")

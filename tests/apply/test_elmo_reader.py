@@ -115,3 +115,16 @@ def test_the_published_vectors(shared_data, tmp_path):
     assert np.abs(alone[1][-1] - wanted[1]).max() > 0.1, "the published ones were carried"
     asked, stored = json.loads((folder / "options.json").read_text()), elmo_files.read(folder / "lm_weights.hdf5")
     assert near(found[:2], elmo_files.vectors(asked, stored, rows[0][:2]), 2e-6)
+
+
+def test_lines_are_cut_as_the_tokenizer_cuts(tmp_path):
+    """Raw text for a model that learned from words with their punctuation apart."""
+    asked = elmo_files.options()
+    read_with(tmp_path, asked, elmo_files.arrays(asked))
+    signs = {name: number for number, name in enumerate(vocabulary.SIGNS)}
+    Tokenizer(vocabulary.words(signs, split="words", lowercase=False)).save(tmp_path / "ours" / "tokenizer")
+    trained = open_model(tmp_path / "ours")
+    [apart] = ElmoReader(trained, cut=True).read(["Don't run, newts!"])
+    [whole] = ElmoReader(trained).read(["Don't run , newts !"])
+    assert apart.words == whole.words == ["Don't", "run", ",", "newts", "!"]
+    assert np.allclose(apart.vectors, whole.vectors, atol=1e-6)

@@ -157,7 +157,7 @@ def test_mistakes_in_a_file_of_ones_own(ordsmed: Any) -> None:
         (lambda t: t.replace("length = 32", "length = "), "my.toml: not TOML: "),
         (
             lambda t: t.replace('kind = "bert"', ""),
-            "my.toml: model.kind: missing; wanted one of: bert, electra, gpt2, ",
+            "my.toml: model.kind: missing; wanted one of: bert, electra, elmo, gpt2, ",
         ),
         (lambda t: "lenght = 128\n" + t, "my.toml: lenght: unknown setting; "),
         (

@@ -40,3 +40,16 @@ def test_going_on_inside_a_phase_finds_the_same_steps() -> None:
 @pytest.mark.parametrize("warmup", [0, 0.5, 1, 3])
 def test_warmups_that_can_be(warmup: float) -> None:
     assert Phase(steps=3, length=8, batch=1, rate=1.0, warmup=warmup).rate_at(2) > 0
+
+
+def test_epochs_stand_in_place_of_steps() -> None:
+    """One of the two; until the data are counted, a warm-up may have any length."""
+    assert Phase(epochs=2.5, length=8, batch=1, rate=1.0, warmup=50).steps == 0
+    for wrong, said in (
+        ({}, "steps: found 0; wanted 1 or more, or epochs above 0"),
+        ({"steps": -3}, "steps: found -3"),
+        ({"epochs": -1.0}, "steps: found 0; wanted 1 or more, or epochs above 0"),
+        ({"epochs": 2.0, "steps": 5}, "epochs: found 2 beside 5 steps; wanted one of the two"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            Phase(length=8, batch=1, rate=1.0, **wrong)  # type: ignore[arg-type]

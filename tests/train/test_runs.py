@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from makers import job_of
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
 from ordsmed.base.run import Run
 from ordsmed.train import checkpoint, loop
@@ -205,6 +206,21 @@ def test_the_same_recipe_goes_on_and_a_folder_takes_no_overrides(recipe: Recipe)
     folder = pretrain(str(recipe()))
     with pytest.raises(RecipeError, match="own recipe"):
         pretrain(str(folder), ["seed=3"])
+
+
+def test_epochs_become_steps_when_the_data_stand(recipe: Recipe) -> None:
+    """The run's own recipe says how many; with the same recipe it is the same run."""
+    asked = recipe("epochs", steps=3)
+    asked.write_text(asked.read_text().replace("steps = 3", "epochs = 2"))
+    folder = pretrain(str(asked))
+    text = (folder / "recipe.toml").read_text()
+    job = job_of(asked, "phase.epochs=0", "phase.steps=3")
+    steps = round(2 * len(job.rows(0)) / job.phases[0].batch)
+    assert f"steps = {steps}\n" in text
+    assert Run(folder).status["step"] == steps
+    assert pretrain(str(asked)) == folder
+    with pytest.raises(RecipeError, match=rf"phase\[1\].warmup: found {steps + 1}; wanted 0 to {steps} steps"):
+        pretrain(str(asked), [f"phase.warmup={steps + 1}"])
 
 
 def test_a_deadline_fits_steps_once(recipe: Recipe) -> None:

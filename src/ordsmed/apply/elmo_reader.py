@@ -3,8 +3,8 @@
     the newts ran  ->  <S> the newts ran </S>   forward     ->  layer 0  [word ; word]
                        </S> ran newts the <S>   backward        layer k  [forward k ; backward k]
 
-Words are what stands between white space. Lines are read in windows through which the states go on, so that a long one
-takes no more memory than its vectors.
+Words are what stands between white space, or what the tokenizer cuts a line into. Lines are read in windows through
+which the states go on, so that a long one takes no more memory than its vectors.
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ class ElmoReader:
 
     has_start = False  # <S> is read before the words, but is no vector of a line
 
-    def __init__(self, trained: Trained, *, carry: bool = False, batch: int = 64) -> None:
-        """`carry`: a line goes on from the line at its place in the batch before; `batch`: lines of one, at most."""
+    def __init__(self, trained: Trained, *, carry: bool = False, cut: bool = False, batch: int = 64) -> None:
+        """`carry`: a line goes on from the line at its place in the batch before; `cut`: into words, as its tokenizer
+        does; `batch`: lines of one, at most."""
         self.model = cast(Any, trained.objective.model)
         self.carry, self.batch = carry, batch
+        self.words = trained.tokenizer.words if cut else str.split
         self.layers, self.width = trained.settings.layers + 1, 2 * trained.settings.width
         self.longest, self.device = trained.settings.longest_word, next(self.model.parameters()).device
         self.normalizer = trained.tokenizer.pipeline.normalizer
@@ -42,7 +44,7 @@ class ElmoReader:
         return [read for at in range(0, len(lines), self.batch) for read in self._batch(lines[at : at + self.batch])]
 
     def _batch(self, lines: list[str]) -> list[Read]:
-        words = [line.split() for line in lines]
+        words = [self.words(line) for line in lines]
         numbers = {word: n for n, word in enumerate(dict.fromkeys(w for line in words for w in line), SIGNS)}
         spelled = [self._spelled(word) for word in numbers]
         long = {word for word, letters in zip(numbers, spelled, strict=True) if len(letters) > self.longest - 2}

@@ -48,6 +48,7 @@ class Form:
     batch: int = 64  # lines the network reads at once
     device: str = "auto"
     carry: bool = False  # an ELMo goes on from the line before
+    cut: bool = False  # an ELMo's words are those of its tokenizer, not what stands between white space
 
     def __post_init__(self) -> None:
         for name, known in CHOICES.items():
@@ -110,10 +111,13 @@ def reader_of(trained: Trained, form: Form) -> Reader:
 
         if form.pieces != "mean":
             raise RecipeError("--pieces", f"{trained.folder} reads whole words", "leave it out")
-        reader: Reader = ElmoReader(trained, carry=form.carry, batch=form.batch)
+        reader: Reader = ElmoReader(trained, carry=form.carry, cut=form.cut, batch=form.batch)
         return Chosen(reader, numbers(asked or "all", reader.layers))
     if form.carry:
         raise RecipeError("--carry", f"{trained.folder} ({trained.kind}) carries nothing from line to line", "an ELMo")
+    if form.cut:
+        found = f"{trained.folder} ({trained.kind}) cuts words into pieces by itself"
+        raise RecipeError("--cut", found, "an ELMo", "leave it out")
     chosen = numbers(asked or "top", layers_of(trained))
     return TransformerReader(trained, chosen, pieces=form.pieces, batch=form.batch)
 

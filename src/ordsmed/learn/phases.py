@@ -15,14 +15,16 @@ from ordsmed.learn.schedules import Schedule, factor
 class Phase:
     """One stretch of training under the same length, batch and rate."""
 
-    steps: int
-    """updates of the weights"""
     length: int
     """tokens a row"""
     batch: int
     """rows a step over all devices"""
     rate: float
     """peak learning rate"""
+    steps: int = 0
+    """updates of the weights"""
+    epochs: float = 0.0
+    """in place of steps: how often the data are gone through"""
     warmup: float = 0.0
     """1 and more: steps; below 1: a share of the phase"""
     schedule: Schedule = field(default_factory=Schedule)
@@ -31,12 +33,16 @@ class Phase:
     """several short documents in a row, which do not see each other; false: one a row, as most papers"""
 
     def __post_init__(self) -> None:
-        for name in ("steps", "length", "batch"):
+        for name in ("length", "batch"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: found {getattr(self, name)}; wanted 1 or more")
+        if self.epochs and self.steps:
+            raise ValueError(f"epochs: found {self.epochs:g} beside {self.steps} steps; wanted one of the two")
+        if self.steps < 1 and not 0 < self.epochs < float("inf"):
+            raise ValueError(f"steps: found {self.steps}; wanted 1 or more, or epochs above 0")
         if not 0 < self.rate < float("inf"):
             raise ValueError(f"rate: found {self.rate}; wanted more than 0")
-        if not 0 <= self.warmup <= self.steps:
+        if not 0 <= self.warmup <= (self.steps or float("inf")):
             raise ValueError(f"warmup: found {self.warmup}; wanted 0 to the phase's {self.steps} steps")
 
     @property

@@ -183,6 +183,25 @@ def build(recipe: Pretraining, ranks: Ranks, *, gone_on: dict[str, Any] | None =
     return job
 
 
+def counted(recipe: Pretraining) -> Pretraining:
+    """The recipe with steps in place of epochs, by how many rows the data have."""
+    phases = []
+    for index, phase in enumerate(recipe.phase):
+        if not phase.steps:
+            data = [Encoded(obtain(Encoding, name)) for name in recipe.sources]
+            one = dataclasses.replace(phase, steps=1, epochs=0.0, warmup=0.0)
+            shares, key = list(recipe.sources.values()), (recipe.seed, index)
+            rows = recipe.objective.rows([e.train for e in data], shares, _tokenizer(recipe, data), one, *key,
+                                         stretch=Stretch.of((one,), 0))  # fmt: skip
+            steps = max(1, round(phase.epochs * len(rows) / phase.batch))
+            say(f"phase {index + 1}: {phase.epochs:g} epochs of {len(rows):,} rows are {steps:,} steps")
+            if phase.warmup > steps:
+                raise RecipeError(f"phase[{index + 1}].warmup", f"found {phase.warmup:g}", f"0 to {steps} steps")
+            phase = dataclasses.replace(phase, steps=steps, epochs=0.0)
+        phases.append(phase)
+    return dataclasses.replace(recipe, phase=tuple(phases))
+
+
 def model_settings(recipe: Pretraining) -> Any:
     """The network's settings: the recipe's, or those of what it starts from."""
     if recipe.init is None:

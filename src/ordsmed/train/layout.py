@@ -178,8 +178,9 @@ class Layout:
 
 def arithmetic(phase: Phase, number: int, share: Share) -> str:
     """A phase's batch as micro x accumulation x devices."""
+    long = f"{phase.steps:,} steps" if phase.steps else f"{phase.epochs:g} epochs"
     return (
-        f"phase {number}: {phase.steps:,} steps of {phase.batch:,} rows x {phase.length} tokens; batch = micro "
+        f"phase {number}: {long} of {phase.batch:,} rows x {phase.length} tokens; batch = micro "
         f"{share.micro} x accumulation {share.accumulation} x devices {share.world}"
     )
 

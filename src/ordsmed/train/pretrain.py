@@ -27,7 +27,7 @@ from ordsmed.train import average, checkpoint, loop, picture
 from ordsmed.train.auto import largest
 from ordsmed.train.deadline import fit
 from ordsmed.train.guard import Course
-from ordsmed.train.job import Job, build, check, model_settings
+from ordsmed.train.job import Job, build, check, counted, model_settings
 from ordsmed.train.layout import arithmetic, memory, parse, site_layout
 from ordsmed.train.meters import read
 from ordsmed.train.recipe import Pretraining, named
@@ -55,6 +55,7 @@ def pretrain(
         check(recipe, model_settings(recipe), dataclasses.replace(alone, shape=shape))
         for source in recipe.sources:
             obtain(Encoding, source)  # before the processes meet: a corpus may take hours
+        recipe = counted(recipe)
         ranks = join(alone, shape, recipe.layout.patience)
         with contextlib.ExitStack() as at_the_end, Watch(ranks, recipe.layout.patience) as watch:
             at_the_end.push(lambda kind, *_: leave(ranks, well=kind in (None, loop.Stopped)))

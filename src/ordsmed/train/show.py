@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ordsmed.apply.trained import standing
 from ordsmed.base import run, settings
 from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.run import Run
 from ordsmed.base.say import duration
 from ordsmed.data.encode import Encoding
-from ordsmed.learn.phases import locate, total
+from ordsmed.learn.phases import Stretch, locate, total
 from ordsmed.text.pipeline import Corpus, origin
 from ordsmed.text.training import Training, read_tokenizer
 from ordsmed.train import job as jobs
@@ -83,7 +84,7 @@ def documents(name: str, step: int) -> list[str]:
     phases_before = int(Run(folder).status.get("phases_before", 0))
     rows = recipe.objective.rows(
         [d.train for d in data], list(recipe.sources.values()), data[0].tokenizer, recipe.phase[index],
-        recipe.seed, index + phases_before,
+        recipe.seed, index + phases_before, stretch=Stretch.of(recipe.phase, index),
     )  # fmt: skip
     batch = recipe.phase[index].batch
     spans = rows.spans(np.arange(inner * batch, (inner + 1) * batch))
@@ -92,7 +93,10 @@ def documents(name: str, step: int) -> list[str]:
     ]
     for span in spans:
         store, source = data[span.source], list(recipe.sources)[span.source]
-        text = store.tokenizer.decode(np.asarray(store.train.tokens[span.start : min(span.stop, span.start + 24)]))
+        ids = np.asarray(store.train.tokens[span.start : min(span.stop, span.start + 24)])
+        lexicon = store.train.lexicon
+        words = [] if lexicon is None else [lexicon.word(number).decode() for number in ids]
+        text = " ".join(words) or store.tokenizer.decode(ids)
         begin = span.start - int(store.train.document_starts[span.document])
         lines.append(
             f"  row {span.number}: {source} document {span.document}{_origin(store, span.document)}, "
@@ -142,6 +146,8 @@ def _verb(table: dict[str, Any], name: str) -> str:
 
 def _cost(recipe: Pretraining, devices: int) -> list[str]:
     """Parameters, FLOPs, tokens, batch arithmetic; inputs that would have to be made."""
+    if all(run.finished(standing(name), "encode") for name in recipe.sources):
+        recipe = jobs.counted(recipe)
     lines, objective, tokenizer = _network(recipe)
     sizes = _sizes(objective)
     body = sum(n for name, n in sizes.items() if name.startswith("model."))
@@ -153,7 +159,10 @@ def _cost(recipe: Pretraining, devices: int) -> list[str]:
         step = objective.flops(phase.batch, phase.length)
         flops, tokens = flops + step * phase.steps, tokens + phase.rows * phase.length
         lines.append(f"phase {index + 1}: {step:.3g} FLOPs a step")
-    lines.append(f"in all: {total(recipe.phase):,} steps, {tokens:,.0f} tokens, {flops:.3g} FLOPs")
+    if all(phase.steps for phase in recipe.phase):
+        lines.append(f"in all: {total(recipe.phase):,} steps, {tokens:,.0f} tokens, {flops:.3g} FLOPs")
+    else:
+        lines.append("in all: how many steps epochs are is known when the data stand")
     return lines + _spread(recipe, devices, objective, tokenizer)
 
 
