@@ -104,7 +104,7 @@ def embed(asked: Arguments) -> None:
 
 
 def import_(asked: Arguments) -> None:
-    """take over a model from files of another format: a folder that every other verb opens"""
+    """take over a model from files of another format: a folder that embed, export and `init` take"""
     from ordsmed.apply.importing import take_over
 
     _print(take_over(asked.source, asked.out, asked.overrides, anew=asked.anew))
@@ -297,7 +297,9 @@ def _arguments(name: str, verb: argparse.ArgumentParser) -> None:
             "--layers", default="", metavar="top|all|mean|0,-1",
             help="0: embeddings, -1: the last; several: an axis more, in front (default top, of an ELMo all)",
         )  # fmt: skip
-        verb.add_argument("--mix", default="", metavar="JSON", help='{"weights": [...], "gamma": 1.0}: of all layers')
+        verb.add_argument(
+            "--mix", default="", metavar="JSON", help='{"weights": [...], "gamma": 1.0}: of all layers, by a softmax'
+        )
         verb.add_argument("--pieces", default="mean", metavar="mean|first|last", help="of a word (default mean)")
         verb.add_argument(
             "--pool", default="mean", metavar="mean|first", help="of a sentence: its words, or the sign before them"
@@ -307,7 +309,7 @@ def _arguments(name: str, verb: argparse.ArgumentParser) -> None:
         verb.add_argument("--device", default="auto", metavar="auto|cpu|cuda", help="auto: a GPU where there is one")
         verb.add_argument(
             "--carry", action="store_true",
-            help="ELMo: a line goes on from the one before in its place of the batch, as the reference does",
+            help="ELMo: a line goes on from the one at its place of the batch before (--batch 1: from the last one)",
         )  # fmt: skip
         verb.add_argument("--cut", action="store_true", help="ELMo: cut lines into words as its tokenizer does")
     if name == "export":

@@ -126,6 +126,8 @@ def entries_of(out):
     if out.suffix == ".h5":
         with h5py.File(out) as file:
             return [file[str(n)][:] for n in range(len(file))]
+    if out.suffix == ".npy":
+        return list(np.load(out))
     with np.load(out) as file:
         return [file[str(n)] for n in range(len(file))]
 
@@ -252,6 +254,23 @@ def test_a_word_without_a_piece_is_zeros_and_told(folders, tmp_path, capsys):
     assert alone.shape == (1, 16)
     assert not alone.any()
     assert "2 of 4 words are no piece of the tokenizer's: zeros stand for them" in capsys.readouterr().err
+
+
+def test_words_without_a_piece_are_not_in_a_mean(folders, tmp_path):
+    two, three = (written(folders[BERT], [line], tmp_path / f"{n}.npy", of="sentences")
+                  for n, line in enumerate(("the gate", "the \u200b gate")))  # fmt: skip
+    assert np.allclose(two, three, atol=1e-6)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_folder_without_heads_is_enough(folders, family, tmp_path):
+    """As AutoModel saves it; filling masks with it is refused as before."""
+    from transformers import AutoModel
+
+    AutoModel.from_pretrained(folders[family]).save_pretrained(tmp_path / "bare")
+    Tokenizer.load(folders[family]).save(tmp_path / "bare")
+    bare, whole = (written(f, TEXTS, tmp_path / f"{n}.npz") for n, f in enumerate((tmp_path / "bare", folders[family])))
+    assert all(np.array_equal(a, b) for a, b in zip(bare, whole, strict=True))
 
 
 def test_names_of_signs_are_mere_text(trained):

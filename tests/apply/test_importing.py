@@ -52,7 +52,11 @@ def test_the_verb_writes_what_the_others_open(theirs, tmp_path, monkeypatch, cap
     assert written == ["README.md", "model.safetensors", "settings.toml", "tokenizer"]
     opened = open_model("ours")
     assert (opened.kind, opened.settings.dropout, opened.recipe) == ("elmo", 0.2, None)
-    with pytest.raises(RecipeError, match="ours: has no head that predicts tokens"):
+    cli.main(["show", "ours"])
+    shown = capsys.readouterr().out
+    assert "dropout = 0.2" in shown
+    assert "3,891 numbers" in shown
+    with pytest.raises(RecipeError, match="ours: is an ELMo: it fills no masks"):
         fill(opened, "a [MASK]")
     cli.main(["export", "ours", "out"])
     assert capsys.readouterr().out.startswith("out: written; simple_elmo's ElmoModel and AllenNLP's Elmo load it")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import pickle
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from makers import make_words
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.data import carried
 from ordsmed.data.carried import CarriedRows, Signs
 from ordsmed.data.encode import Encoded
+from ordsmed.data.lexicon import Lexicon, LexiconWriter
 from ordsmed.data.store import Store
 
 SIGNS = Signs(0, 1, 2, 123)
@@ -30,7 +33,7 @@ def store(folder: Path) -> Store:
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carried, "BLOCK", 16)
+    monkeypatch.setattr(carried, "BLOCK", 130)
 
 
 def rows_of(
@@ -169,6 +172,37 @@ def test_a_store_smaller_than_a_step_is_read_all_the_same(folder: Path) -> None:
     assert len(rows) == 64
     weights = rows.batch(np.arange(64)).weights
     assert int(weights.sum()) == 2 * (held.token_count + held.sequence_count)
+
+
+def test_a_validation_of_several_sources_asks_every_word_once(store: Store, tmp_path: Path) -> None:
+    other = Encoded(make_words(tmp_path / "other", seed=9, documents=5)).train
+    rows = rows_of(store, other, weights=(0.5, 0.5), batch=8, whole=True)
+    counted = sum(int(rows.batch(np.arange(n, n + 8)).weights.sum()) for n in range(0, len(rows), 8))
+    assert counted == 2 * sum(s.token_count + s.sequence_count for s in (store, other))
+
+
+def test_rows_travel_to_other_processes(store: Store) -> None:
+    rows = rows_of(store)
+    wanted = rows.batch(np.arange(4)).tokens
+    again = pickle.loads(pickle.dumps(rows))
+    assert torch.equal(again.batch(np.arange(4)).tokens, wanted)
+
+
+def test_few_blocks_are_held(store: Store) -> None:
+    """Two a stream: what it reads, and what comes next."""
+    rows = rows_of(store, batch=2)
+    for number in range(2 * len(rows)):
+        rows.batch(np.asarray([number]))
+        assert all(len(course._blocks) <= 4 < len(course.sizes) for course in rows.ways[0])
+
+
+def test_a_lexicon_of_another_store_is_refused(store: Store, tmp_path: Path) -> None:
+    small = make_words(tmp_path / "small")
+    with LexiconWriter(small, ["<S>", "</S>", "<UNK>", "a"], 2):
+        pass
+    store.lexicon = Lexicon.open(small)  # a cached property
+    with pytest.raises(DataError, match=r"holds the word \d+, its lexicon 4; wanted its own lexicon"):
+        rows_of(store).batch(np.arange(20))
 
 
 def test_what_cannot_be_is_refused(store: Store) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from makers import make_store
+from makers import make_store, make_words
 
 # torch reads it once a process, and some test before the one that needs it may have multiplied
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -33,6 +33,25 @@ def recipe(store: Path, tmp_path: Path) -> Callable[..., Path]:
         lines += ["[[phase]]", "steps = 12", "length = 32", "batch = 8", "rate = 2e-3", "warmup = 2", more]
         path = tmp_path / f"{name}.toml"
         path.write_text("\n".join(lines) + "\n")
+        return path
+
+    return write
+
+
+@pytest.fixture
+def elmo(tmp_path: Path) -> Callable[..., Path]:
+    """The same for a small ELMo over whole words."""
+    words = make_words(tmp_path / "words")
+
+    def write(name: str = "elmo", lstm: str = "exact", clip: float = 0.0, samples: int = 40) -> Path:
+        path = tmp_path / f"{name}.toml"
+        path.write_text(
+            f'data = "{words}"\nout = "{tmp_path / name}"\nsave = 4\nvalidate = 6\nvalidation_rows = 32\n'
+            f'[model]\nkind = "elmo"\nwidth = 32\ncells = 64\nhighways = 1\nfilters = [[1, 16], [3, 32]]\n'
+            f'dropout = 0.0\nlstm = "{lstm}"\ncell_clip = {clip}\nprojection_clip = {clip}\n'
+            f'[objective]\nkind = "bilm"\nsamples = {samples}\n'
+            "[[phase]]\nsteps = 12\nlength = 12\nbatch = 8\nrate = 2e-3\nwarmup = 2\n"
+        )
         return path
 
     return write

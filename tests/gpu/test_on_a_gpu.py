@@ -53,6 +53,7 @@ def job_of(path: Path, *overrides: str, device: str = DEVICE, ranks: Ranks | Non
 def learned(job: Job, steps: int = 10) -> list[tuple[float, float]]:
     """Loss and gradient norm of the first steps."""
     found = []
+    job.carry(0)
     ready = load(job.rows(0), job.share(0), 0, steps, workers=0, device=job.ranks.device)
     for inner, batches in enumerate(ready):
         sums, norm, why = loop.update(job, batches, 1e-3, 0, inner)
@@ -100,6 +101,27 @@ def test_every_precision_agrees_with_fp32_on_the_cpu(recipe: Recipe, kind: str, 
     assert np.isfinite(found).all()
     assert np.allclose(found[:, 0], exact[:, 0], rtol=bound)
     assert np.allclose(found[:, 1], exact[:, 1], rtol=max(bound, 1e-3))
+
+
+@pytest.mark.parametrize(("lstm", "clip"), [("exact", 0.0), ("exact", 0.3), ("fast", 0.0)])
+@pytest.mark.parametrize(("how", "bound"), [("fp32", 1e-4), pytest.param("bf16", 5e-2, marks=needs_bf16)])
+def test_elmo_agrees_with_the_cpu(elmo: Recipe, lstm: str, clip: float, how: str, bound: float) -> None:
+    """Letters, both cells and the sampled softmax; without clipping either cell is that of the CPU."""
+    exact = np.asarray(trained(elmo(clip=clip), device="cpu"))
+    found = np.asarray(trained(elmo("other", lstm, clip), f'layout.precision="{how}"'))
+    assert np.allclose(found[:, 0], exact[:, 0], rtol=bound)
+    assert np.allclose(found[:, 1], exact[:, 1], rtol=max(bound, 1e-3))
+
+
+@pytest.mark.parametrize("lstm", ["exact", "fast"])
+def test_elmo_goes_on_with_the_same_bits(elmo: Recipe, lstm: str) -> None:
+    """Its states are carried through a checkpoint; rows come from processes that make them ahead."""
+    path = elmo(lstm=lstm)
+    folder = pretrain(str(path), [f'layout.device="{DEVICE}"', "layout.deterministic=true", "layout.workers=2"])
+    whole = losses(folder)
+    cut_back(folder, 4)
+    pretrain(str(folder))
+    assert losses(folder) == whole
 
 
 @pytest.mark.parametrize("micro", [2, 4])

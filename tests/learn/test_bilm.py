@@ -236,6 +236,13 @@ def test_what_cannot_be_is_refused(folder: Path, tmp_path: Path, recipe: Path) -
         Layout(tensor=2).check(MODEL, [6], 2)
     with pytest.raises(RecipeError, match="written by hand"):
         Layout(compile=True).check(MODEL, [6], 1)
+    rows = ([Encoded(folder).train], [1.0], tokenizer)
+    with pytest.raises(RecipeError, match="without scores nothing is learned"):
+        bilm.Settings(head=False).rows(*rows, Phase(steps=1, length=6, batch=4, rate=1.0), 0)
+    with pytest.raises(RecipeError, match="neither packed nor padded"):
+        bilm.Settings().rows(*rows, Phase(steps=1, length=6, batch=4, rate=1.0, pack=False), 0)
+    with pytest.raises(RecipeError, match="asks an ELMo for single tokens"):
+        job_of(recipe, 'objective={kind="mlm"}')
     for wrong, said in (({"samples": -1}, "samples: found -1"), ({"scale": 0.0}, "scale: found 0.0")):
         with pytest.raises(ValueError, match=said):
             bilm.Settings(**wrong)  # type: ignore[arg-type]
@@ -266,3 +273,41 @@ def test_published_sizes(size: str, millions: float) -> None:
     with torch.device("meta"):
         model = decode(elmo.Settings, {"size": size}, "test").build(0)
     assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(millions, abs=0.05)
+
+
+def test_slopes_come_again_on_several_threads(folder: Path) -> None:
+    """To the bit: torch adds up looked-up rows in whatever order threads come, unless they are an embedding's."""
+    encoded, settings = Encoded(folder), bilm.Settings(samples=40)
+    phase = Phase(steps=1, length=20, batch=64, rate=1.0)
+    rows = settings.rows([encoded.train], [1.0], encoded.tokenizer, phase, 0, stretch=Stretch(0.0, 1.0, 1))
+    batch, threads = rows.batch(np.arange(64)), torch.get_num_threads()
+    objective = settings.build(
+        elmo.Settings(width=64, cells=64, filters=((1, 8), (3, 8)), dropout=0.0), encoded.tokenizer
+    )
+    found = []
+    torch.set_num_threads(2)
+    try:
+        for _ in range(6):
+            objective.begin(0, 64)
+            objective.zero_grad()
+            sum(objective(batch).values()).backward()
+            found.append([p.grad.clone() for p in objective.parameters() if p.grad is not None])
+    finally:
+        torch.set_num_threads(threads)
+    assert all(torch.equal(a, b) for again in found[1:] for a, b in zip(found[0], again, strict=True))
+
+
+@pytest.mark.parametrize("lstm", ["exact", "fast"])
+def test_sixteen_bits_learn(recipe: Path, lstm: str) -> None:
+    """Either cell; the state stays in 32."""
+    exact = learned(job_of(recipe, f'model.lstm="{lstm}"'), 4, rate=None)
+    job = job_of(recipe, f'model.lstm="{lstm}"', 'layout.precision="bf16"')
+    assert np.allclose(learned(job, 4, rate=None), exact, rtol=0.03)
+    assert {state.dtype for state in job.objective.state.values()} == {torch.float32}
+
+
+def test_a_state_that_is_no_number_does_not_outlive_a_beginning(folder: Path) -> None:
+    rows, objective = made(folder)
+    for state in objective.state.values():
+        state.fill_(float("nan"))
+    assert np.isfinite(losses(rows, objective, 1)).all()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import builtins
 import gzip
 import json
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ from ordsmed.apply.trained import open_model
 from ordsmed.base import menu
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.formats import elmo
+from ordsmed.models.elmo import Settings as Elmo
 from ordsmed.text.tokenizer import Tokenizer
 
 
@@ -43,7 +44,7 @@ def test_elmo_there_and_back_bit_for_bit(tmp_path, changed, capsys):
     assert {part: now[part] for part in was} == was
     assert (out / "vocab.txt").read_text() == "<S>\n</S>\n<UNK>\n"
     assert "simple_elmo" in (out / "README.md").read_text()
-    assert capsys.readouterr().err == ""
+    assert capsys.readouterr().err.splitlines() == elmo.unread(open_model(tmp_path / "ours").settings)
     take_over(out / "model.hdf5", tmp_path / "again")
     assert (tmp_path / "again/settings.toml").read_text() == (tmp_path / "ours/settings.toml").read_text()
 
@@ -141,10 +142,40 @@ def test_several_files_of_weights_are_asked_about(tmp_path):
     assert elmo.Settings().read(folder / "one.hdf5").tensors
 
 
+def test_options_are_those_of_the_weights(tmp_path):
+    """The longest name that the weights begin with; where only others stand, or none fits, a person is asked."""
+    folder = theirs(tmp_path)
+    (folder / "model.hdf5").rename(folder / "big_five_weights.hdf5")
+    (folder / "options.json").rename(folder / "big_five_options.json")
+    for other in ("big_options.json", "options.json"):
+        (folder / other).write_text("{}")
+    assert elmo.Settings().read(folder).tensors
+    (folder / "big_five_options.json").rename(folder / "small_options.json")
+    (folder / "big_options.json").unlink()
+    with pytest.raises(
+        RecipeError, match=r"holds options\.json and small_options\.json; wanted one, or one that begins"
+    ):
+        elmo.Settings().read(folder)
+
+
+def test_a_list_of_words_that_cannot_be_is_no_need(tmp_path):
+    folder = theirs(tmp_path)
+    (folder / "vocab.txt").write_text("<S>\n</S>\n<UNK>\na\na\n")
+    with pytest.raises(DataError, match="move it away: vectors need no list of words"):
+        elmo.Settings().read(folder)
+
+
+def test_who_does_not_read_a_network_is_told():
+    plain = {"width": 5, "cells": 9, "filters": ((1, 8),), "longest_word": 50}
+    assert elmo.unread(Elmo(**plain)) == []
+    for change, said in (({"residual": False}, "residual"), ({"cells": 5}, "more cells"), ({"longest_word": 40}, "50")):
+        [told] = elmo.unread(Elmo(**{**plain, **change}))
+        assert said in told
+
+
 def test_without_h5py_one_line_says_what_to_install(tmp_path, monkeypatch):
     folder = theirs(tmp_path)
-    real = builtins.__import__
-    monkeypatch.setattr(builtins, "__import__", lambda name, *more: real("no_such" if name == "h5py" else name, *more))
+    monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(RecipeError, match=r"needs h5py, which is not installed; pip install 'ordsmed\[hdf5\]'"):
         elmo.Settings().read(folder)
 

@@ -186,7 +186,8 @@ def _use_of_an_elmo(name: str) -> str:
     )
     return (
         f"## How to use it\n\nWith `{name}` the path of this folder:\n\n```python\n{code}```\n\n"
-        "AllenNLP's `Elmo` takes `options.json` and `model.hdf5`; `ordsmed import` makes a folder of ordsmed's of it."
+        "AllenNLP's `Elmo` takes `options.json` and `model.hdf5` where layers are residual, filters and cells are\n"
+        "more than the width, and words have 50 letters; `ordsmed import` makes a folder of ordsmed's of it."
     )
 
 

@@ -2,7 +2,7 @@
 
     1,000 lines, sorted by length -> Reader -> layers chosen or mixed -> words | mean of a line -> Writer, in order
 
-One line is one entry, an empty one too; what is held in memory does not grow with the text.
+One line is one entry, an empty one too; what is held in memory does not grow with the text (.npz lists its entries).
 """
 
 from __future__ import annotations
@@ -73,10 +73,12 @@ def embed(
 ) -> str:  # fmt: skip
     """Write a file of vectors, whole or not at all; a line that tells of it."""
     target = Path(out)
+    if not hasattr(source, "readline") and Path(str(source)).exists() and not Path(str(source)).is_file():
+        raise RecipeError(str(source), "is no plain file", "a text, an entry a line", "use - and standard input")
     vectors.check(target, even=form.of == "sentences", anew=anew)
     mix = read_mix(Path(form.mix)) if form.mix else None
     total = None if hasattr(source, "readline") else count(Path(str(source)))
-    trained = open_model(run, step)
+    trained = open_model(run, step, body=True)
     with torch.inference_mode():
         reader = reader_of(trained, form)
         finish = finisher(form, reader, mix, trained.folder)
@@ -147,7 +149,7 @@ def numbers(asked: str, count: int) -> list[int]:
 
 
 def read_mix(path: Path) -> ScalarMix:
-    """The weights of layers, as a file tells them: {"weights": [...], "gamma": 1.0}."""
+    """The weights of layers, as a file tells them and ELMo's mix learns them: a softmax is taken of them."""
     found = files.read_json(path)
     try:
         if set(found) - {"weights", "gamma"}:
@@ -173,7 +175,7 @@ def finisher(form: Form, reader: Reader, mix: ScalarMix | None, folder: Path) ->
     def finish(number: int, read: Read) -> Floats:
         found: Any = read.vectors
         if form.of == "sentences":
-            found = read.first if form.pool == "first" else found.sum(1) / max(len(read.words), 1)
+            found = read.first if form.pool == "first" else found.sum(1) / max(len(read.words) - read.bare, 1)
         if mixer is not None:
             found = mixer(torch.from_numpy(np.ascontiguousarray(found))).numpy()
         elif not _many(form, reader):

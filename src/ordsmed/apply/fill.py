@@ -81,6 +81,9 @@ def _guesser(trained: Trained) -> Any:
 def _check(trained: Trained, best: int) -> None:
     if best < 1:
         raise RecipeError("--best", f"found {best}", "1 or more")
+    if trained.settings.capabilities.state:
+        remedy = "`ordsmed embed` gives its vectors"
+        raise RecipeError(trained.folder, "is an ELMo: it fills no masks", "a model trained with mlm or hybrid", remedy)
     if trained.causal and not trained.objective.shifted:
         raise RecipeError(
             trained.folder, f"is a causal model ({trained.kind}): it does not see what stands after a mask",

@@ -95,5 +95,5 @@ def _check(trained: Trained) -> None:
     if not trained.settings.capabilities.cached:
         raise RecipeError(
             trained.folder, f"is no causal model ({trained.kind})", "one trained with clm or hybrid",
-            "`ordsmed fill` asks a masked one",
+            "`ordsmed embed` takes it" if trained.settings.capabilities.state else "`ordsmed fill` asks a masked one",
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Import: a model from files of another format becomes a folder of ours, which every other verb opens.
+"""Import: a model from files of another format becomes a folder of ours, for embed, export and `init`.
 
 folder or file -> the format in formats/ that recognises it -> .out.part/ settings.toml, model.safetensors, tokenizer/
                                                                                                     -> renamed to out/
@@ -47,7 +47,7 @@ def recognised(place: Path) -> Format:
     if not place.exists():
         raise RecipeError(place, "no such folder or file", "a model of another format", hub.remedy(place))
     if Run(place).status or foreign.is_imported(place):
-        raise RecipeError(place, "is a folder of ours", "a model of another format", "every verb opens it as it is")
+        raise RecipeError(place, "is a folder of ours", "a model of another format", "it is opened as it is")
     formats: list[Format] = [load("formats", kind)() for kind in entries("formats")]
     for form in formats:
         if form.recognises(place):

@@ -55,8 +55,8 @@ class Source:
     state: dict[str, Any] = field(default_factory=dict)  # of a checkpoint
 
 
-def open_model(path: str | Path, step: int | None = None) -> Trained:
-    """The newest model of a run, the one of a kept step, or that of a Hugging Face folder."""
+def open_model(path: str | Path, step: int | None = None, *, body: bool = False) -> Trained:
+    """The newest model of a run, the one of a kept step, or that of a Hugging Face folder; `body`: heads may lack."""
     folder = hub.folder(path)
     if not folder.is_dir():
         found = "is a file" if folder.exists() else "no such folder"
@@ -75,7 +75,7 @@ def open_model(path: str | Path, step: int | None = None) -> Trained:
         raise RecipeError(path, "is neither a run nor a Hugging Face folder", WANTED, remedy)
     if step is not None:
         raise RecipeError("--step", f"found {step}, but {path} is a Hugging Face folder", "a run's folder")
-    return _foreign(folder)
+    return _foreign(folder, body=body)
 
 
 def standing(name: str) -> Path:
@@ -165,14 +165,14 @@ def _moved(folder: Path, step: int | None) -> Trained:
     return Trained(objective, tokenizer, networks.model, folder)
 
 
-def _foreign(folder: Path) -> Trained:
+def _foreign(folder: Path, *, body: bool) -> Trained:
     model = foreign.settings(folder)
     tokenizer = Tokenizer.load(folder)
     if "ForPreTraining" in str(foreign.read_config(folder).get("architectures")) and model.capabilities.detects:
         objective = load("objectives", "rtd")().alone(model, tokenizer)
     else:
         objective = load("objectives", "clm" if model.capabilities.causal else "mlm")().build(model, tokenizer)
-    foreign.load_into(objective, folder, tokenizer)
+    foreign.load_into(objective, folder, tokenizer, body=body)
     return Trained(objective.eval(), tokenizer, model, folder)
 
 

@@ -1,7 +1,7 @@
 """Vectors on disk: one entry a line of text, in the format that the file's name says, written as they come.
 
     .h5 .hdf5   a dataset an entry, by the line's number from 0 ("0", "1"...)       ELMo's layout
-    .npz        an array an entry, by the same numbers; np.load opens it
+    .npz        an array an entry, by the same numbers; np.load opens it (400 bytes an entry stay in memory)
     .npy        one matrix, a row an entry: for entries that are all of one shape
     .parquet    a row an entry: line, words, vectors (nested lists)
 
@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ordsmed.base import files
+from ordsmed.base import files, hdf5
 from ordsmed.base.errors import RecipeError
 
 Floats = NDArray[np.floating[Any]]
@@ -45,13 +45,14 @@ class Hdf5:
     """One dataset an entry."""
 
     def __init__(self, path: Path, shape: Shape, dtype: str) -> None:
-        self.file = importlib.import_module("h5py").File(path, "w")
+        self.open = contextlib.ExitStack()
+        self.file = self.open.enter_context(hdf5.writing(path))
 
     def add(self, line: int, words: list[str], vectors: Floats) -> None:
-        self.file.create_dataset(str(line), data=vectors)
+        self.file.add(str(line), vectors)
 
     def close(self) -> None:
-        self.file.close()
+        self.open.close()
 
 
 class Npz:
@@ -106,7 +107,7 @@ class Parquet:
 
     def add(self, line: int, words: list[str], vectors: Floats) -> None:
         self.held.append((line, words, vectors))
-        self.bytes += vectors.nbytes + 64  # lines without words take room as well
+        self.bytes += vectors.nbytes + 64 + 64 * len(words) + sum(map(len, words))  # an object takes some 60 bytes
         if self.bytes >= GROUP:
             self._flush()
 
@@ -132,7 +133,6 @@ class Parquet:
 
 
 WRITERS: dict[str, type[Writer]] = {".h5": Hdf5, ".hdf5": Hdf5, ".npz": Npz, ".npy": Npy, ".parquet": Parquet}
-NEEDS: dict[type[Writer], dict[str, str]] = {Hdf5: {"h5py": "hdf5"}, Parquet: {"pyarrow": "parquet"}}  # and the extra
 
 
 def check(target: Path, *, even: bool, anew: bool) -> None:
@@ -150,12 +150,14 @@ def check(target: Path, *, even: bool, anew: bool) -> None:
         raise RecipeError(target, "is a folder", "a file to write")
     if target.exists() and not anew:
         raise RecipeError(target, "stands", "a new file", "name another, or add --anew to replace it")
-    for package, extra in NEEDS.get(kind, {}).items():
+    if kind is Hdf5:
+        hdf5.h5py(target)
+    if kind is Parquet:
         try:
-            importlib.import_module(package)
+            importlib.import_module("pyarrow")
         except ImportError:
-            remedy = f"pip install 'ordsmed[{extra}]'"
-            raise RecipeError(target, f"needs {package}, which is not installed", "", remedy) from None
+            remedy = "pip install 'ordsmed[parquet]'"
+            raise RecipeError(target, "needs pyarrow, which is not installed", "", remedy) from None
 
 
 @contextlib.contextmanager

@@ -11,8 +11,8 @@ at once.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -27,8 +27,7 @@ from ordsmed.data.order import permute
 from ordsmed.data.rows import Span, TokenSource
 from ordsmed.data.windows import Ints, run
 
-BLOCK = 512  # sentences that are shuffled among each other
-HELD = 4  # blocks a stream and direction that are kept at hand
+BLOCK = 8_192  # words of sentences that are shuffled among each other, about
 
 
 class WordSource(TokenSource, Protocol):
@@ -55,70 +54,74 @@ class Course:
     def __init__(
         self, source: TokenSource, signs: Signs, *, backward: bool, held: int, key: tuple[object, ...]
     ) -> None:
-        self.source, self.signs, self.backward, self.key = source, signs, backward, key
-        self.blocks = -(-(len(source.starts) - 1) // BLOCK)
-        firsts = np.minimum(np.arange(self.blocks + 1) * BLOCK, len(source.starts) - 1)
-        self.sizes = np.diff(source.starts[firsts]) + np.diff(firsts)  # a sentence is its words and one sign to be read
+        self.source, self.signs, self.backward, self.held, self.key = source, signs, backward, held, key
+        starts = source.starts
+        wanted = np.searchsorted(starts, np.arange(0, int(starts[-1]), BLOCK))
+        self.firsts = np.unique(np.append(wanted, len(starts) - 1))  # the sentence each block begins with
+        self.sizes = np.diff(starts[self.firsts]) + np.diff(self.firsts)  # what is read of a sentence: words and a sign
         self.words = int(self.sizes.sum())
-        self._laid = functools.lru_cache(held)(self._lay)
-        self._order = functools.lru_cache(2)(self._ordered)
+        self._blocks: OrderedDict[tuple[int, int], NDArray[np.int32]] = OrderedDict()  # the last `held` that were read
+        self._order: tuple[int, Ints, Ints] | None = None  # of the epoch that was read last
 
     def read(self, epoch: int, place: int, count: int) -> tuple[Ints, Ints]:
         """So many words from a place of the line, and those that follow each; fewer where the line ends."""
-        order, ends = self._order(epoch)
-        index = int(np.searchsorted(ends, place, "right"))
-        read, asked = [], []
-        while count and index < self.blocks:
-            block = int(order[index])
-            inside = place - int(ends[index] - self.sizes[block])
-            words, following = (part[inside : inside + count] for part in self._laid(epoch, block))
-            read.append(words)
-            asked.append(following)
-            place, count, index = place + len(words), count - len(words), index + 1
-        none = [np.zeros(0, np.int64)]
-        return np.concatenate(read or none), np.concatenate(asked or none)
+        first, last = (self.signs.stop, self.signs.start) if self.backward else (self.signs.start, self.signs.stop)
+        read, asked = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        for block, inside, size in self._stretch(epoch, place, count):
+            line = self._laid(epoch, block)[inside : inside + size + 1].astype(np.int64)
+            following = np.append(line[1:], first)[:size]
+            read.append(line[:size])
+            asked.append(np.where(following == first, last, following))  # a sign is read at a sentence's start alone
+        return np.concatenate(read), np.concatenate(asked)
 
     def sentences(self, epoch: int, place: int, count: int) -> list[int]:
         """The sentences that these words are from."""
-        order, ends = self._order(epoch)
-        index, found = int(np.searchsorted(ends, place, "right")), []
-        while count > 0 and index < self.blocks:
-            block = int(order[index])
-            inside = place - int(ends[index] - self.sizes[block])
+        found = []
+        for block, inside, size in self._stretch(epoch, place, count):
             chosen = self._shuffled(epoch, block)
-            last = np.cumsum(self.source.starts[chosen + 1] - self.source.starts[chosen] + 1)
-            a, b = np.searchsorted(last, [inside, min(inside + count, last[-1]) - 1], "right")
+            ends = np.cumsum(self.source.starts[chosen + 1] - self.source.starts[chosen] + 1)
+            a, b = np.searchsorted(ends, [inside, inside + size - 1], "right")
             found += chosen[a : b + 1].tolist()
-            taken = int(last[-1]) - inside
-            place, count, index = place + taken, count - taken, index + 1
         return found
 
-    def _ordered(self, epoch: int) -> tuple[Ints, Ints]:
-        order = permute(np.arange(self.blocks), self.blocks, chance.key("blocks", *self.key, epoch))
-        return order, np.cumsum(self.sizes[order])
+    def _stretch(self, epoch: int, place: int, count: int) -> Iterator[tuple[int, int, int]]:
+        """The blocks in which so many words from a place lie; where in each, and how many."""
+        if self._order is None or self._order[0] != epoch:
+            order = permute(np.arange(len(self.sizes)), len(self.sizes), chance.key("blocks", *self.key, epoch))
+            self._order = (epoch, order, np.cumsum(self.sizes[order]))
+        _, order, ends = self._order
+        index = int(np.searchsorted(ends, place, "right"))
+        while count and index < len(order):
+            size = min(count, int(ends[index]) - place)
+            block = int(order[index])
+            yield block, place - int(ends[index] - self.sizes[block]), size
+            place, count, index = place + size, count - size, index + 1
 
     def _shuffled(self, epoch: int, block: int) -> Ints:
-        first, last = block * BLOCK, min((block + 1) * BLOCK, len(self.source.starts) - 1)
+        first, last = self.firsts[block : block + 2].tolist()
         return first + permute(np.arange(last - first), last - first, chance.key("sentences", *self.key, epoch, block))
 
-    def _lay(self, epoch: int, block: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The words of a block as they are read, and what follows each."""
-        chosen = self._shuffled(epoch, block)
+    def _laid(self, epoch: int, block: int) -> NDArray[np.int32]:
+        """The words of a block as they are read, each sentence behind its sign."""
+        if (epoch, block) not in self._blocks:
+            self._blocks[epoch, block] = self._lay(self._shuffled(epoch, block))
+            if len(self._blocks) > self.held:
+                self._blocks.popitem(last=False)
+        self._blocks.move_to_end((epoch, block))
+        return self._blocks[epoch, block]
+
+    def _lay(self, chosen: Ints) -> NDArray[np.int32]:
         starts = self.source.starts[chosen]
         lengths = self.source.starts[chosen + 1] - starts
         within = run(lengths)
         if self.backward:
             within = np.repeat(lengths, lengths) - 1 - within
-        words = self.source.tokens[np.repeat(starts, lengths) + within]
         ends = np.cumsum(lengths + 1)
-        text = np.ones(ends[-1], np.bool_)  # among what is read, all but the sign each sentence begins with
+        text = np.ones(ends[-1], np.bool_)
         text[ends - lengths - 1] = False
-        first, last = (self.signs.stop, self.signs.start) if self.backward else (self.signs.start, self.signs.stop)
-        read, asked = np.full(len(text), first, np.int32), np.full(len(text), last, np.int32)
-        read[text] = words
-        asked[:-1][text[1:]] = words
-        asked[ends - 1] = last
-        return read, asked
+        line = np.full(len(text), self.signs.stop if self.backward else self.signs.start, np.int32)
+        line[text] = self.source.tokens[np.repeat(starts, lengths) + within]
+        return line
 
 
 class CarriedRows:
@@ -132,22 +135,24 @@ class CarriedRows:
         not be full, as a validation wants it."""
         self.sources, self.signs, self.length, self.count = sources, signs, length, batch
         self.source_of = _shared(weights, batch)  # of each stream
+        streams = np.bincount(self.source_of, minlength=len(sources))
         self.ways = [
-            [Course(source, signs, backward=backward, held=2 * HELD * batch,
+            [Course(source, signs, backward=backward, held=2 * int(streams[k]),
                     key=(*key, k, "backward" if backward and not together else "")) for backward in (False, True)]
             for k, source in enumerate(sources)
         ]  # fmt: skip
-        streams = np.bincount(self.source_of, minlength=len(sources))
         self.within = (
             np.arange(batch) - (np.cumsum(streams) - streams)[self.source_of]
         )  # a stream's number in its source
         words = np.asarray([ways[0].words for ways in self.ways])
         if not words.all():
             raise DataError(f"source {int(words.argmin()) + 1}", "has no words", "", "add text")
-        full = words / (streams * length)
+        full, self.whole = words / (streams * length), whole
         self.windows = np.maximum(np.ceil(full) if whole else np.floor(full), 1).astype(np.int64)  # a stream an epoch
 
     def __len__(self) -> int:
+        if self.whole:  # until the longest of several sources is over
+            return int(self.windows.max()) * self.count
         return int(self.windows[self.source_of].sum())
 
     def batch(self, numbers: Ints) -> Batch:
@@ -158,6 +163,8 @@ class CarriedRows:
         streams, windows = numbers % self.count, numbers // self.count
         sources = self.source_of[streams]
         for row in range(len(numbers)):
+            if self.whole and windows[row] >= self.windows[sources[row]]:
+                continue
             for way, course in enumerate(self.ways[sources[row]]):
                 words, following = course.read(*self._place(streams[row], windows[row]), self.length)
                 at = slice(way * self.length, way * self.length + len(words))
@@ -200,6 +207,9 @@ class CarriedRows:
         for k in range(len(self.sources)):
             of = source == k
             starts = self._lexicon(k).starts
+            if len(number[of]) and int(number[of].max()) >= len(starts) - 1:
+                found = f"holds the word {int(number[of].max())}, its lexicon {len(starts) - 1:,}"
+                raise DataError(f"source {k + 1}", found, "its own lexicon", "copy or encode it again")
             begin[of] = starts[number[of]]
             size[of] = starts[number[of] + 1] - begin[of]
         order = np.argsort(size, kind="stable")

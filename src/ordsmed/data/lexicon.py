@@ -9,8 +9,9 @@ vocabulary lacks, in the order in which they first stand in the training split, 
 
 from __future__ import annotations
 
+import itertools
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -95,11 +96,21 @@ class LexiconWriter:
 
     def close(self) -> None:
         """Write both files and rename them into place, the index last."""
-        spelled = [word.encode() for word in (*self.known, *self.strangers)]
-        starts = np.cumsum([0, *map(len, spelled)], dtype="<i8")
-        head = HEADER.pack(MAGIC, len(self.known), self.unknown)
+        count = len(self.known) + len(self.strangers)
+        sizes = np.zeros(count + 1, "<i8")
+
+        def spelled() -> Iterator[bytes]:
+            for number, word in enumerate(itertools.chain(self.known, self.strangers), 1):
+                letters = word.encode()
+                sizes[number] = len(letters)
+                yield letters
+
+        def index() -> Iterator[bytes]:
+            yield HEADER.pack(MAGIC, len(self.known), self.unknown)
+            yield np.cumsum(sizes, dtype="<i8").tobytes()
+
         with files.survive_disk(self.folder):
-            for name, blocks in ((LETTERS, spelled), (INDEX, [head, starts.tobytes()])):
+            for name, blocks in ((LETTERS, spelled()), (INDEX, index())):
                 part = self.folder / f"{name}.part"
                 try:
                     with part.open("wb") as file:

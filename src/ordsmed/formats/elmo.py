@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ordsmed.base import files
+from ordsmed.base import files, hdf5
 from ordsmed.base import settings as tables
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.say import say
@@ -57,7 +57,7 @@ class Settings:
     """Read and written; the softmax over words is no part of these files."""
 
     wanted: ClassVar[str] = "a folder with options.json and weights (*.hdf5), or the weights with their options beside"
-    readers: ClassVar[str] = "simple_elmo's ElmoModel and AllenNLP's Elmo load it, the latter with residual layers only"
+    readers: ClassVar[str] = "options.json, model.hdf5 and vocab.txt as simple_elmo and AllenNLP read them"
 
     def recognises(self, path: Path) -> bool:
         folder = path if path.is_dir() else path.parent
@@ -82,8 +82,22 @@ class Settings:
         files.write_text(folder / LISTS[0], "".join(f"{word}\n" for word in words))
         if "head" in network.modules:
             say("the softmax over words stays behind: these files have no place for it")
+        for reason in unread(trained.settings):
+            say(reason)
         if trained.tokenizer.lowercase:
             say("it learned from words in small letters: its readers must be given such words")
+
+
+def unread(model: Any) -> list[str]:
+    """Why a reader of others does not take such a network, or reads it otherwise."""
+    found = []
+    if not model.residual:
+        found.append("AllenNLP's Elmo takes residual layers only")
+    if sum(count for _, count in model.filters) <= model.width or model.cells <= model.width:
+        found.append("AllenNLP and simple_elmo want more filters, and more cells, than the width: both are projected")
+    if model.longest_word != 50:
+        found.append(f"AllenNLP reads 50 letters a word, this network {model.longest_word}")
+    return found
 
 
 def _files(path: Path) -> tuple[Path, Path]:
@@ -96,16 +110,18 @@ def _files(path: Path) -> tuple[Path, Path]:
         found = [p for p in found if _holds_letters(p)] or found
     if len(found) > 1:
         raise RecipeError(path, f"holds {' and '.join(p.name for p in found)}", "one file of weights", "name that one")
-    options = folder / OPTIONS
-    if not options.exists():  # published as NAME_options.json and NAME_weights.hdf5
-        beside = sorted(folder.glob(f"*{OPTIONS}"))
-        options = next((p for p in beside if found[0].name.startswith(p.name.removesuffix(OPTIONS))), beside[0])
-    return options, found[0]
+    beside = sorted(folder.glob(f"*{OPTIONS}"), key=lambda p: len(p.name))  # published as NAME_options.json too
+    fitting = [p for p in beside if found[0].name.startswith(p.name.removesuffix(OPTIONS))]
+    if len(beside) > 1 and (not fitting or fitting[-1].name == OPTIONS):
+        names = " and ".join(p.name for p in beside)
+        wanted = f"one, or one that begins as {found[0].name} does"
+        raise RecipeError(path, f"holds {names}", wanted, "leave the right one beside the weights")
+    return (fitting or beside)[-1], found[0]
 
 
 def _holds_letters(path: Path) -> bool:
     try:
-        with _h5py(path).File(path) as file:
+        with hdf5.h5py(path).File(path) as file:
             return "char_embed" in file
     except OSError:
         return False
@@ -248,7 +264,7 @@ def _compare(theirs: Mapping[str, Tensor], model: Any, path: Path, options: Path
 
 def _read(path: Path) -> tuple[weights.Tensors, set[str]]:
     """All datasets, and in which number types they were."""
-    h5py = _h5py(path)
+    h5py = hdf5.h5py(path)
     found: dict[str, Any] = {}
     try:
         with h5py.File(path) as file:
@@ -264,9 +280,9 @@ def _read(path: Path) -> tuple[weights.Tensors, set[str]]:
 
 def _write(path: Path, tensors: weights.Tensors) -> None:
     with files.survive_disk(path):
-        with _h5py(path).File(path, "w") as file:
+        with hdf5.writing(path) as file:
             for name, tensor in tensors.items():
-                file[name] = tensor.numpy()
+                file.add(name, tensor.numpy())
         files.sync(path)
 
 
@@ -274,15 +290,10 @@ def _tokenizer(folder: Path) -> Tokenizer:
     """That of the list of words beside the weights; without one there are the signs alone: vectors need no words."""
     path = next((folder / name for name in LISTS if (folder / name).is_file()), None)
     if path:
-        return Tokenizer.load(path, split="spaces")
+        try:
+            return Tokenizer.load(path, split="spaces")
+        except DataError as error:
+            remedy = "mend it, or move it away: vectors need no list of words"
+            raise DataError(error.place, error.found, error.wanted, remedy) from None
     signs = {name: number for number, name in enumerate(vocabulary.SIGNS)}
     return Tokenizer(vocabulary.words(signs, split="spaces", lowercase=False))
-
-
-def _h5py(path: Path) -> Any:
-    try:
-        import h5py
-    except ImportError:
-        remedy = "pip install 'ordsmed[hdf5]'"
-        raise RecipeError(path, "needs h5py, which is not installed", "", remedy) from None
-    return h5py

@@ -22,7 +22,7 @@ from ordsmed.nn.model import Model
 from ordsmed.nn.weights import own_tensors
 from ordsmed.text.tokenizer import Tokenizer
 
-SIGNS = {"start": "[CLS]", "stop": "[SEP]", "mask": "[MASK]", "pad": "[PAD]"}
+SIGNS = {"start": "[CLS]", "stop": "[SEP]", "mask": "[MASK]", "pad": "[PAD]", "unknown": "[UNK]"}
 ROLES = ("model", "head", "pair", "detect")  # what a network of an objective is made of
 
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ordsmed.base.errors import RecipeError
 from ordsmed.nn.dropout import Dropout
@@ -83,6 +84,9 @@ class Settings(Family):
 
     def build(self, vocabulary: int) -> Elmo:
         return Elmo(self)
+
+    def token_head(self, model: Elmo) -> Any:
+        raise RecipeError("objective.kind", "asks an ELMo for single tokens", "words in both directions", 'use "bilm"')
 
     def word_head(self, vocabulary: int) -> WordHead:
         """Scores over the vocabulary, for both directions."""
@@ -168,7 +172,7 @@ class Elmo(nn.Module):
         self, words: Tensor, ahead: Tensor, back: Tensor, h: Tensor, c: Tensor, lengths: Tensor | None = None
     ) -> tuple[list[tuple[Tensor, Tensor]], Tensor, Tensor]:
         """The same with the vectors of different words, [U, P], in place of their symbols."""
-        layers = [(words[ahead.T], words[back.T])]
+        layers = [(F.embedding(ahead.T, words), F.embedding(back.T, words))]  # whose slopes add up in a fixed order
         carried = []
         for number, block in enumerate(self.blocks):
             state = (h[:, :, number].transpose(0, 1), c[:, :, number].transpose(0, 1))

@@ -6,6 +6,7 @@ settings.toml, model.safetensors, tokenizer/    of `ordsmed import`, by formats/
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,14 +99,24 @@ def settings(folder: Path) -> Any:
         ) from None
 
 
-def load_into(objective: Any, folder: Path, tokenizer: Any) -> None:
-    """Put the tensors of a folder into an objective's network and heads; others stand beside a Hugging Face one."""
+def load_into(objective: Any, folder: Path, tokenizer: Any, *, body: bool = False) -> None:
+    """Put the tensors of a folder into an objective's network and heads; others stand beside a Hugging Face one.
+
+    With `body` a Hugging Face folder without heads will do, as AutoModel saves it.
+    """
     if is_imported(folder):
         _fill_own(objective, folder)
         return
     filled: dict[int, Any] = {}  # networks may share tensors: both folders must hold the same then
     for name, network in objective.networks().items():
+        if body and not name and is_bare(folder, network.settings):
+            network = dataclasses.replace(network, modules={"model": network.modules["model"]})
         _fill(network, beside(folder, name), tokenizer, filled)
+
+
+def is_bare(folder: Path, family: Any) -> bool:
+    """Does a Hugging Face folder hold a network without heads?"""
+    return read_config(folder).get("architectures") == [family.architectures.get("")]
 
 
 def beside(folder: Path, name: str) -> Path:

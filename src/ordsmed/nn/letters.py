@@ -91,7 +91,7 @@ class Letters(Block):
         if torch.is_autocast_enabled(symbols.device.type):
             kernel = kernel.to(torch.get_autocast_dtype(symbols.device.type))
         letters = self.table(padded).to(kernel.dtype)
-        best = _Strongest.apply(letters, kernel, self._counts(symbols), self.filters)
+        best = _Strongest.apply(letters, kernel, self._counts(symbols), self.filters, torch.is_grad_enabled())
         found = self.activation(best + torch.cat([w.bias for w, _ in self._windows()]))
         for highway in self.highways:
             found = highway(found)
@@ -131,8 +131,9 @@ class _Strongest(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, letters: Tensor, kernel: Tensor, counts: tuple[int, ...], filters: tuple[tuple[int, int], ...]
-    ) -> Tensor:
+        ctx: Any, letters: Tensor, kernel: Tensor, counts: tuple[int, ...], filters: tuple[tuple[int, int], ...],
+        learns: bool,
+    ) -> Tensor:  # fmt: skip
         best = letters.new_empty(len(letters), len(kernel))
         hits = []
         for at, count in enumerate(counts):
@@ -140,18 +141,17 @@ class _Strongest(torch.autograd.Function):
             answers = _columns(letters[words], kernel, count) @ kernel.T
             _leave_out(answers, letters.shape[1], kernel.shape[1] // letters.shape[2], filters)
             torch.amax(answers, 1, out=best[words])
-            if any(ctx.needs_input_grad):
+            if learns:
                 hits.append(answers == best[words, None])
-        ctx.hits = hits
-        ctx.save_for_backward(letters, kernel)
+        ctx.save_for_backward(letters, kernel, *hits)
         return best.float()
 
     @staticmethod
     def backward(ctx: Any, above: Tensor) -> tuple[Tensor | None, ...]:
-        letters, kernel = ctx.saved_tensors
+        letters, kernel, *hits = ctx.saved_tensors
         to_letters, to_kernel = torch.zeros_like(letters), torch.zeros_like(kernel, dtype=torch.float32)
         size = letters.shape[2]
-        for at, hit in enumerate(ctx.hits):
+        for at, hit in enumerate(hits):
             words = slice(at * CHUNK, (at + 1) * CHUNK)
             share = above[words] / hit.sum(1)  # equal windows have equal letters: which of them learns is all one
             slopes = torch.where(hit, share[:, None], 0.0).to(kernel.dtype)
@@ -159,7 +159,7 @@ class _Strongest(torch.autograd.Function):
             to_columns = slopes @ kernel
             for place in range(kernel.shape[1] // size):
                 to_letters[words, place : place + hit.shape[1]] += to_columns[..., place * size : (place + 1) * size]
-        return to_letters, to_kernel.to(kernel.dtype), None, None
+        return to_letters, to_kernel.to(kernel.dtype), None, None, None
 
 
 def _columns(letters: Tensor, kernel: Tensor, count: int) -> Tensor:

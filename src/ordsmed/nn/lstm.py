@@ -66,7 +66,7 @@ class Lstm(nn.Module):
             )
         cell_clip, projection_clip = (clip or torch.inf for clip in self.clips)
         out, last = out.clamp(-projection_clip, projection_clip), last.clamp(-projection_clip, projection_clip)
-        return out, last[0].detach(), state[0].detach().clamp(-cell_clip, cell_clip)
+        return out, last[0].detach().float(), state[0].detach().float().clamp(-cell_clip, cell_clip)
 
 
 def told(fused: bool, cell_clip: float, projection_clip: float) -> str:
@@ -120,13 +120,16 @@ class _Steps(torch.autograd.Function):
             carried = out[t]
         ctx.clips, ctx.cells = clips, cells
         ctx.mark_non_differentiable(states)
+        ctx.set_materialize_grads(False)  # none is as large as all cells
         ctx.save_for_backward(gates, states, mixed, out, h, first, carry, *([] if project is None else [project]))
         return out, states
 
     @staticmethod
-    def backward(ctx: Any, above: Tensor, none: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, above: Tensor | None, none: None) -> tuple[Tensor | None, ...]:
         """Through time, step by step; slopes of weights in one product each at the end."""
         gates, states, mixed, out, h, first, carry, *rest = ctx.saved_tensors
+        if above is None:
+            return (None,) * 7
         project, cells, dtype = rest[0] if rest else None, ctx.cells, carry.dtype
         cell_clip, projection_clip = ctx.clips
         slopes, to_out = torch.empty_like(gates), torch.empty_like(above, dtype=dtype)

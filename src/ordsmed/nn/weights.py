@@ -47,6 +47,17 @@ def read(path: Path, device: str = "cpu") -> Tensors:
         raise DataError(path, f"cannot be read: {error}", "a whole safetensors file") from None
 
 
+def shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """What a safetensors file holds, by its head alone."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise DataError(path, f"cannot be read: {error}", "a whole safetensors file") from None
+
+
 def read_foreign(folder: Path) -> Tensors:
     """All tensors of a Hugging Face folder: safetensors, whole or in parts; nothing is unpickled but plain tensors."""
     index = folder / "model.safetensors.index.json"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -57,6 +56,10 @@ class Settings:
         self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object,
         stretch: Stretch = OVER,
     ) -> BiRows:  # fmt: skip
+        if not self.head:
+            raise RecipeError("objective.head", "found false", "true: without scores nothing is learned")
+        if not phase.pack:
+            raise RecipeError("pack", "found false", "true: rows that carry on are neither packed nor padded")
         need(tokenizer, "start", "stop", "unknown", by="bilm")
         assert tokenizer.start is not None
         assert tokenizer.stop is not None
@@ -80,8 +83,8 @@ class BiRows(CarriedRows):
     def __init__(self, settings: Settings, *inputs: Any, whole: bool, **how: Any) -> None:
         super().__init__(*inputs, whole=whole, **how)
         self.samples = 0 if whole else settings.samples
-        self.drawn = lru_cache(1)(self._drawn)
         self.key = chance.key("candidates", *inputs[3:])
+        self._last: tuple[int, Tensor, Tensor] | None = None  # the words of the window that was asked for last
 
     def batch(self, numbers: Ints) -> Batch:
         made = super().batch(numbers)
@@ -90,9 +93,12 @@ class BiRows(CarriedRows):
         found, tries = self.drawn(int(numbers[0]) // self.count)
         return replace(made, candidates=found, tries=tries)
 
-    def _drawn(self, window: int) -> tuple[Tensor, Tensor]:
-        found, tries = candidates(chance.key(self.key, window), self.samples, self.signs.vocabulary)
-        return torch.from_numpy(found), torch.tensor(tries)
+    def drawn(self, window: int) -> tuple[Tensor, Tensor]:
+        """The words that stand for all others in a window, and how many draws they took."""
+        if self._last is None or self._last[0] != window:
+            found, tries = candidates(chance.key(self.key, window), self.samples, self.signs.vocabulary)
+            self._last = (window, torch.from_numpy(found), torch.tensor(tries))
+        return self._last[1:]
 
 
 class BiLm(Objective):
@@ -171,10 +177,11 @@ class BiLm(Objective):
         """The last layer's states of both directions, [B, T, P] each; streams that begin have heard nothing."""
         assert batch.letters is not None
         assert batch.words is not None
-        goes_on = (batch.positions[:, 0] > 0)[:, None, None, None]
+        begins = (batch.positions[:, 0] == 0)[:, None, None, None]
+        h, c = (state.masked_fill(begins, 0.0) for state in (h, c))
         longest = self.model_settings.longest_word
         ahead, back = batch.tokens.chunk(2, 1)
-        layers, h, c = self.model(symbols(batch.letters, batch.words, longest), ahead, back, h * goes_on, c * goes_on)
+        layers, h, c = self.model(symbols(batch.letters, batch.words, longest), ahead, back, h, c)
         tops = (self.dropout_ahead(layers[-1][0]), self.dropout_back(layers[-1][1]))
         return [top.transpose(0, 1) for top in tops], h, c
 
@@ -193,7 +200,8 @@ class BiLm(Objective):
         sizes = [half.numel() for half in batch.targets.chunk(2, 1)]
         words = torch.cat([batch.candidates, *(half.flatten() for half in batch.targets.chunk(2, 1))])
         rows = F.embedding(words, self.head.table.weight)
-        biases = self.head.bias[words] - log_expected(words, batch.tries, self.vocabulary)
+        biases = F.embedding(words, self.head.bias[:, None]).squeeze(1)  # its slopes add up in a fixed order
+        biases = biases - log_expected(words, batch.tries, self.vocabulary)
         others, *own = zip(*(x.split([len(batch.candidates), *sizes]) for x in (rows, biases)), strict=True)
         halves = zip(hidden, own, batch.targets.chunk(2, 1), batch.weights.chunk(2, 1), strict=True)
         return [sampled_loss(states, mine, others, targets, weights, batch.candidates)

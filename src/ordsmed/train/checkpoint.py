@@ -183,8 +183,9 @@ def restore(
         for name, tensor in own.items():
             local(tensor).copy_(stored.read(name, box_of(tensor)))
         for name, tensor in objective.state.items():
-            streams, share = stored.shape(f"state/{name}")[0], _share_of(tensor, ranks)
-            if streams != share.shape[0]:
+            share = _share_of(tensor, ranks)
+            streams = stored.shape(f"state/{name}")[0] if f"state/{name}" in stored.stored else 0
+            if streams != share.shape[0]:  # somebody changed the batch of a run
                 say(f"{path}: carries {name} of {streams} streams, now {share.shape[0]}: all of them begin anew")
                 continue
             tensor.copy_(stored.read(f"state/{name}", share))

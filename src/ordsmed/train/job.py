@@ -189,9 +189,11 @@ def counted(recipe: Pretraining) -> Pretraining:
     for index, phase in enumerate(recipe.phase):
         if not phase.steps:
             data = [Encoded(obtain(Encoding, name)) for name in recipe.sources]
+            tokenizer = _tokenizer(recipe, data)
+            model_settings(recipe).fits(tokenizer)
             one = dataclasses.replace(phase, steps=1, epochs=0.0, warmup=0.0)
             shares, key = list(recipe.sources.values()), (recipe.seed, index)
-            rows = recipe.objective.rows([e.train for e in data], shares, _tokenizer(recipe, data), one, *key,
+            rows = recipe.objective.rows([e.train for e in data], shares, tokenizer, one, *key,
                                          stretch=Stretch.of((one,), 0))  # fmt: skip
             steps = max(1, round(phase.epochs * len(rows) / phase.batch))
             say(f"phase {index + 1}: {phase.epochs:g} epochs of {len(rows):,} rows are {steps:,} steps")

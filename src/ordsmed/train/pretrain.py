@@ -261,6 +261,8 @@ def _restore(job: Job, path: Path, state: dict[str, Any]) -> int:
     index, inner = locate(job.phases, int(state["step"]))
     if inner:
         job.carry(index)
+    else:  # a phase begins, and with it every state
+        job.objective.state = {}
     checkpoint.restore(path, job.objective, job.optimizer, job.parts, job.ranks, job.parallel.rows)
     job.scaler.restore(state.get("scaler", {}))
     job.course = Course(job.recipe.trouble, state.get("course", []))

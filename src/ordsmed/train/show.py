@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from ordsmed.base.run import Run
 from ordsmed.base.say import duration
 from ordsmed.data.encode import Encoding
 from ordsmed.learn.phases import Stretch, locate, total
+from ordsmed.nn import foreign, weights
 from ordsmed.text.pipeline import Corpus, origin
 from ordsmed.text.training import Training, read_tokenizer
 from ordsmed.train import job as jobs
@@ -35,7 +37,17 @@ DEEDS: dict[str, Any] = {d.verb: d for d in (Corpus, Training, Encoding, Pretrai
 def show(
     name: str, overrides: Sequence[str] = (), verb: str = "", *, layout: str = "", site: str = "", devices: int = 0
 ) -> list[str]:
-    """A recipe or a run in lines."""
+    """A recipe or a run in lines; of an imported folder its settings and size."""
+    if Path(name).is_dir() and foreign.is_imported(Path(name)):
+        if overrides:
+            raise RecipeError(name, f"is a folder, but {overrides[0]} is given", "no override")
+        size = sum(math.prod(shape) for shape in weights.shapes(Path(name) / foreign.WEIGHTS).values())
+        text = (Path(name) / foreign.SETTINGS).read_text(encoding="utf-8")
+        return [
+            f"{name}: weights, of no run that stands here",
+            *_indent(text.rstrip().splitlines()),
+            f"{size:,} numbers",
+        ]
     deed, kind = read(name, overrides, verb, site=site)
     if isinstance(deed, Pretraining) and layout not in ("", "auto"):
         deed = dataclasses.replace(deed, layout=parse(layout, deed.layout))

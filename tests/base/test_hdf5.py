@@ -1,0 +1,57 @@
+"""HDF5 files whose disk is full: one error, however late, and no crash; whole ones are as h5py itself writes them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from ordsmed.base import hdf5
+from ordsmed.base.errors import RecipeError
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    arrays = {f"a/{n}": np.random.default_rng(n).normal(size=(n % 7, 30)).astype(np.float32) for n in range(3_000)}
+    with hdf5.writing(tmp_path / "x.h5") as file:
+        for name, array in arrays.items():
+            file.add(name, array)
+    with h5py.File(tmp_path / "x.h5") as found:
+        assert all(np.array_equal(found[name][()], array) for name, array in arrays.items())
+
+
+@pytest.mark.parametrize("room", [0, 900, 5_000, 100_000])
+def test_a_full_disk_is_one_error(room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the library had still to write when the room ran out."""
+    opened = Path.open
+
+    class Small:
+        def __init__(self, path: Path) -> None:
+            self.file = opened(path, "w+b", buffering=0)
+
+        def write(self, block: memoryview) -> int:
+            if self.file.tell() + len(block) > room:
+                raise OSError(28, "No space left on device")
+            return self.file.write(block)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.file, name)
+
+    monkeypatch.setattr(Path, "open", lambda path, *_, **__: Small(path))
+
+    def fill() -> None:
+        with hdf5.writing(tmp_path / "x.h5") as file:
+            for n in range(2_000):
+                file.add(str(n), np.ones((3, 40), np.float32))
+
+    with pytest.raises(OSError, match="No space left"):
+        fill()
+    assert (tmp_path / "x.h5").stat().st_size == 0
+
+
+def test_without_the_package_a_person_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(RecipeError, match=r"needs h5py.*pip install 'ordsmed\[hdf5\]'"):
+        hdf5.h5py(tmp_path)
