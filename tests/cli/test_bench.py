@@ -7,12 +7,14 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from ordsmed.base.errors import RecipeError
 from ordsmed.train.bench import bench
 from ordsmed.train.job import build
+from ordsmed.train.plain import PlainBiLm
 
 
 @pytest.fixture(autouse=True)
@@ -76,6 +78,33 @@ def test_training(name: str) -> None:
     assert 0 < found["share_of_peak"] < 1
     assert found["threads"] >= 1
     assert found["sequences_per_second"] == pytest.approx(4 / found["step_seconds"], rel=0.2)
+
+
+def test_elmo_beside_a_plain_script() -> None:
+    """The script is given the same weights and rows: its loss, slopes and what it carries on are ours."""
+    small = ["model.width=8", "model.cells=12", "vocabulary=400", "tokens=4000", "length=5", "batch=4", "steps=3"]
+    words = ["model.filters=[[1,6],[2,6]]", "objective.samples=50", "layout.device=cpu", "model.dropout=0.0"]
+    jobs: list[Any] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ordsmed.train.job.build", lambda *given: jobs.append(build(*given)) or jobs[-1])
+        found = measured("elmo-small", *small, *words)
+    said = {"measure": "plain", "width": 8, "cells": 12, "words_a_step": 20, "steps": 3}
+    assert said.items() <= found.items()
+    assert found["ratio"] == pytest.approx(found["words_per_second"] / found["plain_words_per_second"], rel=0.1)
+    [job] = jobs
+    job.carry(0)
+    script, h, c = PlainBiLm(job.objective), job.objective.state["h"].clone(), job.objective.state["c"].clone()
+    for step in range(2):
+        batch = job.rows(0).batch(np.arange(4 * step, 4 * step + 4))
+        ours = sum(job.objective(batch).values()) / 40
+        theirs, h, c = script(batch, h, c)
+        assert float(theirs.detach()) == pytest.approx(float(ours.detach()), rel=1e-5)
+        assert torch.allclose(h, job.objective.state["h"], atol=1e-6)
+    job.objective.zero_grad()
+    ours.backward()
+    theirs.backward()
+    for one, other in ((job.objective.head.table, script.out), (job.objective.model.letters.table, script.table)):
+        assert torch.allclose(one.weight.grad, other.weight.grad, rtol=1e-4, atol=1e-7)
 
 
 def test_the_loop_beside_its_arithmetic() -> None:

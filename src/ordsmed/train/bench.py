@@ -231,9 +231,9 @@ def measure_plain(recipe: Bench) -> dict[str, Any]:
         began[0] = _now(ranks.device)
         loss, *carried[:] = plain(batch.to(ranks.device), *carried)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(plain.parameters(), 10.0)
+        torch.nn.utils.clip_grad_norm_(plain.parameters(), job.recipe.clip)
         for group in optimizer.param_groups:
-            group["lr"] = 1e-4
+            group["lr"] = job.phases[0].rate_at(step - 1)
         optimizer.step()
         optimizer.zero_grad()
         plains.append(_now(ranks.device) - began[0])

@@ -196,7 +196,7 @@ def _spread(recipe: Pretraining, devices: int, objective: Any, tokenizer: Any) -
     shape = layout.shape(world)
     ranks = dataclasses.replace(ranks, world=world, shape=shape)
     jobs.check(recipe, objective.model_settings, ranks)
-    lines = [f"layout: {layout.told(world)}"]
+    lines = [f"layout: {layout.told(world)}", *objective.told(ranks.device.type)]
     for index, phase in enumerate(recipe.phase):
         share = layout.share(phase, index + 1, ranks.device.type, 0, ranks.data_world)
         lines.append(arithmetic(phase, index + 1, share))
