@@ -1,6 +1,6 @@
 """Tiny recipes learn: losses below guessing by frequency, fakes told better than by calling everything real.
 
-CI trains ELECTRA's; ORDSMED_GRID=full (make test-all) trains them all: a minute each.
+CI trains ELECTRA's and ELMo's; ORDSMED_GRID=full (make test-all) trains them all: a minute each.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FULL = os.environ.get("ORDSMED_GRID") == "full"
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [n for n in run.recipe_names("tiny") if FULL or n == "electra"])
+@pytest.mark.parametrize("name", [n for n in run.recipe_names("tiny") if FULL or n in ("electra", "elmo")])
 def test_a_tiny_recipe_learns(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     scores = files.read_json(pretrain(f"tiny/{name}") / "scores.json")

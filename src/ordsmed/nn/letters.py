@@ -21,7 +21,8 @@ from ordsmed.nn.model import Block
 
 START, STOP, BEGIN, END, PAD = 256, 257, 258, 259, 260  # of a sentence, of a word, and what fills a row
 SYMBOLS = 261
-CHUNK = 64  # words whose windows are answered at once: what is made of them stays in a CPU's cache
+CHUNK = {"cpu": 64}  # words whose windows are answered at once: what is made of them stays in a CPU's cache
+WIDE = 1024  # elsewhere
 SIGNS = 2  # the first two words of a list are the start and the stop of a sentence, which have no letters
 
 
@@ -104,10 +105,11 @@ class Letters(Block):
     def _counts(symbols: Tensor) -> tuple[int, ...]:
         """How many windows each chunk of words has to be asked at: all, where to know better would make a GPU wait."""
         longest = symbols.shape[1]
+        size = _chunk(symbols)
         if symbols.device.type != "cpu":
-            return (longest,) * -(-len(symbols) // CHUNK)
+            return (longest,) * -(-len(symbols) // size)
         sizes = (symbols != PAD).sum(1)
-        return tuple(min(int(chunk.max()) + 1, longest) for chunk in sizes.split(CHUNK))
+        return tuple(min(int(chunk.max()) + 1, longest) for chunk in sizes.split(size))
 
 
 class Highway(nn.Module):
@@ -137,7 +139,7 @@ class _Strongest(torch.autograd.Function):
         best = letters.new_empty(len(letters), len(kernel))
         hits = []
         for at, count in enumerate(counts):
-            words = slice(at * CHUNK, (at + 1) * CHUNK)
+            words = _words(letters, at)
             answers = _columns(letters[words], kernel, count) @ kernel.T
             _leave_out(answers, letters.shape[1], kernel.shape[1] // letters.shape[2], filters)
             torch.amax(answers, 1, out=best[words])
@@ -152,7 +154,7 @@ class _Strongest(torch.autograd.Function):
         to_letters, to_kernel = torch.zeros_like(letters), torch.zeros_like(kernel, dtype=torch.float32)
         size = letters.shape[2]
         for at, hit in enumerate(hits):
-            words = slice(at * CHUNK, (at + 1) * CHUNK)
+            words = _words(letters, at)
             share = above[words] / hit.sum(1)  # equal windows have equal letters: which of them learns is all one
             slopes = torch.where(hit, share[:, None], 0.0).to(kernel.dtype)
             to_kernel += slopes.flatten(0, 1).T @ _columns(letters[words], kernel, hit.shape[1]).flatten(0, 1)
@@ -160,6 +162,15 @@ class _Strongest(torch.autograd.Function):
             for place in range(kernel.shape[1] // size):
                 to_letters[words, place : place + hit.shape[1]] += to_columns[..., place * size : (place + 1) * size]
         return to_letters, to_kernel.to(kernel.dtype), None, None, None
+
+
+def _chunk(like: Tensor) -> int:
+    return CHUNK.get(like.device.type, WIDE)
+
+
+def _words(letters: Tensor, at: int) -> slice:
+    """The words of a chunk."""
+    return slice(at * _chunk(letters), (at + 1) * _chunk(letters))
 
 
 def _columns(letters: Tensor, kernel: Tensor, count: int) -> Tensor:
