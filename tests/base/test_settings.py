@@ -146,8 +146,12 @@ def test_overrides_reach_everywhere() -> None:
     assert recipe.layout == Layout(threads=2)
     assert (recipe.data, recipe.out) == ("nb", "a=b")
     assert decoded("optimizer={kind='adamw', decay=0.5}").optimizer == adamw.Settings(decay=0.5)
-    assert decoded("phase[1]={steps=1, length=8, batch=1, rate=1}").phase[0] == Phase(1, 8, 1, 1.0)
-    assert decoded("phase=[{steps=1, length=8, batch=1, rate=1}]").phase == (Phase(1, 8, 1, 1.0),)
+    assert decoded("phase[1]={steps=1, length=8, batch=1, rate=1}").phase[0] == Phase(
+        steps=1, length=8, batch=1, rate=1.0
+    )
+    assert decoded("phase=[{steps=1, length=8, batch=1, rate=1}]").phase == (
+        Phase(steps=1, length=8, batch=1, rate=1.0),
+    )
     assert decoded("data={a=1, b=0.5}").sources == {"a": 1.0, "b": 0.5}
     assert decoded("data.a=3", text=GOOD.replace('data = "somewhere"', "")).sources == {"a": 3.0}
 

@@ -95,7 +95,7 @@ def _settings_section(trained: Trained) -> str:
     objective = {"kind": objective} if isinstance(objective, str) else objective
     text += "\n\n" + _table(["objective", ""], [[k, v] for k, v in objective.items()])
     phases = trained.recipe["phase"]
-    keys = list(dict.fromkeys(k for phase in phases for k in phase))
+    keys = list(dict.fromkeys(k for phase in phases for k in phase if k != "epochs"))  # a run's are steps
     rows = [[n, *(_said(phase.get(k, "")) for k in keys)] for n, phase in enumerate(phases, 1)]
     return text + "\n\n" + _table(["phase", *keys], rows)
 

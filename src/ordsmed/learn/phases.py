@@ -11,26 +11,26 @@ from numpy.typing import NDArray
 from ordsmed.learn.schedules import Schedule, factor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Phase:
     """One stretch of training under the same length, batch and rate."""
 
+    steps: int = 0
+    """updates of the weights"""
     length: int
     """tokens a row"""
     batch: int
     """rows a step over all devices"""
     rate: float
     """peak learning rate"""
-    steps: int = 0
-    """updates of the weights"""
-    epochs: float = 0.0
-    """in place of steps: how often the data are gone through"""
     warmup: float = 0.0
     """1 and more: steps; below 1: a share of the phase"""
     schedule: Schedule = field(default_factory=Schedule)
     """the course of the rate after its warm-up"""
     pack: bool = True
     """several short documents in a row, which do not see each other; false: one a row, as most papers"""
+    epochs: float = 0.0
+    """in place of steps: how often the data are gone through"""
 
     def __post_init__(self) -> None:
         for name in ("length", "batch"):
