@@ -121,6 +121,7 @@ def test_judging_leaves_the_state_of_learning_alone(folder: Path) -> None:
     assert set(first[0]) == {"forward", "backward", "forward_right", "backward_right"}
 
 
+@pytest.mark.long
 def test_sampled_words_stand_for_all(folder: Path) -> None:
     """The same words for all rows of a step, others in the next; over many drawings the slopes point the same way."""
     rows, objective = made(folder, samples=40)

@@ -28,6 +28,7 @@ FAMILIES = {  # model, objective, phase
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_objective_goes_on_with_the_same_bits(family: str, tmp_path: Path) -> None:
     (model, objective), more = family.split()[:2], FAMILIES[family]
