@@ -183,23 +183,9 @@ def quickstart(asked: Arguments) -> None:
 
 VERBS: dict[str, Callable[[Arguments], None]] = {
     f.__name__.rstrip("_"): f
-    for f in (
-        quickstart,
-        corpus,
-        tokenizer,
-        encode,
-        pretrain,
-        fill,
-        generate,
-        embed,
-        import_,
-        export,
-        show,
-        menus,
-        recipes,
-        bench,
-    )
-}
+    for f in (quickstart, corpus, tokenizer, encode, pretrain, fill, generate, embed, import_, export, show, menus,
+              recipes, bench)
+}  # fmt: skip
 
 
 def main(words: Sequence[str] | None = None) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from makers import job_of
+from makers import job_of, make_words
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
 from ordsmed.base.run import Run
 from ordsmed.train import checkpoint, loop
@@ -330,3 +330,57 @@ def test_a_folder_of_the_users_is_not_taken(recipe: Recipe, tmp_path: Path) -> N
 def test_numbers_that_cannot_be(recipe: Recipe, word: str) -> None:
     with pytest.raises(RecipeError, match="wanted"):
         pretrain(str(recipe()), [word])
+
+
+def elmo(folder: Path, *top: str, phases: tuple[tuple[int, int], ...] = ((8, 6),)) -> Path:
+    """A recipe of a small ELMo; phases are streams and steps."""
+    path, words = folder / "elmo.toml", folder / "words"
+    if not words.exists():
+        make_words(words)
+    lines = [f'data = "{words}"', f'out = "{folder / "elmo"}"', "save = 2", "validate = 0", *top,
+             '[layout]\ndevice = "cpu"\nthreads = 1', '[model]\nkind = "elmo"\nwidth = 16\ncells = 24',
+             "filters = [[1, 8], [3, 8]]", '[objective]\nkind = "bilm"\nsamples = 0']  # fmt: skip
+    lines += [f"[[phase]]\nsteps = {steps}\nlength = 6\nbatch = {batch}\nrate = 1e-3" for batch, steps in phases]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def broken_once(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    """One step of the run whose loss is no number, the first time it comes."""
+    look, seen = loop.look, []
+
+    def looked(job, found, norm):  # type: ignore[no-untyped-def]
+        seen.append(1)
+        return "loss nan" if len(seen) == at else look(job, found, norm)
+
+    monkeypatch.setattr(loop, "look", looked)
+
+
+@pytest.mark.parametrize("at", [1, 4, 7])
+def test_a_run_that_carries_states_rewinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    """To its start, into a phase, and to the border of one with other streams, and on from there with the same bits."""
+    path = elmo(tmp_path, 'trouble = { action = "rewind" }', phases=((8, 6), (4, 4)))
+    broken_once(monkeypatch, at)
+    folder = pretrain(str(path))
+    monkeypatch.undo()
+    whole = losses(folder)
+    assert Run(folder).status["step"] == 10
+    for step in checkpoint.steps(folder / "checkpoints"):
+        if step > 8:
+            shutil.rmtree(folder / "checkpoints" / f"step-{step:09d}")
+    Run(folder).set(state="running")
+    pretrain(str(folder))
+    assert losses(folder) == whole
+
+
+def test_another_number_of_streams_begins_anew_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = pretrain(str(elmo(tmp_path)))
+    for step in checkpoint.steps(folder / "checkpoints"):
+        if step > 2:
+            shutil.rmtree(folder / "checkpoints" / f"step-{step:09d}")
+    Run(folder).set(state="running")
+    recipe = folder / "recipe.toml"
+    recipe.write_text(recipe.read_text().replace("batch = 8", "batch = 4"))
+    pretrain(str(folder))
+    assert "carries h of 8 streams, now 4: all of them begin anew" in capsys.readouterr().err
+    assert Run(folder).status["step"] == 6

@@ -75,7 +75,8 @@ class Sturdy:
                     left = left[self.file.write(left) :]
         except OSError as error:
             self.error = error
-            self.file.truncate(0)  # there is room again for who has to tell of it
+            with contextlib.suppress(OSError):
+                self.file.truncate(0)  # there is room again for who has to tell of it
         self.place += count
         self.size = max(self.size, self.place)
         return count
