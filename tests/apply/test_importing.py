@@ -59,7 +59,7 @@ def test_the_verb_writes_what_the_others_open(theirs, tmp_path, monkeypatch, cap
     with pytest.raises(RecipeError, match="ours: is an ELMo: it fills no masks"):
         fill(opened, "a [MASK]")
     cli.main(["export", "ours", "out"])
-    assert capsys.readouterr().out.startswith("out: written; options.json, model.hdf5 and vocab.txt")
+    assert capsys.readouterr().out.startswith("out: written; options.json, model.hdf5, vocab.txt")
     assert "library_name" not in (tmp_path / "out/README.md").read_text()
 
 

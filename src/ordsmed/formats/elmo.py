@@ -57,7 +57,7 @@ class Settings:
     """Read and written; the softmax over words is no part of these files."""
 
     wanted: ClassVar[str] = "a folder with options.json and weights (*.hdf5), or the weights with their options beside"
-    readers: ClassVar[str] = "options.json, model.hdf5 and vocab.txt as simple_elmo and AllenNLP read them"
+    readers: ClassVar[str] = "options.json, model.hdf5, vocab.txt: the files of bilm-tf, simple_elmo and AllenNLP"
 
     def recognises(self, path: Path) -> bool:
         folder = path if path.is_dir() else path.parent
