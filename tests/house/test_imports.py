@@ -15,7 +15,7 @@ HOUSE = menu.HOUSE
 FLOORS = [
     {"base"},
     {"text", "nn", "launch"},
-    {"data", "corpora", "tokenizers", "models"},
+    {"data", "corpora", "cleaners", "tokenizers", "models"},
     {"learn"},
     {"objectives", "optimizers", "formats", "apply"},
     {"train"},

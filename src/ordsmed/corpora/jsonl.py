@@ -12,16 +12,15 @@ from typing import Any
 from ordsmed.base.errors import DataError
 from ordsmed.text import read
 from ordsmed.text.document import Document
+from ordsmed.text.source import FileSource, Piece
 
 LONGEST = 1 << 28  # characters of one line
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(FileSource):
     """Documents of JSON lines."""
 
-    path: str | list[str]
-    "files, folders (all files in them) or patterns; .gz, .bz2, .xz and .zst are unpacked"
     text_key: str = "text"
     "the key under which the text stands"
     id_key: str | None = None
@@ -29,20 +28,11 @@ class Settings:
     errors: read.Errors = "strict"
     "invalid UTF-8 and lone surrogates: refuse them with their place (strict), or put U+FFFD and count (replace)"
 
-    def documents(self) -> Iterator[Document]:
-        """The documents of all files, in sorted order."""
-        for path in read.files(self.path):
-            for number, line in enumerate(read.lines(path, self.errors, longest=LONGEST), 1):
-                if line and not line.isspace():
-                    yield self._document(line, f"{path}:{number}")
-
-    def stamp(self) -> Any:
-        """Paths, sizes and times of the files."""
-        return read.stamp(read.files(self.path))
-
-    def size(self) -> int:
-        """Bytes to read."""
-        return read.size(read.files(self.path))
+    def read(self, piece: Piece) -> Iterator[Document]:
+        """The documents of a file."""
+        for number, line in enumerate(read.lines(piece.path, self.errors, longest=LONGEST), 1):
+            if line and not line.isspace():
+                yield self._document(line, f"{piece.path}:{number}")
 
     def _document(self, line: str, place: str) -> Document:
         record = _decode(line, place, self.errors)

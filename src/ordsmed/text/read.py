@@ -13,8 +13,9 @@ import codecs
 import contextlib
 import glob
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -41,11 +42,15 @@ ARCHIVES = (
 
 @dataclass
 class Tally:
-    """What was read so far: bytes of files (packed), invalid sequences replaced, lines and documents cut."""
+    """What was read so far: bytes of files (packed), invalid sequences replaced, lines and documents cut.
+
+    `left_out` counts what a source made no document of, by a short name that stands in the report ("redirects").
+    """
 
     bytes: int = 0
     replaced: int = 0
     cut: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
 
 
 _tallies = [Tally()]  # the innermost is the last
