@@ -1,0 +1,122 @@
+"""Archives unpacked into a folder, whatever they hold: nothing lands outside of it or grows without end.
+
+a.zip -> members; a link, a place outside, too much? -> refused
+      -> .a.zip.unpacked/ -> something else in the way? -> refused
+                          -> noted -> each to its place
+"""
+
+from __future__ import annotations
+
+import contextlib
+import lzma
+import shutil
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from ordsmed.base import files
+from ordsmed.base.errors import DataError
+from ordsmed.text import read
+
+TARS = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
+ENDS = (".zip", *TARS, ".gz", ".bz2", ".xz", ".zst")  # of what can be unpacked
+DENSEST = 100  # times its size an archive may unpack to
+UNPACKED = "the archive stays as it was fetched; nothing of it was unpacked"
+DAMAGE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, RuntimeError, ValueError, OSError)
+
+
+def unpack(archive: Path, into: Path, brought: Mapping[str, int], note: Callable[[dict[str, int]], None]) -> None:
+    """Put the files of an archive into a folder, unless they lie there; replace only what it `brought` before.
+
+    `note` is told the files and their sizes before the first of them gets its name.
+    """
+    if brought and all((into / name).is_file() and _size(into / name) == size for name, size in brought.items()):
+        return
+    beside = archive.with_name(f".{archive.name}.unpacked")
+    shutil.rmtree(beside, ignore_errors=True)
+    try:
+        found = _spread(archive, beside)
+        for name in found:
+            if (into / name).exists() and name not in brought:
+                raise DataError(into / name, f"stands here, and {archive.name} has a file of that name", "", "move it")
+        note(found)
+        with files.survive_disk(into):
+            for name in found:
+                (into / name).parent.mkdir(parents=True, exist_ok=True)
+                (beside / name).replace(into / name)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def inside(name: str) -> str | None:
+    """A path as it is written below a folder; None for one that leads out of it."""
+    path = PurePosixPath(name.replace("\\", "/"))
+    bad = path.is_absolute() or ".." in path.parts or ":" in (path.parts or ("",))[0] or "\0" in name
+    return None if bad or not name else str(path)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size
+
+
+def _spread(archive: Path, beside: Path) -> dict[str, int]:
+    """Write the members of an archive below a folder; their sizes by name."""
+    found: dict[str, int] = {}
+    left = _size(archive) * DENSEST + (1 << 20)
+    for name, blocks in _members(archive):
+        if name.startswith("__MACOSX/") or name.endswith(".DS_Store"):  # of the machine that packed it
+            continue
+        if (safe := inside(name)) is None:
+            raise DataError(archive, f"holds {name!r}", "files below its folder only", UNPACKED)
+        with files.survive_disk(beside):
+            (beside / safe).parent.mkdir(parents=True, exist_ok=True)
+            with (beside / safe).open("wb") as written:
+                for block in blocks:
+                    left -= len(block)
+                    if left < 0:
+                        raise DataError(archive, f"unpacks to more than {DENSEST} times its size", "", UNPACKED)
+                    written.write(block)
+            found[safe] = _size(beside / safe)
+    return found
+
+
+def _members(archive: Path) -> Iterator[tuple[str, Iterator[bytes]]]:
+    """Names and contents of the files in an archive; links and devices are refused."""
+    name = archive.name.lower()
+    with _whole(archive):
+        if name.endswith(".zip"):
+            with zipfile.ZipFile(archive) as opened:
+                for info in opened.infolist():
+                    if stat.S_ISLNK(info.external_attr >> 16):
+                        raise DataError(archive, f"holds a link, {info.filename!r}", "files only", UNPACKED)
+                    if not info.is_dir():
+                        with opened.open(info) as member:
+                            yield info.filename, _blocks(member, archive)
+        elif name.endswith(TARS):
+            with tarfile.open(archive, "r:*") as tar:
+                for entry in tar:
+                    if not entry.isfile() and not entry.isdir():
+                        raise DataError(archive, f"holds a link or device, {entry.name!r}", "files only", UNPACKED)
+                    if entry.isfile() and (content := tar.extractfile(entry)):
+                        yield entry.name, _blocks(content, archive)
+        else:
+            yield archive.stem, read.blocks(archive)
+
+
+def _blocks(member: IO[bytes], archive: Path) -> Iterator[bytes]:
+    with _whole(archive):
+        while block := member.read(read.BLOCK):
+            yield block
+
+
+@contextlib.contextmanager
+def _whole(archive: Path) -> Iterator[None]:
+    """Turn what damaged archives raise into one line."""
+    try:
+        yield
+    except DAMAGE as error:
+        raise DataError(archive, f"cannot be unpacked: {error}", "", UNPACKED) from None
