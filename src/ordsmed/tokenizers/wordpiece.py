@@ -78,7 +78,7 @@ def _alphabet(texts: Iterable[str], normalizer: object, limit: int) -> tuple[lis
     able = _able()
     seen, inside = np.zeros(0x110000, np.int64), np.zeros(0x110000, np.int64)
     for text in _blocks(texts):
-        codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+        codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
         seen += np.bincount(codes, minlength=len(seen))
         joined = codes[1:][able[codes[1:]] & able[codes[:-1]]]
         inside += np.bincount(joined, minlength=len(inside))

@@ -1,0 +1,162 @@
+"""Lines that are no prose are taken out: menus, cookies, copyright, sharing, requirements of JavaScript.
+
+    Home                        (with its neighbours: a menu at the edge of the text)
+    About us
+    Contact
+    The fire began at noon and was out by four, the fire chief said.
+    We use cookies to improve our services.     (a phrase of PHRASES in a short line)
+    Read more                                   (a whole line of LINES)
+    © 2019 The Local Paper AS                   (copyright)
+
+Only lines of up to 160 characters are looked at. A phrase counts anywhere in such a line, small or capital.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+PHRASES = {
+    "en": """all rights reserved | we use cookies | uses cookies | accept cookies | accept all cookies | cookie policy
+        cookie settings | cookie preferences | share this article | share this post | share this page
+        share this story | share on facebook | share on twitter | share via email | click to share | enable javascript
+        javascript is disabled | javascript is required | requires javascript | javascript enabled | skip to content
+        skip to main content | skip to navigation | sign up for our newsletter | subscribe to our newsletter
+        terms of service | terms and conditions apply | your email address will not be published
+        leave a reply | you must be logged in | log in to comment | follow us on | powered by wordpress
+        this site is protected by recaptcha | advertisement - continue reading | add to cart | back to top""",
+    "nb nn": """alle rettigheter | alle rettar | bruker informasjonskapsler | brukar informasjonskapslar
+        bruker cookies | brukar cookies | godta alle cookies | godta informasjonskapsler | del på facebook
+        del artikkelen | del saken
+        del på e-post | aktiver javascript | slå på javascript | krever javascript | krev javascript | hopp til innhold
+        hopp til hovedinnhold | hopp til hovudinnhald | meld deg på nyhetsbrev | meld deg på vårt nyhetsbrev
+        personvern og cookies | følg oss på | ansvarlig redaktør | ansvarleg redaktør | til toppen av siden
+        artikkelen fortsetter under annonsen | legg i handlekurv""",
+    "da sv": """alle rettigheder | vi bruger cookies | del på facebook | tilmeld dig nyhedsbrevet | slå javascript til
+        alla rättigheter | vi använder cookies | vi använder kakor | dela på facebook | dela artikeln
+        aktivera javascript | prenumerera på vårt nyhetsbrev | hoppa till innehåll""",
+    "de": """alle rechte vorbehalten | verwenden cookies | verwendet cookies | nutzen cookies | nutzt cookies
+        cookies akzeptieren | cookie-einstellungen | auf facebook teilen | artikel teilen | aktivieren sie javascript
+        javascript aktivieren | javascript ist deaktiviert
+        zum inhalt springen | zum hauptinhalt | newsletter abonnieren
+        newsletter anmelden | in den warenkorb | nach oben scrollen""",
+    "fr": """tous droits réservés | utilisons des cookies | utilise des cookies | accepter les cookies
+        partager sur facebook | partager cet article | activer javascript | aller au contenu | abonnez-vous à notre
+        inscrivez-vous à notre newsletter | ajouter au panier""",
+    "es pt it nl": """todos los derechos reservados | utilizamos cookies | utiliza cookies | compartir en facebook
+        habilitar javascript | saltar al contenido | suscríbete a nuestro | todos os direitos reservados
+        este site usa cookies | pular para o conteúdo | tutti i diritti riservati | utilizziamo i cookie
+        utilizza i cookie | condividi su facebook | vai al contenuto | alle rechten voorbehouden | gebruikt cookies
+        gebruiken cookies | delen op facebook | ga naar de inhoud""",
+    "fi pl ru": """kaikki oikeudet pidätetään | käyttää evästeitä | jaa facebookissa | wszelkie prawa zastrzeżone
+        używa plików cookie | wykorzystuje pliki cookie | все права защищены | использует файлы cookie
+        используем файлы cookie | поделиться в | включите javascript""",
+    "any": "lorem ipsum | dolor sit amet",
+}
+LINES = {
+    "en": """share | share this | tweet | print | email | e-mail | read more | continue reading | learn more | more
+        menu | home | search | log in | login | sign in | sign up | register | subscribe | contact | contact us
+        about us | privacy | privacy policy | terms of use | sitemap | advertisement | sponsored | comments
+        no comments | related articles | related posts | next | previous | loading | close
+        click here | show more | back""",
+    "nb nn": """del | del på | skriv ut | les mer | les meir | les også | les også denne | mer | meny | hjem | heim
+        søk | logg inn | logg ut | registrer deg | abonner | kontakt | kontakt oss | om oss | personvern | annonse
+        annonsørinnhold | kommentarer | kommentarar | neste | forrige | førre | tips oss | lukk | laster
+        vis mer | vis meir | relaterte artikler | tilbake""",
+    "da sv": """læs mere | læs også | log ind | søg | hjem | forside | annonce | läs mer | läs också | logga in | sök
+        annons | kontakta oss | om oss | nästa | föregående | stäng | visa mer""",
+    "de": """teilen | drucken | weiterlesen | mehr lesen | mehr erfahren | mehr | menü | startseite | suche | suchen
+        anmelden | einloggen | registrieren | kontakt | impressum | datenschutz | datenschutzerklärung | agb | anzeige
+        werbung | kommentare | weiter | zurück | schließen""",
+    "fr": """partager | imprimer | lire la suite | en savoir plus | accueil | rechercher | recherche | se connecter
+        connexion | s'inscrire | contact | contactez-nous | mentions légales | publicité | commentaires | suivant
+        précédent | fermer""",
+    "es pt it nl": """compartir | leer más | inicio | buscar | iniciar sesión | contacto | publicidad | siguiente
+        compartilhar | leia mais | entrar | contato | leggi tutto | condividi | cerca | accedi | contatti | pubblicità
+        lees meer | delen | zoeken | inloggen | advertentie""",
+    "fi pl ru": """lue lisää | jaa | haku | etusivu | czytaj dalej | udostępnij | szukaj | читать далее | поделиться
+        поиск""",
+}
+LONGEST = 160  # characters of a line that is looked at
+MENU_LINE = 30  # characters of a line that may be of a menu
+
+_WORD = re.compile(r"\w+")
+_BARE = re.compile(r"[\s>»›|•·:…–-]*+[\w](?:[\w' -]*\w)?[\s>»›|•·:…–-]*+")  # talk has quotation marks and stops
+_COPYRIGHT = re.compile(
+    r"(?:copyright\b|opphavsrett\b|urheberrecht\b|\(c\)|©)[^\n]{0,80}(?:19|20)\d\d|©", re.IGNORECASE
+)
+_PROSE_ENDS = tuple(".!?…:;,\"'”’»)]。！？؟۔।।")
+
+
+def _words(line: str) -> str:
+    return " ".join(_WORD.findall(line.lower()))
+
+
+def _entries(table: dict[str, str]) -> list[str]:
+    return [words for text in table.values() for entry in re.split(r"[|\n]", text) if (words := _words(entry))]
+
+
+_LINES = frozenset(_entries(LINES))
+_PHRASES = defaultdict[str, list[str]](list)  # by their longest word: most lines hold none of these
+for _phrase in _entries(PHRASES):
+    _PHRASES[max(_phrase.split(), key=len)].append(f" {_phrase} ")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Lines that are no prose taken out: menus, cookies, copyright, sharing."""
+
+    menu: int = 6
+    "so many lines or more of up to 30 characters, without a stop, at the start or end of a text are a menu; 0: never"
+    also: list[str] = field(default_factory=list)
+    "regular expressions; a line in which one is found is taken out, whatever its length"
+
+    def __post_init__(self) -> None:
+        if self.menu < 0:
+            raise ValueError(f"menu: found {self.menu}; wanted 0 or more")
+        for pattern in self.also:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"also: found `{pattern}` ({error}); wanted a regular expression") from None
+
+    def clean(self, text: str, meta: dict[str, Any]) -> str | None:
+        """The text without these lines; a text that holds none is not touched."""
+        also = re.compile("|".join(f"(?:{pattern})" for pattern in self.also)) if self.also else None
+        lines = text.split("\n")
+        left = [line for line in lines if not _is_boilerplate(line) and not (also and also.search(line))]
+        if self.menu:
+            left = _without_menus(left, self.menu)
+        return "\n".join(left) if len(left) < len(lines) else text
+
+
+def _is_boilerplate(line: str) -> bool:
+    if len(line) > LONGEST or not line:
+        return False
+    words = _words(line)
+    if (words in _LINES and _BARE.fullmatch(line)) or _COPYRIGHT.match(line.lstrip()):
+        return True
+    spaced = f" {words} "
+    return any(phrase in spaced for key in _PHRASES.keys() & words.split() for phrase in _PHRASES[key])
+
+
+def _without_menus(lines: list[str], least: int) -> list[str]:
+    """A text that is all short lines is a poem or a list, and stays."""
+    head = _menu(lines)
+    if head == len(lines):
+        return lines
+    tail = _menu(lines[::-1])
+    head, tail = (found if sum(bool(line.strip()) for line in part) >= least else 0
+                  for found, part in ((head, lines[:head]), (tail, lines[len(lines) - tail :])))  # fmt: skip
+    return lines[head : len(lines) - tail]
+
+
+def _menu(lines: list[str]) -> int:
+    """How many lines at the start look like a menu."""
+    for number, line in enumerate(lines):
+        line = line.strip()
+        if len(line) > MENU_LINE or line.endswith(_PROSE_ENDS):
+            return number
+    return len(lines)

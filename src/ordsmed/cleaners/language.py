@@ -1,0 +1,61 @@
+"""Documents in the wanted languages are kept, and every document is told its own.
+
+    keep = ["nb", "nn"]:  "Dette er en setning på bokmål."  ->  kept, meta["language"] = "nb"
+                          "This is a plain English line."   ->  dropped
+
+`nb` is Bokmål, `nn` Nynorsk, `no` both. The kept languages are weighed together: a text that may be Bokmål or Nynorsk
+is surely one of both. A text too short to tell is "und".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ordsmed.text import language
+from ordsmed.text.read import tally
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Only documents in the wanted languages; meta["language"] for all."""
+
+    keep: list[str] = field(default_factory=list)
+    "languages that are kept, such as en, nb, nn, no (both); none said: all are kept and only named"
+    least: float = 0.5
+    "probability of the kept languages together; below it a document is dropped"
+    characters: int = 1000
+    "looked at, in samples from all over the text"
+    shortest: int = 20
+    "letters in the samples (bytes of UTF-8); with fewer the language cannot be told"
+    short: Literal["keep", "drop"] = "keep"
+    "what happens to a text too short to tell"
+
+    def __post_init__(self) -> None:
+        try:
+            language.members(self.keep)
+        except ValueError as error:
+            raise ValueError(f"keep: {error}") from None
+        if not 0 <= self.least <= 1:
+            raise ValueError(f"least: found {self.least}; wanted a probability from 0 to 1")
+        if self.characters < 100:
+            raise ValueError(f"characters: found {self.characters}; wanted at least 100")
+
+    def clean(self, text: str, meta: dict[str, Any]) -> str | None:
+        """The text, where its language is wanted."""
+        sample = language.sample(text, self.characters)
+        if language.letters(sample) < max(self.shortest, 1):
+            meta["language"] = language.UNKNOWN
+            return text if self.short == "keep" else _counted(language.UNKNOWN)
+        weighed = language.weigh(sample)
+        kept = language.members(self.keep) or weighed.keys()
+        if sum(chance for name, chance in weighed.items() if name in kept) < (self.least if self.keep else 0):
+            meta["language"] = next(iter(weighed))
+            return _counted(meta["language"])
+        meta["language"] = next(name for name in weighed if name in kept)
+        return text
+
+
+def _counted(name: str) -> str | None:
+    tally().left_out[f"language: {name}"] += 1
+    return None

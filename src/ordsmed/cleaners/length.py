@@ -1,0 +1,50 @@
+"""Documents that are too short or too long are dropped.
+
+    least_words = 3:  "Too short"  ->  dropped
+
+A word is what stands between white space; count characters where a language writes none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ordsmed.text.read import tally
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Only documents within bounds of length."""
+
+    least_characters: int = 0
+    "documents with fewer are dropped"
+    most_characters: int = 0
+    "documents with more are dropped; 0: no bound"
+    least_words: int = 0
+    "documents with fewer are dropped"
+    most_words: int = 0
+    "documents with more are dropped; 0: no bound"
+
+    def __post_init__(self) -> None:
+        for unit in ("characters", "words"):
+            least, most = self._bounds(unit)
+            if least < 0 or most < 0:
+                raise ValueError(f"least_{unit}: found {min(least, most)}; wanted 0 or more")
+            if most and most < least:
+                raise ValueError(f"most_{unit}: found {most}; wanted least_{unit} = {least} or more")
+
+    def clean(self, text: str, meta: dict[str, Any]) -> str | None:
+        """The text, where it is neither too short nor too long."""
+        for unit in ("characters", "words"):
+            least, most = self._bounds(unit)
+            if not least and not most:
+                continue
+            found = len(text.strip()) if unit == "characters" else len(text.split())
+            if found < least or (most and found > most):
+                tally().left_out[f"length: {'few' if found < least else 'many'} {unit}"] += 1
+                return None
+        return text
+
+    def _bounds(self, unit: str) -> tuple[int, int]:
+        return getattr(self, f"least_{unit}"), getattr(self, f"most_{unit}")

@@ -1,0 +1,183 @@
+"""What leads to a person is replaced: addresses of e-mail and machines, telephones, accounts, cards, identity numbers.
+
+    "Write to kari@eksempel.no or ring tlf. 22 33 44 55."  ->  "Write to <EMAIL> or ring tlf. <PHONE>."
+    "In 1998-2004 it cost 12 345 678 kr (ISBN 978-0-306-40615-7, v. 10.2.3.1)."  ->  the same
+
+Only what is surely of that kind: cards by their check digit (Luhn), accounts by IBAN (modulo 97) or Norway's modulo 11,
+identity numbers of no, se, fi by their check digits, of dk and us by their form, telephones with + or 00 and a country,
+in the American form, or behind a word that says so. Names and street addresses stay.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Addresses, telephones and numbers of persons replaced."""
+
+    emails: str = "<EMAIL>"
+    "put in place of an e-mail address; empty: it stays"
+    machines: str = "<IP>"
+    "put in place of an IP address; empty: it stays"
+    accounts: str = "<ACCOUNT>"
+    "put in place of a bank account; empty: it stays"
+    cards: str = "<CARD>"
+    "put in place of the number of a payment card; empty: it stays"
+    identities: str = "<ID>"
+    "put in place of a national identity number; empty: it stays"
+    phones: str = "<PHONE>"
+    "put in place of a telephone number; empty: it stays"
+    links: str = ""
+    "put in place of a web address; empty: it stays"
+
+    def clean(self, text: str, meta: dict[str, Any]) -> str | None:
+        """The text with placeholders."""
+        if self.links and ("://" in text or "www." in text):
+            text = _LINK.sub(lambda _: self.links, text)
+        if self.emails and "@" in text:
+            text = _EMAIL.sub(lambda _: self.emails, text)
+        for starts, kinds in _KINDS.items():
+            wanted = [(getattr(self, name), *kind) for name, *kind in kinds if getattr(self, name)]
+            text = _replaced(text, starts, wanted) if wanted else text
+        return text
+
+
+_Check = Callable[[re.Match[str]], bool]
+
+
+def _replaced(text: str, starts: re.Pattern[str], kinds: list[Any]) -> str:
+    """Tries every kind where a number may begin; the first that it surely is replaces it."""
+    made, done = list[str](), 0
+    for at in (start.start() for start in starts.finditer(text)):
+        for placeholder, pattern, is_one in kinds if at >= done else ():
+            if (match := pattern.match(text, at)) and is_one(match):
+                made += text[done:at], placeholder
+                done = match.end()
+                break
+    return "".join([*made, text[done:]]) if made else text
+
+
+def _is_machine(match: re.Match[str]) -> bool:
+    """Four short numbers may count a version or a chapter: at least seven digits, and no such word before."""
+    return len(match[0]) > 9 and _parses(match[0]) and not _VERSION.search(_words_before(match))
+
+
+def _is_new_machine(match: re.Match[str]) -> bool:
+    return sum(map(bool, match[0].split(":"))) > 2 and _parses(match[0])
+
+
+def _parses(address: str) -> bool:
+    try:
+        ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_iban(match: re.Match[str]) -> bool:
+    found = match[0].replace(" ", "")
+    return int("".join(str(int(sign, 36)) for sign in found[4:] + found[:4])) % 97 == 1
+
+
+def _is_norwegian_account(match: re.Match[str]) -> bool:
+    return _modulo_11(re.sub("[ .]", "", match[0]), (5, 4, 3, 2, 7, 6, 5, 4, 3, 2, 1))
+
+
+def _is_card(match: re.Match[str]) -> bool:
+    return _luhn(re.sub("[ -]", "", match[0]))
+
+
+def _is_identity(match: re.Match[str]) -> bool:
+    digits = re.sub(r"\D", "", match[0])
+    kind = match.lastgroup
+    if kind == "us":
+        return digits[:3] not in ("000", "666") and digits[0] != "9" and digits[3:5] != "00" and digits[5:] != "0000"
+    if kind == "no":
+        first = _modulo_11(digits[:10], (3, 7, 6, 1, 8, 9, 4, 5, 2, 1))
+        return _day(digits) and first and _modulo_11(digits, (5, 4, 3, 2, 7, 6, 5, 4, 3, 2, 1))
+    finnish = match[0][-1] == "0123456789ABCDEFHJKLMNPRSTUVWXY"[int(digits[:9]) % 31] and _day(digits)
+    swedish = digits[-10:]  # year, month, day; a Dane's number begins with the day, as a Finn's does
+    danish = len(digits) == 10 and _day(digits)
+    return finnish or (match[0][-1].isdigit() and (danish or (_day(swedish[4:6] + swedish[2:4]) and _luhn(swedish))))
+
+
+def _is_phone(match: re.Match[str]) -> bool:
+    digits = re.sub(r"\D", "", match[0])
+    if match["national"]:
+        said = _PHONE_WORD.search(_words_before(match)) is not None
+        return said and 7 <= len(digits) <= 11 and not _YEARS.fullmatch(match[0])
+    return bool(match["american"]) or (9 <= len(digits) <= 15 and "000 000" not in match[0])
+
+
+def _words_before(match: re.Match[str]) -> str:
+    return match.string[max(match.start() - 24, 0) : match.start()].lower()
+
+
+def _day(digits: str) -> bool:
+    """Day and month; Norway adds 40 to the day, or to the month, of who was born abroad or is invented."""
+    day, month = int(digits[:2]), int(digits[2:4])
+    return 1 <= day % 40 <= 31 and day < 72 and 1 <= month % 40 <= 12 and month < 53
+
+
+def _luhn(digits: str) -> bool:
+    doubled = (int(digit) * (1 + place % 2) for place, digit in enumerate(reversed(digits)))
+    return sum(n - 9 if n > 9 else n for n in doubled) % 10 == 0 and len(set(digits)) > 1
+
+
+def _modulo_11(digits: str, weights: tuple[int, ...]) -> bool:
+    return sum(int(d) * w for d, w in zip(digits, weights, strict=True)) % 11 == 0 and len(set(digits)) > 1
+
+
+# A start begins with the character itself and looks back then: so the search runs over other text at full speed.
+_NUMBER = re.compile(r"[+(0-9](?<![\w@].)(?<![0-9][.,:/+-].)(?=(?:[ .()+-]{0,2}[0-9]){6})")
+_WORD = re.compile(r"[A-Z](?<![\w@].)(?=[A-Z][0-9]{2})")
+_COLONS = re.compile(r"[0-9A-Fa-f:](?<![\w@:].)(?=[0-9A-Fa-f]{0,3}:[0-9A-Fa-f:])")
+_AFTER = r"(?![\w@]|[.,:/+-][0-9])"  # no part of a longer word or number
+_LINK = re.compile(r"(?<!\w)(?:(?:https?|ftp)://|www\.)[^\s<>\"]*[^\s<>\".,;:!?'’”»)\]]")
+_EMAIL = re.compile(
+    r"[\w.+%-](?<![\w.+%-].)[\w.+%-]{0,63}+@(?:[^\W_](?:[\w-]{0,61}[^\W_])?\.){1,8}[^\W\d_]{2,24}(?![\w-]|\.\w)"
+)
+_VERSION = re.compile(r"(?:\bv|ver|version|versjon|release|build|chapter|kapittel|kap|section|sec|punkt|§)[. ]*\Z")
+_YEARS = re.compile("(?:19|20)[0-9]{2}[ -](?:19|20)[0-9]{2}")
+_PHONE_WORD = re.compile(
+    r"\b(?:telephone|telefon|telef|tel|tlf|phone|mobile|mobil|mob|fax|faks|call|ring|ringe|sms|whatsapp|handy|"
+    r"puhelin|puh|tél|téléphone|teléfono|móvil|telefono|тел|телефон)"
+    r"(?: (?:no|nr|number|nummer|på|til|us|at|on))?[.:]* *\(?\Z"
+)
+_IBANS = """
+    AD24 AE23 AL28 AT20 BA20 BE16 BG22 CH21 CY28 CZ24 DE22 DK18 EE20 ES24 FI18 FO18 FR27 GB22 GE22 GI23 GL18 GR27 HR21
+    HU28 IE22 IL23 IS26 IT27 KZ20 LB28 LI21 LT20 LU20 LV21 MC27 MD24 ME22 MK19 MT31 NL18 NO15 PL28 PT25 RO24 RS22 SA24
+    SE24 SI19 SK24 SM27 TR26 UA29
+"""  # country and length
+_COUNTRIES = "|".join(rf"{iban[:2]}\d\d(?: ?[A-Z0-9]){{{int(iban[2:]) - 4}}}" for iban in _IBANS.split())
+_CARD = r"[2-6][0-9]{3}([ -]?)[0-9]{4}\1[0-9]{4}\1[0-9]{4}|3[47][0-9]{2}([ -]?)[0-9]{6}\2[0-9]{5}"
+_IDENTITY = r"""
+    (?P<no>[0-9]{6}[ ]?[0-9]{5}) | (?P<us>[0-9]{3}-[0-9]{2}-[0-9]{4})
+    | (?P<north>(?:19|20)?[0-9]{6}[-+A][0-9]{3}[0-9A-Y])"""
+_PHONE = r"""
+    (?:\+[1-9][0-9]{0,2} | 00[1-9][0-9]{0,2}(?=[ .-])) (?:[ .-]?(?:\([0-9]{1,4}\)|[0-9]{1,12})){1,6}
+    | (?P<american>\([2-9][0-9]{2}\)[ ]?[2-9][0-9]{2}-[0-9]{4} | [2-9][0-9]{2}([.-])[2-9][0-9]{2}\2[0-9]{4})
+    | (?<![0-9][ ]) (?P<national>[0-9]{2,11}(?:[ -][0-9]{2,4}){0,4})"""
+
+
+def _whole(pattern: str) -> re.Pattern[str]:
+    return re.compile(f"(?:{pattern}){_AFTER}", re.VERBOSE if pattern.startswith("\n") else 0)
+
+
+_KINDS: dict[re.Pattern[str], list[tuple[str, re.Pattern[str], _Check]]] = {
+    _WORD: [("accounts", _whole(_COUNTRIES), _is_iban)],
+    _COLONS: [("machines", _whole(r"(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}"), _is_new_machine)],
+    _NUMBER: [
+        ("cards", _whole(_CARD), _is_card),
+        ("accounts", _whole(r"[0-9]{4}([. ])[0-9]{2}\1[0-9]{5}"), _is_norwegian_account),
+        ("identities", _whole(_IDENTITY), _is_identity),
+        ("machines", _whole(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}"), _is_machine),
+        ("phones", _whole(_PHONE), _is_phone),
+    ],
+}

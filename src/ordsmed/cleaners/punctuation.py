@@ -1,0 +1,94 @@
+"""One sign where print has many: quotation marks, dashes, dots, blanks and full width, by the table TABLE.
+
+    “Yes” – he said… 10 km   ->  "Yes" - he said... 10 km
+
+    quotes  “ ” „ ‟ ‶ ″ -> "    ‘ ’ ‚ ‛ ′ ‵ ´ -> '    ‴ -> '''
+    dashes  ‐ ‑ ‒ – − ⁃ -> -    — ― -> --    ⸺ ⸻ -> ---
+    dots    … -> ...    ‥ -> ..    ‼ -> !!    ⁇ -> ??    ⁈ -> ?!    ⁉ -> !?
+    spaces  no-break, thin, hair, em, figure, ideographic and other blanks -> one ordinary blank
+    width   Ａ -> A    ３ -> 3    ！ -> !    and so for all of U+FF01 to U+FF5E
+    angles  « » -> "    ‹ › -> '    (only on request: they are the quotation marks of many languages)
+
+In a line with more Chinese and Japanese characters than Latin letters, signs stay: “ ” —— …… ！ are its own; blanks and
+full-width letters and digits are changed there too. Letters that look like signs (ʻ ʼ ׳) and Arabic signs stay. Every
+replacement is ASCII and no ASCII character is replaced, so a second time changes nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_WIDE = {chr(0xFEE0 + code): chr(code) for code in range(0x21, 0x7F)}
+TABLE: Mapping[str, Mapping[str, str]] = {
+    "quotes": {**dict.fromkeys("“”„‟‶″", '"'), **dict.fromkeys("‘’‚‛′‵´", "'"), "‴": "'''"},
+    "dashes": {**dict.fromkeys("‐‑‒–−⁃", "-"), **dict.fromkeys("—―", "--"), **dict.fromkeys("⸺⸻", "---")},
+    "dots": {"…": "...", "‥": "..", "‼": "!!", "⁇": "??", "⁈": "?!", "⁉": "!?"},
+    "spaces": dict.fromkeys("\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+                            "\u202f\u205f\u3000", " "),
+    "width": _WIDE,
+    "angles": {**dict.fromkeys("«»", '"'), **dict.fromkeys("‹›", "'")},
+}  # fmt: skip
+_HAN = "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3040-\u312f\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
+_HAN += "\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
+_CHINESE = re.compile(f"[{_HAN}]")
+_LATIN = re.compile("[A-Za-zÀ-ÖØ-öø-ɏＡ-Ｚａ-ｚ]")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Signs by a table: one quotation mark, one dash, one blank."""
+
+    quotes: bool = True
+    "curly and low quotation marks, apostrophes and primes become straight"
+    dashes: bool = True
+    "hyphens, minus and en dash become -, the em dash --"
+    dots: bool = True
+    "… becomes three dots, and the like"
+    spaces: bool = True
+    "no-break, thin, wide and other blanks become one ordinary blank"
+    width: bool = True
+    "full-width letters, digits and signs become ordinary ones"
+    angles: bool = False
+    "« » ‹ › become straight"
+
+    def clean(self, text: str, meta: dict[str, Any]) -> str | None:
+        """The text with the signs of the table."""
+        if text.isascii():
+            return text
+        everywhere, in_chinese = self._tables()
+        if not _CHINESE.search(text):
+            return _replaced(text, everywhere)
+        lines = text.split("\n")
+        return "\n".join(_replaced(line, in_chinese if _is_chinese(line) else everywhere) for line in lines)
+
+    def _tables(self) -> tuple[_Table, _Table]:
+        """What is replaced in most lines, and in those of Chinese and Japanese."""
+        return _tables(tuple(name for name in TABLE if getattr(self, name)))
+
+
+_Table = tuple[re.Pattern[str] | None, Mapping[str, str]]
+
+
+@functools.cache
+def _tables(groups: tuple[str, ...]) -> tuple[_Table, _Table]:
+    everywhere = {sign: to for name in groups for sign, to in TABLE[name].items()}
+    in_chinese = {sign: to for sign, to in everywhere.items() if to == " " or (sign in _WIDE and to.isalnum())}
+    return _compiled(everywhere), _compiled(in_chinese)
+
+
+def _compiled(table: Mapping[str, str]) -> _Table:
+    return (re.compile(f"[{re.escape(''.join(table))}]") if table else None), table
+
+
+def _replaced(text: str, table: _Table) -> str:
+    pattern, to = table
+    return pattern.sub(lambda match: to[match[0]], text) if pattern else text
+
+
+def _is_chinese(line: str) -> bool:
+    found = len(_CHINESE.findall(line))
+    return found > 0 and found > len(_LATIN.findall(line))

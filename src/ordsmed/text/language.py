@@ -1,0 +1,79 @@
+"""In which language a text is written, told offline by py3langid: probabilities that add up to 1, from samples.
+
+    weigh("Eg veit ikkje kva ho heiter.")  ->  {"nn": 0.99, "nb": 0.004, "da": ...}
+
+Norwegian Bokmål is "nb" here and Nynorsk "nn"; "no" means both, as "zh", "ar", "ku", "uz" and "sh" mean their kin
+(FAMILIES). A long text is judged by samples from all over it, so that a foreign head or foot does not decide. The
+model is loaded once a process; it is only read, so threads may share it.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from ordsmed.base.errors import RecipeError, nearest
+
+_LANGUAGES = """
+    ace af am an ar ary arz as az ba bcl be bg bn br bs ca crh cs cy da de dz el en eo es et eu ext fa fi fo fr fuv fy
+    ga gcf gcr gd gl gom grc gu gug guw ha hbo he hi hr ht hu hy id ig is it ja jv ka kab kik kk km kn ko ku ky la lb lg
+    lij ln lo lt ltg lv mg mk ml mn mr ms mt my nb ne nl nn nso oc om or pa pcm pl ps pt qu ro ru rw sa sdh se si sk sl
+    sn so sq sr st sv sw ta te tg th tk tl tr tt ug uk ur uz uzs vec vi vo wa wuu xh yo yue zh zu zxx
+"""
+FAMILIES = {
+    "no": ("nb", "nn"),
+    "zh": ("zh", "wuu", "yue"),
+    "ar": ("ar", "ary", "arz"),
+    "ku": ("ku", "sdh"),
+    "uz": ("uz", "uzs"),
+    "sh": ("bs", "hr", "sr"),
+}
+CODES = frozenset(_LANGUAGES.split())
+UNKNOWN = "und"  # the code of what cannot be told
+SAMPLES = 8
+
+_LETTERS = re.compile(r"[^\W\d_]+")
+_LINKS = re.compile(r"(?:https?://|www\.)\S+")
+
+
+def sample(text: str, characters: int) -> str:
+    """The text, or stretches from all over it that make up so many characters; without links."""
+    if len(text) > characters:
+        part, each = len(text) / SAMPLES, characters // SAMPLES
+        starts = [int(part * i + (part - each) / 2) for i in range(SAMPLES)]
+        text = "\n".join(text[start : start + each] for start in starts)
+    return _LINKS.sub(" ", text)
+
+
+def letters(text: str) -> int:
+    """How much there is to tell a language from: letters, in bytes of UTF-8 (7 of Chinese are as 20 of Latin)."""
+    return len("".join(_LETTERS.findall(text)).encode("utf-8", "replace"))
+
+
+def weigh(text: str) -> dict[str, float]:
+    """Languages and their probabilities, the likeliest first."""
+    return {"nb" if label == "no" else label: chance for label, chance in _identifier().rank(text)}
+
+
+def members(codes: Iterable[str]) -> frozenset[str]:
+    """The languages that codes such as `nb`, `no`, `en-GB` or `zh_TW` stand for; ValueError for an unknown one."""
+    found: set[str] = set()
+    for code in codes:
+        plain = re.split("[-_]", code.lower())[0]
+        if plain not in CODES and plain not in FAMILIES:
+            raise ValueError(f"found `{code}`; wanted a language of ISO 639; {nearest(plain, CODES | {*FAMILIES})}")
+        found |= set(FAMILIES.get(plain, (plain,)))
+    return frozenset(found)
+
+
+@functools.cache
+def _identifier() -> Any:
+    try:
+        from py3langid import langid
+    except ImportError:
+        raise RecipeError("language", "`py3langid` is not installed", "", "pip install 'ordsmed[corpora]'") from None
+    found = langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)
+    found.nb_ptc = found.nb_ptc.astype("float32")  # it stands in 16 bits, which every text would widen again
+    return found
