@@ -168,3 +168,13 @@ def test_utf8_tests(shared_data: Path, tmp_path: Path) -> None:
     expected = data.decode(errors="replace")
     assert found.split("\n") == expected.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n")
     assert tally.replaced == expected.count("\ufffd") - data.count("\ufffd".encode()) > 0
+
+
+def test_bytes_are_decoded_by_the_first_encoding_that_fits() -> None:
+    assert read.decoded(b"\xef\xbb\xbf\xc3\xb8", ["utf-8", "latin-1"], "strict", "a") == ("ø", "utf-8")
+    assert read.decoded(b"\xf8", ["utf-8", "latin-1"], "strict", "a") == ("ø", "latin-1")
+    with pytest.raises(DataError, match=r"a: byte 1: invalid UTF-8 \(0xff: .*\); wanted text in utf-8 or ascii"):
+        read.decoded(b"x\xff", ["utf-8", "ascii"], "strict", "a")
+    with read.tallied() as tally:
+        assert read.decoded(b"\xff\xef\xbf\xbd", ["utf-8"], "replace", "a") == ("\ufffd\ufffd", "utf-8")
+    assert tally.replaced == 1

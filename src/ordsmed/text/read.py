@@ -40,7 +40,11 @@ ARCHIVES = (
 )
 
 
-@dataclass
+class CutOff(DataError):
+    """A packed file stops before its end."""
+
+
+@dataclass(eq=False)  # two of them are never the same, whatever they counted
 class Tally:
     """What was read so far: bytes of files (packed), invalid sequences replaced, lines and documents cut.
 
@@ -147,15 +151,61 @@ def blocks(path: Path) -> Iterator[bytes]:
                 yield block
             counted.bytes += file.tell() - seen
     except EOFError:
-        raise DataError(
-            path, f"is cut off: its {path.suffix} data stop before their end", "a whole file", "copy it again"
-        ) from None
+        found = f"is cut off: its {path.suffix} data stop before their end"
+        raise CutOff(path, found, "a whole file", "copy it again") from None
     except FileNotFoundError:
         raise DataError(path, "no such file") from None
-    except _broken() as error:
+    except broken() as error:
         raise DataError(
             path, f"cannot be read: {getattr(error, 'strerror', None) or error}", "", "copy it again, or repair it"
         ) from None
+
+
+def decoded(data: bytes, encodings: list[str], errors: Errors, place: object) -> tuple[str, str]:
+    """Text, and which of these encodings it is in: the first that fits."""
+    failed: list[UnicodeDecodeError] = []
+    for encoding in encodings:
+        try:
+            return data.decode(encoding).removeprefix("\ufeff"), encoding
+        except UnicodeDecodeError as error:
+            failed.append(error)
+    if errors == "strict":
+        at, said = failed[0].start, failed[0].reason
+        raise DataError(
+            place, f"byte {at:,}: invalid {encodings[0].upper()} (0x{data[at]:02x}: {said})",
+            f"text in {' or '.join(encodings)}", 'convert it, or set errors = "replace"',
+        )  # fmt: skip
+    text = data.decode(encodings[0], "replace").removeprefix("\ufeff")
+    tally().replaced += text.count("\ufffd") - data.count(b"\xef\xbf\xbd")  # U+FFFD that stood there is text
+    return text, encodings[0]
+
+
+def zstandard_blocks(file: IO[bytes]) -> Iterator[bytes]:
+    """What a file holds that is packed by zstandard, in any number of frames; EOFError where it is cut off."""
+    import zstandard
+
+    frame = zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
+    while packed := file.read(1 << 12):  # small bites: even the densest unpack to little
+        while packed:
+            if frame.eof:
+                frame = zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
+            if block := frame.decompress(packed):
+                yield block
+            packed = frame.unused_data if frame.eof else b""
+    if not frame.eof:
+        raise EOFError
+
+
+def broken() -> tuple[type[Exception], ...]:
+    """What is raised where a file cannot be read or unpacked."""
+    import lzma
+
+    found: tuple[type[Exception], ...] = (OSError, zlib.error, lzma.LZMAError)
+    with contextlib.suppress(ImportError):
+        import zstandard
+
+        found += (zstandard.ZstdError,)
+    return found
 
 
 def _expand(name: str) -> list[Path]:
@@ -215,7 +265,7 @@ def _and_end(found: Iterator[bytes]) -> Iterator[bytes | None]:
 
 
 def _unpackers() -> dict[str, Callable[[IO[bytes]], Iterator[bytes]]]:
-    return {".gz": _gzip, ".bz2": _bzip2, ".xz": _xz, ".zst": _zstandard}
+    return {".gz": _gzip, ".bz2": _bzip2, ".xz": _xz, ".zst": zstandard_blocks}
 
 
 def _plain(file: Any) -> Iterator[bytes]:
@@ -242,29 +292,3 @@ def _xz(file: IO[bytes]) -> Iterator[bytes]:
 
     with lzma.LZMAFile(file) as unpacked:
         yield from _plain(unpacked)
-
-
-def _zstandard(file: IO[bytes]) -> Iterator[bytes]:
-    import zstandard
-
-    frame = zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
-    while packed := file.read(1 << 12):  # small bites: even the densest unpack to little
-        while packed:
-            if frame.eof:
-                frame = zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
-            if block := frame.decompress(packed):
-                yield block
-            packed = frame.unused_data if frame.eof else b""
-    if not frame.eof:
-        raise EOFError
-
-
-def _broken() -> tuple[type[Exception], ...]:
-    import lzma
-
-    found: tuple[type[Exception], ...] = (OSError, zlib.error, lzma.LZMAError)
-    with contextlib.suppress(ImportError):
-        import zstandard
-
-        found += (zstandard.ZstdError,)
-    return found

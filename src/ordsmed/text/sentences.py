@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections import defaultdict
 from collections.abc import Callable
+from typing import Any
 
 from ordsmed.base.errors import DataError, RecipeError, nearest
+from ordsmed.text.document import Document
 
 Splitter = Callable[[str], list[int]]
 NAMES = ("rules", "lines", "none", "blingfire")
@@ -24,40 +27,57 @@ def _words(table: str) -> frozenset[str]:
 
 # Before a name or a number: the stop after these ends no sentence, whatever follows.
 _LEADS = _words("""
-    mr mrs ms mx dr drs prof st rev hon gen col maj capt cpt cmdr cdr lt sgt cpl adm gov sen supt insp messrs
-    mme mlle mgr msgr fr sr sra srta dra dn dña ing lic arq hr fru frk adv cand stud siv mag dipl geb verw phd
-    ph.d vs viz cf e.g i.e eg ie al approx ca c.a circa resp esp incl excl ibid f.eks feks fks bl.a d.v.s
-    dvs m.a.o m.h.t mht p.g.a pga i.h.t iht ifm i.f.m jf jfr evt ev tils tlf mob kl ang vedr kfr ift i.f.t o.s.v
-    t.o.m t.ex s.k m.fl f.kr e.kr forts inkl exkl ekskl adr gl ggr st.f sml såk s.u i.s iflg z.b zb u.a d.h dh
-    u.u s.o vgl bzw sog ggf evtl bspw insb z.t o.ä.u i.d.r i.a z.zt zzgl abzgl str nr abb abs p.ex par.ex c.-à-d
-    apr env p.ej pej vd vds dto p.es sigg dott avv д.р г ул т.е т.к т.н напр им проф акад
+    mr mrs ms mx dr drs prof messrs mme mmes mlle mgr msgr fr sr sra sres srta dra ing lic arq hr hrn fru frl frk adv
+    cand siv mag dipl geb verw phd ph.d vs viz cf e.g i.e eg ie al approx aprox ca c.a circa resp esp incl excl ibid
+    f.eks feks fks bl.a d.v.s dvs m.a.o m.h.t mht p.g.a pga i.h.t iht ifm i.f.m jf jfr evt ev tils tlf kl ang vedr
+    kfr ift i.f.t o.s.v t.o.m t.ex s.k forts inkl exkl ekskl adr gl ggr st.f sml såk s.u i.s iflg hhv
+    skt z.b zb u.a d.h dh u.u s.o vgl bzw bzgl sog ggf evtl bspw insb insg mio mrd z.t o.ä.u i.d.r i.a z.zt zzgl
+    abzgl einschl str nr abb abs p.ex par.ex c.-à-d c.-à apr env bd p.ej pej vd vds ee dto p.es sigg dott avv
+    esim vrt ks toim д.р г гор д с р о оз ул пл пер пос наб просп обл св тов гр т.е т.к т.н напр
+    проф акад ген полк أ.د
 """)
+
+# The same, where they are written with a capital: as small words they close sentences in some language.
+_TITLES = _words("Hon Sen Gen Col Maj Capt Cpt Cmdr Cdr Lt Sgt Cpl Adm Gov Supt Insp Rev St Dn Dña Av Avda")
 
 # These may close a sentence too: it ends only where the next word is one that begins sentences.
 _CLOSERS_TOO = _words("""
     inc corp ltd co bros jr dept assn univ ave blvd rd mt ft dist est a.m p.m am pm etc et.c u.s u.k u.n u.s.a
     e.u d.c b.c a.d n.y l.a ph.d m.d b.a m.a jan feb apr jun jul aug sep sept oct nov dec okt des dez tue
-    tues thu thur thurs a.s a/s gmbh s.a
+    tues thu thur thurs a.s a/s gmbh s.a им см ред нач сер кон
 """)
 
 # These end a sentence where a capital follows, and none where a small letter does.
 _TAILS = _words("""
-    etc osv m.m mm m.v mv o.l ol o.a usw u.s.w o.ä u.ä f.f ff m.fl mfl jr sr usv osb enz
+    etc osv m.m mm m.v mv o.l ol o.a usw u.s.w o.ä u.ä f.f ff m.fl mfl jr sr usv osb enz mill milj mia stud a.c
+    stk afd pers utg ehem urspr allg versch gegr gest jne yms tms puol ekr jkr f.kr e.kr т.д т.п т.о н.э
+    руб коп долл тыс мин
 """)
 
 # Before a number only.
 _NUMBERS = _words("""
     no nos nr nrs num art arts fig figs eq sec sect ch chap vol vols p pp s ss pg pt § §§ abs bd kap pkt punkt
-    rn rz abb tab núm núms n nº pag pág págs cap tit al ex ed v col op ver bl lnr gnr bnr kr eur usd sek dkk pr
-    ca kl tlf tel
+    rn rz abb tab núm núms n nº pag pág págs cap tit al ex ed v c d col op ver bl lnr gnr bnr kr eur usd sek dkk pr
+    ca kl klo tlf tel puh mob stk max min mind jan feb mar apr jun jul aug sep sept oct okt nov dec des dez
+    п пп ст т ч гл стр рис табл кв корп разд прил вып тел ном ص ج م ت ط س رقم
 """)
 
 _MONTHS = _words("""
     januar februar mars april mai juni juli august september oktober november desember dezember december januari
     februari maj augusti jänner märz marts maart mei augustus tammikuuta jahrhundert jahrhunderts jahrhunderte
     weltkrieg weltkriegs weltkrieges bundesliga liga klasse platz kapitel auflage etage geburtstag feb febr jan
-    mrz apr aug sept okt nov dez des
+    mrz apr aug sept okt nov dez des stock stockwerk obergeschoss jahrestag lebensjahr semester quartal spieltag
+    runde
 """)
+
+# Units, after a number: they are leads elsewhere ("г. Тверь"), and end a sentence here ("в 1990 г. Он ...").
+_UNITS = _words("г р с д о")
+
+_ERAS = frozenset({("v", "Chr"), ("n", "Chr"), ("av", "J"), ("apr", "J"), ("f", "Kr"), ("e", "Kr")})  # v. Chr.
+
+# After a closing quotation mark: who said it, so that the sentence goes on.
+_SPEAKS = _words("قال قالت فقال فقالت سأل سألت أجاب أجابت صاح صاحت رد ردت هتف")
+_SPEAKS_HAN = re.compile(r"(?:\w{0,4}?[说說问問喊叫笑]道|\w{0,4}?[说說问問喊]|\w{0,2}?(?:答道|回答))[，。：、！？,:]")
 
 # Words that begin sentences: after an abbreviation or an initial they tell a new sentence from a name.
 _STARTERS = _words("""
@@ -70,19 +90,26 @@ _STARTERS = _words("""
     Das Ein Eine Sie Es Wir Ihr Ich Im Am Auf Nach Vor Wenn Als Aber Und Oder Doch Mit Ohne Für Bei Wer Wo Warum
     Wie Dies Diese Le La Les Un Une Il Elle Ils Elles Nous Vous Je Ce Cette Ces Dans Mais Ou Pour Avec Sans
     Quand Si Que Qui Où El Los Las Una Ella Ellos Esto Este Esta Pero Y Con Sin Cuando Por Para Lo Gli
+    Hän Se Ne Tämä Nämä Mutta Ja Kun Jos Sitten Siellä Silloin Myös Niin Minä Sinä Oli Он Она Они Оно Мы Вы Я Ты Это Эти
+    Этот Эта Но И А В На С По Потом Затем Тогда Так Там Когда Если Что Как Где Кто После Не Из За У Все Его Её Их
 """)
 
 _OPEN = "\"'“”„‘‚«»‹›([{¿¡「『（《〈【*_"
-_SHUT = "\"'“”’‘»«›)]}」』）》〉】*_"
+_SHUT = "\"'”’‘»«›)]}」』）》〉】*_\u200e\u200f"
+_CLOSING = f"[{re.escape(_SHUT)}]*+"
+_DASHES = ("—", "–", "-")
 _STOPS = ".!?…‼⁇⁈⁉。！？｡．।॥؟۔։።။"
 _TIGHT = frozenset("。！？｡．।॥؟۔።။")  # these stops need no white space after them
 _CANDIDATE = re.compile(
     rf"\n|(?<![{_STOPS}])([{_STOPS}]++)"  # 1 the stops
-    rf"([{re.escape(_SHUT)}]*+(?:[ \u00a0\u202f][»)\]](?=\s|\Z))?+)"  # 2 closing marks
+    # 2 closing marks; “ closes in German, and opens behind a Chinese stop
+    rf"({_CLOSING}(?:“(?<![。！？”]“){_CLOSING})?+(?:[ \u00a0\u202f][»)\]](?=\s|\Z))?+)"
     r"(?=(\s++)?+"  # 3 white space
-    rf"((?:[{re.escape(_OPEN)}]|[-–—•·>#]++[ \u00a0])*+)(\w{{1,20}}+)?+)"  # 4 opening marks, 5 the next word
+    rf"((?:[-–—•·>#]++[ \u00a0]|[{re.escape(_OPEN)}—–])*+)(\w{{1,20}}+)?+)"  # 4 opening marks, 5 the next word
 )
-_WORD = re.compile(r"[^\s()\[\]{}\"'“”„«»‹›…–—,;:!?/|*_]*\Z")
+_SHORTENED = _LEADS | _CLOSERS_TOO | _TAILS | {title.lower() for title in _TITLES}
+_WORD = re.compile(r"[^\s()\[\]{}\"'“”„«»‹›…–—,;:!?/|*_\u3000-\u9fff\uff00-\uff0f]*\Z")
+_PAIR = re.compile(r"(?<!\w)(\w)\.[ \u00a0\u202f](\w)\Z")  # "z. B", "т. е"
 _BACK = 30  # characters looked at before a stop
 
 
@@ -115,6 +142,76 @@ def by_lines(text: str) -> list[int]:
     return ends
 
 
+BETWEEN, OTHERS = "between", "meta"  # keys of a presplit line beside its `text` and `id`
+WITHIN, UNTOLD = "within", "untold"  # keys in `between` that are no white space
+TAKEN = frozenset(("text", "id", BETWEEN, OTHERS))  # a document's own keys of these names stand under OTHERS
+_CLOSED = re.compile(r"[。！？｡．][”’」』）》〉】]*\Z")
+
+
+def record(document: Document) -> dict[str, Any]:
+    """A document as an object whose text has a sentence a line: what `presplit` reads."""
+    lines, between, at = list[str](), defaultdict[str, list[int]](list), 0
+    for number, sentence in enumerate(document.sentences()):
+        line = sentence.lstrip()
+        blank = sentence[: len(sentence) - len(line)]
+        if blank != (joint(lines[-1]) if lines else ""):
+            between[blank].append(number)
+        if "\n" in line:
+            between[WITHIN] += (at + len(blank) + found.start() for found in re.finditer("\n", line))
+        at += len(sentence)
+        lines.append(line.replace("\n", " "))
+    if at < len(document.text):
+        between[document.text[at:]].append(len(lines))
+    if not document.ends:
+        between[UNTOLD] = []
+    others = {key: value for key, value in document.meta.items() if key in TAKEN}
+    exact = {BETWEEN: between} if between or any(line != line.strip() or not line for line in lines) else {}
+    rest = {key: value for key, value in document.meta.items() if key not in TAKEN}
+    return {"text": "\n".join(lines), "id": document.id, **rest, **({OTHERS: others} if others else {}), **exact}
+
+
+def presplit(text: str, meta: dict[str, Any]) -> tuple[str, list[int]]:
+    """Text and sentence ends of a document whose sentences are its lines; takes its own keys out of `meta`.
+
+    Between two lines stands what `meta["between"]` says: {"\\n": [3, 7], "": [9]} is a line end before the sentences
+    3 and 7, nothing before 9; "within" lists offsets of line ends inside sentences, "untold" that none were told apart.
+    Else a space, or nothing behind a Chinese or Japanese stop. Without that key the lines are trimmed, empty ones
+    dropped.
+    """
+    if isinstance(own := meta.get(OTHERS), dict) and own and TAKEN.issuperset(own):
+        del meta[OTHERS]
+    else:
+        own = {}
+    known = meta.pop(BETWEEN) if isinstance(meta.get(BETWEEN), dict) else None
+    meta |= own
+    lines = text.split("\n") if known is not None else [line for raw in text.split("\n") if (line := raw.strip())]
+    return _united(lines, known or {})
+
+
+def joint(line: str) -> str:
+    """What stands behind a sentence where nothing else is said: a space, or nothing behind a stop that needs none."""
+    return "" if _CLOSED.search(line[-8:]) else " "
+
+
+def _united(lines: list[str], known: dict[str, list[int]]) -> tuple[str, list[int]]:
+    try:
+        said = {n: blank for blank, numbers in known.items() if blank not in (WITHIN, UNTOLD) for n in numbers}
+        breaks = [int(n) for n in known.get(WITHIN, ())]
+    except TypeError:
+        found = f"`{BETWEEN}` holds {str(known)[:60]}"
+        raise DataError("presplit text", found, "white space and the numbers of sentences", "write it again") from None
+    pieces, ends, at = list[str](), list[int](), 0
+    for number, line in enumerate(lines):
+        blank = said.get(number, joint(lines[number - 1]) if number else "")
+        pieces += (blank, line)
+        at += len(blank) + len(line)
+        ends.append(at)
+    whole = "".join(pieces) + said.get(len(lines), "")
+    starts = [0, *(n + 1 for n in breaks)]
+    whole = "\n".join(whole[a:b] for a, b in zip(starts, [*breaks, len(whole)], strict=True))
+    return whole, [] if UNTOLD in known else ends
+
+
 def rules(text: str) -> list[int]:
     """Sentence ends by rules: stops, what stands around them, and line ends."""
     stop = len(text.rstrip())
@@ -139,22 +236,34 @@ def rules(text: str) -> list[int]:
 
 def _ends_here(match: re.Match[str], last: int) -> bool:
     """Do these stops end the sentence that begins at `last`?"""
-    stops, shut, blank, _, word = match.groups()
+    stops, shut, blank, marks, word = match.groups()
     if blank is None:
-        return stops[-1] in _TIGHT and _tight(match)
+        return (stops[-1] in _TIGHT or (stops[-1] in "!?" and _amid_han(match))) and _tight(match)
     if word is None:
         return _odd(match)
+    if marks[:1] in _DASHES and word[0].islower():
+        return False
     if stops == ".":
-        return _dot(match, last, word) if not shut else not word[0].islower()
+        return _dot(match, last, word) if not shut else not (word[0].islower() or word in _SPEAKS)
     if word[0].islower():
         return (stops[-1] in "!?" and not shut and "." not in stops) or word in ("http", "https", "www")
-    return True
+    return not shut or word not in _SPEAKS
+
+
+def _amid_han(match: re.Match[str]) -> bool:
+    """Do these stops stand between two letters of Chinese or Japanese?"""
+    text, start, end = match.string, match.start(), match.end()
+    return "\u3040" <= text[start - 1 : start] <= "\u9fff" and "\u3040" <= text[end : end + 1] <= "\u9fff"
 
 
 def _tight(match: re.Match[str]) -> bool:
-    """After a stop that needs no space: not before a comma, nor before the particle that takes up a quotation."""
-    after = match.string[match.end() : match.end() + 1]
-    return after not in "、，,；;：:" and not (match[2] and "ぁ" <= after <= "ゟ")
+    """After a stop that needs no space: not before a comma, nor where what follows takes up a quotation."""
+    text, start, end = match.string, match.start(), match.end()
+    after = text[end : end + 1]
+    if match[1] == "．" and text[start - 1 : start].isdigit():
+        return False
+    taken_up = match[2] and ("ぁ" <= after <= "ゟ" or _SPEAKS_HAN.match(text, end))
+    return after not in "、，,；;：:" and not taken_up
 
 
 def _odd(match: re.Match[str]) -> bool:
@@ -166,23 +275,36 @@ def _odd(match: re.Match[str]) -> bool:
 def _dot(match: re.Match[str], last: int, after: str) -> bool:
     """A single full stop between two words: the end, an abbreviation, an initial or an ordinal?"""
     text, at = match.string, match.start()
-    word = _WORD.search(text, max(last, at - _BACK), at)[0]  # type: ignore[index]
+    before = text[max(last, at - _BACK) : at]
+    word = before[before.rfind(" ") + 1 :]
+    if not (word.isalpha() and word[0] < "\u3000"):  # else the pattern would find the same, slowly
+        word = _WORD.search(word)[0]  # type: ignore[index]
     low = word.lower()
+    if len(low) == 1 and (pair := _PAIR.search(text, max(last, at - 5), at)):
+        low = f"{pair[1]}.{pair[2]}".lower()
     if after[0].isdigit():
-        return not (low in _NUMBERS or low in _LEADS or (low in _CLOSERS_TOO and len(after) < 4))
+        street = low.endswith(("str", "gt"))
+        return not (low in _NUMBERS or low in _LEADS or street or (low in _CLOSERS_TOO and len(after) < 4))
     if after[0].islower():
-        return len(low) > 3 and low.isalpha() and low not in _LEADS and low not in _CLOSERS_TOO and low not in _TAILS
-    if low in _LEADS:
-        return False
+        return len(low) > 3 and low.isalpha() and low not in _SHORTENED
+    if low in _LEADS or word in _TITLES:
+        return low in _UNITS and text[at - 2 : at - 1].isspace() and text[at - 3 : at - 2].isdigit()
     if low in _TAILS:
         return True
-    if low in _CLOSERS_TOO or "." in word:
+    if low in _CLOSERS_TOO or _dotted(word):
         return after in _STARTERS
     if len(word) == 1 and word.isalpha():
-        return word.islower() or after in _STARTERS
+        if len(after) == 1 and text[match.end(5) : match.end(5) + 1] == ".":  # J. R. Marsh, z. B., a. C.
+            return False
+        return (word.islower() and (word, after) not in _ERAS) or after in _STARTERS
     if word.isdigit() and len(word) < 3:
         return not (after.lower() in _MONTHS or (at - last < 9 and not text[last : at - len(word)].strip(" \n*#-")))
-    return True
+    return (word, after) not in _ERAS
+
+
+def _dotted(word: str) -> bool:
+    """Letters with stops between them, as in `U.S`: not a number, a date or the name of a file."""
+    return "." in word and not word[-1].isdigit() and max(map(len, word.split("."))) <= 3
 
 
 def _blingfire() -> Splitter:
