@@ -13,6 +13,8 @@ import pytest
 from hypothesis import settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
+from makers import invented_text
+
 set_hypothesis_home_dir(Path(tempfile.gettempdir()) / "ordsmed-hypothesis")  # it writes paths: nothing for a checkout
 settings.register_profile("house", deadline=None)  # a busy machine is no wrong result
 settings.load_profile("house")
@@ -82,18 +84,6 @@ def tiny_words(tiny_run: TinyRuns) -> Path:
 
     _recipe(tiny_run.folder, "tokenizer-words", TINY_TOKENIZER + "least = 2\n", kind="words", size=40)
     return run.obtain(Encoding, str(_recipe(tiny_run.folder, "encode-words", TINY_ENCODE, model="words")))
-
-
-def invented_text(documents: int, seed: int = 7) -> str:
-    """Documents of short sentences from a small grammar; the same for the same seed."""
-    import random
-
-    chance = random.Random(seed)
-    who, what = ["a red fox", "the old smith", "my sister", "one grey heron"], ["sees", "mends", "carries", "forgets"]
-    things = ["the iron gate", "a small boat", "two copper kettles", "the long road", "a bell"]
-    sentence = lambda: f"{chance.choice(who)} {chance.choice(what)} {chance.choice(things)}."  # noqa: E731
-    made = (" ".join(sentence().capitalize() for _ in range(chance.randint(3, 9))) for _ in range(documents))
-    return "\n\n".join(made) + "\n"
 
 
 def _recipe(folder: Path, name: str, text: str, **values: object) -> Path:

@@ -114,3 +114,15 @@ def learned(job: Job, steps: int = 10, *, first: int = 0, rate: float | None = 1
         losses = job.ranks.total(torch.stack(list(sums.values())).double())
         found.append((float(losses.sum()), float(norm)))
     return found
+
+
+def invented_text(documents: int, seed: int = 7) -> str:
+    """Documents of short sentences from a small grammar; the same for the same seed."""
+    import random
+
+    chance = random.Random(seed)
+    who, what = ["a red fox", "the old smith", "my sister", "one grey heron"], ["sees", "mends", "carries", "forgets"]
+    things = ["the iron gate", "a small boat", "two copper kettles", "the long road", "a bell"]
+    sentence = lambda: f"{chance.choice(who)} {chance.choice(what)} {chance.choice(things)}."  # noqa: E731
+    made = (" ".join(sentence().capitalize() for _ in range(chance.randint(3, 9))) for _ in range(documents))
+    return "\n\n".join(made) + "\n"

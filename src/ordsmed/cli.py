@@ -26,11 +26,52 @@ MORE = {"group": ("ordsmed.learn.groups", "Rule"), "trouble": ("ordsmed.train.gu
 INNER = {"pretrain": {**PHASES, **MORE, "layout": LAYOUT}, "bench": {"layout": LAYOUT}}
 
 
-def corpus(asked: Arguments) -> None:
-    """clean text, split it into sentences, and hold some documents out"""
-    from ordsmed.text.pipeline import Corpus
+def fetch(asked: Arguments) -> None:
+    """get published data: dumps, book and URL lists, SQuAD, GLUE ...; without a name: what there is"""
+    from ordsmed.text import fetch as deed
 
+    if not asked.names:
+        _print(deed.listing())
+        return
+    how = {"mirror": asked.mirror, "allow_missing": asked.allow_missing, "private": asked.private}
+    _print(deed.fetch(asked.names, out=asked.out, **how))
+
+
+def corpus(asked: Arguments) -> None:
+    """clean text, drop duplicates, split it into sentences, and hold some documents out"""
+    from ordsmed.text.pipeline import Corpus, partly
+
+    if asked.part or asked.until:
+        if asked.anew:
+            raise RecipeError("--anew", "beside --part or --until", "one of them", "`--anew` alone begins again")
+        _print(partly(asked.name, asked.overrides, part=asked.part, until=asked.until))
+        return
     _make(Corpus, asked)
+
+
+def corpus_stats(asked: Arguments) -> None:
+    """documents, sentences, words, lengths, duplicates and languages of a corpus, and what each step dropped"""
+    from ordsmed.text.stats import stats
+
+    _print(stats(asked.folder, tokenizer=asked.tokenizer))
+
+
+def corpus_shards(asked: Arguments) -> None:
+    """share the documents of corpora out over text files of equal length, for training and for tests"""
+    from ordsmed.text.shards import shards
+
+    *folders, out = asked.folders
+    if not folders:
+        raise RecipeError("corpus shards", f"found one folder, {out}", "FOLDER... OUT")
+    how = {"train": asked.train, "test": asked.test, "fraction": asked.fraction}
+    _print(shards(folders, out, **how, anew=asked.anew))
+
+
+def corpus_presplit(asked: Arguments) -> None:
+    """JSON lines of a corpus, a document's sentences each on a line of its text"""
+    from ordsmed.text.presplit import presplit
+
+    _print(presplit(asked.folder, asked.out, anew=asked.anew))
 
 
 def tokenizer(asked: Arguments) -> None:
@@ -182,15 +223,17 @@ def quickstart(asked: Arguments) -> None:
 
 
 VERBS: dict[str, Callable[[Arguments], None]] = {
-    f.__name__.rstrip("_"): f
-    for f in (quickstart, corpus, tokenizer, encode, pretrain, fill, generate, embed, import_, export, show, menus,
-              recipes, bench)
+    f.__name__.rstrip("_").replace("_", " "): f
+    for f in (quickstart, fetch, corpus, corpus_stats, corpus_shards, corpus_presplit, tokenizer, encode, pretrain,
+              fill, generate, embed, import_, export, show, menus, recipes, bench)
 }  # fmt: skip
 
 
 def main(words: Sequence[str] | None = None) -> None:
     """Run one verb; what a user can mend is one line and exit status 1."""
     words = list(sys.argv[1:] if words is None else words)
+    if " ".join(words[:2]) in VERBS:
+        words[:2] = [" ".join(words[:2])]
     if words and words[0] not in VERBS and not words[0].startswith("-"):
         _fail(str(RecipeError(f"`{words[0]}`", "no such verb", "", nearest(words[0], VERBS))), 1)
     parser = _parser(words)
@@ -244,7 +287,30 @@ def _arguments(name: str, verb: argparse.ArgumentParser) -> None:
         verb.add_argument("source", metavar="FOLDER|FILE", help="a model in a format of `ordsmed menus formats`")
         verb.add_argument("out", metavar="OUT", help="the folder to write")
         verb.add_argument("overrides", nargs="*", metavar="model.key=value", help="change a setting of the model")
-    if name in ("corpus", "tokenizer", "encode", "pretrain", "import", "export"):
+    if name == "fetch":
+        verb.add_argument("names", nargs="*", metavar="NAME", help="built-in names, or TOML files of your own")
+        verb.add_argument("--out", default="work/fetch", help="where to; a folder a name (default work/fetch)")
+        verb.add_argument("--mirror", metavar="FOLDER|URL", help="where NAME/FILE lies, instead of the addresses")
+        verb.add_argument("--allow-missing", action="store_true", help="leave out and count what cannot be had")
+        verb.add_argument("--private", action="store_true", help="addresses of private networks are allowed")
+    if name == "corpus":
+        verb.add_argument("--part", metavar="I/N", help="read and clean one of N parts, as a job of an array does")
+        verb.add_argument("--until", metavar="read|match", help="stop after this step; the same command goes on")
+    if name == "corpus stats":
+        verb.add_argument("folder", metavar="FOLDER")
+        verb.add_argument("--tokenizer", help="folder, file or recipe of one: count its tokens as well")
+    if name == "corpus shards":
+        verb.add_argument(
+            "folders", nargs="+", metavar="FOLDER... OUT", help="finished corpora, and the folder to write"
+        )
+        verb.add_argument("--train", type=int, default=256, help="files for training (default 256)")
+        verb.add_argument("--test", type=int, default=0, help="files for tests (default none)")
+        verb.add_argument("--fraction", type=float, default=0.1, help="of the sentences, in tests (default 0.1)")
+    if name == "corpus presplit":
+        verb.add_argument("folder", metavar="FOLDER")
+        verb.add_argument("out", metavar="OUT", help="the folder to write")
+    anew = ("corpus", "corpus shards", "corpus presplit", "tokenizer", "encode", "pretrain", "import", "export")
+    if name in anew:
         verb.add_argument("--anew", action="store_true", help="delete what stands in the folder and make it again")
     if name == "pretrain":
         verb.add_argument("--dry-run", action="store_true", help="check and tell, make nothing")
@@ -345,6 +411,9 @@ def _make(deed: type, asked: Arguments) -> None:
     from ordsmed.base.run import Run, obtain
 
     folder = obtain(deed, asked.name, asked.overrides, anew=asked.anew)
+    if (folder / "report.md").exists():
+        _print([f"{folder}: done; {folder}/report.md tells what it is made of", f"next: ordsmed corpus stats {folder}"])
+        return
     hidden = ("verb", "state", "fingerprint", "began", "parts")
     facts = [f"  {k}: {v}" for k, v in Run(folder).status.items() if k not in hidden]
     _print([f"{folder}: done", *facts])

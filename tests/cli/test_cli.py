@@ -279,7 +279,7 @@ def test_deeds_of_the_small_verbs(ordsmed: Any) -> None:
     assert told.status == 0, told.err
     assert told.out.startswith("work/encode/e: done\n")
     for verb, name in (("corpus", "c"), ("tokenizer", "t")):
-        assert ordsmed(verb, f"{name}.toml").out.startswith(f"work/{verb}/{name}: done\n")
+        assert ordsmed(verb, f"{name}.toml").out.startswith(f"work/{verb}/{name}: done")
         shown = ordsmed("show", f"work/{verb}/{name}")
         assert (shown.status, "state: done\n" in shown.out) == (0, True)
     assert f"data: {Path('work/encode/e')}, " in ordsmed("show", "tiny/bert", "data=e.toml").out

@@ -123,7 +123,7 @@ def test_a_lexicon_of_other_words_is_noticed(place: Path) -> None:
     (found.folder / "train.counts.npy").unlink()
     with LexiconWriter(found.folder, KNOWN, 2):
         pass
-    with pytest.raises(DataError, match="holds the word 11; wanted words below 5"):
+    with pytest.raises(DataError, match="holds the id 11; wanted ids below 5"):
         _ = Store.open(found.folder / "train").counts
 
 

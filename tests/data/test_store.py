@@ -171,6 +171,20 @@ def test_the_index_of_2020(tmp_path: Path) -> None:
     assert store.tokens.tolist() == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize(("end", "said"), [(".idx", "big-endian numbers"), (".bin", "holds the id 25600; wanted ids")])
+def test_a_flipped_file_is_refused_by_name(tmp_path: Path, end: str, said: str) -> None:
+    prefix = write(tmp_path / "a", [[[1, 2, 99]], [[100]]], 101)
+    path = tmp_path / f"a{end}"
+    raw = path.read_bytes()
+    if end == ".bin":
+        path.write_bytes(np.frombuffer(raw, "<u2").astype(">u2").tobytes())
+    else:
+        head = struct.pack(">9sQBQQ", *struct.unpack("<9sQBQQ", raw[:34]))
+        path.write_bytes(head + raw[34:])
+    with pytest.raises(DataError, match=f"a{end}: {said}"):
+        Store.open(prefix, vocabulary=101)
+
+
 def test_what_megatron_wrote(shared_data: Path) -> None:
     folder = shared_data / "pretrain-samples/megatron-gpt2"
     found = {path.stem: Store.open(path) for path in sorted(folder.glob("*.idx"))}

@@ -14,10 +14,11 @@ import pytest
 from ordsmed.base import menu
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
 from ordsmed.base.run import Run, obtain
-from ordsmed.text import pipeline
+from ordsmed.text import folder as folders
 from ordsmed.text.clean import tidy
 from ordsmed.text.document import Document
-from ordsmed.text.pipeline import SPLITS, Corpus, documents, parts
+from ordsmed.text.folder import SPLITS, documents, parts
+from ordsmed.text.pipeline import Corpus
 from ordsmed.text.seen import Seen
 
 
@@ -95,7 +96,7 @@ def test_the_split_is_a_matter_of_text_and_seed(make: Any) -> None:
 def test_duplicates_are_dropped_or_fall_on_one_side(make: Any) -> None:
     spaced = [text.replace(" ", "\n ") for text in TEXTS]
     folder, facts = make(TEXTS + spaced, validation=0.1)
-    assert facts["dropped"] == {"duplicates": 300, "short": 0}
+    assert facts["dropped"] == {"duplicates": 300}
     folder, facts = make(TEXTS + spaced, validation=0.1, duplicates="keep")
     assert facts["train"]["documents"] + facts["validation"]["documents"] == 600
     sides = [{" ".join(d.text.split()) for d in read(folder, split)} for split in SPLITS]
@@ -125,7 +126,7 @@ def test_no_validation_if_none_is_wanted(make: Any) -> None:
 
 def test_short_ones_are_dropped(make: Any) -> None:
     _, facts = make(["abc", "abcdef", " \n ", "abcdefgh"], shortest=5)
-    assert facts["dropped"]["short"] == 2
+    assert facts["left_out"] == {"short documents": 2}
 
 
 def test_no_documents_is_an_error(make: Any) -> None:
@@ -147,7 +148,7 @@ def test_a_full_disk_is_one_line(make: Any, monkeypatch: pytest.MonkeyPatch) -> 
     def full(path: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(pipeline, "sync", full)
+    monkeypatch.setattr(folders, "sync", full)
     with pytest.raises(RunError, match="cannot write: No space left on device"):
         make(TEXTS)
 

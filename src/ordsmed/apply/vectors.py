@@ -73,11 +73,12 @@ class Npy:
     """One array; how many rows it has is written into its header at the end."""
 
     def __init__(self, path: Path, shape: Shape, dtype: str) -> None:
-        self.file, self.shape, self.dtype, self.rows = path.open("wb"), shape, np.dtype(dtype), 0
+        self.file, self.shape, self.rows = path.open("wb"), shape, 0
+        self.dtype = np.dtype(dtype).newbyteorder("<")
         self._head()
 
     def add(self, line: int, words: list[str], vectors: Floats) -> None:
-        self.file.write(np.ascontiguousarray(vectors).tobytes())
+        self.file.write(np.ascontiguousarray(vectors, self.dtype).tobytes())
         self.rows += 1
 
     def close(self) -> None:

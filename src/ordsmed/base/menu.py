@@ -25,6 +25,7 @@ class Menu:
 
     name: str
     usual: str = ""  # the kind that is meant where a table names none
+    many: bool = False  # a list of choices may stand there too
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def lines(module: str, name: str = "Settings") -> list[Line]:
     """The settings of a dataclass, read from its source: torch need not be imported to print help."""
     tree = _tree(module)
     node = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name)
-    inherited = [line for base in node.bases for line in _inherited(tree, base)]
+    inherited = [line for base in reversed(node.bases) for line in _inherited(tree, base)]
     found = []
     for this, after in zip(node.body, [*node.body[1:], None], strict=True):
         if not isinstance(this, ast.AnnAssign) or not isinstance(this.target, ast.Name):
@@ -109,7 +110,7 @@ def _tree(module: str) -> ast.Module:
 def _type(annotation: ast.expr) -> str:
     text = ast.unparse(annotation)
     if text.startswith("Annotated[Any, Menu("):
-        return "one of " + text.split("'")[1]
+        return ("some of " if "many=True" in text else "one of ") + text.split("'")[1]
     if text.startswith("Literal["):
         return " | ".join(ast.unparse(e) for e in getattr(annotation.slice, "elts", [annotation.slice]))  # type: ignore[attr-defined]
     return text

@@ -46,6 +46,8 @@ class Deed(Recipe, Protocol):
         """Do it, into the folder; what is returned stands in `status.json`."""
 
 
+STEPS = "steps"  # in a deed's folder: what is half done, and outlives a change of the recipe; it has keys of its own
+
 R = TypeVar("R", bound=Recipe)
 D = TypeVar("D", bound=Deed)
 _said: set[Path] = set()  # folders a person has been told of
@@ -71,7 +73,7 @@ class Run:
     def begin(self, deed: Recipe, **facts: Any) -> None:
         """Write what is going to be done and where."""
         with files.survive_disk(self.path):
-            if self.path.is_dir() and not self.status and any(self.path.iterdir()):
+            if self.path.is_dir() and not self.status and any(p.name != STEPS for p in self.path.iterdir()):
                 raise RecipeError(
                     self.path, "holds files that no `ordsmed` deed made", "a new or empty folder", "name another `out=`"
                 )
@@ -84,9 +86,13 @@ class Run:
 
 def fingerprint(deed: Recipe) -> str:
     """Recipe and inputs in 16 hexadecimal digits; where the result is put and how machines do it do not count."""
-    recipe = {k: v for k, v in settings.plain(deed).items() if k not in ("out", "layout")}
-    text = json.dumps([deed.verb, recipe, deed.stamp()], sort_keys=True)
+    text = json.dumps([deed.verb, essence(deed), deed.stamp()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def essence(deed: Recipe) -> Any:
+    """A recipe without what makes no difference to its result."""
+    return {k: v for k, v in settings.plain(deed, essence=True).items() if k not in ("out", "layout")}
 
 
 def environment() -> dict[str, Any]:
@@ -125,7 +131,8 @@ def recipe_names(verb: str = "") -> list[str]:
     """The built-in recipes: of one verb as it names them, or all with their folders."""
     shipped = menu.HOUSE / "recipes"
     folder = shipped / verb if verb and (shipped / verb).is_dir() else shipped
-    return sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.rglob("*.toml"))
+    names = sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.rglob("*.toml"))
+    return [name for name in names if not name.startswith("fetch/")]  # tables of addresses, which are no recipes
 
 
 def load(cls: type[R], name: str, overrides: Sequence[str] = ()) -> tuple[R, str]:
@@ -194,7 +201,7 @@ def obtain(cls: type[D], name: str, overrides: Sequence[str] = (), *, anew: bool
         if run.status and not _fits(run, deed):
             if finished(folder, verb) and not anew:  # what is not finished holds nothing that anybody waits for
                 raise _misfit(folder, deed, name)
-            shutil.rmtree(folder)
+            clear(folder)
         elif anew and run.status:
             shutil.rmtree(folder)
         if finished(folder, verb):
@@ -210,12 +217,16 @@ def obtain(cls: type[D], name: str, overrides: Sequence[str] = (), *, anew: bool
     return folder
 
 
+def clear(folder: Path) -> None:
+    """Empty a folder of ours, but for steps a next deed may go on with; its status, by which it is ours, goes last."""
+    for path in sorted(folder.iterdir(), key=lambda path: path.name == "status.json"):
+        if path.name != STEPS:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
 def _misfit(folder: Path, deed: Deed, name: str) -> RecipeError:
     """Why a finished folder is not taken: another recipe, or inputs that changed since."""
-    made, asked = (
-        {k: v for k, v in settings.plain(d).items() if k != "out"} for d in (read_recipe(type(deed), folder), deed)
-    )
-    if made == asked:
+    if essence(read_recipe(type(deed), folder)) == essence(deed):
         found, tell = "its inputs have changed since it was made", ""
     else:
         found, tell = "was made from another recipe", f"`ordsmed show {folder} {name}` tells the difference; "

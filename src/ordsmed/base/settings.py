@@ -71,16 +71,21 @@ def decode(cls: type[T], table: object, place: str) -> T:
         raise RecipeError(_at(place, key), rest or "cannot be") from None
 
 
-def plain(settings: object) -> Any:
-    """Settings as tables, lists and scalars: what TOML and JSON can hold. Nothing said (None) is left out."""
+def plain(settings: object, *, essence: bool = False) -> Any:
+    """Settings as tables, lists and scalars: what TOML and JSON can hold. Nothing said (None) is left out.
+
+    `essence` leaves out what a class names in HOW: where and by whom it is done, which changes nothing of what is made.
+    """
     if dataclasses.is_dataclass(settings) and not isinstance(settings, type):
-        fields = {f.name: plain(getattr(settings, f.name)) for f in dataclasses.fields(settings)}
+        how = getattr(type(settings), "HOW", ()) if essence else ()
+        names = [f.name for f in dataclasses.fields(settings) if f.name not in how]
+        fields = {name: plain(getattr(settings, name), essence=essence) for name in names}
         fields = {k: v for k, v in fields.items() if v is not None}
         return {"kind": menu.kind_of(settings), **fields} if _is_choice(settings) else fields
     if isinstance(settings, Mapping):
-        return {str(k): plain(v) for k, v in settings.items()}
+        return {str(k): plain(v, essence=essence) for k, v in settings.items()}
     if isinstance(settings, list | tuple):
-        return [plain(v) for v in settings]
+        return [plain(v, essence=essence) for v in settings]
     return str(settings) if isinstance(settings, Path) else settings
 
 
@@ -143,6 +148,8 @@ def _named_size(cls: type, table: Mapping[str, Any], place: str) -> Mapping[str,
 
 
 def _choice(choices: menu.Menu, value: Any, place: str) -> Any:
+    if choices.many and isinstance(value, list):
+        return tuple(_choice(choices, entry, f"{place}[{number}]") for number, entry in enumerate(value, 1))
     table = {"kind": value} if isinstance(value, str) else value
     if choices.usual and isinstance(table, Mapping) and "kind" not in table:
         table = {"kind": choices.usual, **table}

@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,6 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ordsmed.base import run
+from ordsmed.base.crew import cores, crew
 from ordsmed.base.errors import DataError
 from ordsmed.base.run import Run
 from ordsmed.base.say import Progress, say
@@ -28,7 +26,8 @@ from ordsmed.data.lexicon import Lexicon, LexiconWriter
 from ordsmed.data.store import Ids, Ints, Store, StoreWriter, dtype_for
 from ordsmed.data.words import WholeWords, Words
 from ordsmed.text.document import Document
-from ordsmed.text.pipeline import SPLITS, Corpus, parts
+from ordsmed.text.folder import SPLITS, parts
+from ordsmed.text.pipeline import Corpus
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.text.training import read_tokenizer
 
@@ -41,6 +40,7 @@ class Encoding:
     """From a corpus and a tokenizer to stores of ids."""
 
     verb: ClassVar[str] = "encode"
+    HOW: ClassVar[tuple[str, ...]] = ("processes",)
 
     corpus: str
     "folder or recipe of a corpus"
@@ -86,10 +86,11 @@ class Encoding:
         self, files: list[Path], prefix: Path, tokenizer: Tokenizer, lexicon: LexiconWriter | None
     ) -> dict[str, Any]:
         size, total = sum(path.stat().st_size for path in files), 0
-        processes = min(self.processes or os.cpu_count() or 1, max(1, size // SHARE) if not self.processes else size)
+        processes = min(self.processes or cores(), max(1, size // SHARE) if not self.processes else size)
         writer = StoreWriter(prefix, tokenizer.vocabulary, lexicon.unknown if lexicon else None)
-        with writer as store, Progress(prefix.name, size / 1e6, "MB") as shown:
-            for made in _encoded(_blocks(files), tokenizer, prefix.parent / "tokenizer", self.sentences, processes):
+        with writer as store, crew(processes) as spread, Progress(prefix.name, size / 1e6, "MB") as shown:
+            how = (prefix.parent / "tokenizer", tokenizer.fingerprint, self.sentences)
+            for made in spread(_encode, ((*how, block) for block in _blocks(files))):
                 ids = lexicon.number(made.ids, made.strangers) if lexicon else made.ids
                 store.extend(ids, made.lengths, made.sequences)
                 total += made.text
@@ -194,54 +195,13 @@ class Encoder:
         return found
 
 
-def _encoded(
-    blocks: Iterator[Lines], tokenizer: Tokenizer, folder: Path, sentences: bool, processes: int
-) -> Iterator[Made]:
-    """Every block encoded, in order; few are in flight, so that memory stays small."""
-    if processes == 1:
-        yield from map(Encoder(tokenizer, sentences), blocks)
-        return
-    import multiprocessing
-
-    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _start, (folder, sentences))
-    flying: deque[Future[Made]] = deque()
-    try:
-        for block in blocks:
-            flying.append(pool.submit(_work, block))
-            if len(flying) > 2 * processes:
-                yield flying.popleft().result()
-        while flying:
-            yield flying.popleft().result()
-    finally:
-        pool.shutdown(cancel_futures=True)
+@functools.lru_cache(1)
+def _encoder(folder: Path, fingerprint: str, sentences: bool) -> Encoder:
+    return Encoder(Tokenizer.load(folder), sentences)
 
 
-_encoder: Encoder | None = None  # of a process that encodes for another
-
-
-def _start(folder: Path, sentences: bool) -> None:
-    """Make a process ready; it ends when the one that asked for it does, however that ends."""
-    global _encoder
-    import multiprocessing
-    import signal
-    import threading
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the first process
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    _encoder = Encoder(Tokenizer.load(folder), sentences)
-
-
-def _leave_with(parent: Any) -> None:
-    parent.join()
-    os._exit(1)
-
-
-def _work(block: Lines) -> Made:
-    assert _encoder is not None
-    return _encoder(block)
+def _encode(folder: Path, fingerprint: str, sentences: bool, block: Lines) -> Made:
+    return _encoder(folder, fingerprint, sentences)(block)
 
 
 def _blocks(paths: list[Path]) -> Iterator[Lines]:

@@ -31,6 +31,7 @@ HEADER = struct.Struct("<9sQBQQ")
 CODES = {1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}  # the integers among Megatron's codes
 NARROW = 65_500  # below so many ids two bytes are enough (Megatron's border)
 BLOCK = 1 << 20  # entries handled at once
+FIRST = 4096  # ids looked at when a store is opened
 
 
 def dtype_for(vocabulary: int) -> np.dtype[Any]:
@@ -146,11 +147,19 @@ class Store:
         return np.pad(counts, (0, max(0, self.vocabulary - len(counts))))[: self.vocabulary]
 
     def _check(self, index: Path, tokens: Path) -> None:
-        """Do the two files belong together? Whatever was cut off or mixed up shows here."""
+        """Do the two files belong together? Whatever was cut off, mixed up or turned round shows here."""
         size, found = self.tokens.dtype.itemsize, tokens.stat().st_size
         wanted = int(self.offsets[-1]) + int(self.lengths[-1]) * size if self.sequence_count else 0
         if found != wanted:
             raise DataError(tokens, f"{found} bytes", f"{wanted} bytes as {index.name} says", "copy or encode it again")
+        limit = len(self.lexicon) if self.lexicon else self.vocabulary
+        if limit and self.token_count and (highest := int(self.tokens[:FIRST].max())) >= limit:
+            raise DataError(
+                tokens,
+                f"holds the id {highest}",
+                f"ids below {limit}, in little-endian order",
+                "copy or encode it again",
+            )
         ordered = len(self.documents) and self.documents[0] == 0 and self.documents[-1] == self.sequence_count
         if not ordered:
             raise DataError(
@@ -271,6 +280,8 @@ def _read_index(path: Path) -> tuple[np.dtype[Any], Ids, Ints, Ints]:
     if len(head) < HEADER.size or head[:9] != MAGIC:
         raise DataError(path, f"begins with {head[:9]!r}", f"{MAGIC!r}, Megatron's index", "encode again")
     _, version, code, sequences, documents = HEADER.unpack(head)
+    if version == 1 << 56:
+        raise DataError(path, "big-endian numbers", "little-endian ones, on any machine", "encode again")
     if version != 1 or code not in CODES:
         raise DataError(
             path, f"version {version}, type code {code}", f"version 1, integers: {sorted(CODES)}", "encode again"
@@ -314,5 +325,5 @@ def _add(counts: Ints, more: Ints) -> Ints:
 def _save_counts(path: Path, counts: Ints) -> None:
     part = path.with_name(path.name + ".part")
     with part.open("wb") as file:
-        np.save(file, counts)
+        np.save(file, counts.astype("<i8"))
     part.replace(path)

@@ -1,278 +1,252 @@
-"""The deed `corpus`: documents -> tidy -> each once -> sentences told apart -> two splits in JSON lines.
+"""The deed `corpus`: documents -> clean, each once, sentences told apart -> splits in JSON lines, and a report.
 
-    source.documents() -> tidy -> short? seen before? -> sentence ends -> train/00000.jsonl, train/00001.jsonl, ...
-                                                                          validation/00000.jsonl, ...
+    read    sources -> chunks: every document cleaned by itself, its sentences found (`chunks.py`)
+    match   hashes and signatures of all chunks -> which documents are duplicates of which (`near.py`)
+    write   chunks without these -> train/00000.jsonl, ...  validation/00000.jsonl, ...  test/00000.jsonl, ...
 
-One document a line, as `text/document.py` shows it. A part is written beside its place and renamed when whole. On which
-side a document falls is decided by a hash of its words and the seed alone, so equal texts fall on one side.
+Steps lie below `steps/` and go on where they were killed; when all is written they are removed.
+On which side a document falls is decided by a hash of its words and the seed alone, so equal texts fall on one side.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
+import json
+import os
+import re
 import shutil
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from ordsmed.base.errors import DataError
-from ordsmed.base.files import survive_disk, sync
-from ordsmed.base.menu import Menu, kind_of
-from ordsmed.base.run import Run
-from ordsmed.base.say import Progress, say
-from ordsmed.text.clean import Form, tidy
-from ordsmed.text.document import Document
-from ordsmed.text.read import Tally, tallied
-from ordsmed.text.seen import Seen
-from ordsmed.text.sentences import splitter
+from ordsmed.base import files, menu, run, settings
+from ordsmed.base.crew import Spread, cores, crew
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.menu import Menu
+from ordsmed.base.run import STEPS, Run
+from ordsmed.base.say import say
+from ordsmed.text import read, report, unite
+from ordsmed.text.chunks import Chunk, Reading, Source, Work
+from ordsmed.text.clean import Form
+from ordsmed.text.folder import documents, parts  # noqa: F401
+from ordsmed.text.held_out import Decontaminate
+from ordsmed.text.near import Near
+from ordsmed.text.splits import Shares
 
-SPLITS = ("train", "validation")
+SHARE = 1_000_000  # bytes of source, perhaps packed, that are worth a process of their own
+
+
+@dataclass(frozen=True)
+class Given:
+    """Texts that are validation and test data as they are; nothing of the others is held out for what is given."""
+
+    validation: Annotated[Any, Menu("corpora")] | None = None
+    "a source of validation documents"
+    test: Annotated[Any, Menu("corpora")] | None = None
+    "a source of test documents"
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """From a source of documents to a folder of clean ones with sentences and a validation split."""
+    """From sources of documents to a folder of clean ones with sentences, and a validation split."""
 
     verb: ClassVar[str] = "corpus"
+    HOW: ClassVar[tuple[str, ...]] = ("processes", "engine", "keep_steps")
 
-    source: Annotated[Any, Menu("corpora")]
-    "where the documents come from"
-    sentences: str = "rules"
-    "how sentences are told apart: rules, lines (every line is one), none, blingfire, or package.module:function"
-    validation: float = 0.01
-    "share of the documents held out; at least one where there are two"
-    duplicates: Literal["drop", "keep"] = "drop"
-    "documents with the same words: keep the first, or all"
-    shortest: int = 1
-    "characters; shorter documents are dropped"
+    source: Annotated[Any, Menu("corpora", many=True)]
+    "where the documents come from; or a list of such tables"
+    clean: Annotated[Any, Menu("cleaners", many=True)] = ()
+    'cleaning steps in their order, such as ["mojibake", {kind = "language", keep = ["en"]}]'
     normalise: Form = "NFC"
     "Unicode normal form of the text"
+    shortest: int = 1
+    "characters; shorter documents are dropped"
+    sentences: str = "rules"
+    "how they are told apart: rules, lines, presplit, given (by the source), none, blingfire, or module:function"
+    duplicates: Literal["drop", "keep"] = "drop"
+    "documents with the same words: keep the first, or all"
+    near: Near | None = None
+    "a table drops documents that are nearly the same as well"
+    against: tuple[str, ...] = ()
+    "folders of other corpora: what (nearly) stands there is dropped here"
+    held_out: Decontaminate | None = None
+    "evaluation data: documents that contain some of them are dropped"
+    validation: float = 0.01
+    "share of the documents held out for validation; at least one where there are two"
+    test: float = 0.0
+    "share of the documents held out for a test"
+    split: str | None = None
+    'instead of these two: proportions of train, validation and test, such as "949,50,1"'
+    exact: bool = False
+    "cut off exactly so many; else a document stays on its side when others are added"
+    given: Given = Given()
+    "validation or test documents of their own"
     seed: int = 0
     "decides which documents are held out"
     language: str | None = None
     "for the model card, such as en or nb"
     licence: str | None = None
-    "for the model card"
+    "for the model card; not said: what the sources say"
     title: str | None = None
     "for the model card"
     shard: int = 64_000_000
     "bytes of a part file"
+    keep_steps: bool = False
+    "leave the folder `steps`: another threshold or split is quick then, and the disk holds the corpus twice"
+    processes: int | None = None
+    "that work side by side; not said: one a core, fewer for a small corpus"
+    engine: str | None = None
+    "address (or file) of a Dask scheduler whose workers share this folder; instead of processes"
     out: str | None = None
     "folder of the result; work/corpus/ and the recipe's name if not said"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.validation < 1:
-            raise ValueError(f"validation: found {self.validation}; wanted a share from 0 up to below 1")
         for name, least in (("shortest", 0), ("shard", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name}: found {getattr(self, name)}; wanted at least {least}")
+        if self.processes is not None and self.processes < 1:
+            raise ValueError(f"processes: found {self.processes}; wanted at least 1; leave it out")
+        if self.duplicates == "keep" and (self.near or self.against):
+            raise ValueError('duplicates: found "keep"; wanted "drop" beside `near` or `against`')
+        if not self.sources:
+            raise ValueError("source: found an empty list; wanted at least one table")
+        _ = self.shares
+
+    @property
+    def sources(self) -> tuple[Any, ...]:
+        """One or many, as a tuple; names of an alias file are what stands behind them."""
+        named = self.source if isinstance(self.source, tuple) else (self.source,)
+        return tuple(inner for one in named for inner in (one.sources() if hasattr(one, "sources") else [one]))
+
+    @property
+    def shares(self) -> Shares:
+        """How much is held out."""
+        if self.split is not None:
+            shares = Shares.read(self.split, self.exact)
+        else:
+            shares = Shares(self.validation, self.test, self.exact)
+        return shares.without(validation=self.given.validation is not None, test=self.given.test is not None)
 
     def stamp(self) -> Any:
         """What the result depends on beside the recipe."""
-        return self.source.stamp()
+        found = [source.stamp() for source in self.sources]
+        given = [source.stamp() for source in (self.given.validation, self.given.test) if source]
+        others = [run.Run(folder).status["fingerprint"] for folder in self._others()]
+        held_out = read.stamp(read.files(self.held_out.paths)) if self.held_out else []
+        more = [part for part in (given, others, held_out) if part]
+        return [*found, *more] if more or len(found) > 1 else found[0]
 
     def perform(self, run: Run) -> dict[str, Any]:
-        """Read, clean, split and write it all; returns the counts."""
-        split = splitter(self.sentences)
-        for name in SPLITS:
-            shutil.rmtree(run.path / name, ignore_errors=True)  # what a killed run left
-        sieve, train, validation = Sieve(self), *(Writer(run.path / name, self.shard) for name in SPLITS)
-        writers = {"train": train, "validation": validation}
-        with train, validation, tallied() as tally, Progress("corpus", self.source.size() / 1e6, "MB") as shown:
-            for name, document, words in sieve.sort(_shown(self.source.documents(), tally, shown)):
-                document.ends = split(document.text)
-                writers[name].write(document, words)
-        if not sieve.read:
-            raise DataError(_name(self.source), "no documents at all", "at least one text", "look at `source`")
+        """Read, match and write it all; returns the counts."""
+        sources = self._sources()
+        with crew(self._workers(), self.engine) as spread:
+            reading = self.read(run, spread)
+            chunks = reading.chunks()
+            if not any(chunk.facts.read for chunk in chunks if not sources[chunk.source].purpose):
+                raise DataError(self._named(), "no documents at all", "at least one text", "look at `source`")
+            matched = self.match(run, chunks, spread)
+        writers = unite.write(run.path, chunks, sources, matched.dropped, self.shares, self.shard)
+        facts = report.facts(reading.work, chunks, sources, matched, writers)
         if not writers["train"].count.documents:
-            found = f"none of {sieve.read:,} documents is left"
-            raise DataError(_name(self.source), found, f"texts of `shortest` = {self.shortest} characters or more")
-        return self._facts(writers, sieve, tally)
-
-    def _facts(self, writers: dict[str, Writer], sieve: Sieve, tally: Tally) -> dict[str, Any]:
-        facts = {name: {**asdict(writer.count), "parts": writer.parts} for name, writer in writers.items()}
-        dropped = {"duplicates": sieve.duplicates, "short": sieve.short}
-        for name, writer in writers.items():
-            count = writer.count
-            say(f"{name}: {count.documents:,} documents, {count.sentences:,} sentences, {count.words:,} words")
-        if sieve.duplicates or sieve.short:
-            say(f"dropped: {sieve.duplicates:,} duplicates, {sieve.short:,} too short")
-        if tally.replaced:
-            say(f"invalid UTF-8: {tally.replaced:,} places replaced by U+FFFD")
-        if tally.cut:
-            say(f"cut: {tally.cut:,} times a line or document was too long for one")
-        if self.validation and not writers["validation"].count.documents:
+            found = f"none of {facts['read']:,} documents is left"
+            raise DataError(self._named(), found, "documents that no step drops", report.gone(facts))
+        report.tell(facts)
+        if self.shares.validation and not writers["validation"].count.documents:
             say("validation: empty, for there is only one document")
-        known = {"language": self.language, "licence": self.licence, "title": self.title}
-        return {**facts, "dropped": dropped, "replaced": tally.replaced, "cut": tally.cut, **known}
+        report.write(run.path, self.title or run.path.name, facts)
+        if not self.keep_steps:
+            shutil.rmtree(run.path / STEPS, ignore_errors=True)
+        licences = dict.fromkeys(
+            told["licence"] for told in facts["sources"] if told["licence"] and not told["purpose"]
+        )
+        known = {"language": self.language, "licence": self.licence or "; ".join(licences) or None, "title": self.title}
+        return {**facts, **known}
+
+    def read(self, run: Run, spread: Spread, part: tuple[int, int] = (0, 1)) -> Reading:
+        """The first step, or one part of it."""
+        sources = self._sources()
+        for source in sources:
+            if hasattr(source.settings, "prepare"):
+                source.settings.prepare()
+        grams = self._grams(run.path / STEPS) if self.held_out else None
+        work = Work(self.clean, self.normalise, self.shortest, self.sentences, self.seed, self.near, grams)
+        reading = Reading(run.path / STEPS, sources, work)
+        reading.run(spread, self._workers(), part)
+        return reading
+
+    def match(self, run: Run, chunks: Sequence[Chunk], spread: Spread) -> unite.Matched:
+        """The second step."""
+        if self.duplicates == "keep":
+            return unite.Matched()
+        return unite.match(run.path / STEPS, chunks, self._sources(), self.near, spread)
+
+    def _grams(self, steps: Path) -> str:
+        """The file of what is held out, made once."""
+        assert self.held_out
+        stamp = [settings.plain(self.held_out), read.stamp(read.files(self.held_out.paths))]
+        path = steps / f"held-out-{hashlib.sha256(json.dumps(stamp).encode()).hexdigest()[:12]}.npy"
+        if not path.exists():
+            with files.survive_disk(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                beside = path.with_name(f".{os.getpid()}.{path.name}")
+                self.held_out.grams().save(beside)
+                beside.replace(path)
+        return str(path)
+
+    def _sources(self) -> list[Source]:
+        """All of them; what no duplicate displaces stands first: given texts, and other corpora."""
+        given = {"validation": self.given.validation, "test": self.given.test}
+        first = [Source(settings, purpose) for purpose, settings in given.items() if settings]
+        made = menu.load("corpora", "corpus")
+        others = [Source(made(str(folder)), "against") for folder in self._others()]
+        return [*first, *others, *map(Source, self.sources)]
+
+    def _others(self) -> list[Path]:
+        return [run.obtain(Corpus, name) for name in self.against]
+
+    def _workers(self) -> int:
+        if self.processes:
+            return self.processes
+        size = sum(source.settings.size() for source in self._sources())
+        return max(1, min(cores(), size // SHARE))
+
+    def _named(self) -> str:
+        return ", ".join(f"{menu.kind_of(source)} {getattr(source, 'path', '')}".strip() for source in self.sources)
 
 
-@dataclass
-class Count:
-    """What was written to one split."""
-
-    documents: int = 0
-    sentences: int = 0
-    words: int = 0
-    characters: int = 0
-    bytes: int = 0
-
-
-class Sieve:
-    """Decides what happens to each document: dropped as short or seen, held out, or kept for training."""
-
-    def __init__(self, corpus: Corpus) -> None:
-        self.corpus = corpus
-        self.seen = Seen() if corpus.duplicates == "drop" else None
-        self.key = corpus.seed.to_bytes(16, "little", signed=True)
-        self.limit = int(corpus.validation * 2**64)
-        self.read = self.short = self.duplicates = 0
-
-    def sort(self, documents: Iterator[Document]) -> Iterator[tuple[str, Document, int]]:
-        """What is kept as (split, document, words).
-
-        Until one falls to validation, the one that came nearest to it is held back, so that a small corpus has one too.
-        """
-        nearest, held, others = 1 << 64, list[tuple[Document, int]](), False
-        waiting = self.limit > 0
-        for document, draw, words in self._kept(documents):
-            if draw < self.limit:
-                yield "validation", document, words
-                yield from (("train", *pair) for pair in held)
-                waiting, held = False, []
-            elif waiting and draw <= nearest:
-                if draw < nearest:
-                    others = others or bool(held)
-                    yield from (("train", *pair) for pair in held)
-                    nearest, held = draw, []
-                held.append((document, words))
-            else:
-                others = True
-                yield "train", document, words
-        yield from (("validation" if waiting and others else "train", *pair) for pair in held)
-
-    def _kept(self, documents: Iterator[Document]) -> Iterator[tuple[Document, int, int]]:
-        for document in documents:
-            self.read += 1
-            document.text = tidy(document.text, self.corpus.normalise)
-            if len(document.text) < max(self.corpus.shortest, 1):
-                self.short += 1
-                continue
-            words = document.text.split()
-            digest = hashlib.blake2b(" ".join(words).encode(), digest_size=16, key=self.key).digest()
-            if self.seen and not self.seen.add(int.from_bytes(digest[:8], "little")):
-                self.duplicates += 1
-                continue
-            yield document, int.from_bytes(digest[8:], "little"), len(words)
+def partly(name: str, overrides: Sequence[str], *, part: str | None, until: str | None) -> list[str]:
+    """Some of the work, beside others that do the rest: one part of an array's, or the steps up to one."""
+    if until not in (None, "read", "match"):
+        raise RecipeError("--until", f"found {until}", "read or match")
+    deed, title = run.load(Corpus, name, overrides)
+    folder = run.place(deed, title)
+    place = run.Run(folder)
+    with run.locked(folder):
+        if run.finished(folder, "corpus"):
+            return [f"{folder}: stands"]
+        if place.status.get("fingerprint") != run.fingerprint(deed):
+            if place.status:
+                run.clear(folder)
+            place.begin(deed, began=time.time())
+    if part and until == "match":
+        raise RecipeError(
+            "--until", "match, beside --part", "--part alone", "parts are read; what they read is matched as a whole"
+        )
+    with crew(deed._workers(), deed.engine) as spread:
+        reading = deed.read(place, spread, _part(part))
+        chunks = reading.chunks()
+        if until == "match":
+            deed.match(place, chunks, spread)
+    count = sum(chunk.facts.documents for chunk in chunks)
+    next_ = f"ordsmed corpus {' '.join([name, *overrides])}"
+    return [f"{folder}: {len(chunks):,} chunks with {count:,} documents stand", f"next: {next_}"]
 
 
-class Writer:
-    """One split's part files: each is written beside its place and renamed when it is whole."""
-
-    def __init__(self, folder: Path, shard: int) -> None:
-        self.folder, self.shard = folder, shard
-        self.count, self.parts = Count(), dict[str, int]()
-        self.file: IO[bytes] | None = None
-        self.documents = self.bytes = 0  # of the part that is being written
-
-    def __enter__(self) -> Writer:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: object) -> None:
-        if kind is None:
-            self.close()
-        elif self.file:  # what is half written stays a .part; the next run removes it
-            with contextlib.suppress(OSError):
-                self.file.close()
-
-    def write(self, document: Document, words: int) -> None:
-        """One document, one line."""
-        import msgspec
-
-        line = msgspec.json.encode(document) + b"\n"
-        if self.file and self.bytes + len(line) > self.shard:
-            self.close()
-        with survive_disk(self.folder):
-            if not self.file:
-                self.folder.mkdir(parents=True, exist_ok=True)
-                self.file = self._beside.open("wb", buffering=1 << 20)
-            self.file.write(line)
-        self.documents, self.bytes = self.documents + 1, self.bytes + len(line)
-        self._add(document, words, len(line))
-
-    def close(self) -> None:
-        """Make the part that is being written whole."""
-        if not self.file:
-            return
-        with survive_disk(self.folder):
-            self.file.close()
-            sync(self._beside)
-            self._beside.rename(self.folder / self._name)
-        self.parts[self._name] = self.documents
-        self.file, self.documents, self.bytes = None, 0, 0
-
-    @property
-    def _name(self) -> str:
-        return f"{len(self.parts):05d}.jsonl"
-
-    @property
-    def _beside(self) -> Path:
-        return self.folder / f"{self._name}.part"
-
-    def _add(self, document: Document, words: int, length: int) -> None:
-        count = self.count
-        count.documents += 1
-        count.sentences += len(document.ends)
-        count.words += words
-        count.characters += len(document.text)
-        count.bytes += length
-
-
-def parts(folder: Path, split: str) -> list[Path]:
-    """The part files of one split of a corpus folder, in order."""
-    return sorted((folder / split).glob("[0-9]*.jsonl"))
-
-
-def documents(path: Path) -> Iterator[Document]:
-    """The documents of a part file."""
-    import msgspec
-
-    decode = msgspec.json.Decoder(Document).decode
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                try:
-                    yield decode(line)
-                except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                    found = str(error) if line.endswith(b"\n") else "the last line is cut off"
-                    raise DataError(f"{path}:{number}", found, "one document a line", "make the corpus again") from None
-    except FileNotFoundError:
-        raise DataError(path, "no such file", "a part of a corpus", "make the corpus again") from None
-
-
-def origin(folder: Path, split: str, number: int) -> str:
-    """Where the document of this number in a split stands: `train/00000.jsonl:12, id books/a.txt:3`."""
-    for path in parts(folder, split):
-        with path.open("rb") as file:
-            for line, _ in enumerate(file, 1):
-                if number == 0:
-                    found = next(d for n, d in enumerate(documents(path), 1) if n == line)
-                    return f"{path}:{line}" + (f", id {found.id}" if found.id else "")
-                number -= 1
-    raise DataError(folder, f"has no {split} document of that number")
-
-
-def _shown(found: Iterator[Document], tally: Tally, shown: Progress) -> Iterator[Document]:
-    """Pass documents on and move the bar by the bytes that were read for them."""
-    done = 0
-    for document in found:
-        yield document
-        if tally.bytes != done:
-            shown.add((tally.bytes - done) / 1e6)
-            done = tally.bytes
-
-
-def _name(source: object) -> str:
-    return f"{kind_of(source)} {getattr(source, 'path', '')}".strip()
+def _part(text: str | None) -> tuple[int, int]:
+    """`3/16` as the third of sixteen, counted from 0."""
+    found = re.fullmatch(r"(\d+)/(\d+)", text or "1/1")
+    if not found or not 1 <= int(found[1]) <= int(found[2]):
+        raise RecipeError("--part", f"found {text}", "I/N, such as 1/16 for the first of sixteen, to 16/16")
+    return int(found[1]) - 1, int(found[2])

@@ -27,6 +27,8 @@ class Piece:
     "byte at which the part begins"
     stop: int | None = None
     "byte behind its last; None: the end of the file"
+    bytes: int | None = None
+    "how much there is to read, where start and stop count something else"
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.menu import Menu
 from ordsmed.base.run import Run
 from ordsmed.base.say import Progress, say
-from ordsmed.text.pipeline import Corpus, documents, parts
+from ordsmed.text.folder import documents, parts
+from ordsmed.text.pipeline import Corpus
 from ordsmed.text.tokenizer import Tokenizer
 
 MEASURED = 2_000_000  # characters of held-out text that the tokenizer is measured on

@@ -373,7 +373,8 @@ def measure_encode(recipe: Bench) -> dict[str, Any]:
     import resource
 
     from ordsmed.data.encode import Encoding
-    from ordsmed.text.pipeline import Corpus, documents, parts
+    from ordsmed.text.folder import documents, parts
+    from ordsmed.text.pipeline import Corpus
     from ordsmed.text.training import read_tokenizer
 
     folder, tokenizer = run.obtain(Corpus, recipe.corpus), read_tokenizer(recipe.tokenizer)

@@ -19,7 +19,8 @@ from ordsmed.base.say import duration
 from ordsmed.data.encode import Encoding
 from ordsmed.learn.phases import Stretch, locate, total
 from ordsmed.nn import foreign, weights
-from ordsmed.text.pipeline import Corpus, origin
+from ordsmed.text.folder import origin
+from ordsmed.text.pipeline import Corpus
 from ordsmed.text.training import Training, read_tokenizer
 from ordsmed.train import job as jobs
 from ordsmed.train.bench import Bench

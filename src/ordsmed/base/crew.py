@@ -1,0 +1,104 @@
+"""Who works: this process, several on this machine, or the workers of an engine on many; results come in order.
+
+    with crew(processes=8) as spread:                   spread(function, [(a, 1), (b, 2), ...]) -> function(a, 1), ...
+    with crew(engine="tcp://head:8786") as spread:      the same on the workers of a Dask cluster
+
+Functions stand in a module and take and return what can be pickled. Tasks are drawn as they are needed: a few more are
+in flight than there are workers, so that memory stays small whatever is sent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any
+
+from ordsmed.base.errors import RecipeError, RunError
+
+Spread = Callable[[Callable[..., Any], Iterable[tuple[Any, ...]]], Iterator[Any]]
+
+
+@contextlib.contextmanager
+def crew(processes: int = 1, engine: str | None = None) -> Iterator[Spread]:
+    """A `spread` that works until this block ends."""
+    if not engine and processes == 1:
+        yield lambda function, tasks: (function(*task) for task in tasks)
+        return
+    try:
+        with _dask(engine) if engine else _pool(processes) as (executor, workers):
+            yield lambda function, tasks: _in_order(executor, function, tasks, workers)
+    except BrokenProcessPool:
+        raise RunError(
+            "a worker process", "ended without a word: killed, perhaps for want of memory", "",
+            "give it more memory or take fewer `processes`; then go on with the same command",
+        ) from None  # fmt: skip
+
+
+def cores() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def _in_order(
+    executor: Executor, function: Callable[..., Any], tasks: Iterable[tuple[Any, ...]], workers: int
+) -> Iterator[Any]:
+    flying: deque[Future[Any]] = deque()
+    try:
+        for task in tasks:
+            flying.append(executor.submit(function, *task))
+            if len(flying) > 2 * workers:
+                yield flying.popleft().result()
+        while flying:
+            yield flying.popleft().result()
+    finally:
+        for future in flying:
+            future.cancel()
+
+
+@contextlib.contextmanager
+def _pool(processes: int) -> Iterator[tuple[Executor, int]]:
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _begin) as executor:
+        yield executor, processes
+
+
+def _begin() -> None:
+    """Make a process ready; it ends when the one that asked for it does, however that ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the first process
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+
+def _leave_with(parent: Any) -> None:
+    parent.join()
+    os._exit(1)
+
+
+@contextlib.contextmanager
+def _dask(address: str) -> Iterator[tuple[Executor, int]]:
+    """The workers behind a scheduler's address, or behind the file in which it left it."""
+    try:
+        from distributed import Client
+    except ImportError:
+        raise RecipeError("engine", "`distributed` is not installed", "", "pip install 'ordsmed[cluster]'") from None
+    wanted = "the address of a running `dask scheduler`, or the file it wrote"
+    if address.endswith(".json") and not os.path.exists(address):  # else it is waited for
+        raise RecipeError("engine", f"no file {address}", wanted)
+    where = {"scheduler_file": address} if address.endswith(".json") else {"address": address}
+    try:
+        client = Client(**where, timeout="30s", set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise RecipeError("engine", f"no scheduler at {address}: {error}", wanted) from None
+    with client:
+        workers = sum(client.nthreads().values())
+        if not workers:
+            raise RecipeError("engine", f"the scheduler at {address} has no workers", "", "start some: `dask worker`")
+        yield client.get_executor(pure=False), workers

@@ -1,0 +1,58 @@
+"""Corpora that were made before: finished folders of `ordsmed corpus`, to be joined, sifted or split anew.
+
+work/corpus/books/train/00000.jsonl ...  ->  their documents; with `sentences = "given"` their sentences too
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import run
+from ordsmed.text import folder, read
+from ordsmed.text.document import Document
+from ordsmed.text.pipeline import Corpus
+from ordsmed.text.source import Piece
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Documents of finished corpora."""
+
+    name: str | list[str]
+    "folders or recipes of `ordsmed corpus`; what is missing is made"
+    splits: tuple[str, ...] = folder.SPLITS
+    "which of their splits"
+
+    def __post_init__(self) -> None:
+        if not set(self.splits) <= set(folder.SPLITS):
+            raise ValueError(f"splits: found {list(self.splits)}; wanted some of {', '.join(folder.SPLITS)}")
+
+    def documents(self) -> Iterator[Document]:
+        """All documents, split by split."""
+        for piece in self.pieces():
+            yield from self.read(piece)
+
+    def pieces(self) -> list[Piece]:
+        """The part files."""
+        return [
+            Piece(path) for corpus in self._folders() for split in self.splits for path in folder.parts(corpus, split)
+        ]
+
+    def read(self, piece: Piece) -> Iterator[Document]:
+        """The documents of a part file."""
+        yield from folder.documents(piece.path)
+        read.tally().bytes += piece.path.stat().st_size
+
+    def stamp(self) -> Any:
+        """The fingerprints of the folders."""
+        return [run.Run(corpus).status["fingerprint"] for corpus in self._folders()]
+
+    def size(self) -> int:
+        """Bytes to read."""
+        return read.size([piece.path for piece in self.pieces()])
+
+    def _folders(self) -> list[Path]:
+        return [run.obtain(Corpus, name) for name in ([self.name] if isinstance(self.name, str) else self.name)]

@@ -1,0 +1,62 @@
+"""Corpora by names of your own, told in one TOML file: each a table as `[source]` is.
+
+# corpora.toml                                   in a recipe
+[wikipedia]                                      [source]
+kind = "jsonl"                                   kind = "named"
+path = "/data/wiki/*.jsonl.zst"                  names = ["wikipedia", "webtext"]
+[webtext]
+kind = "jsonl"
+path = "/data/web"
+text_key = "body"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import menu, settings
+from ordsmed.base.errors import RecipeError, nearest
+from ordsmed.text.document import Document
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Sources that another file describes, one after the other."""
+
+    names: str | list[str]
+    "one name or several"
+    file: str = "corpora.toml"
+    "where the names are told"
+
+    def sources(self) -> list[Any]:
+        """The settings that stand behind the names."""
+        table = settings.read(Path(self.file))
+        return [self._source(table, name) for name in ([self.names] if isinstance(self.names, str) else self.names)]
+
+    def documents(self) -> Iterator[Document]:
+        """The documents of all of them."""
+        for source in self.sources():
+            yield from source.documents()
+
+    def stamp(self) -> Any:
+        """What stands behind the names, and their stamps."""
+        return [[settings.plain(source), source.stamp()] for source in self.sources()]
+
+    def size(self) -> int:
+        """Bytes to read."""
+        return sum(source.size() for source in self.sources())
+
+    def _source(self, table: settings.Table, name: str) -> Any:
+        place = f"{self.file}: {name}"
+        if name not in table:
+            raise RecipeError(place, "no such name", "", nearest(name, table))
+        entry = table[name]
+        if not isinstance(entry, dict) or not isinstance(entry.get("kind"), str):
+            raise RecipeError(f"{place}.kind", "missing", "one of: " + ", ".join(menu.entries("corpora")))
+        if entry["kind"] == "named":
+            raise RecipeError(f"{place}.kind", "`named` behind a name", "another kind")
+        chosen = menu.load("corpora", entry["kind"], place=f"{place}.kind")
+        return settings.decode(chosen, {k: v for k, v in entry.items() if k != "kind"}, place)

@@ -1,0 +1,428 @@
+"""The first step of a corpus, `read`: every document read, cleaned and cut into sentences by itself.
+
+    source -> pieces (files) -> raw documents, in order -> chunks of some megabytes -> refined, cleaned, sentences found
+                                                           -> 00002-00017.jsonl   one document a line
+                                                              00002-00017.npy     its hash, its draw, its sizes (INDEX)
+                                                              00002-00017.near.npy   MinHash signatures, if wanted
+                                                              00002-00017.json    what happened; written last
+                                                           -> 00002.whole         how many chunks the piece has
+
+What a chunk holds follows from the source alone, so it does not matter who makes it, when, or beside how many others. A
+chunk whose .json stands is never made again; a piece of which all stand is not even read again.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import socket
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ordsmed.base import files, menu, settings
+from ordsmed.base.crew import Spread
+from ordsmed.base.errors import DataError
+from ordsmed.base.say import Progress
+from ordsmed.text import sentences
+from ordsmed.text.clean import Form, tidy
+from ordsmed.text.document import Document
+from ordsmed.text.held_out import HeldOut
+from ordsmed.text.near import Near, signatures
+from ordsmed.text.read import Tally, tallied
+from ordsmed.text.source import Piece
+
+CHUNK = 8_000_000  # characters of raw documents
+INDEX = np.dtype([
+    ("key", "<u8"), ("draw", "<u8"), ("at", "<u8"), ("sentences", "<i4"), ("words", "<i4"), ("characters", "<i4"),
+])  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where documents come from, and what they are for."""
+
+    settings: Any
+    purpose: str = ""
+    "'': to be split; validation, test: given for that; against: documents like these are dropped elsewhere"
+
+    def pieces(self) -> list[Piece | None]:
+        """What can be read by itself; [None] where the source is all of a piece."""
+        return list(self.settings.pieces()) if hasattr(self.settings, "pieces") else [None]
+
+    def read(self, piece: Piece | None) -> Iterator[Document]:
+        """Raw documents, in order."""
+        return iter(self.settings.documents() if piece is None else self.settings.read(piece))
+
+    def refine(self, document: Document) -> Document | None:
+        """The slow half for one of them."""
+        return self.settings.refine(document) if hasattr(self.settings, "refine") else document
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is done to every document by itself."""
+
+    clean: tuple[Any, ...] = ()
+    normalise: Form = "NFC"
+    shortest: int = 1
+    sentences: str = "rules"
+    seed: int = 0
+    near: Near | None = None
+    held_out: str | None = None
+    "file of n-grams of texts that are held out; what contains one is dropped"
+
+    def names(self) -> list[str]:
+        """The cleaning steps, as they are told in the report."""
+        return [*(menu.kind_of(step) for step in self.clean), "tidy"]
+
+
+@dataclass
+class Facts:
+    """What happened to the documents of a chunk, or of several."""
+
+    read: int = 0
+    documents: int = 0
+    replaced: int = 0
+    cut: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+    steps: list[list[int]] = field(default_factory=list)
+    "of each cleaning step: documents in, changed, dropped, characters before, characters after"
+    held_out: list[str] = field(default_factory=list)
+    "some documents that contain held-out text, and where"
+
+    def add(self, other: Facts) -> None:
+        """What happened to others as well."""
+        self.read += other.read
+        self.documents += other.documents
+        self.replaced += other.replaced
+        self.cut += other.cut
+        self.left_out.update(other.left_out)
+        self.steps = [list(map(sum, zip(*both, strict=True))) for both in zip(self.steps, other.steps, strict=True)] \
+            if self.steps else other.steps  # fmt: skip
+        self.held_out = (self.held_out + other.held_out)[:EXAMPLES]
+
+
+SEARCHED = 100_000  # characters searched for held-out text at once
+EXAMPLES = 20  # of documents that are told in a report
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """One finished chunk."""
+
+    stem: str  # its files' path without their endings
+    source: int
+    facts: Facts
+
+    @functools.cached_property
+    def index(self) -> np.ndarray:
+        """An entry a document, mapped into memory."""
+        found = read_index(self.stem) if self.facts.documents else np.zeros(0, INDEX)
+        if len(found) != self.facts.documents:
+            raise DataError(
+                f"{self.stem}.npy",
+                f"{len(found):,} entries",
+                f"{self.facts.documents:,}",
+                "remove the folder `steps`, go on",
+            )
+        return found
+
+
+def read_index(stem: str) -> np.ndarray:
+    """The entries of a chunk's documents."""
+    path = Path(f"{stem}.npy")
+    try:
+        found: np.ndarray = np.load(path, mmap_mode="r")
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(path, f"cannot be read: {error}", "", "remove the folder `steps`, go on") from None
+    if found.dtype != INDEX:
+        raise DataError(
+            path, f"entries of {found.dtype}", f"{INDEX}: little-endian", "remove the folder `steps`, go on"
+        )
+    return found
+
+
+class Reading:
+    """The step's folder, and what is still to do in it."""
+
+    def __init__(self, steps: Path, sources: Sequence[Source], work: Work) -> None:
+        from_ = [[settings.plain(s.settings, essence=True), s.purpose, s.settings.stamp()] for s in sources]
+        key = [settings.plain(work), from_]
+        name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12]
+        self.folder, self.sources, self.work = steps / f"read-{name}", sources, work
+        self.pieces = [(number, piece) for number, source in enumerate(sources) for piece in source.pieces()]
+
+    def run(self, spread: Spread, workers: int, part: tuple[int, int] = (0, 1)) -> None:
+        """Make the chunks that are missing: all, or those of this part of so many."""
+        with files.survive_disk(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        total = sum(source.settings.size() for source in self.sources)
+        with Progress("read", total / 1e6, "MB") as shown:
+            for bytes in spread(_work, ((task,) for task in self._tasks(total, workers, part, shown))):
+                shown.add(bytes / 1e6)
+
+    def chunks(self) -> list[Chunk]:
+        """Those that stand, in the order of the sources."""
+        found = []
+        for piece, (source, _) in enumerate(self.pieces):
+            for number in range(_length(self.folder, piece) or 0):
+                if _stands(self.folder, piece, number):
+                    stem = _stem(self.folder, piece, number)
+                    facts = files.read_json(Path(f"{stem}.json"))
+                    found.append(Chunk(stem, source, Facts(**{**facts, "left_out": Counter(facts["left_out"])})))
+        return found
+
+    def _tasks(self, total: int, workers: int, part: tuple[int, int], shown: Progress) -> Iterator[Task]:
+        """Large pieces are read here and their chunks worked on elsewhere; a small piece is one task.
+
+        A part of an array takes whole pieces, and of large ones every so-manieth chunk.
+        """
+        mine, parts = part
+        large = total / (4 * workers * parts)
+        for piece, (number, what) in enumerate(self.pieces):
+            source = self.sources[number]
+            if _whole(self.folder, piece):
+                shown.add(_size(source, what) / 1e6)
+            elif what is None or _size(source, what) > large:
+                yield from self._large(piece, source, what, part, shown)
+            elif piece % parts == mine:
+                yield Task(self.folder, self.work, source, piece, what)
+
+    def _large(
+        self, piece: int, source: Source, what: Piece | None, part: tuple[int, int], shown: Progress
+    ) -> Iterator[Task]:
+        mine, parts = part
+        done, number = 0, 0
+        with tallied() as tally:
+            for number, batch in enumerate(_batches(source.read(what), tally), 1):
+                if (piece + number) % parts == mine and not _stands(self.folder, piece, number - 1):
+                    yield Task(self.folder, self.work, source, piece, what, number - 1, batch)
+                shown.add((tally.bytes - done) / 1e6)
+                done = tally.bytes
+        _write(self.folder / f"{piece:05d}.whole", number)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Raw documents, and what was counted while they were read."""
+
+    documents: list[Document]
+    replaced: int
+    cut: int
+    left_out: Counter[str]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A chunk to make of these documents; or a whole piece to read and make chunks of."""
+
+    folder: Path
+    work: Work
+    source: Source
+    piece: int
+    what: Piece | None
+    number: int = 0
+    batch: Batch | None = None
+
+
+def _work(task: Task) -> int:
+    """Returns the bytes that were read for it."""
+    if task.batch:
+        _make(task.folder, task.work, task.source, task.piece, task.number, task.batch)
+        return 0
+    number = 0
+    with tallied() as tally:
+        for number, batch in enumerate(_batches(task.source.read(task.what), tally), 1):
+            if not _stands(task.folder, task.piece, number - 1):
+                _make(task.folder, task.work, task.source, task.piece, number - 1, batch)
+        _write(task.folder / f"{task.piece:05d}.whole", number)
+        return tally.bytes
+
+
+def _batches(documents: Iterator[Document], tally: Tally) -> Iterator[Batch]:
+    """Raw documents in batches; at least one, so that what was counted has a place."""
+    held: list[Document] = []
+    size = 0
+    for document in documents:
+        held.append(document)
+        size += len(document.text)
+        if size >= CHUNK:
+            yield _batch(held, tally)
+            held, size = [], 0
+    yield _batch(held, tally)
+
+
+def _batch(held: list[Document], tally: Tally) -> Batch:
+    batch = Batch(held, tally.replaced, tally.cut, Counter(tally.left_out))
+    tally.replaced = tally.cut = 0
+    tally.left_out.clear()
+    return batch
+
+
+def _make(folder: Path, work: Work, source: Source, piece: int, number: int, batch: Batch) -> None:
+    """Refine, clean, cut into sentences, and write; the facts last."""
+    import msgspec
+
+    facts = Facts(steps=[[0] * 5 for _ in work.names()], read=len(batch.documents))
+    with tallied() as tally:
+        refined = (document for raw in batch.documents if (document := source.refine(raw)) is not None)
+        documents = [document for document in refined if _clean(document, work, facts)]
+        if work.held_out:
+            documents = _without(_grams(work.held_out), documents, facts)
+        split = _split_with(work.sentences)
+        for document in documents:
+            split(document)
+    facts.documents = len(documents)
+    facts.replaced, facts.cut = batch.replaced + tally.replaced, batch.cut + tally.cut
+    facts.left_out += batch.left_out + tally.left_out
+    stem = _stem(folder, piece, number)
+    if documents:
+        lines = [msgspec.json.encode(document) + b"\n" for document in documents]
+        _put(Path(f"{stem}.jsonl"), lambda path: path.write_bytes(b"".join(lines)))
+        _put(Path(f"{stem}.npy"), functools.partial(_save, _indexed(documents, lines, work.seed)))
+        if work.near:
+            signed = signatures([document.text for document in documents], work.near)
+            _put(Path(f"{stem}.near.npy"), functools.partial(_save, signed))
+    _write(Path(f"{stem}.json"), facts.__dict__)
+
+
+def _clean(document: Document, work: Work, facts: Facts) -> bool:
+    """Make a text as it should be, and count what each step does; or drop it."""
+    if work.sentences == "given":
+        _unfold(document)
+    for step, counts in zip([*work.clean, None], facts.steps, strict=True):
+        before = document.text
+        after = tidy(before, work.normalise) if step is None else step.clean(before, document.meta)
+        counts[0] += 1
+        counts[1] += after is not None and after != before
+        counts[2] += after is None
+        counts[3] += len(before)
+        counts[4] += len(after or "")
+        if after is None:
+            return False
+        document.text = after
+    if len(document.text) < max(work.shortest, 1):
+        facts.left_out["short documents"] += 1
+        return False
+    return True
+
+
+def _without(held_out: HeldOut, documents: list[Document], facts: Facts) -> list[Document]:
+    """The documents that quote nothing of what is held out."""
+    kept, ends = [], np.cumsum([len(document.text) for document in documents]) // SEARCHED
+    borders = [0, *(np.flatnonzero(np.diff(ends)) + 1).tolist(), len(documents)]
+    some = (held_out.search([d.text for d in documents[a:b]]) for a, b in pairwise(borders))
+    for document, hit in zip(documents, chain.from_iterable(some), strict=True):
+        if hit is None:
+            kept.append(document)
+            continue
+        facts.left_out["held-out text"] += 1
+        if len(facts.held_out) < EXAMPLES:
+            facts.held_out.append(f"{document.id}: {hit.words!r}")
+    return kept
+
+
+def _indexed(documents: Sequence[Document], lines: Sequence[bytes], seed: int) -> np.ndarray:
+    index, at = np.zeros(len(documents), INDEX), 0
+    for number, (document, line) in enumerate(zip(documents, lines, strict=True)):
+        key, draw, words = digest(document.text, seed)
+        index[number] = (key, draw, at, len(document.ends), words, len(document.text))
+        at += len(line)
+    return index
+
+
+def digest(text: str, seed: int) -> tuple[int, int, int]:
+    """Of a text's words: a hash that tells equal ones, a number that decides on their split, and how many they are."""
+    words = text.split()
+    key = seed.to_bytes(16, "little", signed=True)
+    found = hashlib.blake2b(" ".join(words).encode(), digest_size=16, key=key).digest()
+    return int.from_bytes(found[:8], "little"), int.from_bytes(found[8:], "little"), len(words)
+
+
+@functools.cache
+def _split_with(name: str) -> Callable[[Document], None]:
+    if name in ("presplit", "given"):
+        return _restore
+    split = sentences.splitter(name)
+
+    def find(document: Document) -> None:
+        document.ends = split(document.text)
+
+    return find
+
+
+def _unfold(document: Document) -> None:
+    """The sentences that a source gives become lines, which cleaning leaves apart."""
+    if not document.ends:
+        wanted = "a source that does, such as conllu"
+        raise DataError(document.id, "its source tells no sentences", wanted, 'sentences = "rules"')
+    told = sentences.record(document)
+    document.text, _ = told.pop("text"), told.pop("id")
+    told.get(sentences.BETWEEN, {}).pop(sentences.WITHIN, None)  # places that cleaning may move
+    document.meta = told
+
+
+def _restore(document: Document) -> None:
+    document.text, document.ends = sentences.presplit(document.text, document.meta)
+
+
+@functools.cache
+def _grams(path: str) -> HeldOut:
+    return HeldOut.load(Path(path))
+
+
+def _size(source: Source, piece: Piece | None) -> int:
+    if piece is None:
+        return int(source.settings.size())
+    if piece.bytes is not None:
+        return piece.bytes
+    return (piece.stop if piece.stop is not None else piece.path.stat().st_size) - piece.start
+
+
+def _stem(folder: Path, piece: int, number: int) -> str:
+    return str(folder / f"{piece:05d}-{number:05d}")
+
+
+def _stands(folder: Path, piece: int, number: int) -> bool:
+    return os.path.exists(f"{_stem(folder, piece, number)}.json")
+
+
+def _length(folder: Path, piece: int) -> int | None:
+    """How many chunks a piece has, if it was read to its end."""
+    path = folder / f"{piece:05d}.whole"
+    return int(files.read_json(path)) if path.exists() else None
+
+
+def _whole(folder: Path, piece: int) -> bool:
+    length = _length(folder, piece)
+    return length is not None and all(_stands(folder, piece, number) for number in range(length))
+
+
+def _save(array: np.ndarray, path: Path) -> None:
+    with path.open("wb") as file:
+        np.save(file, array)
+
+
+def _write(path: Path, value: object) -> None:
+    _put(path, lambda beside: beside.write_text(json.dumps(value), encoding="utf-8"))
+
+
+def _put(path: Path, write: Callable[[Path], object]) -> None:
+    """A file whole or absent, also where processes of several machines write the same one."""
+    beside = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.part")
+    try:
+        with files.survive_disk(path):
+            write(beside)
+            files.sync(beside)
+            beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise

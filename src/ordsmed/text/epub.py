@@ -1,0 +1,260 @@
+"""An epub as chapters of paragraphs, by nothing but the standard library.
+
+    zip -> META-INF/container.xml -> package: metadata, manifest, spine -> XHTML in the spine's order -> paragraphs
+
+Left out are contents, covers and title pages, the marks of notes, scripts, and the readings beside ruby. A name in the
+package is only looked up in the zip, so one that leads elsewhere finds nothing; an XML file that declares entities is
+refused; no more than `LARGEST` bytes are unpacked.
+"""
+
+from __future__ import annotations
+
+import html
+import posixpath
+import re
+import struct
+import zipfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import unquote
+from xml.parsers import expat
+
+from ordsmed.base.errors import DataError
+from ordsmed.text import read
+
+LARGEST = 64 << 20  # bytes of a book's text, unpacked
+_LOCKED = 1  # the bit by which a zip says that a member is encrypted
+
+
+def _words(table: str) -> frozenset[str]:
+    return frozenset(table.split())
+
+
+_BLOCKS = _words("""
+    address article aside blockquote body br caption center dd div dl dt figcaption figure footer h1 h2 h3 h4 h5 h6
+    header hr html li main ol p pre section table tbody td tfoot th thead tr ul
+""")
+_HEADINGS = _words("h1 h2 h3 h4 h5 h6")
+_VOID = _words("area base br col embed hr img input link meta source track wbr")
+_DROPPED = _words("audio head math nav object rp rt script style svg template title video")
+# values of epub:type, of role (doc-...) and of the guide of EPUB 2, without their hyphens
+_FRONT = _words("copyrightpage cover halftitlepage index landmarks loi lot pagelist titlepage toc")
+_MARKS = _words("backlink noteref pagebreak")
+# never looks beyond the next "<", so that no page takes longer than its length; a page may be cut off inside a tag
+_TAG = re.compile(
+    r"""<(/?)([A-Za-z][\w:.-]*+)((?:[^<>"']++|"[^"<]*+"|'[^'<]*+')*+|[^<>]*+)(?:>|\Z)|<[!?][^<>]*+(?:>|\Z)"""
+)
+_ATTRIBUTE = re.compile(r"""([\w:-]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
+
+
+class Encrypted(DataError):
+    """A book that only its seller's reader opens."""
+
+
+@dataclass
+class Book:
+    """What an epub says of itself (title, author, language, where it does), and its chapters' paragraphs."""
+
+    meta: dict[str, str]
+    chapters: list[list[str]]
+
+
+def book(path: Path, errors: read.Errors = "strict", *, headings: bool = True) -> Book:
+    """Read an epub. Documents of the spine that are not there are counted and left out."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            package = _package(archive, path)
+            chapters = [_chapter(archive, name, path, errors, headings) for name in _texts(archive, package, path)]
+    except FileNotFoundError:
+        raise DataError(path, "no such file") from None
+    except _broken() as error:
+        said = getattr(error, "strerror", None) or str(error) or "it stops before its end"
+        raise DataError(path, f"is no whole epub: {said}", "", "copy it again, or repair it") from None
+    return Book(package.meta, [chapter for chapter in chapters if chapter])
+
+
+def _broken() -> tuple[type[Exception], ...]:
+    odd = (EOFError, IndexError, NotImplementedError, OverflowError, ValueError, struct.error)  # at nonsense in a zip
+    return (zipfile.BadZipFile, *odd, *read.broken())
+
+
+@dataclass
+class _Package:
+    meta: dict[str, str] = field(default_factory=dict)
+    manifest: dict[str, str] = field(default_factory=dict)  # id -> name in the zip
+    spine: list[str] = field(default_factory=list)  # ids
+    front: set[str] = field(default_factory=set)  # names in the zip of contents, covers, ...
+
+
+def _package(archive: zipfile.ZipFile, path: Path) -> _Package:
+    container = _elements(archive, "META-INF/container.xml", path)
+    root = next((a.get("full-path", "") for name, a, _ in container if name == "rootfile"), "")
+    folder, found = posixpath.dirname(root), _Package()
+    there = lambda href: posixpath.normpath(posixpath.join(folder, unquote(href.split("#")[0])))  # noqa: E731
+    said: dict[str, list[str]] = {}
+    for name, attributes, text in _elements(archive, root, path):
+        if name in ("title", "creator", "language") and text.strip():
+            said.setdefault(name, []).append(" ".join(text.split()))
+        elif name == "item":
+            kind, place = attributes.get("media-type", ""), there(attributes.get("href", ""))
+            if not kind.startswith(("image/", "audio/", "video/")):
+                found.manifest[attributes.get("id", "")] = place
+            if "nav" in attributes.get("properties", "").split():
+                found.front.add(place)
+        elif name == "itemref" and attributes.get("linear") != "no":
+            found.spine.append(attributes.get("idref", ""))
+        elif name == "reference" and attributes.get("type", "").replace("-", "") in _FRONT:
+            found.front.add(there(attributes.get("href", "")))
+    first = {
+        "title": said.get("title", [])[:1],
+        "author": said.get("creator", []),
+        "language": said.get("language", [])[:1],
+    }
+    found.meta = {key: ", ".join(values) for key, values in first.items() if values}
+    return found
+
+
+def _texts(archive: zipfile.ZipFile, package: _Package, path: Path) -> list[str]:
+    """The names of what is to be read, each once and in order."""
+    there, locked = set(archive.namelist()), _locked(archive, path)
+    wanted = dict.fromkeys(package.manifest.get(name, "") for name in package.spine)
+    names = [name for name in wanted if name in there and name not in package.front]
+    if any(name in locked or archive.getinfo(name).flag_bits & _LOCKED for name in names):
+        raise Encrypted(path, "is encrypted", "a book without copy protection")
+    if missing := [name for name in wanted if name not in there and name in package.manifest.values()]:
+        read.tally().left_out["missing chapters"] += len(missing)
+    if not names:
+        raise DataError(path, "no chapters: its spine names none that it holds", "an epub with text")
+    if (size := sum(archive.getinfo(name).file_size for name in names)) > LARGEST:
+        raise DataError(path, f"unpacks to {size:,} bytes of text", f"{LARGEST:,} at most", "leave it out")
+    return names
+
+
+def _locked(archive: zipfile.ZipFile, path: Path) -> set[str]:
+    """The members that are encrypted; often these are only fonts."""
+    name = "META-INF/encryption.xml"
+    if name not in archive.namelist():
+        return set()
+    return {
+        unquote(a.get("URI", "")) for element, a, _ in _elements(archive, name, path) if element == "CipherReference"
+    }
+
+
+def _elements(archive: zipfile.ZipFile, name: str, path: Path) -> list[tuple[str, dict[str, str], str]]:
+    """The elements of an XML file in order: name without its namespace, attributes, the text that follows its start."""
+    place, found = f"{path}:{name}", list[tuple[str, dict[str, str], list[str]]]()
+    try:
+        if (info := archive.getinfo(name)).file_size > LARGEST:
+            raise DataError(place, f"unpacks to {info.file_size:,} bytes", f"{LARGEST:,} at most", "leave it out")
+        if info.flag_bits & _LOCKED:
+            raise Encrypted(path, "is encrypted", "a book without copy protection")
+        parser = expat.ParserCreate(namespace_separator=" ")
+        parser.buffer_text = True
+        parser.EntityDeclHandler = lambda *_: _refuse_entities(place)
+        parser.StartElementHandler = lambda tag, given: found.append((tag.rpartition(" ")[2], given, []))
+        parser.CharacterDataHandler = lambda text: found[-1][2].append(text)
+        parser.Parse(archive.read(info), True)
+    except KeyError:
+        raise DataError(path, f"has no `{name or 'package'}`", "an epub", "leave it out") from None
+    except (expat.ExpatError, LookupError) as error:
+        raise DataError(place, f"is broken: {error}", "XML", "copy it again, or leave it out") from None
+    return [(tag, attributes, "".join(texts)) for tag, attributes, texts in found]
+
+
+def _refuse_entities(place: str) -> None:
+    raise DataError(place, "declares entities, which may unpack without end", "plain XML", "leave it out")
+
+
+def _chapter(archive: zipfile.ZipFile, name: str, path: Path, errors: read.Errors, headings: bool) -> list[str]:
+    data, place = archive.read(name), f"{path}:{name}"
+    told = re.search(rb"""encoding\s*=\s*["']([\w.-]+)""", data[:200])
+    utf16 = data[:2] in (b"\xff\xfe", b"\xfe\xff")
+    encoding = "utf-16" if utf16 else told[1].decode().lower() if told else "utf-8"
+    try:
+        text, _ = read.decoded(data, [encoding], errors, place)
+    except LookupError:
+        raise DataError(place, f"is in `{encoding}`", "an encoding that is known", "convert it to UTF-8") from None
+    return paragraphs(text, headings=headings)
+
+
+def paragraphs(markup: str, *, headings: bool = True) -> list[str]:
+    """The paragraphs of a page of HTML; none where most of it are links, as in a table of contents.
+
+    Tags are found by a pattern and not by `html.parser`, which takes hours for a page that is broken on purpose.
+    """
+    first, *commented = markup.split("<!--")
+    markup = first + "".join(part.partition("-->")[2] for part in commented)
+    page, at = _Page(headings), 0
+    for tag in _TAG.finditer(markup):
+        page.text(markup[at : tag.start()])
+        at = tag.end()
+        if tag[1]:
+            page.end(tag[2].lower())
+        elif tag[2]:
+            page.start(tag[2].lower(), tag[3])
+            if tag[3].endswith("/"):
+                page.end(tag[2].lower())
+    page.text(markup[at:])
+    page.end_paragraph()
+    return page.found if page.linked * 2 <= sum(map(len, page.found)) else []
+
+
+class _Page:
+    """The paragraphs of a page while its tags go by."""
+
+    def __init__(self, headings: bool) -> None:
+        self.headings = headings
+        self.found: list[str] = []
+        self.linked = 0  # characters inside links
+        self._held: list[str] = []
+        self._dropped, self._depth = "", 0  # the element that is left out, and how many of its name are open
+        self._in_link = self._in_pre = False
+
+    def start(self, tag: str, attributes: str) -> None:
+        if tag == "body":
+            self._depth = 0  # the end of a head may be unsaid
+        if self._depth:
+            self._depth += tag == self._dropped
+        elif self._drops(tag, attributes):
+            self._dropped, self._depth = tag, int(tag not in _VOID)
+        elif tag == "html":
+            self._held.clear()  # what a DOCTYPE with declarations leaves behind
+        elif tag in _BLOCKS:
+            self.end_paragraph()
+        self._in_link = self._in_link or (tag == "a" and "href" in attributes)
+        self._in_pre = self._in_pre or tag == "pre"
+
+    def end(self, tag: str) -> None:
+        if self._depth:
+            self._depth = 0 if tag == "ruby" else self._depth - (tag == self._dropped)  # of <rt> the end may be unsaid
+        elif tag in _BLOCKS:
+            self.end_paragraph()
+        self._in_link = self._in_link and tag != "a"
+        self._in_pre = self._in_pre and tag != "pre"
+
+    def text(self, raw: str) -> None:
+        if self._depth or not raw:
+            return
+        text = html.unescape(raw)
+        if self._in_link:
+            self.linked += len(text.strip())
+        first, *rest = text.split("\n") if self._in_pre else [text]
+        self._held.append(first)
+        for line in rest:
+            self.end_paragraph()
+            self._held.append(line)
+
+    def end_paragraph(self) -> None:
+        """What was held is a paragraph, if it has any text; soft hyphens are no text."""
+        if text := " ".join("".join(self._held).replace("\xad", "").split()):
+            self.found.append(text)
+        self._held.clear()
+
+    def _drops(self, tag: str, attributes: str) -> bool:
+        if tag in _DROPPED or (tag in _HEADINGS and not self.headings):
+            return True
+        given = (
+            {name: double or single for name, double, single in _ATTRIBUTE.findall(attributes)} if attributes else {}
+        )
+        kinds = f"{given.get('epub:type', '')} {given.get('role', '').removeprefix('doc-')}".replace("-", "").split()
+        return any(kind in _FRONT or kind in _MARKS for kind in kinds) or "pg-boilerplate" in given.get("class", "")

@@ -1,0 +1,70 @@
+"""Which documents are held out: shares of a corpus, by a number that is drawn from each document's words.
+
+"949,50,1" -> Shares(validation=0.05, test=0.001) -> borders -> draw < first: validation; < second: test; else train
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How much of a corpus is held out."""
+
+    validation: float = 0.01
+    test: float = 0.0
+    exact: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("validation", "test"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name}: found {getattr(self, name)}; wanted a share from 0 up to below 1")
+        if self.validation + self.test >= 1:
+            found = f"{self.validation} and test {self.test}"
+            raise ValueError(f"validation: found {found}; wanted less than 1 together: the rest is trained on")
+
+    @classmethod
+    def read(cls, text: str, exact: bool) -> Shares:
+        """Proportions of train, validation and test; where they sum to less than 1, the next one is the rest."""
+        wanted = 'one to three proportions such as "949,50,1" or "0.9,0.1"'
+        try:
+            numbers = [float(word) for word in re.split("[,/]", text)]
+        except ValueError:
+            raise ValueError(f"split: found {text!r}; wanted {wanted}") from None
+        if len(numbers) < 3 and sum(numbers) < 1:
+            numbers.append(1 - sum(numbers))
+        numbers += [0.0] * (3 - len(numbers))
+        total = sum(numbers)
+        if len(numbers) > 3 or not all(0 <= n < float("inf") for n in numbers) or not numbers[0]:
+            raise ValueError(f"split: found {text!r}; wanted {wanted}, the first above 0")
+        return cls(numbers[1] / total, numbers[2] / total, exact)
+
+    def without(self, *, validation: bool, test: bool) -> Shares:
+        """The shares where one is given by other texts: the rest keep their proportions."""
+        left = 1 - validation * self.validation - test * self.test
+        return replace(
+            self, validation=0.0 if validation else self.validation / left, test=0.0 if test else self.test / left
+        )
+
+    def borders(self, draws: np.ndarray) -> tuple[int, int]:
+        """Draws below the first fall to validation, below the second to test; equal ones fall on one side.
+
+        One document at least falls to a split that has a share, as long as others are left to train on.
+        """
+        values = np.unique(draws)
+        if not len(values):
+            return 0, 0
+        both = (self.validation, self.validation + self.test)
+        if self.exact:
+            draws = np.sort(draws)
+            limits = [draws[min(round(len(draws) * share), len(draws) - 1)] for share in both]
+        else:
+            limits = [np.uint64(share * 2**64) for share in both]
+        room = len(values) - 1
+        first = min(max(int(np.searchsorted(values, limits[0])), int(self.validation > 0)), room)
+        second = min(max(int(np.searchsorted(values, limits[1])), first + int(self.test > 0)), room)
+        return int(values[first]), int(values[second])

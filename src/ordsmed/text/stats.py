@@ -1,0 +1,242 @@
+"""Statistics of a finished corpus: how much there is, how long it is, in which languages, and what was left out.
+
+    train/*.jsonl ... -> blocks of documents -> words, counted all at once -> lines, stats.json, stats.svg
+    status.json       -> sources, cleaning steps, duplicates               -> more lines
+
+Words stand between white space, as `str.split` finds them; of Chinese, Japanese and Thai, which have none, every letter
+is one, and punctuation beside them is none. Bytes are those of the texts in UTF-8.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ordsmed.base import files
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.run import Run
+from ordsmed.text import histogram, language
+from ordsmed.text.document import Document
+from ordsmed.text.folder import SPLITS, parts
+from ordsmed.text.presplit import corpus_folder, shown
+from ordsmed.text.report import PUBLISHED
+from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.text.training import read_tokenizer
+
+BLOCK = 1 << 20  # characters that are counted at once
+SAMPLED = 400  # documents whose language is told, at most, where it is not known
+LOOKED_AT = 600  # characters of each
+TOP = 10  # languages, groups of duplicates
+
+_OTHER, _SPACE, _LETTER, _MARK, _SIGN = range(5)  # _LETTER: a word by itself; _SIGN: none beside such letters
+_RANGES = {
+    _LETTER: "3005 3007 3041-3096 30a1-30fa 30fc 31f0-31ff 3400-4dbf 4e00-9fff f900-faff ff66-ff9f 20000-323af"
+    " e01-e2e e30 e32-e33 e40-e46",
+    _MARK: "3001-3004 3008-303f 3099-309e 30fb ff01-ff0f ff1a-ff20 ff3b-ff40 ff5b-ff65 e2f e31 e34-e3a e47-e4f e5a-e5b",
+    _SIGN: "21-2f 3a-40 5b-60 7b-7e b7 2010-2027",
+}
+
+
+def _kinds() -> NDArray[np.uint8]:
+    table = np.zeros(0x110000, np.uint8)
+    table[[code for code in range(0x3001) if chr(code).isspace()]] = _SPACE
+    for kind, ranges in _RANGES.items():
+        for first, _, last in (word.partition("-") for word in ranges.split()):
+            table[int(first, 16) : int(last or first, 16) + 1] = kind
+    return table
+
+
+KINDS = _kinds()
+_ASCII = bytes(KINDS[:256] == _SPACE)
+
+
+@dataclass
+class Split:
+    """What was counted in one split."""
+
+    documents: int = 0
+    sentences: int = 0
+    words: int = 0
+    characters: int = 0
+    bytes: int = 0
+    tokens: int = 0
+    a_document: histogram.Counts = field(default_factory=lambda: np.zeros(histogram.BINS, np.int64))
+    a_sentence: histogram.Counts = field(default_factory=lambda: np.zeros(histogram.BINS, np.int64))
+
+
+@dataclass
+class Languages:
+    """Languages that documents are known to have, and samples of the others, spread evenly over them."""
+
+    known: Counter[str] = field(default_factory=Counter)
+    samples: list[str] = field(default_factory=list)
+    others: int = 0
+    step: int = 1
+
+    def add(self, document: Document) -> None:
+        """Count a document, or keep a sample of it."""
+        named = document.meta.get("language")
+        if isinstance(named, str):
+            self.known[named] += 1
+            return
+        if self.others % self.step == 0:
+            self.samples.append(language.sample(document.text, LOOKED_AT))
+            if len(self.samples) > SAMPLED:
+                self.samples, self.step = self.samples[::2], 2 * self.step
+        self.others += 1
+
+
+def stats(folder: str, *, tokenizer: str | None = None) -> list[str]:
+    """Count it all; writes stats.json and stats.svg into the folder; lines that tell of it."""
+    place, counting = corpus_folder(folder), read_tokenizer(tokenizer) if tokenizer else None
+    languages = Languages()
+    splits = {name: _counted(name, has, languages, counting) for name in SPLITS if (has := parts(place, name))}
+    found = {name: _facts(split, counting) for name, split in splits.items()}
+    told, note = _told_languages(languages)
+    files.write_json(place / "stats.json", {**found, "languages": told, "tokenizer": tokenizer})
+    panels = {
+        "words a document": {name: split.a_document for name, split in splits.items()},
+        "words a sentence": {name: split.a_sentence for name, split in splits.items()},
+    }
+    files.write_text(place / "stats.svg", histogram.svg(panels))
+    return [
+        *_amounts(found, tokenizer),
+        *_beside(sum(split.words for split in splits.values())),
+        *(line for title, of in panels.items() for line in ["", f"train: {title}", *histogram.lines(of["train"])]),
+        *_section("languages", [f"{name}: {share:.1%}" for name, share in [*told.items()][:TOP]] + note),
+        *_history(Run(place).status),
+        "", f"{place}/stats.svg, {place}/stats.json",
+    ]  # fmt: skip
+
+
+def words(text: str) -> NDArray[np.int64]:
+    """The places at which words begin, one after another."""
+    if text.isascii():
+        blank = np.frombuffer(b"\x01" + text.encode().translate(_ASCII), np.bool_)
+        return np.flatnonzero(blank[:-1] > blank[1:])
+    kinds = KINDS[np.frombuffer(text.encode("utf-32-le"), "<u4")]
+    letters = kinds == _LETTER
+    apart = kinds == _SPACE
+    if letters.any():
+        unspaced, signs = letters | (kinds == _MARK), kinds == _SIGN
+        for _ in range(2):  # signs come in pairs: "……", "”。"
+            beside = np.zeros(len(kinds), np.bool_)
+            beside[1:] |= unspaced[:-1]
+            beside[:-1] |= unspaced[1:]
+            unspaced |= beside & signs
+        apart |= unspaced
+    begins = ~apart
+    begins[1:] &= apart[:-1]
+    return np.flatnonzero(begins | letters)
+
+
+def _counted(name: str, sources: list[Path], languages: Languages, tokenizer: Tokenizer | None) -> Split:
+    split = Split()
+    for block in _blocks(shown(name, sources)):
+        _count(split, block)
+        for document in block:
+            languages.add(document)
+        if tokenizer:
+            sentences = [sentence for document in block for sentence in document.sentences()]
+            split.tokens += sum(map(len, tokenizer.encode_batch(sentences)))
+    return split
+
+
+def _blocks(found: Iterator[Document]) -> Iterator[list[Document]]:
+    block, size = list[Document](), 0
+    for document in found:
+        block.append(document)
+        size += len(document.text)
+        if size > BLOCK:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
+
+
+def _count(split: Split, block: list[Document]) -> None:
+    text = "\n".join(document.text for document in block)
+    ends = [[0, *(document.ends or [len(document.text)])] for document in block]
+    borders = np.fromiter(itertools.chain.from_iterable(ends), np.int64)  # of sentences, from 0 in each document
+    sizes, lengths = np.fromiter(map(len, ends), np.int64), np.array([len(document.text) + 1 for document in block])
+    borders += np.repeat(np.cumsum(lengths) - lengths, sizes)
+    before = np.searchsorted(words(text), borders)  # words that begin before each
+    last = np.cumsum(sizes) - 1
+    a_document = before[last] - before[last - sizes + 1]
+    a_sentence = np.delete(np.diff(before), last[:-1])
+    split.documents += len(block)
+    split.sentences += len(a_sentence)
+    split.words += int(a_document.sum())
+    split.characters += len(text) - len(block) + 1
+    split.bytes += (len(text) if text.isascii() else len(text.encode())) - len(block) + 1
+    split.a_document += histogram.count(a_document)
+    split.a_sentence += histogram.count(a_sentence)
+
+
+def _facts(split: Split, tokenizer: Tokenizer | None) -> dict[str, Any]:
+    names = ("documents", "sentences", "words", "characters", "bytes", *(["tokens"] if tokenizer else []))
+    lengths = {"words_a_document": split.a_document, "words_a_sentence": split.a_sentence}
+    named = {name: histogram.named(counts) for name, counts in lengths.items()}
+    return {**{name: getattr(split, name) for name in names}, **named}
+
+
+def _told_languages(languages: Languages) -> tuple[dict[str, float], list[str]]:
+    """Shares of the documents; where most languages had to be guessed, from how many."""
+    shares, note = Counter[str](languages.known), list[str]()
+    if languages.samples:
+        try:
+            guessed = Counter(next(iter(language.weigh(sample))) for sample in languages.samples)
+        except RecipeError as error:
+            return {}, [str(error)]
+        for name, count in guessed.items():
+            shares[name] += count * languages.others / len(languages.samples)  # type: ignore[assignment]
+        note = [f"guessed from {len(languages.samples):,} of {languages.others:,} documents that do not name theirs"]
+    total = sum(shares.values())
+    return {name: round(count / total, 4) for name, count in shares.most_common()}, note
+
+
+def _amounts(found: Mapping[str, Mapping[str, Any]], tokenizer: str | None) -> list[str]:
+    lines = []
+    for name, facts in found.items():
+        counts = ", ".join(f"{value:,} {what}" for what, value in facts.items() if isinstance(value, int))
+        lines.append(f"{name}: {counts}")
+    return lines if tokenizer else [*lines, "tokens: not counted; `--tokenizer NAME` counts those of a tokenizer"]
+
+
+def _beside(count: int) -> list[str]:
+    shares = (f"{count / size:.2%} of {name} ({size / 1e6:,.0f} M)" for name, size in PUBLISHED.items())
+    return [f"{count:,} words: {', '.join(shares)}"]
+
+
+def _history(status: Mapping[str, Any]) -> list[str]:
+    """What `status.json` tells of how the corpus was made."""
+    steps = [
+        f"{step['name']}: {step['documents']:,} documents, {step['changed']:,} changed, {step['dropped']:,} dropped"
+        for step in status.get("steps", ())
+    ]
+    sources = [f"{s['kind']}: {s['read']:,} read, {s['documents']:,} documents" for s in status.get("sources", ())]
+    gone = {**status.get("dropped", {}), **status.get("left_out", {})}
+    return [
+        *_section("sources", sources),
+        *_section("cleaning", steps),
+        *_section("left out", [f"{what}: {count:,}" for what, count in gone.items() if count]),
+        *_section("duplicates", _duplicates(status.get("duplicates", {}))),
+    ]
+
+
+def _duplicates(found: Mapping[str, Any]) -> list[str]:
+    lines = [f"{kind}: {found[kind]:,}" for kind in ("exact", "near") if found.get(kind)]
+    for group in sorted(found.get("groups", ()), key=lambda group: -group["size"])[:TOP]:
+        lines.append(f"{group['size']:,} like {group['kept']}: {group['excerpt']}")
+    return lines
+
+
+def _section(title: str, lines: list[str]) -> list[str]:
+    return ["", title, *(f"  {line}" for line in lines)] if lines else []

@@ -1,0 +1,151 @@
+"""The second and third step of a corpus: which documents are duplicates of which, and the rest written to its splits.
+
+chunks -> hashes, signatures -> near.find -> Matched: who is dropped, for whom    (given texts and other corpora come
+chunks without these -> the side of each draw -> train/, validation/, test/        first in the numbering and stay)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ordsmed.base import files
+from ordsmed.base.crew import Spread
+from ordsmed.base.errors import DataError
+from ordsmed.base.say import Progress
+from ordsmed.text import near
+from ordsmed.text.chunks import Chunk, Source, read_index
+from ordsmed.text.document import Document
+from ordsmed.text.folder import SPLITS, Writer
+from ordsmed.text.splits import Shares
+
+FIXED = ("validation", "test", "against")  # purposes of documents that no duplicate displaces
+GROUPS = 20  # of duplicates that a report shows
+EXCERPT = 160  # characters
+
+
+@dataclass(frozen=True)
+class Matched:
+    """The duplicates of a corpus."""
+
+    dropped: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    "running numbers of the documents that go, sorted"
+    exact: int = 0
+    near: int = 0
+    groups: list[dict[str, Any]] = field(default_factory=list)
+    "the largest: who is kept, how many are like it, some of them, an excerpt"
+
+
+class Library:
+    """Documents of chunks by their running number; light enough to travel to other processes."""
+
+    def __init__(self, chunks: Sequence[Chunk]) -> None:
+        self.stems = [chunk.stem for chunk in chunks]
+        self.starts = np.concatenate([[0], np.cumsum([chunk.facts.documents for chunk in chunks])])
+
+    def __call__(self, number: int) -> str:
+        """A document's text."""
+        return self.document(number).text
+
+    def document(self, number: int) -> Document:
+        """A document."""
+        import msgspec
+
+        which = int(np.searchsorted(self.starts, number, "right")) - 1
+        with Path(f"{self.stems[which]}.jsonl").open("rb") as file:
+            file.seek(int(read_index(self.stems[which])["at"][number - self.starts[which]]))
+            return msgspec.json.decode(file.readline(), type=Document)
+
+
+def match(
+    folder: Path, chunks: Sequence[Chunk], sources: Sequence[Source], how: near.Near | None, spread: Spread
+) -> Matched:
+    """Find duplicates: of words, and near ones where that is wanted."""
+    chunks = [chunk for chunk in chunks if chunk.facts.documents]
+    scratch = folder / "match"
+    shutil.rmtree(scratch, ignore_errors=True)
+    with files.survive_disk(scratch):
+        scratch.mkdir(parents=True)
+    keys = np.concatenate([np.zeros(0, "<u8"), *(chunk.index["key"] for chunk in chunks)])
+    fixed = sum(chunk.facts.documents for chunk in chunks if sources[chunk.source].purpose in FIXED)
+    library = Library(chunks)
+    preference = None
+    if how and how.keep == "longest":
+        preference = np.concatenate([np.zeros(0, "<i4"), *(chunk.index["characters"] for chunk in chunks)]).astype(
+            "<i8"
+        )
+    signed = [Path(f"{chunk.stem}.near.npy") for chunk in chunks] if how else []
+    counts = [chunk.facts.documents for chunk in chunks]
+    text, how = (library, how) if how else (None, near.Near())
+    found = near.find(signed, counts, preference, text, how, scratch, spread, keys=keys, against=fixed)
+    exact = int((keys[found.numbers] == keys[found.kept]).sum())
+    groups = [_told(group, library) for group in near.groups(found, GROUPS)]
+    return Matched(np.array(found.numbers, np.int64), exact, len(found.numbers) - exact, groups)
+
+
+def _told(group: near.Group, library: Library) -> dict[str, Any]:
+    kept = library.document(group.kept)
+    members = [[library.document(number).id, round(share, 3)] for number, share in group.members]
+    return {"kept": kept.id, "size": group.size, "members": members, "excerpt": " ".join(kept.text[:EXCERPT].split())}
+
+
+def write(
+    out: Path, chunks: Sequence[Chunk], sources: Sequence[Source], dropped: np.ndarray, shares: Shares, shard: int
+) -> dict[str, Writer]:
+    """Every document that is not dropped to its split, in the order of the sources."""
+    for name in SPLITS:
+        shutil.rmtree(out / name, ignore_errors=True)  # what a killed run left
+    kept = _kept(chunks, dropped)
+    draws = [
+        chunk.index["draw"][keep]
+        for chunk, keep in zip(chunks, kept, strict=True)
+        if sources[chunk.source].purpose not in FIXED
+    ]
+    borders = np.array(shares.borders(np.concatenate([np.zeros(0, "<u8"), *draws])), "<u8")
+    writers = {name: Writer(out / name, shard) for name in SPLITS}
+    total = sum(Path(f"{chunk.stem}.jsonl").stat().st_size for chunk in chunks if chunk.facts.documents)
+    with contextlib.ExitStack() as stack, Progress("write", total / 1e6, "MB") as shown:
+        for writer in writers.values():
+            stack.enter_context(writer)
+        for chunk, keep in zip(chunks, kept, strict=True):
+            purpose = sources[chunk.source].purpose
+            if purpose != "against" and chunk.facts.documents:
+                shown.add(_write(writers, chunk, keep, borders, purpose) / 1e6)
+    return writers
+
+
+def _kept(chunks: Sequence[Chunk], dropped: np.ndarray) -> list[np.ndarray]:
+    """Which documents of each chunk are not dropped."""
+    starts = np.concatenate([[0], np.cumsum([chunk.facts.documents for chunk in chunks])])
+    at = np.searchsorted(dropped, starts)
+    kept = [np.ones(chunk.facts.documents, bool) for chunk in chunks]
+    for number, keep in enumerate(kept):
+        keep[dropped[at[number] : at[number + 1]] - starts[number]] = False
+    return kept
+
+
+def _write(writers: dict[str, Writer], chunk: Chunk, keep: np.ndarray, borders: np.ndarray, purpose: str) -> int:
+    """One chunk's documents; returns its bytes."""
+    sides = np.searchsorted(borders, chunk.index["draw"], "right").tolist()
+    path, size = Path(f"{chunk.stem}.jsonl"), 0
+    with path.open("rb") as file:
+        for entry, kept, side in zip(chunk.index.tolist(), keep.tolist(), sides, strict=True):
+            _, _, at, sentences, words, characters = entry
+            line = file.readline()
+            if at != size or not line.endswith(b"\n"):
+                raise DataError(
+                    path, f"no document at byte {at:,}", "a whole chunk", "remove the folder `steps`, go on"
+                )
+            size += len(line)
+            if kept:
+                writers[purpose or SIDES[side]].write(line, sentences, words, characters)
+    return size
+
+
+SIDES = ("validation", "test", "train")

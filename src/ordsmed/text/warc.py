@@ -1,0 +1,230 @@
+"""Web pages of WARC files (0.17, 1.0, 1.1), and texts of WET files, in bounded memory.
+
+    a.warc.gz -> members unpacked -> "WARC/1.0" + fields + block -> HTTP head | body, unchunked, unpacked -> Record
+
+Whatever is damaged in the middle is passed over up to the next record, and counted; a file that stops within a record
+gives all records before it, then an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+
+from ordsmed.base.errors import DataError
+from ordsmed.text import read
+
+LARGEST = 16 << 20  # bytes of a body, packed and unpacked; what stands behind them is passed over
+_LINE = 1 << 16
+_PACKED = 1 << 16  # bytes of a gzip file at a time: few, for they are copied for every member in them
+_FIELDS = 1000  # lines of a head
+_VERSION = re.compile(rb"WARC/\d\.\d+\r?\n\Z")
+_GZIP = b"\x1f\x8b\x08"
+_CHUNK = re.compile(rb"[ \t]*([0-9a-fA-F]{1,8})[^\r\n]{0,1000}\r?\n")
+_HEAD_END = re.compile(rb"\r?\n\r?\n")
+_STATUS = re.compile(rb"HTTP/[\d.]+ +(\d{3})\b")
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a server answered (or what was made of it: a text of a WET file, status 200)."""
+
+    url: str
+    status: int
+    content_type: str
+    body: bytes
+    place: str
+
+
+def records(path: Path) -> Iterator[Record]:
+    """The HTTP responses and the converted texts of a file, in order."""
+    for at, fields, block in _blocks(path):
+        url, place = fields.get("warc-target-uri", "").strip("<>"), _place(path, at)
+        kind = fields.get("warc-type", "").lower()
+        if kind == "conversion":
+            yield Record(url, 200, "text/plain", block, place)
+        elif kind == "response" and (status := _STATUS.match(block)):
+            parted = _HEAD_END.search(block)
+            head, body = (block[: parted.start()], block[parted.end() :]) if parted else (block, b"")
+            answer = _fields(head.splitlines()[1:])
+            if (plain := _plain_body(body, answer)) is not None:
+                yield Record(url, int(status[1]), answer.get("content-type", ""), plain, place)
+
+
+def _blocks(path: Path) -> Iterator[tuple[int, dict[str, str], bytes]]:
+    """Offset, fields and block of every record that is whole."""
+    data, whole, damaged = _Bytes(path), 0, False
+    try:
+        while data.skip_blank() or data.gap:
+            if found := _block(data):
+                yield data.begun, *found
+                whole += 1
+            else:
+                read.tally().left_out["damaged WARC records"] += not damaged
+                data.gap = False
+            damaged = not found
+    except EOFError:
+        place = _place(path, data.begun)
+        raise DataError(place, "cut off: no whole record follows", "a whole file", "copy it again") from None
+    if damaged and not whole:
+        raise DataError(path, "holds no WARC record", "WARC or WET files", "name others in `path`")
+
+
+def _block(data: _Bytes) -> tuple[dict[str, str], bytes] | None:
+    """Fields and block of the next record; None: it is damaged. EOFError: the file stops within it."""
+    line = data.line()
+    begins = _VERSION.search(line) is not None
+    fields = _fields(_head(data)) if begins else {}
+    length = fields.get("content-length", "")
+    block = data.take(int(length), LARGEST) if re.fullmatch(r"\d{1,18}", length, re.ASCII) else None
+    if block is not None and not data.short:
+        return fields, block
+    if data.ended() and (begins or b"WARC/".startswith(line[:5])):
+        raise EOFError
+    return None
+
+
+def _head(data: _Bytes) -> list[bytes]:
+    return list(takewhile(bytes.strip, (data.line() for _ in range(_FIELDS))))
+
+
+def _fields(lines: list[bytes]) -> dict[str, str]:
+    """Names in small letters -> values."""
+    parted = (line.decode("utf-8", "replace").partition(":") for line in lines)
+    return {name.strip().lower(): value.strip() for name, _, value in parted}
+
+
+def _plain_body(body: bytes, answer: dict[str, str]) -> bytes | None:
+    """A body as it was before it was sent; None: packed in a way that is not known here."""
+    if "chunked" in answer.get("transfer-encoding", "").lower():
+        body = _unchunked(body)
+    packing = answer.get("content-encoding", "").lower()
+    if packing in ("gzip", "x-gzip"):
+        return _inflated(body, 31) if body.startswith(_GZIP) else body  # some crawlers unpack, and keep the field
+    if packing == "deflate":
+        return _inflated(body, 15) or _inflated(body, -15) or body  # with its two bytes of head, or without
+    if packing not in ("", "identity", "none", "utf-8"):
+        read.tally().left_out["pages in an unknown packing"] += 1
+        return None
+    return body
+
+
+def _unchunked(body: bytes) -> bytes:
+    """The chunks without their lengths; a body that has none stays as it is."""
+    chunks, at = [], 0
+    while (size := _CHUNK.match(body, at)) and (length := int(size[1], 16)):
+        chunks.append(body[size.end() : size.end() + length])
+        at = size.end() + length
+        at += 2 * (body[at : at + 2] == b"\r\n")
+    return b"".join(chunks) if chunks or size else body
+
+
+def _inflated(packed: bytes, window: int) -> bytes:
+    with contextlib.suppress(zlib.error):
+        return zlib.decompressobj(window).decompress(packed, LARGEST)
+    return b""
+
+
+def _place(path: Path, at: int) -> str:
+    return f"{path}: byte {at:,}" + (" (unpacked)" if path.suffix.lower() in (".gz", ".zst") else "")
+
+
+def _is_gzip(path: Path) -> bool:
+    with contextlib.suppress(OSError), path.open("rb") as file:  # `read.blocks` tells what is wrong with it
+        return file.read(3) == _GZIP
+    return False
+
+
+def _unpacked(path: Path) -> Iterator[bytes | None]:
+    """The members of a gzip file, as far as they are whole; None: bytes are lost here. EOFError: it is cut off.
+
+    Not Python's own reader: that gives nothing of its last megabyte where a file is cut off, and stops at damage.
+    """
+    counted, member, data = read.tally(), None, b""
+    with path.open("rb") as file:
+        while packed := file.read(_PACKED):
+            counted.bytes += len(packed)
+            data += packed
+            while len(data) >= len(_GZIP) or (member and data):
+                if member is None and not data.startswith(_GZIP):
+                    yield None if data.strip(b"\0") else b""  # zeros are padding
+                    at = data.find(_GZIP)
+                    data = data[at:] if at >= 0 else data[1 - len(_GZIP) :]
+                    continue
+                member = member or zlib.decompressobj(31)
+                try:
+                    yield member.decompress(data, read.BLOCK)
+                except zlib.error:
+                    yield None
+                    member, data = None, data[1:]
+                    continue
+                member, data = (None, member.unused_data) if member.eof else (member, member.unconsumed_tail)
+    if member:
+        yield member.flush()
+    if (member and not member.eof) or (data and _GZIP.startswith(data)):
+        raise EOFError
+
+
+class _Bytes:
+    """The bytes of a file by lines and lengths. `gap`: some are lost here, reading stops until it is set to False."""
+
+    def __init__(self, path: Path) -> None:
+        self.at = 0  # offset of the next byte
+        self.begun = 0  # where `skip_blank` stopped
+        self.gap = self.short = False
+        self._coming: Iterator[bytes | None] = _unpacked(path) if _is_gzip(path) else read.blocks(path)
+        self._held, self._next = b"", 0
+        self._cut = False
+
+    def skip_blank(self) -> bool:
+        """Is there anything behind line ends? EOFError: no, but there should be."""
+        while self._more() and self._held[self._next] in b"\r\n":
+            self._taken(1)
+        self.begun = self.at
+        if self.ended() and self._cut:
+            raise EOFError
+        return self._more()
+
+    def ended(self) -> bool:
+        """Was everything read?"""
+        return not self._more() and not self.gap
+
+    def line(self) -> bytes:
+        """Up to a line end, or a part of a line that is very long."""
+        found = b""
+        while not found.endswith(b"\n") and len(found) < _LINE and self._more():
+            end = self._held.find(b"\n", self._next) + 1 or len(self._held)
+            found += self._taken(min(end - self._next, _LINE - len(found)))
+        return found
+
+    def take(self, length: int, keep: int) -> bytes:
+        """The first `keep` of the next `length` bytes; the others are passed over. `short`: there were not so many."""
+        kept, wanted = [], length
+        while wanted and self._more():
+            piece = self._taken(min(wanted, len(self._held) - self._next))
+            kept.append(piece[: max(keep - (length - wanted), 0)])
+            wanted -= len(piece)
+        self.short = wanted > 0
+        return b"".join(kept)
+
+    def _taken(self, length: int) -> bytes:
+        piece = self._held[self._next : self._next + length]
+        self._next, self.at = self._next + length, self.at + length
+        return piece
+
+    def _more(self) -> bool:
+        while self._next == len(self._held) and not self.gap:
+            try:
+                block = next(self._coming)
+            except StopIteration:
+                break
+            except EOFError:
+                self._cut = True
+                break
+            self._held, self._next, self.gap = block or b"", 0, block is None
+        return self._next < len(self._held)

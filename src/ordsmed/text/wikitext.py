@@ -1,0 +1,478 @@
+"""Wikitext to prose: the passages of a page, one paragraph a line.
+
+    wikitext -> comments and tags -> templates and tables -> links -> lines that are paragraphs -> what is left
+
+Every stage is one scan: its time grows with the length of the page, whatever stands in it. Brackets that are never
+closed take no more than their line with them. What a dropped formula, note or template leaves is tidied up:
+"Oslo ({{IPA|..}}; founded 1048)" -> "Oslo (founded 1048)".
+"""
+
+from __future__ import annotations
+
+import html
+import itertools
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from functools import cache
+
+Arguments = dict[str, str]
+Rule = Callable[[Arguments], str]
+
+DEEPEST = 40  # templates inside of templates; what lies deeper is dropped
+GONE = "\x01"  # stands where something was dropped; XML cannot hold it
+BREAK = "\n\n" + GONE
+
+
+def prose(wikitext: str, unshown: Collection[str] = ()) -> str:
+    """The paragraphs of a page, one a line; links into the `unshown` namespaces (in lower case) are dropped as well."""
+    text = _without_tags(wikitext.replace(GONE, "").replace("\r", ""))
+    text = _CONVERTED.sub(_converted, text) if "-{" in text else text
+    text = _without_templates("\n" + "".join(filter(None, _SIMPLE_LINK.split(text))))
+    text = _without_links(_OUTER_LINK.sub(r"\1", text), UNSHOWN.union(unshown))
+    return _tidied("\n".join(_paragraphs(text)))
+
+
+def is_redirect(wikitext: str) -> bool:
+    """#REDIRECT [[There]], in any language."""
+    return _REDIRECT.match(wikitext) is not None
+
+
+def is_disambiguation(wikitext: str) -> bool:
+    """A page that lists what its title may mean, by the templates of the larger Wikipedias."""
+    return _DISAMBIGUATION.search(wikitext) is not None
+
+
+def decoded(text: str) -> str:
+    """HTML entities as characters, twice for those that were escaped twice (&amp;nbsp;)."""
+    return _ENTITY.sub(_character, _ENTITY.sub(_character, text)) if "&" in text else text
+
+
+_REDIRECT = re.compile(r"\s*+#[^\W\d]++\s*+:?\s*+\[\[")
+_DISAMBIGUATION = re.compile(
+    r"\{\{\s*+(?:disambig(?:uation)?|disamb|dab|hndis|geodis|begriffsklärung|homonymie|peker|förgrening|flertydig|dp"
+    r"|неоднозначность|многозначность|багатозначність|desambiguación|desambiguação|disambigua|ujednoznacznienie"
+    r"|täsmennyssivu|rozcestník|توضيح|ابهام‌زدایی|消歧义|消歧義"
+    r"|曖昧さ回避|aimai|동음이의|định hướng|anlam ayrımı|פירושונים)"
+    r"\s*+[|}]|__DISAMBIG__",
+    re.IGNORECASE,
+)
+
+
+_ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});")
+
+
+def _character(entity: re.Match[str]) -> str:
+    return html.unescape(entity[0])
+
+
+def _set(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+# ---- comments and tags
+
+_TAG = re.compile(r"<(?:!--|(/?)([a-zA-Z][a-zA-Z0-9]*+)([^<>]*+)>)")
+_CONTAINERS = _set(  # dropped with what they hold
+    "categorytree ce chem dl gallery graph h1 h2 h3 h4 h5 h6 hiero imagemap includeonly indicator inputbox mapframe"
+    " maplink math nowiki ol pre ref references score script source style syntaxhighlight table templatedata timeline"
+    " ul"
+)
+_NESTING = _set("dl ol table ul")
+_BLOCKS = _set("blockquote center dd div dt hr li p poem section td th tr")  # a paragraph ends there
+_INLINE = _set(
+    "abbr b bdi bdo big cite code data del dfn em font i ins kbd langconvert mark noinclude nobr nobreak onlyinclude q"
+    " rb rp rt rtc ruby s samp small span strike strong sub sup templatestyles time tt u var wbr"
+)
+_TEX = re.compile(r"[\\^_{}&]")
+_LITERALLY = str.maketrans({sign: f"&#{ord(sign)};" for sign in "!#'*-/:<=>[]_{|}~"})
+
+
+def _without_tags(text: str) -> str:
+    """No comments, no references, formulas, galleries and the like, no tags."""
+    kept: list[str] = []
+    at, unclosed = 0, set[str]()
+    while tag := _TAG.search(text, at):
+        kept.append(text[at : tag.start()])
+        at = tag.end()
+        if tag[2] is None:
+            at = _after("-->", text, at)
+        elif (name := tag[2].lower()) in _CONTAINERS:
+            shown, at = _contained(name, tag, text, unclosed)
+            kept.append(shown)
+        elif name not in _INLINE:
+            kept.append(BREAK if name in _BLOCKS else " " if name == "br" else tag[0])
+    return "".join([*kept, text[at:]])
+
+
+def _contained(name: str, tag: re.Match[str], text: str, unclosed: set[str]) -> tuple[str, int]:
+    """What is shown of an element, and where it ends; one that is never closed ends with its line."""
+    if tag[1] or tag[3].endswith("/"):
+        return GONE, tag.end()
+    if name in unclosed or not (closing := _closing(name, text, tag.end())):
+        unclosed.add(name)
+        return GONE, _line_end(text, tag.end())
+    content = text[tag.end() : closing.start()]
+    if name == "nowiki" or (name in ("syntaxhighlight", "source") and "inline" in tag[3]):
+        return content.translate(_LITERALLY), closing.end()
+    if name in ("math", "ce", "chem") and not _TEX.search(content):
+        return content.strip(), closing.end()
+    return GONE, closing.end()
+
+
+def _closing(name: str, text: str, at: int) -> re.Match[str] | None:
+    """The tag that closes what was opened before `at`; tables and lists lie inside one another."""
+    depth = 1
+    for tag in _tags_of(name).finditer(text, at):
+        if tag[1]:
+            depth -= 1
+        elif name in _NESTING:
+            depth += 1
+        if not depth:
+            return tag
+    return None
+
+
+@cache
+def _tags_of(name: str) -> re.Pattern[str]:
+    return re.compile(rf"<(/?){name}\b[^<>]*+>", re.IGNORECASE)
+
+
+def _after(mark: str, text: str, at: int) -> int:
+    end = text.find(mark, at)
+    return len(text) if end < 0 else end + len(mark)
+
+
+def _line_end(text: str, at: int) -> int:
+    end = text.find("\n", at)
+    return len(text) if end < 0 else end
+
+
+# ---- templates and tables
+
+_BRACES = re.compile(r"\{\{|\}\}|\n[ \t:*#;]*+(?:\{\||\|\}(?!\}))")
+_NAME = re.compile(r"\{\{\s*+([^|:{}\[\]<>\n\x01]*+)\s*+(?:[|:]|(?=\}))")
+_NAMED = re.compile(r"\s*+([\w-]{1,20}+)\s*+=(?!=)")
+
+
+def _without_templates(text: str) -> str:
+    """No tables; of templates what `_RULES` says that they show."""
+    opened, closed = _paired(text)
+    opened.reverse()
+    return _unfolded(text, 0, len(text), opened, closed)
+
+
+def _paired(text: str) -> tuple[list[int], dict[int, int]]:
+    """Where templates and tables begin, and for those that are closed: where they end."""
+    opened: list[int] = []
+    closed: dict[int, int] = {}
+    waiting: list[tuple[int, bool]] = []  # begin, whether it is a table
+    tables = 0
+    for brace in _BRACES.finditer(text):
+        mark = brace[0]
+        if mark == "{{" or mark[-1] == "|":
+            opened.append(brace.start())
+            waiting.append((brace.start(), mark != "{{"))
+            tables += mark != "{{"
+        elif mark == "}}":
+            if waiting and not waiting[-1][1]:
+                closed[waiting.pop()[0]] = brace.end()
+        elif tables:
+            while not waiting[-1][1]:  # templates that were left open in a cell
+                waiting.pop()
+            closed[waiting.pop()[0]] = brace.end()
+            tables -= 1
+    return opened, closed
+
+
+def _unfolded(text: str, at: int, stop: int, opened: list[int], closed: dict[int, int], depth: int = 0) -> str:
+    """text[at:stop] with its templates and tables replaced; `opened` holds their begins, the next one last."""
+    kept: list[str] = []
+    while opened and opened[-1] < stop:
+        begin = opened.pop()
+        if begin < at:  # inside of what was dropped
+            continue
+        kept.append(text[at:begin])
+        at = closed.get(begin, 0) or min(stop, _line_end(text, begin + 1))
+        name = _NAME.match(text, begin, at)
+        rule = _rule(name[1]) if name and begin in closed and depth < DEEPEST else None
+        if name and rule:
+            kept.append(rule(_arguments(_unfolded(text, name.end(), at - 2, opened, closed, depth + 1))))
+        else:
+            kept.append(GONE if text[begin] == "{" else BREAK)
+    kept.append(text[at:stop])
+    return "".join(kept)
+
+
+def _arguments(body: str) -> Arguments:
+    """By name, or by number ("1", "2", ...) where they have none."""
+    found: Arguments = {}
+    number = 0
+    for argument in body.split("|"):
+        if named := _NAMED.match(argument):
+            found[named[1]] = argument[named.end() :].strip()
+        else:
+            number += 1
+            found[str(number)] = argument.strip()
+    return found
+
+
+def _numbered(arguments: Arguments) -> list[str]:
+    numbers = itertools.takewhile(arguments.__contains__, map(str, itertools.count(1)))
+    return [arguments[number] for number in numbers if arguments[number]]
+
+
+def _rule(name: str) -> Rule | None:
+    """What a template of this name shows; None: nothing."""
+    name = name.strip().replace("_", " ").lower()
+    return _RULES.get(name) or (_first if name.startswith("lang-") else None)
+
+
+def _first(arguments: Arguments) -> str:
+    return arguments.get("1") or arguments.get("text") or GONE
+
+
+def _second(arguments: Arguments) -> str:
+    return arguments.get("2") or GONE
+
+
+def _last(arguments: Arguments) -> str:
+    return (_numbered(arguments) or [GONE])[-1]
+
+
+def _together(arguments: Arguments) -> str:
+    return "".join(_numbered(arguments))
+
+
+def _spaced(arguments: Arguments) -> str:
+    return " ".join(_numbered(arguments)[:3])
+
+
+def _passage(arguments: Arguments) -> str:
+    return BREAK + _first(arguments) + BREAK
+
+
+def _behind(before: str) -> Rule:
+    return lambda arguments: before + arguments.get("1", "")
+
+
+def _sign(shown: str) -> Rule:
+    return lambda arguments: shown
+
+
+def _as_of(arguments: Arguments) -> str:
+    return ("as of " if "lc" in arguments else "As of ") + arguments.get("1", "")
+
+
+def _convert(arguments: Arguments) -> str:
+    """5|km -> 5 km, 5|to|10|km -> 5 to 10 km; what follows are units to convert to, and digits."""
+    given = _numbered(arguments)
+    unit = 1
+    while given[unit : unit + 1] and given[unit] in _BETWEEN:
+        unit += 2
+    numbers = "".join(
+        n if n in ("-", "–") else f" {n.removesuffix('(-)')} " if n in _BETWEEN else n for n in given[:unit]
+    )
+    return " ".join([numbers, *(_UNITS.get(name, name) for name in given[unit : unit + 1])])
+
+
+def _fraction(arguments: Arguments) -> str:
+    """2 -> 1/2, 1|2 -> 1/2, 3|1|2 -> 3 1/2."""
+    given = _numbered(arguments)[:3]
+    if not given:
+        return GONE
+    *whole, above, below = given if len(given) > 1 else ["1", *given]
+    return " ".join([*whole, f"{above}/{below}"])
+
+
+def _value(arguments: Arguments) -> str:
+    """12|3|e=5|u=km -> 12 ± 3 × 10^5 km."""
+    number = " ± ".join(_numbered(arguments)[:2])
+    power = f" × 10^{arguments['e']}" if "e" in arguments else ""
+    return f"{number}{power} {arguments.get('u') or arguments.get('ul') or ''}".strip()
+
+
+_BETWEEN = _set("- – to to(-) and and(-) or by x × +/- ± bis und à et og til до и")
+_UNITS = {
+    "C": "°C", "F": "°F", "sqmi": "sq mi", "sqkm": "km²", "km2": "km²", "m2": "m²", "cm2": "cm²", "m3": "m³",
+    "km3": "km³", "cm3": "cm³", "sqft": "sq ft", "cuft": "cu ft", "kg/m3": "kg/m³",
+}  # fmt: skip
+
+# What templates show in running text, in the English Wikipedia and some others; the others show nothing.
+_NAMES: dict[Rule, str] = {
+    _first: "nowrap nobr nobreak small smaller large larger big sub sup abbr abbrlink tooltip hover sic unicode math"
+    " mvar mono code key em strong underline smallcaps sc nihongo nihongo2 ill interlanguage_link vanchor"
+    " visible_anchor angbr flag flagcountry linktext not_a_typo proper_name text noitalic script polytonic formatnum"
+    " num нп нп3 нп5 не_переведено lj lien nts ens citation",
+    _second: "lang langue språk color colour font_color color_text",
+    _last: "transl transliteration",
+    _together: "chem chem2 s",
+    _spaced: "date dato unité unit nombre ship",
+    _passage: "quote quotation cquote blockquote bquote zitat sitat citat цитата",
+    _convert: "convert cvt",
+    _fraction: "frac fraction sfrac",
+    _value: "val",
+    _as_of: "as_of",
+    **{_behind(f"{name} "): name for name in sorted(_set("USS HMS HMAS HMCS RMS SS SMS MV USCGC"))},
+    _behind("c. "): "circa c. ca ca. cca",
+    _behind("fl. "): "floruit fl. fl",
+    _behind("$"): "$ us$ usd",
+    _behind("£"): "£ gbp",
+    _behind("€"): "€ eur",
+    _sign(" "): "nbsp space spaces thinsp thin_space hairsp zwsp",
+    _sign("–"): "ndash endash en_dash",
+    _sign(" – "): "snd spnd snds spaced_ndash",
+    _sign("—"): "mdash emdash em_dash",
+    _sign(" · "): "· middot dot",
+    _sign(" • "): "• bull",
+    _sign("'"): "'",
+    _sign("'s"): "'s",
+    _sign("="): "=",
+    _sign("|"): "! pipe",
+}
+_RULES = {name.replace("_", " ").lower(): rule for rule, names in _NAMES.items() for name in names.split()}
+
+
+# ---- links
+
+# Names, in lower case, of the namespaces of files, media and categories; a dump names its own.
+UNSHOWN = _set(
+    """
+    file image media category datei bild medium kategorie fil bilde billede kategori bestand afbeelding categorie
+    fichier catégorie archivo imagen categoría immagine ficheiro arquivo imagem categoria plik grafika kategoria файл
+    изображение категория зображення категорія soubor súbor kategória tiedosto kuva luokka fájl kép dosya resim αρχείο
+    εικόνα κατηγορία קובץ תמונה קטגוריה ملف صورة تصنيف پرونده تصویر رده चित्र श्रेणी ไฟล์ ภาพ หมวดหมู่
+    文件 檔案 档案 图像 圖像 分类 分類 ファイル 画像 カテゴリ 파일 그림 분류 berkas gambar fitxer imatge fișier imagine
+    картинка датотека слика категорија datoteka slika kategorija mynd flokkur pilt kategooria vaizdas attēls dosiero
+    kategorio fitxategi
+    """
+) | {"tập tin", "hình", "thể loại"}
+_SIMPLE_LINK = re.compile(r"\[\[(?:[^\[\]|:\n]*+\|([^\[\]|]++)|([^\[\]|:\n]++))\]\]")
+_OUTER_LINK = re.compile(r"\[(?:https?:|ftp:|mailto:|irc:)?//[^\s\[\]<>]*+[ \t]*+([^\[\]\n]*+)\]")
+_LINK_MARK = re.compile(r"\[\[|\]\]|\|")
+_NAMESPACE = re.compile(r"\[\[(:?)\s*+([^\[\]|:\n]{1,60}+):")
+_LANGUAGE = re.compile(r"(?!(?:doi|mw|rfc)\Z)(?:[a-z]{2,3}|simple|[a-z]{2,4}-[a-z-]{2,12})\Z")
+_CONVERTED = re.compile(r"-\{([^{}]*+)\}-")
+
+
+def _without_links(text: str, unshown: frozenset[str]) -> str:
+    """Links as their labels; without those to files, categories and other languages."""
+    kept: list[str] = []
+    at = 0
+    for start, stop, instead in sorted(_cuts(text, unshown)):
+        if start >= at:
+            kept += (text[at:start], instead)
+        at = max(at, stop)
+    return "".join([*kept, text[at:]])
+
+
+def _cuts(text: str, unshown: frozenset[str]) -> Iterator[tuple[int, int, str]]:
+    """Which parts of links go, and what comes instead."""
+    waiting: list[tuple[int, int]] = []  # begin, first bar (0: none yet)
+    for mark in _LINK_MARK.finditer(text):
+        if mark[0] == "[[":
+            waiting.append((mark.start(), 0))
+        elif waiting and mark[0] == "|":
+            waiting[-1] = (waiting[-1][0], waiting[-1][1] or mark.start())
+        elif waiting:
+            begin, bar = waiting.pop()
+            yield from _link(text, begin, bar, mark.start(), unshown)
+    at = 0
+    for begin, _ in waiting:
+        if begin >= at:
+            at = _line_end(text, begin) if _is_unshown(text, begin, unshown) else begin + 2
+            yield begin, at, GONE
+
+
+def _link(text: str, begin: int, bar: int, end: int, unshown: frozenset[str]) -> Iterator[tuple[int, int, str]]:
+    if _is_unshown(text, begin, unshown):
+        yield begin, end + 2, GONE
+    elif bar == end - 1:  # [[Help:Oslo (town)|]] shows Oslo
+        yield begin, end + 2, re.sub(r"\s*\(.*", "", text[begin + 2 : bar].split(":")[-1])
+    else:
+        yield begin, bar + 1 if bar else begin + 2 + text.startswith(":", begin + 2), ""
+        yield end, end + 2, ""
+
+
+def _is_unshown(text: str, begin: int, unshown: frozenset[str]) -> bool:
+    named = _NAMESPACE.match(text, begin)
+    if not named or named[1]:
+        return False
+    name = named[2].strip().replace("_", " ")
+    return name.lower() in unshown or _LANGUAGE.match(name) is not None
+
+
+def _converted(match: re.Match[str]) -> str:
+    """-{zh-hans:one; zh-hant:other}- of Chinese and others: the first of the ways to write it."""
+    flags, bar, body = match[1].rpartition("|")
+    if bar and flags.strip() in ("H", "T", "-"):
+        return ""
+    first = body.split(";")[0]
+    return first.partition(":")[2].strip() if re.match(r"\s*[a-z]{2,3}(?:-[a-z]+)?\s*:", first) else body
+
+
+# ---- lines
+
+_NO_PROSE = (*"*#:;|=! ", "----")
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    """Lines that follow one another are one paragraph; headings, lists, code and rests of tables are none."""
+    held: list[str] = []
+    for line in text.split("\n"):
+        if line.strip(" \t\x01") and not line.startswith(_NO_PROSE):
+            held.append(_without_quotes(line) if "''" in line else line)
+        elif held:
+            yield " ".join(held)
+            held = []
+    if held:
+        yield " ".join(held)
+
+
+def _without_quotes(line: str) -> str:
+    """No bold and italic; an apostrophe before them stays, as in L'''Odissea'' (MediaWiki's rule for odd numbers)."""
+    if "'''" in line:
+        runs = Counter(min(len(run), 5) for run in _QUOTES.findall(line))
+        if (runs[3] + runs[4] + runs[5]) % 2 and (runs[2] + runs[5]) % 2:
+            line = _ELIDED.sub("'", line, count=1)
+    return _BOLD.sub("", line)
+
+
+_QUOTES = re.compile("'{2,}")
+_ELIDED = re.compile(r"(?<=\w)'''(?!')")
+_BOLD = re.compile(r"'''''|'''?")
+
+
+# ---- what is left
+
+_STRAY = re.compile(r"\[\[|\]\]|\{\{|\}\}|\{\||\|\}")
+_SWITCH = re.compile(r"__[^\W\d]{3,40}?__")
+_HOLLOW = (re.compile(r"(\()([^()\n\x01]*+\x01[^()\n]*+)(\))"), re.compile(r"(（)([^（）\n\x01]*+\x01[^（）\n]*+)(）)"))
+_SEPARATOR = re.compile(r"([,;，；、])")
+_TWICE = re.compile(r"([,;])(?:\x01[\x01 ]*+\1)+")
+_GAP = re.compile(r"\x01[\x01 ]*+([.,;:!?)\]])?")
+_BLANK = re.compile("[\t\x0b\x0c\xa0\u1680\u2000-\u200a\u202f\u205f\u3000]")
+_BLANKS = re.compile("  +")
+_WORD = re.compile(r"[^\W_]")
+
+
+def _tidied(text: str) -> str:
+    """No magic words, stray brackets, entities and gaps; lines without a letter or a digit go."""
+    if "__" in text:
+        text = _SWITCH.sub(lambda word: "" if word[0] == word[0].upper() else word[0], text)
+    text = _BLANK.sub(" ", decoded(_STRAY.sub("", text)).replace("\xad", ""))
+    for brackets in _HOLLOW:
+        text = brackets.sub(_filled, text)
+    text = _TWICE.sub(r"\1", text.replace(" " + GONE, GONE + " "))
+    text = _GAP.sub(lambda gap: gap[1] or " " * (" " in gap[0]), text)
+    return "\n".join(line.strip() for line in _BLANKS.sub(" ", text).split("\n") if _WORD.search(line))
+
+
+def _filled(brackets: re.Match[str]) -> str:
+    """Brackets from which something is gone, without the separators around it: (; born 1900), ( , )."""
+    parts = _SEPARATOR.split(brackets[2])
+    kept = [pair for pair in zip(["", *parts[1::2]], parts[::2], strict=True) if _WORD.search(pair[1])]
+    if not kept:
+        return GONE
+    inside = kept[0][1] + "".join(sign + part for sign, part in kept[1:])
+    return brackets[1] + inside.strip(" \x01") + brackets[3]

@@ -1,0 +1,269 @@
+"""The corpus in steps: the same bits whoever works, killed steps go on, what is held out or given is kept apart."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ordsmed.base.errors import DataError, OrdsmedError
+from ordsmed.base.run import Run, obtain
+from ordsmed.text import chunks
+from ordsmed.text.folder import SPLITS, documents, parts
+from ordsmed.text.pipeline import Corpus, partly
+
+WORDS = [f"{a}{b}" for a in ("river", "stone", "garden", "letter") for b in ("house", "light", "man", "side")]
+
+
+def invented(count: int, seed: int, words: int = 60) -> list[str]:
+    chance = random.Random(seed)
+    return [
+        " ".join(chance.choice(WORDS) + str(chance.randint(0, 99)) for _ in range(words)) + "." for _ in range(count)
+    ]
+
+
+def changed(text: str, share: float, seed: int) -> str:
+    """So many of the words replaced."""
+    chance = random.Random(seed)
+    words = text.split()
+    for place in chance.sample(range(len(words)), round(share * len(words))):
+        words[place] = f"other{chance.randint(0, 9999)}"
+    return " ".join(words)
+
+
+def bits(folder: Path) -> dict[str, str]:
+    """Every part file by its hash, and what the report says."""
+    found = [*(p for split in SPLITS for p in parts(folder, split)), folder / "report.md"]
+    return {str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest() for p in found}
+
+
+def ids(folder: Path, *splits: str) -> list[str]:
+    return [d.id.split("/")[-1] for split in splits or SPLITS for path in parts(folder, split) for d in documents(path)]
+
+
+def recipe(folder: Path, name: str, text: str) -> str:
+    path = folder / f"{name}.toml"
+    path.write_text(f'out = "{folder}/{name}"\ntitle = "Invented"\n{text}')
+    return str(path)
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    """Four files, one much larger than the others, with near duplicates among and within them."""
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for name, count in (("a", 20), ("b", 150), ("c", 10), ("d", 10)):
+        texts = invented(count, seed=ord(name), words=300)
+        texts += [changed(text, 0.05, n) for n, text in enumerate(texts[::5])]
+        (folder / f"{name}.txt").write_text("\n\n".join(texts))
+    return folder
+
+
+SETTINGS = """
+split = "8,1,1"
+clean = ["punctuation"]
+[near]
+[source]
+kind = "text"
+path = "{}"
+"""
+
+
+def test_the_same_bits_whoever_works(sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "CHUNK", 20_000)
+    alone = obtain(Corpus, recipe(tmp_path, "one", SETTINGS.format(sources)), ["processes=1"])
+    assert Run(alone).status["duplicates"]["near"] == 38
+    assert not (alone / "steps").exists()
+    three = recipe(tmp_path, "three", SETTINGS.format(sources))
+    for part in ("3/3", "1/3", "2/3", "2/3"):
+        partly(three, [], part=part, until=None)
+    assert bits(obtain(Corpus, three)) == bits(alone)
+
+
+@pytest.mark.long
+def test_the_same_bits_on_two_processes_and_on_an_engine(sources: Path, tmp_path: Path) -> None:
+    """Here chunks have their real size, for processes of their own know of no other."""
+    distributed = pytest.importorskip("distributed")
+    alone = obtain(Corpus, recipe(tmp_path, "one", SETTINGS.format(sources)), ["processes=1"])
+    two = obtain(Corpus, recipe(tmp_path, "two", SETTINGS.format(sources)), ["processes=2"])
+    assert bits(two) == bits(alone)
+    how = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
+    with distributed.LocalCluster(**how) as cluster:
+        engine = f'engine="{cluster.scheduler_address}"'
+        many = obtain(Corpus, recipe(tmp_path, "many", SETTINGS.format(sources)), [engine])
+    assert bits(many) == bits(alone)
+
+
+KILLED = """
+import os, signal, sys
+from ordsmed.base.run import obtain
+from ordsmed.text import chunks, near, folder, pipeline
+chunks.CHUNK = 20_000
+place, left = sys.argv[2], int(sys.argv[3])
+module = {"make": chunks, "put": chunks, "find": near, "close": folder.Writer}[place]
+name = {"make": "_make", "put": "_put", "find": "find", "close": "close"}[place]
+inner = getattr(module, name)
+def killed(*args, **how):
+    global left
+    left -= 1
+    if left < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return inner(*args, **how)
+setattr(module, name, killed)
+obtain(pipeline.Corpus, sys.argv[1], ["processes=1"])
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("place", "left"), [("make", 0), ("make", 3), ("put", 10), ("find", 0), ("close", 1)])
+def test_a_killed_step_goes_on(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, left: int
+) -> None:
+    monkeypatch.setattr(chunks, "CHUNK", 20_000)
+    alone = obtain(Corpus, recipe(tmp_path, "one", SETTINGS.format(sources)), ["processes=1"])
+    name = recipe(tmp_path, "killed", SETTINGS.format(sources))
+    done = subprocess.run([sys.executable, "-c", KILLED, name, place, str(left)], capture_output=True, check=False)
+    assert done.returncode == -signal.SIGKILL
+    made = {p: p.stat().st_mtime_ns for p in (tmp_path / "killed" / "steps").glob("read-*/*.json")}
+    assert bool(made) == (left > 0 or place == "find")
+    partly(name, [], part=None, until="read")
+    assert {p: p.stat().st_mtime_ns for p in made} == made
+    assert bits(obtain(Corpus, name, ["processes=1"])) == bits(alone)
+
+
+def test_another_threshold_reads_nothing_again(sources: Path, tmp_path: Path) -> None:
+    name = recipe(tmp_path, "kept", "keep_steps = true\n" + SETTINGS.format(sources))
+    folder = obtain(Corpus, name, ["processes=1"])
+    made = {p: p.stat().st_mtime_ns for p in folder.glob("steps/read-*/*")}
+    assert made
+    Run(folder).set(state="running")  # a finished folder is made anew on request only
+    obtain(Corpus, name, ["processes=1", 'split="9,1"'])
+    assert {p: p.stat().st_mtime_ns for p in folder.glob("steps/read-*/*")} == made
+
+
+def test_near_duplicates_within_and_across_corpora(tmp_path: Path) -> None:
+    texts = invented(30, seed=1)
+    (tmp_path / "a.txt").write_text("\n\n".join([*texts, changed(texts[3], 0.05, 1), changed(texts[4], 0.5, 2)]))
+    first = recipe(tmp_path, "a", f'validation = 0\n[near]\n[source]\nkind = "text"\npath = "{tmp_path}/a.txt"\n')
+    found = obtain(Corpus, first)
+    assert Run(found).status["duplicates"]["near"] == 1
+    assert len(ids(found)) == 31
+    assert "a.txt:32" in ids(found)
+    more = [*invented(5, seed=2), changed(texts[7], 0.05, 3), changed(texts[8], 0.5, 4), texts[9]]
+    (tmp_path / "b.txt").write_text("\n\n".join(more))
+    second = f'validation = 0\nagainst = ["{first}"]\n[near]\n[source]\nkind = "text"\npath = "{tmp_path}/b.txt"\n'
+    other = obtain(Corpus, recipe(tmp_path, "b", second))
+    assert ids(other) == [f"b.txt:{n}" for n in (1, 2, 3, 4, 5, 7)]
+    status = Run(other).status
+    assert (status["duplicates"]["near"], status["duplicates"]["exact"]) == (1, 1)
+    assert {group["kept"].split("/")[-1] for group in status["duplicates"]["groups"]} == {"a.txt:8", "a.txt:10"}
+    assert "a.txt:8" in (other / "report.md").read_text()
+
+
+def test_given_texts_are_as_they_are_and_nothing_like_them_is_learned_from(tmp_path: Path) -> None:
+    texts, held = invented(20, seed=1), invented(4, seed=2)
+    (tmp_path / "a.txt").write_text("\n\n".join([*texts, changed(held[1], 0.05, 1), held[2]]))
+    (tmp_path / "held.txt").write_text("\n\n".join([*held, texts[5]]))
+    text = f"""split = "8,1,1"\n[near]\n[source]\nkind = "text"\npath = "{tmp_path}/a.txt"
+    [given.test]\nkind = "text"\npath = "{tmp_path}/held.txt"\n"""
+    folder = obtain(Corpus, recipe(tmp_path, "c", text))
+    assert ids(folder, "test") == [f"held.txt:{n}" for n in range(1, 6)]
+    assert len(ids(folder, "train", "validation")) == 19
+    assert not {"a.txt:6", "a.txt:21", "a.txt:22"} & set(ids(folder))
+
+
+def test_held_out_text_is_dropped(tmp_path: Path) -> None:
+    texts = invented(20, seed=1)
+    (tmp_path / "a.txt").write_text("\n\n".join(texts))
+    (tmp_path / "questions.json").write_text('{"data": [{"context": "' + " ".join(texts[3].split()[10:40]) + '"}]}')
+    text = f"""[source]\nkind = "text"\npath = "{tmp_path}/a.txt"\n[held_out]\npaths = "{tmp_path}/questions.json"\n"""
+    folder = obtain(Corpus, recipe(tmp_path, "c", text))
+    status = Run(folder).status
+    assert status["left_out"] == {"held-out text": 1}
+    assert "a.txt:4" in status["held_out"][0]
+    assert "a.txt:4" not in ids(folder)
+
+
+def test_several_sources_and_names_for_them(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.txt").write_text("\n\n".join(invented(10, seed=ord(name))))
+    (tmp_path / "names.toml").write_text(
+        f'[one]\nkind = "text"\npath = "{tmp_path}/a.txt"\n[two]\nkind = "text"\npath = "{tmp_path}/b.txt"\n'
+    )
+    listed = recipe(
+        tmp_path, "listed", "".join(f'[[source]]\nkind = "text"\npath = "{tmp_path}/{n}.txt"\n' for n in "ab")
+    )
+    names = 'names = ["one", "two"]'
+    named = recipe(tmp_path, "named", f'[source]\nkind = "named"\n{names}\nfile = "{tmp_path}/names.toml"\n')
+    assert len(ids(obtain(Corpus, listed))) == 20
+    assert bits(obtain(Corpus, named)) == bits(obtain(Corpus, listed))
+    with pytest.raises(OrdsmedError, match=r"names.toml: tow: no such name; did you mean `two`"):
+        obtain(Corpus, named, ['source.names="tow"', f'out="{tmp_path}/x"'])
+
+
+def test_a_finished_corpus_is_a_source(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("\n\n".join(f"It is {t} And so on." for t in invented(10, seed=1)))
+    first = recipe(tmp_path, "a", f'[source]\nkind = "text"\npath = "{tmp_path}/a.txt"\n')
+    again = recipe(tmp_path, "b", f'sentences = "given"\n[source]\nkind = "corpus"\nname = "{first}"\n')
+    folder = obtain(Corpus, again)
+    told = [Run(f).status for f in (tmp_path / "a", folder)]
+    assert sum(told[1][s]["sentences"] for s in SPLITS) == sum(told[0][s]["sentences"] for s in SPLITS) == 20
+    assert sorted(ids(folder)) == sorted(ids(tmp_path / "a"))
+
+
+def test_sentences_that_no_source_gives_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("One. Two.")
+    name = recipe(tmp_path, "a", f'sentences = "given"\n[source]\nkind = "text"\npath = "{tmp_path}/a.txt"\n')
+    with pytest.raises(DataError, match="its source tells no sentences"):
+        obtain(Corpus, name)
+
+
+def test_a_damaged_chunk_is_named(sources: Path, tmp_path: Path) -> None:
+    name = recipe(tmp_path, "one", SETTINGS.format(sources))
+    partly(name, [], part=None, until="read")
+    (index,) = (tmp_path / "one" / "steps").glob("read-*/00002-00000.npy")
+    index.write_bytes(index.read_bytes()[:200])
+    with pytest.raises(DataError, match=r"00002-00000.npy: cannot be read: .*; remove the folder `steps`, go on"):
+        obtain(Corpus, name)
+
+
+def test_a_second_process_waits_and_finds_it_made(sources: Path, tmp_path: Path) -> None:
+    name = recipe(tmp_path, "one", SETTINGS.format(sources))
+    command = [sys.executable, "-m", "ordsmed", "corpus", name]
+    both = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [process.communicate(timeout=120)[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert sum("stands, reused" in text for text in said) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (['clean=["mojibak"]'], "clean[1].kind: `mojibak` is not in cleaners; did you mean `mojibake`"),
+        (["near.threshold=2"], "near.threshold: found 2"),
+        (['split="a"'], "split: found 'a'"),
+        (['duplicates="keep"', "near.seed=1"], 'duplicates: found "keep"; wanted "drop"'),
+        (["source=[]"], "source: found an empty list"),
+        (["processes=0"], "processes: found 0"),
+        (["validation=0.5", "test=0.5"], "validation: found 0.5 and test 0.5"),
+    ],
+)  # fmt: skip
+def test_bad_settings_are_one_line(tmp_path: Path, words: list[str], said: str) -> None:
+    name = recipe(tmp_path, "a", f'[source]\nkind = "text"\npath = "{tmp_path}"\n')
+    with pytest.raises(OrdsmedError) as caught:
+        obtain(Corpus, name, words)
+    assert said in str(caught.value)
+
+
+def test_bad_parts_are_one_line(tmp_path: Path) -> None:
+    name = recipe(tmp_path, "a", f'[source]\nkind = "text"\npath = "{tmp_path}"\n')
+    for part in ("0/2", "3/2", "1", "a/b"):
+        with pytest.raises(OrdsmedError, match=r"--part: found .*; wanted I/N"):
+            partly(name, [], part=part, until=None)
+    with pytest.raises(OrdsmedError, match="--until: found write; wanted read or match"):
+        partly(name, [], part=None, until="write")
