@@ -1,0 +1,163 @@
+"""Parquet: one row a document, its text in a column, the other columns kept as metadata.
+
+    {"text": "One. Two.", "date": 2020-01-31}  ->  Document("One. Two.", id="a.parquet:1", meta={"date": "2020-01-31"})
+
+Only a few megabytes of rows are unpacked at a time. A large file is read in pieces; the start and stop of such a piece
+are numbers of row groups, not bytes. Dates become text as ISO 8601 writes them, decimals text, bytes base64.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.text import read
+from ordsmed.text.document import Document
+from ordsmed.text.source import FileSource, Piece
+
+PART = 256 << 20  # bytes of a file that are worth a piece of their own
+BATCH = 16 << 20  # bytes of rows unpacked at a time
+
+
+@dataclass(frozen=True)
+class Settings(FileSource):
+    """Documents of Parquet files."""
+
+    text_key: str = "text"
+    "the column in which the text stands"
+    id_key: str | None = None
+    "the column that names the document; without it, file and row do"
+    keep: list[str] | None = None
+    "columns kept as metadata; all if not said"
+    errors: read.Errors = "strict"
+    "invalid UTF-8: refuse it with its place (strict), or put U+FFFD in its place and count (replace)"
+
+    def pieces(self) -> list[Piece]:
+        """The files, in sorted order; large ones by ranges of row groups."""
+        return [piece for path in read.files(self.path) for piece in _pieces(path)]
+
+    def read(self, piece: Piece) -> Iterator[Document]:
+        """The documents of a file, or of some of its row groups."""
+        counted, size = read.tally(), piece.path.stat().st_size
+        if not _is_parquet(piece.path):
+            counted.left_out["files other than Parquet"] += 1
+            counted.bytes += size
+            return
+        with _opened(piece.path) as file:
+            columns = self._columns(piece.path, file.schema_arrow.names)
+            rows = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
+            row, whole = sum(rows[: piece.start]), max(sum(rows), 1)
+            chosen = range(piece.start, len(rows) if piece.stop is None else piece.stop)
+            for batch in file.iter_batches(_batch(file), row_groups=chosen, columns=columns, use_threads=False):
+                counted.bytes += size * (row + batch.num_rows) // whole - size * row // whole
+                yield from self._documents(batch, piece.path, row)
+                row += batch.num_rows
+
+    def _columns(self, path: Path, there: list[str]) -> list[str]:
+        wanted = [self.text_key, *([self.id_key] if self.id_key else []), *(there if self.keep is None else self.keep)]
+        for name in wanted:
+            if name not in there:
+                raise DataError(
+                    path, f"no column `{name}`", "one of " + ", ".join(there[:20]), "set `text_key`, `id_key` or `keep`"
+                )
+        return list(dict.fromkeys(wanted))
+
+    def _documents(self, batch: Any, path: Path, before: int) -> Iterator[Document]:
+        texts = _texts(batch.column(self.text_key), path, self.text_key)
+        others = {
+            name: _values(batch.column(name), f"{path}: column `{name}`")
+            for name in batch.schema.names
+            if name != self.text_key
+        }
+        for number, (raw, *values) in enumerate(zip(texts, *others.values(), strict=True), before + 1):
+            if not raw:
+                read.tally().left_out["empty"] += 1
+                continue
+            meta = dict(zip(others, values, strict=True))
+            name = meta.pop(self.id_key, None) if self.id_key else None
+            place = f"{path}:{number}"
+            yield Document(self._decode(raw, place), id=place if name is None else str(name), meta=meta)
+
+    def _decode(self, raw: bytes, place: str) -> str:
+        try:
+            return raw.decode()
+        except UnicodeDecodeError as error:
+            if self.errors == "strict":
+                raise DataError(
+                    place, f"invalid UTF-8 at byte {error.start:,} of the text", "text in UTF-8",
+                    'mend it, or set errors = "replace"',
+                ) from None  # fmt: skip
+        text = raw.decode(errors="replace")
+        read.tally().replaced += text.count("\ufffd") - raw.count(b"\xef\xbf\xbd")
+        return text
+
+
+def _is_parquet(path: Path) -> bool:
+    """By its name or by its first bytes; a broken file of that name is to be complained of."""
+    with path.open("rb") as file:
+        return path.suffix.lower() == ".parquet" or file.read(4) == b"PAR1"
+
+
+def _pieces(path: Path) -> list[Piece]:
+    parts = path.stat().st_size // PART
+    if parts < 2 or not _is_parquet(path):
+        return [Piece(path)]
+    with _opened(path) as file:
+        groups = file.num_row_groups
+    bounds = sorted({groups * n // parts for n in range(parts + 1)})
+    share = path.stat().st_size // max(groups, 1)
+    return [Piece(path, start, stop, (stop - start) * share) for start, stop in pairwise(bounds)] or [Piece(path)]
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """The file, and one line for whatever is wrong with it while it is read."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise RecipeError("parquet", "`pyarrow` is not installed", "", "pip install 'ordsmed[parquet]'") from None
+    try:
+        # buffered: columns are read bit by bit, where whole row groups might not fit
+        with pyarrow.parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:
+            yield file
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
+        said = str(error).split("\n")[0].rstrip(".")
+        raise DataError(path, f"cannot be read: {said}", "a whole Parquet file", "copy it again") from None
+
+
+def _batch(file: Any) -> int:
+    """Rows that make up about as many bytes as shall be unpacked at a time."""
+    unpacked = sum(file.metadata.row_group(n).total_byte_size for n in range(file.num_row_groups))
+    return max(1, min(4096, BATCH * file.metadata.num_rows // max(unpacked, 1)))
+
+
+def _texts(column: Any, path: Path, name: str) -> list[bytes | None]:
+    """As bytes: Parquet promises UTF-8 and nobody checks it."""
+    import pyarrow
+
+    kind = column.type.value_type if pyarrow.types.is_dictionary(column.type) else column.type
+    if kind not in (pyarrow.string(), pyarrow.large_string(), pyarrow.binary(), pyarrow.large_binary()):
+        raise DataError(path, f"column `{name}` holds {kind}", "text", "set `text_key`")
+    return column.cast(kind).cast(pyarrow.large_binary()).to_pylist()
+
+
+def _values(column: Any, place: str) -> list[Any]:
+    """What JSON can hold."""
+    import msgspec
+    import pyarrow
+    import pyarrow.compute
+
+    if pyarrow.types.is_temporal(column.type) and not pyarrow.types.is_duration(column.type):
+        # not by way of Python, which has no nanoseconds and no year 10000
+        column = pyarrow.compute.replace_substring(column.cast(pyarrow.string()), " ", "T", max_replacements=1)
+    try:
+        return msgspec.to_builtins(column.to_pylist(), str_keys=True)
+    except (ValueError, OverflowError, TypeError) as error:
+        said = str(error).split("\n")[0].rstrip(".")
+        raise DataError(place, f"cannot be kept: {said}", "", "name the columns to keep in `keep`") from None

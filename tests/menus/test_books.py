@@ -1,0 +1,225 @@
+"""Books: wrapped lines become paragraphs, verse stays verse, a frame is cut off, and broken books are named."""
+
+from __future__ import annotations
+
+import gzip
+import textwrap
+import zipfile
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ordsmed.base.errors import DataError
+from ordsmed.corpora import books
+from ordsmed.text import read
+from ordsmed.text.document import Document
+
+PROSE = [
+    "The heron stood by the mill until the last of the boats had gone home, and nobody asked it why; for my uncle, "
+    "who knew the river better than most, had said long ago that a heron gives no answers before the rain.",
+    '"Then we shall wait," said Ida. She had brought bread, a lamp and the copper kettle, and she put them down one '
+    "after another on the wall as if each of them had been asked to sit in its own well-known place for the night.",
+    "It rained.",
+]
+VERSE = [
+    "The kettle sings, the lamp burns low,",
+    "The river turns its stones;",
+    "What herons know I do not know,",
+    "Nor what the miller owns.",
+] * 3
+FRAME = """The Project Gutenberg eBook of Herons
+
+*** START OF THE PROJECT GUTENBERG EBOOK HERONS, AND OTHER BIRDS
+OF THE RIVER ***
+
+Produced by volunteers
+of some kind
+
+%s
+End of Project Gutenberg's Herons
+
+*** END OF THE PROJECT GUTENBERG EBOOK HERONS ***
+Licence.
+"""
+
+
+def wrapped(paragraphs: list[str], width: int = 70, **how: Any) -> str:
+    return "\n\n".join(textwrap.fill(p, width, break_on_hyphens=True, **how) for p in paragraphs) + "\n"
+
+
+def documents(path: Path, text: str | bytes | None = None, **settings: Any) -> list[Document]:
+    if text is not None:
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return list(books.Settings(str(path), **settings).documents())
+
+
+def lines(path: Path, text: str | bytes, **settings: Any) -> list[str]:
+    (found,) = documents(path, text, **settings)
+    return found.text.split("\n")
+
+
+def epub(path: Path, *chapters: str) -> Path:
+    numbers = range(len(chapters))
+    items = "".join(f'<item id="c{n}" href="{n}.xhtml"/>' for n in numbers)
+    spine = "".join(f'<itemref idref="c{n}"/>' for n in numbers)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("META-INF/container.xml", '<c><rootfile full-path="b.opf"/></c>')
+        archive.writestr("b.opf", f"<p><m><title>Herons</title><creator>I. Dale</creator></m>{items}{spine}</p>")
+        for n, chapter in enumerate(chapters):
+            archive.writestr(f"{n}.xhtml", f"<html><body>{chapter}</body></html>")
+    return path
+
+
+@pytest.mark.parametrize("width", [55, 70, 78])
+@pytest.mark.parametrize("how", [{}, {"initial_indent": "    "}, {"initial_indent": "  ", "subsequent_indent": "  "}])
+def test_wrapped_lines_become_paragraphs(tmp_path: Path, width: int, how: dict[str, str]) -> None:
+    assert lines(tmp_path / "a.txt", wrapped(PROSE * 3, width, **how)) == PROSE * 3
+
+
+def test_paragraphs_told_by_indents_or_short_lines_alone(tmp_path: Path) -> None:
+    indented = wrapped(PROSE * 3, initial_indent="   ").replace("\n\n", "\n")
+    assert lines(tmp_path / "a.txt", indented) == PROSE * 3
+    closed = [PROSE[0], PROSE[1] + " And so on.", "It rained."]
+    assert lines(tmp_path / "a.txt", wrapped(closed * 3, 66).replace("\n\n", "\n")) == closed * 3
+
+
+def test_verse_and_lists_stay(tmp_path: Path) -> None:
+    for kept in (
+        VERSE,
+        [line.lower() for line in VERSE],
+        [f"{n}. a thing of no great length" + " or" * (n % 5) for n in range(20)],
+    ):
+        assert lines(tmp_path / "a.txt", "\n".join(kept)) == kept
+    blank_verse = [
+        "The heron stands where yesterday it stood,", "And yesterday is gone along the stream;",
+        "My uncle would have told us, if he could,", "Of what the waters under winter dream,",
+        "But he is old, and winters are but few,", "The mill is quiet, and the boats are dry,",
+        "And what he knew of herons no one knew,", "Nor will there be another by and by.",
+    ]  # fmt: skip
+    assert lines(tmp_path / "a.txt", "\n".join(blank_verse * 4)) == blank_verse * 4
+    novel = wrapped(PROSE * 3) + "\n" + "\n".join(VERSE) + "\n\nCHAPTER TWO\nIn which it rains\n\n" + wrapped(PROSE)
+    assert lines(tmp_path / "a.txt", novel) == [*PROSE * 3, *VERSE, "CHAPTER TWO", "In which it rains", *PROSE]
+
+
+def test_a_paragraph_a_line_stays(tmp_path: Path) -> None:
+    assert lines(tmp_path / "a.txt", "\n".join(PROSE * 3)) == PROSE * 3
+
+
+def test_unwrapping_can_be_ordered(tmp_path: Path) -> None:
+    assert lines(tmp_path / "a.txt", "a\nb-\nc\nword--\nword\n\nd", unwrap="always") == ["a b-c word--word", "d"]
+    text = wrapped(PROSE)
+    assert lines(tmp_path / "a.txt", text, unwrap="never") == [line for line in text.split("\n") if line]
+
+
+def test_what_project_gutenberg_put_around_is_cut_off(tmp_path: Path) -> None:
+    text = FRAME % wrapped(PROSE * 3)
+    assert lines(tmp_path / "a.txt", text) == PROSE * 3
+    assert lines(tmp_path / "a.txt", text.replace("\n", "\r\n")) == PROSE * 3
+    old = "Welcome\n*END*THE SMALL PRINT! FOR PUBLIC DOMAIN ETEXTS*Ver.04.29.93*END*\n" + wrapped(PROSE * 3)
+    assert lines(tmp_path / "a.txt", old + "\nEnd of the Project Gutenberg Etext of Herons\n") == PROSE * 3
+    html = "".join(f"<p>{p}</p>" for p in ("About", "*** START OF THE PROJECT GUTENBERG EBOOK HERONS ***", "Text."))
+    path = epub(
+        tmp_path / "a.epub",
+        "<p>Before</p>",
+        html,
+        "<p>More.</p><p>*** END OF THE PROJECT GUTENBERG EBOOK</p><p>Licence</p>",
+    )
+    assert [d.text for d in documents(path, cut="chapter")] == ["Text.", "More."]
+
+
+def test_epubs_tell_chapters_and_names(tmp_path: Path) -> None:
+    path = epub(tmp_path / "a.epub", "<h1>I</h1><p>One.</p>", "<h1>II</h1><p>Two.</p><p>Three.</p>")
+    meta = {"title": "Herons", "author": "I. Dale"}
+    with read.tallied() as tally:
+        assert documents(path) == [Document("I\nOne.\nII\nTwo.\nThree.", id=str(path), meta=meta)]
+    assert tally.bytes == path.stat().st_size
+    one, two = documents(path, cut="chapter", headings=False)
+    assert (one, two.text, two.id) == (Document("One.", id=f"{path}:1", meta=meta), "Two.\nThree.", f"{path}:2")
+
+
+def test_a_folder_holds_more_than_books(tmp_path: Path) -> None:
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"packed"))
+    (tmp_path / "b.TXT").write_text("plain")
+    (tmp_path / "c.txt").write_text(" \n\n")
+    (tmp_path / "cover.jpg").write_bytes(b"\xff\xd8")
+    epub(tmp_path / "d.epub", "<p>epub</p>")
+    with read.tallied() as tally:
+        assert [d.text for d in documents(tmp_path)] == ["packed", "plain", "epub"]
+    assert tally.left_out == {"files that are no books": 1, "empty books": 1}
+    assert tally.bytes == books.Settings(str(tmp_path)).size()
+
+
+def test_long_books_are_cut_at_paragraphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.txt"
+    assert lines(path, "word " * 800_000) == [("word " * 800_000).strip()]
+    monkeypatch.setattr(books, "LONGEST", 100)
+    with read.tallied() as tally:
+        found = documents(path, "a line of words\n\n" * 20 + "word " * 30)
+    assert all(len(d.text) <= 100 for d in found)
+    assert " ".join(" ".join(d.text for d in found).split()) == ("a line of words " * 20 + "word " * 30).strip()
+    assert tally.cut == len(found) - 1
+    assert [d.id for d in found][:2] == [f"{path}:1", f"{path}:2"]
+    monkeypatch.setattr(books, "LARGEST", 100)
+    with pytest.raises(DataError, match=r'a.txt: more than 100 bytes of text; wanted a book; read it as kind = "text"'):
+        documents(path)
+
+
+def test_encodings(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    old = "“Blå”".encode("windows-1252")
+    with pytest.raises(
+        DataError, match=r"a.txt: byte 0: invalid UTF-8 \(0x93: invalid start byte\); wanted text in utf-8"
+    ):
+        documents(path, old)
+    (found,) = documents(path, fallback="windows-1252")
+    assert (found.text, found.meta) == ("“Blå”", {"encoding": "windows-1252"})
+    (found,) = documents(path, b"\xef\xbb\xbf\xc3\xb8\x00", fallback="windows-1252")
+    assert (found.text, found.meta) == ("ø\x00", {})
+    assert lines(path, "ø\r\n".encode("utf-16")) == ["ø"]
+    with read.tallied() as tally:
+        assert lines(path, b"a\xffb\x81", errors="replace", fallback="windows-1252") == ["a\ufffdb\ufffd"]
+    assert tally.replaced == 2
+    with pytest.raises(ValueError, match="fallback: found 'klingon'; wanted an encoding"):
+        books.Settings("x", fallback="klingon")
+
+
+def test_broken_books_stop_or_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"\xff")
+    (tmp_path / "b.epub").write_bytes(b"no zip")
+    (tmp_path / "c.txt.gz").write_bytes(gzip.compress(b"words " * 99)[:-9])
+    (tmp_path / "d.txt").write_text("whole")
+    for path in sorted(tmp_path.iterdir())[:3]:
+        with pytest.raises(DataError) as caught:
+            documents(path)
+        assert str(caught.value).startswith(f"{path}: ")
+        assert "\n" not in str(caught.value)
+    with read.tallied() as tally:
+        assert [d.text for d in documents(tmp_path, broken="skip")] == ["whole"]
+    assert tally.left_out == {"broken books": 3}
+    assert tally.bytes <= books.Settings(str(tmp_path)).size()
+
+
+def test_encrypted_books_are_left_out_and_counted(tmp_path: Path) -> None:
+    locked = '<e><CipherReference URI="0.xhtml"/></e>'
+    with zipfile.ZipFile(epub(tmp_path / "a.epub", "<p>x</p>"), "a") as archive:
+        archive.writestr("META-INF/encryption.xml", locked)
+    with read.tallied() as tally:
+        assert documents(tmp_path / "a.epub") == []
+    assert tally.left_out == {"encrypted books": 1}
+
+
+@pytest.mark.parametrize("width", [60, 72])
+def test_real_novels_come_back_from_wrapping(shared_data: Path, tmp_path: Path, width: int) -> None:
+    path = shared_data / "corpus/english-novels-100.txt.xz"
+    chapters = [text.split("\n") for text in "".join(islice(read.texts(path), 8)).split("\n\n")[:-1:12]]
+    right = total = 0
+    for number, chapter in enumerate(chapters):
+        chapter = [" ".join(p.split()) for p in chapter if p.strip()]
+        text = "\n\n".join(textwrap.fill(p, width, break_on_hyphens=False, break_long_words=False) for p in chapter)
+        found = lines(tmp_path / f"{number}.txt", text)
+        right += len(set(chapter) & set(found))
+        total += len(set(chapter))
+    assert total > 500
+    assert right > 0.99 * total

@@ -1,0 +1,127 @@
+"""CoNLL-U: the words of a treebank become running text, and its sentences stay told."""
+
+from __future__ import annotations
+
+import lzma
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ordsmed.base.errors import DataError
+from ordsmed.corpora import conllu
+from ordsmed.text import read
+from ordsmed.text.document import Document
+
+
+def words(*forms: str) -> str:
+    """A sentence of ten columns; a form that ends in "+" has no blank behind it."""
+    rows = (
+        f"{n}\t{f.rstrip('+')}\t" + "_\t" * 7 + ("SpaceAfter=No" if "+" in f else "_") for n, f in enumerate(forms, 1)
+    )
+    return "\n".join(rows) + "\n\n"
+
+
+def documents(path: Path, text: str | bytes, **settings: Any) -> list[Document]:
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return list(conllu.Settings(str(path), **settings).documents())
+
+
+def complaint(path: Path, text: str | bytes) -> str:
+    with pytest.raises(DataError) as caught:
+        documents(path, text)
+    assert "\n" not in str(caught.value)
+    return str(caught.value).removeprefix(f"{path}")
+
+
+def test_documents_paragraphs_and_sentences(tmp_path: Path) -> None:
+    text = (
+        "# newdoc id = one\n# newpar\n# text = It rains.\n" + words("It", "rains+", ".") + words("So", "what+", "?")
+        + "# newpar id = p2\n# sent_id = 3\n" + words("Go+", "!") + "# newdoc\n" + words("Two")
+    )  # fmt: skip
+    one, two = documents(tmp_path / "a.conllu", text)
+    assert (one.text, one.id) == ("It rains. So what?\nGo!", "one")
+    assert one.sentences() == ["It rains.", " So what?", "\nGo!"]
+    assert (two.text, two.ends) == ("Two", [3])
+    assert two.id.startswith(f"{tmp_path}/a.conllu:")
+
+
+def test_text_is_put_together_from_forms(tmp_path: Path) -> None:
+    blank = "\t" + "_\t" * 7
+    rows = [f"1-2\tdel{blank}_", f"1\tde{blank}_", f"2\tel{blank}_", f"2.1\tunsaid{blank}_",
+            f"3\tmar{blank}X=1|SpaceAfter=No", f"4\t.{blank}SpaceAfter=No"]  # fmt: skip
+    (found,) = documents(tmp_path / "a.conllu", "\n".join(rows) + "\n\n" + words("Sí"))
+    assert found.sentences() == ["del mar.", "Sí"]
+    assert found.text == "del mar.Sí"
+
+
+def test_without_marks_a_document_is_so_many_sentences(tmp_path: Path) -> None:
+    text = "".join(words(f"s{n}") for n in range(5))
+    path = tmp_path / "a.conllu.xz"
+    path.write_bytes(lzma.compress(text.encode()))
+    two = conllu.Settings(str(path), every=2)
+    assert [d.text for d in two.documents()] == ["s0 s1", "s2 s3", "s4"]
+    assert [d.text for d in conllu.Settings(str(path), every=0).documents()] == ["s0 s1 s2 s3 s4"]
+    with pytest.raises(ValueError, match="every: found -1; wanted 0"):
+        conllu.Settings("x", every=-1)
+
+
+def test_marked_documents_are_never_cut_by_number(tmp_path: Path) -> None:
+    text = "# newdoc\n" + words("a") + words("b") + words("c")
+    assert [d.text for d in documents(tmp_path / "a.conllu", text, every=1)] == ["a b c"]
+
+
+def test_long_documents_are_cut_at_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conllu, "LONGEST", 10)
+    with read.tallied() as tally:
+        found = documents(tmp_path / "a.conllu", "# newdoc\n" + words("abcd") * 5)
+    assert [d.text for d in found] == ["abcd abcd", "abcd abcd", "abcd"]
+    assert tally.cut == 2
+
+
+def test_sentences_stay_true_when_the_text_is_odd(tmp_path: Path) -> None:
+    text = "\ufeff# text = a\x00  b\tc \r\n" + words("x").replace("\n", "\r\n") + "# text =\n" + words("d") + "\n\n"
+    (found,) = documents(tmp_path / "a.conllu", text)
+    assert found.sentences() == ["a b c", " d"]
+    (long,) = documents(tmp_path / "a.conllu", "# text = " + "w " * 2_000_000 + "\n" + words("x"))
+    assert len(long.text) == 3_999_999
+
+
+def test_comments_alone_are_no_documents(tmp_path: Path) -> None:
+    assert documents(tmp_path / "a.conllu", "") == []
+    assert documents(tmp_path / "a.conllu", "# newdoc id = lost\n\n# global.columns = ID\n\n") == []
+    (found,) = documents(tmp_path / "a.conllu", "# newdoc id = kept\n\n" + words("a"))
+    assert found.id == "kept"
+
+
+def test_bad_lines_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.conllu"
+    assert complaint(path, words("a") + "1\tb\n").startswith(":3: 2 columns; wanted ten of CoNLL-U")
+    assert complaint(path, words("a", "b")[:-8]).startswith(":2: ")
+    assert complaint(path, words("a").replace("1\t", "one\t")).startswith(":1: a word numbered 'one'; wanted a number")
+    assert "invalid UTF-8" in complaint(path, b"# text = a\xff\n")
+    with read.tallied() as tally:
+        (found,) = documents(path, b"# text = a\xff\n" + words("a").encode(), errors="replace")
+    assert (found.text, tally.replaced) == ("a\ufffd", 1)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "sentences", "marked"),
+    [
+        ("ud/English-EWT/en_ewt-ud-dev.conllu", 2001, 318),
+        ("ud/English-EWT/en_ewt-ud-train.conllu.xz", 12544, 540),
+        ("ner/norne/no_bokmaal-ud-dev.conllu", 2410, 25),
+        ("ner/norne/nob-train-ndt.conll.xz", 15813, 159),
+    ],
+)
+def test_real_treebanks(shared_data: Path, name: str, sentences: int, marked: int) -> None:
+    found = list(conllu.Settings(str(shared_data / name)).documents())
+    assert sum(len(d.ends) for d in found) == sentences
+    assert len(found) == marked
+    assert all("".join(d.sentences()) == d.text for d in found)
+
+
+def test_columns_of_another_format_are_refused(shared_data: Path) -> None:
+    with pytest.raises(DataError, match=r"emerging.dev.conll:1: 2 columns; wanted ten"):
+        list(conllu.Settings(str(shared_data / "ner/wnut17/emerging.dev.conll")).documents())

@@ -1,0 +1,187 @@
+"""Pages of the web as a corpus: downloaded, or standing here; what is left out is counted by its name."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ordsmed.base.errors import DataError
+from ordsmed.corpora import web
+from ordsmed.text import read
+from ordsmed.text.document import Document
+from ordsmed.text.pages import Page, Pages, part_path
+from web_server import Answer, Server, serving
+
+PROSE = "The old bridge was mended in spring, and carts crossed the brown river again before the hay was in."
+HTML = {"Content-Type": "text/html; charset=utf-8"}
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving() as found:
+        yield found
+
+
+def markup(name: str, text: str = PROSE) -> bytes:
+    paragraphs = "".join(f"<p>{name} {n}. {text}</p>" for n in range(4))
+    return f"<html><body><nav><a href='/'>Home</a></nav><article>{paragraphs}</article></body></html>".encode()
+
+
+def prose(name: str) -> str:
+    return "\n".join(f"{name} {n}. {PROSE}" for n in range(4))
+
+
+def downloaded(folder: Path, urls: list[str], **told: Any) -> web.Settings:
+    (folder / "list.txt").write_text("\n".join(urls))
+    told = {"pause": 0.0, "private": True, "timeout": 5.0, **told}
+    return web.Settings(urls=str(folder / "list.txt"), pages=str(folder / "pages"), **told)
+
+
+def documents(settings: web.Settings) -> tuple[list[Document], dict[str, int]]:
+    with read.tallied() as tally:
+        found = list(settings.documents())
+    return found, dict(+tally.left_out)  # without what was counted 0 times
+
+
+def test_pages_of_a_list(server: Server, tmp_path: Path) -> None:
+    server.pages = {
+        "/1": Answer(markup("one"), headers=HTML, wait=0.1), "/2": Answer(markup("two"), headers=HTML),
+        "/3": Answer("tre å ".encode("latin-1") * 99, headers={"Content-Type": "text/plain; charset=latin-1"}),
+        "/short": Answer(markup("", "Brief."), headers=HTML), "/empty": Answer(b"", headers=HTML),
+        "/robots.txt": b"User-agent: *\nDisallow: /secret",
+    }  # fmt: skip
+    paths = ["/2", "/1", "/1#top", "/gone", "/short", "/3", "/empty", "/secret", "/a.jpg"]
+    found, left_out = documents(downloaded(tmp_path, [server.url(path) for path in paths]))
+    assert found == [
+        Document(prose("two"), id=server.url("/2"), meta={"url": server.url("/2")}),
+        Document(prose("one"), id=server.url("/1"), meta={"url": server.url("/1")}),
+        Document("tre å " * 99, id=server.url("/3"), meta={"url": server.url("/3")}),
+    ]
+    assert left_out == {
+        "duplicate address": 1, "no page by its extension": 1, "HTTP 404": 1, "robots.txt": 1, "short main text": 1,
+        "no main text": 1,
+    }  # fmt: skip
+
+
+def test_the_corpus_is_the_same_from_the_folder_alone(server: Server, tmp_path: Path) -> None:
+    server.pages = {f"/{n}": Answer(markup(f"page {n}"), headers=HTML) for n in range(6)}
+    urls = [server.url(f"/{n}") for n in (5, 0, 3, 1)]
+    first = documents(downloaded(tmp_path, urls))
+    asked = len(server.asked)
+    assert documents(downloaded(tmp_path, urls)) == first
+    assert documents(downloaded(tmp_path, urls, download=False)) == first
+    found, left_out = documents(downloaded(tmp_path, [*urls[::-1], server.url("/2")], download=False))
+    assert (found, left_out) == (first[0][::-1], {"not downloaded": 1})
+    assert len(server.asked) == asked  # nothing was asked for again, not even robots.txt
+
+
+def test_pieces_hold_what_the_whole_does(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "PIECE", 2 * web.SLOT.itemsize)
+    settings = downloaded(tmp_path, [f"http://a.org/{n}" for n in range(5)], download=False)
+    with Pages(tmp_path / "pages") as pages:
+        for n in (4, 1, 3, 2):
+            pages.keep(Page(f"http://a.org/{n}", "text/html", markup(str(n))), 1)
+    settings.prepare()
+    pieces = settings.pieces()
+    with read.tallied() as tally:
+        found = [[raw.id[-1] for raw in settings.read(piece)] for piece in pieces]
+    assert found == [["1"], ["2", "3"], ["4"]]
+    assert (tally.left_out, tally.bytes) == ({"not downloaded": 1}, settings.size())
+    assert tally.bytes == part_path(tmp_path / "pages", 0).stat().st_size
+
+
+def test_a_list_of_nothing_is_a_piece_that_tells_why(tmp_path: Path) -> None:
+    assert documents(downloaded(tmp_path, ["mailto:somebody"])) == ([], {"malformed address": 1})
+
+
+def test_private_addresses_are_left_out_unless_asked_for(server: Server, tmp_path: Path) -> None:
+    settings = downloaded(tmp_path, [server.url("/")], private=False)
+    assert documents(settings) == ([], {"private host": 1})
+    assert server.asked == []
+
+
+def test_links_of_reddit(server: Server, tmp_path: Path) -> None:
+    server.pages = {"/1": Answer(markup("one"), headers=HTML)}
+    rows = [json.dumps({"url": server.url("/1"), "score": 9}), json.dumps({"url": server.url("/2"), "score": 1})]
+    found, left_out = documents(downloaded(tmp_path, rows))
+    assert ([d.text for d in found], left_out) == ([prose("one")], {"low score": 1})
+
+
+def test_files_that_stand_here(tmp_path: Path) -> None:
+    folder = tmp_path / "here"
+    folder.mkdir()
+    (folder / "1.html").write_bytes(markup("one"))
+    (folder / "2.HTM").write_bytes(markup("zwei", PROSE + " über").replace(b"<html>", b"<meta charset=utf-8>"))
+    (folder / "3.xhtml").write_bytes(b"")
+    (folder / "4.html").write_bytes(bytes(50_000_000))
+    (folder / "5.css").write_text("p {}")
+    (folder / "6.html").write_bytes(b"<p>\xff\xfe\x00" + bytes(range(256)) * 3)
+    (folder / "7.html.gz").write_bytes(gzip.compress(bytes(50_000_000)))
+    (folder / "8.html.gz").write_bytes(gzip.compress(markup("acht")))
+    found, left_out = documents(web.Settings(path=str(folder)))
+    assert [(d.id, d.meta) for d in found[:2]] == [(str(folder / "1.html"), {}), (str(folder / "2.HTM"), {})]
+    assert found[0].text == prose("one")
+    assert "über" in found[1].text
+    assert found[-1].text == prose("acht")
+    assert (left_out["too large"], left_out["neither HTML nor WARC"]) == (2, 1)
+    assert len(found) + sum(left_out.values()) == 8
+    assert web.Settings(path=str(folder)).size() == sum(p.stat().st_size for p in folder.iterdir())
+
+
+def test_warc_files(tmp_path: Path) -> None:
+    with Pages(tmp_path) as pages:
+        pages.keep(Page("http://a.org/1", "text/html", markup("one")), 1)
+        pages.keep(Page("http://a.org/2", "image/png", b"\x89PNG"), 1)
+        pages.keep(Page("http://a.org/3", "text/html", bytes(20_000)), 1)
+    found, left_out = documents(web.Settings(path=str(part_path(tmp_path, 0)), largest=10_000))
+    assert found == [Document(prose("one"), id="http://a.org/1", meta={"url": "http://a.org/1"})]
+    assert left_out == {"no HTML or text": 1, "too large": 1}
+
+
+def test_the_stamp_follows_lists_and_rules_and_not_the_folder(tmp_path: Path) -> None:
+    settings = downloaded(tmp_path, ["http://a.org/"], download=False)
+    before = settings.stamp()
+    with Pages(tmp_path / "pages") as pages:
+        pages.keep(Page("http://a.org/", "text/html", b""), 1)
+    settings.prepare()
+    assert settings.stamp() == before
+    assert dataclasses.replace(settings, patterns=["x"]).stamp() != before
+    assert dataclasses.replace(settings, threads=1).stamp() == before
+    assert downloaded(tmp_path, ["http://a.org/", "http://b.org/"]).stamp() != before
+    (tmp_path / "a.html").write_text("a")
+    assert web.Settings(path=str(tmp_path / "a.html")).stamp() == read.stamp([tmp_path / "a.html"])
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ({}, "path: found neither `path` nor `urls`; wanted one of them"),
+        ({"path": "a", "urls": "b"}, "path: found both `path` and `urls`; wanted one of them"),
+        ({"path": "a", "shortest": -1}, "shortest: found -1; wanted at least 0"),
+        ({"path": "a", "threads": 0}, "threads: found 0; wanted at least 1"),
+        ({"path": "a", "patterns": ["("]}, "patterns: found '\\('"),
+    ],
+)
+def test_what_cannot_be_is_refused(told: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=f"^{said}"):
+        web.Settings(**told)
+
+
+def test_what_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"none\.txt: no such file or folder"):
+        web.Settings(urls=str(tmp_path / "none.txt"), pages=str(tmp_path / "pages")).prepare()
+    with pytest.raises(DataError, match=r"pages: no such folder; .*; set `download = true`"):
+        downloaded(tmp_path, ["http://a.org/"], download=False).prepare()
+
+
+def test_real_pages(shared_data: Path) -> None:
+    found, left_out = documents(web.Settings(path=str(shared_data / "html-article" / "html" / "0*")))
+    assert len(found) + sum(left_out.values()) == len(list((shared_data / "html-article" / "html").glob("0*")))
+    assert all(len(document.text) >= 200 for document in found)
+    assert len(found) > 2
