@@ -141,8 +141,13 @@ def test_another_threshold_reads_nothing_again(sources: Path, tmp_path: Path) ->
     folder = obtain(Corpus, name, ["processes=1"])
     made = {p: p.stat().st_mtime_ns for p in folder.glob("steps/read-*/*")}
     assert made
+    matched = [p.stat().st_mtime_ns for p in folder.glob("steps/match-*/matched.json")]
     Run(folder).set(state="running")  # a finished folder is made anew on request only
     obtain(Corpus, name, ["processes=1", 'split="9,1"'])
+    assert [p.stat().st_mtime_ns for p in folder.glob("steps/match-*/matched.json")] == matched
+    Run(folder).set(state="running")
+    obtain(Corpus, name, ["processes=1", "near.threshold=0.999"])
+    assert Run(folder).status["duplicates"]["near"] == 0
     assert {p: p.stat().st_mtime_ns for p in folder.glob("steps/read-*/*")} == made
 
 
@@ -202,6 +207,10 @@ def test_several_sources_and_names_for_them(tmp_path: Path) -> None:
     named = recipe(tmp_path, "named", f'[source]\nkind = "named"\n{names}\nfile = "{tmp_path}/names.toml"\n')
     assert len(ids(obtain(Corpus, listed))) == 20
     assert bits(obtain(Corpus, named)) == bits(obtain(Corpus, listed))
+    told = (tmp_path / "names.toml").read_text()
+    (tmp_path / "names.toml").write_text(told.replace('kind = "text"', 'kind = "text"\nerrors = "replace"'))
+    with pytest.raises(OrdsmedError, match="its inputs have changed"):
+        obtain(Corpus, named)
     with pytest.raises(OrdsmedError, match=r"names.toml: tow: no such name; did you mean `two`"):
         obtain(Corpus, named, ['source.names="tow"', f'out="{tmp_path}/x"'])
 

@@ -7,9 +7,6 @@ The files are those of a format in formats/: Hugging Face's, where it knows the 
 
 from __future__ import annotations
 
-import contextlib
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import ordsmed
@@ -50,7 +47,7 @@ def export(
     target = Path(out)
     check(target, Path(path), anew=anew or (target / MARK).exists())
     trained = open_model(path, step)
-    with making(target) as folder:
+    with files.making(target) as folder:
         format_of(trained).write(trained, folder)
         files.write_text(folder / "README.md", card.write(trained, target.name, licence))
         facts = {"ordsmed": ordsmed.__version__, "of": str(trained.folder), "step": trained.step}
@@ -82,31 +79,3 @@ def check(target: Path, source: Path, *, anew: bool) -> None:
     if not anew:
         remedy = "name another, or add --anew to replace it"
         raise RecipeError(target, "stands", "a new folder", remedy)
-
-
-@contextlib.contextmanager
-def making(target: Path) -> Iterator[Path]:
-    """A folder that takes its place when all went well; else nothing is left of it."""
-    beside = target.with_name(f".{target.name}.part")
-    with files.survive_disk(target):
-        shutil.rmtree(beside, ignore_errors=True)
-        beside.mkdir(parents=True)
-    try:
-        yield beside
-    except BaseException:
-        shutil.rmtree(beside, ignore_errors=True)
-        raise
-    with files.survive_disk(target):
-        _replace(target, beside)
-
-
-def _replace(target: Path, beside: Path) -> None:
-    """Rename the new folder into place; the old one goes once the new one stands."""
-    old = target.with_name(f".{target.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if target.exists():
-        say(f"{target}: what stood there is replaced")
-        target.rename(old)
-    beside.rename(target)
-    files.sync(target.parent)
-    shutil.rmtree(old, ignore_errors=True)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import ordsmed
-from ordsmed.apply.export import check, making
+from ordsmed.apply.export import check
 from ordsmed.base import files, hub, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import entries, kind_of, load
@@ -29,7 +29,7 @@ def take_over(source: str | Path, out: str | Path, overrides: Sequence[str] = ()
     check(target, place, anew=anew)
     form = recognised(place)
     found = form.read(place, overrides)
-    with making(target) as folder:
+    with files.making(target) as folder:
         weights.write(folder / foreign.WEIGHTS, found.tensors)
         files.write_text(folder / foreign.SETTINGS, settings.write(found.networks))
         found.tokenizer.save(folder / foreign.TOKENIZER)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ordsmed.base.errors import DataError, RunError
+from ordsmed.base.say import say
 
 
 def write_text(path: Path, text: str) -> None:
@@ -74,3 +76,31 @@ def survive_disk(path: Path) -> Iterator[None]:
         raise RunError(
             path, f"cannot write: {error.strerror or error}{free}", "", "free some space or name another `out`, go on"
         ) from None
+
+
+@contextlib.contextmanager
+def making(target: Path) -> Iterator[Path]:
+    """A folder that takes its place when all went well; else nothing is left of it."""
+    beside = target.with_name(f".{target.name}.part")
+    with survive_disk(target):
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir(parents=True)
+    try:
+        yield beside
+    except BaseException:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
+    with survive_disk(target):
+        _replace(target, beside)
+
+
+def _replace(target: Path, beside: Path) -> None:
+    """Rename the new folder into place; the old one goes once the new one stands."""
+    old = target.with_name(f".{target.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if target.exists():
+        say(f"{target}: what stood there is replaced")
+        target.rename(old)
+    beside.rename(target)
+    sync(target.parent)
+    shutil.rmtree(old, ignore_errors=True)

@@ -20,7 +20,7 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
@@ -155,7 +155,8 @@ class Reading:
 
     def __init__(self, steps: Path, sources: Sequence[Source], work: Work) -> None:
         from_ = [[settings.plain(s.settings, essence=True), s.purpose, s.settings.stamp()] for s in sources]
-        key = [settings.plain(work), from_]
+        signed = [work.near.shingle, work.near.permutations, work.near.seed] if work.near else None
+        key = [settings.plain(replace(work, near=None)), signed, from_]
         name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12]
         self.folder, self.sources, self.work = steps / f"read-{name}", sources, work
         self.pieces = [(number, piece) for number, source in enumerate(sources) for piece in source.pieces()]

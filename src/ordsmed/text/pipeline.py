@@ -117,8 +117,7 @@ class Corpus:
     @property
     def sources(self) -> tuple[Any, ...]:
         """One or many, as a tuple; names of an alias file are what stands behind them."""
-        named = self.source if isinstance(self.source, tuple) else (self.source,)
-        return tuple(inner for one in named for inner in (one.sources() if hasattr(one, "sources") else [one]))
+        return tuple(inner for one in self._told() for inner in (one.sources() if hasattr(one, "sources") else [one]))
 
     @property
     def shares(self) -> Shares:
@@ -131,7 +130,7 @@ class Corpus:
 
     def stamp(self) -> Any:
         """What the result depends on beside the recipe."""
-        found = [source.stamp() for source in self.sources]
+        found = [source.stamp() for source in self._told()]
         given = [source.stamp() for source in (self.given.validation, self.given.test) if source]
         others = [run.Run(folder).status["fingerprint"] for folder in self._others()]
         held_out = read.stamp(read.files(self.held_out.paths)) if self.held_out else []
@@ -146,7 +145,7 @@ class Corpus:
             chunks = reading.chunks()
             if not any(chunk.facts.read for chunk in chunks if not sources[chunk.source].purpose):
                 raise DataError(self._named(), "no documents at all", "at least one text", "look at `source`")
-            matched = self.match(run, chunks, spread)
+            matched = self.match(reading, chunks, spread)
         writers = unite.write(run.path, chunks, sources, matched.dropped, self.shares, self.shard)
         facts = report.facts(reading.work, chunks, sources, matched, writers)
         if not writers["train"].count.documents:
@@ -176,11 +175,11 @@ class Corpus:
         reading.run(spread, self._workers(), part)
         return reading
 
-    def match(self, run: Run, chunks: Sequence[Chunk], spread: Spread) -> unite.Matched:
+    def match(self, reading: Reading, chunks: Sequence[Chunk], spread: Spread) -> unite.Matched:
         """The second step."""
         if self.duplicates == "keep":
             return unite.Matched()
-        return unite.match(run.path / STEPS, chunks, self._sources(), self.near, spread)
+        return unite.match(reading.folder, chunks, reading.sources, self.near, spread)
 
     def _grams(self, steps: Path) -> str:
         """The file of what is held out, made once."""
@@ -212,6 +211,9 @@ class Corpus:
         size = sum(source.settings.size() for source in self._sources())
         return max(1, min(cores(), size // SHARE))
 
+    def _told(self) -> tuple[Any, ...]:
+        return self.source if isinstance(self.source, tuple) else (self.source,)
+
     def _named(self) -> str:
         return ", ".join(f"{menu.kind_of(source)} {getattr(source, 'path', '')}".strip() for source in self.sources)
 
@@ -220,6 +222,9 @@ def partly(name: str, overrides: Sequence[str], *, part: str | None, until: str 
     """Some of the work, beside others that do the rest: one part of an array's, or the steps up to one."""
     if until not in (None, "read", "match"):
         raise RecipeError("--until", f"found {until}", "read or match")
+    if part and until == "match":
+        raise RecipeError("--until", "match, beside --part", "--part alone: what all parts read is matched as a whole")
+    share = _part(part)
     deed, title = run.load(Corpus, name, overrides)
     folder = run.place(deed, title)
     place = run.Run(folder)
@@ -230,15 +235,11 @@ def partly(name: str, overrides: Sequence[str], *, part: str | None, until: str 
             if place.status:
                 run.clear(folder)
             place.begin(deed, began=time.time())
-    if part and until == "match":
-        raise RecipeError(
-            "--until", "match, beside --part", "--part alone", "parts are read; what they read is matched as a whole"
-        )
     with crew(deed._workers(), deed.engine) as spread:
-        reading = deed.read(place, spread, _part(part))
+        reading = deed.read(place, spread, share)
         chunks = reading.chunks()
         if until == "match":
-            deed.match(place, chunks, spread)
+            deed.match(reading, chunks, spread)
     count = sum(chunk.facts.documents for chunk in chunks)
     next_ = f"ordsmed corpus {' '.join([name, *overrides])}"
     return [f"{folder}: {len(chunks):,} chunks with {count:,} documents stand", f"next: {next_}"]

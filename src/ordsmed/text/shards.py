@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from ordsmed.base import files
 from ordsmed.base.errors import DataError, RecipeError, RunError
 from ordsmed.base.run import Run
+from ordsmed.text.finished import corpus_folder, making, shown
 from ordsmed.text.folder import parts
-from ordsmed.text.presplit import corpus_folder, making, shown
 
 HELD = 64 << 20  # bytes of text that wait for their files; these are opened one at a time, however many there are
 OURS = r"(train|test)-\d+-of-\d+\.txt|manifest\.json"

@@ -24,8 +24,8 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.run import Run
 from ordsmed.text import histogram, language
 from ordsmed.text.document import Document
+from ordsmed.text.finished import corpus_folder, shown
 from ordsmed.text.folder import SPLITS, parts
-from ordsmed.text.presplit import corpus_folder, shown
 from ordsmed.text.report import PUBLISHED
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.text.training import read_tokenizer

@@ -7,6 +7,8 @@ chunks without these -> the side of each draw -> train/, validation/, test/     
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ordsmed.base import files
+from ordsmed.base import files, settings
 from ordsmed.base.crew import Spread
 from ordsmed.base.errors import DataError
 from ordsmed.base.say import Progress
@@ -66,9 +68,12 @@ class Library:
 def match(
     folder: Path, chunks: Sequence[Chunk], sources: Sequence[Source], how: near.Near | None, spread: Spread
 ) -> Matched:
-    """Find duplicates: of words, and near ones where that is wanted."""
+    """Find duplicates of what was read to this folder: of words, and near ones where that is wanted; once."""
     chunks = [chunk for chunk in chunks if chunk.facts.documents]
-    scratch = folder / "match"
+    key = hashlib.sha256(json.dumps([folder.name, settings.plain(how)]).encode()).hexdigest()[:12]
+    scratch = folder.with_name(f"match-{key}")
+    if (scratch / "matched.json").exists():
+        return Matched(np.load(scratch / "dropped.npy"), **files.read_json(scratch / "matched.json"))
     shutil.rmtree(scratch, ignore_errors=True)
     with files.survive_disk(scratch):
         scratch.mkdir(parents=True)
@@ -86,7 +91,9 @@ def match(
     found = near.find(signed, counts, preference, text, how, scratch, spread, keys=keys, against=fixed)
     exact = int((keys[found.numbers] == keys[found.kept]).sum())
     groups = [_told(group, library) for group in near.groups(found, GROUPS)]
-    return Matched(np.array(found.numbers, np.int64), exact, len(found.numbers) - exact, groups)
+    told: dict[str, Any] = {"exact": exact, "near": len(found.numbers) - exact, "groups": groups}
+    files.write_json(scratch / "matched.json", told)
+    return Matched(np.array(found.numbers, np.int64), **told)
 
 
 def _told(group: near.Group, library: Library) -> dict[str, Any]:
