@@ -362,6 +362,7 @@ def test_retry_waits_and_gives_up() -> None:
 @pytest.mark.parametrize(
     ("after", "low", "high"),
     [("7", 7, 7), (formatdate(time.time() + 9000, usegmt=True), 5000, 9001), (formatdate(0, usegmt=True), 0, 0)],
+    ids=["seconds", "a date to come", "a date that was"],
 )
 def test_a_status_as_a_failure(server: Server, after: str, low: float, high: float) -> None:
     server.pages = {"/": Answer(status=503, headers={"Retry-After": after}), "/404": Answer(status=404)}
