@@ -129,6 +129,15 @@ def test_short_ones_are_dropped(make: Any) -> None:
     assert facts["left_out"] == {"short documents": 2}
 
 
+def test_why_there_are_no_documents_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(b"no book")
+    (tmp_path / "a.toml").write_text(f'out = "{tmp_path}/out"\n[source]\nkind = "books"\npath = "{tmp_path}/a.jpg"\n')
+    with pytest.raises(
+        DataError, match=r"books .*a\.jpg: no documents at all; left out: 1 files that are no books; wanted"
+    ):
+        obtain(Corpus, str(tmp_path / "a.toml"))
+
+
 def test_no_documents_is_an_error(make: Any) -> None:
     with pytest.raises(DataError, match="no documents at all"):
         make([])

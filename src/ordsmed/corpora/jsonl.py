@@ -52,7 +52,7 @@ def _decode(line: str, place: str, errors: read.Errors) -> Any:
 
     try:
         return msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         return _decode_slowly(line, place, errors, str(error))
 
 

@@ -100,7 +100,7 @@ def documents(path: Path) -> Iterator[Document]:
             for number, line in enumerate(file, 1):
                 try:
                     yield decode(line)
-                except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                     found = str(error) if line.endswith(b"\n") else "the last line is cut off"
                     raise DataError(f"{path}:{number}", found, "one document a line", "make the corpus again") from None
     except FileNotFoundError:

@@ -93,7 +93,7 @@ class Outcomes:
             try:
                 said = decode(line)
                 key, tries = number(said["url"]), min(said["tries"], 65535)
-            except (msgspec.DecodeError, KeyError) as error:
+            except (msgspec.DecodeError, KeyError, RecursionError) as error:
                 remedy = "remove that line: its address is tried again"
                 raise DataError(place, f"is damaged: {error}", "one outcome a line", remedy) from None
             part, byte, length = said.get("place", (0, 0, 0))

@@ -16,6 +16,7 @@ import os
 import re
 import shutil
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -144,7 +145,10 @@ class Corpus:
             reading = self.read(run, spread)
             chunks = reading.chunks()
             if not any(chunk.facts.read for chunk in chunks if not sources[chunk.source].purpose):
-                raise DataError(self._named(), "no documents at all", "at least one text", "look at `source`")
+                gone = sum((chunk.facts.left_out for chunk in chunks), Counter[str]())
+                told = ", ".join(f"{count:,} {what}" for what, count in gone.most_common())
+                found = "no documents at all" + (f"; left out: {told}" if told else "")
+                raise DataError(self._named(), found, "at least one text", "look at `source`")
             matched = self.match(reading, chunks, spread)
         writers = unite.write(run.path, chunks, sources, matched.dropped, self.shares, self.shard)
         facts = report.facts(reading.work, chunks, sources, matched, writers)
@@ -215,7 +219,12 @@ class Corpus:
         return self.source if isinstance(self.source, tuple) else (self.source,)
 
     def _named(self) -> str:
-        return ", ".join(f"{menu.kind_of(source)} {getattr(source, 'path', '')}".strip() for source in self.sources)
+        return ", ".join(f"{menu.kind_of(source)} {_place(source)}".strip() for source in self.sources)
+
+
+def _place(source: Any) -> Any:
+    """What a source reads."""
+    return next((found for name in ("path", "urls", "name") if (found := getattr(source, name, None))), "")
 
 
 def partly(name: str, overrides: Sequence[str], *, part: str | None, until: str | None) -> list[str]:

@@ -182,7 +182,7 @@ def _links(path: Path, rules: Rules, left_out: Counter[str]) -> Iterator[str]:
             continue
         try:
             found = decode(line)
-        except (msgspec.DecodeError, UnicodeEncodeError):
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
             left_out["bad JSON"] += 1
             continue
         if why := _unfit(found, rules):
