@@ -23,7 +23,9 @@ SETTINGS = {  # verb -> where its recipe's settings stand
 LAYOUT = ("ordsmed.train.layout", "Layout")
 PHASES = {"phase": ("ordsmed.learn.phases", "Phase"), "phase.schedule": ("ordsmed.learn.schedules", "Schedule")}
 MORE = {"group": ("ordsmed.learn.groups", "Rule"), "trouble": ("ordsmed.train.guard", "Guard")}
-INNER = {"pretrain": {**PHASES, **MORE, "layout": LAYOUT}, "bench": {"layout": LAYOUT}}
+NEAR = {"near": ("ordsmed.text.near", "Near"), "held_out": ("ordsmed.text.held_out", "Decontaminate")}
+GIVEN = {"given": ("ordsmed.text.pipeline", "Given")}
+INNER = {"corpus": {**NEAR, **GIVEN}, "pretrain": {**PHASES, **MORE, "layout": LAYOUT}, "bench": {"layout": LAYOUT}}
 
 
 def fetch(asked: Arguments) -> None:

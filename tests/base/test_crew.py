@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -50,7 +51,10 @@ def test_a_killed_worker_is_told() -> None:
         list(spread(die, ((n,) for n in range(9))))
 
 
-def test_no_scheduler() -> None:
+def test_no_scheduler(tmp_path: Path) -> None:
     pytest.importorskip("distributed")
+    (tmp_path / "s.json").write_text("{}")
+    with pytest.raises(RecipeError, match="engine: no scheduler at"), crew(engine=str(tmp_path / "s.json")):
+        pass
     with pytest.raises(RecipeError, match=r"engine: no file no-such\.json"), crew(engine="no-such.json"):
         pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import random
 import signal
 import subprocess
@@ -79,6 +80,7 @@ def test_the_same_bits_whoever_works(sources: Path, tmp_path: Path, monkeypatch:
     alone = obtain(Corpus, recipe(tmp_path, "one", SETTINGS.format(sources)), ["processes=1"])
     assert Run(alone).status["duplicates"]["near"] == 38
     assert not (alone / "steps").exists()
+    monkeypatch.setattr(chunks, "BUNDLE", 1)  # every file by itself
     three = recipe(tmp_path, "three", SETTINGS.format(sources))
     for part in ("3/3", "1/3", "2/3", "2/3"):
         partly(three, [], part=part, until=None)
@@ -235,9 +237,9 @@ def test_sentences_that_no_source_gives_are_refused(tmp_path: Path) -> None:
 def test_a_damaged_chunk_is_named(sources: Path, tmp_path: Path) -> None:
     name = recipe(tmp_path, "one", SETTINGS.format(sources))
     partly(name, [], part=None, until="read")
-    (index,) = (tmp_path / "one" / "steps").glob("read-*/00002-00000.npy")
+    (index,) = (tmp_path / "one" / "steps").glob("read-*/00000-00000.npy")
     index.write_bytes(index.read_bytes()[:200])
-    with pytest.raises(DataError, match=r"00002-00000.npy: cannot be read: .*; remove the folder `steps`, go on"):
+    with pytest.raises(DataError, match=r"00000-00000.npy: cannot be read: .*; remove the folder `steps`, go on"):
         obtain(Corpus, name)
 
 
@@ -267,6 +269,91 @@ def test_bad_settings_are_one_line(tmp_path: Path, words: list[str], said: str) 
     with pytest.raises(OrdsmedError) as caught:
         obtain(Corpus, name, words)
     assert said in str(caught.value)
+
+
+def test_two_steps_of_a_kind_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("\n\n".join(["word " * n for n in (2, 3, 10, 30, 31, 32)]))
+    text = f"""clean = [{{kind = "length", least_words = 5}}, {{kind = "length", most_words = 20}}]
+    [source]\nkind = "text"\npath = "{tmp_path}/a.txt"\n"""
+    status = Run(obtain(Corpus, recipe(tmp_path, "a", text))).status
+    assert status["dropped"] == {"length": 2, "length 2": 3, "duplicates": 0}
+    assert [step["reasons"] for step in status["steps"]] == [{"few words": 2}, {"many words": 3}, {}]
+    assert status["left_out"] == {}
+
+
+def test_a_source_without_a_file_is_counted_too(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("\n\n".join(invented(3, seed=1)))
+    first = recipe(tmp_path, "a", f'validation = 0\n[source]\nkind = "text"\npath = "{tmp_path}/a.txt"\n')
+    text = f"""[[source]]\nkind = "text"\npath = "{tmp_path}/a.txt"
+    [[source]]\nkind = "corpus"\nname = "{first}"\nsplits = ["test"]\n"""
+    status = Run(obtain(Corpus, recipe(tmp_path, "b", text))).status
+    assert [source["documents"] for source in status["sources"]] == [3, 0]
+
+
+def test_what_is_made_from_itself_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("One.")
+    text = f'against = ["{tmp_path}/a.toml"]\n[source]\nkind = "text"\npath = "{tmp_path}/a.txt"\n'
+    with pytest.raises(OrdsmedError, match=r"is made from itself, by .*a\.toml; wanted another input"):
+        obtain(Corpus, recipe(tmp_path, "a", text))
+
+
+def test_a_name_that_is_no_utf_8(tmp_path: Path) -> None:
+    (tmp_path / "texts").mkdir()
+    Path(os.fsdecode(bytes(tmp_path / "texts") + b"/a\xff.txt")).write_text("One.")
+    text = f'validation = 0\n[source]\nkind = "text"\npath = "{tmp_path}/texts"\n'
+    assert ids(obtain(Corpus, recipe(tmp_path, "a", text))) == ["a\ufffd.txt:1"]
+
+
+def test_what_code_of_others_raises_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lab_of_tests").mkdir()
+    head = "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass Settings:\n"
+    feed = "    def documents(self):\n        yield from ()\n        raise ValueError('broken feed')\n"
+    rest = "    def stamp(self): return 1\n    def size(self): return 0\n"
+    (tmp_path / "lab_of_tests" / "feed.py").write_text(head + feed + rest)
+    (tmp_path / "lab_of_tests" / "step.py").write_text(head + "    def clean(self, text, meta): return text + 1\n")
+    (tmp_path / "a.txt").write_text("One.")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(DataError, match=r"lab_of_tests\.feed: documents: ValueError: broken feed; mend"):
+        obtain(Corpus, recipe(tmp_path, "a", '[source]\nkind = "lab_of_tests.feed"\n'))
+    text = f'clean = ["lab_of_tests.step"]\n[source]\nkind = "text"\npath = "{tmp_path}/a.txt"\n'
+    with pytest.raises(DataError, match=r"lab_of_tests.step: .*a\.txt:1: TypeError: "):
+        obtain(Corpus, recipe(tmp_path, "b", text))
+
+
+MANY = """
+import resource, sys
+from ordsmed.base.run import obtain
+from ordsmed.text import chunks, pipeline
+chunks.BUNDLE = 1
+resource.setrlimit(resource.RLIMIT_NOFILE, (80, 80))
+obtain(pipeline.Corpus, sys.argv[1], ["processes=1"])
+"""
+
+
+def test_more_chunks_than_files_may_be_open(tmp_path: Path) -> None:
+    (tmp_path / "texts").mkdir()
+    for number, text in enumerate(invented(120, seed=1)):
+        (tmp_path / "texts" / f"{number:03}.txt").write_text(text)
+    name = recipe(tmp_path, "a", f'[near]\n[source]\nkind = "text"\npath = "{tmp_path}/texts"\n')
+    subprocess.run([sys.executable, "-c", MANY, name], check=True, capture_output=True)
+    assert len(ids(tmp_path / "a")) == 120
+
+
+def test_what_stands_beside_a_text_counts_for_a_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "CHUNK", 20_000)
+    (tmp_path / "a.jsonl").write_text("".join(f'{{"text": "{n}", "raw": "{"x" * 5000}"}}\n' for n in range(20)))
+    name = recipe(tmp_path, "a", f'[source]\nkind = "jsonl"\npath = "{tmp_path}/a.jsonl"\n')
+    partly(name, [], part=None, until="read")
+    assert len(list((tmp_path / "a" / "steps").glob("read-*/*.jsonl"))) >= 5
+
+
+def test_a_part_of_another_recipe_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("\n\n".join(invented(3, seed=1)))
+    name = recipe(tmp_path, "a", f'[source]\nkind = "text"\npath = "{tmp_path}/a.txt"\n')
+    obtain(Corpus, name)
+    assert partly(name, [], part="1/2", until=None)[0].endswith("stands")
+    with pytest.raises(OrdsmedError, match="was made from another recipe"):
+        partly(name, ["seed=5"], part="1/2", until=None)
 
 
 def test_bad_parts_are_one_line(tmp_path: Path) -> None:

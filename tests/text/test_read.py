@@ -178,3 +178,16 @@ def test_bytes_are_decoded_by_the_first_encoding_that_fits() -> None:
     with read.tallied() as tally:
         assert read.decoded(b"\xff\xef\xbf\xbd", ["utf-8"], "replace", "a") == ("\ufffd\ufffd", "utf-8")
     assert tally.replaced == 1
+
+
+def test_threads_count_apart() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    def count(number: int) -> int:
+        with read.tallied() as tally:
+            for _ in range(2000):
+                read.tally().replaced += 1
+        return tally.replaced
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(count, range(16))) == [2000] * 16

@@ -39,6 +39,11 @@ def crew(processes: int = 1, engine: str | None = None) -> Iterator[Spread]:
             "a worker process", "ended without a word: killed, perhaps for want of memory", "",
             "give it more memory or take fewer `processes`; then go on with the same command",
         ) from None  # fmt: skip
+    except Exception as error:
+        if engine and type(error).__module__.startswith("distributed"):
+            found = f"{type(error).__name__}: {error}"
+            raise RunError(f"engine {engine}", found, "", "look at its workers; go on with the same command") from None
+        raise
 
 
 def cores() -> int:
@@ -95,8 +100,8 @@ def _dask(address: str) -> Iterator[tuple[Executor, int]]:
     where = {"scheduler_file": address} if address.endswith(".json") else {"address": address}
     try:
         client = Client(**where, timeout="30s", set_as_default=False)
-    except (OSError, ValueError) as error:
-        raise RecipeError("engine", f"no scheduler at {address}: {error}", wanted) from None
+    except Exception as error:  # of many kinds, an AssertionError for a file that holds none among them
+        raise RecipeError("engine", f"no scheduler at {address}: {error or type(error).__name__}", wanted) from None
     with client:
         workers = sum(client.nthreads().values())
         if not workers:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import socket
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from ordsmed.base.say import say
 
 def write_text(path: Path, text: str) -> None:
     """Write a file in one piece: after a crash there is the old one or the new one, never half of one."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    beside = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.part")
     try:
         with survive_disk(path):
             with beside.open("w", encoding="utf-8") as file:

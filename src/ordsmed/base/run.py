@@ -51,6 +51,7 @@ STEPS = "steps"  # in a deed's folder: what is half done, and outlives a change 
 R = TypeVar("R", bound=Recipe)
 D = TypeVar("D", bound=Deed)
 _said: set[Path] = set()  # folders a person has been told of
+_under_way: list[Path] = []  # folders that are being made, each for the one before
 
 
 class Run:
@@ -196,11 +197,23 @@ def obtain(cls: type[D], name: str, overrides: Sequence[str] = (), *, anew: bool
     else:
         deed, title = load(cls, name, overrides)
         folder = place(deed, title)
+    if folder.resolve() in _under_way:
+        raise RecipeError(folder, f"is made from itself, by {name}", "another input")
+    _under_way.append(folder.resolve())
+    try:
+        return _made(folder, deed, name, anew)
+    finally:
+        _under_way.pop()
+
+
+def _made(folder: Path, deed: Deed, name: str, anew: bool) -> Path:
+    """Make a folder, or find it made, under its lock."""
+    verb = deed.verb
     with locked(folder):
         run = Run(folder)
         if run.status and not _fits(run, deed):
             if finished(folder, verb) and not anew:  # what is not finished holds nothing that anybody waits for
-                raise _misfit(folder, deed, name)
+                raise misfit(folder, deed, name)
             clear(folder)
         elif anew and run.status:
             shutil.rmtree(folder)
@@ -214,6 +227,8 @@ def obtain(cls: type[D], name: str, overrides: Sequence[str] = (), *, anew: bool
             facts = deed.perform(run)
         _said.add(folder.resolve())
         run.set(state="done", seconds=round(time.time() - run.status["began"], 1), **facts)
+        if tidy := getattr(deed, "tidy", None):
+            tidy(run)  # what the finished folder needs no more
     return folder
 
 
@@ -224,7 +239,7 @@ def clear(folder: Path) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def _misfit(folder: Path, deed: Deed, name: str) -> RecipeError:
+def misfit(folder: Path, deed: Deed, name: str) -> RecipeError:
     """Why a finished folder is not taken: another recipe, or inputs that changed since."""
     if essence(read_recipe(type(deed), folder)) == essence(deed):
         found, tell = "its inputs have changed since it was made", ""

@@ -13,6 +13,7 @@ chunk whose .json stands is never made again; a piece of which all stand is not 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -29,7 +30,7 @@ import numpy as np
 
 from ordsmed.base import files, menu, settings
 from ordsmed.base.crew import Spread
-from ordsmed.base.errors import DataError
+from ordsmed.base.errors import DataError, OrdsmedError
 from ordsmed.base.say import Progress
 from ordsmed.text import sentences
 from ordsmed.text.clean import Form, tidy
@@ -40,9 +41,14 @@ from ordsmed.text.read import Tally, tallied
 from ordsmed.text.source import Piece
 
 CHUNK = 8_000_000  # characters of raw documents
+OVERHEAD = 500  # characters that a document counts beside its own
+BUNDLE = 8_000_000  # bytes of small files that are read together
 INDEX = np.dtype([
     ("key", "<u8"), ("draw", "<u8"), ("at", "<u8"), ("sentences", "<i4"), ("words", "<i4"), ("characters", "<i4"),
 ])  # fmt: skip
+
+
+Bundle = tuple[Piece, ...]
 
 
 @dataclass(frozen=True)
@@ -53,17 +59,39 @@ class Source:
     purpose: str = ""
     "'': to be split; validation, test: given for that; against: documents like these are dropped elsewhere"
 
-    def pieces(self) -> list[Piece | None]:
-        """What can be read by itself; [None] where the source is all of a piece."""
-        return list(self.settings.pieces()) if hasattr(self.settings, "pieces") else [None]
+    def bundles(self) -> list[Bundle]:
+        """What can be read by itself: pieces, small ones several together; [()] where the source is all of a piece."""
+        if not hasattr(self.settings, "pieces"):
+            return [()]
+        found, room = list[list[Piece]](), 0
+        for piece in self.settings.pieces():
+            if _size(piece) > room:
+                found.append([])
+                room = BUNDLE
+            found[-1].append(piece)
+            room -= _size(piece)
+        return [tuple(bundle) for bundle in found]
 
-    def read(self, piece: Piece | None) -> Iterator[Document]:
+    def size(self, bundle: Bundle) -> int:
+        """Bytes to read."""
+        return sum(map(_size, bundle)) if bundle else int(self.settings.size())
+
+    def read(self, bundle: Bundle) -> Iterator[Document]:
         """Raw documents, in order."""
-        return iter(self.settings.documents() if piece is None else self.settings.read(piece))
+        with self._told("documents"):
+            found = (self.settings.read(piece) for piece in bundle) if bundle else [self.settings.documents()]
+            yield from chain.from_iterable(found)
 
     def refine(self, document: Document) -> Document | None:
         """The slow half for one of them."""
-        return self.settings.refine(document) if hasattr(self.settings, "refine") else document
+        if not hasattr(self.settings, "refine"):
+            return document
+        with self._told(document.id):
+            found: Document | None = self.settings.refine(document)
+            return found
+
+    def _told(self, place: str) -> contextlib.AbstractContextManager[None]:
+        return _told(f"{menu.kind_of(self.settings)}: {place}")
 
 
 @dataclass(frozen=True)
@@ -80,8 +108,10 @@ class Work:
     "file of n-grams of texts that are held out; what contains one is dropped"
 
     def names(self) -> list[str]:
-        """The cleaning steps, as they are told in the report."""
-        return [*(menu.kind_of(step) for step in self.clean), "tidy"]
+        """The cleaning steps, as they are told in the report: the second of a kind is `length 2`."""
+        kinds = [*(menu.kind_of(step) for step in self.clean), "tidy"]
+        nth = [kinds[: at + 1].count(kind) for at, kind in enumerate(kinds)]
+        return [f"{kind} {n}" if n > 1 else kind for kind, n in zip(kinds, nth, strict=True)]
 
 
 @dataclass
@@ -105,8 +135,9 @@ class Facts:
         self.replaced += other.replaced
         self.cut += other.cut
         self.left_out.update(other.left_out)
-        self.steps = [list(map(sum, zip(*both, strict=True))) for both in zip(self.steps, other.steps, strict=True)] \
-            if self.steps else other.steps  # fmt: skip
+        if other.steps:  # a source without a chunk tells none
+            before = self.steps or [[0] * 5 for _ in other.steps]
+            self.steps = [list(map(sum, zip(*both, strict=True))) for both in zip(before, other.steps, strict=True)]
         self.held_out = (self.held_out + other.held_out)[:EXAMPLES]
 
 
@@ -122,10 +153,10 @@ class Chunk:
     source: int
     facts: Facts
 
-    @functools.cached_property
+    @property
     def index(self) -> np.ndarray:
-        """An entry a document, mapped into memory."""
-        found = read_index(self.stem) if self.facts.documents else np.zeros(0, INDEX)
+        """An entry a document, read anew each time: a map of every chunk would hold a file open for each."""
+        found = np.array(read_index(self.stem)) if self.facts.documents else np.zeros(0, INDEX)
         if len(found) != self.facts.documents:
             raise DataError(
                 f"{self.stem}.npy",
@@ -156,10 +187,11 @@ class Reading:
     def __init__(self, steps: Path, sources: Sequence[Source], work: Work) -> None:
         from_ = [[settings.plain(s.settings, essence=True), s.purpose, s.settings.stamp()] for s in sources]
         signed = [work.near.shingle, work.near.permutations, work.near.seed] if work.near else None
-        key = [settings.plain(replace(work, near=None)), signed, from_]
+        held_out = Path(work.held_out).name if work.held_out else None
+        key = [settings.plain(replace(work, near=None, held_out=held_out)), signed, from_]
         name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12]
         self.folder, self.sources, self.work = steps / f"read-{name}", sources, work
-        self.pieces = [(number, piece) for number, source in enumerate(sources) for piece in source.pieces()]
+        self.bundles = [(number, bundle) for number, source in enumerate(sources) for bundle in source.bundles()]
 
     def run(self, spread: Spread, workers: int, part: tuple[int, int] = (0, 1)) -> None:
         """Make the chunks that are missing: all, or those of this part of so many."""
@@ -173,7 +205,7 @@ class Reading:
     def chunks(self) -> list[Chunk]:
         """Those that stand, in the order of the sources."""
         found = []
-        for piece, (source, _) in enumerate(self.pieces):
+        for piece, (source, _) in enumerate(self.bundles):
             for number in range(_length(self.folder, piece) or 0):
                 if _stands(self.folder, piece, number):
                     stem = _stem(self.folder, piece, number)
@@ -182,23 +214,23 @@ class Reading:
         return found
 
     def _tasks(self, total: int, workers: int, part: tuple[int, int], shown: Progress) -> Iterator[Task]:
-        """Large pieces are read here and their chunks worked on elsewhere; a small piece is one task.
+        """Large bundles are read here and their chunks worked on elsewhere; a small bundle is one task.
 
-        A part of an array takes whole pieces, and of large ones every so-manieth chunk.
+        A part of an array takes whole bundles, and of large ones every so-manieth chunk.
         """
         mine, parts = part
         large = total / (4 * workers * parts)
-        for piece, (number, what) in enumerate(self.pieces):
+        for piece, (number, what) in enumerate(self.bundles):
             source = self.sources[number]
             if _whole(self.folder, piece):
-                shown.add(_size(source, what) / 1e6)
-            elif what is None or _size(source, what) > large:
+                shown.add(source.size(what) / 1e6)
+            elif not what or source.size(what) > large:
                 yield from self._large(piece, source, what, part, shown)
             elif piece % parts == mine:
                 yield Task(self.folder, self.work, source, piece, what)
 
     def _large(
-        self, piece: int, source: Source, what: Piece | None, part: tuple[int, int], shown: Progress
+        self, piece: int, source: Source, what: Bundle, part: tuple[int, int], shown: Progress
     ) -> Iterator[Task]:
         mine, parts = part
         done, number = 0, 0
@@ -223,13 +255,13 @@ class Batch:
 
 @dataclass(frozen=True)
 class Task:
-    """A chunk to make of these documents; or a whole piece to read and make chunks of."""
+    """A chunk to make of these documents; or a whole bundle to read and make chunks of."""
 
     folder: Path
     work: Work
     source: Source
     piece: int
-    what: Piece | None
+    what: Bundle
     number: int = 0
     batch: Batch | None = None
 
@@ -254,7 +286,7 @@ def _batches(documents: Iterator[Document], tally: Tally) -> Iterator[Batch]:
     size = 0
     for document in documents:
         held.append(document)
-        size += len(document.text)
+        size += len(document.text) + OVERHEAD + sum(len(v) for v in document.meta.values() if isinstance(v, str))
         if size >= CHUNK:
             yield _batch(held, tally)
             held, size = [], 0
@@ -270,12 +302,11 @@ def _batch(held: list[Document], tally: Tally) -> Batch:
 
 def _make(folder: Path, work: Work, source: Source, piece: int, number: int, batch: Batch) -> None:
     """Refine, clean, cut into sentences, and write; the facts last."""
-    import msgspec
-
     facts = Facts(steps=[[0] * 5 for _ in work.names()], read=len(batch.documents))
     with tallied() as tally:
         refined = (document for raw in batch.documents if (document := source.refine(raw)) is not None)
-        documents = [document for document in refined if _clean(document, work, facts)]
+        names = work.names()
+        documents = [document for document in refined if _clean(document, work, names, facts)]
         if work.held_out:
             documents = _without(_grams(work.held_out), documents, facts)
         split = _split_with(work.sentences)
@@ -286,7 +317,7 @@ def _make(folder: Path, work: Work, source: Source, piece: int, number: int, bat
     facts.left_out += batch.left_out + tally.left_out
     stem = _stem(folder, piece, number)
     if documents:
-        lines = [msgspec.json.encode(document) + b"\n" for document in documents]
+        lines = [_line(document) for document in documents]
         _put(Path(f"{stem}.jsonl"), lambda path: path.write_bytes(b"".join(lines)))
         _put(Path(f"{stem}.npy"), functools.partial(_save, _indexed(documents, lines, work.seed)))
         if work.near:
@@ -295,13 +326,16 @@ def _make(folder: Path, work: Work, source: Source, piece: int, number: int, bat
     _write(Path(f"{stem}.json"), facts.__dict__)
 
 
-def _clean(document: Document, work: Work, facts: Facts) -> bool:
+def _clean(document: Document, work: Work, names: Sequence[str], facts: Facts) -> bool:
     """Make a text as it should be, and count what each step does; or drop it."""
     if work.sentences == "given":
         _unfold(document)
-    for step, counts in zip([*work.clean, None], facts.steps, strict=True):
+    for name, step, counts in zip(names, [*work.clean, None], facts.steps, strict=True):
         before = document.text
-        after = tidy(before, work.normalise) if step is None else step.clean(before, document.meta)
+        with _told(f"{name}: {document.id}"), tallied() as tally:
+            after = tidy(before, work.normalise) if step is None else step.clean(before, document.meta)
+        for why, count in tally.left_out.items():
+            facts.left_out[f"{name}: {why.partition(': ')[2] or why}"] += count
         counts[0] += 1
         counts[1] += after is not None and after != before
         counts[2] += after is None
@@ -314,6 +348,15 @@ def _clean(document: Document, work: Work, facts: Facts) -> bool:
         facts.left_out["short documents"] += 1
         return False
     return True
+
+
+def _line(document: Document) -> bytes:
+    """A document as it stands in a file; a file's name that is no UTF-8 may stand in its id."""
+    import msgspec
+
+    document.id = document.id.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    with _told(document.id):
+        return msgspec.json.encode(document) + b"\n"
 
 
 def _without(held_out: HeldOut, documents: list[Document], facts: Facts) -> list[Document]:
@@ -380,9 +423,18 @@ def _grams(path: str) -> HeldOut:
     return HeldOut.load(Path(path))
 
 
-def _size(source: Source, piece: Piece | None) -> int:
-    if piece is None:
-        return int(source.settings.size())
+@contextlib.contextmanager
+def _told(place: str) -> Iterator[None]:
+    """What code of others raises, as one line that names the place; the house's own errors tell theirs."""
+    try:
+        yield
+    except (OrdsmedError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        raise DataError(place, f"{type(error).__name__}: {error}", "", "mend the source or step") from error
+
+
+def _size(piece: Piece) -> int:
     if piece.bytes is not None:
         return piece.bytes
     return (piece.stop if piece.stop is not None else piece.path.stat().st_size) - piece.start

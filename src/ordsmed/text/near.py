@@ -319,12 +319,12 @@ def _ranked(total: int, preference: Array | None, against: int, scratch: Path, k
 
 def _runs(files: Sequence[Path], counts: Sequence[int]) -> list[tuple[int, int, list[Path], list[int]]]:
     """Files put together to runs: number, first document, files, their counts."""
-    runs, first, start = list[tuple[int, int, list[Path], list[int]]](), 0, 0
-    for end in range(1, len(counts) + 1):
-        size = sum(counts[start:end])
+    runs, first, start, size = list[tuple[int, int, list[Path], list[int]]](), 0, 0, 0
+    for end, count in enumerate(counts, 1):
+        size += count
         if size >= RUN or end == len(counts):
             runs.append((len(runs), first, list(files[start:end]), list(counts[start:end])))
-            first, start = first + size, end
+            first, start, size = first + size, end, 0
     return runs
 
 

@@ -10,11 +10,14 @@ On which side a document falls is decided by a hash of its words and the seed al
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
+import socket
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -78,7 +81,7 @@ class Corpus:
     "share of the documents held out for validation; at least one where there are two"
     test: float = 0.0
     "share of the documents held out for a test"
-    split: str | None = None
+    split: str | float | None = None
     'instead of these two: proportions of train, validation and test, such as "949,50,1"'
     exact: bool = False
     "cut off exactly so many; else a document stays on its side when others are added"
@@ -124,7 +127,7 @@ class Corpus:
     def shares(self) -> Shares:
         """How much is held out."""
         if self.split is not None:
-            shares = Shares.read(self.split, self.exact)
+            shares = Shares.read(str(self.split), self.exact)
         else:
             shares = Shares(self.validation, self.test, self.exact)
         return shares.without(validation=self.given.validation is not None, test=self.given.test is not None)
@@ -159,13 +162,16 @@ class Corpus:
         if self.shares.validation and not writers["validation"].count.documents:
             say("validation: empty, for there is only one document")
         report.write(run.path, self.title or run.path.name, facts)
-        if not self.keep_steps:
-            shutil.rmtree(run.path / STEPS, ignore_errors=True)
         licences = dict.fromkeys(
             told["licence"] for told in facts["sources"] if told["licence"] and not told["purpose"]
         )
         known = {"language": self.language, "licence": self.licence or "; ".join(licences) or None, "title": self.title}
         return {**facts, **known}
+
+    def tidy(self, run: Run) -> None:
+        """The steps go when all stands."""
+        if not self.keep_steps:
+            shutil.rmtree(run.path / STEPS, ignore_errors=True)
 
     def read(self, run: Run, spread: Spread, part: tuple[int, int] = (0, 1)) -> Reading:
         """The first step, or one part of it."""
@@ -193,7 +199,7 @@ class Corpus:
         if not path.exists():
             with files.survive_disk(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                beside = path.with_name(f".{os.getpid()}.{path.name}")
+                beside = path.with_name(f".{socket.gethostname()}.{os.getpid()}.{path.name}")
                 self.held_out.grams().save(beside)
                 beside.replace(path)
         return str(path)
@@ -237,20 +243,26 @@ def partly(name: str, overrides: Sequence[str], *, part: str | None, until: str 
     deed, title = run.load(Corpus, name, overrides)
     folder = run.place(deed, title)
     place = run.Run(folder)
-    with run.locked(folder):
+    with contextlib.ExitStack() as alone:
+        alone.enter_context(run.locked(folder))
+        fits = place.status.get("fingerprint") == run.fingerprint(deed)
         if run.finished(folder, "corpus"):
+            if not fits:
+                raise run.misfit(folder, deed, name)
             return [f"{folder}: stands"]
-        if place.status.get("fingerprint") != run.fingerprint(deed):
+        if not fits:
             if place.status:
                 run.clear(folder)
             place.begin(deed, began=time.time())
-    with crew(deed._workers(), deed.engine) as spread:
-        reading = deed.read(place, spread, share)
-        chunks = reading.chunks()
-        if until == "match":
-            deed.match(reading, chunks, spread)
+        if part:
+            alone.close()  # parts are read side by side
+        with crew(deed._workers(), deed.engine) as spread:
+            reading = deed.read(place, spread, share)
+            chunks = reading.chunks()
+            if until == "match":
+                deed.match(reading, chunks, spread)
     count = sum(chunk.facts.documents for chunk in chunks)
-    next_ = f"ordsmed corpus {' '.join([name, *overrides])}"
+    next_ = f"ordsmed corpus {shlex.join([name, *overrides])}"
     return [f"{folder}: {len(chunks):,} chunks with {count:,} documents stand", f"next: {next_}"]
 
 

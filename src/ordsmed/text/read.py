@@ -12,6 +12,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import glob
+import threading
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -57,23 +58,30 @@ class Tally:
     left_out: Counter[str] = field(default_factory=Counter)
 
 
-_tallies = [Tally()]  # the innermost is the last
+class _Tallies(threading.local):
+    """Of this thread, for an engine may work in several; the innermost is the last."""
+
+    def __init__(self) -> None:
+        self.stack = [Tally()]
+
+
+_tallies = _Tallies()
 
 
 @contextlib.contextmanager
 def tallied() -> Iterator[Tally]:
     """Count what is read inside this block."""
     tally = Tally()
-    _tallies.append(tally)
+    _tallies.stack.append(tally)
     try:
         yield tally
     finally:
-        _tallies.remove(tally)
+        _tallies.stack.remove(tally)
 
 
 def tally() -> Tally:
     """Where a reader counts what it reads."""
-    return _tallies[-1]
+    return _tallies.stack[-1]
 
 
 def files(paths: str | Sequence[str]) -> list[Path]:

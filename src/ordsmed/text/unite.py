@@ -92,7 +92,8 @@ def match(
     exact = int((keys[found.numbers] == keys[found.kept]).sum())
     groups = [_told(group, library) for group in near.groups(found, GROUPS)]
     told: dict[str, Any] = {"exact": exact, "near": len(found.numbers) - exact, "groups": groups}
-    files.write_json(scratch / "matched.json", told)
+    files.sync(scratch / "dropped.npy")
+    files.write_json(scratch / "matched.json", told)  # last: it vouches for the other
     return Matched(np.array(found.numbers, np.int64), **told)
 
 
