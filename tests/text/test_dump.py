@@ -131,6 +131,31 @@ def test_what_only_looks_like_a_stream_is_no_place_to_cut(tmp_path: Path) -> Non
     assert [p.id for part in dump.parts(path, 1) for p in pages(part)] == ["nowiki:1", "nowiki:2"]
 
 
+@pytest.mark.parametrize("size", [300, 1000, 10**6])
+@pytest.mark.parametrize("at", [0, 4])
+@pytest.mark.parametrize("cut", ["refuse", "take"])
+def test_a_damaged_stream_is_never_left_out(tmp_path: Path, size: int, at: int, cut: str) -> None:
+    """Neither the zeroed name of one nor its first block, whether parts begin there, hold it or are the whole file."""
+    streams = [bz2.compress(s.encode()) for s in (HEAD, *map(page, range(20)), FOOT)]
+    for bad in (1, 9, 20):
+        damaged = [s[:at] + bytes(4) + s[at + 4 :] if n == bad else s for n, s in enumerate(streams)]
+        (path := tmp_path / "a.bz2").write_bytes(b"".join(damaged))
+        found: list[Page] = []
+        every = (p for part in dump.parts(path, size) for p in pages(part, cut=cut))  # type: ignore[arg-type]
+        with pytest.raises(DataError, match=r"damaged \.bz2 data before byte"):
+            found.extend(every)
+        assert [p.id for p in found] == [f"nowiki:{n}" for n in range(bad - 1)]
+
+
+def test_a_part_that_stops_inside_of_a_page_is_damaged(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.bz2", HEAD, page(1), page(2)[:40], page(3), FOOT)
+    last = dump.parts(path, 1)[-1].start
+    with pytest.raises(DataError, match=r"is damaged at line [\d,]+, after 1 whole pages"):
+        list(pages(Piece(path, 0, last), cut="take"))
+    with pytest.raises(DataError, match=r"is damaged at line [\d,]+, after 1 whole pages"):
+        list(pages(Piece(path, 0, last - 20), cut="take"))
+
+
 @pytest.mark.parametrize("name", PACKERS)
 def test_a_dump_cut_off(tmp_path: Path, name: str) -> None:
     whole = PACKERS[name]((HEAD + "".join(page(n, f"{n} " * 99) for n in range(300)) + FOOT).encode())
@@ -180,7 +205,11 @@ BOMB = '<?xml version="1.0"?><!DOCTYPE b [<!ENTITY a "aaaa"><!ENTITY c "&a;&a;&a
         (HEAD + page(1) + page(2, "a < b") + FOOT, "after 1 whole pages: not well-formed"),
         (HEAD + page(1) + page(2, "a\0b") + FOOT, "the character '\\x00', which XML forbids"),
         (HEAD + page(1, "&#0;") + FOOT, "after 0 whole pages: reference to invalid character number"),
-        (HEAD + page(1).replace("<ns>0", "<ns>zero") + FOOT, "invalid literal"),
+        (
+            HEAD + page(1).replace("<ns>0", "<ns>a: b") + FOOT,
+            "after 0 whole pages: the namespace 'a: b' is no number; wanted",
+        ),
+        (HEAD.replace('"6"', '"x"') + FOOT, "after 0 whole pages: the namespace 'x' is no number; wanted"),
         ('<?xml version="1.0" encoding="klingon"?>' + HEAD + FOOT, "the unknown encoding `klingon`"),
     ],
 )
@@ -219,9 +248,14 @@ def test_wikiextractor_json(tmp_path: Path) -> None:
         '{"id": "2", "url": "", "title": "B", "text": ""}\n'
     )
     assert taken(path) == [Page("1", "Å", "One <b>.\nTwo.", "http://x"), Page("2", "B")]
-    for bad in ('{"id": "1"}', '{"id": ', "[1]"):
+    for bad, said in {
+        '{"id": "1"}': "without 'url'",
+        '{"id": ': "Input data was truncated",
+        "[1]": "Expected `object`",
+        '{"text":' + "[" * 100_000: "nested too deeply",
+    }.items():
         path.write_text('{"id": "2", "url": "", "title": "B", "text": ""}\n' + bad)
-        with pytest.raises(DataError, match=r"wiki_00:2: no page as JSON"):
+        with pytest.raises(DataError, match=rf"wiki_00:2: no page as JSON: {said}"):
             taken(path)
 
 

@@ -40,12 +40,18 @@ from ordsmed.text.wikitext import _RULES, decoded, is_disambiguation, is_redirec
         ("&#99999999999999; &#x41;&#65;&nosuch;", "&#99999999999999; AA&nosuch;"),
         ("__TOC__ One __init__ __ОГЛАВЛЕНИЕ__", "One __init__"),
         ("Say <nowiki>[[a]] '' {{b}}</nowiki>", "Say [[a]] '' {{b}}"),
+        ("10<sup>5</sup>, (a)<sup>&minus;2</sup>, 10{{sup|{{minus}}3}}", "10^5, (a)^−2, 10^−3"),
+        ("5<sup>th</sup> 2<sup>n</sup> <sup>18</sup>O {{nowrap|10<sup>5}}", "5th 2n 18O 10^5"),
         ("x<sub>1</sub><sup>2</sup> <small>y</small><br/>z <code>a()</code>", "x12 y z a()"),
         ("Where <math>n</math> is <math>\\frac{a}{b}</math>.", "Where n is."),
-        ("A <pre>no</pre> b <syntaxhighlight lang=c>no</syntaxhighlight> <source inline>yes</source>", "A b yes"),
-        ("A <gallery>\na.jpg|b\n</gallery> b", "A b"),
-        ("A <ul><li>b<ul><li>c</ul></ul> d <blockquote>Said.</blockquote>", "A d\nSaid."),
+        ("A <pre>no</pre> b <syntaxhighlight lang=c>no</syntaxhighlight> <source inline>yes</source>", "A\nb\nyes"),
+        ("A<gallery>\na.jpg|b\n</gallery>b", "A\nb"),
+        ("A<ol><li>x</ol>b<table><tr><td>x</table>c<pre/>d</ul>e", "A\nb\nc\nd\ne"),
+        ("A <ul><li>b<ul><li>c</ul></ul> d <blockquote>Said.</blockquote>", "A\nd\nSaid."),
+        ("<section begin=x/> One <section end=x /> two<section begin=y/>.", "One two."),
         ("If a <b and c> d, then #include <stdio.h>.", "If a d, then #include <stdio.h>."),
+        ("[mailto:a@b.c write] [mailto:a@b.c]", "write"),
+        ("-{zh-hans:[[网络|网]]; zh-hant:[[網路]]}--{zh-hans;zh-hant|[[甲|乙]]}--{A|zh-cn:[[a|丙]]}-", "网乙丙"),
         ("-{zh-hans:计算机; zh-hant:電腦}-和-{A|zh-cn:甲;zh-tw:乙}-与-{字}--{H|zh-cn:丙}-", "计算机和甲与字"),
     ],
 )
@@ -59,12 +65,16 @@ def test_what_is_shown(wikitext: str, shown: str) -> None:
         ("{{lang|nb|[[By|by]]}}", "by"),
         ("{{Lang-de|Stadt}}", "Stadt"),
         ("{{lang|ru|2=город}}", "город"),
+        ("{{langx|no|Tekst}} {{langx|no|text=Tekst}}", "Tekst Tekst"),
         ("{{transl|ar|DIN|madīna}}", "madīna"),
         ("{{convert|5|km}}", "5 km"),
         ("{{convert|5.5|to|10|km2|sqmi|abbr=on}}", "5.5 to 10 km²"),
         ("{{convert|60|and(-)|80|kg}}", "60 and 80 kg"),
         ("{{cvt|5|-|6|C}}", "5-6 °C"),
         ("{{convert|5}}", "5"),
+        ("{{convert|6|ft|2|in|m}}, {{convert|3|st|4|lb}}", "6 ft 2 in, 3 st 4 lb"),
+        ("{{convert|1|yd|2|ft|3|in|m}}, {{cvt|6|ft|0}}, {{cvt|6|ft|m|in}}", "1 yd 2 ft 3 in, 6 ft, 6 ft"),
+        ("6.02{{e|23}}, 1 {{x10^|-3}}{{e}}", "6.02 × 10^23, 1 × 10^-3"),
         ("1{{nbsp}}000{{ndash}}{{spaced ndash}}", "1 000– –"),
         ("{{circa|1900}}", "c. 1900"),
         ("{{nowrap|a {{sup|b}} c}}", "a b c"),
@@ -91,6 +101,8 @@ def test_templates_with_prose(template: str, shown: str) -> None:
         ("Ula ({{IPA|u}}, {{x}}, a, {{y}}, b; {{z}}) is", "Ula (a, b) is"),
         ("Ula (a<ref>b</ref>, c) is f( )", "Ula (a, c) is f( )"),
         ("such as {{IPA|a}}, {{IPA|b}}, {{IPA|c}}, or d", "such as, or d"),
+        ("عاصمة ({{x}})، و ({{x}})؟", "عاصمة، و؟"),
+        ("({{x}}، a، {{y}}؛ b) {{x}}؛", "(a؛ b)؛"),
         ("乌拉（{{x}}；生于1900年）是", "乌拉（生于1900年）是"),
     ],
 )
@@ -117,7 +129,7 @@ def test_what_is_never_closed_takes_its_line_at_most() -> None:
     assert prose("One {{Infobox\n| a = b\nTwo") == "One\nTwo"
     assert prose("{| class=x\n| a\n! b\nOne") == "One"
     assert prose("One [[two\nThree ]] four }} |}") == "One two Three four"
-    assert prose("One <ref>not this\nTwo <table>nor this\nThree") == "One Two Three"
+    assert prose("One <ref>not this\nTwo <table>nor this\nThree") == "One Two\nThree"
     assert prose("One [[File:a|b\nTwo") == "One Two"
 
 

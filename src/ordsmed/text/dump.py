@@ -111,6 +111,10 @@ _DECLARED = re.compile(rb"\s*<\?xml[^>]{1,100}?encoding\s*=\s*[\"']([\w.:-]{1,40
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
+class _Rest(DataError):
+    """Behind a whole stream comes what is none."""
+
+
 def _head(path: Path) -> bytes:
     """The first block of a file, not counted as read; where it is cut off before that, what lets the reading say so."""
     with read.tallied():
@@ -148,7 +152,7 @@ def _whole_file(path: Path) -> Iterator[bytes]:
 
 
 def _streams(piece: Piece, new: Callable[[], Any]) -> Iterator[bytes]:
-    """The packed streams from `start` to `stop`; what follows the last one and is none is left out, as bzip2 does."""
+    """The packed streams from `start` to `stop`; `_Rest` where one is followed by what is none."""
     unpacker, begun, ended, place = new(), False, False, piece.start
     try:
         for packed in _packed(piece):
@@ -163,9 +167,9 @@ def _streams(piece: Piece, new: Callable[[], Any]) -> Iterator[bytes]:
     except FileNotFoundError:
         raise DataError(piece.path, "no such file") from None
     except (OSError, lzma.LZMAError) as error:
-        if begun or not ended:
-            said = getattr(error, "strerror", None) or f"damaged {piece.path.suffix} data before byte {place:,}"
-            raise DataError(piece.path, f"cannot be read: {said}", "", "copy it again") from None
+        said = getattr(error, "strerror", None) or f"damaged {piece.path.suffix} data before byte {place:,}"
+        kind = _Rest if ended and not begun else DataError
+        raise kind(piece.path, f"cannot be read: {said}", "", "copy it again") from None
     if begun:
         raise EOFError
 
@@ -234,6 +238,12 @@ class _Reading:
             whole = self.ended if self.piece.stop is None else self.depth == 1
         except EOFError:
             whole = False
+        except _Rest:
+            if not self.ended or self.piece.stop:  # else it is left out, as bzip2 does
+                raise
+            whole = True
+        if not whole and self.piece.stop:
+            raise DataError(self.piece.path, f"is damaged at {self._place()}", "whole pages", "copy it again")
         if not whole:
             _cut_off(self.piece.path, self._place(), self.cut)
 
@@ -260,7 +270,7 @@ class _Reading:
             return error
         except (expat.ExpatError, ValueError) as error:
             control = _NOT_XML.search(text) if "token" in str(error) else None
-            said = f"the character {control[0]!r}, which XML forbids" if control else str(error).split(":")[0]
+            said = f"the character {control[0]!r}, which XML forbids" if control else str(error).split(": line")[0]
             remedy = 'set errors = "replace"' if control else "copy it again, or mend it"
             return DataError(self.piece.path, f"{self._place()}: {said}", WANTED, remedy)
         return None
@@ -284,7 +294,7 @@ class _Reading:
         elif name == "redirect" and self.page:
             self.page.redirect = True
         elif name in _TEXTS:
-            self.shown = int(attributes.get("key", 0)) not in _UNSHOWN
+            self.shown = _number(attributes.get("key", "0")) not in _UNSHOWN
             self.held.clear()
             self.parser.CharacterDataHandler = self.held.append
 
@@ -309,7 +319,7 @@ class _Reading:
         elif name == "title":
             page.title = value
         elif name == "ns":
-            page.namespace = int(value)
+            page.namespace = _number(value)
         elif name == "text":  # of several revisions the last
             page.text = value
         elif name == "id" and not page.id:  # those of the revision and its author come later
@@ -321,6 +331,13 @@ class _Reading:
             page.url = f"{base}/{quote(page.title.replace(' ', '_'), safe=_SAFE)}"
         if name := self.site.get("dbname"):
             page.id = f"{name}:{page.id}"
+
+
+def _number(value: str) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        raise ValueError(f"the namespace {value[:40]!r} is no number") from None
 
 
 def _cut_off(path: Path, place: str, cut: Cut) -> None:
@@ -343,9 +360,10 @@ def _records(path: Path, errors: read.Errors) -> Iterator[Page]:
         try:
             record = msgspec.json.decode(line, type=dict[str, Any])
             yield _plain(*(str(record[key] or "") for key in ("id", "url", "title", "text")))
-        except (msgspec.DecodeError, UnicodeEncodeError, KeyError) as error:
+        except (msgspec.DecodeError, UnicodeEncodeError, KeyError, RecursionError) as error:
+            said = {KeyError: f"without {error}", RecursionError: "nested too deeply"}.get(type(error), error)
             raise DataError(
-                f"{path}:{number}", f"no page as JSON: {error}", "an object with id, url, title and text",
+                f"{path}:{number}", f"no page as JSON: {said}", "an object with id, url, title and text",
                 "a corpus of kind `jsonl` takes others",
             ) from None  # fmt: skip
 

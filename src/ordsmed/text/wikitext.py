@@ -26,7 +26,8 @@ BREAK = "\n\n" + GONE
 
 def prose(wikitext: str, unshown: Collection[str] = ()) -> str:
     """The paragraphs of a page, one a line; links into the `unshown` namespaces (in lower case) are dropped as well."""
-    text = _without_tags(wikitext.replace(GONE, "").replace("\r", ""))
+    text = wikitext.replace(GONE, "").replace("\r", "")
+    text = _without_tags(_POWER.sub(r"\g<0>^", text))
     text = _CONVERTED.sub(_converted, text) if "-{" in text else text
     text = _without_templates("\n" + "".join(filter(None, _SIMPLE_LINK.split(text))))
     text = _without_links(_OUTER_LINK.sub(r"\1", text), UNSHOWN.union(unshown))
@@ -79,12 +80,19 @@ _CONTAINERS = _set(  # dropped with what they hold
     " ul"
 )
 _NESTING = _set("dl ol table ul")
-_BLOCKS = _set("blockquote center dd div dt hr li p poem section td th tr")  # a paragraph ends there
+_BLOCKS = _set(  # a paragraph ends there
+    "blockquote categorytree center dd div dl dt gallery graph h1 h2 h3 h4 h5 h6 hr imagemap inputbox li ol p poem pre"
+    " references source syntaxhighlight table td th timeline tr ul"
+)
+_INSTEAD = dict.fromkeys(_BLOCKS, BREAK) | {"br": " ", "section": GONE}
 _INLINE = _set(
     "abbr b bdi bdo big cite code data del dfn em font i ins kbd langconvert mark noinclude nobr nobreak onlyinclude q"
     " rb rp rt rtc ruby s samp small span strike strong sub sup templatestyles time tt u var wbr"
 )
 _TEX = re.compile(r"[\\^_{}&]")
+_POWER = re.compile(  # 10<sup>5</sup>; it begins with letters because these are found quickly
+    r"up(?:(?<=[\d)]<[sS]up)>|(?<=[\d)]\{\{[sS]up)\|)(?=(?:[-+−–]|&(?:minus|\#8722);|\{\{minus\}\})?\d++(?:</|\}\}))"
+)
 _LITERALLY = str.maketrans({sign: f"&#{ord(sign)};" for sign in "!#'*-/:<=>[]_{|}~"})
 
 
@@ -101,23 +109,24 @@ def _without_tags(text: str) -> str:
             shown, at = _contained(name, tag, text, unclosed)
             kept.append(shown)
         elif name not in _INLINE:
-            kept.append(BREAK if name in _BLOCKS else " " if name == "br" else tag[0])
+            kept.append(_INSTEAD.get(name, tag[0]))
     return "".join([*kept, text[at:]])
 
 
 def _contained(name: str, tag: re.Match[str], text: str, unclosed: set[str]) -> tuple[str, int]:
     """What is shown of an element, and where it ends; one that is never closed ends with its line."""
+    instead = _INSTEAD.get(name, GONE)
     if tag[1] or tag[3].endswith("/"):
-        return GONE, tag.end()
+        return instead, tag.end()
     if name in unclosed or not (closing := _closing(name, text, tag.end())):
         unclosed.add(name)
-        return GONE, _line_end(text, tag.end())
+        return instead, _line_end(text, tag.end())
     content = text[tag.end() : closing.start()]
     if name == "nowiki" or (name in ("syntaxhighlight", "source") and "inline" in tag[3]):
         return content.translate(_LITERALLY), closing.end()
     if name in ("math", "ce", "chem") and not _TEX.search(content):
         return content.strip(), closing.end()
-    return GONE, closing.end()
+    return instead, closing.end()
 
 
 def _closing(name: str, text: str, at: int) -> re.Match[str] | None:
@@ -233,7 +242,7 @@ def _first(arguments: Arguments) -> str:
 
 
 def _second(arguments: Arguments) -> str:
-    return arguments.get("2") or GONE
+    return arguments.get("2") or arguments.get("text") or GONE
 
 
 def _last(arguments: Arguments) -> str:
@@ -260,20 +269,28 @@ def _sign(shown: str) -> Rule:
     return lambda arguments: shown
 
 
+def _power(arguments: Arguments) -> str:
+    """23 -> × 10^23."""
+    return f" × 10^{arguments['1']}" if arguments.get("1") else GONE
+
+
 def _as_of(arguments: Arguments) -> str:
     return ("as of " if "lc" in arguments else "As of ") + arguments.get("1", "")
 
 
 def _convert(arguments: Arguments) -> str:
-    """5|km -> 5 km, 5|to|10|km -> 5 to 10 km; what follows are units to convert to, and digits."""
+    """5|km -> 5 km, 5|to|10|km -> 5 to 10 km, 6|ft|2|in -> 6 ft 2 in; then units to convert to, and digits."""
     given = _numbered(arguments)
     unit = 1
     while given[unit : unit + 1] and given[unit] in _BETWEEN:
         unit += 2
+    last = unit
+    while len(given) > last + 2 and given[last + 1][0].isdigit() and f"{given[last]}|{given[last + 2]}" in _AND_LESSER:
+        last += 2
     numbers = "".join(
         n if n in ("-", "–") else f" {n.removesuffix('(-)')} " if n in _BETWEEN else n for n in given[:unit]
     )
-    return " ".join([numbers, *(_UNITS.get(name, name) for name in given[unit : unit + 1])])
+    return " ".join([numbers, *(_UNITS.get(name, name) for name in given[unit : last + 1])])
 
 
 def _fraction(arguments: Arguments) -> str:
@@ -293,6 +310,10 @@ def _value(arguments: Arguments) -> str:
 
 
 _BETWEEN = _set("- – to to(-) and and(-) or by x × +/- ± bis und à et og til до и")
+_AND_LESSER = _set(
+    "mi|furlong mi|ch mi|chain mi|yd mi|ft furlong|ch furlong|yd ch|yd ch|ft yd|ft yd|in ft|in foot|in"
+    " LT|cwt LT|lb ST|lb cwt|qtr cwt|lb qtr|lb st|lb lb|oz"
+)
 _UNITS = {
     "C": "°C", "F": "°F", "sqmi": "sq mi", "sqkm": "km²", "km2": "km²", "m2": "m²", "cm2": "cm²", "m3": "m³",
     "km3": "km³", "cm3": "cm³", "sqft": "sq ft", "cuft": "cu ft", "kg/m3": "kg/m³",
@@ -304,7 +325,7 @@ _NAMES: dict[Rule, str] = {
     " mvar mono code key em strong underline smallcaps sc nihongo nihongo2 ill interlanguage_link vanchor"
     " visible_anchor angbr flag flagcountry linktext not_a_typo proper_name text noitalic script polytonic formatnum"
     " num нп нп3 нп5 не_переведено lj lien nts ens citation",
-    _second: "lang langue språk color colour font_color color_text",
+    _second: "lang langx langue språk color colour font_color color_text",
     _last: "transl transliteration",
     _together: "chem chem2 s",
     _spaced: "date dato unité unit nombre ship",
@@ -312,6 +333,7 @@ _NAMES: dict[Rule, str] = {
     _convert: "convert cvt",
     _fraction: "frac fraction sfrac",
     _value: "val",
+    _power: "e x10^ ×10^",
     _as_of: "as_of",
     **{_behind(f"{name} "): name for name in sorted(_set("USS HMS HMAS HMCS RMS SS SMS MV USCGC"))},
     _behind("c. "): "circa c. ca ca. cca",
@@ -322,6 +344,7 @@ _NAMES: dict[Rule, str] = {
     _sign(" "): "nbsp space spaces thinsp thin_space hairsp zwsp",
     _sign("–"): "ndash endash en_dash",
     _sign(" – "): "snd spnd snds spaced_ndash",
+    _sign("−"): "minus −",
     _sign("—"): "mdash emdash em_dash",
     _sign(" · "): "· middot dot",
     _sign(" • "): "• bull",
@@ -348,10 +371,11 @@ UNSHOWN = _set(
     """
 ) | {"tập tin", "hình", "thể loại"}
 _SIMPLE_LINK = re.compile(r"\[\[(?:[^\[\]|:\n]*+\|([^\[\]|]++)|([^\[\]|:\n]++))\]\]")
-_OUTER_LINK = re.compile(r"\[(?:https?:|ftp:|mailto:|irc:)?//[^\s\[\]<>]*+[ \t]*+([^\[\]\n]*+)\]")
+_OUTER_LINK = re.compile(r"\[(?:mailto:|(?:https?:|ftp:|irc:)?//)[^\s\[\]<>]*+[ \t]*+([^\[\]\n]*+)\]")
 _LINK_MARK = re.compile(r"\[\[|\]\]|\|")
 _NAMESPACE = re.compile(r"\[\[(:?)\s*+([^\[\]|:\n]{1,60}+):")
 _LANGUAGE = re.compile(r"(?!(?:doi|mw|rfc)\Z)(?:[a-z]{2,3}|simple|[a-z]{2,4}-[a-z-]{2,12})\Z")
+_FLAGS = re.compile(r"[A-Za-z;\s-]*+\Z")  # of a conversion, or the variants that it holds for
 _CONVERTED = re.compile(r"-\{([^{}]*+)\}-")
 
 
@@ -404,8 +428,10 @@ def _is_unshown(text: str, begin: int, unshown: frozenset[str]) -> bool:
 
 def _converted(match: re.Match[str]) -> str:
     """-{zh-hans:one; zh-hant:other}- of Chinese and others: the first of the ways to write it."""
-    flags, bar, body = match[1].rpartition("|")
-    if bar and flags.strip() in ("H", "T", "-"):
+    flags, bar, body = match[1].partition("|")
+    if not bar or not _FLAGS.match(flags):
+        flags, body = "", match[1]
+    if flags.strip() in ("H", "T", "-"):
         return ""
     first = body.split(";")[0]
     return first.partition(":")[2].strip() if re.match(r"\s*[a-z]{2,3}(?:-[a-z]+)?\s*:", first) else body
@@ -448,9 +474,9 @@ _BOLD = re.compile(r"'''''|'''?")
 _STRAY = re.compile(r"\[\[|\]\]|\{\{|\}\}|\{\||\|\}")
 _SWITCH = re.compile(r"__[^\W\d]{3,40}?__")
 _HOLLOW = (re.compile(r"(\()([^()\n\x01]*+\x01[^()\n]*+)(\))"), re.compile(r"(（)([^（）\n\x01]*+\x01[^（）\n]*+)(）)"))
-_SEPARATOR = re.compile(r"([,;，；、])")
-_TWICE = re.compile(r"([,;])(?:\x01[\x01 ]*+\1)+")
-_GAP = re.compile(r"\x01[\x01 ]*+([.,;:!?)\]])?")
+_SEPARATOR = re.compile(r"([,;،؛，；、])")
+_TWICE = re.compile(r"([,;،؛])(?:\x01[\x01 ]*+\1)+")
+_GAP = re.compile(r"\x01[\x01 ]*+([.,;:!?،؛؟)\]])?")
 _BLANK = re.compile("[\t\x0b\x0c\xa0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 _BLANKS = re.compile("  +")
 _WORD = re.compile(r"[^\W_]")
