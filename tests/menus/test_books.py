@@ -185,7 +185,7 @@ def test_encodings(tmp_path: Path) -> None:
         books.Settings("x", fallback="klingon")
 
 
-def test_broken_books_stop_or_are_counted(tmp_path: Path) -> None:
+def test_broken_books_stop_or_are_named_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.txt").write_bytes(b"\xff")
     (tmp_path / "b.epub").write_bytes(b"no zip")
     (tmp_path / "c.txt.gz").write_bytes(gzip.compress(b"words " * 99)[:-9])
@@ -198,6 +198,8 @@ def test_broken_books_stop_or_are_counted(tmp_path: Path) -> None:
     with read.tallied() as tally:
         assert [d.text for d in documents(tmp_path, broken="skip")] == ["whole"]
     assert tally.left_out == {"broken books": 3}
+    named = [line.removeprefix("left out: ").split(":")[0] for line in capsys.readouterr().err.splitlines()]
+    assert named == [str(tmp_path / name) for name in ("a.txt", "b.epub", "c.txt.gz")]
     assert tally.bytes <= books.Settings(str(tmp_path)).size()
 
 

@@ -325,12 +325,18 @@ def test_boilerplate() -> None:
     prose = "The fire began at noon, and the chief of the brigade asked readers to share this warning."
     page = ["Skip to content", prose, "We use cookies to serve you better.", "Les også:", "Read more »", prose,
             "© 2019 The Paper", "Copyright 2001-2019 by us", "Alle Rechte vorbehalten!",
-            "Please enable JavaScript."]  # fmt: skip
+            "Please enable JavaScript.", "(c) The Paper 2019", "Copyright © 2004 by us.", "Follow us on X",
+            "Terms of service.", "Alle rettigheter forbeholdt."]  # fmt: skip
     assert clean("boilerplate", "\n".join(page)) == f"{prose}\n{prose}"
     for line in (
         "She baked cookies and wrote a policy for the school.",
         '"Home."',
         "Copyright is a right.",
+        "Copyright was extended in 1998.",
+        "(c) In 1998 the law was changed by vote.",
+        "Follow us on the journey through the mountains.",
+        "He signed the terms of service without reading it.",
+        "«Hun var ansvarlig redaktør i ti år.»",
         "We use cookies as bait, wrote the fisherman, " + "and nobody laughed at him, " * 6,
         "Menuen var god.",
     ):
@@ -406,6 +412,7 @@ def test_norwegian_identity_numbers_are_known_by_their_check_digits() -> None:
         "https://example.org/a?b=1 stays",
         "22 33 44 55 are four numbers, 22334455 one; pages 123-456, 5-4-3.",
         "The IBAN NO9386011117948 and GB82 WEST 1234 5698 7654 33 are wrong.",
+        "Mobil 25 000 000 brukere, mobile 300 000 000 phones, ring 1 000 000 ganger.",
         "Mobile 2003-2005, Mobil 2008 01.jpg, tel. 12.",
         "Luke 3:16-17, §§ 12-14, 100 000 000 000 000 stars, 1 + 1 = 2.",
     ],

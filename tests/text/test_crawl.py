@@ -227,6 +227,57 @@ def test_robots(server: Server, tmp_path: Path, robots: Any, counts: dict[str, i
     assert [re.sub(r"/\S+ ", " ", name) for name in names] == ["ordsmed (+https://example.org/bot)"]
 
 
+def moved(where: str) -> Answer:
+    return Answer(status=302, headers={"Location": where})
+
+
+@pytest.mark.parametrize(("robots", "counts"), [("/", {"robots.txt": 6}), ("/no", {"got": 3, "robots.txt": 3})])
+def test_where_a_redirect_leads_is_asked_for_as_that_host_wants(
+    server: Server, tmp_path: Path, robots: str, counts: dict[str, int]
+) -> None:
+    lock = threading.Lock()
+
+    def one(request: Request) -> Answer:
+        assert lock.acquire(blocking=False), "two at once"
+        time.sleep(0.02)
+        lock.release()
+        return page(request.path)
+
+    for n, path in itertools.product(range(3), ("ok", "no")):
+        server.pages |= {f"/{path}{n}/from": moved(server.url(f"/{path}{n}/to", "127.0.1")), f"/{path}{n}/to": one}
+
+    def rules(request: Request) -> Answer:
+        there = request.headers["Host"].startswith("127.0.1:")
+        return Answer(f"User-agent: *\nDisallow: {robots}\n".encode() if there else b"")
+
+    server.pages["/robots.txt"] = rules
+    others = [host for host in HOSTS if host != "127.0.1"]
+    urls = [server.url(f"/{path}{n}/from", host) for n, host in enumerate(others) for path in ("ok", "no")]
+    assert crawl(urls, tmp_path, how(robots=True, threads=8)) == counts
+    reached = {request.path for request in server.asked if request.path.endswith("/to")}
+    assert reached == ({f"/ok{n}/to" for n in range(3)} if "got" in counts else set())
+    assert {line["url"] for line in log(tmp_path)} == set(urls)
+
+
+def test_redirects_over_hosts_end(server: Server, tmp_path: Path) -> None:
+    ring = [server.url("/ring", host) for host in HOSTS]
+    server.pages = {"/ring": lambda request: moved(ring[(server.count("/ring")) % len(ring)])}
+    server.pages |= {f"/{n}": moved(server.url(f"/{n + 1}", HOSTS[n % 2])) for n in range(20)}
+    assert crawl(ring[:1], tmp_path, how()) == {"redirects in a circle": 1}
+    assert crawl([server.url("/0")], tmp_path, how()) == {"more than 8 redirects": 1}
+    assert (server.count("/ring"), server.count("/8"), server.count("/9")) == (4, 1, 0)
+
+
+def test_redirects_within_a_host_are_bound_by_its_rules_and_pause(server: Server, tmp_path: Path) -> None:
+    at = list[float]()
+    for path, answer in {"/a": moved("/b"), "/b": page("b"), "/c": moved("/secret"), "/secret": page("no")}.items():
+        server.pages[path] = lambda request, answer=answer: at.append(time.monotonic()) or answer
+    server.pages["/robots.txt"] = Answer(ROBOTS.replace(b"/ours", b"/secret"))
+    counts = crawl([server.url("/a"), server.url("/c")], tmp_path, how(robots=True, pause=0.1))
+    assert (counts, server.count("/secret")) == ({"got": 1, "robots.txt": 1}, 0)
+    assert all(after - before >= 0.05 for before, after in itertools.pairwise(at))
+
+
 def test_a_host_may_ask_for_time(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crawling, "BACKOFF", 1e9)
     server.pages = {"/soon": [Answer(status=429, headers={"Retry-After": "0"}), page("soon")]}

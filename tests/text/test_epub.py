@@ -65,6 +65,11 @@ def test_chapters_come_in_the_order_of_the_spine(tmp_path: Path) -> None:
         ("<p><ruby>漢<rp>(</rp><rt>kan</rt><rp>)</rp>字<rt>ji</ruby>だ</p>", ["漢字だ"]),
         ("<pre>one\n  two\n</pre><ul><li>x</li><li>y</li></ul>", ["one", "two", "x", "y"]),
         ("<p>so<a epub:type='noteref' href='#n1'>1</a> it was.</p><script>if (a<b) {}</script>", ["so it was."]),
+        ("<p>so.<a class='fnanchor' href='#f1'>[1]</a> It<a href='#f2'><sup>2</sup></a> was<a href=\"#f3\">*</a>.</p>",
+         ["so. It was."]),
+        ("<p>was <a href='#f2'><sup>2</sup></a></p><p><a href='#r1'>1</a> A note.</p>", ["was", "A note."]),
+        ("<p>see page <a href='#p12'>12</a> and <a href='x'>[3]</a>, <a href='#y'>[so]</a></p>",
+         ["see page 12 and [3], [so]"]),
         ("<p>in<span epub:type='pagebreak'>12</span>side com\xadmon</p><nav><ol>I</ol></nav>", ["inside common"]),
         ("<section epub:type='toc'><p>I<p>II</section><p>text</p>", ["text"]),
         ("<section class='pg-boilerplate pgheader'>The Project<img src='x'/></section><p>text</p>", ["text"]),
@@ -79,7 +84,15 @@ def test_paragraphs(markup: str, wanted: list[str]) -> None:
     assert epub.paragraphs(PAGE % markup) == wanted
 
 
-@pytest.mark.parametrize("unit", ["<a ", "<!--", "<a b='", "<nav>", "<nav></b>", "&#", "<!DOCTYPE b ["])
+def test_what_a_doctype_declares_is_no_text() -> None:
+    subset = "<!DOCTYPE html [\n<!ENTITY x 'ex&#233;'>\n<!ELEMENT p (b)>\n<!ENTITY y \"<p>no</p>\">\n] >\n"
+    for start in ("", "<?xml version='1.0'?>\n"):
+        assert epub.paragraphs(f"{start}{subset}<p>an &x; [a]> &amp;</p>") == ["an exé [a]> &"]
+
+
+@pytest.mark.parametrize(
+    "unit", ["<a ", "<!--", "<a b='", "<a href='#'>1</a>", "<nav>", "<nav></b>", "&#", "<!DOCTYPE b ["]
+)
 def test_a_page_broken_on_purpose_is_read_through(unit: str) -> None:
     assert epub.paragraphs("<body>" + unit * 50_000 + "<!-- --></nav><p>'>\"></p><p>x</p>")[-1:] in ([], ["x"])
     assert epub.paragraphs("<p>x</p") == ["x"]

@@ -194,10 +194,11 @@ def test_a_long_file_gets_new_attempts_while_bytes_come(server: Server, monkeypa
 @pytest.mark.parametrize(
     ("page", "reason"),
     [
-        (Answer(TEXT, wait=9), "timed out"),
-        (Answer(TEXT[:200], drip=0.02), "too slow"),
+        (Answer(TEXT, wait=9), "timed out; try again later"),
+        (Answer(TEXT[:200], drip=0.02), "too slow; try again later"),
         (Answer(raw=b"\0\1 no HTTP \r\n\r\n"), "garbage instead of HTTP"),
         (Answer(status=301, headers={"Location": "/a"}), "redirects in a circle"),
+        (Answer(status=404), "HTTP 404"),
     ],
 )
 def test_bad_servers_have_a_reason(server: Server, monkeypatch: pytest.MonkeyPatch, page: Answer, reason: str) -> None:
@@ -205,7 +206,7 @@ def test_bad_servers_have_a_reason(server: Server, monkeypatch: pytest.MonkeyPat
     server.pages = {"/a": page}
     error = complaint(table({"path": "a", "url": server.url("/a")}), timeout=0.2, attempts=2)
     assert isinstance(error, RunError)
-    assert str(error) == f"{server.url('/a')}: {reason}; try again later; `--allow-missing` goes on without it"
+    assert str(error) == f"{server.url('/a')}: {reason}; `--allow-missing` goes on without it"
 
 
 def test_private_addresses_are_refused_unless_asked_for(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,6 +330,7 @@ def test_a_file_of_a_list_may_not_be_endless(server: Server) -> None:
 
 
 def test_a_mirror(server: Server) -> None:
+    assert str(complaint(table(), mirror="none")).startswith("none: no such folder; wanted a mirror")
     row = {"path": "in/a.txt", "url": "http://no-such-host.invalid/data/a%20b.txt?x=1", "sha256": sha256(TEXT)}
     name = table(row)
     places = ("mirror/mine/in/a.txt", "mirror/no-such-host.invalid/data/a b.txt")
@@ -482,6 +484,8 @@ def test_names_and_what_they_stand_for() -> None:
         "books", "glue", "lambada", "openwebtext", "squad", "wikipedia-XX", "wikitext",
     ]  # fmt: skip
     assert lines[3].split()[1:3] == ["12.9", "GB"]
+    assert lines[4].split()[1:5] == ["81.6", "MB", "and", "more"]
+    assert lines[5].split()[1] == "?"
 
 
 @pytest.mark.parametrize("name", [path.stem for path in module._shipped().values()])

@@ -125,6 +125,24 @@ def test_line_breaks_part_paragraphs() -> None:
     assert found.split("\n") == PROSE
 
 
+@pytest.mark.parametrize("cut", ["</p><p>", "<br><br>", "<br>"])
+@pytest.mark.parametrize("box", ["div class=content", "div class=message", "article class=post-text"])
+def test_every_reply_of_a_forum_is_found(box: str, cut: str) -> None:
+    said = [f"Reply {number}: {text}" for number in range(6) for text in PROSE[:3]]
+    tag, replies = box.split()[0], [said[at : at + 3] for at in range(0, 18, 3)]
+    boxes = [f"<div class=post><{box}><p>{cut.join(reply)}</p></{tag}></div>" for reply in replies]
+    if cut != "</p><p>":
+        boxes = [one.replace("<p>", "").replace("</p>", "") for one in boxes]
+    found = html.main_text(page("<ul><li><a href=/>Home</a></ul>", *boxes))
+    assert [text for text in said if text not in found] == []
+    assert "Home" not in found
+
+
+def test_comments_are_not_taken_for_the_article() -> None:
+    comments = f"<div class=comments>{f'<div class=comment-text>{paragraphs(*PROSE)}</div>' * 9}</div>"
+    assert html.main_text(page("<article>", paragraphs(*PROSE[:3]), "</article>", comments)).split("\n") == PROSE[:3]
+
+
 def test_a_name_does_not_drop_what_holds_the_prose() -> None:
     body = f"<div class='barnard-menu article__body'>{paragraphs(*PROSE)}</div>"
     found = html.main_text(page("<main><article>", body, "</article>", "<div>A word on boats. " * 30, "</main>"))
@@ -156,7 +174,9 @@ def test_broken_pages_are_read_as_browsers_do(body: str) -> None:
 def test_no_page_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = page("<article>", paragraphs(*PROSE), "</article>")
     monkeypatch.setattr(html, "LONGEST", whole.index("The ferry left the old"))
-    assert html.main_text(whole).split("\n") == PROSE[:4]
+    with read.tallied() as tally:
+        assert html.main_text(whole).split("\n") == PROSE[:4]
+    assert tally.cut == 1
     monkeypatch.setattr(html, "ELEMENTS", 5)
     with read.tallied() as tally:
         assert html.main_text(whole) == html.main_text("<div>" * 100_000 + PROSE[0]) == ""

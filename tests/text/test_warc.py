@@ -36,20 +36,27 @@ def numbers(path: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("version", ["0.17", "1.0", "1.1"])
-def test_only_answers_and_converted_texts_are_given(tmp_path: Path, version: str) -> None:
+def test_only_answers_files_and_converted_texts_are_given(tmp_path: Path, version: str) -> None:
     other = [record(kind, answer(b"x"), version=version) for kind in ("warcinfo", "request", "metadata", "revisit")]
     lookup = record("response", b"20240101\nquay.example. A 1", "dns:quay.example", version)
     found = record(
         "response", answer(b"<p>\r\n\r\nA</p>", status="HTTP/1.1 404 No"), "<http://quay.example/a>", version
     )
     text = record("conversion", "Å\n".encode(), "http://quay.example/b", version)
-    path = written(tmp_path / "a.warc", b"".join([*other, lookup, found, *other, text]))
-    one, two = warc.records(path)
+    file = record("resource", b"<p>B</p>", "http://quay.example/c", version)
+    file = file.replace(b"\r\nContent-Length", b"\r\nContent-Type: text/html\r\nContent-Length", 1)
+    path = written(tmp_path / "a.warc", b"".join([*other, lookup, found, *other, text, file]))
+    with read.tallied() as tally:
+        one, two, three = warc.records(path)
+    assert tally.left_out == {"pages that stand in another record": 2}
     at = len(b"".join([*other, lookup]))
     place = f"{path}: byte {at:,}"
     assert one == warc.Record("http://quay.example/a", 404, "text/html", b"<p>\r\n\r\nA</p>", place)
     assert (two.url, two.status, two.content_type, two.body) == (
         "http://quay.example/b", 200, "text/plain", "Å\n".encode()
+    )  # fmt: skip
+    assert (three.url, three.status, three.content_type, three.body) == (
+        "http://quay.example/c", 200, "text/html", b"<p>B</p>"
     )  # fmt: skip
 
 

@@ -8,7 +8,8 @@
     Read more                                   (a whole line of LINES)
     © 2019 The Local Paper AS                   (copyright)
 
-Only lines of up to 160 characters are looked at. A phrase counts anywhere in such a line, small or capital.
+Only lines of up to 160 characters are looked at. A phrase counts anywhere in such a line, small or capital; one of
+LOOSE, which prose may hold too, only where the line is that phrase alone or does not end in a stop.
 """
 
 from __future__ import annotations
@@ -19,32 +20,30 @@ from dataclasses import dataclass, field
 from typing import Any
 
 PHRASES = {
-    "en": """all rights reserved | we use cookies | uses cookies | accept cookies | accept all cookies | cookie policy
-        cookie settings | cookie preferences | share this article | share this post | share this page
-        share this story | share on facebook | share on twitter | share via email | click to share | enable javascript
-        javascript is disabled | javascript is required | requires javascript | javascript enabled | skip to content
-        skip to main content | skip to navigation | sign up for our newsletter | subscribe to our newsletter
-        terms of service | terms and conditions apply | your email address will not be published
-        leave a reply | you must be logged in | log in to comment | follow us on | powered by wordpress
-        this site is protected by recaptcha | advertisement - continue reading | add to cart | back to top""",
-    "nb nn": """alle rettigheter | alle rettar | bruker informasjonskapsler | brukar informasjonskapslar
-        bruker cookies | brukar cookies | godta alle cookies | godta informasjonskapsler | del på facebook
-        del artikkelen | del saken
-        del på e-post | aktiver javascript | slå på javascript | krever javascript | krev javascript | hopp til innhold
-        hopp til hovedinnhold | hopp til hovudinnhald | meld deg på nyhetsbrev | meld deg på vårt nyhetsbrev
-        personvern og cookies | følg oss på | ansvarlig redaktør | ansvarleg redaktør | til toppen av siden
-        artikkelen fortsetter under annonsen | legg i handlekurv""",
-    "da sv": """alle rettigheder | vi bruger cookies | del på facebook | tilmeld dig nyhedsbrevet | slå javascript til
-        alla rättigheter | vi använder cookies | vi använder kakor | dela på facebook | dela artikeln
-        aktivera javascript | prenumerera på vårt nyhetsbrev | hoppa till innehåll""",
+    "en": """all rights reserved | we use cookies | uses cookies | accept cookies | accept all cookies
+        cookie policy | cookie settings | cookie preferences | share on facebook | share on twitter
+        share via email | enable javascript | javascript is disabled | javascript is required | requires javascript
+        javascript enabled | skip to content | skip to main content | skip to navigation
+        sign up for our newsletter | subscribe to our newsletter | terms and conditions apply
+        your email address will not be published | you must be logged in | log in to comment | powered by wordpress
+        this site is protected by recaptcha | advertisement - continue reading""",
+    "nb nn": """bruker informasjonskapsler | brukar informasjonskapslar | bruker cookies | brukar cookies
+        godta alle cookies | godta informasjonskapsler | del på facebook | del på e-post | aktiver javascript
+        slå på javascript | krever javascript | krev javascript | hopp til innhold | hopp til hovedinnhold
+        hopp til hovudinnhald | meld deg på nyhetsbrev | meld deg på vårt nyhetsbrev | personvern og cookies
+        artikkelen fortsetter under annonsen | alle rettigheter forbeholdt | alle rettigheter reservert
+        alle rettar reserverte""",
+    "da sv": """vi bruger cookies | del på facebook | tilmeld dig nyhedsbrevet | slå javascript til
+        vi använder cookies | vi använder kakor | dela på facebook | aktivera javascript
+        prenumerera på vårt nyhetsbrev | hoppa till innehåll | alle rettigheder forbeholdes
+        alle rettigheder forbeholdt | alla rättigheter förbehållna""",
     "de": """alle rechte vorbehalten | verwenden cookies | verwendet cookies | nutzen cookies | nutzt cookies
-        cookies akzeptieren | cookie-einstellungen | auf facebook teilen | artikel teilen | aktivieren sie javascript
-        javascript aktivieren | javascript ist deaktiviert
-        zum inhalt springen | zum hauptinhalt | newsletter abonnieren
-        newsletter anmelden | in den warenkorb | nach oben scrollen""",
+        cookies akzeptieren | cookie-einstellungen | auf facebook teilen | aktivieren sie javascript
+        javascript aktivieren | javascript ist deaktiviert | zum inhalt springen | zum hauptinhalt
+        newsletter abonnieren | newsletter anmelden""",
     "fr": """tous droits réservés | utilisons des cookies | utilise des cookies | accepter les cookies
-        partager sur facebook | partager cet article | activer javascript | aller au contenu | abonnez-vous à notre
-        inscrivez-vous à notre newsletter | ajouter au panier""",
+        partager sur facebook | activer javascript | aller au contenu | abonnez-vous à notre
+        inscrivez-vous à notre newsletter""",
     "es pt it nl": """todos los derechos reservados | utilizamos cookies | utiliza cookies | compartir en facebook
         habilitar javascript | saltar al contenido | suscríbete a nuestro | todos os direitos reservados
         este site usa cookies | pular para o conteúdo | tutti i diritti riservati | utilizziamo i cookie
@@ -52,8 +51,18 @@ PHRASES = {
         gebruiken cookies | delen op facebook | ga naar de inhoud""",
     "fi pl ru": """kaikki oikeudet pidätetään | käyttää evästeitä | jaa facebookissa | wszelkie prawa zastrzeżone
         używa plików cookie | wykorzystuje pliki cookie | все права защищены | использует файлы cookie
-        используем файлы cookie | поделиться в | включите javascript""",
+        используем файлы cookie | включите javascript""",
     "any": "lorem ipsum | dolor sit amet",
+}
+LOOSE = {
+    "en": """share this article | share this post | share this page | share this story | click to share
+        terms of service | leave a reply | follow us on | add to cart | back to top""",
+    "nb nn": """alle rettigheter | alle rettar | del artikkelen | del saken | følg oss på | ansvarlig redaktør
+        ansvarleg redaktør | til toppen av siden | legg i handlekurv""",
+    "da sv": """alle rettigheder | alla rättigheter | dela artikeln""",
+    "de": """artikel teilen | in den warenkorb | nach oben scrollen""",
+    "fr": """partager cet article | ajouter au panier""",
+    "ru": """поделиться в""",
 }
 LINES = {
     "en": """share | share this | tweet | print | email | e-mail | read more | continue reading | learn more | more
@@ -84,9 +93,10 @@ MENU_LINE = 30  # characters of a line that may be of a menu
 
 _WORD = re.compile(r"\w+")
 _BARE = re.compile(r"[\s>»›|•·:…–-]*+[\w](?:[\w' -]*\w)?[\s>»›|•·:…–-]*+")  # talk has quotation marks and stops
-_COPYRIGHT = re.compile(
-    r"(?:copyright\b|opphavsrett\b|urheberrecht\b|\(c\)|©)[^\n]{0,80}(?:19|20)\d\d|©", re.IGNORECASE
-)
+_SIGN = r"(?:copyright\b|opphavsrett\b|urheberrecht\b|\(c\)|©)"
+_COPYRIGHT = re.compile(rf"{_SIGN}[^\n]{{0,80}}(?:19|20)\d\d|©", re.IGNORECASE)
+_SURE_COPYRIGHT = re.compile(rf"{_SIGN}(?:{_SIGN}|[^\w\n]){{0,20}}(?:19|20)\d\d|©.{{0,20}}(?:19|20)\d\d", re.IGNORECASE)
+_STOP = re.compile(r"[.?…。？۔।][\"'”’»)\]]*\s*\Z")
 _PROSE_ENDS = tuple(".!?…:;,\"'”’»)]。！？؟۔।।")
 
 
@@ -99,8 +109,9 @@ def _entries(table: dict[str, str]) -> list[str]:
 
 
 _LINES = frozenset(_entries(LINES))
+_LOOSE = frozenset(f" {phrase} " for phrase in _entries(LOOSE))
 _PHRASES = defaultdict[str, list[str]](list)  # by their longest word: most lines hold none of these
-for _phrase in _entries(PHRASES):
+for _phrase in _entries(PHRASES) + _entries(LOOSE):
     _PHRASES[max(_phrase.split(), key=len)].append(f" {_phrase} ")
 
 
@@ -135,11 +146,13 @@ class Settings:
 def _is_boilerplate(line: str) -> bool:
     if len(line) > LONGEST or not line:
         return False
-    words = _words(line)
-    if (words in _LINES and _BARE.fullmatch(line)) or _COPYRIGHT.match(line.lstrip()):
+    words, sentence = _words(line), _STOP.search(line) is not None
+    owned = _SURE_COPYRIGHT if sentence else _COPYRIGHT
+    if (words in _LINES and _BARE.fullmatch(line)) or owned.match(line.lstrip()):
         return True
     spaced = f" {words} "
-    return any(phrase in spaced for key in _PHRASES.keys() & words.split() for phrase in _PHRASES[key])
+    found = (phrase for key in _PHRASES.keys() & words.split() for phrase in _PHRASES[key] if phrase in spaced)
+    return any(phrase == spaced or not (sentence and phrase in _LOOSE) for phrase in found)
 
 
 def _without_menus(lines: list[str], least: int) -> list[str]:

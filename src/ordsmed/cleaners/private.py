@@ -109,10 +109,12 @@ def _is_identity(match: re.Match[str]) -> bool:
 
 def _is_phone(match: re.Match[str]) -> bool:
     digits = re.sub(r"\D", "", match[0])
+    if "000 000" in match[0]:
+        return False
     if match["national"]:
         said = _PHONE_WORD.search(_words_before(match)) is not None
         return said and 7 <= len(digits) <= 11 and not _YEARS.fullmatch(match[0])
-    return bool(match["american"]) or (9 <= len(digits) <= 15 and "000 000" not in match[0])
+    return bool(match["american"]) or 9 <= len(digits) <= 15
 
 
 def _words_before(match: re.Match[str]) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from ordsmed.base.errors import DataError
+from ordsmed.base.say import say
 from ordsmed.text import epub, gutenberg, read, wrapped
 from ordsmed.text.document import Document
 from ordsmed.text.source import FileSource, Piece
@@ -42,7 +43,7 @@ class Settings(FileSource):
     fallback: str | None = None
     "encoding of .txt that are not UTF-8, such as windows-1252; refused or replaced (see `errors`) if not said"
     broken: Literal["refuse", "skip"] = "refuse"
-    "a book that cannot be read: stop and name it, or leave it out and count it; encrypted ones are always left out"
+    "a book that cannot be read: stop and name it, or name, count and leave it out; encrypted ones are always left out"
     errors: read.Errors = "strict"
     "invalid UTF-8: the book is broken (strict), or put U+FFFD in its place and count (replace)"
 
@@ -60,9 +61,10 @@ class Settings(FileSource):
         except epub.Encrypted:
             left_out["encrypted books"] += 1
             return
-        except DataError:
+        except DataError as error:
             if self.broken == "refuse":
                 raise
+            say(f"left out: {error}")
             left_out["broken books"] += 1
             return
         if chapters is None:

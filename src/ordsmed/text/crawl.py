@@ -2,13 +2,15 @@
 
     addresses -> a queue for each host -> threads: robots.txt, then one page at a time and a pause -> text/pages.py
 
-One host sees one request at a time, whatever the number of threads. What may pass (a timeout, a status 503) is tried
+One host sees one request at a time, whatever the number of threads; where a redirect leads is asked for in the turn of
+that host, by its own robots.txt and pause. What may pass (a timeout, a status 503) is tried
 again after a while, later again when the folder is next gone on with, and given up after so many tries in all. What was
 finished is never asked for again; what was on its way when the process was killed is.
 """
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
 import threading
@@ -17,12 +19,12 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NoReturn
 from urllib.parse import urlsplit
 from urllib.robotparser import RobotFileParser
 
 from ordsmed import __version__
-from ordsmed.base.http import Failed, Refused, Reply, get
+from ordsmed.base.http import REDIRECTS, Failed, Refused, Reply, get
 from ordsmed.base.run import locked
 from ordsmed.base.say import Progress
 from ordsmed.text.pages import Page, Pages
@@ -102,6 +104,21 @@ class _Job:
     url: str
     before: int  # tries when the folder was gone on with before
     now: int = 0  # tries since
+    hops: tuple[str, ...] = ()  # where redirects led so far
+
+    @property
+    def at(self) -> str:
+        """What is to be asked for."""
+        return self.hops[-1] if self.hops else self.url
+
+    @property
+    def host(self) -> str:
+        """Whom it is to be asked of."""
+        return urlsplit(self.at).netloc
+
+
+class _Moved(Exception):
+    """An answer that leads elsewhere; the job knows where."""
 
 
 @dataclass(eq=False)
@@ -130,15 +147,9 @@ class _Queue:
 
     def put(self, job: _Job) -> bool:
         """Line an address up, when there is room; False: nobody takes it any more."""
-        name = urlsplit(job.url).netloc
         with self.changed:
             self.changed.wait_for(lambda: self.waiting < WAITING or self.stopped)
-            host = self.hosts.get(name) or self.idle.pop(name, None) or _Host(name, self.pause)
-            host.jobs.append(job)
-            self.waiting += 1
-            if name not in self.hosts:
-                self.hosts[name] = host
-                self._line_up(host)
+            self._append(job)
             return not self.stopped
 
     def take(self) -> tuple[_Host, _Job] | None:
@@ -154,10 +165,12 @@ class _Queue:
             return None
 
     def give_back(self, host: _Host, rest: float, again: _Job | None) -> None:
-        """A host is free; it rests so many seconds. `again` is an address that was not done."""
+        """A host is free; it rests so many seconds. `again` is an address that was not done, or leads elsewhere now."""
         with self.changed:
             host.ready = time.monotonic() + rest
-            if again:
+            if again and again.host != host.name:
+                self._append(again)
+            elif again:
                 host.jobs.appendleft(again)
                 self.waiting += 1
             if host.jobs:
@@ -179,6 +192,15 @@ class _Queue:
         with self.changed:
             self.stopped = True
             self.changed.notify_all()
+
+    def _append(self, job: _Job) -> None:
+        name = job.host
+        host = self.hosts.get(name) or self.idle.pop(name, None) or _Host(name, self.pause)
+        host.jobs.append(job)
+        self.waiting += 1
+        if name not in self.hosts:
+            self.hosts[name] = host
+            self._line_up(host)
 
     def _line_up(self, host: _Host) -> None:
         heapq.heappush(self.turns, (host.ready, next(self.numbers), host))
@@ -226,10 +248,13 @@ class _Work:
             return self._miss(job, host.shut, again=True)
         if self.how.robots and host.rules is None:
             return self._ask_robots(host, job)
-        if host.rules and not host.rules.can_fetch(NAME, job.url):
+        if host.rules and not host.rules.can_fetch(NAME, job.at):
             return self._miss(job, "robots.txt")
         try:
-            page = self._get(job.url)
+            page = self._get(job)
+        except _Moved:
+            host.failed = 0
+            return host.pause, job
         except Failed as error:
             return self._failed(host, job, error)
         host.failed = 0
@@ -237,15 +262,16 @@ class _Work:
         self._count("got")
         return host.pause, None
 
-    def _get(self, url: str) -> Page:
-        with get(url, headers=self.headers, timeout=self.how.timeout, private=self.how.private) as reply:
+    def _get(self, job: _Job) -> Page:
+        how, move = self.how, functools.partial(_move, job)
+        with get(job.at, headers=self.headers, timeout=how.timeout, private=how.private, hop=move) as reply:
             if reply.status != 200:
                 raise reply.failure()
             kind = reply.headers.get("Content-Type", "")
             if kind.partition(";")[0].strip().lower() not in KINDS:
                 raise Failed("no HTML or text")
-            body = b"".join(reply.blocks(self.how.largest, self.how.slowest))
-            return Page(url, kind, body, reply.url)
+            body = b"".join(reply.blocks(how.largest, how.slowest))
+            return Page(job.url, kind, body, reply.url)
 
     def _failed(self, host: _Host, job: _Job, error: Failed) -> tuple[float, _Job | None]:
         job.now += 1
@@ -266,7 +292,7 @@ class _Work:
 
     def _ask_robots(self, host: _Host, job: _Job) -> tuple[float, _Job]:
         """What the host wants left alone. Without an answer nothing of it is asked for; "no" is an answer."""
-        url = f"{urlsplit(job.url).scheme}://{host.name}/robots.txt"
+        url = f"{urlsplit(job.at).scheme}://{host.name}/robots.txt"
         host.tries += 1
         try:
             with get(url, headers=self.headers, timeout=self.how.timeout, private=self.how.private) as reply:
@@ -285,6 +311,16 @@ class _Work:
         with self.lock:
             self.counts[what] += 1
             self.shown.add(1, f"{self.counts['got']:,} got")
+
+
+def _move(job: _Job, target: str) -> NoReturn:
+    """A redirect is not followed here and now: the job is to wait for its turn at the other address."""
+    if target in (job.url, *job.hops):
+        raise Failed("redirects in a circle")
+    if len(job.hops) == REDIRECTS:
+        raise Failed(f"more than {REDIRECTS} redirects")
+    job.hops += (target,)
+    raise _Moved
 
 
 def _rules(reply: Reply, seconds: float) -> RobotFileParser:

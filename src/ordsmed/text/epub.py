@@ -44,6 +44,10 @@ _MARKS = _words("backlink noteref pagebreak")
 _TAG = re.compile(
     r"""<(/?)([A-Za-z][\w:.-]*+)((?:[^<>"']++|"[^"<]*+"|'[^'<]*+')*+|[^<>]*+)(?:>|\Z)|<[!?][^<>]*+(?:>|\Z)"""
 )
+_NOTE = re.compile(r"\s*(?:\[\s*(?:\d{1,4}|\*{1,3})\s*\]|\*{1,3}|(\d{1,4}))\s*")  # a mark, bare or in brackets
+_TO_NOTE = re.compile(r"""href\s*=\s*["']#""")
+_SUBSET = re.compile(r"\s*<\?xml[^<>]*+>\s*<!DOCTYPE[^<>\[]*+\[|\s*<!DOCTYPE[^<>\[]*+\[", re.IGNORECASE)
+_ENTITY = re.compile(r"""<!ENTITY\s+(\w+)\s+(?:"((?:[^"<&]|&\#\w+;){0,40})"|'((?:[^'<&]|&\#\w+;){0,40})')\s*>""")
 _ATTRIBUTE = re.compile(r"""([\w:-]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
 
 
@@ -184,6 +188,7 @@ def paragraphs(markup: str, *, headings: bool = True) -> list[str]:
     """
     first, *commented = markup.split("<!--")
     markup = first + "".join(part.partition("-->")[2] for part in commented)
+    markup = _without_declarations(markup)
     page, at = _Page(headings), 0
     for tag in _TAG.finditer(markup):
         page.text(markup[at : tag.start()])
@@ -199,6 +204,16 @@ def paragraphs(markup: str, *, headings: bool = True) -> list[str]:
     return page.found if page.linked * 2 <= sum(map(len, page.found)) else []
 
 
+def _without_declarations(markup: str) -> str:
+    """A page without what its DOCTYPE declares; the short texts among that are put where they are named."""
+    begun = _SUBSET.match(markup)
+    end = re.compile(r"\]\s*+>").search(markup, begun.end()) if begun else None
+    if begun is None or end is None:
+        return markup
+    declared = {name: a or b for name, a, b in _ENTITY.findall(markup, begun.end(), end.start())}
+    return re.sub(r"&(\w{1,40});", lambda named: declared.get(named[1], named[0]), markup[end.end() :])
+
+
 class _Page:
     """The paragraphs of a page while its tags go by."""
 
@@ -209,6 +224,8 @@ class _Page:
         self._held: list[str] = []
         self._dropped, self._depth = "", 0  # the element that is left out, and how many of its name are open
         self._in_link = self._in_pre = False
+        self._note = -1  # where what may be the mark of a note begins in `_held`
+        self._raised = False  # does it stand above the line?
 
     def start(self, tag: str, attributes: str) -> None:
         if tag == "body":
@@ -221,7 +238,10 @@ class _Page:
             self._held.clear()  # what a DOCTYPE with declarations leaves behind
         elif tag in _BLOCKS:
             self.end_paragraph()
-        self._in_link = self._in_link or (tag == "a" and "href" in attributes)
+        if tag == "a" and "href" in attributes:
+            self._in_link, self._raised = True, False
+            self._note = len(self._held) if _TO_NOTE.search(attributes) else -1
+        self._raised = self._raised or tag == "sup"
         self._in_pre = self._in_pre or tag == "pre"
 
     def end(self, tag: str) -> None:
@@ -229,7 +249,9 @@ class _Page:
             self._depth = 0 if tag == "ruby" else self._depth - (tag == self._dropped)  # of <rt> the end may be unsaid
         elif tag in _BLOCKS:
             self.end_paragraph()
-        self._in_link = self._in_link and tag != "a"
+        if tag == "a" and self._in_link:
+            self._drop_note()
+            self._in_link = False
         self._in_pre = self._in_pre and tag != "pre"
 
     def text(self, raw: str) -> None:
@@ -249,6 +271,17 @@ class _Page:
         if text := " ".join("".join(self._held).replace("\xad", "").split()):
             self.found.append(text)
         self._held.clear()
+        self._note = -1
+
+    def _drop_note(self) -> None:
+        """Take out the mark of a note; a number of its own among words may be of a page or chapter, and stays."""
+        begun, self._note = self._note, -1
+        if begun < 0 or not (mark := _NOTE.fullmatch("".join(self._held[begun:]))):
+            return
+        apart = begun > 0 and self._held[begun - 1][-1:].isspace()
+        if not (mark[1] and apart) or self._raised:
+            del self._held[begun:]
+            self.linked -= len(mark[0].strip())
 
     def _drops(self, tag: str, attributes: str) -> bool:
         if tag in _DROPPED or (tag in _HEADINGS and not self.headings):

@@ -134,6 +134,8 @@ def fetch(
 ) -> list[str]:  # fmt: skip
     """Fetch what is missing of these names, and tell in a line each what was done."""
     way = Way(mirror, allow_missing, attempts, private, timeout, sleep)
+    if mirror is not None and "://" not in mirror and not Path(mirror).is_dir():
+        raise DataError(mirror, "no such folder", "a mirror: a folder or an address", "name another `--mirror`")
     tables = [find(name) for name in names]  # a name that is none is told before anything is fetched
     return [_fetch(Path(out) / title, table, way) for title, table in tables]
 
@@ -144,8 +146,9 @@ def listing() -> list[str]:
     for name, path in _shipped().items():
         table = _read(path)
         sizes = [file.size for file in table.file]
-        known = size(sum(filter(None, sizes))) if sizes and all(sizes) else "?"
-        lines.append(f"  {name:<14} {known:>8}  {table.licence}: {table.title}")
+        known = size(sum(filter(None, sizes))) if any(sizes) else "?"
+        known += " and more" if any(sizes) and not all(sizes) else ""
+        lines.append(f"  {name:<14} {known:>16}  {table.licence}: {table.title}")
     return lines
 
 
@@ -215,8 +218,9 @@ def _try(file: File, shelf: Shelf) -> None:
         shelf.missing[error.reason] += 1
         private = isinstance(error, Refused) and "private" in error.reason
         remedy = "`--private` allows it" if private else "`--allow-missing` goes on without it"
+        remedy = f"try again later; {remedy}" if error.again else remedy
         if not shelf.way.allow_missing:
-            shelf.first = shelf.first or RunError(file.url, error.reason, "", f"try again later; {remedy}")
+            shelf.first = shelf.first or RunError(file.url, error.reason, "", remedy)
     except DataError as error:
         shelf.missing["not what it should be"] += 1
         shelf.first = shelf.first or error

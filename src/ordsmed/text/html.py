@@ -22,6 +22,7 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.text import read
 
 LONGEST = 5 << 20  # characters of a page; what stands behind them is not looked at
+LEAST = 0.5  # of what looks like prose; where less than that was found, it is looked for again
 ELEMENTS = 30_000  # of a page: trafilatura's time grows with their square, 1 s here
 
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
@@ -39,6 +40,7 @@ _INLINE = frozenset(
 )  # fmt: skip
 _CONTENT = r"(?:article|blog|entry|main|page|post|single|story|text)[-_]*"
 _BODY = re.compile(_CONTENT + r"(?:body|chunk|content|copy|text)|body[-_]*(?:copy|text)")
+_CONTENT_NAME = re.compile("article|body|content|entry|main|message|post|story|text", re.IGNORECASE)
 _PLAIN_NAME = re.compile(rf"(?:{_CONTENT})*(?:article|body|content|entry|main|post|story|text)")
 _BESIDE = re.compile(
     r"advert|also-?like|article-?tools|caption|copyright|credit(?!-?card)|disclosure|donat|latest-news|newsletter"
@@ -63,6 +65,10 @@ _UNWANTED = re.compile(
     re.IGNORECASE,
 )
 _UNWANTED_LENGTH = 100  # a longer line tells more than that
+_LONG_TEXTS = (
+    "//body//text()[string-length() > 60][not(ancestor::a or ancestor::script or ancestor::*[self::div or self::ol"
+    " or self::ul or self::li or self::section][contains(@class, 'comment') or contains(@id, 'comment')])]"
+)
 _PROSE = (
     "boolean(.//text()[string-length(normalize-space()) > 100]"
     "[not(ancestor::h1 or ancestor::h2 or ancestor::h3 or ancestor::h4 or ancestor::h5 or ancestor::h6)]"
@@ -90,6 +96,7 @@ def decode(page: bytes, content_type: str = "") -> str:
 def main_text(page: str) -> str:
     """The main prose of a page, one paragraph a line; empty where there is none."""
     library = _trafilatura()
+    read.tally().cut += len(page) > LONGEST
     try:
         tree = library.load_html(page[:LONGEST])
         if tree is None or sum(1 for _ in tree.iter()) > ELEMENTS:
@@ -97,11 +104,30 @@ def main_text(page: str) -> str:
         for rule in RULES:
             rule(tree)
         found = library.extract(tree, fast=True, include_comments=False) or ""
+        if len(found) < LEAST * _all_prose(tree):
+            found = max(found, _extracted_anew(library, tree), key=len)
     except Exception:  # whatever a library stumbles on: one page of millions
         read.tally().left_out["pages that could not be parsed"] += bool(page.strip())
         return ""
     lines = (" ".join(line.split()) for line in found.split("\n"))
     return "\n".join(line for line in lines if line and not _is_unwanted(line))
+
+
+def _all_prose(tree: Any) -> int:
+    """Characters that look like prose, wherever they stand but among comments."""
+    lengths = (len(" ".join(text.split())) for text in tree.xpath(_LONG_TEXTS))
+    return sum(length for length in lengths if length > 60)
+
+
+def _extracted_anew(library: Any, tree: Any) -> str:
+    """Slower and greedier. Of the replies of a forum, all of one name, the library takes the first for the article."""
+    for box in tree.iter(*_PARTS):
+        for key in ("class", "id"):
+            if _CONTENT_NAME.search(name := box.get(key, "")) and "comment" not in name.lower():
+                del box.attrib[key]
+        if box.tag == "article":
+            box.tag = "div"
+    return library.extract(tree, fast=False, include_comments=False) or ""
 
 
 @functools.cache

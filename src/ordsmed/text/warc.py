@@ -32,7 +32,7 @@ _STATUS = re.compile(rb"HTTP/[\d.]+ +(\d{3})\b")
 
 @dataclass(frozen=True)
 class Record:
-    """What a server answered (or what was made of it: a text of a WET file, status 200)."""
+    """What a server answered, a file that was put there without an answer, or a text of a WET file (status 200)."""
 
     url: str
     status: int
@@ -42,12 +42,16 @@ class Record:
 
 
 def records(path: Path) -> Iterator[Record]:
-    """The HTTP responses and the converted texts of a file, in order."""
+    """The HTTP responses, the files and the converted texts of a file, in order; pages not stored again are counted."""
     for at, fields, block in _blocks(path):
         url, place = fields.get("warc-target-uri", "").strip("<>"), _place(path, at)
         kind = fields.get("warc-type", "").lower()
         if kind == "conversion":
             yield Record(url, 200, "text/plain", block, place)
+        elif kind == "resource":
+            yield Record(url, 200, fields.get("content-type", ""), block, place)
+        elif kind == "revisit":
+            read.tally().left_out["pages that stand in another record"] += 1
         elif kind == "response" and (status := _STATUS.match(block)):
             parted = _HEAD_END.search(block)
             head, body = (block[: parted.start()], block[parted.end() :]) if parted else (block, b"")
