@@ -24,6 +24,7 @@ import pytest
 from ordsmed.base import files
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
 from ordsmed.text import fetch as module
+from ordsmed.text import read
 from ordsmed.text.fetch import fetch, find, listing
 from web_server import Answer, Request, Server, serving
 
@@ -63,7 +64,7 @@ def left() -> list[str]:
     """The files of the folder, without the record."""
     folder = Path("out/mine")
     found = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
-    return [name for name in found if name != "fetched.jsonl"]
+    return [name for name in found if name != ".fetched.jsonl"]
 
 
 def sha256(data: bytes) -> str:
@@ -77,7 +78,8 @@ def test_a_file_comes_once_and_is_recorded(server: Server) -> None:
     assert bring(name) == ["out/mine: 2 got (10.2 kB), 0 stood already"]
     assert Path("out/mine/in/a.txt").read_bytes() == TEXT
     assert left() == ["b", "in/a.txt"]
-    record = json.loads(Path("out/mine/fetched.jsonl").read_text().splitlines()[0])
+    assert read.files("out/mine") == [Path("out/mine/b"), Path("out/mine/in/a.txt")], "a corpus of the folder"
+    record = json.loads(Path("out/mine/.fetched.jsonl").read_text().splitlines()[0])
     assert (record["path"], record["size"], record["sha256"]) == ("in/a.txt", len(TEXT), sha256(TEXT))
     assert bring(name) == ["out/mine: 0 got (0 kB), 2 stood already"]
     assert len(server.asked) == 2
@@ -310,7 +312,7 @@ def test_names_of_files_are_safe(server: Server) -> None:
         "/" + "x" * 300,
         "/",
         "/..",
-        "/fetched.jsonl",
+        "/.fetched.jsonl",
         "/CON:",
     ]
     server.pages = dict.fromkeys([*odd, "/a%20b/%C3%A6?c"], b"text")
@@ -382,7 +384,7 @@ def test_an_archive_does_not_replace_what_another_file_is(server: Server) -> Non
     row = {"path": "b.gz", "url": server.url("/a"), "unpack": "."}
     assert "b.gz has a file of that name" in str(complaint(table({"path": "b", "url": server.url("/b")}, row)))
     assert Path("out/mine/b").read_bytes() == b"fetched"
-    evil = {"path": "fetched.jsonl.gz", "url": server.url("/record"), "unpack": "."}
+    evil = {"path": ".fetched.jsonl.gz", "url": server.url("/record"), "unpack": "."}
     assert "has a file of that name" in str(complaint(table(evil)))
 
 
@@ -464,7 +466,7 @@ def test_a_full_disk_keeps_what_is_done(server: Server, monkeypatch: pytest.Monk
 def test_a_record_that_was_cut_off(server: Server) -> None:
     server.pages = {"/a": b"a", "/b": b"b"}
     bring(table({"path": "a", "url": server.url("/a")}))
-    with Path("out/mine/fetched.jsonl").open("ab") as record:
+    with Path("out/mine/.fetched.jsonl").open("ab") as record:
         record.write(b'{"path": "c", "ur')
     name = table(*({"path": key, "url": server.url(f"/{key}")} for key in "ab"))
     assert bring(name) == ["out/mine: 1 got (0.001 kB), 1 stood already"]

@@ -1,6 +1,6 @@
 """The deed `fetch`: a table of addresses -> files that are whole, checked and recorded.
 
-    squad.toml -> out/squad/train-v1.1.json, ..., fetched.jsonl
+    squad.toml -> out/squad/train-v1.1.json, ..., .fetched.jsonl
 
     a file: stands as recorded? -> done
             else .NAME.part, begun or gone on with -> size and hashes -> record -> its name -> unpacked
@@ -34,7 +34,7 @@ from ordsmed.text import read
 from ordsmed.text.unpack import ENDS, inside, unpack
 
 HASHES = {40: "sha1", 64: "sha256", 32: "md5"}  # by how many digits they have
-RECORD = "fetched.jsonl"
+RECORD = ".fetched.jsonl"
 GAIN = 1_000_000  # bytes that are worth the same number of attempts again
 PATIENCE = 60.0  # seconds over which fewer than SLOWEST bytes a second are too few
 SLOWEST = 1000
@@ -331,7 +331,10 @@ def _wanted(file: File, shelf: Shelf) -> dict[str, str]:
 def _sums(file: File, url: str, shelf: Shelf) -> str:
     """The list of hashes; it is not kept: by the next time there may be another."""
     part = (shelf.folder / file.path).with_name(f".{Path(file.path).name}.sums")
-    _download(File(inside(_last(url)) or "sums", url, longest=64 << 20), part, shelf)
+    try:
+        _download(File(inside(_last(url)) or "sums", url, longest=64 << 20), part, shelf)
+    except Failed as error:
+        raise Failed(f"its list of hashes, {_last(url)}: {error.reason}", again=error.again, wait=error.wait) from None
     text = part.read_text(encoding="utf-8", errors="replace")
     _drop(part)
     return text
