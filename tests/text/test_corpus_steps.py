@@ -290,6 +290,17 @@ def test_a_source_without_a_file_is_counted_too(tmp_path: Path) -> None:
     assert [source["documents"] for source in status["sources"]] == [3, 0]
 
 
+def test_empty_files_are_nothing(tmp_path: Path) -> None:
+    (tmp_path / "texts").mkdir()
+    for name, text in (("a", ""), ("b", "\ufeff"), ("c", "One."), ("d", "")):
+        (tmp_path / "texts" / f"{name}.txt").write_text(text)
+    text = f'validation = 0\n[source]\nkind = "text"\npath = "{tmp_path}/texts"\n'
+    assert ids(obtain(Corpus, recipe(tmp_path, "a", text))) == ["c.txt:1"]
+    (tmp_path / "texts" / "c.txt").unlink()
+    with pytest.raises(DataError, match="no documents at all"):
+        obtain(Corpus, recipe(tmp_path, "b", text))
+
+
 def test_what_is_made_from_itself_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("One.")
     text = f'against = ["{tmp_path}/a.toml"]\n[source]\nkind = "text"\npath = "{tmp_path}/a.txt"\n'

@@ -65,7 +65,7 @@ class Source:
             return [()]
         found, room = list[list[Piece]](), 0
         for piece in self.settings.pieces():
-            if _size(piece) > room:
+            if not found or _size(piece) > room:
                 found.append([])
                 room = BUNDLE
             found[-1].append(piece)
@@ -216,7 +216,7 @@ class Reading:
     def _tasks(self, total: int, workers: int, part: tuple[int, int], shown: Progress) -> Iterator[Task]:
         """Large bundles are read here and their chunks worked on elsewhere; a small bundle is one task.
 
-        A part of an array takes whole bundles, and of large ones every so-manieth chunk.
+        A part of an array takes whole bundles, and of large ones every n-th chunk, n being how many parts there are.
         """
         mine, parts = part
         large = total / (4 * workers * parts)
