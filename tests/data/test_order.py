@@ -50,6 +50,7 @@ def test_a_number_alone_is_the_same_number_among_others() -> None:
     assert together.tolist() == [int(draw(np.asarray([n]), 97, "x")[0]) for n in numbers]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [12, 64, 100])
 def test_every_place_is_reached_about_as_often(size: int) -> None:
     trials = 3000

@@ -20,6 +20,7 @@ def drawn(scores: torch.Tensor, places: int, **how: float) -> torch.Tensor:
     return draw.best(scores, slice(0, len(scores)), torch.zeros(len(scores), dtype=torch.int64))[1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("places", [1, 3])
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
 def test_draws_follow_the_softmax(places: int, temperature: float) -> None:

@@ -95,15 +95,18 @@ def prose() -> list[Any]:
     return list(stdlib.Settings().documents())
 
 
+@pytest.mark.long
 def test_the_stdlib_is_much_prose(prose: list[Any]) -> None:
     assert sum(len(d.text.split()) for d in prose) > 160_000
     assert len({d.id for d in prose}) == len(prose) > 300
 
 
+@pytest.mark.long
 def test_the_stdlib_is_the_same_twice(prose: list[Any]) -> None:
     assert list(stdlib.Settings().documents()) == prose
 
 
+@pytest.mark.long
 def test_the_stdlib_reads_as_english(prose: list[Any]) -> None:
     paragraphs = [p for d in prose for p in d.text.split("\n")]
     words = " ".join(paragraphs).split()

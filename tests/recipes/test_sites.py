@@ -72,6 +72,7 @@ def test_the_science_stays_the_recipes(tmp_path: Path) -> None:
         assert settings.plain(there) | {"layout": None} == settings.plain(plain) | {"layout": None}
 
 
+@pytest.mark.long
 def test_the_command_line_takes_a_site() -> None:
     words = [sys.executable, "-m", "ordsmed", "show", "bert-base", "--layout", "--site"]
     done = subprocess.run([*words, "saga", "--devices", "4"], capture_output=True, text=True, check=False)

@@ -199,6 +199,7 @@ def test_an_overflow_begins_the_window_anew() -> None:
     assert scaler.factor == 8
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("window", [3, 5])
 def test_the_factor_survives_a_checkpoint(recipe: Recipe, window: int) -> None:
     """Inside a window: the good steps so far count too."""

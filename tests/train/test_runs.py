@@ -102,6 +102,7 @@ def test_a_request_to_stop_saves_first(recipe: Recipe, tmp_path: Path, number: s
     assert "Traceback" not in said
 
 
+@pytest.mark.long
 def test_a_damaged_checkpoint_is_passed_over(recipe: Recipe, capsys: pytest.CaptureFixture[str]) -> None:
     whole = pretrain(str(recipe("whole")))
     folder = pretrain(str(recipe("damaged")))
@@ -133,6 +134,7 @@ def test_only_the_last_few_are_kept(recipe: Recipe) -> None:
     assert checkpoint.steps(folder / "checkpoints") == [8, 12]
 
 
+@pytest.mark.long
 def test_a_full_disk_leaves_the_last_checkpoint(recipe: Recipe) -> None:
     """A limit on file size is what a process can have of a full disk without being root."""
     asked = recipe("full", steps=8)
@@ -174,6 +176,7 @@ main(["pretrain", sys.argv[1]])
 """
 
 
+@pytest.mark.long
 def test_a_loss_that_is_no_number_stops_the_run(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = recipe("nan")
     update = loop.update
@@ -223,6 +226,7 @@ def test_epochs_become_steps_when_the_data_stand(recipe: Recipe) -> None:
         pretrain(str(asked), [f"phase.warmup={steps + 1}"])
 
 
+@pytest.mark.long
 def test_a_deadline_fits_steps_once(recipe: Recipe) -> None:
     asked = recipe("late", steps=1_000_000, extra="\n[[phase]]\nsteps = 500_000\nlength = 64\nbatch = 8\nrate = 1e-3")
     folder = pretrain(str(asked), deadline=4.0)
