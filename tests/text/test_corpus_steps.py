@@ -144,11 +144,9 @@ def test_another_threshold_reads_nothing_again(sources: Path, tmp_path: Path) ->
     made = {p: p.stat().st_mtime_ns for p in folder.glob("steps/read-*/*")}
     assert made
     matched = [p.stat().st_mtime_ns for p in folder.glob("steps/match-*/matched.json")]
-    Run(folder).set(state="running")  # a finished folder is made anew on request only
-    obtain(Corpus, name, ["processes=1", 'split="9,1"'])
+    obtain(Corpus, name, ["processes=1", 'split="9,1"'], anew=True)
     assert [p.stat().st_mtime_ns for p in folder.glob("steps/match-*/matched.json")] == matched
-    Run(folder).set(state="running")
-    obtain(Corpus, name, ["processes=1", "near.threshold=0.999"])
+    obtain(Corpus, name, ["processes=1", "near.threshold=0.999"], anew=True)
     assert Run(folder).status["duplicates"]["near"] == 0
     assert {p: p.stat().st_mtime_ns for p in folder.glob("steps/read-*/*")} == made
 

@@ -34,7 +34,6 @@ from ordsmed.base.say import say
 from ordsmed.text import read, report, unite
 from ordsmed.text.chunks import Chunk, Reading, Source, Work
 from ordsmed.text.clean import Form
-from ordsmed.text.folder import documents, parts  # noqa: F401
 from ordsmed.text.held_out import Decontaminate
 from ordsmed.text.near import Near
 from ordsmed.text.splits import Shares
