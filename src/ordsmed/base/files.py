@@ -46,6 +46,18 @@ def read_json(path: Path) -> Any:
         raise DataError(path, f"not JSON: {error}", "", "the file is damaged; make its folder again") from None
 
 
+def mapped(path: Path, wanted: str, remedy: str) -> Any:
+    """A .npy file as an array in memory that is read as it is needed; or a complaint that names it."""
+    import numpy as np
+
+    try:
+        return np.load(path, mmap_mode="r")
+    except FileNotFoundError:
+        raise DataError(path, "no such file", wanted, remedy) from None
+    except (ValueError, EOFError, OSError) as error:
+        raise DataError(path, f"cut off, or no .npy file: {error}", wanted, remedy) from None
+
+
 def sync(path: Path) -> None:
     """Push a file or folder entry to the disk."""
     handle = os.open(path, os.O_RDONLY)

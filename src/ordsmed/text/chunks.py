@@ -169,15 +169,10 @@ class Chunk:
 
 def read_index(stem: str) -> np.ndarray:
     """The entries of a chunk's documents."""
-    path = Path(f"{stem}.npy")
-    try:
-        found: np.ndarray = np.load(path, mmap_mode="r")
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(path, f"cannot be read: {error}", "", "remove the folder `steps`, go on") from None
+    path, remedy = Path(f"{stem}.npy"), "remove the folder `steps`, go on"
+    found: np.ndarray = files.mapped(path, "the entries of a chunk", remedy)
     if found.dtype != INDEX:
-        raise DataError(
-            path, f"entries of {found.dtype}", f"{INDEX}: little-endian", "remove the folder `steps`, go on"
-        )
+        raise DataError(path, f"entries of {found.dtype}", f"{INDEX}: little-endian", remedy)
     return found
 
 

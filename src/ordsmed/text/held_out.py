@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from ordsmed.base.errors import DataError
-from ordsmed.base.files import survive_disk
+from ordsmed.base.files import mapped, survive_disk
 from ordsmed.text import read
 
 Array = np.ndarray[Any, Any]
@@ -124,12 +124,7 @@ class HeldOut:
     def load(path: Path) -> HeldOut:
         """What was saved; the hashes stay in the file, so that many processes share them."""
         wanted, remedy = "held-out hashes", "make them again"
-        try:
-            numbers = np.load(path, mmap_mode="r")
-        except FileNotFoundError:
-            raise DataError(path, "no such file", wanted, remedy) from None
-        except (ValueError, EOFError, OSError):
-            raise DataError(path, "cut off, or no .npy file", wanted, remedy) from None
+        numbers = mapped(path, wanted, remedy)
         if numbers.dtype.str != "<u8" or numbers.ndim != 1 or len(numbers) < 5 or numbers[0] != MARK:
             raise DataError(path, f"other numbers ('{numbers.dtype.str}')", wanted, remedy)
         return HeldOut(numbers[5:], *numbers[1:5].tolist())

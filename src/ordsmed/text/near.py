@@ -43,7 +43,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ordsmed.base.errors import DataError
-from ordsmed.base.files import survive_disk
+from ordsmed.base.files import mapped, survive_disk
 
 Array = np.ndarray[Any, Any]
 Text = Callable[[int], str]
@@ -353,12 +353,7 @@ def _write_run(work: _Work, run: int, first: int, files: list[Path], counts: lis
 def _rows(path: Path, count: int, first: int, work: _Work) -> Iterator[Array]:
     """The signatures of a file, some thousands at a time, if they are what they should be."""
     wanted, remedy = f"{count:,} signatures of {work.how.permutations} '<u4'", "make the signatures again"
-    try:
-        rows = np.load(path, mmap_mode="r")
-    except FileNotFoundError:
-        raise DataError(path, "no such file", wanted, remedy) from None
-    except (ValueError, EOFError, OSError):
-        raise DataError(path, "cut off, or no .npy file", wanted, remedy) from None
+    rows = mapped(path, wanted, remedy)
     if rows.dtype.str != "<u4" or rows.shape != (count, work.how.permutations):
         raise DataError(path, f"{rows.shape} '{rows.dtype.str}'", wanted, remedy)
     if count and work.text and (signatures([work.text(first)], work.how)[0] != rows[0]).any():

@@ -25,7 +25,7 @@ from ordsmed.base.run import Run
 from ordsmed.text import histogram, language
 from ordsmed.text.document import Document
 from ordsmed.text.finished import corpus_folder, shown
-from ordsmed.text.folder import SPLITS, parts
+from ordsmed.text.folder import SPLITS, Count, parts
 from ordsmed.text.report import PUBLISHED
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.text.training import read_tokenizer
@@ -58,14 +58,9 @@ _ASCII = bytes(KINDS[:256] == _SPACE)
 
 
 @dataclass
-class Split:
+class Split(Count):
     """What was counted in one split."""
 
-    documents: int = 0
-    sentences: int = 0
-    words: int = 0
-    characters: int = 0
-    bytes: int = 0
     tokens: int = 0
     a_document: histogram.Counts = field(default_factory=lambda: np.zeros(histogram.BINS, np.int64))
     a_sentence: histogram.Counts = field(default_factory=lambda: np.zeros(histogram.BINS, np.int64))
