@@ -26,7 +26,8 @@ from ordsmed.optimizers import adamw
 from ordsmed.text.pipeline import Corpus
 from ordsmed.text.training import Training
 from ordsmed.train.bench import Bench
-from ordsmed.train.recipe import Layout, Pretraining
+from ordsmed.train.layout import Layout
+from ordsmed.train.recipe import Pretraining
 
 GOOD = """
 data = "somewhere"

@@ -367,7 +367,7 @@ def test_which_documents_a_step_saw(ordsmed: Any, tiny_run: Any, kind: str) -> N
         spans = rows.spans(np.arange(4 * (inner - 1), 4 * inner))
         assert len(spans) == len(lines)
         for span, line in zip(spans, lines, strict=True):
-            begin = span.start - int(job.data[0].train.document_starts[span.document])
+            begin = span.start - int(job.material.encoded[0].train.document_starts[span.document])
             assert f"row {span.number}: " in line
             assert f" document {span.document} (" in line
             assert f"tokens {begin} to {begin + span.stop - span.start}: " in line

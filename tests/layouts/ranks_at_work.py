@@ -18,7 +18,7 @@ import torch
 from makers import learned
 from ordsmed.base import run
 from ordsmed.base.ranks import Ranks, leave, meet, prepare, stand
-from ordsmed.train import checkpoint, loop, parallel
+from ordsmed.train import checkpoint, loop, material, parallel
 from ordsmed.train.job import build
 from ordsmed.train.recipe import Pretraining
 from ordsmed.train.saving import Saving
@@ -77,9 +77,9 @@ def work(case: dict[str, Any], met: Ranks, folder: Path) -> dict[str, Any]:
     if case.get("measure"):
         found_out["live"] = live_bytes() - before
     if case.get("judge"):
-        validation = job.validation(0)
+        validation = job.material.validation(0)
         assert validation is not None
-        found_out["judged"] = loop.judge(job, validation, case["judge"])
+        found_out["judged"] = material.judge(job, validation, case["judge"])
     if case.get("save"):
         saving = Saving(job, Path(case["save"]))
         saving.save(first + len(lines), final=True)

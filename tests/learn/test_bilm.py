@@ -18,9 +18,8 @@ from ordsmed.data.encode import Encoded
 from ordsmed.learn.phases import Phase, Stretch
 from ordsmed.models import bert, elmo
 from ordsmed.objectives import bilm
-from ordsmed.train import loop
+from ordsmed.train import material
 from ordsmed.train.layout import Layout
-from ordsmed.train.pretrain import unigram
 
 MODEL = elmo.Settings(width=16, cells=24, highways=1, filters=((1, 8), (3, 8)), dropout=0.0)
 BATCH, LENGTH = 4, 6
@@ -193,15 +192,15 @@ def recipe(folder: Path, tmp_path: Path) -> Path:
 def test_it_learns_and_is_judged_on_every_held_out_word(recipe: Path) -> None:
     job = job_of(recipe)
     learned(job, 150, rate=None)
-    rows = job.validation(0)
+    rows = job.material.validation(0)
     assert rows is not None
-    found = loop.judge(job, rows, len(rows))
+    found = material.judge(job, rows, len(rows))
     batches = [rows.batch(np.arange(n, n + 32)) for n in range(0, len(rows), 32)]
     held = Encoded(Path(job.recipe.data)).validation  # type: ignore[arg-type]
     assert held is not None
     asked = sum(int(batch.weights.sum()) for batch in batches)
     assert asked == 2 * (held.token_count + held.sequence_count)
-    assert found["perplexity"] < 0.8 * math.exp(unigram(job))
+    assert found["perplexity"] < 0.8 * math.exp(job.material.unigram(0))
     assert found["perplexity"] == pytest.approx(math.exp(found["validation"]))
 
 
@@ -216,7 +215,7 @@ def test_guessing_by_frequency_knows_where_sentences_end(recipe: Path) -> None:
     share = (counts + 1) / (counts.sum() + len(counts))
     seen = held.counts.astype(float)
     seen[job.tokenizer.stop] += held.sequence_count
-    assert unigram(job) == pytest.approx(float(-(seen * np.log(share)).sum() / seen.sum()), rel=1e-6)
+    assert job.material.unigram(0) == pytest.approx(float(-(seen * np.log(share)).sum() / seen.sum()), rel=1e-6)
 
 
 def test_what_cannot_be_is_refused(folder: Path, tmp_path: Path, recipe: Path) -> None:

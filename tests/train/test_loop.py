@@ -13,7 +13,7 @@ from makers import job_of, learned, make_store
 from ordsmed.base import run, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.nn.shards import Part, total_norm
-from ordsmed.train import checkpoint, loop
+from ordsmed.train import checkpoint, loop, material
 from ordsmed.train.layout import Layout
 from ordsmed.train.meters import read
 from ordsmed.train.pretrain import pretrain
@@ -48,9 +48,9 @@ def test_ragged_micro_batches_are_divided_by_the_global_count(recipe: Recipe, ki
 
 def test_dropout_is_on_in_training_and_off_in_validation(recipe: Recipe) -> None:
     job = job_of(recipe())
-    rows = job.validation(0)
+    rows = job.material.validation(0)
     assert rows is not None
-    assert loop.judge(job, rows, 8) == loop.judge(job, rows, 8)
+    assert material.judge(job, rows, 8) == material.judge(job, rows, 8)
     batch = next(loop.load(job.rows(0), job.share(0), 0, 1, workers=0, device=job.ranks.device))
     assert job.objective.training
     seen = []

@@ -6,7 +6,9 @@ import contextlib
 import dataclasses
 import gc
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -14,19 +16,20 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.say import say
 from ordsmed.train import loop
-from ordsmed.train.job import Job, build
+from ordsmed.train.job import Job
 from ordsmed.train.layout import Layout
-from ordsmed.train.recipe import Pretraining
+from ordsmed.train.training import Training
 
+Build = Callable[[Any, Ranks], Job]
 ROOM = 0.9  # of a device's memory may be filled
 GAIN = 1.02  # a larger micro-batch must be so much faster on a CPU, where large ones only leave the caches
 
 
-def largest(recipe: Pretraining, ranks: Ranks) -> Layout:
+def largest(recipe: Training, ranks: Ranks, build: Build) -> Layout:
     """The recipe's layout with the largest micro-batch of each phase that fits; equal on all ranks."""
     micros = []
-    for index, phase in enumerate(recipe.phase):
-        job, best, fastest = _built(recipe, ranks), 0, 0.0
+    for index, phase in enumerate(recipe.phases):
+        job, best, fastest = _built(recipe, ranks, build), 0, 0.0
         for micro in divisors(phase.batch // ranks.data_world):
             speed = _tried(job, index, micro, ranks)
             if speed <= 0 or (ranks.device.type == "cpu" and speed < fastest * GAIN):
@@ -55,7 +58,7 @@ def divisors(number: int) -> list[int]:
     return kept
 
 
-def _built(recipe: Pretraining, ranks: Ranks) -> Job | None:
+def _built(recipe: Training, ranks: Ranks, build: Build) -> Job | None:
     """A job to try with, thrown away after; None: not even the weights have room."""
     try:
         return build(dataclasses.replace(recipe, layout=dataclasses.replace(recipe.layout, micro=0)), ranks)

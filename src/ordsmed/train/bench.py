@@ -20,7 +20,8 @@ from ordsmed.base.menu import Menu
 from ordsmed.base.run import Run
 from ordsmed.learn.phases import Phase
 from ordsmed.train.guard import Guard
-from ordsmed.train.recipe import Layout, Pretraining
+from ordsmed.train.layout import Layout
+from ordsmed.train.recipe import Pretraining
 
 if TYPE_CHECKING:
     from ordsmed.data.batch import Batch

@@ -13,6 +13,7 @@ from ordsmed.base.say import duration, say
 from ordsmed.learn.phases import Phase
 from ordsmed.train import loop
 from ordsmed.train.job import Job, build
+from ordsmed.train.material import JUDGED_ROWS, Texts, judge
 from ordsmed.train.recipe import Pretraining
 
 RESERVE = 0.95  # of a deadline is planned; the rest is for the checkpoint at the end and a slower hour
@@ -57,15 +58,18 @@ def _step_seconds(job: Job, index: int) -> float:
         float(loop.update(job, batches, 0.0, index, inner)[1])
         spent.append(time.perf_counter() - began)
     each = sorted(spent)[len(spent) // 2]
+    assert isinstance(job.recipe, Pretraining)
     every = job.recipe.validate
     return each + (_judge_seconds(job) / every if every else 0.0)
 
 
 def _judge_seconds(job: Job) -> float:
-    rows = job.validation(len(job.phases) - 1)
+    texts = job.material
+    assert isinstance(texts, Texts)
+    rows = texts.validation(len(job.phases) - 1)
     if rows is None:
         return 0.0
-    count, began = min(job.recipe.validation_rows, len(rows)), time.perf_counter()
-    some = min(count, loop.JUDGED_ROWS)
-    loop.judge(job, rows, some)
+    count, began = min(texts.recipe.validation_rows, len(rows)), time.perf_counter()
+    some = min(count, JUDGED_ROWS)
+    judge(job, rows, some)
     return (time.perf_counter() - began) * count / some

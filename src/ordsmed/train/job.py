@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,27 +18,24 @@ import torch
 from ordsmed.base import hub
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.ranks import Ranks
-from ordsmed.base.run import Run, obtain, read_recipe
+from ordsmed.base.run import Run, read_recipe
 from ordsmed.base.say import say
-from ordsmed.data.encode import Encoded, Encoding
 from ordsmed.data.loader import Share
 from ordsmed.data.rows import Rows
-from ordsmed.data.store import Store
 from ordsmed.learn.groups import groups
 from ordsmed.learn.objective import Objective, fresh
-from ordsmed.learn.phases import OVER, Phase, Stretch
+from ordsmed.learn.phases import Phase
 from ordsmed.nn import boxes, foreign, weights
 from ordsmed.nn.shards import Part
 from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.text.training import read_tokenizer
 from ordsmed.train import checkpoint, parallel, precision
 from ordsmed.train.guard import Course, Guard
+from ordsmed.train.material import Material, Texts
 from ordsmed.train.meters import REMEDY
 from ordsmed.train.parallel import Parallel
 from ordsmed.train.precision import Scaler
 from ordsmed.train.recipe import Pretraining
-
-JUDGED_ROWS = 32  # rows of a validation batch
+from ordsmed.train.training import Training
 
 
 @dataclass
@@ -59,10 +56,9 @@ class Vote:
 class Job:
     """One training, ready to go."""
 
-    recipe: Pretraining
+    recipe: Training
     ranks: Ranks
-    data: Sequence[Encoded]
-    tokenizer: Tokenizer
+    material: Material
     objective: Objective
     optimizer: torch.optim.Optimizer
     parallel: Parallel
@@ -73,34 +69,22 @@ class Job:
     began_with: str = ""  # the digest of the weights before the first step; empty: the run goes on
     vote: Vote = field(default_factory=Vote)
     tell: Callable[[str], None] = lambda stage: None  # the watch: what this rank does now
-    held_out: dict[int, Rows | None] = field(default_factory=dict)  # by phase, once they were asked for
+    judged: list[dict[str, Any]] = field(default_factory=list)  # what the validations so far found, each with its step
     skipped: list[dict[str, Any]] = field(default_factory=list)  # stretches of steps that teach nothing, and why
 
     @property
     def phases(self) -> tuple[Phase, ...]:
         """The recipe's phases."""
-        return self.recipe.phase
+        return self.recipe.phases
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The material's."""
+        return self.material.tokenizer
 
     def rows(self, index: int) -> Rows:
         """The training rows of a phase."""
-        stores = [encoded.train for encoded in self.data]
-        key = (self.recipe.seed, index + self.phases_before)
-        stretch = Stretch.of(self.phases, index)
-        return self._rows(stores, list(self.recipe.sources.values()), self.phases[index], *key, stretch=stretch)
-
-    def validation(self, index: int) -> Rows | None:
-        """The held-out rows of a phase; the same ones with the same masks every time."""
-        if index not in self.held_out:
-            self.held_out[index] = self._validation(index)
-        return self.held_out[index]
-
-    def _validation(self, index: int) -> Rows | None:
-        pairs = [(e.validation, w) for e, w in zip(self.data, self.recipe.sources.values(), strict=True)]
-        held = [(store, w) for store, w in pairs if store is not None and store.token_count]
-        if not held:
-            return None
-        phase = dataclasses.replace(self.phases[index], batch=JUDGED_ROWS)
-        return self._rows([s for s, _ in held], [w for _, w in held], phase, "validation")
+        return self.material.rows(index, self.phases_before)
 
     def share(self, index: int) -> Share:
         """How a phase's batch is cut."""
@@ -117,6 +101,10 @@ class Job:
     def parts(self) -> list[Part]:
         """Every weight that learns, as it lies on this rank."""
         return [part for group in self.optimizer.param_groups for part in group["parts"]]
+
+    def is_kept(self, step: int) -> bool:
+        """Are the weights of this step kept whatever comes? Then they are asked for, or are the best so far."""
+        return self.recipe.is_revision(step) or step == self.recipe.best_of(self.judged)
 
     def leave_out(self, folder: Path, first: int, last: int, why: str) -> None:
         """From now on these steps teach nothing; in the run's record."""
@@ -139,47 +127,54 @@ class Job:
         asked = self.recipe.layout.workers
         return asked if asked >= 0 else min(8, self.ranks.threads - 1) if self.ranks.device.type == "cuda" else 0
 
-    def _rows(
-        self, stores: Sequence[Store], shares: Sequence[float], phase: Phase, *key: object,
-        stretch: Stretch = OVER,
-    ) -> Rows:  # fmt: skip
-        rows: Rows = self.recipe.objective.rows(stores, shares, self.tokenizer, phase, *key, stretch=stretch)
-        return rows
-
 
 def build(recipe: Pretraining, ranks: Ranks, *, gone_on: dict[str, Any] | None = None) -> Job:
     """Data, networks and optimizer of a recipe; whatever cannot be is refused here.
 
     `gone_on` is the state of the checkpoint that will be put in: then what `init` names is not needed any more.
     """
-    data = [Encoded(obtain(Encoding, name)) for name in recipe.sources]
-    tokenizer = _tokenizer(recipe, data)
-    settings = model_settings(recipe)
+    material, settings = Texts.of(recipe), model_settings(recipe)
     check(recipe, settings, ranks)
+    settings.fits(material.tokenizer)
+    wordy = next((own.folder for own in material.encoded if own.train.lexicon is not None), None)
+    if wordy and not settings.capabilities.state:
+        raise RecipeError(wordy, "holds whole words", "pieces of words", "encode with another tokenizer, or use elmo")
+    start: tuple[Path, dict[str, Any]] | None = None
+
+    def networks() -> Objective:
+        nonlocal start
+        objective = fresh(recipe.objective, settings, material.tokenizer, recipe.seed)
+        material.measures = objective.measures
+        if recipe.init and gone_on is None:
+            start = _start_from(recipe.init, objective, material.tokenizer)
+        return objective
+
+    job = assemble(recipe, ranks, material, networks, new=gone_on is None)
+    job.phases_before = int(gone_on["phases"]) - len(recipe.phase) if gone_on else 0
+    if start:
+        checkpoint.restore_moments(start[0], job.optimizer, job.parts)
+        job.phases_before = int(start[1]["phases"])
+    return job
+
+
+def assemble(
+    recipe: Training, ranks: Ranks, material: Material, networks: Callable[[], Objective], *, new: bool
+) -> Job:
+    """Networks spread over the mesh, with their optimizer; `new`: the weights are those that the run begins with."""
     if recipe.layout.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS refuses to be deterministic
         torch.use_deterministic_algorithms(True)
     said = precision.set_up(recipe.layout, ranks.device)
-    settings.fits(tokenizer)
-    wordy = next((encoded.folder for encoded in data if encoded.train.lexicon is not None), None)
-    if wordy and not settings.capabilities.state:
-        raise RecipeError(wordy, "holds whole words", "pieces of words", "encode with another tokenizer, or use elmo")
-    objective = fresh(recipe.objective, settings, tokenizer, recipe.seed)
-    start = _start_from(recipe.init, objective, tokenizer) if recipe.init and gone_on is None else None
-    began_with = weights.digest(weights.own_tensors(objective)) if gone_on is None and ranks.first else ""
+    objective = networks()
+    began_with = weights.digest(weights.own_tensors(objective)) if new and ranks.first else ""
     precision.keep_in_half(objective, recipe.layout)
     objective.to(ranks.device).train()
     spread = parallel.spread(objective, recipe.layout, ranks)
     made = groups(objective, rules=recipe.group, layer_decay=recipe.layer_decay, rows=spread.rows)
     optimizer = recipe.optimizer.build(made)
-    before = int(gone_on["phases"]) - len(recipe.phase) if gone_on else 0
-    job = Job(recipe, ranks, data, tokenizer, objective, optimizer, spread, Scaler.of(recipe.layout), said, before,
-              Course(recipe.trouble))  # fmt: skip
+    job = Job(recipe, ranks, material, objective, optimizer, spread, Scaler.of(recipe.layout), said,
+              course=Course(recipe.trouble), began_with=began_with)  # fmt: skip
     parallel.sum_copies(spread, job.parts, recipe.layout, ranks)
-    job.began_with = began_with
-    if start:
-        checkpoint.restore_moments(start[0], optimizer, job.parts)
-        job.phases_before = int(start[1]["phases"])
     return job
 
 
@@ -188,13 +183,10 @@ def counted(recipe: Pretraining) -> Pretraining:
     phases = []
     for index, phase in enumerate(recipe.phase):
         if not phase.steps:
-            data = [Encoded(obtain(Encoding, name)) for name in recipe.sources]
-            tokenizer = _tokenizer(recipe, data)
-            model_settings(recipe).fits(tokenizer)
             one = dataclasses.replace(phase, steps=1, epochs=0.0, warmup=0.0)
-            shares, key = list(recipe.sources.values()), (recipe.seed, index)
-            rows = recipe.objective.rows([e.train for e in data], shares, tokenizer, one, *key,
-                                         stretch=Stretch.of((one,), 0))  # fmt: skip
+            material = Texts.of(dataclasses.replace(recipe, phase=(one,)))
+            model_settings(recipe).fits(material.tokenizer)
+            rows = material.rows(0, index)
             steps = max(1, round(phase.epochs * len(rows) / phase.batch))
             say(f"phase {index + 1}: {phase.epochs:g} epochs of {len(rows):,} rows are {steps:,} steps")
             if phase.warmup > steps:
@@ -214,7 +206,7 @@ def model_settings(recipe: Pretraining) -> Any:
     if not folder.is_dir():
         raise _nowhere(recipe.init)
     theirs = model_settings(read_recipe(Pretraining, folder)) if Run(folder).status else foreign.settings(folder)
-    if recipe.model is not None and not _same_shape(recipe.model, theirs):
+    if recipe.model is not None and not same_shape(recipe.model, theirs):
         raise RecipeError("model", f"found {recipe.model}", f"that of init: {theirs}", "leave [model] out")
     return recipe.model or theirs
 
@@ -229,20 +221,6 @@ def check(recipe: Pretraining, settings: Any, ranks: Ranks) -> None:
     others = getattr(recipe.objective, "others", None)
     for network in (settings, *(others(settings) if others else ())):
         recipe.layout.check(network, [phase.length for phase in recipe.phase], ranks.world)
-
-
-def _tokenizer(recipe: Pretraining, data: Sequence[Encoded]) -> Tokenizer:
-    tokenizer = data[0].tokenizer
-    for encoded in data[1:]:
-        if encoded.tokenizer.fingerprint != tokenizer.fingerprint:
-            found = f"{encoded.folder} was encoded with another tokenizer"
-            raise RecipeError("data", found, f"that of {data[0].folder}", "encode it again with the same `tokenizer`")
-    if recipe.tokenizer is not None:
-        asked = read_tokenizer(recipe.tokenizer)
-        if asked.fingerprint != tokenizer.fingerprint:
-            found = f"was encoded with tokenizer {tokenizer.fingerprint}, but the recipe names {asked.fingerprint}"
-            raise RecipeError(data[0].folder, found, "", "encode again or change `tokenizer`")
-    return tokenizer
 
 
 def _start_from(init: str, objective: Objective, tokenizer: Tokenizer) -> tuple[Path, dict[str, Any]] | None:
@@ -288,7 +266,7 @@ def _same_pieces(folder: Path, tokenizer: Tokenizer) -> None:
                           f'encode with `tokenizer = "{folder}"`')  # fmt: skip
 
 
-def _same_shape(ours: Any, theirs: Any) -> bool:
+def same_shape(ours: Any, theirs: Any) -> bool:
     """Do two settings mean the same network? Dropout and fresh weights may differ."""
     names = ("width", "layers", "heads", "inner", "positions", "embedding", "activation", "epsilon", "every", "window",
              "theta", "local_theta", "cells", "highways", "filters", "letter", "longest_word", "residual", "cell_clip",

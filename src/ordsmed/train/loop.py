@@ -14,23 +14,20 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ordsmed.base.errors import RunError
+from ordsmed.base.ranks import first_alone
 from ordsmed.base.say import Progress, say
 from ordsmed.data.batch import Batch
 from ordsmed.data.loader import load
-from ordsmed.data.rows import Rows
-from ordsmed.learn.metrics import in_words
 from ordsmed.learn.objective import Objective
 from ordsmed.learn.phases import locate, total
 from ordsmed.nn.dropout import begin_micro_batch
 from ordsmed.nn.shards import Part, total_norm
 from ordsmed.train import average
-from ordsmed.train.job import JUDGED_ROWS, Job, Vote
+from ordsmed.train.job import Job, Vote
 from ordsmed.train.meters import REMEDY, Meters
 from ordsmed.train.precision import autocast
 from ordsmed.train.saving import Saving
@@ -68,16 +65,20 @@ def train(
     """Train from a step of the run to its end; returns the last step."""
     step, steps, recipe = start, total(job.phases), job.recipe
     meters = Meters(folder, peak, start, job.ranks, summed=recipe.trouble.watches)
-    progress = Progress("pretrain", steps, "steps", done=start, every=30)
+    progress = Progress(recipe.verb, steps, "steps", done=start, every=30)
     watch = watch or Watch(job.ranks, recipe.layout.patience)
     job.tell = lambda stage: watch.at(watch.step, stage)
+    job.judged = first_alone(job.ranks, meters.judged)
+    if start and recipe.is_enough(job.judged):
+        return start
     with contextlib.closing(meters), asked_to_stop() as asked, progress as shown:
         for index in range(locate(job.phases, start)[0], len(job.phases)):
             phase, first = job.phases[index], locate(job.phases, step)[1]
             rows, share = job.rows(index), job.share(index)
             if not first:
                 job.carry(index)
-            flops = job.objective.flops(phase.batch, phase.length)
+            length = job.material.row_length(index)
+            flops = job.objective.flops(phase.batch, length)
             ready = load(rows, share, first, phase.steps, workers=job.workers, device=job.ranks.device)
             for inner in range(first, phase.steps):
                 began = time.perf_counter()
@@ -92,24 +93,26 @@ def train(
                 else:
                     line = {"step": step, "phase": index + 1, "rate": phase.rate_at(inner), "norm": norm,
                             "seconds": time.perf_counter() - began, "rows": phase.batch,
-                            "tokens": phase.batch * phase.length, "flops": flops, **job.scaler.told()}  # fmt: skip
+                            "tokens": phase.batch * length, "flops": flops, **job.scaler.told()}  # fmt: skip
                     meters.add(line, sums)
                 last, stop = step == steps, job.vote.result(asked())
                 if step % recipe.log == 0 or last or stop:
                     _tell(shown, meters.flush(job.objective.weights, final=last or bool(stop)), step)
                 if each:
                     each(step)
-                if (recipe.validate and step % recipe.validate == 0) or last:
+                if recipe.is_judged(step) or last:
                     watch.at(step, "judging")
                     meters.flush(job.objective.weights)
                     _judge(job, index, meters, step)
-                due = (recipe.save and step % recipe.save == 0) or recipe.is_revision(step)
-                if saving and (last or stop or due):
+                    last = last or recipe.is_enough(job.judged)
+                if saving and (last or stop or recipe.is_saved(step)):
                     watch.at(step, "saving")
                     meters.flush(job.objective.weights, final=last or bool(stop))
                     saving.save(step, final=last or bool(stop))
                 if stop and not last:
                     raise Stopped(step, stop)
+                if last:
+                    return step
     return step
 
 
@@ -212,46 +215,6 @@ def clip(parts: list[Part], norm: Tensor, limit: float, scaling: float = 1.0) ->
     torch._foreach_mul_(grads, factor / scaling)
 
 
-def judge(job: Job, rows: Rows, count: int) -> dict[str, float]:
-    """Mean losses and shares of right answers over the first `count` rows; dropout off. Ranks take batches in turn."""
-    ranks = job.ranks
-    found: dict[str, Tensor] = {}
-    job.objective.eval()
-    with torch.no_grad(), autocast(job.recipe.layout, ranks.device):
-        for numbers, mine in _judged(job, count):
-            batch = rows.batch(numbers)
-            counts = {f"{term}_count": value for term, value in job.objective.count(batch).items()}
-            sums = job.objective.judge(batch.to(ranks.device))
-            for name, value in (*sums.items(), *counts.items()):
-                own = value.double().cpu() * mine
-                found[name] = found.get(name, torch.zeros((), dtype=torch.float64)) + own
-    job.objective.train()
-    totals = ranks.total(torch.stack(list(found.values()))).tolist()
-    whole = dict(zip(found, totals, strict=True))
-    counts_of = {name.removesuffix("_count"): whole.pop(name) for name in list(whole) if name.endswith("_count")}
-    terms = job.objective.weights
-    means = {}
-    for name, value in whole.items():
-        of = counts_of[name.removesuffix("_right")]
-        if of or name in terms:  # what never came has no mean
-            means[name] = value / max(of, 1.0)
-    validation = sum(weight * means[term] for term, weight in terms.items())
-    return {"validation": validation, **means, **job.objective.derived(means)}
-
-
-def _judged(job: Job, count: int) -> Iterator[tuple[NDArray[np.int64], bool]]:
-    """The rows of each validation batch that this rank takes; False: it goes along, so that nobody waits for it."""
-    rank, world, firsts = job.ranks.data_rank, job.ranks.data_world, range(0, count, JUDGED_ROWS)
-    if job.objective.state:  # rows go on from those before them: each rank follows its own
-        own = np.array_split(np.arange(JUDGED_ROWS), world)[rank]
-        for first in firsts:
-            yield first + (own if len(own) else np.zeros(1, np.int64)), len(own) > 0
-        return
-    for turn in range(rank, rank + len(firsts), world):
-        first = firsts[min(turn, len(firsts) - 1)]
-        yield np.arange(first, min(first + JUDGED_ROWS, count)), turn < len(firsts)
-
-
 @contextlib.contextmanager
 def asked_to_stop() -> Iterator[Callable[[], int]]:
     """SIGTERM, SIGHUP, SIGUSR1 and Ctrl-C ask the loop to save and stop; a second Ctrl-C stops at once.
@@ -280,16 +243,13 @@ def asked_to_stop() -> Iterator[Callable[[], int]]:
 
 
 def _judge(job: Job, index: int, meters: Meters, step: int) -> None:
-    rows = job.validation(index)
-    if rows is None:
-        return
-    found = judge(job, rows, min(job.recipe.validation_rows, len(rows)))
-    meters.note({"step": step, "phase": index + 1, **found})
-    right = ", ".join(
-        [f"{name.removesuffix('_right')} {v:.1%} right" for name, v in found.items() if name.endswith("_right")]
-        + [f"{name} {in_words(name, v)}" for name, v in found.items() if name in job.objective.measures]
-    )
-    say(f"step {step}: validation loss {found['validation']:.4f} ({right})")
+    """What a validation finds is told and noted; nothing where nothing is held out."""
+    found = job.material.judge(job, index)
+    if found:
+        line = {"step": step, "phase": index + 1, **found}
+        job.judged.append(line)
+        meters.note(line)
+        say(f"step {step}: {job.material.told(found)}")
 
 
 def _tell(shown: Progress, line: dict[str, Any], step: int) -> None:

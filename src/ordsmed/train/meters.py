@@ -48,6 +48,10 @@ class Meters:
             lines = [line for line in read(self.path) if line["step"] <= step]
             files.write_text(self.path, "".join(json.dumps(line) + "\n" for line in lines))
 
+    def judged(self) -> list[dict[str, Any]]:
+        """What the validations so far found."""
+        return [line for line in read(self.path) if "validation" in line] if self.path.exists() else []
+
     def close(self) -> None:
         """Let go of the TensorBoard file, everything written."""
         with self._board_may_fail():

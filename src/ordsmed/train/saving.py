@@ -29,7 +29,7 @@ class Saving:
         layout = job.recipe.layout
         self.writer = Writer(
             self.folder, job.ranks, job.recipe.keep, background=layout.background, token=token,
-            revision=job.recipe.is_revision,
+            revision=job.is_kept,
         )  # fmt: skip
         first_alone(job.ranks, self.writer.clean)
 

@@ -16,7 +16,7 @@ from ordsmed.base import run, settings
 from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.run import Run
 from ordsmed.base.say import duration
-from ordsmed.data.encode import Encoding
+from ordsmed.data.encode import Encoded, Encoding
 from ordsmed.learn.phases import Stretch, locate, total
 from ordsmed.nn import foreign, weights
 from ordsmed.text.folder import origin
@@ -27,7 +27,8 @@ from ordsmed.train.bench import Bench
 from ordsmed.train.layout import Layout, arithmetic, memory, parse, site_layout
 from ordsmed.train.parallel import held_by_rank
 from ordsmed.train.pretrain import where
-from ordsmed.train.recipe import Pretraining, named
+from ordsmed.train.recipe import Pretraining
+from ordsmed.train.training import named
 
 if TYPE_CHECKING:
     from ordsmed.base.ranks import Ranks
@@ -54,7 +55,7 @@ def show(
         deed = dataclasses.replace(deed, layout=parse(layout, deed.layout))
     lines = [f"{name}: {kind}", *_indent(settings.write(deed).rstrip().splitlines())]
     if isinstance(deed, Pretraining):
-        with named(name):
+        with named(name, Pretraining):
             lines += _cost(deed, devices)
     status = Run(Path(name)).status if Path(name).is_dir() else {}
     return lines + (_stand(Path(name), status) if status else [])
@@ -69,7 +70,7 @@ def layout(
         raise RecipeError(name, "is no pretraining", "a recipe or run of `ordsmed pretrain`")
     if layout:
         deed = dataclasses.replace(deed, layout=parse(layout, deed.layout))
-    with named(name):
+    with named(name, Pretraining):
         return _spread(deed, devices, *_network(deed)[1:])
 
 
@@ -93,7 +94,7 @@ def documents(name: str, step: int) -> list[str]:
     if not 1 <= step <= total(recipe.phase):
         raise RecipeError("--step", f"found {step}", f"1 to {total(recipe.phase)}")
     index, inner = locate(recipe.phase, step - 1)
-    data = [jobs.Encoded(run.obtain(Encoding, source)) for source in recipe.sources]
+    data = [Encoded(run.obtain(Encoding, source)) for source in recipe.sources]
     phases_before = int(Run(folder).status.get("phases_before", 0))
     rows = recipe.objective.rows(
         [d.train for d in data], list(recipe.sources.values()), data[0].tokenizer, recipe.phase[index],
@@ -230,7 +231,7 @@ def _inputs(recipe: Pretraining) -> tuple[list[str], Any]:
             lines.append(f"data: {name}: neither a folder nor a recipe")
             raise
         if run.finished(folder, "encode"):
-            encoded = jobs.Encoded(folder)
+            encoded = Encoded(folder)
             lines.append(
                 f"data: {folder}, {encoded.train.token_count:,} tokens in {encoded.train.document_count:,} documents"
             )

@@ -1,0 +1,114 @@
+"""Examples: the material of a fine-tuning, read from a task's files, as features that are kept on disk, and judged."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ordsmed
+from ordsmed.base import run, settings
+from ordsmed.base.errors import DataError
+from ordsmed.base.menu import kind_of
+from ordsmed.base.ranks import Ranks, first_alone
+from ordsmed.base.say import say
+from ordsmed.data.features import ExampleRows, Features, Packing
+from ordsmed.data.rows import Rows
+from ordsmed.learn.asking import ask
+from ordsmed.learn.task import Arrays, Task, packing, reader
+from ordsmed.text import read
+from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.train.precision import autocast
+
+ASKED_AT_ONCE = {"cpu": 8_192, "cuda": 65_536}  # tokens
+LEFT_OUT = ("train", "dev", "top", "threshold")  # settings that change no feature
+
+
+@dataclass(frozen=True)
+class Split:
+    """One split of a task: what its files hold, and what the network reads of it."""
+
+    records: Any
+    features: Features
+
+
+@dataclass
+class Examples:
+    """What a fine-tuning reads and is judged by."""
+
+    task: Any  # its settings, settled
+    tokenizer: Tokenizer
+    packing: Packing
+    seed: int
+    train: Split
+    dev: Split | None
+
+    @staticmethod
+    def of(task: Any, network: Any, tokenizer: Tokenizer, seed: int, cache: str) -> Examples:
+        """Read the files of a task; its labels are those of the training data where the recipe names none."""
+        learning = task.records(task.paths("train"), learning=True)
+        task = task.settled(learning)
+        make = functools.partial(_split, task, network, tokenizer, cache)
+        train = make("train", learning)
+        dev = make("dev", task.records(task.paths("dev"))) if task.paths("dev") else None
+        if not len(train.features):
+            raise DataError(", ".join(task.paths("train")), "no example to learn from", "one or more")
+        return Examples(task, tokenizer, packing(tokenizer, network), seed, train, dev)
+
+    def rows(self, index: int, before: int = 0) -> Rows:
+        return ExampleRows(self.train.features, self.packing, self.seed, index + before)
+
+    def row_length(self, index: int) -> int:
+        return max(1, round(float(self.train.features.sizes.mean())))
+
+    def judge(self, job: Any, index: int) -> dict[str, Any]:
+        if self.dev is None:
+            return {}
+        dev, task, objective = self.dev, self.task, job.objective
+        within = functools.partial(autocast, job.recipe.layout, job.ranks.device)
+        answers, means = self.asked(objective, dev.features, job.ranks, within=within)
+        loss = sum(weight * means[term] for term, weight in objective.weights.items() if term in means)
+
+        def scored() -> dict[str, float]:
+            found: dict[str, float] = task.score(dev.records, task.predictions(dev.records, dev.features, answers))
+            return found
+
+        return {"validation": loss, **first_alone(job.ranks, scored)}
+
+    def asked(self, task: Task, features: Features, ranks: Ranks, **how: Any) -> tuple[Arrays, dict[str, float]]:
+        """What a task tells of examples, and its mean losses."""
+        return ask(task, features, self.packing, ranks, tokens=ASKED_AT_ONCE.get(ranks.device.type, 8_192), **how)
+
+    def told(self, found: dict[str, Any]) -> str:
+        scores = [f"{name} {value:.2f}" for name, value in found.items() if name != "validation"]
+        return f"dev loss {found['validation']:.4f} ({', '.join(scores[:6])})"
+
+    def facts(self) -> dict[str, Any]:
+        splits = {"train": self.train, "dev": self.dev}
+        return {
+            ", ".join(self.task.paths(name)): {
+                "split": name, "records": len(split.records), "examples": len(split.features),
+                "tokens": len(split.features.ids), "longest": int(split.features.sizes.max(initial=0)),
+            }
+            for name, split in splits.items() if split is not None
+        }  # fmt: skip
+
+
+def _split(task: Any, network: Any, tokenizer: Tokenizer, cache: str, name: str, records: Any) -> Split:
+    """Features from the cache, or made and put there."""
+    if not cache:
+        return Split(records, task.features(records, reader(tokenizer, network)))
+    said = {k: v for k, v in settings.plain(task).items() if k not in LEFT_OUT}
+    stamps = read.stamp(read.files(task.paths(name)))
+    described = [ordsmed.__version__, name, said, stamps, tokenizer.fingerprint, getattr(network, "types", 0) > 1]
+    key = hashlib.sha256(json.dumps(described).encode()).hexdigest()[:16]
+    folder = Path(cache) / f"{kind_of(task)}-{name}-{key}"
+    with run.locked(folder):
+        if not folder.is_dir():
+            task.features(records, reader(tokenizer, network)).save(folder)
+        else:
+            say(f"{folder}: features stand, reused")
+        return Split(records, Features.open(folder))

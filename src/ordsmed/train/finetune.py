@@ -1,0 +1,202 @@
+"""The deed `finetune`: a pretrained network learns a task; its best checkpoint, predictions and scores are left.
+
+init -> network, tokenizer, weights; the task's files -> examples -> loop -> the best check -> weights/, predictions/
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ordsmed.apply.trained import Trained, open_model
+from ordsmed.base import chance, files, hub
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.ranks import Ranks, first_alone
+from ordsmed.base.run import Run
+from ordsmed.base.say import say
+from ordsmed.learn.objective import Objective, fresh
+from ordsmed.learn.phases import total
+from ordsmed.learn.task import Task
+from ordsmed.nn import adapters, boxes, foreign, weights
+from ordsmed.nn.dropout import number_layers
+from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.text.training import read_tokenizer
+from ordsmed.train import average, checkpoint, picture
+from ordsmed.train.deed import leave_weights, perform
+from ordsmed.train.examples import Examples, Split
+from ordsmed.train.finetuning import Finetuning
+from ordsmed.train.job import Job, assemble, same_shape
+from ordsmed.train.precision import autocast
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a fine-tuning starts from."""
+
+    network: Any  # its settings
+    tokenizer: Tokenizer
+    fill: Callable[[Task], list[str]]  # puts the weights under a task's head; the names of what stays random
+
+
+def start(recipe: Finetuning, folder: Path | None = None) -> Start:
+    """The network and tokenizer of a recipe; of a run that goes on (`folder`), its own."""
+    kept = folder / "tokenizer" if folder else None
+    if kept and kept.is_dir() and recipe.examples:
+        return Start(recipe.model, Tokenizer.load(kept), lambda task: [])
+    if recipe.init is None:
+        assert recipe.tokenizer is not None
+        return Start(recipe.model, read_tokenizer(recipe.tokenizer), lambda task: [])
+    found = _pretrained(recipe.init, recipe.step)
+    tokenizer = read_tokenizer(recipe.tokenizer) if recipe.tokenizer else found.tokenizer
+    if tokenizer.fingerprint != found.tokenizer.fingerprint and not recipe.fresh:
+        raise RecipeError("tokenizer", f"is another than that of {recipe.init}", "", "leave `tokenizer` out")
+    if recipe.model is not None and not same_shape(recipe.model, found.network):
+        raise RecipeError("model", f"found {recipe.model}", f"that of init: {found.network}", "leave [model] out")
+    fill = (lambda task: []) if recipe.fresh else found.fill
+    return Start(recipe.model or found.network, tokenizer, fill)
+
+
+def _pretrained(init: str, step: Any) -> Start:
+    """A run of ours, a run's weights, an import, or a Hugging Face folder."""
+    folder = hub.folder(init)
+    if not folder.is_dir():
+        wanted = "a run, an import, a Hugging Face folder, or a name that leads to one"
+        raise RecipeError("init", f"found {init}, no such folder", wanted, hub.remedy(init))
+    if Run(folder).status or foreign.is_imported(folder):
+        trained = open_model(folder, step)
+        return Start(trained.settings, trained.tokenizer, lambda task: _adopt(task, trained))
+    if step is not None:
+        raise RecipeError("step", f"found {step}, but {init} is a Hugging Face folder", "a run's folder, or none")
+    network, tokenizer = foreign.settings(folder), Tokenizer.load(folder)
+    return Start(network, tokenizer, lambda task: foreign.begin(task.networks()[""], folder, tokenizer))
+
+
+def _adopt(task: Task, trained: Trained) -> list[str]:
+    held = trained.objective.networks()[""].tensors()
+    return weights.adopt(task.networks()[""].tensors(), held, trained.settings.begins, trained.folder)
+
+
+class OfTask:
+    """Fine-tuning's way."""
+
+    recipe = Finetuning
+
+    def __init__(self) -> None:
+        self.begun: Start | None = None
+        self.material: Examples | None = None
+
+    def network(self, recipe: Finetuning, folder: Path | None = None) -> Any:
+        self.begun = self.begun or start(recipe, folder)
+        return self.begun.network
+
+    def check(self, recipe: Finetuning, network: Any, ranks: Ranks) -> None:
+        if recipe.task.length > network.longest():
+            found = f"found {recipe.task.length}, more than the model's {network.longest()} positions"
+            raise RecipeError("task.length", found, "", f"use task.length={network.longest()}")
+        if recipe.adapters and recipe.layout.tensor > 1:
+            raise RecipeError("layout.tensor", f"found {recipe.layout.tensor} with adapters", "1", "use shard")
+        recipe.layout.check(network, [recipe.task.length], ranks.world)
+        recipe.layout.share(recipe.phases[0], 1, ranks.device.type, 0, ranks.data_world)
+
+    def obtain(self, recipe: Finetuning) -> Finetuning:
+        assert self.begun is not None, "the network comes first: it says how texts are read"
+        begun = self.begun
+        begun.network.fits(begun.tokenizer)
+        recipe = recipe.settle(begun.network)
+        self.material = Examples.of(recipe.task, begun.network, begun.tokenizer, recipe.seed, recipe.features)
+        counted = dataclasses.replace(recipe, task=self.material.task, examples=len(self.material.train.features))
+        phase = counted.phases[0]
+        say(f"{counted.examples:,} examples to learn from: {phase.steps:,} steps of {phase.batch}")
+        if phase.warmup > phase.steps:
+            raise RecipeError("warmup", f"found {phase.warmup:g}", f"0 to {phase.steps} steps")
+        return counted
+
+    def build(self, recipe: Finetuning, ranks: Ranks, *, gone_on: dict[str, Any] | None) -> Job:
+        begun, material = self.begun, self.material
+        assert begun is not None
+        assert material is not None
+
+        def networks() -> Objective:
+            task = fresh(recipe.task, begun.network, begun.tokenizer, recipe.seed)
+            assert isinstance(task, Task)
+            left = begun.fill(task) if gone_on is None else []
+            if left and not recipe.fresh:
+                roles = dict.fromkeys(name.partition(".")[0] for name in left)
+                say(f"weights from {recipe.init}; random to begin with: {', '.join(roles)}")
+            return prepared(task, recipe)
+
+        return assemble(recipe, ranks, material, networks, new=gone_on is None)
+
+    def fit(self, recipe: Finetuning, ranks: Ranks, seconds: float) -> Finetuning:
+        raise RecipeError("--deadline", "found for a fine-tuning, which goes by epochs", "", "set `steps` or `epochs`")
+
+    def finish(self, job: Job, folder: Path) -> dict[str, Any]:
+        found: dict[str, Any] = first_alone(job.ranks, lambda: finish(job, folder))
+        return found
+
+
+def prepared(task: Task, recipe: Finetuning) -> Task:
+    """A task whose network learns as the recipe says: in full, not at all, or by adapters."""
+    if recipe.freeze:
+        task.freeze()
+    if recipe.adapters:
+        torch.manual_seed(chance.key("adapters", recipe.seed) >> 1)
+        adapters.put_in(task.model, recipe.adapters)
+        number_layers(task)
+    return task
+
+
+def finetune(name: str, overrides: Sequence[str] = (), **how: Any) -> Path:
+    """Start the run that a recipe describes, or go on with one; every process of a launch calls this.
+
+    `how` as in deed.perform.
+    """
+    return perform(OfTask(), name, overrides, **how)
+
+
+def finish(job: Job, folder: Path) -> dict[str, Any]:
+    """The weights of the best check, what they predict of the dev files, and the scores."""
+    recipe, material = job.recipe, job.material
+    assert isinstance(recipe, Finetuning)
+    assert isinstance(material, Examples)
+    step = recipe.best_of(job.judged) or (job.judged[-1]["step"] if job.judged else total(job.phases))
+    path = checkpoint.path_of(folder / "checkpoints", step)
+    tensors = boxes.read_weights(path)
+    if recipe.average:
+        tensors |= average.read(path)
+    if recipe.adapters:
+        tensors = adapters.merged(tensors, recipe.adapters)
+    network = job.objective.model_settings
+    task = recipe.task.build(network, material.tokenizer)
+    weights.load_into(task, tensors, path)
+    facts: dict[str, Any] = {"step": step, "examples": recipe.examples}
+    if material.dev is not None:
+        facts |= _judged(job, task.to(job.ranks.device), material, material.dev, folder / "predictions")
+    picture.draw(folder, folder.name)
+    job.recipe = dataclasses.replace(recipe, task=material.task)
+    leave_weights(job, folder / "weights", tensors)
+    files.write_json(folder / "scores.json", facts)
+    return facts
+
+
+def _judged(job: Job, task: Task, material: Examples, dev: Split, out: Path) -> dict[str, Any]:
+    """Scores and files of the dev set, by the weights that are left; settings that are fitted to it stand after."""
+    alone = dataclasses.replace(job.ranks, rank=0, world=1, shape=(1, 1, 1))
+    within = functools.partial(autocast, job.recipe.layout, job.ranks.device)
+    answers, means = material.asked(task, dev.features, alone, within=within)
+    material.task = fitted = material.task.fitted(dev.records, dev.features, answers)
+    predictions = fitted.predictions(dev.records, dev.features, answers)
+    with files.making(out) as beside:
+        fitted.write(beside, dev.records, predictions)
+    guessed = fitted.guesses(material.train.records, dev.records)
+    told = {"validation": sum(w * means[term] for term, w in task.weights.items() if term in means)}
+    told |= fitted.score(dev.records, predictions)
+    if guessed is not None:
+        told["guessing"] = fitted.score(dev.records, guessed)
+    return told

@@ -1,0 +1,152 @@
+"""The recipe of a fine-tuning: which task, on what pretrained network, for how long; and which trials are made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, ClassVar, Literal
+
+from ordsmed.base.menu import Menu, load
+from ordsmed.learn.phases import Phase
+from ordsmed.learn.schedules import Schedule
+from ordsmed.nn.adapters import Adapters
+from ordsmed.text import read
+from ordsmed.train.training import Training
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finetuning(Training):
+    """Train a pretrained network for a task."""
+
+    task: Annotated[Any, Menu("tasks")]
+    """what is learned, and from which files"""
+    step: int | Literal["all"] | None = None
+    """of the run that `init` names: start from this checkpoint; all: a trial from each; left out: from the last"""
+    fresh: bool = False
+    """random weights in place of those of `init`: what pretraining is to be compared with"""
+    tokenizer: str | None = None
+    """folder, file or recipe; left out: that of `init`"""
+    epochs: float = 3.0
+    """how often the training data are gone through"""
+    steps: int = 0
+    """updates of the weights, in place of epochs"""
+    batch: int = 32
+    """examples a step over all devices"""
+    rate: float | None = None
+    """peak learning rate; left out: as the family is usually fine-tuned, like warmup, layer_decay and freeze"""
+    warmup: float | None = None
+    """1 and more: steps; below 1: a share of them"""
+    schedule: Schedule = field(default_factory=Schedule)
+    """the course of the rate after its warm-up"""
+    layer_decay: float | None = None  # type: ignore[assignment]
+    """each layer learns at this share of the rate of the one above it; 1: all alike"""
+    freeze: bool | None = None
+    """the network below the head stays as it is"""
+    adapters: Adapters | None = None
+    """low-rank adapters learn in place of the network's own weights, where memory is short"""
+    checks: int = 1
+    """so often an epoch the dev files are judged and a checkpoint is written"""
+    save: int = 0
+    """steps between more checkpoints, to go on from; 0: none"""
+    best: str = ""
+    """the score by which checkpoints are compared; left out: the task's own"""
+    patience: int = 0
+    """stop after so many checks without a better score; 0: never"""
+    features: str = "work/features"
+    """folder in which examples are kept as the network reads them, so that the next start is quicker; empty: none"""
+    seeds: tuple[int, ...] = ()
+    """a trial with each, and their mean and deviation; left out: one run with `seed`"""
+    grid: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    """a trial with each combination: { rate = [3e-5, 5e-5], batch = [16, 32] }; any setting by its path"""
+    jobs: int = 0
+    """trials at a time; 0: one a GPU, on a CPU one to two cores"""
+    examples: int = 0
+    """in the training data; counted, not to be set"""
+
+    verb: ClassVar[str] = "finetune"
+    HOW: ClassVar[tuple[str, ...]] = ("jobs", "features")
+
+    def __post_init__(self) -> None:
+        if self.init is None and (self.model is None or self.tokenizer is None):
+            raise ValueError(
+                "init: missing; wanted a pretrained model, or a [model] and a tokenizer to start at random"
+            )
+        if not self.task.paths("train"):
+            raise ValueError("task.train: missing; wanted files to learn from")
+        for name in ("batch", "checks"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: found {getattr(self, name)}; wanted 1 or more")
+        for name in ("steps", "save", "patience", "jobs"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}: found {getattr(self, name)}; wanted 0 or more")
+        if not self.steps and not 0 < self.epochs < math.inf:
+            raise ValueError(f"epochs: found {self.epochs}; wanted above 0")
+        if self.rate is not None and not 0 < self.rate < math.inf:
+            raise ValueError(f"rate: found {self.rate}; wanted more than 0")
+        if self.patience and not self.task.paths("dev"):
+            raise ValueError(f"patience: found {self.patience} without task.dev; wanted files to be judged by")
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"seeds: found {list(self.seeds)}; wanted different ones")
+        if any(not values for values in self.grid.values()):
+            raise ValueError("grid: found a setting without values; wanted one or more each")
+        if self.settled:
+            super().__post_init__()
+
+    @property
+    def settled(self) -> bool:
+        """Is everything said that a run needs, as in a run's folder?"""
+        return None not in (self.rate, self.warmup, self.layer_decay, self.freeze, self.optimizer)
+
+    def settle(self, network: Any) -> Finetuning:
+        """With what the recipe left to the family."""
+        usual = network.tuning()
+        said = {"rate": usual.rate, "warmup": usual.warmup, "layer_decay": usual.layer_decay, "freeze": usual.freeze}
+        chosen: dict[str, Any] = {k: v for k, v in said.items() if getattr(self, k) is None}
+        if self.optimizer is None:
+            chosen["optimizer"] = load("optimizers", "adamw")(decay=usual.decay, betas=usual.betas, epsilon=1e-6)
+        return replace(self, model=network, **chosen)
+
+    @property
+    def objective(self) -> Any:
+        """What the loop learns."""
+        return self.task
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """One, in steps once the examples are counted."""
+        steps = self.steps or (max(1, round(self.epochs * self.examples / self.batch)) if self.examples else 0)
+        return (Phase(steps=steps, epochs=0.0 if steps else self.epochs, length=self.task.length, batch=self.batch,
+                      rate=self.rate or 1.0, warmup=self.warmup or 0.0, schedule=self.schedule),)  # fmt: skip
+
+    @property
+    def score(self) -> str:
+        """The score by which checkpoints are compared."""
+        return self.best or str(self.task.record)
+
+    def is_judged(self, step: int) -> bool:
+        each = max(self.examples / (self.batch * self.checks), 1.0)  # steps between checks, not always a whole number
+        return any(round(count * each) == step for count in (int(step / each), int(step / each) + 1))
+
+    def is_saved(self, step: int) -> bool:
+        return self.is_judged(step) or (self.save > 0 and step % self.save == 0)
+
+    def is_revision(self, step: int) -> bool:
+        return False
+
+    def is_enough(self, judged: Sequence[Mapping[str, Any]]) -> bool:
+        best = self.best_of(judged)
+        return bool(self.patience and best and len([j for j in judged if j["step"] > best]) >= self.patience)
+
+    def best_of(self, judged: Sequence[Mapping[str, Any]]) -> int:
+        """The step of the best check, the first one of equals; 0: nothing was judged."""
+        scored = [line for line in judged if self.score in line]
+        return int(max(scored, key=lambda line: (line[self.score], -line["step"]))["step"]) if scored else 0
+
+    def learned(self) -> dict[str, Any]:
+        return {"task": self.task}
+
+    def stamp(self) -> Any:
+        """Paths, sizes and times of the task's files."""
+        paths = [path for split in ("train", "dev") for path in self.task.paths(split)]
+        return read.stamp(read.files(paths))

@@ -1,0 +1,180 @@
+"""Material: what a training reads and is judged by. Of pretraining it is encoded text, in part held out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.run import obtain
+from ordsmed.data.encode import Encoded, Encoding
+from ordsmed.data.rows import Rows
+from ordsmed.data.store import Store
+from ordsmed.learn.metrics import in_words, unigram_cross_entropy
+from ordsmed.learn.phases import OVER, Phase, Stretch
+from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.text.training import read_tokenizer
+from ordsmed.train.precision import autocast
+from ordsmed.train.recipe import Pretraining
+
+JUDGED_ROWS = 32  # rows of a validation batch
+
+
+class Material(Protocol):
+    """What a job needs of it."""
+
+    tokenizer: Tokenizer
+
+    def rows(self, index: int, before: int) -> Rows:
+        """The training rows of a phase; `before`: phases of the run that this one started from."""
+
+    def row_length(self, index: int) -> int:
+        """Tokens of a row of a phase, on average."""
+
+    def judge(self, job: Any, index: int) -> dict[str, Any]:
+        """What a validation finds; its loss is called `validation`. Empty where nothing is held out.
+
+        The job, which stands above this, lends its objective and ranks.
+        """
+
+    def told(self, found: dict[str, Any]) -> str:
+        """That in words."""
+
+    def facts(self) -> dict[str, Any]:
+        """What the run's folder keeps of it, by the names of the recipe."""
+
+
+@dataclass
+class Texts:
+    """Encoded text."""
+
+    recipe: Pretraining
+    encoded: list[Encoded]
+    tokenizer: Tokenizer
+    measures: tuple[str, ...] = ()  # what the objective derives beside
+    held_out: dict[int, Rows | None] = field(default_factory=dict)  # by phase, once they were asked for
+
+    @staticmethod
+    def of(recipe: Pretraining) -> Texts:
+        """The data that a recipe names, made if they are missing."""
+        encoded = [Encoded(obtain(Encoding, name)) for name in recipe.sources]
+        return Texts(recipe, encoded, _tokenizer(recipe, encoded))
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """The recipe's."""
+        return self.recipe.phase
+
+    def rows(self, index: int, before: int = 0) -> Rows:
+        stores = [encoded.train for encoded in self.encoded]
+        key, stretch = (self.recipe.seed, index + before), Stretch.of(self.phases, index)
+        return self._rows(stores, list(self.recipe.sources.values()), self.phases[index], *key, stretch=stretch)
+
+    def row_length(self, index: int) -> int:
+        return self.phases[index].length
+
+    def validation(self, index: int) -> Rows | None:
+        """The held-out rows of a phase; the same ones with the same masks every time."""
+        if index not in self.held_out:
+            self.held_out[index] = self._validation(index)
+        return self.held_out[index]
+
+    def judge(self, job: Any, index: int) -> dict[str, Any]:
+        rows = self.validation(index)
+        return {} if rows is None else judge(job, rows, min(self.recipe.validation_rows, len(rows)))
+
+    def told(self, found: dict[str, Any]) -> str:
+        right = [f"{k.removesuffix('_right')} {v:.1%} right" for k, v in found.items() if k.endswith("_right")]
+        right += [f"{k} {in_words(k, v)}" for k, v in found.items() if k in self.measures]
+        return f"validation loss {found['validation']:.4f} ({', '.join(right)})"
+
+    def facts(self) -> dict[str, Any]:
+        return {name: own.facts for name, own in zip(self.recipe.sources, self.encoded, strict=True)}
+
+    def unigram(self, index: int) -> float:
+        """Cross-entropy of the validation's targets under how often each token stands in the training split."""
+        rows = self.validation(index)
+        assert rows is not None
+        counts = np.asarray(sum(np.asarray(encoded.train.counts) for encoded in self.encoded))
+        batch = rows.batch(np.arange(min(self.recipe.validation_rows, len(rows))))
+        targets = batch.targets[batch.weights > 0].numpy()
+        if batch.words is not None:  # a sign ends every sentence, in each direction its own
+            start, stop = self.tokenizer.start, self.tokenizer.stop
+            counts[stop] += sum(encoded.train.sequence_count for encoded in self.encoded)
+            targets[targets == start] = stop
+        return unigram_cross_entropy(counts, targets)
+
+    def _validation(self, index: int) -> Rows | None:
+        pairs = [(e.validation, w) for e, w in zip(self.encoded, self.recipe.sources.values(), strict=True)]
+        held = [(store, w) for store, w in pairs if store is not None and store.token_count]
+        if not held:
+            return None
+        phase = dataclasses.replace(self.phases[index], batch=JUDGED_ROWS)
+        return self._rows([s for s, _ in held], [w for _, w in held], phase, "validation")
+
+    def _rows(
+        self, stores: Sequence[Store], shares: Sequence[float], phase: Phase, *key: object, stretch: Stretch = OVER
+    ) -> Rows:
+        rows: Rows = self.recipe.objective.rows(stores, shares, self.tokenizer, phase, *key, stretch=stretch)
+        return rows
+
+
+def judge(job: Any, rows: Rows, count: int) -> dict[str, float]:
+    """Mean losses and shares of right answers over the first `count` rows; dropout off. Ranks take batches in turn."""
+    ranks = job.ranks
+    found: dict[str, Tensor] = {}
+    job.objective.eval()
+    with torch.no_grad(), autocast(job.recipe.layout, ranks.device):
+        for numbers, mine in _judged(job, count):
+            batch = rows.batch(numbers)
+            counts = {f"{term}_count": value for term, value in job.objective.count(batch).items()}
+            sums = job.objective.judge(batch.to(ranks.device))
+            for name, value in (*sums.items(), *counts.items()):
+                own = value.double().cpu() * mine
+                found[name] = found.get(name, torch.zeros((), dtype=torch.float64)) + own
+    job.objective.train()
+    totals = ranks.total(torch.stack(list(found.values()))).tolist()
+    whole = dict(zip(found, totals, strict=True))
+    counts_of = {name.removesuffix("_count"): whole.pop(name) for name in list(whole) if name.endswith("_count")}
+    terms = job.objective.weights
+    means = {}
+    for name, value in whole.items():
+        of = counts_of[name.removesuffix("_right")]
+        if of or name in terms:  # what never came has no mean
+            means[name] = value / max(of, 1.0)
+    validation = sum(weight * means[term] for term, weight in terms.items())
+    return {"validation": validation, **means, **job.objective.derived(means)}
+
+
+def _judged(job: Any, count: int) -> Iterator[tuple[NDArray[np.int64], bool]]:
+    """The rows of each validation batch that this rank takes; False: it goes along, so that nobody waits for it."""
+    rank, world, firsts = job.ranks.data_rank, job.ranks.data_world, range(0, count, JUDGED_ROWS)
+    if job.objective.state:  # rows go on from those before them: each rank follows its own
+        own = np.array_split(np.arange(JUDGED_ROWS), world)[rank]
+        for first in firsts:
+            yield first + (own if len(own) else np.zeros(1, np.int64)), len(own) > 0
+        return
+    for turn in range(rank, rank + len(firsts), world):
+        first = firsts[min(turn, len(firsts) - 1)]
+        yield np.arange(first, min(first + JUDGED_ROWS, count)), turn < len(firsts)
+
+
+def _tokenizer(recipe: Pretraining, data: Sequence[Encoded]) -> Tokenizer:
+    tokenizer = data[0].tokenizer
+    for encoded in data[1:]:
+        if encoded.tokenizer.fingerprint != tokenizer.fingerprint:
+            found = f"{encoded.folder} was encoded with another tokenizer"
+            raise RecipeError("data", found, f"that of {data[0].folder}", "encode it again with the same `tokenizer`")
+    if recipe.tokenizer is not None:
+        asked = read_tokenizer(recipe.tokenizer)
+        if asked.fingerprint != tokenizer.fingerprint:
+            found = f"was encoded with tokenizer {tokenizer.fingerprint}, but the recipe names {asked.fingerprint}"
+            raise RecipeError(data[0].folder, found, "", "encode again or change `tokenizer`")
+    return tokenizer

@@ -1,0 +1,111 @@
+"""What every training says in its recipe: what it starts from, how weights are updated, saved and judged, and where."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar
+
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.menu import Menu
+from ordsmed.learn.groups import Rule
+from ordsmed.learn.phases import Phase
+from ordsmed.train.guard import Guard
+from ordsmed.train.layout import Layout
+
+
+@contextlib.contextmanager
+def named(name: str, recipe: type) -> Iterator[None]:
+    """Complaints about a key say whose key it is."""
+    try:
+        yield
+    except RecipeError as error:
+        if re.split(r"[.\[]", error.place)[0] not in {f.name for f in dataclasses.fields(recipe)}:
+            raise
+        raise RecipeError(f"{name}: {error.place}", error.found, error.wanted, error.remedy) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """The part that pretraining and fine-tuning share."""
+
+    model: Annotated[Any, Menu("models")] = None
+    """the network; may be left out with `init`"""
+    optimizer: Annotated[Any, Menu("optimizers", "adamw")] = None
+    """how weights are updated; left out: adamw"""
+    init: str | None = None
+    """start from these weights: a run, an import or a Hugging Face folder (pretraining: a run's moments go on too)"""
+    seed: int = 0
+    """of weights, order, masks and dropout"""
+    clip: float = 1.0
+    """the gradient's longest norm; 0: any"""
+    group: tuple[Rule, ...] = ()
+    """weights that learn at a rate of their own, or decay otherwise than usual"""
+    layer_decay: float = 1.0
+    """each layer learns at this share of the rate of the one above it; 1: all alike"""
+    average: float = 0.0
+    """keep a running mean of the weights that forgets at this rate (0.999: over about a thousand steps); 0: none"""
+    trouble: Guard = field(default_factory=Guard)
+    """what is done about a loss that is no number, or jumps"""
+    keep: int = 3
+    """checkpoints kept"""
+    log: int = 10
+    """steps between lines on the screen"""
+    layout: Layout = field(default_factory=Layout)
+    """what belongs to the machine"""
+    out: str | None = None
+    """the run's folder; left out: work/<the verb>/<name of the recipe>"""
+
+    verb: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        if self.optimizer is None:
+            from ordsmed.base.menu import load
+
+            object.__setattr__(self, "optimizer", load("optimizers", "adamw")())
+        if not 0 < self.layer_decay <= 1:
+            raise ValueError(f"layer_decay: found {self.layer_decay}; wanted above 0, to 1")
+        if not 0 <= self.average < 1:
+            raise ValueError(f"average: found {self.average}; wanted 0 to below 1")
+        if not 0 <= self.clip < math.inf:
+            raise ValueError(f"clip: found {self.clip}; wanted 0 or more")
+        for name in ("keep", "log"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: found {getattr(self, name)}; wanted 1 or more")
+
+    def stamp(self) -> Any:
+        """What the result depends on beside the recipe."""
+        raise NotImplementedError
+
+    def learned(self) -> dict[str, Any]:
+        """What the networks learn, as the weights' settings keep it: the objective, or the task."""
+        raise NotImplementedError
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """The stretches of training."""
+        raise NotImplementedError
+
+    def is_judged(self, step: int) -> bool:
+        """Is there a validation after this step?"""
+        raise NotImplementedError
+
+    def is_saved(self, step: int) -> bool:
+        """Is there a checkpoint after this step?"""
+        raise NotImplementedError
+
+    def is_revision(self, step: int) -> bool:
+        """Are the weights of this step kept for good?"""
+        raise NotImplementedError
+
+    def best_of(self, judged: Sequence[Mapping[str, Any]]) -> int:
+        """The step of the best of some validations; 0: they are not compared."""
+        return 0
+
+    def is_enough(self, judged: Sequence[Mapping[str, Any]]) -> bool:
+        """Is nothing to be gained any more, by what was judged so far?"""
+        return False
