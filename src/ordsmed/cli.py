@@ -7,6 +7,7 @@ import os
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from ordsmed import __version__
 from ordsmed.base import menu
@@ -18,14 +19,21 @@ SETTINGS = {  # verb -> where its recipe's settings stand
     "tokenizer": ("ordsmed.text.training", "Training"),
     "encode": ("ordsmed.data.encode", "Encoding"),
     "pretrain": ("ordsmed.train.recipe", "Pretraining"),
+    "finetune": ("ordsmed.train.finetuning", "Finetuning"),
     "bench": ("ordsmed.train.bench", "Bench"),
 }
+TRAINED = ("pretrain", "finetune")
 LAYOUT = ("ordsmed.train.layout", "Layout")
 PHASES = {"phase": ("ordsmed.learn.phases", "Phase"), "phase.schedule": ("ordsmed.learn.schedules", "Schedule")}
 MORE = {"group": ("ordsmed.learn.groups", "Rule"), "trouble": ("ordsmed.train.guard", "Guard")}
 NEAR = {"near": ("ordsmed.text.near", "Near"), "held_out": ("ordsmed.text.held_out", "Decontaminate")}
 GIVEN = {"given": ("ordsmed.text.pipeline", "Given")}
-INNER = {"corpus": {**NEAR, **GIVEN}, "pretrain": {**PHASES, **MORE, "layout": LAYOUT}, "bench": {"layout": LAYOUT}}
+TUNING = {"schedule": PHASES["phase.schedule"], "adapters": ("ordsmed.nn.adapters", "Adapters"),
+          "task.top": ("ordsmed.learn.top", "Top")}  # fmt: skip
+INNER = {
+    "corpus": {**NEAR, **GIVEN}, "pretrain": {**PHASES, **MORE, "layout": LAYOUT},
+    "finetune": {**TUNING, **MORE, "layout": LAYOUT}, "bench": {"layout": LAYOUT},
+}  # fmt: skip
 
 
 def fetch(asked: Arguments) -> None:
@@ -92,30 +100,47 @@ def encode(asked: Arguments) -> None:
 
 def pretrain(asked: Arguments) -> None:
     """train a network: a new run from a recipe, or go on with a run's folder"""
+    from ordsmed.train.pretrain import pretrain as deed
+
+    folder = _trained(asked, deed)
+    if folder and _first():
+        _print([f"{folder}: done; {folder}/loss.svg shows its course", f"next: ordsmed show {folder}"])
+
+
+def finetune(asked: Arguments) -> None:
+    """teach a pretrained network a task: questions, classes, tags; or go on with a run's folder"""
+    from ordsmed.train.finetune import finetune as deed
+
+    folder = _trained(asked, deed)
+    if folder and _first():
+        from ordsmed.train.trials import ended
+
+        _print(ended(folder))
+
+
+def _trained(asked: Arguments, deed: Callable[..., Any]) -> Any:
+    """The folder of a training that is done; None where it was only told, or done by other processes."""
     if asked.devices and not asked.dry_run and "RANK" not in os.environ:
         from ordsmed.launch.local import start
 
         sys.exit(start(_without(asked.words, "--devices", "--restarts"), asked.devices, restarts=asked.restarts))
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a lost rank is told in a line, not in the others' stacks
     from ordsmed.base.say import seconds
-    from ordsmed.train import pretrain as deed
     from ordsmed.train import show
     from ordsmed.train.loop import Stopped
 
     how = {"layout": asked.layout, "site": asked.site}
     if asked.dry_run:
-        _print(show.show(asked.name, asked.overrides, verb="pretrain", devices=asked.devices, **how))
-        return
+        _print(show.show(asked.name, asked.overrides, verb=asked.verb, devices=asked.devices, **how))
+        return None
     try:
         deadline = seconds(asked.deadline) if asked.deadline else None
     except ValueError as error:
         raise RecipeError("--deadline", str(error)) from None
     try:
-        folder = deed.pretrain(asked.name, asked.overrides, deadline=deadline, anew=asked.anew, **how)
+        return deed(asked.name, asked.overrides, deadline=deadline, anew=asked.anew, **how)
     except Stopped as stopped:
         sys.exit(128 + stopped.by)
-    if _first():
-        _print([f"{folder}: done; {folder}/loss.svg shows its course", f"next: ordsmed show {folder}"])
 
 
 def fill(asked: Arguments) -> None:
@@ -227,7 +252,7 @@ def quickstart(asked: Arguments) -> None:
 VERBS: dict[str, Callable[[Arguments], None]] = {
     f.__name__.rstrip("_").replace("_", " "): f
     for f in (quickstart, fetch, corpus, corpus_stats, corpus_shards, corpus_presplit, tokenizer, encode, pretrain,
-              fill, generate, embed, import_, export, show, menus, recipes, bench)
+              finetune, fill, generate, embed, import_, export, show, menus, recipes, bench)
 }  # fmt: skip
 
 
@@ -279,9 +304,9 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
 def _arguments(name: str, verb: argparse.ArgumentParser) -> None:
     if name in SETTINGS:
         either = "a recipe (a built-in one by name, or a TOML file)" + (
-            ", or a run's folder" if name == "pretrain" else ""
+            ", or a run's folder" if name in TRAINED else ""
         )
-        verb.add_argument("name", metavar="RECIPE|RUN" if name == "pretrain" else "RECIPE", help=either)
+        verb.add_argument("name", metavar="RECIPE|RUN" if name in TRAINED else "RECIPE", help=either)
         verb.add_argument(
             "overrides", nargs="*", metavar="key.path=value", help="change a setting; phase[2].rate=... one phase"
         )
@@ -311,10 +336,10 @@ def _arguments(name: str, verb: argparse.ArgumentParser) -> None:
     if name == "corpus presplit":
         verb.add_argument("folder", metavar="FOLDER")
         verb.add_argument("out", metavar="OUT", help="the folder to write")
-    anew = ("corpus", "corpus shards", "corpus presplit", "tokenizer", "encode", "pretrain", "import", "export")
+    anew = ("corpus", "corpus shards", "corpus presplit", "tokenizer", "encode", *TRAINED, "import", "export")
     if name in anew:
         verb.add_argument("--anew", action="store_true", help="delete what stands in the folder and make it again")
-    if name == "pretrain":
+    if name in TRAINED:
         verb.add_argument("--dry-run", action="store_true", help="check and tell, make nothing")
         verb.add_argument(
             "--deadline", metavar="3h", help="fewer steps if needed, so that the run ends in this time; fitted once"
@@ -325,7 +350,7 @@ def _arguments(name: str, verb: argparse.ArgumentParser) -> None:
         verb.add_argument(
             "--layout", default="", metavar="auto|RxSxT", help="replicate x shard x tensor; auto: measure"
         )
-    if name in ("pretrain", "show"):
+    if name in (*TRAINED, "show"):
         verb.add_argument("--devices", type=int, default=0, help="processes, one a GPU (or share of the CPU)")
         verb.add_argument("--site", default="", help="a machine's layout: a shipped site or a TOML file")
     if name in ("fill", "generate", "embed", "export"):

@@ -17,7 +17,7 @@ FLOORS = [
     {"text", "nn", "launch"},
     {"data", "corpora", "cleaners", "tokenizers", "models"},
     {"learn"},
-    {"objectives", "optimizers", "formats", "apply"},
+    {"objectives", "tasks", "optimizers", "formats", "apply"},
     {"train"},
     {"cli"},
     {"__main__"},

@@ -9,7 +9,6 @@ belongs to every word of which it covers a character.
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,9 +18,10 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from ordsmed.apply.trained import Trained
+from ordsmed.nn.listen import listening
 from ordsmed.nn.model import Block
 
 Floats = NDArray[np.floating[Any]]
@@ -185,25 +185,6 @@ def windows(pieces: int, room: int, *, causal: bool) -> list[tuple[int, int, int
     starts = [*range(0, last, max(room // 2, 1)), last]
     cuts = [one + room if causal else (one + other + room + 1) // 2 for one, other in pairwise(starts)]
     return list(zip(starts, [0, *cuts], [*cuts, pieces], strict=True))
-
-
-@contextlib.contextmanager
-def listening(model: nn.Module, layers: Sequence[int]) -> Iterator[dict[int, Tensor]]:
-    """While a network reads: what goes into its first block, by 0; what comes out of each but the last, by 1, 2..."""
-    blocks = [module for module in model.modules() if isinstance(module, Block)]
-    heard: dict[int, Tensor] = {}
-
-    def listen(number: int) -> Any:
-        if number == 0:
-            return blocks[0].register_forward_pre_hook(lambda block, given: heard.__setitem__(0, given[0]))
-        return blocks[number - 1].register_forward_hook(lambda block, given, out: heard.__setitem__(number, out))
-
-    hooks = [listen(number) for number in set(layers) if number < len(blocks)]
-    try:
-        yield heard
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def layers_of(trained: Trained) -> int:

@@ -6,6 +6,7 @@ hub-folder/      config.json, model.safetensors        ->
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from ordsmed.base.run import Run
 from ordsmed.data.encode import Encoding
 from ordsmed.learn.objective import Objective, fresh
 from ordsmed.nn import boxes, foreign, weights
+from ordsmed.nn.adapters import Adapters, merged
 from ordsmed.nn.foreign import Networks, decoded
 from ordsmed.text.tokenizer import Tokenizer
 
@@ -67,7 +69,7 @@ def open_model(path: str | Path, step: int | None = None, *, body: bool = False)
         return _moved(folder, step)
     status = Run(folder).status
     if status:
-        if status.get("verb") != "pretrain":
+        if status.get("verb") not in ("pretrain", "finetune"):
             raise RecipeError(path, f"is the folder of a `{status.get('verb')}`", WANTED)
         return _run(folder, status, step)
     if not (folder / "config.json").exists():
@@ -99,7 +101,10 @@ def _run(folder: Path, status: dict[str, Any], step: int | None) -> Trained:
     found = _source(folder, status, step)
     networks = _networks(recipe, folder)
     tokenizer = _tokenizer(folder, recipe, found.state.get("tokenizer"))
-    objective = _filled(networks, tokenizer, boxes.read_weights(found.folder), found.folder)
+    tensors = boxes.read_weights(found.folder)
+    if recipe.get("adapters") and found.state:  # what stands in weights/ is merged
+        tensors = merged(tensors, settings.decode(Adapters, recipe["adapters"], f"{folder}/recipe.toml: adapters"))
+    objective = _filled(networks, tokenizer, tensors, found.folder)
     return Trained(objective, tokenizer, networks.model, folder, recipe, found.step)
 
 
@@ -114,9 +119,11 @@ def kept(folder: Path) -> list[int]:
 
 def _before_the_first_step(folder: Path, recipe: dict[str, Any], status: dict[str, Any]) -> Trained:
     """The weights a run began with, made anew from its seed (and `init`), and held against what it noted of them."""
+    if status["verb"] != "pretrain":
+        raise RecipeError("--step", f"found 0, of a `{status['verb']}`", "a step that it kept")
     networks = _networks(recipe, folder)
     tokenizer = _tokenizer(folder, recipe, None)
-    objective = fresh(networks.objective, networks.model, tokenizer, int(recipe.get("seed", 0)))
+    objective = fresh(networks.learned, networks.model, tokenizer, int(recipe.get("seed", 0)))
     if recipe.get("init"):
         start = hub.folder(recipe["init"])
         if Run(start).status:
@@ -168,7 +175,9 @@ def _moved(folder: Path, step: int | None) -> Trained:
 def _foreign(folder: Path, *, body: bool) -> Trained:
     model = foreign.settings(folder)
     tokenizer = Tokenizer.load(folder)
-    if "ForPreTraining" in str(foreign.read_config(folder).get("architectures")) and model.capabilities.detects:
+    if task := foreign.task_of(folder):
+        objective = _task(*task).build(model, tokenizer)
+    elif "ForPreTraining" in str(foreign.read_config(folder).get("architectures")) and model.capabilities.detects:
         objective = load("objectives", "rtd")().alone(model, tokenizer)
     else:
         objective = load("objectives", "clm" if model.capabilities.causal else "mlm")().build(model, tokenizer)
@@ -176,8 +185,15 @@ def _foreign(folder: Path, *, body: bool) -> Trained:
     return Trained(objective.eval(), tokenizer, model, folder)
 
 
+def _task(role: str, labels: tuple[str, ...], number: bool) -> Any:
+    """The settings of the task that a Hugging Face head of this role is for."""
+    if role == "span":
+        return load("tasks", "squad")()
+    return load("tasks", role)(labels=labels, **({"number": True} if number else {}))
+
+
 def _filled(networks: Networks, tokenizer: Tokenizer, tensors: weights.Tensors, place: Path) -> Objective:
-    objective: Objective = networks.objective.build(networks.model, tokenizer)
+    objective: Objective = networks.learned.build(networks.model, tokenizer)
     weights.load_into(objective, tensors, place)
     return objective.eval()
 
@@ -195,8 +211,8 @@ def _networks(recipe: dict[str, Any], folder: Path) -> Networks:
             folder, f"was started from {start}, which is gone", "", "put it back: it tells the network's size"
         )
     if Run(start).status:
-        return Networks(found.objective, _networks(settings.read(start / "recipe.toml"), start).model)
-    return Networks(found.objective, foreign.settings(start))
+        return dataclasses.replace(found, model=_networks(settings.read(start / "recipe.toml"), start).model)
+    return dataclasses.replace(found, model=foreign.settings(start))
 
 
 def _tokenizer(folder: Path, recipe: dict[str, Any], fingerprint: str | None) -> Tokenizer:

@@ -16,7 +16,7 @@ from typing import Any
 from ordsmed.base.errors import RecipeError, nearest
 
 HOUSE = Path(__file__).parent.parent
-MENUS = ("corpora", "cleaners", "tokenizers", "models", "objectives", "optimizers", "formats")
+MENUS = ("corpora", "cleaners", "tokenizers", "models", "objectives", "tasks", "optimizers", "formats")
 
 
 @dataclass(frozen=True)

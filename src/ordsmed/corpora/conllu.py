@@ -9,19 +9,16 @@ last word says SpaceAfter=No. `Document.ends` tells the sentences, so a recipe m
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ordsmed.base.errors import DataError
-from ordsmed.text import read
+from ordsmed.text import conll, read
 from ordsmed.text.clean import tidy
 from ordsmed.text.document import Document
 from ordsmed.text.source import FileSource, Piece
 
 LONGEST = 8 << 20  # characters of one document; what is longer is cut at a sentence
-_NUMBER = re.compile(r"[0-9]+(?:-([0-9]+)|\.[0-9]+)?\Z")
 
 
 @dataclass(frozen=True)
@@ -114,18 +111,10 @@ def _comment(held: _Sentence, comment: str) -> None:
 
 
 def _word(held: _Sentence, line: str, place: str) -> None:
-    columns = line.split("\t")
-    if len(columns) != 10:
-        raise DataError(
-            place, f"{len(columns)} columns", "ten of CoNLL-U, with tabs between them", "mend or remove the line"
-        )
-    if not (number := _NUMBER.match(columns[0])):
-        raise DataError(
-            place, f"a word numbered {columns[0][:20]!r}", "a number such as 1, a range such as 1-2, or 1.1"
-        )
+    columns, number = conll.cells(line, place)
     if "." in columns[0]:
         return  # an empty node: a word that is understood and not said
-    if last := number[1]:
+    if last := number[2]:
         held.covered = int(last)
     elif int(columns[0]) <= held.covered:
         return

@@ -1,7 +1,8 @@
 """Batch: the one type that travels from the data to an objective, every tensor named with its shape.
 
 B rows, T tokens a row, P places that are predicted in a row (P = T where every token is). Of a word store tokens are
-places in the batch's own list of U different words, which are told by their letters.
+places in the batch's own list of U different words, which are told by their letters. Of a task E examples lie in the
+rows, several in one where they are short.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from torch import Tensor
 class Batch:
     """Rows as the network sees them, and what is asked of it."""
 
-    numbers: Tensor  # int64 [B]     the running number of each row: the key of all its chance
+    numbers: Tensor  # int64 [B] or [E]  the running number of each row (example): the key of all its chance
     tokens: Tensor  # int64 [B, T]   ids, after corruption
     positions: Tensor  # int64 [B, T]   0.. within each document
     targets: Tensor  # int64 [B, P]   the right ids
@@ -35,16 +36,25 @@ class Batch:
     words: Tensor | None = None  # int64 [U + 1]  where each of them begins; the first two are the sentence's signs
     candidates: Tensor | None = None  # int64 [S]  words that stand for all others in a sampled softmax
     tries: Tensor | None = None  # int64 []       how many draws it took to find so many different ones
+    spans: Tensor | None = None  # int64 [E, 2]    where an example begins, rows laid end to end, and its tokens' number
+    labels: Tensor | None = None  # int64 or float32 [E] or [E, K]  what is right for each example
 
     def __post_init__(self) -> None:
         rows, tokens = self.tokens.shape
-        wanted = {"numbers": (rows,), "positions": (rows, tokens), "documents": (rows, tokens), "types": (rows, tokens)}
-        wanted |= {"pairs": (rows,), "keys": (rows,), "causal": (rows,), "streams": (rows,)}
+        examples = rows if self.spans is None else len(self.spans)
+        wanted: dict[str, tuple[int, ...]] = {
+            "positions": (rows, tokens),
+            "documents": (rows, tokens),
+            "types": (rows, tokens),
+        }
+        wanted |= {"numbers": (examples,), "spans": (examples, 2), "pairs": (rows,), "keys": (rows,)}
+        wanted |= {"causal": (rows,), "streams": (rows,)}
         predicted = tuple(self.targets.shape)
         wanted |= {"weights": predicted, "places": predicted}
         for name, shape in wanted.items():
             found = getattr(self, name)
             assert found is None or tuple(found.shape) == shape, f"Batch.{name}: {tuple(found.shape)} is not {shape}"
+        assert self.labels is None or len(self.labels) == examples, f"Batch.labels: {len(self.labels)} of {examples}"
         assert self.places is not None or predicted == (rows, tokens), "without places every token is predicted"
 
     def to(self, device: torch.device) -> Batch:

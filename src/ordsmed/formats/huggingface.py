@@ -14,6 +14,7 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.learn.objective import Network
 from ordsmed.nn import foreign, weights
 from ordsmed.nn.foreign import Imported
+from ordsmed.nn.model import TASK_CLASSES
 from ordsmed.text.tokenizer import Tokenizer
 
 SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -61,7 +62,20 @@ def config(network: Network, tokenizer: Any) -> dict[str, Any]:
     return {
         "architectures": [settings.architectures[heads]], "model_type": settings.model_type,
         **settings.hugging_face(tokenizer.vocabulary, tokenizer), "dtype": "float32",
+        **(_task(heads, network, tokenizer) if heads in TASK_CLASSES else {}),
     }  # fmt: skip
+
+
+def _task(kind: str, network: Network, tokenizer: Any) -> dict[str, Any]:
+    """What a class with a task's head is told beside: its labels, and what is padding, as a GPT-2 must know."""
+    labels = network.labels or (("LABEL_0",) if network.number else ())
+    told: dict[str, Any] = {} if tokenizer.pad is None else {"pad_token_id": tokenizer.pad}
+    if labels:
+        told |= {"id2label": {str(n): label for n, label in enumerate(labels)}, "num_labels": len(labels)}
+        told |= {"label2id": {label: n for n, label in enumerate(labels)}}
+    if kind == "classify":
+        told |= {"problem_type": "regression" if network.number else "single_label_classification"}
+    return told
 
 
 def tensors(network: Network) -> weights.Tensors:

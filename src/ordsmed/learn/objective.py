@@ -18,12 +18,12 @@ from ordsmed.data.batch import Batch
 from ordsmed.data.rows import Rows
 from ordsmed.data.store import Store
 from ordsmed.learn.phases import OVER, Phase, Stretch
-from ordsmed.nn.model import Model
+from ordsmed.nn.model import TASK_CLASSES, Model
 from ordsmed.nn.weights import own_tensors
 from ordsmed.text.tokenizer import Tokenizer
 
 SIGNS = {"start": "[CLS]", "stop": "[SEP]", "mask": "[MASK]", "pad": "[PAD]", "unknown": "[UNK]"}
-ROLES = ("model", "head", "pair", "detect")  # what a network of an objective is made of
+ROLES = ("model", "head", "pair", "detect", "top", *TASK_CLASSES, "joint")  # what a network of an objective is made of
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,8 @@ class Network:
 
     settings: Any
     modules: dict[str, nn.Module]  # by their roles
+    labels: tuple[str, ...] = ()  # of a task: the names of the classes or tags
+    number: bool = False  # of a task: a number is told, not a class
 
     def tensors(self) -> dict[str, Any]:
         """Its tensors by `role.name`, each once."""

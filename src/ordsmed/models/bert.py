@@ -5,11 +5,12 @@ Sizes: BERT's release of 24 small models and its base and large.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ordsmed.nn.encoder import EncoderSettings
-from ordsmed.nn.model import Capabilities, Names
+from ordsmed.nn.model import Capabilities, Names, task_classes
 
 
 def _size(layers: int, width: int) -> dict[str, int]:
@@ -28,7 +29,9 @@ class Settings(EncoderSettings):
     model_type: ClassVar[str] = "bert"
     architectures: ClassVar[dict[str, str]] = {
         "": "BertModel", "head": "BertForMaskedLM", "head pair": "BertForPreTraining",
+        **task_classes("Bert"),
     }  # fmt: skip
+    begins: ClassVar[Mapping[str, str]] = {"classify.dense": "pair.dense"}
 
     def hugging_face(self, vocabulary: int, tokenizer: Any) -> dict[str, Any]:
         return self.described(vocabulary, tokenizer)

@@ -11,9 +11,10 @@ from typing import Any, ClassVar
 
 from torch import nn
 
+from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.encoder import GELUS, Encoder, EncoderSettings, both_ends
 from ordsmed.nn.heads import DetectHead
-from ordsmed.nn.model import Capabilities, Model, Names
+from ordsmed.nn.model import Capabilities, Model, Names, Tuning, small_rate, task_classes
 
 
 def _size(layers: int, width: int, embedding: int) -> dict[str, int]:
@@ -34,6 +35,7 @@ class Settings(EncoderSettings):
     model_type: ClassVar[str] = "electra"
     architectures: ClassVar[dict[str, str]] = {
         "": "ElectraModel", "head": "ElectraForMaskedLM", "detect": "ElectraForPreTraining",
+        **task_classes("Electra"),
     }  # fmt: skip
     head_gelu: ClassVar[str | None] = "gelu"
 
@@ -60,6 +62,10 @@ class Settings(EncoderSettings):
         nn.init.xavier_uniform_(head.out.weight)
         return head
 
+    def pooled(self) -> dict[str, nn.Module]:
+        dense = nn.Linear(self.width, self.width)
+        return {"first_dropout": Dropout(self.dropout), "dense": dense, "gelu": nn.GELU()}
+
     def smaller(self, width: int, layers: int) -> Settings:
         return replace(
             self, width=width, layers=layers, heads=0, inner=0, embedding=self.embedding * width // self.width
@@ -68,6 +74,12 @@ class Settings(EncoderSettings):
     def generator(self, width: int, layers: int, heads: int, inner: int, embedding: int) -> Settings:
         """The same network in another size, over embeddings of this width."""
         return replace(self, width=width, layers=layers, heads=heads, inner=inner, embedding=embedding)
+
+    def tuning(self) -> Tuning:
+        """As its authors: 1e-4 and 0.8 a layer, large 5e-5 and 0.9."""
+        large = self.width >= 1024
+        rate = small_rate(self, base=5e-5 if large else 1e-4)
+        return Tuning(rate=rate, layer_decay=0.9 if large else 0.8)
 
     def hugging_face(self, vocabulary: int, tokenizer: Any) -> dict[str, Any]:
         return {**self.described(vocabulary, tokenizer), "embedding_size": self.embedding}
@@ -79,6 +91,7 @@ class Settings(EncoderSettings):
             "head.dense": "generator_predictions.dense", "head.norm": "generator_predictions.LayerNorm",
             "detect.dense": "discriminator_predictions.dense",
             "detect.out": "discriminator_predictions.dense_prediction",
+            "classify.dense": "classifier.dense", "classify.out": "classifier.out_proj",
         }  # fmt: skip
         table |= {**both_ends(pairs), "head.bias": "generator_lm_head.bias"}
         return Names(table, self.heads, "electra.", tied=("generator_lm_head.weight",), ignored=("position_ids",),

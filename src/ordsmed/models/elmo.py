@@ -14,7 +14,7 @@ from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.heads import WordHead
 from ordsmed.nn.letters import Letters
 from ordsmed.nn.lstm import Lstm, told
-from ordsmed.nn.model import Block, Capabilities, Family
+from ordsmed.nn.model import Block, Capabilities, Family, Tuning
 
 FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 
@@ -107,6 +107,10 @@ class Settings(Family):
 
     def head_flops(self, vocabulary: int) -> float:
         return 2.0 * 2 * vocabulary * self.width
+
+    def tuning(self) -> Tuning:
+        """It stays as it is, and what stands on it learns fast, as in the paper's tasks."""
+        return Tuning(rate=1e-3, warmup=0.0, freeze=True)
 
     def told(self, device: str) -> str:
         """Which cell runs on a device."""

@@ -15,7 +15,18 @@ from torch.nn import functional as F
 from ordsmed.nn.attention import Cache, Kept, SelfAttention, as_scores, visibility
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.foreign import expect
-from ordsmed.nn.model import TRANSFORMER_PLAN, Block, Capabilities, Family, Model, Names, TokenHead
+from ordsmed.nn.heads import in_turn
+from ordsmed.nn.model import (
+    TRANSFORMER_PLAN,
+    Block,
+    Capabilities,
+    Family,
+    Model,
+    Names,
+    TaskKind,
+    TokenHead,
+    task_classes,
+)
 
 
 def _size(layers: int, width: int, heads: int) -> dict[str, int]:
@@ -58,7 +69,9 @@ class Settings(Family):
     }  # fmt: skip
     capabilities: ClassVar[Capabilities] = Capabilities(causal=True, cached=True, tensor=True, both=True)
     model_type: ClassVar[str] = "gpt2"
-    architectures: ClassVar[dict[str, str]] = {"": "GPT2Model", "head": "GPT2LMHeadModel"}
+    architectures: ClassVar[dict[str, str]] = {
+        "": "GPT2Model", "head": "GPT2LMHeadModel", **task_classes("GPT2"),
+    }  # fmt: skip
 
     def __post_init__(self) -> None:
         self.settle(inner=4 * self.width)
@@ -68,6 +81,10 @@ class Settings(Family):
 
     def token_head(self, model: Model) -> NextHead:
         return NextHead(model)
+
+    def task_head(self, kind: TaskKind, outputs: int) -> nn.Module:
+        before = {"dropout": Dropout(self.dropout)} if kind == "tag" else {}
+        return in_turn(self.spread, **before, out=nn.Linear(self.width, outputs, bias=kind != "classify"))
 
     def smaller(self, width: int, layers: int) -> Settings:
         return replace(self, width=width, layers=layers, heads=0, inner=0)
@@ -94,7 +111,7 @@ class Settings(Family):
         }  # fmt: skip
 
     def names(self) -> Names:
-        pairs = {"model.norm": "transformer.ln_f"}
+        pairs = {"model.norm": "transformer.ln_f", "tag.out": "classifier", "span.out": "qa_outputs"}
         for n in range(self.layers):
             ours, theirs = f"model.blocks.{n}", f"transformer.h.{n}"
             pairs |= {
@@ -108,6 +125,7 @@ class Settings(Family):
         table: dict[str, str | tuple[str, ...]] = {
             "model.words.weight": "transformer.wte.weight",
             "model.places.weight": "transformer.wpe.weight",
+            "classify.out.weight": "score.weight",
         }
         table |= {f"{ours}.{end}": f"{theirs}.{end}" for ours, theirs in pairs.items() for end in ("weight", "bias")}
         return Names(table, self.heads, "transformer.", transposed=True, fused=True,

@@ -5,11 +5,12 @@ Fresh weights of what blocks add are smaller by sqrt(2 x layers) (`deep`, Megatr
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ordsmed.nn.encoder import EncoderSettings, deep
-from ordsmed.nn.model import Capabilities, Names
+from ordsmed.nn.model import Capabilities, Names, task_classes
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,9 @@ class Settings(EncoderSettings):
     model_type: ClassVar[str] = "megatron-bert"
     architectures: ClassVar[dict[str, str]] = {
         "": "MegatronBertModel", "head": "MegatronBertForMaskedLM", "head pair": "MegatronBertForPreTraining",
+        **task_classes("MegatronBert"),
     }  # fmt: skip
+    begins: ClassVar[Mapping[str, str]] = {"classify.dense": "pair.dense"}
     pre_norm: ClassVar[bool] = True
 
     @property

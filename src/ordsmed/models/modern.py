@@ -10,6 +10,7 @@ What is gated and its gate stand in pairs of G runs, [G, 2, inner / G]: a split 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -21,7 +22,19 @@ from ordsmed.nn.attention import SelfAttention, as_scores, visibility
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.encoder import deep
 from ordsmed.nn.foreign import expect
-from ordsmed.nn.model import TRANSFORMER_PLAN, Block, Capabilities, Family, Model, Names, TokenHead
+from ordsmed.nn.heads import in_turn
+from ordsmed.nn.model import (
+    TASK_CLASSES,
+    TRANSFORMER_PLAN,
+    Block,
+    Capabilities,
+    Family,
+    Model,
+    Names,
+    TaskKind,
+    TokenHead,
+    task_classes,
+)
 
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
 
@@ -70,7 +83,12 @@ class Settings(Family):
     }  # fmt: skip
     capabilities: ClassVar[Capabilities] = Capabilities(tensor=True)
     model_type: ClassVar[str] = "modernbert"
-    architectures: ClassVar[dict[str, str]] = {"": "ModernBertModel", "head": "ModernBertForMaskedLM"}
+    architectures: ClassVar[dict[str, str]] = {
+        "": "ModernBertModel", "head": "ModernBertForMaskedLM", **task_classes("ModernBert"),
+    }  # fmt: skip
+    begins: ClassVar[Mapping[str, str]] = {
+        f"{kind}.{part}": f"head.{part}" for kind in TASK_CLASSES for part in ("dense", "norm")
+    }
 
     def __post_init__(self) -> None:
         self.settle(inner=max(1, 3 * self.width // 2), counts=("every", "window"))
@@ -99,6 +117,13 @@ class Settings(Family):
 
     def token_head(self, model: Model) -> ModernHead:
         return ModernHead(self, model)
+
+    def task_head(self, kind: TaskKind, outputs: int) -> nn.Module:
+        dense, out = nn.Linear(self.width, self.width, bias=False), nn.Linear(self.width, outputs)
+        made = in_turn(self.spread, dense=dense, gelu=nn.GELU(), norm=_norm(self), out=out)
+        _fresh(dense.weight, deep(self.spread, self.layers))
+        _fresh(out.weight, self.width**-0.5)
+        return made
 
     def smaller(self, width: int, layers: int) -> Settings:
         return replace(self, width=width, layers=layers, heads=0, inner=0)
@@ -140,7 +165,7 @@ class Settings(Family):
     def names(self) -> Names:
         pairs = {
             "model.words": "model.embeddings.tok_embeddings", "model.norm": "model.embeddings.norm",
-            "model.last": "model.final_norm", "head.dense": "head.dense", "head.norm": "head.norm",
+            "model.last": "model.final_norm", "head.dense": "head.dense", "head.norm": "head.norm", **self.begins,
         }  # fmt: skip
         for n in range(self.layers):
             ours, theirs = f"model.blocks.{n}", f"model.layers.{n}"
@@ -153,7 +178,10 @@ class Settings(Family):
                 f"{ours}.down": f"{theirs}.mlp.Wo",
             }
         table: dict[str, str | tuple[str, ...]] = {f"{k}.weight": f"{v}.weight" for k, v in pairs.items()}
-        return Names(table | {"head.bias": "decoder.bias"}, self.heads, "model.", fused=True, halves=self.runs,
+        table |= {"head.bias": "decoder.bias"}
+        for kind in TASK_CLASSES:
+            table |= {f"{kind}.out.{end}": f"classifier.{end}" for end in ("weight", "bias")}
+        return Names(table, self.heads, "model.", fused=True, halves=self.runs,
                      tied=("decoder.weight",))  # fmt: skip
 
     @staticmethod

@@ -8,9 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from torch import nn
+
 from ordsmed.base.errors import RecipeError
+from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.encoder import EncoderSettings, both_ends
-from ordsmed.nn.model import Capabilities, Names
+from ordsmed.nn.model import Capabilities, Names, Tuning, small_rate, task_classes
 
 
 def _size(layers: int, width: int) -> dict[str, int]:
@@ -29,7 +32,9 @@ class Settings(EncoderSettings):
     SIZES: ClassVar[dict[str, dict[str, int]]] = {"base": _size(12, 768), "large": _size(24, 1024)}
     capabilities: ClassVar[Capabilities] = Capabilities(types=True, tensor=True)
     model_type: ClassVar[str] = "roberta"
-    architectures: ClassVar[dict[str, str]] = {"": "RobertaModel", "head": "RobertaForMaskedLM"}
+    architectures: ClassVar[dict[str, str]] = {
+        "": "RobertaModel", "head": "RobertaForMaskedLM", **task_classes("Roberta"),
+    }  # fmt: skip
     offset: ClassVar[int] = 2
     head_gelu: ClassVar[str | None] = "gelu"
 
@@ -40,6 +45,13 @@ class Settings(EncoderSettings):
                 f"{self.offset - 1}: a RoBERTa counts positions from there", "learn one with `order = \"roberta\"`",
             )  # fmt: skip
 
+    def pooled(self) -> dict[str, nn.Module]:
+        return {"first_dropout": Dropout(self.dropout), **super().pooled()}
+
+    def tuning(self) -> Tuning:
+        """As its authors: 1e-5, 6 % of warm-up, decay 0.1, and a second moment that forgets sooner."""
+        return Tuning(rate=small_rate(self, base=1e-5), warmup=0.06, decay=0.1, betas=(0.9, 0.98))
+
     def hugging_face(self, vocabulary: int, tokenizer: Any) -> dict[str, Any]:
         return {
             **self.described(vocabulary, tokenizer), "bos_token_id": tokenizer.start, "eos_token_id": tokenizer.stop,
@@ -48,6 +60,7 @@ class Settings(EncoderSettings):
     def names(self) -> Names:
         table, pairs = self.body_names("roberta")
         pairs |= {"head.dense": "lm_head.dense", "head.norm": "lm_head.layer_norm"}
+        pairs |= {"classify.dense": "classifier.dense", "classify.out": "classifier.out_proj"}
         table |= {**both_ends(pairs), "head.bias": "lm_head.bias"}
         return Names(table, self.heads, "roberta.", zeros=self.without_types("roberta"),
                      tied=("lm_head.decoder.weight", "lm_head.decoder.bias"),

@@ -18,8 +18,8 @@ from torch.nn import functional as F
 from ordsmed.nn.attention import SelfAttention, as_scores, visibility
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.foreign import expect
-from ordsmed.nn.heads import MaskedHead, PairHead, fresh
-from ordsmed.nn.model import TRANSFORMER_PLAN, Block, Family, Model, Names
+from ordsmed.nn.heads import MaskedHead, PairHead, fresh, in_turn
+from ordsmed.nn.model import TRANSFORMER_PLAN, Block, Family, Model, Names, TaskKind
 
 GELUS = {"gelu": "none", "gelu_tanh": "tanh"}
 HUGGING_FACE_GELUS = {"gelu": "gelu", "gelu_tanh": "gelu_new"}
@@ -80,6 +80,17 @@ class EncoderSettings(Family):
         gelu = GELUS[self.head_gelu or self.activation]
         return MaskedHead(model, self.width, self.embedded, self.epsilon, self.spread, gelu)
 
+    def task_head(self, kind: TaskKind, outputs: int) -> nn.Module:
+        out = nn.Linear(self.width, outputs)
+        if kind == "span":
+            return in_turn(self.spread, out=out)
+        before = self.pooled() if kind == "classify" else {}
+        return in_turn(self.spread, **before, dropout=Dropout(self.dropout), out=out)
+
+    def pooled(self) -> dict[str, nn.Module]:
+        """What makes of the first token's state what a text's class is told from."""
+        return {"dense": nn.Linear(self.width, self.width), "tanh": nn.Tanh()}
+
     def smaller(self, width: int, layers: int) -> Self:
         return replace(self, width=width, layers=layers, heads=0, inner=0)
 
@@ -133,6 +144,7 @@ class EncoderSettings(Family):
         pairs |= {
             "head.dense": "cls.predictions.transform.dense", "head.norm": "cls.predictions.transform.LayerNorm",
             "pair.dense": "bert.pooler.dense", "pair.out": "cls.seq_relationship",
+            "classify.dense": "bert.pooler.dense", "classify.out": "classifier",
         }  # fmt: skip
         table |= {**both_ends(pairs), "head.bias": "cls.predictions.bias"}
         tied = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
@@ -148,6 +160,7 @@ class EncoderSettings(Family):
             "model.types.weight": f"{prefix}.embeddings.token_type_embeddings.weight",
         }
         pairs = {"model.norm": f"{prefix}.encoder.ln" if self.pre_norm else f"{prefix}.embeddings.LayerNorm"}
+        pairs |= {"tag.out": "classifier", "span.out": "qa_outputs"}
         first, second = ("attention.ln", "ln") if self.pre_norm else ("attention.output.LayerNorm", "output.LayerNorm")
         for n in range(self.layers):
             ours, theirs = f"model.blocks.{n}", f"{prefix}.encoder.layer.{n}"

@@ -7,7 +7,7 @@ settings.toml, model.safetensors, tokenizer/    of `ordsmed import`, by formats/
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Protocol
@@ -18,6 +18,7 @@ from ordsmed.base.errors import DataError, nearest
 from ordsmed.base.menu import Menu
 from ordsmed.base.say import say
 from ordsmed.nn import weights
+from ordsmed.nn.model import TASK_CLASSES, TaskKind
 
 SETTINGS, WEIGHTS, TOKENIZER = "settings.toml", "model.safetensors", "tokenizer"  # of an imported folder
 
@@ -26,8 +27,18 @@ SETTINGS, WEIGHTS, TOKENIZER = "settings.toml", "model.safetensors", "tokenizer"
 class Networks:
     """The part of a recipe that says which networks there are."""
 
-    objective: Annotated[Any, Menu("objectives")]
+    objective: Annotated[Any, Menu("objectives")] = None
     model: Annotated[Any, Menu("models")] = None
+    task: Annotated[Any, Menu("tasks")] = None
+
+    def __post_init__(self) -> None:
+        if self.objective is None and self.task is None:
+            raise ValueError("objective: missing; wanted an [objective], or a [task]")
+
+    @property
+    def learned(self) -> Any:
+        """The settings of what is learned: of the task where it was fine-tuned for one."""
+        return self.task or self.objective
 
 
 @dataclass(frozen=True)
@@ -68,14 +79,14 @@ def networks(folder: Path) -> Networks:
 
 def decoded(table: tables.Table, place: object) -> Networks:
     """A recipe's networks; the rest of it is left out."""
-    return tables.decode(Networks, {k: v for k, v in table.items() if k in ("model", "objective")}, str(place))
+    return tables.decode(Networks, {k: v for k, v in table.items() if k in ("model", "objective", "task")}, str(place))
 
 
 def tokenizer_of(folder: Path) -> Path | None:
     """Where the tokenizer stands whose numbers the weights go by; None: they go by letters alone."""
     if not is_imported(folder):
         return folder
-    return folder / TOKENIZER if getattr(networks(folder).objective, "head", True) else None
+    return folder / TOKENIZER if getattr(networks(folder).learned, "head", True) else None
 
 
 def settings(folder: Path) -> Any:
@@ -114,6 +125,33 @@ def load_into(objective: Any, folder: Path, tokenizer: Any, *, body: bool = Fals
         _fill(network, beside(folder, name), tokenizer, filled)
 
 
+def begin(network: Any, folder: Path, tokenizer: Any) -> list[str]:
+    """Put a pretrained network of a folder under a task's head, and into the head what begins as it.
+
+    Returns the names of what keeps its fresh weights.
+    """
+    own, begins = network.tensors(), network.settings.begins
+    if is_imported(folder):
+        return weights.adopt(own, weights.read(folder / WEIGHTS), begins, folder)
+    wanted = weights.beginnings(own, begins).values()
+    return weights.adopt(own, _read(wanted, network.settings, folder, tokenizer, heads=False), begins, folder)
+
+
+def task_of(folder: Path) -> tuple[TaskKind, tuple[str, ...], bool] | None:
+    """The task that a Hugging Face folder was fine-tuned for: its head, its labels, and whether it tells a number."""
+    config = read_config(folder)
+    named = str((config.get("architectures") or [""])[0])
+    kind = next((kind for kind, end in TASK_CLASSES.items() if named.endswith(end)), None)
+    if kind is None or kind == "span":
+        return (kind, (), False) if kind else None
+    try:
+        labels = _labels(config)
+        number = kind == "classify" and _tells_a_number(config, len(labels))
+    except (AttributeError, TypeError, ValueError) as error:
+        raise DataError(folder / "config.json", f"{error}") from None
+    return kind, () if number else labels, number
+
+
 def is_bare(folder: Path, family: Any) -> bool:
     """Does a Hugging Face folder hold a network without heads?"""
     return read_config(folder).get("architectures") == [family.architectures.get("")]
@@ -145,20 +183,26 @@ def _fill_own(objective: Any, folder: Path) -> None:
         say(f"{folder}: has no {role}: it starts from random weights")
 
 
-def _fill(network: Any, folder: Path, tokenizer: Any, filled: dict[int, Any]) -> None:
+def _read(wanted: Iterable[str], family: Any, folder: Path, tokenizer: Any, *, heads: bool = True) -> weights.Tensors:
+    """Tensors of a Hugging Face folder by our names, without rows behind the vocabulary."""
     rows = read_config(folder).get("vocab_size")
     if not _holds(rows, tokenizer.vocabulary):
         raise DataError(
             folder, f"has {rows} token rows, the data's tokenizer {tokenizer.vocabulary}", "the same vocabulary",
             f"encode with `tokenizer = \"{folder}\"`",
         )  # fmt: skip
-    own = network.tensors()
-    ours = weights.from_foreign(weights.read_foreign(folder), own, network.settings.names(), folder)
+    ours = weights.from_foreign(weights.read_foreign(folder), wanted, family.names(), folder, heads=heads)
     for name in ("model.words.weight", "head.bias"):  # rows behind the vocabulary are padding
         if name in ours:
             ours[name] = ours[name][: tokenizer.vocabulary].contiguous()
     if rows != tokenizer.vocabulary:
         say(f"{folder}: {rows - tokenizer.vocabulary} rows behind the vocabulary are padding, and left out")
+    return ours
+
+
+def _fill(network: Any, folder: Path, tokenizer: Any, filled: dict[int, Any]) -> None:
+    own = network.tensors()
+    ours = _read(own, network.settings, folder, tokenizer)
     weights.compare(ours, own, folder)
     apart = [name for name, tensor in own.items() if id(tensor) in filled and not tensor.equal(ours[name])]
     if apart:
@@ -171,6 +215,22 @@ def _fill(network: Any, folder: Path, tokenizer: Any, filled: dict[int, Any]) ->
 def _holds(rows: Any, vocabulary: int) -> bool:
     """As many rows as tokens, or some of padding behind them (to a multiple of 8 and more, as NVIDIA's codes do)."""
     return rows == vocabulary or (isinstance(rows, int) and vocabulary < rows < vocabulary + 1024 and rows % 8 == 0)
+
+
+def _labels(config: dict[str, Any]) -> tuple[str, ...]:
+    """By their numbers; where a config.json names none, as transformers does."""
+    named = config.get("id2label") or {n: f"LABEL_{n}" for n in range(config.get("num_labels") or 2)}
+    found = {int(number): str(label) for number, label in named.items()}
+    if set(found) != set(range(len(found))):
+        raise ValueError(f"id2label: found the numbers {sorted(found)}; wanted all from 0 on")
+    return tuple(found[number] for number in range(len(found)))
+
+
+def _tells_a_number(config: dict[str, Any], outputs: int) -> bool:
+    """Is the head of a text's class one for a number?"""
+    wanted = "regression" if outputs == 1 else "single_label_classification"
+    expect(config, problem_type=(None, wanted), classifier_pooling=("cls",))
+    return outputs == 1
 
 
 def expect(config: dict[str, Any], **understood: tuple[Any, ...]) -> None:

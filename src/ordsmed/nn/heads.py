@@ -5,6 +5,8 @@ D width of the network, E width of its embeddings, V vocabulary.
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -63,6 +65,11 @@ class WordHead(nn.Module):
         self.table = nn.Embedding(vocabulary, width)
         self.bias = nn.Parameter(torch.zeros(vocabulary))
         nn.init.normal_(self.table.weight, std=width**-0.5)
+
+
+def in_turn(spread: float, **parts: nn.Module) -> nn.Sequential:
+    """A task's head: parts one after the other, under their names, with fresh weights."""
+    return nn.Sequential(OrderedDict(parts)).apply(lambda module: fresh(module, spread))
 
 
 def fresh(module: nn.Module, spread: float) -> None:

@@ -7,11 +7,19 @@ Every file in models/ has a `Settings` with these methods; nothing else in the h
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from torch import Tensor, nn
+
+from ordsmed.nn.dropout import Dropout
+
+TaskKind = Literal["classify", "tag", "span"]
+TASK_CLASSES: dict[TaskKind, str] = {  # how Hugging Face's classes with such a head end
+    "classify": "ForSequenceClassification", "tag": "ForTokenClassification", "span": "ForQuestionAnswering",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -27,6 +35,18 @@ class Capabilities:
     detects: bool = False  # has a head that tells fake tokens, and smaller generators of its kind
     compiled: bool = True  # torch.compile has something to gain
     both: bool = False  # rows that see only what stands before and rows that see all, in one batch
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How a family is usually fine-tuned, where a recipe says nothing else."""
+
+    rate: float
+    warmup: float = 0.1  # a share of the steps
+    layer_decay: float = 1.0
+    decay: float = 0.01  # of weights
+    betas: tuple[float, float] = (0.9, 0.999)
+    freeze: bool = False  # does the network below the head stay as it is?
 
 
 class Block(nn.Module):
@@ -79,9 +99,19 @@ class Family:
     capabilities: ClassVar[Capabilities]
     model_type: ClassVar[str]  # what Hugging Face calls it
     architectures: ClassVar[dict[str, str]]  # its class there, by the heads that are kept: "", "head", "head pair"...
+    begins: ClassVar[Mapping[str, str]] = {}  # layers of tasks' heads -> those of pretrained heads that they begin as
 
     def fits(self, tokenizer: Any) -> None:
         """Refuse a tokenizer that such a network cannot work with."""
+
+    def task_head(self, kind: TaskKind, outputs: int) -> nn.Module:
+        """[E, D] of a text's first token (causal: of its last), or [..., D] of all -> [..., outputs]."""
+        own: Any = self
+        return nn.Sequential(OrderedDict(dropout=Dropout(own.dropout), out=nn.Linear(own.width, outputs)))
+
+    def tuning(self) -> Tuning:
+        """BERT's way: 3e-5 for base and large, more for the smaller ones (its release's grid goes to 3e-4)."""
+        return Tuning(rate=small_rate(self, base=3e-5))
 
     def settle(self, *, inner: int, counts: tuple[str, ...] = ()) -> None:
         """Fill in what is left to the width; refuse sizes, spreads and dropouts that cannot be."""
@@ -107,6 +137,7 @@ class ModelSettings(Protocol):
     capabilities: Capabilities
     model_type: str
     architectures: dict[str, str]
+    begins: Mapping[str, str]
 
     def fits(self, tokenizer: Any) -> None:
         """Refuse a tokenizer that such a network cannot work with."""
@@ -116,6 +147,12 @@ class ModelSettings(Protocol):
 
     def token_head(self, model: Model) -> TokenHead:
         """The head that predicts tokens."""
+
+    def tuning(self) -> Tuning:
+        """How it is usually fine-tuned."""
+
+    def task_head(self, kind: TaskKind, outputs: int) -> nn.Module:
+        """The head of a task, over the states of texts or of all their tokens."""
 
     def smaller(self, width: int, layers: int) -> ModelSettings:
         """The same family in another size."""
@@ -134,6 +171,16 @@ class ModelSettings(Protocol):
 
     def names(self) -> Names:
         """Our tensors <-> theirs."""
+
+
+def small_rate(settings: Any, *, base: float) -> float:
+    """A rate for fine-tuning: that of a base-sized network, more where the width is smaller."""
+    return base if settings.width >= 768 else max(base, 1e-4 if settings.width > 256 else 3e-4)
+
+
+def task_classes(stem: str) -> dict[str, str]:
+    """The classes of a family there, by the head of a task."""
+    return {kind: f"{stem}{end}" for kind, end in TASK_CLASSES.items()}
 
 
 @dataclass(frozen=True)

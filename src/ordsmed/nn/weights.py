@@ -102,8 +102,13 @@ def to_foreign(ours: Mapping[str, Tensor], names: Names) -> Tensors:
     return found | {name: torch.zeros(shape) for name, shape in names.zeros.items()}
 
 
-def from_foreign(theirs: Mapping[str, Tensor], wanted: Iterable[str], names: Names, place: object) -> Tensors:
-    """Their tensors under our names; what is missing or left over is refused, by name."""
+def from_foreign(
+    theirs: Mapping[str, Tensor], wanted: Iterable[str], names: Names, place: object, *, heads: bool = True
+) -> Tensors:
+    """Their tensors under our names; what is missing or left over is refused, by name.
+
+    `heads` False: of the tensors of heads some may be missing, and others stand there.
+    """
     theirs = _modern(theirs, names)
     known = {name for name in names.zeros if name in theirs and not theirs[name].any()}
     ours: Tensors = {}
@@ -114,13 +119,15 @@ def from_foreign(theirs: Mapping[str, Tensor], wanted: Iterable[str], names: Nam
         parts = parts if isinstance(parts, tuple) else (parts,)
         known |= set(parts)
         absent = [part for part in parts if part not in theirs]
-        missing += absent
+        missing += absent if heads or name.startswith("model.") else []
         if absent:
             continue
         try:
             ours[name] = _ours(name, [theirs[part] for part in parts], names)
         except RuntimeError:  # heads or halves that cannot be taken apart
             wrong += [f"{part} {list(theirs[part].shape)}" for part in parts]
+    if not heads:
+        known |= {part for ours, part in names.table.items() if isinstance(part, str) and not ours.startswith("model.")}
     left = [n for n in theirs if n not in known and n not in names.tied and not n.endswith(names.ignored or ("\0",))]
     if missing or left or wrong:
         found = f"weights do not fit: missing {_some(missing)}; left over {_some(left)}; other shapes {_some(wrong)}"
@@ -147,6 +154,25 @@ def split_heads(fused: Tensor, heads: int) -> list[Tensor]:
 def join_heads(parts: list[Tensor], heads: int) -> Tensor:
     """Query, key and value, each [H * d, ...] -> [H * 3 * d, ...]."""
     return torch.stack([part.unflatten(0, (heads, -1)) for part in parts], 1).flatten(0, 2)
+
+
+def beginnings(own: Iterable[str], begins: Mapping[str, str]) -> dict[str, str]:
+    """Tensors under and in a task's head -> the pretrained ones that they begin as; what begins fresh is left out."""
+    layers = {name: name.rpartition(".") for name in own}
+    return {name: f"{begins.get(layer, layer)}.{end}" for name, (layer, _, end) in layers.items()
+            if name.startswith("model.") or layer in begins}  # fmt: skip
+
+
+def adopt(own: Mapping[str, Tensor], held: Mapping[str, Tensor], begins: Mapping[str, str], place: object) -> list[str]:
+    """Fill the network under a task's head from pretrained tensors, and of the head what begins as one of them.
+
+    Returns the names of what keeps its fresh weights.
+    """
+    sources = beginnings(own, begins)
+    pairs = {name: source if source in held else name for name, source in sources.items()}  # the same task's, learned
+    begun = {name: held[source] for name, source in pairs.items() if source in held}
+    fill({name: own[name] for name in own if name in begun or name.startswith("model.")}, begun, place)
+    return [name for name in own if name not in begun]
 
 
 def load_into(module: torch.nn.Module, tensors: Mapping[str, Tensor], place: object) -> None:

@@ -1,0 +1,228 @@
+"""Features: the examples of a task in columns, as a network reads them, kept on disk and made into batches.
+
+    example e: ids[starts[e] : starts[e + 1]]      beside them types and marks; an example has labels, and more
+
+    batch of examples  ->  the longest one's length, rounded up  ->  rows of it, short examples several in a row
+
+Rows hold what fits: a batch of short examples is computed as few rows, whatever the longest one may be.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ordsmed.base import files
+from ordsmed.base.errors import DataError
+from ordsmed.data.batch import Batch, batch_of
+from ordsmed.data.order import draw
+from ordsmed.data.pieces import Frame
+from ordsmed.data.rows import Span, see
+from ordsmed.data.windows import Ints, run
+
+LADDER = (16, 24, 32, 48, 64, 96, 128, 160, 192, 256, 320, 384, 448, 512)  # lengths of rows; above: multiples of 256
+NOT_ASKED = -1
+
+
+@dataclass(frozen=True)
+class Features:
+    """Examples, laid end to end."""
+
+    starts: Ints  # [E + 1]
+    ids: NDArray[np.int32]  # [N], signs included
+    types: NDArray[np.uint8] | None = None  # [N]
+    marks: NDArray[np.int32] | None = None  # [N]  what is right for each token, -1 where nothing is asked
+    labels: NDArray[Any] | None = None  # [E] or [E, K]
+    letters: NDArray[np.uint8] | None = None  # of whole words: those that the ids number, end to end
+    words: Ints | None = None  # and where each of them begins
+    more: dict[str, NDArray[Any]] = field(default_factory=dict)  # what the task needs to read its answers
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def sizes(self) -> Ints:
+        """Tokens of each example."""
+        return np.diff(self.starts)
+
+    def save(self, folder: Path) -> None:
+        """One .npy file a column, whole or absent."""
+        with files.making(folder) as beside:
+            for name, values in self._columns().items():
+                np.save(beside / f"{name}.npy", values, allow_pickle=False)
+
+    @staticmethod
+    def open(folder: Path) -> Features:
+        """What `save` wrote, read as it is needed."""
+        found = {p.stem: files.mapped(p, "a column of features", "delete the folder") for p in folder.glob("*.npy")}
+        if "starts" not in found or "ids" not in found:
+            raise DataError(folder, "lacks starts.npy or ids.npy", "features", "delete the folder")
+        own = {f.name for f in dataclasses.fields(Features)} - {"more"}
+        more = {name.removeprefix("more."): values for name, values in found.items() if name not in own}
+        return Features(**{name: values for name, values in found.items() if name in own}, more=more)
+
+    def _columns(self) -> dict[str, NDArray[Any]]:
+        named = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "more"}
+        named |= {f"more.{name}": values for name, values in self.more.items()}
+        return {name: values for name, values in named.items() if values is not None}
+
+
+@dataclass(frozen=True)
+class Text:
+    """A part of an example: pieces of some texts, each from `first` to `last`."""
+
+    ids: Ints  # of all texts, end to end
+    first: Ints  # [E]  where each example's part begins in them
+    last: Ints  # [E]
+
+
+def framed(frame: Frame, one: Text, two: Text | None = None) -> tuple[Ints, Ints, NDArray[np.uint8], list[Ints]]:
+    """Examples with their signs: where each begins, ids, types, and where each part's first token stands, [E] each."""
+    count = len(one.first)
+    signs = [frame.before, frame.after] if two is None else [frame.before, frame.between, frame.after]
+    parts = [one] if two is None else [one, two]
+    sizes = [part.last - part.first for part in parts]
+    starts = np.concatenate([[0], np.cumsum(sum(sizes) + sum(map(len, signs)))])
+    ids = np.empty(int(starts[-1]), np.int64)
+    kinds = np.zeros(len(ids), np.uint8)
+    at, begun = starts[:-1].copy(), []
+    for number, put in enumerate(signs):
+        for sign in put:
+            ids[at] = sign
+            kinds[at] = max(number - 1, 0)
+            at += 1
+        if number == len(parts):
+            break
+        inside, size = run(sizes[number]), sizes[number]
+        places = np.repeat(at, size) + inside
+        ids[places] = parts[number].ids[np.repeat(parts[number].first, size) + inside]
+        kinds[places] = number
+        begun.append(at - starts[:-1])
+        at = at + size
+    assert count == len(begun[0])
+    return starts, ids, kinds, begun
+
+
+def rung(length: int) -> int:
+    """The length of a row that holds so many tokens."""
+    return next((step for step in LADDER if step >= length), -(-length // 256) * 256)
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How examples become rows."""
+
+    pad: int
+    alone: bool = False  # one a row
+    length: int = 0  # of every row; 0: as short as the batch allows
+
+    def batch(self, features: Features, chosen: Ints, numbers: Ints) -> Batch:
+        """The rows of some examples; `numbers` are their running numbers."""
+        sizes = features.sizes[chosen]
+        length = self.length or rung(int(sizes.max()))
+        row, column = _alone(sizes) if self.alone else _packed(sizes, length)
+        rows = int(row.max()) + 1
+        inside = run(sizes)
+        example = np.repeat(np.arange(len(chosen)), sizes)
+        place = (row * length + column)[example] + inside
+        source = features.starts[chosen][example] + inside
+
+        def laid(values: NDArray[Any] | None, fill: int, dtype: Any) -> NDArray[Any]:
+            found = np.full(rows * length, fill, dtype)
+            if values is not None:
+                found[place] = values[source]
+            return found.reshape(rows, length)
+
+        documents, positions = np.zeros(rows * length, np.int32), np.zeros(rows * length, np.int64)
+        documents[place] = _order_in_row(row, column)[example]
+        positions[place] = inside
+        marks = laid(features.marks, NOT_ASKED, np.int64)
+        tokens = laid(features.ids, self.pad, np.int64)
+        return batch_of(
+            numbers=numbers, tokens=tokens, positions=positions.reshape(rows, length),
+            documents=see(documents.reshape(rows, length)),
+            types=None if features.types is None else laid(features.types, 0, np.int64),
+            targets=np.maximum(marks, 0), weights=(marks != NOT_ASKED).astype(np.float32),
+            spans=np.stack([row * length + column, sizes], 1),
+            labels=None if features.labels is None else np.ascontiguousarray(features.labels[chosen]),
+            **_listed(features, tokens),
+        )  # fmt: skip
+
+
+class ExampleRows:
+    """What the loop asks for: batches of examples by running numbers, every epoch in an order of its own."""
+
+    def __init__(self, features: Features, packing: Packing, *key: object) -> None:
+        self.features, self.packing, self.key = features, packing, key
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def batch(self, numbers: Ints) -> Batch:
+        """The examples with these running numbers."""
+        return self.packing.batch(self.features, self._chosen(numbers), numbers)
+
+    def spans(self, numbers: Ints) -> list[Span]:
+        """Which examples these are."""
+        chosen = self._chosen(numbers)
+        sizes = self.features.sizes[chosen]
+        return [Span(int(n), 0, int(e), 0, int(size)) for n, e, size in zip(numbers, chosen, sizes, strict=True)]
+
+    def _chosen(self, numbers: Ints) -> Ints:
+        return draw(numbers, len(self), *self.key)
+
+
+def by_length(sizes: Ints, tokens: int) -> list[Ints]:
+    """All examples in batches of like lengths, each of at most so many tokens: for what needs no order."""
+    order = np.argsort(-sizes, kind="stable")
+    found, at = [], 0
+    while at < len(order):
+        longest = rung(int(sizes[order[at]]))
+        count = max(1, tokens // longest)
+        found.append(order[at : at + count])
+        at += count
+    return found
+
+
+def _alone(sizes: Ints) -> tuple[Ints, Ints]:
+    return np.arange(len(sizes)), np.zeros(len(sizes), np.int64)
+
+
+def _packed(sizes: Ints, length: int) -> tuple[Ints, Ints]:
+    """Row and column of each example: the longest first, each into the first row with room for it."""
+    row, column = np.zeros(len(sizes), np.int64), np.zeros(len(sizes), np.int64)
+    used: list[int] = []
+    for e in np.argsort(-sizes, kind="stable").tolist():
+        size = int(sizes[e])
+        at = next((k for k, full in enumerate(used) if full + size <= length), len(used))
+        if at == len(used):
+            used.append(0)
+        row[e], column[e] = at, used[at]
+        used[at] += size
+    return row, column
+
+
+def _order_in_row(row: Ints, column: Ints) -> NDArray[np.int32]:
+    """1 for the first example of each row, 2 for the second..."""
+    order = np.lexsort((column, row))
+    first = np.searchsorted(row[order], row[order])
+    found = np.empty(len(row), np.int32)
+    found[order] = np.arange(len(row)) - first + 1
+    return found
+
+
+def _listed(features: Features, tokens: Ints) -> dict[str, NDArray[Any]]:
+    """Of whole words: the words of a batch in a list of its own, which its tokens are numbered anew by."""
+    if features.words is None or features.letters is None:
+        return {}
+    different = np.union1d(tokens, [0, 1])
+    begin, end = features.words[different], features.words[different + 1]
+    place = np.repeat(begin, end - begin) + run(end - begin)
+    tokens[:] = np.searchsorted(different, tokens)
+    starts = np.concatenate([[0], np.cumsum(end - begin)])
+    return {"letters": np.ascontiguousarray(features.letters[place]), "words": starts}

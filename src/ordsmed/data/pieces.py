@@ -1,0 +1,116 @@
+"""Pieces: texts of a task as a network reads them, each piece with the characters that it covers, and framed by signs.
+
+    "Newts swim"  ->  new ##ts swim  left 0 3 5  right 3 5 10  ->  [CLS] new ##ts swim [SEP]
+
+The signs are those with which the tokenizer frames one text, or two. Of a tokenizer of whole words the pieces are
+words, numbered in a list of their own: a network of letters needs to know how they are spelled.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ordsmed.base.errors import RecipeError
+from ordsmed.text.tokenizer import Tokenizer
+
+Ints = NDArray[np.int64]
+SIGNS = ("<S>", "</S>")  # the first two words of a list
+AT_ONCE = 1_000  # texts
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Texts in pieces, laid end to end."""
+
+    starts: Ints  # [texts + 1]  where each text begins
+    ids: Ints
+    left: Ints  # the first character that a piece covers
+    right: Ints  # one behind its last
+
+    def of(self, text: int) -> slice:
+        """Where one text's pieces stand."""
+        return slice(int(self.starts[text]), int(self.starts[text + 1]))
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The signs around a text, or two."""
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    between: tuple[int, ...]
+    types: bool  # is the second text told from the first by its type?
+
+    @staticmethod
+    def of(tokenizer: Tokenizer, *, types: bool) -> Frame:
+        """As the tokenizer frames: what it puts around two texts, whatever those are."""
+        if tokenizer.whole_words:
+            return Frame((0,), (1,), (1,), types=False)
+        one, two = tokenizer.pipeline.encode("a"), tokenizer.pipeline.encode("a", "a")
+        single, double = np.asarray(one.ids), np.asarray(two.ids)
+        inside = [k for k, which in enumerate(one.sequence_ids) if which is not None]
+        first = [k for k, which in enumerate(two.sequence_ids) if which == 0]
+        second = [k for k, which in enumerate(two.sequence_ids) if which == 1]
+        if not inside or not first or not second:
+            raise RecipeError("tokenizer", "makes nothing of the letter a", "one that encodes text")
+        before, after = single[: inside[0]].tolist(), single[inside[-1] + 1 :].tolist()
+        between = double[first[-1] + 1 : second[0]].tolist()
+        return Frame(tuple(before), tuple(after), tuple(between), types)
+
+    def joint(self, *, two: bool) -> int:
+        """Places that signs take."""
+        return len(self.before) + len(self.after) + (len(self.between) if two else 0)
+
+
+@dataclass
+class Reader:
+    """Cuts and frames texts for one network."""
+
+    tokenizer: Tokenizer
+    types: bool  # does the network know token types?
+    alone: bool = False  # examples stand one a row
+    words: dict[bytes, int] = field(default_factory=dict)  # of a tokenizer of whole words: those that were met
+
+    def __post_init__(self) -> None:
+        self.frame = Frame.of(self.tokenizer, types=self.types)
+
+    def pieces(self, texts: Sequence[str]) -> Pieces:
+        """The texts without signs; names of special tokens in them are mere text."""
+        found = [self._cut(texts[at : at + AT_ONCE]) for at in range(0, len(texts), AT_ONCE)]
+        sizes = [size for part, _, _ in found for size in part]
+        places = _ints(itertools.chain.from_iterable(part for _, _, part in found), 2 * sum(sizes)).reshape(-1, 2)
+        ids = np.concatenate([part for _, part, _ in found]) if found else np.zeros(0, np.int64)
+        return Pieces(np.cumsum([0, *sizes], dtype=np.int64), ids, places[:, 0], places[:, 1])
+
+    def _cut(self, texts: Sequence[str]) -> tuple[list[int], Ints, list[int]]:
+        """How many pieces each text has, their ids, and their places: left, right, left, right..."""
+        made = self.tokenizer.plain.encode_batch(list(texts), add_special_tokens=False)
+        sizes = [len(one) for one in made]
+        if self.tokenizer.whole_words:
+            spelled = (text[a:b] for text, one in zip(texts, made, strict=True) for a, b in one.offsets)
+            ids = _ints(map(self._number, spelled), sum(sizes))
+        else:
+            ids = _ints(itertools.chain.from_iterable(one.ids for one in made), sum(sizes))
+        return sizes, ids, [end for one in made for place in one.offsets for end in place]
+
+    def _number(self, word: str) -> int:
+        """A word's place in the list, behind the two signs; spelled as the network learned it."""
+        normalizer = self.tokenizer.pipeline.normalizer
+        letters = (normalizer.normalize_str(word) if normalizer else word).encode()
+        return self.words.setdefault(letters, len(SIGNS) + len(self.words))
+
+    def listed(self) -> tuple[NDArray[np.uint8], Ints] | None:
+        """The letters of all words met, the two signs before them, end to end, and where each begins."""
+        if not self.tokenizer.whole_words:
+            return None
+        sizes = [0, 0, *map(len, self.words)]
+        return np.frombuffer(b"".join(self.words), np.uint8), np.cumsum([0, *sizes], dtype=np.int64)
+
+
+def _ints(values: Iterable[int], count: int) -> Ints:
+    return np.fromiter(values, np.int64, count)

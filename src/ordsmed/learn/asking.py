@@ -1,0 +1,69 @@
+"""Asking: what a task tells of many examples, those of like length at once, by all ranks in turn."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ordsmed.base.ranks import Ranks
+from ordsmed.data.features import Features, Packing, by_length
+from ordsmed.learn.task import Arrays, Task
+
+TOKENS = 8_192  # of a batch
+
+
+def ask(
+    task: Task, features: Features, packing: Packing, ranks: Ranks, *, tokens: int = TOKENS,
+    within: Callable[[], Any] = contextlib.nullcontext, each: Callable[[int], None] = lambda examples: None,
+) -> tuple[Arrays, dict[str, float]]:  # fmt: skip
+    """What a task tells of every example, in their order, and its mean losses where the right answers are known.
+
+    Ranks that see other rows take batches in turn, and all of them get all. `each` is told how many are done.
+    """
+    batches = by_length(features.sizes, tokens)
+    rank, world = ranks.data_rank, ranks.data_world
+    found: dict[str, Tensor] = {}
+    sums: dict[str, Tensor] = {term: torch.zeros(2, dtype=torch.float64) for term in task.weights}
+    was = task.training
+    task.eval()
+    with torch.no_grad():
+        for turn in range(rank, rank + len(batches), world):
+            mine = turn < len(batches)  # who has none left goes along, so that nobody waits for it
+            chosen = batches[min(turn, len(batches) - 1)]
+            own = packing.batch(features, chosen, chosen)
+            batch = own.to(ranks.device)
+            with within():
+                scores = task.scores(batch)
+                lost = task.losses(scores, batch) if features.labels is not None or features.marks is not None else {}
+                told = task.answers(scores, batch)
+            counts = task.count(own)
+            for term, value in lost.items():
+                sums[term] += torch.stack([value.double().cpu(), counts[term].double()]) * mine
+            for name, value in told.items():
+                _put(found, name, value, chosen, features, task, mine=mine)
+            each(len(chosen))
+    task.train(was)
+    if world > 1:
+        found = {name: ranks.total(value.to(ranks.device)).cpu() for name, value in found.items()}
+        sums = {term: ranks.total(value.to(ranks.device)).cpu() for term, value in sums.items()}
+    means = {term: float(value[0] / value[1]) for term, value in sums.items() if value[1] > 0}
+    return {name: value.numpy() for name, value in found.items()}, means
+
+
+def _put(
+    found: dict[str, Tensor], name: str, value: Tensor, chosen: Any, features: Features, task: Task, *, mine: bool
+) -> None:
+    """Lay what a batch told into its place among all; of tokens, up to the longest example's number."""
+    if name not in found:
+        rest = (int(features.sizes.max()), *value.shape[2:]) if name in task.by_token else tuple(value.shape[1:])
+        found[name] = torch.zeros((len(features), *rest), dtype=value.dtype)
+    if not mine:
+        return
+    if name in task.by_token:
+        found[name][chosen, : value.shape[1]] = value.cpu()
+    else:
+        found[name][chosen] = value.cpu()

@@ -1,0 +1,107 @@
+"""Spans: what tags such as B-PER I-PER O mark, read as the usual scorer (conlleval) does, and how well they are found.
+
+    B-PER I-PER O    B-PER E-PER O    B-PER L-PER O    I-PER I-PER O    ->    (PER, 0, 1): type, first and last word
+
+The letters are B (begin), I (inside), E or L (end), S or U (single). A tag that is I, E or L goes on with the span
+before it if that has its type and no end yet, and begins one otherwise: so what no scheme allows is read all the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import cache
+from itertools import chain
+from typing import Any, Literal
+
+Scheme = Literal["IOB1", "IOB2", "IOBES", "BILOU"]
+Strict = Literal["IOB2", "IOBES", "BILOU"]
+LETTERS: dict[Scheme, str] = {"IOB2": "BIIB", "IOB1": "IIII", "IOBES": "BIES", "BILOU": "BILU"}  # first ... single
+UNTYPED = "_"  # the type of a tag that is a letter alone
+_TAG = re.compile(r"([BIESLU])(?:-(.+))?")
+
+
+def is_spans(labels: Iterable[str]) -> bool:
+    """Do labels look like O beside B-PER and the like, or beside letters alone?"""
+    letters = set(labels) - {"O"}
+    typed = {"-" in label for label in letters}
+    return len(typed) == 1 and all(_TAG.fullmatch(label) for label in letters)
+
+
+def spans(tags: Iterable[str], strict: Strict | None = None) -> list[tuple[str, int, int]]:
+    """Type, first and last word of each span; `strict`: only those written as IOB2, IOBES or BILOU demands."""
+    found, first, kind = [], -1, ""
+    for at, tag in enumerate(chain(tags, "O")):
+        if tag == "O" and first < 0:
+            continue
+        letter, own = _apart(tag)
+        if first >= 0 and (letter not in "IE" or own != kind):
+            if strict in (None, "IOB2"):
+                found.append((kind, first, at - 1))
+            first = -1
+        if first < 0 and letter in ("BS" if strict else "BIES"):
+            first, kind = at, own
+        if first >= 0 and letter in "ES":
+            found.append((kind, first, at))
+            first = -1
+    return found
+
+
+def converted(tags: Sequence[str], scheme: Scheme) -> list[str]:
+    """The same spans as a scheme writes them; so malformed sequences are mended."""
+    begin, inside, end, single = tuple(LETTERS[scheme])
+    written, before = ["O"] * len(tags), ("", -2)
+    for kind, first, last in spans(tags):
+        letters = [begin, *inside * (last - first - 1), end] if last > first else [single]
+        if scheme == "IOB1" and before == (kind, first - 1):
+            letters[0] = "B"
+        written[first : last + 1] = letters if kind == UNTYPED else [f"{letter}-{kind}" for letter in letters]
+        before = kind, last
+    return written
+
+
+def scheme(sentences: Sequence[Sequence[str]]) -> Scheme:
+    """The first that writes just these tags; if none does, the one that has their letters."""
+    for name in LETTERS:
+        if all(converted(tags, name) == list(tags) for tags in sentences):
+            return name
+    letters = {tag[0] for tag in chain.from_iterable(sentences)}
+    return "BILOU" if letters & set("LU") else "IOBES" if letters & set("ES") else "IOB2"
+
+
+def span_f1(
+    gold: Sequence[Sequence[str | None]], predicted: Sequence[Sequence[str]], strict: Strict | None = None
+) -> dict[str, Any]:
+    """Precision, recall and F1 of all spans, and of each type under `types`; words without a gold tag count as O."""
+    right, guessed, wanted = Counter[str](), Counter[str](), Counter[str]()
+    for true, own in zip(gold, predicted, strict=True):
+        golden = spans((tag or "O" for tag in true), strict)
+        found = spans((tag if known else "O" for tag, known in zip(own, true, strict=True)), strict)
+        wanted.update(kind for kind, _, _ in golden)
+        guessed.update(kind for kind, _, _ in found)
+        right.update(kind for kind, _, _ in set(golden) & set(found))
+    types = {kind: _rates(right[kind], guessed[kind], wanted[kind]) for kind in sorted(wanted | guessed)}
+    return _rates(right.total(), guessed.total(), wanted.total()) | {"types": types}
+
+
+def accuracy(gold: Sequence[Sequence[str | None]], predicted: Sequence[Sequence[str]]) -> float:
+    """The share of words with a gold tag whose tag is right."""
+    known = [t == p for true, own in zip(gold, predicted, strict=True) for t, p in zip(true, own, strict=True) if t]
+    return sum(known) / max(1, len(known))
+
+
+@cache
+def _apart(tag: str) -> tuple[str, str]:
+    """Letter and type, with E and S for L and U."""
+    if tag == "O":
+        return "O", UNTYPED
+    if not (found := _TAG.fullmatch(tag)):
+        raise ValueError(f"tag: found {tag!r}; wanted O, or B, I, E, S, L, U with a type behind it, such as B-PER")
+    return {"L": "E", "U": "S"}.get(found[1], found[1]), found[2] or UNTYPED
+
+
+def _rates(right: int, predicted: int, gold: int) -> dict[str, float]:
+    precision, recall = right / max(1, predicted), right / max(1, gold)
+    f1 = 2 * right / max(1, predicted + gold)
+    return {"precision": precision, "recall": recall, "f1": f1, "gold": gold, "predicted": predicted, "right": right}

@@ -1,0 +1,181 @@
+"""The task's seam: an objective over labelled examples that also predicts, so that fine-tuning is the same loop.
+
+files -> records -> features -> Batch -> scores -> summed losses     (learning)
+                                                -> answers -> predictions -> official scores, files people expect
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ordsmed.data.batch import Batch
+from ordsmed.data.features import Features, Packing
+from ordsmed.data.pieces import Reader
+from ordsmed.learn.objective import Network, Objective
+from ordsmed.learn.top import Top, Upper, read
+from ordsmed.nn.dropout import number_layers
+from ordsmed.nn.heads import in_turn
+from ordsmed.nn.model import TaskKind
+from ordsmed.text.tokenizer import Tokenizer
+
+SPREAD = 0.02  # of a fresh head's weights
+Arrays = dict[str, NDArray[Any]]
+
+
+class Task(Objective):
+    """A network, what may stand on it, and one head, which a task adds under its role."""
+
+    labels: tuple[str, ...] = ()  # names of classes or tags
+    number: bool = False  # is a number predicted?
+    frozen: bool = False  # does the network below stay as it is?
+    by_token: tuple[str, ...] = ()  # what it tells of every token of an example, not of the example: [E, L, ...]
+
+    def __init__(self, top: Top, model: Any, vocabulary: int) -> None:
+        super().__init__()
+        self.model_settings, self.state = model, {}
+        self.model = model.build(vocabulary)
+        top = top.settled(model)
+        self.top = None if top.plain else Upper(top, model)
+
+    def add_head(self, role: TaskKind, outputs: int) -> None:
+        """The family's own head, as others know it; on a top, whose states have another width, a plain one.
+
+        Call it last: dropout layers are numbered then.
+        """
+        if self.top is None:
+            head = self.model_settings.task_head(role, outputs)
+        else:
+            head = in_turn(SPREAD, out=nn.Linear(self.top.width, outputs))
+        self.add_module(role, head)
+        number_layers(self)
+
+    def scores(self, batch: Batch) -> dict[str, Tensor]:
+        """What the head makes of a batch."""
+        raise NotImplementedError
+
+    def losses(self, scores: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        """The summed losses, one a term."""
+        raise NotImplementedError
+
+    def answers(self, scores: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        """What predictions are read from, an entry an example: [E, ...], as numbers of 32 bits and more."""
+        raise NotImplementedError
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        return self.losses(self.scores(batch), batch)
+
+    def states(self, batch: Batch) -> Tensor:
+        """The states of all tokens, [B, T, D]."""
+        every = self.top is not None and self.top.mixes
+        layers = read(self.model, self.model_settings, batch, every=every, frozen=self.frozen)
+        return self.top(layers, batch) if self.top is not None else layers[-1]
+
+    def freeze(self) -> None:
+        """From now on the network below learns nothing."""
+        self.frozen = True
+        self.model.requires_grad_(False)
+        self.model.eval()
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        if self.frozen:
+            self.model.eval()
+        return self
+
+    def networks(self) -> dict[str, Network]:
+        whole = super().networks()[""]
+        return {"": dataclasses.replace(whole, labels=self.labels, number=self.number)}
+
+    def flops(self, rows: int, length: int) -> float:
+        passes = 1.0 if self.frozen else 3.0
+        return passes * rows * length * float(self.model_settings.flops(length))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Files:
+    """What the settings of every task begin with."""
+
+    train: str | tuple[str, ...] = ()
+    """files to learn from"""
+    dev: str | tuple[str, ...] = ()
+    """files that the task is judged by while it learns; none: the last checkpoint is taken"""
+    top: Top = field(default_factory=Top)
+    """what stands between the network and the head"""
+
+    def paths(self, split: str) -> tuple[str, ...]:
+        """The files of `train` or `dev`."""
+        named = getattr(self, split)
+        return (named,) if isinstance(named, str) else tuple(named)
+
+
+class TaskSettings(Protocol):
+    """What every file in tasks/ offers, beside the fields of `Files` and `length`, the longest example's tokens."""
+
+    record: str  # the score by which checkpoints are compared; more is better
+    role: str  # its head's role: classify, tag, span or joint
+    length: int
+
+    def paths(self, split: str) -> tuple[str, ...]:
+        """The files of `train` or `dev`."""
+
+    def records(self, paths: Sequence[str], *, learning: bool = False) -> Any:
+        """What files hold, something with a length; `learning`: only what can be learned from.
+
+        Right answers may be lacking where nothing is learned. What is wrong in the files is told, in a line a file.
+        """
+
+    def settled(self, records: Any) -> Self:
+        """These settings with what the training data tell: the labels."""
+
+    def features(self, records: Any, reader: Reader) -> Features:
+        """What the network reads; right answers (labels, marks) stand in them where they are known."""
+
+    def build(self, model: Any, tokenizer: Tokenizer) -> Task:
+        """The network with its head, for these model settings."""
+
+    def predictions(self, records: Any, features: Features, answers: Arrays) -> Any:
+        """What the network says of each record, from what the task told of each example."""
+
+    def score(self, records: Any, predictions: Any) -> dict[str, float]:
+        """The official numbers, in per cent; empty where the right answers are not known."""
+
+    def fitted(self, records: Any, features: Features, answers: Arrays) -> Self:
+        """These settings with what is chosen on the dev set, such as a threshold."""
+
+    def guesses(self, train: Any, records: Any) -> Any:
+        """Predictions of who knows only how often what is right in the training data; None: there are none."""
+
+    def write(self, folder: Path, records: Any, predictions: Any) -> list[Path]:
+        """The files that people expect, into a folder that stands."""
+
+    def read(self, path: Path, records: Any) -> Any:
+        """Predictions from such a file, of anybody's, for records that it is about."""
+
+    def details(self, records: Any, predictions: Any) -> list[tuple[str, list[str], list[list[Any]]]]:
+        """Tables for a person: title, head, rows (scores by class, by length of question...)."""
+
+
+def packing(tokenizer: Tokenizer, model: Any) -> Packing:
+    """How a family's examples become rows."""
+    return Packing(pad=tokenizer.pad or 0, alone=bool(model.capabilities.state))
+
+
+def reader(tokenizer: Tokenizer, model: Any) -> Reader:
+    """How a family reads texts."""
+    return Reader(tokenizer, types=getattr(model, "types", 0) > 1)
+
+
+def by_example(values: Tensor, spans: Tensor, fill: float = 0.0) -> Tensor:
+    """Of every token, [B, T, ...] -> of every example's tokens, [E, L, ...], L the longest one's length."""
+    begin, size = spans[:, :1], spans[:, 1:]
+    inside = torch.arange(int(size.max()), device=spans.device)
+    found = values.flatten(0, 1)[begin + inside.clamp(max=size - 1)]
+    return found.masked_fill((inside >= size)[(...,) + (None,) * (values.ndim - 2)], fill)

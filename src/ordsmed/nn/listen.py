@@ -1,0 +1,30 @@
+"""Listening: what the blocks of a network make of its rows, while it reads them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from ordsmed.nn.model import Block
+
+
+@contextlib.contextmanager
+def listening(model: nn.Module, layers: Sequence[int]) -> Iterator[dict[int, Tensor]]:
+    """While a network reads: what goes into its first block, by 0; what comes out of each but the last, by 1, 2..."""
+    blocks = [module for module in model.modules() if isinstance(module, Block)]
+    heard: dict[int, Tensor] = {}
+
+    def listen(number: int) -> Any:
+        if number == 0:
+            return blocks[0].register_forward_pre_hook(lambda block, given: heard.__setitem__(0, given[0]))
+        return blocks[number - 1].register_forward_hook(lambda block, given, out: heard.__setitem__(number, out))
+
+    hooks = [listen(number) for number in set(layers) if number < len(blocks)]
+    try:
+        yield heard
+    finally:
+        for hook in hooks:
+            hook.remove()

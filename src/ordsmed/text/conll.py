@@ -1,0 +1,301 @@
+"""CoNLL files as sentences of tagged words, and back with predictions in place of the tags.
+
+    1 \\t One \\t one \\t NUM ...   (CoNLL-U)    -> words, tags, and where in the file each tag stands
+    One  CD  B-NP  O            (columns)    <- the same file, byte for byte but for its tags
+
+Ranges such as 1-2, empty nodes such as 1.1, comments and -DOCSTART- rows are no words, and stay in the file. In
+columns, a line that begins with `#` is a comment where it comes before a sentence and has not the columns of a row.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple, TextIO
+
+from ordsmed.base.errors import DataError
+from ordsmed.base.files import write_text
+from ordsmed.base.say import say
+from ordsmed.text.read import Errors, blocks, decoded, files
+
+NAMES = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+FORM, FEATS = NAMES.index("form"), NAMES.index("feats")
+LONG = 500  # words; in a longer sentence of a file in columns a blank line may be missing
+BOM = "\ufeff"
+_LINE = re.compile(r"([^\r\n]*)(?:\r\n|\r|\n|\Z)")
+_NUMBER = re.compile(r"([0-9]+)(?:-([0-9]+)|\.[0-9]+)?\Z")
+_SENTENCE = re.compile(r"#\s*sent_id\b")
+_TABBED, _SPACED = re.compile(r"(?<![^\t])[^\t]*"), re.compile(r"[^ \t]+")
+
+
+@dataclass(frozen=True)
+class Column:
+    """Where the tag of a word stands."""
+
+    asked: str
+    index: int  # 0 is the first, -1 the last
+    key: str = ""  # of which of its `key=value` pairs
+
+    @staticmethod
+    def of(asked: str | int) -> Column:
+        """From `lemma`, `upos`, `xpos`, `feats`, `deprel`, `feats:KEY`, `misc:KEY`, or a number: 1 is the first."""
+        asked = str(asked)
+        if re.fullmatch(r"-?[1-9][0-9]*", asked):
+            return Column(asked, int(asked) - (asked[0] != "-"))
+        if named := re.fullmatch(r"(lemma|upos|xpos|feats|deprel)|(feats|misc):(.+)", asked, re.IGNORECASE):
+            return Column(asked, NAMES.index((named[1] or named[2]).lower()), named[3] or "")
+        raise ValueError(
+            f"column: found {asked!r}; wanted lemma, upos, xpos, feats, deprel, feats:KEY, misc:KEY, "
+            "or a number: 1 is the first column, -1 the last"
+        )
+
+    @property
+    def named(self) -> bool:
+        """Is it one that only CoNLL-U has?"""
+        return not self.asked.lstrip("-").isdigit()
+
+    def among(self, width: int) -> int | None:
+        """Which of so many columns it is, if it is one of them."""
+        return self.index % width if -width <= self.index < width else None
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file as it stands, and where in it the tags stand."""
+
+    path: Path
+    text: str
+    key: str = ""
+    features: bool = False  # "_" is a tag too, and keys are in order
+    gap: str = ""  # what parts a row from its tag where it has none yet
+    spots: array[int] = field(default_factory=lambda: array("q"))  # where each tag begins and ends, in turn
+
+    def tag(self, written: str) -> str | None:
+        """The tag in what is written in its place."""
+        if self.key:
+            written = next((p.partition("=")[2] for p in written.split("|") if p.partition("=")[0] == self.key), "")
+        return written if written not in ("", "_") else "_" if self.features else None
+
+    def pieces(self, tags: Iterator[str]) -> Iterator[str]:
+        """The text with these tags in place of its own."""
+        at = 0
+        for start, end in zip(self.spots[::2], self.spots[1::2], strict=True):
+            tag = next(tags)
+            yield self.text[at:start] + self.gap
+            yield self._with(self.text[start:end], tag) if self.key else tag
+            at = end
+        yield self.text[at:]
+
+    def _with(self, written: str, tag: str) -> str:
+        """Pairs such as `Case=Nom|Number=Sing` with the tag as the value of the key; without the key where it is _."""
+        pairs = [] if written in ("", "_") else written.split("|")
+        keys = [pair.partition("=")[0] for pair in pairs]
+        if self.key in keys:
+            at = keys.index(self.key)
+            del pairs[at]
+        else:
+            after = (n for n, key in enumerate(keys) if self.features and key.lower() > self.key.lower())
+            at = next(after, len(pairs))
+        if tag != "_":
+            pairs.insert(at, f"{self.key}={tag}")
+        return "|".join(pairs) or "_"
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """Words and tags, a list of each for a sentence; a word without a tag has None, and one may be empty."""
+
+    words: list[list[str]] = field(default_factory=list)
+    tags: list[list[str | None]] = field(default_factory=list)
+    places: list[str] = field(default_factory=list)  # file and line where each begins
+    sources: list[Source] = field(default_factory=list)
+
+
+class _Row(NamedTuple):
+    number: int  # of its line
+    word: str
+    start: int  # of its tag in the text
+    written: str  # in place of its tag
+
+
+def read(
+    paths: str | Sequence[str], column: str | int, *, word: int = 1, tagged: bool = True, errors: Errors = "strict"
+) -> Sentences:
+    """The sentences of files in CoNLL-U or in columns; in these, `word` is the number of the words' column.
+
+    Where they need not be `tagged`, columns may lack that of the tags: it becomes their last when they are written.
+    """
+    wanted, words, found = Column.of(column), Column.of(word), Sentences()
+    for path in files(paths):
+        data = b"".join(blocks(path))
+        text = BOM * data.startswith(BOM.encode()) + decoded(data, ["utf-8"], errors, path)[0]
+        begin = next((row for row in _lines(text) if not _apart(row[2]) and row[2][0] != "#"), (1, 0, ""))
+        if ".conllu" in path.suffixes or _is_conllu(begin[2]):
+            source, rows = _conllu(path, text, wanted)
+        else:
+            source, rows = _columns(path, text, wanted, words, tagged, begin)
+        _gather(source, rows, found, wanted.asked if tagged else "")
+    return found
+
+
+def write(out: Path | TextIO, sentences: Sentences, predictions: Sequence[Sequence[str]]) -> None:
+    """The files that were read, one after the other, with these tags in place of theirs."""
+    if [len(tags) for tags in predictions] != [len(words) for words in sentences.words]:
+        raise ValueError("predictions: found other numbers of tags than of words; wanted one for each word")
+    tags = chain.from_iterable(predictions)
+    texts = ["".join(source.pieces(tags)) for source in sentences.sources]
+    *others, last = [text.removeprefix(BOM * (n > 0)) for n, text in enumerate(texts)]
+    text = "".join([*map(_ended, others), last])
+    if isinstance(out, Path):
+        write_text(out, text)
+    else:
+        out.write(text)
+
+
+def cells(line: str, place: str) -> tuple[list[str], re.Match[str]]:
+    """The ten columns of a line of CoNLL-U, and its number taken apart: first word, last word of a range."""
+    found = line.split("\t")
+    if len(found) != 10:
+        raise DataError(
+            place, f"{len(found)} columns", "ten of CoNLL-U, with tabs between them", "mend or remove the line"
+        )
+    if not (number := _NUMBER.match(found[0])):
+        raise DataError(place, f"a word numbered {found[0][:20]!r}", "a number such as 1, a range such as 1-2, or 1.1")
+    return found, number
+
+
+def _lines(text: str) -> Iterator[tuple[int, int, str]]:
+    """Number, place in the text, and the line itself without its end."""
+    for number, found in enumerate(_LINE.finditer(text, text.startswith(BOM)), 1):
+        yield number, found.start(), found[1]
+
+
+def _apart(line: str) -> bool:
+    """Does it stand between sentences?"""
+    return not line or line.isspace() or line.startswith("-DOCSTART-")
+
+
+def _is_conllu(line: str) -> bool:
+    return line.count("\t") == 9 and bool(_NUMBER.match(line.partition("\t")[0]))
+
+
+def _conllu(path: Path, text: str, column: Column) -> tuple[Source, Iterator[_Row | None]]:
+    at = column.among(10)
+    if at is None:
+        raise DataError(path, "10 columns of CoNLL-U", f"column {column.asked}, that of the tags")
+    return Source(path, text, column.key, features=at == FEATS), _conllu_rows(path, text, at)
+
+
+def _conllu_rows(path: Path, text: str, at: int) -> Iterator[_Row | None]:
+    """The words, and None where a sentence ends."""
+    inside, split = False, []
+    for number, start, line in _lines(text):
+        if _apart(line):
+            inside = False
+            yield None
+            continue
+        if line[0] == "#":
+            begins, said = bool(_SENTENCE.match(line)), None
+        else:
+            said, numbered = cells(line, f"{path}:{number}")
+            begins = numbered[1] == "1" and "." not in said[0]
+        if begins and inside:
+            split.append(number)
+            inside = False
+            yield None
+        if said and said[0].isdigit():
+            inside = True
+            yield _Row(number, said[FORM], start + sum(map(len, said[:at])) + at, said[at])
+    if split:
+        say(f"{path}: {len(split):,} sentences begin without a blank line before them, the first in line {split[0]:,}")
+
+
+def _columns(
+    path: Path, text: str, column: Column, words: Column, tagged: bool, begin: tuple[int, int, str]
+) -> tuple[Source, Iterator[_Row | None]]:
+    number, _, line = begin
+    place, pattern = f"{path}:{number}", _TABBED if "\t" in line else _SPACED
+    width = len(pattern.findall(line)) if line else 0
+    if not width:
+        return Source(path, text), iter(())
+    word, tag = words.among(width), None if column.named else column.among(width)
+    if word is None:
+        raise DataError(place, f"{width} columns", f"column {words.asked}, that of the words")
+    if not tagged and (column.named or tag == word or column.index == width):
+        gap = " " if pattern is _SPACED and width > 1 else "\t"
+        return Source(path, text, gap=gap), _column_rows(path, text, pattern, number, width, word, None)
+    if column.named:
+        raise DataError(place, f"{width} columns", f"CoNLL-U for {column.asked}", "or name a column by its number")
+    if tag is None or tag == word:
+        what = f"{width} columns, the words in column {words.asked}"
+        raise DataError(place, what, f"column {column.asked}, that of the tags, beside it")
+    return Source(path, text), _column_rows(path, text, pattern, number, width, word, tag)
+
+
+def _column_rows(
+    path: Path, text: str, pattern: re.Pattern[str], first: int, width: int, word: int, tag: int | None
+) -> Iterator[_Row | None]:
+    """The words, and None where a sentence ends; line `first` has as many columns as each row must have."""
+    length, longest, comments = 0, (0, 0), 0
+    for number, start, line in _lines(text):
+        if _apart(line):
+            length = 0
+            yield None
+            continue
+        found = list(pattern.finditer(line))
+        if len(found) != width and line[0] == "#" and not length:
+            comments += 1
+            continue
+        if len(found) != width:
+            wanted = f"{width} as in line {first}"
+            raise DataError(f"{path}:{number}", f"{len(found)} columns", wanted, "mend or remove the line")
+        length += 1
+        longest = max(longest, (length, number))
+        begin, end = (len(line), len(line)) if tag is None else found[tag].span()
+        yield _Row(number, found[word][0], start + begin, line[begin:end])
+    if comments:
+        say(f"{path}: {comments:,} lines that begin with # are taken for comments")
+    if longest[0] > LONG:
+        say(f"{path}: a sentence of {longest[0]:,} words ends in line {longest[1]:,}; are blank lines missing there?")
+
+
+def _gather(source: Source, rows: Iterator[_Row | None], found: Sentences, wanted: str) -> None:
+    """Put the rows of a file together as sentences; `wanted`: the column where tags must be, if they must."""
+    known: dict[str, str | None] = {}
+    words: list[str] = []
+    tags: list[str | None] = []
+    before = len(found.words)
+    for row in chain(rows, [None]):
+        if row:
+            if not words:
+                found.places.append(f"{source.path}:{row.number}")
+            if row.written not in known:
+                known[row.written] = source.tag(row.written)
+            words.append(row.word)
+            tags.append(known[row.written])
+            source.spots.extend((row.start, row.start + len(row.written)))
+        elif words:
+            found.words.append(words)
+            found.tags.append(tags)
+            words, tags = [], []
+    found.sources.append(source)
+    total, empty = len(source.spots) // 2, sum(sentence.count("") for sentence in found.words[before:])
+    bare = sum(sentence.count(None) for sentence in found.tags[before:])
+    if not total:
+        raise DataError(source.path, "no words", "sentences of words with their tags, a word a line")
+    if wanted and bare == total:
+        raise DataError(source.path, f"no word has a tag in column {wanted}", "tags", "name their column")
+    if wanted and bare:
+        say(f"{source.path}: {bare:,} of {total:,} words have no tag in column {wanted}")
+    if empty:
+        say(f"{source.path}: {empty:,} of {total:,} words are empty")
+
+
+def _ended(text: str) -> str:
+    """With a blank line at its end, so that another file may follow."""
+    tail = text[-4:].replace("\r\n", "\n")
+    return text + ("\r\n" if "\r\n" in text else "\n") * max(0, 2 - len(tail) + len(tail.rstrip("\n")))

@@ -1,0 +1,301 @@
+"""Questions about a text: SQuAD's files and flat records, read, checked and mended.
+
+    {"data": [{"title", "paragraphs": [{"context", "qas": [{"id", "question", "answers"}]}]}]}   \\
+    [{"id", "context", "question", "answers"}], or under "data", or one a line of JSON lines     /  -> Question
+
+An answer is {"text", "answer_start"}, or all of them are columns: {"text": [...], "answer_start": [...]}. Places count
+characters (code points). What is read to learn from is mended: an answer moves to where its text stands nearest, and a
+question none of whose answers stands in the context is left out. What is read to be scored keeps its answers as given.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base.errors import DataError
+from ordsmed.base.say import say
+from ordsmed.text import read as reading
+
+FORM = "SQuAD: data > paragraphs > qas; or one record a question: id, context, question, answers"
+NESTS = ("data", "paragraphs", "qas")
+
+MOVED = "answers moved to where their text stands"
+SPACED = "answers found but for white space"
+CASED = "answers found but for upper and lower case"
+LOST = "answers dropped: not in the context"
+TEXTLESS = "answers dropped: no text"
+UNFOUND = "questions left out: none of their answers is in the context"
+UNANSWERED = "questions left out: no answer, and not marked impossible"
+BLANK_OUT = "questions left out: empty question or context"
+BLANK_KEPT = "questions kept with an empty question or context"
+ANSWERS_WIN = "questions marked impossible that have answers, taken as answered"
+MARK_WINS = "questions marked impossible that have answers, taken as impossible"
+UNMARKED = "questions with an empty list of answers and no mark, taken as impossible"
+TWICE = "questions that stand again, their answers joined"
+RENAMED = "questions renamed, for another one has their id"
+HALVES = "texts with halves of characters (\\ud800 to \\udfff), replaced by U+FFFD"
+
+_HALF = re.compile("[\ud800-\udfff]")
+_VALUE = re.compile(r"[^ \t\r\n]")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A text, and where it begins in the context; -1 where that is not given."""
+
+    text: str
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question about a context; questions about the same context share one string."""
+
+    id: str
+    question: str
+    context: str
+    answers: tuple[Answer, ...]
+    impossible: bool
+    title: str = ""
+
+
+@dataclass
+class Report:
+    """What was read, and the ids of what was mended or left out, by kind."""
+
+    questions: int = 0
+    contexts: int = 0
+    noted: dict[str, list[str]] = field(default_factory=dict)
+
+    def note(self, kind: str, name: str) -> None:
+        """One more of this kind."""
+        self.noted.setdefault(kind, []).append(name)
+
+    def counts(self) -> dict[str, int]:
+        """How many of each kind."""
+        return {kind: len(names) for kind, names in self.noted.items()}
+
+    def line(self) -> str:
+        """For a person: counts by kind, each with the first ids."""
+        kinds = [f"{len(names):,} {kind} ({shortened(names)})" for kind, names in self.noted.items()]
+        return "; ".join([f"{self.questions:,} questions about {self.contexts:,} contexts", *kinds])
+
+
+def read(
+    paths: str | Sequence[str], *, repair: bool, errors: reading.Errors = "strict"
+) -> tuple[list[Question], Report]:
+    """The questions of files, mended to learn from (`repair`) or with their answers as given; oddities are told."""
+    report = Report()
+    finish = _mended if repair else _kept
+    given = _given(reading.files(paths), errors, report)
+    questions = [finished for each in given if (finished := finish(each, report))]
+    report.questions, report.contexts = len(questions), len({id(each.context) for each in questions})
+    if not questions:
+        raise DataError(paths if isinstance(paths, str) else ", ".join(paths), report.line(), "questions", FORM)
+    if report.noted:
+        say(report.line())
+    return questions, report
+
+
+def shortened(names: Sequence[str]) -> str:
+    """The first few names."""
+    return ", ".join([*names[:3], *(["..."] if len(names) > 3 else [])])
+
+
+def json_values(path: Path, errors: reading.Errors = "strict") -> Iterator[tuple[str, Any]]:
+    """The JSON values of a file, one or many (JSON lines), each with the place where it begins."""
+    text, at, line = "".join(reading.texts(path, errors)), 0, 1
+    decoder = json.JSONDecoder()
+    while begun := _VALUE.search(text, at):
+        start = begun.start()
+        line += text.count("\n", at, start)
+        try:
+            value, at = decoder.raw_decode(text, start)
+        except json.JSONDecodeError as error:
+            raise _bad_json(path, error) from None
+        except (ValueError, RecursionError) as error:  # numbers and nests beyond Python's limits
+            raise DataError(f"{path}:{line}", f"bad JSON: {error}") from None
+        yield f"{path}:{line}", value
+        line += text.count("\n", start, at)
+
+
+def _bad_json(path: Path, error: json.JSONDecodeError) -> DataError:
+    place, said = f"{path}:{error.lineno}", error.msg[:1].lower() + error.msg[1:]
+    if error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string"):
+        return DataError(place, f"column {error.colno:,}: the file stops in the middle ({said})", "", "copy it again")
+    return DataError(place, f"column {error.colno:,}: bad JSON: {said}", "JSON, whole or by lines")
+
+
+def _given(paths: Sequence[Path], errors: reading.Errors, report: Report) -> list[Question]:
+    """Every question as it stands in the files, its context shared."""
+    found: dict[str, Question] = {}
+    contexts: dict[str, str] = {}
+    for path in paths:
+        for head, value in json_values(path, errors):
+            for place, record in _records(value, head):
+                question = _named(_question(record, place, contexts, report), found, report)
+                if first := found.get(question.id):
+                    question = _joined(first, question)
+                    report.note(TWICE, question.id)
+                found[question.id] = question
+    questions = list(found.values())
+    counts = report.counts()
+    if counts.get(UNMARKED) == len(questions) + counts.get(TWICE, 0):  # files still to be answered
+        del report.noted[UNMARKED]
+        return [replace(each, impossible=False) for each in questions]
+    return questions
+
+
+def _records(value: Any, head: str, inner: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every record of one question in what may nest them, with its place and what its nest tells of it."""
+    place = f"{head}: {inner}" if inner else head
+    if isinstance(value, list):
+        for number, each in enumerate(value):
+            yield from _records(each, head, f"{inner}[{number}]")
+        return
+    if not isinstance(value, dict):
+        raise DataError(place, f"a JSON {type(value).__name__}", "an object {...}", FORM)
+    nest = next((key for key in NESTS if isinstance(value.get(key), list)), None)
+    if nest is None:
+        yield place, value
+        return
+    told = {key: value[key] for key in ("title", "context") if key in value}
+    for where, record in _records(value[nest], head, f"{inner}.{nest}".removeprefix(".")):
+        yield where, {**told, **record}
+
+
+def _question(record: dict[str, Any], place: str, contexts: dict[str, str], report: Report) -> Question:
+    missing = [f"`{key}`" for key in ("id", "question", "context") if record.get(key) is None]
+    if missing:
+        raise DataError(place, f"no {', '.join(missing)}; keys: {', '.join(list(record)[:8]) or 'none'}", "", FORM)
+    name, marked = record["id"], record.get("is_impossible")
+    if isinstance(name, bool) or not isinstance(name, str | int):
+        raise DataError(place, f"`id` is a {type(name).__name__}", "a string or a whole number")
+    if marked not in (None, True, False):
+        raise DataError(place, f"`is_impossible` is {marked!r}", "true or false")
+    name = str(name)
+    answers = _answers(record.get("answers"), place)
+    if unmarked := marked is None and answers == []:
+        report.note(UNMARKED, name)
+    context = _text(record["context"], "context", place, name, report)
+    return Question(
+        name,
+        _text(record["question"], "question", place, name, report),
+        contexts.setdefault(context, context),
+        tuple(answer for each in answers or [] if (answer := _answer(each, place, name, report))),
+        bool(marked) or unmarked,
+        str(record.get("title") or ""),
+    )
+
+
+def _answers(given: Any, place: str) -> list[dict[str, Any]] | None:
+    """One object an answer, from a list of them or from columns; None where the record tells of none."""
+    if isinstance(given, dict):
+        texts = given.get("text")
+        starts = given.get("answer_start") or (len(texts) * [None] if isinstance(texts, list) else None)
+        if not (isinstance(texts, list) and isinstance(starts, list) and len(texts) == len(starts)):
+            raise DataError(f"{place}: answers", "an object", '{"text": [...], "answer_start": [...]} of one length')
+        return [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
+    if given is not None and not (isinstance(given, list) and all(isinstance(each, dict) for each in given)):
+        raise DataError(f"{place}: answers", repr(given)[:60], 'a list of {"text": "...", "answer_start": 0}')
+    return given
+
+
+def _answer(given: dict[str, Any], place: str, name: str, report: Report) -> Answer | None:
+    start = given.get("answer_start")
+    if given.get("text") is None:
+        report.note(TEXTLESS, name)
+        return None
+    if isinstance(start, bool) or not isinstance(start, int | None):
+        raise DataError(f"{place}: answer_start", repr(start), "a whole number: characters before the answer")
+    return Answer(_text(given["text"], "answers: text", place, name, report), -1 if start is None else start)
+
+
+def _text(value: Any, key: str, place: str, name: str, report: Report) -> str:
+    if not isinstance(value, str):
+        raise DataError(f"{place}: {key}", f"a JSON {type(value).__name__}", "a string", FORM)
+    whole, halves = _HALF.subn("\ufffd", value)
+    if halves:
+        report.note(HALVES, name)
+    return whole
+
+
+def _named(question: Question, found: dict[str, Question], report: Report) -> Question:
+    """Under its id, or id#2 and so on where that is another question's: predictions are kept by id."""
+    name, number = question.id, 1
+    while (first := found.get(name)) and not _same(first, question):
+        number += 1
+        name = f"{question.id}#{number}"
+    if number == 1:
+        return question
+    if not first:
+        report.note(RENAMED, name)
+    return replace(question, id=name)
+
+
+def _same(one: Question, other: Question) -> bool:
+    return (one.question, one.context) == (other.question, other.context)
+
+
+def _joined(first: Question, again: Question) -> Question:
+    answers = first.answers + tuple(answer for answer in again.answers if answer not in first.answers)
+    return replace(first, answers=answers, impossible=first.impossible and again.impossible)
+
+
+def _kept(question: Question, report: Report) -> Question:
+    """To be answered and scored: as given."""
+    if _blank(question):
+        report.note(BLANK_KEPT, question.id)
+    if question.impossible and question.answers:
+        report.note(ANSWERS_WIN, question.id)
+        return replace(question, impossible=False)
+    return question
+
+
+def _mended(question: Question, report: Report) -> Question | None:
+    """To learn from: answers where they stand in the context, or nothing."""
+    if _blank(question):
+        report.note(BLANK_OUT, question.id)
+        return None
+    if question.impossible:
+        if question.answers:
+            report.note(MARK_WINS, question.id)
+        return replace(question, answers=())
+    if not question.answers:
+        report.note(UNANSWERED, question.id)
+        return None
+    placed = [_placed(answer, question.context) for answer in question.answers]
+    for _, kind in placed:
+        if kind:
+            report.note(kind, question.id)
+    answers = tuple(answer for answer, _ in placed if answer)
+    if not answers:
+        report.note(UNFOUND, question.id)
+        return None
+    return replace(question, answers=answers)
+
+
+def _blank(question: Question) -> bool:
+    return not question.question.strip() or not question.context.strip()
+
+
+def _placed(answer: Answer, context: str) -> tuple[Answer | None, str]:
+    """Where an answer stands in the context, and what had to be mended for it."""
+    text = answer.text.strip()
+    start = answer.start + len(answer.text) - len(answer.text.lstrip())
+    if not text:
+        return None, TEXTLESS
+    if start >= 0 and context.startswith(text, start):
+        return Answer(text, start), SPACED if text != answer.text else ""
+    words = r"\s+".join(map(re.escape, text.split()))
+    for pattern, flags, kind in ((re.escape(text), 0, MOVED), (words, 0, SPACED), (words, re.IGNORECASE, CASED)):
+        found = [match.span(1) for match in re.finditer(f"(?=({pattern}))", context, flags)]  # they may overlap
+        if found:
+            begin, end = min(found, key=lambda span: abs(span[0] - start))
+            return Answer(context[begin:end], begin), kind
+    return None, LOST

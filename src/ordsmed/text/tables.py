@@ -1,0 +1,328 @@
+"""Tables of examples: columns of a TSV, CSV, JSON or Parquet file, by name or number, each row with its line.
+
+    "dev.tsv.xz", {"text": "sentence", "label": 2}  ->  Table(lines=[2, 3], columns={"text": [...], "label": [...]})
+
+A value is text as the file writes it. In TSV a quote is a character like any other; CSV has quotes, and its columns are
+parted by commas, or by semicolons where the first line holds no comma. Rows that lack columns, or have too many, are
+left out, counted and told; a file with many of them is refused. A row whose text is empty stays, for it wants its
+prediction like any other, and is told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from ordsmed.base.errors import DataError, RecipeError, nearest
+from ordsmed.base.say import say
+from ordsmed.text import read
+
+Format = Literal["tsv", "csv", "jsonl", "json", "parquet"]
+Column = str | int  # its name, or its number from 1
+ENDINGS: dict[str, Format] = {
+    ".tsv": "tsv", ".tab": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json",
+    ".parquet": "parquet",
+}  # fmt: skip
+PACKED = (".gz", ".bz2", ".xz", ".zst")
+LONGEST = 1 << 28  # characters of one line
+LONGEST_FIELD = 1 << 24  # characters between two quotes of CSV
+BROKEN = 0.05  # the share of rows that may be left out
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns of a file by what they are for, all of one length."""
+
+    path: Path
+    lines: list[int]  # where each row begins: a line of the file, or a row from 1 of a JSON list or Parquet
+    columns: dict[str, list[str]]
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def place(self, row: int) -> str:
+        """File and line of a row, for a complaint."""
+        return f"{self.path}:{self.lines[row]}"
+
+    def where(self, role: str, value: str) -> Table:
+        """The rows that hold this value."""
+        rows = [row for row, found in enumerate(self.columns[role]) if found == value]
+        if not rows:
+            there = sorted(set(self.columns[role]))[:20]
+            raise DataError(self.path, f"no row whose `{role}` is `{value}`", "one of " + ", ".join(map(_short, there)))
+        columns = {name: [values[row] for row in rows] for name, values in self.columns.items()}
+        return Table(self.path, [self.lines[row] for row in rows], columns)
+
+    def numbers(self, role: str, within: tuple[float, float] = (-math.inf, math.inf)) -> list[float]:
+        """A column of numbers."""
+        return [self._number(row, role, value, within) for row, value in enumerate(self.columns[role])]
+
+    def choices(self, role: str, labels: Sequence[str], spellings: Mapping[str, str] | None = None) -> list[int]:
+        """A column of labels as their numbers; `spellings` are other ways to write some of them."""
+        known = {label: number for number, label in enumerate(labels)}
+        known |= {spelling: known[label] for spelling, label in (spellings or {}).items()}
+        found = [known.get(value.strip()) for value in self.columns[role]]
+        if None in found:
+            row = found.index(None)
+            value = _short(self.columns[role][row])
+            raise DataError(self.place(row), f"`{role}` is `{value}`", "a label", nearest(value, known))
+        return [number for number in found if number is not None]
+
+    def _number(self, row: int, role: str, value: str, within: tuple[float, float]) -> float:
+        with contextlib.suppress(ValueError):
+            number = float(value)
+            if math.isfinite(number) and within[0] <= number <= within[1]:
+                return number
+        wanted = "a number" if math.isinf(within[1]) else f"a number from {within[0]:g} to {within[1]:g}"
+        raise DataError(self.place(row), f"`{role}` is `{_short(value)}`", wanted)
+
+
+def table(
+    path: Path,
+    columns: Mapping[str, Column],
+    *,
+    format: Format | None = None,
+    header: bool = True,
+    errors: read.Errors = "strict",
+) -> Table:
+    """Columns of a file, under the roles they are asked for; `header` is of TSV and CSV, the others name theirs."""
+    rows = _reader(path, format)(path, list(columns.values()), header, errors)
+    lines: list[int] = []
+    kept: list[list[str]] = []
+    broken: list[_Row] = []
+    for row in rows:
+        if row.wrong:
+            broken.append(row)
+        else:
+            lines.append(row.line)
+            kept.append([v if isinstance(v, str) else _written(v, f"{path}:{row.line}") for v in row.values])
+    _judge(path, broken, len(broken) + len(lines))
+    if not lines:
+        raise DataError(path, "no rows", "one at least")
+    found = Table(path, lines, dict(zip(columns, map(list, zip(*kept, strict=True)), strict=True)))
+    _tell_empty(found)
+    return found
+
+
+class _Row(NamedTuple):
+    line: int
+    values: Sequence[Any]
+    wrong: str = ""  # why it has no values
+
+
+_Reader = Callable[[Path, list[Column], bool, read.Errors], Iterator[_Row]]
+
+
+def _reader(path: Path, format: Format | None) -> _Reader:
+    name = path.with_suffix("") if path.suffix.lower() in PACKED else path
+    found = format or ENDINGS.get(name.suffix.lower())
+    if found is None:
+        raise RecipeError(path, "a name that tells no format", "one that ends in " + " ".join(ENDINGS), "set `format`")
+    return {"tsv": _tsv, "csv": _csv, "jsonl": _json_lines, "json": _json, "parquet": _parquet}[found]
+
+
+def _judge(path: Path, broken: list[_Row], total: int) -> None:
+    if not broken:
+        return
+    line, _, wrong = broken[0]
+    if len(broken) > BROKEN * total:
+        raise DataError(
+            f"{path}:{line}", f"{wrong}; so it is, or alike, in {len(broken):,} of {total:,} rows",
+            "every row like the first", "set `format` or `header`, or mend the file",
+        )  # fmt: skip
+    say(f"{path}: left out {len(broken):,} of {total:,} rows; the first: line {line} has {wrong}")
+
+
+def _tell_empty(found: Table) -> None:
+    for role, values in found.columns.items():
+        rows = [row for row, value in enumerate(values) if not value.strip()]
+        if rows:
+            say(f"{found.place(rows[0])}: `{role}` is empty, in {len(rows):,} of {len(found):,} rows; they stay")
+
+
+def _tsv(path: Path, wanted: list[Column], header: bool, errors: read.Errors) -> Iterator[_Row]:
+    lines = read.lines(path, errors, longest=LONGEST)
+    return _fields(path, ((number, line.split("\t")) for number, line in enumerate(lines, 1)), wanted, header)
+
+
+def _csv(path: Path, wanted: list[Column], header: bool, errors: read.Errors) -> Iterator[_Row]:
+    import csv
+
+    lines = read.lines(path, errors, longest=LONGEST)
+    first = next(lines, "")
+    comma = ";" if ";" in first and "," not in first else ","  # as Excel writes where numbers have a comma
+    csv.field_size_limit(LONGEST_FIELD)
+    reader = csv.reader((line + "\n" for line in chain([first], lines)), delimiter=comma, strict=True)
+    return _fields(path, _quoted(path, reader), wanted, header)
+
+
+def _quoted(path: Path, reader: Any) -> Iterator[tuple[int, list[str]]]:
+    """Records and the lines they begin in. One of several lines and another width: a quote swallowed its neighbours."""
+    import csv
+
+    width = 0
+    while True:
+        begun = reader.line_num + 1
+        try:
+            fields = next(reader, None)
+            if fields is None:
+                return
+            width = width or len(fields)
+            if len(fields) != width and reader.line_num > begun:
+                raise csv.Error
+        except csv.Error:
+            raise DataError(
+                f"{path}:{begun}", f"a quoted field does not end as it should (read up to line {reader.line_num})",
+                'quotes in pairs, and "" for one inside a field',
+                'mend the line; where tabs part the columns and quotes mean nothing, set format = "tsv"',
+            ) from None  # fmt: skip
+        yield begun, fields or [""]
+
+
+def _fields(
+    path: Path, rows: Iterator[tuple[int, list[str]]], wanted: list[Column], header: bool
+) -> Iterator[_Row]:  # fmt: skip
+    rows = _without_blank_end(rows)
+    head = next(rows, (0, []))
+    first = head[1]
+    if not first:
+        return
+    names = [name.strip() for name in first] if header else None
+    places = [
+        _index(path, column, names, len(first), "set header = false, and number the columns") for column in wanted
+    ]
+    for line, fields in rows if header else chain([head], rows):
+        if len(fields) == len(first):
+            yield _Row(line, [fields[place] for place in places])
+        else:
+            yield _Row(line, (), f"{len(fields)} columns, not {len(first)}")
+
+
+def _without_blank_end(rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:
+    blank: list[tuple[int, list[str]]] = []
+    for row in rows:
+        blank.append(row)
+        if row[1] != [""]:
+            yield from blank
+            blank = []
+
+
+def _json_lines(path: Path, wanted: list[Column], header: bool, errors: read.Errors) -> Iterator[_Row]:
+    return _objects(path, _decoded(path, read.lines(path, errors, longest=LONGEST)), wanted)
+
+
+def _json(path: Path, wanted: list[Column], header: bool, errors: read.Errors) -> Iterator[_Row]:
+    """A list of objects, or lines under the other name."""
+    text = "".join(read.texts(path, errors))
+    if not text.lstrip().startswith("["):
+        return _objects(path, _decoded(path, text.split("\n")), wanted)
+    return _objects(path, enumerate(_decode(text, str(path)), 1), wanted)
+
+
+def _decoded(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
+    for number, line in enumerate(lines, 1):
+        if line and not line.isspace():
+            yield number, _decode(line, f"{path}:{number}")
+
+
+def _decode(text: str, place: str) -> Any:
+    import msgspec
+
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        said = str(error)[:1].lower() + str(error)[1:]
+        raise DataError(place, f"bad JSON: {said}", "one object a line, or a list of objects", "mend it") from None
+
+
+def _objects(path: Path, numbered: Iterator[tuple[int, Any]], wanted: list[Column]) -> Iterator[_Row]:
+    """The first object names the columns."""
+    keys: list[str] = []
+    for number, record in numbered:
+        if not isinstance(record, dict):
+            raise DataError(f"{path}:{number}", f"JSON, but a {type(record).__name__}", "an object {...}")
+        if not keys:
+            names = list(record)
+            keys = [names[_index(path, column, names, len(names))] for column in wanted]
+        lacking = next((key for key in keys if key not in record), None)
+        if lacking is None:
+            yield _Row(number, [record[key] for key in keys])
+        else:
+            yield _Row(number, (), f"no `{lacking}`")
+
+
+def _parquet(path: Path, wanted: list[Column], header: bool, errors: read.Errors) -> Iterator[_Row]:
+    with _opened(path) as file:
+        names = file.schema_arrow.names
+        chosen = [names[_index(path, column, names, len(names))] for column in wanted]
+        before = 0
+        for batch in file.iter_batches(columns=list(dict.fromkeys(chosen)), use_threads=False):
+            cells = [_cells(batch.column(name), path, before, errors) for name in chosen]
+            yield from (_Row(number, row) for number, row in enumerate(zip(*cells, strict=True), before + 1))
+            before += batch.num_rows
+    read.tally().bytes += path.stat().st_size
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise RecipeError(path, "`pyarrow` is not installed", "", "pip install 'ordsmed[parquet]'") from None
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            yield file
+    except FileNotFoundError:
+        raise DataError(path, "no such file") from None
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
+        said = str(error).split("\n")[0].rstrip(".")
+        raise DataError(path, f"cannot be read: {said}", "a whole Parquet file", "copy it again") from None
+
+
+def _cells(column: Any, path: Path, before: int, errors: read.Errors) -> list[Any]:
+    """Text by way of its bytes: Parquet promises UTF-8 and nobody checks it."""
+    import pyarrow
+
+    kind = column.type.value_type if pyarrow.types.is_dictionary(column.type) else column.type
+    column = column.cast(kind)
+    if kind not in (pyarrow.string(), pyarrow.large_string(), pyarrow.binary(), pyarrow.large_binary()):
+        return column.to_pylist()
+    raw = enumerate(column.cast(pyarrow.large_binary()).to_pylist(), before + 1)
+    return [read.decoded(data or b"", ["utf-8"], errors, f"{path}:{number}")[0] for number, data in raw]
+
+
+def _index(path: Path, column: Column, names: list[str] | None, width: int, remedy: str = "") -> int:
+    """Where a column stands; `names` is None where it can only be numbered."""
+    if isinstance(column, int):
+        if 1 <= column <= width:
+            return column - 1
+        raise DataError(path, f"no column {column}", f"a number from 1 to {width}")
+    if names is None:
+        raise RecipeError(path, f"column `{column}` of a file without a header", f"a number from 1 to {width}")
+    if names.count(column) > 1:
+        raise DataError(path, f"{names.count(column)} columns are called `{column}`", "the number of one, from 1")
+    if column not in names:
+        near = difflib.get_close_matches(column, names, n=1, cutoff=0.5)
+        there = "one of " + ", ".join(map(_short, names[:20]))
+        raise DataError(path, f"no column `{column}`", there, f"did you mean `{near[0]}`?" if near else remedy)
+    return names.index(column)
+
+
+def _written(value: Any, place: str) -> str:
+    """As JSON writes it, and nothing for nothing."""
+    if value is None or isinstance(value, bool):
+        return {None: "", True: "true", False: "false"}[value]
+    if isinstance(value, list | dict | bytes):
+        raise DataError(place, f"a {type(value).__name__} in a column", "text or a number", "choose another column")
+    return str(value)
+
+
+def _short(value: str) -> str:
+    return value if len(value) <= 30 else value[:29] + "…"
