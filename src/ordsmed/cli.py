@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import textwrap
@@ -143,6 +144,59 @@ def _trained(asked: Arguments, deed: Callable[..., Any]) -> Any:
         sys.exit(128 + stopped.by)
 
 
+def evaluate(asked: Arguments) -> None:
+    """the scores of a fine-tuned model on files, or on those it was judged by, with tables"""
+    from ordsmed.apply.predict import evaluate as act
+
+    files, overrides = _apart(asked.files)
+    facts, lines = act(asked.run, files, overrides, **_how(asked))
+    _print([json.dumps(facts)] if asked.json else lines)
+
+
+def predict(asked: Arguments) -> None:
+    """what a fine-tuned model says of files, right answers known or not: predictions.json, .tsv, CoNLL"""
+    from ordsmed.apply.predict import predict as act
+
+    (*sources, out), overrides = _apart(asked.files)
+    if not sources:
+        raise RecipeError("predict", f"found one path, {out}", "RUN FILE... OUT")
+    _print(act(asked.run, sources, out, overrides, anew=asked.anew, scores=asked.scores, **_how(asked)))
+
+
+def answer(asked: Arguments) -> None:
+    """which part of a text answers a question, and how sure a model fine-tuned on SQuAD is; or one question by one"""
+    from ordsmed.apply.answer import answer_lines
+
+    overrides = [word for word in asked.text if word.startswith("task.") and "=" in word]
+    words = [word for word in asked.text if word not in overrides]
+    how = {**_how(asked), "file": asked.file, "best": asked.best, "as_json": asked.json}
+    for line in answer_lines(asked.run, words, sys.stdin.buffer, overrides, **how):
+        print(line, flush=True)
+
+
+def score(asked: Arguments) -> None:
+    """the official numbers of a file of predictions, whoever made it"""
+    from ordsmed.apply.score import score as act
+
+    (*data, predictions), overrides = _apart(asked.files)
+    if not data:
+        raise RecipeError("score", f"found one file, {predictions}", "TASK DATA... PREDICTIONS")
+    found = act(asked.task, data, predictions, overrides)
+    _print([json.dumps(found)] if asked.json else [f"{name}: {value}" for name, value in found.items()])
+
+
+def _apart(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Files, and settings of the task among them."""
+    overrides = [word for word in words if word.startswith("task.") and "=" in word]
+    files = [word for word in words if word not in overrides]
+    return files or [""], overrides
+
+
+def _how(asked: Arguments) -> dict[str, Any]:
+    """How a fine-tuned model is opened."""
+    return {"step": asked.step, "device": asked.device, "precision": asked.precision}
+
+
 def fill(asked: Arguments) -> None:
     """a model's best guesses for every [MASK] in a text, or in each line of standard input"""
     from ordsmed.apply.fill import fill_lines
@@ -252,7 +306,8 @@ def quickstart(asked: Arguments) -> None:
 VERBS: dict[str, Callable[[Arguments], None]] = {
     f.__name__.rstrip("_").replace("_", " "): f
     for f in (quickstart, fetch, corpus, corpus_stats, corpus_shards, corpus_presplit, tokenizer, encode, pretrain,
-              finetune, fill, generate, embed, import_, export, show, menus, recipes, bench)
+              finetune, evaluate, predict, answer, score, fill, generate, embed, import_, export, show, menus, recipes,
+              bench)
 }  # fmt: skip
 
 
@@ -266,7 +321,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = _parser(words)
     asked, rest = parser.parse_known_args(words)
     if rest:  # argparse gives up on words that stand behind an option
-        many = next((name for name in ("overrides", "text", "other") if hasattr(asked, name)), None)
+        many = next((name for name in ("overrides", "text", "other", "files") if hasattr(asked, name)), None)
         if many is None or any(word.startswith("-") for word in rest):
             parser.error(f"unrecognized arguments: {' '.join(rest)}")
         getattr(asked, many).extend(rest)
@@ -357,6 +412,28 @@ def _arguments(name: str, verb: argparse.ArgumentParser) -> None:
         verb.add_argument("run", metavar="RUN", help="the folder of a run or an import, or a Hugging Face folder")
     if name in ("fill", "generate", "embed"):
         verb.add_argument("--step", type=int, help="of this checkpoint, not the last; 0: before the first step")
+    if name in ("evaluate", "predict", "score"):
+        shapes = {"evaluate": ("*", "FILE"), "predict": ("+", "FILE... OUT"), "score": ("+", "DATA... PREDICTIONS")}
+        first = ("task", "TASK") if name == "score" else ("run", "RUN")
+        verb.add_argument(first[0], metavar=first[1], help="squad-1.1, squad-2.0, a GLUE task, classify or tag"
+                          if name == "score" else "the folder of a fine-tuning, or a Hugging Face folder")  # fmt: skip
+        verb.add_argument(
+            "files", nargs=shapes[name][0], metavar=shapes[name][1], help="files of the task; and task.key=value"
+        )
+    if name == "answer":
+        verb.add_argument("run", metavar="RUN", help="the folder of a fine-tuning, or a Hugging Face folder")
+        verb.add_argument(
+            "text", nargs="*", metavar="QUESTION CONTEXT", help="of a context a file may be named; and task.key=value"
+        )
+        verb.add_argument("--file", default="", help="questions: SQuAD's JSON, JSON lines, question<TAB>context; or -")
+        verb.add_argument("--best", type=int, default=3, help="possible answers told (default 3)")
+    if name in ("evaluate", "predict", "answer"):
+        verb.add_argument("--step", type=int, help="of this checkpoint, not the best")
+        verb.add_argument("--device", default="auto", metavar="auto|cpu|cuda", help="auto: a GPU where there is one")
+        verb.add_argument("--precision", default="fp32", metavar="fp32|bf16|fp16", help="of products (default fp32)")
+    if name == "predict":
+        verb.add_argument("--scores", action="store_true", help="score them as well, where the files say what is right")
+        verb.add_argument("--anew", action="store_true", help="replace the folder that stands")
     if name == "generate":
         verb.add_argument("text", nargs="*", help="texts to go on with; none: lines of standard input")
         verb.add_argument("--tokens", type=int, default=40, help="at most so many new ones (default 40)")
@@ -407,7 +484,7 @@ def _arguments(name: str, verb: argparse.ArgumentParser) -> None:
         verb.add_argument("kind", nargs="?", help="one entry")
     if name == "recipes":
         verb.add_argument("name", nargs="?", help="print this one")
-    if name == "bench":
+    if name in ("bench", "evaluate", "answer", "score"):
         verb.add_argument("--json", action="store_true", help="one line of JSON")
 
 

@@ -47,7 +47,7 @@ from ordsmed.data import loader
 from ordsmed.nn import boxes, weights
 from ordsmed.objectives import mlm
 from ordsmed.objectives.mlm import Settings
-from ordsmed.train import checkpoint, loop, meters, pretrain, saving, watch
+from ordsmed.train import checkpoint, loop, material, meters, pretrain, saving, watch
 
 RANK = int(os.environ.get("RANK", "0"))
 
@@ -114,9 +114,9 @@ from ordsmed.objectives import mlm
 from ordsmed.models import bert
 from ordsmed.optimizers import adamw
 from ordsmed.launch import local
-from ordsmed.train import pretrain
+from ordsmed.train import deed
 
-pretrain.measured_peak = lambda *_: 1e11  # a figure on the screen, and seconds
+deed.measured_peak = lambda *_: 1e11  # a figure on the screen, and seconds
 
 class Born(BaseException):
     "What a new process begins with: nothing of the stack that made it."
@@ -469,8 +469,8 @@ def half_a_line(self, text, **_):
 before(meters.Meters, "_write", half_a_line)
 before(meters.Meters, "_cut", lambda self, step: step and kill("before the metrics are cut"))
 before(files, "write_text", lambda path, text: path.name == "metrics.jsonl" and text and kill("they are being cut"))
-before(loop, "judge", lambda *_: kill("judging"))
-after(pretrain, "_leave", lambda *_: kill("weights are left, scores are not"))
+before(material, "judge", lambda *_: kill("judging"))
+after(pretrain, "leave_weights", lambda *_: kill("weights are left, scores are not"))
 before(files, "write_json", lambda path, value: path.name == "scores.json" and kill("all but scores"))
 """
 

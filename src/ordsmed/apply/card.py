@@ -1,6 +1,8 @@
 """The model card: what a model is, what it learned from, how, how well, and how to use it, in Markdown.
 
 recipe.toml, status.json of run and data, metrics.jsonl  ->  README.md with Hugging Face's front matter
+
+Of a fine-tuned model: which task, from which files, its scores beside those of guessing, and code that asks it.
 """
 
 from __future__ import annotations
@@ -13,11 +15,15 @@ import ordsmed
 from ordsmed.apply.trained import Trained, sources, standing
 from ordsmed.base import files, settings
 from ordsmed.base.errors import OrdsmedError
-from ordsmed.base.menu import headline
+from ordsmed.base.menu import headline, load
 from ordsmed.base.run import Run
 from ordsmed.learn.metrics import in_words
+from ordsmed.learn.task import Task
+from ordsmed.text import glue
 
 Table = dict[str, Any]
+TASKS = {"classify": "text-classification", "tag": "token-classification", "span": "question-answering"}
+TRAINING = ("epochs", "steps", "batch", "rate", "warmup", "layer_decay", "freeze", "average", "clip", "seed")
 
 
 def write(trained: Trained, name: str, licence: str | None = None) -> str:
@@ -52,7 +58,7 @@ def _front(trained: Trained, data: list[Table], licence: str | None) -> str:
 
 def _what(trained: Trained) -> str:
     count = sum(t.numel() for t in trained.objective.networks()[""].tensors().values())
-    how = {
+    how = _what_for(trained) if _fine_tuned(trained) else {
         "fill-mask": "fills masked tokens, seeing both sides", "text-generation": "predicts the next token",
         "feature-extraction": "tells which tokens of a text are not the real ones",
     }[_task(trained)]  # fmt: skip
@@ -63,7 +69,7 @@ def _what(trained: Trained) -> str:
     others = [name for name in trained.objective.networks() if name]
     if others:
         how += f"; beside it the {others[0]} that it learned with, in the folder `{others[0]}`"
-    tokenizer, longest = trained.tokenizer, trained.settings.longest()
+    tokenizer, longest = trained.tokenizer, getattr(trained.learned, "length", trained.settings.longest())
     takes = f"texts of up to {longest:,} tokens of a vocabulary of {tokenizer.vocabulary:,} ({tokenizer.kind})"
     if trained.settings.capabilities.state:
         takes = "texts of any length and words of any kind"
@@ -72,9 +78,34 @@ def _what(trained: Trained) -> str:
     )
 
 
+def _what_for(trained: Trained) -> str:
+    """What a fine-tuned model is asked for."""
+    learned = trained.learned
+    if _task(trained) == "question-answering":
+        none = ", or says that it holds no answer" if learned.version == "2.0" else ""
+        return f"answers a question by a part of a text{none}"
+    if trained.objective.networks()[""].number:
+        return f"tells a number of {_texts(learned)}, from {learned.scale[0]:g} to {learned.scale[1]:g}"
+    labels = ", ".join(f"`{label}`" for label in learned.labels)
+    return (
+        f"tells {f'the class of {_texts(learned)}' if learned.role == 'classify' else 'the tag of each word'}: {labels}"
+    )
+
+
+def _texts(learned: Any) -> str:
+    return "two texts" if _of_pairs(learned) else "a text"
+
+
+def _of_pairs(learned: Any) -> bool:
+    return bool(learned.second or (learned.name and "second" in glue.named(learned.name).columns))
+
+
 def _data_section(data: list[Table]) -> str:
     if not data:
         return ""
+    if "records" in data[0]:
+        rows = [[d["split"], d["name"], *(f"{d[key]:,}" for key in ("records", "examples", "tokens"))] for d in data]
+        return "## Data\n\n" + _table(["split", "files", "records", "examples", "tokens"], rows)
     rows = []
     for d in data:
         sizes = [d.get(split) for split in ("train", "validation")]
@@ -89,8 +120,16 @@ def _data_section(data: list[Table]) -> str:
 def _settings_section(trained: Trained) -> str:
     own = settings.plain(trained.settings)
     text = "## Settings\n\n" + _table(["network", ""], [[k, v] for k, v in own.items()])
+    if _fine_tuned(trained):
+        learned = settings.plain(trained.learned)
+        told = {k: v for k, v in learned.items() if k not in ("kind", "train", "dev", "top", "labels") and v != ""}
+        text += "\n\n" + _table(["task", learned["kind"]], [[k, _said(v)] for k, v in told.items()])
     if not trained.recipe:
         return text
+    if _fine_tuned(trained):
+        rows = [[k, trained.recipe[k]] for k in TRAINING if trained.recipe.get(k)]
+        rows += [[k, trained.recipe[k]] for k in ("optimizer", "schedule", "adapters") if k in trained.recipe]
+        return text + "\n\n" + _table(["training", ""], [[k, _said(v)] for k, v in rows])
     objective = trained.recipe["objective"]
     objective = {"kind": objective} if isinstance(objective, str) else objective
     text += "\n\n" + _table(["objective", ""], [[k, v] for k, v in objective.items()])
@@ -103,7 +142,7 @@ def _settings_section(trained: Trained) -> str:
 def _training(trained: Trained) -> str:
     if not trained.recipe or trained.step is None:
         return ""
-    planned = sum(phase["steps"] for phase in trained.recipe["phase"])
+    planned = _steps(trained.recipe)
     text = f"## Training\n\n{trained.step:,} of {planned:,} steps"
     seen = [line for line in _metrics(trained) if "tokens" in line]
     if seen:
@@ -113,7 +152,16 @@ def _training(trained: Trained) -> str:
     return text + (f"; started from the weights of `{init}`." if init else "; started from random weights.")
 
 
+def _steps(recipe: Table) -> int:
+    """How many were planned."""
+    if "phase" in recipe:
+        return sum(phase["steps"] for phase in recipe["phase"])
+    return int(recipe["steps"]) or max(1, round(recipe["epochs"] * recipe["examples"] / recipe["batch"]))
+
+
 def _scores(trained: Trained) -> str:
+    if _fine_tuned(trained):
+        return _scores_of_task(trained)
     found = _scored(trained)
     if not found:
         return ""
@@ -128,16 +176,38 @@ def _scored(trained: Trained) -> Table:
         **{f"{term}_right": _right(trained, term) for term in trained.objective.weights},
         **{name: name for name in trained.objective.measures},
     }  # fmt: skip
-    ended = trained.folder / "scores.json"
-    facts = files.read_json(ended) if trained.recipe and ended.exists() else {}
-    if facts.get("step") != trained.step:
-        judged = [line for line in _metrics(trained) if "validation" in line]
-        facts = judged[-1] if judged else {}
+    facts = _judged(trained)
     return {
         told: in_words(k, facts[k]) if k.endswith("_right") or k in trained.objective.measures else f"{facts[k]:.4f}"
         for k, told in names.items()
         if k in facts
     }
+
+
+def _judged(trained: Trained) -> Table:
+    ended = trained.folder / "scores.json"
+    facts = files.read_json(ended) if trained.recipe and ended.exists() else {}
+    if facts.get("step") != trained.step:
+        judged = [line for line in _metrics(trained) if "validation" in line]
+        facts = judged[-1] if judged else {}
+    return dict(facts)
+
+
+def _scores_of_task(trained: Trained) -> str:
+    """On the dev files, beside those of who knows only how often what is right."""
+    facts = {"loss" if k == "validation" else k: v for k, v in _judged(trained).items()}
+    names = [k for k in facts if k not in ("step", "phase", "examples", "guessing")]
+    if not names:
+        return ""
+    columns = {"score": {name: name for name in names}, "this model": facts}
+    columns |= {"guessing": facts["guessing"]} if "guessing" in facts else {}
+    rows = [[_number(column.get(name, "")) for column in columns.values()] for name in names]
+    dev = ", ".join(f"`{Path(path).name}`" for path in trained.learned.paths("dev"))
+    return f"## Scores\n\nOn {dev}, in per cent but for the loss and thresholds:\n\n" + _table(list(columns), rows)
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else f"{value}"
 
 
 def _right(trained: Trained, term: str) -> str:
@@ -150,6 +220,9 @@ def _use(trained: Trained, name: str) -> str:
         return _use_of_an_elmo(name)
     if _task(trained) == "feature-extraction":
         return _use_of_a_detector(trained, name)
+    if _fine_tuned(trained):
+        asks = {"classify": _asks_class, "tag": _asks_tags, "span": _asks_answer}[trained.learned.role]
+        return f"## How to use it\n\nWith `{name}` the path of this folder:\n\n```python\n{asks(trained, name)}```"
     if trained.causal:
         asked = f'pipeline("text-generation", model={json.dumps(name)})\nprint(ask("Once", max_new_tokens=20))'
     else:
@@ -177,6 +250,56 @@ def _use_of_a_detector(trained: Trained, name: str) -> str:
     return f"## How to use it\n\nWith `{name}` the path of this folder:\n\n```python\n{code}```"
 
 
+def _asks_class(trained: Trained, name: str) -> str:
+    learned, number = trained.learned, trained.objective.networks()[""].number
+    asked = '{"text": "Rain falls.", "text_pair": "It is wet."}' if _of_pairs(learned) else '"Rain falls."'
+    told, note = f"ask({asked}, truncation=True, max_length={learned.length})", ""
+    if number and learned.scale != (0.0, 1.0) and not load("formats", "huggingface").tells(trained):
+        low, high = learned.scale
+        told, note = f'{low:g} + {high - low:g} * {told}[0]["score"]', "  # its class has no place for the scale"
+    return (
+        f'from transformers import pipeline\n\nask = pipeline("text-classification", model={json.dumps(name)})\n'
+        f"print({told}){note}\n"
+    )
+
+
+def _asks_tags(trained: Trained, name: str) -> str:
+    grouped = all(label == "O" or label[:2] in ("B-", "I-") for label in trained.learned.labels)
+    how = ', aggregation_strategy="first"' if grouped else ""
+    return (
+        f'from transformers import pipeline\n\nask = pipeline("token-classification", model={json.dumps(name)}{how})\n'
+        'for found in ask("Rain falls in Bergen ."):\n    print(found)\n'
+    )
+
+
+def _asks_answer(trained: Trained, name: str) -> str:
+    """Without a pipeline, which transformers has no more: the best part of a context that is not too long."""
+    learned = trained.learned
+    texts = "question.lower(), context.lower()" if learned.lowercase else "question, context"
+    threshold = 0.0 if learned.threshold == "dev" else learned.threshold
+    none = f"scores[0, 0] - best.max() > {threshold:g}"
+    told = "context[places[start][0] : places[end][1]]"
+    told = f'"no answer" if {none} else {told}' if learned.version == "2.0" else told
+    return f"""import torch
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained({json.dumps(name)})
+model = AutoModelForQuestionAnswering.from_pretrained({json.dumps(name)}).eval()
+question, context = "What falls?", "It is wet, for rain falls."
+
+asked = tokenizer({texts}, truncation="only_second", max_length={learned.length},
+                  return_offsets_mapping=True, return_tensors="pt")
+places, inside = asked.pop("offset_mapping")[0].tolist(), torch.tensor([n == 1 for n in asked.sequence_ids()])
+with torch.no_grad():
+    said = model(**asked)
+scores = said.start_logits[0][:, None] + said.end_logits[0]
+allowed = (inside[:, None] & inside).triu().tril({learned.longest_answer - 1})
+best = scores.masked_fill(~allowed, float("-inf"))
+start, end = divmod(int(best.argmax()), len(inside))
+print({told})
+"""
+
+
 def _use_of_an_elmo(name: str) -> str:
     code = (
         "from simple_elmo import ElmoModel\n\n"
@@ -196,13 +319,16 @@ def _made(trained: Trained) -> str:
     if not trained.recipe:
         return text + ", from a folder of weights; how they were trained is not known here."
     recipe = settings.write({k: v for k, v in trained.recipe.items() if k != "out"}).rstrip()
-    return text + f", by `ordsmed pretrain` and this recipe:\n\n```toml\n{recipe}\n```"
+    verb = "finetune" if _fine_tuned(trained) else "pretrain"
+    return text + f", by `ordsmed {verb}` and this recipe:\n\n```toml\n{recipe}\n```"
 
 
 def _data(trained: Trained) -> list[Table]:
     """What is known of each source of the run."""
     if not trained.recipe:
         return []
+    if _fine_tuned(trained):
+        return _splits(trained)
     named = trained.recipe["data"]
     shares = {named: 1.0} if isinstance(named, str) else named
     whole = sum(shares.values())
@@ -210,6 +336,14 @@ def _data(trained: Trained) -> list[Table]:
         {**_facts(name, trained.folder), "name": Path(name).name, "share": shares[name] / whole}
         for name in sources(trained.recipe)
     ]
+
+
+def _splits(trained: Trained) -> list[Table]:
+    """The files that a task was learned from and judged by."""
+    kept = trained.folder / "data.json"
+    found = files.read_json(kept) if kept.exists() else {}
+    return [{**facts, "name": ", ".join(Path(path).name for path in paths.split(", "))}
+            for paths, facts in found.items()]  # fmt: skip
 
 
 def _facts(name: str, folder: Path) -> Table:
@@ -242,7 +376,13 @@ def _version(trained: Trained) -> str:
     return str(files.read_json(path).get("ordsmed", ordsmed.__version__)) if path.exists() else ordsmed.__version__
 
 
+def _fine_tuned(trained: Trained) -> bool:
+    return isinstance(trained.objective, Task)
+
+
 def _task(trained: Trained) -> str:
+    if _fine_tuned(trained):
+        return TASKS[trained.learned.role]
     if trained.settings.capabilities.state or "detect" in trained.objective.networks()[""].modules:
         return "feature-extraction"
     return "text-generation" if trained.causal else "fill-mask"

@@ -2,7 +2,8 @@
 
 run -> Trained -> .out.part/ config.json, model.safetensors, tokenizer.json ..., README.md -> renamed to out/
 
-The files are those of a format in formats/: Hugging Face's, where it knows the family, else the family's own.
+The files are those of a format in formats/: Hugging Face's, where it knows the family, else the family's own. Of a
+fine-tuned model its class with the task's head, if there is one that does what was learned.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.menu import kind_of, load
 from ordsmed.base.run import Run
 from ordsmed.base.say import say
+from ordsmed.learn.task import Task
 from ordsmed.nn.foreign import Format
 
 MARK = "ordsmed.json"  # says that the folder is an export, of what and in which format
@@ -25,12 +27,13 @@ MARK = "ordsmed.json"  # says that the folder is an export, of what and in which
 def export_all(path: str | Path, out: str | Path, *, anew: bool = False, licence: str | None = None) -> list[Path]:
     """Every step of a run whose weights stand, and step 0, each as a folder in `out`: to see how a model learns."""
     folder = hub.folder(path)
-    if Run(folder).status.get("verb") != "pretrain":
+    verb = Run(folder).status.get("verb")
+    if verb not in ("pretrain", "finetune"):
         raise RecipeError("--step", f"found all, but {path} is no run", "a run's folder")
     if Path(out).exists() and Path(out).resolve() in (folder.resolve(), *folder.resolve().parents):
         raise RecipeError(out, "is, or holds, the run that is exported", "another folder")
     made = []
-    for step in kept(folder):
+    for step in kept(folder) if verb == "pretrain" else filter(None, kept(folder)):
         try:
             made.append(export(folder, Path(out) / f"step-{step}", step, anew=anew, licence=licence))
         except DataError as error:
@@ -47,12 +50,32 @@ def export(
     target = Path(out)
     check(target, Path(path), anew=anew or (target / MARK).exists())
     trained = open_model(path, step)
+    if isinstance(trained.objective, Task):
+        _check_head(trained, trained.objective, path)
     with files.making(target) as folder:
         format_of(trained).write(trained, folder)
         files.write_text(folder / "README.md", card.write(trained, target.name, licence))
         facts = {"ordsmed": ordsmed.__version__, "of": str(trained.folder), "step": trained.step}
         files.write_json(folder / MARK, {**facts, "format": kind_of(format_of(trained))})
     return target
+
+
+def _check_head(trained: Trained, task: Task, path: str | Path) -> None:
+    """Refuse a task's head, or what stands under it, that no class of others has."""
+    usual = "last" if trained.causal else "first"
+    heads = " ".join(role for role in task.networks()[""].modules if role not in ("model", "top"))
+    if trained.settings.capabilities.state:
+        found = "is an ELMo with the head of a task: its files have no place for one"
+    elif task.top is not None:
+        found = "has a mix of layers or an LSTM under its head (task.top): no class of transformers has"
+    elif heads not in trained.settings.architectures:
+        found = f"has a {heads} head: no class of transformers has"
+    elif getattr(task, "pool", usual) != usual:
+        found = f"asks the {task.pool} of all states (task.pool): its class there asks that of the {usual} token"
+    else:
+        return
+    verbs = "`ordsmed predict` and `evaluate`" + (", and `answer`," if kind_of(trained.learned) == "squad" else "")
+    raise RecipeError(path, found, "", f"{verbs} open it as it is")
 
 
 def format_of(trained: Trained) -> Format:

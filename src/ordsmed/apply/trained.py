@@ -36,6 +36,7 @@ class Trained:
     folder: Path
     recipe: dict[str, Any] | None = None  # of the run, as a table; None: not a run of ours
     step: int | None = None
+    learned: Any = None  # the settings of what it learned: of its objective or task
 
     @property
     def kind(self) -> str:
@@ -105,7 +106,8 @@ def _run(folder: Path, status: dict[str, Any], step: int | None) -> Trained:
     if recipe.get("adapters") and found.state:  # what stands in weights/ is merged
         tensors = merged(tensors, settings.decode(Adapters, recipe["adapters"], f"{folder}/recipe.toml: adapters"))
     objective = _filled(networks, tokenizer, tensors, found.folder)
-    return Trained(objective, tokenizer, networks.model, folder, recipe, found.step)
+    learned = _task_as_left(folder, found, networks)
+    return Trained(objective, tokenizer, networks.model, folder, recipe, found.step, learned)
 
 
 def kept(folder: Path) -> list[int]:
@@ -137,7 +139,7 @@ def _before_the_first_step(folder: Path, recipe: dict[str, Any], status: dict[st
             f"{folder}: step 0", f"weights {found}", f"{status.get('began_with', 'none noted')}, with which it began",
             "they come again only with the same version of torch, the same seed and the same `init`",
         )  # fmt: skip
-    return Trained(objective.eval(), tokenizer, networks.model, folder, recipe, 0)
+    return Trained(objective.eval(), tokenizer, networks.model, folder, recipe, 0, networks.learned)
 
 
 def _source(folder: Path, status: dict[str, Any], step: int | None) -> Source:
@@ -169,27 +171,37 @@ def _moved(folder: Path, step: int | None) -> Trained:
     networks = foreign.networks(folder)
     tokenizer = Tokenizer.load(folder / foreign.TOKENIZER)
     objective = _filled(networks, tokenizer, weights.read(folder / foreign.WEIGHTS), folder / foreign.WEIGHTS)
-    return Trained(objective, tokenizer, networks.model, folder)
+    return Trained(objective, tokenizer, networks.model, folder, learned=networks.learned)
 
 
 def _foreign(folder: Path, *, body: bool) -> Trained:
     model = foreign.settings(folder)
     tokenizer = Tokenizer.load(folder)
-    if task := foreign.task_of(folder):
-        objective = _task(*task).build(model, tokenizer)
+    if task := _task(folder):
+        learned = task
     elif "ForPreTraining" in str(foreign.read_config(folder).get("architectures")) and model.capabilities.detects:
-        objective = load("objectives", "rtd")().alone(model, tokenizer)
+        learned = load("objectives", "rtd")()
     else:
-        objective = load("objectives", "clm" if model.capabilities.causal else "mlm")().build(model, tokenizer)
+        learned = load("objectives", "clm" if model.capabilities.causal else "mlm")()
+    alone = getattr(learned, "alone", learned.build)  # a detector without the network that makes its fakes
+    objective = alone(model, tokenizer)
     foreign.load_into(objective, folder, tokenizer, body=body)
-    return Trained(objective.eval(), tokenizer, model, folder)
+    if task:
+        load("formats", "huggingface")().to_learned(objective, task)
+    return Trained(objective.eval(), tokenizer, model, folder, learned=learned)
 
 
-def _task(role: str, labels: tuple[str, ...], number: bool) -> Any:
-    """The settings of the task that a Hugging Face head of this role is for."""
-    if role == "span":
-        return load("tasks", "squad")()
-    return load("tasks", role)(labels=labels, **({"number": True} if number else {}))
+def _task(folder: Path) -> Any:
+    """The settings of the task that a Hugging Face folder was fine-tuned for; None: it was not."""
+    return load("formats", "huggingface")().task(folder)
+
+
+def _task_as_left(folder: Path, found: Source, networks: Networks) -> Any:
+    """What it learned; of a finished fine-tuning with what was chosen on the dev set."""
+    left = folder / "weights"
+    if networks.task is not None and found.folder == left:
+        return foreign.networks(left).learned
+    return networks.learned
 
 
 def _filled(networks: Networks, tokenizer: Tokenizer, tensors: weights.Tensors, place: Path) -> Objective:

@@ -111,8 +111,10 @@ def _type(annotation: ast.expr) -> str:
     text = ast.unparse(annotation)
     if text.startswith("Annotated[Any, Menu("):
         return ("some of " if "many=True" in text else "one of ") + text.split("'")[1]
-    if text.startswith("Literal["):
-        return " | ".join(ast.unparse(e) for e in getattr(annotation.slice, "elts", [annotation.slice]))  # type: ignore[attr-defined]
+    if isinstance(annotation, ast.BinOp):
+        return f"{_type(annotation.left)} | {_type(annotation.right)}"
+    if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) == "Literal":
+        return " | ".join(ast.unparse(e) for e in getattr(annotation.slice, "elts", [annotation.slice]))
     return text
 
 

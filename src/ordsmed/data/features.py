@@ -2,13 +2,14 @@
 
     example e: ids[starts[e] : starts[e + 1]]      beside them types and marks; an example has labels, and more
 
-    batch of examples  ->  the longest one's length, rounded up  ->  rows of it, short examples several in a row
+    batch of examples  ->  a length of rows that leaves little of them empty  ->  rows, short examples several in a row
 
 Rows hold what fits: a batch of short examples is computed as few rows, whatever the longest one may be.
 """
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +26,9 @@ from ordsmed.data.pieces import Frame
 from ordsmed.data.rows import Span, see
 from ordsmed.data.windows import Ints, run
 
-LADDER = (16, 24, 32, 48, 64, 96, 128, 160, 192, 256, 320, 384, 448, 512)  # lengths of rows; above: multiples of 256
+STEP = 8  # lengths of rows are multiples of it, which GPUs like
+REACH = 128  # tokens that rows may be longer than the longest example
+FULL = 1_500  # tokens a row at which attention costs as much as all the rest, in a narrow network
 NOT_ASKED = -1
 
 
@@ -108,11 +111,6 @@ def framed(frame: Frame, one: Text, two: Text | None = None) -> tuple[Ints, Ints
     return starts, ids, kinds, begun
 
 
-def rung(length: int) -> int:
-    """The length of a row that holds so many tokens."""
-    return next((step for step in LADDER if step >= length), -(-length // 256) * 256)
-
-
 @dataclass(frozen=True)
 class Packing:
     """How examples become rows."""
@@ -124,8 +122,7 @@ class Packing:
     def batch(self, features: Features, chosen: Ints, numbers: Ints) -> Batch:
         """The rows of some examples; `numbers` are their running numbers."""
         sizes = features.sizes[chosen]
-        length = self.length or rung(int(sizes.max()))
-        row, column = _alone(sizes) if self.alone else _packed(sizes, length)
+        length, row, column = self._laid(sizes)
         rows = int(row.max()) + 1
         inside = run(sizes)
         example = np.repeat(np.arange(len(chosen)), sizes)
@@ -152,6 +149,12 @@ class Packing:
             labels=None if features.labels is None else np.ascontiguousarray(features.labels[chosen]),
             **_listed(features, tokens),
         )  # fmt: skip
+
+    def _laid(self, sizes: Ints) -> tuple[int, Ints, Ints]:
+        """The length of rows, and row and column of each example."""
+        if self.alone:
+            return self.length or rounded(sizes), np.arange(len(sizes)), np.zeros_like(sizes)
+        return (self.length, *_packed(sizes, self.length)) if self.length else _well_packed(sizes)
 
 
 class ExampleRows:
@@ -182,28 +185,47 @@ def by_length(sizes: Ints, tokens: int) -> list[Ints]:
     order = np.argsort(-sizes, kind="stable")
     found, at = [], 0
     while at < len(order):
-        longest = rung(int(sizes[order[at]]))
-        count = max(1, tokens // longest)
+        count = max(1, tokens // int(sizes[order[at]]))
         found.append(order[at : at + count])
         at += count
     return found
 
 
-def _alone(sizes: Ints) -> tuple[Ints, Ints]:
-    return np.arange(len(sizes)), np.zeros(len(sizes), np.int64)
+def rounded(sizes: Ints) -> int:
+    """The shortest rows that hold any of these examples; those of one size need no padding."""
+    longest = int(sizes.max())
+    return longest if longest == sizes.min() else -(-longest // STEP) * STEP
+
+
+def _well_packed(sizes: Ints) -> tuple[int, Ints, Ints]:
+    """The length of rows that costs least, and each example's row and column: longer ones leave less of them empty."""
+    shortest, tokens = rounded(sizes), int(sizes.sum())
+    found, least = (shortest, *_packed(sizes, shortest)), np.inf
+    for length in range(shortest, shortest + REACH + 1, STEP):
+        dear = 1 + length / FULL  # a token in rows so long
+        if tokens * dear >= least:
+            break
+        row, column = _packed(sizes, length) if length > shortest else found[1:]
+        cost = (int(row.max()) + 1) * length * dear
+        if cost < least:
+            found, least = (length, row, column), cost
+    return found
 
 
 def _packed(sizes: Ints, length: int) -> tuple[Ints, Ints]:
-    """Row and column of each example: the longest first, each into the first row with room for it."""
+    """Row and column of each example: the longest first, each into the fullest row with room for it."""
     row, column = np.zeros(len(sizes), np.int64), np.zeros(len(sizes), np.int64)
-    used: list[int] = []
+    rooms: list[tuple[int, int]] = []  # what is left of each row, and which it is; the fullest first
+    rows = 0
     for e in np.argsort(-sizes, kind="stable").tolist():
         size = int(sizes[e])
-        at = next((k for k, full in enumerate(used) if full + size <= length), len(used))
-        if at == len(used):
-            used.append(0)
-        row[e], column[e] = at, used[at]
-        used[at] += size
+        at = bisect.bisect_left(rooms, (size, 0))
+        if at < len(rooms):
+            room, own = rooms.pop(at)
+        else:
+            room, own, rows = length, rows, rows + 1
+        row[e], column[e] = own, length - room
+        bisect.insort(rooms, (room - size, own))
     return row, column
 
 

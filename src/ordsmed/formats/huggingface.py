@@ -11,12 +11,19 @@ import torch
 
 from ordsmed.base import files, settings
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.menu import load
+from ordsmed.learn import spans
 from ordsmed.learn.objective import Network
+from ordsmed.learn.task import Task
 from ordsmed.nn import foreign, weights
 from ordsmed.nn.foreign import Imported
 from ordsmed.nn.model import TASK_CLASSES
 from ordsmed.text.tokenizer import Tokenizer
 
+KEPT = "ordsmed"  # in config.json: the settings of the task that a class there does not know
+ELSEWHERE = ("train", "dev", "top", "labels", "number", "class_weights")  # told otherwise, or of no use any more
+KINDS = {"span": "squad"}  # tasks that are not called as their head is
+Scale = tuple[float, float]
 SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
@@ -35,22 +42,55 @@ class Settings:
         if "ForPreTraining" in str(foreign.read_config(path).get("architectures")) and found.capabilities.detects:
             remedy = "embed, export and `init` take the folder as it is"
             raise RecipeError(path, "holds a network that tells fakes, without the one that made them", "", remedy)
-        table = {"model": settings.plain(found), "objective": "clm" if found.capabilities.causal else "mlm"}
+        learned = self.task(path) or load("objectives", "clm" if found.capabilities.causal else "mlm")()
+        kind = "task" if foreign.task_of(path) else "objective"
+        table = {"model": settings.plain(found), kind: settings.plain(learned)}
         networks = foreign.decoded(settings.override(table, overrides), path / "config.json")
         tokenizer = Tokenizer.load(path)
-        objective = networks.objective.build(networks.model, tokenizer)
+        objective = networks.learned.build(networks.model, tokenizer)
         foreign.load_into(objective, path, tokenizer)
+        self.to_learned(objective, learned)
         return Imported(networks, tokenizer, weights.own_tensors(objective))
+
+    def task(self, folder: Path) -> Any:
+        """The settings of the task that a folder was fine-tuned for; None: it was not."""
+        if not (told := foreign.task_of(folder)):
+            return None
+        role, labels, number = told
+        kind, kept = KINDS.get(role, str(role)), foreign.read_config(folder).get(KEPT)
+        made, table = load("tasks", kind), dict(_usual(role, labels))
+        if isinstance(kept, dict) and kept.get("kind") == kind:
+            table |= {name: value for name, value in kept.items() if name != "kind"}
+        table |= {"labels": list(labels)} if labels else {}
+        table |= {"number": True, "scale": table.get("scale", [0.0, 1.0])} if number else {}
+        longest = foreign.settings(folder).longest()
+        table["length"] = min(table.get("length", made.length), longest)
+        return settings.decode(made, table, f"{folder}/config.json: {KEPT}")
+
+    def to_learned(self, objective: Any, learned: Any) -> None:
+        """Make a head tell numbers as it learned them, which a folder's head tells as they are meant."""
+        if scale := told_scale(objective, learned):
+            own = objective.networks()[""].tensors()
+            with torch.no_grad():
+                for name, value in _rescaled(own, scale, back=True).items():
+                    own[name].copy_(value)
+
+    @staticmethod
+    def tells(trained: Any) -> bool:
+        """Does an exported head tell numbers as they are meant?"""
+        return told_scale(trained.objective, trained.learned) is not None
 
     def write(self, trained: Any, folder: Path) -> None:
         """The network that is kept, and in folders inside it the others (ELECTRA's generator)."""
+        scale = told_scale(trained.objective, trained.learned)
+        fine_tuned = isinstance(trained.objective, Task)
         for inner, network in trained.objective.networks().items():
             (folder / inner).mkdir(exist_ok=True)
-            described = config(network, trained.tokenizer)
+            described = config(network, trained.tokenizer) | (_kept(trained.learned) if fine_tuned else {})
             files.write_json(folder / inner / "config.json", described)
-            weights.write(folder / inner / "model.safetensors", tensors(network))
+            weights.write(folder / inner / "model.safetensors", tensors(network, scale))
             _write_tokenizer(trained, folder / inner)
-        if trained.causal:
+        if trained.causal and not fine_tuned:
             ends = {k: described.get(k) for k in ("bos_token_id", "eos_token_id")}
             files.write_json(folder / "generation_config.json", {**ends, "pad_token_id": ends["eos_token_id"]})
 
@@ -78,10 +118,42 @@ def _task(kind: str, network: Network, tokenizer: Any) -> dict[str, Any]:
     return told
 
 
-def tensors(network: Network) -> weights.Tensors:
-    """The weights under Hugging Face's names, in fp32, each once."""
-    found = weights.to_foreign(network.tensors(), network.settings.names())
-    return {k: v.detach().to(torch.float32) for k, v in found.items()}
+def tensors(network: Network, scale: Scale | None = None) -> weights.Tensors:
+    """The weights under Hugging Face's names, in fp32, each once; `scale`: of the numbers that a head is to tell."""
+    own = {name: tensor.detach().to(torch.float32) for name, tensor in network.tensors().items()}
+    return weights.to_foreign(own | (_rescaled(own, scale) if scale else {}), network.settings.names())
+
+
+def told_scale(objective: Any, learned: Any) -> Scale | None:
+    """The scale by which a head learned numbers, where its class can tell them as they are meant; None: as learned.
+
+    A class whose last layer has no bias cannot tell numbers that begin elsewhere than at 0.
+    """
+    scale = getattr(learned, "scale", None) if getattr(objective, "number", False) else None
+    if scale in (None, (0.0, 1.0)) or (scale[0] and objective.get_submodule("classify.out").bias is None):
+        return None
+    return (float(scale[0]), float(scale[1]))
+
+
+def _rescaled(own: weights.Tensors, scale: Scale, *, back: bool = False) -> weights.Tensors:
+    """The last layer of a head, so that 0 and 1 become the ends of a scale; or the other way round."""
+    low, width = scale[0], scale[1] - scale[0]
+    found = {name: own[name] for name in ("classify.out.weight", "classify.out.bias") if name in own}
+    shift = {name: low if name.endswith("bias") else 0.0 for name in found}
+    return {n: (t - shift[n]) / width if back else t * width + shift[n] for n, t in found.items()}
+
+
+def _kept(learned: Any) -> dict[str, Any]:
+    """What only we need to know of a task: which columns it reads, when a question has no answer..."""
+    return {KEPT: {name: value for name, value in settings.plain(learned).items() if name not in ELSEWHERE}}
+
+
+def _usual(role: str, labels: tuple[str, ...]) -> dict[str, Any]:
+    """What settings need that others do not tell."""
+    if role != "tag":
+        return {}
+    found: dict[str, Any] = {"column": -1}  # the last one
+    return found | ({"file_scheme": spans.scheme([labels])} if spans.is_spans(labels) else {})
 
 
 def _write_tokenizer(trained: Any, folder: Path) -> None:
@@ -89,5 +161,7 @@ def _write_tokenizer(trained: Any, folder: Path) -> None:
     trained.tokenizer.save(folder)
     described = files.read_json(folder / "tokenizer_config.json")
     described["model_max_length"] = trained.settings.longest()
+    types = ["token_type_ids"] if getattr(trained.settings, "types", 0) > 1 else []
+    described["model_input_names"] = ["input_ids", *types, "attention_mask"]
     files.write_json(folder / "tokenizer_config.json", described)
     files.write_json(folder / "special_tokens_map.json", {k: described[k] for k in SPECIAL if described.get(k)})

@@ -155,7 +155,7 @@ def pool(
     ]
 
 
-def write(folder: Path, answered: Sequence[Answered], *, joint: bool = False) -> None:
+def write(folder: Path, answered: Sequence[Answered], *, joint: bool = False) -> list[Path]:
     """predictions.json, nbest_predictions.json and, where questions may have no answer, null_odds.json."""
     kind = "log_prob" if joint else "logit"
     files: dict[str, dict[str, Any]] = {
@@ -163,9 +163,10 @@ def write(folder: Path, answered: Sequence[Answered], *, joint: bool = False) ->
         "nbest_predictions": {one.id: [_entry(found, kind) for found in one.n_best] for one in answered},
         "null_odds": {one.id: one.null_odds for one in answered if one.null_odds is not None},
     }
-    for name, content in files.items():
-        if content or name != "null_odds":
-            write_text(folder / f"{name}.json", json.dumps(content, indent=4) + "\n")
+    wanted = {folder / f"{name}.json": content for name, content in files.items() if content or name != "null_odds"}
+    for path, content in wanted.items():
+        write_text(path, json.dumps(content, indent=4) + "\n")
+    return list(wanted)
 
 
 Pairs = tuple[Ints, Ints, Floats, Floats]  # starts, ends and the scores of both, [B, N]

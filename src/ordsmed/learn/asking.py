@@ -38,7 +38,7 @@ def ask(
             batch = own.to(ranks.device)
             with within():
                 scores = task.scores(batch)
-                lost = task.losses(scores, batch) if features.labels is not None or features.marks is not None else {}
+                lost = task.losses(scores, batch) if features.labels is not None or task.by_marks else {}
                 told = task.answers(scores, batch)
             counts = task.count(own)
             for term, value in lost.items():

@@ -10,6 +10,7 @@ Sums run from the first question to the last, one addition each, as in the scrip
 
 from __future__ import annotations
 
+import math
 import re
 import string
 from collections import Counter
@@ -26,6 +27,19 @@ NULL_ODDS = '{"id": number, ...} as in null_odds.json'
 
 _DROPPED = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+
+
+def scored(
+    version: str, questions: Sequence[Question], predictions: Mapping[str, str], null_odds: Mapping[str, float] | None
+) -> dict[str, float]:
+    """The scores of a version, both with exact_match and f1; of 2.0 beside its own names.
+
+    Predictions count as they stand; null odds, which they were made by, tell the best_ scores.
+    """
+    if version == "1.1":
+        return score_v1(questions, predictions)
+    found = score_v2(questions, predictions, null_odds, math.inf)
+    return {"exact_match": found["exact"], **found}
 
 
 def score_v1(questions: Sequence[Question], predictions: Mapping[str, str]) -> dict[str, float]:
@@ -104,6 +118,24 @@ def best_threshold(
             if score > best:
                 best, threshold = score, null_odds[name]
     return 100.0 * best / len(raw), threshold
+
+
+def fitted_threshold(
+    questions: Iterable[Question], predictions: Mapping[str, str], null_odds: Mapping[str, float]
+) -> float:
+    """Where to refuse for the best F1, given what would be answered otherwise; those of equal odds go together."""
+    questions = list(questions)
+    _, f1 = raw_scores(questions, predictions)
+    gains: dict[float, float] = {}
+    for each in questions:
+        gain = f1[each.id] if each.answers else -float(bool(predictions[each.id]))
+        gains[null_odds[each.id]] = gains.get(null_odds[each.id], 0.0) + gain
+    best, threshold, total = 0.0, min(gains) - 1.0, 0.0
+    for odds in sorted(gains):
+        total += gains[odds]
+        if total > best:
+            best, threshold = total, odds
+    return threshold
 
 
 def words(text: str) -> list[str]:

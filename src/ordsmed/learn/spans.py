@@ -85,6 +85,14 @@ def span_f1(
     return _rates(right.total(), guessed.total(), wanted.total()) | {"types": types}
 
 
+def by_tag(gold: Sequence[Sequence[str | None]], predicted: Sequence[Sequence[str]]) -> dict[str, dict[str, float]]:
+    """Precision, recall and F1 of each tag, over words with a gold tag."""
+    pairs = [(t, p) for true, own in zip(gold, predicted, strict=True) for t, p in zip(true, own, strict=True) if t]
+    wanted, guessed = Counter(t for t, _ in pairs), Counter(p for _, p in pairs)
+    right = Counter(t for t, p in pairs if t == p)
+    return {tag: _rates(right[tag], guessed[tag], wanted[tag]) for tag in sorted(wanted | guessed)}
+
+
 def accuracy(gold: Sequence[Sequence[str | None]], predicted: Sequence[Sequence[str]]) -> float:
     """The share of words with a gold tag whose tag is right."""
     known = [t == p for true, own in zip(gold, predicted, strict=True) for t, p in zip(true, own, strict=True) if t]

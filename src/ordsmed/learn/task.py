@@ -36,6 +36,7 @@ class Task(Objective):
     labels: tuple[str, ...] = ()  # names of classes or tags
     number: bool = False  # is a number predicted?
     frozen: bool = False  # does the network below stay as it is?
+    by_marks: bool = False  # does what is right stand in the features' marks, token by token?
     by_token: tuple[str, ...] = ()  # what it tells of every token of an example, not of the example: [E, L, ...]
 
     def __init__(self, top: Top, model: Any, vocabulary: int) -> None:

@@ -26,7 +26,7 @@ NAMES = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps
 FORM, FEATS = NAMES.index("form"), NAMES.index("feats")
 LONG = 500  # words; in a longer sentence of a file in columns a blank line may be missing
 BOM = "\ufeff"
-_LINE = re.compile(r"([^\r\n]*)(?:\r\n|\r|\n|\Z)")
+_LINE, _END = re.compile(r"([^\r\n]*)(?:\r\n|\r|\n|\Z)"), re.compile(r"\r\n|\r|\n")
 _NUMBER = re.compile(r"([0-9]+)(?:-([0-9]+)|\.[0-9]+)?\Z")
 _SENTENCE = re.compile(r"#\s*sent_id\b")
 _TABBED, _SPACED = re.compile(r"(?<![^\t])[^\t]*"), re.compile(r"[^ \t]+")
@@ -74,6 +74,12 @@ class Source:
     gap: str = ""  # what parts a row from its tag where it has none yet
     spots: array[int] = field(default_factory=lambda: array("q"))  # where each tag begins and ends, in turn
 
+    @property
+    def width(self) -> int:
+        """Columns of its first row."""
+        line = _begin(self.text)[2]
+        return len(_parted(line).findall(line))
+
     def tag(self, written: str) -> str | None:
         """The tag in what is written in its place."""
         if self.key:
@@ -114,6 +120,26 @@ class Sentences:
     places: list[str] = field(default_factory=list)  # file and line where each begins
     sources: list[Source] = field(default_factory=list)
 
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def place(self, sentence: int, word: int) -> str:
+        """File and line of a word; of those to learn from, where its sentence begins."""
+        number = sum(map(len, self.words[:sentence])) + word
+        for source in self.sources:
+            if 2 * number < len(source.spots):
+                return f"{source.path}:{1 + len(_END.findall(source.text[: source.spots[2 * number]]))}"
+            number -= len(source.spots) // 2
+        return self.places[sentence]
+
+    def to_learn(self) -> Sentences:
+        """Those that have a tag, apart from their files: they are not written again."""
+        kept = [n for n, tags in enumerate(self.tags) if any(tag is not None for tag in tags)]
+        if len(kept) < len(self):
+            say(f"{self.sources[0].path}: {len(self) - len(kept):,} of {len(self):,} sentences have no tag: left out")
+        words, tags = [self.words[n] for n in kept], [self.tags[n] for n in kept]
+        return Sentences(words, tags, [self.places[n] for n in kept])
+
 
 class _Row(NamedTuple):
     number: int  # of its line
@@ -133,7 +159,7 @@ def read(
     for path in files(paths):
         data = b"".join(blocks(path))
         text = BOM * data.startswith(BOM.encode()) + decoded(data, ["utf-8"], errors, path)[0]
-        begin = next((row for row in _lines(text) if not _apart(row[2]) and row[2][0] != "#"), (1, 0, ""))
+        begin = _begin(text)
         if ".conllu" in path.suffixes or _is_conllu(begin[2]):
             source, rows = _conllu(path, text, wanted)
         else:
@@ -142,13 +168,18 @@ def read(
     return found
 
 
-def write(out: Path | TextIO, sentences: Sentences, predictions: Sequence[Sequence[str]]) -> None:
-    """The files that were read, one after the other, with these tags in place of theirs."""
+def texts(sentences: Sentences, predictions: Sequence[Sequence[str]]) -> list[str]:
+    """Each of the files that were read, with these tags in place of theirs."""
     if [len(tags) for tags in predictions] != [len(words) for words in sentences.words]:
         raise ValueError("predictions: found other numbers of tags than of words; wanted one for each word")
     tags = chain.from_iterable(predictions)
-    texts = ["".join(source.pieces(tags)) for source in sentences.sources]
-    *others, last = [text.removeprefix(BOM * (n > 0)) for n, text in enumerate(texts)]
+    return ["".join(source.pieces(tags)) for source in sentences.sources]
+
+
+def write(out: Path | TextIO, sentences: Sentences, predictions: Sequence[Sequence[str]]) -> None:
+    """The files that were read, one after the other, with these tags in place of theirs."""
+    written = texts(sentences, predictions)
+    *others, last = [text.removeprefix(BOM * (n > 0)) for n, text in enumerate(written)]
     text = "".join([*map(_ended, others), last])
     if isinstance(out, Path):
         write_text(out, text)
@@ -172,6 +203,16 @@ def _lines(text: str) -> Iterator[tuple[int, int, str]]:
     """Number, place in the text, and the line itself without its end."""
     for number, found in enumerate(_LINE.finditer(text, text.startswith(BOM)), 1):
         yield number, found.start(), found[1]
+
+
+def _begin(text: str) -> tuple[int, int, str]:
+    """The first line that is a row."""
+    return next((row for row in _lines(text) if not _apart(row[2]) and row[2][0] != "#"), (1, 0, ""))
+
+
+def _parted(line: str) -> re.Pattern[str]:
+    """What finds the columns of lines such as this one."""
+    return _TABBED if "\t" in line else _SPACED
 
 
 def _apart(line: str) -> bool:
@@ -218,7 +259,7 @@ def _columns(
     path: Path, text: str, column: Column, words: Column, tagged: bool, begin: tuple[int, int, str]
 ) -> tuple[Source, Iterator[_Row | None]]:
     number, _, line = begin
-    place, pattern = f"{path}:{number}", _TABBED if "\t" in line else _SPACED
+    place, pattern = f"{path}:{number}", _parted(line)
     width = len(pattern.findall(line)) if line else 0
     if not width:
         return Source(path, text), iter(())

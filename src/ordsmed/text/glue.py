@@ -17,10 +17,12 @@ from ordsmed.base.files import write_text
 from ordsmed.base.say import say
 from ordsmed.text import tables
 from ordsmed.text.read import Errors
+from ordsmed.text.read import lines as read_lines
 from ordsmed.text.tables import Column, Table
 
 TWO: dict[str, Column] = {"text": "sentence1", "second": "sentence2", "label": "label"}
 FILES = {"train": ("train.tsv",), "dev": ("dev.tsv",), "test": ("test.tsv",)}
+MRPC = ("msr_paraphrase_train.txt", "msr_paraphrase_test.txt")  # as published; GLUE tells which rows are dev
 ENTAILED = ("entailment", "not_entailment")
 ENTAILED_NUMBERS = {"0": "entailment", "1": "not_entailment"}
 
@@ -61,6 +63,7 @@ TASKS = {
     "mrpc": Task(
         "MRPC", {"train": 3668, "dev": 408, "test": 1725},
         {"text": "#1 String", "second": "#2 String", "label": "Quality"}, ("accuracy", "f1"), unordered=True,
+        files={"train": ("train.tsv", MRPC[0]), "dev": ("dev.tsv", "dev_ids.tsv"), "test": ("test.tsv", MRPC[1])},
     ),
     "sts-b": Task(
         "STS-B", {"train": 5749, "dev": 1500, "test": 1379}, TWO | {"label": "score"}, ("spearman", "pearson"),
@@ -114,14 +117,25 @@ def find(folder: Path, task: Task) -> dict[str, Path]:
             return {split: path for split, path in paths.items() if path}
     wanted = " or ".join(dict.fromkeys((*task.files["train"], *task.files["dev"])))
     raise DataError(
-        folder, f"no files of {task.folder}", f"{wanted}, here or in {task.folder}/", "see gluebenchmark.com"
+        folder, f"no files of {task.folder}", f"{wanted}, here or in {task.folder}/", "`ordsmed fetch glue` gets them"
     )
+
+
+def split_of(task: Task, path: Path) -> str:
+    """Which split a file is, by its name; "" where it is none of GLUE's."""
+    for split, names in task.files.items():
+        if path.name.removesuffix(path.suffix if path.suffix in tables.PACKED else "") in map(_last, names):
+            return split
+    return ""
 
 
 def read(task: Task, split: str, path: Path, errors: Errors = "strict") -> Table:
     """The rows of a split."""
-    header = task.header or split.startswith("test")
-    found = tables.table(path, task.wanted(split), format="tsv", header=header, errors=errors)
+    if path.name in (*MRPC, "dev_ids.tsv"):
+        found = _published(task, split, path, errors)
+    else:
+        header = task.header or split.startswith("test")
+        found = tables.table(path, task.wanted(split), format="tsv", header=header, errors=errors)
     if len(found) != task.rows[split]:
         there = f"{task.rows[split]:,} in GLUE: not the same as published scores stand on"
         say(f"{path}: {len(found):,} rows of {task.folder} {split}, {there}")
@@ -136,6 +150,19 @@ def hand_in(folder: Path, task: Task, split: str, indexes: Sequence[str], predic
     return path
 
 
+def _published(task: Task, split: str, path: Path, errors: Errors) -> Table:
+    """MRPC from the files that it was published in: dev is the rows of train whose two texts' numbers are listed."""
+    if split == "test":
+        found = tables.table(path, task.columns, format="tsv", errors=errors)
+        texts = {role: values for role, values in found.columns.items() if role != "label"}
+        return Table(path, found.lines, {"index": [str(row) for row in range(len(found))], **texts})
+    ids = {"one": "#1 ID", "two": "#2 ID"}
+    every = tables.table(path.with_name(MRPC[0]), {**task.columns, **ids}, format="tsv", errors=errors)
+    listed = set(read_lines(path.with_name("dev_ids.tsv"), errors))
+    pairs = map("\t".join, zip(every.columns["one"], every.columns["two"], strict=True))
+    return every.only([row for row, pair in enumerate(pairs) if (pair in listed) == (split == "dev")])
+
+
 def _written(task: Task, value: float) -> str:
     if task.range is None:
         return task.labels[int(value)]
@@ -145,6 +172,10 @@ def _written(task: Task, value: float) -> str:
 def _first(folder: Path, names: Sequence[str]) -> Path | None:
     paths = (folder / (name + ending) for name in names for ending in ("", *tables.PACKED))
     return next((path for path in paths if path.is_file()), None)
+
+
+def _last(name: str) -> str:
+    return name.rpartition("/")[2]
 
 
 def _letters(name: str) -> str:

@@ -102,6 +102,23 @@ def read(
     return questions, report
 
 
+def placed(answer: Answer, context: str) -> tuple[Answer | None, str]:
+    """Where an answer stands in the context (None: nowhere), and what had to be mended for it."""
+    text = answer.text.strip()
+    start = answer.start + len(answer.text) - len(answer.text.lstrip())
+    if not text:
+        return None, TEXTLESS
+    if start >= 0 and context.startswith(text, start):
+        return Answer(text, start), SPACED if text != answer.text else ""
+    words = r"\s+".join(map(re.escape, text.split()))
+    for pattern, flags, kind in ((re.escape(text), 0, MOVED), (words, 0, SPACED), (words, re.IGNORECASE, CASED)):
+        found = [match.span(1) for match in re.finditer(f"(?=({pattern}))", context, flags)]  # they may overlap
+        if found:
+            begin, end = min(found, key=lambda span: abs(span[0] - start))
+            return Answer(context[begin:end], begin), kind
+    return None, LOST
+
+
 def shortened(names: Sequence[str]) -> str:
     """The first few names."""
     return ", ".join([*names[:3], *(["..."] if len(names) > 3 else [])])
@@ -269,11 +286,11 @@ def _mended(question: Question, report: Report) -> Question | None:
     if not question.answers:
         report.note(UNANSWERED, question.id)
         return None
-    placed = [_placed(answer, question.context) for answer in question.answers]
-    for _, kind in placed:
+    found = [placed(answer, question.context) for answer in question.answers]
+    for _, kind in found:
         if kind:
             report.note(kind, question.id)
-    answers = tuple(answer for answer, _ in placed if answer)
+    answers = tuple(answer for answer, _ in found if answer)
     if not answers:
         report.note(UNFOUND, question.id)
         return None
@@ -282,20 +299,3 @@ def _mended(question: Question, report: Report) -> Question | None:
 
 def _blank(question: Question) -> bool:
     return not question.question.strip() or not question.context.strip()
-
-
-def _placed(answer: Answer, context: str) -> tuple[Answer | None, str]:
-    """Where an answer stands in the context, and what had to be mended for it."""
-    text = answer.text.strip()
-    start = answer.start + len(answer.text) - len(answer.text.lstrip())
-    if not text:
-        return None, TEXTLESS
-    if start >= 0 and context.startswith(text, start):
-        return Answer(text, start), SPACED if text != answer.text else ""
-    words = r"\s+".join(map(re.escape, text.split()))
-    for pattern, flags, kind in ((re.escape(text), 0, MOVED), (words, 0, SPACED), (words, re.IGNORECASE, CASED)):
-        found = [match.span(1) for match in re.finditer(f"(?=({pattern}))", context, flags)]  # they may overlap
-        if found:
-            begin, end = min(found, key=lambda span: abs(span[0] - start))
-            return Answer(context[begin:end], begin), kind
-    return None, LOST

@@ -19,7 +19,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from ordsmed.base.errors import DataError, RecipeError, nearest
+from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.say import say
 from ordsmed.text import read
 
@@ -33,6 +33,10 @@ PACKED = (".gz", ".bz2", ".xz", ".zst")
 LONGEST = 1 << 28  # characters of one line
 LONGEST_FIELD = 1 << 24  # characters between two quotes of CSV
 BROKEN = 0.05  # the share of rows that may be left out
+
+
+class NoColumn(DataError):
+    """A column is not there."""
 
 
 @dataclass(frozen=True)
@@ -56,23 +60,16 @@ class Table:
         if not rows:
             there = sorted(set(self.columns[role]))[:20]
             raise DataError(self.path, f"no row whose `{role}` is `{value}`", "one of " + ", ".join(map(_short, there)))
-        columns = {name: [values[row] for row in rows] for name, values in self.columns.items()}
+        return self.only(rows)
+
+    def only(self, rows: Sequence[int]) -> Table:
+        """Some rows."""
+        columns = {role: [values[row] for row in rows] for role, values in self.columns.items()}
         return Table(self.path, [self.lines[row] for row in rows], columns)
 
     def numbers(self, role: str, within: tuple[float, float] = (-math.inf, math.inf)) -> list[float]:
         """A column of numbers."""
         return [self._number(row, role, value, within) for row, value in enumerate(self.columns[role])]
-
-    def choices(self, role: str, labels: Sequence[str], spellings: Mapping[str, str] | None = None) -> list[int]:
-        """A column of labels as their numbers; `spellings` are other ways to write some of them."""
-        known = {label: number for number, label in enumerate(labels)}
-        known |= {spelling: known[label] for spelling, label in (spellings or {}).items()}
-        found = [known.get(value.strip()) for value in self.columns[role]]
-        if None in found:
-            row = found.index(None)
-            value = _short(self.columns[role][row])
-            raise DataError(self.place(row), f"`{role}` is `{value}`", "a label", nearest(value, known))
-        return [number for number in found if number is not None]
 
     def _number(self, row: int, role: str, value: str, within: tuple[float, float]) -> float:
         with contextlib.suppress(ValueError):
@@ -303,7 +300,7 @@ def _index(path: Path, column: Column, names: list[str] | None, width: int, reme
     if isinstance(column, int):
         if 1 <= column <= width:
             return column - 1
-        raise DataError(path, f"no column {column}", f"a number from 1 to {width}")
+        raise NoColumn(path, f"no column {column}", f"a number from 1 to {width}")
     if names is None:
         raise RecipeError(path, f"column `{column}` of a file without a header", f"a number from 1 to {width}")
     if names.count(column) > 1:
@@ -311,7 +308,7 @@ def _index(path: Path, column: Column, names: list[str] | None, width: int, reme
     if column not in names:
         near = difflib.get_close_matches(column, names, n=1, cutoff=0.5)
         there = "one of " + ", ".join(map(_short, names[:20]))
-        raise DataError(path, f"no column `{column}`", there, f"did you mean `{near[0]}`?" if near else remedy)
+        raise NoColumn(path, f"no column `{column}`", there, f"did you mean `{near[0]}`?" if near else remedy)
     return names.index(column)
 
 

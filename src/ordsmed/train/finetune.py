@@ -27,7 +27,7 @@ from ordsmed.nn import adapters, boxes, foreign, weights
 from ordsmed.nn.dropout import number_layers
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.text.training import read_tokenizer
-from ordsmed.train import average, checkpoint, picture
+from ordsmed.train import average, checkpoint, picture, trials
 from ordsmed.train.deed import leave_weights, perform
 from ordsmed.train.examples import Examples, Split
 from ordsmed.train.finetuning import Finetuning
@@ -153,10 +153,16 @@ def prepared(task: Task, recipe: Finetuning) -> Task:
 
 
 def finetune(name: str, overrides: Sequence[str] = (), **how: Any) -> Path:
-    """Start the run that a recipe describes, or go on with one; every process of a launch calls this.
+    """Start the run or the trials that a recipe describes, or go on; every process of a launch calls this.
 
     `how` as in deed.perform.
     """
+    several = trials.asked(name, overrides, **how)
+    if several:
+        return trials.perform(*several, name, anew=bool(how.get("anew")))
+    if not how.get("anew") and trials.is_put_away(Path(name)):
+        say(f"{name}: all is done; its weights stand")
+        return Path(name)
     return perform(OfTask(), name, overrides, **how)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -13,6 +13,8 @@ from ordsmed.learn.schedules import Schedule
 from ordsmed.nn.adapters import Adapters
 from ordsmed.text import read
 from ordsmed.train.training import Training
+
+UNGRIDDED = ("seed", "seeds", "grid", "jobs", "out")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +59,8 @@ class Finetuning(Training):
     """folder in which examples are kept as the network reads them, so that the next start is quicker; empty: none"""
     seeds: tuple[int, ...] = ()
     """a trial with each, and their mean and deviation; left out: one run with `seed`"""
-    grid: dict[str, tuple[Any, ...]] = field(default_factory=dict)
-    """a trial with each combination: { rate = [3e-5, 5e-5], batch = [16, 32] }; any setting by its path"""
+    grid: dict[str, Any] = field(default_factory=dict)
+    """a trial with each combination: { rate = [3e-5, 5e-5], task.length = [128, 256] }; any setting by its path"""
     jobs: int = 0
     """trials at a time; 0: one a GPU, on a CPU one to two cores"""
     examples: int = 0
@@ -88,10 +90,19 @@ class Finetuning(Training):
             raise ValueError(f"patience: found {self.patience} without task.dev; wanted files to be judged by")
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError(f"seeds: found {list(self.seeds)}; wanted different ones")
-        if any(not values for values in self.grid.values()):
-            raise ValueError("grid: found a setting without values; wanted one or more each")
+        object.__setattr__(self, "grid", dict(_by_path(self.grid)))
+        for path, values in self.grid.items():
+            if path in UNGRIDDED:
+                raise ValueError(f"grid: found {path}; wanted other settings (`seeds` makes a trial with each)")
+            if not isinstance(values, list | tuple) or not values:
+                raise ValueError(f"grid.{path}: found {values!r}; wanted a list of one or more values")
         if self.settled:
             super().__post_init__()
+
+    @property
+    def several(self) -> bool:
+        """Are trials asked for, not one run?"""
+        return bool(self.seeds or self.grid or self.step == "all")
 
     @property
     def settled(self) -> bool:
@@ -150,3 +161,12 @@ class Finetuning(Training):
         """Paths, sizes and times of the task's files."""
         paths = [path for split in ("train", "dev") for path in self.task.paths(split)]
         return read.stamp(read.files(paths))
+
+
+def _by_path(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """{"task": {"length": [128, 256]}} -> task.length and its values."""
+    for key, values in table.items():
+        if isinstance(values, Mapping):
+            yield from _by_path(values, f"{before}{key}.")
+        else:
+            yield f"{before}{key}", values

@@ -1,9 +1,11 @@
-"""The picture of a run: its loss over steps as an SVG, a colour a phase, validation as dots."""
+"""Pictures as SVG: of a run its loss over steps, a colour a phase, validation as dots; of trials their scores."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+import json
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ from ordsmed.train.meters import read
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 760, 420, 64, 44, 20, 48
 COLOURS = ("#1f6feb", "#d1671b", "#1a7f52", "#8250df", "#b35900", "#0a7ea4")
 INK, FAINT = "#24292f", "#d8dee4"
+BARS = "dots: seeds; bars: mean ± sample deviation"
+LONGEST = 50  # letters of a setting
 
 
 def draw(folder: Path, title: str) -> Path | None:
@@ -55,15 +59,169 @@ def svg(training: Sequence[dict[str, Any]], judged: Sequence[dict[str, Any]], ti
         parts.append(
             _text(LEFT + 8, HEIGHT - BOTTOM - 10, f"• validation: {judged[-1]['validation']:.3f}", 12, "start")
         )
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}">'
+    return _whole(parts, HEIGHT)
+
+
+def draw_trials(folder: Path, title: str, found: Mapping[str, Any]) -> Path | None:
+    """Draw `trials.svg` from what trials.json holds; None where nothing was judged."""
+    rows = [row for row in found["settings"] if found["score"] in row["scores"]]
+    if not rows:
+        return None
+    over_steps = len({row["setting"].get("step") for row in rows}) > 1
+    path = folder / "trials.svg"
+    files.write_text(path, (_over_steps if over_steps else _side_by_side)(rows, found, title))
+    return path
+
+
+def _over_steps(rows: Sequence[Mapping[str, Any]], found: Mapping[str, Any], title: str) -> str:
+    """The score against the step of pretraining, by its logarithm; a line for each setting of the rest."""
+    score = found["score"]
+    steps = sorted({row["setting"]["step"] for row in rows})
+    low, high = _reach(rows, found)
+    first = min(step for step in steps if step > 0)
+    decades = max(math.log10(steps[-1] / first), 0.3)
+    begin = LEFT + (90 if steps[0] == 0 else 16)  # step 0 has no logarithm: it stands by itself at the left
+
+    def x(step: float) -> float:
+        return begin + math.log10(step / first) / decades * (WIDTH - RIGHT - 16 - begin) if step else LEFT + 24
+
+    def y(value: float) -> float:
+        return TOP + (high - value) / (high - low) * (HEIGHT - TOP - BOTTOM)
+
+    parts = [_text(LEFT, 26, f"{title}: {score}", 15, "start"), *_levels(low, high, y), *_log_marks(steps, x)]
+    if guessing := rows[0]["guessing"].get(score):
+        level = y(guessing["mean"])
+        parts.append(f'<path d="M{LEFT} {level:.1f}H{WIDTH - RIGHT}" stroke="{INK}" stroke-dasharray="2 4"/>')
+        parts.append(_text(WIDTH - RIGHT, level - 6, f"guessing {guessing['mean']:.1f}", 12, "end"))
+    lines = _by_rest(rows)
+    for number, (name, own) in enumerate(lines.items()):
+        colour = COLOURS[number % len(COLOURS)]
+        parts += _line(sorted(own, key=lambda row: row["setting"]["step"]), found, colour, x, y)
+        if len(lines) > 1:
+            parts.append(_text(LEFT + 12, TOP + 16 + 18 * number, name, 12, "start", colour))
+    return _whole(parts, HEIGHT)
+
+
+def _line(rows: Sequence[Mapping[str, Any]], found: Mapping[str, Any], colour: str, x: Any, y: Any) -> list[str]:
+    """Means over steps with their deviations; step 0 is not joined to the others."""
+    told = [(row["setting"]["step"], row["scores"][found["score"]], _values(row, found)) for row in rows]
+    parts = [_path([(x(step), y(own["mean"])) for step, own, _ in told if step], colour, 1.0)]
+    for step, own, values in told:
+        top, bottom = map(y, _ends(own))
+        parts.append(f'<path d="M{x(step):.1f} {top:.1f}V{bottom:.1f}" stroke="{colour}" opacity="0.6"/>')
+        parts += [_dot(x(step), y(value), 2.5, colour, 0.35) for value in values]
+        parts.append(_dot(x(step), y(own["mean"]), 4, colour))
+    return parts
+
+
+def _side_by_side(rows: Sequence[Mapping[str, Any]], found: Mapping[str, Any], title: str) -> str:
+    """A line a setting: its trials as dots, their mean with the deviation."""
+    score = found["score"]
+    names = [setting_of(row["setting"]) for row in rows]
+    names = [name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…" for name in names]
+    left, right = 26 + 7 * max(map(len, names)), RIGHT + 100
+    height = TOP + 34 * len(rows) + BOTTOM
+    low, high = _reach(rows, found, guessing=False)
+
+    def x(value: float) -> float:
+        return left + (value - low) / (high - low) * (WIDTH - left - right)
+
+    guessing = rows[0]["guessing"].get(score)
+    beside = f" (guessing {guessing['mean']:.1f})" if guessing else ""
+    parts = [_text(16, 26, f"{title}: {score}{beside}", 15, "start")]
+    for mark in _marks(low, high, 6):
+        parts.append(f'<path d="M{x(mark):.1f} {TOP}V{height - BOTTOM}" stroke="{FAINT}"/>')
+        parts.append(_text(x(mark), height - BOTTOM + 18, f"{mark:g}", 12, "middle"))
+    for number, (row, name) in enumerate(zip(rows, names, strict=True)):
+        level, told = TOP + 34 * number + 17, row["scores"][score]
+        colour, ink = (COLOURS[1], COLOURS[1]) if row["best"] else (COLOURS[0], INK)
+        parts.append(_text(left - 10, level + 4, name, 12, "end", ink))
+        parts.append(_path([(x(end), level) for end in _ends(told)], colour, 1.0))
+        parts.append(f'<path d="M{x(told["mean"]):.1f} {level - 8}v16" stroke="{colour}" stroke-width="2"/>')
+        parts += [_dot(x(value), level, 4, colour, 0.5) for value in _values(row, found)]
+        parts.append(_text(WIDTH - RIGHT, level + 4, spread(told), 12, "end", ink))
+    parts.append(_text((left + WIDTH - right) / 2, height - 10, BARS, 12, "middle"))
+    return _whole(parts, height)
+
+
+def _reach(
+    rows: Sequence[Mapping[str, Any]], found: Mapping[str, Any], *, guessing: bool = True
+) -> tuple[float, float]:
+    """The lowest and highest number to be shown, with some room."""
+    score, shown = found["score"], []
+    for row in rows:
+        shown += [*_ends(row["scores"][score]), *_values(row, found)]
+        shown += [row["guessing"][score]["mean"]] if guessing and score in row["guessing"] else []
+    room = max(0.06 * (max(shown) - min(shown)), 0.05)
+    return min(shown) - room, max(shown) + room
+
+
+def _ends(told: Mapping[str, float]) -> tuple[float, float]:
+    """Of the bar of a mean."""
+    reach = told.get("deviation", 0.0)
+    return told["mean"] - reach, told["mean"] + reach
+
+
+def _values(row: Mapping[str, Any], found: Mapping[str, Any]) -> list[float]:
+    """The scores of a setting's trials."""
+    own = [trial for trial in found["trials"] if trial["setting"] == row["setting"]]
+    return [trial["scores"][found["score"]] for trial in own if found["score"] in trial.get("scores", {})]
+
+
+def _by_rest(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """Rows by their setting beside the step."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        rest = setting_of({name: value for name, value in row["setting"].items() if name != "step"})
+        found.setdefault(rest, []).append(row)
+    return found
+
+
+def setting_of(setting: Mapping[str, Any]) -> str:
+    """A setting for a person."""
+    told = (f"{name} {value if isinstance(value, str) else json.dumps(value)}" for name, value in setting.items())
+    return ", ".join(told) or "as in the recipe"
+
+
+def spread(found: Mapping[str, float] | None) -> str:
+    """A mean with its deviation; nothing where there is none."""
+    if not found:
+        return ""
+    return f"{found['mean']:.2f}" + (f" ± {found['deviation']:.2f}" if "deviation" in found else "")
+
+
+def _log_marks(steps: Sequence[int], x: Any) -> list[str]:
+    """The steps under the axis, those left out that would stand on another."""
+    parts, last = [], -1e9
+    for step in steps:
+        told = f"{step:,}"
+        if x(step) - last > 7 * len(told) + 8:
+            parts.append(_text(x(step), HEIGHT - BOTTOM + 18, told, 12, "middle"))
+            last = x(step)
+    return [*parts, _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, f"step of pretraining; {BARS}", 12, "middle")]
+
+
+def _dot(x: float, y: float, radius: float, colour: str, opacity: float = 1.0) -> str:
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" fill="{colour}" opacity="{opacity}"/>'
+
+
+def _whole(parts: Sequence[str], height: int) -> str:
+    """The picture around its parts."""
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}">'
     return "\n".join([head, '<rect width="100%" height="100%" fill="white"/>', *parts, "</svg>\n"])
 
 
-def _axes(low: float, high: float, first: int, last: int, x: Any, y: Any) -> list[str]:
+def _levels(low: float, high: float, y: Any) -> list[str]:
+    """Lines across at round numbers."""
     parts = []
     for mark in _marks(low, high, 6):
         parts.append(f'<path d="M{LEFT} {y(mark):.1f}H{WIDTH - RIGHT}" stroke="{FAINT}"/>')
         parts.append(_text(LEFT - 8, y(mark) + 4, f"{mark:g}", 12, "end"))
+    return parts
+
+
+def _axes(low: float, high: float, first: int, last: int, x: Any, y: Any) -> list[str]:
+    parts = _levels(low, high, y)
     for mark in _marks(first, last, 7):
         parts.append(_text(x(mark), HEIGHT - BOTTOM + 18, f"{mark:,.0f}", 12, "middle"))
     parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, "step", 12, "middle"))
@@ -73,8 +231,6 @@ def _axes(low: float, high: float, first: int, last: int, x: Any, y: Any) -> lis
 
 def _marks(low: float, high: float, about: int) -> list[float]:
     """Round numbers between two."""
-    import math
-
     raw = (high - low) / about
     unit = 10 ** math.floor(math.log10(raw))
     step = next(m * unit for m in (1, 2, 2.5, 5, 10) if m * unit >= raw)

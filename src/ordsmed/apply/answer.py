@@ -1,0 +1,230 @@
+"""Answer: which part of a text answers a question, where it stands, how sure the model is, and what else it may be.
+
+    "What falls?", "It is wet, for rain falls."  ->  rain  92.1%, characters 15-19
+                                                       It is wet, for [rain] falls.
+
+Questions come from the command line, a file (SQuAD's JSON, JSON lines, or question<TAB>context) or one by one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import json
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from ordsmed.apply.fill import lines
+from ordsmed.apply.predict import Asked, open_task
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.say import say
+from ordsmed.learn.answers import Answered, Found
+from ordsmed.learn.asking import ask
+from ordsmed.text import questions, read
+from ordsmed.text.questions import Question
+
+AT_ONCE = 32  # questions of a file
+AROUND = 60  # characters shown before and after an answer
+INPUT = "standard input"
+FORM = "SQuAD's JSON, JSON lines, or question<TAB>context a line"
+
+
+def answer_lines(
+    path: str | Path, words: Sequence[str], stream: IO[bytes], overrides: Sequence[str] = (), *, file: str = "",
+    best: int = 3, as_json: bool = False, **how: Any,
+) -> Iterator[str]:  # fmt: skip
+    """Each question with what is answered, in lines for people or one of JSON; the model is opened once."""
+    if best < 1:
+        raise RecipeError("--best", f"found {best}", "1 or more")
+    given = _given(words, file, stream)
+    asked = open_task(path, overrides, kind="squad", **how)
+    wide = dataclasses.replace(asked.settings, n_best=max(best, asked.settings.n_best))
+    asked = dataclasses.replace(asked, settings=wide)
+    tell = as_line if as_json else told
+    for block in _blocks(given, AT_ONCE if isinstance(given, list) else 1):
+        for question, answered in zip(block, answers(asked, block), strict=True):
+            yield from tell(asked, question, answered, best)
+
+
+def answers(asked: Asked, block: Sequence[Question]) -> list[Answered]:
+    """What the model says to each of some questions."""
+    records = _records(asked, block)
+    features = asked.settings.features(records, asked.reader)
+    packing = asked.packing
+    if len(block) == 1:  # rows as long as its longest window: nothing is padded
+        packing = dataclasses.replace(packing, length=int(features.sizes.max()))
+    found, _ = ask(asked.task, features, packing, asked.ranks, within=asked._within)
+    said: list[Answered] = asked.settings.predictions(records, features, found)
+    return said
+
+
+def told(asked: Asked, question: Question, answered: Answered, best: int) -> Iterator[str]:
+    """For a person: the question, the answer and where it stands, and what else it may be."""
+    spans = [found for found in answered.n_best if found.text]
+    odds = ""
+    if answered.null_odds is not None and spans:
+        odds = f" (null odds {answered.null_odds:.2f}, threshold {asked.settings.threshold:.2f})"
+    yield _flat(question.question)
+    if answered.text:
+        yield f"  {_line(spans[0])}{odds}"
+    else:
+        yield f"  no answer  {answered.probability:.1%}{odds}"
+    for number, found in enumerate(spans[:best], 1):
+        if number > 1 or not answered.text:
+            yield f"  {number}. {_line(found)}"
+        if number == 1:
+            before, text, after = map(_flat, around(question.context, found.start, found.end))
+            yield f"    {before}[{text}]{after}"
+
+
+def as_line(asked: Asked, question: Question, answered: Answered, best: int) -> Iterator[str]:
+    """One line of JSON."""
+    start, end = answered.span if answered.text else (None, None)
+    said: dict[str, Any] = {"id": question.id, "question": question.question, "answer": answered.text}
+    said |= {"probability": answered.probability, "from": start, "to": end}
+    if start is not None and end is not None:
+        said["around"] = around(question.context, start, end)
+    if answered.null_odds is not None:
+        said |= {"null_odds": answered.null_odds, "threshold": asked.settings.threshold}
+    said["n_best"] = [
+        {"text": f.text, "probability": f.probability, "score": f.score, "from": f.start, "to": f.end}
+        for f in answered.n_best[:best]
+    ]
+    yield json.dumps(said, ensure_ascii=False)
+
+
+def around(context: str, start: int, end: int) -> tuple[str, str, str]:
+    """What stands before an answer, the answer, and what follows; cut between words where there are some."""
+    before, after = context[max(0, start - AROUND) : start], context[end : end + AROUND]
+    if start > AROUND:
+        before = "... " + before.split(None, 1)[-1] if before.strip() else "..."
+    if end + AROUND < len(context):
+        after = after.rsplit(None, 1)[0] + " ..." if after.strip() else "..."
+    return before, context[start:end], after
+
+
+def conversation(stream: IO[bytes]) -> Iterator[Question]:
+    """Questions about a context as a person types them; what is asked for stands on standard error."""
+    given, count = lines(stream), 0
+    while context := _context(given):
+        say("question? (an empty line: another context)")
+        for text in given:
+            if not text.strip():
+                break
+            count += 1
+            yield Question(f"{count}", text, context, (), impossible=False)
+            say("question?")
+    if not count:
+        raise RecipeError(INPUT, "no question", "a context, an empty line, and questions about it")
+
+
+def _context(given: Iterator[str]) -> str:
+    """The next one; empty at the end of the input."""
+    say("context? (a text and an empty line after it, or the name of a file)")
+    first = next((text for text in given if text.strip()), "")
+    if _is_file(first.strip()):
+        return _of_text_file(first.strip())
+    return "\n".join([first, *itertools.takewhile(str.strip, given)]) if first else ""
+
+
+def _is_file(name: str) -> bool:
+    with contextlib.suppress(OSError, ValueError):  # a text is no name
+        return bool(name) and Path(name).is_file()
+    return False
+
+
+def _of_text_file(name: str) -> str:
+    text = "".join(read.texts(Path(name)))
+    say(f"{name}: {len(text.split()):,} words")
+    return text
+
+
+def _given(words: Sequence[str], file: str, stream: IO[bytes]) -> list[Question] | Iterator[Question]:
+    """The questions; a list where all of them are there before the first is answered."""
+    if words and (file or len(words) != 2):
+        found = "--file beside a text" if file else f"{len(words)} text{'s' * (len(words) > 1)}"
+        raise RecipeError("answer", f"found {found}", "QUESTION CONTEXT, --file FILE, or neither: then you are asked")
+    if words:
+        context = _of_text_file(words[1]) if _is_file(words[1]) else words[1]
+        return [_checked(Question("1", words[0], context, (), impossible=False), "answer")]
+    if file:
+        return _of_file(file, stream)
+    return conversation(stream)
+
+
+def _of_file(file: str, stream: IO[bytes]) -> list[Question] | Iterator[Question]:
+    """As its first line tells: JSON, or two columns, which of standard input are answered as they come."""
+    name = INPUT if file == "-" else file
+    numbered = enumerate(lines(stream) if file == "-" else read.lines(read.files(file)[0]), 1)
+    first = next(((number, line) for number, line in numbered if line.strip()), None)
+    if first is None:
+        raise DataError(name, "is empty", FORM)
+    given = itertools.chain([first], numbered)
+    if first[1].lstrip("\ufeff \t")[0] not in "{[":
+        rows = _of_columns(given, name)
+        return rows if file == "-" else list(rows)
+    found = _of_json(line for _, line in given) if file == "-" else questions.read(file, repair=False)[0]
+    return [_checked(question, f"{name}: {question.id}") for question in found]
+
+
+def _of_columns(given: Iterable[tuple[int, str]], name: str) -> Iterator[Question]:
+    for number, line in given:
+        columns = line.lstrip("\ufeff").split("\t")
+        if not line.strip() or columns == ["question", "context"]:
+            continue
+        if len(columns) != 2:
+            raise DataError(f"{name}:{number}", f"{len(columns)} columns", FORM)
+        question, context = columns
+        yield _checked(Question(f"{number}", question, context, (), impossible=False), f"{name}:{number}")
+
+
+def _of_json(given: Iterable[str], name: str = INPUT) -> list[Question]:
+    """By way of a file, which is what is read as SQuAD is; complaints name where the text came from."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "questions.json"
+        path.write_text("\n".join(given), encoding="utf-8")
+        try:
+            return questions.read(str(path), repair=False)[0]
+        except DataError as error:
+            place, found = (text.replace(str(path), name) for text in (error.place, error.found))
+            raise DataError(place, found, error.wanted, error.remedy) from None
+
+
+def _records(asked: Asked, block: Sequence[Question]) -> Any:
+    """As the task reads them: from a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "questions.json"
+        told = [{"id": n, "question": q.question, "context": q.context} for n, q in enumerate(block)]
+        path.write_text(json.dumps(told), encoding="utf-8")
+        return asked.settings.records((str(path),))
+
+
+def _checked(question: Question, place: str) -> Question:
+    if not question.question.strip():
+        raise RecipeError(place, "an empty question", "a question")
+    if not question.context.strip():
+        raise RecipeError(place, "an empty context: there is nothing to answer from", "a text")
+    try:
+        (question.question + question.context).encode()
+    except UnicodeEncodeError as error:
+        raise RecipeError(place, f"invalid UTF-8 ({error.reason})", "UTF-8 text") from None
+    return question
+
+
+def _blocks(given: Iterable[Question], count: int) -> Iterator[list[Question]]:
+    given = iter(given)
+    while block := list(itertools.islice(given, count)):
+        yield block
+
+
+def _line(found: Found) -> str:
+    return f"{_flat(found.text)}  {found.probability:.1%}, characters {found.start}-{found.end}"
+
+
+def _flat(text: str) -> str:
+    """On one line."""
+    return re.sub(r"\s+", " ", text)

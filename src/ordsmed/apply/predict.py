@@ -1,0 +1,158 @@
+"""Predict and evaluate: what a fine-tuned model says of files of its task, in the files people expect, and its scores.
+
+run or folder -> Asked (task, settings, tokenizer)      files -> records -> features -> answers -> predictions -> out/
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ordsmed.apply.trained import Trained, open_model
+from ordsmed.base import files, settings
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.menu import kind_of
+from ordsmed.base.ranks import Ranks, prepare
+from ordsmed.base.run import Run
+from ordsmed.base.say import Progress
+from ordsmed.data.features import Features, Packing
+from ordsmed.data.pieces import Reader
+from ordsmed.learn.asking import ask
+from ordsmed.learn.task import Arrays, Task, packing, reader
+
+TOKENS = {"cpu": 8_192, "cuda": 131_072}  # of a batch
+HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A fine-tuned model, ready to be asked."""
+
+    trained: Trained
+    task: Task
+    settings: Any  # the task's
+    ranks: Ranks
+    precision: str = "fp32"
+
+    @functools.cached_property
+    def reader(self) -> Reader:
+        """How it reads texts."""
+        return reader(self.trained.tokenizer, self.trained.settings)
+
+    @functools.cached_property
+    def packing(self) -> Packing:
+        """How its examples become rows."""
+        return packing(self.trained.tokenizer, self.trained.settings)
+
+    def answers(self, features: Features, **how: Any) -> tuple[Arrays, dict[str, float]]:
+        """What the task tells of examples, and its mean losses where what is right is known."""
+        tokens = TOKENS.get(self.ranks.device.type, TOKENS["cpu"])
+        return ask(self.task, features, self.packing, self.ranks, tokens=tokens, within=self._within, **how)
+
+    def _within(self) -> Any:
+        if self.precision in HALVES:
+            return torch.autocast(self.ranks.device.type, HALVES[self.precision])
+        return contextlib.nullcontext()
+
+
+def open_task(
+    path: str | Path, overrides: Sequence[str] = (), *, step: int | None = None, device: str = "auto",
+    precision: str = "fp32", kind: str = "",
+) -> Asked:  # fmt: skip
+    """The fine-tuned model of a run, its weights or a Hugging Face folder; overrides are of its task's settings."""
+    if precision not in ("fp32", *HALVES):
+        raise RecipeError("--precision", f"found {precision}", f"fp32 or {' or '.join(HALVES)}")
+    trained = open_model(path, step)
+    if not isinstance(trained.objective, Task):
+        verb = Run(trained.folder).status.get("verb", "")
+        found = f"is the run of a `{verb}`" if verb else "holds no head of a task"
+        raise RecipeError(path, found, "a fine-tuned model", "`ordsmed finetune` makes one")
+    if kind and kind_of(trained.learned) != kind:
+        raise RecipeError(path, f"was fine-tuned for {kind_of(trained.learned)}", kind)
+    changed = _changed(trained.learned, overrides)
+    ranks = prepare(device)
+    trained.objective.to(ranks.device).eval()
+    return Asked(trained, trained.objective, changed, ranks, precision)
+
+
+def predict(
+    path: str | Path, sources: Sequence[str], out: str | Path, overrides: Sequence[str] = (), *, anew: bool = False,
+    scores: bool = False, **how: Any,
+) -> list[str]:  # fmt: skip
+    """Write what a model predicts of files, with their scores if so wanted; lines that tell of it."""
+    target = Path(out)
+    if target.exists() and not anew:
+        raise RecipeError(target, "stands", "a new folder", "name another, or add --anew to replace it")
+    asked = open_task(path, overrides, **how)
+    records, predictions, facts, _ = _predicted(asked, sources, scores=scores)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with files.making(target) as folder:
+        written = [made.name for made in asked.settings.write(folder, records, predictions)]
+        if facts:
+            files.write_json(folder / "scores.json", facts)
+    return [f"{target}: {', '.join(written)} of {len(records):,} records", *_told(facts)]
+
+
+def evaluate(
+    path: str | Path, sources: Sequence[str] = (), overrides: Sequence[str] = (), **how: Any
+) -> tuple[dict[str, Any], list[str]]:
+    """The scores of a model on files, or on those it was judged by; with lines that tell of them."""
+    asked = open_task(path, overrides, **how)
+    chosen = [s for s in sources if s] or list(asked.settings.paths("dev"))
+    if not chosen:
+        raise RecipeError(path, "names no dev files", "files to be judged by", "name them behind the run")
+    records, predictions, facts, loss = _predicted(asked, chosen, scores=True)
+    if not facts:
+        raise RecipeError(
+            ", ".join(chosen), "do not say what is right", "labelled files", "`ordsmed predict` needs none"
+        )
+    facts = {"loss": loss, **facts} if loss is not None else facts
+    return facts, [*_told(facts), *_tables(asked.settings.details(records, predictions))]
+
+
+def _predicted(
+    asked: Asked, sources: Sequence[str], *, scores: bool
+) -> tuple[Any, Any, dict[str, float], float | None]:
+    """Records, predictions, scores and loss."""
+    records = asked.settings.records(tuple(sources))
+    features = asked.settings.features(records, asked.reader)
+    if not scores:  # nothing is computed of what may not be known
+        features = dataclasses.replace(features, labels=None)
+    with Progress("predict", len(features), "examples", every=30) as shown:
+        answers, means = asked.answers(features, each=shown.add)
+    predictions = asked.settings.predictions(records, features, answers)
+    found: dict[str, float] = asked.settings.score(records, predictions) if scores else {}
+    weights = asked.task.weights
+    loss = sum(weight * means[term] for term, weight in weights.items() if term in means) if means and found else None
+    return records, predictions, found, loss
+
+
+def _changed(task: Any, overrides: Sequence[str]) -> Any:
+    """A task's settings with `task.key=value` words applied."""
+    if not overrides:
+        return task
+    table = settings.override({"task": settings.plain(task)}, overrides)["task"]
+    return settings.decode(type(task), {k: v for k, v in table.items() if k != "kind"}, "task")
+
+
+def _told(facts: dict[str, Any]) -> list[str]:
+    return [f"  {name}: {value:.4g}" if isinstance(value, float) else f"  {name}: {value}"
+            for name, value in facts.items()]  # fmt: skip
+
+
+def _tables(tables: list[tuple[str, list[str], list[list[Any]]]]) -> list[str]:
+    """Tables as text, columns aligned."""
+    lines: list[str] = []
+    for title, head, rows in tables:
+        cells = [head, *([f"{c:.2f}" if isinstance(c, float) else str(c) for c in row] for row in rows)]
+        wide = [max(len(row[k]) for row in cells) for k in range(len(head))]
+        lines += ["", title, *("  " + "  ".join(c.rjust(w) if k else c.ljust(w) for k, (c, w) in
+                                                enumerate(zip(row, wide, strict=True))) for row in cells)]  # fmt: skip
+    return lines

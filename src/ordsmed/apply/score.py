@@ -1,0 +1,38 @@
+"""Score: the official numbers of any file of predictions, whoever made it, against the files of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import settings
+from ordsmed.base.errors import RecipeError, nearest
+from ordsmed.base.menu import entries, load
+from ordsmed.text import glue
+
+SQUADS = {"squad-1.1": "1.1", "squad-2.0": "2.0"}
+
+
+def score(name: str, data: Sequence[str], predictions: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """The scores of a task: squad-1.1, squad-2.0, one of GLUE's by its name, or a kind of tasks/ with its settings."""
+    kind, table = _named(name)
+    table = settings.override({"task": table}, overrides)["task"]
+    task = settings.decode(load("tasks", kind), table, name)
+    records = task.records(tuple(data))
+    found: dict[str, Any] = task.score(records, task.read(Path(predictions), records))
+    if not found:
+        raise RecipeError(", ".join(data), "does not say what is right", "labelled files")
+    return found
+
+
+def _named(name: str) -> tuple[str, dict[str, Any]]:
+    """The kind of task that a name means, and what is known of its settings by that."""
+    if name in SQUADS:
+        return "squad", {"version": SQUADS[name]}
+    if name in entries("tasks"):
+        return name, {}
+    known = [*SQUADS, *glue.TASKS, *entries("tasks")]
+    if name.lower() not in glue.TASKS:
+        raise RecipeError(f"`{name}`", "no task that can be scored", "", nearest(name, known))
+    return "classify", {"name": name}

@@ -1,0 +1,531 @@
+"""Classify: the class of a text or of two, or the number that it is given.
+
+    [CLS] Rain falls . [SEP] It is wet . [SEP]  ->  states [L, D]  ->  pool [D]  ->  head  ->  entailment 0.93, ...
+
+Two texts that are too long together are cut as transformers cuts them, the longer one first. A number is learned as its
+place between the two ends of a scale, 0 and 1, and told as it was.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from ordsmed.base.errors import DataError, RecipeError, nearest
+from ordsmed.base.files import write_text
+from ordsmed.base.say import say
+from ordsmed.data.batch import Batch
+from ordsmed.data.features import Features, Text, framed
+from ordsmed.data.pieces import Ints, Reader
+from ordsmed.learn import scores
+from ordsmed.learn.task import Arrays, Files, Task, by_example
+from ordsmed.text import glue, tables
+from ordsmed.text.read import Errors, files, lines
+from ordsmed.text.tables import Column, Format, Table
+from ordsmed.text.tokenizer import Tokenizer
+
+FETCHED = "work/fetch/glue"  # where `ordsmed fetch glue` puts it
+JUDGED = ("dev", "validation", "valid", "test")  # what rows that are not to learn from are called; the first that is
+OF_NUMBERS = ("pearson", "spearman", "squared_error")
+LOSSES = ("squared_error",)  # less is better, and no share of anything
+OWN, OFFICIAL = ("line", "predicted", "gold"), ("index", "prediction")  # how files of predictions begin
+UNKNOWN = -1
+
+Pool = Literal["first", "last", "mean", "max"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file's rows."""
+
+    path: Path
+    lines: list[int]
+    split: str = ""  # of GLUE
+    indexes: Sequence[str] = ()  # by which GLUE knows the rows of a test split
+
+
+@dataclass(frozen=True)
+class Records:
+    """Texts with what is right for them, file after file."""
+
+    texts: list[str]
+    seconds: list[str]  # where examples are pairs; else empty
+    gold: list[str]  # as the files write it; "" where it is not known
+    parts: list[Part]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @property
+    def known(self) -> list[int]:
+        """The records whose right answer is known."""
+        return [number for number, gold in enumerate(self.gold) if gold]
+
+    @property
+    def indexes(self) -> list[str]:
+        """GLUE's, of a test split; else none."""
+        return [index for part in self.parts for index in part.indexes]
+
+    @property
+    def places(self) -> list[str]:
+        """Each one's line, with its file where there are several."""
+        several = len(self.parts) > 1
+        return [f"{part.path}:{line}" if several else f"{line}" for part in self.parts for line in part.lines]
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What is said of each record."""
+
+    said: list[Any]  # labels or numbers
+    shares: NDArray[np.float32] | None = None  # [records, labels]  the probability of each, where it is known
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Files):
+    """A class, or a number, of one text or two."""
+
+    name: str = ""
+    """a task of GLUE (cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte, wnli): `train` and `dev` are its files, or a
+    folder that holds them; left out: what `ordsmed fetch glue` has got"""
+    text: Column = "text"
+    """column of the text, by its name or its number from 1"""
+    second: Column | None = None
+    """column of the second text, where examples are pairs"""
+    label: Column = "label"
+    """column of the label or number"""
+    split: Column | None = None
+    """column that says what a row is for: those that say train are learned from, of the others dev, else test"""
+    format: Format | None = None
+    """of the files; left out: as their names end"""
+    header: bool = True
+    """does the first line of TSV and CSV name the columns?"""
+    errors: Errors = "strict"
+    """bytes that are no UTF-8: refused, or replaced and counted"""
+    labels: tuple[str, ...] = ()
+    """the classes in their order; left out: those of the training data, sorted"""
+    number: bool = False
+    """a number is predicted"""
+    scale: tuple[float, float] | None = None
+    """numbers that the network learns as 0 and 1; left out: the lowest and highest of the training data"""
+    metrics: tuple[str, ...] = ()
+    """accuracy, f1, macro_f1, matthews; of numbers pearson, spearman, squared_error; checkpoints go by the first"""
+    length: int = 128
+    """tokens of the longest example; what is longer is cut"""
+    class_weights: dict[str, float] | Literal["balanced"] | None = None
+    """how much the loss of each label counts, 1 if not said; balanced: all classes alike, however often they are"""
+    pool: Pool | None = None
+    """state that the head is given; left out: the family's own (first, of causal ones last), of recurrent ones max"""
+    unordered: bool | None = None
+    """learn from pairs in both orders; left out: of mrpc and sts-b alone, as ELECTRA does"""
+
+    role: ClassVar[str] = "classify"
+
+    def __post_init__(self) -> None:
+        if self.name:
+            self._adopt(glue.named(self.name))
+        usual = ("pearson", "spearman") if self.number else ("accuracy", "macro_f1")
+        object.__setattr__(self, "metrics", self.metrics or usual)
+        for metric in self.metrics:
+            if metric not in scores.METRICS or (metric in OF_NUMBERS) != self.number:
+                fit = [name for name in scores.METRICS if (name in OF_NUMBERS) == self.number]
+                raise ValueError(f"metrics: found {metric}; wanted some of {', '.join(fit)}")
+        if self.metrics[0] in LOSSES:
+            raise ValueError(f"metrics: found {self.metrics[0]} as the first; wanted one of which more is better")
+        if self.labels and (len(set(self.labels)) < max(2, len(self.labels))):
+            raise ValueError(f"labels: found {list(self.labels)}; wanted two or more different ones")
+        if self.number and (self.labels or self.class_weights):
+            raise ValueError("number: found with labels or class_weights; wanted classes or a number")
+        if self.scale and not self.scale[0] < self.scale[1]:
+            raise ValueError(f"scale: found {list(self.scale)}; wanted the lower end and the higher one")
+        if self.unordered and not (self.second or self.name):
+            raise ValueError("unordered: found without `second`; wanted pairs")
+        if isinstance(self.class_weights, dict) and min(self.class_weights.values(), default=0) <= 0:
+            raise ValueError(f"class_weights: found {self.class_weights}; wanted numbers above 0")
+
+    def _adopt(self, task: glue.Task) -> None:
+        """What GLUE says of a task by name."""
+        if (self.text, self.second, self.label, self.split) != ("text", None, "label", None):
+            raise ValueError("name: found with columns; wanted none of them, for those of GLUE are known")
+        if self.labels not in ((), task.labels):
+            raise ValueError(f"labels: found {list(self.labels)}; wanted none, or GLUE's: {list(task.labels)}")
+        said = {"labels": task.labels, "number": task.range is not None, "scale": task.range}
+        said |= {"metrics": self.metrics or task.metrics}
+        said |= {"unordered": task.unordered if self.unordered is None else self.unordered}
+        for key, value in said.items():
+            object.__setattr__(self, key, value)
+
+    @property
+    def record(self) -> str:
+        return self.metrics[0]
+
+    def paths(self, split: str) -> tuple[str, ...]:
+        given = super().paths(split)
+        if not self.name:
+            return given
+        found: list[Path | None] = []
+        for path in map(Path, given or super().paths("train") or (FETCHED,)):
+            if path.is_dir():
+                found.append(glue.find(path, glue.named(self.name)).get(split))
+            elif given or not path.exists():
+                found.append(path)
+        return tuple(str(path) for path in found if path)
+
+    def records(self, paths: Sequence[str], *, learning: bool = False) -> Records:
+        texts: list[str] = []
+        seconds: list[str] = []
+        gold: list[str] = []
+        parts: list[Part] = []
+        for path in self._files(paths, learning):
+            table, split = self._table(path, learning)
+            columns = table.columns
+            texts += columns["text"]
+            seconds += columns.get("second", [])
+            gold += columns.get("label", [""] * len(table))
+            parts.append(Part(path, table.lines, split, columns.get("index", ())))
+        if learning and self.unordered:
+            texts, seconds, gold, parts = texts + seconds, seconds + texts, gold * 2, parts * 2
+        return Records(texts, seconds, gold, parts)
+
+    def _files(self, paths: Sequence[str], learning: bool) -> list[Path]:
+        """Of GLUE a folder stands for its file to learn from, or to be judged by."""
+        if not self.name:
+            return files(paths)
+        task, split, found = glue.named(self.name), "train" if learning else "dev", []
+        for path in paths:
+            if path != FETCHED and not Path(path).is_dir():
+                found += files(path)
+            elif there := glue.find(Path(path), task).get(split):
+                found.append(there)
+            else:
+                raise DataError(path, f"no {split} file of {task.folder}", " or ".join(task.files[split]))
+        return found
+
+    def _table(self, path: Path, learning: bool) -> tuple[Table, str]:
+        """What a file holds, and which split of GLUE that is."""
+        task = glue.named(self.name) if self.name else None
+        split = glue.split_of(task, path) if task else ""
+        table = glue.read(task, split, path, self.errors) if task and split else self._columns(path, task, learning)
+        if self.split:
+            table = table.where("split", "train" if learning else _judged(table))
+            say(f"{path}: the {len(table):,} rows of {table.columns['split'][0]}")
+        if "label" not in table.columns:
+            if learning:
+                raise DataError(path, "no labels", "the training data")
+            return table, split
+        table.columns["label"][:] = map(self._plain, table.columns["label"])
+        if learning:
+            table = self._learnable(table)
+        if self.number:
+            known = table.only([row for row, label in enumerate(table.columns["label"]) if label])
+            known.numbers("label", self.scale if self.name and self.scale else (-math.inf, math.inf))
+        return table, split
+
+    def _columns(self, path: Path, task: glue.Task | None, learning: bool) -> Table:
+        """The columns of a file of one's own; where nothing is learned the labels may be lacking."""
+        asked = {"text": self.text, "second": self.second, "label": self.label, "split": self.split}
+        columns = {role: column for role, column in (task.columns if task else asked).items() if column is not None}
+        header = task.header if task else self.header
+        how: dict[str, Any] = {"format": self.format, "header": header, "errors": self.errors}
+        try:
+            return tables.table(path, columns, **how)
+        except tables.NoColumn as missing:
+            if learning:
+                raise
+            del columns["label"]
+            found = tables.table(path, columns, **how)
+            say(f"{path}: {missing.found}: what is right is not known")
+            return found
+
+    def _plain(self, label: str) -> str:
+        """A label as it is known: in GLUE some have other names too."""
+        label = " ".join(label.split())
+        return glue.named(self.name).spellings.get(label, label) if self.name else label
+
+    def _learnable(self, table: Table) -> Table:
+        """The rows whose label is one to learn."""
+        gold = table.columns["label"]
+        rows = [row for row, label in enumerate(gold) if (label in self.labels if self.labels else label)]
+        if not rows:
+            wanted = ", ".join(self.labels) or "one in each row"
+            raise DataError(table.path, "no row has a label to learn", wanted)
+        if len(rows) < len(table):
+            first = min(set(range(len(table))).difference(rows))
+            left = f"left out {len(table) - len(rows):,} of {len(table):,} rows, without a label to learn"
+            say(f"{table.path}: {left}; the first: line {table.lines[first]} has `{gold[first]}`")
+        return table.only(rows)
+
+    def settled(self, records: Records) -> Settings:
+        seen, place = Counter(records.gold), records.parts[0].path
+        if len(seen) < 2:
+            raise DataError(place, f"`{records.gold[0]}` in every row", "two labels or numbers, or more")
+        if self.number:
+            numbers = [float(gold) for gold in seen]
+            return replace(self, scale=self.scale or (min(numbers), max(numbers)))
+        labels = self.labels or _sorted(seen)
+        self._fits(labels)
+        if absent := [label for label in labels if label not in seen]:
+            say(f"{place}: no example of {', '.join(absent)} to learn from")
+        return replace(self, labels=labels, class_weights=self._weights(labels, seen))
+
+    def _fits(self, labels: Sequence[str]) -> None:
+        if "f1" in self.metrics and len(labels) != 2:
+            raise RecipeError("task.metrics", f"f1 of {len(labels)} labels", "two", "use macro_f1")
+
+    def _weights(self, labels: Sequence[str], seen: Counter[str]) -> dict[str, float] | None:
+        if self.class_weights == "balanced":
+            return {label: seen.total() / (len(seen) * seen[label]) for label in labels if label in seen}
+        for label in self.class_weights or ():
+            if label not in labels:
+                raise RecipeError("task.class_weights", f"found `{label}`", "labels", nearest(label, labels))
+        return self.class_weights
+
+    def features(self, records: Records, reader: Reader) -> Features:
+        texts = [reader.pieces(each) for each in (records.texts, records.seconds) if each]
+        signs = reader.frame.joint(two=len(texts) == 2)
+        if self.length <= signs:
+            raise RecipeError("task.length", f"{self.length}, of which {signs} are signs", f"{signs + 1} or more")
+        sizes = [np.diff(pieces.starts) for pieces in texts]
+        kept = longest_first(sizes[0], sizes[1] if len(sizes) == 2 else 0 * sizes[0], self.length - signs)
+        left = np.sum(kept, axis=0)
+        if cut := int((left < np.sum(sizes, axis=0)).sum()):
+            say(f"{cut:,} of {len(records):,} examples are longer than {self.length} tokens, and cut (task.length)")
+        parts = [Text(p.ids, p.starts[:-1], p.starts[:-1] + k) for p, k in zip(texts, kept[: len(texts)], strict=True)]
+        if not signs:
+            parts[0] = _not_nothing(parts[0], left == 0, reader.tokenizer)
+        starts, ids, types, _ = framed(reader.frame, *parts)
+        letters, words = reader.listed() or (None, None)
+        return Features(
+            starts, ids.astype(np.int32), types if reader.frame.types else None, labels=self._labels(records),
+            letters=letters, words=words,
+        )  # fmt: skip
+
+    def _labels(self, records: Records) -> NDArray[Any] | None:
+        """What is right for each example, as the network learns it; -1, or no number, where it is not known."""
+        if not records.known:
+            return None
+        if self.number:
+            low, high = self._ends
+            return ((_numbers(records.gold) - low) / (high - low)).astype(np.float32)
+        numbers = {label: number for number, label in enumerate(self.labels)}
+        if strange := [gold for gold in records.gold if gold and gold not in numbers]:
+            found = f"{len(strange):,} of {len(records):,} labels are none of the training data's, as `{strange[0]}`"
+            say(f"{records.parts[0].path}: {found}: what is said there counts as wrong")
+        return np.array([numbers.get(gold, UNKNOWN) for gold in records.gold], np.int64)
+
+    @property
+    def _ends(self) -> tuple[float, float]:
+        assert self.scale is not None, "the training data tell the scale: settled() comes first"
+        return self.scale
+
+    def build(self, model: Any, tokenizer: Tokenizer) -> Classifier:
+        return Classifier(self, model, tokenizer.vocabulary)
+
+    def predictions(self, records: Records, features: Features, answers: Arrays) -> Predictions:
+        if self.number:
+            low, high = self._ends
+            return Predictions((low + answers["number"].astype(np.float64) * (high - low)).tolist())
+        shares = answers["probabilities"]
+        return Predictions([self.labels[number] for number in shares.argmax(1)], shares)
+
+    def score(self, records: Records, predictions: Predictions) -> dict[str, float]:
+        if not records.known:
+            return {}
+        _, right, said = self._compared(records, predictions)
+        found = scores.scored(self.metrics, right, said)
+        return {name: value if name in LOSSES else 100 * value for name, value in found.items()}
+
+    def _compared(self, records: Records, predictions: Predictions) -> tuple[list[str], NDArray[Any], NDArray[Any]]:
+        """Right and predicted where the right is known, as numbers; labels that are none of the task's come last."""
+        known = records.known
+        right, said = [records.gold[n] for n in known], [predictions.said[n] for n in known]
+        if self.number:
+            return [], _numbers(right), np.array(said, np.float64)
+        own = self.labels or _sorted(right)
+        self._fits(own)
+        labels = list(dict.fromkeys([*own, *_sorted([*right, *said])]))
+        numbers = {label: number for number, label in enumerate(labels)}
+        return labels, np.array([numbers[label] for label in right]), np.array([numbers[label] for label in said])
+
+    def fitted(self, records: Records, features: Features, answers: Arrays) -> Settings:
+        return self
+
+    def guesses(self, train: Records, records: Records) -> Predictions:
+        if self.number:
+            return Predictions(scores.mean_guess(_numbers(train.gold), records.texts).tolist())
+        numbers = [self.labels.index(gold) for gold in train.gold]
+        return Predictions([self.labels[number] for number in scores.majority(numbers, records.texts)])
+
+    def write(self, folder: Path, records: Records, predictions: Predictions) -> list[Path]:
+        said = [f"{value:.6g}" for value in predictions.said] if self.number else predictions.said
+        columns = [records.places, said, records.gold]
+        labels: tuple[str, ...] = ()
+        if predictions.shares is not None:
+            labels = self.labels
+            columns += [[f"{share:.6g}" for share in shares] for shares in predictions.shares.T]
+        path = folder / "predictions.tsv"
+        write_text(path, "".join("\t".join(row) + "\n" for row in [(*OWN, *labels), *zip(*columns, strict=True)]))
+        return [path, *self._handed_in(folder, records, predictions)]
+
+    def _handed_in(self, folder: Path, records: Records, predictions: Predictions) -> list[Path]:
+        """Of test splits of GLUE, what its board takes."""
+        found, begin = [], 0
+        for part in records.parts:
+            said = predictions.said[begin : begin + len(part.lines)]
+            begin += len(part.lines)
+            if part.indexes:
+                values = said if self.number else [self.labels.index(label) for label in said]
+                found.append(glue.hand_in(folder, glue.named(self.name), part.split, part.indexes, values))
+        return found
+
+    def read(self, path: Path, records: Records) -> Predictions:
+        rows = [line.split("\t") for line in lines(path, self.errors)]
+        while rows and rows[-1] == [""]:
+            rows.pop()
+        head = tuple(rows[0]) if rows else ()
+        if head[: len(OWN)] == OWN or head == OFFICIAL:
+            keys = records.places if head != OFFICIAL else records.indexes or [str(n) for n in range(len(records))]
+            found = {row[0]: row[1] for row in rows[1:] if len(row) > 1}
+            written = [found.pop(key, "") for key in keys]
+            if found:
+                raise DataError(path, f"a prediction for `{next(iter(found))}`", "one for each row of the data alone")
+        else:
+            written = ["\t".join(row) for row in rows]
+        return Predictions(self._understood(path, written, records, len(rows)))
+
+    def _understood(self, path: Path, written: Sequence[str], records: Records, last: int) -> list[Any]:
+        """Labels or numbers, one a record; `last` is the line of the last."""
+        said = [self._plain(label) for label in written]
+        given = len(said) - said.count("")
+        if given != len(records) or len(said) != len(records):
+            forms = "one a row of the data: a label a line, or as `ordsmed` or GLUE write them"
+            raise DataError(path, f"{given:,} predictions for {len(records):,} rows", forms)
+        if self.number:
+            table = Table(path, list(range(last - len(said) + 1, last + 1)), {"prediction": said})
+            return table.numbers("prediction")
+        known = {*(self.labels or records.gold), *records.gold}
+        if strange := [label for label in said if label not in known]:
+            found = f"{len(strange):,} of {len(said):,} predictions are no label, as `{strange[0]}`"
+            say(f"{path}: {found}: they count as wrong")
+        return said
+
+    def details(self, records: Records, predictions: Predictions) -> list[tuple[str, list[str], list[list[Any]]]]:
+        if not records.known:
+            return []
+        labels, right, said = self._compared(records, predictions)
+        if self.number:
+            rows = (("right", right), ("predicted", said), ("too high by", said - right))
+            spread = [[name, *(float(f(values)) for f in (np.mean, np.std, np.min, np.max))] for name, values in rows]
+            return [("numbers", ["", "mean", "deviation", "lowest", "highest"], spread)]
+        found = scores.report(labels, right, said)
+        shares = [[c.label, 100 * c.precision, 100 * c.recall, 100 * c.f1, c.support] for c in found]
+        return [
+            ("labels", ["label", "precision", "recall", "f1", "examples"], shares),
+            ("right (rows) and predicted", ["", *labels], [[c.label, *c.predicted.values()] for c in found]),
+        ]
+
+
+class Classifier(Task):
+    """A network, what may stand on it, and a head over one state an example."""
+
+    def __init__(self, settings: Settings, model: Any, vocabulary: int) -> None:
+        super().__init__(settings.top, model, vocabulary)
+        assert settings.labels or settings.number, "the training data tell the labels: settled() comes first"
+        self.labels, self.number, self.weights = settings.labels, settings.number, {"classify": 1.0}
+        said = settings.class_weights
+        self.label_weights = [said.get(label, 1.0) for label in self.labels] if isinstance(said, dict) else None
+        recurrent = model.capabilities.state or (self.top is not None and self.top.recurrent is not None)
+        usual: Pool = "max" if recurrent else "last" if model.capabilities.causal else "first"
+        self.pool = settings.pool or usual
+        self.add_head("classify", 1 if self.number else len(self.labels))
+
+    def count(self, batch: Batch) -> dict[str, Tensor]:
+        labels = batch.labels
+        if labels is None:
+            return {"classify": torch.zeros((), dtype=torch.float64)}
+        if self.number:
+            return {"classify": (~labels.isnan()).sum(dtype=torch.float64)}
+        known = labels[labels != UNKNOWN]
+        weights = self._label_weights(labels.device)
+        return {"classify": (torch.ones_like(known) if weights is None else weights[known]).sum(dtype=torch.float64)}
+
+    def scores(self, batch: Batch) -> dict[str, Tensor]:
+        assert batch.spans is not None
+        state = pooled(self.states(batch), batch.spans, self.pool)
+        found = self.get_submodule("classify")(state).float()
+        return {"scores": found.squeeze(1) if self.number else found}  # [E] or [E, labels]
+
+    def losses(self, scores: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        found, labels = scores["scores"], batch.labels
+        assert labels is not None
+        if self.number:
+            right = torch.where(labels.isnan(), found.detach(), labels)
+            return {"classify": F.mse_loss(found, right, reduction="sum")}
+        weights = self._label_weights(labels.device)
+        return {"classify": F.cross_entropy(found, labels, weights, ignore_index=UNKNOWN, reduction="sum")}
+
+    def answers(self, scores: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        found = scores["scores"]
+        return {"number": found} if self.number else {"probabilities": found.softmax(-1)}
+
+    def _label_weights(self, device: torch.device) -> Tensor | None:
+        return None if self.label_weights is None else torch.tensor(self.label_weights, device=device)
+
+
+def pooled(states: Tensor, spans: Tensor, pool: Pool) -> Tensor:
+    """One state an example, [B, T, D] -> [E, D]; its signs are tokens too."""
+    begin, size = spans.unbind(1)
+    if pool in ("first", "last"):
+        return states.flatten(0, 1).index_select(0, begin if pool == "first" else begin + size - 1)
+    if pool == "mean":
+        return by_example(states, spans).sum(1, dtype=torch.float32) / size[:, None]
+    return by_example(states, spans, fill=-math.inf).amax(1)
+
+
+def longest_first(one: Ints, two: Ints, room: int) -> tuple[Ints, Ints]:
+    """How much of two texts of so many tokens stays: only the longer is cut while it is, then both by turns."""
+    short = np.minimum(np.minimum(one, two), room // 2)
+    long = room - short
+    fits = one + two <= room
+    return np.where(fits, one, np.where(one > two, long, short)), np.where(fits, two, np.where(one > two, short, long))
+
+
+def _not_nothing(part: Text, empty: NDArray[np.bool_], tokenizer: Tokenizer) -> Text:
+    """Where there are no signs, an empty text becomes one token: there must be a state to ask."""
+    token = next((n for n in (tokenizer.end, tokenizer.stop, tokenizer.unknown, tokenizer.pad) if n is not None), 0)
+    place = len(part.ids)
+    first, last = np.where(empty, place, part.first), np.where(empty, place + 1, part.last)
+    return Text(np.append(part.ids, token), first, last)
+
+
+def _judged(table: Table) -> str:
+    """What the rows are called that are not to learn from."""
+    there = set(table.columns["split"])
+    found = next((name for name in JUDGED if name in there), None)
+    if found is None:
+        raise DataError(table.path, f"`split` is {', '.join(sorted(there)[:9])}", f"one of {', '.join(JUDGED)}")
+    return found
+
+
+def _sorted(labels: Iterable[str]) -> tuple[str, ...]:
+    """Each once, as numbers where all are, else by their letters."""
+    different = sorted(set(labels) - {""})
+    try:
+        return tuple(sorted(different, key=float))
+    except ValueError:
+        return tuple(different)
+
+
+def _numbers(written: Sequence[str]) -> NDArray[np.float64]:
+    """Not a number where nothing is written."""
+    return np.array([float(value or "nan") for value in written])

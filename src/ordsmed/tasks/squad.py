@@ -1,0 +1,416 @@
+"""Questions answered by a part of a text, or by nothing: SQuAD 1.1 and 2.0, with two heads.
+
+    question, context -> windows of [CLS] question [SEP] context [SEP] -> scores of starts and ends -> the best span
+
+The first token stands for "no answer": for windows that do not hold it, and in 2.0 for questions that have none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.say import say
+from ordsmed.data.batch import Batch
+from ordsmed.data.features import NOT_ASKED, Features, Text, framed
+from ordsmed.data.pieces import Pieces, Reader
+from ordsmed.data.question_windows import Limits, Windows, answer_tokens, windows
+from ordsmed.data.windows import Ints, run
+from ordsmed.learn import answers as decode
+from ordsmed.learn import official
+from ordsmed.learn.answers import Answered, Candidates, Decoding, Passage
+from ordsmed.learn.joint import NEVER, JointHead
+from ordsmed.learn.task import SPREAD, Arrays, Files, Task, by_example
+from ordsmed.learn.top import width
+from ordsmed.nn.dropout import number_layers
+from ordsmed.nn.heads import fresh
+from ordsmed.text.questions import Answer, Question, placed, read, shortened
+from ordsmed.text.tokenizer import Tokenizer
+
+BLOCK = 256  # windows decoded at a time, for memory
+NO_ANSWER, LOST = -1, -2  # in place of an answer's tokens: there is none; there is one, but no token holds it
+BEAMS = ("start_log_probs", "start_index", "end_log_probs", "end_index", "unanswerable")
+
+
+@dataclass(frozen=True)
+class Records:
+    """Questions, and the different contexts that they are about."""
+
+    questions: list[Question]
+    contexts: list[str]
+    about: Ints  # [Q]  the number of each question's context
+    learning: bool = False
+
+    def __len__(self) -> int:
+        return len(self.questions)
+
+    @staticmethod
+    def of(questions: Sequence[Question], *, learning: bool = False) -> Records:
+        """Each context once."""
+        numbers: dict[str, int] = {}
+        about = [numbers.setdefault(each.context, len(numbers)) for each in questions]
+        return Records(list(questions), list(numbers), np.asarray(about, np.int64), learning)
+
+    @property
+    def known(self) -> bool:
+        """Are the right answers told?"""
+        return any(each.answers or each.impossible for each in self.questions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Files):
+    """Answers that are parts of a text (SQuAD)."""
+
+    record: ClassVar[str] = "f1"
+    version: Literal["1.1", "2.0"] = "1.1"
+    """of SQuAD: every question has an answer (1.1), or some have none (2.0)"""
+    length: int = 384
+    """tokens of an example: signs, question and a window of the context"""
+    stride: int = 128
+    """how many tokens behind the one before each window of a long context begins"""
+    longest_question: int = 64
+    """tokens of a question; what is longer is cut"""
+    lowercase: bool = False
+    """texts are read in lower case, whatever the tokenizer keeps; answers are given as they stand"""
+    head: Literal["independent", "joint"] = "independent"
+    """starts and ends are scored apart, or ends given a start (joint: found by beams)"""
+    form: Literal["nvidia", "google"] = "nvidia"
+    """joint: its layers as in NVIDIA's ELECTRA, or as in Google's"""
+    beam: int = 5
+    """joint: starts that are tried, and ends of each"""
+    answerable_weight: float = 0.5
+    """joint, 2.0: of the loss of telling questions without an answer"""
+    impossible_windows: bool | None = None
+    """joint, 2.0: a window that lacks the answer counts as one without; left out: yes by NVIDIA's form"""
+    n_best: int = 20
+    """answers kept a question, for nbest_predictions.json"""
+    longest_answer: int = 30
+    """tokens of an answer"""
+    search: Literal["all", "tops"] = "all"
+    """independent: all pairs of a start and an end, or of the n_best starts and ends alone (as the references do)"""
+    threshold: float | Literal["dev"] = 0.0
+    """2.0: null odds above which there is no answer; "dev": where F1 is best on the dev files"""
+
+    def __post_init__(self) -> None:
+        least = {"length": 2, "stride": 1, "longest_question": 1, "beam": 1, "n_best": 1, "longest_answer": 1}
+        for name, value in least.items():
+            if getattr(self, name) < value:
+                raise ValueError(f"{name}: found {getattr(self, name)}; wanted {value} or more")
+        if not 0 <= self.answerable_weight < math.inf:
+            raise ValueError(f"answerable_weight: found {self.answerable_weight}; wanted 0 or more")
+        if self.threshold != "dev" and not math.isfinite(self.threshold):
+            raise ValueError(f'threshold: found {self.threshold}; wanted a finite number, or "dev"')
+
+    @property
+    def role(self) -> str:
+        return "joint" if self.head == "joint" else "span"
+
+    @property
+    def refuse(self) -> bool:
+        """May a question have no answer?"""
+        return self.version == "2.0"
+
+    def records(self, paths: Sequence[str], *, learning: bool = False) -> Records:
+        questions, _ = read(paths, repair=learning)
+        if learning and not self.refuse:
+            questions, every = [each for each in questions if each.answers], questions
+            if less := len(every) - len(questions):
+                say(f'squad: {less:,} questions without an answer left out: version = "2.0" learns from them')
+            if not questions:
+                raise DataError(", ".join(paths), "no question has an answer", "", 'set version = "2.0"')
+        return Records.of(questions, learning=learning)
+
+    def settled(self, records: Records) -> Self:
+        if self.refuse and self.threshold == "dev" and not self.paths("dev"):
+            raise RecipeError("task.threshold", '"dev", but no dev files', "task.dev, or a number such as 0.0")
+        return self
+
+    def features(self, records: Records, reader: Reader) -> Features:
+        contexts, questions = self._pieces(records, reader)
+        sizes = np.diff(contexts.starts)[records.about]
+        signs = reader.frame.joint(two=True)
+        cut = windows(np.diff(questions.starts), sizes, Limits(self.length, self.stride, self.longest_question), signs)
+        first, last = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        if records.known:
+            first, last = _right_tokens(records, contexts)
+            if records.learning:
+                cut = _learnable(cut, last >= NO_ANSWER)
+        self._tell(cut)
+        asked, context = questions.starts[cut.question], contexts.starts[records.about][cut.question]
+        starts, ids, types, (_, begins) = framed(
+            reader.frame,
+            Text(questions.ids, asked, asked + cut.kept[cut.question]),
+            Text(contexts.ids, context + cut.first, context + cut.last + 1),
+        )
+        letters, words = reader.listed() or (None, None)
+        columns = {name: value for name, value in vars(cut).items() if isinstance(value, np.ndarray)}
+        return Features(
+            starts, ids.astype(np.int32), types if reader.frame.types else None,
+            marks=_marks(starts, begins, cut),
+            labels=self._labels(cut, begins, first, last) if records.known else None, letters=letters, words=words,
+            more={**columns, "begins": begins, "contexts_begin": contexts.starts, "about": records.about,
+                  "left": contexts.left, "right": contexts.right},
+        )  # fmt: skip
+
+    def build(self, model: Any, tokenizer: Tokenizer) -> Independent | Joint:
+        if self.length > model.longest():
+            raise RecipeError("task.length", f"{self.length}", f"at most {model.longest()}, which the network can take")
+        return (Joint if self.head == "joint" else Independent)(self, model, tokenizer.vocabulary)
+
+    def predictions(self, records: Records, features: Features, answers: Arrays) -> list[Answered]:
+        """While it learns, a threshold "dev" is the best for these records, which then are the dev files'."""
+        return self.fitted(records, features, answers)._answered(records, features, answers)
+
+    def score(self, records: Records, predictions: Sequence[Answered]) -> dict[str, float]:
+        if not records.known:
+            return {}
+        odds = {one.id: one.null_odds for one in predictions if one.null_odds is not None}
+        return official.scored(self.version, records.questions, _texts(predictions), odds or None)
+
+    def fitted(self, records: Records, features: Features, answers: Arrays) -> Self:
+        if not self.refuse or self.threshold != "dev":
+            return self
+        if not records.known:
+            raise RecipeError(
+                "task.threshold", '"dev", but no right answers tell which is best', "a number such as 0.0"
+            )
+        found = self._answered(records, features, answers)
+        texts = {one.id: next((span.text for span in one.n_best if span.text), "") for one in found}
+        odds = {one.id: one.null_odds or 0.0 for one in found}
+        return dataclasses.replace(self, threshold=official.fitted_threshold(records.questions, texts, odds))
+
+    def guesses(self, train: Records, records: Records) -> list[Answered] | None:
+        """Of 2.0: that no question has an answer."""
+        return [_given(each.id, "") for each in records.questions] if self.refuse else None
+
+    def write(self, folder: Path, records: Records, predictions: Sequence[Answered]) -> list[Path]:
+        return decode.write(folder, predictions, joint=self.head == "joint")
+
+    def read(self, path: Path, records: Records) -> list[Answered]:
+        """Of 2.0 with the null odds of a null_odds.json beside it."""
+        beside = path.with_name("null_odds.json")
+        odds = official.read_null_odds(beside) if self.refuse and beside.is_file() else {}
+        return [_given(name, text, odds.get(name)) for name, text in official.read_predictions(path).items()]
+
+    def details(
+        self, records: Records, predictions: Sequence[Answered]
+    ) -> list[tuple[str, list[str], list[list[Any]]]]:
+        if not records.known:
+            return []
+        tables = official.details(records.questions, _texts(predictions))
+        return [
+            (f"by {title}", [title, "questions", "exact match", "F1"],
+             [[kind, int(row["total"]), row["exact"], row["f1"]] for kind, row in rows.items()])
+            for title, rows in tables.items()
+        ]  # fmt: skip
+
+    def _pieces(self, records: Records, reader: Reader) -> tuple[Pieces, Pieces]:
+        """Contexts and questions. Without signs a token must stand first that is not the context's."""
+        contexts, questions = records.contexts, [each.question or "?" for each in records.questions]
+        if self.lowercase and not reader.tokenizer.lowercase:
+            contexts, questions = (list(map(lowered, texts)) for texts in (contexts, questions))
+        return reader.pieces(contexts), reader.pieces(questions)
+
+    def _labels(self, cut: Windows, begins: Ints, first: Ints, last: Ints) -> Ints:
+        """Start, end and whether there is no answer, [W, 3]; -1 where what is right cannot be told."""
+        start, end = cut.answers(first, last)
+        here, none, lost = start >= 0, (first == NO_ANSWER)[cut.question], (first == LOST)[cut.question]
+        counts = self.form == "nvidia" if self.impossible_windows is None else self.impossible_windows
+        found = np.stack([start + begins, end + begins, np.zeros_like(start)], 1)
+        found[~here] = (0, 0, int(counts))
+        found[none] = (0, 0, 1)
+        found[lost] = -1
+        return found
+
+    def _tell(self, cut: Windows) -> None:
+        noted = {
+            f"questions longer than {self.longest_question} tokens, cut": cut.cut,
+            "questions cut further, to leave room for a token of the context": cut.squeezed,
+        }
+        if lines := [f"{count:,} {what}" for what, count in noted.items() if count]:
+            say("squad: " + "; ".join(lines))
+
+    def _answered(self, records: Records, features: Features, answers: Arrays) -> list[Answered]:
+        more = features.more
+        cut = Windows(**{f.name: more.get(f.name, 0) for f in fields(Windows)})  # type: ignore[arg-type]
+        threshold = 0.0 if self.threshold == "dev" else self.threshold
+        decoding = Decoding(self.n_best, self.longest_answer, self.search, self.refuse, threshold)
+        blocks = [np.arange(at, min(at + BLOCK, len(cut))) for at in range(0, len(cut), BLOCK)]
+        candidates = decode.joined([self._candidates(cut, features, answers, block, decoding) for block in blocks])
+        shift = cut.first - more["begins"]
+        joint = self.head == "joint"
+        return decode.pool(_passages(records, more), cut.question, shift, candidates, decoding, joint=joint)
+
+    def _candidates(
+        self, cut: Windows, features: Features, answers: Arrays, block: Ints, decoding: Decoding
+    ) -> Candidates:
+        longest = int(features.sizes[block].max())
+        may_end, may_start = cut.places(block, features.more["begins"][block], longest)
+        if self.head == "joint":
+            beams = {name: answers[name][block] for name in BEAMS}
+            return decode.beams(**beams, may_start=may_start, may_end=may_end, decoding=decoding)
+        told = may_end | (np.arange(longest) == 0)
+        start, end = (np.where(told, answers[name][block, :longest], -np.inf) for name in ("start", "end"))
+        return decode.independent(start, end, may_start, may_end, decoding)
+
+
+class Independent(Task):
+    """Two scores a token: does the answer start there, does it end there?"""
+
+    span: nn.Module
+    by_token = ("start", "end")
+
+    def __init__(self, settings: Settings, model: Any, vocabulary: int) -> None:
+        super().__init__(settings.top, model, vocabulary)
+        self.weights = {"span": 1.0}
+        self.add_head("span", 2)
+
+    def count(self, batch: Batch) -> dict[str, Tensor]:
+        return {"span": _asked(batch).sum(dtype=torch.float64)}
+
+    def scores(self, batch: Batch) -> dict[str, Tensor]:
+        assert batch.spans is not None
+        found = by_example(self.span(self.states(batch)).float(), batch.spans)
+        start, end = found.masked_fill(~_allowed(batch)[..., None], NEVER).unbind(-1)
+        return {"start": start, "end": end}
+
+    def losses(self, scores: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        return {"span": _span_loss(scores["start"], scores["end"], batch.labels)} if batch.labels is not None else {}
+
+    def answers(self, scores: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        return scores
+
+
+class Joint(Task):
+    """Starts, then ends given a start, and whether there is an answer."""
+
+    def __init__(self, settings: Settings, model: Any, vocabulary: int) -> None:
+        super().__init__(settings.top, model, vocabulary)
+        self.beam, self.refuse = settings.beam, settings.refuse
+        self.weights = {"span": 1.0} | ({"answerable": settings.answerable_weight} if self.refuse else {})
+        self.joint = JointHead(self.top.width if self.top else width(model), settings.form, refuse=self.refuse)
+        self.joint.apply(lambda module: fresh(module, SPREAD))
+        number_layers(self)
+
+    def count(self, batch: Batch) -> dict[str, Tensor]:
+        return dict.fromkeys(self.weights, _asked(batch).sum(dtype=torch.float64))
+
+    def scores(self, batch: Batch) -> dict[str, Tensor]:
+        assert batch.spans is not None
+        states, allowed = by_example(self.states(batch), batch.spans), _allowed(batch)
+        return {"states": states, "allowed": allowed, "start": self.joint.starts(states, allowed)}
+
+    def losses(self, scores: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        if batch.labels is None:
+            return {}
+        states, start, asked = scores["states"], scores["start"], _asked(batch)
+        right = batch.labels[:, 0].clamp(min=0)
+        end = self.joint.ends(states, scores["allowed"], right)
+        found = {"span": _span_loss(start, end, batch.labels)}
+        if self.refuse:
+            none = self.joint.unanswerable(states, start, right)
+            wrong = F.binary_cross_entropy_with_logits(none, batch.labels[:, 2].float(), reduction="none")
+            found["answerable"] = (wrong * asked).sum()
+        return found
+
+    def answers(self, scores: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        states, start = scores["states"], scores["start"]
+        none = self.joint.unanswerable(states, start) if self.refuse else start.new_zeros(len(start))
+        return {**self.joint.beams(states, scores["allowed"], start, self.beam), "unanswerable": none}
+
+
+def lowered(text: str) -> str:
+    """In lower case, every character in its place: only İ has a longer one."""
+    return text.replace("İ", "I").lower()
+
+
+def _right_tokens(records: Records, contexts: Pieces) -> tuple[Ints, Ints]:
+    """The first and the last token of each question's answer, [Q] tokens of its context."""
+    found = np.full((2, len(records)), NO_ANSWER, np.int64)
+    lost, inexact = [], []
+    for number, (question, about) in enumerate(zip(records.questions, records.about.tolist(), strict=True)):
+        if not question.answers:
+            continue
+        here = contexts.of(about)
+        first, last, exact = _tokens(question, contexts.left[here], contexts.right[here])
+        found[:, number] = (first, last) if first >= 0 else LOST
+        if first < 0:
+            lost.append(question.id)
+        elif not exact:
+            inexact.append(question.id)
+    noted = {"answers that no token holds": lost, "answers that begin or end inside a token": inexact}
+    if lines := [f"{len(names):,} {what} ({shortened(names)})" for what, names in noted.items() if names]:
+        say("squad: " + "; ".join(lines))
+    return found[0], found[1]
+
+
+def _tokens(question: Question, left: Ints, right: Ints) -> tuple[int, int, bool]:
+    """Of the first answer that stands in the context."""
+    standing = (placed(answer, question.context)[0] for answer in question.answers)
+    answer = next((each for each in standing if each), Answer("", 0))
+    return answer_tokens(question.context, left, right, answer.start, answer.start + len(answer.text))
+
+
+def _learnable(cut: Windows, kept: NDArray[np.bool_]) -> Windows:
+    """The windows of these questions alone."""
+    keep = kept[cut.question]
+    if not keep.any():
+        raise DataError("task.train", "no token holds an answer", "", "look whether tokenizer and data belong together")
+    return dataclasses.replace(cut, question=cut.question[keep], first=cut.first[keep], last=cut.last[keep])
+
+
+def _marks(starts: Ints, begins: Ints, cut: Windows) -> NDArray[np.int32]:
+    """0 at the context's tokens."""
+    found = np.full(int(starts[-1]), NOT_ASKED, np.int32)
+    sizes = cut.last - cut.first + 1
+    found[np.repeat(starts[:-1] + begins, sizes) + run(sizes)] = 0
+    return found
+
+
+def _passages(records: Records, more: Arrays) -> list[Passage]:
+    starts = more["contexts_begin"].tolist()
+    return [
+        Passage(each.id, each.context, *(more[side][starts[about] : starts[about + 1]] for side in ("left", "right")))
+        for each, about in zip(records.questions, more["about"].tolist(), strict=True)
+    ]
+
+
+def _texts(predictions: Sequence[Answered]) -> dict[str, str]:
+    return {one.id: one.text for one in predictions}
+
+
+def _given(name: str, text: str, null_odds: float | None = None) -> Answered:
+    """What someone said of a question, nothing more being known of it."""
+    return Answered(name, text, (-1, -1), math.nan, null_odds, [])
+
+
+def _asked(batch: Batch) -> Tensor:
+    """Of which examples it is known what is right, [E]."""
+    if batch.labels is None:
+        return torch.zeros_like(batch.numbers, dtype=torch.bool)
+    return batch.labels[:, 0] >= 0
+
+
+def _allowed(batch: Batch) -> Tensor:
+    """Tokens that may be chosen, [E, L]: the context's, and the first."""
+    assert batch.spans is not None
+    found = by_example(batch.weights, batch.spans) > 0
+    found[:, 0] = True
+    return found
+
+
+def _span_loss(start: Tensor, end: Tensor, labels: Tensor) -> Tensor:
+    """Half of the cross-entropies of starts and of ends, summed."""
+    both = torch.cat([start, end]), torch.cat([labels[:, 0], labels[:, 1]])
+    return F.cross_entropy(*both, ignore_index=-1, reduction="sum") / 2
