@@ -164,7 +164,7 @@ def predict(asked: Arguments) -> None:
 
 
 def answer(asked: Arguments) -> None:
-    """which part of a text answers a question, and how sure a model fine-tuned on SQuAD is; or one question by one"""
+    """which part of a text answers a question, and how sure the model is; without either you are asked for both"""
     from ordsmed.apply.answer import answer_lines
 
     overrides = [word for word in asked.text if word.startswith("task.") and "=" in word]

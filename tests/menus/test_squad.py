@@ -344,9 +344,9 @@ def test_where_to_refuse_is_tried_at_every_odds() -> None:
     texts = dict.fromkeys("abcd", "yes")
     scores = official.scored("2.0", given, texts, dict.fromkeys("abcd", 5.0))
     assert scores["exact_match"] == 50, "predictions count as they stand"
-    assert official.fitted_threshold(given, texts, {"a": -3, "b": 2, "c": 1, "d": 4}) == -3
-    assert official.fitted_threshold(given, texts, {"a": -3, "b": 1, "c": 1, "d": 4}) == -3
-    assert official.fitted_threshold(given, texts, {"a": 2, "b": 3, "c": 4, "d": 4}) == 3
+    assert official.fitted_threshold(given, texts, {"a": -3, "b": 2, "c": 1, "d": 4}) == -1
+    assert official.fitted_threshold(given, texts, {"a": -3, "b": 1, "c": 1, "d": 4}) == -1
+    assert official.fitted_threshold(given, texts, {"a": 2, "b": 3, "c": 4, "d": 4}) == 3.5
     assert official.fitted_threshold(given, texts, {"a": 2, "b": 3, "c": -4, "d": -4}) == -5
     assert official.fitted_threshold(given, texts, {"a": 0, "b": 3, "c": 0, "d": -4}) == -5
 

@@ -30,7 +30,7 @@ from ordsmed.train.meters import read
 from ordsmed.train.pretrain import pretrain
 
 RECIPE = """
-steps = 16
+steps = 24
 batch = 16
 rate = 2e-3
 warmup = 0
@@ -44,7 +44,7 @@ layout = {{ device = "cpu", threads = 1 }}
 [model]
 kind = "bert"
 width = 32
-layers = 2
+layers = 1
 heads = 2
 positions = 64
 [task]

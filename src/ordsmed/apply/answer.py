@@ -52,12 +52,12 @@ def answer_lines(
 
 def answers(asked: Asked, block: Sequence[Question]) -> list[Answered]:
     """What the model says to each of some questions."""
-    records = _records(asked, block)
+    records = asked.settings.about(block)
     features = asked.settings.features(records, asked.reader)
     packing = asked.packing
     if len(block) == 1:  # rows as long as its longest window: nothing is padded
         packing = dataclasses.replace(packing, length=int(features.sizes.max()))
-    found, _ = ask(asked.task, features, packing, asked.ranks, within=asked._within)
+    found, _ = ask(asked.task, features, packing, asked.ranks, within=asked.within)
     said: list[Answered] = asked.settings.predictions(records, features, found)
     return said
 
@@ -83,18 +83,23 @@ def told(asked: Asked, question: Question, answered: Answered, best: int) -> Ite
 
 def as_line(asked: Asked, question: Question, answered: Answered, best: int) -> Iterator[str]:
     """One line of JSON."""
-    start, end = answered.span if answered.text else (None, None)
+    start, end = answered.span
     said: dict[str, Any] = {"id": question.id, "question": question.question, "answer": answered.text}
-    said |= {"probability": answered.probability, "from": start, "to": end}
-    if start is not None and end is not None:
+    said |= {"probability": answered.probability, **_places(start, end)}
+    if answered.text:
         said["around"] = around(question.context, start, end)
     if answered.null_odds is not None:
         said |= {"null_odds": answered.null_odds, "threshold": asked.settings.threshold}
     said["n_best"] = [
-        {"text": f.text, "probability": f.probability, "score": f.score, "from": f.start, "to": f.end}
+        {"text": f.text, "probability": f.probability, "score": f.score, **_places(f.start, f.end)}
         for f in answered.n_best[:best]
     ]
     yield json.dumps(said, ensure_ascii=False)
+
+
+def _places(start: int, end: int) -> dict[str, int | None]:
+    """Characters of the context; none where there is no answer."""
+    return {"from": start, "to": end} if start >= 0 else {"from": None, "to": None}
 
 
 def around(context: str, start: int, end: int) -> tuple[str, str, str]:
@@ -118,6 +123,8 @@ def conversation(stream: IO[bytes]) -> Iterator[Question]:
             count += 1
             yield Question(f"{count}", text, context, (), impossible=False)
             say("question?")
+        else:
+            break
     if not count:
         raise RecipeError(INPUT, "no question", "a context, an empty line, and questions about it")
 
@@ -184,23 +191,21 @@ def _of_columns(given: Iterable[tuple[int, str]], name: str) -> Iterator[Questio
 
 def _of_json(given: Iterable[str], name: str = INPUT) -> list[Question]:
     """By way of a file, which is what is read as SQuAD is; complaints name where the text came from."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "questions.json"
-        path.write_text("\n".join(given), encoding="utf-8")
+    with _written(given) as path:
         try:
-            return questions.read(str(path), repair=False)[0]
+            return questions.read(path, repair=False)[0]
         except DataError as error:
-            place, found = (text.replace(str(path), name) for text in (error.place, error.found))
+            place, found = (text.replace(path, name) for text in (error.place, error.found))
             raise DataError(place, found, error.wanted, error.remedy) from None
 
 
-def _records(asked: Asked, block: Sequence[Question]) -> Any:
-    """As the task reads them: from a file."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "questions.json"
-        told = [{"id": n, "question": q.question, "context": q.context} for n, q in enumerate(block)]
-        path.write_text(json.dumps(told), encoding="utf-8")
-        return asked.settings.records((str(path),))
+@contextlib.contextmanager
+def _written(given: Iterable[str]) -> Iterator[str]:
+    """Lines in a file, as long as it is needed."""
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".json") as file:
+        file.write("\n".join(given))
+        file.flush()
+        yield file.name
 
 
 def _checked(question: Question, place: str) -> Question:

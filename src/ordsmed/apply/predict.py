@@ -54,9 +54,10 @@ class Asked:
     def answers(self, features: Features, **how: Any) -> tuple[Arrays, dict[str, float]]:
         """What the task tells of examples, and its mean losses where what is right is known."""
         tokens = TOKENS.get(self.ranks.device.type, TOKENS["cpu"])
-        return ask(self.task, features, self.packing, self.ranks, tokens=tokens, within=self._within, **how)
+        return ask(self.task, features, self.packing, self.ranks, tokens=tokens, within=self.within, **how)
 
-    def _within(self) -> Any:
+    def within(self) -> Any:
+        """In which numbers products are made."""
         if self.precision in HALVES:
             return torch.autocast(self.ranks.device.type, HALVES[self.precision])
         return contextlib.nullcontext()

@@ -97,7 +97,7 @@ class Progress:
         return duration((self.total - self.done) * passed / made) if made > 0 else "?"
 
     def _amount(self) -> str:
-        number = "{:,.0f}" if self.total >= 100 else "{:,.1f}"
+        number = "{:,.0f}" if self.total >= 100 or isinstance(self.total, int) else "{:,.1f}"
         return f"{number.format(self.done)}/{number.format(self.total)} {self.unit}"
 
 

@@ -12,16 +12,17 @@ import torch
 from ordsmed.base import files, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import load
+from ordsmed.data.pieces import Reader
 from ordsmed.learn import spans
 from ordsmed.learn.objective import Network
-from ordsmed.learn.task import Task
+from ordsmed.learn.task import Task, reader
 from ordsmed.nn import foreign, weights
 from ordsmed.nn.foreign import Imported
 from ordsmed.nn.model import TASK_CLASSES
 from ordsmed.text.tokenizer import Tokenizer
 
 KEPT = "ordsmed"  # in config.json: the settings of the task that a class there does not know
-ELSEWHERE = ("train", "dev", "top", "labels", "number", "class_weights")  # told otherwise, or of no use any more
+LEFT_OUT = ("train", "dev", "top", "class_weights")  # of them: what is of no use any more
 KINDS = {"span": "squad"}  # tasks that are not called as their head is
 Scale = tuple[float, float]
 SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -58,13 +59,10 @@ class Settings:
             return None
         role, labels, number = told
         kind, kept = KINDS.get(role, str(role)), foreign.read_config(folder).get(KEPT)
-        made, table = load("tasks", kind), dict(_usual(role, labels))
-        if isinstance(kept, dict) and kept.get("kind") == kind:
-            table |= {name: value for name, value in kept.items() if name != "kind"}
-        table |= {"labels": list(labels)} if labels else {}
-        table |= {"number": True, "scale": table.get("scale", [0.0, 1.0])} if number else {}
-        longest = foreign.settings(folder).longest()
-        table["length"] = min(table.get("length", made.length), longest)
+        made, table = load("tasks", kind), _usual(role, labels, number)
+        if isinstance(kept, dict) and kept.get("kind") == kind and _same_labels(kept, table):
+            table = {name: value for name, value in kept.items() if name != "kind"}
+        table["length"] = min(table.get("length", made.length), foreign.settings(folder).longest())
         return settings.decode(made, table, f"{folder}/config.json: {KEPT}")
 
     def to_learned(self, objective: Any, learned: Any) -> None:
@@ -145,23 +143,51 @@ def _rescaled(own: weights.Tensors, scale: Scale, *, back: bool = False) -> weig
 
 def _kept(learned: Any) -> dict[str, Any]:
     """What only we need to know of a task: which columns it reads, when a question has no answer..."""
-    return {KEPT: {name: value for name, value in settings.plain(learned).items() if name not in ELSEWHERE}}
+    return {KEPT: {name: value for name, value in settings.plain(learned).items() if name not in LEFT_OUT}}
 
 
-def _usual(role: str, labels: tuple[str, ...]) -> dict[str, Any]:
-    """What settings need that others do not tell."""
-    if role != "tag":
-        return {}
-    found: dict[str, Any] = {"column": -1}  # the last one
-    return found | ({"file_scheme": spans.scheme([labels])} if spans.is_spans(labels) else {})
+def _same_labels(kept: dict[str, Any], table: dict[str, Any]) -> bool:
+    """Is a folder still of the task that we wrote it for? Others may have taught it another one."""
+    return all(kept.get(name, usual) == table.get(name, usual) for name, usual in (("labels", []), ("number", False)))
+
+
+def _usual(role: str, labels: tuple[str, ...], number: bool) -> dict[str, Any]:
+    """The settings of a task of others, as far as they are told or needed."""
+    if number:
+        return {"number": True, "scale": [0.0, 1.0]}
+    found: dict[str, Any] = {"labels": list(labels)} if labels else {}
+    if role == "tag":
+        found["column"] = -1  # the last one
+        found |= {"file_scheme": spans.scheme([labels])} if spans.is_spans(labels) else {}
+    return found
 
 
 def _write_tokenizer(trained: Any, folder: Path) -> None:
-    """As the tokenizer saves itself, with the longest row the network takes."""
+    """As the tokenizer saves itself, with the longest row the network takes, and token types if it knows some."""
     trained.tokenizer.save(folder)
     described = files.read_json(folder / "tokenizer_config.json")
     described["model_max_length"] = trained.settings.longest()
-    types = ["token_type_ids"] if getattr(trained.settings, "types", 0) > 1 else []
+    own = reader(trained.tokenizer, trained.settings)
+    types = ["token_type_ids"] if own.types else []
     described["model_input_names"] = ["input_ids", *types, "attention_mask"]
     files.write_json(folder / "tokenizer_config.json", described)
     files.write_json(folder / "special_tokens_map.json", {k: described[k] for k in SPECIAL if described.get(k)})
+    if types and not any(trained.tokenizer.pipeline.encode("a", "a").type_ids):
+        _typed(own).save(str(folder / "tokenizer.json"))
+
+
+def _typed(own: Reader) -> Any:
+    """The pipeline of a tokenizer that tells no types, as RoBERTa's, for a network that reads them of two texts."""
+    from tokenizers import Tokenizer as Pipeline
+    from tokenizers import processors
+
+    pipeline = Pipeline.from_str(own.tokenizer.pipeline.to_str())
+    signs = {n: own.tokenizer.piece(n) for n in (*own.frame.before, *own.frame.between, *own.frame.after)}
+    before, between, after = (
+        [signs[n] for n in part] for part in (own.frame.before, own.frame.between, own.frame.after)
+    )
+    pair = [*before, "$A", *between, "$B:1", *(f"{sign}:1" for sign in after)]
+    ends = [(piece, n) for n, piece in signs.items()]
+    framed = processors.TemplateProcessing(single=[*before, "$A", *after], pair=pair, special_tokens=ends)
+    pipeline.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=True), framed])
+    return pipeline

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ordsmed.base.ranks import Ranks
 from ordsmed.data.features import Features, Packing, by_length
-from ordsmed.learn.task import Arrays, Task
+from ordsmed.learn.task import LOST, Arrays, Task
 
 TOKENS = 8_192  # of a batch
 
@@ -37,12 +37,11 @@ def ask(
             own = packing.batch(features, chosen, chosen)
             batch = own.to(ranks.device)
             with within():
-                scores = task.scores(batch)
-                lost = task.losses(scores, batch) if features.labels is not None or task.by_marks else {}
-                told = task.answers(scores, batch)
+                told = task.judge(batch)
             counts = task.count(own)
-            for term, value in lost.items():
-                sums[term] += torch.stack([value.double().cpu(), counts[term].double()]) * mine
+            for term, of_term in sums.items():
+                if (lost := told.pop(f"{term}{LOST}", None)) is not None:
+                    of_term += torch.stack([lost.double().cpu(), counts[term].double()]) * mine
             for name, value in told.items():
                 _put(found, name, value, chosen, features, task, mine=mine)
             each(len(chosen))

@@ -123,18 +123,22 @@ def best_threshold(
 def fitted_threshold(
     questions: Iterable[Question], predictions: Mapping[str, str], null_odds: Mapping[str, float]
 ) -> float:
-    """Where to refuse for the best F1, given what would be answered otherwise; those of equal odds go together."""
+    """Where to refuse for the best F1, given what would be answered otherwise; those of equal odds go together.
+
+    It stands half-way to the next odds, so that a last bit of rounding turns no question over.
+    """
     questions = list(questions)
     _, f1 = raw_scores(questions, predictions)
     gains: dict[float, float] = {}
     for each in questions:
         gain = f1[each.id] if each.answers else -float(bool(predictions[each.id]))
         gains[null_odds[each.id]] = gains.get(null_odds[each.id], 0.0) + gain
-    best, threshold, total = 0.0, min(gains) - 1.0, 0.0
-    for odds in sorted(gains):
+    ordered = sorted(gains)
+    best, threshold, total = 0.0, ordered[0] - 1.0, 0.0
+    for odds, following in zip(ordered, [*ordered[1:], ordered[-1] + 2.0], strict=True):
         total += gains[odds]
         if total > best:
-            best, threshold = total, odds
+            best, threshold = total, (odds + following) / 2
     return threshold
 
 

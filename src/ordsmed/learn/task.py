@@ -27,6 +27,7 @@ from ordsmed.nn.model import TaskKind
 from ordsmed.text.tokenizer import Tokenizer
 
 SPREAD = 0.02  # of a fresh head's weights
+LOST = " lost"  # behind a term: its summed loss, among what is told of examples
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -45,6 +46,8 @@ class Task(Objective):
         self.model = model.build(vocabulary)
         top = top.settled(model)
         self.top = None if top.plain else Upper(top, model)
+        if self.top is not None and self.top.mix is not None:  # torch splits no weight without a dimension over ranks
+            self.top.mix.gamma = nn.Parameter(self.top.mix.gamma.detach().reshape(1))
 
     def add_head(self, role: TaskKind, outputs: int) -> None:
         """The family's own head, as others know it; on a top, whose states have another width, a plain one.
@@ -72,6 +75,15 @@ class Task(Objective):
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         return self.losses(self.scores(batch), batch)
+
+    def judge(self, batch: Batch) -> dict[str, Tensor]:
+        """What predictions are read from; where it is known what is right, the summed losses as `<term> lost`.
+
+        In one call: networks whose weights are split over ranks gather them for as long as it takes.
+        """
+        scores = self.scores(batch)
+        lost = self.losses(scores, batch) if batch.labels is not None or self.by_marks else {}
+        return self.answers(scores, batch) | {f"{term}{LOST}": value for term, value in lost.items()}
 
     def states(self, batch: Batch) -> Tensor:
         """The states of all tokens, [B, T, D]."""

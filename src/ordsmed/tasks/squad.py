@@ -131,6 +131,10 @@ class Settings(Files):
                 raise DataError(", ".join(paths), "no question has an answer", "", 'set version = "2.0"')
         return Records.of(questions, learning=learning)
 
+    def about(self, questions: Sequence[Question]) -> Records:
+        """Questions that stand in no file."""
+        return Records.of(questions)
+
     def settled(self, records: Records) -> Self:
         if self.refuse and self.threshold == "dev" and not self.paths("dev"):
             raise RecipeError("task.threshold", '"dev", but no dev files', "task.dev, or a number such as 0.0")

@@ -83,8 +83,10 @@ class Examples:
         return ask(task, features, self.packing, ranks, tokens=ASKED_AT_ONCE.get(ranks.device.type, 8_192), **how)
 
     def told(self, found: dict[str, Any]) -> str:
-        scores = [f"{name} {value:.2f}" for name, value in found.items() if name != "validation"]
-        return f"dev loss {found['validation']:.4f} ({', '.join(scores[:6])})"
+        scores = {k: v for k, v in found.items() if k != "validation" and not k.endswith(("total", "thresh"))}
+        first = {self.task.record: scores.pop(self.task.record), **scores}  # what checkpoints are compared by
+        listed = ", ".join(f"{name} {value:.2f}" for name, value in list(first.items())[:4])
+        return f"dev loss {found['validation']:.4f} ({listed})"
 
     def facts(self) -> dict[str, Any]:
         splits = {"train": self.train, "dev": self.dev}
