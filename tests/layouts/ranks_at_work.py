@@ -18,7 +18,10 @@ import torch
 from makers import learned
 from ordsmed.base import run
 from ordsmed.base.ranks import Ranks, leave, meet, prepare, stand
-from ordsmed.train import checkpoint, loop, material, parallel
+from ordsmed.data.features import by_length
+from ordsmed.train import checkpoint, examples, loop, material, parallel
+from ordsmed.train.finetune import OfTask
+from ordsmed.train.finetuning import Finetuning
 from ordsmed.train.job import build
 from ordsmed.train.recipe import Pretraining
 from ordsmed.train.saving import Saving
@@ -93,6 +96,25 @@ def work(case: dict[str, Any], met: Ranks, folder: Path) -> dict[str, Any]:
     return found_out
 
 
+def fine_tune(case: dict[str, Any], met: Ranks) -> dict[str, Any]:
+    """One case of a task: build, train, and what it then tells of the dev files."""
+    parallel.BACKEND, examples.ASKED_AT_ONCE = "aot_eager", {"cpu": case["asked"]}
+    recipe, _ = run.load(Finetuning, case["task"], case["overrides"])
+    shape = tuple(case["shape"])
+    layout = dataclasses.replace(recipe.layout, replicate=shape[0], shard=shape[1], tensor=shape[2])
+    recipe, ranks, way = dataclasses.replace(recipe, layout=layout), stand(met, shape), OfTask()
+    way.check(recipe, way.network(recipe), ranks)
+    job = way.build(way.obtain(recipe), ranks, gone_on=None)
+    lines = learned(job, rate=None)
+    made = job.material
+    assert isinstance(made, examples.Examples)
+    assert made.dev is not None
+    answers, _ = made.asked(job.objective, made.dev.features, ranks)
+    batches = len(by_length(made.dev.features.sizes, case["asked"]))
+    told = {name: values.astype(float).flatten().tolist() for name, values in answers.items()}
+    return {"lines": lines, "judged": made.judge(job, 0), "answers": told, "batches": batches}
+
+
 def main() -> None:
     torch._dynamo.config.cache_size_limit = 64
     cases, folder = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
@@ -100,7 +122,7 @@ def main() -> None:
     found = {}
     for case in cases:
         torch._dynamo.reset()
-        found[case["name"]] = work(case, met, folder)
+        found[case["name"]] = fine_tune(case, met) if "task" in case else work(case, met, folder)
         (folder / f"rank-{met.rank}.json").write_text(json.dumps(found))
     leave(met)
 

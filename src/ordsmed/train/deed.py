@@ -29,6 +29,7 @@ from ordsmed.train.auto import largest
 from ordsmed.train.guard import Course
 from ordsmed.train.job import Job
 from ordsmed.train.layout import arithmetic, memory, parse, site_layout
+from ordsmed.train.meters import read
 from ordsmed.train.saving import Saving, circumstances
 from ordsmed.train.training import Training, named
 from ordsmed.train.watch import Watch
@@ -202,9 +203,11 @@ def go_on(way: Way, folder: Path, recipe: Training, ranks: Ranks, watch: Watch) 
     job.skipped = list(status.get("left_out", []))
     first_alone(ranks, lambda: _note(folder, job, stamp, found[1]["step"] if found else 0))
     start = _restore(job, *found) if found else 0
+    job.judged = first_alone(ranks, lambda: _judged(folder, start))
     steps = total(job.phases)
-    if start >= steps:
-        say(f"{folder}: all {steps} steps are done")
+    if start >= steps or (start and recipe.is_enough(job.judged)):
+        early = f"it stopped early, at step {start} of {steps}, and is"
+        say(f"{folder}: {early if start < steps else f'all {steps} steps are'} done")
         return way.finish(job, folder)
     peak = float(ranks.total(torch.tensor(measured_peak(ranks.device, recipe.layout.precision)))) * ranks.shape[2]
     for line in told(job, peak):
@@ -248,6 +251,12 @@ def _found(folder: Path, ranks: Ranks) -> tuple[Path, dict[str, Any]] | None:
 
     answer = first_alone(ranks, look)
     return (Path(answer[0]), answer[1]) if answer else None
+
+
+def _judged(folder: Path, step: int) -> list[dict[str, Any]]:
+    """What the validations up to a step found."""
+    path = folder / "metrics.jsonl"
+    return [line for line in read(path) if "validation" in line and line["step"] <= step] if path.exists() else []
 
 
 def _note(folder: Path, job: Job, stamp: Any, step: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import ordsmed
 from ordsmed.base import run, settings
-from ordsmed.base.errors import DataError
+from ordsmed.base.errors import DataError, RecipeError, nearest
 from ordsmed.base.menu import kind_of
 from ordsmed.base.ranks import Ranks, first_alone
 from ordsmed.base.say import say
@@ -69,14 +69,35 @@ class Examples:
             return {}
         dev, task, objective = self.dev, self.task, job.objective
         within = functools.partial(autocast, job.recipe.layout, job.ranks.device)
-        answers, means = self.asked(objective, dev.features, job.ranks, within=within)
+        answers, means = self.asked(
+            objective, dev.features, job.ranks, within=within,
+            each=lambda _: job.tell("judging"),  # who has many examples to judge is not hanging
+        )  # fmt: skip
         loss = sum(weight * means[term] for term, weight in objective.weights.items() if term in means)
 
         def scored() -> dict[str, float]:
             found: dict[str, float] = task.score(dev.records, task.predictions(dev.records, dev.features, answers))
+            self._check(found, job.recipe.score)
             return found
 
         return {"validation": loss, **first_alone(job.ranks, scored)}
+
+    def check(self, score: str) -> None:
+        """Refuse dev files that tell nothing, and a score that they do not tell, as far as guesses show it."""
+        if self.dev is None:
+            return
+        guessed = self.task.guesses(self.train.records, self.dev.records)
+        if guessed is not None:
+            self._check(self.task.score(self.dev.records, guessed), score)
+        elif self.dev.features.labels is None:
+            self._check({}, score)
+
+    def _check(self, found: dict[str, float], score: str) -> None:
+        if not found:
+            raise DataError(", ".join(self.task.paths("dev")), "tell no right answers", "files to be judged by",
+                            "leave task.dev out; `ordsmed predict` answers them when it is done")  # fmt: skip
+        if score not in found:
+            raise RecipeError("best", f"found {score}", "a score of the dev files", nearest(score, found))
 
     def asked(self, task: Task, features: Features, ranks: Ranks, **how: Any) -> tuple[Arrays, dict[str, float]]:
         """What a task tells of examples, and its mean losses."""
@@ -90,8 +111,9 @@ class Examples:
 
     def facts(self) -> dict[str, Any]:
         splits = {"train": self.train, "dev": self.dev}
+        same = self.task.paths("train") == self.task.paths("dev")  # a column tells rows apart
         return {
-            ", ".join(self.task.paths(name)): {
+            ", ".join(self.task.paths(name)) + (f" ({name})" if same else ""): {
                 "split": name, "records": len(split.records), "examples": len(split.features),
                 "tokens": len(split.features.ids), "longest": int(split.features.sizes.max(initial=0)),
             }
@@ -108,9 +130,10 @@ def _split(task: Any, network: Any, tokenizer: Tokenizer, cache: str, name: str,
     described = [ordsmed.__version__, name, said, stamps, tokenizer.fingerprint, getattr(network, "types", 0) > 1]
     key = hashlib.sha256(json.dumps(described).encode()).hexdigest()[:16]
     folder = Path(cache) / f"{kind_of(task)}-{name}-{key}"
-    with run.locked(folder):
-        if not folder.is_dir():
-            task.features(records, reader(tokenizer, network)).save(folder)
-        else:
-            say(f"{folder}: features stand, reused")
-        return Split(records, Features.open(folder))
+    if folder.is_dir():
+        say(f"{folder}: features stand, reused")
+    else:
+        with run.locked(folder):
+            if not folder.is_dir():  # another process made them meanwhile
+                task.features(records, reader(tokenizer, network)).save(folder)
+    return Split(records, Features.open(folder))

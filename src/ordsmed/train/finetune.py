@@ -16,12 +16,11 @@ import torch
 
 from ordsmed.apply.trained import Trained, open_model
 from ordsmed.base import chance, files, hub
-from ordsmed.base.errors import RecipeError
+from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.ranks import Ranks, first_alone
 from ordsmed.base.run import Run
 from ordsmed.base.say import say
 from ordsmed.learn.objective import Objective, fresh
-from ordsmed.learn.phases import total
 from ordsmed.learn.task import Task
 from ordsmed.nn import adapters, boxes, foreign, weights
 from ordsmed.nn.dropout import number_layers
@@ -48,7 +47,11 @@ def start(recipe: Finetuning, folder: Path | None = None) -> Start:
     """The network and tokenizer of a recipe; of a run that goes on (`folder`), its own."""
     kept = folder / "tokenizer" if folder else None
     if kept and kept.is_dir() and recipe.examples:
-        return Start(recipe.model, Tokenizer.load(kept), lambda task: [])
+        again = recipe.init and not recipe.fresh  # asked for where it never came to a checkpoint
+        return Start(
+            recipe.model, Tokenizer.load(kept),
+            lambda task: _pretrained(str(recipe.init), recipe.step).fill(task) if again else [],
+        )  # fmt: skip
     if recipe.init is None:
         assert recipe.tokenizer is not None
         return Start(recipe.model, read_tokenizer(recipe.tokenizer), lambda task: [])
@@ -101,20 +104,28 @@ class OfTask:
             raise RecipeError("task.length", found, "", f"use task.length={network.longest()}")
         if recipe.adapters and recipe.layout.tensor > 1:
             raise RecipeError("layout.tensor", f"found {recipe.layout.tensor} with adapters", "1", "use shard")
-        recipe.layout.check(network, [recipe.task.length], ranks.world)
-        recipe.layout.share(recipe.phases[0], 1, ranks.device.type, 0, ranks.data_world)
+        if recipe.adapters and recipe.freeze:
+            raise RecipeError("freeze", "found true with adapters, which learn inside the network", "one of the two")
+        recipe.layout.check(network, [], ranks.world)
+        try:
+            recipe.layout.share(recipe.phases[0], 1, ranks.device.type, 0, ranks.data_world)
+        except RecipeError as error:
+            raise RecipeError(error.place.removeprefix("phase[1]."), error.found, error.wanted, error.remedy) from None
 
     def obtain(self, recipe: Finetuning) -> Finetuning:
         assert self.begun is not None, "the network comes first: it says how texts are read"
         begun = self.begun
         begun.network.fits(begun.tokenizer)
         recipe = recipe.settle(begun.network)
+        if recipe.layout.tensor > 1 and recipe.layout.sequence:
+            say("layout.sequence = false: rows of examples are of any length, which tensor ranks could not split")
+            recipe = dataclasses.replace(recipe, layout=dataclasses.replace(recipe.layout, sequence=False))
         self.material = Examples.of(recipe.task, begun.network, begun.tokenizer, recipe.seed, recipe.features)
         counted = dataclasses.replace(recipe, task=self.material.task, examples=len(self.material.train.features))
-        phase = counted.phases[0]
-        say(f"{counted.examples:,} examples to learn from: {phase.steps:,} steps of {phase.batch}")
-        if phase.warmup > phase.steps:
-            raise RecipeError("warmup", f"found {phase.warmup:g}", f"0 to {phase.steps} steps")
+        say(f"{counted.examples:,} examples to learn from: {counted.updates:,} steps of {counted.batch}")
+        if (counted.warmup or 0.0) > counted.updates:
+            raise RecipeError("warmup", f"found {counted.warmup:g}", f"0 to {counted.updates} steps")
+        self.material.check(counted.score)
         return counted
 
     def build(self, recipe: Finetuning, ranks: Ranks, *, gone_on: dict[str, Any] | None) -> Job:
@@ -134,11 +145,15 @@ class OfTask:
         return assemble(recipe, ranks, material, networks, new=gone_on is None)
 
     def fit(self, recipe: Finetuning, ranks: Ranks, seconds: float) -> Finetuning:
-        raise RecipeError("--deadline", "found for a fine-tuning, which goes by epochs", "", "set `steps` or `epochs`")
+        raise _no_deadline()
 
     def finish(self, job: Job, folder: Path) -> dict[str, Any]:
         found: dict[str, Any] = first_alone(job.ranks, lambda: finish(job, folder))
         return found
+
+
+def _no_deadline() -> RecipeError:
+    return RecipeError("--deadline", "found for a fine-tuning, which goes by epochs", "", "set `steps` or `epochs`")
 
 
 def prepared(task: Task, recipe: Finetuning) -> Task:
@@ -157,6 +172,8 @@ def finetune(name: str, overrides: Sequence[str] = (), **how: Any) -> Path:
 
     `how` as in deed.perform.
     """
+    if how.get("deadline"):
+        raise _no_deadline()  # before anything is deleted to begin anew
     several = trials.asked(name, overrides, **how)
     if several:
         return trials.perform(*several, name, anew=bool(how.get("anew")))
@@ -171,8 +188,7 @@ def finish(job: Job, folder: Path) -> dict[str, Any]:
     recipe, material = job.recipe, job.material
     assert isinstance(recipe, Finetuning)
     assert isinstance(material, Examples)
-    step = recipe.best_of(job.judged) or (job.judged[-1]["step"] if job.judged else total(job.phases))
-    path = checkpoint.path_of(folder / "checkpoints", step)
+    step, path = _chosen(job, recipe, folder / "checkpoints")
     tensors = boxes.read_weights(path)
     if recipe.average:
         tensors |= average.read(path)
@@ -189,6 +205,22 @@ def finish(job: Job, folder: Path) -> dict[str, Any]:
     leave_weights(job, folder / "weights", tensors)
     files.write_json(folder / "scores.json", facts)
     return facts
+
+
+def _chosen(job: Job, recipe: Finetuning, folder: Path) -> tuple[int, Path]:
+    """The checkpoint of the best check, or the last one of all; of those that stand with all that is read of them."""
+    judged, last = [line for line in job.judged if recipe.score in line], checkpoint.steps(folder)[-1]
+    kinds = checkpoint.KINDS if recipe.average else checkpoint.KINDS[:1]  # running means stand beside the moments
+    while True:
+        step = recipe.best_of(judged) or last
+        path = checkpoint.path_of(folder, step)
+        wrong = checkpoint.damage(path, kinds)
+        if not wrong:
+            return step, path
+        if not judged:
+            raise DataError(path, wrong, "a whole checkpoint", "start anew with --anew, or name another `out`")
+        say(f"{path}: {wrong}; the next best check is taken")
+        judged = [line for line in judged if line["step"] != step]
 
 
 def _judged(job: Job, task: Task, material: Examples, dev: Split, out: Path) -> dict[str, Any]:

@@ -86,6 +86,12 @@ class Finetuning(Training):
             raise ValueError(f"epochs: found {self.epochs}; wanted above 0")
         if self.rate is not None and not 0 < self.rate < math.inf:
             raise ValueError(f"rate: found {self.rate}; wanted more than 0")
+        if self.warmup is not None and not 0 <= self.warmup <= (self.steps or math.inf):
+            raise ValueError(f"warmup: found {self.warmup:g}; wanted 0 to {self.steps or 'all'} steps")
+        if self.task.length < 1:
+            raise ValueError(f"task.length: found {self.task.length}; wanted 1 or more")
+        if isinstance(self.step, int) and self.init is None:
+            raise ValueError(f"step: found {self.step} without init; wanted a run as `init`, which saved it")
         if self.patience and not self.task.paths("dev"):
             raise ValueError(f"patience: found {self.patience} without task.dev; wanted files to be judged by")
         if len(set(self.seeds)) < len(self.seeds):
@@ -98,6 +104,9 @@ class Finetuning(Training):
                 raise ValueError(f"grid.{path}: found {values!r}; wanted a list of one or more values")
         if self.settled:
             super().__post_init__()
+        else:  # the rest is refused now, not when the family has filled this in
+            decay = 1.0 if self.layer_decay is None else self.layer_decay
+            replace(self, rate=1.0, warmup=0.0, layer_decay=decay, freeze=False, optimizer=self.optimizer or _adamw())
 
     @property
     def several(self) -> bool:
@@ -115,7 +124,7 @@ class Finetuning(Training):
         said = {"rate": usual.rate, "warmup": usual.warmup, "layer_decay": usual.layer_decay, "freeze": usual.freeze}
         chosen: dict[str, Any] = {k: v for k, v in said.items() if getattr(self, k) is None}
         if self.optimizer is None:
-            chosen["optimizer"] = load("optimizers", "adamw")(decay=usual.decay, betas=usual.betas, epsilon=1e-6)
+            chosen["optimizer"] = _adamw(decay=usual.decay, betas=usual.betas, epsilon=1e-6)
         return replace(self, model=network, **chosen)
 
     @property
@@ -124,9 +133,14 @@ class Finetuning(Training):
         return self.task
 
     @property
+    def updates(self) -> int:
+        """Steps; 0: the examples are not counted yet."""
+        return self.steps or (max(1, round(self.epochs * self.examples / self.batch)) if self.examples else 0)
+
+    @property
     def phases(self) -> tuple[Phase, ...]:
         """One, in steps once the examples are counted."""
-        steps = self.steps or (max(1, round(self.epochs * self.examples / self.batch)) if self.examples else 0)
+        steps = self.updates
         return (Phase(steps=steps, epochs=0.0 if steps else self.epochs, length=self.task.length, batch=self.batch,
                       rate=self.rate or 1.0, warmup=self.warmup or 0.0, schedule=self.schedule),)  # fmt: skip
 
@@ -161,6 +175,10 @@ class Finetuning(Training):
         """Paths, sizes and times of the task's files."""
         paths = [path for split in ("train", "dev") for path in self.task.paths(split)]
         return read.stamp(read.files(paths))
+
+
+def _adamw(**how: Any) -> Any:
+    return load("optimizers", "adamw")(**how)
 
 
 def _by_path(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:

@@ -69,8 +69,6 @@ def train(
     watch = watch or Watch(job.ranks, recipe.layout.patience)
     job.tell = lambda stage: watch.at(watch.step, stage)
     job.judged = first_alone(job.ranks, meters.judged)
-    if start and recipe.is_enough(job.judged):
-        return start
     with contextlib.closing(meters), asked_to_stop() as asked, progress as shown:
         for index in range(locate(job.phases, start)[0], len(job.phases)):
             phase, first = job.phases[index], locate(job.phases, step)[1]
@@ -167,7 +165,7 @@ def _begin_anew(objective: Objective) -> None:
 
 
 def total_counts(job: Job, batches: list[Batch]) -> dict[str, Tensor]:
-    """Predictions of the whole step, a term; at least 1, so that a step without any is one without a gradient.
+    """Predictions of the whole step, a term; of a step without any 1, so that it is one without a gradient.
 
     On the same way all ranks hear whether any of them was asked to stop.
     """
@@ -179,7 +177,7 @@ def total_counts(job: Job, batches: list[Batch]) -> dict[str, Tensor]:
         spoken = torch.stack([*totals, torch.tensor(float(job.vote.mine > 0), dtype=torch.float64)])
         torch.distributed.all_reduce(spoken)
         totals, job.vote.heard = list(spoken[:-1] / ranks.shape[2]), bool(spoken[-1])
-    return {term: value.clamp_min(1).float() for term, value in zip(terms, totals, strict=True)}
+    return {term: torch.where(value > 0, value, 1.0).float() for term, value in zip(terms, totals, strict=True)}
 
 
 def look(job: Job, seen: dict[str, Tensor], norm: Tensor) -> str:
