@@ -32,7 +32,7 @@ def test_it_is_gamma_times_the_sum_by_the_softmax_of_the_weights():
 def test_all_of_it_learns():
     mix = ScalarMix(3)
     (mix(LAYERS).square().sum() + mix.penalty()).backward()
-    assert {name: tuple(p.shape) for name, p in mix.named_parameters()} == {"weights": (3,), "gamma": ()}
+    assert {name: tuple(p.shape) for name, p in mix.named_parameters()} == {"weights": (3,), "gamma": (1,)}
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in mix.parameters())
 
 

@@ -46,8 +46,6 @@ class Task(Objective):
         self.model = model.build(vocabulary)
         top = top.settled(model)
         self.top = None if top.plain else Upper(top, model)
-        if self.top is not None and self.top.mix is not None:  # torch splits no weight without a dimension over ranks
-            self.top.mix.gamma = nn.Parameter(self.top.mix.gamma.detach().reshape(1))
 
     def add_head(self, role: TaskKind, outputs: int) -> None:
         """The family's own head, as others know it; on a top, whose states have another width, a plain one.

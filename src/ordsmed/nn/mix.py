@@ -20,7 +20,7 @@ class ScalarMix(nn.Module):
         super().__init__()
         self.norm = norm
         self.weights = nn.Parameter(torch.zeros(layers))
-        self.gamma = nn.Parameter(torch.ones(()))
+        self.gamma = nn.Parameter(torch.ones(1))  # torch splits no weight without a dimension over ranks
 
     def forward(self, layers: Tensor | Sequence[Tensor], mask: Tensor | None = None) -> Tensor:
         """L layers, each [..., D] -> [..., D]; `mask`, [...]: the tokens that the norm counts, None: all."""
