@@ -27,7 +27,7 @@ from ordsmed.data.pieces import Reader
 from ordsmed.learn.asking import ask
 from ordsmed.learn.task import Arrays, Task, packing, reader
 
-TOKENS = {"cpu": 8_192, "cuda": 131_072}  # of a batch
+TOKENS = {"cpu": 2_048, "cuda": 131_072}  # of a batch
 HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 

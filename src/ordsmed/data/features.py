@@ -28,7 +28,7 @@ from ordsmed.data.windows import Ints, run
 
 STEP = 8  # lengths of rows are multiples of it, which GPUs like
 REACH = 128  # tokens that rows may be longer than the longest example
-FULL = 1_500  # tokens a row at which attention costs as much as all the rest, in a narrow network
+FULL = 800  # tokens a row at which attention takes about as long as all the rest, in a narrow network
 NOT_ASKED = -1
 
 
@@ -201,7 +201,7 @@ def _well_packed(sizes: Ints) -> tuple[int, Ints, Ints]:
     """The length of rows that costs least, and each example's row and column: longer ones leave less of them empty."""
     shortest, tokens = rounded(sizes), int(sizes.sum())
     found, least = (shortest, *_packed(sizes, shortest)), np.inf
-    for length in range(shortest, shortest + REACH + 1, STEP):
+    for length in (shortest, *range(-(-shortest // STEP) * STEP, shortest + REACH + 1, STEP)):
         dear = 1 + length / FULL  # a token in rows so long
         if tokens * dear >= least:
             break

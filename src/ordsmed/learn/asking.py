@@ -13,7 +13,7 @@ from ordsmed.base.ranks import Ranks
 from ordsmed.data.features import Features, Packing, by_length
 from ordsmed.learn.task import LOST, Arrays, Task
 
-TOKENS = 8_192  # of a batch
+TOKENS = 2_048  # of a batch
 
 
 def ask(

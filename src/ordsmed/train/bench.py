@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import numpy as np
 
 from ordsmed.base import run, settings
-from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import Menu
 from ordsmed.base.run import Run
 from ordsmed.learn.phases import Phase
+from ordsmed.train import bench_tasks, made_up
+from ordsmed.train.bench_tasks import WARM, now, with_dropout
 from ordsmed.train.guard import Guard
 from ordsmed.train.layout import Layout
 from ordsmed.train.recipe import Pretraining
@@ -27,30 +28,27 @@ if TYPE_CHECKING:
     from ordsmed.data.batch import Batch
     from ordsmed.train.job import Job
 
-WARM = 2  # steps before the clock is read
-SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<|endoftext|>")
-
 
 @dataclass(frozen=True)
 class Bench:
     """One measurement."""
 
-    measure: Literal["training", "overhead", "loader", "encode", "windows", "pairs", "plain"]
+    measure: Literal["training", "overhead", "loader", "encode", "windows", "pairs", "plain", "finetune", "predict"]
     """training steps; what the loop adds to a step's arithmetic; packed and masked rows from one core; corpus to store;
     the index map of a large store; an epoch's pairs of segments from a large store; ELMo's steps beside those
-    of a plain script"""
+    of a plain script; a task's steps, and asking it, packed beside padded"""
     model: Annotated[Any, Menu("models")] = None
-    """training, overhead: the network"""
+    """training, overhead, finetune, predict: the network"""
     objective: Annotated[Any, Menu("objectives")] = None
     """training, overhead, loader: what is learned"""
     optimizer: Annotated[Any, Menu("optimizers", "adamw")] = None
-    """training, overhead: left out: adamw"""
+    """training, overhead, finetune: left out: adamw"""
     dropout: float | None = None
     """of hidden states and of attention; left out: the model's own"""
     length: int = 128
     """tokens a row"""
     batch: int = 16
-    """rows a step"""
+    """rows a step; finetune: examples"""
     steps: int = 10
     """steps whose median is told"""
     vocabulary: int = 30_522
@@ -66,7 +64,15 @@ class Bench:
     corpus: str = "stdlib"
     """encode: folder or recipe"""
     tokenizer: str = "stdlib-wordpiece"
-    """encode: folder, file or recipe"""
+    """encode, and finetune and predict with real files: folder, file or recipe"""
+    task: Annotated[Any, Menu("tasks")] = None
+    """finetune, predict: what is learned or asked; with `train`: from these files, else from made-up examples"""
+    init: str | None = None
+    """finetune, predict: a pretrained network with its tokenizer, in place of [model], dropout and tokenizer"""
+    sizes: tuple[tuple[int, int], ...] = ()
+    """finetune, predict: tokens of made-up examples, as pairs: so many per cent of them have at most so many"""
+    batches: tuple[tuple[int, int], ...] = ((1, 100), (256, 5), (512, 5))
+    """predict: pairs: examples asked at once, and how often"""
     layout: Layout = field(default_factory=Layout)
     """what belongs to the machine"""
 
@@ -74,13 +80,21 @@ class Bench:
     out: ClassVar[None] = None
 
     def __post_init__(self) -> None:
-        both = ("model", "objective")
-        for name in {"training": both, "plain": both, "overhead": both, "loader": ("objective",)}.get(self.measure, ()):
+        both, task = ("model", "objective"), ("task",) if self.init else ("task", "model")
+        needed = {"training": both, "plain": both, "overhead": both, "loader": ("objective",)}
+        for name in (needed | {"finetune": task, "predict": task}).get(self.measure, ()):
             if getattr(self, name) is None:
                 raise ValueError(f"{name}: missing; wanted a [{name}] to measure")
         for name, least in (("length", 1), ("batch", 1), ("steps", 1), ("sentences", 1), ("tokens", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name}: found {getattr(self, name)}; wanted {least} or more")
+        if self.measure in ("finetune", "predict") and not self.sizes and not self.task.paths("train"):
+            raise ValueError("sizes: missing; wanted lengths of made-up examples, or files in task.train")
+        if not self.batches or min(map(min, self.batches)) < 1:
+            raise ValueError(f"batches: found {self.batches}; wanted pairs of 1 or more")
+        shares, tokens = zip(*self.sizes or ((0, 1), (100, 1)), strict=True)
+        if (shares[0], shares[-1]) != (0, 100) or [*shares] != sorted(shares) or [*tokens] != sorted(tokens):
+            raise ValueError(f"sizes: found {self.sizes}; wanted pairs from 0 to 100 per cent that rise")
 
     def stamp(self) -> Any:
         """Nothing: a measurement is never reused."""
@@ -91,7 +105,14 @@ def bench(name: str, overrides: Sequence[str] = (), *, json_line: bool = False) 
     path = run.find_recipe(name, "bench")
     recipe = settings.decode(Bench, settings.override(run.read_table(path, "bench"), overrides), name)
     found = {"bench": name, "measure": recipe.measure, **MEASURES[recipe.measure](recipe)}
-    return [json.dumps(found)] if json_line else [f"{k}: {v}" for k, v in found.items()]
+    return [json.dumps(found)] if json_line else [f"{k}: {_told(v)}" for k, v in found.items()]
+
+
+def _told(value: Any) -> str:
+    """A number, or several with their names."""
+    if not isinstance(value, dict):
+        return str(value)
+    return ", ".join(f"{name} ({_told(v)})" if isinstance(v, dict) else f"{name} {v}" for name, v in value.items())
 
 
 def measure_training(recipe: Bench) -> dict[str, Any]:
@@ -107,7 +128,7 @@ def measure_training(recipe: Bench) -> dict[str, Any]:
     ends: list[float] = []
 
     def each(step: int) -> None:
-        ends.append(_now(ranks.device))
+        ends.append(now(ranks.device))
 
     with tempfile.TemporaryDirectory() as folder:
         loop.train(job, Path(folder), 0, peak, each=each)
@@ -148,10 +169,10 @@ def measure_overhead(recipe: Bench) -> dict[str, Any]:
     loops, bares, began = [], [], [0.0]
 
     def each(step: int) -> None:
-        ended = _now(ranks.device)
+        ended = now(ranks.device)
         loops.append(ended - began[0])
         _bare_step(bare, *made[step - 1], rates[step - 1])
-        began[0] = _now(ranks.device)
+        began[0] = now(ranks.device)
         bares.append(began[0] - ended)
 
     with tempfile.TemporaryDirectory() as folder:
@@ -191,10 +212,7 @@ def _counts(job: Job, batches: list[Batch]) -> dict[str, float]:
 
 def _pretraining(recipe: Bench, **changes: Any) -> Pretraining:
     """The training that is measured: one phase on made-up text, nothing saved or judged."""
-    model = recipe.model
-    if recipe.dropout is not None:
-        known = [name for name in ("dropout", "attention_dropout") if hasattr(model, name)]
-        model = dataclasses.replace(model, **dict.fromkeys(known, recipe.dropout))
+    model = with_dropout(recipe.model, recipe.dropout)
     phase = Phase(steps=recipe.steps + WARM, length=recipe.length, batch=recipe.batch, rate=1e-4)
     store = word_store if model.capabilities.state else random_store
     return Pretraining(
@@ -226,10 +244,10 @@ def measure_plain(recipe: Bench) -> dict[str, Any]:
     loops, plains, began = [], [], [0.0]
 
     def each(step: int) -> None:
-        ended = _now(ranks.device)
+        ended = now(ranks.device)
         loops.append(ended - began[0])
         [batch] = next(ready)
-        began[0] = _now(ranks.device)
+        began[0] = now(ranks.device)
         loss, *carried[:] = plain(batch.to(ranks.device), *carried)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(plain.parameters(), job.recipe.clip)
@@ -237,8 +255,8 @@ def measure_plain(recipe: Bench) -> dict[str, Any]:
             group["lr"] = job.phases[0].rate_at(step - 1)
         optimizer.step()
         optimizer.zero_grad()
-        plains.append(_now(ranks.device) - began[0])
-        began[0] = _now(ranks.device)
+        plains.append(now(ranks.device) - began[0])
+        began[0] = now(ranks.device)
 
     with tempfile.TemporaryDirectory() as folder:
         loop.train(job, Path(folder), 0, 1.0, each=each)
@@ -253,15 +271,6 @@ def measure_plain(recipe: Bench) -> dict[str, Any]:
         "told": job.objective.told(ranks.device.type), "micro": job.share(0).micro, "threads": ranks.threads,
         "device": str(ranks.device), "steps": recipe.steps,
     }  # fmt: skip
-
-
-def _now(device: Any) -> float:
-    """The clock, when the device has done what it was told."""
-    if device.type == "cuda":
-        import torch
-
-        torch.cuda.synchronize()
-    return time.perf_counter()
 
 
 def measure_loader(recipe: Bench) -> dict[str, Any]:
@@ -366,7 +375,7 @@ def _skewed_source(sentences: int) -> MadeUp:
     sizes[:: 1 << 18] = 50_000
     ends = np.cumsum(sizes)
     borders = np.concatenate([[0], ends[ends < sentences], [sentences]])
-    return MadeUp(np.broadcast_to(np.uint16(len(SPECIAL)), (int(starts[-1]),)), starts[borders], starts)
+    return MadeUp(np.broadcast_to(np.uint16(len(made_up.SPECIAL)), (int(starts[-1]),)), starts[borders], starts)
 
 
 def measure_encode(recipe: Bench) -> dict[str, Any]:
@@ -411,7 +420,7 @@ def random_store(vocabulary: int, tokens: int) -> Path:
     folder = Path(f"work/bench/random-{vocabulary}-{tokens}")
     with run.locked(folder):
         if not run.finished(folder, "encode"):
-            tokenizer = _random_tokenizer(vocabulary)
+            tokenizer = made_up.tokenizer(vocabulary)
             folder.mkdir(parents=True, exist_ok=True)
             tokenizer.save(folder / "tokenizer")
             with StoreWriter(folder / "train", vocabulary) as writer:
@@ -462,21 +471,11 @@ def _random_documents(vocabulary: int, tokens: int) -> Iterator[np.ndarray]:
     while tokens > 0:
         length = int(generator.integers(20, 2_000))
         tokens -= length
-        yield generator.integers(len(SPECIAL), vocabulary, length)
-
-
-def _random_tokenizer(vocabulary: int) -> Any:
-    from ordsmed.text.tokenizer import Tokenizer
-
-    if vocabulary <= len(SPECIAL):
-        raise RecipeError("vocabulary", f"found {vocabulary}", f"more than {len(SPECIAL)}")
-    with tempfile.TemporaryDirectory() as folder:
-        words = [*SPECIAL, *(f"w{n}" for n in range(vocabulary - len(SPECIAL)))]
-        (Path(folder) / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
-        return Tokenizer.load(Path(folder) / "vocab.txt")
+        yield generator.integers(len(made_up.SPECIAL), vocabulary, length)
 
 
 MEASURES: dict[str, Any] = {
     "training": measure_training, "overhead": measure_overhead, "loader": measure_loader, "encode": measure_encode,
     "windows": measure_windows, "pairs": measure_pairs, "plain": measure_plain,
+    "finetune": bench_tasks.measure_finetune, "predict": bench_tasks.measure_predict,
 }  # fmt: skip

@@ -23,7 +23,7 @@ from ordsmed.text import read
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train.precision import autocast
 
-ASKED_AT_ONCE = {"cpu": 8_192, "cuda": 65_536}  # tokens
+ASKED_AT_ONCE = {"cpu": 2_048, "cuda": 65_536}  # tokens
 LEFT_OUT = ("train", "dev", "top", "threshold")  # settings that change no feature
 
 
@@ -101,7 +101,7 @@ class Examples:
 
     def asked(self, task: Task, features: Features, ranks: Ranks, **how: Any) -> tuple[Arrays, dict[str, float]]:
         """What a task tells of examples, and its mean losses."""
-        return ask(task, features, self.packing, ranks, tokens=ASKED_AT_ONCE.get(ranks.device.type, 8_192), **how)
+        return ask(task, features, self.packing, ranks, tokens=ASKED_AT_ONCE.get(ranks.device.type, 2_048), **how)
 
     def told(self, found: dict[str, Any]) -> str:
         scores = {k: v for k, v in found.items() if k != "validation" and not k.endswith(("total", "thresh"))}
