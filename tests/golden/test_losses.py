@@ -46,7 +46,8 @@ GOLDEN = {
 
 
 def test_every_tiny_recipe_has_its_numbers() -> None:
-    assert set(GOLDEN) == {f"tiny/{name.removeprefix('tiny/')}" for name in run.recipe_names("tiny")}
+    named = [f"tiny/{name.removeprefix('tiny/')}" for name in run.recipe_names("tiny")]
+    assert set(GOLDEN) == {name for name in named if "objective" in run.read_table(run.find_recipe(name, ""), "")}
 
 
 @pytest.mark.parametrize("name", GOLDEN)

@@ -20,23 +20,31 @@ from ordsmed.text.pipeline import Corpus
 from ordsmed.text.training import Training
 from ordsmed.train import loop
 from ordsmed.train.bench import Bench
+from ordsmed.train.finetune import OfTask, finetune
+from ordsmed.train.finetuning import Finetuning
 from ordsmed.train.job import build
 from ordsmed.train.layout import Layout
 from ordsmed.train.meters import read as read_metrics
 from ordsmed.train.recipe import Pretraining
-from ordsmed.train.show import read
+from ordsmed.train.show import difference, read, show
 
 NAMES = run.recipe_names()
-KINDS = {"corpus": Corpus, "tokenizer": Training, "encode": Encoding, "pretrain": Pretraining, "bench": Bench}
-TRAINED = [name for name in NAMES if name.startswith(("pretrain/", "tiny/"))]
+LESSONS = ("tiny/questions", "tiny/sentences", "tiny/words")  # what a small model is fine-tuned for
+KINDS = {
+    "corpus": Corpus, "tokenizer": Training, "encode": Encoding, "pretrain": Pretraining, "finetune": Finetuning,
+    "bench": Bench,
+}  # fmt: skip
+TRAINED = [name for name in NAMES if name.startswith(("pretrain/", "tiny/")) and name not in LESSONS]
+TUNED = [*(name for name in NAMES if name.startswith("finetune/")), *LESSONS]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_recipe_decodes(name: str) -> None:
     folder, _, short = name.partition("/")
     recipe, verb = read(name)
-    assert isinstance(recipe, Pretraining if folder == "tiny" else KINDS[folder])
-    assert verb == ("pretrain" if folder == "tiny" else folder)
+    made = folder if folder != "tiny" else "finetune" if name in LESSONS else "pretrain"
+    assert isinstance(recipe, KINDS[made])
+    assert verb == made
     if folder != "tiny":
         assert short in run.recipe_names(folder)
         assert run.load(KINDS[folder], short)[0] == recipe
@@ -89,6 +97,113 @@ def test_the_machines_of_a_published_table(name: str) -> None:
     assert sum(abs(a.batch - b.batch) for a, b in zip(there.phase, plain.phase, strict=True)) <= 64
     one, other = (settings.plain(r) | {"layout": None, "phase": None} for r in (there, plain))
     assert one == other
+
+
+@pytest.mark.parametrize("name", TUNED)
+def test_a_fine_tuning_fits_the_network_that_it_names(name: str) -> None:
+    """`init` names what a shipped pretraining leaves; files are those that `ordsmed fetch` gets."""
+    recipe, _ = read(name)
+    assert isinstance(recipe, Finetuning)
+    assert recipe.init is not None
+    title = recipe.init.removeprefix("work/pretrain/")
+    network = read(f"tiny/{title.removeprefix('tiny-')}" if title.startswith("tiny-") else f"pretrain/{title}")[0].model
+    OfTask().check(recipe.settle(network), network, Ranks(torch.device("cpu")))
+    paths = [*recipe.task.paths("train"), *recipe.task.paths("dev")]
+    tables = {n: run.find_recipe(f"fetch/{n}", "").read_text(encoding="utf-8") for n in ("squad", "glue")}
+    for fetched in (path.removeprefix("work/fetch/") for path in paths if path.startswith("work/fetch/")):
+        table, _, file = fetched.partition("/")
+        assert f'path = "{file}"' in tables[table] or (table == "glue" and not file)
+
+
+ON_MACHINES = {  # NVIDIA's table: GPUs, examples of each, rate
+    "dgxa100-8gpu-amp": (8, 32, 8e-4), "dgxa100-8gpu-tf32": (8, 32, 8e-4), "dgx2-16gpu-amp": (16, 32, 1e-3),
+    "dgx2-16gpu-fp32": (16, 32, 1e-3), "dgx1-8gpu-amp": (8, 16, 4e-4), "dgx1-8gpu-fp32": (8, 8, 3e-4),
+    "dgx1-8gpu-amp-v2": (8, 16, 4e-4), "dgxa100-1gpu-amp": (1, 32, 2e-4), "dgxa100-1gpu-tf32": (1, 32, 2e-4),
+    "dgx2-1gpu-amp": (1, 32, 2e-4), "dgx2-1gpu-fp32": (1, 32, 2e-4), "dgx1-1gpu-amp": (1, 16, 1e-4),
+    "dgx1-1gpu-fp32": (1, 8, 1e-4),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ON_MACHINES)
+def test_fine_tunings_on_the_machines_of_a_published_table(name: str) -> None:
+    gpus, micro, rate = ON_MACHINES[name]
+    there, plain = (read(f"finetune/electra-squad{end}")[0] for end in (f"-{name}", "-2.0" if "v2" in name else ""))
+    assert isinstance(there, Finetuning)
+    share = there.layout.share(there.phases[0], 1, "cuda", 0, gpus)
+    assert (share.micro, share.accumulation, there.rate, there.batch) == (micro, 1, rate, gpus * micro)
+    assert (there.epochs, there.task.version) == ((3, "2.0") if "v2" in name else (2, "1.1"))
+    assert ("bf16" if "a100" in name else "fp16") == there.layout.precision or "amp" not in name
+    one, other = (settings.plain(r) | {"layout": None, "batch": None, "rate": None} for r in (there, plain))
+    assert one == other
+    assert (there.warmup, there.layer_decay, there.task.threshold, there.task.beam) == (0.05, 0.8, -5.6, 5)
+
+
+def lines_of(told: list[str], beginning: str) -> list[str]:
+    return [line for line in told if line.startswith(beginning)]
+
+
+def test_a_fine_tuning_is_shown_before_anything_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    told = show("squad-2.0", devices=3)
+    assert lines_of(told, "init: ")[0].startswith("init: work/pretrain/bert-base does not stand here")
+    assert lines_of(told, "task.train: ") == [
+        "task.train: work/fetch/squad/train-v2.0.json is not there; `ordsmed fetch squad` gets it"
+    ]
+    assert told[-1].endswith("2 epochs of 24 rows x 384 tokens; batch = micro 8 x accumulation 1 x devices 3")
+    assert lines_of(show("glue-grid"), "trials: ")[0].startswith("trials: 20, each a run on a device of its own: ")
+    assert lines_of(show("electra-squad-steps"), "trials: ") == [
+        "trials: one from each checkpoint of `init`, and for each setting and seed"
+    ]
+    (tmp_path / "mine.toml").write_text('like = "squad-2.0"\n[task]\nlength = 256\n')
+    assert difference("squad-2.0", "mine.toml")[1:] == ["task.length  384 | 256"]
+    (tmp_path / "mine.toml").write_text('like = "sqad-2.0"\n')
+    with pytest.raises(RecipeError, match=r"`sqad-2\.0`: no recipe of `finetune`"):
+        show("mine.toml", verb="finetune")
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.toml"]
+
+
+def lessons(folder: Path, init: Path) -> Path:
+    """A recipe on a few labelled texts."""
+    texts = "".join(f"the old smith mends a kettle\t{label}\n" for label in "ab" * 10)
+    (folder / "train.tsv").write_text("text\tlabel\n" + texts)
+    recipe = folder / "mine.toml"
+    recipe.write_text(
+        f'init = "{init}"\nout = "{folder}/run"\nfeatures = ""\nepochs = 3\nbatch = 8\n'
+        f'layout = {{ device = "cpu" }}\n[task]\nkind = "classify"\nlength = 32\n'
+        f'train = "{folder}/train.tsv"\ndev = "{folder}/train.tsv"\n'
+    )
+    return recipe
+
+
+def test_a_fine_tuning_is_shown_with_what_its_network_and_data_tell(tiny_run: Any, tmp_path: Path) -> None:
+    recipe = str(lessons(tmp_path, tiny_run.bert))
+    told = show(recipe)
+    usual = "left to the family, as bert is usually fine-tuned: rate 0.0003, warmup 0.1, layer_decay 1.0, freeze false"
+    assert lines_of(told, usual)
+    assert {"  rate = 0.0003", "  width = 64", "  labels = ["} <= set(told)
+    assert lines_of(told, "examples: 20 of ")[0].endswith("; 20 to be judged by")
+    assert told[-1].startswith("phase 1: 8 steps of 8 rows x 32 tokens; batch = micro 8 x ")
+    [whole] = numbers_of(told)
+    adapted, learned = numbers_of(show(recipe, ["adapters={rank=2}"]))
+    head = 64 * 64 + 64 + 2 * 64 + 2  # BERT's dense layer before the scores, and those
+    assert learned - head == adapted - whole == 2 * 2 * (64 + 192 + 64 + 64)
+    with pytest.raises(RecipeError, match=r"mine\.toml: warmup: found 9; wanted 0 to 8 steps"):
+        show(recipe, ["warmup=9"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.toml", "train.tsv"]
+
+
+def numbers_of(told: list[str]) -> list[int]:
+    """Parameters, and of them those that learn where not all do."""
+    return [int(number) for number in re.findall(r"\d+", lines_of(told, "network: ")[0].replace(",", ""))]
+
+
+@pytest.mark.long
+def test_a_run_of_a_fine_tuning_is_shown(tiny_run: Any, tmp_path: Path) -> None:
+    told = show(str(finetune(str(lessons(tmp_path, tiny_run.bert)))))
+    assert {"state: done", "step 8 of 8"} <= set(told)
+    assert [line.endswith("  <- best") for line in lines_of(told, "  step ")] == [True, False, False]
+    assert re.match(r"scores: accuracy 50\.00 \(guessing 50\.00\)", lines_of(told, "scores: ")[0])
+    assert lines_of(told, "picture: ") == [f"picture: {tmp_path}/run/loss.svg"]
 
 
 def test_a_recipe_like_another(tmp_path: Path) -> None:

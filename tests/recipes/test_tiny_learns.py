@@ -1,24 +1,33 @@
 """Tiny recipes learn: losses below guessing by frequency, fakes told better than by calling everything real.
 
-CI trains ELECTRA's and ELMo's; ORDSMED_GRID=full (make test-all) trains them all: a minute each.
+CI trains ELECTRA's and ELMo's; ORDSMED_GRID=full (make test-all) trains them all: a minute each. What is fine-tuned
+learns from the files that the page of fine-tuning makes.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from ordsmed.base import files, run
+from ordsmed.train.finetune import finetune
+from ordsmed.train.finetuning import Finetuning
 from ordsmed.train.pretrain import pretrain
 
 FULL = os.environ.get("ORDSMED_GRID") == "full"
+PAGE = Path(__file__).parents[2] / "docs" / "finetuning.md"
+LESSONS = {"questions": ("f1", 85), "sentences": ("accuracy", 95), "words": ("f1", 95)}  # and what is learned of them
+PRETRAINED = [name for name in run.recipe_names("tiny") if name not in LESSONS]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [n for n in run.recipe_names("tiny") if FULL or n in ("electra", "elmo")])
+@pytest.mark.parametrize("name", [n for n in PRETRAINED if FULL or n in ("electra", "elmo")])
 def test_a_tiny_recipe_learns(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     scores = files.read_json(pretrain(f"tiny/{name}") / "scores.json")
@@ -29,3 +38,33 @@ def test_a_tiny_recipe_learns(name: str, tmp_path: Path, monkeypatch: pytest.Mon
     assert guesses < 0.97 * scores["unigram"]
     if "balanced" in scores:
         assert scores["balanced"] > 0.6
+
+
+def lessons(folder: Path) -> None:
+    """The files of the page, made as it says."""
+    found = re.search(r"<<'END_OF_FILE'\n(.*?)\n    END_OF_FILE", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert found, "the page shows how files are made"
+    code = "\n".join(line[4:] for line in found[1].splitlines())
+    subprocess.run([sys.executable, "-c", code], cwd=folder, check=True)
+
+
+def test_the_lessons_of_the_page_are_what_tiny_recipes_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    lessons(tmp_path)
+    for name in LESSONS:
+        task = run.load(Finetuning, f"tiny/{name}")[0].task
+        learning = task.records(task.paths("train"), learning=True)
+        assert (len(learning), len(task.records(task.paths("dev")))) == (600, 150)
+        labels = getattr(task.settled(learning), "labels", ())
+        assert len(labels) == {"questions": 0, "sentences": 2, "words": 7}[name]
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not FULL, reason="ORDSMED_GRID=full: minutes")
+def test_a_tiny_bert_learns_the_lessons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    lessons(tmp_path)
+    pretrain("tiny/bert")
+    for name, (score, least) in LESSONS.items():
+        scores = files.read_json(finetune(f"tiny/{name}") / "scores.json")
+        assert scores[score] > least > scores["guessing"][score]

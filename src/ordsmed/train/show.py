@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -12,18 +13,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ordsmed.apply.trained import standing
-from ordsmed.base import run, settings
+from ordsmed.base import files, hub, run, settings
 from ordsmed.base.errors import OrdsmedError, RecipeError
+from ordsmed.base.menu import kind_of
 from ordsmed.base.run import Run
-from ordsmed.base.say import duration
+from ordsmed.base.say import duration, size
 from ordsmed.data.encode import Encoded, Encoding
 from ordsmed.learn.phases import Stretch, locate, total
 from ordsmed.nn import foreign, weights
+from ordsmed.text import read as reading
 from ordsmed.text.folder import origin
 from ordsmed.text.pipeline import Corpus
 from ordsmed.text.training import Training, read_tokenizer
+from ordsmed.train import checkpoint, meters, trials
 from ordsmed.train import job as jobs
 from ordsmed.train.bench import Bench
+from ordsmed.train.finetune import OfTask, Start, prepared, start
+from ordsmed.train.finetuning import Finetuning
 from ordsmed.train.layout import Layout, arithmetic, memory, parse, site_layout
 from ordsmed.train.parallel import held_by_rank
 from ordsmed.train.pretrain import where
@@ -33,7 +39,10 @@ from ordsmed.train.training import named
 if TYPE_CHECKING:
     from ordsmed.base.ranks import Ranks
 
-DEEDS: dict[str, Any] = {d.verb: d for d in (Corpus, Training, Encoding, Pretraining, Bench)}
+DEEDS: dict[str, Any] = {d.verb: d for d in (Corpus, Training, Encoding, Pretraining, Finetuning, Bench)}
+FETCHED = "work/fetch/"  # where `ordsmed fetch` puts what recipes name
+SPLITS = ("train", "dev")
+SAID = 3  # trials that are named
 
 
 def show(
@@ -43,20 +52,24 @@ def show(
     if Path(name).is_dir() and foreign.is_imported(Path(name)):
         if overrides:
             raise RecipeError(name, f"is a folder, but {overrides[0]} is given", "no override")
-        size = sum(math.prod(shape) for shape in weights.shapes(Path(name) / foreign.WEIGHTS).values())
+        count = sum(math.prod(shape) for shape in weights.shapes(Path(name) / foreign.WEIGHTS).values())
         text = (Path(name) / foreign.SETTINGS).read_text(encoding="utf-8")
         return [
             f"{name}: weights, of no run that stands here",
             *_indent(text.rstrip().splitlines()),
-            f"{size:,} numbers",
+            f"{count:,} numbers",
         ]
     deed, kind = read(name, overrides, verb, site=site)
-    if isinstance(deed, Pretraining) and layout not in ("", "auto"):
+    if isinstance(deed, Pretraining | Finetuning) and layout not in ("", "auto"):
         deed = dataclasses.replace(deed, layout=parse(layout, deed.layout))
-    lines = [f"{name}: {kind}", *_indent(settings.write(deed).rstrip().splitlines())]
+    told: list[str] = []
+    if isinstance(deed, Finetuning):
+        with named(name, Finetuning):
+            deed, told = _fine_tuning(deed, name, devices)
     if isinstance(deed, Pretraining):
         with named(name, Pretraining):
-            lines += _cost(deed, devices)
+            told = _cost(deed, devices)
+    lines = [f"{name}: {kind}", *_indent(settings.write(deed).rstrip().splitlines()), *told]
     status = Run(Path(name)).status if Path(name).is_dir() else {}
     return lines + (_stand(Path(name), status) if status else [])
 
@@ -64,12 +77,15 @@ def show(
 def layout(
     name: str, overrides: Sequence[str] = (), *, layout: str = "", site: str = "", devices: int = 0
 ) -> list[str]:
-    """Mesh, batch arithmetic and memory of a pretraining on so many devices."""
+    """Mesh, batch arithmetic and memory of a training on so many devices."""
     deed, _ = read(name, overrides, site=site)
-    if not isinstance(deed, Pretraining):
-        raise RecipeError(name, "is no pretraining", "a recipe or run of `ordsmed pretrain`")
+    if not isinstance(deed, Pretraining | Finetuning):
+        raise RecipeError(name, "is no training", "a recipe or run of `ordsmed pretrain` or `finetune`")
     if layout:
         deed = dataclasses.replace(deed, layout=parse(layout, deed.layout))
+    if isinstance(deed, Finetuning):
+        with named(name, Finetuning):
+            return _fine_tuning(deed, name, devices)[1]
     with named(name, Pretraining):
         return _spread(deed, devices, *_network(deed)[1:])
 
@@ -131,12 +147,24 @@ def read(name: str, overrides: Sequence[str] = (), verb: str = "", *, site: str 
         path = Path(name) / "recipe.toml"
     else:
         path, verb = _find(name, verb)
-    table = run.read_table(path, verb or "pretrain")
+    table = _table(path, verb)
     if site:
         table["layout"] = {**table.get("layout", {}), **site_layout(site)}
     table = settings.override(table, overrides)
     verb = verb or _verb(table, name)
     return settings.decode(DEEDS[verb], table, name), verb
+
+
+def _table(path: Path, verb: str) -> dict[str, Any]:
+    """A recipe's table; where its verb is not said, what it is `like` may be of either training."""
+    try:
+        return run.read_table(path, verb or "pretrain")
+    except RecipeError:
+        if verb:
+            raise
+        with contextlib.suppress(RecipeError):
+            return run.read_table(path, "finetune")
+        raise
 
 
 def _find(name: str, verb: str) -> tuple[Path, str]:
@@ -150,7 +178,8 @@ def _find(name: str, verb: str) -> tuple[Path, str]:
 
 
 def _verb(table: dict[str, Any], name: str) -> str:
-    for verb, sign in (("bench", "measure"), ("pretrain", "phase"), ("corpus", "source")):
+    signs = (("bench", "measure"), ("pretrain", "phase"), ("finetune", "task"), ("corpus", "source"))
+    for verb, sign in signs:
         if sign in table:
             return verb
     if "tokenizer" in table:
@@ -178,6 +207,125 @@ def _cost(recipe: Pretraining, devices: int) -> list[str]:
     else:
         lines.append("in all: how many steps epochs are is known when the data stand")
     return lines + _spread(recipe, devices, objective, tokenizer)
+
+
+def _fine_tuning(recipe: Finetuning, name: str, devices: int) -> tuple[Finetuning, list[str]]:
+    """The recipe with what its network and data tell, as far as they stand; and what would be read, learned, held."""
+    folder = Path(name) if Run(Path(name)).status else None
+    lines = _trials(recipe, name) if recipe.several and folder is None else []
+    begun, told = _start(recipe, folder)
+    lines += told
+    one = dataclasses.replace(recipe, seeds=(), grid={}, step=None)
+    if begun is not None:
+        lines += [] if one.settled else [_filled_in(one, begun.network)]
+        one = one.settle(begun.network)
+    lines += _files(one)
+    ranks = _planned(one.layout, devices)
+    ranks = dataclasses.replace(ranks, world=devices or ranks.world, shape=one.layout.shape(devices or ranks.world))
+    if begun is not None:
+        OfTask().check(one, begun.network, ranks)
+        if not one.examples and all(_there(path) for split in SPLITS for path in one.task.paths(split)):
+            one, read_of = _read(one, begun)
+            lines.append(read_of)
+        lines += _learned(one, begun)
+    phase = one.phases[0]
+    share = one.layout.share(phase, 1, ranks.device.type, 0, ranks.data_world)
+    lines += [f"layout: {one.layout.told(ranks.world)}", arithmetic(phase, 1, share)]
+    return (recipe if recipe.several else one), lines
+
+
+def _trials(recipe: Finetuning, name: str) -> list[str]:
+    """Which trials would be made."""
+    if recipe.step == "all" and not hub.folder(recipe.init or "").is_dir():
+        return ["trials: one from each checkpoint of `init`, and for each setting and seed"]
+    titles = [trial.name for trial in trials.plan(recipe, run.place(recipe, run.title(name)), name)]
+    more = f" ... and {len(titles) - SAID} others" if len(titles) > SAID else ""
+    return [f"trials: {len(titles)}, each a run on a device of its own: {' '.join(titles[:SAID])}{more}"]
+
+
+def _start(recipe: Finetuning, folder: Path | None) -> tuple[Start | None, list[str]]:
+    """What it starts from, if that stands; nothing is made."""
+    if folder and (folder / "tokenizer").is_dir() and recipe.examples:
+        return start(recipe, folder), []
+    if recipe.init is not None and not hub.folder(recipe.init).is_dir():
+        hint = hub.remedy(recipe.init)
+        left = "what its family fills in and its size are told when it stands"
+        return None, [f"init: {recipe.init} does not stand here{f' ({hint})' if hint else ''}; {left}"]
+    if recipe.tokenizer and not _is_made(Path(recipe.tokenizer)):
+        return None, [f"tokenizer: {recipe.tokenizer} does not stand yet; it will be made when it is needed"]
+    begun = start(dataclasses.replace(recipe, step=None) if recipe.step == "all" else recipe)
+    weights_of = "random weights" if recipe.init is None or recipe.fresh else recipe.init
+    return begun, [f"init: {weights_of}, {kind_of(begun.network)}; {begun.tokenizer.vocabulary:,} pieces"]
+
+
+def _is_made(tokenizer: Path) -> bool:
+    """Does it stand as it is named, not as a recipe?"""
+    if tokenizer.is_dir():
+        return Run(tokenizer).status.get("state", "done") == "done"
+    return tokenizer.is_file() and tokenizer.suffix != ".toml"
+
+
+def _filled_in(recipe: Finetuning, network: Any) -> str:
+    """What the recipe leaves to the family."""
+    left = [key for key in ("rate", "warmup", "layer_decay", "freeze", "optimizer") if getattr(recipe, key) is None]
+    usual = settings.plain(recipe.settle(network))
+    told = ", ".join(f"{key} {_said(usual[key])}" for key in left)
+    return f"left to the family, as {kind_of(network)} is usually fine-tuned: {told}"
+
+
+def _there(path: str) -> list[Path]:
+    with contextlib.suppress(OrdsmedError, OSError):
+        return reading.files(path)
+    return []
+
+
+def _files(recipe: Finetuning) -> list[str]:
+    """The task's files: how large, or that they lack."""
+    lines = []
+    for split in SPLITS:
+        for path in recipe.task.paths(split):
+            if found := _there(path):
+                count = f"{len(found)} files, " if len(found) > 1 else ""
+                lines.append(f"task.{split}: {path}, {count}{size(reading.size(found))}")
+                continue
+            name = path.removeprefix(FETCHED).partition("/")[0] if path.startswith(FETCHED) else ""
+            lines.append(f"task.{split}: {path} is not there" + (f"; `ordsmed fetch {name}` gets it" if name else ""))
+    if not recipe.task.paths("dev"):
+        lines.append("task.dev: none, so the last checkpoint is left, and no score is told")
+    return lines
+
+
+def _read(recipe: Finetuning, begun: Start) -> tuple[Finetuning, str]:
+    """The recipe with what its files tell, read and checked as for a run; and how many examples there are."""
+    way = OfTask()
+    way.begun = begun
+    found = way.obtain(dataclasses.replace(recipe, features=""))
+    assert way.material is not None
+    sizes, dev = way.material.train.features.sizes, way.material.dev
+    told = f"examples: {len(sizes):,} of {sizes.mean():.1f} tokens (the longest has {int(sizes.max()):,})"
+    judged = f"; {len(dev.features):,} to be judged by" if dev is not None else ""
+    return dataclasses.replace(found, features=recipe.features), told + judged
+
+
+def _learned(recipe: Finetuning, begun: Start) -> list[str]:
+    """How large the network is, how much of it learns, and what a rank holds for that."""
+    import torch
+
+    with torch.device("meta"):
+        if not recipe.examples:  # what the head tells apart is known by the data
+            body = begun.network.build(begun.tokenizer.vocabulary)
+            return [f"network: {sum(t.numel() for t in body.parameters()):,} parameters without a head"]
+        task = prepared(recipe.task.build(begun.network, begun.tokenizer), recipe)
+    sizes = [(tensor.numel(), tensor.requires_grad) for tensor in task.parameters()]
+    count, learned = sum(n for n, _ in sizes), sum(n for n, learns in sizes if learns)
+    held, moments = 4 * held_by_rank(task, recipe.layout), recipe.optimizer.moments + (recipe.average > 0)
+    if learned == count:
+        return [f"network: {count:,} parameters with its head", memory(held, moments)]
+    beside = size(held * learned / count * (1 + moments))
+    return [
+        f"network: {count:,} parameters with its head, of which {learned:,} learn",
+        f"memory a rank: weights {size(held)}, gradients and moments {beside}, and activations",
+    ]
 
 
 def _network(recipe: Pretraining) -> tuple[list[str], Any, Any]:
@@ -269,6 +417,8 @@ def _expected(name: str) -> Any:
 def _stand(folder: Path, status: dict[str, Any]) -> list[str]:
     """How a folder stands."""
     lines = [f"state: {status.get('state')}"]
+    if status.get("verb") == "finetune":
+        return lines + _course(folder, status)
     if status.get("verb") == "pretrain":
         lines.append(where(folder))
         if status.get("deadline"):
@@ -277,6 +427,41 @@ def _stand(folder: Path, status: dict[str, Any]) -> list[str]:
             lines.append(f"picture: {folder / 'loss.svg'}")
     hidden = ("verb", "state", "parts", "deadline", "steps_asked", "phases_before", "data", "layouts")
     return lines + [f"  {k}: {_said(v)}" for k, v in status.items() if k not in hidden]
+
+
+def _course(folder: Path, status: dict[str, Any]) -> list[str]:
+    """How far a fine-tuning or its trials came, and what they found."""
+    recipe, lines = run.read_recipe(Finetuning, folder), []
+    if (folder / trials.TRIALS).exists():
+        made = sorted((folder / "trials").glob("*/status.json"))
+        done = sum(Run(path.parent).status.get("state") == "done" for path in made)
+        lines.append(f"trials: {done} done of {len(list((folder / 'trials').glob('*.toml')))}")
+        if (table := folder / "trials.md").exists():
+            lines += table.read_text(encoding="utf-8").rstrip().splitlines()[2:]
+    elif recipe.examples:
+        course = folder / "metrics.jsonl"
+        judged = [line for line in (meters.read(course) if course.exists() else []) if "validation" in line]
+        reached = max([0, *checkpoint.steps(folder / "checkpoints"), *(int(line["step"]) for line in judged)])
+        lines.append(f"step {reached:,} of {total(recipe.phases):,}")
+        best = recipe.best_of(judged)
+        for line in judged:
+            score = f"{recipe.score} {line[recipe.score]:.2f}, " if recipe.score in line else ""
+            mark = "  <- best" if line["step"] == best else ""
+            lines.append(f"  step {line['step']:,}: {score}dev loss {line['validation']:.4f}{mark}")
+    if why := status.get("why"):
+        lines.append(f"why: {why}")
+    if (scores := folder / "scores.json").exists() and status.get("state") == "done":
+        lines.append(f"scores: {_scores(files.read_json(scores))}")
+    return lines + [f"picture: {path}" for path in (folder / "trials.svg", folder / "loss.svg") if path.exists()]
+
+
+def _scores(facts: dict[str, Any]) -> str:
+    """In a line, with those of guessing."""
+    own, guessed = trials.numbers(facts), trials.numbers(facts.get("guessing", {}))
+    return ", ".join(
+        f"{key} {value:.2f}" + (f" (guessing {guessed[key]:.2f})" if key in guessed else "")
+        for key, value in own.items()
+    )
 
 
 def _origin(encoded: Any, document: int) -> str:
