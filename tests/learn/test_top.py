@@ -224,13 +224,13 @@ def test_the_same_micro_batch_gives_the_same_bits() -> None:
 
 @pytest.mark.parametrize("recurrent", [0, 50])
 def test_dropout_of_what_enters_and_of_what_leaves(recurrent: int) -> None:
-    top = upper(Top(recurrent=recurrent, dropout=0.25), FAMILIES["bert"]).train()
+    top = upper(Top(mix=True, recurrent=recurrent, dropout=0.25), FAMILIES["bert"]).train()
     batch = packed_batch()
-    states = torch.ones(*batch.tokens.shape, 16)
+    states = [torch.ones(*batch.tokens.shape, 16)] * (FAMILIES["bert"].layers + 1)
     found = []
     for step in (1, 1, 2):
         begin_micro_batch("top", step)
-        found.append(top([states], batch))
+        found.append(top(states, batch))
     assert torch.equal(found[0], found[1])
     assert not torch.equal(found[0], found[2])
     dropped = torch.cat(examples(found[0], batch)) == 0

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ordsmed.base.errors import RecipeError
 from ordsmed.data.batch import Batch
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.letters import symbols
@@ -48,7 +49,11 @@ class Top:
         """With what was left out filled in, for a network with these settings."""
         elmo = family.capabilities.state
         usual: dict[str, Any] = {"mix": elmo, "recurrent": 256 if elmo else 0, "dropout": 0.5 if elmo else 0.1}
-        return replace(self, **{name: value for name, value in usual.items() if getattr(self, name) is None})
+        made = replace(self, **{name: value for name, value in usual.items() if getattr(self, name) is None})
+        if made.plain and (self.layers > 1 or self.dropout is not None):
+            found = "layers or dropout, with nothing that has them"
+            raise RecipeError("task.top", found, "mix = true, or recurrent above 0", "the network's own is in [model]")
+        return made
 
     @property
     def plain(self) -> bool:

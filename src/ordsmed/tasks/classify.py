@@ -148,7 +148,8 @@ class Settings(Files):
             raise ValueError("number: found with labels or class_weights; wanted classes or a number")
         if self.scale and not self.scale[0] < self.scale[1]:
             raise ValueError(f"scale: found {list(self.scale)}; wanted the lower end and the higher one")
-        if self.unordered and not (self.second or self.name):
+        pairs = "second" in glue.named(self.name).columns if self.name else self.second is not None
+        if self.unordered and not pairs:
             raise ValueError("unordered: found without `second`; wanted pairs")
         if isinstance(self.class_weights, dict) and min(self.class_weights.values(), default=0) <= 0:
             raise ValueError(f"class_weights: found {self.class_weights}; wanted numbers above 0")

@@ -170,6 +170,9 @@ class Settings(Files):
     def build(self, model: Any, tokenizer: Tokenizer) -> Independent | Joint:
         if self.length > model.longest():
             raise RecipeError("task.length", f"{self.length}", f"at most {model.longest()}, which the network can take")
+        if self.refuse and model.capabilities.causal:
+            found = '"2.0" with a causal network, whose first token, which stands for "no answer", sees no text'
+            raise RecipeError("task.version", found, '"1.1", or a network that reads both ways')
         return (Joint if self.head == "joint" else Independent)(self, model, tokenizer.vocabulary)
 
     def predictions(self, records: Records, features: Features, answers: Arrays) -> list[Answered]:
@@ -194,9 +197,9 @@ class Settings(Files):
         odds = {one.id: one.null_odds or 0.0 for one in found}
         return dataclasses.replace(self, threshold=official.fitted_threshold(records.questions, texts, odds))
 
-    def guesses(self, train: Records, records: Records) -> list[Answered] | None:
-        """Of 2.0: that no question has an answer."""
-        return [_given(each.id, "") for each in records.questions] if self.refuse else None
+    def guesses(self, train: Records, records: Records) -> list[Answered]:
+        """That no question has an answer."""
+        return [_given(each.id, "") for each in records.questions]
 
     def write(self, folder: Path, records: Records, predictions: Sequence[Answered]) -> list[Path]:
         return decode.write(folder, predictions, joint=self.head == "joint")

@@ -197,8 +197,9 @@ def go_on(way: Way, folder: Path, recipe: Training, ranks: Ranks, watch: Watch) 
     found = _found(folder, ranks)
     stamp, status = recipe.stamp(), Run(folder).status
     if found and status.get("data") not in (None, stamp):
-        began_with = f"{status['data']}, which it began with"
-        raise RecipeError(folder, f"its data are {stamp}", began_with, "put those back, or begin a new run")
+        others = [entry[0] if isinstance(entry, list) else entry for entry in stamp if entry not in status["data"]]
+        found_now = f"other data: {', '.join(map(str, others))}" if others else "fewer data"
+        raise RecipeError(folder, found_now, "those which it began with", "put those back, or begin a new run")
     job = way.build(recipe, ranks, gone_on=found[1] if found else None)
     job.skipped = list(status.get("left_out", []))
     first_alone(ranks, lambda: _note(folder, job, stamp, found[1]["step"] if found else 0))

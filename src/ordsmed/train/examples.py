@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import ordsmed
 from ordsmed.base import run, settings
 from ordsmed.base.errors import DataError, RecipeError, nearest
 from ordsmed.base.menu import kind_of
@@ -24,6 +23,8 @@ from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train.precision import autocast
 
 ASKED_AT_ONCE = {"cpu": 2_048, "cuda": 65_536}  # tokens
+UNCOMPARED = ("total", "thresh", "_error")  # how scores end of which more is not better
+FORMAT = 1  # of features: another where they are made otherwise
 LEFT_OUT = ("train", "dev", "top", "threshold")  # settings that change no feature
 
 
@@ -96,15 +97,16 @@ class Examples:
         if not found:
             raise DataError(", ".join(self.task.paths("dev")), "tell no right answers", "files to be judged by",
                             "leave task.dev out; `ordsmed predict` answers them when it is done")  # fmt: skip
-        if score not in found:
-            raise RecipeError("best", f"found {score}", "a score of the dev files", nearest(score, found))
+        better = [name for name in found if not name.endswith(UNCOMPARED)]
+        if score not in better:
+            raise RecipeError("best", f"found {score}", "a score of which more is better", nearest(score, better))
 
     def asked(self, task: Task, features: Features, ranks: Ranks, **how: Any) -> tuple[Arrays, dict[str, float]]:
         """What a task tells of examples, and its mean losses."""
         return ask(task, features, self.packing, ranks, tokens=ASKED_AT_ONCE.get(ranks.device.type, 2_048), **how)
 
     def told(self, found: dict[str, Any]) -> str:
-        scores = {k: v for k, v in found.items() if k != "validation" and not k.endswith(("total", "thresh"))}
+        scores = {k: v for k, v in found.items() if k != "validation" and not k.endswith(UNCOMPARED)}
         first = {self.task.record: scores.pop(self.task.record), **scores}  # what checkpoints are compared by
         listed = ", ".join(f"{name} {value:.2f}" for name, value in list(first.items())[:4])
         return f"dev loss {found['validation']:.4f} ({listed})"
@@ -127,7 +129,7 @@ def _split(task: Any, network: Any, tokenizer: Tokenizer, cache: str, name: str,
         return Split(records, task.features(records, reader(tokenizer, network)))
     said = {k: v for k, v in settings.plain(task).items() if k not in LEFT_OUT}
     stamps = read.stamp(read.files(task.paths(name)))
-    described = [ordsmed.__version__, name, said, stamps, tokenizer.fingerprint, getattr(network, "types", 0) > 1]
+    described = [FORMAT, name, said, stamps, tokenizer.fingerprint, getattr(network, "types", 0) > 1]
     key = hashlib.sha256(json.dumps(described).encode()).hexdigest()[:16]
     folder = Path(cache) / f"{kind_of(task)}-{name}-{key}"
     if folder.is_dir():

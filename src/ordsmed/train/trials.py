@@ -140,7 +140,7 @@ def perform(folder: Path, recipe: Finetuning, name: str, *, anew: bool = False) 
         with logged(folder / "log.txt"):
             try:
                 failed = _make(folder, recipe, trials)
-                found = compared(recipe.score, trials, failed)
+                found = compared(_score(recipe, trials), trials, failed)
                 _tell(folder, found)
                 if failed:
                     what = f"{len(failed)} of {len(trials)} trials failed: {', '.join(failed)}"
@@ -250,13 +250,19 @@ def _make(folder: Path, recipe: Finetuning, trials: Sequence[Trial]) -> dict[str
                     say(f"{trial.name} failed: {why}")
                 else:
                     shown.add(1)
-                    _note(trial, trials, recipe.score, shown.left())
+                    _note(trial, trials, _score(recipe, trials), shown.left())
         if stopped():
             done = sum(trial.done for trial in trials)
             Run(folder).set(state="stopped")
             say(f"{done} of {len(trials)} trials are done; go on with: ordsmed finetune {folder}")
             raise Stopped(done, stopped())
     return failed
+
+
+def _score(recipe: Finetuning, trials: Sequence[Trial]) -> str:
+    """By which trials are compared: as one that is done says, which has seen the labels."""
+    done = next((trial for trial in trials if trial.done), None)
+    return (run.read_recipe(Finetuning, done.folder) if done else recipe).score
 
 
 def _side_by_side(
