@@ -38,7 +38,8 @@ def model_of(folder: Any, family: str = "bert", task: Any = None) -> Any:
     tokenizer = Tokenizer.load(folder / "vocab.txt")
     if family == "gpt2":
         tokenizer = bytebpe.Settings(size=270).train([TEXT] * 9)
-    task = task or squad.Settings(version="2.0", threshold=1e6, length=48, stride=16)
+    version = "1.1" if family == "gpt2" else "2.0"
+    task = task or squad.Settings(version=version, threshold=1e6, length=48, stride=16)  # type: ignore[arg-type]
     shape = {"width": 16, "layers": 1, "heads": 2, "inner": 16, "positions": 64}
     model = load("models", family)(**shape)
     role = "task" if hasattr(task, "role") else "objective"
