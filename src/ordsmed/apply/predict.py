@@ -78,6 +78,9 @@ def open_task(
     if kind and kind_of(trained.learned) != kind:
         raise RecipeError(path, f"was fine-tuned for {kind_of(trained.learned)}", kind)
     changed = _changed(trained.learned, overrides)
+    if changed.length > trained.settings.longest():
+        raise RecipeError("task.length", f"found {changed.length}", f"at most {trained.settings.longest()}")
+    trained.objective.heed(changed)
     ranks = prepare(device)
     trained.objective.to(ranks.device).eval()
     return Asked(trained, trained.objective, changed, ranks, precision)
@@ -139,6 +142,10 @@ def _changed(task: Any, overrides: Sequence[str]) -> Any:
     """A task's settings with `task.key=value` words applied."""
     if not overrides:
         return task
+    for word in overrides:
+        key = word.partition("=")[0].split(".")[1]
+        if key not in task.LATER:
+            raise RecipeError(f"`{word}`", "cannot change once it has learned", f"one of {', '.join(task.LATER)}")
     table = settings.override({"task": settings.plain(task)}, overrides)["task"]
     return settings.decode(type(task), {k: v for k, v in table.items() if k != "kind"}, "task")
 

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import torch
 from numpy.typing import NDArray
@@ -89,6 +89,9 @@ class Task(Objective):
         layers = read(self.model, self.model_settings, batch, every=every, frozen=self.frozen)
         return self.top(layers, batch) if self.top is not None else layers[-1]
 
+    def heed(self, settings: Any) -> None:
+        """Work by these settings from now on, which differ from its own in what may change later."""
+
     def freeze(self) -> None:
         """From now on the network below learns nothing."""
         self.frozen = True
@@ -120,6 +123,8 @@ class Files:
     """files that the task is judged by while it learns; none: the last checkpoint is taken"""
     top: Top = field(default_factory=Top)
     """what stands between the network and the head"""
+
+    LATER: ClassVar[tuple[str, ...]] = ()  # what may be changed once it has learned: how files are read and decoded
 
     def paths(self, split: str) -> tuple[str, ...]:
         """The files of `train` or `dev`."""

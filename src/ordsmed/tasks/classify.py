@@ -130,6 +130,9 @@ class Settings(Files):
     """learn from pairs in both orders; left out: of mrpc and sts-b alone, as ELECTRA does"""
 
     role: ClassVar[str] = "classify"
+    LATER: ClassVar[tuple[str, ...]] = (
+        "train", "dev", "name", "text", "second", "label", "split", "format", "header", "errors", "metrics", "length",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         if self.name:

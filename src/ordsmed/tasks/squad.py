@@ -73,6 +73,10 @@ class Settings(Files):
     """Answers that are parts of a text (SQuAD)."""
 
     record: ClassVar[str] = "f1"
+    LATER: ClassVar[tuple[str, ...]] = (
+        "train", "dev", "version", "length", "stride", "longest_question", "lowercase", "beam", "n_best",
+        "longest_answer", "search", "threshold",
+    )  # fmt: skip
     version: Literal["1.1", "2.0"] = "1.1"
     """of SQuAD: every question has an answer (1.1), or some have none (2.0)"""
     length: int = 384
@@ -309,6 +313,9 @@ class Joint(Task):
         self.joint = JointHead(self.top.width if self.top else width(model), settings.form, refuse=self.refuse)
         self.joint.apply(lambda module: fresh(module, SPREAD))
         number_layers(self)
+
+    def heed(self, settings: Settings) -> None:
+        self.beam = settings.beam
 
     def count(self, batch: Batch) -> dict[str, Tensor]:
         return dict.fromkeys(self.weights, _asked(batch).sum(dtype=torch.float64))

@@ -76,6 +76,9 @@ class Settings(Files):
     """how much the loss of each label counts, 1 if not said; balanced: all labels alike, however often they are"""
 
     role: ClassVar[str] = "tag"
+    LATER: ClassVar[tuple[str, ...]] = (
+        "train", "dev", "column", "word", "errors", "file_scheme", "mend", "length", "stride",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         conll.Column.of(self.column)
