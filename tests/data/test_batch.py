@@ -30,6 +30,8 @@ def arrays(rows: int = 2, length: int = 5, slots: int = 3) -> dict[str, np.ndarr
         "words": np.zeros(4, np.int64),
         "candidates": np.zeros(6, np.int64),
         "tries": np.zeros((), np.int64),
+        "spans": np.zeros((rows, 2), np.int64),
+        "labels": np.zeros((rows, 3), np.int64),
     }
 
 
@@ -42,7 +44,8 @@ def test_shapes_that_fit() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["numbers", "positions", "documents", "types", "weights", "places", "pairs", "keys", "causal", "streams"]
+    "name",
+    ["numbers", "positions", "documents", "types", "weights", "places", "pairs", "keys", "causal", "streams", "labels"],
 )
 def test_shapes_that_do_not(name: str) -> None:
     wrong = arrays()

@@ -510,7 +510,7 @@ def test_features_are_kept_and_made_anew_when_a_file_changes(
         ({"task": {"lenght": 9}}, "task.*lenght: unknown setting; did you mean `length`"),
         ({"adaptors": {"rank": 2}}, "adaptors: unknown setting; did you mean `adapters`"),
         ({"adapters": {"rang": 2}}, "rang: unknown setting; did you mean `rank`"),
-        ({"best": "acuracy"}, "best: found acuracy; wanted a score of the dev files; did you mean `accuracy`"),
+        ({"best": "acuracy"}, "best: found acuracy; wanted a score of which more is better; did you mean `accuracy`"),
         ({"rate": -1.0}, "rate: found -1.0; wanted more than 0"),
         ({"warmup": -2}, "warmup: found -2; wanted 0 to 12 steps"),
         ({"warmup": 13}, "warmup: found 13; wanted 0 to 12 steps"),
