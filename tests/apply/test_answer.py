@@ -144,10 +144,10 @@ def test_what_a_person_is_told(run, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
     cli.main(["answer", str(run), "what falls ?", TEXT, "--best", "2", "--device", "cpu"])
     start, end, odds = found["from"], found["to"], found["null_odds"]
-    second = [span for span in found["n_best"] if span["text"]][-1]
+    second, score = [span for span in found["n_best"] if span["text"]][-1], found["n_best"][0]["score"]
     assert capsys.readouterr().out.splitlines()[:3] == [
         "what falls ?",
-        f"  {found['answer']}  {found['probability']:.1%}, characters {start}-{end} "
+        f"  {found['answer']}  {found['probability']:.1%} (score {score:.2f}), characters {start}-{end} "
         f"(null odds {odds:.2f}, threshold 1000000.00)",
         f"    {TEXT[:start]}[{TEXT[start:end]}]{TEXT[end:]}",
     ]
@@ -187,6 +187,22 @@ def test_the_text_around_is_cut_between_words(at):
     assert before.startswith("... ") == (at > verb.AROUND)
     assert after.endswith(" ...") == (at + 4 + verb.AROUND < len(context))
     assert before.removeprefix("... ") + text + after.removesuffix(" ...") in context
+
+
+def test_a_folder_of_questions(run, tmp_path):
+    for name, text in (("b.tsv", "what ?\tit rains .\n"), ("a.tsv", "when ?\tit rains .\nwho ?\tit rains .\n"),
+                       ("c.json", '[{"id": 1, "question": "why ?", "context": "it rains ."}]')):  # fmt: skip
+        (tmp_path / "asked" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "asked" / name).write_text(text)
+    found = said(run, file=str(tmp_path / "asked"))
+    assert [one["question"] for one in found] == ["when ?", "who ?", "what ?", "why ?"]
+
+
+def test_a_mistyped_file_is_told(run, capsys):
+    said(run, "what ?", "stroy.txt")
+    assert "stroy.txt: no such file, so it is read as a text" in capsys.readouterr().err
+    said(run, "what ?", "It rains.")
+    assert not capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

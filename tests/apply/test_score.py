@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ordsmed.apply.score import score
-from ordsmed.base.errors import RecipeError
+from ordsmed.base.errors import DataError, RecipeError
 
 GOLD = "Rome\tB-LOC\nsees\tO\nAnn\tB-PER\nLee\tI-PER\n\n"
 
@@ -19,6 +19,31 @@ def test_tags_that_mark_spans_are_scored_as_spans(tmp_path: Path) -> None:
     found = score("tag", [str(gold)], said)
     assert (found["f1"], found["precision"], found["recall"]) == (50, 50, 50)
     assert found["accuracy"] == 75
+
+
+def test_predictions_for_other_rows_are_refused(tmp_path: Path) -> None:
+    data, said = tmp_path / "data.tsv", tmp_path / "predictions.tsv"
+    data.write_text("text\tlabel\ngood\ta\nbad\tb\n")
+    said.write_text("line\tpredicted\tgold\ta\tb\n2\ta\ta\t0.9\t0.1\n3\ta\tb\t0.8\t0.2\n")
+    assert score("classify", [str(data)], said)["accuracy"] == 50
+    said.write_text(said.read_text().replace("3\ta\tb", "3\ta\t"))  # what is right was not known then
+    assert score("classify", [str(data)], said)["accuracy"] == 50
+    said.write_text(said.read_text().replace("3\ta\t", "3\ta\ta"))
+    with pytest.raises(DataError, match=r"predictions\.tsv:3: predictions for data whose line 3 is `a`; wanted .* `b`"):
+        score("classify", [str(data)], said)
+
+
+def test_null_odds_of_other_questions_are_not_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data, said, odds = (tmp_path / f"{name}.json" for name in ("data", "said", "null_odds"))
+    data.write_text('[{"id": "q", "question": "Who?", "context": "Ann sees.", '
+                    '"answers": [{"text": "Ann", "answer_start": 0}], "is_impossible": false}]')  # fmt: skip
+    said.write_text('{"q": "Ann"}')
+    odds.write_text('{"q": -1.0}')
+    assert score("squad-2.0", [str(data)], said)["best_f1"] == 100
+    assert "null_odds.json: tells the best_ scores" in capsys.readouterr().err
+    odds.write_text('{"other": -1.0}')
+    assert "best_f1" not in score("squad-2.0", [str(data)], said)
+    assert "null_odds.json: not used" in capsys.readouterr().err
 
 
 def test_an_unknown_task_is_refused_with_the_near_name() -> None:

@@ -310,7 +310,7 @@ class Outer:
 
     part: Annotated[Any, Menu("models")] = None
     names: tuple[str, ...] = ()
-    kind_of_cut: Literal["a", "b"] = "a"
+    kind_of_cut: Literal["a", "b", "1.1"] = "a"
     table: dict[str, int] = field(default_factory=dict)
     fixed: ClassVar[int] = 3
 
@@ -320,11 +320,17 @@ class Outer:
     [
         ({"names": ["x", "y"]}, lambda o: o.names == ("x", "y")),
         ({"table": {"x": 1}}, lambda o: o.table == {"x": 1}),
+        ({"kind_of_cut": 1.1}, lambda o: o.kind_of_cut == "1.1"),
         ({"part": {"kind": "ordsmed.models.bert"}}, lambda o: isinstance(o.part, bert.Settings)),
     ],
 )
 def test_other_shapes(table: dict[str, Any], check: Callable[[Outer], bool]) -> None:
     assert check(settings.decode(Outer, table, "r.toml"))
+
+
+def test_choices_are_named() -> None:
+    with pytest.raises(RecipeError, match=r"kind_of_cut: found 1\.2; wanted one of a, b, 1\.1$"):
+        settings.decode(Outer, {"kind_of_cut": 1.2}, "r.toml")
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from makers import learned
 from ordsmed.base import run
 from ordsmed.base.ranks import Ranks, leave, meet, prepare, stand
 from ordsmed.data.features import by_length
+from ordsmed.learn import asking
 from ordsmed.train import checkpoint, examples, loop, material, parallel
 from ordsmed.train.finetune import OfTask
 from ordsmed.train.finetuning import Finetuning
@@ -98,7 +99,7 @@ def work(case: dict[str, Any], met: Ranks, folder: Path) -> dict[str, Any]:
 
 def fine_tune(case: dict[str, Any], met: Ranks) -> dict[str, Any]:
     """One case of a task: build, train, and what it then tells of the dev files."""
-    parallel.BACKEND, examples.ASKED_AT_ONCE = "aot_eager", {"cpu": case["asked"]}
+    parallel.BACKEND, asking.TOKENS = "aot_eager", {"cpu": case["asked"]}
     recipe, _ = run.load(Finetuning, case["task"], case["overrides"])
     shape = tuple(case["shape"])
     layout = dataclasses.replace(recipe.layout, replicate=shape[0], shard=shape[1], tensor=shape[2])

@@ -17,7 +17,7 @@ from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.settings import decode, plain
 from ordsmed.data.features import ExampleRows, Features, Packing
-from ordsmed.learn import official
+from ordsmed.learn import asking, official
 from ordsmed.learn.asking import ask
 from ordsmed.learn.objective import fresh
 from ordsmed.learn.task import packing, reader
@@ -88,7 +88,9 @@ def certain(features: Features) -> dict[str, Any]:
 
 
 def told(task: Any, features: Features, rows: Packing) -> tuple[dict[str, Any], dict[str, float]]:
-    return ask(task, features, rows, Ranks(torch.device("cpu")), tokens=512)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setitem(asking.TOKENS, "cpu", 512)
+        return ask(task, features, rows, Ranks(torch.device("cpu")))
 
 
 def learned(settings: Settings, family: Any, steps: int) -> tuple[Any, Tokenizer]:

@@ -111,12 +111,15 @@ ODD = [["", "to", "ab c", "\u200b", "be"], ["be", " "], ["", "", ""], ["\ufeff\u
     [
         ("pieces", ["?", "t", "a", "?", "b", "b", "?", "?", "?", "?", "?", "?", "x", "?"]),
         ("bytes", ["?", "to", "a", "â", "Ġbe", "be", "Ġ", "?", "?", "?", "ï", "Ã", "x", "?"]),
+        ("bytes, causal", ["?", "to", "c", "ĭ", "Ġbe", "be", "Ġ", "?", "?", "?", "Ń", "¦", "x", "?"]),
         ("words", ["", "to", "ab", "\u200b", "be", "be", " ", "", "", "", "\ufeff\u00ad", "æ", "x" * 30, ""]),
     ],
 )
 def test_every_word_is_asked_about_at_its_first_piece(kind: str, wanted: list[str]) -> None:
+    """Where a network sees only what stands before, at its last."""
+    kind, _, causal = kind.partition(", ")
     tokenizer = tokenizer_of(kind)
-    own = Reader(tokenizer, types=True)
+    own = Reader(tokenizer, types=True, causal=bool(causal))
     features = Settings(column=2, labels=("A", "B")).features(sentences_of(ODD), own)
     listed = [b"<S>", b"</S>", *own.words]
     at = features.starts[features.more["example"]] + features.more["place"]
@@ -345,7 +348,7 @@ def test_what_cannot_be_learned_is_refused(tmp_path: Path, capsys: pytest.Captur
         ("B-X O X", {"labels": ("B-X", "O")}, "a:1: the tag X; wanted O, or a tag such as B-PER"),
         ("B-X O X", {"scheme": "IOB2"}, "scheme: IOB2, but .*a:1 has the tag X; wanted O, B-PER and the like"),
         ("O O", {"scheme": "IOB2"}, "scheme: IOB2, but .*a:1 has the tag O"),
-        ("X Y", {"class_weights": {"XX": 2.0}}, "class_weights: `XX` is no label; did you mean `X`?"),
+        ("X Y", {"class_weights": {"XX": 2.0}}, "task.class_weights: found `XX`; wanted labels; did you mean `X`?"),
     ):
         with pytest.raises((DataError, RecipeError), match=complaint.replace("?", r"\?")):
             settled(tags, **how)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import lzma
 from pathlib import Path
 from typing import Any
@@ -32,9 +31,8 @@ def found(path: Path, text: str | bytes, column: str | int, **settings: Any) -> 
 
 
 def written(sentences: conll.Sentences, predictions: list[list[str]]) -> str:
-    out = io.StringIO()
-    conll.write(out, sentences, predictions)
-    return out.getvalue()
+    [text] = conll.texts(sentences, predictions)
+    return text
 
 
 def complaint(path: Path, text: str, column: str | int, **settings: Any) -> str:
@@ -95,10 +93,8 @@ def test_columns_parted_by_blanks(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().err == f"{tmp_path}/a.txt: 1 of 4 words have no tag in column -1\n"
     assert found(tmp_path / "a.txt", NAMES, 2).tags[0] == ["NNP", "VBZ"]
     assert found(tmp_path / "a.txt", NAMES, 1, word=-2).words[0] == ["NNP", "VBZ"]
-    conll.write(tmp_path / "b.txt", sentences, [["O", "O"], ["B-X"], ["O"]])
-    assert (tmp_path / "b.txt").read_text() == (
-        NAMES.replace("B-LOC", "O").replace("CD O", "CD B-X").replace("UH _", "UH O")
-    )
+    changed = NAMES.replace("B-LOC", "O").replace("CD O", "CD B-X").replace("UH _", "UH O")
+    assert written(sentences, [["O", "O"], ["B-X"], ["O"]]) == changed
 
 
 def test_columns_parted_by_tabs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,7 +129,8 @@ def test_several_files_stay_apart(tmp_path: Path) -> None:
         (tmp_path / f"{name}.xz").write_bytes(lzma.compress(text.encode()))
     sentences = conll.read(str(tmp_path), 2)
     assert sentences.words == [["a"], ["b"], ["c"], ["d"]]
-    assert written(sentences, [["1"], ["2"], ["3"], ["4"]]) == "\ufeffa 1\n\nb 2\r\n\r\nc 3\n\nd 4\n"
+    texts = conll.texts(sentences, [["1"], ["2"], ["3"], ["4"]])
+    assert texts == ["\ufeffa 1", "\ufeffb 2\r\n", "c 3\n\n", "d 4\n"]
 
 
 def test_sentences_without_a_blank_line_between(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -130,7 +130,7 @@ def test_what_cannot_be_learned_from_is_left_out_and_told(tmp_path: Path, capsys
     assert f"2 {questions.BLANK_OUT} (mute, bare)" in told
     kept, counts = read(tmp_path, *given, repair=False)  # all of them are scored, by the texts as they are
     assert [(q.id, len(q.answers)) for q in kept] == [("half", 3), ("lost", 2), ("none", 0), ("mute", 1), ("bare", 1)]
-    assert counts == {questions.TEXTLESS: 1, questions.BLANK_KEPT: 2}
+    assert counts == {questions.TEXTLESS: 1, questions.BLANK_KEPT: 2, questions.UNTOLD: 1}
     with pytest.raises(DataError, match=questions.UNFOUND):
         read(tmp_path, record(answers=[lost]))
 

@@ -67,6 +67,24 @@ def test_csv_gives_back_what_was_written(rows: list[tuple[str, int]], tmp_path_f
     assert found.lines == begun
 
 
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ('"good,1\nbad,0\nfine",1\n', "line 2 to 4"),
+        ('a,1\n"good,1\nfine",1\n', "line 3 to 4"),
+        ('good,"1\nbad,0\nfine,"\n', "line 2 to 4"),
+        ('"two\nlines, of text",1\n', ""),
+        ('"a,\nb,\nc,",1\n', ""),
+    ],
+)
+def test_rows_between_two_quotes_are_told(
+    rows: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert len(made(tmp_path, "a.csv", f"sentence,label\n{rows}")) == 1 + rows.startswith("a")
+    said = capsys.readouterr().err
+    assert (f"the first goes from {told}: is a quote too many there?" in said) if told else not said
+
+
 def test_csv_parted_by_semicolons(tmp_path: Path) -> None:
     found = made(tmp_path, "a.csv", 'sentence;label\n"Ja; nei";1,5\n')
     assert found.columns == {"text": ["Ja; nei"], "label": ["1,5"]}
@@ -176,7 +194,7 @@ def test_a_column_that_is_not_there(tmp_path: Path, columns: Any, how: Any, said
     assert complaint(tmp_path, "a.tsv", "sentence\tlabel\nOne.\t1\n", columns, **how).startswith(f"a.tsv: {said}")
 
 
-def test_files_that_hold_no_table(tmp_path: Path) -> None:
+def test_files_that_hold_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert complaint(tmp_path, "a.tsv", "") == "a.tsv: no rows; wanted one at least"
     assert complaint(tmp_path, "a.tsv", "sentence\tlabel\n\n") == "a.tsv: no rows; wanted one at least"
     assert complaint(tmp_path, "a.csv", "label,label\n1,2\n", {"t": "label"}).startswith(
@@ -191,6 +209,7 @@ def test_files_that_hold_no_table(tmp_path: Path) -> None:
             "ok \ufffd"
         ]
     assert tally.replaced == 1
+    assert "a.tsv: 1 places of invalid UTF-8 replaced by U+FFFD" in capsys.readouterr().err
     with pytest.raises(DataError, match="no such file"):
         table(tmp_path / "none.csv", BOTH)
 

@@ -16,6 +16,7 @@ import test_survival
 import torch
 
 from ordsmed.apply.importing import take_over
+from ordsmed.apply.predict import predict
 from ordsmed.apply.trained import open_model
 from ordsmed.base import files, snapshots
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError
@@ -425,6 +426,24 @@ def test_without_dev_files_the_last_step_is_left(recipe: Recipe) -> None:
     assert equal(left(folder), left(folder, 12))
     assert not (folder / "predictions").exists()
     assert not course(folder).judged
+
+
+def test_predictions_of_files_with_and_without_right_answers(
+    recipe: Recipe, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What `predict` scores is what the run itself found; who asks for scores that cannot be told is told so."""
+    folder = finetune(recipe("run"))
+    predict(folder, [str(data / "dev.tsv")], tmp_path / "known", scores=True, device="cpu")
+    found, own = json.loads((tmp_path / "known" / "scores.json").read_text()), scores(folder)
+    assert found == {name: own[name] for name in ("accuracy", "macro_f1")}
+    silent = tmp_path / "silent.tsv"
+    silent.write_text("text\nw1 w2\nw3\n")
+    capsys.readouterr()
+    predict(folder, [str(silent)], tmp_path / "unknown", scores=True, device="cpu")
+    assert "silent.tsv: no right answers are told, so nothing is scored" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "unknown").iterdir()] == ["predictions.tsv"]
+    with pytest.raises(RecipeError, match=r"length=8: is no folder to write to; wanted RUN FILE\.\.\. OUT"):
+        predict(folder, [str(silent)], "length=8", device="cpu")
 
 
 @pytest.mark.parametrize("kind", ENDING)

@@ -28,6 +28,7 @@ from ordsmed.train.finetune import finetune
 from ordsmed.train.finetuning import Finetuning
 from ordsmed.train.meters import read
 from ordsmed.train.pretrain import pretrain
+from task_files import task_files
 
 RECIPE = """
 steps = 24
@@ -241,6 +242,19 @@ def test_every_checkpoint_of_a_pretraining(recipe: Callable[..., Path], tmp_path
         assert len(body) > 10
         assert all(torch.equal(left[name], began[name]) for name in body)
     assert "step of pretraining" in (folder / "trials.svg").read_text()
+
+
+def test_trials_of_spans_are_compared_by_their_f1(tmp_path: Path) -> None:
+    """That tags mark spans is known only when the training data were read: the recipe without them says accuracy."""
+    task_files(tmp_path)
+    path = tmp_path / "recipe.toml"
+    path.write_text(RECIPE.format(folder=tmp_path).replace("classify", "tag").replace(".tsv", ".conll"))
+    finetune(str(path), ["grid={rate=[1e-3,1e-2]}", "save=0", "task.length=60"])
+    found = files.read_json(tmp_path / "out" / "trials.json")
+    assert found["score"] == "f1"
+    best = max(found["trials"], key=lambda trial: trial["scores"]["f1"])
+    assert found["best"] == best["trial"]
+    assert "| f1 " in (tmp_path / "out" / "trials.md").read_text()
 
 
 def test_one_device_a_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

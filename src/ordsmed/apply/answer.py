@@ -30,6 +30,7 @@ from ordsmed.text.questions import Question
 AT_ONCE = 32  # questions of a file
 AROUND = 60  # characters shown before and after an answer
 INPUT = "standard input"
+LIKE_A_FILE = re.compile(r"\S+\.[a-z]{2,5}")  # a text that may be a mistyped name
 FORM = "SQuAD's JSON, JSON lines, or question<TAB>context a line"
 
 
@@ -157,6 +158,8 @@ def _given(words: Sequence[str], file: str, stream: IO[bytes]) -> list[Question]
         raise RecipeError("answer", f"found {found}", "QUESTION CONTEXT, --file FILE, or neither: then you are asked")
     if words:
         context = _of_text_file(words[1]) if _is_file(words[1]) else words[1]
+        if LIKE_A_FILE.fullmatch(context):
+            say(f"{context}: no such file, so it is read as a text")
         return [_checked(Question("1", words[0], context, (), impossible=False), "answer")]
     if file:
         return _of_file(file, stream)
@@ -164,17 +167,22 @@ def _given(words: Sequence[str], file: str, stream: IO[bytes]) -> list[Question]
 
 
 def _of_file(file: str, stream: IO[bytes]) -> list[Question] | Iterator[Question]:
-    """As its first line tells: JSON, or two columns, which of standard input are answered as they come."""
-    name = INPUT if file == "-" else file
-    numbered = enumerate(lines(stream) if file == "-" else read.lines(read.files(file)[0]), 1)
+    """Those of files, or of standard input, which may be answered as they come."""
+    if file != "-":
+        return [question for path in read.files(file) for question in _of_lines(read.lines(path), str(path))]
+    return _of_lines(lines(stream), INPUT)
+
+
+def _of_lines(given: Iterator[str], name: str) -> list[Question] | Iterator[Question]:
+    """As the first line tells: JSON, or two columns, which are given as they come."""
+    numbered: Iterator[tuple[int, str]] = enumerate(given, 1)
     first = next(((number, line) for number, line in numbered if line.strip()), None)
     if first is None:
         raise DataError(name, "is empty", FORM)
-    given = itertools.chain([first], numbered)
+    numbered = itertools.chain([first], numbered)
     if first[1].lstrip("\ufeff \t")[0] not in "{[":
-        rows = _of_columns(given, name)
-        return rows if file == "-" else list(rows)
-    found = _of_json(line for _, line in given) if file == "-" else questions.read(file, repair=False)[0]
+        return _of_columns(numbered, name)
+    found = _of_json(line for _, line in numbered) if name == INPUT else questions.read(name, repair=False)[0]
     return [_checked(question, f"{name}: {question.id}") for question in found]
 
 
@@ -227,7 +235,9 @@ def _blocks(given: Iterable[Question], count: int) -> Iterator[list[Question]]:
 
 
 def _line(found: Found) -> str:
-    return f"{_flat(found.text)}  {found.probability:.1%}, characters {found.start}-{found.end}"
+    return (
+        f"{_flat(found.text)}  {found.probability:.1%} (score {found.score:.2f}), characters {found.start}-{found.end}"
+    )
 
 
 def _flat(text: str) -> str:

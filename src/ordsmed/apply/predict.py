@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,13 +22,12 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import kind_of
 from ordsmed.base.ranks import Ranks, prepare
 from ordsmed.base.run import Run
-from ordsmed.base.say import Progress
+from ordsmed.base.say import Progress, say
 from ordsmed.data.features import Features, Packing
 from ordsmed.data.pieces import Reader
 from ordsmed.learn.asking import ask
 from ordsmed.learn.task import Arrays, Task, packing, reader
 
-TOKENS = {"cpu": 2_048, "cuda": 131_072}  # of a batch
 HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -53,8 +53,7 @@ class Asked:
 
     def answers(self, features: Features, **how: Any) -> tuple[Arrays, dict[str, float]]:
         """What the task tells of examples, and its mean losses where what is right is known."""
-        tokens = TOKENS.get(self.ranks.device.type, TOKENS["cpu"])
-        return ask(self.task, features, self.packing, self.ranks, tokens=tokens, within=self.within, **how)
+        return ask(self.task, features, self.packing, self.ranks, within=self.within, **how)
 
     def within(self) -> Any:
         """In which numbers products are made."""
@@ -92,10 +91,14 @@ def predict(
 ) -> list[str]:  # fmt: skip
     """Write what a model predicts of files, with their scores if so wanted; lines that tell of it."""
     target = Path(out)
+    if re.fullmatch(r"\w+=[^/]*", target.name):
+        raise RecipeError(out, "is no folder to write to", "RUN FILE... OUT", "settings are written task.key=value")
     if target.exists() and not anew:
         raise RecipeError(target, "stands", "a new folder", "name another, or add --anew to replace it")
     asked = open_task(path, overrides, **how)
     records, predictions, facts, _ = _predicted(asked, sources, scores=scores)
+    if scores and not facts:
+        say(f"{', '.join(sources)}: no right answers are told, so nothing is scored")
     target.parent.mkdir(parents=True, exist_ok=True)
     with files.making(target) as folder:
         written = [made.name for made in asked.settings.write(folder, records, predictions)]

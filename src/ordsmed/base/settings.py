@@ -13,7 +13,7 @@ import tomllib
 import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ordsmed.base import menu
 from ordsmed.base.errors import RecipeError, nearest
@@ -162,12 +162,16 @@ def _choice(choices: menu.Menu, value: Any, place: str) -> Any:
 def _leaf(wish: Any, value: Any, place: str) -> Any:
     import msgspec
 
+    written = str(value)
+    if isinstance(value, int | float) and written in _choices(wish):  # version = 2.0, without quotes
+        return written
     try:
         return msgspec.convert(value, wish, strict=True)
     except msgspec.ValidationError as error:
         said = re.sub(r" - at `.*`$", "", str(error)).replace("`", "")
         wanted = re.match(r"Expected (.*), got .*", said)
-        raise RecipeError(place, f"found {_show(value)}", wanted[1] if wanted else _wish(wish), "") from None
+        told = wanted[1].replace("array", "a list") if wanted and not _choices(wish) else _wish(wish)
+        raise RecipeError(place, f"found {_show(value)}", told, "") from None
 
 
 def _put(table: Table, path: list[str], value: Any, word: str) -> None:
@@ -219,8 +223,23 @@ def _show(value: object) -> str:
     return text if len(text) < 60 else text[:57] + "..."
 
 
+def _choices(wish: Any) -> tuple[Any, ...]:
+    """The values of a Literal, which may be one of several wishes."""
+    return tuple(value for each in _apart(wish) if get_origin(each) is Literal for value in get_args(each))
+
+
+def _apart(wish: Any) -> tuple[Any, ...]:
+    """The wishes of which any will do."""
+    return get_args(wish) if get_origin(wish) in (Union, types.UnionType) else (wish,)
+
+
 def _wish(wish: Any) -> str:
     if get_origin(wish) is Annotated and isinstance(get_args(wish)[1], menu.Menu):
         return "one of " + ", ".join(menu.entries(get_args(wish)[1].name))
+    if choices := _choices(wish):
+        others = [
+            _wish(each) for each in _apart(wish) if get_origin(each) is not Literal and each is not types.NoneType
+        ]
+        return " or ".join([*others, f"one of {', '.join(map(str, choices))}" if choices[1:] else str(choices[0])])
     name = getattr(wish, "__name__", str(wish))
     return str(wish).replace("typing.", "") if get_args(wish) else name

@@ -73,7 +73,7 @@ class Reader:
 
     tokenizer: Tokenizer
     types: bool  # does the network know token types?
-    alone: bool = False  # examples stand one a row
+    causal: bool = False  # does a piece see only those before it?
     words: dict[bytes, int] = field(default_factory=dict)  # of a tokenizer of whole words: those that were met
 
     def __post_init__(self) -> None:

@@ -13,18 +13,18 @@ from ordsmed.base.ranks import Ranks
 from ordsmed.data.features import Features, Packing, by_length
 from ordsmed.learn.task import LOST, Arrays, Task
 
-TOKENS = 2_048  # of a batch
+TOKENS = {"cpu": 2_048, "cuda": 65_536}  # of a batch
 
 
 def ask(
-    task: Task, features: Features, packing: Packing, ranks: Ranks, *, tokens: int = TOKENS,
+    task: Task, features: Features, packing: Packing, ranks: Ranks, *,
     within: Callable[[], Any] = contextlib.nullcontext, each: Callable[[int], None] = lambda examples: None,
 ) -> tuple[Arrays, dict[str, float]]:  # fmt: skip
     """What a task tells of every example, in their order, and its mean losses where the right answers are known.
 
     Ranks that see other rows take batches in turn, and all of them get all. `each` is told how many are done.
     """
-    batches = by_length(features.sizes, tokens)
+    batches = by_length(features.sizes, TOKENS.get(ranks.device.type, TOKENS["cpu"]))
     rank, world = ranks.data_rank, ranks.data_world
     found: dict[str, Tensor] = {}
     sums: dict[str, Tensor] = {term: torch.zeros(2, dtype=torch.float64) for term in task.weights}

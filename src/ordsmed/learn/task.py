@@ -7,15 +7,16 @@ files -> records -> features -> Batch -> scores -> summed losses     (learning)
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ordsmed.base.errors import RecipeError, nearest
 from ordsmed.data.batch import Batch
 from ordsmed.data.features import Features, Packing
 from ordsmed.data.pieces import Reader
@@ -29,6 +30,7 @@ from ordsmed.text.tokenizer import Tokenizer
 SPREAD = 0.02  # of a fresh head's weights
 LOST = " lost"  # behind a term: its summed loss, among what is told of examples
 Arrays = dict[str, NDArray[Any]]
+ClassWeights = dict[str, float] | Literal["balanced"] | None
 
 
 class Task(Objective):
@@ -124,6 +126,7 @@ class Files:
     top: Top = field(default_factory=Top)
     """what stands between the network and the head"""
 
+    UNREAD: ClassVar[tuple[str, ...]] = ("train", "dev", "top")  # what changes no feature
     LATER: ClassVar[tuple[str, ...]] = ()  # what may be changed once it has learned: how files are read and decoded
 
     def paths(self, split: str) -> tuple[str, ...]:
@@ -179,6 +182,26 @@ class TaskSettings(Protocol):
         """Tables for a person: title, head, rows (scores by class, by length of question...)."""
 
 
+def check_labels(labels: Sequence[str], class_weights: Any) -> None:
+    """Refuse labels and weights of them that no task can have."""
+    if labels and len(set(labels)) < max(2, len(labels)):
+        raise ValueError(f"labels: found {list(labels)}; wanted two or more different ones")
+    if isinstance(class_weights, dict) and min(class_weights.values(), default=0) <= 0:
+        raise ValueError(f"class_weights: found {class_weights}; wanted numbers above 0")
+
+
+def label_weights(asked: ClassWeights, labels: Sequence[str], seen: Mapping[str, int]) -> dict[str, float] | None:
+    """How much the loss of each label counts; balanced: those that were `seen` all alike, however often that was."""
+    if asked == "balanced":
+        there = [label for label in labels if seen[label]]
+        total = sum(seen[label] for label in there)
+        return {label: total / (len(there) * seen[label]) for label in there}
+    for label in asked or ():
+        if label not in labels:
+            raise RecipeError("task.class_weights", f"found `{label}`", "labels", nearest(label, labels))
+    return asked
+
+
 def packing(tokenizer: Tokenizer, model: Any) -> Packing:
     """How a family's examples become rows."""
     return Packing(pad=tokenizer.pad or 0, alone=bool(model.capabilities.state))
@@ -186,7 +209,7 @@ def packing(tokenizer: Tokenizer, model: Any) -> Packing:
 
 def reader(tokenizer: Tokenizer, model: Any) -> Reader:
     """How a family reads texts."""
-    return Reader(tokenizer, types=getattr(model, "types", 0) > 1)
+    return Reader(tokenizer, types=getattr(model, "types", 0) > 1, causal=model.capabilities.causal)
 
 
 def by_example(values: Tensor, spans: Tensor, fill: float = 0.0) -> Tensor:

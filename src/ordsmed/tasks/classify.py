@@ -21,14 +21,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from ordsmed.base.errors import DataError, RecipeError, nearest
+from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.files import write_text
 from ordsmed.base.say import say
 from ordsmed.data.batch import Batch
 from ordsmed.data.features import Features, Text, framed
 from ordsmed.data.pieces import Ints, Reader
 from ordsmed.learn import scores
-from ordsmed.learn.task import Arrays, Files, Task, by_example
+from ordsmed.learn.task import Arrays, ClassWeights, Files, Task, by_example, check_labels, label_weights
 from ordsmed.text import glue, tables
 from ordsmed.text.read import Errors, files, lines
 from ordsmed.text.tables import Column, Format, Table
@@ -122,7 +122,7 @@ class Settings(Files):
     """accuracy, f1, macro_f1, matthews; of numbers pearson, spearman, squared_error; checkpoints go by the first"""
     length: int = 128
     """tokens of the longest example; what is longer is cut"""
-    class_weights: dict[str, float] | Literal["balanced"] | None = None
+    class_weights: ClassWeights = None
     """how much the loss of each label counts, 1 if not said; balanced: all classes alike, however often they are"""
     pool: Pool | None = None
     """state that the head is given; left out: the family's own (first, of causal ones last), of recurrent ones max"""
@@ -130,6 +130,7 @@ class Settings(Files):
     """learn from pairs in both orders; left out: of mrpc and sts-b alone, as ELECTRA does"""
 
     role: ClassVar[str] = "classify"
+    UNREAD: ClassVar[tuple[str, ...]] = (*Files.UNREAD, "metrics", "class_weights", "pool")
     LATER: ClassVar[tuple[str, ...]] = (
         "train", "dev", "name", "text", "second", "label", "split", "format", "header", "errors", "metrics", "length",
     )  # fmt: skip
@@ -145,8 +146,7 @@ class Settings(Files):
                 raise ValueError(f"metrics: found {metric}; wanted some of {', '.join(fit)}")
         if self.metrics[0] in LOSSES:
             raise ValueError(f"metrics: found {self.metrics[0]} as the first; wanted one of which more is better")
-        if self.labels and (len(set(self.labels)) < max(2, len(self.labels))):
-            raise ValueError(f"labels: found {list(self.labels)}; wanted two or more different ones")
+        check_labels(self.labels, self.class_weights)
         if self.number and (self.labels or self.class_weights):
             raise ValueError("number: found with labels or class_weights; wanted classes or a number")
         if self.scale and not self.scale[0] < self.scale[1]:
@@ -154,8 +154,6 @@ class Settings(Files):
         pairs = "second" in glue.named(self.name).columns if self.name else self.second is not None
         if self.unordered and not pairs:
             raise ValueError("unordered: found without `second`; wanted pairs")
-        if isinstance(self.class_weights, dict) and min(self.class_weights.values(), default=0) <= 0:
-            raise ValueError(f"class_weights: found {self.class_weights}; wanted numbers above 0")
 
     def _adopt(self, task: glue.Task) -> None:
         """What GLUE says of a task by name."""
@@ -280,19 +278,11 @@ class Settings(Files):
         self._fits(labels)
         if absent := [label for label in labels if label not in seen]:
             say(f"{place}: no example of {', '.join(absent)} to learn from")
-        return replace(self, labels=labels, class_weights=self._weights(labels, seen))
+        return replace(self, labels=labels, class_weights=label_weights(self.class_weights, labels, seen))
 
     def _fits(self, labels: Sequence[str]) -> None:
         if "f1" in self.metrics and len(labels) != 2:
             raise RecipeError("task.metrics", f"f1 of {len(labels)} labels", "two", "use macro_f1")
-
-    def _weights(self, labels: Sequence[str], seen: Counter[str]) -> dict[str, float] | None:
-        if self.class_weights == "balanced":
-            return {label: seen.total() / (len(seen) * seen[label]) for label in labels if label in seen}
-        for label in self.class_weights or ():
-            if label not in labels:
-                raise RecipeError("task.class_weights", f"found `{label}`", "labels", nearest(label, labels))
-        return self.class_weights
 
     def features(self, records: Records, reader: Reader) -> Features:
         texts = [reader.pieces(each) for each in (records.texts, records.seconds) if each]
@@ -400,12 +390,23 @@ class Settings(Files):
         if head[: len(OWN)] == OWN or head == OFFICIAL:
             keys = records.places if head != OFFICIAL else records.indexes or [str(n) for n in range(len(records))]
             found = {row[0]: row[1] for row in rows[1:] if len(row) > 1}
+            if head != OFFICIAL:
+                self._check_gold(path, rows, records)
             written = [found.pop(key, "") for key in keys]
             if found:
                 raise DataError(path, f"a prediction for `{next(iter(found))}`", "one for each row of the data alone")
         else:
             written = ["\t".join(row) for row in rows]
         return Predictions(self._understood(path, written, records, len(rows)))
+
+    def _check_gold(self, path: Path, rows: Sequence[Sequence[str]], records: Records) -> None:
+        """Refuse predictions that were made for other data: what was right there is not what is right here."""
+        right = dict(zip(records.places, records.gold, strict=True))
+        for number, row in enumerate(rows[1:], 2):
+            then, now = (*row, "", "", "")[2], right.get(row[0], "")
+            if then and now and then != now:
+                found = f"predictions for data whose line {row[0]} is `{then}`"
+                raise DataError(f"{path}:{number}", found, f"for these, where it is `{now}`")
 
     def _understood(self, path: Path, written: Sequence[str], records: Records, last: int) -> list[Any]:
         """Labels or numbers, one a record; `last` is the line of the last."""

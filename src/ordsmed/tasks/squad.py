@@ -36,6 +36,7 @@ from ordsmed.learn.top import width
 from ordsmed.nn.dropout import number_layers
 from ordsmed.nn.heads import fresh
 from ordsmed.text.questions import Answer, Question, placed, read, shortened
+from ordsmed.text.read import Errors
 from ordsmed.text.tokenizer import Tokenizer
 
 BLOCK = 256  # windows decoded at a time, for memory
@@ -73,10 +74,15 @@ class Settings(Files):
     """Answers that are parts of a text (SQuAD)."""
 
     record: ClassVar[str] = "f1"
+    UNREAD: ClassVar[tuple[str, ...]] = (
+        *Files.UNREAD, "head", "beam", "answerable_weight", "n_best", "longest_answer", "search", "threshold",
+    )  # fmt: skip
     LATER: ClassVar[tuple[str, ...]] = (
-        "train", "dev", "version", "length", "stride", "longest_question", "lowercase", "beam", "n_best",
+        "train", "dev", "errors", "version", "length", "stride", "longest_question", "lowercase", "beam", "n_best",
         "longest_answer", "search", "threshold",
     )  # fmt: skip
+    errors: Errors = "strict"
+    """bytes that are no UTF-8: refused, or replaced and counted"""
     version: Literal["1.1", "2.0"] = "1.1"
     """of SQuAD: every question has an answer (1.1), or some have none (2.0)"""
     length: int = 384
@@ -126,7 +132,7 @@ class Settings(Files):
         return self.version == "2.0"
 
     def records(self, paths: Sequence[str], *, learning: bool = False) -> Records:
-        questions, _ = read(paths, repair=learning)
+        questions, _ = read(paths, repair=learning, errors=self.errors)
         if learning and not self.refuse:
             questions, every = [each for each in questions if each.answers], questions
             if less := len(every) - len(questions):
@@ -210,9 +216,14 @@ class Settings(Files):
 
     def read(self, path: Path, records: Records) -> list[Answered]:
         """Of 2.0 with the null odds of a null_odds.json beside it."""
-        beside = path.with_name("null_odds.json")
+        predictions, beside = official.read_predictions(path), path.with_name("null_odds.json")
         odds = official.read_null_odds(beside) if self.refuse and beside.is_file() else {}
-        return [_given(name, text, odds.get(name)) for name, text in official.read_predictions(path).items()]
+        if odds and predictions.keys() <= odds.keys():
+            say(f"{beside}: tells the best_ scores")
+        elif odds:
+            say(f"{beside}: not used, for it is about other questions than {path.name}")
+            odds = {}
+        return [_given(name, text, odds.get(name)) for name, text in predictions.items()]
 
     def details(
         self, records: Records, predictions: Sequence[Answered]

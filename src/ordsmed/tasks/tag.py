@@ -3,8 +3,9 @@
     Newts   B-ANIMAL        [CLS] new ##ts swim [SEP]        new  -> Newts   B-ANIMAL
     swim    O          ->          ^        ^           ->   swim -> swim    O
 
-A word's tag is learned and told at its first piece. A sentence that is too long is read in windows that overlap, and
-each word is asked about in the window where it has the most context. Tags such as B-PER, I-PER and O mark spans: what
+A word's tag is learned and told at its first piece; by a network that sees only what stands before, at its last. A
+sentence that is too long is read in windows that overlap, and each word is asked about in the window where it has the
+most context. Tags such as B-PER, I-PER and O mark spans: what
 counts is then how many spans are found, else how many words have the right tag.
 """
 
@@ -15,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice, repeat
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from ordsmed.base.errors import DataError, RecipeError, nearest
+from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.files import write_text
 from ordsmed.base.say import say
 from ordsmed.data.batch import Batch
@@ -31,7 +32,7 @@ from ordsmed.data.features import NOT_ASKED, Features, Text, framed
 from ordsmed.data.pieces import SIGNS, Ints, Reader
 from ordsmed.data.question_windows import Limits, Windows, windows
 from ordsmed.learn import spans
-from ordsmed.learn.task import Arrays, Files, Task, by_example
+from ordsmed.learn.task import Arrays, ClassWeights, Files, Task, by_example, check_labels, label_weights
 from ordsmed.text import conll, read
 from ordsmed.text.conll import Sentences
 from ordsmed.text.tokenizer import Tokenizer
@@ -72,10 +73,11 @@ class Settings(Files):
     """tokens of the longest row, signs included; longer sentences are read in windows"""
     stride: int | None = None
     """how many tokens behind the one before each window begins; left out: half of a window"""
-    class_weights: dict[str, float] | Literal["balanced"] | None = None
+    class_weights: ClassWeights = None
     """how much the loss of each label counts, 1 if not said; balanced: all labels alike, however often they are"""
 
     role: ClassVar[str] = "tag"
+    UNREAD: ClassVar[tuple[str, ...]] = (*Files.UNREAD, "file_scheme", "mend", "class_weights")
     LATER: ClassVar[tuple[str, ...]] = (
         "train", "dev", "column", "word", "errors", "file_scheme", "mend", "length", "stride",
     )  # fmt: skip
@@ -84,15 +86,12 @@ class Settings(Files):
         conll.Column.of(self.column)
         if self.word == 0:
             raise ValueError("word: found 0; wanted a column's number: 1 is the first, -1 the last")
-        if self.labels and len(set(self.labels)) < max(2, len(self.labels)):
-            raise ValueError(f"labels: found {list(self.labels)}; wanted two or more different ones")
+        check_labels(self.labels, self.class_weights)
         if self.labels and self.scheme and not self.of_spans:
             raise ValueError(f"scheme: found {self.scheme} with labels that mark no spans; wanted B-PER and the like")
         for name in ("length", "stride"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"{name}: found {value}; wanted 1 or more")
-        if isinstance(self.class_weights, dict) and min(self.class_weights.values(), default=0) <= 0:
-            raise ValueError(f"class_weights: found {self.class_weights}; wanted numbers above 0")
 
     @property
     def record(self) -> str:
@@ -122,7 +121,7 @@ class Settings(Files):
         if len(known) < 2:
             tags = f"no tag but {known[0]}" if known else "none of the labels"
             raise DataError(records.places[0], f"the words have {tags}", "two different ones at least")
-        weights = self._label_weights(labels, found)
+        weights = label_weights(self.class_weights, labels, found)
         return replace(self, labels=labels, file_scheme=file_scheme, class_weights=weights)
 
     def _tell_odd(self, records: Sentences) -> None:
@@ -133,14 +132,6 @@ class Settings(Files):
             raise RecipeError("scheme", f"{self.scheme}, but {place} has the tag {tag}", "O, B-PER and the like")
         if "O" in tags and any(tag.startswith("B-") for tag in tags):
             say(f"{place}: with tags such as {tag} not all mark spans, so each word's tag counts by itself")
-
-    def _label_weights(self, labels: Sequence[str], found: Counter[str]) -> dict[str, float] | None:
-        if self.class_weights == "balanced":
-            total = sum(found[label] for label in labels)
-            return {label: total / (len(labels) * max(1, found[label])) for label in labels}
-        for label in sorted(set(self.class_weights or ()) - set(labels)):
-            raise RecipeError("class_weights", f"`{label}` is no label", "", nearest(label, labels))
-        return self.class_weights
 
     def features(self, records: Sentences, reader: Reader) -> Features:
         cut = _cut(records.words, reader)
@@ -300,7 +291,7 @@ class _Cut:
 
     starts: Ints  # [S + 1]
     ids: Ints
-    words: Ints  # [W]  the first piece of each word
+    words: Ints  # [W]  the piece of each word that is asked
 
 
 def _cut(sentences: Sequence[Sequence[str]], reader: Reader) -> _Cut:
@@ -319,7 +310,8 @@ def _cut(sentences: Sequence[Sequence[str]], reader: Reader) -> _Cut:
     owner = np.maximum.accumulate(np.minimum(owner, np.repeat(after - 1, counts)))
     covers = np.flatnonzero(np.maximum(left, begins[owner]) < np.minimum(right, ends[owner]))
     words = np.full(len(sizes), -1, np.int64)
-    words[owner[covers][::-1]] = covers[::-1]
+    covers = covers if reader.causal else covers[::-1]  # of several pieces of a word the one put last stays
+    words[owner[covers]] = covers
     return _with_unknown(_Cut(made.starts, made.ids, words), owner, first, list(chain.from_iterable(sentences)), reader)
 
 

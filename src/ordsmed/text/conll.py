@@ -15,12 +15,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import NamedTuple
 
 from ordsmed.base.errors import DataError
-from ordsmed.base.files import write_text
 from ordsmed.base.say import say
-from ordsmed.text.read import Errors, blocks, decoded, files
+from ordsmed.text.read import Errors, blocks, decoded, files, replacements_told
 
 NAMES = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 FORM, FEATS = NAMES.index("form"), NAMES.index("feats")
@@ -158,7 +157,8 @@ def read(
     wanted, words, found = Column.of(column), Column.of(word), Sentences()
     for path in files(paths):
         data = b"".join(blocks(path))
-        text = BOM * data.startswith(BOM.encode()) + decoded(data, ["utf-8"], errors, path)[0]
+        with replacements_told(path):
+            text = BOM * data.startswith(BOM.encode()) + decoded(data, ["utf-8"], errors, path)[0]
         begin = _begin(text)
         if ".conllu" in path.suffixes or _is_conllu(begin[2]):
             source, rows = _conllu(path, text, wanted)
@@ -174,17 +174,6 @@ def texts(sentences: Sentences, predictions: Sequence[Sequence[str]]) -> list[st
         raise ValueError("predictions: found other numbers of tags than of words; wanted one for each word")
     tags = chain.from_iterable(predictions)
     return ["".join(source.pieces(tags)) for source in sentences.sources]
-
-
-def write(out: Path | TextIO, sentences: Sentences, predictions: Sequence[Sequence[str]]) -> None:
-    """The files that were read, one after the other, with these tags in place of theirs."""
-    written = texts(sentences, predictions)
-    *others, last = [text.removeprefix(BOM * (n > 0)) for n, text in enumerate(written)]
-    text = "".join([*map(_ended, others), last])
-    if isinstance(out, Path):
-        write_text(out, text)
-    else:
-        out.write(text)
 
 
 def cells(line: str, place: str) -> tuple[list[str], re.Match[str]]:
@@ -334,9 +323,3 @@ def _gather(source: Source, rows: Iterator[_Row | None], found: Sentences, wante
         say(f"{source.path}: {bare:,} of {total:,} words have no tag in column {wanted}")
     if empty:
         say(f"{source.path}: {empty:,} of {total:,} words are empty")
-
-
-def _ended(text: str) -> str:
-    """With a blank line at its end, so that another file may follow."""
-    tail = text[-4:].replace("\r\n", "\n")
-    return text + ("\r\n" if "\r\n" in text else "\n") * max(0, 2 - len(tail) + len(tail.rstrip("\n")))

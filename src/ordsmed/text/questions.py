@@ -36,6 +36,7 @@ BLANK_KEPT = "questions kept with an empty question or context"
 ANSWERS_WIN = "questions marked impossible that have answers, taken as answered"
 MARK_WINS = "questions marked impossible that have answers, taken as impossible"
 UNMARKED = "questions with an empty list of answers and no mark, taken as impossible"
+UNTOLD = "questions without an answer that are not marked impossible, taken as having none"
 TWICE = "questions that stand again, their answers joined"
 RENAMED = "questions renamed, for another one has their id"
 HALVES = "texts with halves of characters (\\ud800 to \\udfff), replaced by U+FFFD"
@@ -94,6 +95,11 @@ def read(
     finish = _mended if repair else _kept
     given = _given(reading.files(paths), errors, report)
     questions = [finished for each in given if (finished := finish(each, report))]
+    told = [bool(each.answers) or each.impossible for each in questions]
+    if any(told):  # else nothing is known, and nothing is scored
+        for each, known in zip(questions, told, strict=True):
+            if not known:
+                report.note(UNTOLD, each.id)
     report.questions, report.contexts = len(questions), len({id(each.context) for each in questions})
     if not questions:
         raise DataError(paths if isinstance(paths, str) else ", ".join(paths), report.line(), "questions", FORM)
@@ -126,7 +132,9 @@ def shortened(names: Sequence[str]) -> str:
 
 def json_values(path: Path, errors: reading.Errors = "strict") -> Iterator[tuple[str, Any]]:
     """The JSON values of a file, one or many (JSON lines), each with the place where it begins."""
-    text, at, line = "".join(reading.texts(path, errors)), 0, 1
+    with reading.replacements_told(path):
+        text = "".join(reading.texts(path, errors))
+    at, line = 0, 1
     decoder = json.JSONDecoder()
     while begun := _VALUE.search(text, at):
         start = begun.start()

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from ordsmed.base.errors import DataError
+from ordsmed.base.say import say
 
 Errors = Literal["strict", "replace"]
 BLOCK = 1 << 20
@@ -77,6 +78,15 @@ def tallied() -> Iterator[Tally]:
         yield tally
     finally:
         _tallies.stack.remove(tally)
+
+
+@contextlib.contextmanager
+def replacements_told(path: object) -> Iterator[None]:
+    """Say how many invalid sequences of a file were replaced while it was read."""
+    before = tally().replaced
+    yield
+    if count := tally().replaced - before:
+        say(f"{path}: {count:,} places of invalid UTF-8 replaced by U+FFFD")
 
 
 def tally() -> Tally:

@@ -93,12 +93,13 @@ def table(
     lines: list[int] = []
     kept: list[list[str]] = []
     broken: list[_Row] = []
-    for row in rows:
-        if row.wrong:
-            broken.append(row)
-        else:
-            lines.append(row.line)
-            kept.append([v if isinstance(v, str) else _written(v, f"{path}:{row.line}") for v in row.values])
+    with read.replacements_told(path):
+        for row in rows:
+            if row.wrong:
+                broken.append(row)
+            else:
+                lines.append(row.line)
+                kept.append([v if isinstance(v, str) else _written(v, f"{path}:{row.line}") for v in row.values])
     _judge(path, broken, len(broken) + len(lines))
     if not lines:
         raise DataError(path, "no rows", "one at least")
@@ -156,20 +157,20 @@ def _csv(path: Path, wanted: list[Column], header: bool, errors: read.Errors) ->
     comma = ";" if ";" in first and "," not in first else ","  # as Excel writes where numbers have a comma
     csv.field_size_limit(LONGEST_FIELD)
     reader = csv.reader((line + "\n" for line in chain([first], lines)), delimiter=comma, strict=True)
-    return _fields(path, _quoted(path, reader), wanted, header)
+    return _fields(path, _quoted(path, reader, comma), wanted, header)
 
 
-def _quoted(path: Path, reader: Any) -> Iterator[tuple[int, list[str]]]:
+def _quoted(path: Path, reader: Any, comma: str) -> Iterator[tuple[int, list[str]]]:
     """Records and the lines they begin in. One of several lines and another width: a quote swallowed its neighbours."""
     import csv
 
-    width = 0
+    width, spread = 0, []
     while True:
         begun = reader.line_num + 1
         try:
             fields = next(reader, None)
             if fields is None:
-                return
+                break
             width = width or len(fields)
             if len(fields) != width and reader.line_num > begun:
                 raise csv.Error
@@ -179,7 +180,21 @@ def _quoted(path: Path, reader: Any) -> Iterator[tuple[int, list[str]]]:
                 'quotes in pairs, and "" for one inside a field',
                 'mend the line; where tabs part the columns and quotes mean nothing, set format = "tsv"',
             ) from None  # fmt: skip
+        if any(_holds_rows(field, place, width, comma) for place, field in enumerate(fields)):
+            spread.append((begun, reader.line_num))
         yield begun, fields or [""]
+    if spread:
+        first, last = spread[0]
+        found = (
+            f"{len(spread):,} rows hold others between two quotes, it seems; the first goes from line {first} to {last}"
+        )
+        say(f"{path}: {found}: is a quote too many there?")
+
+
+def _holds_rows(field: str, place: int, width: int, comma: str) -> bool:
+    """May a field be what stood between two quotes that are no pair: the end of a row, whole rows, and a beginning?"""
+    first, *inner, last = [line.count(comma) for line in field.split("\n")] if "\n" in field else (-1, -1)
+    return width > 1 and [first, last] == [width - 1 - place, place] and set(inner) <= {width - 1}
 
 
 def _fields(

@@ -71,7 +71,6 @@ def measure_finetune(recipe: Any) -> dict[str, Any]:
 
 def measure_predict(recipe: Any) -> dict[str, Any]:
     """Batches asked as `predict` asks them, each followed by the same one padded to the greatest length."""
-    from ordsmed.apply.predict import TOKENS
     from ordsmed.data.features import ExampleRows
     from ordsmed.learn.asking import ask
     from ordsmed.learn.task import Task
@@ -82,7 +81,6 @@ def measure_predict(recipe: Any) -> dict[str, Any]:
     assert isinstance(task, Task)
     assert isinstance(rows, ExampleRows)
     ways = [rows.packing, _padded(rows.packing, job)]
-    tokens = TOKENS.get(device.type, TOKENS["cpu"])
     within = functools.partial(autocast, job.recipe.layout, device)
     found: dict[str, Any] = _said(recipe, job) | {"length": job.phases[0].length}
     for batch, times in recipe.batches:
@@ -91,7 +89,7 @@ def measure_predict(recipe: Any) -> dict[str, Any]:
             examples = part(rows.features, np.arange(turn * batch, (turn + 1) * batch) % len(rows))
             for way, packing in enumerate(ways):
                 began = now(device)
-                ask(task, examples, packing, job.ranks, tokens=tokens, within=within)
+                ask(task, examples, packing, job.ranks, within=within)
                 spent[way].append(now(device) - began)
         ours, theirs = (seconds[1:] for seconds in spent)
         found[f"batch_{batch}"] = {"times": times, **told(batch, ours), **ratios(ours, theirs)}

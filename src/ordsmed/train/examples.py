@@ -22,10 +22,8 @@ from ordsmed.text import read
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train.precision import autocast
 
-ASKED_AT_ONCE = {"cpu": 2_048, "cuda": 65_536}  # tokens
 UNCOMPARED = ("total", "thresh", "_error")  # how scores end of which more is not better
-FORMAT = 1  # of features: another where they are made otherwise
-LEFT_OUT = ("train", "dev", "top", "threshold")  # settings that change no feature
+FORMAT = 2  # of features: another where they are made otherwise
 
 
 @dataclass(frozen=True)
@@ -103,7 +101,7 @@ class Examples:
 
     def asked(self, task: Task, features: Features, ranks: Ranks, **how: Any) -> tuple[Arrays, dict[str, float]]:
         """What a task tells of examples, and its mean losses."""
-        return ask(task, features, self.packing, ranks, tokens=ASKED_AT_ONCE.get(ranks.device.type, 2_048), **how)
+        return ask(task, features, self.packing, ranks, **how)
 
     def told(self, found: dict[str, Any]) -> str:
         scores = {k: v for k, v in found.items() if k != "validation" and not k.endswith(UNCOMPARED)}
@@ -127,9 +125,10 @@ def _split(task: Any, network: Any, tokenizer: Tokenizer, cache: str, name: str,
     """Features from the cache, or made and put there."""
     if not cache:
         return Split(records, task.features(records, reader(tokenizer, network)))
-    said = {k: v for k, v in settings.plain(task).items() if k not in LEFT_OUT}
+    said = {k: v for k, v in settings.plain(task).items() if k not in task.UNREAD}
     stamps = read.stamp(read.files(task.paths(name)))
-    described = [FORMAT, name, said, stamps, tokenizer.fingerprint, getattr(network, "types", 0) > 1]
+    made = reader(tokenizer, network)
+    described = [FORMAT, name, said, stamps, tokenizer.fingerprint, made.types, made.causal]
     key = hashlib.sha256(json.dumps(described).encode()).hexdigest()[:16]
     folder = Path(cache) / f"{kind_of(task)}-{name}-{key}"
     if folder.is_dir():
@@ -137,5 +136,5 @@ def _split(task: Any, network: Any, tokenizer: Tokenizer, cache: str, name: str,
     else:
         with run.locked(folder):
             if not folder.is_dir():  # another process made them meanwhile
-                task.features(records, reader(tokenizer, network)).save(folder)
+                task.features(records, made).save(folder)
     return Split(records, Features.open(folder))

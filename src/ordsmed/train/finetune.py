@@ -6,7 +6,6 @@ init -> network, tokenizer, weights; the task's files -> examples -> loop -> the
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +30,6 @@ from ordsmed.train.deed import leave_weights, perform
 from ordsmed.train.examples import Examples, Split
 from ordsmed.train.finetuning import Finetuning
 from ordsmed.train.job import Job, assemble, same_shape
-from ordsmed.train.precision import autocast
 
 
 @dataclass(frozen=True)
@@ -226,8 +224,7 @@ def _chosen(job: Job, recipe: Finetuning, folder: Path) -> tuple[int, Path]:
 def _judged(job: Job, task: Task, material: Examples, dev: Split, out: Path) -> dict[str, Any]:
     """Scores and files of the dev set, by the weights that are left; settings that are fitted to it stand after."""
     alone = dataclasses.replace(job.ranks, rank=0, world=1, shape=(1, 1, 1))
-    within = functools.partial(autocast, job.recipe.layout, job.ranks.device)
-    answers, means = material.asked(task, dev.features, alone, within=within)
+    answers, means = material.asked(task, dev.features, alone)  # in full precision, as `evaluate` does
     material.task = fitted = material.task.fitted(dev.records, dev.features, answers)
     predictions = fitted.predictions(dev.records, dev.features, answers)
     with files.making(out) as beside:
