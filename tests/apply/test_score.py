@@ -33,6 +33,12 @@ def test_predictions_for_other_rows_are_refused(tmp_path: Path) -> None:
         score("classify", [str(data)], said)
 
 
+def test_a_folder_of_predictions_is_refused_with_its_files(tmp_path: Path) -> None:
+    (tmp_path / "predictions.json").write_text("{}")
+    with pytest.raises(RecipeError, match=r"is a folder \(predictions\.json\); wanted a file of predictions"):
+        score("squad-1.1", ["a.json"], tmp_path)
+
+
 def test_null_odds_of_other_questions_are_not_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data, said, odds = (tmp_path / f"{name}.json" for name in ("data", "said", "null_odds"))
     data.write_text('[{"id": "q", "question": "Who?", "context": "Ann sees.", '

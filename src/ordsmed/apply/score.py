@@ -16,6 +16,9 @@ SQUADS = {"squad-1.1": "1.1", "squad-2.0": "2.0"}
 
 def score(name: str, data: Sequence[str], predictions: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """The scores of a task: squad-1.1, squad-2.0, one of GLUE's by its name, or a kind of tasks/ with its settings."""
+    if Path(predictions).is_dir():
+        inside = ", ".join(sorted(path.name for path in Path(predictions).iterdir() if path.is_file())[:5])
+        raise RecipeError(predictions, f"is a folder ({inside})", "a file of predictions", "name it")
     kind, table = _named(name)
     table = settings.override({"task": table}, overrides)["task"]
     task = settings.decode(load("tasks", kind), table, name)

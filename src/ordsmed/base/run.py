@@ -174,7 +174,10 @@ def title(name: str) -> str:
 
 def place(deed: Recipe, title: str) -> Path:
     """Where a deed's folder stands."""
-    return Path(deed.out or f"work/{deed.verb}/{title}")
+    folder = Path(deed.out or f"work/{deed.verb}/{title}")
+    if folder.is_file():
+        raise RecipeError("out", f"found {folder}, a file", "a folder", "name another")
+    return folder
 
 
 def finished(path: Path, verb: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import sys
 import time
 from collections.abc import Iterator
@@ -22,14 +23,26 @@ def speak(aloud: bool) -> None:
 
 
 @contextlib.contextmanager
-def logged(path: Path) -> Iterator[None]:
-    """Keep every line in this file too."""
+def logged(path: Path, before: str = "") -> Iterator[None]:
+    """Keep every line in this file too, behind what was said `before`."""
     with path.open("a", encoding="utf-8") as log:
+        log.write(before)
         _logs.append(log)
         try:
             yield
         finally:
             _logs.remove(log)
+
+
+@contextlib.contextmanager
+def remembered() -> Iterator[io.StringIO]:
+    """Keep every line for a log that cannot be opened yet."""
+    log = io.StringIO()
+    _logs.append(log)
+    try:
+        yield log
+    finally:
+        _logs.remove(log)
 
 
 def say(line: str) -> None:

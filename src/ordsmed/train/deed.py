@@ -21,7 +21,7 @@ from ordsmed.base import files, run, settings
 from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.ranks import Ranks, first_alone, join, leave, measured_peak, prepare
 from ordsmed.base.run import Run
-from ordsmed.base.say import logged, say
+from ordsmed.base.say import logged, remembered, say
 from ordsmed.learn.phases import locate, total
 from ordsmed.nn import weights
 from ordsmed.train import checkpoint, loop
@@ -79,12 +79,14 @@ def perform(
         alone = prepare(recipe.layout.device, recipe.layout.threads or None)
         shape = recipe.layout.shape(alone.world)
         way.check(recipe, way.network(recipe, folder), dataclasses.replace(alone, shape=shape))
-        recipe = way.obtain(recipe)  # before the processes meet: a corpus may take hours
+        with remembered() as before:  # what is wrong in the data belongs in the run's log
+            recipe = way.obtain(recipe)  # before the processes meet: a corpus may take hours
         ranks = join(alone, shape, recipe.layout.patience)
         with contextlib.ExitStack() as at_the_end, Watch(ranks, recipe.layout.patience) as watch:
             at_the_end.push(lambda kind, *_: leave(ranks, well=kind in (None, loop.Stopped)))
             try:
-                _perform(way, folder, recipe, name, ranks, watch, began, deadline, auto=layout == "auto", anew=anew)
+                _perform(way, folder, recipe, name, ranks, watch, began, deadline, before.getvalue(),
+                         auto=layout == "auto", anew=anew)  # fmt: skip
             except OrdsmedError as error:
                 watch.farewell(error)
                 raise
@@ -122,7 +124,7 @@ def _asked(way: Way, name: str, overrides: Sequence[str], layout: str, site: str
 
 def _perform(
     way: Way, folder: Path, recipe: Training, name: str, ranks: Ranks, watch: Watch, began: float,
-    deadline: float | None, *, auto: bool, anew: bool,
+    deadline: float | None, before: str, *, auto: bool, anew: bool,
 ) -> None:  # fmt: skip
     with contextlib.ExitStack() as held:
         first_alone(ranks, lambda: bool(held.enter_context(run.locked(folder))))
@@ -139,7 +141,7 @@ def _perform(
                 )
             recipe = _begin(way, folder, recipe, ranks, began, deadline)
         if ranks.first:
-            held.enter_context(logged(folder / "log.txt"))
+            held.enter_context(logged(folder / "log.txt", before))
         try:
             facts = go_on(way, folder, recipe, ranks, watch)
         except OrdsmedError as error:
