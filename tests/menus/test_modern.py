@@ -29,6 +29,7 @@ from ordsmed.base.errors import DataError
 from ordsmed.models import modern
 from ordsmed.models.modern import Settings
 from ordsmed.nn import foreign, weights
+from ordsmed.nn.attention import nearby
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -260,7 +261,7 @@ def test_flops_are_counted_from_the_matrices(name, length):
     settings = OURS[name]
     network = settings.build(WORDS)
     linear = sum(m.weight.numel() for m in network.modules() if isinstance(m, torch.nn.Linear))
-    near = modern.nearby(torch.ones(1, 1, length, length).bool(), settings.reach, torch.zeros(1, length))
+    near = nearby(torch.ones(1, 1, length, length).bool(), settings.reach, torch.zeros(1, length))
     pairs = sum(float(near.sum()) / length if settings.local(n) else length for n in range(settings.layers))
     assert settings.flops(length) == pytest.approx(2 * (linear + 2 * pairs * settings.width), rel=1e-12)
     head = settings.token_head(network)

@@ -6,8 +6,10 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
-from ordsmed.nn.attention import SelfAttention, lower, visibility
+from ordsmed.nn import attention
+from ordsmed.nn.attention import Runs, SelfAttention, as_scores, lower, nearby, visibility
 from ordsmed.nn.dropout import Dropout
 
 B, T, D, H = 2, 11, 24, 3
@@ -64,6 +66,64 @@ def test_both_paths_have_the_same_gradients(causal, parts, monkeypatch):
     for one, other in zip(*found, strict=True):
         assert torch.isfinite(one).all()
         assert (one - other).abs().max() <= 1e-4 * other.abs().max()
+
+
+class Looker(nn.Module):
+    """A block, as far as attention asks it."""
+
+    def __init__(self, causal, rate=0.0, compiled=False):
+        super().__init__()
+        self.attention, self.compiled = layer_of(causal, rate), compiled
+
+
+@pytest.fixture
+def cheap(monkeypatch):
+    """Calls that cost nothing: runs are always cheaper."""
+    monkeypatch.setattr(attention, "CALL", 0)
+
+
+@pytest.mark.parametrize(("causal", "reach"), [(True, None), (False, None), (False, 1), (False, 3)])
+@pytest.mark.parametrize("rate", [0.0, 0.1])
+def test_texts_looked_at_one_by_one_are_the_same_as_by_a_mask(cheap, causal, rate, reach, monkeypatch):
+    monkeypatch.setattr(Dropout, "mask", keep_everything)
+    block, found = Looker(causal, rate).train(), []
+    for blocks in (None, nn.ModuleList([block])):
+        visible = visibility(documents(), causal=causal, blocks=blocks)
+        torch.manual_seed(2)
+        x = torch.randn(B, T, D, requires_grad=True)
+        seen = as_scores(nearby(visible, reach, x[..., 0]) if reach else visible)
+        assert isinstance(seen, Runs) == (blocks is not None)
+        out = block.attention(x, seen)
+        block.zero_grad()
+        out.square().sum().backward()
+        found.append([out.detach(), x.grad, *(p.grad for p in block.parameters())])
+    for one, other in zip(*found, strict=True):
+        assert torch.isfinite(one).all()
+        assert (one - other).abs().max() <= 1e-5 * max(1.0, float(other.abs().max()))
+
+
+def test_runs_are_texts_and_padding_where_they_are_cheaper_than_a_mask(cheap, monkeypatch):
+    def runs(parts, **how):
+        found = visibility(parts, causal=False, blocks=nn.ModuleList([Looker(causal=False, **how)]))
+        return found.sizes if isinstance(found, Runs) else None
+
+    assert runs(documents()) == (4, 5, 2, 11)
+    assert runs(documents(), compiled=True) is None
+    assert runs(torch.tensor([[1, 2, 1]])) is None, "a text in two pieces"
+    assert runs(torch.tensor([[0, 1, 1]])) is None, "padding in front"
+    assert runs(torch.tensor([[1, 2, 0], [1, 1, 1]])) == (1, 1, 1, 3)
+    assert runs(torch.tensor([[1, 1, 0], [1, 1, 1]])) is None, "a text a row"
+    monkeypatch.setattr(attention, "CALL", H * (2 * 11**2 - (16 + 25 + 4 + 121)) // 4)
+    assert runs(documents()) is None
+
+
+def test_dropout_drops_alike_where_a_layer_is_computed_again_and_in_no_two_runs(cheap):
+    block = Looker(False, 0.5).train()
+    visible = visibility(torch.tensor([[1] * 6 + [2] * 6]), causal=False, blocks=nn.ModuleList([block]))
+    x = torch.randn(1, 6, D).repeat(1, 2, 1)
+    one, again = block.attention(x, visible), block.attention(x, visible)
+    assert torch.equal(one, again)
+    assert not torch.allclose(one[:, :6], one[:, 6:])
 
 
 def test_the_path_by_hand_is_taken_only_where_something_is_dropped(monkeypatch):

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ordsmed.nn.attention import Cache, Kept, SelfAttention, as_scores, visibility
+from ordsmed.nn.attention import Cache, Kept, SelfAttention, Visible, as_scores, visibility
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.foreign import expect
 from ordsmed.nn.heads import in_turn
@@ -176,11 +176,11 @@ class Gpt2(Model):
         """`causal`, [B]: rows where it is False see all of their document; `cache`: what was read of these rows."""
         x = self.dropout(self.words(tokens) + self.places(positions))
         if cache is not None:
-            visible = cache.visible(tokens.shape[1], documents, tokens.device)
+            visible: Visible = cache.visible(tokens.shape[1], documents, tokens.device)
             for block, kept in zip(self.blocks, cache.layers, strict=True):
                 x = block(x, visible, kept=kept)
             return self.norm(x)
-        visible = as_scores(visibility(documents, causal=True, rows=causal))
+        visible = as_scores(visibility(documents, causal=True, rows=causal, blocks=self.blocks))
         for block in self.blocks:
             x = block(x, visible)
         return self.norm(x)
@@ -200,7 +200,7 @@ class Gpt2Block(Block):
         self.up, self.down = nn.Linear(width, settings.inner), nn.Linear(settings.inner, width)
         self.attention_dropout, self.dropout = Dropout(settings.dropout), Dropout(settings.dropout)
 
-    def forward(self, x: Tensor, visible: Tensor | None, *, kept: Kept | None = None) -> Tensor:
+    def forward(self, x: Tensor, visible: Visible, *, kept: Kept | None = None) -> Tensor:
         x = self.attention_dropout.add(self.attention(self.attention_norm(x), visible, kept=kept), x)
         return self.dropout.add(self.down(F.gelu(self.up(self.norm(x)), approximate="tanh")), x)
 

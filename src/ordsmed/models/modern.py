@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ordsmed.nn.attention import SelfAttention, as_scores, visibility
+from ordsmed.nn.attention import SelfAttention, Visible, as_scores, nearby, visibility
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.encoder import deep
 from ordsmed.nn.foreign import expect
@@ -247,7 +247,7 @@ class Modern(Model):
     ) -> Tensor:
         how = self.settings
         x = self.dropout(self.norm(self.words(tokens)))
-        head, visible = how.width // how.heads, visibility(documents, causal=False)
+        head, visible = how.width // how.heads, visibility(documents, causal=False, blocks=self.blocks)
         whole = as_scores(visible), angles(positions, how.theta, head)
         near = as_scores(nearby(visible, how.reach, tokens)), angles(positions, how.local_theta, head)
         for number, block in enumerate(self.blocks):
@@ -273,7 +273,7 @@ class ModernBlock(Block):
         self.attention_dropout, self.inner_dropout = Dropout(settings.dropout), Dropout(settings.inner_dropout)
         self.run = settings.inner // settings.runs
 
-    def forward(self, x: Tensor, visible: Tensor | None, *, turn: tuple[Tensor, Tensor]) -> Tensor:
+    def forward(self, x: Tensor, visible: Visible, *, turn: tuple[Tensor, Tensor]) -> Tensor:
         x = self.attention_dropout.add(self.attention(self.attention_norm(x), visible, turn=turn), x)
         gated, gate = self.up(self.norm(x)).unflatten(-1, (-1, 2, self.run)).unbind(-2)  # pairs follow the local width
         return x + self.down(self.inner_dropout((F.gelu(gated) * gate).flatten(-2)))
@@ -309,16 +309,6 @@ def angles(positions: Tensor, theta: float, head: int) -> tuple[Tensor, Tensor]:
     slower = 1.0 / theta ** (torch.arange(0, head, 2, dtype=torch.float32, device=positions.device) / head)
     turned = (positions[..., None].float() * slower).repeat(1, 1, 2)
     return turned.cos(), turned.sin()
-
-
-def nearby(visible: Tensor | None, reach: int, tokens: Tensor) -> Tensor | None:
-    """What is visible and no further than `reach` to either side; [1 or B, 1, T, T], None where that is all."""
-    length = tokens.shape[1]
-    if length <= reach + 1:
-        return visible
-    places = torch.arange(length, device=tokens.device)
-    near = (places[:, None] - places).abs() <= reach
-    return near[None, None] if visible is None else visible & near
 
 
 def _norm(settings: Settings) -> nn.LayerNorm:

@@ -1,18 +1,40 @@
 """Self-attention: one projection for query, key and value, and the kernel that fits the device.
 
 B batch, T tokens, D width, H heads, d = D / H. The fused rows stand head by head, [H, 3, d]: a split of the rows is a
-split of whole heads. `visible` says which tokens see each other; padding sees padding, so that no row is empty.
+split of whole heads. `visible` says which tokens see each other; padding sees padding, so that no row is empty. On a
+CPU rows that hold several texts are looked at text by text where that is cheaper than a mask over all of them.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
+from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ordsmed.nn.dropout import Dropout
+
+CALL = 40_000  # scores that a CPU makes in the time that another call of its kernels takes
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Tokens that see each other and nobody else: so many, and so many, end to end through all rows."""
+
+    sizes: tuple[int, ...]
+    reach: int | None = None  # how far to either side they see; None: as far as the run goes
+
+    def seen(self, size: int, *, causal: bool) -> Tensor | None:
+        """What is added to the scores of a run of this size: minus infinity where a token does not see another."""
+        if self.reach is not None and size > self.reach + 1:
+            return as_scores(near(size, self.reach, torch.device("cpu")))
+        return as_scores(lower(size, torch.device("cpu"))) if causal else None
+
+
+Visible = Tensor | Runs | None  # a mask (True, or 0 among scores, where a token sees another), runs; None: all see all
 
 
 class Kept:
@@ -57,13 +79,13 @@ class SelfAttention(nn.Module):
 
     def __init__(self, width: int, heads: int, dropout: float, *, causal: bool, bias: bool = True) -> None:
         super().__init__()
-        self.head, self.causal = width // heads, causal
+        self.heads, self.head, self.causal = heads, width // heads, causal
         self.gather = nn.Linear(width, 3 * width, bias=bias)
         self.mix = nn.Linear(width, width, bias=bias)
         self.dropout = Dropout(dropout)
 
     def forward(
-        self, x: Tensor, visible: Tensor | None, *, turn: tuple[Tensor, Tensor] | None = None, kept: Kept | None = None
+        self, x: Tensor, visible: Visible, *, turn: tuple[Tensor, Tensor] | None = None, kept: Kept | None = None
     ) -> Tensor:
         """`turn`: cosine and sine of every place's angles, [B, T, d]; `kept`: what was read before."""
         fused = self.gather(x).unflatten(-1, (-1, 3, self.head))  # [B, T, H, 3, d]; heads follow the local width
@@ -72,7 +94,10 @@ class SelfAttention(nn.Module):
             query, key = turned(query, *turn), turned(key, *turn)
         if kept is not None:
             key, value = kept.extend(key, value)
-        mixed = self._attend(query, key, value, visible)
+        if isinstance(visible, Runs):
+            mixed = self._attend_by_run(query, key, value, visible)
+        else:
+            mixed = self._attend(query, key, value, visible)
         return self.mix(mixed.transpose(1, 2).flatten(2))
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None) -> Tensor:
@@ -88,6 +113,31 @@ class SelfAttention(nn.Module):
             scores = scores.masked_fill(~visible, -torch.inf) if visible.dtype == torch.bool else scores + visible
         return torch.matmul(self.dropout(scores.softmax(-1)), value)
 
+    def _attend_by_run(self, query: Tensor, key: Tensor, value: Tensor, runs: Runs) -> Tensor:
+        """No token is compared with those that it does not see, and what is made of a run stays in the cache."""
+        batch, heads, length, _ = query.shape
+        apart = [x.transpose(0, 1).flatten(1, 2).split(runs.sizes, 1) for x in (query, key, value)]  # [H, run, d] each
+        masks = self._masks(heads, runs.sizes)
+        mixed = []
+        for size, kept, own_query, own_key, own_value in zip(runs.sizes, masks, *apart, strict=True):
+            seen = runs.seen(size, causal=self.causal)
+            if kept is None:
+                found = F.scaled_dot_product_attention(own_query[None], own_key[None], own_value[None], seen)[0]
+            else:
+                scores = torch.matmul(own_query * (1 / math.sqrt(self.head)), own_key.transpose(-1, -2))
+                scores = scores if seen is None else scores + seen
+                found = torch.matmul(scores.softmax(-1) * kept, own_value)
+            mixed.append(found.transpose(0, 1))
+        return torch.cat(mixed).unflatten(0, (batch, length)).transpose(1, 2)
+
+    def _masks(self, heads: int, sizes: tuple[int, ...]) -> list[Tensor] | list[None]:
+        """Dropout's, of the scores of each run: cut from one draw."""
+        if not self.training or not self.dropout.rate:
+            return [None] * len(sizes)
+        counts = [heads * size * size for size in sizes]
+        drawn = self.dropout.mask(torch.Size([sum(counts)]), torch.float32).split(counts)
+        return [mask.view(heads, size, size) for mask, size in zip(drawn, sizes, strict=True)]
+
 
 def turned(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     """Rotary positions (Su et al. 2021): each pair of numbers, half a head apart, turned by its place's angle."""
@@ -96,9 +146,13 @@ def turned(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     return (x.float() * cosine[:, None] + spun * sine[:, None]).to(x.dtype)
 
 
-def as_scores(visible: Tensor | None) -> Tensor | None:
+@overload
+def as_scores(visible: Tensor) -> Tensor: ...
+@overload
+def as_scores(visible: Visible) -> Visible: ...
+def as_scores(visible: Visible) -> Visible:
     """On a CPU 0 where a token sees another, minus infinity elsewhere: what its kernels want, once for all layers."""
-    if visible is None or visible.device.type != "cpu":
+    if not isinstance(visible, Tensor) or visible.device.type != "cpu":
         return visible
     return torch.zeros(visible.shape).masked_fill_(~visible, -torch.inf)
 
@@ -108,16 +162,55 @@ def lower(length: int, device: torch.device) -> Tensor:
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()
 
 
-def visibility(documents: Tensor | None, *, causal: bool, rows: Tensor | None = None) -> Tensor | None:
+def near(length: int, reach: int, device: torch.device) -> Tensor:
+    """[T, T]: a token sees no further than `reach` to either side."""
+    places = torch.arange(length, device=device)
+    return (places[:, None] - places).abs() <= reach
+
+
+def nearby(visible: Visible, reach: int, tokens: Tensor) -> Visible:
+    """What is visible and no further than `reach` to either side; of masks [1 or B, 1, T, T]; None: that is all."""
+    length = tokens.shape[1]
+    if length <= reach + 1:
+        return visible
+    if isinstance(visible, Runs):
+        return replace(visible, reach=reach)
+    within = near(length, reach, tokens.device)
+    return within[None, None] if visible is None else visible & within
+
+
+def visibility(
+    documents: Tensor | None, *, causal: bool, rows: Tensor | None = None, blocks: nn.ModuleList | None = None
+) -> Visible:
     """[B, 1, T, T] True where a token may see another; None where the kernel needs no mask.
 
-    `rows`, [B], says which rows see only what stands before, in a network that can do both.
+    `rows`, [B], says which rows see only what stands before, in a network that can do both. `blocks` are those that
+    will look: on a CPU they may be told runs, where that is cheaper.
     """
     if documents is None:
         if rows is not None:
             raise ValueError("rows of both kinds need their documents")
         return None
+    first: Any = blocks[0] if blocks is not None else None
+    if first is not None and not first.compiled and rows is None and (runs := _runs(documents, first.attention.heads)):
+        return runs
     same = documents[:, None, :, None] == documents[:, None, None, :]
     if rows is not None:
         return same & (lower(documents.shape[1], documents.device) | ~rows[:, None, None, None])
     return same & lower(documents.shape[1], documents.device) if causal else same
+
+
+def _runs(documents: Tensor, heads: int) -> Runs | None:
+    """The documents as runs, where that is cheaper than a mask over rows; each must stand in one piece."""
+    if documents.device.type != "cpu" or not (documents > 1).any():  # rows of one text: a mask
+        return None
+    batch, length = documents.shape
+    order = torch.where(documents == 0, documents.max() + 1, documents)  # padding stands at the end
+    if (order.diff() < 0).any():
+        return None
+    begins = torch.ones_like(documents, dtype=torch.bool)
+    begins[:, 1:] = order.diff() > 0
+    starts = begins.flatten().nonzero()[:, 0]
+    sizes = starts.diff(append=starts.new_tensor([batch * length])).tolist()
+    saved = heads * (batch * length**2 - sum(size**2 for size in sizes))
+    return Runs(tuple(sizes)) if saved > CALL * len(sizes) else None

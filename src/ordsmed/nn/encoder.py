@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, Self
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ordsmed.nn.attention import SelfAttention, as_scores, visibility
+from ordsmed.nn.attention import SelfAttention, Visible, as_scores, visibility
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.foreign import expect
 from ordsmed.nn.heads import MaskedHead, PairHead, fresh, in_turn
@@ -217,7 +217,7 @@ class Encoder(Model):
         x = self.dropout(x if self.pre_norm else self.norm(x))
         if self.project is not None:
             x = self.project(x)
-        visible = as_scores(visibility(documents, causal=False))
+        visible = as_scores(visibility(documents, causal=False, blocks=self.blocks))
         for block in self.blocks:
             x = block(x, visible)
         return self.norm(x) if self.pre_norm else x
@@ -238,7 +238,7 @@ class PostNormBlock(Block):
         self.attention_dropout, self.dropout = Dropout(settings.dropout), Dropout(settings.dropout)
         self.gelu = GELUS[settings.activation]
 
-    def forward(self, x: Tensor, visible: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, visible: Visible) -> Tensor:
         x = self.attention_norm(self.attention_dropout.add(self.attention(x, visible), x))
         return self.norm(self.dropout.add(self.down(F.gelu(self.up(x), approximate=self.gelu)), x))
 
@@ -246,7 +246,7 @@ class PostNormBlock(Block):
 class PreNormBlock(PostNormBlock):
     """Norm, attention, add; norm, feed-forward, add."""
 
-    def forward(self, x: Tensor, visible: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, visible: Visible) -> Tensor:
         x = self.attention_dropout.add(self.attention(self.attention_norm(x), visible), x)
         return self.dropout.add(self.down(F.gelu(self.up(self.norm(x)), approximate=self.gelu)), x)
 

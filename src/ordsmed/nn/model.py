@@ -55,6 +55,11 @@ class Block(nn.Module):
     # how its parts lie on the ranks of a tensor group: layers by "column" or "row"; norms by "norm"; dropout whose
     # activations are always split by "split"; what is not named is whole on every rank
     tensor_plan: ClassVar[dict[str, str]] = {}
+    compiled = False  # then it wants a mask, for every batch has other runs of texts
+
+    def compile(self, *how: Any, **more: Any) -> None:
+        self.compiled = True
+        super().compile(*how, **more)
 
 
 TRANSFORMER_PLAN = {
