@@ -65,7 +65,9 @@ def _told(layout: Layout, cuda: bool, arch: tuple[int, int], name: str) -> str:
     if cuda and layout.precision == "fp16" and arch >= (8, 0):
         return f"precision: {said} (bf16 is as fast on {name} and needs no scaling)"
     if not cuda and layout.precision == "fp32":
-        return f"precision: {said} (16 bits are slower on most CPUs)"
+        tiles = getattr(torch.cpu, "_is_amx_tile_supported", bool)()
+        why = "bf16 is faster on this CPU, which has AMX" if tiles else "16 bits are slower on most CPUs"
+        return f"precision: {said} ({why})"
     return f"precision: {said}"
 
 
