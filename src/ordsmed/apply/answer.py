@@ -41,8 +41,8 @@ def answer_lines(
     """Each question with what is answered, in lines for people or one of JSON; the model is opened once."""
     if best < 1:
         raise RecipeError("--best", f"found {best}", "1 or more")
-    given = _given(words, file, stream)
     asked = open_task(path, overrides, kind="squad", **how)
+    given = _given(words, file, stream, asked.settings.errors)
     wide = dataclasses.replace(asked.settings, n_best=max(best, asked.settings.n_best))
     asked = dataclasses.replace(asked, settings=wide)
     tell = as_line if as_json else told
@@ -145,45 +145,67 @@ def _is_file(name: str) -> bool:
     return False
 
 
-def _of_text_file(name: str) -> str:
-    text = "".join(read.texts(Path(name)))
+def _of_text_file(name: str, errors: read.Errors = "strict") -> str:
+    with read.replacements_told(name):
+        text = "".join(read.texts(Path(name), errors))
     say(f"{name}: {len(text.split()):,} words")
     return text
 
 
-def _given(words: Sequence[str], file: str, stream: IO[bytes]) -> list[Question] | Iterator[Question]:
+def _given(
+    words: Sequence[str], file: str, stream: IO[bytes], errors: read.Errors
+) -> list[Question] | Iterator[Question]:
     """The questions; a list where all of them are there before the first is answered."""
     if words and (file or len(words) != 2):
         found = "--file beside a text" if file else f"{len(words)} text{'s' * (len(words) > 1)}"
         raise RecipeError("answer", f"found {found}", "QUESTION CONTEXT, --file FILE, or neither: then you are asked")
     if words:
-        context = _of_text_file(words[1]) if _is_file(words[1]) else words[1]
-        if LIKE_A_FILE.fullmatch(context):
+        context = words[1]
+        if _is_file(context):
+            context = _of_text_file(context, errors)
+        elif LIKE_A_FILE.fullmatch(context):
             say(f"{context}: no such file, so it is read as a text")
         return [_checked(Question("1", words[0], context, (), impossible=False), "answer")]
     if file:
-        return _of_file(file, stream)
+        return _of_stream(lines(stream)) if file == "-" else _of_files(read.files(file), errors)
     return conversation(stream)
 
 
-def _of_file(file: str, stream: IO[bytes]) -> list[Question] | Iterator[Question]:
-    """Those of files, or of standard input, which may be answered as they come."""
-    if file != "-":
-        return [question for path in read.files(file) for question in _of_lines(read.lines(path), str(path))]
-    return _of_lines(lines(stream), INPUT)
+def _of_files(paths: Sequence[Path], errors: read.Errors) -> list[Question]:
+    """Those of all files; of equal ids the later ones get their file's name."""
+    found: dict[str, Question] = {}
+    for path in paths:
+        if _is_json(next(filter(str.strip, read.lines(path, "replace")), "")):
+            own = _all_checked(questions.read(str(path), repair=False, errors=errors)[0], str(path))
+        else:
+            with read.replacements_told(path):
+                own = list(_of_columns(enumerate(read.lines(path, errors), 1), str(path)))
+        if not own:
+            raise DataError(path, "is empty", FORM)
+        for question in own:
+            name = f"{path}:{question.id}" if question.id in found else question.id
+            found[name] = dataclasses.replace(question, id=name)
+    return list(found.values())
 
 
-def _of_lines(given: Iterator[str], name: str) -> list[Question] | Iterator[Question]:
+def _of_stream(given: Iterator[str]) -> list[Question] | Iterator[Question]:
     """As the first line tells: JSON, or two columns, which are given as they come."""
     numbered: Iterator[tuple[int, str]] = enumerate(given, 1)
     first = next(((number, line) for number, line in numbered if line.strip()), None)
     if first is None:
-        raise DataError(name, "is empty", FORM)
+        raise DataError(INPUT, "is empty", FORM)
     numbered = itertools.chain([first], numbered)
-    if first[1].lstrip("\ufeff \t")[0] not in "{[":
-        return _of_columns(numbered, name)
-    found = _of_json(line for _, line in numbered) if name == INPUT else questions.read(name, repair=False)[0]
-    return [_checked(question, f"{name}: {question.id}") for question in found]
+    if not _is_json(first[1]):
+        return _of_columns(numbered, INPUT)
+    return _all_checked(_of_json(line for _, line in numbered), INPUT)
+
+
+def _is_json(line: str) -> bool:
+    return line.lstrip("\ufeff \t")[:1] in ("{", "[")
+
+
+def _all_checked(found: Sequence[Question], place: str) -> list[Question]:
+    return [_checked(question, f"{place}: {question.id}") for question in found]
 
 
 def _of_columns(given: Iterable[tuple[int, str]], name: str) -> Iterator[Question]:

@@ -26,7 +26,9 @@ def speak(aloud: bool) -> None:
 def logged(path: Path, before: str = "") -> Iterator[None]:
     """Keep every line in this file too, behind what was said `before`."""
     with path.open("a", encoding="utf-8") as log:
-        log.write(before)
+        with contextlib.suppress(OSError):  # a full disk, as in `say`
+            log.write(before)
+            log.flush()
         _logs.append(log)
         try:
             yield
@@ -36,11 +38,15 @@ def logged(path: Path, before: str = "") -> Iterator[None]:
 
 @contextlib.contextmanager
 def remembered() -> Iterator[io.StringIO]:
-    """Keep every line for a log that cannot be opened yet."""
-    log = io.StringIO()
+    """Keep every line for a log that cannot be opened yet; where that never comes, for the log around it."""
+    log, around = io.StringIO(), _logs[-1:]
     _logs.append(log)
     try:
         yield log
+    except BaseException:
+        for outer in around:
+            outer.write(log.getvalue())
+        raise
     finally:
         _logs.remove(log)
 

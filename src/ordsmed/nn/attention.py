@@ -30,7 +30,8 @@ class Runs:
     def seen(self, size: int, *, causal: bool) -> Tensor | None:
         """What is added to the scores of a run of this size: minus infinity where a token does not see another."""
         if self.reach is not None and size > self.reach + 1:
-            return as_scores(near(size, self.reach, torch.device("cpu")))
+            within = near(size, self.reach, torch.device("cpu"))
+            return as_scores(within & lower(size, within.device) if causal else within)
         return as_scores(lower(size, torch.device("cpu"))) if causal else None
 
 

@@ -89,12 +89,11 @@ def table(
     errors: read.Errors = "strict",
 ) -> Table:
     """Columns of a file, under the roles they are asked for; `header` is of TSV and CSV, the others name theirs."""
-    rows = _reader(path, format)(path, list(columns.values()), header, errors)
     lines: list[int] = []
     kept: list[list[str]] = []
     broken: list[_Row] = []
     with read.replacements_told(path):
-        for row in rows:
+        for row in _reader(path, format)(path, list(columns.values()), header, errors):
             if row.wrong:
                 broken.append(row)
             else:
@@ -164,7 +163,7 @@ def _quoted(path: Path, reader: Any, comma: str) -> Iterator[tuple[int, list[str
     """Records and the lines they begin in. One of several lines and another width: a quote swallowed its neighbours."""
     import csv
 
-    width, spread = 0, []
+    width, several, strange = 0, 0, []
     while True:
         begun = reader.line_num + 1
         try:
@@ -180,13 +179,14 @@ def _quoted(path: Path, reader: Any, comma: str) -> Iterator[tuple[int, list[str
                 'quotes in pairs, and "" for one inside a field',
                 'mend the line; where tabs part the columns and quotes mean nothing, set format = "tsv"',
             ) from None  # fmt: skip
+        several += reader.line_num > begun
         if any(_holds_rows(field, place, width, comma) for place, field in enumerate(fields)):
-            spread.append((begun, reader.line_num))
+            strange.append((begun, reader.line_num))
         yield begun, fields or [""]
-    if spread:
-        first, last = spread[0]
+    if strange and len(strange) == several:  # where others have several lines, texts do
+        first, last = strange[0]
         found = (
-            f"{len(spread):,} rows hold others between two quotes, it seems; the first goes from line {first} to {last}"
+            f"{len(strange):,} rows seem to hold others between two quotes; the first goes from line {first} to {last}"
         )
         say(f"{path}: {found}: is a quote too many there?")
 

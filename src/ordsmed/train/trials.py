@@ -246,8 +246,9 @@ def _make(folder: Path, recipe: Finetuning, trials: Sequence[Trial]) -> dict[str
         with contextlib.closing(_side_by_side(waiting, free, stopped)) as ends:
             for trial, status in ends:
                 if why := _why_failed(trial, status):
+                    known = any(why.replace(trial.name, other) == told for other, told in failed.items())
                     failed[trial.name] = why
-                    say(f"{trial.name} failed: {why}")
+                    say(f"{trial.name} failed: {'as that one' if known else why}")
                 else:
                     shown.add(1)
                     _note(trial, trials, _score(recipe, trials), shown.left())
