@@ -48,7 +48,7 @@ def test_a_mean_of_rates_is_not_the_rate() -> None:
     assert bench_tasks.ratios([1, 1, 2], [3, 1, 8]) == {"ratio": 3, "median_ratio": 3}
 
 
-@pytest.mark.parametrize(("name", "mean", "longest"), [("finetune-squad", 170, 384), ("finetune-sst2", 13.3, 66)])
+@pytest.mark.parametrize(("name", "mean", "longest"), [("finetune", 170, 384), ("finetune-sst2", 13.3, 66)])
 def test_made_up_lengths_are_like_real_ones(name: str, mean: float, longest: int) -> None:
     """Means of SQuAD 1.1's windows and of SST-2's sentences."""
     recipe = settings.decode(Bench, run.read_table(run.find_recipe(name, "bench"), "bench"), name)
@@ -58,7 +58,7 @@ def test_made_up_lengths_are_like_real_ones(name: str, mean: float, longest: int
 
 
 def test_learning_packed_beside_padded() -> None:
-    found = measured("finetune-squad", "batch=8", "steps=3", "task.length=96", "sizes=[[0,20],[90,40],[100,80]]")
+    found = measured("finetune", "batch=8", "steps=3", "task.length=96", "sizes=[[0,20],[90,40],[100,80]]")
     assert {"measure": "finetune", "task": "squad", "length": 96, "batch": 8, "steps": 3}.items() <= found.items()
     assert found["examples_made_up"] is True
     assert found["tokens_an_example"] == pytest.approx(33, abs=8)
@@ -81,7 +81,7 @@ def test_a_task_s_own_files() -> None:
 
 def test_asking_packed_beside_padded() -> None:
     words = ["task.length=64", "sizes=[[0,20],[100,40]]", "batches=[[1,4],[5,3]]"]
-    found = measured("predict-squad", *words)
+    found = measured("predict", *words)
     assert {"measure": "predict", "task": "squad", "length": 64, "precision": "fp32"}.items() <= found.items()
     for batch, times in ((1, 4), (5, 3)):
         ours, theirs = found[f"batch_{batch}"], found[f"batch_{batch}_padded"]
@@ -90,7 +90,7 @@ def test_asking_packed_beside_padded() -> None:
         assert ours["nvidia_latency_ms"]["mean"] <= ours["latency_ms"]["mean"]
         assert ours["examples_per_second"] == pytest.approx(1e3 * batch / ours["latency_ms"]["mean"], rel=0.01)
         assert ours["ratio"] == pytest.approx(ours["examples_per_second"] / theirs["examples_per_second"], rel=0.01)
-    lines = bench("predict-squad", [*SMALL, *words])
+    lines = bench("predict", [*SMALL, *words])
     assert any(line.startswith("batch_5_padded: examples_per_second ") for line in lines)
 
 

@@ -20,6 +20,7 @@ from ordsmed.base import run
 from ordsmed.base.ranks import Ranks, leave, meet, prepare, stand
 from ordsmed.data.features import by_length
 from ordsmed.learn import asking
+from ordsmed.nn import attention
 from ordsmed.train import checkpoint, examples, loop, material, parallel
 from ordsmed.train.finetune import OfTask
 from ordsmed.train.finetuning import Finetuning
@@ -100,6 +101,7 @@ def work(case: dict[str, Any], met: Ranks, folder: Path) -> dict[str, Any]:
 def fine_tune(case: dict[str, Any], met: Ranks) -> dict[str, Any]:
     """One case of a task: build, train, and what it then tells of the dev files."""
     parallel.BACKEND, asking.TOKENS = "aot_eager", {"cpu": case["asked"]}
+    attention.CALL = 0  # examples of a row are looked at one by one, however short they are
     recipe, _ = run.load(Finetuning, case["task"], case["overrides"])
     shape = tuple(case["shape"])
     layout = dataclasses.replace(recipe.layout, replicate=shape[0], shard=shape[1], tensor=shape[2])
