@@ -120,7 +120,9 @@ class OfTask:
             recipe = dataclasses.replace(recipe, layout=dataclasses.replace(recipe.layout, sequence=False))
         self.material = Examples.of(recipe.task, begun.network, begun.tokenizer, recipe.seed, recipe.features)
         counted = dataclasses.replace(recipe, task=self.material.task, examples=len(self.material.train.features))
-        say(f"{counted.examples:,} examples to learn from: {counted.updates:,} steps of {counted.batch}")
+        often = counted.updates * counted.batch / counted.examples
+        told = f"{counted.updates:,} steps of {counted.batch}, {often:.3g} epochs"
+        say(f"{counted.examples:,} examples to learn from: {told}")
         if (counted.warmup or 0.0) > counted.updates:
             raise RecipeError("warmup", f"found {counted.warmup:g}", f"0 to {counted.updates} steps")
         self.material.check(counted.score)

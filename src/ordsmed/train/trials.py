@@ -248,7 +248,7 @@ def _make(folder: Path, recipe: Finetuning, trials: Sequence[Trial]) -> dict[str
                 if why := _why_failed(trial, status):
                     known = any(why.replace(trial.name, other) == told for other, told in failed.items())
                     failed[trial.name] = why
-                    say(f"{trial.name} failed: {'as that one' if known else why}")
+                    say(f"{trial.name} failed likewise" if known else f"{trial.name} failed: {why}")
                 else:
                     shown.add(1)
                     _note(trial, trials, _score(recipe, trials), shown.left())
