@@ -26,7 +26,7 @@ from ordsmed.objectives import hybrid
 from ordsmed.text import vocabulary
 from ordsmed.text.tokenizer import Tokenizer
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")]
 TEXTS = [
     "The smith mends  a gate.",
     "",

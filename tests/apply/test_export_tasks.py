@@ -30,7 +30,7 @@ from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.tokenizers import bytebpe, words
 from ordsmed.train.finetune import finetune
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")]
 SHAPE: dict[str, Any] = {"width": 32, "layers": 2, "heads": 2, "inner": 48, "positions": 64}
 FAMILIES = ("bert", "megatron_bert", "roberta", "electra", "gpt2", "modern")
 TEXT = "the old smith mends the iron gate and my sister sees a small boat , for rain falls in bergen"

@@ -19,6 +19,8 @@ from ordsmed.base.run import Run
 from ordsmed.nn import weights
 from ordsmed.train.pretrain import pretrain
 
+pytestmark = pytest.mark.long
+
 Write = Callable[..., Path]
 
 

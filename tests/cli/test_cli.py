@@ -311,6 +311,7 @@ def test_bad_text_is_one_line(ordsmed: Any) -> None:
         assert len(told.err.splitlines()) <= 2
 
 
+@pytest.mark.long
 def test_as_a_process(tmp_path: Path) -> None:
     """`python -m ordsmed` ends with 1 and one line, without a traceback."""
     env = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1])}

@@ -67,6 +67,7 @@ def obtained(**settings: object) -> encode.Encoded:
     return read_store("recipe.toml")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("recipe", ["pieces", "bytes"])
 @pytest.mark.parametrize("sentences", [True, False])
 @pytest.mark.parametrize("processes", [1, 2])

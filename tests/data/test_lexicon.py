@@ -163,6 +163,7 @@ def test_processes_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert order[: len(set(strangers))] == list(Counter(strangers)), "in the order of their first appearance"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", [{}, {"split": "spaces"}, {"lowercase": True}])
 def test_through_the_lexicon_words_are_what_they_were(how: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ordsmed.data.words.FULL", 30)  # the table begins anew now and then

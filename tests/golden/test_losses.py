@@ -12,6 +12,8 @@ import pytest
 from makers import PAD_SECOND, SPECIAL, job_of, learned, make_store, make_words
 from ordsmed.base import run
 
+pytestmark = pytest.mark.long
+
 # fmt: off
 GOLDEN = {
     "tiny/bert": [

@@ -16,6 +16,8 @@ import pytest
 
 from ordsmed.launch import local
 
+pytestmark = pytest.mark.long
+
 Scripts = Callable[..., list[list[str]]]
 
 

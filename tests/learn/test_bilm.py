@@ -189,6 +189,7 @@ def recipe(folder: Path, tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_it_learns_and_is_judged_on_every_held_out_word(recipe: Path) -> None:
     job = job_of(recipe)
     learned(job, 150, rate=None)

@@ -343,6 +343,7 @@ def test_as_we_mask(rounding: Any) -> None:
     assert found.shares() == pytest.approx((0.8, 0.1, 0.1), abs=4e-3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("unit", ["word", "span"])
 @pytest.mark.parametrize("signs", [False, True])
 def test_words_are_never_split(unit: Any, signs: bool) -> None:

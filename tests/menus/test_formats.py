@@ -33,6 +33,7 @@ def same(one, other):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("changed", elmo_files.SETS.values(), ids=elmo_files.SETS)
 def test_elmo_there_and_back_bit_for_bit(tmp_path, changed, capsys):
     folder = theirs(tmp_path / "theirs", **changed)

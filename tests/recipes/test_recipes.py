@@ -175,6 +175,7 @@ def lessons(folder: Path, init: Path) -> Path:
     return recipe
 
 
+@pytest.mark.long
 def test_a_fine_tuning_is_shown_with_what_its_network_and_data_tell(tiny_run: Any, tmp_path: Path) -> None:
     recipe = str(lessons(tmp_path, tiny_run.bert))
     told = show(recipe)

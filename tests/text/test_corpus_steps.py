@@ -18,6 +18,8 @@ from ordsmed.text import chunks
 from ordsmed.text.folder import SPLITS, documents, parts
 from ordsmed.text.pipeline import Corpus, partly
 
+pytestmark = pytest.mark.long
+
 WORDS = [f"{a}{b}" for a in ("river", "stone", "garden", "letter") for b in ("house", "light", "man", "side")]
 
 
@@ -87,7 +89,6 @@ def test_the_same_bits_whoever_works(sources: Path, tmp_path: Path, monkeypatch:
     assert bits(obtain(Corpus, three)) == bits(alone)
 
 
-@pytest.mark.long
 def test_the_same_bits_on_two_processes_and_on_an_engine(sources: Path, tmp_path: Path) -> None:
     """Here chunks have their real size, for processes of their own know of no other."""
     distributed = pytest.importorskip("distributed")
@@ -121,7 +122,6 @@ obtain(pipeline.Corpus, sys.argv[1], ["processes=1"])
 """
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(("place", "left"), [("make", 0), ("make", 3), ("put", 10), ("find", 0), ("close", 1)])
 def test_a_killed_step_goes_on(
     sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, left: int

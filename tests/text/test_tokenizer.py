@@ -148,6 +148,7 @@ def test_one_or_many_rows_are_alike(trained: Tokenizer) -> None:
     assert rows.dtype == np.bool_
 
 
+@pytest.mark.long
 def test_the_table_of_words_gives_what_the_pipeline_gives(trained: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     from hypothesis import given, settings
     from hypothesis import strategies as st

@@ -133,6 +133,7 @@ def test_what_is_never_closed_takes_its_line_at_most() -> None:
     assert prose("One [[File:a|b\nTwo") == "One Two"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "bad",
     [

@@ -311,6 +311,7 @@ def test_a_best_check_that_no_disk_took_is_passed_over(
     assert scores(folder)["step"] == 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("more", [{"adapters": {"rank": 2, "dropout": 0.1}}, {"average": 0.9}, {"freeze": True}])
 def test_it_goes_on_after_every_checkpoint(recipe: Recipe, pretrained: Path, more: dict[str, Any]) -> None:
     whole, folder = (finetune(recipe(name, "tag", init=str(pretrained), **more)) for name in ("whole", "cut"))

@@ -26,6 +26,8 @@ from ordsmed.train.pretrain import pretrain
 from ordsmed.train.recipe import Pretraining
 from ordsmed.train.show import layout as show_layout
 
+pytestmark = pytest.mark.long
+
 Recipe = Callable[..., Path]
 
 

@@ -18,6 +18,8 @@ from ordsmed.train.layout import Layout
 from ordsmed.train.meters import read
 from ordsmed.train.pretrain import pretrain
 
+pytestmark = pytest.mark.long
+
 Recipe = Callable[..., Path]
 KINDS = [("bert", "mlm"), ("gpt2", "clm")]
 
@@ -60,7 +62,6 @@ def test_dropout_is_on_in_training_and_off_in_validation(recipe: Recipe) -> None
     assert seen[0] == seen[1] != seen[2]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(("kind", "objective"), KINDS)
 def test_a_network_learns_what_follows_what(recipe: Recipe, kind: str, objective: str) -> None:
     """Every word has a favourite follower: guessing by frequency stays near log(120) = 4.8, the text allows 1.6."""
@@ -73,7 +74,6 @@ def test_a_network_learns_what_follows_what(recipe: Recipe, kind: str, objective
     assert status["validation"] < 0.8 * status["unigram"]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("leave", ["phase", "run"])
 def test_phases_hand_over(recipe: Recipe, tmp_path: Path, leave: str) -> None:
     """Two phases in one run equal two runs, the second of which starts from the first one's folder."""

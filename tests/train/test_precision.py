@@ -26,6 +26,8 @@ from ordsmed.train.meters import read
 from ordsmed.train.precision import Scaler
 from ordsmed.train.pretrain import pretrain
 
+pytestmark = pytest.mark.long
+
 Recipe = Callable[..., Path]
 KINDS = [("bert", "mlm"), ("gpt2", "clm")]
 STILL = ("model.dropout=0.0", "model.attention_dropout=0.0")
@@ -200,7 +202,6 @@ def test_an_overflow_begins_the_window_anew() -> None:
     assert scaler.factor == 8
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("window", [3, 5])
 def test_the_factor_survives_a_checkpoint(recipe: Recipe, window: int) -> None:
     """Inside a window: the good steps so far count too."""

@@ -21,6 +21,8 @@ from ordsmed.train import checkpoint, loop
 from ordsmed.train.meters import read
 from ordsmed.train.pretrain import pretrain
 
+pytestmark = pytest.mark.long
+
 Recipe = Callable[..., Path]
 
 
@@ -62,7 +64,6 @@ def test_go_on_after_every_checkpoint_gives_the_same_bits(recipe: Recipe, kind: 
         assert (folder / last).read_bytes() == (whole / last).read_bytes()
 
 
-@pytest.mark.long
 def test_kill_9_at_any_moment_loses_nothing(recipe: Recipe, tmp_path: Path) -> None:
     whole = pretrain(str(recipe("whole", steps=120)))
     asked = recipe("killed", steps=120)
@@ -83,7 +84,6 @@ def test_kill_9_at_any_moment_loses_nothing(recipe: Recipe, tmp_path: Path) -> N
     assert judged(folder) == judged(whole)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_request_to_stop_saves_first(recipe: Recipe, tmp_path: Path, number: signal.Signals) -> None:
     asked = recipe("stopped", steps=100_000)
@@ -102,7 +102,6 @@ def test_a_request_to_stop_saves_first(recipe: Recipe, tmp_path: Path, number: s
     assert "Traceback" not in said
 
 
-@pytest.mark.long
 def test_a_damaged_checkpoint_is_passed_over(recipe: Recipe, capsys: pytest.CaptureFixture[str]) -> None:
     whole = pretrain(str(recipe("whole")))
     folder = pretrain(str(recipe("damaged")))
@@ -134,7 +133,6 @@ def test_only_the_last_few_are_kept(recipe: Recipe) -> None:
     assert checkpoint.steps(folder / "checkpoints") == [8, 12]
 
 
-@pytest.mark.long
 def test_a_full_disk_leaves_the_last_checkpoint(recipe: Recipe) -> None:
     """A limit on file size is what a process can have of a full disk without being root."""
     asked = recipe("full", steps=8)
@@ -176,7 +174,6 @@ main(["pretrain", sys.argv[1]])
 """
 
 
-@pytest.mark.long
 def test_a_loss_that_is_no_number_stops_the_run(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = recipe("nan")
     update = loop.update
@@ -226,7 +223,6 @@ def test_epochs_become_steps_when_the_data_stand(recipe: Recipe) -> None:
         pretrain(str(asked), [f"phase.warmup={steps + 1}"])
 
 
-@pytest.mark.long
 def test_a_deadline_fits_steps_once(recipe: Recipe) -> None:
     asked = recipe("late", steps=1_000_000, extra="\n[[phase]]\nsteps = 500_000\nlength = 64\nbatch = 8\nrate = 1e-3")
     folder = pretrain(str(asked), deadline=4.0)

@@ -30,6 +30,8 @@ from ordsmed.train.meters import read
 from ordsmed.train.pretrain import pretrain
 from task_files import task_files
 
+pytestmark = pytest.mark.long
+
 RECIPE = """
 steps = 24
 batch = 16
@@ -273,7 +275,6 @@ def test_one_device_a_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         finetune(str(tmp_path / "recipe.toml"), ["seeds=[1,2]"])
 
 
-@pytest.mark.long
 def test_a_request_to_stop_reaches_the_trials(tmp_path: Path) -> None:
     words = [str(labelled(tmp_path)), "seeds=[1,2]", "jobs=2", "steps=100000", "save=50000"]
     process = subprocess.Popen([sys.executable, "-m", "ordsmed", "finetune", *words], stderr=subprocess.PIPE, text=True)
