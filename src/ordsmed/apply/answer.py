@@ -113,10 +113,10 @@ def around(context: str, start: int, end: int) -> tuple[str, str, str]:
     return before, context[start:end], after
 
 
-def conversation(stream: IO[bytes]) -> Iterator[Question]:
+def conversation(stream: IO[bytes], errors: read.Errors) -> Iterator[Question]:
     """Questions about a context as a person types them; what is asked for stands on standard error."""
     given, count = lines(stream), 0
-    while context := _context(given):
+    while context := _context(given, errors):
         say("question? (an empty line: another context)")
         for text in given:
             if not text.strip():
@@ -130,12 +130,12 @@ def conversation(stream: IO[bytes]) -> Iterator[Question]:
         raise RecipeError(INPUT, "no question", "a context, an empty line, and questions about it")
 
 
-def _context(given: Iterator[str]) -> str:
+def _context(given: Iterator[str], errors: read.Errors) -> str:
     """The next one; empty at the end of the input."""
     say("context? (a text and an empty line after it, or the name of a file)")
     first = next((text for text in given if text.strip()), "")
     if _is_file(first.strip()):
-        return _of_text_file(first.strip())
+        return _of_text_file(first.strip(), errors)
     return "\n".join([first, *itertools.takewhile(str.strip, given)]) if first else ""
 
 
@@ -145,7 +145,7 @@ def _is_file(name: str) -> bool:
     return False
 
 
-def _of_text_file(name: str, errors: read.Errors = "strict") -> str:
+def _of_text_file(name: str, errors: read.Errors) -> str:
     with read.replacements_told(name):
         text = "".join(read.texts(Path(name), errors))
     say(f"{name}: {len(text.split()):,} words")
@@ -168,7 +168,7 @@ def _given(
         return [_checked(Question("1", words[0], context, (), impossible=False), "answer")]
     if file:
         return _of_stream(lines(stream)) if file == "-" else _of_files(read.files(file), errors)
-    return conversation(stream)
+    return conversation(stream, errors)
 
 
 def _of_files(paths: Sequence[Path], errors: read.Errors) -> list[Question]:

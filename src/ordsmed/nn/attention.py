@@ -207,10 +207,11 @@ def _runs(documents: Tensor, heads: int) -> Runs | None:
         return None
     batch, length = documents.shape
     order = torch.where(documents == 0, documents.max() + 1, documents)  # padding stands at the end
-    if (order.diff() < 0).any():
+    steps = order.diff()
+    if (steps < 0).any():
         return None
     begins = torch.ones_like(documents, dtype=torch.bool)
-    begins[:, 1:] = order.diff() > 0
+    begins[:, 1:] = steps > 0
     starts = begins.flatten().nonzero()[:, 0]
     sizes = starts.diff(append=starts.new_tensor([batch * length])).tolist()
     saved = heads * (batch * length**2 - sum(size**2 for size in sizes))

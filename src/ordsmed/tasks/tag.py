@@ -5,8 +5,8 @@
 
 A word's tag is learned and told at its first piece; by a network that sees only what stands before, at its last. A
 sentence that is too long is read in windows that overlap, and each word is asked about in the window where it has the
-most context. Tags such as B-PER, I-PER and O mark spans: what
-counts is then how many spans are found, else how many words have the right tag.
+most context. Tags such as B-PER, I-PER and O mark spans: what counts is then how many spans are found, else how many
+words have the right tag.
 """
 
 from __future__ import annotations
