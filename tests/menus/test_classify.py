@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from ordsmed.apply.predict import _changed
 from ordsmed.base.errors import DataError, OrdsmedError
 from ordsmed.base.menu import lines
 from ordsmed.base.ranks import prepare
@@ -381,6 +382,33 @@ def test_tasks_of_glue_by_name(benchmark: Path, monkeypatch: pytest.MonkeyPatch)
     assert Settings(name="rte").paths("train") == ("work/fetch/glue",)
     with pytest.raises(DataError, match="`ordsmed fetch glue` gets them"):
         settings.records(("work/fetch/glue",), learning=True)
+
+
+def test_a_test_file_with_labels_is_scored_and_handed_in(benchmark: Path, capsys: Any) -> None:
+    """MRPC's own has them; where copies write -1 nothing is known, and nothing learned."""
+    path = tsv(benchmark / "msr_paraphrase_test.txt", ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"),
+               (1, 7, 8, "w1", "w2"), (0, 7, 9, "w1", "w3"))  # fmt: skip
+    settings = Settings(name="mrpc", train=str(benchmark))
+    records = settings.records([path])
+    assert (records.gold, records.known, records.indexes) == (["1", "0"], [0, 1], ["0", "1"])
+    said = Predictions(["1", "1"])
+    assert settings.score(records, said)["accuracy"] == 50
+    assert [made.name for made in settings.write(benchmark, records, said)] == ["predictions.tsv", "MRPC.tsv"]
+    withheld = tsv(benchmark / "withheld.tsv", ("sentence1", "sentence2", "label"), ("w1", "w2", -1))
+    assert settings.records([withheld]).known == []
+    with pytest.raises(DataError, match="no row has a label to learn"):
+        settings.records([withheld], learning=True)
+
+
+def test_the_remedy_for_other_columns_works(benchmark: Path) -> None:
+    """Whoever follows it word by word gets the file read."""
+    path = tsv(benchmark / "own.tsv", ("a", "b", "much"), ("w1", "w2", 2.5))
+    settings = Settings(name="sts-b", train=str(benchmark))
+    with pytest.raises(DataError, match=r"no column `sentence1`.*name them yourself: task\.name= ") as caught:
+        settings.records([path])
+    words = caught.value.remedy.partition(": ")[2].replace("COLUMN", "{}").format("a", "b", "much").split()
+    records = _changed(settings, words).records([path])
+    assert (records.texts, records.seconds, records.gold) == (["w1"], ["w2"], ["2.5"])
 
 
 def test_pairs_without_an_order_are_learned_in_both(benchmark: Path) -> None:

@@ -17,9 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError
-from ordsmed.text import glue, read
+from ordsmed.text import glue, read, tables
 from ordsmed.text.tables import Table, table
 
+TWO = ("sentence1", "sentence2")
 BOTH = {"text": "sentence", "label": "label"}
 
 
@@ -176,7 +177,7 @@ def test_a_few_broken_rows_are_left_out_and_told(tmp_path: Path, capsys: pytest.
 
 def test_an_empty_text_stays_and_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert made(tmp_path, "a.tsv", "sentence\tlabel\n \t1\nb\t0\n").columns["text"] == [" ", "b"]
-    assert "a.tsv:2: `text` is empty, in 1 of 2 rows; they stay" in capsys.readouterr().err
+    assert "a.tsv:2: `sentence` is empty, in 1 of 2 rows; they stay" in capsys.readouterr().err
     assert made(tmp_path, "b.tsv", "sentence\na\n\nb\n\n", {"text": "sentence"}).columns["text"] == ["a", "", "b"]
 
 
@@ -230,7 +231,7 @@ def test_values_as_numbers_and_labels(tmp_path: Path) -> None:
         found.where("text", "d").numbers("label")
     with pytest.raises(DataError, match=r"a.tsv:3: `label` is ` 5`; wanted a number from 0 to 4"):
         first.numbers("label", (0, 4))
-    with pytest.raises(DataError, match="no row whose `text` is `x`; wanted one of a, b, c, d"):
+    with pytest.raises(DataError, match="no row whose `sentence` is `x`; wanted one of a, b, c, d"):
         found.where("text", "x")
 
 
@@ -300,22 +301,23 @@ def test_every_task_reads_the_official_files(official: Path, name: str) -> None:
     assert paths == glue.find(official / task.folder, task)
     assert set(paths) == set(task.files) == set(task.rows)
     for split, path in paths.items():
-        found = glue.read(task, split, path)
+        found, own = glue.read(task, path)
+        assert own == split
         assert [found.columns[role][0] for role in ("text", "second") if role in found.columns] == FIRST[name]
         if split.startswith("test"):
-            assert "label" not in found.columns
             assert found.columns["index"] == ["0"]
+            assert ("label" in found.columns) == (name == "mnli" and split != "test_diagnostic"), "where the file has"
         elif task.range:
             assert found.numbers("label", task.range) == [4.8]
         else:
-            assert {task.spellings.get(label, label) for label in found.columns["label"]} <= set(task.labels)
+            assert {task.plain(label) for label in found.columns["label"]} <= set(task.labels)
 
 
 def test_labels_are_numbered_as_officially(official: Path) -> None:
     def numbers(name: str) -> list[int]:
         task = glue.named(name)
-        found = glue.read(task, "dev", glue.find(official, task)["dev"])
-        return [task.labels.index(task.spellings.get(label, label)) for label in found.columns["label"]]
+        found, _ = glue.read(task, glue.find(official, task)["dev"])
+        return [task.labels.index(task.plain(label)) for label in found.columns["label"]]
 
     assert numbers("CoLA") == [1, 0]
     assert numbers("mrpc") == [1, 0]
@@ -334,11 +336,72 @@ def test_mrpc_as_it_was_published(tmp_path: Path) -> None:
     (tmp_path / "MRPC/dev_ids.tsv").write_text("7\t9\n3\t4\n")
     task = glue.named("mrpc")
     paths = glue.find(tmp_path, task)
-    found = {split: glue.read(task, glue.split_of(task, path), path).columns for split, path in paths.items()}
+    found = {split: glue.read(task, path)[0].columns for split, path in paths.items()}
     assert (found["train"]["second"], found["train"]["label"]) == (["Rain falls."], ["1"])
     assert (found["dev"]["second"], found["dev"]["label"]) == (['"Sun.'], ["0"])
     assert (found["test"]["second"], found["test"]["index"]) == (["Rain falls.", '"Sun.'], ["0", "1"])
-    assert "label" not in found["test"]
+    assert found["test"]["label"] == ["1", "0"], "it is published with its labels"
+    (tmp_path / "MRPC/dev_ids.tsv").unlink()
+    assert len(glue.read(task, tmp_path / "MRPC/msr_paraphrase_train.txt")[0]) == 2
+    packed = tmp_path / "MRPC/msr_paraphrase_test.txt.gz"
+    packed.write_bytes(gzip.compress((head + rows).encode()))
+    assert glue.read(task, packed)[0].columns["label"] == ["1", "0"]
+
+
+def test_sts_as_it_was_published(tmp_path: Path) -> None:
+    """Tabs under the name of commas, no header, rows with sources behind them; and in GLUE's folder original/."""
+    rows = 'news\tf\t2012\t1\t4.800\tIt rains.\tRain, falls.\nforum\tf\t2014\t2\t0\t"Sun.\tA;B\thttp://a\thttp://b\n'
+    (tmp_path / "STS-B/original").mkdir(parents=True)
+    task = glue.named("sts-b")
+    for name in ("sts-train.csv", "sts-dev.csv", "sts-test.csv", "original/sts-test.tsv"):
+        (tmp_path / "STS-B" / name).write_text(rows)
+        found, split = glue.read(task, tmp_path / "STS-B" / name)
+        assert split == name.split("-")[1].partition(".")[0]
+        assert found.numbers("label", task.range) == [4.8, 0]
+        assert found.columns["text"] == ["It rains.", '"Sun.']
+        assert found.columns["second"] == ["Rain, falls.", "A;B"]
+    assert glue.find(tmp_path, task)["train"].name == "sts-train.csv"
+    (tmp_path / "own.tsv").write_text(rows.replace("4.800", "much"))
+    with pytest.raises(tables.NoColumn, match=r"own.tsv: no column `sentence1`"):
+        glue.read(task, tmp_path / "own.tsv")
+
+
+@pytest.mark.parametrize("name", glue.TASKS)
+def test_labels_decide_what_is_known_not_names(official: Path, name: str) -> None:
+    """A test file with labels is a labelled one, and what is called train may have none."""
+    task = glue.named(name)
+    paths = glue.find(official, task)
+    paths["test"].write_text(paths["dev"].read_text())
+    found, split = glue.read(task, paths["test"])
+    assert split == "test"
+    assert all(map(task.understands, found.columns["label"]))
+    texts = [role for role in task.columns if role != "label"]
+    lines = ["\t".join(task.columns[role][0] for role in texts), "\t".join(FIRST[name])]  # type: ignore[misc]
+    paths["train"].write_text("\n".join(lines) + "\n")
+    assert list(glue.read(task, paths["train"])[0].columns) == texts
+
+
+@pytest.mark.parametrize("name", glue.TASKS)
+def test_copies_with_other_names_for_columns(tmp_path: Path, name: str) -> None:
+    """As Hugging Face's: withheld labels are -1."""
+    task = glue.named(name)
+    names = {"mrpc": TWO, "mnli": ("premise", "hypothesis"), "qqp": ("question1", "question2")}
+    texts = names.get(name, ("question", "sentence") if name == "qnli" else TWO)[: len(FIRST[name])]
+    texts = ("sentence",) if len(FIRST[name]) == 1 else texts
+    (tmp_path / "test.jsonl").write_text(json.dumps(dict(zip(texts, FIRST[name], strict=True), label=-1, idx=7)) + "\n")
+    found, split = glue.read(task, tmp_path / "test.jsonl")
+    assert ([found.columns[role][0] for role in task.columns if role != "label"], split) == (FIRST[name], "")
+    assert task.plain(found.columns["label"][0]) == ""
+
+
+def test_the_full_diagnostics_tell_what_is_right(tmp_path: Path) -> None:
+    (tmp_path / "diagnostic-full.tsv").write_text(
+        "Lexical Semantics\tLogic\tDomain\tPremise\tHypothesis\tLabel\n\tx\tNews\tIt rains.\tSun.\tneutral\n"
+    )
+    found, split = glue.read(glue.named("mnli"), tmp_path / "diagnostic-full.tsv")
+    assert (split, found.columns) == (
+        "test_diagnostic", {"text": ["It rains."], "second": ["Sun."], "label": ["neutral"]}
+    )  # fmt: skip
 
 
 def test_finding_is_tolerant_and_other_sizes_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -347,7 +410,7 @@ def test_finding_is_tolerant_and_other_sizes_are_told(tmp_path: Path, capsys: py
     task = glue.named("SST2")
     paths = glue.find(tmp_path, task)
     assert paths == {"dev": tmp_path / "sst2/dev.tsv.gz"}
-    glue.read(task, "dev", paths["dev"])
+    glue.read(task, paths["dev"])
     assert "1 rows of SST-2 dev, 872 in GLUE" in capsys.readouterr().err
     with pytest.raises(DataError, match=r"no files of CoLA; wanted train.tsv or in_domain_train.tsv or dev.tsv"):
         glue.find(tmp_path, glue.named("cola"))
@@ -368,10 +431,10 @@ def test_what_is_handed_in(tmp_path: Path) -> None:
 def test_real_files(shared_data: Path, name: str, train: int, dev: int) -> None:
     task = glue.named(name)
     paths = glue.find(shared_data / "glue", task)
-    found = {split: glue.read(task, split, path) for split, path in paths.items()}
+    found = {split: glue.read(task, path)[0] for split, path in paths.items()}
     assert {split: len(rows) for split, rows in found.items()} == {"train": train, "dev": dev}
     for rows in found.values():
         if task.range:
             assert max(rows.numbers("label", task.range)) == 5
         else:
-            assert {task.spellings.get(label, label) for label in rows.columns["label"]} == set(task.labels)
+            assert {task.plain(label) for label in rows.columns["label"]} == set(task.labels)

@@ -217,9 +217,13 @@ class Settings(Files):
 
     def _table(self, path: Path, learning: bool) -> tuple[Table, str]:
         """What a file holds, and which split of GLUE that is."""
-        task = glue.named(self.name) if self.name else None
-        split = glue.split_of(task, path) if task else ""
-        table = glue.read(task, split, path, self.errors) if task and split else self._columns(path, task, learning)
+        if self.name:
+            table, split = glue.read(glue.named(self.name), path, self.errors, self.format)
+        else:
+            table, split = self._columns(path, learning), ""
+        if "label" not in table.columns and not split:
+            column = glue.named(self.name).columns["label"][0] if self.name else self.label
+            say(f"{path}: no column `{column}`: what is right is not known")
         if self.split:
             table = table.where("split", "train" if learning else _judged(table))
             say(f"{path}: the {len(table):,} rows of {table.columns['split'][0]}")
@@ -235,26 +239,17 @@ class Settings(Files):
             known.numbers("label", self.scale if self.name and self.scale else (-math.inf, math.inf))
         return table, split
 
-    def _columns(self, path: Path, task: glue.Task | None, learning: bool) -> Table:
+    def _columns(self, path: Path, learning: bool) -> Table:
         """The columns of a file of one's own; where nothing is learned the labels may be lacking."""
         asked = {"text": self.text, "second": self.second, "label": self.label, "split": self.split}
-        columns = {role: column for role, column in (task.columns if task else asked).items() if column is not None}
-        header = task.header if task else self.header
-        how: dict[str, Any] = {"format": self.format, "header": header, "errors": self.errors}
-        try:
-            return tables.table(path, columns, **how)
-        except tables.NoColumn as missing:
-            if learning:
-                raise
-            del columns["label"]
-            found = tables.table(path, columns, **how)
-            say(f"{path}: {missing.found}: what is right is not known")
-            return found
+        columns = {role: column for role, column in asked.items() if column is not None}
+        how: dict[str, Any] = {"format": self.format, "header": self.header, "errors": self.errors}
+        return tables.table(path, columns, lacking=() if learning else ("label",), **how)
 
     def _plain(self, label: str) -> str:
         """A label as it is known: in GLUE some have other names too."""
         label = " ".join(label.split())
-        return glue.named(self.name).spellings.get(label, label) if self.name else label
+        return glue.named(self.name).plain(label) if self.name else label
 
     def _learnable(self, table: Table) -> Table:
         """The rows whose label is one to learn."""

@@ -13,8 +13,8 @@ from __future__ import annotations
 import contextlib
 import difflib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -46,6 +46,7 @@ class Table:
     path: Path
     lines: list[int]  # where each row begins: a line of the file, or a row from 1 of a JSON list or Parquet
     columns: dict[str, list[str]]
+    named: Mapping[str, str] = field(default_factory=dict)  # what the file calls them: `sentence`, column 4
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -59,13 +60,18 @@ class Table:
         rows = [row for row, found in enumerate(self.columns[role]) if found == value]
         if not rows:
             there = sorted(set(self.columns[role]))[:20]
-            raise DataError(self.path, f"no row whose `{role}` is `{value}`", "one of " + ", ".join(map(_short, there)))
+            found = f"no row whose {self.name(role)} is `{value}`"
+            raise DataError(self.path, found, "one of " + ", ".join(map(_short, there)))
         return self.only(rows)
 
     def only(self, rows: Sequence[int]) -> Table:
         """Some rows."""
         columns = {role: [values[row] for row in rows] for role, values in self.columns.items()}
-        return Table(self.path, [self.lines[row] for row in rows], columns)
+        return Table(self.path, [self.lines[row] for row in rows], columns, self.named)
+
+    def name(self, role: str) -> str:
+        """What the file calls a column, for a complaint."""
+        return self.named.get(role, f"`{role}`")
 
     def numbers(self, role: str, within: tuple[float, float] = (-math.inf, math.inf)) -> list[float]:
         """A column of numbers."""
@@ -77,23 +83,30 @@ class Table:
             if math.isfinite(number) and within[0] <= number <= within[1]:
                 return number
         wanted = "a number" if math.isinf(within[1]) else f"a number from {within[0]:g} to {within[1]:g}"
-        raise DataError(self.place(row), f"`{role}` is `{_short(value)}`", wanted)
+        raise DataError(self.place(row), f"{self.name(role)} is `{_short(value)}`", wanted)
 
 
 def table(
     path: Path,
-    columns: Mapping[str, Column],
+    columns: Mapping[str, Column | tuple[Column, ...]],
     *,
     format: Format | None = None,
     header: bool = True,
     errors: read.Errors = "strict",
+    lacking: Collection[str] = (),
+    more: bool = False,
 ) -> Table:
-    """Columns of a file, under the roles they are asked for; `header` is of TSV and CSV, the others name theirs."""
+    """Columns of a file, under the roles they are asked for; of several for a role the first that is there.
+
+    `header` is of TSV and CSV, the others name theirs. The roles `lacking` may have no column; `more`: rows may go on
+    behind the last column that is asked for.
+    """
     lines: list[int] = []
     kept: list[list[str]] = []
     broken: list[_Row] = []
+    asked = _Asked(path, columns, lacking, header, more, errors)
     with read.replacements_told(path):
-        for row in _reader(path, format)(path, list(columns.values()), header, errors):
+        for row in _reader(path, format)(asked):
             if row.wrong:
                 broken.append(row)
             else:
@@ -102,7 +115,7 @@ def table(
     _judge(path, broken, len(broken) + len(lines))
     if not lines:
         raise DataError(path, "no rows", "one at least")
-    found = Table(path, lines, dict(zip(columns, map(list, zip(*kept, strict=True)), strict=True)))
+    found = Table(path, lines, dict(zip(asked.named, map(list, zip(*kept, strict=True)), strict=True)), asked.named)
     _tell_empty(found)
     return found
 
@@ -113,7 +126,33 @@ class _Row(NamedTuple):
     wrong: str = ""  # why it has no values
 
 
-_Reader = Callable[[Path, list[Column], bool, read.Errors], Iterator[_Row]]
+@dataclass
+class _Asked:
+    """What is wanted of a file."""
+
+    path: Path
+    columns: Mapping[str, Column | tuple[Column, ...]]
+    lacking: Collection[str]
+    header: bool
+    more: bool
+    errors: read.Errors
+    named: dict[str, str] = field(default_factory=dict)  # the roles that are there, and what the file calls them
+
+    def places(self, names: list[str] | None, width: int, remedy: str = "") -> list[int]:
+        """Where the columns stand; `names` is None where they can only be numbered."""
+        found = {}
+        for role, column in self.columns.items():
+            several = column if isinstance(column, tuple) else (column,)
+            there = [one for one in several if (one <= width if isinstance(one, int) else one in (names or ()))]
+            if there or role not in self.lacking:
+                found[role] = _index(self.path, (there or several)[0], names, width, remedy)
+        self.named |= {
+            role: f"`{names[at]}`" if names and names[at] else f"column {at + 1}" for role, at in found.items()
+        }
+        return list(found.values())
+
+
+_Reader = Callable[[_Asked], Iterator[_Row]]
 
 
 def _reader(path: Path, format: Format | None) -> _Reader:
@@ -140,23 +179,24 @@ def _tell_empty(found: Table) -> None:
     for role, values in found.columns.items():
         rows = [row for row, value in enumerate(values) if not value.strip()]
         if rows:
-            say(f"{found.place(rows[0])}: `{role}` is empty, in {len(rows):,} of {len(found):,} rows; they stay")
+            many = f"in {len(rows):,} of {len(found):,} rows"
+            say(f"{found.place(rows[0])}: {found.name(role)} is empty, {many}; they stay")
 
 
-def _tsv(path: Path, wanted: list[Column], header: bool, errors: read.Errors) -> Iterator[_Row]:
-    lines = read.lines(path, errors, longest=LONGEST)
-    return _fields(path, ((number, line.split("\t")) for number, line in enumerate(lines, 1)), wanted, header)
+def _tsv(asked: _Asked) -> Iterator[_Row]:
+    lines = read.lines(asked.path, asked.errors, longest=LONGEST)
+    return _fields(asked, ((number, line.split("\t")) for number, line in enumerate(lines, 1)))
 
 
-def _csv(path: Path, wanted: list[Column], header: bool, errors: read.Errors) -> Iterator[_Row]:
+def _csv(asked: _Asked) -> Iterator[_Row]:
     import csv
 
-    lines = read.lines(path, errors, longest=LONGEST)
+    lines = read.lines(asked.path, asked.errors, longest=LONGEST)
     first = next(lines, "")
     comma = ";" if ";" in first and "," not in first else ","  # as Excel writes where numbers have a comma
     csv.field_size_limit(LONGEST_FIELD)
     reader = csv.reader((line + "\n" for line in chain([first], lines)), delimiter=comma, strict=True)
-    return _fields(path, _quoted(path, reader, comma), wanted, header)
+    return _fields(asked, _quoted(asked.path, reader, comma))
 
 
 def _quoted(path: Path, reader: Any, comma: str) -> Iterator[tuple[int, list[str]]]:
@@ -197,20 +237,17 @@ def _holds_rows(field: str, place: int, width: int, comma: str) -> bool:
     return width > 1 and [first, last] == [width - 1 - place, place] and set(inner) <= {width - 1}
 
 
-def _fields(
-    path: Path, rows: Iterator[tuple[int, list[str]]], wanted: list[Column], header: bool
-) -> Iterator[_Row]:  # fmt: skip
+def _fields(asked: _Asked, rows: Iterator[tuple[int, list[str]]]) -> Iterator[_Row]:
     rows = _without_blank_end(rows)
     head = next(rows, (0, []))
     first = head[1]
     if not first:
         return
-    names = [name.strip() for name in first] if header else None
-    places = [
-        _index(path, column, names, len(first), "set header = false, and number the columns") for column in wanted
-    ]
-    for line, fields in rows if header else chain([head], rows):
-        if len(fields) == len(first):
+    names = [name.strip() for name in first] if asked.header else None
+    places = asked.places(names, len(first), "set header = false, and number the columns")
+    least = max(places, default=0) + 1
+    for line, fields in rows if asked.header else chain([head], rows):
+        if len(fields) == len(first) or (asked.more and len(fields) >= least):
             yield _Row(line, [fields[place] for place in places])
         else:
             yield _Row(line, (), f"{len(fields)} columns, not {len(first)}")
@@ -225,16 +262,16 @@ def _without_blank_end(rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[
             blank = []
 
 
-def _json_lines(path: Path, wanted: list[Column], header: bool, errors: read.Errors) -> Iterator[_Row]:
-    return _objects(path, _decoded(path, read.lines(path, errors, longest=LONGEST)), wanted)
+def _json_lines(asked: _Asked) -> Iterator[_Row]:
+    return _objects(asked, _decoded(asked.path, read.lines(asked.path, asked.errors, longest=LONGEST)))
 
 
-def _json(path: Path, wanted: list[Column], header: bool, errors: read.Errors) -> Iterator[_Row]:
+def _json(asked: _Asked) -> Iterator[_Row]:
     """A list of objects, or lines under the other name."""
-    text = "".join(read.texts(path, errors))
+    text = "".join(read.texts(asked.path, asked.errors))
     if not text.lstrip().startswith("["):
-        return _objects(path, _decoded(path, text.split("\n")), wanted)
-    return _objects(path, enumerate(_decode(text, str(path)), 1), wanted)
+        return _objects(asked, _decoded(asked.path, text.split("\n")))
+    return _objects(asked, enumerate(_decode(text, str(asked.path)), 1))
 
 
 def _decoded(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
@@ -253,15 +290,15 @@ def _decode(text: str, place: str) -> Any:
         raise DataError(place, f"bad JSON: {said}", "one object a line, or a list of objects", "mend it") from None
 
 
-def _objects(path: Path, numbered: Iterator[tuple[int, Any]], wanted: list[Column]) -> Iterator[_Row]:
+def _objects(asked: _Asked, numbered: Iterator[tuple[int, Any]]) -> Iterator[_Row]:
     """The first object names the columns."""
     keys: list[str] = []
     for number, record in numbered:
         if not isinstance(record, dict):
-            raise DataError(f"{path}:{number}", f"JSON, but a {type(record).__name__}", "an object {...}")
+            raise DataError(f"{asked.path}:{number}", f"JSON, but a {type(record).__name__}", "an object {...}")
         if not keys:
             names = list(record)
-            keys = [names[_index(path, column, names, len(names))] for column in wanted]
+            keys = [names[place] for place in asked.places(names, len(names))]
         lacking = next((key for key in keys if key not in record), None)
         if lacking is None:
             yield _Row(number, [record[key] for key in keys])
@@ -269,10 +306,11 @@ def _objects(path: Path, numbered: Iterator[tuple[int, Any]], wanted: list[Colum
             yield _Row(number, (), f"no `{lacking}`")
 
 
-def _parquet(path: Path, wanted: list[Column], header: bool, errors: read.Errors) -> Iterator[_Row]:
+def _parquet(asked: _Asked) -> Iterator[_Row]:
+    path, errors = asked.path, asked.errors
     with _opened(path) as file:
         names = file.schema_arrow.names
-        chosen = [names[_index(path, column, names, len(names))] for column in wanted]
+        chosen = [names[place] for place in asked.places(names, len(names))]
         before = 0
         for batch in file.iter_batches(columns=list(dict.fromkeys(chosen)), use_threads=False):
             cells = [_cells(batch.column(name), path, before, errors) for name in chosen]
