@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import builtins
+import errno
+import io
+import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -35,6 +40,49 @@ def shared_data() -> Path:
     if not path.is_dir():
         pytest.skip("no shared data beside this checkout")
     return path
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """What is pushed to the disk ("sync", its path) and what is renamed ("rename", to what), in order."""
+    told, sync = list[tuple[str, str]](), os.fsync
+
+    def renamed(inner: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda path, target: (inner(path, target), told.append(("rename", os.fspath(target))))[0]
+
+    monkeypatch.setattr(
+        os, "fsync", lambda handle: (sync(handle), told.append(("sync", os.readlink(f"/proc/self/fd/{handle}"))))[0]
+    )
+    for name in ("rename", "replace"):
+        monkeypatch.setattr(os, name, renamed(getattr(os, name)))
+    return told
+
+
+@pytest.fixture
+def read_only(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Makes a folder one that may only be read, for root too: what would change it meets the system's error."""
+
+    def close(folder: Path, number: int = errno.EROFS) -> None:
+        def guarded(inner: Callable[..., Any], writes: Callable[..., bool]) -> Callable[..., Any]:
+            def call(path: Any, *args: Any, **how: Any) -> Any:
+                inside = not isinstance(path, int) and Path(os.fsdecode(path)).absolute().is_relative_to(folder)
+                if inside and writes(*args, **how):
+                    raise OSError(number, os.strerror(number), os.fspath(path))
+                return inner(path, *args, **how)
+
+            return call
+
+        def asked(mode: str = "r", *_: Any, **how: Any) -> bool:
+            return bool(set("wax+") & set(how.get("mode", mode)))
+
+        writing = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+        for name in ("mkdir", "unlink", "rmdir", "rename", "replace", "remove"):
+            monkeypatch.setattr(os, name, guarded(getattr(os, name), lambda *_, **__: True))
+        monkeypatch.setattr(os, "open", guarded(os.open, lambda flags, *_, **__: bool(flags & writing)))
+        monkeypatch.setattr(io, "open", guarded(io.open, asked))
+        monkeypatch.setattr(builtins, "open", io.open)
+
+    return close
 
 
 @dataclass(frozen=True)

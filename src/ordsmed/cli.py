@@ -336,7 +336,10 @@ def main(words: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except OSError as error:
-        _fail(str(RunError(error.filename or "disk", f"{error.strerror or error}")), 1)
+        from ordsmed.base.files import refusal
+
+        found, remedy = refusal(error)
+        _fail(str(RunError(error.filename or "disk", found, "", remedy)), 1)
     except KeyboardInterrupt:
         _fail("stopped", 130)
 

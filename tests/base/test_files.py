@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
 import subprocess
 import sys
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from ordsmed.base import files
+from ordsmed.base import files, run
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError, nearest
 
 
@@ -55,9 +57,7 @@ def test_a_file_that_does_not_fit_leaves_the_old_one(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     files.write_text(path, "old")
     done = subprocess.run([sys.executable, "-c", FULL, str(path)], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith(f"{path}: cannot write: File too large, ")
-    assert done.stdout.endswith(" GB free; free some space or name another `out`, go on\n")
-    assert done.stdout.count("\n") == 1
+    assert done.stdout == f"{path}: cannot write: File too large; look at `ulimit -f` and the file system, then go on\n"
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
 
@@ -86,6 +86,67 @@ def test_other_errors_pass(tmp_path: Path) -> None:
         _ = 1 / 0
     with pytest.raises(RunError, match="free"), files.survive_disk(tmp_path):
         raise OSError(28, os.strerror(28))
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (
+            errno.ENOSPC,
+            r"cannot write: No space left on device, [\d.]+ GB free; free some space or name another folder",
+        ),
+        (errno.EDQUOT, r"cannot write: Disk quota exceeded, [\d.]+ GB free; free some of your quota"),
+        (errno.EROFS, "cannot write: Read-only file system; name another folder to write to$"),
+        (errno.EACCES, "cannot write: Permission denied; name another folder to write to, or ask its owner$"),
+        (errno.EPERM, "cannot write: Operation not permitted; name another folder to write to, or ask its owner$"),
+        (errno.ENAMETOOLONG, "cannot write: File name too long; take a shorter name$"),
+        (errno.EMFILE, "cannot write: Too many open files; raise `ulimit -n`"),
+        (errno.EFBIG, "cannot write: File too large; look at `ulimit -f`"),
+        (errno.EIO, "cannot write: Input/output error; look at this path and its disk"),
+    ],
+)
+def test_what_was_refused_is_told_with_what_helps(tmp_path: Path, number: int, said: str) -> None:
+    for place in (tmp_path, tmp_path / "a"):
+        with pytest.raises(RunError, match=f"^{place}: {said}"), files.survive_disk(place):
+            raise OSError(number, os.strerror(number))
+
+
+def test_a_folder_that_may_only_be_read_is_no_full_disk(tmp_path: Path, read_only: Callable[..., None]) -> None:
+    read_only(tmp_path)
+    for write in (
+        lambda: files.write_text(tmp_path / "a", "x"),
+        lambda: files.making(tmp_path / "b").__enter__(),
+        lambda: run.locked(tmp_path / "c"),
+    ):
+        with pytest.raises(RunError, match=r"cannot write: Read-only file system; name another folder to write to$"):
+            write()
+
+
+@pytest.mark.parametrize("place", ["write", "replace"])
+def test_what_interrupts_leaves_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    files.write_text(tmp_path / "a", "old")
+    with monkeypatch.context() as patched:
+        patched.setattr(*((os, "fsync") if place == "write" else (Path, "replace")), stopped)
+        with pytest.raises(KeyboardInterrupt):
+            files.write_text(tmp_path / "a", "new")
+    with pytest.raises(KeyboardInterrupt), files.making(tmp_path / "b") as beside:
+        stopped((beside / "half").write_text("x"))
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a").read_text() == "old"
+
+
+def test_what_is_renamed_stands_on_the_disk_before(tmp_path: Path, synced: list[tuple[str, str]]) -> None:
+    """A power cut between the two must not leave a name without its contents."""
+    files.write_text(tmp_path / "a", "text")
+    with files.making(tmp_path / "b") as beside:
+        (beside / "inner").write_text("x")
+    assert [(what, Path(path).name.removeprefix(".")[:1]) for what, path in synced[:-1]] == [
+        ("sync", "a"), ("rename", "a"), ("rename", "b"),
+    ]  # fmt: skip
+    assert synced[-1] == ("sync", str(tmp_path))
 
 
 def test_checksum(tmp_path: Path) -> None:

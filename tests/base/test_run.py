@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import pytest
 
 from ordsmed.base import run, settings
-from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
 from ordsmed.base.run import Run, obtain
 from ordsmed.base.say import say
 
@@ -102,6 +102,40 @@ def test_made_once_and_reused(deeds: Any, capsys: pytest.CaptureFixture[str]) ->
     assert performed() == 1
     assert {p: p.stat().st_mtime_ns for p in folder.iterdir()} == before
     capsys.readouterr()
+
+
+def test_a_finished_folder_that_may_only_be_read_is_reused(
+    deeds: Any, tmp_path: Path, read_only: Callable[..., None]
+) -> None:
+    folder = obtain(deeds.Deed, "a.toml")
+    Path("work/deed/.a.lock").unlink()
+    read_only(tmp_path / "work")
+    run._said.clear()
+    assert obtain(deeds.Deed, "a.toml") == folder
+    assert performed() == 1
+    for refused in (["text=hallo"], ["out=work/deed/b"]):
+        with pytest.raises(OrdsmedError):
+            obtain(deeds.Deed, "a.toml", refused)
+    with pytest.raises(RunError, match=r"^work/deed/b: cannot write: Read-only file system; name another folder"):
+        obtain(deeds.Deed, "a.toml", ["out=work/deed/b"])
+    with pytest.raises(RunError, match=r"^work/deed/a: cannot write: Read-only file system; name another folder"):
+        obtain(deeds.Deed, "a.toml", anew=True)
+    assert (folder / "text").read_text() == "hello"
+    assert performed() == 1
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="modes do not bind root")
+def test_a_folder_of_others_is_reused_and_not_written_to(deeds: Any, tmp_path: Path) -> None:
+    folder = obtain(deeds.Deed, "a.toml")
+    Path("work/deed/.a.lock").unlink()
+    folder.parent.chmod(0o555)
+    try:
+        assert obtain(deeds.Deed, "a.toml") == folder
+        with pytest.raises(RunError, match="Permission denied"):
+            obtain(deeds.Deed, "a.toml", anew=True)
+        assert (folder / "text").read_text() == "hello"
+    finally:
+        folder.parent.chmod(0o755)
 
 
 def test_where_the_folder_is_does_not_count_but_all_else_does(deeds: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,16 @@ def corpus(folder: Path, texts: list[str], *, meta: dict[str, Any] | None = None
                 writer.write(msgspec.json.encode(document) + b"\n", 1, 1, 1)
     run.Run(folder).set(verb="corpus", state="done", fingerprint="x", **status)
     return str(folder)
+
+
+def test_a_corpus_that_may_only_be_read_is_counted(tmp_path: Path, read_only: Callable[..., None]) -> None:
+    name = corpus(tmp_path / "c", TEXTS)
+    told = stats(name)
+    read_only(tmp_path / "c")
+    found = stats(name)
+    assert found[:-1] == told[:-1]
+    assert found[-1].startswith("stats.json and stats.svg are not kept: ")
+    assert found[-1].endswith("c/stats.json: cannot write: Read-only file system")
 
 
 def test_counts_are_what_a_slow_reader_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -27,7 +28,8 @@ def write_text(path: Path, text: str) -> None:
                 os.fsync(file.fileno())
             beside.replace(path)
     except BaseException:
-        beside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a disk that may only be read has none, and says so when asked
+            beside.unlink(missing_ok=True)
         raise
 
 
@@ -76,19 +78,42 @@ def checksum(path: Path) -> str:
     return f"{crc:08x}"
 
 
+REMEDIES = {
+    errno.ENOSPC: "free some space or name another folder, then go on",
+    errno.EDQUOT: "free some of your quota or name another folder, then go on",
+    errno.EFBIG: "look at `ulimit -f` and the file system, then go on",
+    errno.EROFS: "name another folder to write to",
+    errno.EACCES: "name another folder to write to, or ask its owner",
+    errno.EPERM: "name another folder to write to, or ask its owner",
+    errno.ENAMETOOLONG: "take a shorter name",
+    errno.EMFILE: "raise `ulimit -n`, then go on",
+    errno.ENFILE: "wait until others on this machine have closed some, then go on",
+}
+
+
+def refusal(error: OSError, path: Path | None = None) -> tuple[str, str]:
+    """What the system refused and what helps; where a place is full, how much room is left there."""
+    said, room = error.strerror or str(error), ""
+    if path and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        with contextlib.suppress(OSError):
+            stat = os.statvfs(path if path.is_dir() else path.parent)
+            room = f", {stat.f_bavail * stat.f_frsize / 1e9:.1f} GB free"
+    return said + room, REMEDIES.get(error.errno or 0, "look at this path and its disk, then go on")
+
+
+def unwritable(error: BaseException | None) -> bool:
+    """Is it one that may be read but not written to?"""
+    return isinstance(error, OSError) and error.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
+
+
 @contextlib.contextmanager
 def survive_disk(path: Path) -> Iterator[None]:
-    """Turn what a full or read-only disk raises into one line that names the place and the remedy."""
+    """Turn what a disk raises that is full, read-only or not ours into one line with the place and the remedy."""
     try:
         yield
     except OSError as error:
-        free = ""
-        with contextlib.suppress(OSError):
-            stat = os.statvfs(path.parent if not path.is_dir() else path)
-            free = f", {stat.f_bavail * stat.f_frsize / 1e9:.1f} GB free"
-        raise RunError(
-            path, f"cannot write: {error.strerror or error}{free}", "", "free some space or name another `out`, go on"
-        ) from None
+        found, remedy = refusal(error, path)
+        raise RunError(path, f"cannot write: {found}", "", remedy) from error
 
 
 @contextlib.contextmanager

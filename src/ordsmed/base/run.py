@@ -8,6 +8,7 @@ A deed is a frozen dataclass (the recipe) with `verb`, `out`, `stamp()` and `per
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import platform
@@ -212,14 +213,15 @@ def obtain(cls: type[D], name: str, overrides: Sequence[str] = (), *, anew: bool
 def _made(folder: Path, deed: Deed, name: str, anew: bool) -> Path:
     """Make a folder, or find it made, under its lock."""
     verb = deed.verb
-    with locked(folder):
+    with locked(folder, anew=anew):
         run = Run(folder)
         if run.status and not _fits(run, deed):
             if finished(folder, verb) and not anew:  # what is not finished holds nothing that anybody waits for
                 raise misfit(folder, deed, name)
             clear(folder)
         elif anew and run.status:
-            shutil.rmtree(folder)
+            with files.survive_disk(folder):
+                shutil.rmtree(folder)
         if finished(folder, verb):
             if folder.resolve() not in _said:
                 say(f"{folder}: stands, reused")
@@ -237,9 +239,10 @@ def _made(folder: Path, deed: Deed, name: str, anew: bool) -> Path:
 
 def clear(folder: Path) -> None:
     """Empty a folder of ours, but for steps a next deed may go on with; its status, by which it is ours, goes last."""
-    for path in sorted(folder.iterdir(), key=lambda path: path.name == "status.json"):
-        if path.name != STEPS:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with files.survive_disk(folder):
+        for path in sorted(folder.iterdir(), key=lambda path: path.name == "status.json"):
+            if path.name != STEPS:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def misfit(folder: Path, deed: Deed, name: str) -> RecipeError:
@@ -257,18 +260,25 @@ def _fits(run: Run, deed: Deed) -> bool:
     return bool(run.status.get("fingerprint") == fingerprint(deed))
 
 
-def locked(folder: Path) -> Any:
-    """A lock beside a folder: one process works in it, others wait and say so."""
+def locked(folder: Path, *, anew: bool = False) -> Any:
+    """A lock beside a folder: one process works in it, others wait and say so.
+
+    A finished folder that may only be read needs none, for nobody changes it, unless it is to be made anew.
+    """
     import filelock
 
-    with files.survive_disk(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
     lock = filelock.FileLock(folder.with_name(f".{folder.name}.lock"), thread_local=False, is_singleton=True)
     try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
         return lock.acquire(timeout=0)
     except filelock.Timeout:
         say(f"{folder}: another process works on it; waiting")
         return lock.acquire()
+    except OSError as error:
+        if not anew and files.unwritable(error) and Run(folder).status.get("state") == "done":
+            return contextlib.nullcontext()
+        with files.survive_disk(folder):
+            raise
 
 
 def read_recipe(cls: type[R], folder: Path) -> R:

@@ -472,5 +472,6 @@ def _put(path: Path, write: Callable[[Path], object]) -> None:
             files.sync(beside)
             beside.replace(path)
     except BaseException:
-        beside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
         raise

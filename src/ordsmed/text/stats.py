@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ordsmed.base import files
-from ordsmed.base.errors import RecipeError
+from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.run import Run
 from ordsmed.text import histogram, language
 from ordsmed.text.document import Document
@@ -89,26 +89,35 @@ class Languages:
 
 
 def stats(folder: str, *, tokenizer: str | None = None) -> list[str]:
-    """Count it all; writes stats.json and stats.svg into the folder; lines that tell of it."""
+    """Count it all; stats.json and stats.svg go into the folder, if it may be written to; lines that tell of it."""
     place, counting = corpus_folder(folder), read_tokenizer(tokenizer) if tokenizer else None
     languages = Languages()
     splits = {name: _counted(name, has, languages, counting) for name in SPLITS if (has := parts(place, name))}
     found = {name: _facts(split, counting) for name, split in splits.items()}
     told, note = _told_languages(languages)
-    files.write_json(place / "stats.json", {**found, "languages": told, "tokenizer": tokenizer})
     panels = {
         "words a document": {name: split.a_document for name, split in splits.items()},
         "words a sentence": {name: split.a_sentence for name, split in splits.items()},
     }
-    files.write_text(place / "stats.svg", histogram.svg(panels))
+    facts = {**found, "languages": told, "tokenizer": tokenizer}
     return [
         *_amounts(found, tokenizer),
         *_beside(sum(split.words for split in splits.values())),
         *(line for title, of in panels.items() for line in ["", f"train: {title}", *histogram.lines(of["train"])]),
         *_section("languages", [f"{name}: {share:.1%}" for name, share in [*told.items()][:TOP]] + note),
         *_history(Run(place).status),
-        "", f"{place}/stats.svg, {place}/stats.json",
+        "", _keep(place, facts, histogram.svg(panels)),
     ]  # fmt: skip
+
+
+def _keep(place: Path, facts: Mapping[str, Any], picture: str) -> str:
+    """Leave the numbers and the picture with the corpus, where that may be written to; a line that tells."""
+    try:
+        files.write_json(place / "stats.json", facts)
+        files.write_text(place / "stats.svg", picture)
+    except RunError as error:
+        return f"stats.json and stats.svg are not kept: {error.place}: {error.found}"
+    return f"{place}/stats.svg, {place}/stats.json"
 
 
 def words(text: str) -> NDArray[np.int64]:
