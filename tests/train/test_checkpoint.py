@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from ordsmed.base.ranks import Ranks
@@ -61,3 +63,85 @@ def test_copies_share_the_writing_and_state_is_cut_by_streams(tmp_path: Path) ->
             assert torch.equal(tensor, wanted.state_dict()[name]), name
         for ours, theirs in zip(into, parts, strict=True):
             assert torch.equal(optimizer.state[ours.local]["exp_avg_sq"], moments.state[theirs.local]["exp_avg_sq"])
+
+
+def saved(folder: Path, *steps: int, keep: int = 3, revision: Any = lambda step: False) -> checkpoint.Writer:
+    """A writer that has written these steps, one after the other."""
+    objective, optimizer, parts = learned(0, torch.zeros(1, 1))
+    writer = checkpoint.Writer(folder, rank_of(0, 1), keep, background=False, token="x", revision=revision)
+    for step in steps:
+        writer.save(step, objective, optimizer, parts, {}, scaler={})
+        assert writer.outcome(give_up=False) is None
+        writer.forget()
+    return writer
+
+
+def test_checkpoints_after_the_step_that_is_saved_go(tmp_path: Path) -> None:
+    """They were passed over as damaged when the run went on: were they left, they would be its last ones again."""
+    saved(tmp_path, 3, 6, 9, 12)
+    assert checkpoint.steps(tmp_path) == [6, 9, 12]
+    saved(tmp_path, 7)
+    assert checkpoint.steps(tmp_path) == [6, 7]
+    assert checkpoint.latest(tmp_path, place=tmp_path)[1]["step"] == 7  # type: ignore[index]
+
+
+def test_the_last_few_are_kept_and_revisions_without_their_moments(tmp_path: Path) -> None:
+    saved(tmp_path, 2, 3, 4, 5, keep=2, revision=lambda step: step == 2)
+    assert checkpoint.steps(tmp_path) == [2, 4, 5]
+    assert sorted(file.name for file in (tmp_path / "step-000000002").iterdir()) == ["model.safetensors", "state.json"]
+    shutil.rmtree(tmp_path / "step-000000005")
+    shutil.rmtree(tmp_path / "step-000000004")
+    assert checkpoint.latest(tmp_path, place=tmp_path) is None, "nothing to go on from"
+    weights = checkpoint.KINDS[:1]
+    assert checkpoint.latest(tmp_path, place=tmp_path, kinds=weights)[1]["step"] == 2  # type: ignore[index]
+    assert checkpoint.damage(tmp_path / "step-000000002", weights) == ""
+
+
+def test_a_step_that_is_saved_again_takes_the_place_of_the_first(tmp_path: Path) -> None:
+    saved(tmp_path, 5)
+    (tmp_path / "step-000000005" / "model.safetensors").write_bytes(b"damaged")
+    (tmp_path / "step-000000005" / "left").write_bytes(b"")
+    saved(tmp_path, 5)
+    assert checkpoint.damage(tmp_path / "step-000000005") == ""
+    assert not (tmp_path / "step-000000005" / "left").exists()
+
+
+def test_what_goes_on_learning_does_not_reach_what_is_written(tmp_path: Path) -> None:
+    objective, optimizer, parts = learned(0, torch.ones(1, 1))
+    writer = checkpoint.Writer(tmp_path, rank_of(0, 1), 3, background=True, token="x")
+    kinds = writer._copied(checkpoint._weights(objective, writer.ranks, {}))[0]
+    with torch.no_grad():
+        for part in parts:
+            part.local.add_(1)
+        objective.state["streams"].zero_()
+    wanted, _, _ = learned(0, torch.ones(1, 1))
+    assert all(torch.equal(kinds[name], tensor) for name, tensor in wanted.state_dict().items() if name in kinds)
+    assert kinds["state/streams"].tolist() == [[1.0]]
+    assert optimizer.state
+
+
+def test_what_was_left_half_written_is_cleaned(tmp_path: Path) -> None:
+    for name in (".step-000000005.x.part", "step-000000004", "mine"):
+        (tmp_path / name).mkdir()
+    checkpoint.Writer(tmp_path, rank_of(0, 1), 3, background=False).clean()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "step-000000004"]
+
+
+def test_a_failed_write_is_told_with_what_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = saved(tmp_path, 5)
+    objective, optimizer, parts = learned(0, torch.zeros(1, 1))
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint.boxes, "write", full)
+        writer.save(9, objective, optimizer, parts, {}, scaler={})
+        complaint = writer.outcome(give_up=False)
+    assert complaint is not None
+    assert "No space left on device" in complaint[1]
+    assert "(checkpoint of step 5 stands)" in complaint[1]
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000000005"]
+    writer.save(9, objective, optimizer, parts, {}, scaler={})
+    assert writer.outcome(give_up=False) is None, "the next one is another matter"
+    assert checkpoint.steps(tmp_path) == [5, 9]

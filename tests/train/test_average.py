@@ -1,0 +1,47 @@
+"""The running mean of the weights: how much of it is memory, and what a checkpoint holds of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from ordsmed.nn import boxes
+from ordsmed.nn.shards import Part, box_of
+from ordsmed.train import average
+
+
+def learner(*values: float) -> tuple[torch.optim.Optimizer, list[Part]]:
+    parameters = [torch.nn.Parameter(torch.tensor([value])) for value in values]
+    return torch.optim.SGD(parameters), [Part.of(f"p{n}", p) for n, p in enumerate(parameters)]
+
+
+def move(parts: list[Part], *values: float) -> None:
+    with torch.no_grad():
+        for part, value in zip(parts, values, strict=True):
+            part.local.fill_(value)
+
+
+def test_most_of_the_mean_is_memory() -> None:
+    """0.9 * mean + 0.1 * weights, beginning with the first weights; the weights themselves stay as they are."""
+    optimizer, parts = learner(1.0, -4.0)
+    wanted = torch.tensor([1.0, -4.0])
+    for values in ((1.0, -4.0), (11.0, 6.0), (0.0, 5.0)):
+        move(parts, *values)
+        average.follow(optimizer, parts, 0.9)
+        wanted = 0.9 * wanted + 0.1 * torch.tensor(values)
+        found = torch.cat([optimizer.state[part.local][average.KEY] for part in parts])
+        torch.testing.assert_close(found, wanted)
+        assert torch.cat([part.local.detach() for part in parts]).tolist() == list(values)
+
+
+def test_without_memory_nothing_is_kept() -> None:
+    optimizer, parts = learner(1.0)
+    average.follow(optimizer, parts, 0.0)
+    assert not optimizer.state[parts[0].local]
+
+
+def test_means_are_read_by_the_names_of_the_weights(tmp_path: Path) -> None:
+    values = {"average/model.words": torch.tensor([1.0]), "exp_avg/model.words": torch.tensor([2.0])}
+    boxes.write(tmp_path / "optimizer.safetensors", values, {name: box_of(value) for name, value in values.items()})
+    assert average.read(tmp_path) == {"model.words": torch.tensor([1.0])}

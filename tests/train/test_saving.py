@@ -1,0 +1,67 @@
+"""When a failed checkpoint ends a run, and what a checkpoint says of the step it is of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from makers import job_of
+from ordsmed.base.errors import RunError
+from ordsmed.train import checkpoint, saving
+from ordsmed.train.saving import Saving
+
+FULL = ["here", "no space", "some", "free some"]
+
+
+@pytest.fixture
+def told(recipe: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Saving]:
+    """Saving whose writer finds what it is told to."""
+
+    def make(*outcomes: list[str] | None) -> Saving:
+        made = Saving(job_of(recipe(), "model.width=16", "model.layers=1"), tmp_path / "told")
+        found = iter(outcomes)
+        nothing = lambda *_, **__: None  # noqa: E731
+        made.writer = SimpleNamespace(  # type: ignore[assignment]
+            wait_for_own=nothing, outcome=lambda give_up: next(found), forget=nothing, save=nothing, complaint=None
+        )
+        return made
+
+    return make
+
+
+def test_three_failures_in_a_row_end_a_run(told: Callable[..., Saving], capsys: pytest.CaptureFixture[str]) -> None:
+    """Not three with a good checkpoint among them."""
+    saved = told(FULL, FULL, None, FULL, FULL, FULL)
+    for _ in range(5):
+        saved.settle()
+    assert capsys.readouterr().err.count("here: no space; wanted some; free some; the run goes on") == 4
+    with pytest.raises(RunError, match="here: no space"):
+        saved.settle()
+
+
+def test_the_last_checkpoint_must_stand(told: Callable[..., Saving]) -> None:
+    saved = told(None, FULL)
+    with pytest.raises(RunError, match="here: no space"):
+        saved.save(4, final=True)
+    saved = told(FULL)
+    saved.save(4)  # the one before it failed; this one is not waited for
+    assert saved.failures == 1
+
+
+def test_a_checkpoint_says_where_in_the_run_it_is(recipe: Callable[..., Path], tmp_path: Path) -> None:
+    second = "[[phase]]\nsteps = 6\nlength = 16\nbatch = 4\nrate = 1e-3"
+    job = job_of(recipe(steps=5, extra=second), "model.width=16", "model.layers=1", "trouble.spike=2.0")
+    job.phases_before = 3
+    job.course.trouble(1.5, 1.0)
+    places = {step: saving.facts(job, step) for step in (0, 4, 5, 11)}
+    assert [(facts["phase"], facts["phase_step"]) for facts in places.values()] == [(1, 0), (1, 4), (2, 0), (3, 0)]
+    assert (places[4]["phases"], places[4]["course"]) == (5, [1.5])
+    assert (places[4]["mesh"], places[4]["micro"], places[4]["threads"]) == ([1, 1, 1], [8, 4], 1)
+    Saving(job, tmp_path).save(4, final=True)
+    found: Any = checkpoint.latest(tmp_path / "checkpoints", place=tmp_path)
+    assert found[1]["step"] == 4
+    assert {key: found[1][key] for key in places[4]} == places[4]

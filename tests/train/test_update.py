@@ -1,0 +1,171 @@
+"""One step of the loop, looked at alone: keys of chance, what trouble leaves behind, and the wish to stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from makers import job_of
+from ordsmed.nn import dropout
+from ordsmed.nn.shards import Part
+from ordsmed.train import average, loop
+from ordsmed.train.job import Job, Vote
+
+Recipe = Callable[..., Path]
+
+
+@pytest.fixture
+def small(recipe: Recipe) -> Callable[..., Job]:
+    """A job of one narrow layer."""
+
+    def make(*words: str) -> Job:
+        return job_of(recipe(steps=4), "model.width=16", "model.layers=1", *words)
+
+    return make
+
+
+def batches_of(job: Job, step: int = 0) -> list[Any]:
+    return next(loop.load(job.rows(0), job.share(0), step, step + 1, workers=0, device=job.ranks.device))
+
+
+def weights_of(job: Job) -> list[torch.Tensor]:
+    return [part.local.detach().clone() for part in job.parts]
+
+
+def test_every_micro_batch_of_every_step_drops_other_places(
+    small: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys: list[int] = []
+
+    def begin(*parts: object, stream: int = 0) -> None:
+        dropout.begin_micro_batch(*parts, stream=stream)
+        keys.append(dropout._Key.value)
+
+    monkeypatch.setattr(loop, "begin_micro_batch", begin)
+    jobs = [small("layout.micro=2"), small("layout.micro=2", "seed=1")]
+    jobs[1].phases_before = 1
+    for job in jobs:
+        for index, inner in ((0, 0), (0, 1), (2, 0)):
+            loop.update(job, batches_of(job), 1e-3, index, inner)
+    assert len(keys) == 2 * 3 * 4
+    assert len(set(keys)) == len(keys)
+    again = small("layout.micro=2")
+    loop.update(again, batches_of(again), 1e-3, 0, 0)
+    assert keys[-4:] == keys[:4]
+
+
+@pytest.mark.parametrize("why", ["norm", "left out", ""])
+def test_what_is_carried_begins_anew_after_a_step_that_teaches_nothing(small: Callable[..., Job], why: str) -> None:
+    """And the weights, their moments and their running mean stay as they are; gradients are gone either way."""
+    job = small('trouble.action="skip"', "average=0.9")
+    job.objective.state["streams"] = torch.ones(2, 3)
+    if why == "norm":
+        job.parts[0].local.register_hook(lambda grad: grad * torch.inf)
+    if why == "left out":
+        job.skipped.append({"first": 3, "last": 4, "why": "-"})
+    before = weights_of(job)
+    _, norm, found = loop.update(job, batches_of(job), 1e-3, 0, 2, step=3)
+    assert bool(found) == bool(why)
+    assert bool(job.objective.state["streams"].any()) != bool(why)
+    assert all(torch.equal(a, b) for a, b in zip(before, weights_of(job), strict=True)) == bool(why)
+    assert bool(job.optimizer.state) != bool(why)
+    assert all(part.local.grad is None for part in job.parts)
+    assert bool(torch.isfinite(norm)) == (why != "norm")
+
+
+def test_a_step_moves_by_its_rate_and_feeds_the_running_mean(small: Callable[..., Job]) -> None:
+    """Adam's first step is the rate for every weight that has a slope; the clip, the rate and the mean are applied."""
+    moved = {}
+    for rate in (1e-3, 4e-3):
+        job = small("optimizer.decay=0.0", "average=0.5", "model.dropout=0.0", "model.attention_dropout=0.0")
+        before = weights_of(job)
+        loop.update(job, batches_of(job), rate, 0, 0)
+        moved[rate] = max(float((a - b).abs().max()) for a, b in zip(before, weights_of(job), strict=True))
+        for part in job.parts:
+            assert torch.equal(job.optimizer.state[part.local][average.KEY], part.local)
+    assert moved[4e-3] == pytest.approx(4 * moved[1e-3], rel=1e-3)
+    assert moved[1e-3] == pytest.approx(1e-3, rel=0.05)
+
+
+def test_a_step_without_a_prediction_is_one_without_a_gradient(small: Callable[..., Job]) -> None:
+    job = small("model.dropout=0.0", "model.attention_dropout=0.0")
+    batches = batches_of(job)
+    for batch in batches:
+        batch.weights.zero_()
+    assert {term: float(count) for term, count in loop.total_counts(job, batches).items()} == {"mlm": 1.0}
+    seen, norm, why = loop.update(job, batches, 1e-3, 0, 0)
+    assert (float(seen["mlm"]), float(norm), why) == (0.0, 0.0, "")
+
+
+def test_the_guard_is_told_the_loss_and_the_norm(small: Callable[..., Job]) -> None:
+    """Of a recipe that looks; of others no number is asked off the device. fp16's infinite norm is not the guard's."""
+    job, told = small('trouble.action="skip"'), []
+    job.course.trouble = lambda loss, norm: told.append((loss, norm)) or "-"  # type: ignore[method-assign,func-returns-value]
+    job.objective.weights = {"a": 2.0, "b": 0.5}
+    seen = {"a": torch.tensor(3.0), "b": torch.tensor(4.0)}
+    assert loop.look(job, seen, torch.tensor(torch.inf)) == "-"
+    assert told == [(8.0, torch.inf)]
+    job.scaler.window = 5
+    loop.look(job, seen, torch.tensor(torch.inf))
+    loop.look(job, {"a": torch.tensor(torch.nan), "b": torch.tensor(0.0)}, torch.tensor(7.0))
+    assert told[1] == (8.0, 0.0)
+    assert told[2][1] == 7.0
+    calm = small()
+    calm.course.trouble = lambda loss, norm: pytest.fail("nobody asked")  # type: ignore[method-assign]
+    assert loop.look(calm, seen, torch.tensor(1.0)) == ""
+
+
+def test_trouble_is_stopped_by_skipped_or_rewound(small: Callable[..., Job], tmp_path: Path) -> None:
+    stopped, skipped, rewound = (small(f'trouble.action="{action}"') for action in ("stop", "skip", "rewind"))
+    with pytest.raises(loop.RunError, match="step 3: loss nan"):
+        loop.skip(stopped, tmp_path, 3, "loss nan")
+    with pytest.raises(loop.Rewind) as raised:
+        loop.skip(rewound, tmp_path, 3, "loss nan")
+    assert (raised.value.step, raised.value.why) == (3, "loss nan")
+    loop.skip(skipped, tmp_path, 3, "loss nan")
+    loop.skip(skipped, tmp_path, 3, "left out")  # known already
+    assert skipped.skipped == [{"first": 3, "last": 3, "why": "loss nan"}]
+    assert [skipped.leaves_out(step) for step in (2, 3, 4)] == [False, True, False]
+
+
+def test_a_clip_leaves_short_gradients_and_undoes_the_scaling() -> None:
+    for limit, scaling, wanted in ((1.0, 1.0, 1.0), (5.0, 1.0, 5.0), (0.0, 4.0, 5.0), (1.0, 4.0, 1.0), (9.0, 4.0, 5.0)):
+        p = torch.nn.Parameter(torch.zeros(2))
+        p.grad = torch.tensor([3.0, 4.0]) * scaling
+        loop.clip([Part.of("p", p)], torch.tensor(5.0), limit, scaling)
+        assert float(p.grad.norm()) == pytest.approx(wanted, rel=1e-5)
+
+
+def test_ranks_stop_after_the_same_step() -> None:
+    """Alone by what this process heard; together by what all heard, and by SIGTERM where only others did."""
+    assert [Vote().result(number) for number in (0, signal.SIGINT)] == [0, signal.SIGINT]
+    assert [Vote(heard=False).result(number) for number in (0, signal.SIGINT)] == [0, 0]
+    assert [Vote(heard=True).result(number) for number in (0, signal.SIGINT)] == [signal.SIGTERM, signal.SIGINT]
+
+
+def test_a_second_ctrl_c_stops_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with loop.asked_to_stop() as asked:
+        assert asked() == 0
+        os.kill(os.getpid(), signal.SIGINT)
+        assert asked() == signal.SIGINT
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) == before
+    assert "SIGINT: the step is finished, then the run is saved (again: stops at once)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
+def test_other_wishes_may_come_twice(number: signal.Signals, capsys: pytest.CaptureFixture[str]) -> None:
+    """A warning and the SIGTERM after it, or Ctrl-C passed on by who started this process, are one wish."""
+    with loop.asked_to_stop() as asked:
+        for each in (number, number, signal.SIGTERM, signal.SIGINT):
+            os.kill(os.getpid(), each)
+        assert asked() == number
+    assert capsys.readouterr().err.count("the run is saved") == 1
