@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
 
-from ordsmed.learn.phases import Phase, locate, total
+from ordsmed.learn.phases import OVER, Phase, Stretch, locate, total
 from ordsmed.learn.schedules import Schedule
 
 ONE = Phase(steps=3, length=128, batch=8, rate=2.0, warmup=2)
@@ -53,3 +54,29 @@ def test_epochs_stand_in_place_of_steps() -> None:
     ):
         with pytest.raises(ValueError, match=said):
             Phase(length=8, batch=1, rate=1.0, **wrong)  # type: ignore[arg-type]
+
+
+def test_a_stretch_goes_by_rows_not_by_steps() -> None:
+    """24 rows, then 8: the first phase is three quarters of the run, though three fifths of its steps."""
+    one, two = Stretch.of((ONE, TWO), 0), Stretch.of((ONE, TWO), 1)
+    assert (one.start, one.end, one.rows, two.start, two.end, two.rows) == (0.0, 0.75, 24, 0.75, 1.0, 8)
+    assert one.progress(np.array([0, 8, 24, 99])).tolist() == [0.0, 0.25, 0.75, 0.75]
+    assert two.progress(np.array([0, 4, 8])).tolist() == [0.75, 0.875, 1.0]
+    assert not one.judged
+    assert OVER.judged
+    assert OVER.progress(np.array([0, 1, 5])).tolist() == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("name", ["length", "batch"])
+def test_a_row_and_a_batch_hold_something(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name}: found 0; wanted 1 or more"):
+        Phase(**{"steps": 1, "length": 1, "batch": 1, "rate": 1.0, name: 0})  # type: ignore[arg-type]
+    assert Phase(steps=1, length=1, batch=1, rate=1.0, warmup=1).rate_at(0) == 1.0
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("inf"), float("nan")])
+def test_rates_that_cannot_be(rate: float) -> None:
+    with pytest.raises(ValueError, match="rate: found"):
+        Phase(steps=1, length=1, batch=1, rate=rate)
+    with pytest.raises(ValueError, match=r"warmup: found 3\.0; wanted 0 to the phase's 2 steps"):
+        Phase(steps=2, length=1, batch=1, rate=1.0, warmup=3.0)

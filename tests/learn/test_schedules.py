@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ordsmed.learn.schedules import Schedule, factor, warmup_steps
+from ordsmed.learn.schedules import Ramp, Schedule, at, ends, factor, warmup_steps
 
 HALF = math.sqrt(0.5)
 
@@ -63,3 +64,47 @@ def test_up_then_down_between_the_ends(
     assert all(b <= a + 1e-12 for a, b in itertools.pairwise(after))
     assert all(f >= end - 1e-12 for f in after)
     assert not after or after[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("since", "wanted"),
+    [
+        ("warmup", [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]),  # down from the warm-up's end
+        ("jump", [0.5, 1.0, 4 / 6, 3 / 6, 2 / 6, 1 / 6]),  # as if it had gone down from the first step
+        ("start", [0.5, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]),  # and it had, the warm-up's factor on top
+    ],
+)
+def test_where_the_way_down_begins(since: str, wanted: list[float]) -> None:
+    schedule = Schedule("linear", since=since)  # type: ignore[arg-type]
+    assert [factor(schedule, step, 6, 2) for step in range(6)] == pytest.approx(wanted)
+
+
+def test_the_last_step_of_a_phase_that_is_all_warm_up_is_its_peak() -> None:
+    assert [factor(Schedule("linear"), step, 2, 2) for step in range(3)] == [0.5, 1.0, 1.0]
+    assert factor(Schedule("linear"), 3, 2, 2) == 0.0, "and behind its end nothing is left"
+
+
+def test_what_is_not_said_is_linear_to_0_and_a_fifth_of_wsd() -> None:
+    assert Schedule() == Schedule("linear", power=1.0, end=0.0, decay=0.2, shape="linear", since="warmup")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"end": 1.1}, "end: found 1.1"), ({"end": -0.1}, "end: found -0.1"), ({"power": 0.0}, "power: found 0.0"),
+        ({"power": math.inf}, "power: found inf"), ({"decay": 0.0}, "decay: found 0.0"),
+        ({"decay": 1.1}, "decay: found 1.1"),
+    ],
+)  # fmt: skip
+def test_schedules_that_cannot_be(wrong: dict[str, float], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Schedule(**wrong)  # type: ignore[arg-type]
+    assert Schedule(end=1.0, decay=1.0).end == 1.0
+
+
+def test_a_ramp_goes_from_its_start_to_its_end() -> None:
+    ramp, done = Ramp(0.3, 0.15), np.array([0.0, 0.5, 1.0])
+    assert ramp.at(done).tolist() == pytest.approx([0.3, 0.225, 0.15])
+    assert at(ramp, done).tolist() == pytest.approx([0.3, 0.225, 0.15])
+    assert at(0.2, done).tolist() == [0.2, 0.2, 0.2]
+    assert (ends(ramp), ends(Ramp(0.1, 0.4)), ends(0.2)) == ((0.15, 0.3), (0.1, 0.4), (0.2, 0.2))

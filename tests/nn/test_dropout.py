@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -156,3 +157,39 @@ def test_attention_weights_are_dropped_and_not_what_they_gather(monkeypatch):
     assert float(mixed.mean()) == pytest.approx(1, abs=0.02)
     assert mixed.std() > 0.02
     assert torch.allclose(mixed.std(-1), torch.zeros(4, 1, 200), atol=1e-5)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.3, 0.001, 0.999])
+def test_what_is_kept_is_scaled_by_its_real_keep_rate(rate: float) -> None:
+    """Bytes know shares of 256ths alone: at 0.1 it is 26 of them, so 256 / 230 and not 1 / 0.9."""
+    mask, dropped = byte_mask(torch.Size([64, 64]), rate, 5), min(max(round(rate * 256), 1), 255)
+    assert mask.max().item() == pytest.approx(256 / (256 - dropped), rel=1e-6)
+    source = np.random.SFC64([5]).random_raw(512).view(np.uint8).reshape(64, 64)
+    assert torch.equal(mask > 0, torch.from_numpy(source >= dropped))
+
+
+def test_ranks_that_share_a_layer_draw_by_their_stream() -> None:
+    """Layers that are split draw apart, in the key of the layer; where activations are whole, ranks draw alike."""
+    layer, size = Dropout(0.5).train(), torch.Size([40, 40])
+    begin_micro_batch(1, 2)
+    alone = layer.mask(size, torch.float32)
+    masks = []
+    for stream in (1, 2):
+        begin_micro_batch(1, 2, stream=stream)
+        assert torch.equal(layer.mask(size, torch.float32), alone), "no layer of its own"
+        layer.stream = stream
+        masks.append(layer.mask(size, torch.float32))
+        layer.stream = 0
+    assert not torch.equal(*masks)
+    assert not any(torch.equal(mask, alone) for mask in masks)
+
+
+def test_torchs_own_chance_is_seeded_by_the_micro_batch() -> None:
+    """What draws without a key (a GPU's kernels) repeats itself as well, each rank of a group by itself."""
+    drawn = {}
+    for parts, stream in (((1,), 0), ((1,), 1), ((1,), 2), ((2,), 0)):
+        for _ in range(2):
+            begin_micro_batch(*parts, stream=stream)
+            found = torch.rand(3).tolist()
+            assert drawn.setdefault((parts, stream), found) == found
+    assert len({tuple(found) for found in drawn.values()}) == 4

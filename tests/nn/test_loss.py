@@ -202,3 +202,16 @@ def test_with_every_word_drawn_it_is_the_whole_softmax() -> None:
         hidden, (table[targets], bias[targets]), (table[words], bias[words]), targets, weights, words
     )
     assert torch.allclose(whole, sampled, rtol=1e-5)
+
+
+@pytest.mark.parametrize("offset", [-95.0, 95.0, -300.0, 300.0])
+def test_scores_that_are_all_low_or_all_high(offset: float) -> None:
+    """Where no score is near 0 every exp is 0 or runs over, unless the highest is taken off first."""
+    torch.manual_seed(0)
+    hidden, table = torch.randn(5, 4, requires_grad=True), torch.randn(7, 4)
+    bias, targets = torch.full((7,), offset), torch.arange(5)
+    ours = token_loss(hidden, table, bias, targets, torch.ones(5))
+    theirs = F.cross_entropy(hidden @ table.T + bias, targets, reduction="sum")
+    assert float(ours.detach()) == pytest.approx(float(theirs.detach()), rel=1e-4)
+    mine, wanted = (torch.autograd.grad(value, hidden)[0] for value in (ours, theirs))
+    torch.testing.assert_close(mine, wanted, rtol=1e-3, atol=1e-4)
