@@ -213,3 +213,28 @@ def test_what_cannot_be_is_refused(store: Store) -> None:
     store.lexicon = None  # a cached property
     with pytest.raises(DataError, match="holds pieces of words"):
         rows_of(store).batch(np.arange(2))
+
+
+def test_sentences_inside_a_block_are_shuffled_anew_each_epoch(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One block for all: what is other from epoch to epoch is the order inside it, and each direction has its own."""
+    monkeypatch.setattr(carried, "BLOCK", 1 << 20)
+    forward, backward = rows_of(store).ways[0]
+    assert len(forward.sizes) == 1
+    orders = [forward.sentences(epoch, 0, forward.words) for epoch in (0, 1, 2)]
+    orders.append(backward.sentences(0, 0, backward.words))
+    assert all(sorted(order) == list(range(len(store.starts) - 1)) for order in orders)
+    assert len({tuple(order) for order in orders}) == 4
+
+
+def test_blocks_are_shuffled_among_each_other_anew_each_epoch(store: Store) -> None:
+    course = rows_of(store).ways[0][0]
+    assert len(course.sizes) > 5
+    lines = [[block for block, _, _ in course._stretch(epoch, 0, course.words)] for epoch in (0, 1, 2)]
+    assert all(sorted(line) == list(range(len(course.sizes))) for line in lines)
+    assert len({tuple(line) for line in lines}) == 3
+
+
+def test_other_seeds_read_in_another_order(store: Store) -> None:
+    found = [rows_of(store, seed=seed).batch(np.arange(4)).tokens for seed in (0, 0, 1)]
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], found[2])

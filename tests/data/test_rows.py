@@ -198,3 +198,23 @@ def test_other_keys_give_another_order() -> None:
     numbers = np.arange(50)
     assert np.array_equal(one.assembled(numbers).tokens, packed([source], 12).assembled(numbers).tokens)
     assert not np.array_equal(one.assembled(numbers).tokens, other.assembled(numbers).tokens)
+
+
+def test_equal_sources_are_gone_through_in_orders_of_their_own() -> None:
+    """Two copies of one text in a blend: a row of the one is not followed by the same row of the other."""
+    blend = Blend([500, 500], [1, 1], 3, 0)
+    source, rows = blend.place(np.arange(1000))
+    one, other = (rows[source == k] for k in (0, 1))
+    size = min(len(one), len(other))
+    assert (one[:size] == other[:size]).mean() < 0.05
+
+
+def test_a_blend_goes_on_over_its_pattern() -> None:
+    """Behind 10,000 rows each source goes on where it was."""
+    blend = Blend([37, 211], [0.25, 0.75], 3, 0)
+    numbers = np.arange(2 * PATTERN + 100)
+    source, count = blend.counted(numbers)
+    for k in (0, 1):
+        assert count[source == k].tolist() == list(range(int((source == k).sum())))
+    assert np.array_equal(source[:100], source[PATTERN : PATTERN + 100])
+    assert [(source[:PATTERN] == k).sum() for k in (0, 1)] == [2500, 7500]
