@@ -456,3 +456,16 @@ def test_real_files(shared_data: Path, name: str, guess: float) -> None:
     train = settings.records(settings.paths("train"), learning=True)
     settings, dev = settings.settled(train), settings.records(settings.paths("dev"))
     assert settings.score(dev, settings.guesses(train, dev))[settings.record] == pytest.approx(guess, abs=0.1)
+
+
+def test_a_scale_that_does_not_begin_at_0(tmp_path: Path) -> None:
+    """From 1 to 5, as sts-b's numbers and grades do: told to the network as 0 to 1, and back, by the training data."""
+    words = tokenizer(tmp_path)
+    train = Records(["w1", "w2", "w3"], [], ["1", "5", "2"], [SimpleNamespace(path="here")])  # type: ignore[list-item]
+    settings = Settings(number=True).settled(train)
+    assert settings.scale == (1.0, 5.0)
+    labels = settings.features(train, reader(words, BERT)).labels
+    assert labels is not None
+    assert labels.tolist() == [0.0, 1.0, 0.25]
+    told = settings.predictions(train, None, {"number": np.array([0.0, 1.0, 0.25, -0.5], np.float32)})  # type: ignore[arg-type]
+    assert told.said == [1.0, 5.0, 2.0, -1.0]

@@ -23,6 +23,7 @@ from ordsmed.learn.objective import fresh
 from ordsmed.learn.task import packing, reader
 from ordsmed.learn.top import Top
 from ordsmed.models import bert, elmo, gpt2, roberta
+from ordsmed.tasks import squad
 from ordsmed.tasks.squad import Records, Settings, lowered
 from ordsmed.text import vocabulary
 from ordsmed.text.questions import Answer, Question
@@ -386,3 +387,12 @@ def test_public_files(shared_data: Path, version: Any, capsys: pytest.CaptureFix
     features = settings.features(records, reader(tokenizer, BERT))
     scores = settings.score(records, settings.predictions(records, features, certain(features)))
     assert scores["f1"] > 98
+
+
+def test_the_loss_is_half_of_that_of_starts_and_of_that_of_ends() -> None:
+    """By hand, with a window of which it is not known what is right; both heads take it from here."""
+    scores = torch.tensor([[[0.0, 1.0, 2.0], [3.0, 0.0, 1.0]], [[1.0, 0.0, 0.0], [0.0, 2.0, 0.0]]])
+    labels = torch.tensor([[2, 1, 0], [-1, -1, 0]])
+    start, end = scores.unbind(1)
+    wanted = -(start[0].log_softmax(0)[2] + end[0].log_softmax(0)[1]) / 2
+    assert float(squad._span_loss(start, end, labels)) == pytest.approx(float(wanted), rel=1e-6)
