@@ -21,6 +21,7 @@ from hypothesis.configuration import set_hypothesis_home_dir
 from makers import invented_text
 
 set_hypothesis_home_dir(Path(tempfile.gettempdir()) / "ordsmed-hypothesis")  # it writes paths: nothing for a checkout
+os.environ.pop("COLUMNS", None)  # lines are as wide as they like, whoever looks on
 settings.register_profile("house", deadline=None)  # a busy machine is no wrong result
 settings.load_profile("house")
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
 import os
 import sys
-import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ordsmed import __version__
 from ordsmed.base import menu
+from ordsmed.base.arguments import Parser, UsageError, number, whole
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError, nearest
+from ordsmed.base.screen import columns, fitted, table
 
 Arguments = argparse.Namespace
 SETTINGS = {  # verb -> where its recipe's settings stand
@@ -35,6 +37,12 @@ INNER = {
     "corpus": {**NEAR, **GIVEN}, "pretrain": {**PHASES, **MORE, "layout": LAYOUT},
     "finetune": {**TUNING, **MORE, "layout": LAYOUT}, "bench": {"layout": LAYOUT},
 }  # fmt: skip
+FIRST_STEPS = (
+    ("ordsmed quickstart", "a small BERT on the documentation of your Python, in a few minutes"),
+    ("ordsmed recipes", "the built-in recipes; with a name: its text, to begin your own with"),
+    ("ordsmed pretrain tiny/bert", "a recipe's corpus, tokenizer, store and run; --dry-run: only tell"),
+    ("ordsmed help pretrain", "the words, flags and settings of a verb"),
+)
 
 
 def fetch(asked: Arguments) -> None:
@@ -150,7 +158,7 @@ def evaluate(asked: Arguments) -> None:
 
     files, overrides = _apart(asked.files)
     facts, lines = act(asked.run, files, overrides, **_how(asked))
-    _print([json.dumps(facts)] if asked.json else lines)
+    _print_or_json(facts, lines, asked)
 
 
 def predict(asked: Arguments) -> None:
@@ -182,7 +190,7 @@ def score(asked: Arguments) -> None:
     if not data:
         raise RecipeError("score", f"found one file, {predictions}", "TASK DATA... PREDICTIONS")
     found = act(asked.task, data, predictions, overrides)
-    _print([json.dumps(found)] if asked.json else [f"{name}: {value}" for name, value in found.items()])
+    _print_or_json(found, [f"{name}: {value}" for name, value in found.items()], asked)
 
 
 def _apart(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -272,7 +280,7 @@ def menus(asked: Arguments) -> None:
         _print([name])
         for kind in menu.entries(name):
             if asked.kind in (None, kind):
-                _print([f"  {kind:<12} {menu.headline(f'ordsmed.{name}.{kind}')}"])
+                _print([f"  {kind:<13}  {menu.headline(f'ordsmed.{name}.{kind}')}"])
                 if asked.menu:
                     _print(_told(menu.lines(f"ordsmed.{name}.{kind}"), "      "))
 
@@ -286,14 +294,15 @@ def recipes(asked: Arguments) -> None:
         return
     for name in recipe_names():
         first = find_recipe(name, "").read_text(encoding="utf-8").splitlines()[0]
-        _print([f"  {name:<28} {first.lstrip('# ')}"])
+        _print([f"  {name:<28}  {first.lstrip('# ')}"])
 
 
 def bench(asked: Arguments) -> None:
     """measure: training steps, the loader, encoding, the index map"""
     from ordsmed.train.bench import bench as measure
 
-    _print(measure(asked.name, asked.overrides, json_line=asked.json))
+    for line in measure(asked.name, asked.overrides, json_line=asked.json):
+        print(line)
 
 
 def quickstart(asked: Arguments) -> None:
@@ -303,35 +312,50 @@ def quickstart(asked: Arguments) -> None:
     walk()
 
 
+def help_(asked: Arguments) -> None:
+    """what there is; with a verb: its words, flags and settings"""
+    name = " ".join(asked.of)
+    if name in VERBS:
+        _parser(name, helped=True).print_help()
+        return
+    if name:
+        raise UsageError(f"`{name}`", "no such verb", "", nearest(name, VERBS))
+    _print([f"ordsmed {__version__}: from raw text to a language model that Hugging Face loads.", ""])
+    _print(table([(name, act.__doc__ or "") for name, act in VERBS.items()]))
+    _print(["", "`ordsmed help VERB` tells its flags and settings; the README begins with the first steps."])
+
+
+def version(asked: Arguments) -> None:
+    """which version this is"""
+    _print([f"ordsmed {__version__}"])
+
+
+def _begin() -> None:
+    """What one sees who types `ordsmed` alone."""
+    _print([f"ordsmed {__version__}: from raw text to a language model that Hugging Face loads.", "", "First steps:"])
+    _print(table(FIRST_STEPS))
+    _print(["", "Verbs (`ordsmed help` tells what each does, `ordsmed help VERB` its flags and settings):"])
+    _print(["  " + " · ".join(VERBS)])
+
+
 VERBS: dict[str, Callable[[Arguments], None]] = {
     f.__name__.rstrip("_").replace("_", " "): f
     for f in (quickstart, fetch, corpus, corpus_stats, corpus_shards, corpus_presplit, tokenizer, encode, pretrain,
               finetune, evaluate, predict, answer, score, fill, generate, embed, import_, export, show, menus, recipes,
-              bench)
+              bench, help_, version)
 }  # fmt: skip
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Run one verb; what a user can mend is one line and exit status 1."""
+    """Run one verb; what a user can mend is one line: exit status 2 where the words are wrong, else 1."""
     words = list(sys.argv[1:] if words is None else words)
-    if " ".join(words[:2]) in VERBS:
-        words[:2] = [" ".join(words[:2])]
-    if words and words[0] not in VERBS and not words[0].startswith("-"):
-        _fail(str(RecipeError(f"`{words[0]}`", "no such verb", "", nearest(words[0], VERBS))), 1)
-    parser = _parser(words)
-    asked, rest = parser.parse_known_args(words)
-    if rest:  # argparse gives up on words that stand behind an option
-        many = next((name for name in ("overrides", "text", "other", "files") if hasattr(asked, name)), None)
-        if many is None or any(word.startswith("-") for word in rest):
-            parser.error(f"unrecognized arguments: {' '.join(rest)}")
-        getattr(asked, many).extend(rest)
-    asked.words = words
     try:
-        VERBS[asked.verb](asked)
+        _run(words)
     except OrdsmedError as error:
-        if error.echo or (isinstance(error, RecipeError) and not _first()):  # all find the same in the same recipe
-            sys.exit(1)
-        _fail(str(error), 1)
+        status = 2 if isinstance(error, UsageError) else 1
+        if error.echo or (isinstance(error, RecipeError | UsageError) and not _first()):  # all find the same
+            sys.exit(status)
+        _fail(str(error), status)
     except BrokenPipeError:  # the reader went away, as `head` does: nobody is left to tell
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
@@ -344,22 +368,48 @@ def main(words: Sequence[str] | None = None) -> None:
         _fail("stopped", 130)
 
 
-def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser("ordsmed", description="From raw text to a language model that Hugging Face loads.")
-    top.add_argument("--version", action="version", version=f"ordsmed {__version__}")
-    verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for name, act in VERBS.items():
-        doc = act.__doc__ or ""
-        helped = name in words and ("-h" in words or "--help" in words)
-        plain = argparse.RawDescriptionHelpFormatter
-        verb = verbs.add_parser(
-            name, help=doc, description=doc, formatter_class=plain, epilog=_epilog(name) if helped else ""
+def _run(words: list[str]) -> None:
+    if not words:
+        _begin()
+        return
+    words = {"-h": ["help"], "--help": ["help"], "--version": ["version"]}.get(words[0], [words[0]]) + words[1:]
+    name = _verb(words)
+    if name.startswith("-"):
+        raise UsageError(
+            f"`{name}`", "no such verb", "`ordsmed VERB`, and flags behind it", "`ordsmed help` lists them"
         )
-        _arguments(name, verb)
-    return top
+    if name not in VERBS:
+        raise UsageError(f"`{name}`", "no such verb", "", nearest(name, VERBS))
+    rest = words[len(name.split()) :]
+    asked = _parser(name, helped="-h" in rest or "--help" in rest).read(rest)
+    asked.words = [name, *rest]
+    VERBS[name](asked)
 
 
-def _arguments(name: str, verb: argparse.ArgumentParser) -> None:
+def _verb(words: Sequence[str]) -> str:
+    """The verb that words begin with: the longest there is."""
+    two = " ".join(words[:2])
+    return two if two in VERBS else words[0]
+
+
+def _parser(name: str, *, helped: bool = False) -> Parser:
+    settings = [line.name for line in menu.lines(*SETTINGS[name])] if name in SETTINGS else []
+    parser = Parser(name, others=_owners, settings=settings, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.description = "\n".join(fitted(VERBS[name].__doc__ or "", columns(sys.stdout)))
+    parser.epilog = _epilog(name) if helped else ""
+    _arguments(name, parser)
+    return parser
+
+
+def _owners(flag: str) -> str:
+    """Which verbs know a flag, or one much like it."""
+    known = {name: _parser(name).flags() for name in VERBS}
+    near = difflib.get_close_matches(flag, {word for words in known.values() for word in words}, n=1, cutoff=0.8)
+    verbs = [f"`{name}`" for name, words in known.items() if near and near[0] in words]
+    return f"{near[0]} is a flag of {', '.join(verbs)}" if near else ""
+
+
+def _arguments(name: str, verb: Parser) -> None:
     if name in SETTINGS:
         either = "a recipe (a built-in one by name, or a TOML file)" + (
             ", or a run's folder" if name in TRAINED else ""
@@ -388,9 +438,11 @@ def _arguments(name: str, verb: argparse.ArgumentParser) -> None:
         verb.add_argument(
             "folders", nargs="+", metavar="FOLDER... OUT", help="finished corpora, and the folder to write"
         )
-        verb.add_argument("--train", type=int, default=256, help="files for training (default 256)")
-        verb.add_argument("--test", type=int, default=0, help="files for tests (default none)")
-        verb.add_argument("--fraction", type=float, default=0.1, help="of the sentences, in tests (default 0.1)")
+        verb.add_argument("--train", type=whole(1), metavar="N", default=256, help="files for training (default 256)")
+        verb.add_argument("--test", type=whole(0), metavar="N", default=0, help="files for tests (default none)")
+        verb.add_argument(
+            "--fraction", type=number, metavar="X", default=0.1, help="of the sentences, in tests (default 0.1)"
+        )
     if name == "corpus presplit":
         verb.add_argument("folder", metavar="FOLDER")
         verb.add_argument("out", metavar="OUT", help="the folder to write")
@@ -403,18 +455,26 @@ def _arguments(name: str, verb: argparse.ArgumentParser) -> None:
             "--deadline", metavar="3h", help="fewer steps if needed, so that the run ends in this time; fitted once"
         )
         verb.add_argument(
-            "--restarts", type=int, default=0, help="with --devices: begin again so often after a failure"
+            "--restarts",
+            type=whole(0),
+            metavar="N",
+            default=0,
+            help="with --devices: begin again so often after a failure",
         )
         verb.add_argument(
             "--layout", default="", metavar="auto|RxSxT", help="replicate x shard x tensor; auto: measure"
         )
     if name in (*TRAINED, "show"):
-        verb.add_argument("--devices", type=int, default=0, help="processes, one a GPU (or share of the CPU)")
+        verb.add_argument(
+            "--devices", type=whole(1), metavar="N", default=0, help="processes, one a GPU (or share of the CPU)"
+        )
         verb.add_argument("--site", default="", help="a machine's layout: a shipped site or a TOML file")
     if name in ("fill", "generate", "embed", "export"):
         verb.add_argument("run", metavar="RUN", help="the folder of a run or an import, or a Hugging Face folder")
     if name in ("fill", "generate", "embed"):
-        verb.add_argument("--step", type=int, help="of this checkpoint, not the last; 0: before the first step")
+        verb.add_argument(
+            "--step", type=whole(0), metavar="N", help="of this checkpoint, not the last; 0: before the first step"
+        )
     if name in ("evaluate", "predict", "score"):
         shapes = {"evaluate": ("*", "FILE"), "predict": ("+", "FILE... OUT"), "score": ("+", "DATA... PREDICTIONS")}
         first = ("task", "TASK") if name == "score" else ("run", "RUN")
@@ -429,24 +489,32 @@ def _arguments(name: str, verb: argparse.ArgumentParser) -> None:
             "text", nargs="*", metavar="QUESTION CONTEXT", help="of a context a file may be named; and task.key=value"
         )
         verb.add_argument("--file", default="", help="questions: SQuAD's JSON, JSON lines, question<TAB>context; or -")
-        verb.add_argument("--best", type=int, default=3, help="possible answers told (default 3)")
+        verb.add_argument("--best", type=whole(1), metavar="N", default=3, help="possible answers told (default 3)")
     if name in ("evaluate", "predict", "answer"):
-        verb.add_argument("--step", type=int, help="of this checkpoint, not the best")
+        verb.add_argument("--step", type=whole(0), metavar="N", help="of this checkpoint, not the best")
         verb.add_argument("--device", default="auto", metavar="auto|cpu|cuda", help="auto: a GPU where there is one")
         verb.add_argument("--precision", default="fp32", metavar="fp32|bf16|fp16", help="of products (default fp32)")
     if name == "predict":
         verb.add_argument("--scores", action="store_true", help="score them as well, where the files say what is right")
         verb.add_argument("--anew", action="store_true", help="replace the folder that stands")
     if name == "generate":
-        verb.add_argument("text", nargs="*", help="texts to go on with; none: lines of standard input")
-        verb.add_argument("--tokens", type=int, default=40, help="at most so many new ones (default 40)")
-        verb.add_argument("--temperature", type=float, default=1.0, help="0: always the likeliest token (default 1)")
-        verb.add_argument("--best", type=int, default=0, help="draw among so many of the likeliest (0: all)")
-        verb.add_argument("--share", type=float, default=1.0, help="draw among the likeliest with this share together")
-        verb.add_argument("--seed", type=int, default=0, help="of the draws (default 0)")
+        verb.add_argument("text", nargs="*", metavar="TEXT", help="texts to go on with; none: lines of standard input")
+        verb.add_argument(
+            "--tokens", type=whole(1), metavar="N", default=40, help="at most so many new ones (default 40)"
+        )
+        verb.add_argument(
+            "--temperature", type=number, metavar="X", default=1.0, help="0: always the likeliest token (default 1)"
+        )
+        verb.add_argument(
+            "--best", type=whole(0), metavar="N", default=0, help="draw among so many of the likeliest (0: all)"
+        )
+        verb.add_argument(
+            "--share", type=number, metavar="X", default=1.0, help="draw among the likeliest with this share together"
+        )
+        verb.add_argument("--seed", type=whole(0), metavar="N", default=0, help="of the draws (default 0)")
     if name == "fill":
-        verb.add_argument("text", nargs="*", help="texts with [MASK]; none: lines of standard input")
-        verb.add_argument("--best", type=int, default=5, help="guesses a mask (default 5)")
+        verb.add_argument("text", nargs="*", metavar="TEXT", help="texts with [MASK]; none: lines of standard input")
+        verb.add_argument("--best", type=whole(1), metavar="N", default=5, help="guesses a mask (default 5)")
     if name == "embed":
         verb.add_argument("input", metavar="INPUT", help="text, plain or packed, an entry a line; -: standard input")
         verb.add_argument("out", metavar="OUT", help="to write, by its ending: .h5 .hdf5 .npz .npy .parquet")
@@ -464,7 +532,9 @@ def _arguments(name: str, verb: argparse.ArgumentParser) -> None:
             "--pool", default="mean", metavar="mean|first", help="of a sentence: its words, or the sign before them"
         )
         verb.add_argument("--dtype", default="float32", metavar="float32|float16", help="of the numbers written")
-        verb.add_argument("--batch", type=int, default=64, help="lines the network reads at once (default 64)")
+        verb.add_argument(
+            "--batch", type=whole(1), metavar="N", default=64, help="lines the network reads at once (default 64)"
+        )
         verb.add_argument("--device", default="auto", metavar="auto|cpu|cuda", help="auto: a GPU where there is one")
         verb.add_argument(
             "--carry", action="store_true",
@@ -478,22 +548,24 @@ def _arguments(name: str, verb: argparse.ArgumentParser) -> None:
     if name == "show":
         verb.add_argument("name", metavar="RECIPE|RUN")
         verb.add_argument("other", nargs="*", metavar="RECIPE|RUN|key.path=value", help="a second one, or overrides")
-        verb.add_argument("--step", type=int, help="tell which documents this step of the run saw")
+        verb.add_argument("--step", type=whole(1), metavar="N", help="tell which documents this step of the run saw")
         verb.add_argument(
             "--layout", nargs="?", const="", metavar="RxSxT", help="mesh, batch arithmetic and memory on --devices"
         )
     if name == "menus":
-        verb.add_argument("menu", nargs="?", help=" ".join(menu.MENUS))
-        verb.add_argument("kind", nargs="?", help="one entry")
+        verb.add_argument("menu", nargs="?", metavar="MENU", help=" ".join(menu.MENUS))
+        verb.add_argument("kind", nargs="?", metavar="KIND", help="one entry")
     if name == "recipes":
-        verb.add_argument("name", nargs="?", help="print this one")
+        verb.add_argument("name", nargs="?", metavar="NAME", help="print this one")
+    if name == "help":
+        verb.add_argument("of", nargs="*", metavar="VERB", help="one of them, with all it takes")
     if name in ("bench", "evaluate", "answer", "score"):
         verb.add_argument("--json", action="store_true", help="one line of JSON")
 
 
 def _step(text: str) -> int | str:
     """A step's number, or all of them."""
-    return text if text == "all" else int(text)
+    return text if text == "all" else whole(0)(text)
 
 
 def _epilog(verb: str) -> str:
@@ -507,10 +579,10 @@ def _epilog(verb: str) -> str:
 
 
 def _told(lines: Iterable[menu.Line], indent: str) -> list[str]:
-    found = []
+    wide, found = columns(sys.stdout) or 100 + len(indent) + 4, []
     for line in lines:
-        found.append(f"{indent}{line.name} ({line.type}, {'required' if line.default == 'required' else line.default})")
-        found += textwrap.wrap(line.doc, 100, initial_indent=indent + "    ", subsequent_indent=indent + "    ")
+        found += fitted(f"{indent}{line.name} ({line.type}, {line.default})", columns(sys.stdout))
+        found += fitted(f"{indent}    {line.doc}", wide)
     return found
 
 
@@ -547,11 +619,19 @@ def _first() -> bool:
 
 
 def _print(lines: Iterable[str]) -> None:
+    wide = columns(sys.stdout)
     for line in lines:
-        print(line)
+        print("\n".join(fitted(line, wide)))
+
+
+def _print_or_json(facts: Any, lines: Iterable[str], asked: Arguments) -> None:
+    if asked.json:
+        print(json.dumps(facts))
+    else:
+        _print(lines)
 
 
 def _fail(line: str, status: int) -> None:
     rank = f" rank {os.environ['RANK']}:" if os.environ.get("RANK", "0") != "0" else ""
-    print(f"ordsmed:{rank} {line}", file=sys.stderr)
+    print("\n".join(fitted(f"ordsmed:{rank} {line}", columns(sys.stderr))), file=sys.stderr)
     sys.exit(status)

@@ -51,14 +51,27 @@ def made() -> list[str]:
 def test_top_help_names_every_verb(ordsmed: Any) -> None:
     told = ordsmed("--help")
     assert told.status == 0
-    assert all(re.search(rf"^    {verb}\b", told.out, re.M) for verb in cli.VERBS)
-    assert ordsmed("--version").out == f"ordsmed {__version__}\n"
+    assert all(re.search(rf"^  {verb}  ", told.out, re.M) for verb in cli.VERBS)
+    assert told.out == ordsmed("help").out == ordsmed("-h").out
+    assert ordsmed("--version").out == ordsmed("version").out == f"ordsmed {__version__}\n"
+
+
+def test_alone_it_tells_first_steps_and_verbs(ordsmed: Any) -> None:
+    told = ordsmed()
+    assert (told.status, told.err) == (0, "")
+    verbs = told.out.splitlines()[-1].strip().split(" · ")
+    assert verbs == list(cli.VERBS)
+    for line in told.out.split("First steps:\n")[1].split("\n\n")[0].splitlines():
+        words = line.strip().split("  ")[0].split()
+        assert words[0] == "ordsmed"
+        cli._parser(words[1]).read(words[2:])  # such a command there is
 
 
 @pytest.mark.parametrize("verb", cli.VERBS)
 def test_help_of_a_verb(ordsmed: Any, verb: str) -> None:
-    told = ordsmed(verb, "--help")
+    told = ordsmed(*verb.split(), "--help")
     assert told.status == 0
+    assert told.out == ordsmed("help", *verb.split()).out
     assert (cli.VERBS[verb].__doc__ or "") in " ".join(told.out.split())
     if verb in cli.SETTINGS:
         for line in menu.lines(*cli.SETTINGS[verb]):
@@ -98,7 +111,6 @@ def test_recipes(ordsmed: Any) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["pretran", "x"], "`pretran`: no such verb; did you mean `pretrain`?"),
         (["pretrain", "bert-bse"], "`bert-bse`: no recipe of `pretrain` and no file; did you mean `bert-base`?"),
         (["pretrain", "tiny/brt"], "`tiny/brt`: no recipe of `pretrain` and no file; did you mean `tiny/bert`?"),
         (
@@ -146,6 +158,54 @@ def test_a_mistake_is_one_line(ordsmed: Any, words: list[str], said: str) -> Non
     assert made() == []
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["pretran", "x"], "`pretran`: no such verb; did you mean `pretrain`?"),
+        (["help", "pretran"], "`pretran`: no such verb; did you mean `pretrain`?"),
+        (["--devices", "2"], "`--devices`: no such verb; wanted `ordsmed VERB`, and flags behind it; "),
+        (["generate", "r", "--tokns", "3"], "generate: --tokns: no such flag; did you mean `--tokens`?"),
+        (["generate", "r", "--tokns=3"], "generate: --tokns=3: no such flag; did you mean `--tokens`?"),
+        (["fill", "r", "--tokens", "3"], "fill: --tokens: no such flag; --tokens is a flag of `generate`"),
+        (["fill", "r", "--tokns", "3"], "fill: --tokns: no such flag; --tokens is a flag of `generate`"),
+        (["pretrain", "r", "--device", "2"], "pretrain: --device: no such flag; did you mean `--devices`?"),
+        (["pretrain", "r", "--anew=1"], "--anew: found 1; wanted no value"),
+        (["pretrain", "r", "--dead", "3h"], "pretrain: --dead: no such flag; did you mean `--deadline`?"),
+        (["pretrain", "r", "--batch", "3"], "pretrain: --batch: no such flag; --batch is a flag of `embed`"),
+        (["pretrain", "r", "--seed", "3"], "pretrain: --seed: no such flag; a setting is written `seed=...`"),
+        (["pretrain", "r", "--devices"], "pretrain: --devices has no value; wanted `--devices N`; `ordsmed help"),
+        (["pretrain"], "pretrain: no RECIPE|RUN; wanted `ordsmed pretrain RECIPE|RUN [key.path=value ...]`; "),
+        (["embed", "r"], "embed: no INPUT and no OUT; wanted `ordsmed embed RUN INPUT OUT`; "),
+        (["export", "r", "b", "c"], "export: `c` is one word too many; wanted `ordsmed export RUN FOLDER`"),
+        (["pretrain", ""], "pretrain: an empty word; wanted `ordsmed pretrain RECIPE|RUN [key.path=value ...]`; "),
+        (["fill", "r", "--step", "-3"], "--step: found -3; wanted a whole number, 0 or more"),
+        (["generate", "r", "--tokens", "0"], "--tokens: found 0; wanted a whole number, 1 or more"),
+        (["generate", "r", "--seed", "-1"], "--seed: found -1; wanted a whole number, 0 or more"),
+        (["generate", "r", "--seed", "9" * 99], "--seed: found 99999"),
+        (["generate", "r", "--temperature", "nan"], "--temperature: found nan; wanted a number"),
+        (["generate", "r", "--temperature", "hot"], "--temperature: found hot; wanted a number"),
+        (["fill", "r", "--best", "1.5"], "--best: found 1.5; wanted a whole number, 1 or more"),
+        (["export", "r", "o", "--step", "last"], "--step: found last; wanted a whole number, 0 or more"),
+        (["pretrain", "r", "--devices", "-1"], "--devices: found -1; wanted a whole number, 1 or more"),
+        (["pretrain", "r", "--devices", "0"], "--devices: found 0; wanted a whole number, 1 or more"),
+        (["pretrain", "r", "--restarts", "-1"], "--restarts: found -1; wanted a whole number, 0 or more"),
+    ],
+)
+def test_wrong_words_are_one_line(ordsmed: Any, words: list[str], said: str) -> None:
+    """Exit status 2; the near names of flags, those of other verbs and settings among them."""
+    told = ordsmed(*words)
+    assert (told.status, told.out, told.err.count("\n")) == (2, "", 1)
+    assert told.err.startswith(f"ordsmed: {said}")
+    assert made() == []
+
+
+def test_words_behind_two_dashes_are_no_flags() -> None:
+    asked = cli._parser("fill").read(["run", "--best", "2", "--", "--what is [MASK]?", "-- [MASK]"])
+    assert (asked.run, asked.best, asked.text) == ("run", 2, ["--what is [MASK]?", "-- [MASK]"])
+    asked = cli._parser("corpus shards").read(["a", "--train", "3", "b", "c"])
+    assert (asked.folders, asked.train) == (["a", "b", "c"], 3)
+
+
 def test_mistakes_in_a_file_of_ones_own(ordsmed: Any) -> None:
     text = (menu.HOUSE / "recipes" / "tiny" / "bert.toml").read_text(encoding="utf-8")
     for change, said in (
@@ -179,13 +239,12 @@ def test_wrong_use_of_options(ordsmed: Any) -> None:
     for words in (
         ["pretrain"],
         ["pretrain", "tiny/bert", "--wrong"],
-        [],
         ["bench", "loader", "--json", "--what"],
         ["export", "a", "b", "c"],
     ):
         told = ordsmed(*words)
-        assert told.status == 2
-        assert "Traceback" not in told.err
+        assert (told.status, told.out, told.err.count("\n")) == (2, "", 1)
+        assert told.err.startswith(f"ordsmed: {words[0]}: ")
 
 
 def test_overrides_stand_anywhere(ordsmed: Any) -> None:

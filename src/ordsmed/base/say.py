@@ -11,6 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
+from ordsmed.base.screen import columns, fitted
+
 _logs: list[TextIO] = []  # the innermost deed's log is the last
 _bar: Any = None  # the rich progress on screen, if one is: lines are printed above it
 _silent = False  # of several processes that do the same, one speaks
@@ -56,10 +58,11 @@ def say(line: str) -> None:
     if _silent:
         return
     if _bar is not None:
-        _bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        for part in fitted(line, columns(sys.stderr)):
+            _bar.console.print(part, markup=False, highlight=False, soft_wrap=True)
     else:
         try:
-            print(line, file=sys.stderr, flush=True)
+            print("\n".join(fitted(line, columns(sys.stderr))), file=sys.stderr, flush=True)
         except BrokenPipeError:
             raise
         except OSError:  # a full disk, as for the log

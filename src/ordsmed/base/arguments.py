@@ -1,0 +1,123 @@
+"""The words of a command: a parser whose complaints are one line with near names, and numbers within bounds."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
+
+from ordsmed.base.errors import OrdsmedError
+
+PLAIN = "\0"  # before words behind `--`, which are no flags whatever they begin with; no shell hands it over
+
+
+class UsageError(OrdsmedError):
+    """Words that no command is written with. Exit status 2 at the command line."""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, but flags are never guessed from their beginnings, and what is wrong is raised."""
+
+    def __init__(self, verb: str, *, others: Callable[[str], str], settings: Iterable[str] = (), **how: Any) -> None:
+        super().__init__(f"ordsmed {verb}", allow_abbrev=False, **how)
+        self.verb, self.others, self.settings = verb, others, tuple(settings)
+
+    def read(self, words: Sequence[str]) -> argparse.Namespace:
+        """What the words say; flags may stand anywhere among them."""
+        if "" in words and not any(action.dest == "text" for action in self._actions):
+            raise UsageError(self.verb, "an empty word", f"`{self._form()}`", "is a variable of the shell not set?")
+        end = words.index("--") if "--" in words else len(words)
+        plain = [PLAIN + word for word in words[end + 1 :]]
+        asked, rest = self.parse_known_intermixed_args([*words[:end], *plain])
+        for name, value in vars(asked).items():
+            setattr(asked, name, _unmarked(value))
+        flag = next((word for word in rest if word.startswith("-")), None)
+        if flag is not None:
+            raise UsageError(self.verb, f"{_short(flag)}: no such flag", "", self._near(flag.partition("=")[0]))
+        if rest:
+            raise UsageError(
+                self.verb, f"`{_short(rest[0].removeprefix(PLAIN))}` is one word too many", f"`{self._form()}`"
+            )
+        asked.verb = self.verb
+        return asked
+
+    def error(self, message: str) -> NoReturn:
+        """What argparse found wrong, in our words."""
+        message = re.sub(r"^argument ", "", message)
+        if lacking := re.match(r"the following arguments are required: (.*)", message):
+            free = [action.metavar for action in self._actions if action.nargs in ("*", "?")]
+            names = [name for name in lacking[1].split(", ") if name not in free]
+            raise UsageError(self.verb, f"no {' and no '.join(names)}", f"`{self._form()}`", self._more())
+        place, _, found = message.partition(": ")
+        if choices := re.match(r"invalid choice: (.*) \(choose from (.*)\)", found):
+            raise UsageError(place, f"found {choices[1]}", f"one of {choices[2]}")
+        if re.match("expected .* argument", found):
+            raise UsageError(self.verb, f"{place} has no value", f"`{self._value(place)}`", self._more())
+        if explicit := re.match("ignored explicit argument '(.*)'", found):
+            raise UsageError(place, f"found {_short(explicit[1])}", "no value: it is there or not")
+        what, _, wanted = found.partition("; wanted ")
+        raise UsageError(place if found else self.verb, what or message, wanted)
+
+    def flags(self) -> list[str]:
+        """Every flag, in its long form."""
+        return [word for action in self._actions for word in action.option_strings if word.startswith("--")]
+
+    def _near(self, flag: str) -> str:
+        """What may have been meant by a flag that there is not."""
+        key, own = flag.lstrip("-").replace("-", "_"), self.flags()
+        if near := difflib.get_close_matches(flag, own, n=1, cutoff=0.8):
+            return f"did you mean `{near[0]}`?"
+        if key in self.settings:
+            return f"a setting is written `{key}=...`"
+        if told := self.others(flag):
+            return told
+        return f"did you mean `{near[0]}`?" if (near := difflib.get_close_matches(flag, own, n=1)) else self._more()
+
+    def _value(self, place: str) -> str:
+        action = next((a for a in self._actions if place.split("/")[-1] in a.option_strings), None)
+        return f"{place} {action.metavar or 'N'}" if action else place
+
+    def _form(self) -> str:
+        """How the command is written, without its flags."""
+        formatter = argparse.HelpFormatter(self.prog, width=1000)
+        formatter.add_usage(None, [a for a in self._actions if not a.option_strings], [], prefix="")
+        return formatter.format_help().strip()
+
+    def _more(self) -> str:
+        return f"`ordsmed help {self.verb}` tells more"
+
+
+def whole(least: int) -> Callable[[str], int]:
+    """A whole number, so many or more."""
+
+    def read(text: str) -> int:
+        digits = text.replace("_", "")
+        if not (digits.isascii() and digits.isdigit() and len(digits) < 16 and int(digits) >= least):
+            raise argparse.ArgumentTypeError(f"found {_short(text)}; wanted a whole number, {least} or more")
+        return int(digits)
+
+    return read
+
+
+def number(text: str) -> float:
+    """A number; what it may be is for who uses it to say."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"found {_short(text)}; wanted a number")
+    return value
+
+
+def _unmarked(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_unmarked(one) for one in value]
+    return value.removeprefix(PLAIN) if isinstance(value, str) else value
+
+
+def _short(text: str) -> str:
+    return text if 0 < len(text) < 60 else f"{text[:57]}..." if text else "nothing"

@@ -1,0 +1,48 @@
+"""How lines fit a screen, and how a command is written so that a shell takes it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import TextIO
+
+
+def columns(stream: TextIO) -> int:
+    """How wide lines may be: a terminal's width, or what COLUMNS says; 0: as wide as they like, in a file or pipe."""
+    asked = os.environ.get("COLUMNS", "")
+    if not stream.isatty() and not asked.isdigit():
+        return 0
+    return shutil.get_terminal_size().columns
+
+
+def fitted(line: str, wide: int) -> list[str]:
+    """A line in lines of so many columns: broken between words, under the place where its last column begins.
+
+    Commands (in back-ticks, or behind `next:`), paths and other long words stay whole, so that they can be copied.
+    """
+    if not wide or len(line) <= wide or re.match(r"(next:)? +ordsmed ", line):
+        return [line]
+    lead = re.match(r"\s*(?:\S+(?: \S+)*\s{2,})*", line)
+    name, indent = lead[0] if lead else "", " " * (len(line) - len(line.lstrip()))
+    if len(name) > max(len(indent), wide // 2):
+        return [name.rstrip(), *fitted(f"{indent}    {line[len(name) :]}", wide)]
+    whole = re.sub(r"`[^`]*`", lambda found: found[0].replace(" ", "\0"), line[len(name) :])
+    parts = textwrap.wrap(name.replace(" ", "\0") + whole, wide, subsequent_indent=" " * len(name),
+                          break_long_words=False, break_on_hyphens=False)  # fmt: skip
+    return [part.replace("\0", " ") for part in parts]
+
+
+def table(rows: Iterable[Sequence[str]]) -> list[str]:
+    """Names and what they are, in two columns."""
+    rows = list(rows)
+    wide = max((len(name) for name, _ in rows), default=0) + 2
+    return [f"  {name:<{wide}}{text}".rstrip() for name, text in rows]
+
+
+def command(*words: object) -> str:
+    """`ordsmed WORDS` as a shell takes it: with quotes where a word has spaces or signs that a shell reads."""
+    return shlex.join(["ordsmed", *(str(word) for word in words)])

@@ -1,0 +1,57 @@
+"""Lines on narrow screens: broken between words, what is copied stays whole; commands as a shell takes them."""
+
+from __future__ import annotations
+
+import io
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from ordsmed.base.screen import columns, command, fitted, table
+
+
+@pytest.mark.parametrize("wide", [40, 60])
+def test_no_line_is_wider_and_no_word_is_broken(wide: int) -> None:
+    line = "work/pretrain/tiny-bert: no such folder; wanted a run's folder, an import's, or a Hugging Face folder"
+    found = fitted(line, wide)
+    assert max(map(len, found)) <= wide
+    assert len(found) > 1
+    assert " ".join(part.strip() for part in found) == line
+
+
+def test_what_is_copied_stays_whole() -> None:
+    assert fitted("next: ordsmed show 'a folder with a name/that is long/and has spaces'", 30) == [
+        "next: ordsmed show 'a folder with a name/that is long/and has spaces'"
+    ]
+    again = "`ordsmed corpus wikipedia source.path=x --anew`"
+    found = fitted(f"work/corpus/x: was made from another recipe; make it again with {again}, or do not", 40)
+    assert sum(again in part for part in found) == 1
+    path = "/a/very/long/path/of-many-parts/that-fits-no-line/of-forty"
+    assert any(path in part for part in fitted(f"where it stands: {path}: no such file", 40))
+
+
+def test_a_table_goes_on_under_its_last_column() -> None:
+    rows = table([("fill", "a model's best guesses"), ("corpus stats", "documents, sentences and words of a corpus")])
+    assert rows[0] == "  fill          a model's best guesses"
+    assert fitted(rows[1], 40) == ["  corpus stats  documents, sentences and", "                words of a corpus"]
+    assert fitted("  a name that is longer than half of it  text and more text", 40) == [
+        "  a name that is longer than half of it", "      text and more text"]  # fmt: skip
+
+
+def test_a_pipe_is_not_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert columns(io.StringIO()) == 0
+    assert fitted("word " * 100, 0) == ["word " * 100]
+    monkeypatch.setenv("COLUMNS", "60")
+    assert columns(io.StringIO()) == 60
+
+
+@given(some.lists(some.text(some.characters(blacklist_characters="\0", blacklist_categories=["Cs"])), min_size=1))
+def test_a_shell_reads_the_command_back(words: list[str]) -> None:
+    assert shlex.split(command(*words)) == ["ordsmed", *words]
+
+
+def test_a_command_has_no_quotes_without_need() -> None:
+    assert command("pretrain", "work/a b", "seed=3") == "ordsmed pretrain 'work/a b' seed=3"
