@@ -36,6 +36,13 @@ from ordsmed.text.wikitext import _RULES, decoded, is_disambiguation, is_redirec
         ("One\n code = 1\nTwo", "One\nTwo"),
         ("L'''Odissea'' di '''lui'''.", "L'Odissea di lui."),
         ("''''a''''", "'a'"),
+        ("un'''altra volta", "unaltra volta"),  # bold that nobody closes, and no italics: no apostrophe
+        ("un'''altra''' ''volta", "unaltra volta"),
+        ("l'''un'' e ''''x'''", "l'un e 'x"),  # four are an apostrophe and three
+        ("un'''a ''''b'' c", "una 'b c"),
+        ("'''''Uno'' e due''' l'''altro'' fine", "Uno e due l'altro fine"),  # five are both; one letter goes first
+        ("'''''Uno''' l'''altro", "Uno l'altro"),
+        ("''Uno'' dell'''a'' dell'''b''' c", "Uno dell'a dellb c"),  # without such a letter the first
         ("A&nbsp;b &amp;nbsp;c &amp;amp; AT&T&mdash;d &lt;x&gt;", "A b c & AT&T—d <x>"),
         ("&#99999999999999; &#x41;&#65;&nosuch;", "&#99999999999999; AA&nosuch;"),
         ("__TOC__ One __init__ __ОГЛАВЛЕНИЕ__", "One __init__"),

@@ -460,12 +460,14 @@ def _without_quotes(line: str) -> str:
     if "'''" in line:
         runs = Counter(min(len(run), 5) for run in _QUOTES.findall(line))
         if (runs[3] + runs[4] + runs[5]) % 2 and (runs[2] + runs[5]) % 2:
-            line = _ELIDED.sub("'", line, count=1)
+            elided = _ELIDED_LETTER if _ELIDED_LETTER.search(line) else _ELIDED
+            line = elided.sub("'", line, count=1)
     return _BOLD.sub("", line)
 
 
 _QUOTES = re.compile("'{2,}")
 _ELIDED = re.compile(r"(?<=\w)'''(?!')")
+_ELIDED_LETTER = re.compile(r"(?<= \w)'''(?!')")  # a word of one letter before them goes first
 _BOLD = re.compile(r"'''''|'''?")
 
 
