@@ -266,6 +266,20 @@ def test_public_addresses_are_not() -> None:
         assert http.public(ipaddress.ip_address(text))
 
 
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_one_private_address_of_a_name_is_enough(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    """Else whoever owns a name reaches the network behind it: the first address does not answer, the next is tried."""
+    found = ["8.8.8.8", "2606:4700::1111", "9.9.9.9"]
+    found[at] = "10.0.0.1" if at != 1 else "::ffff:10.0.0.1"
+    kinds = [socket.AF_INET6 if ":" in one else socket.AF_INET for one in found]
+    answer = [(kind, socket.SOCK_STREAM, 6, "", (one, 80)) for kind, one in zip(kinds, found, strict=True)]
+    connected: list[Any] = []
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answer)
+    monkeypatch.setattr(http, "_connect", lambda addresses, timeout: connected.append(addresses))
+    assert failure("http://mixed.test/", private=False).reason.startswith("private address ")
+    assert connected == []
+
+
 @pytest.mark.parametrize(
     "url",
     ["file:///etc/hosts", "ftp://x.org/", "x.org/a", "//x.org", "http://me@x.org/", "http://me:pw@x.org/", "data:,x"],
