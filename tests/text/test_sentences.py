@@ -56,6 +56,12 @@ def test_sentences_joined_are_the_text(name: str, pieces: list[str]) -> None:
         ["Taller than I.", "The rest is known."],
         ["Han kom 17. mai kl. 12 til f.eks. Bergen, jf. kap. 3.", "Så dro han i 1990.", "Det var bl.a. pga. været."],
         ["Den 3. Oktober kam Dr. Müller, z.B. mit Nr. 5.", "Das war im 2. Weltkrieg.", "Ludwig XIV. war König."],
+        ["Han åt gröt m.m.", "Per så kyr o.l.", "Kari kom.", "Hun så katter, hunder o.l. på gården."],
+        ["Πού πας;", "Πηγαίνω στο σπίτι· είναι αργά.", "Γιατί;", "Δεν ξέρω."],
+        ["Πού πας\u037e", "Τι είναι το «Linux»;", "Είναι λογισμικό, π.χ. του κ. Νίκου.", "Ήρθε;!", "Ναι...;", "Όχι."],
+        ["«Πού πας;» ρώτησε η Μαρία.", "Σπίτι;", "Ναι."],
+        ["The word λόγος; The word μῦθος; Both are old.", "Caf\u00e9; Bar; &amp;.", "The end;"],
+        ["Er kam; Sie ging; и он; Она тоже."],
         ["M. Dupont est là.", "Il a dit : « Viens ! »", "Puis il partit."],
         ["¿Qué hora es?", "¡No sé!", "El Sr. García llegó."],
         ["Hun sa: «Kom hit!»", "- Nei, sa han.", "- Jo!"],
@@ -67,6 +73,20 @@ def test_sentences_joined_are_the_text(name: str, pieces: list[str]) -> None:
 )  # fmt: skip
 def test_rules(sentences: list[str]) -> None:
     assert cut(" ".join(sentences)) == sentences
+
+
+def test_thai_ends_at_blanks_where_enough_was_said() -> None:
+    long = "เมื่อวานนี้ฉันไปตลาดกับแม่เพื่อซื้อผักและผลไม้มาทำอาหารเย็น"
+    text = f"{long} วันนี้ฉันอยู่บ้านทั้งวัน และ{long} ซึ่งฉันชอบมาก"
+    assert cut(text) == [long, f"วันนี้ฉันอยู่บ้านทั้งวัน และ{long} ซึ่งฉันชอบมาก"]
+    assert cut("สวัสดีครับ ผมชื่อสมชาย") == ["สวัสดีครับ", "ผมชื่อสมชาย"], "a particle closes speech"
+    assert cut("ฉันไปตลาด  เขาอยู่บ้าน") == ["ฉันไปตลาด", "เขาอยู่บ้าน"], "two blanks do"
+    assert cut("ไปไหนมา? ไปตลาดมา! ดีมาก") == ["ไปไหนมา?", "ไปตลาดมา!", "ดีมาก"]
+    kept = f"เขาเกิดเมื่อ พ.ศ. 2550 ที่ กทม. และ ดร. สมชายมาบ่อย ๆ {long}"
+    assert cut(kept) == [kept], "a stop is an abbreviation's"
+    assert cut(f"{long} 25 คน") == [f"{long} 25 คน"]
+    assert cut(f"{long}\n{long}") == [long, long]
+    assert cut("ຂ້ອຍໄປຕະຫຼາດກັບແມ່ເພື່ອຊື້ຜັກແລະໝາກໄມ້ມາເຮັດອາຫານແລງ ມື້ນີ້ຢູ່ບ້ານ")[1] == "ມື້ນີ້ຢູ່ບ້ານ"
 
 
 # a case a line, a bar at every sentence end but the last

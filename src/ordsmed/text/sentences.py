@@ -4,6 +4,10 @@
 
 The last end is the text's length without its trailing white space. `rules` never looks further than a few dozen
 characters from a stop, so its time is linear whatever the text. The abbreviations stand in the tables below.
+
+Greek asks with a semicolon, which is one elsewhere: the letters before it tell. Thai and Lao close sentences with
+nothing but a blank and write blanks within them too: there a sentence is at least `PHRASE` characters, ends at a blank
+before no word that goes on, or behind a particle that closes speech. So two short ones may stay together.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from ordsmed.base.errors import DataError, RecipeError, nearest
 from ordsmed.text.document import Document
 
 Splitter = Callable[[str], list[int]]
+PHRASE = 40
 NAMES = ("rules", "lines", "none", "blingfire")
 
 
@@ -34,7 +39,7 @@ _LEADS = _words("""
     skt z.b zb u.a d.h dh u.u s.o vgl bzw bzgl sog ggf evtl bspw insb insg mio mrd z.t o.ä.u i.d.r i.a z.zt zzgl
     abzgl einschl str nr abb abs p.ex par.ex c.-à-d c.-à apr env bd p.ej pej vd vds ee dto p.es sigg dott avv
     esim vrt ks toim д.р г гор д с р о оз ул пл пер пос наб просп обл св тов гр т.е т.к т.н напр
-    проф акад ген полк أ.د
+    проф акад ген полк أ.د κ κα κος καθ βλ δηλ π.χ λ.χ αγ
 """)
 
 # The same, where they are written with a capital: as small words they close sentences in some language.
@@ -51,7 +56,7 @@ _CLOSERS_TOO = _words("""
 _TAILS = _words("""
     etc osv m.m mm m.v mv o.l ol o.a usw u.s.w o.ä u.ä f.f ff m.fl mfl jr sr usv osb enz mill milj mia stud a.c
     stk afd pers utg ehem urspr allg versch gegr gest jne yms tms puol ekr jkr f.kr e.kr т.д т.п т.о н.э
-    руб коп долл тыс мин
+    руб коп долл тыс мин κ.λπ κλπ κ.τ.λ κτλ κ.ά κ.ο.κ
 """)
 
 # Before a number only.
@@ -59,7 +64,7 @@ _NUMBERS = _words("""
     no nos nr nrs num art arts fig figs eq sec sect ch chap vol vols p pp s ss pg pt § §§ abs bd kap pkt punkt
     rn rz abb tab núm núms n nº pag pág págs cap tit al ex ed v c d col op ver bl lnr gnr bnr kr eur usd sek dkk pr
     ca kl klo tlf tel puh mob stk max min mind jan feb mar apr jun jul aug sep sept oct okt nov dec des dez
-    п пп ст т ч гл стр рис табл кв корп разд прил вып тел ном ص ج م ت ط س رقم
+    п пп ст т ч гл стр рис табл кв корп разд прил вып тел ном αρ σελ τηλ άρθρ ص ج م ت ط س رقم
 """)
 
 _MONTHS = _words("""
@@ -92,6 +97,7 @@ _STARTERS = _words("""
     Quand Si Que Qui Où El Los Las Una Ella Ellos Esto Este Esta Pero Y Con Sin Cuando Por Para Lo Gli
     Hän Se Ne Tämä Nämä Mutta Ja Kun Jos Sitten Siellä Silloin Myös Niin Minä Sinä Oli Он Она Они Оно Мы Вы Я Ты Это Эти
     Этот Эта Но И А В На С По Потом Затем Тогда Так Там Когда Если Что Как Где Кто После Не Из За У Все Его Её Их
+    Ο Η Το Οι Τα Στη Στην Στο Στον Αυτό Αυτή Αυτός Και Αλλά Δεν Είναι Με Από Για Θα Να Όταν Αν
 """)
 
 _OPEN = "\"'“”„‘‚«»‹›([{¿¡「『（《〈【*_"
@@ -100,8 +106,12 @@ _CLOSING = f"[{re.escape(_SHUT)}]*+"
 _DASHES = ("—", "–", "-")
 _STOPS = ".!?…‼⁇⁈⁉。！？｡．।॥؟۔։።။"
 _TIGHT = frozenset("。！？｡．।॥؟۔።။")  # these stops need no white space after them
+_ASKS = ";\u037e"  # in Greek
+_THAI = (
+    "\u0e01-\u0e2e\u0e30-\u0e45\u0e47-\u0e4e\u0e81-\u0eae\u0eb0-\u0ec4\u0ec8-\u0ece"  # and Lao: no signs of repetition
+)
 _CANDIDATE = re.compile(
-    rf"\n|(?<![{_STOPS}])([{_STOPS}]++)"  # 1 the stops
+    rf"\n|(?<=[{_THAI}]) ++(?=[{_THAI}])|((?<![{_STOPS}])[{_STOPS}]++[{_ASKS}]*+|[{_ASKS}]++)"  # 1 the stops
     # 2 closing marks; “ closes in German, and opens behind a Chinese stop
     rf"({_CLOSING}(?:“(?<![。！？”]“){_CLOSING})?+(?:[ \u00a0\u202f][»)\]](?=\s|\Z))?+)"
     r"(?=(\s++)?+"  # 3 white space
@@ -110,6 +120,11 @@ _CANDIDATE = re.compile(
 _SHORTENED = _LEADS | _CLOSERS_TOO | _TAILS | {title.lower() for title in _TITLES}
 _WORD = re.compile(r"[^\s()\[\]{}\"'“”„«»‹›…–—,;:!?/|*_\u3000-\u9fff\uff00-\uff0f]*\Z")
 _PAIR = re.compile(r"(?<!\w)(\w)\.[ \u00a0\u202f](\w)\Z")  # "z. B", "т. е"
+_GREEK = re.compile("[\u0370-\u037d\u037f-\u03ff\u1f00-\u1fff]")
+_CLOSES_SPEECH = re.compile("(?:ครับ|ค่ะ|คะ|จ้ะ|จ๊ะ|จ้า|ฮะ)\\Z")
+_GOES_ON = re.compile(
+    "และ|หรือ|ที่|ซึ่ง|อัน|เช่น|ได้แก่|โดย|ว่า|เพราะ|เพื่อ|เนื่อง|จน|ของ|ใน|จาก|ตาม|ด้วย|กับ|แก่|ต่อ|เป็น|คือ|ถึง|รวม|ตลอด|พร้อม|ไม่ว่า"
+)
 _BACK = 30  # characters looked at before a stop
 
 
@@ -221,6 +236,8 @@ def rules(text: str) -> list[int]:
         end = match.end()
         if match[1] is None:
             end = match.start()
+            if text[end] != "\n" and not _ends_thai(match, last):
+                continue
             while end > last and text[end - 1].isspace():
                 end -= 1
             if end > last:
@@ -237,6 +254,10 @@ def rules(text: str) -> list[int]:
 def _ends_here(match: re.Match[str], last: int) -> bool:
     """Do these stops end the sentence that begins at `last`?"""
     stops, shut, blank, marks, word = match.groups()
+    if stops[-1] in _ASKS:
+        if blank is None or not _is_greek(match, last):
+            return False
+        stops = "?"
     if blank is None:
         return (stops[-1] in _TIGHT or (stops[-1] in "!?" and _amid_han(match))) and _tight(match)
     if word is None:
@@ -248,6 +269,20 @@ def _ends_here(match: re.Match[str], last: int) -> bool:
     if word[0].islower():
         return (stops[-1] in "!?" and not shut and "." not in stops) or word in ("http", "https", "www")
     return not shut or word not in _SPEAKS
+
+
+def _ends_thai(match: re.Match[str], last: int) -> bool:
+    """Does the sentence that begins at `last` end at this blank between two letters of Thai or Lao?"""
+    text, at = match.string, match.start()
+    if match.end() - at > 1 or _CLOSES_SPEECH.search(text, max(last, at - 4), at):
+        return True
+    return at - last >= PHRASE and not _GOES_ON.match(text, match.end())
+
+
+def _is_greek(match: re.Match[str], last: int) -> bool:
+    """Is this the question mark of Greek, and no semicolon?"""
+    before = match.string[max(last, match.start() - _BACK) : match.start()]
+    return "\u037e" in match[1] or 2 * len(_GREEK.findall(before)) > sum(map(str.isalpha, before))
 
 
 def _amid_han(match: re.Match[str]) -> bool:
@@ -280,6 +315,8 @@ def _dot(match: re.Match[str], last: int, after: str) -> bool:
     if not (word.isalpha() and word[0] < "\u3000"):  # else the pattern would find the same, slowly
         word = _WORD.search(word)[0]  # type: ignore[index]
     low = word.lower()
+    if "\u0e01" <= word[-1:] <= "\u0e4e":  # Thai writes it behind abbreviations alone: พ.ศ. 2550
+        return len(word) - word.rfind(".") > 5 and after[0] > "9"
     if len(low) == 1 and (pair := _PAIR.search(text, max(last, at - 5), at)):
         low = f"{pair[1]}.{pair[2]}".lower()
     if after[0].isdigit():
