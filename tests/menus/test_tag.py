@@ -346,8 +346,9 @@ def test_what_cannot_be_learned_is_refused(tmp_path: Path, capsys: pytest.Captur
         ("X X", {}, "a:1: the words have no tag but X; wanted two different ones at least"),
         ("X Y", {"labels": ("A", "B")}, "a:1: the words have none of the labels"),
         ("B-X O X", {"labels": ("B-X", "O")}, "a:1: the tag X; wanted O, or a tag such as B-PER"),
-        ("B-X O X", {"scheme": "IOB2"}, "scheme: IOB2, but .*a:1 has the tag X; wanted O, B-PER and the like"),
-        ("O O", {"scheme": "IOB2"}, "scheme: IOB2, but .*a:1 has the tag O"),
+        ("B-X O X", {"scheme": "IOB2"}, "task.scheme: IOB2, but .*a:1 has the tag X beside B-X; wanted O, B-PER and"),
+        ("O B I-X", {"scheme": "IOB2"}, "task.scheme: IOB2, but .*a:1 has the tag B beside I-X; wanted O, B-PER and"),
+        ("O O", {"scheme": "IOB2"}, r"a:1: no tag but O; wanted spans .* B-PER and the like; name the column of the"),
         ("X Y", {"class_weights": {"XX": 2.0}}, "task.class_weights: found `XX`; wanted labels; did you mean `X`?"),
     ):
         with pytest.raises((DataError, RecipeError), match=complaint.replace("?", r"\?")):

@@ -309,7 +309,12 @@ class Settings(Files):
             low, high = self._ends
             return ((_numbers(records.gold) - low) / (high - low)).astype(np.float32)
         numbers = {label: number for number, label in enumerate(self.labels)}
-        if strange := [gold for gold in records.gold if gold and gold not in numbers]:
+        strange = [gold for gold in records.gold if gold and gold not in numbers]
+        if strange and len(strange) == len(records.known):
+            found = f"none of its {len(strange):,} labels was learned, the first is `{strange[0]}`"
+            remedy = "name their column with task.label=; one that is not there: no label is known"
+            raise DataError(records.parts[0].path, found, ", ".join(self.labels), remedy)
+        if strange:
             found = f"{len(strange):,} of {len(records):,} labels are none of the training data's, as `{strange[0]}`"
             say(f"{records.parts[0].path}: {found}: what is said there counts as wrong")
         return np.array([numbers.get(gold, UNKNOWN) for gold in records.gold], np.int64)
@@ -426,7 +431,11 @@ class Settings(Files):
             table = Table(path, list(range(last - len(said) + 1, last + 1)), {"prediction": said})
             return table.numbers("prediction")
         known = {*(self.labels or records.gold), *records.gold}
-        if strange := [label for label in said if label not in known]:
+        strange = [label for label in said if label not in known]
+        if len(strange) == len(said):
+            found = f"none of the {len(said):,} predictions is a label, the first is `{strange[0]}`"
+            raise DataError(path, found, ", ".join(self.labels or _sorted(records.gold)), "are they of another task?")
+        if strange:
             found = f"{len(strange):,} of {len(said):,} predictions are no label, as `{strange[0]}`"
             say(f"{path}: {found}: they count as wrong")
         return said

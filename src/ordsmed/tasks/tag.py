@@ -38,6 +38,7 @@ from ordsmed.text.conll import Sentences
 from ordsmed.text.tokenizer import Tokenizer
 
 TABLE = "conlleval.txt"
+OTHER_COLUMN = "name the column of the tags with task.column="
 AT_ONCE = 1 << 20  # tokens of windows whose best is looked for
 
 Tags = Sequence[str | None]
@@ -127,9 +128,15 @@ class Settings(Files):
     def _tell_odd(self, records: Sentences) -> None:
         """Not all tags mark spans: say so where some look as if they did."""
         tags = {tag for tag in chain.from_iterable(records.tags) if tag is not None}
-        place, tag = _first(records, records.tags, {tag for tag in tags if not _is_span(tag)} or tags)
+        odd = {tag for tag in tags if not _is_span(tag)} or {tag for tag in tags - {"O"} if "-" not in tag} or tags
+        place, tag = _first(records, records.tags, odd)
+        if self.scheme and tags == {"O"}:
+            raise DataError(place, "no tag but O", "spans to write in a scheme: B-PER and the like", OTHER_COLUMN)
         if self.scheme:
-            raise RecipeError("scheme", f"{self.scheme}, but {place} has the tag {tag}", "O, B-PER and the like")
+            beside = f" beside {min(tags - odd - {'O'})}" if tags - odd - {"O"} else ""
+            raise RecipeError(
+                "task.scheme", f"{self.scheme}, but {place} has the tag {tag}{beside}", "O, B-PER and the like"
+            )
         if "O" in tags and any(tag.startswith("B-") for tag in tags):
             say(f"{place}: with tags such as {tag} not all mark spans, so each word's tag counts by itself")
 
@@ -168,6 +175,9 @@ class Settings(Files):
         if strange:
             told = ", ".join(f"{tag} ({count:,})" for tag, count in strange.most_common(5))
             rest = f" and {len(strange) - 5:,} others" if len(strange) > 5 else ""
+            if not (codes != NOT_ASKED).any():
+                found = f"none of its {strange.total():,} tags was learned, but {told}{rest}"
+                raise DataError(_file(records), found, f"tags such as {', '.join(self.labels[:5])}", OTHER_COLUMN)
             say(f"{records.places[0]}: {strange.total():,} words have tags that are not learned: {told}{rest}")
         return codes
 
@@ -359,7 +369,11 @@ def _check_spans(records: Sentences, tags: Sequence[Tags]) -> None:
     odd = {tag for tag in set(chain.from_iterable(tags)) if tag is not None and not _is_span(tag)}
     if odd:
         place, tag = _first(records, tags, odd)
-        raise DataError(place, f"the tag {tag}", "O, or a tag such as B-PER", "mend it")
+        raise DataError(place, f"the tag {tag}", "O, or a tag such as B-PER", f"mend it, or {OTHER_COLUMN}")
+
+
+def _file(records: Sentences) -> str:
+    return ", ".join(str(source.path) for source in records.sources)
 
 
 def _first(records: Sentences, tags: Sequence[Tags], odd: set[str]) -> tuple[str, str]:

@@ -9,6 +9,8 @@ columns, a line that begins with `#` is a comment where it comes before a senten
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
 from array import array
 from collections.abc import Iterator, Sequence
@@ -22,6 +24,7 @@ from ordsmed.base.say import say
 from ordsmed.text.read import Errors, blocks, decoded, files, replacements_told
 
 NAMES = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+WANTED = "a word and its tag a line, a blank line between sentences (CoNLL)"
 FORM, FEATS = NAMES.index("form"), NAMES.index("feats")
 LONG = 500  # words; in a longer sentence of a file in columns a blank line may be missing
 BOM = "\ufeff"
@@ -157,6 +160,7 @@ def read(
     wanted, words, found = Column.of(column), Column.of(word), Sentences()
     for path in files(paths):
         data = b"".join(blocks(path))
+        _refuse_others(path, data)
         with replacements_told(path):
             text = BOM * data.startswith(BOM.encode()) + decoded(data, ["utf-8"], errors, path)[0]
         begin = _begin(text)
@@ -186,6 +190,23 @@ def cells(line: str, place: str) -> tuple[list[str], re.Match[str]]:
     if not (number := _NUMBER.match(found[0])):
         raise DataError(place, f"a word numbered {found[0][:20]!r}", "a number such as 1, a range such as 1-2, or 1.1")
     return found, number
+
+
+def _refuse_others(path: Path, data: bytes) -> None:
+    """Refuse files of other tasks, whose lines could be taken for words."""
+    if ".csv" in path.suffixes:
+        raise DataError(path, "commas between its columns, by its name", WANTED)
+    begin = data.removeprefix(BOM.encode()).lstrip()
+    if begin[:1] in (b"{", b"[") and any(map(_is_object, (begin, begin.split(b"\n", 1)[0]))):
+        raise DataError(path, "JSON", WANTED, "questions are of `squad`, tables of `classify`")
+
+
+def _is_object(data: bytes) -> bool:
+    """Is it JSON that holds an object? What holds less may be words."""
+    with contextlib.suppress(ValueError, RecursionError):
+        found = json.loads(data)
+        return isinstance(found[0] if isinstance(found, list) and found else found, dict)
+    return False
 
 
 def _lines(text: str) -> Iterator[tuple[int, int, str]]:
@@ -256,6 +277,8 @@ def _columns(
     if word is None:
         raise DataError(place, f"{width} columns", f"column {words.asked}, that of the words")
     if not tagged and (column.named or tag == word or column.index == width):
+        if width > 1:
+            say(f"{path}: {width} columns, none of them {column.asked}: what is right is not known")
         gap = " " if pattern is _SPACED and width > 1 else "\t"
         return Source(path, text, gap=gap), _column_rows(path, text, pattern, number, width, word, None)
     if column.named:
@@ -317,6 +340,10 @@ def _gather(source: Source, rows: Iterator[_Row | None], found: Sentences, wante
     bare = sum(sentence.count(None) for sentence in found.tags[before:])
     if not total:
         raise DataError(source.path, "no words", "sentences of words with their tags, a word a line")
+    several = [word for sentence in found.words[before:] for word in sentence if " " in word]
+    if len(several) > total / 2:
+        what = f"{len(several):,} of {total:,} words are several words, as `{several[0][:40]}`"
+        raise DataError(source.path, what, WANTED, "tables of texts are of `classify`")
     if wanted and bare == total:
         raise DataError(source.path, f"no word has a tag in column {wanted}", "tags", "name their column")
     if wanted and bare:

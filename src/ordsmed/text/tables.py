@@ -297,6 +297,9 @@ def _objects(asked: _Asked, numbered: Iterator[tuple[int, Any]]) -> Iterator[_Ro
         if not isinstance(record, dict):
             raise DataError(f"{asked.path}:{number}", f"JSON, but a {type(record).__name__}", "an object {...}")
         if not keys:
+            if isinstance(record.get("data"), list):
+                found = "an object with a list under `data`, as SQuAD's questions"
+                raise DataError(f"{asked.path}:{number}", found, "an object a row")
             names = list(record)
             keys = [names[place] for place in asked.places(names, len(names))]
         lacking = next((key for key in keys if key not in record), None)
