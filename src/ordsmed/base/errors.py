@@ -38,8 +38,18 @@ class RunError(OrdsmedError):
     """What happened on the way."""
 
 
+MANY = 40  # names that a line can take
+
+
+def near(name: str, names: Iterable[str], cutoff: float = 0.55) -> list[str]:
+    """The name that was most likely meant, if any is like it."""
+    return difflib.get_close_matches(name, sorted(names), n=1, cutoff=cutoff)
+
+
 def nearest(name: str, names: Iterable[str]) -> str:
-    """`did you mean X?`, or the whole list where nothing is near."""
+    """`did you mean X?`, or the names where nothing is near."""
     names = sorted(names)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.55)
-    return f"did you mean `{near[0]}`?" if near else "there are: " + ", ".join(names)
+    if found := near(name, names):
+        return f"did you mean `{found[0]}`?"
+    more = f" ... and {len(names) - MANY // 4:,} others" if len(names) > MANY else ""
+    return "there are: " + ", ".join(names[: MANY // 4] if more else names) + more

@@ -11,15 +11,25 @@ import dataclasses
 import re
 import tomllib
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ordsmed.base import menu
-from ordsmed.base.errors import RecipeError, nearest
+from ordsmed.base.errors import RecipeError, near, nearest
 
 T = TypeVar("T")
 Table = dict[str, Any]
+WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}  # as people say it
+COUNTS = {2: "two", 3: "three"}
+
+
+class _Unknown(RecipeError):
+    """A key that its table does not have; `names` are those that it has."""
+
+    def __init__(self, place: str, key: str, names: Sequence[str]) -> None:
+        self.key, self.names = key, names
+        super().__init__(place, "unknown setting", "", nearest(key, names))
 
 
 def read(path: Path) -> Table:
@@ -48,6 +58,13 @@ def override(table: Table, words: Sequence[str]) -> Table:
 
 def decode(cls: type[T], table: object, place: str) -> T:
     """Build settings from a table; every complaint names file, key, found, wanted and the near name."""
+    try:
+        return _decoded(cls, table, place)
+    except _Unknown as error:
+        raise RecipeError(error.place, error.found, "", _meant(error, cls, table)) from None
+
+
+def _decoded(cls: type[T], table: object, place: str) -> T:
     if isinstance(table, str) and any(f.name == "kind" for f in dataclasses.fields(cls)):  # type: ignore[arg-type]
         table = {"kind": table}
     if not isinstance(table, Mapping):
@@ -56,7 +73,7 @@ def decode(cls: type[T], table: object, place: str) -> T:
     table = _named_size(cls, table, place)
     for key in table:
         if key not in _names(cls):
-            raise RecipeError(_at(place, key), "unknown setting", "", nearest(key, _names(cls)))
+            raise _Unknown(_at(place, key), key, _names(cls))
     values = {}
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         where = _at(place, field.name)
@@ -122,9 +139,9 @@ def _decode(wish: Any, value: Any, place: str) -> Any:
             raise RecipeError(
                 place, f"found {_show(value)}", f"one or more tables, written [[{place.split(': ')[-1]}]]"
             )
-        return tuple(decode(get_args(wish)[0], v, f"{place}[{i + 1}]") for i, v in enumerate(value))
+        return tuple(_decoded(get_args(wish)[0], v, f"{place}[{i + 1}]") for i, v in enumerate(value))
     if dataclasses.is_dataclass(wish):
-        return decode(wish, value, place)  # type: ignore[arg-type]
+        return _decoded(wish, value, place)  # type: ignore[arg-type]
     return _leaf(wish, value, place)
 
 
@@ -156,7 +173,7 @@ def _choice(choices: menu.Menu, value: Any, place: str) -> Any:
     if not isinstance(table, Mapping) or not isinstance(table.get("kind"), str):
         raise RecipeError(f"{place}.kind", "missing", "one of: " + ", ".join(menu.entries(choices.name)))
     chosen = menu.load(choices.name, table["kind"], place=f"{place}.kind")
-    return decode(chosen, {k: v for k, v in table.items() if k != "kind"}, place)
+    return _decoded(chosen, {k: v for k, v in table.items() if k != "kind"}, place)
 
 
 def _leaf(wish: Any, value: Any, place: str) -> Any:
@@ -167,17 +184,20 @@ def _leaf(wish: Any, value: Any, place: str) -> Any:
         return written
     try:
         return msgspec.convert(value, wish, strict=True)
-    except msgspec.ValidationError as error:
-        said = re.sub(r" - at `.*`$", "", str(error)).replace("`", "")
-        wanted = re.match(r"Expected (.*), got .*", said)
-        told = wanted[1].replace("array", "a list") if wanted and not _choices(wish) else _wish(wish)
-        raise RecipeError(place, f"found {_show(value)}", told, "") from None
+    except msgspec.ValidationError:
+        choices = [choice for choice in _choices(wish, inside=True) if isinstance(choice, str)]
+        odd = [word for word in (value if isinstance(value, list) else [value]) if isinstance(word, str)]
+        like = [found for word in odd if word not in choices for found in near(word, choices)]
+        meant = f"did you mean `{like[0]}`?" if like else ""
+        raise RecipeError(place, f"found {_show(value)}", _wish(wish), meant) from None
 
 
 def _put(table: Table, path: list[str], value: Any, word: str) -> None:
     key, bracket, index = path[0].partition("[")
+    if meant := _counted_from_1(table, path):
+        raise RecipeError(f"`{word}`", f"found {meant[0]}", meant[1], meant[2])
     target = table.get(key)
-    entries = target if isinstance(target, list) and target and isinstance(target[0], dict) else []
+    entries = _entries(table, key)
     if bracket:
         number = index.removesuffix("]")
         if not (index.endswith("]") and number.isascii() and number.isdigit() and 1 <= int(number) <= len(entries)):
@@ -196,6 +216,22 @@ def _put(table: Table, path: list[str], value: Any, word: str) -> None:
         if not isinstance(target, dict):
             table[key] = {} if target is None else {"kind": target}
         _put(table[key], path[1:], value, word)
+
+
+def _entries(table: Table, key: str) -> list[Table]:
+    """The tables of a list, such as phases."""
+    target = table.get(key)
+    return target if isinstance(target, list) and target and isinstance(target[0], dict) else []
+
+
+def _counted_from_1(table: Table, path: list[str]) -> tuple[str, str, str] | None:
+    """phase.0.rate, phase0.rate, phase[0].rate -> what was found, what can be, phase[1].rate; None: none of these."""
+    told = re.fullmatch(r"([a-z_]+?)(\.|\[|)(\d+)(\]?)(\..+)?", ".".join(path))
+    count = len(_entries(table, told[1])) if told else 0
+    if not told or not count or (told[2] + told[4] == "[]" and 1 <= int(told[3]) <= count):
+        return None
+    meant = f"{told[1]}[{min(max(int(told[3]), 1), count)}]{told[5] or ''}"
+    return "".join(told.groups()[:4]), f"{told[1]}[1] to {told[1]}[{count}]", f"did you mean `{meant}`?"
 
 
 def _value(text: str) -> Any:
@@ -219,27 +255,93 @@ def _is_choice(settings: object) -> bool:
 
 
 def _show(value: object) -> str:
-    text = repr(value)
+    if isinstance(value, list):
+        text = f"[{', '.join(map(_show, value))}]"
+    else:
+        text = str(value).lower() if isinstance(value, bool) else repr(value)
     return text if len(text) < 60 else text[:57] + "..."
 
 
-def _choices(wish: Any) -> tuple[Any, ...]:
-    """The values of a Literal, which may be one of several wishes."""
-    return tuple(value for each in _apart(wish) if get_origin(each) is Literal for value in get_args(each))
-
-
-def _apart(wish: Any) -> tuple[Any, ...]:
-    """The wishes of which any will do."""
-    return get_args(wish) if get_origin(wish) in (Union, types.UnionType) else (wish,)
+def _choices(wish: Any, *, inside: bool = False) -> tuple[Any, ...]:
+    """The values of a Literal, which may be one of several wishes; `inside`: of what a list may hold as well."""
+    if get_origin(wish) is Literal:
+        return get_args(wish)
+    among = get_args(wish) if inside or get_origin(wish) in (Union, types.UnionType) else ()
+    return tuple(value for each in among for value in _choices(each, inside=inside))
 
 
 def _wish(wish: Any) -> str:
+    """What a setting takes, as people say it."""
+    origin, inner = get_origin(wish), [each for each in get_args(wish) if each is not types.NoneType]
+    if origin is Annotated:
+        return (
+            "one of " + ", ".join(menu.entries(inner[1].name)) if isinstance(inner[1], menu.Menu) else _wish(inner[0])
+        )
+    if origin in (Union, types.UnionType):
+        return " or ".join(_wish(each) for each in sorted(inner, key=lambda each: get_origin(each) is Literal))
+    if origin is Literal:
+        return f"one of {', '.join(map(str, inner))}" if inner[1:] else str(inner[0])
+    if origin is tuple:
+        return _list_of(inner)
+    if origin is list:
+        return _list_of([*inner, ...])
+    if origin is dict:
+        return f"a table of {_many(inner[1])}"
+    if dataclasses.is_dataclass(wish):
+        return f"a table of {', '.join(_names(wish))}"  # type: ignore[arg-type]
+    return "a table" if wish is dict else WORDS.get(wish, getattr(wish, "__name__", str(wish)))
+
+
+def _list_of(inner: Sequence[Any]) -> str:
+    """(int, ...) -> a list of whole numbers; (float, float): of two numbers."""
+    if inner[-1] is ...:
+        return f"a list of {_many(inner[0])}"
+    if len(set(inner)) == 1:
+        return f"a list of {COUNTS.get(len(inner), len(inner))} {_many(inner[0])}"
+    return f"a list of {' and '.join(_wish(each) for each in inner)}"
+
+
+def _many(wish: Any) -> str:
+    """Of a list or table: what it holds."""
+    if wish in (int, float, str):
+        return _wish(wish).removeprefix("a ") + "s"
+    told = "settings" if wish is Any else _wish(wish)
+    return told.replace("one of ", "any of ", 1).replace("a list of ", "lists of ", 1)
+
+
+def _meant(error: _Unknown, cls: type, table: object) -> str:
+    """Which setting an unknown key may be: one much like it in its own table, or that of its name in another one."""
+    said = table if isinstance(table, Mapping) else {}
+    paths = sorted(
+        dict.fromkeys(_paths(cls, said)), key=lambda path: "." in path and path.partition(".")[0] not in said
+    )
+    like = near(error.key, {path.rpartition(".")[2] for path in paths}, 0.8)
+    for key in (error.key, *like):
+        same = [path for path in paths if path.rpartition(".")[2] == key]
+        if found := [*near(error.key, error.names, 0.8), *same][:3]:
+            return f"did you mean {' or '.join(f'`{path}`' for path in found)}?"
+    return error.remedy
+
+
+def _paths(cls: Any, table: object, before: str = "") -> Iterator[str]:
+    """The settings of a class and of its tables, by their paths; of a menu those of the choice that the table names."""
+    hints = get_type_hints(cls, include_extras=True)
+    for name in _names(cls):
+        yield f"{before}{name}"
+        below = table.get(name) if isinstance(table, Mapping) else None
+        for kind in _tables(hints[name], below):
+            yield from _paths(kind, below, f"{before}{name}.")
+
+
+def _tables(wish: Any, value: object) -> Iterator[Any]:
+    """The classes of the tables that may stand for a setting."""
     if get_origin(wish) is Annotated and isinstance(get_args(wish)[1], menu.Menu):
-        return "one of " + ", ".join(menu.entries(get_args(wish)[1].name))
-    if choices := _choices(wish):
-        others = [
-            _wish(each) for each in _apart(wish) if get_origin(each) is not Literal and each is not types.NoneType
-        ]
-        return " or ".join([*others, f"one of {', '.join(map(str, choices))}" if choices[1:] else str(choices[0])])
-    name = getattr(wish, "__name__", str(wish))
-    return str(wish).replace("typing.", "") if get_args(wish) else name
+        choices = get_args(wish)[1]
+        kind = value.get("kind", choices.usual) if isinstance(value, Mapping) else value or choices.usual
+        if kind in menu.entries(choices.name):
+            yield menu.load(choices.name, str(kind))
+    elif dataclasses.is_dataclass(wish):
+        yield wish
+    elif get_origin(wish) in (Union, types.UnionType, tuple):
+        for each in get_args(wish):
+            yield from _tables(each, value)
