@@ -1,11 +1,15 @@
 """Sampling: words drawn by their probabilities with noise that is a pure function of row, place and word.
 
-    argmax over words of (score / temperature + Gumbel noise) is a draw from the softmax (the Gumbel-max trick)
+    argmax over words of (log share + Gumbel noise) is a draw by the shares (the Gumbel-max trick)
 
-Such a draw moves only when two words are all but equal, so it is the same on every layout, and where words are split
-over ranks each rank looks at its own. Noise is hashed once a row, for the vocabulary and a little more; the places of
-a row read it from starts that lie STEP words apart. Each place's draw is exact; two places of a row share noise only
-between words that stand STEP apart in the vocabulary.
+Such a draw moves only when two words are all but equal, so it is the same on every layout; an inverse CDF flips with a
+rounding. Noise for every word of a vocabulary would cost more than the scores, so a draw is made in two: one of blocks
+of BLOCK neighbouring words, by the sums of their shares, then one within the block. Each place hashes a few hundred
+numbers of its own, so draws are exact, alone and together.
+
+    shares [n, V] -> sums [n, blocks] -> block [n] -> its shares [n, BLOCK] -> word [n]
+
+Where the words are split over ranks, each adds up its own shares and looks at its own words of the block.
 """
 
 from __future__ import annotations
@@ -20,7 +24,8 @@ from torch import Tensor
 
 from ordsmed.base import chance
 
-STEP, RUN = 61, 128
+BLOCK = 128
+_BLOCKS = 1 << 32  # counters of blocks begin here, those of words at 0
 _GOLDEN, _FIRST, _SECOND = (n - (1 << 64) for n in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
@@ -31,10 +36,14 @@ def keys(key: int, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Draw:
-    """How the words of so many places a row are drawn; the loss calls it with scores while they are at hand."""
+    """How the words of so many slots are drawn; the loss calls it while it has their shares.
 
-    noise: Tensor  # [B, vocabulary + STEP * (places - 1)]
-    places: int
+    Shares, [n, W], are exponentials of scores, less a number that is the same for all words of a slot; of the whole
+    vocabulary, or of W words from `first` on.
+    """
+
+    slot_keys: Tensor  # [rows * places], what the noise of each slot is hashed from
+    vocabulary: int
     temperature: float = 1.0
     never_right: bool = False  # a draw is never the right word
 
@@ -42,49 +51,68 @@ class Draw:
     def of(
         row_keys: Tensor, places: int, vocabulary: int, *, temperature: float = 1.0, never_right: bool = False
     ) -> Draw:
-        """Draws for rows with these keys, [B]."""
-        return Draw(gumbel(row_keys, vocabulary + STEP * (places - 1)), places, temperature, never_right)
+        """Draws for the places of rows with these keys, [B]."""
+        places_keys = _hashed(row_keys[:, None], torch.arange(places, device=row_keys.device))
+        return Draw(places_keys.flatten(), vocabulary, temperature, never_right)
 
-    def best(self, scores: Tensor, rows: slice, targets: Tensor, first: int = 0) -> tuple[Tensor, Tensor]:
-        """Highest noisy score of each of some slots, and its column; scores, [n, V], are of the words from `first`."""
-        words, device = scores.shape[1], scores.device
-        value = torch.empty(len(scores), device=device)
-        column = torch.empty(len(scores), dtype=torch.int64, device=device)
-        wide = -(-words // RUN) * RUN  # whole runs; what is behind the words is never the highest
-        room = torch.full((min(self.places, len(scores)), wide), -torch.inf, device=device)
-        for row in range(rows.start // self.places, -(-rows.stop // self.places)):
-            begin, end = max(row * self.places, rows.start), min((row + 1) * self.places, rows.stop)
-            part = slice(begin - rows.start, end - rows.start)
-            at = (begin - row * self.places) * STEP + first
-            noise = self.noise[row, at:].as_strided((end - begin, words), (STEP, 1))
-            noisy = room[: end - begin]
-            torch.add(noise, scores[part], alpha=1 / self.temperature, out=noisy[:, :words])
-            if self.never_right:
-                own = (targets[part] >= first) & (targets[part] < first + words)
-                noisy[own, (targets[part] - first)[own]] = -torch.inf
-            value[part], column[part] = highest(noisy)
-        return value, column
+    @property
+    def plain(self) -> bool:
+        """Are words drawn by the very shares that the loss is made of?"""
+        return self.temperature == 1.0 and not self.never_right
+
+    def tempered(self, scores: Tensor, targets: Tensor, first: int = 0) -> Tensor:
+        """The scores that words are drawn by."""
+        tempered = scores / self.temperature
+        if self.never_right:
+            own = (targets >= first) & (targets < first + scores.shape[1])
+            at = (targets - first).clamp(0, scores.shape[1] - 1)[:, None]
+            tempered.scatter_add_(1, at, torch.where(own, -torch.inf, 0.0)[:, None])
+        return tempered
+
+    def sums(self, shares: Tensor, first: int = 0) -> Tensor:
+        """The shares of each block added up, [n, blocks]; words that are not here count nothing."""
+        words = shares.shape[1]
+        lead = min(-first % BLOCK, words)  # up to where a block begins
+        whole = (words - lead) // BLOCK * BLOCK
+        parts = [shares[:, :lead], shares[:, lead + whole :]]
+        begin, tail = (part.sum(1, keepdim=True) if part.shape[1] else part for part in parts)
+        middle = shares[:, lead : lead + whole].unflatten(1, (-1, BLOCK)).sum(2) if whole else shares[:, :0]
+        found = torch.cat([begin, middle, tail], 1)
+        if words == self.vocabulary:
+            return found
+        blocks = -(-self.vocabulary // BLOCK)
+        before = min(first // BLOCK, blocks)
+        return torch.nn.functional.pad(found, (before, blocks - before - found.shape[1]))
+
+    def block(self, sums: Tensor, slots: slice) -> Tensor:
+        """The block that each of some slots draws, [n]."""
+        numbers = torch.arange(sums.shape[1], device=sums.device) + _BLOCKS
+        return (sums.log() + gumbel(self.slot_keys[slots, None], numbers)).argmax(1)
+
+    def word(self, shares: Tensor, block: Tensor, slots: slice, first: int = 0) -> tuple[Tensor, Tensor]:
+        """The word that each slot draws within its block: how high it stands (-inf: elsewhere), and its column."""
+        words = block[:, None] * BLOCK + torch.arange(BLOCK, device=shares.device)
+        columns = words - first
+        here = (columns >= 0) & (columns < shares.shape[1])
+        found = shares.gather(1, columns.clamp(0, shares.shape[1] - 1)).log()
+        noisy = torch.where(here, found + gumbel(self.slot_keys[slots, None], words), -torch.inf)
+        value, within = noisy.max(1)
+        return value, columns.gather(1, within[:, None]).squeeze(1)
 
 
-def highest(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """The highest score of each row, [n, k * RUN], and where: the highest of each run first, then within one run.
-
-    The same as `max`, which on a CPU looks at one number at a time.
-    """
-    runs = scores.unflatten(1, (-1, RUN))
-    best = runs.amax(-1).argmax(1)
-    value, within = runs[torch.arange(len(scores), device=scores.device), best].max(1)
-    return value, best * RUN + within
-
-
-def gumbel(row_keys: Tensor, count: int) -> Tensor:
-    """Gumbel noise, [B, count], hashed from each row's key and the column; 32 bits each."""
-    columns = torch.arange(count, device=row_keys.device)
-    bits = row_keys[:, None] ^ (columns * _GOLDEN + _GOLDEN)
-    bits = (bits ^ ((bits >> 30) & 0x3FFFFFFFF)) * _FIRST  # SplitMix64's finaliser, as in base/chance.py
-    bits = (bits ^ ((bits >> 27) & 0x1FFFFFFFFF)) * _SECOND
-    share = ((bits >> 32) & 0xFFFFFFFF).to(torch.float32).add_(0.5).mul_(2.0**-32)
+def gumbel(slot_keys: Tensor, numbers: Tensor) -> Tensor:
+    """Gumbel noise hashed from keys and numbers, which are broadcast; 32 bits each."""
+    share = ((_hashed(slot_keys, numbers) >> 32) & 0xFFFFFFFF).to(torch.float32).add_(0.5).mul_(2.0**-32)
+    share.clamp_(max=1 - 2.0**-24)  # rounded to 1 it would be noise of -inf
     return share.neg_().log1p_().neg_().log_().neg_()  # exponential noise is smallest, and exact, where share is small
+
+
+def _hashed(keys: Tensor, numbers: Tensor) -> Tensor:
+    """64 bits for each key and number: SplitMix64's finaliser, as in base/chance.py."""
+    bits = keys ^ (numbers * _GOLDEN + _GOLDEN)
+    bits = (bits ^ ((bits >> 30) & 0x3FFFFFFFF)) * _FIRST
+    bits = (bits ^ ((bits >> 27) & 0x1FFFFFFFFF)) * _SECOND
+    return bits ^ ((bits >> 31) & 0x1FFFFFFFF)
 
 
 def candidates(key: int, count: int, vocabulary: int) -> tuple[NDArray[np.int64], int]:

@@ -68,7 +68,7 @@ def token_loss_and_draws(
 ) -> tuple[Tensor, Tensor]:
     """The same, and a word drawn for every slot from the same scores; nothing is learned through the draws.
 
-    `draw.best(scores, rows, targets, first)` gives each slot's draw and how high it stands (learn/sampling.py).
+    `draw` is learn/sampling.py's.
     """
     loss, drawn = _loss(hidden, table, bias, targets, weights, vocabulary, draw)
     return loss, drawn.view_as(targets)
@@ -133,12 +133,22 @@ def _best(scores: Tensor, split: Range) -> Tensor:
     return _agreed_best(value, column, split)
 
 
-def _drawn(draw: Any, scores: Tensor, rows: slice, targets: Tensor, split: Range | None) -> Tensor:
-    """A word for each slot, from its scores."""
+def _drawn(draw: Any, shares: Tensor, sums: Tensor, slots: slice, split: Range | None) -> Tensor:
+    """A word for each slot, from its shares and their sums by block."""
+    block = draw.block(sums, slots)
     if split is None:
-        return draw.best(scores, rows, targets)[1]
-    value, column = draw.best(scores, rows, targets, split.first) if split.count else _nothing(scores)
+        return draw.word(shares, block, slots)[1]
+    value, column = draw.word(shares, block, slots, split.first) if split.count else _nothing(shares)
     return _agreed_best(value, column, split)
+
+
+def _drawn_otherwise(draw: Any, scores: Tensor, targets: Tensor, slots: slice, split: Range | None) -> Tensor:
+    """The same where words are drawn by other shares than the loss is made of."""
+    first = split.first if split else 0
+    shares = draw.tempered(scores, targets, first)
+    shares.sub_(_highest(shares, split)[:, None]).exp_()
+    sums = draw.sums(shares, first)
+    return _drawn(draw, shares, split.agree(sums) if split else sums, slots, split)
 
 
 def _agreed_best(value: Tensor, column: Tensor, split: Range) -> Tensor:
@@ -169,15 +179,22 @@ class _TokenLoss(torch.autograd.Function):
         room = hidden.new_empty((chunks[0].stop if chunks else 0, len(table)), dtype=torch.float32)
         for rows in chunks:
             scores = _scores(hidden[rows], product, bias, room[: rows.stop - rows.start])
-            if draw:
-                drawn[rows] = _drawn(draw, scores, rows, targets[rows], split)
+            own = draw is not None and draw.plain  # words are drawn by the shares that the loss is made of
+            if draw is not None and not own:
+                drawn[rows] = _drawn_otherwise(draw, scores, targets[rows], rows, split)
             if split is None:
                 right = scores.gather(1, targets[rows, None]).squeeze(1)
-                top = _shift(scores, hidden.dtype)
-                right -= top
-                total = scores.exp_().sum(1)
+                right -= _shift(scores, hidden.dtype)
             else:
-                total, right = _agreed(scores, targets[rows], split)
+                right = _shift_agreed(scores, targets[rows], split)
+            scores.exp_()
+            sums = draw.sums(scores, split.first if split else 0) if own else scores.sum(1, keepdim=True)
+            if split is not None:
+                sums, right = split.agree(torch.cat([sums, right[:, None]], 1)).tensor_split([-1], 1)
+                right = right.squeeze(1)
+            total = sums.sum(1)
+            if own:
+                drawn[rows] = _drawn(draw, scores, sums, rows, split)
             loss += (weights[rows] * (total.log() - right)).sum()
             if slopes:
                 slopes.add(rows, scores, weights[rows] / total)
@@ -235,18 +252,18 @@ class _SampledLoss(torch.autograd.Function):
         return (*made, None, None, None)
 
 
-def _agreed(scores: Tensor, targets: Tensor, split: Range) -> tuple[Tensor, Tensor]:
-    """Scores shifted by the highest of all ranks and exponentiated, in place; their sum, and the targets' own."""
-    top = scores.amax(1) if split.count else scores.new_full((len(scores),), -torch.inf)
-    top = split.agree(top, dist.ReduceOp.MAX)
-    scores.sub_(top[:, None])
-    right = torch.zeros_like(top)
-    if split.count:
-        found = scores.gather(1, split.places(targets)[:, None]).squeeze(1)
-        right = torch.where(split.own(targets), found, 0.0)
-    total = scores.exp_().sum(1)
-    total, right = split.agree(torch.stack([total, right])).unbind()
-    return total, right
+def _shift_agreed(scores: Tensor, targets: Tensor, split: Range) -> Tensor:
+    """Take the highest score of all ranks off, in place; what is left of the targets' own, 0 where elsewhere."""
+    scores.sub_(_highest(scores, split)[:, None])
+    if not split.count:
+        return scores.new_zeros(len(scores))
+    return torch.where(split.own(targets), scores.gather(1, split.places(targets)[:, None]).squeeze(1), 0.0)
+
+
+def _highest(scores: Tensor, split: Range | None) -> Tensor:
+    """Each slot's highest score, of all ranks."""
+    top = scores.amax(1) if scores.shape[1] else scores.new_full((len(scores),), -torch.inf)
+    return top if split is None else split.agree(top, dist.ReduceOp.MAX)
 
 
 class _Slopes:
