@@ -6,15 +6,16 @@ import argparse
 import difflib
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ordsmed import __version__
-from ordsmed.base import menu
+from ordsmed.base import ending, menu
 from ordsmed.base.arguments import Parser, UsageError, number, whole
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError, nearest
-from ordsmed.base.screen import columns, fitted, table
+from ordsmed.base.screen import columns, command, fitted, table
 
 Arguments = argparse.Namespace
 SETTINGS = {  # verb -> where its recipe's settings stand
@@ -113,7 +114,7 @@ def pretrain(asked: Arguments) -> None:
 
     folder = _trained(asked, deed)
     if folder and _first():
-        _print([f"{folder}: done; {folder}/loss.svg shows its course", f"next: ordsmed show {folder}"])
+        _print([f"{folder}: done; {folder}/loss.svg shows its course", f"next: {command('show', folder)}"])
 
 
 def finetune(asked: Arguments) -> None:
@@ -260,9 +261,10 @@ def show(asked: Arguments) -> None:
     if asked.step is not None:
         _print(tell.documents(asked.name, asked.step))
     elif asked.other and "=" not in asked.other[0]:
-        if asked.other[1:]:
-            raise RecipeError(f"`{asked.other[1]}`", "one name too many", "two recipes or runs to compare")
-        _print(tell.difference(asked.name, asked.other[0]))
+        other, *overrides = asked.other
+        if more := next((word for word in overrides if "=" not in word), ""):
+            raise RecipeError(f"`{more}`", "one name too many", "two recipes or runs to compare")
+        _print(tell.difference(asked.name, other, overrides))
     elif asked.layout is not None:
         how = {"layout": asked.layout, "site": asked.site, "devices": asked.devices}
         _print(tell.layout(asked.name, asked.other, **how))
@@ -350,7 +352,8 @@ def main(words: Sequence[str] | None = None) -> None:
     """Run one verb; what a user can mend is one line: exit status 2 where the words are wrong, else 1."""
     words = list(sys.argv[1:] if words is None else words)
     try:
-        _run(words)
+        with ending.heard():
+            _run(words)
     except OrdsmedError as error:
         status = 2 if isinstance(error, UsageError) else 1
         if error.echo or (isinstance(error, RecipeError | UsageError) and not _first()):  # all find the same
@@ -364,8 +367,13 @@ def main(words: Sequence[str] | None = None) -> None:
 
         found, remedy = refusal(error)
         _fail(str(RunError(error.filename or "disk", found, "", remedy)), 1)
-    except KeyboardInterrupt:
-        _fail("stopped", 130)
+    except KeyboardInterrupt as stopped:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # once more: at once
+        status = 128 + (stopped.number if isinstance(stopped, ending.Ended) else signal.SIGINT)
+        name = _verb(words) if words else ""
+        if not _first():
+            sys.exit(status)
+        _fail(ending.told(name, words[len(name.split()) :]), status)
 
 
 def _run(words: list[str]) -> None:
@@ -591,7 +599,12 @@ def _make(deed: type, asked: Arguments) -> None:
 
     folder = obtain(deed, asked.name, asked.overrides, anew=asked.anew)
     if (folder / "report.md").exists():
-        _print([f"{folder}: done; {folder}/report.md tells what it is made of", f"next: ordsmed corpus stats {folder}"])
+        _print(
+            [
+                f"{folder}: done; {folder}/report.md tells what it is made of",
+                f"next: {command('corpus', 'stats', folder)}",
+            ]
+        )
         return
     hidden = ("verb", "state", "fingerprint", "began", "parts")
     facts = [f"  {k}: {v}" for k, v in Run(folder).status.items() if k not in hidden]

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import shlex
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ordsmed import __version__, cli
-from ordsmed.base import menu, run, settings
+from ordsmed.base import ending, menu, run, settings
+from ordsmed.base.arguments import UsageError
 
 
 @pytest.fixture(autouse=True)
@@ -403,6 +408,56 @@ def test_a_full_disk_and_ctrl_c(ordsmed: Any, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(cli.VERBS, "recipes", stopped)
     told = ordsmed("recipes")
     assert (told.status, told.err) == (130, "ordsmed: stopped\n")
+
+
+READS = {"answer", "score", "fill", "generate", "show", "menus", "recipes", "corpus stats", "help", "version"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("verb", [verb for verb in cli.VERBS if verb not in READS])
+def test_who_is_stopped_is_told_how_to_go_on(
+    ordsmed: Any, monkeypatch: pytest.MonkeyPatch, verb: str, number: int
+) -> None:
+    """The command is one that a shell takes, folders with spaces and all, and does not delete what stands."""
+
+    def stopped(asked: Any) -> None:
+        os.kill(os.getpid(), number)
+        time.sleep(5)
+
+    monkeypatch.setitem(cli.VERBS, verb, stopped)
+    assert READS | {*ending.GOES_ON, *ending.BEGINS_AGAIN} == set(cli.VERBS)
+    free = [[], ["a b/c"], ["a b/c", "x=$HOME"], ["a b/c", "d", "e"]]
+    for words in free:
+        with contextlib.suppress(UsageError):
+            cli._parser(verb).read(words)
+            break
+    anew = ["--anew"] if "--anew" in cli._parser(verb).flags() else []
+    before = signal.getsignal(signal.SIGTERM)
+    told = ordsmed(*verb.split(), *words, *anew)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    assert (told.status, told.err.count("\n")) == (128 + number, 1)
+    says, _, again = told.err.strip().partition(" with: ")
+    if verb in ending.GOES_ON:
+        assert says == "ordsmed: stopped; what is done stands, go on"
+        assert shlex.split(again) == ["ordsmed", *verb.split(), *words]
+    else:
+        assert says == "ordsmed: stopped; nothing is left of it, begin again"
+        assert shlex.split(again) == ["ordsmed", *verb.split(), *words, *anew]
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_misfit_leads_on(ordsmed: Any) -> None:
+    """The commands of a refusal work as they are, whatever the names are."""
+    Path("te xt.txt").write_text("One text here. Two.\n\nAnother one.\n\nA third.\n")
+    Path("my c.toml").write_text('validation = 0.1\n[source]\nkind = "text"\npath = "te xt.txt"\n')
+    asked = ["my c.toml", "out=a folder"]
+    told = ordsmed("corpus", *asked)
+    assert told.out.splitlines()[-1] == "next: ordsmed corpus stats 'a folder'"
+    told = ordsmed("corpus", *asked, "seed=4")
+    show, again = re.findall("`(ordsmed .*?)`", told.err)
+    assert ordsmed(*shlex.split(show)[1:]).out.endswith("seed  0 | 4\n")
+    assert shlex.split(again) == ["ordsmed", "corpus", *asked, "seed=4", "--anew"]
+    assert ordsmed(*shlex.split(again)[1:]).status == 0
 
 
 @pytest.mark.long

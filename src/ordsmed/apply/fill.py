@@ -13,6 +13,7 @@ import torch
 
 from ordsmed.apply.trained import Trained, open_model
 from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.screen import command
 from ordsmed.text.tokenizer import Tokenizer
 
 MASK = "[MASK]"  # understood whatever the tokenizer's own spelling
@@ -91,7 +92,7 @@ def _check(trained: Trained, best: int) -> None:
         )  # fmt: skip
     if _guesser(trained) is None:
         inner = trained.folder / "generator"
-        remedy = f"`ordsmed fill {inner}` asks its generator" if inner.is_dir() else ""
+        remedy = f"`{command('fill', inner)}` asks its generator" if inner.is_dir() else ""
         raise RecipeError(trained.folder, "has no head that predicts tokens", "a model trained with mlm", remedy)
     if trained.tokenizer.mask is None:
         raise RecipeError(trained.folder, "its tokenizer has no mask", f"{MASK} or <mask> among its pieces")

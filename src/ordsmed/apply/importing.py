@@ -16,6 +16,7 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import entries, kind_of, load
 from ordsmed.base.run import Run
 from ordsmed.base.say import say
+from ordsmed.base.screen import command
 from ordsmed.nn import foreign, weights
 from ordsmed.nn.foreign import Format, Imported
 
@@ -39,7 +40,7 @@ def take_over(source: str | Path, out: str | Path, overrides: Sequence[str] = ()
     size = sum(tensor.numel() for tensor in found.tensors.values())
     kind = kind_of(found.networks.model)
     told = f"{target}: {kind} with {size:,} numbers, from {place} ({kind_of(form)})"
-    return [told, f"next: ordsmed embed {target} in.txt out.h5"]
+    return [told, f"next: {command('embed', target)} in.txt out.h5"]
 
 
 def recognised(place: Path) -> Format:

@@ -15,6 +15,7 @@ from ordsmed.base import files, hub, run, settings, snapshots
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.menu import kind_of, load
 from ordsmed.base.run import Run
+from ordsmed.base.screen import command
 from ordsmed.data.encode import Encoding
 from ordsmed.learn.objective import Objective, fresh
 from ordsmed.nn import boxes, foreign, weights
@@ -160,7 +161,7 @@ def _source(folder: Path, status: dict[str, Any], step: int | None) -> Source:
         return Source(path, step, files.read_json(path / "state.json"))
     newest = snapshots.latest(folder / "checkpoints", place=folder, kinds=(KIND,))
     if newest is None:
-        raise RecipeError(folder, "no checkpoint yet", "", f"`ordsmed pretrain {folder}` goes on and makes one")
+        raise RecipeError(folder, "no checkpoint yet", "", f"`{command('pretrain', folder)}` goes on and makes one")
     return Source(newest[0], int(newest[1]["step"]), newest[1])
 
 

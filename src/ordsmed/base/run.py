@@ -23,6 +23,7 @@ import ordsmed
 from ordsmed.base import files, menu, settings
 from ordsmed.base.errors import DataError, RecipeError, nearest
 from ordsmed.base.say import logged, say
+from ordsmed.base.screen import command
 
 
 class Recipe(Protocol):
@@ -205,19 +206,19 @@ def obtain(cls: type[D], name: str, overrides: Sequence[str] = (), *, anew: bool
         raise RecipeError(folder, f"is made from itself, by {name}", "another input")
     _under_way.append(folder.resolve())
     try:
-        return _made(folder, deed, name, anew)
+        return _made(folder, deed, name, overrides, anew)
     finally:
         _under_way.pop()
 
 
-def _made(folder: Path, deed: Deed, name: str, anew: bool) -> Path:
+def _made(folder: Path, deed: Deed, name: str, overrides: Sequence[str], anew: bool) -> Path:
     """Make a folder, or find it made, under its lock."""
     verb = deed.verb
     with locked(folder, anew=anew):
         run = Run(folder)
         if run.status and not _fits(run, deed):
             if finished(folder, verb) and not anew:  # what is not finished holds nothing that anybody waits for
-                raise misfit(folder, deed, name)
+                raise misfit(folder, deed, name, overrides)
             clear(folder)
         elif anew and run.status:
             with files.survive_disk(folder):
@@ -245,13 +246,16 @@ def clear(folder: Path) -> None:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def misfit(folder: Path, deed: Deed, name: str) -> RecipeError:
+def misfit(folder: Path, deed: Deed, name: str, overrides: Sequence[str]) -> RecipeError:
     """Why a finished folder is not taken: another recipe, or inputs that changed since."""
     if essence(read_recipe(type(deed), folder)) == essence(deed):
         found, tell = "its inputs have changed since it was made", ""
     else:
-        found, tell = "was made from another recipe", f"`ordsmed show {folder} {name}` tells the difference; "
-    again = f"make it again with `ordsmed {deed.verb} {name} --anew`, or name another `out=`"
+        found, tell = (
+            "was made from another recipe",
+            f"`{command('show', folder, name, *overrides)}` tells the difference; ",
+        )
+    again = f"make it again with `{command(deed.verb, name, *overrides, '--anew')}`, or name another `out=`"
     return RecipeError(folder, found, f"fingerprint {fingerprint(deed)}", tell + again)
 
 

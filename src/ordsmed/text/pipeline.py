@@ -15,7 +15,6 @@ import hashlib
 import json
 import os
 import re
-import shlex
 import shutil
 import socket
 import time
@@ -31,6 +30,7 @@ from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.menu import Menu
 from ordsmed.base.run import STEPS, Run
 from ordsmed.base.say import say
+from ordsmed.base.screen import command
 from ordsmed.text import read, report, unite
 from ordsmed.text.chunks import Chunk, Reading, Source, Work
 from ordsmed.text.clean import Form
@@ -247,7 +247,7 @@ def partly(name: str, overrides: Sequence[str], *, part: str | None, until: str 
         fits = place.status.get("fingerprint") == run.fingerprint(deed)
         if run.finished(folder, "corpus"):
             if not fits:
-                raise run.misfit(folder, deed, name)
+                raise run.misfit(folder, deed, name, overrides)
             return [f"{folder}: stands"]
         if not fits:
             if place.status:
@@ -261,8 +261,10 @@ def partly(name: str, overrides: Sequence[str], *, part: str | None, until: str 
             if until == "match":
                 deed.match(reading, chunks, spread)
     count = sum(chunk.facts.documents for chunk in chunks)
-    next_ = f"ordsmed corpus {shlex.join([name, *overrides])}"
-    return [f"{folder}: {len(chunks):,} chunks with {count:,} documents stand", f"next: {next_}"]
+    return [
+        f"{folder}: {len(chunks):,} chunks with {count:,} documents stand",
+        f"next: {command('corpus', name, *overrides)}",
+    ]
 
 
 def _part(text: str | None) -> tuple[int, int]:

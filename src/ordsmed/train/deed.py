@@ -22,6 +22,7 @@ from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.ranks import Ranks, first_alone, join, leave, measured_peak, prepare
 from ordsmed.base.run import Run
 from ordsmed.base.say import logged, remembered, say
+from ordsmed.base.screen import command
 from ordsmed.learn.phases import locate, total
 from ordsmed.nn import weights
 from ordsmed.train import checkpoint, loop
@@ -85,7 +86,7 @@ def perform(
         with contextlib.ExitStack() as at_the_end, Watch(ranks, recipe.layout.patience) as watch:
             at_the_end.push(lambda kind, *_: leave(ranks, well=kind in (None, loop.Stopped)))
             try:
-                _perform(way, folder, recipe, name, ranks, watch, began, deadline, before.getvalue(),
+                _perform(way, folder, recipe, [name, *overrides], ranks, watch, began, deadline, before.getvalue(),
                          auto=layout == "auto", anew=anew)  # fmt: skip
             except OrdsmedError as error:
                 watch.farewell(error)
@@ -123,12 +124,12 @@ def _asked(way: Way, name: str, overrides: Sequence[str], layout: str, site: str
 
 
 def _perform(
-    way: Way, folder: Path, recipe: Training, name: str, ranks: Ranks, watch: Watch, began: float,
+    way: Way, folder: Path, recipe: Training, words: Sequence[str], ranks: Ranks, watch: Watch, began: float,
     deadline: float | None, before: str, *, auto: bool, anew: bool,
 ) -> None:  # fmt: skip
     with contextlib.ExitStack() as held:
         first_alone(ranks, lambda: bool(held.enter_context(run.locked(folder))))
-        stands = first_alone(ranks, lambda: _stands(folder, recipe, name, anew=anew))
+        stands = first_alone(ranks, lambda: _stands(folder, recipe, words, anew=anew))
         if stands:
             if deadline:
                 say(f"{folder}: --deadline is not applied again: the steps of a run are fitted when it begins")
@@ -163,13 +164,13 @@ def _begin(way: Way, folder: Path, recipe: Training, ranks: Ranks, began: float,
     return resolved
 
 
-def _stands(folder: Path, recipe: Training, name: str, *, anew: bool) -> bool:
+def _stands(folder: Path, recipe: Training, words: Sequence[str], *, anew: bool) -> bool:
     """Does a run of this recipe stand here, to go on with? What is in the way is refused, or was never begun."""
     place = Run(folder)
     if not place.status:
         return False
     run.finished(folder, recipe.verb)
-    own = Path(name).is_dir()
+    own = Path(words[0]).is_dir()
     if not own and not (folder / "recipe.toml").exists():
         return False  # killed between the first two files of a run
     if anew and not int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")):
@@ -180,7 +181,7 @@ def _stands(folder: Path, recipe: Training, name: str, *, anew: bool) -> bool:
     if checkpoint.steps(folder / "checkpoints"):
         raise RecipeError(
             folder, "holds a run of another recipe or other data", "",
-            f"`ordsmed show {folder} {name}` tells the difference; name another `out=`, or add --anew",
+            f"`{command('show', folder, *words)}` tells the difference; name another `out=`, or add --anew",
         )  # fmt: skip
     _remove(folder)  # it never came to a checkpoint: a recipe that was mended
     return False
@@ -223,7 +224,7 @@ def go_on(way: Way, folder: Path, recipe: Training, ranks: Ranks, watch: Watch) 
     except loop.Stopped as stopped:
         if ranks.first:
             Run(folder).set(state="stopped", step=stopped.step)
-        say(f"saved at step {stopped.step} of {steps}; go on with: ordsmed {recipe.verb} {folder}")
+        say(f"saved at step {stopped.step} of {steps}; go on with: {command(recipe.verb, folder)}")
         raise
     except OrdsmedError:
         saving.writer.wait_for_own()

@@ -8,6 +8,7 @@ from pathlib import Path
 from ordsmed.apply.fill import fill_lines
 from ordsmed.base.run import Run
 from ordsmed.base.say import duration, say
+from ordsmed.base.screen import command
 from ordsmed.learn.metrics import below
 from ordsmed.train.pretrain import pretrain
 
@@ -32,15 +33,15 @@ def quickstart() -> None:
         print(line)
     print(f"\npicture of the loss: {folder / 'loss.svg'}")
     print(f"all of it took {duration(time.time() - began)}; try next:")
-    for command in _next(folder):
-        print(f"  {command}")
+    for line in _next(folder):
+        print(f"  {line}")
 
 
 def _next(folder: Path) -> list[str]:
     return [
-        f'ordsmed fill {folder} "the default [MASK] is used."',
-        f"ordsmed export {folder} my-bert          # a folder for Hugging Face's transformers",
-        f"ordsmed show {folder}",
+        f'{command("fill", folder)} "the default [MASK] is used."',
+        f"{command('export', folder)} my-bert          # a folder for Hugging Face's transformers",
+        command("show", folder),
         "ordsmed pretrain tiny/gpt2                # the same way with a GPT-2",
         "ordsmed recipes                           # all built-in recipes; `ordsmed menus` what they choose from",
     ]

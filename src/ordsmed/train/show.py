@@ -18,6 +18,7 @@ from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.menu import kind_of
 from ordsmed.base.run import Run
 from ordsmed.base.say import duration, size
+from ordsmed.base.screen import command
 from ordsmed.data.encode import Encoded, Encoding
 from ordsmed.learn.phases import Stretch, locate, total
 from ordsmed.nn import foreign, weights
@@ -90,9 +91,10 @@ def layout(
         return _spread(deed, devices, *_network(deed)[1:])
 
 
-def difference(one: str, other: str) -> list[str]:
-    """The settings in which two recipes or runs differ."""
-    flats = [settings.flat(settings.plain(read(name)[0])) for name in (one, other)]
+def difference(one: str, other: str, overrides: Sequence[str] = ()) -> list[str]:
+    """The settings in which two recipes or runs differ; the overrides are the second one's."""
+    both = (read(one)[0], read(other, overrides)[0])
+    flats = [settings.flat(settings.plain(deed)) for deed in both]
     keys = [k for k in dict.fromkeys([*flats[0], *flats[1]]) if flats[0].get(k) != flats[1].get(k)]
     if not keys:
         return [f"{one} and {other}: the same settings"]
@@ -289,7 +291,9 @@ def _files(recipe: Finetuning) -> list[str]:
                 lines.append(f"task.{split}: {path}, {count}{size(reading.size(found))}")
                 continue
             name = path.removeprefix(FETCHED).partition("/")[0] if path.startswith(FETCHED) else ""
-            lines.append(f"task.{split}: {path} is not there" + (f"; `ordsmed fetch {name}` gets it" if name else ""))
+            lines.append(
+                f"task.{split}: {path} is not there" + (f"; `{command('fetch', name)}` gets it" if name else "")
+            )
     if not recipe.task.paths("dev"):
         lines.append("task.dev: none, so the last checkpoint is left, and no score is told")
     return lines

@@ -37,6 +37,7 @@ from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
 from ordsmed.base.ranks import place_of
 from ordsmed.base.run import Run
 from ordsmed.base.say import Progress, logged, say
+from ordsmed.base.screen import command
 from ordsmed.learn.scores import mean_and_deviation
 from ordsmed.nn import foreign
 from ordsmed.train import meters, picture
@@ -255,7 +256,7 @@ def _make(folder: Path, recipe: Finetuning, trials: Sequence[Trial]) -> dict[str
         if stopped():
             done = sum(trial.done for trial in trials)
             Run(folder).set(state="stopped")
-            say(f"{done} of {len(trials)} trials are done; go on with: ordsmed finetune {folder}")
+            say(f"{done} of {len(trials)} trials are done; go on with: {command('finetune', folder)}")
             raise Stopped(done, stopped())
     return failed
 
@@ -487,8 +488,8 @@ def ended(folder: Path) -> list[str]:
         lines = [f"{folder}: done" + (f"; step {facts['step']:,}: {told}" if told else "")]
     if guessed := numbers(facts.get("guessing", {})):
         lines.append("guessing: " + ", ".join(f"{name} {value:.2f}" for name, value in guessed.items()))
-    judged = [f"next: ordsmed evaluate {folder}"] if numbers(facts) else []
-    return [*lines, f"next: ordsmed show {folder}", *judged, f"next: ordsmed predict {folder} FILE OUT"]
+    judged = [f"next: {command('evaluate', folder)}"] if numbers(facts) else []
+    return [*lines, f"next: {command('show', folder)}", *judged, f"next: {command('predict', folder)} FILE OUT"]
 
 
 def _of_record(score: str, row: Mapping[str, Any]) -> str:

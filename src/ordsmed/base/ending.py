@@ -1,0 +1,54 @@
+"""How a command ends that is asked to: what it leaves, and how to go on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from types import FrameType
+
+from ordsmed.base.screen import command
+
+GOES_ON = ("quickstart", "fetch", "corpus", "tokenizer", "encode", "pretrain", "finetune")  # what is done stands
+BEGINS_AGAIN = ("corpus shards", "corpus presplit", "evaluate", "predict", "embed", "import", "export", "bench")
+ASKED = (signal.SIGTERM, signal.SIGHUP)
+
+
+class Ended(KeyboardInterrupt):
+    """A signal that ends the process, heard as Ctrl-C is: whatever is half made is cleared away."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        super().__init__(signal.Signals(number).name)
+
+
+@contextlib.contextmanager
+def heard() -> Iterator[None]:
+    """SIGTERM and SIGHUP raise `Ended` in here, where nobody else listens to them (`nohup`, a run's own loop)."""
+    own = os.getpid()
+
+    def hear(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != own:  # a process that was forked from this one
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        raise Ended(number)
+
+    listening = threading.current_thread() is threading.main_thread()
+    before = {n: signal.signal(n, hear) for n in ASKED if listening and signal.getsignal(n) is signal.SIG_DFL}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def told(verb: str, words: Sequence[str]) -> str:
+    """What a person is told of a command that was ended."""
+    if verb in GOES_ON:
+        again = [word for word in words if word != "--anew"]  # which would delete what stands
+        return f"stopped; what is done stands, go on with: {command(*verb.split(), *again)}"
+    if verb in BEGINS_AGAIN:
+        return f"stopped; nothing is left of it, begin again with: {command(*verb.split(), *words)}"
+    return "stopped"
