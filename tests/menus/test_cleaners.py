@@ -151,14 +151,48 @@ def test_four_megabytes_on_one_line(kind: str) -> None:
         ("voilÃ le travail", "voilà le travail"),
         ("ä½\xa0å¥½ä¸–ç•Œ", "你好世界"),
         ("ðŸ˜€ ok", "😀 ok"),
-        ("&lt;b&gt; “q” ﬁ Ａ \u2028 blÃ¥", "&lt;b&gt; “q” ﬁ Ａ \u2028 blå"),
+        ("&lt;b&gt; “q” ﬁ Ａ \u2028 blÃ¥bÃ¦r", "&lt;b&gt; “q” ﬁ Ａ \u2028 blåbær"),
         ("en lÃ¥ve\nÅ være «Åse»\n\nblå", "en låve\nÅ være «Åse»\n\nblå"),
         ("don‚Äôt, caf√©", "don’t, café"),
         ("Ã?", "Ã?"),
+        ("Kari – BlÃ¥mann\n\nOla – RÃ¸d", "Kari – Blåmann\n\nOla – Rød"),  # twice in a text: it is damaged
+        ("bl├Ñb├ªr p├Ñ ├╕ya", "blåbær på øya"),
+        ("╨┐╨╛╨╗╨╡, ╨╗╨╡╤ü", "поле, лес"),
+        ("Xin ch├áo, Viß╗çt", "Xin chào, Việt"),
+        ("ein gro√ües Ma√ü", "ein großes Maß"),
+        ("Rƒ´gƒÅ ≈°odien", "Rīgā šodien"),
+        ("◊©◊ú◊ï◊ù", "שלום"),
+        ("ÿ≥ŸÑÿßŸÖ", "سلام"),
+        ("more at NFÎºB in cells", "more at NFκB in cells"),
+        ("M. ï¿½ and others", "M. \ufffd and others"),
     ],
 )
 def test_mojibake(bad: str, good: str) -> None:
     assert clean("mojibake", bad) == good
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Kari – BlÃ¥mann",  # one among words that are right: it may be meant
+        "Å være – «Åse» sa BlÃ¥mann … ja",
+        "MATSUÂ\u00a0ROKU",
+        "├── a.txt\n│   ├─ Åse\n│   └─ Øre\n└── b",
+        "┌─┬─┐\n│x│É│\n╞═╪═╡\n└─┴─┘ ╔══╤══╗ ╚══╧══╝",
+        "Grüße ─ Öl ─ Ärger",
+        "√2 + √π ≈ 4,6 og ƒ(x) ≈ √x, f √ å",
+        "2 ◊ 3 ◊ 4",
+        "L'HAŸ-les-Roses, ÿ, Ÿ",
+    ],
+)
+def test_what_only_looks_like_mojibake_stays(text: str) -> None:
+    assert clean("mojibake", text) == text
+
+
+@pytest.mark.long
+def test_one_damaged_word_in_a_text_of_one_word() -> None:
+    for text in ("Å»" * 400_000, "Å» " * 300_000):
+        assert clean("mojibake", text) == text
 
 
 def test_a_damaged_place_in_a_long_line() -> None:

@@ -5,6 +5,8 @@
 
 ftfy reads about 1 MB/s, so it sees only stretches in which a character that a leading byte of UTF-8 could have become
 stands before one that a following byte could have become. Quotes, width, line ends and HTML are left as they are.
+A single damaged place among words that are right may be meant: one that ftfy does not take for damage in its line is
+repaired only where the text has another.
 """
 
 from __future__ import annotations
@@ -16,10 +18,20 @@ from typing import Any
 
 from ordsmed.base.errors import RecipeError
 
-# the tables in which UTF-8 is read by mistake; in those of Macintosh and DOS quotation marks look like leading bytes,
-# so there only a few leading bytes count
+# the tables in which UTF-8 is read by mistake; in those of Macintosh and DOS quotation marks, signs of mathematics and
+# the lines of drawings look like its bytes, so there only what no text has counts
 _TABLES = ("latin-1", "cp1252", "cp1251", "cp1250", "cp1253", "cp1254", "cp1257", "iso-8859-2")
-_OLD_TABLES = {"macroman": re.compile("‚Ä|√[^\\s\\w]"), "cp437": re.compile("ΓÇ|├[^\\s\\w]")}
+_OLD_TABLES = {
+    "macroman": re.compile(
+        "‚Ä|√[^\\s\\w]|(?<=[A-Za-z])√[À-ÿªº]|[ƒ≈][À-ÿ°´](?=[A-Za-z])|(?:◊[^\\s]){2}|(?:[ÿŸ][^\\sa-z0-9]){2}"
+    ),
+    "cp437": re.compile(
+        "ΓÇ|├[^\\s\\w]|ß[\u2500-\u257f]|(?:[╨╤][^\\s]){2}|(?<![\u2500-\u257f])[─┼][À-ÿƒ](?=\\w)"
+        "|(?<=[^\\W\\d_])[─├┼][À-ÿƒªº]"
+    ),
+}
+
+_OLD_LEADS = "‚√ƒ≈◊ÿŸΓß─├┼╤╨"  # what these begin with
 
 
 @dataclass(frozen=True)
@@ -30,19 +42,47 @@ class Settings:
         """The text with its damaged stretches repaired."""
         if text.isascii() or not _suspicious().search(text):
             return text
-        return _STRETCH.sub(_repaired, text)
+        many = _is_damaged_twice(text)
+        return _STRETCH.sub(lambda stretch: _repaired(stretch[0], many), text)
 
 
 _STRETCH = re.compile(r"[^\n]{1,1000}+[^ \n]{0,100}+")  # to the end of a line, or a blank behind a thousand characters
 _WORD = re.compile(r"[^ \t\n]+")
 _LATIN, _FOREIGN = "[A-Za-z\u00c0-\u00d6\u00d8-\u024f]", "[\u0250-\u02ff\u0370-\u1dff]"
-_MIXED = re.compile(f"{_LATIN}(?={_FOREIGN})|{_FOREIGN}(?={_LATIN})")
+_ODD = "[\u0250-\u02ff\u0370-\u03b0\u03ca-\u1dff]"  # none of the small Greek letters, which science puts into words
+_MIXED = re.compile(f"{_LATIN}(?={_ODD}(?!{_FOREIGN}))|(?<!{_FOREIGN}){_ODD}(?={_LATIN})")
+_MEANT = re.compile("[A-ZÀ-Þ]{2}Â\u00a0")  # capitals before a blank that is never broken
+_LOST = "ï¿½"  # U+FFFD, damaged itself
 
 
-def _repaired(match: re.Match[str]) -> str:
+def _is_damaged_twice(text: str) -> bool:
+    """Has it two places, or more, whose words can be repaired by themselves?"""
+    found, end = 0, 0
+    for place in _suspicious().finditer(text):
+        if place.start() >= end:
+            earliest = max(place.start() - 100, end)
+            start = max(earliest, *(text.rfind(blank, earliest, place.start()) + 1 for blank in " \t\n"))
+            if (word := _WORD.match(text, start, start + 1000)) and _fixed_word(word[0]) != word[0]:
+                found += len(_suspicious().findall(word[0]))
+            end = word.end() if word else place.end()
+        if found >= 2:
+            return True
+    return False
+
+
+def _repaired(text: str, many: bool) -> str:
     """Repaired as a whole; where good and damaged text are mixed, by words, and what is left place by place."""
-    whole = _fixed(match[0], False)
-    return _fixed(_WORD.sub(lambda word: _fixed(word[0], False), whole), True)
+    if not many and _MEANT.search(text):
+        return text
+    whole = _fixed(text, False)
+    if many:
+        whole = _WORD.sub(lambda word: _fixed_word(word[0]), whole)
+    return _fixed(whole, True)
+
+
+@functools.lru_cache(1 << 12)
+def _fixed_word(word: str) -> str:
+    return _fixed(word, False)
 
 
 def _fixed(text: str, inside: bool) -> str:
@@ -55,9 +95,10 @@ def _fixed(text: str, inside: bool) -> str:
 
 
 def _is_worse(text: str, fixed: str) -> bool:
-    """A repair that loses a character, makes a line, or puts a foreign letter into a Latin word is none."""
+    """A repair that loses a character, makes a line, or puts a lone foreign letter into a Latin word is none."""
     mixed = _MIXED.search(fixed) is not None and _MIXED.search(text) is None
-    return mixed or fixed.count("\ufffd") > text.count("\ufffd") or "\n" in fixed
+    lost = fixed.count("\ufffd") > text.count("\ufffd") + text.count(_LOST)
+    return mixed or lost or "\n" in fixed
 
 
 @functools.cache
@@ -71,7 +112,10 @@ def _suspicious() -> re.Pattern[str]:
     ]
     leads, follows = ("".join(_shown(*bounds, table) for table in _TABLES) for bounds in ((0xC2, 0xF4), (0x80, 0xBF)))
     old = "|".join(pattern.pattern for pattern in _OLD_TABLES.values())
-    return re.compile(f"[\x80-\x84\x86-\x9f]|[ÂÃ] |{old}|(?=[{leads}][{follows}\ufffd])(?:{'|'.join(pairs)})")
+    first = f"\x80-\x84\x86-\x9f{_OLD_LEADS}{leads}"
+    return re.compile(
+        f"(?=[{first}])(?:[\x80-\x84\x86-\x9f]|[ÂÃ] |{old}|(?=[{leads}][{follows}\ufffd])(?:{'|'.join(pairs)}))"
+    )
 
 
 def _shown(first: int, last: int, table: str) -> str:
