@@ -522,6 +522,59 @@ def test_pickled_weights_and_parts_are_read(gpts):
     assert all(torch.equal(today[k], pickled[k]) and torch.equal(today[k], parts[k]) for k in today)
 
 
+def test_pickled_parts_are_read(gpts):
+    today = state(ours_of(gpts))
+    held = weights.read(gpts / "model.safetensors")
+    (gpts / "model.safetensors").unlink()
+    names = sorted(held)
+    halves = {"pytorch_model-00001-of-00002.bin": names[:7], "pytorch_model-00002-of-00002.bin": names[7:]}
+    for part, some in halves.items():
+        torch.save({k: held[k] for k in some}, gpts / part)
+    index = gpts / "pytorch_model.bin.index.json"
+    listed = {k: part for part, some in halves.items() for k in some}
+    index.write_text(json.dumps({"metadata": {}, "weight_map": listed}))
+    parts = state(ours_of(gpts))
+    assert all(torch.equal(today[k], parts[k]) for k in today)
+    assert weights.foreign_names(gpts) == set(names)
+    for told, said in (
+        ({**listed, names[0]: "../other.bin"}, f"weight_map.{names[0]}: found .*wanted the name of a file beside it"),
+        ({**listed, names[0]: 7}, "found 7; wanted the name of a file"),
+        ({**listed, names[0]: "gone.bin"}, "gone.bin: no such file; wanted it, as pytorch_model.bin.index.json says"),
+        ([], "has no weight_map"), ({}, "has no weight_map"),
+    ):  # fmt: skip
+        index.write_text(json.dumps({"weight_map": told}))
+        with pytest.raises(DataError, match=said):
+            ours_of(gpts)
+
+
+def test_a_table_that_is_not_the_one_it_is_tied_to_is_refused(berts):
+    held = weights.read(berts / "model.safetensors")
+    words = held["bert.embeddings.word_embeddings.weight"]
+    weights.write(berts / "model.safetensors", {**held, "cls.predictions.decoder.weight": words + 1})
+    with pytest.raises(DataError, match=r"cls\.predictions\.decoder\.weight is not bert\..*tie_word_embeddings"):
+        ours_of(berts)
+    kept = {k: v for k, v in held.items() if k != "bert.embeddings.word_embeddings.weight"}
+    weights.write(berts / "model.safetensors", {**kept, "cls.predictions.decoder.weight": words})
+    assert ours_of(berts).model.words.weight.equal(words)  # the one stands for the other
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_what_is_no_number_is_refused_by_its_tensor(berts, value):
+    held = weights.read(berts / "model.safetensors")
+    held["bert.encoder.layer.1.intermediate.dense.weight"][3, 2] = value
+    weights.write(berts / "model.safetensors", held)
+    with pytest.raises(DataError, match=r"layer\.1\.intermediate\.dense\.weight: 1 of 2,048 numbers are NaN or inf"):
+        ours_of(berts)
+
+
+def test_quantized_weights_are_refused(berts):
+    held = weights.read(berts / "model.safetensors")
+    name = "bert.encoder.layer.1.intermediate.dense.weight"
+    weights.write(berts / "model.safetensors", {**held, name: held[name].to(torch.int8)})
+    with pytest.raises(DataError, match=r"dense\.weight holds torch\.int8; wanted fractions"):
+        ours_of(berts)
+
+
 def test_missing_and_left_over_tensors_are_named(berts):
     rename(berts, lambda k: k.replace("layer.1.output.dense.bias", "layer.1.output.dense.slant"))
     with pytest.raises(DataError) as caught:
@@ -584,12 +637,13 @@ def test_padding_behind_the_vocabulary_is_left_out(berts):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"hidden_act": "relu"}, "hidden_act: found relu; wanted gelu or"),
+        ({"hidden_act": "mish"}, "hidden_act: found mish; wanted gelu or"),
+        ({"hidden_act": ["gelu"]}, "hidden_act: found .*; wanted gelu or"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type: found relative_key; wanted absolute"),
-        ({"tie_word_embeddings": False}, "tie_word_embeddings: found False; wanted True"),
-        ({"model_type": "bort"}, "model_type `bort`; did you mean `bert`"),
-        ({"num_attention_heads": 5}, "heads: found 5; wanted a divisor of the width 32"),
-        ({"hidden_size": "32"}, "a setting of another kind"),
+        ({"tie_word_embeddings": "no"}, "tie_word_embeddings: found 'no'; wanted bool"),
+        ({"model_type": "bort"}, "model_type: found bort; did you mean `bert`"),
+        ({"num_attention_heads": 5}, "num_attention_heads: found 5; wanted a divisor of the width 32"),
+        ({"hidden_size": "32"}, "hidden_size: found 32; wanted a whole number"),
         ({"vocab_size": 98}, "has 98 token rows, the data's tokenizer 97"),
     ],
 )
@@ -604,8 +658,8 @@ def test_a_config_that_asks_for_more_is_refused(berts, change, said):
         ours_of(berts)
 
 
-def test_a_gpt_that_scales_otherwise_is_refused(gpts):
+def test_a_gpt_that_looks_at_another_network_is_refused(gpts):
     text = json.loads((gpts / "config.json").read_text())
-    (gpts / "config.json").write_text(json.dumps({**text, "scale_attn_by_inverse_layer_idx": True}))
-    with pytest.raises(DataError, match="scale_attn_by_inverse_layer_idx: found True; wanted False"):
+    (gpts / "config.json").write_text(json.dumps({**text, "add_cross_attention": True}))
+    with pytest.raises(DataError, match="add_cross_attention: found True; wanted False"):
         ours_of(gpts)

@@ -29,7 +29,13 @@ def table(fused, transposed):
         parts[f"blocks.0.up.{end}"] = f"h.0.up.{end}"
     parts["words.weight"] = "h.words.weight"
     return Names(
-        parts, heads=2, prefix="h.", fused=fused, transposed=transposed, tied=("out.weight",), ignored=(".mask",)
+        parts,
+        heads=2,
+        prefix="h.",
+        fused=fused,
+        transposed=transposed,
+        tied={"out.weight": "h.words.weight"},
+        buffers=(".mask",),
     )
 
 
@@ -131,9 +137,33 @@ def test_a_pickle_with_code_is_not_run(tmp_path):
             return (tmp_path / "ran").touch, ()
 
     torch.save({"a": Bad()}, tmp_path / "pytorch_model.bin")
-    with pytest.raises(DataError, match=r"pytorch_model\.bin: cannot be read"):
+    with pytest.raises(DataError, match=r"pytorch_model\.bin: cannot be read: asks to run `\S+`") as caught:
         weights.read_foreign(tmp_path)
+    assert "safetensors" in str(caught.value)
+    assert "weights_only" not in str(caught.value)
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("held", [b"", b"PK", b"garbled" * 9, [1, 2], {"a": 1}, {"epoch": torch.zeros(2), "b": "x"}])
+def test_other_pickles_are_refused_in_a_line_of_our_own(tmp_path, held):
+    path = tmp_path / "pytorch_model.bin"
+    path.write_bytes(held) if isinstance(held, bytes) else torch.save(held, path)
+    with pytest.raises(
+        DataError, match=r"cannot be read: (it )?(is damaged|holds more).*wanted plain tensors"
+    ) as caught:
+        weights.read_foreign(tmp_path)
+    assert "weights_only" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_no_number_does_not_fill_a_network():
+    network, other = Network(), Network()
+    before = [p.clone() for p in network.parameters()]
+    held = {k: v.detach().clone() for k, v in weights.own_tensors(other).items()}
+    held["blocks.0.up.weight"][0, :2] = torch.tensor([float("nan"), float("inf")])
+    with pytest.raises(DataError, match=r"place: blocks\.0\.up\.weight: 2 of 32 numbers are NaN or infinite"):
+        weights.load_into(network, held, "place")
+    assert all(torch.equal(a, b) for a, b in zip(before, network.parameters(), strict=True))
 
 
 def test_a_full_disk_is_said_in_a_line(tmp_path, monkeypatch):

@@ -180,7 +180,7 @@ def _foreign(folder: Path, *, body: bool) -> Trained:
     tokenizer = Tokenizer.load(folder)
     if task := _task(folder):
         learned = task
-    elif "ForPreTraining" in str(foreign.read_config(folder).get("architectures")) and model.capabilities.detects:
+    elif any("ForPreTraining" in name for name in foreign.classes(folder)) and model.capabilities.detects:
         learned = load("objectives", "rtd")()
     else:
         learned = load("objectives", "clm" if model.capabilities.causal else "mlm")()

@@ -44,8 +44,10 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DataError(path, "no such file") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(path, f"not JSON: {error}", "", "the file is damaged; make its folder again") from None
+    except OSError as error:
+        raise DataError(path, f"cannot be read: {error.strerror}") from None
 
 
 def mapped(path: Path, wanted: str, remedy: str) -> Any:

@@ -91,11 +91,14 @@ def _decoded(cls: type[T], table: object, place: str) -> T:
 def plain(settings: object, *, essence: bool = False) -> Any:
     """Settings as tables, lists and scalars: what TOML and JSON can hold. Nothing said (None) is left out.
 
-    `essence` leaves out what a class names in HOW: where and by whom it is done, which changes nothing of what is made.
+    `essence` leaves out what a class names in HOW: where and by whom it is done, which changes nothing of what is made;
+    and what it names in LATER_ADDED where nothing else was asked for: folders from before go on to fit.
     """
     if dataclasses.is_dataclass(settings) and not isinstance(settings, type):
         how = getattr(type(settings), "HOW", ()) if essence else ()
-        names = [f.name for f in dataclasses.fields(settings) if f.name not in how]
+        newer = getattr(type(settings), "LATER_ADDED", ()) if essence else ()
+        names = [f.name for f in dataclasses.fields(settings) if f.name not in how
+                 and not (f.name in newer and getattr(settings, f.name) == f.default)]  # fmt: skip
         fields = {name: plain(getattr(settings, name), essence=essence) for name in names}
         fields = {k: v for k, v in fields.items() if v is not None}
         return {"kind": menu.kind_of(settings), **fields} if _is_choice(settings) else fields

@@ -40,7 +40,7 @@ class Settings:
 
     def read(self, path: Path, overrides: Sequence[str] = ()) -> Imported:
         found = foreign.settings(path)
-        if "ForPreTraining" in str(foreign.read_config(path).get("architectures")) and found.capabilities.detects:
+        if any("ForPreTraining" in name for name in foreign.classes(path)) and found.capabilities.detects:
             remedy = "embed, export and `init` take the folder as it is"
             raise RecipeError(path, "holds a network that tells fakes, without the one that made them", "", remedy)
         learned = self.task(path) or load("objectives", "clm" if found.capabilities.causal else "mlm")()

@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 
 from torch import nn
 
+from ordsmed.nn.activations import ACTIVATIONS
 from ordsmed.nn.dropout import Dropout
-from ordsmed.nn.encoder import GELUS, Encoder, EncoderSettings, both_ends
+from ordsmed.nn.encoder import Encoder, EncoderSettings, both_ends
 from ordsmed.nn.heads import DetectHead
 from ordsmed.nn.model import Capabilities, Model, Names, Tuning, small_rate, task_classes
 
@@ -37,7 +38,7 @@ class Settings(EncoderSettings):
         "": "ElectraModel", "head": "ElectraForMaskedLM", "detect": "ElectraForPreTraining",
         **task_classes("Electra"),
     }  # fmt: skip
-    head_gelu: ClassVar[str | None] = "gelu"
+    head_activation: ClassVar[str | None] = "gelu"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -58,7 +59,7 @@ class Settings(EncoderSettings):
 
     def detect_head(self, model: Model) -> DetectHead:
         """The score's layer begins with Glorot's weights as well."""
-        head = DetectHead(self.width, self.spread, GELUS[self.activation])
+        head = DetectHead(self.width, self.spread, ACTIVATIONS[self.activation])
         nn.init.xavier_uniform_(head.out.weight)
         return head
 
@@ -93,11 +94,13 @@ class Settings(EncoderSettings):
             "detect.out": "discriminator_predictions.dense_prediction",
             "classify.dense": "classifier.dense", "classify.out": "classifier.out_proj",
         }  # fmt: skip
+        words, scores = "electra.embeddings.word_embeddings.weight", "generator_lm_head.weight"
         table |= {**both_ends(pairs), "head.bias": "generator_lm_head.bias"}
-        return Names(table, self.heads, "electra.", tied=("generator_lm_head.weight",), ignored=("position_ids",),
-                     zeros=self.without_types("electra"))  # fmt: skip
+        table |= {} if self.tied else {"head.words.weight": scores}
+        return Names(table, self.heads, "electra.", tied={scores: words} if self.tied else {},
+                     buffers=("position_ids",), zeros=self.without_types("electra"))  # fmt: skip
 
     @staticmethod
     def from_hugging_face(config: dict[str, Any]) -> Settings:
         """The settings a Hugging Face config.json means."""
-        return Settings.read(config, embedding=config.get("embedding_size", config["hidden_size"]))
+        return Settings.read({"embedding_size": 128, **config}, embedding="embedding_size")

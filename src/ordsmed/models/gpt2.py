@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from ordsmed.nn import activations
+from ordsmed.nn.activations import ACTIVATIONS
 from ordsmed.nn.attention import Cache, Kept, SelfAttention, Visible, as_scores, visibility
 from ordsmed.nn.dropout import Dropout
-from ordsmed.nn.foreign import expect
-from ordsmed.nn.heads import in_turn
+from ordsmed.nn.foreign import expect, settings_of
+from ordsmed.nn.heads import in_turn, scored_words
 from ordsmed.nn.model import (
     TRANSFORMER_PLAN,
     Block,
@@ -59,6 +60,16 @@ class Settings(Family):
     """of fresh positions (Megatron's have 0.02)"""
     deep: bool = True
     """fresh weights of what blocks add are smaller by sqrt(2 x layers), as the paper says"""
+    activation: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "relu2", "silu", "tanh"] = "gelu_tanh"
+    """of the feed-forward layers"""
+    tied: bool = True
+    """words are scored by the table of the embeddings; false: by one of their own"""
+    scaled: bool = True
+    """attention's scores are divided by the square root of a head's width"""
+    scaled_by_layer: bool = False
+    """and by the number of the layer, counted from 1"""
+
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("activation", "tied", "scaled", "scaled_by_layer")
 
     SIZES: ClassVar[dict[str, dict[str, int]]] = {
         "mini": _size(4, 256, 4),
@@ -80,7 +91,7 @@ class Settings(Family):
         return Gpt2(self, vocabulary)
 
     def token_head(self, model: Model) -> NextHead:
-        return NextHead(model)
+        return NextHead(self, model)
 
     def task_head(self, kind: TaskKind, outputs: int) -> nn.Module:
         before = {"dropout": Dropout(self.dropout)} if kind == "tag" else {}
@@ -104,9 +115,11 @@ class Settings(Family):
         return {
             "vocab_size": vocabulary,
             "n_embd": self.width, "n_layer": self.layers, "n_head": self.heads, "n_inner": self.inner,
-            "n_positions": self.positions, "n_ctx": self.positions, "activation_function": "gelu_new",
+            "n_positions": self.positions, "n_ctx": self.positions,
+            "activation_function": activations.theirs(self.activation),
             "resid_pdrop": self.dropout, "embd_pdrop": self.dropout, "attn_pdrop": self.attention_dropout,
-            "layer_norm_epsilon": self.epsilon, "initializer_range": self.spread, "tie_word_embeddings": True,
+            "layer_norm_epsilon": self.epsilon, "initializer_range": self.spread, "tie_word_embeddings": self.tied,
+            "scale_attn_weights": self.scaled, "scale_attn_by_inverse_layer_idx": self.scaled_by_layer,
             "bos_token_id": end, "eos_token_id": end,
         }  # fmt: skip
 
@@ -128,22 +141,25 @@ class Settings(Family):
             "classify.out.weight": "score.weight",
         }
         table |= {f"{ours}.{end}": f"{theirs}.{end}" for ours, theirs in pairs.items() for end in ("weight", "bias")}
+        scores, words = ("lm_head.weight", "transformer.lm_head.weight"), "transformer.wte.weight"
+        table |= {} if self.tied else {"head.words.weight": scores[0]}
         return Names(table, self.heads, "transformer.", transposed=True, fused=True,
-                     tied=("lm_head.weight", "transformer.lm_head.weight"),
-                     ignored=(".attn.bias", ".attn.masked_bias"))  # fmt: skip
+                     tied=dict.fromkeys(scores, words) if self.tied else {},
+                     buffers=(".attn.bias", ".attn.masked_bias"))  # fmt: skip
 
     @staticmethod
     def from_hugging_face(config: dict[str, Any]) -> Settings:
         """The settings a Hugging Face config.json means."""
-        expect(config, activation_function=("gelu_new", "gelu_pytorch_tanh"), scale_attn_weights=(True,),
-               scale_attn_by_inverse_layer_idx=(False,), add_cross_attention=(False,),
-               tie_word_embeddings=(True,))  # fmt: skip
-        return Settings(
-            width=config["n_embd"], layers=config["n_layer"], heads=config["n_head"],
-            inner=config.get("n_inner") or 4 * config["n_embd"], positions=config.get("n_positions", 1024),
-            dropout=config.get("resid_pdrop", 0.1), attention_dropout=config.get("attn_pdrop", 0.1),
-            epsilon=config.get("layer_norm_epsilon", 1e-5), spread=config.get("initializer_range", 0.02),
-        )  # fmt: skip
+        expect(config, add_cross_attention=(False,), pruned_heads=({}, None))
+        sizes = {"width": "n_embd", "layers": "n_layer", "heads": "n_head", "positions": "n_positions"}
+        sizes |= {"inner": "n_inner"} if config.get("n_inner") is not None else {}
+        numbers = {
+            "dropout": "resid_pdrop", "attention_dropout": "attn_pdrop", "epsilon": "layer_norm_epsilon",
+            "spread": "initializer_range", "tied": "tie_word_embeddings", "scaled": "scale_attn_weights",
+            "scaled_by_layer": "scale_attn_by_inverse_layer_idx",
+        }  # fmt: skip
+        chosen = activations.ours(config, "activation_function", "gelu_new")
+        return settings_of(Settings, {"n_positions": 1024, **config}, sizes, numbers, activation=chosen)
 
 
 class Gpt2(Model):
@@ -154,7 +170,7 @@ class Gpt2(Model):
         self.words = nn.Embedding(vocabulary, settings.width)
         self.places = nn.Embedding(settings.positions, settings.width)
         self.dropout = Dropout(settings.dropout)
-        self.blocks = nn.ModuleList(Gpt2Block(settings) for _ in range(settings.layers))
+        self.blocks = nn.ModuleList(Gpt2Block(settings, layer) for layer in range(settings.layers))
         self.norm = nn.LayerNorm(settings.width, settings.epsilon)
         self._fresh(settings)
 
@@ -191,26 +207,29 @@ class Gpt2Block(Block):
 
     tensor_plan = TRANSFORMER_PLAN
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, layer: int) -> None:
         super().__init__()
         width = settings.width
+        scale = 1 / math.sqrt(width // settings.heads) if settings.scaled else 1.0
+        scale /= layer + 1 if settings.scaled_by_layer else 1
         self.attention_norm = nn.LayerNorm(width, settings.epsilon)
-        self.attention = SelfAttention(width, settings.heads, settings.attention_dropout, causal=True)
+        self.attention = SelfAttention(width, settings.heads, settings.attention_dropout, causal=True, scale=scale)
         self.norm = nn.LayerNorm(width, settings.epsilon)
         self.up, self.down = nn.Linear(width, settings.inner), nn.Linear(settings.inner, width)
         self.attention_dropout, self.dropout = Dropout(settings.dropout), Dropout(settings.dropout)
+        self.activation = ACTIVATIONS[settings.activation]
 
     def forward(self, x: Tensor, visible: Visible, *, kept: Kept | None = None) -> Tensor:
         x = self.attention_dropout.add(self.attention(self.attention_norm(x), visible, kept=kept), x)
-        return self.dropout.add(self.down(F.gelu(self.up(self.norm(x)), approximate="tanh")), x)
+        return self.dropout.add(self.down(self.activation(self.up(self.norm(x)))), x)
 
 
 class NextHead(TokenHead):
-    """The word table itself."""
+    """The word table itself, or one of its own."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, settings: Settings, model: Model) -> None:
         super().__init__()
-        self.words, self.bias = model.words, None
+        self.words, self.bias = scored_words(model, settings.spread, tied=settings.tied), None
 
     def transform(self, hidden: Tensor) -> Tensor:
         return hidden

@@ -3,7 +3,8 @@
     tokens -> words -> norm, dropout -> blocks -> last norm -> hidden [B, T, D]
 
 B batch, T tokens, D width, H heads, d = D / H, V vocabulary (Warner et al. 2024). Every third layer sees all of a
-document, from the first on; the others see half a window to each side. Nothing has a bias but the scores of words.
+document, from the first on; the others see half a window to each side. Nothing has a bias but the scores of words,
+unless settings say otherwise.
 What is gated and its gate stand in pairs of G runs, [G, 2, inner / G]: a split of the rows is a split of whole pairs.
 """
 
@@ -12,17 +13,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from ordsmed.nn import activations
+from ordsmed.nn.activations import ACTIVATIONS
 from ordsmed.nn.attention import SelfAttention, Visible, as_scores, nearby, visibility
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.encoder import deep
-from ordsmed.nn.foreign import expect
-from ordsmed.nn.heads import in_turn
+from ordsmed.nn.foreign import expect, settings_of, table_of
+from ordsmed.nn.heads import in_turn, scored_words
 from ordsmed.nn.model import (
     TASK_CLASSES,
     TRANSFORMER_PLAN,
@@ -77,6 +79,29 @@ class Settings(Family):
     """of layer norms"""
     spread: float = 0.02
     """standard deviation of fresh weights, cut off at twice of it; of what blocks add smaller by sqrt(2 x layers)"""
+    whole: tuple[int, ...] | None = None
+    """numbers, from 0 on, of the layers that see all of a document, where they are not each so many"""
+    activation: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "relu2", "silu", "tanh"] = "gelu"
+    """of the feed-forward layers"""
+    head_activation: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "relu2", "silu", "tanh"] = "gelu"
+    """of heads"""
+    norm_bias: bool = False
+    """norms have one"""
+    attention_bias: bool = False
+    """layers of the attention have one"""
+    inner_bias: bool = False
+    """feed-forward layers have one"""
+    head_bias: bool = False
+    """the dense layers of heads have one"""
+    word_bias: bool = True
+    """the scores of words have one"""
+    tied: bool = True
+    """words are scored by the table of the embeddings; false: by one of their own"""
+
+    LATER_ADDED: ClassVar[tuple[str, ...]] = (
+        "whole", "activation", "head_activation", "norm_bias", "attention_bias", "inner_bias", "head_bias",
+        "word_bias", "tied",
+    )  # fmt: skip
 
     SIZES: ClassVar[dict[str, dict[str, int]]] = {
         "small": _size(12, 384, 576), "base": _size(22, 768, 1152), "large": _size(28, 1024, 2624),
@@ -94,6 +119,8 @@ class Settings(Family):
         self.settle(inner=max(1, 3 * self.width // 2), counts=("every", "window"))
         if self.width % (2 * self.heads):
             raise ValueError(f"heads: found {self.heads}; wanted a divisor of half the width {self.width}")
+        if self.whole is not None and not all(0 <= layer < self.layers for layer in self.whole):
+            raise ValueError(f"whole: found {list(self.whole)}; wanted layers, 0 to {self.layers - 1}")
         for name in ("theta", "local_theta"):
             if not 1 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name}: found {getattr(self, name)}; wanted 1 or more")
@@ -110,7 +137,7 @@ class Settings(Family):
 
     def local(self, layer: int) -> bool:
         """Does this layer see only what is near?"""
-        return layer % self.every > 0
+        return layer % self.every > 0 if self.whole is None else layer not in self.whole
 
     def build(self, vocabulary: int) -> Modern:
         return Modern(self, vocabulary)
@@ -119,14 +146,14 @@ class Settings(Family):
         return ModernHead(self, model)
 
     def task_head(self, kind: TaskKind, outputs: int) -> nn.Module:
-        dense, out = nn.Linear(self.width, self.width, bias=False), nn.Linear(self.width, outputs)
-        made = in_turn(self.spread, dense=dense, gelu=nn.GELU(), norm=_norm(self), out=out)
+        dense, out = nn.Linear(self.width, self.width, bias=self.head_bias), nn.Linear(self.width, outputs)
+        made = in_turn(self.spread, dense=dense, gelu=Activated(self.head_activation), norm=_norm(self), out=out)
         _fresh(dense.weight, deep(self.spread, self.layers))
         _fresh(out.weight, self.width**-0.5)
         return made
 
     def smaller(self, width: int, layers: int) -> Settings:
-        return replace(self, width=width, layers=layers, heads=0, inner=0)
+        return replace(self, width=width, layers=layers, heads=0, inner=0, whole=None)
 
     def longest(self) -> int:
         return self.positions
@@ -146,7 +173,8 @@ class Settings(Family):
         return {
             "vocab_size": vocabulary, "hidden_size": self.width, "num_hidden_layers": self.layers,
             "num_attention_heads": self.heads, "intermediate_size": self.inner,
-            "max_position_embeddings": self.positions, "hidden_activation": "gelu", "classifier_activation": "gelu",
+            "max_position_embeddings": self.positions, "hidden_activation": activations.theirs(self.activation),
+            "classifier_activation": activations.theirs(self.head_activation),
             "layer_types": [LOCAL if self.local(n) else GLOBAL for n in range(self.layers)],
             "global_attn_every_n_layers": self.every, "local_attention": self.window,
             "rope_parameters": {
@@ -156,8 +184,9 @@ class Settings(Family):
             "global_rope_theta": self.theta, "local_rope_theta": self.local_theta,
             "attention_dropout": self.attention_dropout, "embedding_dropout": self.embedding_dropout,
             "mlp_dropout": self.inner_dropout, "norm_eps": self.epsilon, "initializer_range": self.spread,
-            "initializer_cutoff_factor": 2.0, "norm_bias": False, "attention_bias": False, "mlp_bias": False,
-            "classifier_bias": False, "decoder_bias": True, "tie_word_embeddings": True,
+            "initializer_cutoff_factor": 2.0, "norm_bias": self.norm_bias, "attention_bias": self.attention_bias,
+            "mlp_bias": self.inner_bias, "classifier_bias": self.head_bias, "decoder_bias": self.word_bias,
+            "tie_word_embeddings": self.tied,
             "pad_token_id": tokenizer.pad, "bos_token_id": tokenizer.start, "cls_token_id": tokenizer.start,
             "eos_token_id": tokenizer.stop, "sep_token_id": tokenizer.stop,
         }  # fmt: skip
@@ -178,52 +207,74 @@ class Settings(Family):
                 f"{ours}.down": f"{theirs}.mlp.Wo",
             }
         table: dict[str, str | tuple[str, ...]] = {f"{k}.weight": f"{v}.weight" for k, v in pairs.items()}
-        table |= {"head.bias": "decoder.bias"}
+        table |= {f"{k}.bias": f"{v}.bias" for k, v in pairs.items() if self._has_bias(k)}
+        table |= {"head.bias": "decoder.bias"} if self.word_bias else {}
+        table |= {} if self.tied else {"head.words.weight": "decoder.weight"}
         for kind in TASK_CLASSES:
             table |= {f"{kind}.out.{end}": f"classifier.{end}" for end in ("weight", "bias")}
         return Names(table, self.heads, "model.", fused=True, halves=self.runs,
-                     tied=("decoder.weight",))  # fmt: skip
+                     tied={"decoder.weight": pairs["model.words"] + ".weight"} if self.tied else {})  # fmt: skip
+
+    def _has_bias(self, layer: str) -> bool:
+        """Has this layer a bias?"""
+        ends = {"norm": self.norm_bias, "last": self.norm_bias, "gather": self.attention_bias,
+                "mix": self.attention_bias, "up": self.inner_bias, "down": self.inner_bias,
+                "dense": self.head_bias}  # fmt: skip
+        return ends.get(layer.rpartition(".")[2].removeprefix("attention_"), False)
 
     @staticmethod
     def from_hugging_face(config: dict[str, Any]) -> Settings:
         """The settings a Hugging Face config.json means."""
-        expect(config, hidden_activation=("gelu",), classifier_activation=("gelu",), norm_bias=(False,),
-               attention_bias=(False,), mlp_bias=(False,), classifier_bias=(False,), decoder_bias=(True,),
-               rope_scaling=(None,), tie_word_embeddings=(True,))  # fmt: skip
-        theta, local_theta = _thetas(config)
-        return Settings(
-            width=config["hidden_size"], layers=config["num_hidden_layers"], heads=config["num_attention_heads"],
-            inner=config["intermediate_size"], positions=config.get("max_position_embeddings", 8192),
-            every=_every(config), window=config.get("local_attention", 128), theta=theta, local_theta=local_theta,
-            dropout=config.get("attention_dropout", 0.0), attention_dropout=config.get("attention_dropout", 0.0),
-            embedding_dropout=config.get("embedding_dropout", 0.0), inner_dropout=config.get("mlp_dropout", 0.0),
-            epsilon=config.get("norm_eps", 1e-5), spread=config.get("initializer_range", 0.02),
-        )  # fmt: skip
+        expect(config, rope_scaling=(None,), pruned_heads=({}, None))
+        sizes = {
+            "width": "hidden_size", "layers": "num_hidden_layers", "heads": "num_attention_heads",
+            "inner": "intermediate_size", "positions": "max_position_embeddings", "window": "local_attention",
+        }  # fmt: skip
+        numbers = {
+            "dropout": "attention_dropout", "attention_dropout": "attention_dropout",
+            "embedding_dropout": "embedding_dropout", "inner_dropout": "mlp_dropout", "epsilon": "norm_eps",
+            "spread": "initializer_range", "norm_bias": "norm_bias", "attention_bias": "attention_bias",
+            "inner_bias": "mlp_bias", "head_bias": "classifier_bias", "word_bias": "decoder_bias",
+            "tied": "tie_word_embeddings", "every": "global_attn_every_n_layers", "theta": "global_rope_theta",
+            "local_theta": "local_rope_theta",
+        }  # fmt: skip
+        usual = {"max_position_embeddings": 8192, "local_attention": 128} | config
+        chosen: dict[str, Any] = {
+            "activation": activations.ours(config, "hidden_activation", "gelu"),
+            "head_activation": activations.ours(config, "classifier_activation", "gelu"),
+        }
+        return settings_of(Settings, usual, sizes, numbers, **chosen, **_thetas(config), **_whole(config))
 
 
-def _every(config: dict[str, Any]) -> int:
-    """Each how many layers one sees all: as transformers 4 tells it, or as the list of transformers 5 shows it."""
-    told, kinds = config.get("global_attn_every_n_layers"), config.get("layer_types")
+def _whole(config: dict[str, Any]) -> dict[str, Any]:
+    """Which layers see all: as transformers 4 tells it, or by the list of transformers 5, which counts."""
+    told, kinds, layers = config.get("global_attn_every_n_layers"), config.get("layer_types"), _layers(config)
     if kinds is None:
-        return 3 if told is None else int(told)
-    second = next((n for n, kind in enumerate(kinds) if n and kind == GLOBAL), max(len(kinds), 1))
-    for every in (told, second):
-        if every and kinds == [LOCAL if n % every else GLOBAL for n in range(config["num_hidden_layers"])]:
-            return int(every)
-    raise ValueError(f"layer_types: found {kinds}; wanted every n-th {GLOBAL}, from the first on, the rest {LOCAL}")
+        return {}
+    if not isinstance(kinds, list) or len(kinds) != layers or not all(kind in (GLOBAL, LOCAL) for kind in kinds):
+        raise ValueError(f"layer_types: found {kinds}; wanted {GLOBAL} or {LOCAL} for each of {layers} layers")
+    whole = [n for n, kind in enumerate(kinds) if kind == GLOBAL]
+    steps = [told, whole[1] if len(whole) > 1 else max(layers, 1)]
+    every = next((n for n in steps if isinstance(n, int) and n > 0 and whole == list(range(0, layers, n))), None)
+    return {"every": every} if every else {"whole": whole, **({} if isinstance(told, int) else {"every": 3})}
 
 
-def _thetas(config: dict[str, Any]) -> tuple[float, float]:
+def _layers(config: dict[str, Any]) -> int:
+    found = config["num_hidden_layers"]
+    return found if isinstance(found, int) else 0
+
+
+def _thetas(config: dict[str, Any]) -> dict[str, Any]:
     """The bases of the angles of global and of local layers."""
-    whole = config.get("global_rope_theta", 160_000.0)
-    near = config.get("local_rope_theta", 10_000.0)
-    turns = config.get("rope_parameters") or {}
-    found = []
-    for kind, theta in ((GLOBAL, whole), (LOCAL, whole if near is None else near)):
-        how = turns.get(kind) or {}
+    turns, found = table_of(config, "rope_parameters"), {}
+    for ours, kind in (("theta", GLOBAL), ("local_theta", LOCAL)):
+        how = table_of(turns, kind)
         expect(how, rope_type=("default",), partial_rotary_factor=(1.0, None))
-        found.append(float(how.get("rope_theta", theta)))
-    return found[0], found[1]
+        if "rope_theta" in how:
+            found[ours] = how["rope_theta"]
+    if "local_theta" not in found and "local_rope_theta" in config and config["local_rope_theta"] is None:
+        found["local_theta"] = found.get("theta", config.get("global_rope_theta", 160_000.0))  # transformers 4's way
+    return found
 
 
 class Modern(Model):
@@ -241,6 +292,8 @@ class Modern(Model):
             if weight.ndim > 1:
                 adds = name.endswith(("mix.weight", "down.weight"))
                 _fresh(weight, deep(settings.spread, settings.layers) if adds else settings.spread)
+            elif name.endswith("bias"):
+                nn.init.zeros_(weight)
 
     def forward(
         self, tokens: Tensor, positions: Tensor, documents: Tensor | None = None, types: Tensor | None = None
@@ -266,17 +319,19 @@ class ModernBlock(Block):
         super().__init__()
         width = settings.width
         self.attention_norm = _norm(settings)
-        self.attention = SelfAttention(width, settings.heads, settings.attention_dropout, causal=False, bias=False)
+        self.attention = SelfAttention(
+            width, settings.heads, settings.attention_dropout, causal=False, bias=settings.attention_bias
+        )
         self.norm = _norm(settings)
-        self.up = nn.Linear(width, 2 * settings.inner, bias=False)
-        self.down = nn.Linear(settings.inner, width, bias=False)
+        self.up = nn.Linear(width, 2 * settings.inner, bias=settings.inner_bias)
+        self.down = nn.Linear(settings.inner, width, bias=settings.inner_bias)
         self.attention_dropout, self.inner_dropout = Dropout(settings.dropout), Dropout(settings.inner_dropout)
-        self.run = settings.inner // settings.runs
+        self.run, self.activation = settings.inner // settings.runs, ACTIVATIONS[settings.activation]
 
     def forward(self, x: Tensor, visible: Visible, *, turn: tuple[Tensor, Tensor]) -> Tensor:
         x = self.attention_dropout.add(self.attention(self.attention_norm(x), visible, turn=turn), x)
         gated, gate = self.up(self.norm(x)).unflatten(-1, (-1, 2, self.run)).unbind(-2)  # pairs follow the local width
-        return x + self.down(self.inner_dropout((F.gelu(gated) * gate).flatten(-2)))
+        return x + self.down(self.inner_dropout((self.activation(gated) * gate).flatten(-2)))
 
 
 class FirstBlock(ModernBlock):
@@ -290,18 +345,31 @@ class FirstBlock(ModernBlock):
 
 
 class ModernHead(TokenHead):
-    """Dense, GELU, norm, and the word table with a bias a token."""
+    """Dense, activation, norm, and the word table with a bias a token."""
 
     def __init__(self, settings: Settings, model: Model) -> None:
         super().__init__()
-        self.words = model.words
-        self.dense = nn.Linear(settings.width, settings.width, bias=False)
-        self.norm = _norm(settings)
-        self.bias = nn.Parameter(torch.zeros(model.words.num_embeddings))
+        self.words = scored_words(model, settings.spread, tied=settings.tied)
+        self.dense = nn.Linear(settings.width, settings.width, bias=settings.head_bias)
+        self.norm, self.activation = _norm(settings), ACTIVATIONS[settings.head_activation]
+        self.bias = nn.Parameter(torch.zeros(model.words.num_embeddings)) if settings.word_bias else None
+        if self.dense.bias is not None:
+            nn.init.zeros_(self.dense.bias)
         _fresh(self.dense.weight, deep(settings.spread, settings.layers))
 
     def transform(self, hidden: Tensor) -> Tensor:
-        return self.norm(F.gelu(self.dense(hidden)))
+        return self.norm(self.activation(self.dense(hidden)))
+
+
+class Activated(nn.Module):
+    """An activation as a layer."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.activation = ACTIVATIONS[name]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.activation(x)
 
 
 def angles(positions: Tensor, theta: float, head: int) -> tuple[Tensor, Tensor]:
@@ -312,7 +380,7 @@ def angles(positions: Tensor, theta: float, head: int) -> tuple[Tensor, Tensor]:
 
 
 def _norm(settings: Settings) -> nn.LayerNorm:
-    return nn.LayerNorm(settings.width, settings.epsilon, bias=False)
+    return nn.LayerNorm(settings.width, settings.epsilon, bias=settings.norm_bias)
 
 
 def _fresh(weight: Tensor, spread: float) -> None:

@@ -13,6 +13,7 @@ from torch import nn
 from ordsmed.base.errors import RecipeError
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.encoder import EncoderSettings, both_ends
+from ordsmed.nn.foreign import expect
 from ordsmed.nn.model import Capabilities, Names, Tuning, small_rate, task_classes
 
 
@@ -36,7 +37,7 @@ class Settings(EncoderSettings):
         "": "RobertaModel", "head": "RobertaForMaskedLM", **task_classes("Roberta"),
     }  # fmt: skip
     offset: ClassVar[int] = 2
-    head_gelu: ClassVar[str | None] = "gelu"
+    head_activation: ClassVar[str | None] = "gelu"
 
     def fits(self, tokenizer: Any) -> None:
         if tokenizer.pad != self.offset - 1:
@@ -61,14 +62,13 @@ class Settings(EncoderSettings):
         table, pairs = self.body_names("roberta")
         pairs |= {"head.dense": "lm_head.dense", "head.norm": "lm_head.layer_norm"}
         pairs |= {"classify.dense": "classifier.dense", "classify.out": "classifier.out_proj"}
-        table |= {**both_ends(pairs), "head.bias": "lm_head.bias"}
-        return Names(table, self.heads, "roberta.", zeros=self.without_types("roberta"),
-                     tied=("lm_head.decoder.weight", "lm_head.decoder.bias"),
-                     ignored=("position_ids", ".pooler.dense.weight", ".pooler.dense.bias"))  # fmt: skip
+        scores, tied, copies = self.scores("roberta", "lm_head.decoder", "lm_head.bias")
+        return Names(table | both_ends(pairs) | scores, self.heads, "roberta.", zeros=self.without_types("roberta"),
+                     tied=tied, copies=copies, buffers=("position_ids",),
+                     others=(".pooler.dense.weight", ".pooler.dense.bias"))  # fmt: skip
 
     @staticmethod
     def from_hugging_face(config: dict[str, Any]) -> Settings:
         """The settings a Hugging Face config.json means."""
-        if config.get("pad_token_id", 1) != Settings.offset - 1:
-            raise ValueError(f"pad_token_id: found {config['pad_token_id']}; wanted {Settings.offset - 1}")
+        expect(config, pad_token_id=(Settings.offset - 1,))
         return Settings.read(config)

@@ -78,8 +78,12 @@ class Cache:
 class SelfAttention(nn.Module):
     """Scaled dot-product attention over the tokens that may see each other."""
 
-    def __init__(self, width: int, heads: int, dropout: float, *, causal: bool, bias: bool = True) -> None:
+    def __init__(
+        self, width: int, heads: int, dropout: float, *, causal: bool, bias: bool = True, scale: float | None = None
+    ) -> None:
+        """`scale`: what products of queries and keys are multiplied by; None: 1 / sqrt(d)."""
         super().__init__()
+        self.scale = 1 / math.sqrt(width // heads) if scale is None else scale
         self.heads, self.head, self.causal = heads, width // heads, causal
         self.gather = nn.Linear(width, 3 * width, bias=bias)
         self.mix = nn.Linear(width, width, bias=bias)
@@ -105,9 +109,11 @@ class SelfAttention(nn.Module):
         rate = self.dropout.rate if self.training else 0.0
         causal = self.causal and visible is None and query.shape[2] > 1
         if rate == 0 or query.device.type != "cpu":
-            return F.scaled_dot_product_attention(query, key, value, visible, dropout_p=rate, is_causal=causal)
+            return F.scaled_dot_product_attention(
+                query, key, value, visible, dropout_p=rate, is_causal=causal, scale=self.scale
+            )
         # with dropout torch's CPU kernel falls back to one that draws a number an element: by hand, with bytes
-        scores = torch.matmul(query * (1 / math.sqrt(self.head)), key.transpose(-1, -2))
+        scores = torch.matmul(query * self.scale, key.transpose(-1, -2))
         if causal:
             visible = as_scores(lower(scores.shape[-1], scores.device))
         if visible is not None:
@@ -123,9 +129,11 @@ class SelfAttention(nn.Module):
         for size, kept, own_query, own_key, own_value in zip(runs.sizes, masks, *apart, strict=True):
             seen = runs.seen(size, causal=self.causal)
             if kept is None:
-                found = F.scaled_dot_product_attention(own_query[None], own_key[None], own_value[None], seen)[0]
+                found = F.scaled_dot_product_attention(
+                    own_query[None], own_key[None], own_value[None], seen, scale=self.scale
+                )[0]
             else:
-                scores = torch.matmul(own_query * (1 / math.sqrt(self.head)), own_key.transpose(-1, -2))
+                scores = torch.matmul(own_query * self.scale, own_key.transpose(-1, -2))
                 scores = scores if seen is None else scores + seen
                 found = torch.matmul(scores.softmax(-1) * kept, own_value)
             mixed.append(found.transpose(0, 1))

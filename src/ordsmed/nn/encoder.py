@@ -13,17 +13,23 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from ordsmed.nn import activations
+from ordsmed.nn.activations import ACTIVATIONS
 from ordsmed.nn.attention import SelfAttention, Visible, as_scores, visibility
 from ordsmed.nn.dropout import Dropout
-from ordsmed.nn.foreign import expect
+from ordsmed.nn.foreign import expect, settings_of
 from ordsmed.nn.heads import MaskedHead, PairHead, fresh, in_turn
 from ordsmed.nn.model import TRANSFORMER_PLAN, Block, Family, Model, Names, TaskKind
 
-GELUS = {"gelu": "none", "gelu_tanh": "tanh"}
-HUGGING_FACE_GELUS = {"gelu": "gelu", "gelu_tanh": "gelu_new"}
-THEIR_GELUS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
+SIZES = {  # ours -> the keys of their config.json
+    "width": "hidden_size", "layers": "num_hidden_layers", "heads": "num_attention_heads",
+    "inner": "intermediate_size", "types": "type_vocab_size",
+}  # fmt: skip
+NUMBERS = {
+    "dropout": "hidden_dropout_prob", "attention_dropout": "attention_probs_dropout_prob",
+    "spread": "initializer_range", "tied": "tie_word_embeddings",
+}  # fmt: skip
 Table = dict[str, str | tuple[str, ...]]
 
 
@@ -43,8 +49,8 @@ class EncoderSettings(Family):
     """longest row"""
     types: int = 2
     """token types (segments)"""
-    activation: Literal["gelu", "gelu_tanh"] = "gelu"
-    """exact GELU, or the tanh form of Google's code (exported as gelu_new)"""
+    activation: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "relu2", "silu", "tanh"] = "gelu"
+    """gelu is exact, gelu_tanh the tanh form of Google's code (exported as gelu_new)"""
     dropout: float = 0.1
     """of hidden states"""
     attention_dropout: float = 0.1
@@ -53,10 +59,13 @@ class EncoderSettings(Family):
     """of layer norms"""
     spread: float = 0.02
     """standard deviation of fresh weights"""
+    tied: bool = True
+    """words are scored by the table of the embeddings; false: by one of their own"""
 
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("tied",)
     offset: ClassVar[int] = 0  # of positions: rows of the table before that of position 0
     pre_norm: ClassVar[bool] = False  # norms before attention and feed-forward, none in the embeddings, one at the end
-    head_gelu: ClassVar[str | None] = None  # the token head's activation where it is not the network's
+    head_activation: ClassVar[str | None] = None  # the token head's activation where it is not the network's
 
     def __post_init__(self) -> None:
         self.settle(inner=4 * self.width)
@@ -77,8 +86,8 @@ class EncoderSettings(Family):
         return Encoder(self, vocabulary)
 
     def token_head(self, model: Model) -> MaskedHead:
-        gelu = GELUS[self.head_gelu or self.activation]
-        return MaskedHead(model, self.width, self.embedded, self.epsilon, self.spread, gelu)
+        chosen = ACTIVATIONS[self.head_activation or self.activation]
+        return MaskedHead(model, self.width, self.embedded, self.epsilon, self.spread, chosen, tied=self.tied)
 
     def task_head(self, kind: TaskKind, outputs: int) -> nn.Module:
         out = nn.Linear(self.width, outputs)
@@ -111,24 +120,21 @@ class EncoderSettings(Family):
             "vocab_size": vocabulary, "hidden_size": self.width, "num_hidden_layers": self.layers,
             "num_attention_heads": self.heads, "intermediate_size": self.inner,
             "max_position_embeddings": self.positions + self.offset, "type_vocab_size": max(self.types, 1),
-            "hidden_act": HUGGING_FACE_GELUS[self.activation], "hidden_dropout_prob": self.dropout,
+            "hidden_act": activations.theirs(self.activation), "hidden_dropout_prob": self.dropout,
             "attention_probs_dropout_prob": self.attention_dropout, "layer_norm_eps": self.epsilon,
-            "initializer_range": self.spread, "pad_token_id": tokenizer.pad, "tie_word_embeddings": True,
+            "initializer_range": self.spread, "pad_token_id": tokenizer.pad, "tie_word_embeddings": self.tied,
         }  # fmt: skip
 
     @classmethod
     def read(cls, config: dict[str, Any], **more: Any) -> Self:
         """The settings that a config.json of one of these families means."""
-        expect(config, hidden_act=tuple(THEIR_GELUS), position_embedding_type=("absolute",), is_decoder=(False,),
-               tie_word_embeddings=(True,))  # fmt: skip
-        return cls(
-            width=config["hidden_size"], layers=config["num_hidden_layers"], heads=config["num_attention_heads"],
-            inner=config["intermediate_size"], positions=config["max_position_embeddings"] - cls.offset,
-            types=config["type_vocab_size"], dropout=config.get("hidden_dropout_prob", 0.1),
-            activation=THEIR_GELUS[config.get("hidden_act", "gelu")],  # type: ignore[arg-type]
-            attention_dropout=config.get("attention_probs_dropout_prob", 0.1),
-            epsilon=config.get("layer_norm_eps", 1e-12), spread=config.get("initializer_range", 0.02), **more,
-        )  # fmt: skip
+        expect(config, position_embedding_type=("absolute",), is_decoder=(False,), add_cross_attention=(False,),
+               pruned_heads=({}, None))  # fmt: skip
+        chosen = {"activation": activations.ours(config, "hidden_act", "gelu")}
+        numbers = NUMBERS | {"epsilon": "layer_norm_eps"}
+        usual = {"layer_norm_eps": 1e-12} | config  # whatever a family's own is here
+        sizes = SIZES | {"positions": "max_position_embeddings"} | more
+        return settings_of(cls, usual, sizes, numbers, less={"positions": cls.offset}, **chosen)
 
     def without_types(self, prefix: str) -> dict[str, tuple[int, ...]]:
         """What their class has, and no network without types: a row of zeros."""
@@ -146,11 +152,22 @@ class EncoderSettings(Family):
             "pair.dense": "bert.pooler.dense", "pair.out": "cls.seq_relationship",
             "classify.dense": "bert.pooler.dense", "classify.out": "classifier",
         }  # fmt: skip
-        table |= {**both_ends(pairs), "head.bias": "cls.predictions.bias"}
-        tied = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
-        beside = ("position_ids", ".pooler.dense.weight", ".pooler.dense.bias", "seq_relationship.weight",
-                  "seq_relationship.bias")  # fmt: skip
-        return Names(table, self.heads, "bert.", tied=tied, ignored=beside, zeros=self.without_types("bert"))
+        table |= both_ends(pairs)
+        beside = (".pooler.dense.weight", ".pooler.dense.bias", "seq_relationship.weight", "seq_relationship.bias")
+        scores, tied, copies = self.scores("bert", "cls.predictions.decoder", "cls.predictions.bias")
+        return Names(table | scores, self.heads, "bert.", tied=tied, copies=copies, others=beside,
+                     buffers=("position_ids",), zeros=self.without_types("bert"))  # fmt: skip
+
+    def scores(self, prefix: str, decoder: str, bias: str) -> tuple[Table, dict[str, str], dict[str, str]]:
+        """How words are scored there: our tensors -> theirs, which of theirs are tied, and which nobody reads.
+
+        Their class has the bias twice. Tied, both are one; else the layer's own counts, and the other is idle.
+        """
+        own, words = (f"{decoder}.{end}" for end in ("bias", "weight")), f"{prefix}.embeddings.word_embeddings.weight"
+        layer_bias, layer_weight = own
+        if self.tied:
+            return {"head.bias": bias}, {layer_weight: words, layer_bias: bias}, {}
+        return {"head.bias": layer_bias, "head.words.weight": layer_weight}, {}, {bias: layer_bias}
 
     def body_names(self, prefix: str) -> tuple[Table, dict[str, str]]:
         """Our tensors of the network -> theirs: whole names, and pairs that have a weight and a bias."""
@@ -236,11 +253,11 @@ class PostNormBlock(Block):
         self.up, self.down = nn.Linear(width, settings.inner), nn.Linear(settings.inner, width)
         self.norm = nn.LayerNorm(width, settings.epsilon)
         self.attention_dropout, self.dropout = Dropout(settings.dropout), Dropout(settings.dropout)
-        self.gelu = GELUS[settings.activation]
+        self.activation = ACTIVATIONS[settings.activation]
 
     def forward(self, x: Tensor, visible: Visible) -> Tensor:
         x = self.attention_norm(self.attention_dropout.add(self.attention(x, visible), x))
-        return self.norm(self.dropout.add(self.down(F.gelu(self.up(x), approximate=self.gelu)), x))
+        return self.norm(self.dropout.add(self.down(self.activation(self.up(x))), x))
 
 
 class PreNormBlock(PostNormBlock):
@@ -248,7 +265,7 @@ class PreNormBlock(PostNormBlock):
 
     def forward(self, x: Tensor, visible: Visible) -> Tensor:
         x = self.attention_dropout.add(self.attention(self.attention_norm(x), visible), x)
-        return self.dropout.add(self.down(F.gelu(self.up(self.norm(x)), approximate=self.gelu)), x)
+        return self.dropout.add(self.down(self.activation(self.up(self.norm(x)))), x)
 
 
 def deep(spread: float, layers: int) -> float:

@@ -7,20 +7,24 @@ settings.toml, model.safetensors, tokenizer/    of `ordsmed import`, by formats/
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Protocol
 
 from ordsmed.base import files, menu
 from ordsmed.base import settings as tables
-from ordsmed.base.errors import DataError, nearest
+from ordsmed.base.errors import DataError, RecipeError, nearest
 from ordsmed.base.menu import Menu
 from ordsmed.base.say import say
 from ordsmed.nn import weights
 from ordsmed.nn.model import TASK_CLASSES, TaskKind
 
 SETTINGS, WEIGHTS, TOKENIZER = "settings.toml", "model.safetensors", "tokenizer"  # of an imported folder
+MANY = 1_000_000  # labels: more are a mistake
+REMEDY = "take config.json anew from where the model came from"
 
 
 @dataclass(frozen=True)
@@ -93,21 +97,35 @@ def settings(folder: Path) -> Any:
     """The settings of the network that a folder holds."""
     if is_imported(folder):
         return networks(folder).model
-    config = read_config(folder)
+    config, place = read_config(folder), folder / "config.json"
     kind = config.get("model_type", "")
     families = {menu.load("models", name).model_type: name for name in menu.entries("models")}
-    if kind not in families:
-        raise DataError(folder / "config.json", f"model_type `{kind}`", "", nearest(kind, families))
+    if not isinstance(kind, str) or kind not in families:
+        raise DataError(place, f"model_type: found {_short(kind)}", "", nearest(str(kind)[:40], filter(None, families)))
     try:
-        return menu.load("models", families[kind]).from_hugging_face(config)
+        expect(config, quantization_config=(None,))
+        found = menu.load("models", families[kind]).from_hugging_face(config)
     except KeyError as error:
-        raise DataError(folder / "config.json", f"has no {error}", f"the settings of a {kind}") from None
+        raise DataError(place, f"has no {error}", f"the settings of a {kind}", REMEDY) from None
     except ValueError as error:
-        raise DataError(folder / "config.json", f"{error}") from None
-    except TypeError as error:
-        raise DataError(
-            folder / "config.json", f"a setting of another kind ({error})", f"the settings of a {kind}"
-        ) from None
+        raise DataError(place, f"{error}") from None
+    except (TypeError, AttributeError, OverflowError, IndexError) as error:
+        raise DataError(place, f"a setting of another kind ({error})", f"the settings of a {kind}", REMEDY) from None
+    _affordable(found, folder)
+    return found
+
+
+def _affordable(family: Any, folder: Path) -> None:
+    """Refuse sizes that the weights beside them cannot have, before anything of such a size is made."""
+    try:
+        held = sum(path.stat().st_size for path in weights.foreign_files(folder))
+    except DataError:  # said by who reads them
+        return
+    layers, width, embedded = family.layers, family.width, getattr(family, "embedded", family.width)
+    rows = family.positions if "model.places.weight" in family.smaller(64, 1).names().table else 0
+    if layers * width * max(width, family.inner) + (rows + getattr(family, "types", 0)) * embedded > held:
+        found = f"tells of {layers} layers of width {width}, {family.inner} inside, and {family.positions} positions"
+        raise DataError(folder / "config.json", found, f"a network that fits {held:,} bytes of weights", REMEDY)
 
 
 def load_into(objective: Any, folder: Path, tokenizer: Any, *, body: bool = False) -> None:
@@ -140,7 +158,7 @@ def begin(network: Any, folder: Path, tokenizer: Any) -> list[str]:
 def task_of(folder: Path) -> tuple[TaskKind, tuple[str, ...], bool] | None:
     """The task that a Hugging Face folder was fine-tuned for: its head, its labels, and whether it tells a number."""
     config = read_config(folder)
-    named = str((config.get("architectures") or [""])[0])
+    named = (classes(folder) or [""])[0]
     kind = next((kind for kind, end in TASK_CLASSES.items() if named.endswith(end)), None)
     if kind is None or kind == "span":
         return (kind, (), False) if kind else None
@@ -154,7 +172,15 @@ def task_of(folder: Path) -> tuple[TaskKind, tuple[str, ...], bool] | None:
 
 def is_bare(folder: Path, family: Any) -> bool:
     """Does a Hugging Face folder hold a network without heads?"""
-    return read_config(folder).get("architectures") == [family.architectures.get("")]
+    return classes(folder) == [family.architectures.get("")]
+
+
+def classes(folder: Path) -> list[str]:
+    """The classes that a Hugging Face folder was saved by; often one, or none."""
+    found = read_config(folder).get("architectures") or []
+    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+        raise DataError(folder / "config.json", f"architectures: found {_short(found)}", "a list of classes", REMEDY)
+    return found
 
 
 def beside(folder: Path, name: str) -> Path:
@@ -192,7 +218,7 @@ def _read(wanted: Iterable[str], family: Any, folder: Path, tokenizer: Any, *, h
             f"encode with `tokenizer = \"{folder}\"`",
         )  # fmt: skip
     ours = weights.from_foreign(weights.read_foreign(folder), wanted, family.names(), folder, heads=heads)
-    for name in ("model.words.weight", "head.bias"):  # rows behind the vocabulary are padding
+    for name in ("model.words.weight", "head.words.weight", "head.bias"):  # rows behind the vocabulary are padding
         if name in ours:
             ours[name] = ours[name][: tokenizer.vocabulary].contiguous()
     if rows != tokenizer.vocabulary:
@@ -219,7 +245,10 @@ def _holds(rows: Any, vocabulary: int) -> bool:
 
 def _labels(config: dict[str, Any]) -> tuple[str, ...]:
     """By their numbers; where a config.json names none, as transformers does."""
-    named = config.get("id2label") or {n: f"LABEL_{n}" for n in range(config.get("num_labels") or 2)}
+    count = config.get("num_labels") or 2
+    if not isinstance(count, int) or not 0 < count < MANY:
+        raise ValueError(f"num_labels: found {_short(count)}; wanted a whole number, 1 or more")
+    named = table_of(config, "id2label") or {n: f"LABEL_{n}" for n in range(count)}
     found = {int(number): str(label) for number, label in named.items()}
     if set(found) != set(range(len(found))):
         raise ValueError(f"id2label: found the numbers {sorted(found)}; wanted all from 0 on")
@@ -236,12 +265,52 @@ def _tells_a_number(config: dict[str, Any], outputs: int) -> bool:
 def expect(config: dict[str, Any], **understood: tuple[Any, ...]) -> None:
     """Refuse a config.json that asks for what a network of ours does not do; a key that is not there is fine."""
     for key, values in understood.items():
-        if key in config and config[key] not in values:
-            raise ValueError(f"{key}: found {config[key]}; wanted {' or '.join(str(v) for v in values)}")
+        if key in config and not any(config[key] == v and type(config[key]) is type(v) for v in values):
+            raise ValueError(f"{key}: found {_short(config[key])}; wanted {' or '.join(str(v) for v in values)}")
+
+
+def settings_of(
+    cls: type[Any], config: dict[str, Any], sizes: Mapping[str, str], others: Mapping[str, str], *,
+    less: Mapping[str, int] = MappingProxyType({}), **chosen: Any,
+) -> Any:  # fmt: skip
+    """A family's settings by the keys of a config.json: `sizes` must be there, `others` may; complaints name the keys.
+
+    `less`: what is taken off a size; `chosen`: settings that were made of several keys, or of words.
+    """
+    table: dict[str, Any] = {}
+    for ours, theirs in sizes.items():
+        found, least = config[theirs], 1 + less.get(ours, 0)
+        if not isinstance(found, int) or isinstance(found, bool) or found < least:
+            raise ValueError(f"{theirs}: found {_short(found)}; wanted a whole number, {least} or more")
+        table[ours] = found - less.get(ours, 0)
+    table |= {ours: config[theirs] for ours, theirs in others.items() if theirs in config} | chosen
+    try:
+        return tables.decode(cls, table, "config.json")
+    except RecipeError as error:
+        key = error.place.removeprefix("config.json: ")
+        told = "; wanted ".join(part for part in (error.found, error.wanted) if part)
+        raise ValueError(f"{({**others, **sizes}).get(key, key)}: {told}") from None
+
+
+def table_of(config: dict[str, Any], key: str) -> dict[str, Any]:
+    """A table inside a config.json; none is an empty one."""
+    found = config.get(key)
+    if found is not None and not isinstance(found, dict):
+        raise ValueError(f"{key}: found {_short(found)}; wanted a table")
+    return found or {}
+
+
+def _short(value: object) -> str:
+    """A value of a config.json, for a line of a person's."""
+    text = json.dumps(value, ensure_ascii=False, default=str) if not isinstance(value, str | bool) else str(value)
+    return text if len(text) < 60 else text[:57] + "..."
 
 
 def read_config(folder: Path) -> dict[str, Any]:
     """What config.json says."""
     if not (folder / "config.json").exists():
         raise DataError(folder, "holds no config.json", "a run, or a folder that Hugging Face's save_pretrained made")
-    return dict(files.read_json(folder / "config.json"))
+    found = files.read_json(folder / "config.json")
+    if not isinstance(found, dict):
+        raise DataError(folder / "config.json", f"found {_short(found)}", "a table of settings", REMEDY)
+    return found

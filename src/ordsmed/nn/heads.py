@@ -9,39 +9,42 @@ from collections import OrderedDict
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from ordsmed.nn.activations import Activation
 from ordsmed.nn.model import Model, TokenHead
 
 
 class MaskedHead(TokenHead):
-    """Dense to the embeddings' width, GELU, norm, and the word table with a bias a token."""
+    """Dense to the embeddings' width, activation, norm, and the word table with a bias a token."""
 
-    def __init__(self, model: Model, width: int, embedded: int, epsilon: float, spread: float, gelu: str) -> None:
+    def __init__(
+        self, model: Model, width: int, embedded: int, epsilon: float, spread: float, activation: Activation, *,
+        tied: bool = True,
+    ) -> None:  # fmt: skip
         super().__init__()
-        self.words = model.words
+        self.words = scored_words(model, spread, tied=tied)
         self.dense = nn.Linear(width, embedded)
         self.norm = nn.LayerNorm(embedded, epsilon)
         self.bias = nn.Parameter(torch.zeros(model.words.num_embeddings))
-        self.gelu = gelu
+        self.activation = activation
         fresh(self.dense, spread)
 
     def transform(self, hidden: Tensor) -> Tensor:
-        return self.norm(F.gelu(self.dense(hidden), approximate=self.gelu))
+        return self.norm(self.activation(self.dense(hidden)))
 
 
 class DetectHead(nn.Module):
-    """Is a token fake? Dense, GELU, one score: above 0 says yes."""
+    """Is a token fake? Dense, activation, one score: above 0 says yes."""
 
-    def __init__(self, width: int, spread: float, gelu: str) -> None:
+    def __init__(self, width: int, spread: float, activation: Activation) -> None:
         super().__init__()
         self.dense, self.out = nn.Linear(width, width), nn.Linear(width, 1)
-        self.gelu = gelu
+        self.activation = activation
         self.apply(lambda module: fresh(module, spread))
 
     def forward(self, hidden: Tensor) -> Tensor:
         """[..., D] -> [...]."""
-        return self.out(F.gelu(self.dense(hidden), approximate=self.gelu)).squeeze(-1)
+        return self.out(self.activation(self.dense(hidden))).squeeze(-1)
 
 
 class PairHead(nn.Module):
@@ -65,6 +68,15 @@ class WordHead(nn.Module):
         self.table = nn.Embedding(vocabulary, width)
         self.bias = nn.Parameter(torch.zeros(vocabulary))
         nn.init.normal_(self.table.weight, std=width**-0.5)
+
+
+def scored_words(model: Model, spread: float, *, tied: bool) -> nn.Embedding:
+    """The table that words are scored by: the network's own, or one beside it."""
+    if tied:
+        return model.words
+    apart = nn.Embedding(model.words.num_embeddings, model.words.embedding_dim)
+    fresh(apart, spread)
+    return apart
 
 
 def in_turn(spread: float, **parts: nn.Module) -> nn.Sequential:

@@ -84,7 +84,7 @@ class Model(nn.Module):
 
 
 class TokenHead(nn.Module):
-    """Hidden states to scores over the vocabulary, tied to the word table."""
+    """Hidden states to scores over the vocabulary, by the network's word table or one of its own."""
 
     words: nn.Embedding
     bias: nn.Parameter | None
@@ -130,6 +130,8 @@ class Family:
             raise ValueError(f"heads: found {own.heads}; wanted a divisor of the width {own.width}")
         for name in (f.name for f in fields(own)):
             value = getattr(self, name)
+            if name == "epsilon" and not 0 <= value < 1:
+                raise ValueError(f"{name}: found {value}; wanted 0 to below 1")
             if name.endswith("spread") and not 0 < value < 10:
                 raise ValueError(f"{name}: found {value}; wanted above 0, to 10")
             if name.endswith("dropout") and not 0 <= value < 1:
@@ -199,5 +201,7 @@ class Names:
     fused: bool = False  # theirs holds query, key and value one after the other in one tensor
     halves: int = 0  # above 0: their up holds what is gated and its gate, ours pairs of so many runs
     zeros: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # theirs that a network of ours does not have
-    tied: tuple[str, ...] = ()  # theirs that repeat another tensor
-    ignored: tuple[str, ...] = ()  # endings of theirs that hold nothing to learn, or what no network of ours has
+    tied: Mapping[str, str] = field(default_factory=dict)  # theirs that repeat another of theirs -> that one
+    copies: Mapping[str, str] = field(default_factory=dict)  # theirs that nobody reads, but that must be there: copies
+    buffers: tuple[str, ...] = ()  # endings of theirs that hold nothing to learn
+    others: tuple[str, ...] = ()  # endings of heads of theirs that may stand beside a network

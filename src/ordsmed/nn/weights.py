@@ -5,6 +5,7 @@ Fused rows of ours stand head by head, [H, 3, d, D]; theirs are three tensors, o
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from ordsmed.base import files
 from ordsmed.base.errors import DataError
+from ordsmed.base.say import say
 from ordsmed.nn.model import Names
 
 Tensors = dict[str, Tensor]
@@ -59,30 +61,64 @@ def shapes(path: Path) -> dict[str, tuple[int, ...]]:
 
 
 def read_foreign(folder: Path) -> Tensors:
-    """All tensors of a Hugging Face folder: safetensors, whole or in parts; nothing is unpickled but plain tensors."""
-    index = folder / "model.safetensors.index.json"
-    if index.exists():
-        listed = files.read_json(index)
-        if not isinstance(listed, dict) or not isinstance(listed.get("weight_map"), dict):
-            raise DataError(index, "has no weight_map", "which tensor is in which file")
-        parts = sorted(set(listed["weight_map"].values()))
-        return {k: v for part in parts for k, v in read(folder / part).items()}
-    if (folder / "model.safetensors").exists():
-        return read(folder / "model.safetensors")
-    if (folder / "pytorch_model.bin").exists():
-        return _unpickled(folder / "pytorch_model.bin")
-    raise DataError(folder, "holds no weights", "model.safetensors or pytorch_model.bin")
+    """All tensors of a Hugging Face folder, whole or in parts; nothing is unpickled but plain tensors."""
+    found: Tensors = {}
+    for path in foreign_files(folder):
+        found |= read(path) if path.suffix == ".safetensors" else _unpickled(path)
+    return found
+
+
+def foreign_files(folder: Path) -> list[Path]:
+    """The files that a Hugging Face folder's weights stand in."""
+    for name in ("model.safetensors", "pytorch_model.bin"):
+        index = folder / f"{name}.index.json"
+        if index.exists():
+            return _parts(index)
+        if (folder / name).exists():
+            return [folder / name]
+    raise DataError(folder, "holds no weights", "model.safetensors or pytorch_model.bin, whole or in parts")
+
+
+def foreign_names(folder: Path) -> set[str]:
+    """The names of a Hugging Face folder's tensors, without reading more than must be."""
+    found: set[str] = set()
+    for path in foreign_files(folder):
+        found |= (shapes if path.suffix == ".safetensors" else _unpickled)(path).keys()
+    return found
+
+
+def _parts(index: Path) -> list[Path]:
+    """The files that an index tells of: beside it, nowhere else."""
+    listed = files.read_json(index)
+    told = listed.get("weight_map") if isinstance(listed, dict) else None
+    if not isinstance(told, dict) or not told:
+        raise DataError(index, "has no weight_map", "which tensor is in which file")
+    for name, part in told.items():
+        if not isinstance(part, str) or Path(part).name != part:
+            raise DataError(index, f"weight_map.{name}: found {part!r}", "the name of a file beside it")
+    parts = [index.parent / part for part in sorted(set(told.values()))]
+    if absent := [part for part in parts if not part.is_file()]:
+        raise DataError(absent[0], "no such file", f"it, as {index.name} says", "fetch the folder again")
+    return parts
 
 
 def _unpickled(path: Path) -> Tensors:
     """Plain tensors of a pickle; one that holds anything else, or is damaged, is refused unread."""
     from pickle import UnpicklingError
 
+    remedy = "take a copy saved as safetensors, or have it saved so where it was made"
     try:
-        return dict(torch.load(path, map_location="cpu", weights_only=True))
-    except (UnpicklingError, RuntimeError, EOFError, OSError, ValueError, TypeError) as error:
+        held = torch.load(path, map_location="cpu", weights_only=True)
+    except UnpicklingError as error:  # torch's own advice is to switch this off
+        asked = re.search(r"GLOBAL (\S+)", str(error))
+        found = f"asks to run `{asked[1]}` when it is opened" if asked else "is damaged, or holds more than tensors"
+        raise DataError(path, f"cannot be read: {found}", "plain tensors", remedy) from None
+    except (RuntimeError, EOFError, OSError, ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DataError(path, f"cannot be read: {said}", "plain tensors", "save it as safetensors") from None
+        raise DataError(path, f"cannot be read: it is damaged ({said})", "plain tensors", remedy) from None
+    if not isinstance(held, dict) or not all(isinstance(tensor, Tensor) for tensor in held.values()):
+        raise DataError(path, "cannot be read: it holds more than tensors by their names", "plain tensors", remedy)
+    return dict(held)
 
 
 def to_foreign(ours: Mapping[str, Tensor], names: Names) -> Tensors:
@@ -99,18 +135,23 @@ def to_foreign(ours: Mapping[str, Tensor], names: Names) -> Tensors:
             if _is_halved(name, names):
                 tensor = tensor.unflatten(0, (names.halves, 2, -1)).transpose(0, 1).flatten(0, 2)
             found[theirs] = (tensor.T if _is_turned(name, tensor, names) else tensor).contiguous()
+    found |= {name: found[like].clone() for name, like in names.copies.items() if like in found}
     return found | {name: torch.zeros(shape) for name, shape in names.zeros.items()}
 
 
 def from_foreign(
     theirs: Mapping[str, Tensor], wanted: Iterable[str], names: Names, place: object, *, heads: bool = True
 ) -> Tensors:
-    """Their tensors under our names; what is missing or left over is refused, by name.
+    """Their tensors under our names; what is missing, left over or no number is refused, by name.
 
-    `heads` False: of the tensors of heads some may be missing, and others stand there.
+    `heads` False: of the tensors of heads some may be missing, and others stand there. What is left out, being of heads
+    that this network does not have, is told.
     """
-    theirs = _modern(theirs, names)
+    theirs = dict(_modern(theirs, names))
+    wanted = list(wanted)
     known = {name for name in names.zeros if name in theirs and not theirs[name].any()}
+    if any(name.startswith("head.") for name in wanted) or not heads:
+        _untie(theirs, names, place, heads=heads)
     ours: Tensors = {}
     missing: list[str] = []
     wrong: list[str] = []
@@ -126,13 +167,40 @@ def from_foreign(
             ours[name] = _ours(name, [theirs[part] for part in parts], names)
         except RuntimeError:  # heads or halves that cannot be taken apart
             wrong += [f"{part} {list(theirs[part].shape)}" for part in parts]
-    if not heads:
-        known |= {part for ours, part in names.table.items() if isinstance(part, str) and not ours.startswith("model.")}
-    left = [n for n in theirs if n not in known and n not in names.tied and not n.endswith(names.ignored or ("\0",))]
+    idle = {*names.tied, *names.copies}
+    left = [n for n in theirs if n not in known and n not in idle and not n.endswith(names.buffers or ("\0",))]
+    of_heads = {part for ours, part in names.table.items() if isinstance(part, str) and not ours.startswith("model.")}
+    spared = [n for n in left if n.endswith(names.others or ("\0",)) or (not heads and n in of_heads)]
+    left = [n for n in left if n not in spared]
     if missing or left or wrong:
         found = f"weights do not fit: missing {_some(missing)}; left over {_some(left)}; other shapes {_some(wrong)}"
         raise DataError(place, found, "the tensors of this network and no others")
+    check_numbers({part: theirs[part] for part in theirs if part in known}, place)
+    if spared:
+        layers = list(dict.fromkeys(name.rpartition(".")[0] for name in spared))
+        say(f"{place}: left out, being of heads that are not asked for: {', '.join(layers)}")
     return {k: v.contiguous() for k, v in ours.items()}
+
+
+def _untie(theirs: Tensors, names: Names, place: object, *, heads: bool) -> None:
+    """Tensors that repeat others stand for those that are not there; where both are, they must be the same."""
+    for name, source in {**names.tied, **names.copies}.items():
+        if name in theirs and source not in theirs:
+            theirs[source] = theirs[name]
+        elif heads and name in names.tied and name in theirs and not theirs[name].equal(theirs[source]):
+            found = f"{name} is not {source}, though config.json ties them (tie_word_embeddings)"
+            raise DataError(place, found, "the same numbers", 'or "tie_word_embeddings": false in config.json')
+
+
+def check_numbers(tensors: Mapping[str, Tensor], place: object) -> None:
+    """Refuse tensors with what is no number, or infinite: whatever is asked of them comes out as nothing."""
+    for name, tensor in tensors.items():
+        if not tensor.is_floating_point():
+            raise DataError(place, f"{name} holds {tensor.dtype}", "fractions: what is quantized is not read")
+        if tensor.numel() and not torch.isfinite(torch.stack(tensor.aminmax())).all():
+            count = int((~torch.isfinite(tensor)).sum())
+            found = f"{name}: {count:,} of {tensor.numel():,} numbers are NaN or infinite"
+            raise DataError(place, found, "finite weights", "take an earlier step, or the files from where they came")
 
 
 def _ours(name: str, parts: list[Tensor], names: Names) -> Tensor:
@@ -181,8 +249,9 @@ def load_into(module: torch.nn.Module, tensors: Mapping[str, Tensor], place: obj
 
 
 def fill(own: Mapping[str, Tensor], tensors: Mapping[str, Tensor], place: object) -> None:
-    """Copy tensors into those of a network; a name or shape that does not fit is refused."""
+    """Copy tensors into those of a network; a name or shape that does not fit is refused, and what is no number."""
     compare(tensors, own, place)
+    check_numbers(tensors, place)
     with torch.no_grad():
         for name, tensor in tensors.items():
             own[name].copy_(tensor)
@@ -233,7 +302,7 @@ def _modern(theirs: Mapping[str, Tensor], names: Names) -> Tensors:
     if any(k.startswith(names.prefix) for k in found):
         return found
     parts = (part if isinstance(part, tuple) else (part,) for part in names.table.values())
-    known = {*names.tied, *(name for part in parts for name in part)}
+    known = {*names.tied, *names.copies, *(name for part in parts for name in part)}
     return {k if k in known else f"{names.prefix}{k}": v for k, v in found.items()}
 
 

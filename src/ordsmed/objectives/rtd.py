@@ -119,15 +119,18 @@ class Settings:
 
     def alone(self, model: Any, tokenizer: Tokenizer) -> Detector:
         """The network that is kept, without its generator: to use, not to train."""
-        self._refuse(model)
+        self._need_head(model)
         return Detector(model, tokenizer.vocabulary)
 
     def _refuse(self, model: Any) -> None:
+        self._need_head(model)
+        if model.types < 2:
+            raise RecipeError("model.types", f"found {model.types}", "2 or more: examples have two segments")
+
+    def _need_head(self, model: Any) -> None:
         if not model.capabilities.detects:
             found = "rtd with a model that has no head to detect fakes"
             raise RecipeError("objective.kind", found, 'kind = "electra" in [model]', "or use mlm")
-        if model.types < 2:
-            raise RecipeError("model.types", f"found {model.types}", "2 or more: examples have two segments")
 
 
 class ReplacedRows:

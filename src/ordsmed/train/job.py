@@ -268,9 +268,8 @@ def _same_pieces(folder: Path, tokenizer: Tokenizer) -> None:
 
 def same_shape(ours: Any, theirs: Any) -> bool:
     """Do two settings mean the same network? Dropout and fresh weights may differ."""
-    names = ("width", "layers", "heads", "inner", "positions", "embedding", "activation", "epsilon", "every", "window",
-             "theta", "local_theta", "cells", "highways", "filters", "letter", "longest_word", "residual", "cell_clip",
-             "projection_clip")  # fmt: skip
+    free = ("dropout", "spread", "deep", "lstm", "types")
+    names = {f.name for settings in (ours, theirs) for f in dataclasses.fields(settings) if not f.name.endswith(free)}
     same = all(getattr(ours, n, None) == getattr(theirs, n, None) for n in names)
     own, other = (getattr(settings, "types", None) for settings in (ours, theirs))
     same = same and (own == other or {own, other} == {0, 1})  # a row of zeros there is none here

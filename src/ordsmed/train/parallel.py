@@ -139,7 +139,7 @@ def _split_vocabulary(objective: nn.Module, layout: Layout, mesh: Any) -> dict[s
     rows: dict[str, int] = {}
     split: set[int] = set()
     for module in list(objective.modules()):
-        if isinstance(module, Model) and id(module.words) not in split:  # networks may share a table
+        if isinstance(module, Model | TokenHead) and id(module.words) not in split:  # most share a table
             table = module.words
             split.add(id(table))
             rows[names[id(table.weight)]] = len(table.weight)
@@ -161,7 +161,7 @@ def held_by_rank(objective: nn.Module, layout: Layout) -> int:
                 named = dict(module.named_modules())
                 inner = [named[n] for n, style in module.tensor_plan.items() if style in ("column", "row")]
                 split |= {id(layer.weight) for layer in inner}
-            if isinstance(module, Model):
+            if isinstance(module, Model | TokenHead):
                 split.add(id(module.words.weight))
     return sum(
         -(-p.numel() // ((layout.tensor if id(p) in split else 1) * layout.shard)) for p in objective.parameters()

@@ -1,0 +1,49 @@
+"""Activations by their names, ours and those in Hugging Face's config.json."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ordsmed.nn.foreign import expect
+
+Activation = Callable[[Tensor], Tensor]
+
+
+def quick_gelu(x: Tensor) -> Tensor:
+    """GELU by a sigmoid."""
+    return x * torch.sigmoid(1.702 * x)
+
+
+def relu2(x: Tensor) -> Tensor:
+    """ReLU, squared."""
+    return F.relu(x).square()
+
+
+ACTIVATIONS: dict[str, Activation] = {
+    "gelu": F.gelu, "gelu_tanh": functools.partial(F.gelu, approximate="tanh"), "quick_gelu": quick_gelu,
+    "relu": F.relu, "relu2": relu2, "silu": F.silu, "tanh": torch.tanh,
+}  # fmt: skip
+# theirs -> ours; the first of those that mean the same is what is written
+THEIRS = {
+    "gelu": "gelu", "gelu_python": "gelu",
+    "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu_python_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh", "gelu_accurate": "gelu_tanh",
+    "quick_gelu": "quick_gelu", "relu": "relu", "relu2": "relu2", "silu": "silu", "swish": "silu", "tanh": "tanh",
+}  # fmt: skip
+
+
+def ours(config: dict[str, Any], key: str, usual: str) -> str:
+    """Our name of the activation that a config.json asks for."""
+    expect(config, **{key: tuple(THEIRS)})
+    return THEIRS[config.get(key, usual)]
+
+
+def theirs(name: str) -> str:
+    """Their name of one of our activations."""
+    return next(there for there, here in THEIRS.items() if here == name)
