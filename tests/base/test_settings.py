@@ -412,3 +412,26 @@ def test_choices_are_named() -> None:
 def test_other_shapes_refused(table: Any) -> None:
     with pytest.raises(RecipeError, match=r"^r\.toml"):
         settings.decode(Outer, table, "r.toml")
+
+
+def test_a_setting_added_later_tells_nothing_apart_until_it_is_used():
+    """Folders made before it was there go on to fit their recipes."""
+
+    @dataclass(frozen=True)
+    class Grown:
+        width: int = 4
+        tied: bool = True
+        LATER_ADDED: ClassVar[tuple[str, ...]] = ("tied",)
+
+    assert settings.plain(Grown(), essence=True) == {"width": 4}
+    assert settings.plain(Grown(tied=False), essence=True) == {"width": 4, "tied": False}
+    assert settings.plain(Grown()) == {"width": 4, "tied": True}
+
+
+@pytest.mark.parametrize("kind", menu.entries("models"))
+def test_models_fingerprints_stay_as_they_were(kind):
+    """What has been added to a family since the first runs does not count where it is as it always was."""
+    made = menu.load("models", kind)()
+    later = set(getattr(type(made), "LATER_ADDED", ()))
+    assert not later & settings.plain(made, essence=True).keys()
+    assert {"tied"} <= later or kind == "elmo"

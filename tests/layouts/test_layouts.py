@@ -55,7 +55,16 @@ FAMILIES = {
     "bert mlm": Family(),
     "gpt2 clm": Family(),
     "roberta mlm": Family(),
-    "modern mlm": Family(model=("window = 8",)),
+    "modern mlm": Family(  # with whatever may be asked of one: biases, and a table of its own for the scores
+        model=(
+            "window = 8",
+            "tied = false",
+            "norm_bias = true",
+            "attention_bias = true",
+            "inner_bias = true",
+            'activation = "silu"',
+        )
+    ),
     "megatron_bert mlm_nsp": Family(phase=("pack = false",)),
     "electra rtd": Family(model=("embedding = 16",), objective=("generator = { width = 16, heads = 4 }",)),
     "gpt2 hybrid": Family(),

@@ -640,7 +640,7 @@ def test_padding_behind_the_vocabulary_is_left_out(berts):
         ({"hidden_act": "mish"}, "hidden_act: found mish; wanted gelu or"),
         ({"hidden_act": ["gelu"]}, "hidden_act: found .*; wanted gelu or"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type: found relative_key; wanted absolute"),
-        ({"tie_word_embeddings": "no"}, "tie_word_embeddings: found 'no'; wanted bool"),
+        ({"tie_word_embeddings": "no"}, "tie_word_embeddings: found 'no'; wanted true or false"),
         ({"model_type": "bort"}, "model_type: found bort; did you mean `bert`"),
         ({"num_attention_heads": 5}, "num_attention_heads: found 5; wanted a divisor of the width 32"),
         ({"hidden_size": "32"}, "hidden_size: found 32; wanted a whole number"),

@@ -369,7 +369,7 @@ def test_old_folders_hold_the_same_weights(tmp_path):
     [
         ({"hidden_activation": "mish"}, "hidden_activation: found mish; wanted gelu"),
         ({"classifier_activation": "gelu_10"}, "classifier_activation: found gelu_10; wanted gelu"),
-        ({"norm_bias": 1}, "norm_bias: found 1; wanted bool"),
+        ({"norm_bias": 1}, "norm_bias: found 1; wanted true or false"),
         ({"local_attention": 0}, "local_attention: found 0; wanted a whole number, 1 or more"),
         ({"rope_scaling": {"factor": 2.0}}, "rope_scaling: found .*; wanted None"),
         ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "rope_type: found yarn; wanted default"),

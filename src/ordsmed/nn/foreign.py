@@ -248,7 +248,7 @@ def _labels(config: dict[str, Any]) -> tuple[str, ...]:
     count = config.get("num_labels") or 2
     if not isinstance(count, int) or not 0 < count < MANY:
         raise ValueError(f"num_labels: found {_short(count)}; wanted a whole number, 1 or more")
-    named = table_of(config, "id2label") or {n: f"LABEL_{n}" for n in range(count)}
+    named = table_of(config, "id2label") or {f"{n}": f"LABEL_{n}" for n in range(count)}
     found = {int(number): str(label) for number, label in named.items()}
     if set(found) != set(range(len(found))):
         raise ValueError(f"id2label: found the numbers {sorted(found)}; wanted all from 0 on")
