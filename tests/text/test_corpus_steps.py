@@ -138,6 +138,63 @@ def test_a_killed_step_goes_on(
     assert bits(obtain(Corpus, name, ["processes=1"])) == bits(alone)
 
 
+KILLED_OFTEN = """
+import os, signal, sys
+from ordsmed.base.run import obtain
+from ordsmed.text import chunks, pipeline
+chunks.KEPT = 0.0
+left, inner = int(sys.argv[2]), chunks._clean
+def killed(*args):
+    global left
+    left -= 1
+    if left < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return inner(*args)
+chunks._clean = killed
+obtain(pipeline.Corpus, sys.argv[1], ["processes=1"])
+"""
+
+
+def test_slow_cleaning_goes_on_within_a_chunk(sources: Path, tmp_path: Path) -> None:
+    """Killed over and over after 50 documents, of which a chunk has 228, it comes to its end with the same bits."""
+    text = SETTINGS.replace('["punctuation"]', '["punctuation", {{kind = "length", least_words = 200}}]')
+    (tmp_path / "held.txt").write_text(" ".join(invented(1, seed=ord("b"), words=300)[0].split()[40:60]))
+    text = text.format(sources) + f'[held_out]\npaths = "{tmp_path}/held.txt"\n'
+    alone = obtain(Corpus, recipe(tmp_path, "one", text), ["processes=1"])
+    name, lives = recipe(tmp_path, "killed", text), 0
+    while True:
+        done = subprocess.run([sys.executable, "-c", KILLED_OFTEN, name, "50"], capture_output=True, check=False)
+        lives += 1
+        if done.returncode != -signal.SIGKILL:
+            break
+        assert lives < 10
+    assert (done.returncode, lives) == (0, 5)
+    assert bits(tmp_path / "killed") == bits(alone)
+    left, wanted = (
+        {k: v for k, v in Run(f).status.items() if k not in ("began", "seconds")} for f in (tmp_path / "killed", alone)
+    )
+    assert left | {"fingerprint": 0} == wanted | {"fingerprint": 0}
+    assert wanted["left_out"]["held-out text"] >= 1
+
+
+def test_what_is_kept_of_a_chunk_goes_with_it_and_damage_is_no_loss(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = obtain(Corpus, recipe(tmp_path, "one", SETTINGS.format(sources)), ["processes=1"])
+    name = recipe(tmp_path, "kept", "keep_steps = true\n" + SETTINGS.format(sources))
+    subprocess.run([sys.executable, "-c", KILLED_OFTEN, name, "50"], capture_output=True, check=False)
+    (kept,) = tmp_path.glob("kept/steps/read-*/.00000-00000")
+    assert sum(1 for _ in kept.iterdir()) == 50
+    (kept / "30-31").write_bytes(b"{")
+    seen = []
+    clean = chunks._clean
+    monkeypatch.setattr(chunks, "_clean", lambda *args: (seen.append(args[0].id), clean(*args))[1])
+    folder = obtain(Corpus, name, ["processes=1"])
+    assert len(seen) == 228 - 30
+    assert not kept.exists()
+    assert bits(folder) == bits(alone)
+
+
 def test_another_threshold_reads_nothing_again(sources: Path, tmp_path: Path) -> None:
     name = recipe(tmp_path, "kept", "keep_steps = true\n" + SETTINGS.format(sources))
     folder = obtain(Corpus, name, ["processes=1"])

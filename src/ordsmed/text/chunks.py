@@ -5,10 +5,13 @@
                                                               00002-00017.npy     its hash, its draw, its sizes (INDEX)
                                                               00002-00017.near.npy   MinHash signatures, if wanted
                                                               00002-00017.json    what happened; written last
+                                                              .00002-00017/0-412  while it is made: what some of its
+                                                                                  raw documents became (_save)
                                                            -> 00002.whole         how many chunks the piece has
 
 What a chunk holds follows from the source alone, so it does not matter who makes it, when, or beside how many others. A
-chunk whose .json stands is never made again; a piece of which all stand is not even read again.
+chunk whose .json stands is never made again; a piece of which all stand is not even read again. What is done of a chunk
+is kept every few seconds (KEPT), so that slow cleaning goes on within it.
 """
 
 from __future__ import annotations
@@ -18,7 +21,9 @@ import functools
 import hashlib
 import json
 import os
+import shutil
 import socket
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,7 +35,7 @@ import numpy as np
 
 from ordsmed.base import files, menu, settings
 from ordsmed.base.crew import Spread
-from ordsmed.base.errors import DataError, OrdsmedError
+from ordsmed.base.errors import DataError, OrdsmedError, RunError
 from ordsmed.base.say import Progress
 from ordsmed.text import sentences
 from ordsmed.text.clean import Form, tidy
@@ -41,6 +46,7 @@ from ordsmed.text.read import Tally, tallied
 from ordsmed.text.source import Piece
 
 CHUNK = 8_000_000  # characters of raw documents
+KEPT = 2.0  # seconds of work on a chunk after which it is kept: more is not lost when it is killed
 OVERHEAD = 500  # characters that a document counts beside its own
 BUNDLE = 8_000_000  # bytes of small files that are read together
 INDEX = np.dtype([
@@ -195,7 +201,7 @@ class Reading:
         total = sum(source.settings.size() for source in self.sources)
         with Progress("read", total / 1e6, "MB") as shown:
             for bytes in spread(_work, ((task,) for task in self._tasks(total, workers, part, shown))):
-                shown.add(bytes / 1e6)
+                shown.add(bytes / 1e6, f"(kept every {KEPT:.0f} s)")
 
     def chunks(self) -> list[Chunk]:
         """Those that stand, in the order of the sources."""
@@ -204,8 +210,7 @@ class Reading:
             for number in range(_length(self.folder, piece) or 0):
                 if _stands(self.folder, piece, number):
                     stem = _stem(self.folder, piece, number)
-                    facts = files.read_json(Path(f"{stem}.json"))
-                    found.append(Chunk(stem, source, Facts(**{**facts, "left_out": Counter(facts["left_out"])})))
+                    found.append(Chunk(stem, source, _facts(files.read_json(Path(f"{stem}.json")))))
         return found
 
     def _tasks(self, total: int, workers: int, part: tuple[int, int], shown: Progress) -> Iterator[Task]:
@@ -231,10 +236,11 @@ class Reading:
         done, number = 0, 0
         with tallied() as tally:
             for number, batch in enumerate(_batches(source.read(what), tally), 1):
+                new, done = tally.bytes - done, tally.bytes
                 if (piece + number) % parts == mine and not _stands(self.folder, piece, number - 1):
-                    yield Task(self.folder, self.work, source, piece, what, number - 1, batch)
-                shown.add((tally.bytes - done) / 1e6)
-                done = tally.bytes
+                    yield Task(self.folder, self.work, source, piece, what, number - 1, batch, new)
+                else:
+                    shown.add(new / 1e6)
         _write(self.folder / f"{piece:05d}.whole", number)
 
 
@@ -259,13 +265,15 @@ class Task:
     what: Bundle
     number: int = 0
     batch: Batch | None = None
+    bytes: int = 0
+    "that were read for this batch"
 
 
 def _work(task: Task) -> int:
     """Returns the bytes that were read for it."""
     if task.batch:
         _make(task.folder, task.work, task.source, task.piece, task.number, task.batch)
-        return 0
+        return task.bytes
     number = 0
     with tallied() as tally:
         for number, batch in enumerate(_batches(task.source.read(task.what), tally), 1):
@@ -297,28 +305,113 @@ def _batch(held: list[Document], tally: Tally) -> Batch:
 
 def _make(folder: Path, work: Work, source: Source, piece: int, number: int, batch: Batch) -> None:
     """Refine, clean, cut into sentences, and write; the facts last."""
-    facts = Facts(steps=[[0] * 5 for _ in work.names()], read=len(batch.documents))
-    with tallied() as tally:
-        refined = (document for raw in batch.documents if (document := source.refine(raw)) is not None)
-        names = work.names()
-        documents = [document for document in refined if _clean(document, work, names, facts)]
-        if work.held_out:
-            documents = _without(_grams(work.held_out), documents, facts)
-        split = _split_with(work.sentences)
-        for document in documents:
-            split(document)
-    facts.documents = len(documents)
-    facts.replaced, facts.cut = batch.replaced + tally.replaced, batch.cut + tally.cut
-    facts.left_out += batch.left_out + tally.left_out
     stem = _stem(folder, piece, number)
+    whole = _kept(stem, work)
+    for some in _refined(batch.documents[whole.raw :], work, source):
+        whole.add(some)
+        if time.monotonic() - whole.since > KEPT and whole.raw < len(batch.documents):
+            _keep(stem, whole)
+    facts, documents, lines = whole.facts, whole.documents, whole.lines
+    facts.read, facts.documents = len(batch.documents), len(documents)
+    facts.replaced, facts.cut = facts.replaced + batch.replaced, facts.cut + batch.cut
+    facts.left_out += batch.left_out
     if documents:
-        lines = [_line(document) for document in documents]
         _put(Path(f"{stem}.jsonl"), lambda path: path.write_bytes(b"".join(lines)))
         _put(Path(f"{stem}.npy"), functools.partial(_save, _indexed(documents, lines, work.seed)))
         if work.near:
             signed = signatures([document.text for document in documents], work.near)
             _put(Path(f"{stem}.near.npy"), functools.partial(_save, signed))
     _write(Path(f"{stem}.json"), facts.__dict__)
+    shutil.rmtree(_beside(stem), ignore_errors=True)
+
+
+@dataclass
+class Made:
+    """What some raw documents of a chunk became."""
+
+    facts: Facts
+    raw: int = 0
+    documents: list[Document] = field(default_factory=list)
+    lines: list[bytes] = field(default_factory=list)
+    since: float = field(default_factory=time.monotonic)
+    "when the last of it was kept"
+    unkept: tuple[int, int, Facts] = field(default_factory=lambda: (0, 0, Facts()))
+    "raw documents and lines that are kept, and what happened to the others"
+
+    def add(self, other: Made) -> None:
+        """What the next ones became."""
+        self.facts.add(other.facts)
+        self.unkept[2].add(other.facts)
+        self.raw += other.raw
+        self.documents += other.documents
+        self.lines += other.lines
+
+
+def _refined(documents: list[Document], work: Work, source: Source) -> Iterator[Made]:
+    """Some raw documents after others refined, cleaned, compared with what is held out, and cut into sentences."""
+    names, split = work.names(), _split_with(work.sentences)
+    made, size, since = Made(_nothing(work)), 0, time.monotonic()
+    for number, raw in enumerate(documents, 1):
+        made.raw += 1
+        with tallied() as tally:
+            document = source.refine(raw)
+            if document is not None and _clean(document, work, names, made.facts):
+                made.documents.append(document)
+                size += len(document.text)
+        made.facts.replaced, made.facts.cut = made.facts.replaced + tally.replaced, made.facts.cut + tally.cut
+        made.facts.left_out += tally.left_out
+        if size < SEARCHED and number < len(documents) and time.monotonic() - since < KEPT:
+            continue
+        if work.held_out:
+            made.documents = _without(_grams(work.held_out), made.documents, made.facts)
+        for document in made.documents:
+            split(document)
+        made.lines = list(map(_line, made.documents))
+        yield made
+        made, size, since = Made(_nothing(work)), 0, time.monotonic()
+
+
+def _nothing(work: Work) -> Facts:
+    return Facts(steps=[[0] * 5 for _ in work.names()])
+
+
+def _beside(stem: str) -> Path:
+    """Where a chunk is kept while it is made."""
+    path = Path(stem)
+    return path.with_name(f".{path.name}")
+
+
+def _keep(stem: str, whole: Made) -> None:
+    """Write down what came since the last time; its name tells which raw documents it was."""
+    raw, lines, facts = whole.unkept
+    text = json.dumps(facts.__dict__).encode() + b"\n" + b"".join(whole.lines[lines:])
+    with contextlib.suppress(RunError):  # a full disk stops the chunk itself; another process may have ended it
+        _beside(stem).mkdir(exist_ok=True)
+        _put(_beside(stem) / f"{raw}-{whole.raw}", lambda path: path.write_bytes(text))
+        whole.unkept = (whole.raw, len(whole.lines), Facts())
+    whole.since = time.monotonic()
+
+
+def _kept(stem: str, work: Work) -> Made:
+    """What was kept of a chunk by whoever worked on it."""
+    import msgspec
+
+    whole, ends = Made(_nothing(work)), dict[int, int]()
+    with contextlib.suppress(FileNotFoundError, ValueError):  # another process has ended it; a damaged file is no loss
+        for path in _beside(stem).iterdir():
+            if not path.name.startswith("."):
+                first, last = map(int, path.name.split("-"))
+                ends[first] = max(last, ends.get(first, 0))
+        while last := ends.get(whole.raw, 0):
+            told, *lines = (_beside(stem) / f"{whole.raw}-{last}").read_bytes().splitlines(keepends=True)
+            documents = [msgspec.json.decode(line, type=Document) for line in lines]
+            whole.add(Made(_facts(json.loads(told)), last - whole.raw, documents, lines))
+    whole.unkept = (whole.raw, len(whole.lines), Facts())
+    return whole
+
+
+def _facts(told: dict[str, Any]) -> Facts:
+    return Facts(**{**told, "left_out": Counter(told["left_out"])})
 
 
 def _clean(document: Document, work: Work, names: Sequence[str], facts: Facts) -> bool:

@@ -148,7 +148,7 @@ class Corpus:
             chunks = reading.chunks()
             if not any(chunk.facts.read for chunk in chunks if not sources[chunk.source].purpose):
                 gone = sum((chunk.facts.left_out for chunk in chunks), Counter[str]())
-                told = ", ".join(f"{count:,} {what}" for what, count in gone.most_common())
+                told = ", ".join(f"{count:,} {what}" for what, count in report.most(gone))
                 found = "no documents at all" + (f"; left out: {told}" if told else "")
                 raise DataError(self._named(), found, "at least one text", "look at `source`")
             matched = self.match(reading, chunks, spread)

@@ -38,11 +38,16 @@ def facts(
     cleaned = {step["name"]: step["dropped"] for step in steps if step["dropped"]}
     return {
         **{name: {**asdict(writer.count), "parts": writer.parts} for name, writer in writers.items()},
-        "read": whole.read, "sources": told, "left_out": dict(whole.left_out.most_common()), "steps": steps,
+        "read": whole.read, "sources": told, "left_out": dict(most(whole.left_out)), "steps": steps,
         "dropped": {**cleaned, "duplicates": matched.exact, **({"near": matched.near} if work.near else {})},
         "duplicates": {"exact": matched.exact, "near": matched.near, "groups": matched.groups},
         "held_out": whole.held_out or None, "replaced": whole.replaced, "cut": whole.cut,
     }  # fmt: skip
+
+
+def most(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    """The most frequent first; of equals by name, for they may have been met in any order."""
+    return sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
 
 
 def _why(reasons: Mapping[str, int]) -> str:
@@ -125,7 +130,7 @@ def _source(source: Source, own: Facts) -> dict[str, Any]:
         "kind": kind_of(settings), "purpose": source.purpose, "licence": getattr(settings, "LICENCE", "") or None,
         "bytes": settings.size(),
         "published": getattr(settings, "WORDS", 0), "read": own.read, "documents": own.documents,
-        "left_out": dict(own.left_out),
+        "left_out": dict(most(own.left_out)),
     }  # fmt: skip
 
 
@@ -135,7 +140,7 @@ def _published(source: Mapping[str, Any]) -> str:
 
 def _reasons(whole: Facts, name: str) -> dict[str, int]:
     """Why a step dropped documents, where it told: "language: sv" is no other document than the step's own."""
-    told = [(what, count) for what, count in whole.left_out.most_common() if what.startswith(f"{name}: ")]
+    told = [(what, count) for what, count in most(whole.left_out) if what.startswith(f"{name}: ")]
     for what, _ in told:
         del whole.left_out[what]
     return {what.removeprefix(f"{name}: "): count for what, count in told}
