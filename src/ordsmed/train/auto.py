@@ -50,9 +50,8 @@ def largest(recipe: Training, ranks: Ranks, build: Build) -> Layout:
 
 def divisors(number: int) -> list[int]:
     """Micro-batches that a share can be cut into, about doubling."""
-    found = [n for n in range(1, number + 1) if number % n == 0]
     kept = [1]
-    for n in found:
+    for n in [n for n in range(2, number + 1) if number % n == 0]:
         if n >= 2 * kept[-1] or n == number:
             kept.append(n)
     return kept

@@ -1,0 +1,97 @@
+"""A job's small decisions: what is left out and when that is too much, which weights are kept, what settings mean."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from makers import job_of
+from ordsmed.base.errors import RunError
+from ordsmed.base.run import Run
+from ordsmed.models import bert, gpt2
+from ordsmed.train import job as jobs
+from ordsmed.train.auto import divisors
+from ordsmed.train.job import Job
+
+Recipe = Callable[..., Path]
+
+
+@pytest.fixture
+def job(recipe: Recipe) -> Job:
+    return job_of(recipe(), "model.width=16", "model.layers=1", "trouble.most=2", "revisions=[3]")
+
+
+def test_what_is_left_out_is_recorded_and_bounded(job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job.leave_out(tmp_path, 4, 4, "loss nan")
+    job.leave_out(tmp_path, 7, 9, "loss inf")
+    assert [job.leaves_out(step) for step in (3, 4, 5, 6, 7, 8, 9, 10)] == [0, 1, 0, 0, 1, 1, 1, 0]
+    assert Run(tmp_path).status["left_out"] == job.skipped
+    said = capsys.readouterr().err
+    assert "step 4: loss nan: step 4 teaches nothing" in said
+    assert "step 9: loss inf: steps 7 to 9 teach nothing" in said
+    with pytest.raises(RunError, match="step 12: loss nan; before it 2 times the like; wanted at most 2"):
+        job.leave_out(tmp_path, 12, 12, "loss nan")
+    assert len(job.skipped) == 2
+
+
+def test_other_ranks_leave_the_record_to_the_first(job: Job, tmp_path: Path) -> None:
+    job.ranks = dataclasses.replace(job.ranks, rank=1, world=2)
+    job.leave_out(tmp_path, 4, 4, "loss nan")
+    assert not Run(tmp_path).status
+
+
+def test_revisions_and_the_best_so_far_are_kept(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [step for step in range(1, 6) if job.is_kept(step)] == [3]
+    monkeypatch.setattr(type(job.recipe), "best_of", lambda self, judged: judged[-1]["step"])
+    job.judged = [{"step": 5}]
+    assert [step for step in range(1, 6) if job.is_kept(step)] == [3, 5]
+
+
+@pytest.mark.parametrize(
+    ("device", "threads", "asked", "wanted"),
+    [("cpu", 8, -1, 0), ("cpu", 8, 3, 3), ("cuda", 8, -1, 7), ("cuda", 64, -1, 8), ("cuda", 8, 0, 0)],
+)
+def test_processes_that_make_batches(job: Job, device: str, threads: int, asked: int, wanted: int) -> None:
+    import torch
+
+    job.ranks = dataclasses.replace(job.ranks, device=torch.device(device), threads=threads)
+    layout = dataclasses.replace(job.recipe.layout, workers=asked)
+    job.recipe = dataclasses.replace(job.recipe, layout=layout)
+    assert job.workers == wanted
+
+
+def test_the_streams_of_a_rank_begin_where_its_rows_do(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[tuple[int, int]] = []
+    monkeypatch.setattr(type(job.objective), "begin", lambda self, first, count: begun.append((first, count)))
+    for rank in (0, 1):
+        job.ranks = dataclasses.replace(job.ranks, rank=rank, world=2, shape=(2, 1, 1))
+        job.carry(0)
+    assert begun == [(0, 4), (4, 4)]
+
+
+def test_rows_go_on_where_the_run_before_stopped(job: Job) -> None:
+    import numpy as np
+
+    own, numbers = job.rows(0).batch(np.arange(8)).tokens.tolist(), np.arange(8)
+    job.phases_before = 1
+    assert job.rows(0).batch(numbers).tokens.tolist() != own
+
+
+def test_what_makes_another_network() -> None:
+    one = bert.Settings(width=16, layers=2, heads=2, positions=8)
+    assert jobs.same_shape(one, dataclasses.replace(one, dropout=0.5, spread=0.5))
+    for more in ({"width": 32}, {"layers": 3}, {"heads": 4}, {"positions": 16}, {"inner": 99}, {"epsilon": 0.5}):
+        assert not jobs.same_shape(one, dataclasses.replace(one, **more)), more
+    assert jobs.same_shape(dataclasses.replace(one, types=0), dataclasses.replace(one, types=1))
+    assert not jobs.same_shape(dataclasses.replace(one, types=2), dataclasses.replace(one, types=1))
+    assert not jobs.same_shape(one, gpt2.Settings(width=16, layers=2, heads=2, positions=8))
+
+
+@pytest.mark.parametrize(
+    ("number", "wanted"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 6]), (7, [1, 7]), (24, [1, 2, 4, 8, 24]), (9, [1, 3, 9])]
+)
+def test_micro_batches_to_try_are_about_doubling(number: int, wanted: list[int]) -> None:
+    assert divisors(number) == wanted
