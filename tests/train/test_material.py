@@ -1,0 +1,99 @@
+"""A validation's arithmetic with a made-up objective: sums over all counts, every row once, whatever the ranks."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ordsmed.base.ranks import Ranks
+from ordsmed.train import material
+from ordsmed.train.layout import Layout
+
+
+class Numbers:
+    """Rows that are their own numbers."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def batch(self, numbers: Any) -> Any:
+        self.asked += numbers.tolist()
+        return SimpleNamespace(numbers=torch.as_tensor(numbers), to=lambda device: SimpleNamespace(
+            numbers=torch.as_tensor(numbers)))  # fmt: skip
+
+
+class Objective(torch.nn.Module):
+    """A row with the number n makes n + 1 predictions, with a loss of n in all, of which one is right."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = {"one": 2.0, "two": 0.5}
+        self.state: dict[str, Any] = {}
+        self.modes: list[bool] = []
+
+    def count(self, batch: Any) -> dict[str, Any]:
+        return {"one": (batch.numbers + 1).sum(), "two": torch.zeros(())}
+
+    def judge(self, batch: Any) -> dict[str, Any]:
+        self.modes.append(self.training or torch.is_grad_enabled())
+        return {"one": batch.numbers.sum(), "one_right": torch.tensor(float(len(batch.numbers))),
+                "two": torch.zeros(()), "two_right": torch.zeros(()),
+                "gap": torch.tensor(3.0), "gap_count": torch.tensor(6.0)}  # fmt: skip
+
+    def derived(self, means: dict[str, float]) -> dict[str, float]:
+        return {"double": 2 * means["one"]}
+
+
+def judged(count: int, rank: int = 0, world: int = 1, state: bool = False) -> tuple[dict[str, float], Any, list[int]]:
+    objective, rows = Objective().train(), Numbers()
+    objective.state = {"h": torch.zeros(1)} if state else {}
+    ranks = Ranks(torch.device("cpu"), rank, world, shape=(world, 1, 1))
+    job = SimpleNamespace(objective=objective, ranks=ranks, recipe=SimpleNamespace(layout=Layout()))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Ranks, "total", lambda self, values: values)
+        return material.judge(job, rows, count), objective, rows.asked  # type: ignore[arg-type]
+
+
+def test_means_are_over_all_predictions_of_all_rows() -> None:
+    """70 rows in batches of 32: each once, the last ragged; a term that never came counts nothing."""
+    found, objective, asked = judged(70)
+    assert asked == list(range(70))
+    one = sum(range(70)) / sum(range(1, 71))
+    assert found == pytest.approx({
+        "validation": 2 * one, "one": one, "one_right": 70 / sum(range(1, 71)), "two": 0.0, "gap": 0.5,
+        "double": 2 * one,
+    })  # fmt: skip
+    assert objective.modes == [False] * 3, "without dropout and slopes"
+    assert objective.training, "and it learns on"
+
+
+@pytest.mark.parametrize(("rows", "world"), [(70, 2), (32, 2), (200, 3), (10, 4)])
+def test_ranks_take_batches_in_turn(rows: int, world: int) -> None:
+    """Each batch counts once over all ranks; who has none goes along with one that does not count."""
+    taken = [list(material._judged(job_at(rank, world), rows)) for rank in range(world)]
+    assert len({len(own) for own in taken}) == 1, "as many turns each, or one would wait"
+    counted = [n for own in taken for numbers, mine in own if mine for n in numbers.tolist()]
+    assert sorted(counted) == list(range(rows))
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_who_carries_a_state_follows_its_own_streams(world: int) -> None:
+    taken = [list(material._judged(job_at(rank, world, state=True), 96)) for rank in range(world)]
+    for own in taken:
+        firsts = np.stack([numbers for numbers, _ in own])
+        assert (np.diff(firsts, axis=0) == material.JUDGED_ROWS).all(), "the same streams in every batch"
+    assert sorted(n for own in taken for numbers, mine in own if mine for n in numbers.tolist()) == list(range(96))
+
+
+def job_at(rank: int, world: int, *, state: bool = False) -> Any:
+    ranks = Ranks(torch.device("cpu"), rank, world, shape=(world, 1, 1))
+    return SimpleNamespace(ranks=ranks, objective=SimpleNamespace(state={"h": 1} if state else {}))
+
+
+def test_more_ranks_than_streams_go_along() -> None:
+    (numbers, mine), *_ = material._judged(job_at(39, 40, state=True), 32)
+    assert (len(numbers), mine) == (1, False)

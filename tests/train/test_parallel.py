@@ -1,0 +1,179 @@
+"""How an objective is spread, as far as one process can tell: padding, what a rank holds, dropout's streams, copies."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+
+from ordsmed.base.ranks import Ranks
+from ordsmed.models import bert
+from ordsmed.nn.dropout import Dropout
+from ordsmed.nn.model import Block
+from ordsmed.nn.shards import Part
+from ordsmed.objectives import mlm
+from ordsmed.train import parallel
+from ordsmed.train.layout import Layout
+from ordsmed.train.parallel import Parallel, held_by_rank, padded_rows, spread, sum_copies
+
+
+class Signs:
+    vocabulary = 50
+
+
+def objective() -> Any:
+    torch.manual_seed(0)
+    return mlm.Settings().build(bert.Settings(width=16, layers=2, heads=2, inner=32, positions=8), Signs())
+
+
+def at(*shape: int, rank: int = 0) -> Ranks:
+    world = shape[0] * shape[1] * shape[2]
+    return Ranks(torch.device("cpu"), rank, world, shape=(shape[0], shape[1], shape[2]))
+
+
+@pytest.mark.parametrize(("rows", "multiple", "wanted"), [(1, 128, 128), (128, 128, 128), (129, 128, 256), (50, 1, 50)])
+def test_a_table_is_padded_to_a_multiple(rows: int, multiple: int, wanted: int) -> None:
+    assert padded_rows(rows, multiple) == wanted
+    table = torch.ones(rows, 3)
+    padded = parallel._padded(table, multiple)
+    assert padded.shape == (wanted, 3)
+    assert torch.equal(padded[:rows], table)
+    assert not padded[rows:].any(), "what is not learned is 0"
+    assert parallel._padded(torch.ones(rows), multiple).shape == (wanted,)
+
+
+def test_what_a_rank_holds_is_its_share() -> None:
+    made = objective()
+    whole = sum(p.numel() for p in made.parameters())
+    assert held_by_rank(made, Layout()) == whole
+    half = held_by_rank(made, Layout(shard=2))
+    assert half == sum(-(-p.numel() // 2) for p in made.parameters())
+    named = dict(made.named_parameters())
+    blocks = [name for name, module in made.named_modules() if isinstance(module, Block)]
+    split = []
+    for block in blocks:
+        plan = made.get_submodule(block).tensor_plan
+        split += [f"{block}.{name}.weight" for name, style in plan.items() if style in ("column", "row")]
+    split.append("model.words.weight")
+    assert len(split) == 2 * 4 + 1
+    rest = whole - sum(named[name].numel() for name in split)
+    assert held_by_rank(made, Layout(tensor=2)) == rest + sum(named[name].numel() // 2 for name in split)
+    both = held_by_rank(made, Layout(tensor=2, shard=2))
+    assert half // 2 < both < half
+
+
+def test_ranks_of_a_tensor_group_drop_apart_where_activations_are_split() -> None:
+    """With rows split between the layers everywhere, else where the plan says `split` alone."""
+    (block, *_), rank = [m for m in objective().modules() if isinstance(m, Block)], 3
+    layers = {name: module for name, module in block.named_modules() if isinstance(module, Dropout)}
+    for sequence in (True, False):
+        parallel._split_dropout(block, Layout(tensor=4, sequence=sequence), rank)
+        for name, layer in layers.items():
+            apart = sequence or block.tensor_plan.get(name) == "split"
+            assert layer.stream == (1 + rank if apart else 0), name
+    assert {layer.stream for layer in layers.values()} == {0, 1 + rank}
+
+
+def test_recomputed_blocks_give_the_same() -> None:
+    ids, positions = torch.arange(8)[None], torch.arange(8)[None]
+    plain, again = objective().eval(), objective().eval()
+    calls: list[int] = []
+    for block in [m for m in again.modules() if isinstance(m, Block)]:
+        real = block.forward
+        block.forward = lambda *given, real=real, **more: calls.append(1) or real(*given, **more)
+    spread(again, Layout(recompute=True), at(1, 1, 1))
+    grads = []
+    for made in (plain, again):
+        out = made.model(ids, positions)
+        out.square().sum().backward()
+        grads.append([p.grad for p in made.model.parameters() if p.grad is not None])
+    assert len(calls) == 4, "each block twice"
+    assert len(grads[0]) == len(grads[1]) > 10
+    assert all(torch.equal(a, b) for a, b in zip(*grads, strict=True))
+
+
+def test_alone_nothing_is_spread(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    for name in ("_same_start", "split_layers", "split_weights"):
+        monkeypatch.setattr(parallel, name, lambda *_, name=name: asked.append(name) or {"rows": 1})
+    found = spread(objective(), Layout(), at(1, 1, 1))
+    assert (asked, found.rows, found.factor, found.replicas) == ([], {}, 1.0, None)
+
+
+@pytest.mark.parametrize(
+    ("shape", "wanted", "factor", "mesh"),
+    [
+        ((2, 1, 1), ["_same_start"], 1.0, None),
+        ((1, 1, 2), ["_same_start", "split_layers"], 1.0, None),
+        ((1, 2, 1), ["_same_start", "split_weights"], 2.0, "shard"),
+        ((3, 2, 2), ["_same_start", "split_layers", "split_weights"], 6.0, ("replicate", "shard")),
+    ],
+)
+def test_it_is_spread_in_order_as_the_mesh_says(
+    monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int, int], wanted: list[str], factor: float, mesh: Any
+) -> None:
+    """FSDP takes the mean over the ranks that see other rows: the loss is multiplied by so many."""
+    asked: list[str] = []
+    meshes: list[Any] = []
+    monkeypatch.setattr(parallel, "_same_start", lambda made: asked.append("_same_start"))
+    monkeypatch.setattr(parallel, "split_layers", lambda *_: asked.append("split_layers") or {"words": 50})
+    monkeypatch.setattr(
+        parallel, "split_weights", lambda *given: asked.append("split_weights") or meshes.append(given[3])
+    )
+    ranks = dataclasses.replace(at(*shape), mesh={"shard": "shard", ("replicate", "shard"): ("replicate", "shard")})
+    found = spread(objective(), Layout(), ranks)
+    assert (asked, found.factor) == (wanted, factor)
+    assert found.rows == ({"words": 50} if "split_layers" in wanted else {})
+    assert meshes == ([mesh] if mesh else [])
+
+
+@pytest.mark.parametrize(
+    ("shape", "overlap", "wanted"),
+    [((2, 1, 1), True, True), ((2, 1, 1), False, False), ((2, 1, 2), True, False), ((2, 2, 1), True, None),
+     ((1, 1, 2), True, None), ((1, 1, 1), True, None)],
+)  # fmt: skip
+def test_copies_sum_where_weights_are_not_split(
+    monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int, int], overlap: bool, wanted: bool | None
+) -> None:
+    made: list[Any] = []
+    monkeypatch.setattr(parallel, "Replicas", lambda *given, **how: made.append((given, how)))
+    ranks = dataclasses.replace(at(*shape), data_group="data")
+    parts = [Part.of("p", torch.nn.Parameter(torch.zeros(1)))]
+    sum_copies(Parallel(), parts, Layout(overlap=overlap, reduce="bf16"), ranks)
+    assert made == ([] if wanted is None else [((parts, "data"), {"overlap": wanted, "reduce": "bf16"})])
+
+
+def test_the_first_ranks_weights_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every parameter and buffer."""
+    sent: list[int] = []
+
+    def broadcast(tensor: torch.Tensor, src: int) -> None:
+        assert src == 0
+        sent.append(tensor.data_ptr())
+        tensor.zero_()
+
+    monkeypatch.setattr(torch.distributed, "broadcast", broadcast)
+    made = objective()
+    parallel._same_start(made)
+    assert {tensor.data_ptr() for tensor in made.state_dict().values()} == set(sent)
+    assert not any(p.any() for p in made.parameters())
+
+
+def test_gradients_are_handed_over_before_copies_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(Part, "hand_over_gradient", lambda self: done.append(self.name))
+
+    class Copies:
+        def listen(self, last: bool) -> None:
+            done.append(f"listen {last}")
+
+        def settle(self) -> None:
+            done.append("settle")
+
+    spreads = Parallel(replicas=Copies())  # type: ignore[arg-type]
+    spreads.listen(False)
+    spreads.listen(True)
+    spreads.settle([Part.of(name, torch.nn.Parameter(torch.zeros(1))) for name in "ab"])
+    assert done == ["listen False", "listen True", "a", "b", "settle"]

@@ -1,0 +1,240 @@
+"""The watch, other ranks played by a dictionary: who is silent, who is slow, what an error means, and whose it is."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+import pytest
+import torch
+
+from ordsmed.base.errors import RunError
+from ordsmed.base.ranks import Ranks
+from ordsmed.train import watch
+from ordsmed.train.watch import Watch
+
+
+class Board:
+    """The store that ranks share."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, str] = {}
+        self.broken: Exception | None = None
+
+    def clone(self) -> Board:
+        return self
+
+    def set(self, key: str, value: str) -> None:
+        if self.broken:
+            raise self.broken
+        self.kept[key] = value
+
+    def get(self, key: str) -> bytes:
+        return self.kept[key].encode()
+
+    def check(self, keys: list[str]) -> bool:
+        if self.broken:
+            raise self.broken
+        return all(key in self.kept for key in keys)
+
+    def beat(self, rank: int, count: int, step: int, stage: str = "learning") -> None:
+        self.set(f"beat/{rank}", json.dumps([count, step, stage, f"host{rank}", 100 + rank]))
+
+
+@pytest.fixture
+def board(monkeypatch: pytest.MonkeyPatch) -> Board:
+    monkeypatch.setattr(watch, "BEAT", 0.02)
+    return Board()
+
+
+def of(board: Board | None, rank: int = 0, world: int = 3, patience: float = 60.0) -> Watch:
+    return Watch(Ranks(torch.device("cpu"), rank, world, store=board), patience)
+
+
+def broken(said: str = "Connection reset by peer") -> RuntimeError:
+    return torch.distributed.DistError(said)
+
+
+def test_a_beat_says_how_far_a_rank_is(board: Board) -> None:
+    own = of(board, 1)
+    own.at(7, "saving")
+    own._tell()
+    own._tell()
+    count, step, stage, _, _ = json.loads(board.kept["beat/1"])
+    assert (count, step, stage) == (2, 7, "saving")
+    assert own._told().keys() == {1}
+
+
+def test_it_beats_while_it_stands_and_no_longer(board: Board) -> None:
+    """At once, and again and again; alone there is nobody to tell."""
+    with of(board, 1) as own:
+        for _ in range(500):
+            if own.count > 2:
+                break
+            threading.Event().wait(0.01)
+    assert own.count > 2
+    assert own.thread is not None
+    assert not own.thread.is_alive()
+    with of(None) as alone:
+        assert alone.thread is None
+
+
+def test_who_is_slowest_is_furthest_behind(board: Board) -> None:
+    """By the step, and in one step by what comes first in it."""
+    own = of(board)
+    beats: dict[int, list[Any]] = {0: [1, 5, "learning"], 1: [9, 4, "saving"], 2: [1, 4, "summing gradients"]}
+    assert own._slowest(beats) == [2]
+    beats[1][2] = "learning"
+    assert own._slowest(beats) == [1]
+    beats[2] = beats[0] = beats[1]
+    assert own._slowest(beats) == [0, 1, 2]
+    assert own._slowest({}) == []
+
+
+def test_who_is_silent_is_lost(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 1's beat goes on, rank 2's stands still, rank 3 never came; the one that asks beats on meanwhile."""
+    own = of(board, 0, world=4)
+    board.beat(1, 5, 7)
+    board.beat(2, 5, 7)
+    tell = own._tell
+
+    def telling() -> None:
+        tell()
+        board.beat(1, 5 + own.count, 7)
+
+    monkeypatch.setattr(own, "_tell", telling)
+    lost, beats = own._silent(0.05)
+    assert lost == [2, 3]
+    assert sorted(beats) == [0, 1, 2]
+    assert own.count >= 2
+
+
+def test_ranks_are_named_with_what_they_did_and_said_last(board: Board) -> None:
+    own = of(board, 0, patience=9.0)
+    board.set("gone/2", "out of memory")
+    said = str(own._named([1, 2], {1: [3, 7, "learning", "big1", 42]}))
+    assert said.startswith(
+        "processes: lost or hanging: rank 1 (big1, process 42) at step 7, learning; "
+        "rank 2 (?, process ?) at step 0, starting: out of memory; wanted a step within 9 s of all 3; start the same"
+    )
+    assert "all ranks wait for each other: rank 0" in str(own._named([0, 1, 2], {}))
+
+
+@pytest.fixture
+def ended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What processes said when they ended themselves."""
+    said: list[str] = []
+    monkeypatch.setattr(Watch, "_end", lambda self, error, told=True: said.append(str(error)))
+    return said
+
+
+def test_who_waits_too_long_names_who_is_behind(
+    board: Board, ended: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = of(board, 0, world=2, patience=0.0)
+    beats: dict[int, list[Any]] = {0: [1, 5, "learning", "a", 1], 1: [1, 4, "judging", "b", 2]}
+    monkeypatch.setattr(own, "_silent", lambda seconds: ([], beats))
+    own._accuse()
+    assert ended[0].startswith("processes: lost or hanging: rank 1 (b, process 2) at step 4, judging; wanted")
+    own.over.set()
+    own._accuse()
+    assert len(ended) == 1, "a run that is over hangs no more"
+
+
+@pytest.mark.parametrize("stage", ["saving", "starting"])
+def test_a_slow_disk_is_no_hanging_rank(
+    board: Board, ended: list[str], monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    """Unless its process is silent altogether."""
+    own = of(board, 0, world=2, patience=0.0)
+    own.since -= 100
+    beats: dict[int, list[Any]] = {0: [1, 5, "judging", "a", 1], 1: [1, 4, stage, "b", 2]}
+    monkeypatch.setattr(own, "_silent", lambda seconds: ([], beats))
+    before = own.since
+    own._accuse()
+    assert (ended, own.since > before + 90) == ([], True)
+    monkeypatch.setattr(own, "_silent", lambda seconds: ([1], beats))
+    own._accuse()
+    assert f"rank 1 (b, process 2) at step 4, {stage}" in ended[0]
+
+
+def test_it_is_silent_for_longer_than_a_beat_before_it_is_lost(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+    monkeypatch.setattr(Watch, "_end", lambda self, error: None)
+    for patience in (0.0, 7.0, 1e4):
+        own = of(board, 0, patience=patience)
+        monkeypatch.setattr(own, "_silent", lambda seconds: asked.append(seconds) or ([1], {}))
+        own._accuse()
+    assert asked == [2.5 * watch.BEAT, 7.0, watch.LONG]
+
+
+def test_a_broken_connection_means_that_somebody_is_lost(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = of(board, 0)
+    monkeypatch.setattr(own, "_silent", lambda: ([2], {2: [1, 3, "learning", "c", 9]}))
+    for error in (broken(), RuntimeError("[/pytorch/gloo/transport] Timed out"), RuntimeError("NCCL error")):
+        found = own.explain(error)
+        assert "lost or hanging: rank 2 (c, process 9) at step 3, learning" in str(found)
+        own.mouth.release()
+    monkeypatch.setattr(own, "_silent", lambda: ([], {1: [1, 3, "learning", "b", 8], 2: [1, 4, "learning", "c", 9]}))
+    assert "rank 1 (b, process 8)" in str(own.explain(broken()))
+    own.mouth.release()
+
+    def gone() -> Any:
+        raise broken("Broken pipe\nmore of it")
+
+    monkeypatch.setattr(own, "_silent", gone)
+    assert "rank 0: is gone (Connection reset by peer)" in str(own.explain(broken("Connection reset by peer\nmore")))
+
+
+def test_an_error_of_its_own_is_no_broken_connection(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others are told in its words; short memory comes with a remedy, a fault stays a fault."""
+    monkeypatch.setattr(watch.time, "sleep", lambda _: None)
+    own = of(board, 1)
+    assert own.explain(RuntimeError("shapes differ\nmore")) is None
+    assert board.kept["gone/1"] == "rank 1: shapes differ"
+    told = own.explain(torch.OutOfMemoryError("CUDA out of memory."))
+    assert "rank 1: CUDA out of memory.; lower `layout.micro`" in str(told)
+    assert own.explain(RuntimeError("")) is None
+    assert board.kept["gone/1"] == "rank 1: RuntimeError"
+
+
+def test_what_the_first_rank_tells_as_well_is_an_echo(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch.time, "sleep", lambda _: None)
+    error, other = RunError("here", "wrong"), RunError("there", "wrong")
+    of(board, 0).farewell(error)
+    assert not error.echo, "the first tells it"
+    own = of(board, 1)
+    own.farewell(other)
+    assert not other.echo
+    assert board.kept["gone/1"] == str(other)
+    again = RunError("here", "wrong")
+    own.farewell(again)
+    assert again.echo
+    own.farewell(again)
+    assert board.kept["gone/1"] == str(again)
+    board.kept.clear()
+    own.farewell(again)
+    assert not board.kept, "an echo is told nobody"
+    of(None).farewell(other)
+    board.broken = broken()
+    of(board, 1).farewell(other)  # a store that is gone as well is no other error
+
+
+def test_without_a_store_that_answers_the_first_rank_is_lost(
+    board: Board, ended: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "ANSWER", 0.05)
+    hanging = threading.Event()
+    own = of(board, 1)
+    monkeypatch.setattr(own, "_told", lambda: hanging.wait(5))
+    with pytest.raises(TimeoutError):
+        own._beats()
+    with pytest.raises(TimeoutError):
+        own.explain(broken())
+    assert ended == [f"rank 0: does not answer: lost or hanging; {watch._REMEDY}"]
+    hanging.set()
+    board.broken = broken()
+    monkeypatch.undo()
+    with pytest.raises(RuntimeError, match="Connection reset"):
+        of(board, 1)._beats()
