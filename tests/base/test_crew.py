@@ -5,11 +5,14 @@ from __future__ import annotations
 import operator
 import os
 import signal
+from concurrent.futures import Executor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from ordsmed.base.crew import crew
+from ordsmed.base.crew import _in_order, crew
 from ordsmed.base.errors import DataError, RecipeError, RunError
 
 
@@ -58,3 +61,34 @@ def test_no_scheduler(tmp_path: Path) -> None:
         pass
     with pytest.raises(RecipeError, match=r"engine: no file no-such\.json"), crew(engine="no-such.json"):
         pass
+
+
+class Counted(Executor):
+    """Answers at once, and counts how many tasks were given at a time and how many were called back."""
+
+    def __init__(self) -> None:
+        self.given = self.taken = self.most = 0
+        self.cancelled: list[int] = []
+
+    def submit(self, function: Any, /, *task: Any, **_: Any) -> Any:
+        self.given += 1
+        self.most = max(self.most, self.given - self.taken)
+        number = self.given
+
+        def result() -> Any:
+            self.taken += 1
+            return function(*task)
+
+        return SimpleNamespace(result=result, cancel=lambda: self.cancelled.append(number))
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_few_more_tasks_are_given_than_there_are_workers(workers: int) -> None:
+    """So that nobody waits, and no more, so that memory stays small; an error calls back what was not begun."""
+    executor = Counted()
+    assert list(_in_order(executor, operator.mul, ((n, 2) for n in range(20)), workers)) == [2 * n for n in range(20)]
+    assert (executor.most, executor.cancelled) == (2 * workers + 1, [])
+    failing = Counted()
+    with pytest.raises(DataError):
+        list(_in_order(failing, fail, ((n,) for n in range(20)), workers))
+    assert failing.cancelled == list(range(5, failing.given + 1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -55,3 +56,34 @@ def test_without_the_package_a_person_is_told(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(RecipeError, match=r"needs h5py.*pip install 'ordsmed\[hdf5\]'"):
         hdf5.h5py(tmp_path)
+
+
+def test_a_file_as_the_library_wants_it(tmp_path: Path) -> None:
+    """Places from the start, from here and from the end; short reads; cut at a size or where it stands."""
+    with hdf5.Sturdy(tmp_path / "x") as file:
+        assert file.write(b"0123456789") == file.tell() == 10
+        assert (file.seek(2), file.read(3), file.tell()) == (2, b"234", 5)
+        assert (file.seek(2, 1), file.seek(-3, 1), file.seek(-1, 2), file.seek(0, 2)) == (7, 4, 9, 10)
+        file.seek(8)
+        assert file.read() == b"89"
+        file.seek(4)
+        assert file.write(memoryview(b"ab")) == 2
+        room = bytearray(4)
+        file.seek(3)
+        assert (file.readinto(room), bytes(room)) == (4, b"3ab6")
+        assert (file.truncate(5), file.seek(0, 2)) == (5, 5)
+        file.seek(3)
+        assert file.truncate() == 3
+    assert (tmp_path / "x").read_bytes() == b"012"
+
+
+def test_a_full_disk_is_told_at_the_first_dataset(tmp_path: Path) -> None:
+    """Not only when all were made: an archive of a day of vectors is a day lost."""
+    with hdf5.Sturdy(tmp_path / "x") as file:
+        sheet = hdf5.Sheet(SimpleNamespace(create_dataset=lambda *_, **__: None), file)
+        sheet.add("one", np.ones(1))
+        file.error = OSError(28, "No space left on device")
+        with pytest.raises(OSError, match="No space left"):
+            sheet.add("two", np.ones(1))
+        file.seek(0)
+        assert file.read(4) == bytes(4), "the library reads back what it could not write"

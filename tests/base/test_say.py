@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ordsmed.base import say as module
-from ordsmed.base.say import Progress, duration, logged, say, seconds
+from ordsmed.base.say import Progress, duration, logged, remembered, say, seconds, size, speak
 
 
 @pytest.mark.parametrize(
@@ -98,3 +98,79 @@ def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
         say("a [line] above")
     assert module._bar is None
     assert "a [line] above" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 kB"), (312_000, "312 kB"), (999_400, "999 kB"), (999_999, "1 MB"), (999_999e12, "999,999 TB"), (999.9e12, "1,000 TB"), (1e6, "1 MB"), (1.75e9, "1.75 GB"), (2e12, "2 TB"),
+     (999e9, "999 GB"), (1e12, "1 TB"), (4_160_003e12, "4,160,003 TB")],
+)  # fmt: skip
+def test_sizes(count: float, text: str) -> None:
+    assert size(count) == text
+
+
+def test_what_was_said_before_a_log_could_be_opened_is_not_lost(tmp_path: Path) -> None:
+    """It stands at the head of that log; where the log never came, in the one around."""
+    with logged(tmp_path / "outer"):
+        with remembered() as before:
+            say("read")
+        with logged(tmp_path / "inner", before.getvalue()):
+            say("learned")
+
+        def fails() -> None:
+            with remembered():
+                say("wrong")
+                raise RuntimeError
+
+        with pytest.raises(RuntimeError):
+            fails()
+        say("after")
+    assert (tmp_path / "inner").read_text() == "read\nlearned\n"
+    assert (tmp_path / "outer").read_text() == "wrong\nafter\n"
+
+
+def test_a_full_disk_takes_no_line_and_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the log or of the screen; who reads no more is told by the pipe."""
+
+    class Full:
+        def __init__(self, error: OSError) -> None:
+            self.error = error
+
+        def write(self, text: str) -> int:
+            raise self.error
+
+        def flush(self) -> None: ...
+
+        def isatty(self) -> bool:
+            return False
+
+    with monkeypatch.context() as full:
+        full.setattr(module, "_logs", [Full(OSError(28, "No space left on device"))])
+        say("one")
+        full.setattr(module, "_logs", [])
+        full.setattr(module.sys, "stderr", Full(OSError(28, "No space left on device")))
+        with logged(tmp_path / "log"):
+            say("two")
+        full.setattr(module.sys, "stderr", Full(BrokenPipeError()))
+        with pytest.raises(BrokenPipeError):
+            say("three")
+    assert (tmp_path / "log").read_text() == "two\n"
+    assert capsys.readouterr().err == "one\n"
+
+
+def test_who_does_not_speak_says_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    speak(False)
+    try:
+        with logged(tmp_path / "log"):
+            say("one")
+    finally:
+        speak(True)
+    say("two")
+    assert ((tmp_path / "log").read_text(), capsys.readouterr().err) == ("", "two\n")
+
+
+def test_whole_numbers_have_no_decimals() -> None:
+    amounts = [Progress("x", total, "MB", done=5)._amount() for total in (9, 9.0, 99.94, 100.0, 1000)]
+    assert amounts == ["5/9 MB", "5.0/9.0 MB", "5.0/99.9 MB", "5/100 MB", "5/1,000 MB"]

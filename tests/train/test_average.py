@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 
@@ -11,9 +14,10 @@ from ordsmed.nn.shards import Part, box_of
 from ordsmed.train import average
 
 
-def learner(*values: float) -> tuple[torch.optim.Optimizer, list[Part]]:
+def learner(*values: float) -> tuple[Any, list[Part]]:
+    """As much of an optimizer as keeps a state, and what it learns."""
     parameters = [torch.nn.Parameter(torch.tensor([value])) for value in values]
-    return torch.optim.SGD(parameters), [Part.of(f"p{n}", p) for n, p in enumerate(parameters)]
+    return SimpleNamespace(state=defaultdict(dict)), [Part.of(f"p{n}", p) for n, p in enumerate(parameters)]
 
 
 def move(parts: list[Part], *values: float) -> None:

@@ -137,9 +137,10 @@ def duration(seconds: float) -> str:
 
 def size(count: float) -> str:
     """`312 kB`, `1.75 GB`."""
-    unit = next((u for u in ("TB", "GB", "MB") if count >= {"TB": 1e12, "GB": 1e9, "MB": 1e6}[u]), "kB")
-    number = count / {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}[unit]
-    return f"{number:.3g} {unit}" if number < 1000 else f"{number:,.0f} {unit}"
+    sizes = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}
+    unit = next((unit for unit, bytes in sizes.items() if count >= 0.9995 * bytes), "kB")  # as it is rounded below
+    number = count / sizes[unit]
+    return f"{number:.3g} {unit}" if number < 999.5 else f"{number:,.0f} {unit}"
 
 
 def seconds(text: str) -> float:
