@@ -102,8 +102,8 @@ def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(0, "0 kB"), (312_000, "312 kB"), (999_400, "999 kB"), (999_999, "1 MB"), (999_999e12, "999,999 TB"), (999.9e12, "1,000 TB"), (1e6, "1 MB"), (1.75e9, "1.75 GB"), (2e12, "2 TB"),
-     (999e9, "999 GB"), (1e12, "1 TB"), (4_160_003e12, "4,160,003 TB")],
+    [(0, "0 kB"), (312_000, "312 kB"), (999_400, "999 kB"), (999_999, "1 MB"), (1e6, "1 MB"), (1.75e9, "1.75 GB"),
+     (999e9, "999 GB"), (1e12, "1 TB"), (2e12, "2 TB"), (999.9e12, "1,000 TB"), (4_160_003e12, "4,160,003 TB")],
 )  # fmt: skip
 def test_sizes(count: float, text: str) -> None:
     assert size(count) == text
