@@ -106,6 +106,36 @@ def test_private_addresses_are_left_out_unless_asked_for(server: Server, tmp_pat
     assert server.asked == []
 
 
+def test_every_hop_is_judged_by_the_rules(server: Server, tmp_path: Path) -> None:
+    """`127.0.0.1` stands for a good host; what leads to a banned one is neither asked for nor learned from."""
+    banned = tmp_path / "banned.txt"
+    banned.write_text("127.0.0.9\n")
+    led = lambda to: Answer(status=302, headers={"Location": to})  # noqa: E731
+    server.pages = {
+        "/bad": led(server.url("/x", "127.0.0.9")), "/twice": led("/bad"), "/pattern": led("/casino/1"),
+        "/good": led("/there"), "/there": Answer(markup("there"), headers=HTML), "/file": led("/a.pdf"),
+        "/x": Answer(markup("x"), headers=HTML), "/casino/1": Answer(markup("casino"), headers=HTML),
+    }  # fmt: skip
+    urls = [server.url(path) for path in ("/bad", "/twice", "/pattern", "/good", "/file")]
+    told = {"blacklist": [str(banned)], "patterns": ["casino"]}
+    found, left_out = documents(downloaded(tmp_path, urls, **told))
+    assert [document.id for document in found] == [server.url("/good")]
+    assert left_out == {
+        "blacklisted domain behind a redirect": 2, "pattern in address behind a redirect": 1,
+        "no page by its extension behind a redirect": 1,
+    }  # fmt: skip
+    assert server.count("/x") == server.count("/casino/1") == 0
+    asked = len(server.asked)
+    assert documents(downloaded(tmp_path, urls, **told)) == (found, left_out)
+    assert len(server.asked) == asked, "what the rules leave out is not asked for again"
+    found, left_out = documents(
+        downloaded(tmp_path, urls, **told | {"patterns": ["there"]})
+    )  # other rules, same folder
+    assert [document.id for document in found] == [server.url("/pattern")]
+    assert left_out["pattern in address behind a redirect"] == 1, "a page that stands there already"
+    assert server.count("/there") == 1
+
+
 def test_links_of_reddit(server: Server, tmp_path: Path) -> None:
     server.pages = {"/1": Answer(markup("one"), headers=HTML)}
     rows = [json.dumps({"url": server.url("/1"), "score": 9}), json.dumps({"url": server.url("/2"), "score": 1})]

@@ -23,7 +23,7 @@ from ordsmed.text.crawl import KINDS, Crawl, crawl
 from ordsmed.text.document import Document
 from ordsmed.text.pages import SLOT, bytes_laid_out, laid_out, lay_out
 from ordsmed.text.source import Piece
-from ordsmed.text.urls import Rules, addresses
+from ordsmed.text.urls import Rules, addresses, judge
 
 HTML = re.compile(r"\.(?:x?html|htm)(?:\.(?:gz|bz2|xz|zst))?$", re.IGNORECASE)
 WARC = re.compile(r"\.(?:warc|wet)(?:\.gz)?$", re.IGNORECASE)
@@ -63,13 +63,13 @@ class Settings(Rules, Crawl):
             return
         if not self.download and not Path(self.pages).is_dir():
             raise DataError(self.pages, "no such folder", "one of downloaded pages", "set `download = true`")
-        left_out = Counter[str]()
+        left_out, led = Counter[str](), judge(self, self.private)
         with read.tallied():  # lists are no documents
             if self.download:
                 total = sum(1 for _ in self._addresses(Counter()))
-                counts = crawl(self._addresses(Counter()), Path(self.pages), self, total)
+                counts = crawl(self._addresses(Counter()), Path(self.pages), self, total, led)
                 say(f"{self.pages}: " + (", ".join(f"{n:,} {what}" for what, n in counts.most_common()) or "no pages"))
-            missing = lay_out(self._addresses(left_out), Path(self.pages), self._order)
+            missing = lay_out(self._addresses(left_out), Path(self.pages), self._order, led)
         files.write_json(self._order.with_suffix(".json"), left_out + missing)
 
     def documents(self) -> Iterator[Document]:

@@ -16,7 +16,7 @@ import itertools
 import threading
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, NoReturn
@@ -27,7 +27,7 @@ from ordsmed import __version__
 from ordsmed.base.http import REDIRECTS, Failed, Refused, Reply, get
 from ordsmed.base.run import locked
 from ordsmed.base.say import Progress
-from ordsmed.text.pages import Page, Pages
+from ordsmed.text.pages import Page, Pages, behind
 from ordsmed.text.seen import Seen
 from ordsmed.text.urls import number
 
@@ -81,10 +81,15 @@ class Crawl:
             raise ValueError(f"contact: found {self.contact!r}; wanted one line of ASCII")
 
 
-def crawl(urls: Iterable[str], folder: Path, how: Crawl, total: int = 0) -> Counter[str]:
-    """Download what the folder lacks; how many pages were got, stood already, or why not. `total` is for the bar."""
-    with locked(folder), Pages(folder) as pages, Progress("crawl", total, "pages") as shown:
-        work = _Work(pages, how, shown)
+def crawl(
+    urls: Iterable[str], folder: Path, how: Crawl, total: int = 0, judge: Callable[[str], str] = lambda _: ""
+) -> Counter[str]:
+    """Download what the folder lacks; how many pages were got, stood already, or why not. `total` is for the bar.
+
+    `judge` tells why an address that a redirect leads to is not gone to; "": it is.
+    """
+    with locked(folder), Pages(folder, judge) as pages, Progress("crawl", total, "pages") as shown:
+        work = _Work(pages, how, shown, judge)
         threads = [threading.Thread(target=work.go, daemon=True) for _ in range(how.threads)]
         for thread in threads:
             thread.start()
@@ -115,6 +120,10 @@ class _Job:
     def host(self) -> str:
         """Whom it is to be asked of."""
         return urlsplit(self.at).netloc
+
+
+class _Astray(Failed):
+    """A redirect that leads to what the rules leave out."""
 
 
 class _Moved(Exception):
@@ -210,8 +219,8 @@ class _Queue:
 class _Work:
     """What the threads of a crawl share."""
 
-    def __init__(self, pages: Pages, how: Crawl, shown: Progress) -> None:
-        self.pages, self.how, self.shown = pages, how, shown
+    def __init__(self, pages: Pages, how: Crawl, shown: Progress, judge: Callable[[str], str]) -> None:
+        self.pages, self.how, self.shown, self.judge = pages, how, shown, judge
         self.queue, self.counts, self.lock = _Queue(how.pause), Counter[str](), threading.Lock()
         self.error: BaseException | None = None
         self.headers = {
@@ -263,7 +272,7 @@ class _Work:
         return host.pause, None
 
     def _get(self, job: _Job) -> Page:
-        how, move = self.how, functools.partial(_move, job)
+        how, move = self.how, functools.partial(_move, job, self.judge)
         with get(job.at, headers=self.headers, timeout=how.timeout, private=how.private, hop=move) as reply:
             if reply.status != 200:
                 raise reply.failure()
@@ -282,11 +291,11 @@ class _Work:
         host.failed = host.failed + 1 if error.again else 0
         if wait > PATIENCE or host.failed >= DEAD:
             host.shut = _short(error)
-        self._miss(job, _short(error), error.again)
+        self._miss(job, _short(error), error.again, job.at if isinstance(error, _Astray) else "")
         return host.pause, None
 
-    def _miss(self, job: _Job, reason: str, again: bool = False) -> tuple[float, None]:
-        self.pages.miss(job.url, job.before + max(job.now, 1), reason, again)
+    def _miss(self, job: _Job, reason: str, again: bool = False, final: str = "") -> tuple[float, None]:
+        self.pages.miss(job.url, job.before + max(job.now, 1), reason, again, final)
         self._count(reason)
         return 0.0, None
 
@@ -313,13 +322,15 @@ class _Work:
             self.shown.add(1, f"{self.counts['got']:,} got")
 
 
-def _move(job: _Job, target: str) -> NoReturn:
+def _move(job: _Job, judge: Callable[[str], str], target: str) -> NoReturn:
     """A redirect is not followed here and now: the job is to wait for its turn at the other address."""
     if target in (job.url, *job.hops):
         raise Failed("redirects in a circle")
     if len(job.hops) == REDIRECTS:
         raise Failed(f"more than {REDIRECTS} redirects")
     job.hops += (target,)
+    if why := judge(target):
+        raise _Astray(behind(why))
     raise _Moved
 
 

@@ -6,6 +6,9 @@
                                         {"url": "...", "tries": 3, "when": "...", "reason": "HTTP 503", "again": true}
     a list of addresses          -> order-NAME.bin        where the page of each stands, in 16 bytes
 
+`final` in a line is where redirects led. What the rules of a corpus leave out there has no page in its order; another
+corpus with other rules is not bound by that.
+
 A line follows its page. So what a kill leaves behind the last page that the log knows is cut off, and whatever the log
 knows stays. A part is never gone on with. About 40 bytes of an address are held in memory.
 """
@@ -20,7 +23,7 @@ import uuid
 import zlib
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -55,8 +58,8 @@ class Page:
 class Outcomes:
     """What the log says of each address: where its page is, or why it has none and how often it was tried."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, judge: Callable[[str], str] | None = None) -> None:
+        self.folder, self.judge = folder, judge
         self.reasons = [NEVER]  # why, and whether another try may change it: `rows` holds the place here
         self.sizes = {int(path.name[6:11]): path.stat().st_size for path in folder.glob("pages-*.warc.gz")}
         self.ends = dict.fromkeys(self.sizes, 0)  # of the last whole page
@@ -98,13 +101,20 @@ class Outcomes:
                 raise DataError(place, f"is damaged: {error}", "one outcome a line", remedy) from None
             part, byte, length = said.get("place", (0, 0, 0))
             why = (said.get("reason", ""), said.get("again", False))
+            final = said.get("final", "") if self.judge else ""
+            fault = self.judge(final) if self.judge and final else ""
             if length and byte + length > self.sizes.get(part, 0):
                 self.ends.setdefault(part, 0)
                 self.lost += 1
             elif length:
                 self.ends[part] = max(self.ends[part], byte + length)
-                yield key, byte, part, length, 0, tries
-            else:
+                if not fault:
+                    yield key, byte, part, length, 0, tries
+            elif final and not fault:  # other rules than today's left it out
+                yield key, 0, 0, 0, 0, 0
+                continue
+            if fault or not length:
+                why = (behind(fault), False) if fault else why
                 if why not in codes:
                     codes[why] = len(self.reasons)
                     self.reasons.append(why)
@@ -114,10 +124,10 @@ class Outcomes:
 class Pages:
     """The folder while threads write to it. Only one process may."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, judge: Callable[[str], str] | None = None) -> None:
         with survive_disk(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            self.folder, self.outcomes = folder, Outcomes(folder)
+            self.folder, self.outcomes = folder, Outcomes(folder, judge)
             self._mend()
             self._log = (folder / LOG).open("ab", buffering=0)
         self._lock = threading.Lock()
@@ -137,9 +147,10 @@ class Pages:
         final = {"final": page.final} if page.final not in ("", page.url) else {}
         self._append(member, {"url": page.url, "tries": tries, "when": _now(), "status": 200, **final})
 
-    def miss(self, url: str, tries: int, reason: str, again: bool) -> None:
-        """Why an address has no page, and whether another try may change that."""
-        self._append(b"", {"url": url, "tries": tries, "when": _now(), "reason": reason, "again": again})
+    def miss(self, url: str, tries: int, reason: str, again: bool, final: str = "") -> None:
+        """Why an address has no page, and whether another try may change that; `final` was not gone to by the rules."""
+        led = {"final": final} if final else {}
+        self._append(b"", {"url": url, "tries": tries, "when": _now(), "reason": reason, "again": again, **led})
 
     def _append(self, member: bytes, line: dict[str, Any]) -> None:
         import msgspec
@@ -193,9 +204,14 @@ class Pages:
             self._part.close()
 
 
-def lay_out(urls: Iterable[str], folder: Path, order: Path) -> Counter[str]:
+def behind(why: str) -> str:
+    """Why there is no page: the rules leave out where redirects lead."""
+    return f"{why} behind a redirect"
+
+
+def lay_out(urls: Iterable[str], folder: Path, order: Path, judge: Callable[[str], str] | None = None) -> Counter[str]:
     """Write where the page of each address stands, in the order of the addresses; returns why others have none."""
-    outcomes, missing = Outcomes(folder), Counter[str]()
+    outcomes, missing = Outcomes(folder, judge), Counter[str]()
     beside = order.with_name(f".{order.name}.{os.getpid()}.part")
     with survive_disk(order):
         with beside.open("wb") as file:
@@ -234,6 +250,7 @@ class _Line(TypedDict, total=False):
     place: tuple[int, int, int]
     reason: str
     again: bool
+    final: str
 
 
 def _lines(path: Path) -> Iterator[tuple[str, bytes]]:

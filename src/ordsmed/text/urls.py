@@ -92,6 +92,12 @@ def addresses(paths: Sequence[Path], rules: Rules, left_out: Counter[str], priva
             yield url
 
 
+def judge(rules: Rules, private: bool = False) -> Callable[[str], str]:
+    """A function that tells by which rule an address is left out that a redirect leads to; "": by none."""
+    fault = _judge(rules, private)
+    return lambda link: fault(link, *spelled(link))
+
+
 def spelled(link: str) -> tuple[str, str]:
     """One spelling for the same address, and its host; two empty strings: it is none, or not of the web."""
     if ODD.search(link) or len(link) > LONG:
