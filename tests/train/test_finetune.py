@@ -15,6 +15,7 @@ import pytest
 import test_survival
 import torch
 
+from ordsmed.apply.export import export
 from ordsmed.apply.importing import take_over
 from ordsmed.apply.predict import predict
 from ordsmed.apply.trained import open_model
@@ -418,6 +419,86 @@ def test_a_run_needs_what_it_started_from_no_more(recipe: Recipe, pretrained: Pa
     (tmp_path / "gone").rename(tmp_path / "begun")
     finetune(str(folder))
     assert course(folder) == wanted
+
+
+# --- going on with a head
+
+
+ONE_STEP = {"steps": 1, "rate": 1e-12, "warmup": 0}  # what it begins with is what it leaves
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("kind", "task", "head", "told"),
+    [
+        ("classify", {}, "classify", "and its classify head with all 3 labels"),
+        ("tag", {}, "tag", "and its tag head with all 3 labels"),
+        ("squad", {"version": "2.0"}, "span", "and its span head"),
+        ("squad", {"version": "2.0", "head": "joint"}, "joint", "and its joint head"),
+    ],
+)
+def test_a_head_that_has_learned_goes_on(
+    recipe: Recipe, data: Path, kind: str, task: Any, head: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From a run (adapters are merged in it) and from its export; in the same words, and noted in the run."""
+    first = finetune(recipe("first", kind, task=task, adapters={"rank": 2}))
+    begun = {"run": first}
+    if head != "joint":  # no class of others has one
+        begun["export"] = export(first, first.parent / "taken-out")
+    for name, init in begun.items():
+        capsys.readouterr()
+        again = finetune(recipe(name, kind, task=task, init=str(init), **ONE_STEP))
+        line = f"weights from {init} {told}"
+        assert line in capsys.readouterr().err.splitlines()
+        assert line in (again / "log.txt").read_text().splitlines()
+        assert all(torch.allclose(value, left(first)[key], atol=1e-6) for key, value in left(again).items())
+        assert Run(again).status["head_kept"] in (True, list(open_model(first).objective.labels))
+    fresh = finetune(recipe("fresh", kind, task=task, init=str(first), fresh_head=True, **ONE_STEP))
+    assert f"weights from {first}; random to begin with: {head}" in capsys.readouterr().err.splitlines()
+    assert not equal(left(fresh), left(first), only=f"{head}.")
+    assert "head_kept" not in Run(fresh).status
+
+
+def test_labels_that_both_have_go_on_by_name(
+    recipe: Recipe, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run that was stopped goes on with what it began with, though it is told so again."""
+    first = finetune(recipe("first"))
+    for split in ("train", "dev"):
+        text = (data / f"{split}.tsv").read_text()
+        (tmp_path / f"{split}.tsv").write_text(text.replace("\tlow", "\tnone").replace("\tmixed", "\talso"))
+    task = {split: str(tmp_path / f"{split}.tsv") for split in ("train", "dev")}
+    capsys.readouterr()
+    again = finetune(recipe("again", task=task, init=str(first), **ONE_STEP))
+    assert "and its classify head with 1 of 3 labels (high); fresh: also, none" in capsys.readouterr().err
+    labels, before = (open_model(folder).objective.labels for folder in (again, first))
+    for end in ("weight", "bias"):
+        now, was = (left(folder)[f"classify.out.{end}"] for folder in (again, first))
+        assert torch.allclose(now[labels.index("high")], was[before.index("high")], atol=1e-6)
+    assert Run(again).status["head_kept"] == ["high"]
+    whole = finetune(recipe("whole", task=task, init=str(first)))
+    wanted = course(whole)
+    for step in (6, 0):
+        cut_back(whole, step)
+        finetune(str(whole))
+        assert course(whole) == wanted
+
+
+def test_a_foreign_head_that_cannot_be_opened_stays_behind(
+    recipe: Recipe, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One for several labels at a time is no head of ours; the network under it is taken."""
+    first = finetune(recipe("first", steps=2))
+    folder = export(first, tmp_path / "several")
+    config = files.read_json(folder / "config.json")
+    files.write_json(folder / "config.json", {**config, "problem_type": "multi_label_classification"})
+    capsys.readouterr()
+    again = finetune(recipe("again", init=str(folder), **ONE_STEP))
+    said = capsys.readouterr().err
+    assert "problem_type: found multi_label_classification" in said
+    assert "so its head stays behind" in said
+    assert f"weights from {folder}; random to begin with: classify" in said
+    assert not equal(left(again), left(first), only="classify.out")
 
 
 # --- files

@@ -171,7 +171,7 @@ def hand_in(folder: Path, task: Task, split: str, indexes: Sequence[str], predic
 def _table(task: Task, split: str, path: Path, errors: Errors, format: Format | None) -> Table:
     """By its names, or by numbers where the first line is an example."""
     form = format or ("tsv" if split else None)
-    columns = ({"index": INDEX} if split.startswith("test") else {}) | dict(task.columns)
+    columns: Columns = {**({"index": INDEX} if split.startswith("test") else {}), **task.columns}
     try:
         return tables.table(path, columns, lacking=("index", "label"), format=form, errors=errors)
     except tables.NoColumn as missing:

@@ -271,7 +271,7 @@ def _note(folder: Path, job: Job, stamp: Any, step: int) -> None:
     before = [entry for entry in place.status.get("layouts", []) if entry["from"] < step]
     same = before and {**before[-1], "from": step} == here
     if job.began_with:
-        place.set(began_with=job.began_with)
+        place.set(began_with=job.began_with, **job.began_as)
     place.set(state="running", data=stamp, phases_before=job.phases_before, layouts=before if same else [*before, here])
     job.tokenizer.save(folder / "tokenizer")
     files.write_json(folder / "data.json", job.material.facts())

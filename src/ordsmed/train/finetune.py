@@ -19,6 +19,7 @@ from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.ranks import Ranks, first_alone
 from ordsmed.base.run import Run
 from ordsmed.base.say import say
+from ordsmed.learn.kept import Kept, head_of, keep
 from ordsmed.learn.objective import Objective, fresh
 from ordsmed.learn.task import Task
 from ordsmed.nn import adapters, boxes, foreign, weights
@@ -38,7 +39,21 @@ class Start:
 
     network: Any  # its settings
     tokenizer: Tokenizer
-    fill: Callable[[Task], list[str]]  # puts the weights under a task's head; the names of what stays random
+    fill: Callable[[Task, Any], Begun]  # puts the weights under a task's head, and into it what goes on
+
+
+@dataclass(frozen=True)
+class Begun:
+    """With which weights a task begins."""
+
+    told: str = ""  # whose they are, and what is random; empty: all of them are
+    labels: tuple[str, ...] = ()  # of a head that goes on, those that it knows
+    head: bool = False  # does one go on?
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """For the run's record."""
+        return {"head_kept": list(self.labels) or True} if self.head else {}
 
 
 def start(recipe: Finetuning, folder: Path | None = None) -> Start:
@@ -48,39 +63,76 @@ def start(recipe: Finetuning, folder: Path | None = None) -> Start:
         again = recipe.init and not recipe.fresh  # asked for where it never came to a checkpoint
         return Start(
             recipe.model, Tokenizer.load(kept),
-            lambda task: _pretrained(str(recipe.init), recipe.step).fill(task) if again else [],
+            lambda task, its: _pretrained(recipe).fill(task, its) if again else Begun(),
         )  # fmt: skip
     if recipe.init is None:
         assert recipe.tokenizer is not None
-        return Start(recipe.model, read_tokenizer(recipe.tokenizer), lambda task: [])
-    found = _pretrained(recipe.init, recipe.step)
+        return Start(recipe.model, read_tokenizer(recipe.tokenizer), lambda task, its: Begun())
+    found = _pretrained(recipe)
     tokenizer = read_tokenizer(recipe.tokenizer) if recipe.tokenizer else found.tokenizer
     if tokenizer.fingerprint != found.tokenizer.fingerprint and not recipe.fresh:
         raise RecipeError("tokenizer", f"is another than that of {recipe.init}", "", "leave `tokenizer` out")
     if recipe.model is not None and not same_shape(recipe.model, found.network):
         raise RecipeError("model", f"found {recipe.model}", f"that of init: {found.network}", "leave [model] out")
-    fill = (lambda task: []) if recipe.fresh else found.fill
+    fill = (lambda task, its: Begun()) if recipe.fresh else found.fill
     return Start(recipe.model or found.network, tokenizer, fill)
 
 
-def _pretrained(init: str, step: Any) -> Start:
+def _pretrained(recipe: Finetuning) -> Start:
     """A run of ours, a run's weights, an import, or a Hugging Face folder."""
+    init, step = str(recipe.init), recipe.step
     folder = hub.folder(init)
     if not folder.is_dir():
         wanted = "a run, an import, a Hugging Face folder, or a name that leads to one"
         raise RecipeError("init", f"found {init}, no such folder", wanted, hub.remedy(init))
     if Run(folder).status or foreign.is_imported(folder):
+        assert step != "all", "each trial has a step of its own"
         trained = open_model(folder, step)
-        return Start(trained.settings, trained.tokenizer, lambda task: _adopt(task, trained))
+        return Start(trained.settings, trained.tokenizer, lambda task, its: _adopt(task, its, recipe, trained))
     if step is not None:
         raise RecipeError("step", f"found {step}, but {init} is a Hugging Face folder", "a run's folder, or none")
     network, tokenizer = foreign.settings(folder), Tokenizer.load(folder)
-    return Start(network, tokenizer, lambda task: foreign.begin(task.networks()[""], folder, tokenizer))
+    return Start(network, tokenizer, lambda task, its: _adopt_foreign(task, its, recipe, folder, tokenizer))
 
 
-def _adopt(task: Task, trained: Trained) -> list[str]:
+def _adopt(task: Task, its: Any, recipe: Finetuning, trained: Trained) -> Begun:
     held = trained.objective.networks()[""].tensors()
-    return weights.adopt(task.networks()[""].tensors(), held, trained.settings.begins, trained.folder)
+    left = weights.adopt(task.networks()[""].tensors(), held, trained.settings.begins, trained.folder)
+    return _go_on(task, its, recipe, trained, left)
+
+
+def _adopt_foreign(task: Task, its: Any, recipe: Finetuning, folder: Path, tokenizer: Tokenizer) -> Begun:
+    """A folder's head is opened where it is of the same kind; one that cannot be is told of, and stays behind."""
+    left, trained = foreign.begin(task.networks()[""], folder, tokenizer), None
+    if not recipe.fresh_head and _same_head(task, folder):
+        try:
+            trained = open_model(folder)
+        except DataError as error:
+            say(f"{error}; so its head stays behind")
+    return _go_on(task, its, recipe, trained, left)
+
+
+def _same_head(task: Task, folder: Path) -> bool:
+    """Is a Hugging Face folder's class one with a head like a task's?"""
+    try:
+        told = foreign.task_of(folder)
+    except DataError:  # its labels cannot be read; who opens it is told so
+        return True
+    return told is not None and told[0] == head_of(task)
+
+
+def _go_on(task: Task, its: Any, recipe: Finetuning, trained: Trained | None, left: list[str]) -> Begun:
+    """With the head of what has learned a task of the same kind; `left`: what is random else."""
+    found = Kept()
+    if trained and isinstance(trained.objective, Task) and not recipe.fresh_head:
+        scales = (trained.learned.scale, its.scale) if task.number and trained.objective.number else None
+        found = keep(task, trained.objective, scales)
+    roles = dict.fromkeys(name.partition(".")[0] for name in left if name not in found.names)
+    told = f"weights from {recipe.init}"
+    if found.names:
+        return Begun(f"{told} {found.told}", found.labels, head=True)
+    random = f"; random to begin with: {', '.join(roles)}" if roles else ""
+    return Begun(f"{told}{random}{f' ({found.told})' if found.told else ''}")
 
 
 class OfTask:
@@ -133,16 +185,20 @@ class OfTask:
         assert begun is not None
         assert material is not None
 
+        facts: dict[str, Any] = {}
+
         def networks() -> Objective:
             task = fresh(recipe.task, begun.network, begun.tokenizer, recipe.seed)
             assert isinstance(task, Task)
-            left = begun.fill(task) if gone_on is None else []
-            if left and not recipe.fresh:
-                roles = dict.fromkeys(name.partition(".")[0] for name in left)
-                say(f"weights from {recipe.init}; random to begin with: {', '.join(roles)}")
+            with_these = begun.fill(task, recipe.task) if gone_on is None else Begun()
+            if with_these.told:
+                say(with_these.told)
+            facts.update(with_these.facts)
             return prepared(task, recipe)
 
-        return assemble(recipe, ranks, material, networks, new=gone_on is None)
+        job = assemble(recipe, ranks, material, networks, new=gone_on is None)
+        job.began_as = facts
+        return job
 
     def fit(self, recipe: Finetuning, ranks: Ranks, seconds: float) -> Finetuning:
         raise _no_deadline()

@@ -27,6 +27,8 @@ class Finetuning(Training):
     """of the run that `init` names: start from this checkpoint; all: a trial from each; left out: from the last"""
     fresh: bool = False
     """random weights in place of those of `init`: what pretraining is to be compared with"""
+    fresh_head: bool | None = None
+    """random weights in the head; left out, or false: one of the same kind that `init` has learned is gone on with"""
     tokenizer: str | None = None
     """folder, file or recipe; left out: that of `init`"""
     epochs: float = 3.0

@@ -67,6 +67,7 @@ class Job:
     phases_before: int = 0  # those of the run this one starts from: its chance goes on, it does not begin again
     course: Course = field(default_factory=lambda: Course(Guard()))
     began_with: str = ""  # the digest of the weights before the first step; empty: the run goes on
+    began_as: dict[str, Any] = field(default_factory=dict)  # what the run's record says of those weights
     vote: Vote = field(default_factory=Vote)
     tell: Callable[[str], None] = lambda stage: None  # the watch: what this rank does now
     judged: list[dict[str, Any]] = field(default_factory=list)  # what the validations so far found, each with its step

@@ -1,0 +1,117 @@
+"""Going on with a fine-tuned head: what of it a task of the same kind begins with, label by label.
+
+head for (contradiction, entailment, neutral)  ->  kept  ->  head for (entailment, not_entailment): entailment's row
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ordsmed.learn.task import Task
+
+Scale = tuple[float, float]
+MANY = 8  # names of labels in a line
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What was taken over, and a line's end that tells of it."""
+
+    names: frozenset[str] = frozenset()
+    told: str = ""
+    labels: tuple[str, ...] = ()  # those whose scores go on
+
+
+def keep(task: Task, learned: Task, scales: tuple[Scale, Scale] | None = None) -> Kept:
+    """Fill a task's head, and the top under it, from one that has learned; what is not of the same kind stays fresh.
+
+    Labels go by their names: those that both have keep their rows, others begin at random. Numbers, learned between the
+    ends of the first of two `scales`, are told as before on the second.
+    """
+    role, other = head_of(task), head_of(learned)
+    if (role, task.number) != (other, learned.number):
+        return Kept(told=f"its head, for {'a number' if learned.number else other}, is of another kind")
+    own, held = task.networks()[""].tensors(), learned.networks()[""].tensors()
+    if _shapes(own, "top.") != _shapes(held, "top."):
+        return Kept(told="what stands under its head (task.top) is another")
+    rows = _rows(task.labels, learned.labels)
+    if task.labels and not rows:
+        return Kept(told=f"none of its labels ({_listed(learned.labels)}) is one of these ({_listed(task.labels)})")
+    last = (f"{role}.out.weight", f"{role}.out.bias")
+    taken = {}
+    for name in [name for name in own if name.startswith((f"{role}.", "top.")) and name in held]:
+        if rows and name in last and own[name].shape[1:] == held[name].shape[1:]:
+            taken[name] = own[name].detach().clone()
+            taken[name][list(rows)] = held[name].detach()[list(rows.values())]
+        elif own[name].shape == held[name].shape:
+            taken[name] = held[name].detach()
+    lacking = [name for name in own if name.startswith(f"{role}.") and name not in taken]
+    if scales and scales[0] != scales[1]:
+        if scales[0][0] != scales[1][0] and last[1] not in taken:
+            return Kept(told="its head has no bias, so it tells no numbers of another scale")
+        taken |= rescaled({name: taken[name] for name in last if name in taken}, *scales)
+    if [name for name in lacking if not name.startswith("joint.none.")]:  # 1.1 does not learn to refuse
+        return Kept(told=f"its {role} head is of another shape")
+    with torch.no_grad():
+        for name, tensor in taken.items():
+            own[name].copy_(tensor)
+    names = tuple(task.labels[number] for number in rows)
+    return Kept(frozenset(taken), _told(role, task, names, bool(lacking)), names)
+
+
+def head_of(task: Task) -> str:
+    """The role of a task's head: classify, tag, span or joint."""
+    [role] = [role for role in task.networks()[""].modules if role not in ("model", "top")]
+    return role
+
+
+def rescaled(last: Mapping[str, Tensor], learned: Scale, meant: Scale) -> dict[str, Tensor]:
+    """A head's last layer, which learned numbers on one scale, so that it tells the same numbers on another."""
+    ratio = (learned[1] - learned[0]) / (meant[1] - meant[0])
+    shift = (learned[0] - meant[0]) / (meant[1] - meant[0])
+    return {name: tensor * ratio + (shift if name.endswith("bias") else 0.0) for name, tensor in last.items()}
+
+
+def _told(role: str, task: Task, kept: Sequence[str], partly: bool) -> str:
+    if not task.labels:
+        what = "head for a number" if task.number else f"{role} head"
+        return f"and its {what}" + (", which learns anew to refuse" if partly else "")
+    fresh = [label for label in task.labels if label not in kept]
+    if not fresh:
+        return f"and its {role} head with all {len(kept)} labels"
+    return (
+        f"and its {role} head with {len(kept)} of {len(task.labels)} labels ({_listed(kept)}); fresh: {_listed(fresh)}"
+    )
+
+
+def _rows(labels: Sequence[str], learned: Sequence[str]) -> dict[int, int]:
+    """The number of each label that both have -> its number there; upper and lower case count where names need it."""
+    exact = {label: number for number, label in enumerate(learned)}
+    plain = _once(learned)
+    own = _once(labels)
+    found = {number: exact.get(label, plain.get(_plain(label)) if _plain(label) in own else None)
+             for number, label in enumerate(labels)}  # fmt: skip
+    return {number: row for number, row in found.items() if row is not None}
+
+
+def _once(labels: Sequence[str]) -> dict[str, int]:
+    """Plain names that one label alone has."""
+    plain = [_plain(label) for label in labels]
+    return {name: number for number, name in enumerate(plain) if plain.count(name) == 1}
+
+
+def _plain(label: str) -> str:
+    """Transformers calls classes without a name LABEL_0, LABEL_1..."""
+    return label.removeprefix("LABEL_").casefold()
+
+
+def _shapes(tensors: dict[str, Tensor], begin: str) -> dict[str, torch.Size]:
+    return {name: tensor.shape for name, tensor in tensors.items() if name.startswith(begin)}
+
+
+def _listed(labels: Sequence[str]) -> str:
+    return ", ".join([*labels[:MANY], *(["..."] if len(labels) > MANY else [])])
