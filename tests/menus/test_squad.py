@@ -361,7 +361,9 @@ def test_settings_that_cannot_be() -> None:
     for bad in ({"length": 1}, {"beam": 0}, {"threshold": float("nan")}, {"answerable_weight": -1.0}):
         with pytest.raises(ValueError, match=f"^{next(iter(bad))}: found "):
             Settings(**bad)  # type: ignore[arg-type]
-    with pytest.raises(RecipeError, match=r"task\.length: 384; wanted at most 64"):
+    with pytest.raises(
+        RecipeError, match=r"task\.length: 384, more than the model's 64 positions; use task\.length=64"
+    ):
         Settings().build(BERT, tokenizer_of(BERT))
     with pytest.raises(RecipeError, match="no dev files"):
         Settings(version="2.0", threshold="dev").settled(Records.of([]))

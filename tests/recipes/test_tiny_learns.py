@@ -1,14 +1,13 @@
 """Tiny recipes learn: losses below guessing by frequency, fakes told better than by calling everything real.
 
 CI trains ELECTRA's and ELMo's; ORDSMED_GRID=full (make test-all) trains them all: a minute each. What is fine-tuned
-learns from the files that the page of fine-tuning makes.
+learns from the files that docs/lessons.py makes.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +20,7 @@ from ordsmed.train.finetuning import Finetuning
 from ordsmed.train.pretrain import pretrain
 
 FULL = os.environ.get("ORDSMED_GRID") == "full"
-PAGE = Path(__file__).parents[2] / "docs" / "finetuning.md"
+FILES = Path(__file__).parents[2] / "docs" / "lessons.py"
 LESSONS = {"questions": ("f1", 85), "sentences": ("accuracy", 95), "words": ("f1", 95)}  # and what is learned of them
 PRETRAINED = [name for name in run.recipe_names("tiny") if name not in LESSONS]
 
@@ -42,11 +41,8 @@ def test_a_tiny_recipe_learns(name: str, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def lessons(folder: Path) -> None:
-    """The files of the page, made as it says."""
-    found = re.search(r"<<'END_OF_FILE'\n(.*?)\n    END_OF_FILE", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert found, "the page shows how files are made"
-    code = "\n".join(line[4:] for line in found[1].splitlines())
-    subprocess.run([sys.executable, "-c", code], cwd=folder, check=True)
+    """The files of the page of fine-tuning."""
+    subprocess.run([sys.executable, str(FILES)], cwd=folder, check=True)
 
 
 def test_the_lessons_of_the_page_are_what_tiny_recipes_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

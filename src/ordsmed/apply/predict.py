@@ -78,7 +78,8 @@ def open_task(
         raise RecipeError(path, f"was fine-tuned for {kind_of(trained.learned)}", kind)
     changed = _changed(trained.learned, overrides)
     if changed.length > trained.settings.longest():
-        raise RecipeError("task.length", f"found {changed.length}", f"at most {trained.settings.longest()}")
+        found = f"found {changed.length}, more than the model's {trained.settings.longest()} positions"
+        raise RecipeError("task.length", found, "", f"use task.length={trained.settings.longest()}")
     trained.objective.heed(changed)
     ranks = prepare(device)
     trained.objective.to(ranks.device).eval()

@@ -179,7 +179,8 @@ class Settings(Files):
 
     def build(self, model: Any, tokenizer: Tokenizer) -> Independent | Joint:
         if self.length > model.longest():
-            raise RecipeError("task.length", f"{self.length}", f"at most {model.longest()}, which the network can take")
+            found = f"{self.length}, more than the model's {model.longest()} positions"
+            raise RecipeError("task.length", found, "", f"use task.length={model.longest()}")
         if self.refuse and model.capabilities.causal:
             found = '"2.0" with a causal network, whose first token, which stands for "no answer", sees no text'
             raise RecipeError("task.version", found, '"1.1", or a network that reads both ways')

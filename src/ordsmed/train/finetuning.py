@@ -27,8 +27,8 @@ class Finetuning(Training):
     """of the run that `init` names: start from this checkpoint; all: a trial from each; left out: from the last"""
     fresh: bool = False
     """random weights in place of those of `init`: what pretraining is to be compared with"""
-    fresh_head: bool | None = None
-    """random weights in the head; left out, or false: one of the same kind that `init` has learned is gone on with"""
+    fresh_head: bool = False
+    """random weights in the head; false: one of the same kind that `init` has learned goes on, label by label"""
     tokenizer: str | None = None
     """folder, file or recipe; left out: that of `init`"""
     epochs: float = 3.0
@@ -70,6 +70,7 @@ class Finetuning(Training):
 
     verb: ClassVar[str] = "finetune"
     HOW: ClassVar[tuple[str, ...]] = ("jobs", "features")
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("fresh_head",)
 
     def __post_init__(self) -> None:
         if self.init is None and (self.model is None or self.tokenizer is None):
