@@ -32,6 +32,7 @@ CLASSIFY, TAG = ('kind = "classify"', "tsv"), ('kind = "tag"', "conll")
 SQUAD = ('kind = "squad"\nversion = "2.0"\nstride = 8', "json")
 TOP = "recurrent = 8, dropout = 0.0"
 ASKED = 112  # tokens of a batch of the dev files
+FORBIDDEN = 1e29  # scores of places that cannot be chosen are further from 0
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,19 @@ def agree(found: dict[str, Any], one: dict[str, Any]) -> None:
     assert norms[0] == pytest.approx(wanted_norms[0], rel=1e-5)
     assert found["judged"] == pytest.approx(one["judged"], rel=1e-4)  # after ten steps, by losses within 1e-5 each
     for name, values in one["answers"].items():
-        assert np.allclose(found["answers"][name], values, rtol=1e-3, atol=1e-4), name
+        same = relative if name in ("start", "end") else np.asarray
+        assert np.allclose(same(found["answers"][name]), same(values), rtol=1e-4, atol=1e-5), name
+
+
+def relative(scores: list[float]) -> np.ndarray:
+    """Scores of places less their mean, without those that cannot be chosen.
+
+    What all places have in common changes no loss and no answer, so the slope of a span head's bias is rounding alone.
+    Adam makes whole steps of it, other ones on each make of processor.
+    """
+    values = np.asarray(scores)
+    possible = (values != 0) & (np.abs(values) < FORBIDDEN)  # 0 stands in padding
+    return np.where(possible, values - values[possible].mean(), 0)
 
 
 @pytest.mark.parametrize("name", ALONE)
