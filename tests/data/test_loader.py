@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ordsmed.data.batch import Batch, batch_of
-from ordsmed.data.loader import Share, load
+from ordsmed.data.loader import MicroBatches, Share, load
 from ordsmed.data.rows import Span
 from ordsmed.data.windows import Ints
 
@@ -91,3 +91,8 @@ def test_workers_make_the_same_batches() -> None:
     helped = list(load(Counted(), share, 2, 6, workers=2, device=CPU))
     assert len(alone) == len(helped) == 4
     assert all(same(a, b) for x, y in zip(alone, helped, strict=True) for a, b in zip(x, y, strict=True))
+
+
+def test_as_many_micro_batches_as_are_left() -> None:
+    """Processes that make batches ahead make no more than these."""
+    assert [len(MicroBatches(Counted(), Share(6, 2), first, 7)) for first in (0, 5, 7)] == [21, 6, 0]

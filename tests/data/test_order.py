@@ -69,3 +69,17 @@ def test_every_place_is_reached_about_as_often(size: int) -> None:
 def test_golden() -> None:
     """The order of a run may never change."""
     assert draw(np.arange(12), 10, 0, 0, 0).tolist() == [4, 8, 6, 9, 1, 7, 2, 0, 5, 3, 5, 1]
+
+
+@pytest.mark.parametrize("size", [5, 17, 1025, 4097])
+def test_one_more_than_a_power_of_two_stays_nowhere(size: int) -> None:
+    """The last row would keep its place under every key, had the network a bit too few."""
+    last = [int(permute(np.asarray([size - 1]), size, key)[0]) for key in range(40)]
+    assert len(set(last)) > 3
+
+
+def test_golden_sizes() -> None:
+    """Of powers of two, of one more, and over epochs; the order of a run may never change."""
+    assert permute(np.arange(8), 8, 1).tolist() == [0, 7, 5, 3, 4, 2, 1, 6]
+    assert permute(np.arange(9), 9, 1).tolist() == [2, 4, 8, 5, 3, 7, 1, 6, 0]
+    assert draw(np.asarray([0, 8, 16, 24]), 8, "x", 3).tolist() == [1, 4, 7, 2]

@@ -116,3 +116,15 @@ def test_several_seeds() -> None:
 
 def test_the_metrics_of_glue_are_there() -> None:
     assert {name for task in glue.TASKS.values() for name in task.metrics} <= set(scores.METRICS)
+
+
+def test_correlations_where_nothing_was_to_tell_apart() -> None:
+    assert scores.pearson([2, 2, 2], [1, 2, 3]) == scores.spearman([2, 2, 2], [1, 2, 3]) == 0
+    assert scores.pearson([1, 2], [-1e300, -2e300]) == pytest.approx(-1)
+
+
+def test_a_report_of_what_is_right_and_what_is_said_are_not_alike() -> None:
+    """Rows are what is right: of two bad ones one was called good."""
+    bad, good = scores.report(["bad", "good"], [0, 0, 1], [1, 0, 1])
+    assert (bad.predicted, bad.precision, bad.recall) == ({"bad": 1, "good": 1}, 1.0, 0.5)
+    assert (good.predicted, good.precision, good.recall) == ({"bad": 0, "good": 1}, 0.5, 1.0)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from ordsmed.nn import dropout
 from ordsmed.nn.shards import Part
 from ordsmed.train import average, loop
 from ordsmed.train.job import Job, Vote
+from ordsmed.train.meters import read
 
 Recipe = Callable[..., Path]
 
@@ -169,3 +171,108 @@ def test_other_wishes_may_come_twice(number: signal.Signals, capsys: pytest.Capt
             os.kill(os.getpid(), each)
         assert asked() == number
     assert capsys.readouterr().err.count("the run is saved") == 1
+
+
+class Course:
+    """What a run did, as those who watch it, save it and judge it are told."""
+
+    def __init__(self, job: Job, folder: Path, monkeypatch: pytest.MonkeyPatch, stop_after: int = 0) -> None:
+        self.job, self.folder, self.monkeypatch, self.stop_after = job, folder, monkeypatch, stop_after
+        self.saved: list[tuple[int, bool]] = []
+        self.judged: list[tuple[int, int]] = []
+        self.seen: list[int] = []
+        self.stages: list[tuple[int, str]] = []
+        self.carried: list[int] = []
+        folder.mkdir()
+
+    def train(self, start: int = 0) -> int:
+        def judge(job: Job, index: int, meters: Any, step: int) -> None:
+            assert [line["step"] for line in read(self.folder / "metrics.jsonl")][-1] == step, "written before"
+            self.judged.append((index, step))
+
+        @contextlib.contextmanager
+        def asked() -> Iterator[Callable[[], int]]:
+            yield lambda: signal.SIGTERM if self.stop_after and len(self.seen) >= self.stop_after else 0
+
+        class Watching:
+            step = 0
+
+            def at(watching, step: int, stage: str) -> None:
+                watching.step = step
+                self.stages.append((step, stage))
+
+        class Writing:
+            def save(writing, step: int, *, final: bool = False) -> None:
+                self.saved.append((step, final))
+
+        self.monkeypatch.setattr(loop, "_judge", judge)
+        self.monkeypatch.setattr(loop, "asked_to_stop", asked)
+        self.monkeypatch.setattr(type(self.job), "carry", lambda job, index: self.carried.append(index))
+        how: Any = {"saving": Writing(), "watch": Watching(), "each": self.seen.append}
+        return loop.train(self.job, self.folder, start, 1e12, **how)
+
+
+@pytest.fixture
+def course(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Course]:
+    """Of 3 steps of 8 rows of 32 and 2 of 4 rows of 16."""
+    second = '[[phase]]\nsteps = 2\nlength = 16\nbatch = 4\nrate = 1e-3\nschedule = "constant"'
+
+    def make(*words: str, stop_after: int = 0) -> Course:
+        said = ["model.width=16", "model.layers=1", "save=2", "validate=2", "log=2", *words]
+        return Course(job_of(recipe(steps=3, extra=second), *said), tmp_path / "run", monkeypatch, stop_after)
+
+    return make
+
+
+def test_a_run_goes_through_its_phases(course: Callable[..., Course]) -> None:
+    """Every step is told once; saved and judged when the recipe says and at the end; states begin anew with a phase."""
+    found = course()
+    assert found.train() == 5
+    assert found.seen == [1, 2, 3, 4, 5]
+    assert found.saved == [(2, False), (4, False), (5, True)]
+    assert found.judged == [(0, 2), (1, 4), (1, 5)]
+    assert found.carried == [0, 1]
+    lines = read(found.folder / "metrics.jsonl")
+    told = [(line["step"], line["phase"], line["rows"], line["tokens"]) for line in lines]
+    assert told == [(1, 1, 8, 256), (2, 1, 8, 256), (3, 1, 8, 256), (4, 2, 4, 64), (5, 2, 4, 64)]
+    assert [line["rate"] for line in lines] == [1e-3, 2e-3, 2e-3, 1e-3, 1e-3]
+    one = ["making rows", "learning", "summing gradients"]
+    assert [stage for step, stage in found.stages if step == 1] == one
+    assert [stage for step, stage in found.stages if step == 2] == [*one, "judging", "saving"]
+
+
+def test_a_run_goes_on_inside_a_phase(course: Callable[..., Course]) -> None:
+    found = course()
+    assert found.train(start=1) == 5
+    assert (found.seen, found.carried) == ([2, 3, 4, 5], [1]), "the first phase's states are restored"
+    found = Course(found.job, found.folder.with_name("later"), found.monkeypatch)
+    assert found.train(start=3) == 5
+    assert (found.seen, found.carried) == ([4, 5], [1])
+
+
+def test_asked_to_stop_it_saves_and_stops(course: Callable[..., Course]) -> None:
+    found = course(stop_after=2)
+    with pytest.raises(loop.Stopped) as stopped:
+        found.train()
+    assert (stopped.value.step, stopped.value.by) == (3, signal.SIGTERM)
+    assert found.saved == [(2, False), (3, True)]
+    assert [line["step"] for line in read(found.folder / "metrics.jsonl")] == [1, 2, 3]
+
+
+def test_asked_to_stop_in_its_last_step_it_is_done(course: Callable[..., Course]) -> None:
+    found = course(stop_after=4)
+    assert found.train() == 5
+    assert found.saved[-1] == (5, True)
+
+
+def test_it_ends_when_a_check_says_it_is_enough(course: Callable[..., Course]) -> None:
+    found = course("validate=1", "save=0")
+    found.monkeypatch.setattr(type(found.job.recipe), "is_enough", lambda recipe, judged: len(found.judged) == 3)
+    assert found.train() == 3
+    assert found.saved == [(3, True)]
+
+
+def test_without_saving_and_judging_a_run_ends_all_the_same(course: Callable[..., Course]) -> None:
+    found = course("validate=0", "save=0")
+    assert found.train() == 5
+    assert (found.saved, found.judged) == ([(5, True)], [(1, 5)])
