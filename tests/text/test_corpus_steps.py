@@ -10,11 +10,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from ordsmed.base import files
 from ordsmed.base.errors import DataError, OrdsmedError
 from ordsmed.base.run import Run, obtain
-from ordsmed.text import chunks
+from ordsmed.text import chunks, unite
 from ordsmed.text.folder import SPLITS, documents, parts
 from ordsmed.text.pipeline import Corpus, partly
 
@@ -136,6 +138,41 @@ def test_a_killed_step_goes_on(
     partly(name, [], part=None, until="read")
     assert {p: p.stat().st_mtime_ns for p in made} == made
     assert bits(obtain(Corpus, name, ["processes=1"])) == bits(alone)
+
+
+def test_parts_that_are_written_stand_when_writing_is_killed(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = obtain(Corpus, recipe(tmp_path, "one", "shard = 50000\n" + SETTINGS.format(sources)), ["processes=1"])
+    name = recipe(tmp_path, "killed", "shard = 50000\n" + SETTINGS.format(sources))
+    done = subprocess.run([sys.executable, "-c", KILLED, name, "close", "7"], capture_output=True, check=False)
+    assert done.returncode == -signal.SIGKILL
+    made = {p: p.stat().st_mtime_ns for p in (tmp_path / "killed").glob("*/0*.jsonl")}
+    assert len(made) > 3
+    folder = obtain(Corpus, name, ["processes=1"])
+    assert {p: p.stat().st_mtime_ns for p in made} == made
+    assert bits(folder) == bits(alone)
+    told = [{split: Run(f).status[split] for split in SPLITS} for f in (folder, alone)]
+    assert told[0] == told[1]
+    for split in SPLITS:
+        assert told[0][split]["checksums"] == {path.name: files.checksum(path) for path in parts(folder, split)}
+
+
+def test_what_another_writing_left_is_no_part_of_this_one(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "shard = 50000\nkeep_steps = true\n" + SETTINGS.format(sources)
+    name = recipe(tmp_path, "one", text)
+    subprocess.run([sys.executable, "-c", KILLED, name, "close", "7"], capture_output=True, check=False)
+    part = next((tmp_path / "one" / "train").glob("0*.jsonl"))
+    part.write_bytes(part.read_bytes()[:-1])
+    with pytest.raises(DataError, match=r"00000.jsonl: [\d,]+ bytes; wanted [\d,]+; remove this file, go on"):
+        obtain(Corpus, name, ["processes=1"])
+    part.unlink()
+    folder = obtain(Corpus, name, ["processes=1"])
+    assert bits(folder) == bits(obtain(Corpus, recipe(tmp_path, "two", text), ["processes=1"]))
+    assert not unite._begun(folder, ["anything else"], np.zeros(0))
+    assert not list(folder.glob("*/0*.jsonl"))
 
 
 KILLED_OFTEN = """

@@ -26,7 +26,7 @@ from ordsmed.data.lexicon import Lexicon, LexiconWriter
 from ordsmed.data.store import Ids, Ints, Store, StoreWriter, dtype_for
 from ordsmed.data.words import WholeWords, Words
 from ordsmed.text.document import Document
-from ordsmed.text.folder import SPLITS, parts
+from ordsmed.text.folder import SPLITS, check, parts
 from ordsmed.text.pipeline import Corpus
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.text.training import read_tokenizer
@@ -206,6 +206,7 @@ def _encode(folder: Path, fingerprint: str, sentences: bool, block: Lines) -> Ma
 
 def _blocks(paths: list[Path]) -> Iterator[Lines]:
     for path in paths:
+        check(path)
         with path.open("rb") as file:
             first = 1
             while lines := file.readlines(BLOCK):

@@ -1,18 +1,21 @@
 """A corpus folder: part files of one document a line, written beside their place, renamed when whole, and read.
 
 train/00000.jsonl, train/00001.jsonl, ...   validation/00000.jsonl, ...   test/00000.jsonl, ...
+status.json   how many documents each has, and its checksum, against which it is held before it is read
 """
 
 from __future__ import annotations
 
 import contextlib
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from ordsmed.base.errors import DataError
-from ordsmed.base.files import survive_disk, sync
+from ordsmed.base.files import checksum, survive_disk, sync
+from ordsmed.base.run import Run
 from ordsmed.text.document import Document
 
 SPLITS = ("train", "validation", "test")
@@ -30,13 +33,14 @@ class Count:
 
 
 class Writer:
-    """One split's part files."""
+    """One split's part files; `again`: parts that stand from a writing that was killed are left as they are."""
 
-    def __init__(self, folder: Path, shard: int) -> None:
-        self.folder, self.shard = folder, shard
-        self.count, self.parts = Count(), dict[str, int]()
+    def __init__(self, folder: Path, shard: int, *, again: bool = False) -> None:
+        self.folder, self.shard, self.again = folder, shard, again
+        self.count, self.parts, self.checksums = Count(), dict[str, int](), dict[str, str]()
         self.file: IO[bytes] | None = None
-        self.documents = self.bytes = 0  # of the part that is being written
+        self.documents = self.bytes = self.sum = 0  # of the part that is being written
+        self.stands = False  # it was written before
 
     def __enter__(self) -> Writer:
         return self
@@ -48,33 +52,51 @@ class Writer:
             with contextlib.suppress(OSError):
                 self.file.close()
 
+    def wants(self, size: int) -> bool:
+        """Is the next document, of so many bytes, to be written? Else it stands, and is told with `add` alone."""
+        if self.documents and self.bytes + size > self.shard:
+            self.close()
+        if not self.documents:
+            self.stands = self.again and (self.folder / self._name).exists()
+        return not self.stands
+
     def write(self, line: bytes, sentences: int, words: int, characters: int) -> None:
         """One document, one line, with its end."""
-        if self.file and self.bytes + len(line) > self.shard:
-            self.close()
-        with survive_disk(self.folder):
-            if not self.file:
-                self.folder.mkdir(parents=True, exist_ok=True)
-                self.file = self._beside.open("wb", buffering=1 << 20)
-            self.file.write(line)
-        self.documents, self.bytes = self.documents + 1, self.bytes + len(line)
+        if self.wants(len(line)):
+            with survive_disk(self.folder):
+                if not self.file:
+                    self.folder.mkdir(parents=True, exist_ok=True)
+                    self.file = self._beside.open("wb", buffering=1 << 20)
+                self.file.write(line)
+            self.sum = zlib.crc32(line, self.sum)
+        self.add(len(line), sentences, words, characters)
+
+    def add(self, size: int, sentences: int, words: int, characters: int) -> None:
+        """Count a document."""
+        self.documents, self.bytes = self.documents + 1, self.bytes + size
         count = self.count
         count.documents += 1
         count.sentences += sentences
         count.words += words
         count.characters += characters
-        count.bytes += len(line)
+        count.bytes += size
 
     def close(self) -> None:
         """Make the part that is being written whole."""
-        if not self.file:
+        if not self.documents:
             return
-        with survive_disk(self.folder):
-            self.file.close()
-            sync(self._beside)
-            self._beside.rename(self.folder / self._name)
-        self.parts[self._name] = self.documents
-        self.file, self.documents, self.bytes = None, 0, 0
+        part, found = self.folder / self._name, f"{self.sum:08x}"
+        if self.file:
+            with survive_disk(self.folder):
+                self.file.close()
+                sync(self._beside)
+                self._beside.rename(part)
+        elif part.stat().st_size != self.bytes:
+            raise DataError(part, f"{part.stat().st_size:,} bytes", f"{self.bytes:,}", "remove this file, go on")
+        else:
+            found = checksum(part)
+        self.parts[part.name], self.checksums[part.name] = self.documents, found
+        self.file, self.documents, self.bytes, self.sum = None, 0, 0, 0
 
     @property
     def _name(self) -> str:
@@ -86,16 +108,30 @@ class Writer:
 
 
 def parts(folder: Path, split: str) -> list[Path]:
-    """The part files of one split of a corpus folder, in order."""
-    return sorted((folder / split).glob("[0-9]*.jsonl"), key=lambda path: (len(path.name), path.name))
+    """The part files of one split of a corpus folder, in order; all that its status tells of."""
+    found = sorted((folder / split).glob("[0-9]*.jsonl"), key=lambda path: (len(path.name), path.name))
+    told = Run(folder).status.get(split) or {}
+    if missing := sorted({*told.get("parts", ())} - {path.name for path in found}):
+        raise DataError(folder / split / missing[0], "no such file", "a part of a corpus", "make the corpus again")
+    return found
+
+
+def check(path: Path) -> None:
+    """Hold a part file against the checksum of when it was made; corpora of before have none."""
+    told = Run(path.parent.parent).status.get(path.parent.name) or {}
+    wanted = told.get("checksums", {}).get(path.name)
+    if wanted and (found := checksum(path)) != wanted:
+        remedy = "copy it again, or make the corpus again"
+        raise DataError(path, f"is damaged: checksum {found}", f"{wanted}, of when it was made", remedy)
 
 
 def documents(path: Path) -> Iterator[Document]:
-    """The documents of a part file."""
+    """The documents of a part file, once it is known to be undamaged."""
     import msgspec
 
     decode = msgspec.json.Decoder(Document).decode
     try:
+        check(path)
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 try:

@@ -36,8 +36,9 @@ def facts(
         for name, counts in zip(work.names(), whole.steps, strict=False)
     ]
     cleaned = {step["name"]: step["dropped"] for step in steps if step["dropped"]}
+    written = {name: {"parts": writer.parts, "checksums": writer.checksums} for name, writer in writers.items()}
     return {
-        **{name: {**asdict(writer.count), "parts": writer.parts} for name, writer in writers.items()},
+        **{name: {**asdict(writer.count), **written[name]} for name, writer in writers.items()},
         "read": whole.read, "sources": told, "left_out": dict(most(whole.left_out)), "steps": steps,
         "dropped": {**cleaned, "duplicates": matched.exact, **({"near": matched.near} if work.near else {})},
         "duplicates": {"exact": matched.exact, "near": matched.near, "groups": matched.groups},

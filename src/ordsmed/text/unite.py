@@ -20,6 +20,7 @@ import numpy as np
 from ordsmed.base import files, settings
 from ordsmed.base.crew import Spread
 from ordsmed.base.errors import DataError
+from ordsmed.base.run import STEPS
 from ordsmed.base.say import Progress
 from ordsmed.text import near
 from ordsmed.text.chunks import Chunk, Source, read_index
@@ -106,9 +107,10 @@ def _told(group: near.Group, library: Library) -> dict[str, Any]:
 def write(
     out: Path, chunks: Sequence[Chunk], sources: Sequence[Source], dropped: np.ndarray, shares: Shares, shard: int
 ) -> dict[str, Writer]:
-    """Every document that is not dropped to its split, in the order of the sources."""
-    for name in SPLITS:
-        shutil.rmtree(out / name, ignore_errors=True)  # what a killed run left
+    """Every document that is not dropped to its split, in the order of the sources.
+
+    Parts that stand whole from a writing of the very same that was killed stay.
+    """
     kept = _kept(chunks, dropped)
     draws = [
         chunk.index["draw"][keep]
@@ -116,7 +118,8 @@ def write(
         if sources[chunk.source].purpose not in FIXED
     ]
     borders = np.array(shares.borders(np.concatenate([np.zeros(0, "<u8"), *draws])), "<u8")
-    writers = {name: Writer(out / name, shard) for name in SPLITS}
+    again = _begun(out, [_named(chunks), borders.tolist(), shard], dropped)
+    writers = {name: Writer(out / name, shard, again=again) for name in SPLITS}
     total = sum(Path(f"{chunk.stem}.jsonl").stat().st_size for chunk in chunks if chunk.facts.documents)
     with contextlib.ExitStack() as stack, Progress("write", total / 1e6, "MB") as shown:
         for writer in writers.values():
@@ -126,6 +129,11 @@ def write(
             if purpose != "against" and chunk.facts.documents:
                 shown.add(_write(writers, chunk, keep, borders, purpose) / 1e6)
     return writers
+
+
+def _named(chunks: Sequence[Chunk]) -> list[tuple[str, str, int]]:
+    """What they were read from (it is in their folder's name), and which they are."""
+    return [(*Path(chunk.stem).parts[-2:], chunk.facts.documents) for chunk in chunks]  # type: ignore[misc]
 
 
 def _kept(chunks: Sequence[Chunk], dropped: np.ndarray) -> list[np.ndarray]:
@@ -138,22 +146,40 @@ def _kept(chunks: Sequence[Chunk], dropped: np.ndarray) -> list[np.ndarray]:
     return kept
 
 
+def _begun(out: Path, what: list[Any], dropped: np.ndarray) -> bool:
+    """Was the same being written here before? If not, what stands is no part of it."""
+    mark = out / STEPS / "write.json"
+    key = hashlib.sha256(json.dumps(what).encode() + np.ascontiguousarray(dropped, "<i8").tobytes()).hexdigest()
+    if mark.exists() and files.read_json(mark) == key:
+        return True
+    for name in SPLITS:
+        shutil.rmtree(out / name, ignore_errors=True)
+    with files.survive_disk(mark):
+        mark.parent.mkdir(parents=True, exist_ok=True)
+    files.write_json(mark, key)
+    return False
+
+
 def _write(writers: dict[str, Writer], chunk: Chunk, keep: np.ndarray, borders: np.ndarray, purpose: str) -> int:
     """One chunk's documents; returns its bytes."""
-    sides = np.searchsorted(borders, chunk.index["draw"], "right").tolist()
-    path, size = Path(f"{chunk.stem}.jsonl"), 0
+    index = chunk.index
+    sides = np.searchsorted(borders, index["draw"], "right").tolist()
+    path = Path(f"{chunk.stem}.jsonl")
+    ends = [*index["at"].tolist()[1:], path.stat().st_size]
     with path.open("rb") as file:
-        for entry, kept, side in zip(chunk.index.tolist(), keep.tolist(), sides, strict=True):
-            _, _, at, sentences, words, characters = entry
-            line = file.readline()
-            if at != size or not line.endswith(b"\n"):
-                raise DataError(
-                    path, f"no document at byte {at:,}", "a whole chunk", "remove the folder `steps`, go on"
-                )
-            size += len(line)
-            if kept:
-                writers[purpose or SIDES[side]].write(line, sentences, words, characters)
-    return size
+        for entry, end, kept, side in zip(index.tolist(), ends, keep.tolist(), sides, strict=True):
+            _, _, at, *counts = entry
+            writer = writers[purpose or SIDES[side]]
+            if kept and not writer.wants(end - at):
+                writer.add(end - at, *counts)
+            elif kept:
+                file.seek(at)
+                line = file.readline()
+                if at + len(line) != end or not line.endswith(b"\n"):
+                    remedy = "remove the folder `steps`, go on"
+                    raise DataError(path, f"no document at byte {at:,}", "a whole chunk", remedy)
+                writer.write(line, *counts)
+    return ends[-1]
 
 
 SIDES = ("validation", "test", "train")
