@@ -53,7 +53,7 @@ def fetch(asked: Arguments) -> None:
     if not asked.names:
         _print(deed.listing())
         return
-    how = {"mirror": asked.mirror, "allow_missing": asked.allow_missing, "private": asked.private}
+    how = {key: getattr(asked, key) for key in ("mirror", "allow_missing", "private", "timeout", "slowest", "attempts")}
     _print(deed.fetch(asked.names, out=asked.out, **how))
 
 
@@ -436,6 +436,15 @@ def _arguments(name: str, verb: Parser) -> None:
         verb.add_argument("--mirror", metavar="FOLDER|URL", help="where NAME/FILE lies, instead of the addresses")
         verb.add_argument("--allow-missing", action="store_true", help="leave out and count what cannot be had")
         verb.add_argument("--private", action="store_true", help="addresses of private networks are allowed")
+        verb.add_argument(
+            "--timeout", type=float, default=20.0, metavar="SECONDS", help="for an answer and each next piece (20)"
+        )
+        verb.add_argument(
+            "--slowest", type=int, default=1000, metavar="BYTES", help="a second; slower servers are given up (1000)"
+        )
+        verb.add_argument(
+            "--attempts", type=int, default=3, metavar="N", help="tries of a file; a MB earns new ones (3)"
+        )
     if name == "corpus":
         verb.add_argument("--part", metavar="I/N", help="read and clean one of N parts, as a job of an array does")
         verb.add_argument("--until", metavar="read|match", help="stop after this step; the same command goes on")

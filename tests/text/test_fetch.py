@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -175,7 +176,7 @@ def test_busy_servers_are_asked_again_as_they_wish(server: Server) -> None:
     busy = Answer(status=503, headers={"Retry-After": "7"})
     server.pages = {"/a": [busy, busy, Answer(status=403), TEXT], "/b": Answer(status=500), "/c": Answer(status=404)}
     waits: list[float] = []
-    bring(table({"path": "a", "url": server.url("/a")}), sleep=waits.append)
+    bring(table({"path": "a", "url": server.url("/a")}), sleep=waits.append, attempts=4)
     assert waits == [7, 7, 4]
     assert str(complaint(table({"path": "b", "url": server.url("/b")}), attempts=2)).startswith(
         f"{server.url('/b')}: HTTP 500; try again later"
@@ -203,12 +204,54 @@ def test_a_long_file_gets_new_attempts_while_bytes_come(server: Server, monkeypa
         (Answer(status=404), "HTTP 404"),
     ],
 )
-def test_bad_servers_have_a_reason(server: Server, monkeypatch: pytest.MonkeyPatch, page: Answer, reason: str) -> None:
-    monkeypatch.setattr(module, "PATIENCE", 0.1)
+def test_bad_servers_have_a_reason(server: Server, page: Answer, reason: str) -> None:
     server.pages = {"/a": page}
     error = complaint(table({"path": "a", "url": server.url("/a")}), timeout=0.2, attempts=2)
     assert isinstance(error, RunError)
     assert str(error) == f"{server.url('/a')}: {reason}; `--allow-missing` goes on without it"
+
+
+def test_how_slow_a_server_may_be_is_told(server: Server) -> None:
+    server.pages = {"/a": Answer(TEXT[:60], drip=0.02), "/b": Answer(TEXT, wait=0.1)}
+    rows = [{"path": name, "url": server.url(f"/{name}")} for name in "ab"]
+    assert bring(table(*rows), timeout=0.4, slowest=20) == ["out/mine: 2 got (10.3 kB), 0 stood already"]
+    assert "too slow" in str(complaint(table(rows[0], name="slow"), timeout=0.5, slowest=100, attempts=1))
+    assert server.count("/a") == 2
+    for wrong in ({"timeout": 0.0}, {"timeout": float("nan")}, {"slowest": -1}, {"attempts": 0}):
+        assert f"--{next(iter(wrong))}: found" in str(complaint(table(*rows), **wrong))
+
+
+def test_a_host_that_hangs_costs_its_time_for_few_files(server: Server) -> None:
+    server.pages = {"/0": Answer(TEXT, wait=9), "/1": Answer(TEXT, wait=9), "/2": TEXT, "/ok": TEXT}
+    server.pages |= {f"/{n}": Answer(TEXT, wait=9) for n in range(3, 9)}
+    rows = [{"path": str(n), "url": server.url(f"/{n}")} for n in range(9)]
+    other = {"path": "ok", "url": server.url("/ok", "127.0.0.2").replace("127.0.0.2", "localhost")}
+    told = bring(table(*rows, other), timeout=0.2, attempts=1, allow_missing=True)[0]
+    assert told == "out/mine: 2 got (20.5 kB), 0 stood already, 8 left out (timed out: 5, not asked: its host hangs: 3)"
+    assert len(server.asked) == 7
+
+
+def test_without_a_network_the_way_out_is_told(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_network(*_: Any, **__: Any) -> Any:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    name = table({"path": "a", "url": "http://somewhere.test/a"})
+    with monkeypatch.context() as offline:
+        offline.setattr(socket, "getaddrinfo", no_network)
+        said = str(complaint(name))
+        for word in ("no such host", "a network?", "https_proxy", "--mirror", "--allow-missing"):
+            assert word in said
+        said = str(complaint(name, allow_missing=True))  # nothing got is no success
+        assert said.startswith("out/mine: nothing was got: 1 left out (no such host: 1); is there a network?")
+        assert "https_proxy" in said
+        assert "--mirror" in said
+        assert "--allow-missing" not in said
+        listed = {"path": "b", "url": "http://somewhere.test/b", "sums": "http://somewhere.test/sums"}
+        assert "https_proxy" in str(complaint(table(listed, name="listed")))
+        offline.setenv("http_proxy", "http://proxy.test:3128")
+        assert "the proxy proxy.test: no such host" in str(complaint(name))
+    found = str(complaint(table({"path": "a", "url": server.url("/gone")}), allow_missing=True))
+    assert found == "out/mine: nothing was got: 1 left out (HTTP 404: 1)"
 
 
 def test_private_addresses_are_refused_unless_asked_for(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import email.utils
+import errno
 import functools
 import http.client
 import io
@@ -29,6 +30,7 @@ from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 from ordsmed import __version__
 
 AGAIN = (408, 425, 429, 500, 502, 503, 504)  # statuses that another try may change
+UNREACHED = (errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTUNREACH, errno.EHOSTDOWN, errno.ECONNREFUSED)
 BLOCK = 1 << 18
 REDIRECTS = 8
 SAFE = "%/:@!$&'()*+,;=~?"  # what stays as it is in a path or query
@@ -39,11 +41,12 @@ T = TypeVar("T")
 class Failed(Exception):
     """No answer, or none that is whole."""
 
-    def __init__(self, reason: str, *, again: bool = False, wait: float | None = None) -> None:
+    def __init__(self, reason: str, *, again: bool = False, wait: float | None = None, unreached: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
         self.again = again  # worth another try
         self.wait = wait  # seconds the server asks for before it
+        self.unreached = unreached  # there may be no network, or no way to it
 
 
 class Refused(Failed):
@@ -191,7 +194,7 @@ def _ask(place: SplitResult, headers: Mapping[str, str], timeout: float, private
     else:
         with contextlib.suppress(socket.gaierror):  # names that only the proxy can look up are left to it
             _addresses(host, port, private)
-        sock = _connect(_addresses(proxy.hostname or "", proxy.port or 80, True), timeout)
+        sock = _connected(proxy, timeout)
     target = place.path + (f"?{place.query}" if place.query else "")
     words = {"Host": place.netloc, "Connection": "close", **headers}
     try:
@@ -223,6 +226,14 @@ def _head(first: str, headers: Mapping[str, str]) -> bytes:
     if any("\r" in line or "\n" in line for line in lines):
         raise ValueError("a header with a line end in it")
     return "".join(f"{line}\r\n" for line in [*lines, ""]).encode("latin-1")
+
+
+def _connected(proxy: SplitResult, timeout: float) -> socket.socket:
+    try:
+        return _connect(_addresses(proxy.hostname or "", proxy.port or 80, True), timeout)
+    except OSError as error:
+        why = _failure(error)
+        raise Failed(f"the proxy {proxy.hostname}: {why.reason}", again=why.again, unreached=True) from None
 
 
 def _tunnel(sock: socket.socket, target: str, proxy: SplitResult, timeout: float) -> None:
@@ -383,7 +394,7 @@ def _failure(error: Exception) -> Failed:
         case ssl.SSLError():
             return Failed(f"TLS failed: {error.reason or error}", again=True)
         case socket.gaierror():
-            return Failed("no such host", again=error.errno == socket.EAI_AGAIN)
+            return Failed("no such host", again=error.errno == socket.EAI_AGAIN, unreached=True)
         case TimeoutError():
             return Failed("timed out", again=True)
         case http.client.RemoteDisconnected() | http.client.IncompleteRead():
@@ -391,7 +402,7 @@ def _failure(error: Exception) -> Failed:
         case http.client.HTTPException():
             return Failed("garbage instead of HTTP")
         case OSError():
-            return Failed((error.strerror or str(error)).lower(), again=True)
+            return Failed((error.strerror or str(error)).lower(), again=True, unreached=error.errno in UNREACHED)
     return Failed("bad address")
 
 

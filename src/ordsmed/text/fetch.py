@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
@@ -24,7 +25,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from ordsmed.base import files, menu, run, settings
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError, nearest
@@ -36,8 +37,9 @@ from ordsmed.text.unpack import ENDS, inside, unpack
 HASHES = {40: "sha1", 64: "sha256", 32: "md5"}  # by how many digits they have
 RECORD = ".fetched.jsonl"
 GAIN = 1_000_000  # bytes that are worth the same number of attempts again
-PATIENCE = 60.0  # seconds over which fewer than SLOWEST bytes a second are too few
-SLOWEST = 1000
+HUNG = 3  # files in a row over which a host only cost time: the others are not asked of it
+PRIVATE = "`--private` allows it"
+NETWORK = "is there a network? behind a proxy set `https_proxy`; `--mirror FOLDER|URL` takes files from elsewhere"
 STALE = "remove it to fetch it again, or name another `--out`"
 
 
@@ -111,6 +113,7 @@ class Way:
     attempts: int
     private: bool
     timeout: float
+    slowest: int
     sleep: Callable[[float], None]
 
 
@@ -126,14 +129,26 @@ class Shelf:
     stood: int = 0
     missing: Counter[str] = field(default_factory=Counter)  # by reason
     first: OrdsmedError | None = None  # complaint
+    remedy: str = ""  # of the first that could not be had
+    hung: Counter[str] = field(default_factory=Counter)  # by host: files in a row that only cost time
 
 
 def fetch(
     names: Sequence[str], *, out: str = "work/fetch", mirror: str | None = None, allow_missing: bool = False,
-    attempts: int = 5, private: bool = False, timeout: float = 30.0, sleep: Callable[[float], None] = time.sleep,
+    attempts: int = 3, private: bool = False, timeout: float = 20.0, slowest: int = 1000,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> list[str]:  # fmt: skip
-    """Fetch what is missing of these names, and tell in a line each what was done."""
-    way = Way(mirror, allow_missing, attempts, private, timeout, sleep)
+    """Fetch what is missing of these names, and tell in a line each what was done.
+
+    A server has `timeout` seconds to answer and for each next piece, and is given up where fewer than `slowest` bytes
+    a second come over so long; then it is tried again, `attempts` times in all and as often again after each MB.
+    """
+    for name, value, least in (("attempts", attempts, 1), ("slowest", slowest, 0)):
+        if value < least:
+            raise RecipeError(f"--{name}", f"found {value}", f"{least} or more")
+    if not 0 < timeout < math.inf:
+        raise RecipeError("--timeout", f"found {timeout:g}", "seconds, more than 0")
+    way = Way(mirror, allow_missing, attempts, private, timeout, slowest, sleep)
     if mirror is not None and "://" not in mirror and not Path(mirror).is_dir():
         raise DataError(mirror, "no such folder", "a mirror: a folder or an address", "name another `--mirror`")
     tables = [find(name) for name in names]  # a name that is none is told before anything is fetched
@@ -190,6 +205,10 @@ def _fetch(folder: Path, table: Table, way: Way) -> str:
             _fetch_listed(listed, shelf)
     if shelf.first:
         raise _failure(shelf)
+    if shelf.missing and not shelf.got + shelf.stood:
+        raise RunError(
+            folder, f"nothing was got: {shelf.missing.total():,} left out{_reasons(shelf)}", "", shelf.remedy
+        )
     told = f"{folder}: {shelf.got:,} got ({size(shelf.bytes)}), {shelf.stood:,} stood already"
     return told + (f", {shelf.missing.total():,} left out{_reasons(shelf)}" if shelf.missing else "")
 
@@ -216,14 +235,22 @@ def _try(file: File, shelf: Shelf) -> None:
         _have(file, shelf)
     except Failed as error:
         shelf.missing[error.reason] += 1
-        private = isinstance(error, Refused) and "private" in error.reason
-        remedy = "`--private` allows it" if private else "`--allow-missing` goes on without it"
-        remedy = f"try again later; {remedy}" if error.again else remedy
+        remedy = _way_out(error)
+        shelf.remedy = shelf.remedy or remedy
+        if remedy != PRIVATE:
+            remedy = "; ".join(filter(None, (remedy, "`--allow-missing` goes on without it")))
         if not shelf.way.allow_missing:
             shelf.first = shelf.first or RunError(file.url, error.reason, "", remedy)
     except DataError as error:
         shelf.missing["not what it should be"] += 1
         shelf.first = shelf.first or error
+
+
+def _way_out(error: Failed) -> str:
+    """What may help; "": nothing."""
+    if isinstance(error, Refused) and "private" in error.reason:
+        return PRIVATE
+    return NETWORK if error.unreached else "try again later" if error.again else ""
 
 
 def _failure(shelf: Shelf) -> OrdsmedError:
@@ -334,7 +361,8 @@ def _sums(file: File, url: str, shelf: Shelf) -> str:
     try:
         _download(File(inside(_last(url)) or "sums", url, longest=64 << 20), part, shelf)
     except Failed as error:
-        raise Failed(f"its list of hashes, {_last(url)}: {error.reason}", again=error.again, wait=error.wait) from None
+        why = f"its list of hashes, {_last(url)}: {error.reason}"
+        raise type(error)(why, again=error.again, wait=error.wait, unreached=error.unreached) from None
     text = part.read_text(encoding="utf-8", errors="replace")
     _drop(part)
     return text
@@ -344,9 +372,17 @@ def _download(file: File, part: Path, shelf: Shelf) -> None:
     """Fill `part` from the first source that has the file: its address, or its two places in the mirror."""
     failures = [Failed("not in the mirror")]
     for source in _sources(file, shelf):
+        host = "" if isinstance(source, Path) else urlsplit(source).netloc
         try:
-            return _copy(source, part) if isinstance(source, Path) else _pull(source, part, file, shelf.way)
+            if isinstance(source, Path):
+                return _copy(source, part)
+            if shelf.hung[host] >= HUNG:
+                raise Failed("not asked: its host hangs", again=True)
+            _pull(source, part, file, shelf.way)
+            shelf.hung[host] = 0
+            return None
         except Failed as error:
+            shelf.hung[host] += error.unreached or error.reason in ("timed out", "too slow")
             failures.append(error)
     raise next((error for error in failures if error.again), failures[-1])
 
@@ -389,9 +425,9 @@ def _once(url: str, part: Path, file: File, way: Way) -> None:
         if reply.status == 416 and span == f"bytes */{start}":
             return  # it was whole
         if reply.status == 206 and span.startswith(f"bytes {start}-") and _tag(reply) in (None, begun.get("tag")):
-            _save(reply, url, part, start, file)
+            _save(reply, url, part, start, file, way)
         elif reply.status == 200:
-            _save(reply, url, part, 0, file)
+            _save(reply, url, part, 0, file, way)
         elif reply.status in (206, 416):
             _drop(part)
             raise Failed(f"HTTP {reply.status}", again=True)
@@ -401,7 +437,7 @@ def _once(url: str, part: Path, file: File, way: Way) -> None:
             raise failure
 
 
-def _save(reply: Reply, url: str, part: Path, start: int, file: File) -> None:
+def _save(reply: Reply, url: str, part: Path, start: int, file: File, way: Way) -> None:
     """Write a body behind the first `start` bytes."""
     packed = file.path.lower().endswith((".gz", ".tgz"))  # some servers take that for a Content-Encoding
     coded = not packed and reply.headers.get("Content-Encoding", "identity").lower() != "identity"
@@ -416,7 +452,7 @@ def _save(reply: Reply, url: str, part: Path, start: int, file: File) -> None:
         longest = None if limit is None else max(limit - start, 0)
         with Progress(f"fetch {file.path}", total / 1e6, "MB", done=start / 1e6) as shown:
             try:
-                for block in _lively(reply.blocks(longest, packed=packed)):
+                for block in _lively(reply.blocks(longest, packed=packed), way):
                     written.write(block)
                     shown.add(len(block) / 1e6)
             except Failed as error:
@@ -425,14 +461,14 @@ def _save(reply: Reply, url: str, part: Path, start: int, file: File) -> None:
                 raise
 
 
-def _lively(blocks: Iterator[bytes]) -> Iterator[bytes]:
+def _lively(blocks: Iterator[bytes], way: Way) -> Iterator[bytes]:
     """Give up a body that only trickles."""
     began, came = time.monotonic(), 0
     for block in blocks:
         came += len(block)
         passed = time.monotonic() - began
-        if passed > PATIENCE:
-            if came < SLOWEST * passed:
+        if passed > way.timeout:
+            if came < way.slowest * passed:
                 raise Failed("too slow", again=True)
             began, came = time.monotonic(), 0
         yield block
