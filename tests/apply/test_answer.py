@@ -12,7 +12,7 @@ from families import shaken
 from makers import SPECIAL
 from ordsmed import cli
 from ordsmed.apply import answer as verb
-from ordsmed.apply.predict import open_task
+from ordsmed.apply.predict import _told, open_task
 from ordsmed.base import files, settings
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError
 from ordsmed.base.menu import load
@@ -148,7 +148,7 @@ def test_what_a_person_is_told(run, capsys, monkeypatch):
     assert capsys.readouterr().out.splitlines()[:3] == [
         "what falls ?",
         f"  {found['answer']}  {found['probability']:.1%} (score {score:.2f}), characters {start}-{end} "
-        f"(null odds {odds:.2f}, threshold 1000000.00)",
+        f"(null odds {odds}, threshold 1000000.0)",
         f"    {TEXT[:start]}[{TEXT[start:end]}]{TEXT[end:]}",
     ]
     assert second["text"] in TEXT
@@ -210,17 +210,81 @@ def test_a_mistyped_file_is_told(run, capsys):
     assert not capsys.readouterr().err
 
 
+GOOD = {"id": 1, "question": "what ?", "context": TEXT}
+BAD = {"id": 2, "question": "who ?", "context": " "}
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+@pytest.mark.parametrize("ending", ["json", "tsv", "-"])
+def test_one_question_that_cannot_be_answered_stops_no_other(run, tmp_path, ending, as_json):
+    """The others are answered as they are alone, in order; the end is an error that tells of it."""
+    last = {"id": 3, "question": "where ?", "context": TEXT}
+    table = f"what ?\t{TEXT}\nwho ?\t \nwhere ?\t{TEXT}\nwhen ?\ta\tb\n"
+    path, stream = tmp_path / f"asked.{ending}", io.BytesIO(table.encode())
+    path.write_text(json.dumps([GOOD, BAD, last]) if ending == "json" else table)
+    found, how = [], {"device": "cpu", "as_json": as_json, "file": "-" if ending == "-" else str(path)}
+    with pytest.raises(DataError) as caught:
+        found.extend(verb.answer_lines(run, (), stream, **how))
+    count = "1 of 3" if ending == "json" else "2 of 4"
+    assert f"an empty context: there is nothing to answer from; {count} questions are not answered" in str(caught.value)
+    alone = [
+        list(verb.answer_lines(run, (q, TEXT), io.BytesIO(), device="cpu", as_json=as_json))
+        for q in ("what ?", "where ?")
+    ]
+    if as_json:
+        lines = [json.loads(line) for line in found]
+        assert [line["question"] for line in lines[:3]] == ["what ?", "who ?", "where ?"]
+        assert lines[1]["error"] == "an empty context: there is nothing to answer from"
+        said_of = [{k: v for k, v in line.items() if k in ("answer", "from", "to")} for line in (lines[0], lines[2])]
+        assert said_of == [{k: json.loads(one)[k] for k in said_of[0]} for [one] in alone]
+    else:
+        assert "  not answered: an empty context: there is nothing to answer from" in found
+        assert found[: len(alone[0])] == alone[0]
+        if ending != "json":
+            assert found[-1] == "  not answered: 3 columns"
+
+
+def test_questions_none_of_which_can_be_answered_are_refused_at_once(run, tmp_path):
+    (tmp_path / "bad.json").write_text(json.dumps([BAD, {**BAD, "id": 3}]))
+    with pytest.raises(
+        DataError, match=r"bad.json: 2: an empty context: there is nothing to answer from; wanted a text"
+    ):
+        next(verb.answer_lines(run, (), io.BytesIO(), file=str(tmp_path / "bad.json"), device="cpu"))
+
+
+@pytest.mark.parametrize("as_file", [True, False])
+def test_a_question_alone_asks_for_its_context(run, tmp_path, capsys, as_file):
+    (tmp_path / "story.txt").write_text(TEXT)
+    [found] = said(run, "what ?", given=f"{tmp_path / 'story.txt' if as_file else TEXT}\n\n")
+    [other] = said(run, "what ?", TEXT)
+    assert found == other
+    assert "context? (a text and an empty line after it, or the name of a file)" in capsys.readouterr().err
+
+
+def test_a_threshold_is_printed_so_that_it_says_the_same(run):
+    """Taken from what is printed, in lines for people and in scores, it refuses just the same questions."""
+    odd = -2.3456789012345678
+    asked = open_task(run, [f"task.threshold={odd}"], device="cpu")
+    [line] = [x for x in verb.answer_lines(run, ("what ?", TEXT), io.BytesIO(), [f"task.threshold={odd}"], device="cpu")
+              if "threshold" in x]  # fmt: skip
+    assert float(line.rpartition("threshold ")[2].rstrip(")")) == odd == asked.settings.threshold
+    told = _told({"best_f1": 71.23456, "best_f1_thresh": odd})
+    assert told == ["  best_f1: 71.23", f"  best_f1_thresh: {odd!r}"]
+
+
 @pytest.mark.parametrize(
     ("words", "how", "said_of"),
     [
         (("", TEXT), {}, "answer: an empty question; wanted a question"),
         (("what ?", " \n"), {}, "an empty context: there is nothing to answer from"),
-        (("what ?",), {}, "found 1 text; wanted QUESTION CONTEXT"),
+        (("what ?",), {}, "answer: found a question without a context; wanted QUESTION CONTEXT: .* standard input"),
+        (("what ?", "a", "b"), {}, "found 3 texts; wanted QUESTION CONTEXT"),
+        ((__file__,), {}, r"found the file .*test_answer\.py and no question; wanted QUESTION CONTEXT"),
         (("what ?", TEXT), {"file": "x.json"}, "found --file beside a text"),
         (("what ?", "a \udce9"), {}, "invalid UTF-8"),
         ((), {}, "standard input: no question"),
         ((), {"file": "-"}, "standard input: is empty"),
-        ((), {"file": "-", "given": "what ?\n"}, "standard input:1: 1 columns; wanted SQuAD"),
+        ((), {"file": "-", "given": "what ?\n"}, "standard input:1: 1 column; wanted SQuAD"),
         ((), {"file": "-", "given": "what ?\tthis\n \tthat"}, "standard input:2: an empty question"),
         ((), {"file": "-", "given": '{"id": 1,\n "question": '}, "standard input:2: column 14: the file stops"),
         ((), {"file": "-", "given": '{"id": 7, "question": "a", "context": ""}'}, "input: 7: an empty context"),

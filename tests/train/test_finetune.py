@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ import torch
 
 from ordsmed.apply.export import export
 from ordsmed.apply.importing import take_over
-from ordsmed.apply.predict import predict
+from ordsmed.apply.predict import evaluate, predict
 from ordsmed.apply.trained import open_model
 from ordsmed.base import files, snapshots
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError
@@ -32,6 +33,7 @@ from ordsmed.train.examples import Examples
 from ordsmed.train.finetune import finetune
 from ordsmed.train.meters import read
 from ordsmed.train.pretrain import pretrain
+from ordsmed.train.show import show
 from task_files import task_files
 
 nursery, faults = test_survival.nursery, test_survival.faults  # new processes that need no seconds to start
@@ -419,6 +421,22 @@ def test_a_run_needs_what_it_started_from_no_more(recipe: Recipe, pretrained: Pa
     (tmp_path / "gone").rename(tmp_path / "begun")
     finetune(str(folder))
     assert course(folder) == wanted
+
+
+def test_a_threshold_is_told_so_that_scores_come_again(recipe: Recipe, capsys: pytest.CaptureFixture[str]) -> None:
+    """That of the dev files, said to be chosen on them, and the best one of a table; taken as they are printed."""
+    folder = finetune(recipe("run", "squad", task={"version": "2.0", "threshold": "dev"}))
+    said = re.search(
+        r"^task\.threshold = (\S+): the best on the dev files, so what they", capsys.readouterr().err, re.M
+    )
+    assert said
+    assert float(said[1]) == open_model(folder).learned.threshold
+    found, lines = evaluate(folder, device="cpu")
+    printed = dict(line.strip().split(": ") for line in lines if ": " in line)
+    for measure, name in (("f1", "best_f1"), ("exact_match", "best_exact")):
+        again, _ = evaluate(folder, (), [f"task.threshold={printed[f'{name}_thresh']}"], device="cpu")
+        assert again[measure] == found[name]
+    assert f"best_f1_thresh {printed['best_f1_thresh']}" in "\n".join(show(str(folder)))
 
 
 # --- going on with a head

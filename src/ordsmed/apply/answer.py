@@ -15,6 +15,7 @@ import json
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -45,14 +46,43 @@ def answer_lines(
     given = _given(words, file, stream, asked.settings.errors)
     wide = dataclasses.replace(asked.settings, n_best=max(best, asked.settings.n_best))
     asked = dataclasses.replace(asked, settings=wide)
-    tell = as_line if as_json else told
+    if isinstance(given, list) and all(each.wrong for each in given):
+        given[0].checked()
+    tell, left, total = as_line if as_json else told, [], 0
     for block in _blocks(given, AT_ONCE if isinstance(given, list) else 1):
-        for question, answered in zip(block, answers(asked, block), strict=True):
-            yield from tell(asked, question, answered, best)
+        whole = iter(answers(asked, [each.question for each in block if not each.wrong]))
+        total += len(block)
+        for each in block:
+            if each.wrong:
+                left.append(each)
+                yield from _unanswered(each, as_json=as_json)
+            else:
+                yield from tell(asked, each.question, next(whole), best)
+    if left:
+        found = f"{left[0].wrong}; {len(left):,} of {total:,} questions are not answered for such reasons"
+        raise DataError(left[0].place, found, left[0].wanted)
+
+
+@dataclass(frozen=True)
+class Given:
+    """A question, and why it cannot be answered, if it cannot."""
+
+    question: Question
+    place: str
+    wrong: str = ""
+    wanted: str = ""
+
+    def checked(self) -> Given:
+        """Refused where it cannot be answered."""
+        if self.wrong:
+            raise DataError(self.place, self.wrong, self.wanted)
+        return self
 
 
 def answers(asked: Asked, block: Sequence[Question]) -> list[Answered]:
     """What the model says to each of some questions."""
+    if not block:
+        return []
     records = asked.settings.about(block)
     features = asked.settings.features(records, asked.reader)
     packing = asked.packing
@@ -68,7 +98,7 @@ def told(asked: Asked, question: Question, answered: Answered, best: int) -> Ite
     spans = [found for found in answered.n_best if found.text]
     odds = ""
     if answered.null_odds is not None and spans:
-        odds = f" (null odds {answered.null_odds:.2f}, threshold {asked.settings.threshold:.2f})"
+        odds = f" (null odds {answered.null_odds}, threshold {asked.settings.threshold})"
     yield _flat(question.question)
     if answered.text:
         yield f"  {_line(spans[0])}{odds}"
@@ -80,6 +110,15 @@ def told(asked: Asked, question: Question, answered: Answered, best: int) -> Ite
         if number == 1:
             before, text, after = map(_flat, around(question.context, found.start, found.end))
             yield f"    {before}[{text}]{after}"
+
+
+def _unanswered(given: Given, *, as_json: bool) -> Iterator[str]:
+    """In the place of an answer."""
+    if as_json:
+        yield json.dumps({"id": given.question.id, "question": given.question.question, "error": given.wrong})
+    else:
+        yield _flat(given.question.question.encode(errors="replace").decode())
+        yield f"  not answered: {given.wrong}"
 
 
 def as_line(asked: Asked, question: Question, answered: Answered, best: int) -> Iterator[str]:
@@ -113,7 +152,7 @@ def around(context: str, start: int, end: int) -> tuple[str, str, str]:
     return before, context[start:end], after
 
 
-def conversation(stream: IO[bytes], errors: read.Errors) -> Iterator[Question]:
+def conversation(stream: IO[bytes], errors: read.Errors) -> Iterator[Given]:
     """Questions about a context as a person types them; what is asked for stands on standard error."""
     given, count = lines(stream), 0
     while context := _context(given, errors):
@@ -122,7 +161,7 @@ def conversation(stream: IO[bytes], errors: read.Errors) -> Iterator[Question]:
             if not text.strip():
                 break
             count += 1
-            yield Question(f"{count}", text, context, (), impossible=False)
+            yield _checked(Question(f"{count}", text, context, (), impossible=False), INPUT)
             say("question?")
         else:
             break
@@ -152,28 +191,39 @@ def _of_text_file(name: str, errors: read.Errors) -> str:
     return text
 
 
-def _given(
-    words: Sequence[str], file: str, stream: IO[bytes], errors: read.Errors
-) -> list[Question] | Iterator[Question]:
+def _given(words: Sequence[str], file: str, stream: IO[bytes], errors: read.Errors) -> list[Given] | Iterator[Given]:
     """The questions; a list where all of them are there before the first is answered."""
-    if words and (file or len(words) != 2):
-        found = "--file beside a text" if file else f"{len(words)} text{'s' * (len(words) > 1)}"
+    if words and (file or len(words) > 2):
+        found = "--file beside a text" if file else f"{len(words)} texts"
         raise RecipeError("answer", f"found {found}", "QUESTION CONTEXT, --file FILE, or neither: then you are asked")
     if words:
-        context = words[1]
-        if _is_file(context):
-            context = _of_text_file(context, errors)
-        elif LIKE_A_FILE.fullmatch(context):
-            say(f"{context}: no such file, so it is read as a text")
-        return [_checked(Question("1", words[0], context, (), impossible=False), "answer")]
+        context = _context_of(words, stream, errors)
+        return [_checked(Question("1", words[0], context, (), impossible=False), "answer").checked()]
     if file:
         return _of_stream(lines(stream)) if file == "-" else _of_files(read.files(file), errors)
     return conversation(stream, errors)
 
 
-def _of_files(paths: Sequence[Path], errors: read.Errors) -> list[Question]:
+def _context_of(words: Sequence[str], stream: IO[bytes], errors: read.Errors) -> str:
+    """The second word, a text or the name of a file; where there is none it is asked for."""
+    if len(words) == 1:
+        if _is_file(words[0]):
+            raise RecipeError("answer", f"found the file {words[0]} and no question", "QUESTION CONTEXT")
+        if not (context := _context(lines(stream), errors)):
+            wanted = "QUESTION CONTEXT: a text to answer from, or the name of its file; or the text on standard input"
+            raise RecipeError("answer", "found a question without a context", wanted)
+        return context
+    context = words[1]
+    if _is_file(context):
+        return _of_text_file(context, errors)
+    if LIKE_A_FILE.fullmatch(context):
+        say(f"{context}: no such file, so it is read as a text")
+    return context
+
+
+def _of_files(paths: Sequence[Path], errors: read.Errors) -> list[Given]:
     """Those of all files; of equal ids the later ones get their file's name."""
-    found: dict[str, Question] = {}
+    found: dict[str, Given] = {}
     for path in paths:
         if _is_json(next(filter(str.strip, read.lines(path, "replace")), "")):
             own = _all_checked(questions.read(str(path), repair=False, errors=errors)[0], str(path))
@@ -182,13 +232,13 @@ def _of_files(paths: Sequence[Path], errors: read.Errors) -> list[Question]:
                 own = list(_of_columns(enumerate(read.lines(path, errors), 1), str(path)))
         if not own:
             raise DataError(path, "is empty", FORM)
-        for question in own:
-            name = f"{path}:{question.id}" if question.id in found else question.id
-            found[name] = dataclasses.replace(question, id=name)
+        for each in own:
+            name = f"{path}:{each.question.id}" if each.question.id in found else each.question.id
+            found[name] = dataclasses.replace(each, question=dataclasses.replace(each.question, id=name))
     return list(found.values())
 
 
-def _of_stream(given: Iterator[str]) -> list[Question] | Iterator[Question]:
+def _of_stream(given: Iterator[str]) -> list[Given] | Iterator[Given]:
     """As the first line tells: JSON, or two columns, which are given as they come."""
     numbered: Iterator[tuple[int, str]] = enumerate(given, 1)
     first = next(((number, line) for number, line in numbered if line.strip()), None)
@@ -204,19 +254,24 @@ def _is_json(line: str) -> bool:
     return line.lstrip("\ufeff \t")[:1] in ("{", "[")
 
 
-def _all_checked(found: Sequence[Question], place: str) -> list[Question]:
+def _all_checked(found: Sequence[Question], place: str) -> list[Given]:
     return [_checked(question, f"{place}: {question.id}") for question in found]
 
 
-def _of_columns(given: Iterable[tuple[int, str]], name: str) -> Iterator[Question]:
+def _of_columns(given: Iterable[tuple[int, str]], name: str) -> Iterator[Given]:
+    sound = False  # is a line before this one as it should be? Else it is another kind of file
     for number, line in given:
         columns = line.lstrip("\ufeff").split("\t")
         if not line.strip() or columns == ["question", "context"]:
             continue
+        if len(columns) != 2 and not sound:
+            raise DataError(f"{name}:{number}", f"{len(columns)} column{'s' * (len(columns) != 1)}", FORM)
+        sound = True
+        question = Question(f"{number}", columns[0], "".join(columns[1:2]), (), impossible=False)
         if len(columns) != 2:
-            raise DataError(f"{name}:{number}", f"{len(columns)} columns", FORM)
-        question, context = columns
-        yield _checked(Question(f"{number}", question, context, (), impossible=False), f"{name}:{number}")
+            yield Given(question, f"{name}:{number}", f"{len(columns)} columns", FORM)
+        else:
+            yield _checked(question, f"{name}:{number}")
 
 
 def _of_json(given: Iterable[str], name: str = INPUT) -> list[Question]:
@@ -238,19 +293,19 @@ def _written(given: Iterable[str]) -> Iterator[str]:
         yield file.name
 
 
-def _checked(question: Question, place: str) -> Question:
+def _checked(question: Question, place: str) -> Given:
     if not question.question.strip():
-        raise RecipeError(place, "an empty question", "a question")
+        return Given(question, place, "an empty question", "a question")
     if not question.context.strip():
-        raise RecipeError(place, "an empty context: there is nothing to answer from", "a text")
+        return Given(question, place, "an empty context: there is nothing to answer from", "a text")
     try:
         (question.question + question.context).encode()
     except UnicodeEncodeError as error:
-        raise RecipeError(place, f"invalid UTF-8 ({error.reason})", "UTF-8 text") from None
-    return question
+        return Given(question, place, f"invalid UTF-8 ({error.reason})", "UTF-8 text")
+    return Given(question, place)
 
 
-def _blocks(given: Iterable[Question], count: int) -> Iterator[list[Question]]:
+def _blocks(given: Iterable[Given], count: int) -> Iterator[list[Given]]:
     given = iter(given)
     while block := list(itertools.islice(given, count)):
         yield block

@@ -18,6 +18,7 @@ from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.menu import headline, load
 from ordsmed.base.run import Run
 from ordsmed.learn.metrics import in_words
+from ordsmed.learn.official import written
 from ordsmed.learn.task import Task
 from ordsmed.text import glue
 
@@ -201,13 +202,9 @@ def _scores_of_task(trained: Trained) -> str:
         return ""
     columns = {"score": {name: name for name in names}, "this model": facts}
     columns |= {"guessing": facts["guessing"]} if "guessing" in facts else {}
-    rows = [[_number(column.get(name, "")) for column in columns.values()] for name in names]
+    rows = [[written(name, column.get(name, "")) for column in columns.values()] for name in names]
     dev = ", ".join(f"`{Path(path).name}`" for path in trained.learned.paths("dev"))
     return f"## Scores\n\nOn {dev}, in per cent but for the loss and thresholds:\n\n" + _table(list(columns), rows)
-
-
-def _number(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else f"{value}"
 
 
 def _right(trained: Trained, term: str) -> str:
@@ -277,7 +274,7 @@ def _asks_answer(trained: Trained, name: str) -> str:
     learned = trained.learned
     texts = "question.lower(), context.lower()" if learned.lowercase else "question, context"
     threshold = 0.0 if learned.threshold == "dev" else learned.threshold
-    none = f"scores[0, 0] - best.max() > {threshold:g}"
+    none = f"scores[0, 0] - best.max() > {threshold}"
     told = "context[places[start][0] : places[end][1]]"
     told = f'"no answer" if {none} else {told}' if learned.version == "2.0" else told
     return f"""import torch

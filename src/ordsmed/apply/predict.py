@@ -26,6 +26,7 @@ from ordsmed.base.say import Progress, say
 from ordsmed.data.features import Features, Packing
 from ordsmed.data.pieces import Reader
 from ordsmed.learn.asking import ask
+from ordsmed.learn.official import written
 from ordsmed.learn.task import Arrays, Task, packing, reader
 
 HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -155,8 +156,7 @@ def _changed(task: Any, overrides: Sequence[str]) -> Any:
 
 
 def _told(facts: dict[str, Any]) -> list[str]:
-    return [f"  {name}: {value:.4g}" if isinstance(value, float) else f"  {name}: {value}"
-            for name, value in facts.items()]  # fmt: skip
+    return [f"  {name}: {written(name, value)}" for name, value in facts.items()]
 
 
 def _tables(tables: list[tuple[str, list[str], list[list[Any]]]]) -> list[str]:

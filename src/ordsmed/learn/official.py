@@ -142,6 +142,11 @@ def fitted_threshold(
     return threshold
 
 
+def written(name: str, value: Any, form: str = ".4g") -> str:
+    """A score for a person; a threshold in full, for a rounded one may refuse other questions."""
+    return f"{value:{form}}" if isinstance(value, float) and not name.endswith("thresh") else f"{value}"
+
+
 def words(text: str) -> list[str]:
     """What is compared of an answer."""
     return _ARTICLES.sub(" ", text.lower().translate(_DROPPED)).split()

@@ -283,7 +283,13 @@ def _judged(job: Job, task: Task, material: Examples, dev: Split, out: Path) -> 
     """Scores and files of the dev set, by the weights that are left; settings that are fitted to it stand after."""
     alone = dataclasses.replace(job.ranks, rank=0, world=1, shape=(1, 1, 1))
     answers, means = material.asked(task, dev.features, alone)  # in full precision, as `evaluate` does
-    material.task = fitted = material.task.fitted(dev.records, dev.features, answers)
+    asked, fitted = material.task, material.task.fitted(dev.records, dev.features, answers)
+    for field in dataclasses.fields(fitted):
+        if (value := getattr(fitted, field.name)) != getattr(asked, field.name):
+            say(
+                f"task.{field.name} = {value}: the best on the dev files, so what they score by it is a little too good"
+            )
+    material.task = fitted
     predictions = fitted.predictions(dev.records, dev.features, answers)
     with files.making(out) as beside:
         fitted.write(beside, dev.records, predictions)

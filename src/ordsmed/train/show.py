@@ -20,6 +20,7 @@ from ordsmed.base.run import Run
 from ordsmed.base.say import duration, size
 from ordsmed.base.screen import command
 from ordsmed.data.encode import Encoded, Encoding
+from ordsmed.learn.official import written
 from ordsmed.learn.phases import Stretch, locate, total
 from ordsmed.nn import foreign, weights
 from ordsmed.text import read as reading
@@ -463,7 +464,7 @@ def _scores(facts: dict[str, Any]) -> str:
     """In a line, with those of guessing."""
     own, guessed = trials.numbers(facts), trials.numbers(facts.get("guessing", {}))
     return ", ".join(
-        f"{key} {value:.2f}" + (f" (guessing {guessed[key]:.2f})" if key in guessed else "")
+        f"{key} {written(key, value, '.2f')}" + (f" (guessing {guessed[key]:.2f})" if key in guessed else "")
         for key, value in own.items()
     )
 

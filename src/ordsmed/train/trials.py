@@ -38,6 +38,7 @@ from ordsmed.base.ranks import place_of
 from ordsmed.base.run import Run
 from ordsmed.base.say import Progress, logged, say
 from ordsmed.base.screen import command
+from ordsmed.learn.official import written
 from ordsmed.learn.scores import mean_and_deviation
 from ordsmed.nn import foreign
 from ordsmed.train import meters, picture
@@ -484,7 +485,7 @@ def ended(folder: Path) -> list[str]:
         lines += [f"  {picture.setting_of(row['setting']):{wide}}  {_of_record(found['score'], row)}" for row in rows]
         lines.append(f"the folder stands for the best trial, {found['best']}")
     else:
-        told = ", ".join(f"{name} {value:.2f}" for name, value in numbers(facts).items())
+        told = ", ".join(f"{name} {written(name, value, '.2f')}" for name, value in numbers(facts).items())
         lines = [f"{folder}: done" + (f"; step {facts['step']:,}: {told}" if told else "")]
     if guessed := numbers(facts.get("guessing", {})):
         lines.append("guessing: " + ", ".join(f"{name} {value:.2f}" for name, value in guessed.items()))
