@@ -52,12 +52,21 @@ def export(
     trained = open_model(path, step)
     if isinstance(trained.objective, Task):
         _check_head(trained, trained.objective, path)
+    if trained.recipe is None:
+        _say_left(trained)
     with files.making(target) as folder:
         format_of(trained).write(trained, folder)
         files.write_text(folder / "README.md", card.write(trained, target.name, licence))
         facts = {"ordsmed": ordsmed.__version__, "of": str(trained.folder), "step": trained.step}
         files.write_json(folder / MARK, {**facts, "format": kind_of(format_of(trained))})
     return target
+
+
+def _say_left(trained: Trained) -> None:
+    """Networks that stand inside a folder of others, and stay behind."""
+    inner = trained.folder / "generator"
+    if (inner / "config.json").exists() and "generator" not in trained.objective.networks():
+        say(f"{inner}: is left out; `ordsmed export {inner} OUT` writes it as well")
 
 
 def _check_head(trained: Trained, task: Task, path: str | Path) -> None:

@@ -178,23 +178,13 @@ def _moved(folder: Path, step: int | None) -> Trained:
 def _foreign(folder: Path, *, body: bool) -> Trained:
     model = foreign.settings(folder)
     tokenizer = Tokenizer.load(folder)
-    if task := _task(folder):
-        learned = task
-    elif any("ForPreTraining" in name for name in foreign.classes(folder)) and model.capabilities.detects:
-        learned = load("objectives", "rtd")()
-    else:
-        learned = load("objectives", "clm" if model.capabilities.causal else "mlm")()
+    form = load("formats", "huggingface")()
+    learned = form.learned(folder, model)
     alone = getattr(learned, "alone", learned.build)  # a detector without the network that makes its fakes
     objective = alone(model, tokenizer)
     foreign.load_into(objective, folder, tokenizer, body=body)
-    if task:
-        load("formats", "huggingface")().to_learned(objective, task)
+    form.to_learned(objective, learned)
     return Trained(objective.eval(), tokenizer, model, folder, learned=learned)
-
-
-def _task(folder: Path) -> Any:
-    """The settings of the task that a Hugging Face folder was fine-tuned for; None: it was not."""
-    return load("formats", "huggingface")().task(folder)
 
 
 def _task_as_left(folder: Path, found: Source, networks: Networks) -> Any:

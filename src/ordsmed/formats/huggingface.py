@@ -40,10 +40,10 @@ class Settings:
 
     def read(self, path: Path, overrides: Sequence[str] = ()) -> Imported:
         found = foreign.settings(path)
-        if any("ForPreTraining" in name for name in foreign.classes(path)) and found.capabilities.detects:
+        if _detects(path, found):
             remedy = "embed, export and `init` take the folder as it is"
             raise RecipeError(path, "holds a network that tells fakes, without the one that made them", "", remedy)
-        learned = self.task(path) or load("objectives", "clm" if found.capabilities.causal else "mlm")()
+        learned = self.learned(path, found)
         kind = "task" if foreign.task_of(path) else "objective"
         table = {"model": settings.plain(found), kind: settings.plain(learned)}
         networks = foreign.decoded(settings.override(table, overrides), path / "config.json")
@@ -52,6 +52,16 @@ class Settings:
         foreign.load_into(objective, path, tokenizer)
         self.to_learned(objective, learned)
         return Imported(networks, tokenizer, weights.own_tensors(objective))
+
+    def learned(self, folder: Path, model: Any) -> Any:
+        """The settings of what a folder's network learned, as far as its classes and its heads tell."""
+        if task := self.task(folder):
+            return task
+        if _detects(folder, model):
+            return load("objectives", "rtd")()
+        if model.capabilities.causal:
+            return load("objectives", "clm")()
+        return load("objectives", "mlm_nsp" if _tells_pairs(folder, model) else "mlm")()
 
     def task(self, folder: Path) -> Any:
         """The settings of the task that a folder was fine-tuned for; None: it was not."""
@@ -91,6 +101,20 @@ class Settings:
         if trained.causal and not fine_tuned:
             ends = {k: described.get(k) for k in ("bos_token_id", "eos_token_id")}
             files.write_json(folder / "generation_config.json", {**ends, "pad_token_id": ends["eos_token_id"]})
+
+
+def _detects(folder: Path, model: Any) -> bool:
+    """Does a folder hold a network that tells fakes?"""
+    return bool(model.capabilities.detects) and any("ForPreTraining" in name for name in foreign.classes(folder))
+
+
+def _tells_pairs(folder: Path, model: Any) -> bool:
+    """Does a folder hold the head that tells how two segments belong together? Whatever class it names."""
+    if not model.capabilities.pairs or model.types < 2:
+        return False
+    names, held = model.names(), weights.foreign_names(folder)
+    wanted = [theirs for ours, theirs in names.table.items() if ours.startswith("pair.")]
+    return all(not held.isdisjoint((name, str(name).removeprefix(names.prefix))) for name in wanted)
 
 
 def config(network: Network, tokenizer: Any) -> dict[str, Any]:

@@ -138,7 +138,11 @@ def load_into(objective: Any, folder: Path, tokenizer: Any, *, body: bool = Fals
         return
     filled: dict[int, Any] = {}  # networks may share tensors: both folders must hold the same then
     for name, network in objective.networks().items():
-        if body and not name and is_bare(folder, network.settings):
+        bare = not name and is_bare(folder, network.settings)
+        if bare and not body and any(not tensor.startswith("model.") for tensor in network.tensors()):
+            found = f"holds a network without heads ({classes(folder)[0]})"
+            raise DataError(folder, found, "one with the heads asked for", "`embed` and `finetune init=...` take it")
+        if bare and body:
             network = dataclasses.replace(network, modules={"model": network.modules["model"]})
         _fill(network, beside(folder, name), tokenizer, filled)
 
@@ -200,11 +204,14 @@ def beside(folder: Path, name: str) -> Path:
 
 
 def _fill_own(objective: Any, folder: Path) -> None:
-    """From an imported folder; heads that it lacks altogether stay as they are."""
+    """From an imported folder; heads that it lacks altogether stay as they are, others of its own are left out."""
     own, found = weights.own_tensors(objective), weights.read(folder / WEIGHTS)
     roles, held = ({name.partition(".")[0] for name in names} for names in (own, found))
-    lacks = roles - held - {"model"}
-    weights.fill({k: v for k, v in own.items() if k.partition(".")[0] not in lacks}, found, folder)
+    lacks, more = roles - held - {"model"}, held - roles - {"model"}
+    asked = {k: v for k, v in own.items() if k.partition(".")[0] not in lacks}
+    weights.fill(asked, {k: v for k, v in found.items() if k.partition(".")[0] not in more}, folder)
+    if more:
+        say(f"{folder}: left out, being of heads that are not asked for: {', '.join(sorted(more))}")
     for role in sorted(lacks):
         say(f"{folder}: has no {role}: it starts from random weights")
 
