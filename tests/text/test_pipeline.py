@@ -231,3 +231,17 @@ def test_seen_is_a_set_that_grows() -> None:
         assert seen.add(number) == (number not in known)
         known.add(number)
     assert seen.count == len(known)
+
+
+@pytest.mark.parametrize("licence", ["CC0-1.0", None])
+def test_the_report_tells_the_licence_that_the_status_tells(tmp_path: Path, licence: str | None) -> None:
+    (tmp_path / "a.txt").write_text("\n\n".join(f"Text number {n} of some." for n in range(9)))
+    told = f'licence = "{licence}"\nlanguage = "en"\n' if licence else ""
+    (tmp_path / "x.toml").write_text(
+        f'out = "{tmp_path}/x"\n{told}[source]\nkind = "text"\npath = "{tmp_path}/a.txt"\n'
+    )
+    found = obtain(Corpus, str(tmp_path / "x.toml"))
+    assert Run(found).status.get("licence") == licence
+    page = (found / "report.md").read_text()
+    assert f"Language: {'en' if licence else 'not said'}. Licence: {licence or 'not said'}." in page
+    assert f"| text | all | {licence or 'not said'} |" in page

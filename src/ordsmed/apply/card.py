@@ -8,6 +8,7 @@ Of a fine-tuned model: which task, from which files, its scores beside those of 
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from ordsmed.text import glue
 
 Table = dict[str, Any]
 TASKS = {"classify": "text-classification", "tag": "token-classification", "span": "question-answering"}
+MACHINE = ("out", "layout")  # of a recipe: how a machine did it
 TRAINING = ("epochs", "steps", "batch", "rate", "warmup", "layer_decay", "freeze", "average", "clip", "seed")
 
 
@@ -149,7 +151,7 @@ def _training(trained: Trained) -> str:
     if seen:
         hours = sum(line.get("seconds", 0) for line in seen) / 3600
         text += f", {sum(line['tokens'] for line in seen):,} tokens seen, {hours:.2f} hours"
-    init = trained.recipe.get("init")
+    init = _of_no_machine(trained.recipe.get("init"))
     return text + (f"; started from the weights of `{init}`." if init else "; started from random weights.")
 
 
@@ -161,28 +163,47 @@ def _steps(recipe: Table) -> int:
 
 
 def _scores(trained: Trained) -> str:
+    """Every number beside what it is compared with."""
     if _fine_tuned(trained):
         return _scores_of_task(trained)
-    found = _scored(trained)
-    if not found:
-        return ""
-    return "## Scores\n\n" + _table(["score, on held-out text unless it says training", ""], list(found.items()))
-
-
-def _scored(trained: Trained) -> Table:
-    """Of the run's end where this is its end, else the last validation before this step."""
-    names = {
-        "validation": "loss (nats a prediction)", "unigram": "loss of guessing by frequency",
-        "loss": "training loss, last step",
-        **{f"{term}_right": _right(trained, term) for term in trained.objective.weights},
-        **{name: name for name in trained.objective.measures},
-    }  # fmt: skip
     facts = _judged(trained)
-    return {
-        told: in_words(k, facts[k]) if k.endswith("_right") or k in trained.objective.measures else f"{facts[k]:.4f}"
-        for k, told in names.items()
-        if k in facts
-    }
+    guessed, terms = _guessed(trained, facts), list(trained.objective.weights)
+    rights = [k for k in facts if k.endswith("_right")]
+    names = {
+        **{term: _called(term, "loss (nats a prediction)", terms) for term in terms},
+        **{name: _called(name.removesuffix("_right"), "right", terms) for name in rights},
+        **{name: name for name in trained.objective.measures},
+        **({"validation": "weighted sum of these losses"} if terms[1:] else {}),
+        "loss": "training loss, last step",
+    }  # fmt: skip
+    rows = [[told, _measure(trained, k, facts[k]), _measure(trained, k, guessed[k]) if k in guessed else ""]
+            for k, told in names.items() if k in facts]  # fmt: skip
+    if not rows:
+        return ""
+    head = ["score, on held-out text unless it says training", "this model", "guessing by frequency"]
+    return "## Scores\n\n" + _table(head, rows)
+
+
+def _called(name: str, what: str, terms: list[str]) -> str:
+    return what if terms == [name] else f"{name}: {what}"
+
+
+def _measure(trained: Trained, name: str, value: Any) -> str:
+    """A number for a person; a run that failed may have left none."""
+    if not isinstance(value, int | float) or math.isnan(value):
+        return "none"
+    return in_words(name, value) if name.endswith("_right") or name in trained.objective.measures else f"{value:.4f}"
+
+
+def _guessed(trained: Trained, facts: Table) -> Table:
+    """What guessing by frequency gets: as noted at the run's end; of tokens it is the same at every step."""
+    ended, guesses = trained.folder / "scores.json", trained.objective.guesses
+    noted = files.read_json(ended) if trained.recipe and ended.exists() else {}
+    if "unigram" not in noted:
+        return {}
+    right = noted.get("guessing", {}).get(f"{guesses}_right", noted.get("guessing", {}).get("forward_right"))
+    found = trained.objective.guessing(facts, noted["unigram"], math.nan if right is None else right)
+    return {name: value for name, value in found.items() if not math.isnan(value)}
 
 
 def _judged(trained: Trained) -> Table:
@@ -205,11 +226,6 @@ def _scores_of_task(trained: Trained) -> str:
     rows = [[written(name, column.get(name, "")) for column in columns.values()] for name in names]
     dev = ", ".join(f"`{Path(path).name}`" for path in trained.learned.paths("dev"))
     return f"## Scores\n\nOn {dev}, in per cent but for the loss and thresholds:\n\n" + _table(list(columns), rows)
-
-
-def _right(trained: Trained, term: str) -> str:
-    several = len(trained.objective.weights) > 1
-    return f"{term}: right" if several else "right at the first guess"
 
 
 def _use(trained: Trained, name: str) -> str:
@@ -315,9 +331,18 @@ def _made(trained: Trained) -> str:
     text = f"## How it was made\n\nWith ordsmed {_version(trained)}"
     if not trained.recipe:
         return text + ", from a folder of weights; how they were trained is not known here."
-    recipe = settings.write({k: v for k, v in trained.recipe.items() if k != "out"}).rstrip()
+    recipe = settings.write(_of_no_machine({k: v for k, v in trained.recipe.items() if k not in MACHINE})).rstrip()
     verb = "finetune" if _fine_tuned(trained) else "pretrain"
     return text + f", by `ordsmed {verb}` and this recipe:\n\n```toml\n{recipe}\n```"
+
+
+def _of_no_machine(value: Any) -> Any:
+    """A recipe without the places where files stand on the machine that read them."""
+    if isinstance(value, dict):
+        return {_of_no_machine(k): _of_no_machine(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_of_no_machine(v) for v in value]
+    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
 
 
 def _data(trained: Trained) -> list[Table]:

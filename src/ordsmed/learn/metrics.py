@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,6 +12,12 @@ def unigram_cross_entropy(counts: NDArray[np.int64], targets: NDArray[np.int64])
     """Mean -log p of the targets under how often each token stood in training, one added to every count."""
     p = (counts + 1.0) / (counts.sum() + len(counts))
     return float(-np.log(p[targets]).mean())
+
+
+def share_guessed(term: str, share: float) -> dict[str, float]:
+    """Loss and right answers of who says of two things how often they are (`share`, and the rest)."""
+    parts = [p for p in (share, 1 - share) if p > 0]
+    return {term: -sum(p * math.log(p) for p in parts), f"{term}_right": max(share, 1 - share)}
 
 
 def in_words(name: str, value: float) -> str:

@@ -71,6 +71,14 @@ class Objective(nn.Module):
         """Measures that follow from a validation's means."""
         return {}
 
+    def guessing(self, means: dict[str, float], loss: float, right: float) -> dict[str, float]:
+        """What who knows only how often what is right gets, by the names of a validation's means.
+
+        `loss` and `right` are those of guessing tokens by their frequency, and always the most frequent one.
+        """
+        own = {"validation": loss} if len(self.weights) == 1 else {}
+        return {**own, self.guesses: loss, f"{self.guesses}_right": right} if self.guesses else {}
+
     def flops(self, rows: int, length: int) -> float:
         """2 x multiply-adds of one training step (forward, and twice that backward) over so many rows."""
         raise NotImplementedError

@@ -124,6 +124,7 @@ def _affordable(family: Any, folder: Path) -> None:
     layers, width, embedded = family.layers, family.width, getattr(family, "embedded", family.width)
     rows = family.positions if "model.places.weight" in family.smaller(64, 1).names().table else 0
     if layers * width * max(width, family.inner) + (rows + getattr(family, "types", 0)) * embedded > held:
+        weights.foreign_names(folder)  # files that were cut off are told as such
         found = f"tells of {layers} layers of width {width}, {family.inner} inside, and {family.positions} positions"
         raise DataError(folder / "config.json", found, f"a network that fits {held:,} bytes of weights", REMEDY)
 

@@ -160,6 +160,11 @@ class BiLm(Objective):
         }
         return {name: math.exp(min(loss, 100.0)) for name, loss in losses.items()}  # e^1000 is no number
 
+    def guessing(self, means: dict[str, float], loss: float, right: float) -> dict[str, float]:
+        """The same in both directions."""
+        found = {"validation": loss, **dict.fromkeys(WAYS, loss), **{f"{way}_right": right for way in WAYS}}
+        return found | dict.fromkeys(self.measures, math.exp(min(loss, 100.0)))
+
     def flops(self, rows: int, length: int) -> float:
         scored = self.settings.samples or self.vocabulary
         return 3.0 * rows * length * (self.model_settings.flops(length) + self.model_settings.head_flops(scored))

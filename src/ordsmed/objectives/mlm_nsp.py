@@ -22,6 +22,7 @@ from ordsmed.data.rows import Span, see
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
 from ordsmed.learn import masking
+from ordsmed.learn.metrics import share_guessed
 from ordsmed.learn.objective import Objective, at_places, need, predictions
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.nn.dropout import number_layers
@@ -137,7 +138,13 @@ class MaskedPairs(Objective):
         asked, scores = self._asked(batch)
         assert batch.pairs is not None
         right = {"mlm_right": token_hits(*asked), "pair_right": (scores.argmax(-1) == batch.pairs).sum().float()}
-        return {"mlm": token_loss(*asked), "pair": _pair_loss(scores, batch), **right}
+        apart = {"apart": (batch.pairs == 1).sum().float(), "apart_count": torch.tensor(float(len(batch.pairs)))}
+        return {"mlm": token_loss(*asked), "pair": _pair_loss(scores, batch), **right, **apart}
+
+    def guessing(self, means: dict[str, float], loss: float, right: float) -> dict[str, float]:
+        """Of pairs: that which is more frequent, always."""
+        found = super().guessing(means, loss, right)
+        return found | (share_guessed("pair", means["apart"]) if "apart" in means else {})
 
     def flops(self, rows: int, length: int) -> float:
         body = length * self.model_settings.flops(length)

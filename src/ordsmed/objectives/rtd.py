@@ -24,6 +24,7 @@ from ordsmed.data.rows import Frame, PackedRows, Span, see
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
 from ordsmed.learn import masking, sampling
+from ordsmed.learn.metrics import share_guessed
 from ordsmed.learn.objective import Network, Objective, at_places, need, predictions
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.nn.dropout import number_layers
@@ -234,6 +235,7 @@ class Replaced(Detector):
             "fake_right": (called & fake).sum(), "fake_count": fake.sum(),
             "real_right": (~called & ~fake & real).sum(), "real_count": (~fake & real).sum(),
             "called_right": (called & fake).sum(), "called_count": (called & real).sum(),
+            "original": (~fake & real).sum(), "original_count": real.sum(),
         }  # fmt: skip
 
     measures = ("balanced",)
@@ -242,6 +244,12 @@ class Replaced(Detector):
         """`balanced`: the mean of the shares of fakes and of real tokens that are told right; 0.5 is worth nothing."""
         both = [means[name] for name in ("fake_right", "real_right") if name in means]
         return {"balanced": sum(both) / 2} if len(both) == 2 else {}
+
+    def guessing(self, means: dict[str, float], loss: float, right: float) -> dict[str, float]:
+        """Of fakes: that none is one, always."""
+        found = super().guessing(means, loss, right)
+        more = share_guessed("detect", means["original"]) | {"balanced": 0.5} if "original" in means else {}
+        return found | more
 
     def flops(self, rows: int, length: int) -> float:
         places = self.settings.slots(length)

@@ -160,11 +160,11 @@ class Corpus:
         report.tell(facts)
         if self.shares.validation and not writers["validation"].count.documents:
             say("validation: empty, for there is only one document")
-        report.write(run.path, self.title or run.path.name, facts)
         licences = dict.fromkeys(
             told["licence"] for told in facts["sources"] if told["licence"] and not told["purpose"]
         )
         known = {"language": self.language, "licence": self.licence or "; ".join(licences) or None, "title": self.title}
+        report.write(run.path, self.title or run.path.name, {**facts, **known})
         return {**facts, **known}
 
     def tidy(self, run: Run) -> None:

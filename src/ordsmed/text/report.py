@@ -87,7 +87,7 @@ def _page(facts: Mapping[str, Any]) -> list[str]:
         [
             s["kind"],
             s["purpose"] or "all",
-            s["licence"] or "not said",
+            s["licence"] or (s["purpose"] != "against" and facts.get("licence")) or "not said",
             size(s["bytes"]),
             f"{s['documents']:,}",
             _published(s),
@@ -101,6 +101,7 @@ def _page(facts: Mapping[str, Any]) -> list[str]:
     words = sum(facts[name]["words"] for name in ("train", "validation", "test"))
     beside = ", ".join(f"{words / count:.2%} of {name} ({count / 1e6:,.0f} M)" for name, count in PUBLISHED.items())
     lines = ["## What there is", "", *_table(["split", *COUNTED], splits), "", f"{words:,} words: {beside}."]
+    lines += ["", f"Language: {facts.get('language') or 'not said'}. Licence: {facts.get('licence') or 'not said'}."]
     lines += ["", "## Sources", "", *_table(["kind", "for", "licence", "size", "documents", "published size"], sources)]
     lines += [
         "",

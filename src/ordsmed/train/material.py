@@ -98,8 +98,11 @@ class Texts:
     def facts(self) -> dict[str, Any]:
         return {name: own.facts for name, own in zip(self.recipe.sources, self.encoded, strict=True)}
 
-    def unigram(self, index: int) -> float:
-        """Cross-entropy of the validation's targets under how often each token stands in the training split."""
+    def unigram(self, index: int) -> tuple[float, float]:
+        """Who guesses the validation's targets by how often each token stands in the training split.
+
+        The cross-entropy, and how often the most frequent token is right.
+        """
         rows = self.validation(index)
         assert rows is not None
         counts = np.asarray(sum(np.asarray(encoded.train.counts) for encoded in self.encoded))
@@ -109,7 +112,7 @@ class Texts:
             start, stop = self.tokenizer.start, self.tokenizer.stop
             counts[stop] += sum(encoded.train.sequence_count for encoded in self.encoded)
             targets[targets == start] = stop
-        return unigram_cross_entropy(counts, targets)
+        return unigram_cross_entropy(counts, targets), float((targets == counts.argmax()).mean())
 
     def _validation(self, index: int) -> Rows | None:
         pairs = [(e.validation, w) for e, w in zip(self.encoded, self.recipe.sources.values(), strict=True)]

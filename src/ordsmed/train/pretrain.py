@@ -78,14 +78,27 @@ def _finish(job: Job, folder: Path) -> dict[str, Any]:
         guesses = job.objective.guesses
         if guesses in facts:
             assert isinstance(job.material, Texts)
-            facts["unigram"] = job.material.unigram(len(job.phases) - 1)
+            facts["unigram"], right = job.material.unigram(len(job.phases) - 1)
+            facts["guessing"] = job.objective.guessing(facts, facts["unigram"], right)
             share = below(facts[guesses], facts["unigram"])
             side = f"{share:.1%} below" if share >= 0 else f"{-share:.1%} above"
             whole = guesses == "validation" or len(job.objective.weights) == 1
             of = "validation loss" if whole else f"loss of {guesses}"
             say(f"{of} {facts[guesses]:.4f}: {side} the {facts['unigram']:.4f} of guessing by frequency")
+            for term in job.objective.weights:
+                if not whole and (line := beside(term, facts)):
+                    say(line)
     files.write_json(folder / "scores.json", facts)
     return facts
+
+
+def beside(term: str, facts: dict[str, Any]) -> str:
+    """What was found of a term beside what guessing by frequency gets; empty where nothing is known of that."""
+    guessed, name = facts["guessing"], f"{term}_right"
+    if name not in guessed or name not in facts:
+        return ""
+    return (f"{term}: {facts[name]:.1%} right, {guessed[name]:.1%} by guessing; loss {facts[term]:.4f}, "
+            f"{guessed[term]:.4f} by guessing")  # fmt: skip
 
 
 def where(folder: Path) -> str:

@@ -1,0 +1,155 @@
+"""The model card: every number beside what it is compared with, nothing of the machine, whatever a run left."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from makers import PAD_SECOND, make_store
+from ordsmed.apply import card
+from ordsmed.apply.trained import Trained, open_model
+from ordsmed.learn.metrics import share_guessed
+from ordsmed.models import bert, electra
+from ordsmed.objectives import mlm, mlm_nsp, rtd
+from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.train.pretrain import beside, pretrain
+
+SMALL = {"width": 16, "layers": 1, "heads": 2, "inner": 16, "positions": 32}
+RECIPE = """
+data = "{folder}/store"
+out = "{folder}/{objective}"
+validation_rows = 16
+layout = {{ device = "cpu", threads = 1 }}
+model = {{ kind = "{model}", width = 16, layers = 1, heads = 2, positions = 32 }}
+objective = "{objective}"
+[[phase]]
+steps = 2
+length = 32
+batch = 4
+rate = 1e-3
+pack = false
+"""
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    folder = make_store(tmp_path_factory.mktemp("card") / "store", documents=4)
+    return Tokenizer.load(folder / "tokenizer")
+
+
+def trained(folder: Path, tokenizer: Tokenizer, learned: Any, model: Any, scores: dict[str, Any]) -> Trained:
+    """A run of two steps that left these scores."""
+    (folder / "scores.json").write_text(json.dumps({"step": 2, **scores}))
+    recipe = {
+        "data": {"/secret/place/store": 1.0}, "init": "/secret/place/start", "out": "/secret/run", "seed": 3,
+        "layout": {"device": "cpu", "threads": 7, "replicate": 4}, "objective": {"kind": "x"}, "phase": [{"steps": 2}],
+    }  # fmt: skip
+    (folder / "data.json").write_text(json.dumps({"/secret/place/store": {"title": "Mine", "licence": "CC0-1.0"}}))
+    return Trained(learned.build(model, tokenizer).eval(), tokenizer, model, folder, recipe, 2, learned)
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    """The table of scores: what is told -> the model's, and guessing's."""
+    told = text.partition("## Scores")[2].partition("## ")[0].splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in told if line.startswith("|")]
+    return {line[0]: line[1:] for line in cells[2:]}
+
+
+def test_a_pair_is_compared_with_pairs_and_a_token_with_tokens(tmp_path, tokenizer):
+    scores = {"validation": 7.5, "mlm": 6.0, "pair": 0.7, "mlm_right": 0.2, "pair_right": 0.55, "apart": 0.4,
+              "loss": 7.9, "unigram": 6.5, "guessing": {"mlm": 6.5, "mlm_right": 0.08}}  # fmt: skip
+    found = trained(tmp_path, tokenizer, mlm_nsp.Settings(), bert.Settings(**SMALL), scores)
+    entropy = -(0.4 * math.log(0.4) + 0.6 * math.log(0.6))
+    assert rows(card.write(found, "x")) == {
+        "mlm: loss (nats a prediction)": ["6.0000", "6.5000"],
+        "pair: loss (nats a prediction)": ["0.7000", f"{entropy:.4f}"],
+        "mlm: right": ["20.0%", "8.0%"], "pair: right": ["55.0%", "60.0%"],
+        "weighted sum of these losses": ["7.5000", ""], "training loss, last step": ["7.9000", ""],
+    }  # fmt: skip
+
+
+def test_fakes_are_compared_with_there_being_none(tmp_path, tokenizer):
+    scores = {"validation": 20.0, "guess": 6.0, "detect": 0.3, "guess_right": 0.1, "detect_right": 0.9,
+              "fake_right": 0.2, "real_right": 0.95, "original": 0.875,
+              "balanced": 0.575, "unigram": 6.5, "loss": 21.0}  # fmt: skip
+    model = electra.Settings(**SMALL, embedding=16)
+    told = rows(card.write(trained(tmp_path, tokenizer, rtd.Settings(), model, scores), "x"))
+    assert told["detect: right"] == ["90.0%", "87.5%"]
+    assert told["detect: loss (nats a prediction)"] == ["0.3000", "0.3768"]
+    assert told["guess: loss (nats a prediction)"] == ["6.0000", "6.5000"]
+    assert told["guess: right"] == ["10.0%", ""]  # a run from before that was noted
+    assert told["balanced"] == ["57.5%", "50.0%"]
+    assert told["fake: right"] == ["20.0%", ""]
+
+
+@pytest.mark.parametrize("odd", [float("nan"), None, "gone"])
+def test_numbers_that_are_none_are_told_as_none(tmp_path, tokenizer, odd):
+    scores = {"validation": odd, "mlm": odd, "mlm_right": odd, "unigram": 6.5, "loss": odd}
+    found = trained(tmp_path, tokenizer, mlm.Settings(), bert.Settings(**SMALL), scores)
+    told = rows(card.write(found, "x"))
+    assert told["loss (nats a prediction)"] == ["none", "6.5000"]
+    assert told["training loss, last step"] == ["none", ""]
+    (tmp_path / "scores.json").unlink()
+    assert "## Scores" not in card.write(found, "x")
+
+
+def test_nothing_of_the_machine_stands_in_it(tmp_path, tokenizer):
+    scores = {"validation": 6.0, "mlm": 6.0, "loss": 6.0}
+    text = card.write(trained(tmp_path, tokenizer, mlm.Settings(), bert.Settings(**SMALL), scores), "x", "mit")
+    machine = ("/secret", "layout", "threads", "replicate", str(tmp_path))
+    assert not [line for line in text.splitlines() for word in machine if word in line]
+    assert 'init = "start"' in text
+    assert "seed = 3" in text
+    assert "| Mine | not said | CC0-1.0 | 100% |" in text
+
+
+def test_two_things_are_guessed_by_the_more_frequent_one():
+    assert share_guessed("pair", 0.25) == {"pair": pytest.approx(0.5623, abs=1e-4), "pair_right": 0.75}
+    assert share_guessed("pair", 1.0) == {"pair": 0.0, "pair_right": 1.0}
+
+
+def test_a_term_is_told_beside_guessing():
+    facts = {"pair": 0.7, "pair_right": 0.5, "guessing": {"pair": 0.69, "pair_right": 0.6}}
+    assert beside("pair", facts) == "pair: 50.0% right, 60.0% by guessing; loss 0.7000, 0.6900 by guessing"
+    assert beside("other", facts) == ""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("objective", "model"), [("mlm_nsp", "bert"), ("rtd", "electra")])
+def test_a_run_notes_what_guessing_gets(tmp_path, capsys, objective, model):
+    make_store(tmp_path / "store", signs=PAD_SECOND)
+    path = tmp_path / "recipe.toml"
+    path.write_text(RECIPE.format(folder=tmp_path, objective=objective, model=model))
+    run = pretrain(str(path))
+    scores, told = json.loads((run / "scores.json").read_text()), capsys.readouterr().err
+    guessed, main, other = scores["guessing"], *(("mlm", "pair") if objective == "mlm_nsp" else ("guess", "detect"))
+    assert guessed[main] == scores["unigram"]
+    assert 0 <= guessed[f"{main}_right"] < 0.5
+    assert f"{other}: {scores[f'{other}_right']:.1%} right, {guessed[f'{other}_right']:.1%} by guessing" in told
+    found = open_model(run)
+    if objective == "mlm_nsp":
+        share = np.mean(labels(found, tmp_path / "store", 16) == 1)
+        assert scores["apart"] == pytest.approx(share)
+        assert guessed["pair_right"] == max(share, 1 - share)
+    else:
+        real, fake, right = (scores[f"{name}_right"] for name in ("real", "fake", "detect"))
+        original = scores["original"]
+        assert right == pytest.approx(original * real + (1 - original) * fake)
+        assert guessed["detect_right"] == original > 0.5
+    assert rows(card.write(found, "x"))[f"{other}: right"][1] == f"{guessed[f'{other}_right']:.1%}"
+
+
+def labels(found: Trained, store: Path, count: int) -> Any:
+    """The pairs that the validation asks about, read anew."""
+    from ordsmed.base import run
+    from ordsmed.train.material import Texts
+    from ordsmed.train.recipe import Pretraining
+
+    recipe = run.read_recipe(Pretraining, found.folder)
+    rows = Texts.of(recipe).validation(0)
+    return rows.batch(np.arange(count)).pairs.numpy()
