@@ -18,6 +18,7 @@ import pytest
 from ordsmed import __version__, cli
 from ordsmed.base import ending, menu, run, settings
 from ordsmed.base.arguments import UsageError
+from ordsmed.base.files import REMEDIES
 
 
 @pytest.fixture(autouse=True)
@@ -404,7 +405,7 @@ def test_a_full_disk_and_ctrl_c(ordsmed: Any, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setitem(cli.VERBS, "recipes", full)
     told = ordsmed("recipes")
-    assert (told.status, told.err) == (1, "ordsmed: work/x: No space left on device\n")
+    assert (told.status, told.err) == (1, f"ordsmed: work/x: No space left on device; {REMEDIES[28]}\n")
     monkeypatch.setitem(cli.VERBS, "recipes", stopped)
     told = ordsmed("recipes")
     assert (told.status, told.err) == (130, "ordsmed: stopped\n")

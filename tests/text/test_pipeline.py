@@ -13,7 +13,7 @@ import pytest
 
 from ordsmed.base import menu
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
-from ordsmed.base.run import Run, obtain
+from ordsmed.base.run import Run, load, obtain
 from ordsmed.text import folder as folders
 from ordsmed.text.clean import tidy
 from ordsmed.text.document import Document
@@ -245,3 +245,14 @@ def test_the_report_tells_the_licence_that_the_status_tells(tmp_path: Path, lice
     page = (found / "report.md").read_text()
     assert f"Language: {'en' if licence else 'not said'}. Licence: {licence or 'not said'}." in page
     assert f"| text | all | {licence or 'not said'} |" in page
+
+
+def test_what_a_recipe_says_can_be_taken_back(tmp_path: Path) -> None:
+    text = '[held_out]\npaths = "b"\n[given.test]\nkind = "text"\npath = "c"\n[source]\nkind = "text"\npath = "a"\n'
+    (tmp_path / "a.toml").write_text("processes = 2\n[near]\n" + text)
+    words = ["near=none", "held_out=none", "given.test=none", "processes=none", "language=none"]
+    deed, _ = load(Corpus, str(tmp_path / "a.toml"), words)
+    assert (deed.near, deed.held_out, deed.given.test, deed.processes) == (None, None, None, None)
+    assert deed.language == "none"  # a word
+    with pytest.raises(RecipeError, match="seed: found 'none'; wanted"):
+        load(Corpus, str(tmp_path / "a.toml"), ["seed=none"])

@@ -47,7 +47,10 @@ def read(path: Path) -> Table:
 
 
 def override(table: Table, words: Sequence[str]) -> Table:
-    """Apply `key.path=value` words. `phase[2].rate=1e-3` sets one phase (counted from 1), `phase.rate=...` all."""
+    """Apply `key.path=value` words. `phase[2].rate=1e-3` sets one phase (counted from 1), `phase.rate=...` all.
+
+    `none` takes back what may be left out and is no word: a table, a number, a choice (`near=none`).
+    """
     for word in words:
         path, equals, text = word.partition("=")
         if not equals or not path:
@@ -132,6 +135,8 @@ def _decode(wish: Any, value: Any, place: str) -> Any:
         return _choice(get_args(wish)[1], value, place)
     if get_origin(wish) in (Union, types.UnionType):
         inner = [w for w in get_args(wish) if w is not type(None)]
+        if value == "none" and len(inner) < len(get_args(wish)) and not any(_is_word(w) for w in inner):
+            return None  # what a recipe says can be taken back by hand: near=none
         tables = [w for w in inner if dataclasses.is_dataclass(w)]
         if len(inner) == 1 or (tables and isinstance(value, Mapping)):
             return _decode(tables[0] if tables else inner[0], value, place)
@@ -146,6 +151,11 @@ def _decode(wish: Any, value: Any, place: str) -> Any:
     if dataclasses.is_dataclass(wish):
         return _decoded(wish, value, place)  # type: ignore[arg-type]
     return _leaf(wish, value, place)
+
+
+def _is_word(wish: Any) -> bool:
+    """Could "none" be meant as itself?"""
+    return wish is str or "none" in _choices(wish)
 
 
 def _scalar(wishes: tuple[Any, ...], table: Any, value: Any, place: str) -> Any:

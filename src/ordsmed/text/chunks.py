@@ -41,7 +41,7 @@ from ordsmed.text import sentences
 from ordsmed.text.clean import Form, tidy
 from ordsmed.text.document import Document
 from ordsmed.text.held_out import HeldOut
-from ordsmed.text.near import Near, signatures
+from ordsmed.text.near import VERSION, Near, signatures
 from ordsmed.text.read import Tally, tallied
 from ordsmed.text.source import Piece
 
@@ -187,7 +187,8 @@ class Reading:
 
     def __init__(self, steps: Path, sources: Sequence[Source], work: Work) -> None:
         from_ = [[settings.plain(s.settings, essence=True), s.purpose, s.settings.stamp()] for s in sources]
-        signed = [work.near.shingle, work.near.permutations, work.near.seed] if work.near else None
+        near = work.near
+        signed = [VERSION, near.shingle, near.permutations, near.seed] if near else None
         held_out = Path(work.held_out).name if work.held_out else None
         key = [settings.plain(replace(work, near=None, held_out=held_out)), signed, from_]
         name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12]

@@ -4,12 +4,13 @@
     run files -> buckets of one key, band after band -> pairs -> estimate, or exact where that is too close to call
     pairs -> in order of preference: dropped if and only if similar to a kept one -> Found
 
-A text is case-folded, its white space made single blanks. A shingle is `shingle` units in a row; a letter is one unit,
-an ideograph, kana or Hangul syllable three, so that 7 units are 7 letters or 3 ideographs. A text too short for one
-shingle is one shingle. A signature is a one-permutation MinHash: a 64-bit hash of each shingle names one of
-`permutations` bins, which keeps the least; an empty bin copies another's, the first that is not empty in an order of
-its own. The share of bins in which two signatures agree estimates the Jaccard similarity of the sets of shingles, with
-a standard error of about sqrt(J (1 - J) / permutations): 0.04 at 0.7 and 128.
+A text is case-folded, and only its letters, digits and marks are looked at: copies that differ by white space and
+punctuation alone are equal. (Of a text without any, all but white space counts.) A shingle is `shingle` units in a row;
+a letter is one unit, an ideograph, kana or Hangul syllable three, so that 7 units are 7 letters or 3 ideographs. A text
+too short for one shingle is one shingle. A signature is a one-permutation MinHash: a 64-bit hash of each shingle names
+one of `permutations` bins, which keeps the least; an empty bin copies another's, the first that is not empty in an
+order of its own. The share of bins in which two signatures agree estimates the Jaccard similarity of the sets of
+shingles, with a standard error of about sqrt(J (1 - J) / permutations): 0.04 at 0.7 and 128.
 
 A bucket holds the documents that agree in all `rows` bins of a band. There are as many rows as leave a pair at the
 threshold found with probability SURE or more: 5 rows and 25 bands at 0.7 and 128, which find 0.99 of the pairs at
@@ -33,6 +34,7 @@ permutation for each document, 450 by default.
 from __future__ import annotations
 
 import shutil
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -60,6 +62,8 @@ PAIRS = 1 << 14  # pairs estimated at once
 EMPTY = 0xFFFFFFFF  # a bin without a shingle
 WIDE = 0x2E80  # the first code of East Asian writing
 ODD = np.uint64(0x9E3779B97F4A7C15)
+VERSION = 2  # of signatures: what was signed by another is signed anew
+BLANK, SIGN, LETTER = range(3)
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,7 @@ class Near:
     threshold: float = 0.7
     "Jaccard similarity of their sets of shingles from which on the lesser document is dropped"
     shingle: int = 7
-    "letters of a shingle; an ideograph counts as three"
+    "letters of a shingle, digits and marks among them; an ideograph counts as three"
     permutations: int = 128
     "numbers of a signature: four times as many halve the error of the estimate"
     keep: Literal["longest", "first"] = "longest"
@@ -194,7 +198,7 @@ def _group(found: Found, kept: int, size: int, members: int) -> Group:
 
 def _hashed(texts: Iterable[str], how: Near) -> Iterator[tuple[Array, Array]]:
     """The shingles of many texts in batches: whose they are, and their hashes."""
-    rows, held, length = list[int](), list[str](), 0
+    rows, held, length = list[int](), list[Array](), 0
     for row, piece in _pieces(texts, how.shingle):
         rows.append(row)
         held.append(piece)
@@ -206,19 +210,38 @@ def _hashed(texts: Iterable[str], how: Near) -> Iterator[tuple[Array, Array]]:
         yield _hash(rows, held, how)
 
 
-def _pieces(texts: Iterable[str], shingle: int) -> Iterator[tuple[int, str]]:
-    """Normalised texts: a long one in pieces that overlap by a shingle, a short one filled up to a shingle."""
+def _pieces(texts: Iterable[str], shingle: int) -> Iterator[tuple[int, Array]]:
+    """Codes of letters: a long text in pieces that overlap by a shingle, a short one filled up to a shingle."""
     for row, text in enumerate(texts):
-        text = " ".join(text.casefold().split())
-        if len(text) < shingle:
-            units = len(text) + 2 * sum(ord(c) >= WIDE for c in text)
-            text += "\0" * (shingle - units)
-        for start in range(0, max(len(text) - shingle + 1, 1), BATCH):
-            yield row, text[start : start + BATCH + shingle - 1]
+        codes = _letters(text)
+        if len(codes) < shingle:
+            units = len(codes) + 2 * int((codes >= WIDE).sum())
+            codes = np.append(codes, np.zeros(max(shingle - units, 0), "<u4"))
+        for start in range(0, max(len(codes) - shingle + 1, 1), BATCH):
+            yield row, codes[start : start + BATCH + shingle - 1]
 
 
-def _hash(rows: list[int], pieces: list[str], how: Near) -> tuple[Array, Array]:
-    codes = np.frombuffer("".join(pieces).encode("utf-32-le", "surrogatepass"), "<u4").astype(np.uint64)
+def _letters(text: str) -> Array:
+    """What counts of a text."""
+    codes = np.frombuffer(text.casefold().encode("utf-32-le", "surrogatepass"), "<u4")
+    kinds = _kinds()[codes]
+    found = codes[kinds == LETTER]
+    return found if len(found) else codes[kinds == SIGN]
+
+
+@cache
+def _kinds() -> Array:
+    """For every code: white space and controls, punctuation and symbols, or all others, which count as letters."""
+    found = np.full(0x110000, LETTER, np.uint8)
+    for code in (*range(0x20000), *range(0xE0000, 0xE0100)):  # ideographs and private ones lie between and behind
+        kind = unicodedata.category(chr(code))
+        if kind[0] in "PZS" or kind in ("Cc", "Cf"):
+            found[code] = SIGN if kind[0] in "PS" else BLANK
+    return found
+
+
+def _hash(rows: list[int], pieces: list[Array], how: Near) -> tuple[Array, Array]:
+    codes = np.concatenate(pieces).astype(np.uint64)
     lengths = np.array([len(piece) for piece in pieces])
     if (wide := codes >= WIDE).any():
         times = 1 + 2 * wide.astype(np.int64)
