@@ -20,6 +20,9 @@ from hypothesis.configuration import set_hypothesis_home_dir
 
 from makers import invented_text
 
+os.environ["XDG_CACHE_HOME"] = str(Path(tempfile.gettempdir()) / "ordsmed-tests-cache")  # nothing of the user's
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # bits depend on threads, and those would on what else the machine does
+
 set_hypothesis_home_dir(Path(tempfile.gettempdir()) / "ordsmed-hypothesis")  # it writes paths: nothing for a checkout
 os.environ.pop("COLUMNS", None)  # lines are as wide as they like, whoever looks on
 settings.register_profile("house", deadline=None)  # a busy machine is no wrong result

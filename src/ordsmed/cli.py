@@ -130,6 +130,8 @@ def finetune(asked: Arguments) -> None:
 
 def _trained(asked: Arguments, deed: Callable[..., Any]) -> Any:
     """The folder of a training that is done; None where it was only told, or done by other processes."""
+    if asked.threads:
+        asked.overrides.append(f"layout.threads={asked.threads}")
     if asked.devices and not asked.dry_run and "RANK" not in os.environ:
         from ordsmed.launch.local import start
 
@@ -203,14 +205,15 @@ def _apart(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def _how(asked: Arguments) -> dict[str, Any]:
     """How a fine-tuned model is opened."""
-    return {"step": asked.step, "device": asked.device, "precision": asked.precision}
+    return {"step": asked.step, "device": asked.device, "threads": asked.threads, "precision": asked.precision}
 
 
 def fill(asked: Arguments) -> None:
     """a model's best guesses for every [MASK] in a text, or in each line of standard input"""
     from ordsmed.apply.fill import fill_lines
 
-    for line in fill_lines(asked.run, asked.text or sys.stdin.buffer, asked.best, step=asked.step):
+    how = {"step": asked.step, "threads": asked.threads}
+    for line in fill_lines(asked.run, asked.text or sys.stdin.buffer, asked.best, **how):
         print(line, flush=True)
 
 
@@ -219,7 +222,8 @@ def generate(asked: Arguments) -> None:
     from ordsmed.apply.generate import Way, generate_lines
 
     way = Way(asked.tokens, asked.temperature, asked.best, asked.share, asked.seed)
-    for line in generate_lines(asked.run, asked.text or sys.stdin.buffer, way, step=asked.step):
+    how = {"step": asked.step, "threads": asked.threads}
+    for line in generate_lines(asked.run, asked.text or sys.stdin.buffer, way, **how):
         print(line, flush=True)
 
 
@@ -228,7 +232,7 @@ def embed(asked: Arguments) -> None:
     from ordsmed.apply.embed import Form
     from ordsmed.apply.embed import embed as write
 
-    names = ("of", "layers", "mix", "pieces", "pool", "dtype", "batch", "device", "carry", "cut")
+    names = ("of", "layers", "mix", "pieces", "pool", "dtype", "batch", "device", "threads", "carry", "cut")
     form = Form(**{name: getattr(asked, name) for name in names})
     source = sys.stdin.buffer if asked.input == "-" else asked.input
     _print([write(asked.run, source, asked.out, form, step=asked.step, anew=asked.anew)])
@@ -511,6 +515,13 @@ def _arguments(name: str, verb: Parser) -> None:
         verb.add_argument("--step", type=whole(0), metavar="N", help="of this checkpoint, not the best")
         verb.add_argument("--device", default="auto", metavar="auto|cpu|cuda", help="auto: a GPU where there is one")
         verb.add_argument("--precision", default="fp32", metavar="fp32|bf16|fp16", help="of products (default fp32)")
+    if name in (*TRAINED, "evaluate", "predict", "answer", "fill", "generate", "embed"):
+        verb.add_argument(
+            "--threads",
+            type=whole(1, 1024),
+            metavar="N",
+            help="of the CPU; left out: OMP_NUM_THREADS, or the idle cores",
+        )
     if name == "predict":
         verb.add_argument("--scores", action="store_true", help="score them as well, where the files say what is right")
         verb.add_argument("--anew", action="store_true", help="replace the folder that stands")

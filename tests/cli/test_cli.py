@@ -276,7 +276,7 @@ def test_words_behind_an_option_of_fill(ordsmed: Any, monkeypatch: pytest.Monkey
     monkeypatch.setattr(fill, "fill_lines", lambda *given, **more: asked.append((given, more)) or ["x"])
     told = ordsmed("fill", "some/run", "--best", "3", "a [MASK]", "b [MASK]")
     assert (told.status, told.out) == (0, "x\n")
-    assert asked == [(("some/run", ["a [MASK]", "b [MASK]"], 3), {"step": None})]
+    assert asked == [(("some/run", ["a [MASK]", "b [MASK]"], 3), {"step": None, "threads": None})]
 
 
 def test_show_makes_nothing(ordsmed: Any) -> None:

@@ -17,7 +17,8 @@ from torch import distributed as dist
 from torch import nn
 
 from ordsmed.base import run
-from ordsmed.base.ranks import Ranks, measured_peak, prepare, stand
+from ordsmed.base.machine import measured_peak
+from ordsmed.base.ranks import Ranks, prepare, stand
 from ordsmed.base.run import Run
 from ordsmed.data.loader import load
 from ordsmed.nn.dropout import Dropout, begin_micro_batch

@@ -13,8 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from makers import job_of, make_words
+from ordsmed.base import files
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
 from ordsmed.base.run import Run
 from ordsmed.train import checkpoint, loop
@@ -384,3 +386,30 @@ def test_another_number_of_streams_begins_anew_and_says_so(tmp_path: Path, capsy
     pretrain(str(folder))
     assert "carries h of 8 streams, now 4: all of them begin anew" in capsys.readouterr().err
     assert Run(folder).status["step"] == 6
+
+
+def test_a_run_goes_on_with_its_own_threads(
+    recipe: Recipe, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bits depend on their number, so the load of the machine must not choose another one; where they do not fit, it
+    is said."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(3)))
+    monkeypatch.setattr("ordsmed.base.machine._left_by_others", lambda share: 1)
+    threads = torch.get_num_threads()
+    try:
+        folder = pretrain(str(recipe(steps=8)), ["layout.threads=2"])
+        assert files.read_json(folder / "checkpoints" / "step-000000008" / "state.json")["threads"] == 2
+        assert Run(folder).status["threads"] == 2
+        text = (folder / "recipe.toml").read_text()
+        for cores, taken in ((3, 2), (1, 1)):
+            shutil.rmtree(folder / "checkpoints" / "step-000000008")
+            Run(folder).set(state="stopped")
+            (folder / "recipe.toml").write_text(text.replace("threads = 2", "threads = 0"))
+            monkeypatch.setattr("os.sched_getaffinity", lambda _, cores=cores: set(range(cores)))
+            capsys.readouterr()
+            pretrain(str(folder))
+            assert Run(folder).status["threads"] == taken
+            assert ("threads 2, now 1: losses will agree" in capsys.readouterr().err) == (taken == 1)
+    finally:
+        torch.set_num_threads(threads)

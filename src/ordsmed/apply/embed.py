@@ -23,6 +23,7 @@ from ordsmed.apply.readers import Floats, Read, Reader, TransformerReader, layer
 from ordsmed.apply.trained import Trained, open_model
 from ordsmed.base import files
 from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.ranks import prepare
 from ordsmed.base.say import Progress, say
 from ordsmed.nn.mix import ScalarMix
 from ordsmed.text import read as texts
@@ -31,7 +32,7 @@ HELD_LINES = 1_000
 HELD_BYTES = 256 << 20  # of vectors that wait for their turn
 CHOICES = {
     "of": ("words", "sentences"), "pieces": ("mean", "first", "last"), "pool": ("mean", "first"),
-    "dtype": ("float32", "float16"), "device": ("auto", "cpu", "cuda"),
+    "dtype": ("float32", "float16"),
 }  # fmt: skip
 
 
@@ -47,6 +48,7 @@ class Form:
     dtype: str = "float32"
     batch: int = 64  # lines the network reads at once
     device: str = "auto"
+    threads: int | None = None  # of the CPU; None: as the machine is
     carry: bool = False  # an ELMo goes on from the line before
     cut: bool = False  # an ELMo's words are those of its tokenizer, not what stands between white space
 
@@ -106,7 +108,7 @@ def embed(
 
 def reader_of(trained: Trained, form: Form) -> Reader:
     """Who reads for this family, on the device that is asked for: just the layers that are."""
-    _to_device(trained, form.device)
+    trained.objective.to(prepare(form.device, form.threads, flags=True).device)
     asked = "all" if form.mixed else form.layers
     if trained.settings.capabilities.state:
         from ordsmed.apply.elmo_reader import ElmoReader
@@ -255,11 +257,3 @@ def _shape(form: Form, reader: Reader) -> vectors.Shape:
 def _many(form: Form, reader: Reader) -> bool:
     """Do entries have an axis for their layers?"""
     return not form.mixed and (reader.layers > 1 or form.layers == "all")
-
-
-def _to_device(trained: Trained, device: str) -> None:
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "cuda" and not torch.cuda.is_available():
-        raise RecipeError("--device", "found cuda, but torch sees no GPU", "cpu or auto")
-    trained.objective.to(device)

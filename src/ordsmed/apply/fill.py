@@ -13,6 +13,7 @@ import torch
 
 from ordsmed.apply.trained import Trained, open_model
 from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.ranks import prepare
 from ordsmed.base.screen import command
 from ordsmed.text.tokenizer import Tokenizer
 
@@ -21,9 +22,11 @@ Guesses = list[tuple[str, float]]
 
 
 def fill_lines(
-    path: str | Path, texts: Iterable[str] | IO[bytes], best: int = 5, *, step: int | None = None
-) -> Iterator[str]:
+    path: str | Path, texts: Iterable[str] | IO[bytes], best: int = 5, *, step: int | None = None,
+    threads: int | None = None,
+) -> Iterator[str]:  # fmt: skip
     """Each text with its guesses, in lines for people; texts are given, or come line by line from a stream of bytes."""
+    prepare("cpu", threads, flags=True)
     trained = open_model(path, step)
     _check(trained, best)
     given = lines(cast("IO[bytes]", texts)) if hasattr(texts, "readline") else cast("Iterable[str]", texts)

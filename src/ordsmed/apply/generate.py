@@ -16,6 +16,7 @@ from torch import Tensor
 from ordsmed.apply.fill import lines
 from ordsmed.apply.trained import Trained, open_model
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.ranks import prepare
 from ordsmed.nn.attention import Cache
 
 
@@ -39,9 +40,11 @@ class Way:
 
 
 def generate_lines(
-    path: str | Path, texts: Iterable[str] | IO[bytes], way: Way, *, step: int | None = None
-) -> Iterator[str]:
+    path: str | Path, texts: Iterable[str] | IO[bytes], way: Way, *, step: int | None = None,
+    threads: int | None = None,
+) -> Iterator[str]:  # fmt: skip
     """Each text and how the model goes on; an empty one is begun by the model."""
+    prepare("cpu", threads, flags=True)
     trained = open_model(path, step)
     _check(trained)
     given = lines(cast("IO[bytes]", texts)) if hasattr(texts, "readline") else cast("Iterable[str]", texts)

@@ -19,6 +19,7 @@ import torch
 from ordsmed.apply.trained import Trained, open_model
 from ordsmed.base import files, settings
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.machine import slower_in
 from ordsmed.base.menu import kind_of
 from ordsmed.base.ranks import Ranks, prepare
 from ordsmed.base.run import Run
@@ -65,7 +66,7 @@ class Asked:
 
 def open_task(
     path: str | Path, overrides: Sequence[str] = (), *, step: int | None = None, device: str = "auto",
-    precision: str = "fp32", kind: str = "",
+    threads: int | None = None, precision: str = "fp32", kind: str = "",
 ) -> Asked:  # fmt: skip
     """The fine-tuned model of a run, its weights or a Hugging Face folder; overrides are of its task's settings."""
     if precision not in ("fp32", *HALVES):
@@ -82,8 +83,10 @@ def open_task(
         found = f"found {changed.length}, more than the model's {trained.settings.longest()} positions"
         raise RecipeError("task.length", found, "", f"use task.length={trained.settings.longest()}")
     trained.objective.heed(changed)
-    ranks = prepare(device)
+    ranks = prepare(device, threads, flags=True)
     trained.objective.to(ranks.device).eval()
+    if times := slower_in(precision, ranks.device):
+        say(f"--precision: products in {precision} take {times:.3g} times as long as in fp32 here")
     return Asked(trained, trained.objective, changed, ranks, precision)
 
 

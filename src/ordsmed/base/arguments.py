@@ -90,13 +90,14 @@ class Parser(argparse.ArgumentParser):
         return f"`ordsmed help {self.verb}` tells more"
 
 
-def whole(least: int) -> Callable[[str], int]:
-    """A whole number, so many or more."""
+def whole(least: int, most: int = 10**15) -> Callable[[str], int]:
+    """A whole number, so many or more, up to `most`."""
+    wanted = f"{least} or more" if most == 10**15 else f"{least} to {most:,}"
 
     def read(text: str) -> int:
         digits = text.replace("_", "")
-        if not (digits.isascii() and digits.isdigit() and len(digits) < 16 and int(digits) >= least):
-            raise argparse.ArgumentTypeError(f"found {_short(text)}; wanted a whole number, {least} or more")
+        if not (digits.isascii() and digits.isdigit() and len(digits) < 16 and least <= int(digits) <= most):
+            raise argparse.ArgumentTypeError(f"found {_short(text)}; wanted a whole number, {wanted}")
         return int(digits)
 
     return read

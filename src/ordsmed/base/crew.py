@@ -46,11 +46,6 @@ def crew(processes: int = 1, engine: str | None = None) -> Iterator[Spread]:
         raise
 
 
-def cores() -> int:
-    """The cores this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
 def _in_order(
     executor: Executor, function: Callable[..., Any], tasks: Iterable[tuple[Any, ...]], workers: int
 ) -> Iterator[Any]:

@@ -8,21 +8,18 @@ A mesh is replicate x shard x tensor; ranks count through tensor first, so that 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import dataclasses
 import json
 import os
 import re
 import secrets
-import socket
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from ordsmed.base import errors
+from ordsmed.base import errors, machine
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
 from ordsmed.base.say import speak
 
@@ -132,30 +129,34 @@ def first_node(nodes: str) -> str:
     return re.sub(r"\[(\d+)[^]]*\]", r"\1", found[0]) if found else "127.0.0.1"
 
 
-def prepare(device: str = "auto", threads: int | None = None) -> Ranks:
-    """Choose the device and set this process up for it."""
+def plan(device: str = "auto", place: str = "layout.device") -> Ranks:
+    """This process and the device it would take; nothing is set up."""
     import torch
 
-    place = place_of(os.environ)
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise RecipeError("layout.device", f"found {device}, but torch sees no GPU", "", "name `cpu` or `auto`")
-    if device == "cuda" and place.world > 1:
-        own = "SLURM_STEP_NUM_TASKS" in os.environ and torch.cuda.device_count() == 1  # srun --gpus-per-task
-        if place.local_world > torch.cuda.device_count() and not own:
-            found = f"found {place.local_world} processes on {socket.gethostname()}"
-            raise RecipeError("--devices", found, f"at most its {torch.cuda.device_count()} GPUs")
-        device = f"cuda:{0 if own else place.local}"
-    torch.set_num_threads(threads or max(1, len(os.sched_getaffinity(0)) // place.local_world))
+    own = place_of(os.environ)
+    chosen = machine.device_of(device, own.local, own.local_world, own.world, place)
+    return Ranks(torch.device(chosen), own.rank, own.world, shape=(own.world, 1, 1), place=own)
+
+
+def prepare(
+    device: str = "auto", threads: int | None = None, *, kept: int | None = None, flags: bool = False
+) -> Ranks:  # fmt: skip
+    """Choose the device and set this process up for it.
+
+    `kept`: threads that a run was made with; `flags`: device and threads were asked for by --device and --threads.
+    """
+    import torch
+
+    ranks = plan(device, "--device" if flags else "layout.device")
+    speak(ranks.first)
+    named = "--threads" if flags else "layout.threads"
+    torch.set_num_threads(machine.threads_of(threads, local_world=ranks.place.local_world, kept=kept, place=named))
     torch.set_flush_denormal(True)  # subnormal gradients make a CPU ten times slower
-    if device == "cpu":
-        keep_memory()
+    if ranks.device.type == "cuda":
+        torch.cuda.set_device(ranks.device)
     else:
-        torch.cuda.set_device(torch.device(device))
-    speak(place.rank == 0)
-    shape = (place.world, 1, 1)
-    return Ranks(torch.device(device), place.rank, place.world, torch.get_num_threads(), shape, place)
+        machine.keep_memory()
+    return dataclasses.replace(ranks, threads=torch.get_num_threads())
 
 
 def join(ranks: Ranks, shape: tuple[int, int, int], patience: float) -> Ranks:
@@ -286,41 +287,6 @@ def first_alone(ranks: Ranks, act: Callable[[], Any]) -> Any:
         complaint.echo = True
         raise complaint
     return answer["is"]
-
-
-def keep_memory() -> None:
-    """Let glibc keep large blocks: fresh pages for every tensor cost a CPU step 8 to 17 percent (docs/log.md)."""
-    if not sys.platform.startswith("linux"):
-        return
-    trim_threshold, top_pad, mmap_max = -1, -2, -4
-    try:
-        libc = ctypes.CDLL("libc.so.6")
-    except OSError:  # another C library: nothing to tune
-        return
-    libc.mallopt(mmap_max, 0)
-    libc.mallopt(trim_threshold, 2**31 - 1)
-    libc.mallopt(top_pad, 64 << 20)
-
-
-def measured_peak(device: torch.device, precision: str) -> float:
-    """FLOP/s of a product 2048-cubed (on a GPU 4096-cubed) on this device and in this precision: the best of a few."""
-    import torch
-
-    size = 4096 if device.type == "cuda" else 2048
-    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32)
-    a, b = torch.randn(size, size, device=device, dtype=dtype), torch.randn(size, size, device=device, dtype=dtype)
-    repeats, best = (20, 10) if device.type == "cuda" else (1, 5)
-    seconds = []
-    for _ in range(best + 1):
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        start = time.perf_counter()
-        for _ in range(repeats):
-            a @ b
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        seconds.append((time.perf_counter() - start) / repeats)
-    return 2 * size**3 / min(seconds[1:])
 
 
 def _number(env: Mapping[str, str], name: str, usual: int | None = None) -> int:

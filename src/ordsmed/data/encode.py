@@ -18,8 +18,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ordsmed.base import run
-from ordsmed.base.crew import cores, crew
+from ordsmed.base.crew import crew
 from ordsmed.base.errors import DataError
+from ordsmed.base.machine import cores
 from ordsmed.base.run import Run
 from ordsmed.base.say import Progress, say
 from ordsmed.data.lexicon import Lexicon, LexiconWriter

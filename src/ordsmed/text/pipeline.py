@@ -25,8 +25,9 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from ordsmed.base import files, menu, run, settings
-from ordsmed.base.crew import Spread, cores, crew
+from ordsmed.base.crew import Spread, crew
 from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.machine import cores
 from ordsmed.base.menu import Menu
 from ordsmed.base.run import STEPS, Run
 from ordsmed.base.say import say

@@ -117,7 +117,8 @@ def _told(value: Any) -> str:
 
 def measure_training(recipe: Bench) -> dict[str, Any]:
     """Steps through THE loop, from a store, full rows."""
-    from ordsmed.base.ranks import measured_peak, prepare
+    from ordsmed.base.machine import measured_peak
+    from ordsmed.base.ranks import prepare
     from ordsmed.train import loop
     from ordsmed.train.job import build
 

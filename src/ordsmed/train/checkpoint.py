@@ -10,6 +10,7 @@ Ranks say that they are done by a small file beside their part, so that no threa
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import threading
@@ -22,15 +23,16 @@ import torch
 from torch import Tensor
 
 from ordsmed.base import files, snapshots
-from ordsmed.base.errors import OrdsmedError, RunError
+from ordsmed.base.errors import DataError, OrdsmedError, RunError
 from ordsmed.base.ranks import DIMENSIONS, Ranks
+from ordsmed.base.run import Run
 from ordsmed.base.say import say
 from ordsmed.base.snapshots import KINDS, damage, file_of, latest, path_of, steps
 from ordsmed.learn.objective import Objective
 from ordsmed.nn import boxes, weights
 from ordsmed.nn.shards import Box, Part, box_of, is_sharded, local
 
-__all__ = ["KINDS", "Writer", "damage", "latest", "restore", "restore_moments", "steps"]
+__all__ = ["KINDS", "Writer", "damage", "latest", "restore", "restore_moments", "steps", "threads_kept"]
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,15 @@ class Piece:
     box: Box
     copies: int = 1  # ranks that hold the same
     copy: int = 0  # which of them this one is
+
+
+def threads_kept(folder: Path) -> int | None:
+    """The threads a run was made with, as its newest checkpoint or else its status tells; its bits depend on them."""
+    for step in reversed(steps(folder / "checkpoints")):
+        with contextlib.suppress(DataError, KeyError, TypeError, ValueError):
+            return int(files.read_json(path_of(folder / "checkpoints", step) / "state.json")["threads"])
+    found = Run(folder).status.get("threads")
+    return found if isinstance(found, int) else None
 
 
 class Writer:

@@ -19,7 +19,8 @@ import torch
 
 from ordsmed.base import files, run, settings
 from ordsmed.base.errors import OrdsmedError, RecipeError
-from ordsmed.base.ranks import Ranks, first_alone, join, leave, measured_peak, prepare
+from ordsmed.base.machine import measured_peak, slower_in
+from ordsmed.base.ranks import Ranks, first_alone, join, leave, prepare
 from ordsmed.base.run import Run
 from ordsmed.base.say import logged, remembered, say
 from ordsmed.base.screen import command
@@ -77,7 +78,8 @@ def perform(
         raise RecipeError("--anew", found, "", "delete the folder by hand, or name another `out`")
     folder, recipe = _asked(way, name, overrides, layout, site)
     with named(name, way.recipe):
-        alone = prepare(recipe.layout.device, recipe.layout.threads or None)
+        kept = None if anew else checkpoint.threads_kept(folder)
+        alone = prepare(recipe.layout.device, recipe.layout.threads or None, kept=kept)
         shape = recipe.layout.shape(alone.world)
         way.check(recipe, way.network(recipe, folder), dataclasses.replace(alone, shape=shape))
         with remembered() as before:  # what is wrong in the data belongs in the run's log
@@ -216,6 +218,8 @@ def go_on(way: Way, folder: Path, recipe: Training, ranks: Ranks, watch: Watch) 
     peak = float(ranks.total(torch.tensor(measured_peak(ranks.device, recipe.layout.precision)))) * ranks.shape[2]
     for line in told(job, peak):
         say(line)
+    if times := slower_in(recipe.layout.precision, ranks.device):
+        say(f"layout.precision: products in {recipe.layout.precision} take {times:.3g} times as long as in fp32 here")
     saving = Saving(job, folder)
     if recipe.trouble.action == "rewind" and not found:
         saving.save(0)
@@ -272,7 +276,8 @@ def _note(folder: Path, job: Job, stamp: Any, step: int) -> None:
     same = before and {**before[-1], "from": step} == here
     if job.began_with:
         place.set(began_with=job.began_with, **job.began_as)
-    place.set(state="running", data=stamp, phases_before=job.phases_before, layouts=before if same else [*before, here])
+    layouts = before if same else [*before, here]
+    place.set(state="running", data=stamp, phases_before=job.phases_before, layouts=layouts, threads=job.ranks.threads)
     job.tokenizer.save(folder / "tokenizer")
     files.write_json(folder / "data.json", job.material.facts())
 

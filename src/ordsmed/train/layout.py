@@ -58,7 +58,7 @@ class Layout:
     device: str = "auto"
     """cpu, cuda, or auto: a GPU if there is one"""
     threads: int = 0
-    """CPU threads of a process; 0: its share of the cores"""
+    """CPU threads of a process; 0: as OMP_NUM_THREADS says, else its share of the cores that others leave idle"""
     workers: int = -1
     """processes that make batches ahead; -1: none on a CPU, some on a GPU"""
     deterministic: bool = False

@@ -363,11 +363,11 @@ def _planned(layout: Layout, devices: int) -> Ranks:
     """This process and its device; GPUs that are named with their number may stand elsewhere: a login node has none."""
     import torch
 
-    from ordsmed.base.ranks import Ranks, prepare
+    from ordsmed.base.ranks import Ranks, plan
 
     if devices and layout.device.startswith("cuda") and not torch.cuda.is_available():
         return Ranks(torch.device("cuda"))
-    return prepare(layout.device, layout.threads or None)
+    return plan(layout.device)
 
 
 def _sizes(objective: Any) -> dict[str, int]:

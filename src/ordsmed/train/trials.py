@@ -34,6 +34,7 @@ import torch
 from ordsmed.apply.trained import kept, open_model
 from ordsmed.base import files, hub, run, settings
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
+from ordsmed.base.machine import cores, threads_of
 from ordsmed.base.ranks import place_of
 from ordsmed.base.run import Run
 from ordsmed.base.say import Progress, logged, say
@@ -41,7 +42,7 @@ from ordsmed.base.screen import command
 from ordsmed.learn.official import written
 from ordsmed.learn.scores import mean_and_deviation
 from ordsmed.nn import foreign
-from ordsmed.train import meters, picture
+from ordsmed.train import checkpoint, meters, picture
 from ordsmed.train.finetuning import Finetuning
 from ordsmed.train.layout import parse, site_layout
 from ordsmed.train.loop import Stopped, asked_to_stop
@@ -272,7 +273,7 @@ def _side_by_side(
     waiting: deque[Trial], free: list[dict[str, str]], stopped: Callable[[], int]
 ) -> Generator[tuple[Trial, int], None, None]:
     """Start as many trials as there are places; yields each with its exit status when it ends."""
-    threads = max(1, len(os.sched_getaffinity(0)) // max(1, len(free)))
+    threads = threads_of(local_world=max(1, len(free)))
     running: dict[subprocess.Popen[bytes], tuple[Trial, dict[str, str]]] = {}
     try:
         while (running or waiting) and not stopped():
@@ -292,7 +293,7 @@ def _places(recipe: Finetuning, most: int) -> list[dict[str, str]]:
     """Where trials run side by side: the environment of each, with a GPU of its own where there are some."""
     device = recipe.layout.device
     gpus = _gpus() if device in ("auto", "cuda") else []
-    on_cpu = max(1, len(os.sched_getaffinity(0)) // 2) if not device.startswith("cuda") else 1
+    on_cpu = max(1, cores() // 2) if not device.startswith("cuda") else 1
     count = min(recipe.jobs or len(gpus) or on_cpu, most)
     return [{"CUDA_VISIBLE_DEVICES": gpus[n % len(gpus)]} if gpus else {} for n in range(count)]
 
@@ -307,7 +308,7 @@ def _gpus() -> list[str]:
 def _start(trial: Trial, environment: Mapping[str, str], threads: int) -> subprocess.Popen[bytes]:
     words = [sys.executable, "-m", "ordsmed", "finetune", str(trial.path)]
     if not trial.recipe.layout.threads:
-        words.append(f"layout.threads={threads}")
+        words.append(f"layout.threads={checkpoint.threads_kept(trial.folder) or threads}")  # it keeps its bits
     with trial.said.open("w") as said:  # a session of its own: Ctrl-C reaches this process alone, which passes it on
         return subprocess.Popen(words, env=os.environ | environment, stdout=said, stderr=said, start_new_session=True)
 

@@ -1,0 +1,299 @@
+"""What the machine lends a process: a device, threads, memory, and how fast it multiplies.
+
+the environment, cores, the cgroup's quota, what others do -> threads      asked, GPUs in sight -> device
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import platform
+import re
+import resource
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ordsmed.base import files
+from ordsmed.base.errors import OrdsmedError, RecipeError
+from ordsmed.base.say import say
+
+if TYPE_CHECKING:
+    import torch
+
+ROOT = Path("/")
+MOST_THREADS = 1024
+DEVICES = r"auto|cpu|cuda(:\d+)?"
+LEAST_SHARE = 4  # of the cores a process takes one in so many, however busy the others are
+LOOK = 0.05  # seconds over which others are watched
+PATIENCE = 0.1  # seconds that a measurement of products may take
+SHORT = 0.01  # a product that takes so long is long enough
+LEAST, LARGEST = 128, {"cpu": 2048, "cuda": 4096}  # products, by their side
+ALONE = 0.5  # cores that others may keep busy beside a measurement that is kept
+SLOWER = 1.5  # 16 bits that take so many times as long are told
+
+_known: dict[str, float] = {}  # speeds this process knows
+
+
+def device_of(asked: str, local: int = 0, local_world: int = 1, world: int = 1, place: str = "layout.device") -> str:
+    """The device of a process, with its number: the one asked for, or the GPU of its own among its neighbours."""
+    import torch
+
+    if not re.fullmatch(DEVICES, asked):
+        raise RecipeError(place, f"found {asked}", "auto, cpu or cuda")
+    there = torch.cuda.is_available()
+    if asked == "cpu" or (asked == "auto" and not there):
+        return "cpu"
+    if not there:
+        hidden = "CUDA_VISIBLE_DEVICES" in os.environ and not os.environ["CUDA_VISIBLE_DEVICES"].strip()
+        why = "which CUDA_VISIBLE_DEVICES hides" if hidden else "but torch sees no GPU"
+        raise RecipeError(place, f"found {asked}, {why}", "", "name `cpu` or `auto`")
+    count = torch.cuda.device_count()
+    if ":" in asked:
+        number = int(asked.partition(":")[2])
+        if world > 1:
+            raise RecipeError(place, f"found {asked} for {world} processes", "cuda: each takes a GPU of its own")
+        if number >= count:
+            raise RecipeError(place, f"found {asked}", f"cuda:0 to cuda:{count - 1}" if count > 1 else "cuda:0")
+        return f"cuda:{number}"
+    own = world > 1 and "SLURM_STEP_NUM_TASKS" in os.environ and count == 1  # srun --gpus-per-task
+    if local_world > count and not own:
+        found = f"found {local_world} processes on {socket.gethostname()}"
+        raise RecipeError("--devices", found, f"at most its {count} GPU{'s' if count > 1 else ''}")
+    return f"cuda:{0 if own else local}"
+
+
+def cores() -> int:
+    """Cores that this process may keep busy: those it may run on, or fewer where its cgroup has a quota."""
+    own = len(os.sched_getaffinity(0))
+    quota = _quota()
+    return own if quota is None else max(1, min(own, int(quota)))
+
+
+def threads_of(
+    asked: int | None = None, *, local_world: int = 1, kept: int | None = None, place: str = "layout.threads"
+) -> int:
+    """Threads of this process: those asked for, by the environment too; else those that a run was made with, where
+    they fit; else its share of the cores that others leave idle."""
+    if asked is not None and not 1 <= asked <= MOST_THREADS:
+        raise RecipeError(place, f"found {asked}", f"1 to {MOST_THREADS}")
+    if asked:
+        return asked
+    share = max(1, cores() // local_world)
+    told = _told_by(os.environ)
+    if told:
+        return min(told, share)
+    if kept and kept <= share:
+        return kept
+    return share if local_world > 1 or share == 1 else _left_by_others(share)
+
+
+def _told_by(env: Mapping[str, str]) -> int | None:
+    """What OMP_NUM_THREADS and MKL_NUM_THREADS allow, None where neither is set."""
+    found = []
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        if text := env.get(name, "").strip():
+            first = text.partition(",")[0].strip()  # OpenMP: a number for each level of nesting
+            if not (first.isascii() and first.isdigit() and int(first) >= 1):
+                raise RecipeError(name, f"found {text}", "1 or more", "unset it to leave the choice to ordsmed")
+            found.append(int(first))
+    return min(found, default=None)
+
+
+def _left_by_others(share: int) -> int:
+    """Of the cores this process may use, those that nobody else keeps busy; a quarter of them at least."""
+    others = _others()
+    time.sleep(LOOK)
+    busy = others()
+    left = max(share // LEAST_SHARE, 1, min(share, round(share - busy)))
+    if left < share:
+        say(f"threads: {left} of {share}, as others keep {busy:.1f} cores busy; `layout.threads` or --threads decide")
+    return left
+
+
+def _others() -> Callable[[], float]:
+    """Watch the cores this process may use; what is returned tells how many of them others kept busy since."""
+    before, began, worked = _ticks(), time.perf_counter(), time.process_time()
+
+    def told() -> float:
+        after = _ticks()
+        if before is None or after is None or after[1] <= before[1]:
+            return 0.0
+        busy = (after[0] - before[0]) / (after[1] - before[1]) * len(os.sched_getaffinity(0))
+        return max(0.0, busy - (time.process_time() - worked) / (time.perf_counter() - began))
+
+    return told
+
+
+def _ticks() -> tuple[float, float] | None:
+    """Ticks in which the cores this process may use worked, and all their ticks."""
+    own, worked, whole = os.sched_getaffinity(0), 0.0, 0.0
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in (ROOT / "proc/stat").read_text().splitlines():
+            if (found := re.match(r"cpu(\d+) ", line)) and int(found[1]) in own:
+                ticks = [float(n) for n in line.split()[1:9]]
+                whole, worked = whole + sum(ticks), worked + sum(ticks) - ticks[3] - ticks[4]  # idle, waiting for disks
+        return (worked, whole) if whole else None
+    return None
+
+
+def memory() -> int | None:
+    """Bytes this process may come to hold: the machine's, or fewer where its cgroup or a ulimit says so."""
+    found = [value for limit in (resource.RLIMIT_AS, resource.RLIMIT_DATA)
+             if (value := resource.getrlimit(limit)[0]) != resource.RLIM_INFINITY]  # fmt: skip
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        told = dict(line.split(":") for line in (ROOT / "proc/meminfo").read_text().splitlines() if ":" in line)
+        found.append(int(told["MemTotal"].split()[0]) * 1024)
+    for kind, name in (("", "memory.max"), ("memory", "memory.limit_in_bytes")):
+        found += [int(text) for text in _limits(kind, name) if text.isdigit()]
+    return min(found, default=None)
+
+
+def _quota() -> float | None:
+    """The cgroup's share of processor time, in cores."""
+    found = []
+    for text in _limits("", "cpu.max"):
+        quota, _, period = text.partition(" ")
+        if quota.isdigit() and period.strip().isdigit() and int(period) > 0:
+            found.append(int(quota) / int(period))
+    pairs = zip(_limits("cpu", "cpu.cfs_quota_us"), _limits("cpu", "cpu.cfs_period_us"), strict=False)
+    found += [int(quota) / int(period) for quota, period in pairs if quota.isdigit() and int(quota) > 0 < int(period)]
+    return min(found, default=None)
+
+
+def _limits(kind: str, name: str) -> list[str]:
+    """A limit as this process's cgroup and those above it tell it; `kind`: the controller of version 1, "": version 2.
+
+    Inside a container the path that /proc tells may be the host's: what is mounted then is the container's own.
+    """
+    path = "/"
+    with contextlib.suppress(OSError):
+        for line in (ROOT / "proc/self/cgroup").read_text().splitlines():
+            _, controllers, own = line.split(":", 2)
+            if (kind in controllers.split(",")) if kind else not controllers:
+                path = own
+    base = ROOT / "sys/fs/cgroup" / kind
+    found, inner = [], base / path.strip("/")
+    while inner == base or base in inner.parents:
+        with contextlib.suppress(OSError):
+            found.append((inner / name).read_text().strip())
+        inner = inner.parent
+    return found
+
+
+def keep_memory() -> None:
+    """Let glibc keep large blocks: fresh pages for every tensor cost a CPU step 8 to 17 percent (docs/log.md)."""
+    if not sys.platform.startswith("linux"):
+        return
+    trim_threshold, top_pad, mmap_max = -1, -2, -4
+    try:
+        libc = ctypes.CDLL("libc.so.6")
+    except OSError:  # another C library: nothing to tune
+        return
+    libc.mallopt(mmap_max, 0)
+    libc.mallopt(trim_threshold, 2**31 - 1)
+    libc.mallopt(top_pad, 64 << 20)
+
+
+def measured_peak(device: torch.device, precision: str) -> float:
+    """FLOP/s of square products on this device and in this precision: the best of what a tenth of a second allows.
+
+    It is kept, by machine, device, threads and precision, where nothing else ran beside the measurement.
+    """
+    key = _key(device, precision)
+    if known := _known.get(key) or _kept().get(key):
+        _known[key] = known
+        return known
+    speed, alone = _measure(device, precision)
+    if alone:
+        _known[key] = speed
+        _keep(key, speed)
+    return speed
+
+
+def slower_in(precision: str, device: torch.device) -> float:
+    """How many times as long products take in 16 bits as in fp32, on a CPU; 0: not worth telling, or not known."""
+    if device.type != "cpu" or precision not in ("bf16", "fp16"):
+        return 0.0
+    times = measured_peak(device, "fp32") / measured_peak(device, precision)
+    sure = all(_key(device, each) in _known for each in ("fp32", precision))
+    return times if sure and times > SLOWER else 0.0
+
+
+def _key(device: torch.device, precision: str) -> str:
+    """What a measured speed depends on."""
+    import torch
+
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{_processor()}, {torch.get_num_threads()}"
+    return f"{platform.node()} | {name} | {precision} | torch {torch.__version__}"
+
+
+def _measure(device: torch.device, precision: str) -> tuple[float, bool]:
+    """The best speed, and whether the machine had nothing else to do."""
+    import torch
+
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32)
+    chance = torch.Generator(device.type).manual_seed(0)  # nobody's draws move, whether a figure is kept or measured
+    tile = torch.randn(LEAST, LEAST, generator=chance, device=device).to(dtype)
+    cuda = device.type == "cuda"
+
+    def spent(size: int, repeats: int) -> float:
+        a, b = tile.repeat(size // LEAST, size // LEAST), tile.repeat(size // LEAST, size // LEAST)
+        if cuda:
+            torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(repeats):
+            a @ b
+        if cuda:
+            torch.cuda.synchronize()
+        return (time.perf_counter() - start) / repeats
+
+    size, repeats = LEAST, 20 if cuda else 1
+    spent(size, 1)  # wakes threads and libraries
+    others, began = _others(), time.perf_counter()
+    seconds = spent(size, repeats)
+    best = 2 * size**3 / seconds
+    while time.perf_counter() - began < PATIENCE:
+        left = PATIENCE - (time.perf_counter() - began)
+        if seconds < SHORT and size < LARGEST.get(device.type, 2048) and 10 * seconds * repeats < left:
+            size *= 2
+        seconds = spent(size, repeats)
+        best = max(best, 2 * size**3 / seconds)
+    return best, others() < ALONE
+
+
+def _processor() -> str:
+    """The make of the CPU."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _cache() -> Path:
+    """Where figures of this machine are kept."""
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(given) if given.startswith("/") else Path.home() / ".cache") / "ordsmed" / "speed.json"
+
+
+def _kept() -> dict[str, float]:
+    """What is kept; nothing where that cannot be read or makes no sense."""
+    found: Any = {}
+    with contextlib.suppress(OSError, ValueError, RuntimeError):  # RuntimeError: no home
+        found = json.loads(_cache().read_text(encoding="utf-8"))
+    speeds = found.items() if isinstance(found, dict) else ()
+    return {str(k): float(v) for k, v in speeds if isinstance(v, int | float) and 0 < v < float("inf")}
+
+
+def _keep(key: str, speed: float) -> None:
+    """Add a figure; where that cannot be written it is measured again next time."""
+    with contextlib.suppress(OSError, RuntimeError, OrdsmedError):
+        path = _cache()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.write_json(path, {**_kept(), key: speed})

@@ -1,0 +1,313 @@
+"""Machine: devices that are there, threads that are free, memory that may be had, speeds that are measured shortly."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from ordsmed.base import machine
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.machine import device_of, measured_peak, slower_in, threads_of
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    def have(count: int) -> None:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+
+    monkeypatch.delenv("SLURM_STEP_NUM_TASKS", raising=False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return have
+
+
+@pytest.mark.parametrize(
+    ("count", "asked", "place", "device"),
+    [
+        (0, "auto", (), "cpu"), (0, "cpu", (), "cpu"), (2, "cpu", (), "cpu"), (1, "auto", (), "cuda:0"),
+        (1, "cuda", (), "cuda:0"), (1, "cuda:0", (), "cuda:0"), (2, "auto", (), "cuda:0"), (2, "cuda", (), "cuda:0"),
+        (2, "cuda:1", (), "cuda:1"), (2, "auto", (1, 2, 2), "cuda:1"), (2, "cuda", (0, 2, 2), "cuda:0"),
+        (2, "cuda", (1, 2, 4), "cuda:1"), (1, "cuda", (0, 1, 4), "cuda:0"), (2, "cuda", (1, 1, 1), "cuda:1"),
+        (0, "auto", (1, 2, 2), "cpu"), (1, "cpu", (1, 2, 2), "cpu"),
+    ],
+)  # fmt: skip
+def test_a_device_has_its_number(
+    gpus: Callable[[int], None], count: int, asked: str, place: tuple[int, ...], device: str
+) -> None:
+    gpus(count)
+    assert device_of(asked, *place) == device
+
+
+@pytest.mark.parametrize(
+    ("count", "asked", "place", "said"),
+    [
+        (0, "cuda", (), "layout.device: found cuda, but torch sees no GPU; name `cpu` or `auto`"),
+        (0, "cuda:1", (), "layout.device: found cuda:1, but torch sees no GPU; name `cpu` or `auto`"),
+        (1, "cuda:1", (), "layout.device: found cuda:1; wanted cuda:0"),
+        (3, "cuda:7", (), "layout.device: found cuda:7; wanted cuda:0 to cuda:2"),
+        (2, "cuda:1", (0, 2, 2),
+         "layout.device: found cuda:1 for 2 processes; wanted cuda: each takes a GPU of its own"),
+        (1, "gpu", (), "layout.device: found gpu; wanted auto, cpu or cuda"),
+        (1, "cuda:x", (), "layout.device: found cuda:x; wanted auto, cpu or cuda"),
+    ],
+)  # fmt: skip
+def test_a_device_that_is_not_there(
+    gpus: Callable[[int], None], count: int, asked: str, place: tuple[int, ...], said: str
+) -> None:
+    gpus(count)
+    with pytest.raises(RecipeError) as caught:
+        device_of(asked, *place)
+    assert str(caught.value) == said
+
+
+def test_more_processes_than_gpus(gpus: Callable[[int], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus(1)
+    with pytest.raises(RecipeError, match=r"^--devices: found 2 processes on \S+; wanted at most its 1 GPU$"):
+        device_of("auto", 1, 2, 2)
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")  # srun --gpus-per-task: each sees one, which is its own
+    assert device_of("auto", 1, 2, 2) == "cuda:0"
+
+
+def test_gpus_that_are_hidden_are_named_as_such(gpus: Callable[[int], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus(0)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert device_of("auto") == "cpu"
+    with pytest.raises(RecipeError, match=r"^--device: found cuda, which CUDA_VISIBLE_DEVICES hides; name"):
+        device_of("cuda", place="--device")
+
+
+@pytest.fixture
+def eight(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A machine of eight idle cores; its /proc and /sys."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(machine, "ROOT", tmp_path)
+    monkeypatch.setattr(machine, "LOOK", 0.0)
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def put(root: Path, **said: str) -> None:
+    for name, text in said.items():
+        path = root / name.replace("__", "/").replace("_dot_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+
+
+def test_threads_are_the_cores_shared_by_the_ranks(eight: Path) -> None:
+    assert [threads_of(local_world=n) for n in (1, 2, 3, 8, 9)] == [8, 4, 2, 1, 1]
+    assert threads_of(5, local_world=8) == 5
+
+
+@pytest.mark.parametrize(
+    ("env", "threads"),
+    [({"OMP_NUM_THREADS": "1"}, 1), ({"OMP_NUM_THREADS": "3,2"}, 3), ({"MKL_NUM_THREADS": "2"}, 2),
+     ({"OMP_NUM_THREADS": "6", "MKL_NUM_THREADS": "4"}, 4), ({"OMP_NUM_THREADS": "64"}, 8),
+     ({"OMP_NUM_THREADS": ""}, 8), ({"OMP_NUM_THREADS": " 2 "}, 2)],
+)  # fmt: skip
+def test_threads_follow_the_environment(
+    eight: Path, monkeypatch: pytest.MonkeyPatch, env: dict[str, str], threads: int
+) -> None:
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    assert threads_of() == threads
+    assert threads_of(kept=5) == (threads if any(env.values()) else 5)
+    assert threads_of(7) == 7
+    assert threads_of(local_world=4) == min(threads, 2)
+
+
+@pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "MKL_NUM_THREADS"])
+@pytest.mark.parametrize("value", ["0", "-1", "abc", "1.5", ",2", "²"])
+def test_an_environment_that_is_no_number(eight: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(RecipeError, match=f"^{name}: found {value}; wanted 1 or more; unset it"):
+        threads_of()
+
+
+@pytest.mark.parametrize("asked", [0, -1, 1025])
+def test_threads_that_cannot_be(eight: Path, asked: int) -> None:
+    with pytest.raises(RecipeError, match=rf"^--threads: found {asked}; wanted 1 to 1024$"):
+        threads_of(asked, place="--threads")
+
+
+@pytest.mark.parametrize(
+    ("said", "cores"),
+    [
+        ({"sys__fs__cgroup__cpu_dot_max": "max 100000"}, 8),
+        ({"sys__fs__cgroup__cpu_dot_max": "300000 100000"}, 3),
+        ({"sys__fs__cgroup__cpu_dot_max": "50000 100000"}, 1),
+        ({"sys__fs__cgroup__cpu_dot_max": "9900000 100000"}, 8),
+        ({"sys__fs__cgroup__cpu_dot_max": "nonsense"}, 8),
+        ({"proc__self__cgroup": "0::/a/b", "sys__fs__cgroup__a__b__cpu_dot_max": "600000 100000",
+          "sys__fs__cgroup__a__cpu_dot_max": "250000 100000"}, 2),
+        ({"proc__self__cgroup": "0::/a/b", "sys__fs__cgroup__cpu_dot_max": "400000 100000"}, 4),  # a container's own
+        ({"proc__self__cgroup": "4:cpu,cpuacct:/x\n0::/", "sys__fs__cgroup__cpu__x__cpu_dot_cfs_quota_us": "500000",
+          "sys__fs__cgroup__cpu__x__cpu_dot_cfs_period_us": "100000",
+          "sys__fs__cgroup__cpu__cpu_dot_cfs_quota_us": "-1", "sys__fs__cgroup__cpu__cpu_dot_cfs_period_us": "100000"},
+         5),
+    ],
+)  # fmt: skip
+def test_threads_follow_the_cgroup(eight: Path, said: dict[str, str], cores: int) -> None:
+    put(eight, **said)
+    assert machine.cores() == cores
+    assert threads_of() == cores
+
+
+def ticks(worked: int, idle: int, cpus: int = 8) -> str:
+    lines = [f"cpu{n} {worked} 0 0 {idle} 7 0 0 0 0 0" for n in range(cpus)]
+    return "\n".join(["cpu  1 2 3 4 5 6 7 8 9 10", *lines, "cpu8 999 0 0 0 0 0 0 0 0 0", "intr 1"])
+
+
+@pytest.mark.parametrize(("busy", "threads"), [(0, 8), (5, 8), (25, 6), (50, 4), (90, 2), (100, 2)])
+def test_threads_leave_others_their_cores(
+    eight: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], busy: int, threads: int
+) -> None:
+    """The ninth core, which this process may not use, does not count; a quarter of the cores is taken all the same."""
+    put(eight, proc__stat=ticks(1000, 1000))
+    monkeypatch.setattr(time, "sleep", lambda _: put(eight, proc__stat=ticks(1000 + busy, 1100 - busy)))
+    monkeypatch.setattr(time, "process_time", lambda: 0.0)
+    assert threads_of() == threads
+    said = capsys.readouterr().err
+    assert (f"threads: {threads} of 8, as others keep {8 * busy / 100:.1f} cores busy" in said) == (threads < 8)
+    assert threads_of(local_world=2) == 4  # the other rank is one of those that are busy
+
+
+def test_a_run_keeps_its_threads_where_they_fit(eight: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(eight, proc__stat=ticks(1000, 1000))
+    monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("the load does not matter"))
+    assert threads_of(kept=8) == 8
+    assert threads_of(kept=3) == 3
+    assert threads_of(kept=3, local_world=2) == 3
+    assert threads_of(kept=6, local_world=2) == 4
+    put(eight, sys__fs__cgroup__cpu_dot_max="100000 100000")
+    assert threads_of(kept=6) == 1
+
+
+def test_memory_is_the_least_of_what_limits_it(eight: Path) -> None:
+    assert machine.memory() is None
+    put(eight, proc__meminfo="MemTotal:        4096 kB\nMemFree: 1 kB")
+    assert machine.memory() == 4 << 20
+    put(eight, proc__self__cgroup="0::/a", sys__fs__cgroup__a__memory_dot_max="max",
+        sys__fs__cgroup__memory_dot_max="3000000")  # fmt: skip
+    assert machine.memory() == 3_000_000
+    put(eight, proc__self__cgroup="3:memory:/m\n0::/",
+        sys__fs__cgroup__memory__m__memory_dot_limit_in_bytes="2000000",
+        sys__fs__cgroup__memory__memory_dot_limit_in_bytes="9223372036854771712")  # fmt: skip
+    assert machine.memory() == 2_000_000
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """Which precisions were measured, not kept; nothing is known at first."""
+    found: list[str] = []
+
+    def measure(device: torch.device, precision: str) -> tuple[float, bool]:
+        found.append(precision)
+        return {"fp32": 60e9, "bf16": 1e9}.get(precision, 50e9), True
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(machine, "_known", {})
+    monkeypatch.setattr(machine, "_measure", measure)
+    return found
+
+
+def test_a_speed_is_measured_once_and_kept(measured: list[str], tmp_path: Path) -> None:
+    assert [measured_peak(CPU, "fp32") for _ in range(3)] == [60e9] * 3
+    machine._known.clear()  # another process
+    assert measured_peak(CPU, "fp32") == 60e9
+    assert measured_peak(CPU, "bf16") == 1e9
+    assert measured == ["fp32", "bf16"]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    try:
+        measured_peak(CPU, "fp32")
+    finally:
+        torch.set_num_threads(threads)
+    assert measured == ["fp32", "bf16", "fp32"]
+    assert sorted(json.loads((tmp_path / "ordsmed" / "speed.json").read_text()).values()) == [1e9, 60e9, 60e9]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", '"x"', "null", "\xff", '{"a": -1, "b": "c", "d": NaN}'])
+def test_what_is_kept_may_be_damaged(measured: list[str], tmp_path: Path, text: str) -> None:
+    (tmp_path / "ordsmed").mkdir()
+    (tmp_path / "ordsmed" / "speed.json").write_bytes(text.encode("latin-1"))
+    assert measured_peak(CPU, "fp32") == 60e9
+    assert json.loads((tmp_path / "ordsmed" / "speed.json").read_text()) == {machine._key(CPU, "fp32"): 60e9}
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(
+    measured: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ordsmed").write_text("a file where the folder would be")
+    assert measured_peak(CPU, "fp32") == 60e9
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("no home")))
+    machine._known.clear()
+    assert measured_peak(CPU, "fp32") == 60e9
+
+
+def test_a_speed_found_on_a_busy_machine_is_not_kept(
+    measured: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "_measure", lambda *_: (1e9, False))
+    assert measured_peak(CPU, "fp32") == 1e9
+    assert not (tmp_path / "ordsmed").exists()
+    monkeypatch.setattr(machine, "_measure", lambda *_: (60e9, False))
+    assert measured_peak(CPU, "fp32") == 60e9
+    monkeypatch.setattr(machine, "_measure", lambda device, precision: (1e9, precision == "fp32"))
+    assert slower_in("bf16", CPU) == 0.0
+
+
+def test_16_bits_are_told_where_they_are_slower(measured: list[str]) -> None:
+    assert slower_in("bf16", CPU) == 60.0
+    assert [slower_in(precision, CPU) for precision in ("fp32", "tf32", "fp16")] == [0.0, 0.0, 0.0]
+    assert slower_in("bf16", torch.device("cuda", 0)) == 0.0
+
+
+class Slow:
+    """A clock by which a product of matrices takes as long as on a machine of so many FLOP/s."""
+
+    def __init__(self, speed: float, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.speed, self.now, self.sizes = speed, 0.0, []
+        real = torch.Tensor.__matmul__
+
+        def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            self.sizes.append(len(a))
+            self.now += 2 * len(a) ** 3 / speed
+            return real(a[:1], b[:, :1])
+
+        monkeypatch.setattr(torch.Tensor, "__matmul__", product)
+        monkeypatch.setattr(time, "perf_counter", lambda: self.now)
+
+
+@pytest.mark.parametrize("speed", [1e7, 0.9e9, 55e9, 2e12])
+def test_measuring_is_short_on_any_machine(monkeypatch: pytest.MonkeyPatch, speed: float) -> None:
+    """A CPU without 16-bit units took two minutes: the first product waked, one more at least is timed."""
+    clock = Slow(speed, monkeypatch)
+    found, _ = machine._measure(CPU, "bf16")
+    assert found == pytest.approx(speed, rel=0.01)
+    least = 2 * 2 * 128**3 / speed  # what cannot be less
+    assert clock.now <= max(2.2 * machine.PATIENCE, least)
+    assert clock.sizes[0] == 128
+    assert (max(clock.sizes) > 512) == (speed > 1e10)
+
+
+def test_measuring_draws_from_nobodys_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a figure is kept or measured must not move a run's draws."""
+    before = torch.get_rng_state()
+    found, _ = machine._measure(CPU, "fp32")
+    assert found > 0
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_no_test_reads_or_writes_the_users_cache() -> None:
+    assert not machine._cache().is_relative_to(Path.home() / ".cache")
+    assert os.environ["OMP_NUM_THREADS"]
