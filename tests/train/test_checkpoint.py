@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import torch
 from ordsmed.base.ranks import Ranks
 from ordsmed.learn.groups import groups
 from ordsmed.models import bert
+from ordsmed.nn.shards import Box
 from ordsmed.objectives import mlm
 from ordsmed.optimizers import adamw
 from ordsmed.train import checkpoint
@@ -145,3 +147,39 @@ def test_a_failed_write_is_told_with_what_stands(tmp_path: Path, monkeypatch: py
     writer.save(9, objective, optimizer, parts, {}, scaler={})
     assert writer.outcome(give_up=False) is None, "the next one is another matter"
     assert checkpoint.steps(tmp_path) == [5, 9]
+
+
+@pytest.mark.parametrize(
+    ("start", "kept"), [(0, 4), (4, 2), (6, 0), (8, 0)],
+)  # fmt: skip
+def test_rows_of_padding_are_not_written(monkeypatch: pytest.MonkeyPatch, start: int, kept: int) -> None:
+    """A table of 12 rows of which 6 count, four on each rank."""
+    monkeypatch.setattr(checkpoint, "box_of", lambda tensor: Box((12, 2), (start, 0), (4, 2)))
+    own = torch.arange(8.0).view(4, 2)
+    piece = checkpoint._piece("words", own, own, rank_of(0, 3), 6)
+    assert (piece.box, piece.tensor.tolist()) == (Box((6, 2), (start, 0), (kept, 2)), own[:kept].tolist())
+    whole = checkpoint._piece("words", own, own, rank_of(0, 3), None)
+    assert (whole.box.shape, len(whole.tensor)) == ((12, 2), 4)
+
+
+@pytest.mark.parametrize(
+    ("split", "copies", "numbers"),
+    [((), 12, list(range(12))), (("shard",), 4, [0, 1, 0, 1, 0, 1, 2, 3, 2, 3, 2, 3]),
+     (("tensor",), 6, [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]), (("shard", "tensor"), 2, [0] * 6 + [1] * 6)],
+)  # fmt: skip
+def test_who_holds_the_same_shares_the_writing(split: tuple[str, ...], copies: int, numbers: list[int]) -> None:
+    """On a mesh of 2 x 3 x 2, by the dimensions along which a tensor is split."""
+    place = lambda name: SimpleNamespace(is_replicate=lambda: name not in split)  # noqa: E731
+    names = ("replicate", "shard", "tensor")
+    tensor: Any = SimpleNamespace(
+        to_local=None, device_mesh=SimpleNamespace(mesh_dim_names=names), placements=[place(name) for name in names]
+    )
+    ranks = [Ranks(torch.device("cpu"), rank, 12, shape=(2, 3, 2)) for rank in range(12)]
+    assert [checkpoint._copies(tensor, each) for each in ranks] == [(copies, number) for number in numbers]
+    plain = torch.zeros(1)
+    assert checkpoint._copies(plain, ranks[7]) == (12, 7)
+
+
+def test_carried_state_of_ranks_are_neighbours() -> None:
+    share = checkpoint._share_of(torch.zeros(4, 3), Ranks(torch.device("cpu"), 5, 6, shape=(3, 1, 2)))
+    assert (share.shape, share.start, share.size) == ((12, 3), (8, 0), (4, 3))

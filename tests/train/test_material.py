@@ -71,6 +71,11 @@ def test_means_are_over_all_predictions_of_all_rows() -> None:
     assert objective.training, "and it learns on"
 
 
+def test_a_single_prediction_is_its_own_mean() -> None:
+    found, _, _ = judged(1)
+    assert (found["one"], found["one_right"]) == (0.0, 1.0)
+
+
 @pytest.mark.parametrize(("rows", "world"), [(70, 2), (32, 2), (200, 3), (10, 4)])
 def test_ranks_take_batches_in_turn(rows: int, world: int) -> None:
     """Each batch counts once over all ranks; who has none goes along with one that does not count."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -65,3 +67,56 @@ def test_a_checkpoint_says_where_in_the_run_it_is(recipe: Callable[..., Path], t
     found: Any = checkpoint.latest(tmp_path / "checkpoints", place=tmp_path)
     assert found[1]["step"] == 4
     assert {key: found[1][key] for key in places[4]} == places[4]
+
+
+class Board:
+    """The store that ranks share."""
+
+    def __init__(self, **kept: Any) -> None:
+        self.kept = {key.replace("_", "/"): json.dumps(value) for key, value in kept.items()}
+
+    def set(self, key: str, value: str) -> None:
+        self.kept[key] = value
+
+    def get(self, key: str) -> bytes:
+        return self.kept[key].encode()
+
+    def wait(self, keys: list[str], patience: object) -> None:
+        assert all(key in self.kept for key in keys), "it would wait for ever"
+
+
+@pytest.mark.parametrize("theirs", [None, ["theirs", "no space", "", ""]])
+def test_what_another_rank_could_not_write_is_told_in_its_words(
+    told: Callable[..., Saving], theirs: list[str] | None
+) -> None:
+    """The first rank hears it before it waits for that part, which never comes."""
+    saved, asked = told(), []
+    board = Board(part_0_1=theirs, part_1_1=None)
+    saved.job.ranks = dataclasses.replace(saved.job.ranks, world=2, store=board)
+
+    def outcome(give_up: bool) -> list[str] | None:
+        asked.append(give_up)
+        return ["mine", "a part is missing", "", ""] if give_up else None
+
+    saved.writer.outcome = outcome  # type: ignore[method-assign, assignment]
+    saved.settle()
+    assert (asked, saved.failures) == ([bool(theirs)], int(bool(theirs)))
+    assert json.loads(board.kept["part/0/0"]) is None
+    saved.settle()
+    assert (asked[1], saved.failures) == (False, 0)
+
+
+def test_a_second_rank_tells_its_own_and_hears_the_outcome(
+    told: Callable[..., Saving], capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved = told()
+    from ordsmed.base import ranks
+
+    board = Board()
+    board.kept[f"agreed/{ranks._agreed + 1}"] = json.dumps({"is": FULL})
+    saved.job.ranks = dataclasses.replace(saved.job.ranks, rank=1, world=2, store=board)
+    saved.writer.complaint = FULL  # type: ignore[misc]
+    saved.settle()
+    assert json.loads(board.kept["part/0/1"]) == FULL
+    assert saved.failures == 1
+    assert "here: no space" in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -238,3 +239,46 @@ def test_without_a_store_that_answers_the_first_rank_is_lost(
     monkeypatch.undo()
     with pytest.raises(RuntimeError, match="Connection reset"):
         of(board, 1)._beats()
+
+
+def test_a_hanging_process_says_why_and_ends_once(
+    board: Board, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its main thread waits in a collective, which nothing but the process's end leaves; whoever tells first, tells."""
+    ended: list[int] = []
+    monkeypatch.setattr(watch.os, "_exit", ended.append)
+    own = of(board, 2)
+    own._end(RunError("processes", "lost"))
+    own._end(RunError("processes", "lost as well"))
+    assert (ended, capsys.readouterr().err) == ([1], "ordsmed: rank 2: processes: lost\n")
+    own._end(RunError("rank 0", "does not answer"), told=False)
+    assert (ended, capsys.readouterr().err) == ([1, 1], "ordsmed: rank 2: rank 0: does not answer\n")
+
+
+def test_the_first_beat_comes_at_once(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "BEAT", 60.0)
+    with of(board, 1) as own:
+        for _ in range(500):
+            if "beat/1" in board.kept:
+                break
+            threading.Event().wait(0.01)
+    assert own.count == 1
+
+
+@pytest.mark.parametrize(
+    ("patience", "broken_by", "wanted"),
+    [(0.0, None, ["accused"]), (60.0, None, []), (60.0, TimeoutError(), ["rank 0: does not answer: lost or hanging"]),
+     (60.0, RuntimeError("gone"), []), (-100.0, RuntimeError("gone"), ["rank 0: is gone, with all connections"])],
+)  # fmt: skip
+def test_what_a_beat_does(
+    board: Board, ended: list[str], monkeypatch: pytest.MonkeyPatch, patience: float, broken_by: Any, wanted: list[str]
+) -> None:
+    """It accuses after patience ran out, not before; a first rank that is gone is waited for, as long as that."""
+    own = of(board, 1, patience=patience)
+    monkeypatch.setattr(own, "_accuse", lambda: ended.append("accused"))
+    own.since -= 1.0
+    board.broken = broken_by
+    turns = iter([False, True])
+    own.over = SimpleNamespace(wait=lambda seconds: next(turns))  # type: ignore[assignment]
+    own._beat()
+    assert [said.partition(";")[0] for said in ended] == wanted
