@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -177,3 +178,73 @@ def test_gradients_are_handed_over_before_copies_sum(monkeypatch: pytest.MonkeyP
     spreads.listen(True)
     spreads.settle([Part.of(name, torch.nn.Parameter(torch.zeros(1))) for name in "ab"])
     assert done == ["listen False", "listen True", "a", "b", "settle"]
+
+
+@pytest.mark.parametrize(
+    ("how", "inner", "outer"),
+    [
+        ({}, None, None),
+        ({"precision": "bf16"}, torch.bfloat16, torch.bfloat16),
+        ({"precision": "fp16", "exact": ("norms",)}, None, None),
+        ({"precision": "bf16", "exact": ("types",)}, torch.bfloat16, None),
+    ],
+)
+def test_split_weights_are_fetched_block_by_block(
+    monkeypatch: pytest.MonkeyPatch, how: dict[str, Any], inner: Any, outer: Any
+) -> None:
+    """In 16 bits where products are, unless something inside is to stay exact; the rest is kept till the end."""
+    import torch.distributed.fsdp as fsdp
+
+    asked: list[Any] = []
+    methods: list[str] = []
+    monkeypatch.setattr(fsdp, "fully_shard", lambda module, **given: asked.append((module, given)))
+    monkeypatch.setattr(fsdp, "register_fsdp_forward_method", lambda module, name: methods.append(name))
+    made = objective()
+    blocks = [m for m in made.modules() if isinstance(m, Block)]
+    parallel.split_weights(made, blocks, Layout(reshard=True, reduce="bf16", **how), "the mesh")
+    assert [module for module, _ in asked] == [*blocks, made]
+    assert [given["reshard_after_forward"] for _, given in asked] == [True, True, False]
+    assert {given["mesh"] for _, given in asked} == {"the mesh"}
+    policies = [given["mp_policy"] for _, given in asked]
+    assert [policy.param_dtype for policy in policies] == [inner, inner, outer]
+    assert {policy.reduce_dtype for policy in policies} == {torch.bfloat16}
+    assert not any(policy.cast_forward_inputs for policy in policies)
+    assert methods == ["judge"]
+    parallel.split_weights(made, blocks, Layout(reshard=False), "the mesh")
+    assert [given["reshard_after_forward"] for _, given in asked[3:]] == [False] * 3
+
+
+@pytest.fixture
+def mesh() -> Iterator[Ranks]:
+    """One process that stands in a mesh of 1 x 1 x 1: splits without another half."""
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        made = dist.init_device_mesh("cpu", (1, 1, 1), mesh_dim_names=("replicate", "shard", "tensor"))
+        yield dataclasses.replace(at(1, 1, 1), mesh=made)
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("sequence", [True, False])
+def test_layers_are_split_by_their_plans(mesh: Ranks, sequence: bool) -> None:
+    """Layers by column and row, the vocabulary by rows, padded; norms only where rows are split too; same results."""
+    ids, positions = torch.arange(8)[None] % 50, torch.arange(8)[None]
+    plain, made = objective().eval(), objective().eval()
+    rows = parallel.split_layers(made, Layout(sequence=sequence, divisible=64), mesh)
+    wanted = {"model.words.weight": 50, "head.bias": 50}
+    assert rows == wanted
+    found = {name: str(p.placements[0]) for name, p in made.named_parameters() if hasattr(p, "placements")}
+    for name in wanted:
+        del found[name]
+        assert made.get_parameter(name).placements[0].is_shard(0)  # type: ignore[attr-defined]
+        assert len(made.get_parameter(name)) == 64
+    plans = [(f"{name}.{key}", style) for name, block in made.named_modules() if isinstance(block, Block)
+             for key, style in block.tensor_plan.items()]  # fmt: skip
+    of = lambda style: {name for name, own in plans if own == style}  # noqa: E731
+    owners = {name.rpartition(".")[0] for name in found}
+    assert owners == of("column") | of("row") | (of("norm") if sequence else set())
+    dims = {name: made.get_parameter(f"{name}.weight").placements[0] for name in of("column") | of("row")}  # type: ignore[attr-defined]
+    assert all(place.is_shard(0 if name in of("column") else 1) for name, place in dims.items())
+    assert torch.allclose(plain.model(ids, positions), made.model(ids, positions), atol=1e-5)
