@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from makers import job_of
 from ordsmed.base.errors import RecipeError
@@ -53,3 +55,17 @@ def test_steps_are_never_added_and_shrink_by_the_same_share(speeds: Callable[...
 def test_a_deadline_that_takes_every_step_is_refused(speeds: Callable[..., list[int]]) -> None:
     with pytest.raises(RecipeError, match="--deadline: 10 s is less than a step of every phase takes"):
         speeds(10.0)
+
+
+def test_a_step_takes_its_share_of_the_validations(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every look at the clock is a second on: one a step, and one for two of eight rows judged, every eighth step."""
+    clock = itertools.count()
+    monkeypatch.setattr(deadline, "time", SimpleNamespace(perf_counter=lambda: float(next(clock))))
+    monkeypatch.setattr(deadline, "JUDGED_ROWS", 2)
+    words = ["model.width=16", "model.layers=1", "validation_rows=8"]
+    job = job_of(recipe(steps=9), *words, "validate=8")
+    before = [part.local.detach().clone() for part in job.parts]
+    assert deadline._judge_seconds(job) == 4.0
+    assert deadline._step_seconds(job, 0) == 1.5
+    assert deadline._step_seconds(job_of(recipe(steps=9), *words, "validate=0"), 0) == 1.0
+    assert all(torch.equal(a, part.local) for a, part in zip(before, job.parts, strict=True)), "nothing is learned"
