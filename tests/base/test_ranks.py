@@ -223,3 +223,64 @@ def test_a_rank_that_is_no_number_ends_the_command_in_one_line(
     with pytest.raises(SystemExit, match="1"):
         main(["pretrain", "no-such-recipe"])
     assert capsys.readouterr().err.startswith("ordsmed: rank x: `no-such-recipe`: no recipe")
+
+
+def test_numbers_are_summed_over_those_who_see_other_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alone, or where all share every row, they stand as they are."""
+    import torch.distributed
+
+    asked: list[object] = []
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda values, group: asked.append(group) or values.mul_(3))
+    totals = []
+    for shape in ((1, 1, 1), (1, 1, 4), (2, 1, 2), (1, 3, 1)):
+        world = shape[0] * shape[1] * shape[2]
+        own = Ranks(torch.device("cpu"), 0, world, shape=shape, data_group="those")
+        totals.append(own.total(torch.ones(2)).tolist())
+    assert totals == [[1, 1], [1, 1], [3, 3], [3, 3]]
+    assert asked == ["those", "those"]
+
+
+@pytest.mark.parametrize(("rank", "group"), [(0, [0, 2, 4]), (3, [1, 3, 5])])
+def test_a_rank_stands_among_those_who_share_no_layer_with_it(
+    monkeypatch: pytest.MonkeyPatch, rank: int, group: list[int]
+) -> None:
+    """Every rank makes every group, in the same order, or torch would wait for ever."""
+    import torch.distributed as dist
+
+    made: list[list[int]] = []
+    monkeypatch.setattr(dist, "init_device_mesh", lambda kind, shape, mesh_dim_names: (kind, shape, mesh_dim_names))
+    monkeypatch.setattr(dist, "new_group", lambda own: made.append(own) or own)
+    own = ranks.stand(Ranks(torch.device("cpu"), rank, 6, store="a store"), (3, 1, 2))
+    assert made == [[0, 2, 4], [1, 3, 5]]
+    assert (own.data_group, own.shape) == (group, (3, 1, 2))
+    assert own.mesh == ("cpu", (3, 1, 2), ("replicate", "shard", "tensor"))
+    alone = ranks.stand(Ranks(torch.device("cpu")), (1, 1, 1))
+    assert (alone.mesh, alone.data_group) == (None, None)
+
+
+@pytest.mark.parametrize(("rank", "well", "wanted"), [
+    (0, True, ["wait left/1 left/2", "end"]), (0, False, ["end"]), (2, True, ["left/2", "end"]),
+    (2, False, ["left/2", "end"]),
+])  # fmt: skip
+def test_the_first_leaves_last(monkeypatch: pytest.MonkeyPatch, rank: int, well: bool, wanted: list[str]) -> None:
+    """It keeps the store; where something went wrong nobody is waited for, and each may speak again."""
+    import torch.distributed as dist
+
+    done: list[str] = []
+
+    class Store:
+        def set(self, key: str, value: str) -> None:
+            done.append(key)
+
+        def wait(self, keys: list[str], patience: object) -> None:
+            done.append("wait " + " ".join(keys))
+            raise RuntimeError("Connection reset by peer")
+
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(dist, "destroy_process_group", lambda: done.append("end"))
+    monkeypatch.setattr(ranks, "speak", lambda aloud: done.append(f"speak {aloud}"))
+    ranks.leave(Ranks(torch.device("cpu"), rank, 3, store=Store()), well=well)
+    assert done == [*wanted, "speak True"]
+    done.clear()
+    ranks.leave(Ranks(torch.device("cpu")))
+    assert done == ["speak True"]
