@@ -312,3 +312,14 @@ def test_waiting_is_not_deaf(deeds: Any) -> None:
     assert performed() == 2
     with pytest.raises(RecipeError, match="--anew"):
         obtain(deeds.Deed, "a.toml", ["wait=0.001"])
+
+
+def test_a_recipe_laid_over_another() -> None:
+    """Tables key by key, lists as a whole; a table of another kind stands alone, one that names no kind keeps it."""
+    below = {"steps": 1, "list": [1, 2], "model": {"kind": "bert", "width": 8, "inner": {"a": 1}}, "own": {"x": 1}}
+    over = run._over(below, {"list": [3], "model": {"inner": {"b": 2}}, "own": 5})
+    assert over == {"steps": 1, "list": [3], "own": 5,
+                    "model": {"kind": "bert", "width": 8, "inner": {"a": 1, "b": 2}}}  # fmt: skip
+    assert run._over(below, {"model": {"kind": "bert", "width": 9}})["model"] == {**below["model"], "width": 9}
+    assert run._over(below, {"model": {"kind": "gpt2"}})["model"] == {"kind": "gpt2"}
+    assert run._over(below, {"own": {"kind": "new"}})["own"] == {"kind": "new"}

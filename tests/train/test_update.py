@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -187,7 +188,8 @@ class Course:
 
     def train(self, start: int = 0) -> int:
         def judge(job: Job, index: int, meters: Any, step: int) -> None:
-            assert [line["step"] for line in read(self.folder / "metrics.jsonl")][-1] == step, "written before"
+            lines = read(self.folder / "metrics.jsonl")
+            assert lines[-1]["step"] == step or job.leaves_out(step), "written before"
             self.judged.append((index, step))
 
         @contextlib.contextmanager
@@ -276,3 +278,39 @@ def test_without_saving_and_judging_a_run_ends_all_the_same(course: Callable[...
     found = course("validate=0", "save=0")
     assert found.train() == 5
     assert (found.saved, found.judged) == ([(5, True)], [(1, 5)])
+
+
+def test_steps_that_are_left_out_have_no_line_and_teach_nothing(course: Callable[..., Course]) -> None:
+    """Known before the run goes on; the others keep their numbers."""
+    found = course()
+    found.job.skipped = [{"first": 1, "last": 1, "why": "-"}, {"first": 3, "last": 3, "why": "-"}]
+    before = weights_of(found.job)
+    found.monkeypatch.setattr(loop, "_judge", lambda *_: None)
+
+    def taught(step: int) -> None:
+        found.seen.append(step)
+        now = weights_of(found.job)
+        same = all(torch.equal(a, b) for a, b in zip(before, now, strict=True))
+        assert same == (step in (1, 3)), step
+        before[:] = now
+
+    found.stages.clear()
+    assert loop.train(found.job, found.folder, 0, 1e12, each=taught) == 5
+    assert [line["step"] for line in read(found.folder / "metrics.jsonl")] == [2, 4, 5]
+    assert found.job.skipped == [{"first": 1, "last": 1, "why": "-"}, {"first": 3, "last": 3, "why": "-"}]
+
+
+def test_trouble_in_a_step_is_answered_at_once(course: Callable[..., Course]) -> None:
+    """The second step's: it is left out of the record of steps, or the run rewinds or stops there."""
+    for action, wanted in (("skip", None), ("rewind", loop.Rewind), ("stop", loop.RunError)):
+        found = course(f'trouble.action="{action}"', "trouble.spike=9.0")
+        found.monkeypatch.setattr(loop, "look", lambda job, *_, found=found: "loss nan" if len(found.seen) == 1 else "")
+        if wanted:
+            with pytest.raises(wanted, match="step 2"):
+                found.train()
+            assert found.seen == [1]
+        else:
+            assert found.train() == 5
+            assert [line["step"] for line in read(found.folder / "metrics.jsonl")] == [1, 3, 4, 5]
+            assert [entry["first"] for entry in found.job.skipped] == [2]
+        shutil.rmtree(found.folder)

@@ -1,0 +1,45 @@
+"""A complaint in one line, and the names that were perhaps meant."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from ordsmed.base import errors
+from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError, near, nearest
+
+
+@pytest.mark.parametrize(
+    ("parts", "line"),
+    [
+        (("here", "found that"), "here: found that"),
+        (("here", "found that", "this"), "here: found that; wanted this"),
+        (("here", "found that", "", "do so"), "here: found that; do so"),
+        (("here", "found that", "this", "do so"), "here: found that; wanted this; do so"),
+    ],
+)
+@pytest.mark.parametrize("kind", [RecipeError, DataError, RunError])
+def test_a_complaint_is_one_line_and_travels_between_processes(
+    kind: type[OrdsmedError], parts: tuple[str, ...], line: str
+) -> None:
+    error = kind(*parts)
+    again = pickle.loads(pickle.dumps(error))
+    assert str(error) == str(again) == line
+    assert type(again) is kind
+    assert (again.place, again.found, again.wanted, again.remedy) == (*parts, "", "")[:4]
+    assert not error.echo, "nobody else tells it"
+
+
+def test_the_nearest_name_is_offered() -> None:
+    names = ["linear", "cosine", "constant", "polynomial"]
+    assert nearest("cosin", names) == "did you mean `cosine`?"
+    assert nearest("xyz", names) == "there are: constant, cosine, linear, polynomial"
+    assert near("cosinant", ["cosine", "constant"]) in (["cosine"], ["constant"]), "one of several"
+    assert near("cosin", names, cutoff=0.99) == []
+
+
+def test_of_many_names_a_few_are_listed() -> None:
+    names = [f"{n:02}-name" for n in range(errors.MANY + 1)]
+    assert nearest("xyz", names[:-1]) == "there are: " + ", ".join(names[:-1])
+    assert nearest("xyz", names) == "there are: " + ", ".join(names[:10]) + " ... and 31 others"
