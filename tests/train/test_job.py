@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from makers import job_of
-from ordsmed.base.errors import RunError
+from ordsmed.base import files, run
+from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.run import Run
 from ordsmed.models import bert, gpt2
+from ordsmed.nn import boxes
 from ordsmed.train import job as jobs
+from ordsmed.train import loop
 from ordsmed.train.auto import divisors
 from ordsmed.train.job import Job
+from ordsmed.train.recipe import Pretraining
+from ordsmed.train.saving import Saving
 
 Recipe = Callable[..., Path]
 
@@ -55,8 +62,6 @@ def test_revisions_and_the_best_so_far_are_kept(job: Job, monkeypatch: pytest.Mo
     [("cpu", 8, -1, 0), ("cpu", 8, 3, 3), ("cuda", 8, -1, 7), ("cuda", 64, -1, 8), ("cuda", 8, 0, 0)],
 )
 def test_processes_that_make_batches(job: Job, device: str, threads: int, asked: int, wanted: int) -> None:
-    import torch
-
     job.ranks = dataclasses.replace(job.ranks, device=torch.device(device), threads=threads)
     layout = dataclasses.replace(job.recipe.layout, workers=asked)
     job.recipe = dataclasses.replace(job.recipe, layout=layout)
@@ -95,3 +100,71 @@ def test_what_makes_another_network() -> None:
 )
 def test_micro_batches_to_try_are_about_doubling(number: int, wanted: list[int]) -> None:
     assert divisors(number) == wanted
+
+
+@pytest.fixture
+def begun(recipe: Recipe, tmp_path: Path) -> Path:
+    """The folder of a run that was stopped after a step, in the fifth phase of all."""
+    own = job_of(recipe("begun"), *SMALL)
+    own.phases_before = 4
+    loop.update(own, next(loop.load(own.rows(0), own.share(0), 0, 1, workers=0, device=own.ranks.device)), 1e-3, 0, 0)
+    folder = tmp_path / "begun"
+    Run(folder).begin(own.recipe, fingerprint="x")
+    Saving(own, folder).save(1, final=True)
+    return folder
+
+
+SMALL = ("model.width=16", "model.layers=1")
+
+
+def test_a_run_that_starts_from_another_goes_on_with_its_moments_and_chance(recipe: Recipe, begun: Path) -> None:
+    own, plain = job_of(recipe(), *SMALL, f'init="{begun}"', "seed=3"), job_of(recipe(), *SMALL, "seed=3")
+    assert own.phases_before == 5, "as many as that run has, so that no row comes again in its order"
+    held = boxes.read_weights(begun / "checkpoints" / "step-000000001")
+    for name, tensor in own.objective.state_dict().items():
+        assert torch.equal(tensor, held.get(name, tensor)), name
+    assert not torch.equal(plain.parts[0].local, own.parts[0].local)
+    assert all(float(own.optimizer.state[part.local]["step"]) == 1 for part in own.parts)
+    assert own.began_with != plain.began_with != ""
+    state = {"phases": 6, "step": 1}
+    gone_on = jobs.build(own.recipe, own.ranks, gone_on=state)
+    assert gone_on.phases_before == 5, "its own phase is one of the six"
+    assert gone_on.began_with == ""
+    assert not torch.equal(gone_on.parts[0].local, own.parts[0].local), "a checkpoint will be put in"
+
+
+def test_a_start_that_cannot_be(recipe: Recipe, begun: Path, tmp_path: Path) -> None:
+    def start(*words: str) -> None:
+        job_of(recipe(), *SMALL, *words)
+
+    with pytest.raises(RecipeError, match=r"init: found .*nowhere, no such folder"):
+        start(f'init="{tmp_path}/nowhere"')
+    with pytest.raises(RecipeError, match="model: found"):
+        job_of(recipe(), "model.width=32", f'init="{begun}"')
+    state = begun / "checkpoints" / "step-000000001" / "state.json"
+    files.write_json(state, {**files.read_json(state), "tokenizer": "another"})
+    with pytest.raises(RecipeError, match=r"was trained with tokenizer another; wanted .*; use data encoded with"):
+        start(f'init="{begun}"')
+    shutil.rmtree(begun / "checkpoints")
+    with pytest.raises(RecipeError, match="has no checkpoint; wanted a run that saved one"):
+        start(f'init="{begun}"')
+
+
+def test_rows_longer_than_the_network_and_warm_ups_longer_than_the_run(recipe: Recipe) -> None:
+    with pytest.raises(RecipeError, match=r"phase\[1\].length: found 65, more than the model's 64 positions"):
+        job_of(recipe(), "phase.length=65")
+    assert job_of(recipe(), "phase.length=64").phases[0].length == 64
+
+
+def test_epochs_are_so_many_steps_of_the_datas_rows(recipe: Recipe, capsys: pytest.CaptureFixture[str]) -> None:
+    more = "[[phase]]\nepochs = 2.5\nlength = 32\nbatch = 8\nrate = 1e-3\nwarmup = 2"
+    asked, _ = run.load(Pretraining, str(recipe(steps=5, extra=more)), SMALL)
+    rows = len(job_of(recipe(), *SMALL).rows(0))
+    counted = jobs.counted(asked)
+    assert [phase.steps for phase in counted.phase] == [5, round(2.5 * rows / 8)]
+    assert (counted.phase[1].epochs, counted.phase[1].warmup) == (0.0, 2.0)
+    assert f"phase 2: 2.5 epochs of {rows:,} rows are {counted.phase[1].steps:,} steps" in capsys.readouterr().err
+    late = dataclasses.replace(asked.phase[1], epochs=0.01)
+    assert jobs.counted(dataclasses.replace(asked, phase=(dataclasses.replace(late, warmup=1.0),))).phase[0].steps == 1
+    with pytest.raises(RecipeError, match=r"phase\[1\].warmup: found 2; wanted 0 to 1 steps"):
+        jobs.counted(dataclasses.replace(asked, phase=(late,)))

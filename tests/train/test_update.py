@@ -8,6 +8,7 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -314,3 +315,26 @@ def test_trouble_in_a_step_is_answered_at_once(course: Callable[..., Course]) ->
             assert [line["step"] for line in read(found.folder / "metrics.jsonl")] == [1, 3, 4, 5]
             assert [entry["first"] for entry in found.job.skipped] == [2]
         shutil.rmtree(found.folder)
+
+
+def test_what_is_saved_has_its_lines(course: Callable[..., Course]) -> None:
+    """Killed after a checkpoint, the run goes on from it: no line before it is made again."""
+    found = course("validate=0", "log=9")
+    lines: list[tuple[int, list[int]]] = []
+    saved = lambda step, final: lines.append((step, [line["step"] for line in read(found.folder / "metrics.jsonl")]))  # noqa: E731
+    found.saved = SimpleNamespace(append=lambda told: saved(*told))  # type: ignore[assignment]
+    found.train()
+    assert lines == [(2, [1, 2]), (4, [1, 2, 3, 4]), (5, [1, 2, 3, 4, 5])]
+
+
+def test_a_scaled_loss_has_the_same_norm_and_moves_the_same_way(small: Callable[..., Job]) -> None:
+    """fp16's factor is undone before anything is compared with it or learned."""
+    found = []
+    for factor in (1.0, 64.0):
+        job = small("optimizer.decay=0.0", "model.dropout=0.0", "model.attention_dropout=0.0", "clip=0.5")
+        job.scaler.factor = factor
+        _, norm, _ = loop.update(job, batches_of(job), 1e-3, 0, 0)
+        found.append((float(norm), torch.cat([part.local.detach().flatten() for part in job.parts])))
+    assert found[0][0] == pytest.approx(found[1][0], rel=1e-4)
+    assert found[0][0] > 0.5, "it is clipped"
+    torch.testing.assert_close(found[0][1], found[1][1], rtol=1e-3, atol=1e-5)
