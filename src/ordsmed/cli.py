@@ -282,13 +282,15 @@ def menus(asked: Arguments) -> None:
         if name not in menu.MENUS:
             raise RecipeError(f"`{name}`", "no such menu", "", nearest(name, menu.MENUS))
         if asked.kind not in (None, *menu.entries(name)):
-            raise RecipeError(f"`{asked.kind}`", f"is not in {name}", "", nearest(asked.kind, menu.entries(name)))
+            if "." not in asked.kind:
+                raise RecipeError(f"`{asked.kind}`", f"is not in {name}", "", nearest(asked.kind, menu.entries(name)))
+            menu.load(name, asked.kind, place="menus")  # a module of one's own: what is wrong with it is told
         _print([name])
-        for kind in menu.entries(name):
-            if asked.kind in (None, kind):
-                _print([f"  {kind:<13}  {menu.headline(f'ordsmed.{name}.{kind}')}"])
-                if asked.menu:
-                    _print(_told(menu.lines(f"ordsmed.{name}.{kind}"), "      "))
+        for kind in [asked.kind] if asked.kind else menu.entries(name):
+            module = menu.module_of(name, kind)
+            _print([f"  {kind:<13}  {menu.headline(module)}"])
+            if asked.menu:
+                _print(_told(menu.lines(module), "      "))
 
 
 def recipes(asked: Arguments) -> None:

@@ -6,11 +6,8 @@ import re
 import tomllib
 from pathlib import Path
 
-import pytest
-
-from ordsmed.base import menu, run, settings
+from ordsmed.base import run, settings
 from ordsmed.cli import VERBS
-from ordsmed.text.document import Document
 from ordsmed.train.recipe import Pretraining
 
 ROOT = Path(__file__).parents[2]
@@ -50,14 +47,3 @@ def test_the_tree_in_the_readme_is_the_tree() -> None:
     named = set(re.findall(r"(\w+)/", indented(README, "src/ordsmed/"))) - {"src", "ordsmed", "docs"}
     folders = {p.parent.name for p in (ROOT / "src/ordsmed").glob("*/__init__.py")} | {"recipes", "sites"}
     assert named == folders
-
-
-def test_the_corpus_of_the_add_page_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = indented((ROOT / "docs/add-a.md").read_text(encoding="utf-8"), "@dataclass")
-    needs = "from dataclasses import dataclass\nfrom pathlib import Path\nfrom ordsmed.text.document import Document\n"
-    (tmp_path / "my_lab").mkdir()
-    (tmp_path / "my_lab" / "poems.py").write_text(needs + code)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "a.txt").write_text("roses")
-    made = menu.load("corpora", "my_lab.poems")
-    assert list(made(str(tmp_path)).documents()) == [Document("roses", id="a.txt")]

@@ -15,9 +15,10 @@ from ordsmed.apply import card
 from ordsmed.apply.trained import Trained, kept, open_model
 from ordsmed.base import files, hub
 from ordsmed.base.errors import DataError, RecipeError
-from ordsmed.base.menu import kind_of, load
+from ordsmed.base.menu import entries, kind_of, load
 from ordsmed.base.run import Run
 from ordsmed.base.say import say
+from ordsmed.base.screen import command
 from ordsmed.learn.task import Task
 from ordsmed.nn.foreign import Format
 
@@ -89,7 +90,16 @@ def _check_head(trained: Trained, task: Task, path: str | Path) -> None:
 
 def format_of(trained: Trained) -> Format:
     """Who writes its files."""
-    made: Format = load("formats", "huggingface" if trained.settings.architectures else trained.kind)()
+    kind, heads = "huggingface" if trained.settings.architectures else trained.kind, ""
+    if kind == "huggingface":
+        heads = " ".join(role for role in trained.objective.networks()[""].modules if role != "model")
+    if kind not in entries("formats") or (heads and heads not in trained.settings.architectures):
+        found = f"is a {trained.kind}{f' with heads `{heads}`' if heads else ''}: no class or format of others has it"
+        remedy = (
+            f"`{command('embed', trained.folder)} in.txt out.npz` and `init` open it; docs/add-a.md: `architectures`"
+        )
+        raise RecipeError(trained.folder, found, "", remedy)
+    made: Format = load("formats", kind)()
     return made
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ordsmed.base import offers
 from ordsmed.base.errors import RecipeError, nearest
 
 HOUSE = Path(__file__).parent.parent
@@ -46,18 +47,14 @@ def entries(menu: str) -> list[str]:
 def load(menu: str, kind: str, *, place: str = "") -> type[Any]:
     """The `Settings` class of one choice."""
     if kind in entries(menu):
-        return importlib.import_module(f"ordsmed.{menu}.{kind}").Settings
+        return importlib.import_module(module_of(menu, kind)).Settings
     place = place or f"{menu} kind"
     if "." not in kind:
         raise RecipeError(place, f"`{kind}` is not in {menu}", "", nearest(kind, entries(menu)))
-    try:
-        module = importlib.import_module(kind)
-    except ModuleNotFoundError as error:
-        raise RecipeError(
-            place, f"`{kind}`: {error}", "an importable module", "put its folder on PYTHONPATH or install it"
-        ) from None
+    module = offers.imported(kind, place)
     if not hasattr(module, "Settings"):
         raise RecipeError(place, f"`{kind}` has no class `Settings`", "one frozen dataclass of that name")
+    offers.check(menu, kind, module.Settings, place)
     return module.Settings
 
 
@@ -68,6 +65,11 @@ def kind_of(settings: object) -> str:
     return parts[2] if parts[0] == "ordsmed" and len(parts) == 3 and parts[1] in MENUS else module
 
 
+def module_of(menu: str, kind: str) -> str:
+    """Where a choice stands: a file of the house, or a module of somebody's own."""
+    return f"ordsmed.{menu}.{kind}" if kind in entries(menu) else kind
+
+
 def headline(module: str) -> str:
     """The first sentence of a module, read from its source and not imported."""
     return (ast.get_docstring(_tree(module)) or "").split("\n\n")[0].replace("\n", " ")
@@ -76,7 +78,9 @@ def headline(module: str) -> str:
 def lines(module: str, name: str = "Settings") -> list[Line]:
     """The settings of a dataclass, read from its source: torch need not be imported to print help."""
     tree = _tree(module)
-    node = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name)
+    node = next((n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name), None)
+    if node is None:  # it only hands on what stands elsewhere
+        return _inherited(tree, ast.Name(name))
     inherited = [line for base in reversed(node.bases) for line in _inherited(tree, base)]
     found = []
     for this, after in zip(node.body, [*node.body[1:], None], strict=True):
@@ -95,8 +99,10 @@ def _inherited(tree: ast.Module, base: ast.expr) -> list[Line]:
     """The settings of a base class that a module imports from the house."""
     name = ast.unparse(base)
     for node in tree.body:
-        if isinstance(node, ast.ImportFrom) and name in [alias.name for alias in node.names]:
-            return lines(str(node.module), name)
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                if name == (alias.asname or alias.name):
+                    return lines(str(node.module), alias.name)
     return []
 
 

@@ -14,10 +14,13 @@ from torch import Tensor, nn
 
 from ordsmed.base import chance
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.menu import kind_of
+from ordsmed.base.offers import PAGE, check_finished
 from ordsmed.data.batch import Batch
 from ordsmed.data.rows import Rows
 from ordsmed.data.store import Store
 from ordsmed.learn.phases import OVER, Phase, Stretch
+from ordsmed.nn.dropout import number_layers
 from ordsmed.nn.model import TASK_CLASSES, Model
 from ordsmed.nn.weights import own_tensors
 from ordsmed.text.tokenizer import Tokenizer
@@ -45,10 +48,14 @@ class Objective(nn.Module):
 
     model: Model  # the network that is kept: exported, fine-tuned, served
     model_settings: Any
-    weights: dict[str, float]  # how the terms are mixed
+    weights: dict[str, float]  # the terms, and how they are mixed
     state: dict[str, Tensor]  # what must survive a restart beside parameters; usually empty
     shifted: bool = False  # does it fill a gap from the state of the place before it?
     guesses: str = ""  # the term whose loss compares with guessing words by frequency
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = {}
 
     def count(self, batch: Batch) -> dict[str, Tensor]:
         """How many predictions each term makes: from the batch alone."""
@@ -61,9 +68,11 @@ class Objective(nn.Module):
     def judge(self, batch: Batch) -> dict[str, Tensor]:
         """For validation: the sums of `forward`, beside them summed right answers as `<term>_right`.
 
-        More of the kind may stand there under other names, with `<name>_count`, of what they are a share.
+        More of the kind may stand there under other names, with `<name>_count`, of what they are a share. Who does
+        not say what is right is judged by its losses alone.
         """
-        raise NotImplementedError
+        losses: dict[str, Tensor] = self(batch)
+        return losses
 
     measures: tuple[str, ...] = ()  # names of what `derived` tells
 
@@ -80,8 +89,13 @@ class Objective(nn.Module):
         return {**own, self.guesses: loss, f"{self.guesses}_right": right} if self.guesses else {}
 
     def flops(self, rows: int, length: int) -> float:
-        """2 x multiply-adds of one training step (forward, and twice that backward) over so many rows."""
-        raise NotImplementedError
+        """2 x multiply-adds of one training step (forward, and twice that backward) over so many rows.
+
+        Where nothing else is said: of the network that is kept and, if there is one, its token head at every place.
+        """
+        own = self.model_settings
+        head = own.head_flops(self.model.words.num_embeddings) if hasattr(self, "head") else 0.0
+        return 3.0 * rows * length * float(own.flops(length) + head)
 
     def begin(self, first: int, count: int) -> None:
         """This process reads the rows from `first` on, so many, of every step from now on: for who carries a state."""
@@ -99,7 +113,23 @@ class Objective(nn.Module):
 def fresh(objective: ObjectiveSettings, model: Any, tokenizer: Tokenizer, seed: int) -> Objective:
     """The networks of a recipe before their first step: the same for the same seed and version of torch."""
     torch.manual_seed(chance.key("weights", seed) >> 1)
-    return objective.build(model, tokenizer)
+    made: Objective = built(objective, model, tokenizer)
+    return made
+
+
+def built(settings: Any, model: Any, tokenizer: Tokenizer) -> Any:
+    """The networks of an objective or task; one that has not said all it must is refused."""
+    made, place = settings.build(model, tokenizer), f"`{kind_of(settings)}`"
+    if not isinstance(made, Objective):
+        raise RecipeError(place, f"build() gives a {type(made).__name__}", "an ordsmed.learn.objective.Objective", PAGE)
+    check_finished(type(made), type(made).__name__, place)
+    for name in ("model", "model_settings", "weights"):
+        if getattr(made, name, None) in (None, {}):
+            raise RecipeError(place, f"{type(made).__name__} has no `self.{name}`", "it, set in __init__", PAGE)
+    for part in map(type, made.children()):
+        check_finished(part, part.__name__, f"`{part.__module__}`")
+    number_layers(made)
+    return made
 
 
 class ObjectiveSettings(Protocol):

@@ -100,15 +100,9 @@ class Settings(Family):
     def smaller(self, width: int, layers: int) -> Settings:
         return replace(self, width=width, layers=layers, heads=0, inner=0)
 
-    def longest(self) -> int:
-        return self.positions
-
     def flops(self, length: int) -> float:
         attention = self.width * (length + 1)  # half of the square: a token sees what stands before it
         return 2.0 * self.layers * (4 * self.width**2 + 2 * self.width * self.inner + attention)
-
-    def head_flops(self, vocabulary: int) -> float:
-        return 2.0 * self.width * vocabulary
 
     def hugging_face(self, vocabulary: int, tokenizer: Any) -> dict[str, Any]:
         end = tokenizer.end if tokenizer.end is not None else tokenizer.stop

@@ -101,13 +101,23 @@ class TokenHead(nn.Module):
 class Family:
     """What the settings of a family are, beside their numbers."""
 
-    capabilities: ClassVar[Capabilities]
-    model_type: ClassVar[str]  # what Hugging Face calls it
-    architectures: ClassVar[dict[str, str]]  # its class there, by the heads that are kept: "", "head", "head pair"...
+    capabilities: ClassVar[Capabilities] = Capabilities()
+    model_type: ClassVar[str] = ""  # what Hugging Face calls it
+    architectures: ClassVar[dict[str, str]] = {}  # its class there, by the heads kept: "", "head", "head pair"...
     begins: ClassVar[Mapping[str, str]] = {}  # layers of tasks' heads -> those of pretrained heads that they begin as
 
     def fits(self, tokenizer: Any) -> None:
         """Refuse a tokenizer that such a network cannot work with."""
+
+    def longest(self) -> int:
+        """As many tokens as there are positions."""
+        own: Any = self
+        return int(own.positions)
+
+    def head_flops(self, vocabulary: int) -> float:
+        """A product with the word table, and nothing before it."""
+        own: Any = self
+        return 2.0 * own.width * vocabulary
 
     def task_head(self, kind: TaskKind, outputs: int) -> nn.Module:
         """[E, D] of a text's first token (causal: of its last), or [..., D] of all -> [..., outputs]."""

@@ -93,7 +93,7 @@ class Texts:
     def told(self, found: dict[str, Any]) -> str:
         right = [f"{k.removesuffix('_right')} {v:.1%} right" for k, v in found.items() if k.endswith("_right")]
         right += [f"{k} {in_words(k, v)}" for k, v in found.items() if k in self.measures]
-        return f"validation loss {found['validation']:.4f} ({', '.join(right)})"
+        return f"validation loss {found['validation']:.4f}" + (f" ({', '.join(right)})" if right else "")
 
     def facts(self) -> dict[str, Any]:
         return {name: own.facts for name, own in zip(self.recipe.sources, self.encoded, strict=True)}

@@ -21,6 +21,7 @@ from ordsmed.base.say import duration, size
 from ordsmed.base.screen import command
 from ordsmed.data.encode import Encoded, Encoding
 from ordsmed.learn.official import written
+from ordsmed.learn.objective import built
 from ordsmed.learn.phases import Stretch, locate, total
 from ordsmed.nn import foreign, weights
 from ordsmed.text import read as reading
@@ -320,7 +321,7 @@ def _learned(recipe: Finetuning, begun: Start) -> list[str]:
         if not recipe.examples:  # what the head tells apart is known by the data
             body = begun.network.build(begun.tokenizer.vocabulary)
             return [f"network: {sum(t.numel() for t in body.parameters()):,} parameters without a head"]
-        task = prepared(recipe.task.build(begun.network, begun.tokenizer), recipe)
+        task = prepared(built(recipe.task, begun.network, begun.tokenizer), recipe)
     sizes = [(tensor.numel(), tensor.requires_grad) for tensor in task.parameters()]
     count, learned = sum(n for n, _ in sizes), sum(n for n, learns in sizes if learns)
     held, moments = 4 * held_by_rank(task, recipe.layout), recipe.optimizer.moments + (recipe.average > 0)
@@ -340,7 +341,7 @@ def _network(recipe: Pretraining) -> tuple[list[str], Any, Any]:
     model = jobs.model_settings(recipe)
     lines, tokenizer = _inputs(recipe)
     with torch.device("meta"):
-        return lines, recipe.objective.build(model, tokenizer), tokenizer
+        return lines, built(recipe.objective, model, tokenizer), tokenizer
 
 
 def _spread(recipe: Pretraining, devices: int, objective: Any, tokenizer: Any) -> list[str]:
@@ -416,7 +417,12 @@ def _expected(name: str) -> Any:
         folder = run.place(deed, title)
         if run.finished(folder, "tokenizer"):
             return read_tokenizer(str(folder))
-    return deed.tokenizer.load() or SimpleNamespace(vocabulary=deed.tokenizer.size, pad=0, mask=0)
+    if (own := deed.tokenizer.load()) is not None:
+        return own
+    if not hasattr(deed.tokenizer, "size"):  # one of somebody's own, which learns as many as it likes
+        raise RecipeError(name, "is not made yet, and does not say how many pieces it will have", "",
+                          f"`{command('tokenizer', name)}` makes it")  # fmt: skip
+    return SimpleNamespace(vocabulary=deed.tokenizer.size, pad=0, mask=0)
 
 
 def _stand(folder: Path, status: dict[str, Any]) -> list[str]:

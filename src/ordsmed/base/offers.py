@@ -1,0 +1,96 @@
+"""What a file of somebody's own offers, held against what its menu asks for, before any of it is used."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import re
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ordsmed.base.errors import RecipeError
+
+WANTED: dict[str, tuple[str, ...]] = {  # what a menu's Settings has: methods as they are called, and plain names
+    "corpora": ("documents()", "stamp()", "size()"),
+    "cleaners": ("clean(text, meta)",),
+    "tokenizers": ("train(texts)", "load()"),
+    "models": ("capabilities", "architectures", "build(vocabulary)", "token_head(model)", "longest()", "flops(length)",
+               "head_flops(vocabulary)", "fits(tokenizer)", "tuning()", "task_head(kind, outputs)"),
+    "objectives": ("rows(stores, weights, tokenizer, phase, *key, stretch)", "build(model, tokenizer)"),
+    "tasks": ("record", "role", "length", "paths(split)", "records(paths, learning)", "settled(records)",
+              "features(records, reader)", "build(model, tokenizer)", "predictions(records, features, answers)",
+              "score(records, predictions)", "fitted(records, features, answers)", "guesses(train, records)",
+              "write(folder, records, predictions)", "read(path, records)", "details(records, predictions)"),
+    "optimizers": ("moments", "build(groups)"),
+    "formats": ("wanted", "recognises(path)", "read(path, overrides)"),
+}  # fmt: skip
+PAGE = "docs/add-a.md shows one"
+NAMED = {"stretch", "learning"}  # arguments that are given by their names
+
+
+def imported(kind: str, place: str) -> ModuleType:
+    """A module by its name; that it is not there, or what is wrong in it, is one line."""
+    try:
+        return importlib.import_module(kind)
+    except ModuleNotFoundError as error:
+        if error.name and (kind == error.name or kind.startswith(f"{error.name}.")):
+            here = Path(*kind.split(".")).with_suffix(".py")
+            told = "`export PYTHONPATH=$PWD`" if here.exists() else "put the folder above it on PYTHONPATH"
+            raise RecipeError(place, f"`{kind}`: {error}", "a module that Python finds", told) from None
+        raise RecipeError(place, f"`{kind}` cannot be imported: {_said(error)}", "", "mend or install that") from None
+    except Exception as error:  # whatever a file of somebody's own does
+        raise RecipeError(place, f"`{kind}` cannot be imported: {_said(error)}", "", "mend that line") from None
+
+
+def check(menu: str, kind: str, settings: Any, place: str) -> None:
+    """Refuse a class `Settings` that is not what its menu asks for."""
+    if not (inspect.isclass(settings) and dataclasses.is_dataclass(settings)):
+        raise RecipeError(place, f"`{kind}`: Settings is no dataclass", "@dataclass(frozen=True) above the class")
+    if not settings.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+        raise RecipeError(place, f"`{kind}`: Settings can be changed", "@dataclass(frozen=True) above the class")
+    names = {field.name for field in dataclasses.fields(settings)}
+    for form in WANTED[menu]:
+        name = form.partition("(")[0]
+        if not hasattr(settings, name) and name not in names:
+            raise RecipeError(place, f"`{kind}`: Settings has no `{name}`", f"`{form}`", PAGE)
+        if "(" in form and (why := _uncallable(settings, name, form)):
+            raise RecipeError(place, f"`{kind}`: Settings.{name} {why}", f"`{form}`", PAGE)
+    check_finished(settings, f"`{kind}`: Settings", place)
+
+
+def check_finished(made: type, named: str, place: str) -> None:
+    """Refuse a class that has not said all that its base class leaves to it."""
+    for name in dir(made):
+        method = inspect.getattr_static(made, name, None)
+        if inspect.isfunction(method) and method.__code__.co_names == ("NotImplementedError",):
+            form = f"{name}{inspect.signature(method)}"
+            raise RecipeError(place, f"{named} has no `{name}`", f"`{form}`".replace("(self, ", "("), PAGE)
+
+
+def _uncallable(settings: type, name: str, form: str) -> str:
+    """Why a method cannot be called as it will be; empty where it can."""
+    method = inspect.getattr_static(settings, name)
+    if not isinstance(method, staticmethod | classmethod) and not inspect.isfunction(method):
+        return "is no method"
+    given = [word.lstrip("*") for word in re.findall(r"[*\w]+", form.partition("(")[2])]
+    plain = [] if isinstance(method, staticmethod | classmethod) else [None]
+    by_name = {word: None for word in given if word in NAMED}
+    try:
+        inspect.signature(getattr(settings, name)).bind(
+            *plain, *[None for word in given if word not in NAMED], **by_name
+        )
+    except TypeError as error:
+        return f"cannot be called as it is needed ({error})"
+    return ""
+
+
+def _said(error: Exception) -> str:
+    """An error with the line it comes from."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.msg} ({error.filename}, line {error.lineno})"
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
+    where = f" ({own[-1].filename}, line {own[-1].lineno})" if own[1:] else ""
+    return f"{type(error).__name__}: {error}{where}".replace("\n", " ")

@@ -1,0 +1,175 @@
+"""The files of docs/add-a.md run as they stand there; wrong ones are refused in a line, before anything is made."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from makers import invented_text
+from ordsmed import cli
+from ordsmed.base import menu
+from ordsmed.base.errors import RecipeError
+from ordsmed.learn.objective import fresh
+
+PAGE = (Path(__file__).parents[2] / "docs" / "add-a.md").read_text(encoding="utf-8")
+BLOCK = r"(?:(?: {4}.*)?\n)+"
+FILES = {n: textwrap.dedent(t).strip() + "\n" for n, t in re.findall(rf"^`(my_lab/\S+)`:\n\n({BLOCK})", PAGE, re.M)}
+COMMANDS = [line.strip() for line in re.findall(r"^ {4}ordsmed .*", PAGE, re.M)]
+
+
+@pytest.fixture(autouse=True)
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of a user, a space in its name, with every file of the page."""
+    folder = tmp_path / "a lab"
+    for name, text in FILES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(str(folder))
+    yield folder
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("my_lab", "broken")]:
+        del sys.modules[name]
+
+
+def run(*words: str) -> None:
+    cli.main(words)
+
+
+def test_the_page_has_a_file_of_every_kind() -> None:
+    kinds = re.findall(r'^(?:kind = |clean = \[|sentences = )"(my_lab\.\w+)', "\n".join(FILES.values()), re.M)
+    assert {f"my_lab/{kind.split('.')[1]}.py" for kind in kinds} == {name for name in FILES if name.endswith(".py")}
+    assert len(kinds) == 8
+
+
+@pytest.mark.long
+def test_the_page_works_from_end_to_end(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every command of the page, in its order: corpus to scores."""
+    Path("poems").mkdir()
+    for number, text in enumerate(invented_text(30).split("\n\n")):
+        name = "one" if not number else f"{number:03d}"
+        Path(f"poems/{name}.txt").write_text(f"Poem {number}\n" + text.replace(". ", ".\n") + "\n", encoding="utf-8")
+    Path("moods.txt").write_text("glad: The smith sings.\nsad: The kettle is old.\n" * 6)
+    said = {}
+    for command in COMMANDS:
+        capsys.readouterr()
+        run(*shlex.split(command)[1:])
+        said[command.removeprefix("ordsmed ")] = capsys.readouterr().out
+    assert "          the folder\n" in said["menus corpora my_lab.poems"]
+    assert "in all: 20 steps" in said["pretrain my_lab/means.toml --dry-run"]
+    assert re.search(r"validation: \d\.\d+\n", said["show work/pretrain/means"])
+    assert "  [MASK]: " in said['fill work/pretrain/means "The [MASK] sings."']
+    assert "words x 64 numbers" in said["embed work/pretrain/means poems/one.txt vectors.npz"]
+    assert "accuracy" in said["evaluate work/finetune/moods"]
+    corpus = "".join(p.read_text() for p in Path("work/corpus/corpus").rglob("*.jsonl"))
+    assert "Poem" not in re.sub(r'"title": ?"[^"]*"', "", corpus)  # the title is no text
+    with pytest.raises(SystemExit):
+        run("export", "work/pretrain/means", "out")
+    err = capsys.readouterr().err
+    assert err.startswith("ordsmed: work/pretrain/means: is a my_lab.means: no class or format of others has it; ")
+    assert err.count("\n") == 1
+    assert not Path("out").exists()
+
+
+def change(name: str, old: str, new: str) -> None:
+    path = Path(f"my_lab/{name}.py")
+    assert old in path.read_text(encoding="utf-8")
+    path.write_text(path.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("of", "old", "new", "said"),
+    [
+        ("corpora poems", "def stamp", "def stomp", "Settings has no `stamp`; wanted `stamp()`"),
+        ("corpora poems", "def size(self)", "def size(self, unit)", "Settings.size cannot be called as it is needed"),
+        ("corpora poems", "@dataclass(frozen=True)\n", "", "Settings is no dataclass; wanted @dataclass(frozen=True)"),
+        ("corpora poems", "frozen=True", "frozen=False", "Settings can be changed; wanted @dataclass(frozen=True)"),
+        ("corpora poems", "class Settings", "class Setting", "has no class `Settings`; wanted one frozen dataclass"),
+        ("corpora poems", "import Document", "import Documents", "cannot be imported: ImportError: cannot import name"),
+        ("corpora poems", "from pathlib", "from pathlab", "cannot be imported: ModuleNotFoundError: No module named"),
+        ("corpora poems", "path: str", "path: strr", "cannot be imported: NameError: name 'strr'"),
+        ("corpora poems", "def size(self) -> int:", "def size(self) -> int", "cannot be imported: expected ':' ("),
+        ("cleaners hyphens", "def clean", "def cleen", "Settings has no `clean`; wanted `clean(text, meta)`"),
+        ("cleaners hyphens", ", meta: dict[str, Any]", "", "Settings.clean cannot be called as it is needed"),
+        ("tokenizers lower", "def load", "def lode", "Settings has no `load`; wanted `load()`"),
+        ("models means", "def flops", "def flaps", "Settings has no `flops`; wanted `flops(length)`"),
+        ("models means", "def token_head", "def head", "Settings has no `token_head`; wanted `token_head(model)`"),
+        ("objectives every", "*key: object", "key: object", "Settings.rows cannot be called as it is needed"),
+        ("objectives every", "stretch: Stretch", "strech: Stretch", "Settings.rows cannot be called as it is needed"),
+        ("objectives every", "def build", "def bild", "Settings has no `build`; wanted `build(model, tokenizer)`"),
+        ("optimizers signs", "moments: ClassVar[int] = 0", "", "Settings has no `moments`"),
+        ("tasks moods", "Sequence[str], *, learning: bool = False", "Sequence[str]", "Settings.records cannot be"),
+    ],
+)
+def test_what_lacks_is_one_line(capsys: pytest.CaptureFixture[str], of: str, old: str, new: str, said: str) -> None:
+    name, kind = of.split()
+    if old == "*key: object":
+        new = "key: object = 0" if new else new
+        change(kind, "*key: object,\n        stretch", "stretch")
+    else:
+        change(kind, old, new)
+    with pytest.raises(SystemExit) as stopped:
+        run("menus", name, f"my_lab.{kind}")
+    told = capsys.readouterr()
+    assert (stopped.value.code, told.out, told.err.count("\n")) == (1, "", 1)
+    assert told.err.startswith(f"ordsmed: menus: `my_lab.{kind}`")
+    assert said in told.err
+
+
+def test_where_a_module_is_looked_for(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if not path.endswith("a lab")])
+    for kind, said in (("my_lab.poems", "`export PYTHONPATH=$PWD`"), ("no_lab.poems", "put the folder above it on")):
+        with pytest.raises(SystemExit):
+            run("menus", "corpora", kind)
+        err = capsys.readouterr().err
+        assert err.startswith(f"ordsmed: menus: `{kind}`: No module named '{kind.split('.')[0]}'; wanted a module")
+        assert said in err
+
+
+@pytest.mark.parametrize(
+    ("of", "old", "new", "said"),
+    [
+        ("every", "def count", "def cont", "`my_lab.every`: Guessing has no `count`; wanted `count(batch: "),
+        ("every", "def forward", "def forwards", "`my_lab.every`: Guessing has no `forward`; wanted `forward(batch: "),
+        ("every", ', {"every": 1.0}', ", {}", "`my_lab.every`: Guessing has no `self.weights`; wanted "),
+        ("every", "self.model_settings, ", "self.settings, ", "`my_lab.every`: Guessing has no `self.model_settings`;"),
+        ("every", "return Guessing(", "return str(", "`my_lab.every`: build() gives a str; wanted an ordsmed.learn."),
+        ("means", "def forward(\n", "def forwards(\n", "`my_lab.means`: Means has no `forward`; wanted `forward(tok"),
+        ("means", "def transform", "def transforms", "`my_lab.means`: Guess has no `transform`; wanted `transform("),
+    ],
+)
+def test_networks_that_are_not_finished_are_one_line(of: str, old: str, new: str, said: str) -> None:
+    """They are refused when they are built, which is before the first step, and by --dry-run."""
+    change(of, old, new)
+    model, learned = menu.load("models", "my_lab.means")(), menu.load("objectives", "my_lab.every")()
+    tokenizer: Any = type("Words", (), {"vocabulary": 50})()
+    if "str(" in new:
+        change("every", "model, tokenizer.vocabulary", "tokenizer.vocabulary")
+        for name in ("my_lab.every", "my_lab"):
+            del sys.modules[name]
+        learned = menu.load("objectives", "my_lab.every")()
+    with pytest.raises(RecipeError) as error:
+        fresh(learned, model, tokenizer, 0)
+    assert str(error.value).startswith(said)
+
+
+def test_what_an_objective_need_not_say() -> None:
+    """A step's cost and the judgement of a validation follow from what it has."""
+    import torch
+
+    from ordsmed.data.batch import Batch
+
+    model = menu.load("models", "my_lab.means")(width=8, layers=1, positions=4)
+    tokenizer: Any = type("Words", (), {"vocabulary": 50})()
+    made = fresh(menu.load("objectives", "my_lab.every")(), model, tokenizer, 0)
+    assert made.flops(3, 4) == 3 * 3 * 4 * (2 * (4 * 64 + 4 * 8) + 2 * 8 * 50)
+    row = torch.arange(4)[None]
+    batch = Batch(torch.zeros(1).long(), row, row, row, torch.ones(1, 4))
+    assert torch.equal(made.judge(batch)["every"], made(batch)["every"])
+    assert made.state == {}
