@@ -20,8 +20,8 @@ from ordsmed.base.run import Run
 from ordsmed.base.say import duration, size
 from ordsmed.base.screen import command
 from ordsmed.data.encode import Encoded, Encoding
-from ordsmed.learn.official import written
 from ordsmed.learn.objective import built
+from ordsmed.learn.official import written
 from ordsmed.learn.phases import Stretch, locate, total
 from ordsmed.nn import foreign, weights
 from ordsmed.text import read as reading
