@@ -21,6 +21,7 @@ from ordsmed.nn import foreign, weights
 from ordsmed.nn.foreign import Networks
 from ordsmed.objectives import mlm
 from ordsmed.tasks import squad
+from ordsmed.text.edges import whole
 from ordsmed.text.questions import Question
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.tokenizers import bytebpe
@@ -201,6 +202,21 @@ def test_a_folder_of_questions(run, tmp_path):
     assert said(run, file=str(tmp_path / "bad.tsv"), overrides=["task.errors=replace"])
     with pytest.raises(DataError, match="invalid UTF-8"):
         said(run, file=str(tmp_path / "bad.tsv"))
+
+
+def test_an_answer_cuts_no_word_on_request(run):
+    """Of a model that knows letters alone; what is listed still stands where it is said to stand."""
+    for question, context in ASKED:
+        [cut], [found] = (
+            said(run, question, context, best=9, overrides=more) for more in ([], ["task.whole_words=true"])
+        )
+        spans = [one for one in found["n_best"] if one["text"]]
+        assert all(context[one["from"] : one["to"]] == one["text"] for one in spans)
+        assert all(whole(context, one["from"], one["to"]) == (one["from"], one["to"]) for one in spans)
+        assert any(
+            whole(context, one["from"], one["to"]) != (one["from"], one["to"]) for one in cut["n_best"] if one["text"]
+        )
+        assert len({one["text"] for one in spans}) == len(spans)
 
 
 def test_a_mistyped_file_is_told(run, capsys):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from ordsmed.apply.score import score
 from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.learn import spans
 
 GOLD = "Rome\tB-LOC\nsees\tO\nAnn\tB-PER\nLee\tI-PER\n\n"
 
@@ -19,6 +22,29 @@ def test_tags_that_mark_spans_are_scored_as_spans(tmp_path: Path) -> None:
     found = score("tag", [str(gold)], said)
     assert (found["f1"], found["precision"], found["recall"]) == (50, 50, 50)
     assert found["accuracy"] == 75
+
+
+@pytest.mark.parametrize("name", get_args(spans.Scheme))
+def test_strict_scores_are_seqevals(tmp_path: Path, name: spans.Scheme) -> None:
+    """Of gold tags as a scheme writes them and of predictions as a network may say them, malformed ones too."""
+    pytest.importorskip("seqeval")
+    from seqeval import scheme
+    from seqeval.metrics import f1_score, precision_score, recall_score
+
+    draw = random.Random(name)
+    kinds = ["B-X", "I-X", "B-Y", "I-Y", "O", "O"]
+    raw = [[draw.choice(kinds) for _ in range(9)] for _ in range(60)]
+    gold = [spans.converted(tags, name) for tags in raw]
+    known = sorted({tag for tags in gold for tag in tags})
+    said = [[tag if draw.random() < 0.8 else draw.choice(known) for tag in tags] for tags in gold]
+    for path, every in (("gold.conll", gold), ("said.conll", said)):
+        text = "\n\n".join("\n".join(f"w\t{tag}" for tag in tags) for tags in every)
+        (tmp_path / path).write_text(text + "\n")
+    found = score("tag", [str(tmp_path / "gold.conll")], tmp_path / "said.conll")
+    how = {"mode": "strict", "scheme": getattr(scheme, name)}
+    for rate, theirs in (("f1", f1_score), ("precision", precision_score), ("recall", recall_score)):
+        assert found[f"strict_{rate}"] == pytest.approx(100 * theirs(gold, said, **how))
+    assert found["strict_f1"] != pytest.approx(found["f1"])
 
 
 def test_predictions_for_other_rows_are_refused(tmp_path: Path) -> None:

@@ -239,6 +239,27 @@ def test_an_answer_is_stripped_and_found_again_in_the_context() -> None:
     assert all(context[one.start : one.end] == one.text for one in found.n_best)
 
 
+def test_whole_words_on_request() -> None:
+    """Pieces of one word are one answer then, the best of them; the same text is listed once."""
+    context = "It rained in Brønnøysund, 3.5 mm."
+    pieces = ["It", "rain", "ed", "in", "Brønn", "øysund", ",", "3", ".5", "mm"]
+    left, at = [], 0
+    for piece in pieces:
+        at = context.index(piece, at)
+        left.append(at)
+        at += len(piece)
+    places = np.array(left), np.array(left) + [len(piece) for piece in pieces]
+    asked = Passage("q", context, *places)
+    spans = {(4, 4): 9.0, (5, 5): 8.0, (1, 1): 7.0, (2, 3): 6.0, (7, 7): 5.0, (9, 9): 4.0}
+    texts = {}
+    for whole in (False, True):
+        (found,) = pool([asked], np.array([0]), np.array([-1]), made(spans), Decoding(whole_words=whole))
+        texts[whole] = [one.text for one in found.n_best]
+        assert all(context[one.start : one.end] == one.text for one in found.n_best)
+    assert texts[False] == ["Brønn", "øysund", "rain", "ed in", "3", "mm"]
+    assert texts[True] == ["Brønnøysund", "rained", "rained in", "3.5", "mm"]
+
+
 def test_answers_at_the_edges_of_a_window() -> None:
     start, end = np.zeros((2, 1, 6))
     start[0, 1], end[0, 5] = 5, 5

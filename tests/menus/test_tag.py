@@ -291,7 +291,10 @@ def test_scores_guesses_and_tables(tmp_path: Path) -> None:
     settings = Settings(column=2, labels=("B-A", "I-A", "O"))
     dev = settings.records([columns(tmp_path / "c", [[("x", "B-A"), ("y", "I-A"), ("z", "B-B"), ("z", "O")]])])
     said = Predictions([["B-A", "I-A", "B-A", "O"]])
-    assert settings.score(dev, said) == {"f1": 50.0, "precision": 50.0, "recall": 50.0, "accuracy": 75.0}
+    rates = {"f1": 50.0, "precision": 50.0, "recall": 50.0}
+    strict = {f"strict_{name}": value for name, value in rates.items()}
+    assert settings.score(dev, said) == {**rates, "accuracy": 75.0, **strict}
+    assert list(settings.score(dev, said))[:4] == [*rates, "accuracy"], "what a check tells in a line"
     assert settings.details(dev, said)[0][2] == [["A", 1, 2, 1, 50.0, 100.0, 66.67], ["B", 1, 0, 0, 0.0, 0.0, 0.0]]
 
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from ordsmed.base.errors import RunError
 from ordsmed.base.files import write_text
+from ordsmed.text.edges import whole
 
 Ints = NDArray[np.int64]
 Floats = NDArray[Any]  # of any width: sums are made in float64
@@ -45,6 +46,8 @@ class Decoding:
     """may a question have no answer? (SQuAD 2.0)"""
     threshold: float = 0.0
     """null odds above which there is no answer"""
+    whole_words: bool = False
+    """an answer that cuts a word is widened to hold it"""
 
     def __post_init__(self) -> None:
         for name in ("n_best", "longest"):
@@ -266,7 +269,7 @@ def _sound(*scores: Floats) -> None:
 def _answered(
     passage: Passage, rows: Ints, shift: Ints, candidates: Candidates, decoding: Decoding, joint: bool
 ) -> Answered:
-    spans = _spans(passage, rows, shift, candidates, decoding.n_best)
+    spans = _spans(passage, rows, shift, candidates, decoding)
     null: _Span = ("", -1, -1, 0.0, 0.0)
     listed, odds = spans or [null], None
     if decoding.refuse:
@@ -280,7 +283,7 @@ def _answered(
     return Answered(passage.id, best.text, (best.start, best.end), best.probability, odds, n_best)
 
 
-def _spans(passage: Passage, rows: Ints, shift: Ints, candidates: Candidates, count: int) -> list[_Span]:
+def _spans(passage: Passage, rows: Ints, shift: Ints, candidates: Candidates, decoding: Decoding) -> list[_Span]:
     """The best spans of different texts, from all windows of a question."""
     score = candidates.start_score[rows] + candidates.end_score[rows]
     order = np.argsort(-score, axis=None, kind="stable")[: np.isfinite(score).sum()]
@@ -294,11 +297,14 @@ def _spans(passage: Passage, rows: Ints, shift: Ints, candidates: Candidates, co
     found: dict[str, _Span] = {}
     for left, right, start_score, end_score in zip(*(column[keep].tolist() for column in columns), strict=True):
         raw = passage.context[left:right]
-        text = raw.strip()
+        start = left + len(raw) - len(raw.lstrip())
+        end = start + len(raw.strip())
+        if decoding.whole_words and start < end:
+            start, end = whole(passage.context, start, end)
+        text = passage.context[start:end]
         if text and text not in found:
-            start = left + len(raw) - len(raw.lstrip())
-            found[text] = (text, start, start + len(text), start_score, end_score)
-            if len(found) == count:
+            found[text] = (text, start, end, start_score, end_score)
+            if len(found) == decoding.n_best:
                 break
     return list(found.values())
 

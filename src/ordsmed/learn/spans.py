@@ -16,7 +16,6 @@ from itertools import chain
 from typing import Any, Literal
 
 Scheme = Literal["IOB1", "IOB2", "IOBES", "BILOU"]
-Strict = Literal["IOB2", "IOBES", "BILOU"]
 LETTERS: dict[Scheme, str] = {"IOB2": "BIIB", "IOB1": "IIII", "IOBES": "BIES", "BILOU": "BILU"}  # first ... single
 UNTYPED = "_"  # the type of a tag that is a letter alone
 _TAG = re.compile(r"([BIESLU])(?:-(.+))?")
@@ -29,8 +28,12 @@ def is_spans(labels: Iterable[str]) -> bool:
     return len(typed) == 1 and all(_TAG.fullmatch(label) for label in letters)
 
 
-def spans(tags: Iterable[str], strict: Strict | None = None) -> list[tuple[str, int, int]]:
-    """Type, first and last word of each span; `strict`: only those written as IOB2, IOBES or BILOU demands."""
+def spans(tags: Iterable[str], strict: Scheme | None = None) -> list[tuple[str, int, int]]:
+    """Type, first and last word of each span; `strict`: only those written as a scheme demands, as seqeval tells."""
+    if strict == "IOB1":
+        return _iob1([_apart(tag) for tag in tags])
+    if strict:
+        tags = [tag if tag[0] in ("O", *LETTERS[strict]) else "O" for tag in tags]
     found, first, kind = [], -1, ""
     for at, tag in enumerate(chain(tags, "O")):
         if tag == "O" and first < 0:
@@ -45,6 +48,22 @@ def spans(tags: Iterable[str], strict: Strict | None = None) -> list[tuple[str, 
         if first >= 0 and letter in "ES":
             found.append((kind, first, at))
             first = -1
+    return found
+
+
+def _iob1(tags: Sequence[tuple[str, str]]) -> list[tuple[str, int, int]]:
+    """A span begins with I; with B only right behind another of its type, to tell the two apart."""
+    found, at, before = [], 0, ("O", UNTYPED)
+    while at < len(tags):
+        first, (letter, kind) = at, tags[at]
+        at += 1
+        if (letter == "I" and before != ("I", kind)) or (letter == "B" and before in (("I", kind), ("B", kind))):
+            while at < len(tags) and tags[at] == ("I", kind):
+                at += 1
+            apart = at - first == 1 and letter == "B" and at < len(tags)  # a B of another type cannot follow a lone B
+            if not (apart and tags[at][0] == "B" and tags[at][1] != kind):
+                found.append((kind, first, at - 1))
+        before = tags[at - 1]
     return found
 
 
@@ -71,7 +90,7 @@ def scheme(sentences: Sequence[Sequence[str]]) -> Scheme:
 
 
 def span_f1(
-    gold: Sequence[Sequence[str | None]], predicted: Sequence[Sequence[str]], strict: Strict | None = None
+    gold: Sequence[Sequence[str | None]], predicted: Sequence[Sequence[str]], strict: Scheme | None = None
 ) -> dict[str, Any]:
     """Precision, recall and F1 of all spans, and of each type under `types`; words without a gold tag count as O."""
     right, guessed, wanted = Counter[str](), Counter[str](), Counter[str]()

@@ -76,10 +76,12 @@ class Settings(Files):
     record: ClassVar[str] = "f1"
     UNREAD: ClassVar[tuple[str, ...]] = (
         *Files.UNREAD, "head", "beam", "answerable_weight", "n_best", "longest_answer", "search", "threshold",
+        "whole_words",
     )  # fmt: skip
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("whole_words",)
     LATER: ClassVar[tuple[str, ...]] = (
         "train", "dev", "errors", "version", "length", "stride", "longest_question", "lowercase", "beam", "n_best",
-        "longest_answer", "search", "threshold",
+        "longest_answer", "search", "threshold", "whole_words",
     )  # fmt: skip
     errors: Errors = "strict"
     """bytes that are no UTF-8: refused, or replaced and counted"""
@@ -111,6 +113,8 @@ class Settings(Files):
     """independent: all pairs of a start and an end, or of the n_best starts and ends alone (as the references do)"""
     threshold: float | Literal["dev"] = 0.0
     """2.0: null odds above which there is no answer; "dev": where F1 is best on the dev files"""
+    whole_words: bool = False
+    """answers cut no word: one that begins or ends inside a word is widened to hold it, in any script"""
 
     def __post_init__(self) -> None:
         least = {"length": 2, "stride": 1, "longest_question": 1, "beam": 1, "n_best": 1, "longest_answer": 1}
@@ -268,7 +272,7 @@ class Settings(Files):
         more = features.more
         cut = Windows(**{f.name: more.get(f.name, 0) for f in fields(Windows)})  # type: ignore[arg-type]
         threshold = 0.0 if self.threshold == "dev" else self.threshold
-        decoding = Decoding(self.n_best, self.longest_answer, self.search, self.refuse, threshold)
+        decoding = Decoding(self.n_best, self.longest_answer, self.search, self.refuse, threshold, self.whole_words)
         blocks = [np.arange(at, min(at + BLOCK, len(cut))) for at in range(0, len(cut), BLOCK)]
         candidates = decode.joined([self._candidates(cut, features, answers, block, decoding) for block in blocks])
         shift = cut.first - more["begins"]

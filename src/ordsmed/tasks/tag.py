@@ -38,6 +38,7 @@ from ordsmed.text.conll import Sentences
 from ordsmed.text.tokenizer import Tokenizer
 
 TABLE = "conlleval.txt"
+RATES = ("f1", "precision", "recall")
 OTHER_COLUMN = "name the column of the tags with task.column="
 AT_ONCE = 1 << 20  # tokens of windows whose best is looked for
 
@@ -112,7 +113,7 @@ class Settings(Files):
         file_scheme = self.file_scheme
         if spans.is_spans(self.labels or found):
             _check_spans(records, records.tags)
-            file_scheme = file_scheme or spans.scheme([[tag or "O" for tag in tags] for tags in records.tags])
+            file_scheme = self._written_as(records.tags)
             learned = chain.from_iterable(_written(tags, self.scheme) for tags in records.tags)
             found = Counter(tag for tag in learned if tag is not None)
         elif not self.labels:
@@ -199,12 +200,16 @@ class Settings(Files):
             return {}
         if self.of_spans:
             _check_spans(records, gold)
-            found = spans.span_f1(gold, said)
-            return {name: 100 * found[name] for name in ("f1", "precision", "recall")} | {
-                "accuracy": 100 * spans.accuracy(gold, said)
-            }
+            found, strict = spans.span_f1(gold, said), spans.span_f1(gold, said, self._written_as(gold))
+            return {
+                **{name: 100 * found[name] for name in RATES}, "accuracy": 100 * spans.accuracy(gold, said),
+                **{f"strict_{name}": 100 * strict[name] for name in RATES},
+            }  # fmt: skip
         each = [rates["f1"] for rates in spans.by_tag(gold, said).values()]
         return {"accuracy": 100 * spans.accuracy(gold, said), "macro_f1": 100 * sum(each) / len(each)}
+
+    def _written_as(self, gold: Sequence[Tags]) -> spans.Scheme:
+        return self.file_scheme or spans.scheme([[tag or "O" for tag in tags] for tags in gold])
 
     def fitted(self, records: Sentences, features: Features, answers: Arrays) -> Settings:
         return self
