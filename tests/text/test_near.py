@@ -206,6 +206,57 @@ def test_the_same_however_it_is_cut_and_by_however_many(tmp_path: Path, monkeypa
     assert search(tmp_path / "d", texts, cut=7, preference=preference) == wanted
 
 
+def test_a_search_that_was_killed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whenever it is interrupted: what tasks gave is taken, the result is the same; another search begins anew."""
+    texts, done = mixture(90), list[str]()
+    wanted = search(tmp_path / "whole", texts, cut=30)
+    monkeypatch.setattr(near, "RUN", 30)
+
+    def interrupted(after: int) -> Callable[..., Iterator[Any]]:
+        def spread(function: Callable[..., Any], tasks: Iterator[tuple[Any, ...]]) -> Iterator[Any]:
+            for task in tasks:
+                if len(done) == after:
+                    raise KeyboardInterrupt
+                yield function(*task)
+
+        return spread
+
+    for name in ("_write_run", "_equal", "_compare"):
+        inner = getattr(near, name)
+        monkeypatch.setattr(near, name, lambda *task, inner=inner: (done.append(inner.__name__), inner(*task))[1])
+    folder = tmp_path / "killed"
+    for after in (1, 3, 9, 20):
+        with pytest.raises(KeyboardInterrupt):
+            search_again(folder, texts, interrupted(after))
+        assert len(done) == after
+    assert search_again(folder, texts, starmap) == wanted
+    assert len(done) == 3 + 1 + 25 * (done.count("_compare") // 25)
+    assert not (folder / "near").exists()
+    with pytest.raises(KeyboardInterrupt):
+        search_again(folder, texts, interrupted(len(done) + 5))
+    kept = sorted((folder / "near").glob("*.npz"))
+    assert len(kept) == 5
+    kept[-1].write_bytes(kept[-1].read_bytes()[:-9])  # a power cut
+    assert search_again(folder, texts, starmap) == wanted
+    with pytest.raises(KeyboardInterrupt):
+        search_again(folder, texts, interrupted(len(done) + 9))
+    assert search_again(folder, texts[::-1], starmap) == search(tmp_path / "other", texts[::-1], cut=30)
+
+
+def search_again(
+    folder: Path, texts: Sequence[str], spread: Callable[..., Iterator[Any]]
+) -> list[tuple[int, int, float]]:
+    """The same signatures' files, if they are of the same texts."""
+    files = [folder / f"{start}.npy" for start in range(0, len(texts), 30)]
+    for n, path in enumerate(files):
+        made = near.signatures(texts[30 * n : 30 * n + 30], HOW)
+        if not path.exists() or (np.load(path) != made).any():
+            folder.mkdir(exist_ok=True)
+            np.save(path, made)
+    found = near.find(files, [30] * len(files), None, Shelf(texts), HOW, folder, spread)
+    return list(zip(found.numbers.tolist(), found.kept.tolist(), found.similarity.tolist(), strict=True))
+
+
 def test_signatures_are_the_same_in_any_company(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [
         "",

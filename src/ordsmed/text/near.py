@@ -33,8 +33,14 @@ permutation for each document, 450 by default.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import itertools
+import os
 import shutil
 import unicodedata
+import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -45,7 +51,8 @@ from typing import Any, Literal
 import numpy as np
 
 from ordsmed.base.errors import DataError
-from ordsmed.base.files import mapped, survive_disk
+from ordsmed.base.files import mapped, survive_disk, sync, write_text
+from ordsmed.base.say import Progress
 
 Array = np.ndarray[Any, Any]
 Text = Callable[[int], str]
@@ -165,9 +172,10 @@ def find(
     against: so many documents at the front are preferred to all others and never dropped.
     """
     with survive_disk(folder):
-        scratch = folder / "near"
-        shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir(parents=True)
+        scratch = _scratch(
+            folder, [how, list(counts), against, _sum(keys), _sum(preference), _stamps(files), text is None]
+        )
+        spread = _remembering(spread, scratch)
         order = _ranked(sum(counts), preference if how.keep == "longest" else None, against, scratch, keys)
         runs = _runs(files, counts)
         work = _Work(scratch, how, text, against, tuple(run[1] for run in runs), keys is not None, bool(files))
@@ -177,6 +185,52 @@ def find(
         pairs = _similar(work, twin, spread) if files else _Pairs()
         found = _found(folder, order, twin, pairs, against)
         shutil.rmtree(scratch)
+    return found
+
+
+# ---- going on where a search was killed: it is gone through again, and what tasks gave is taken from their files
+
+
+def _scratch(folder: Path, what: list[Any]) -> Path:
+    """The folder of this search; what another one left goes."""
+    scratch, key = folder / "near", hashlib.sha256(repr([VERSION, RUN, PART, PIVOTS, *what]).encode()).hexdigest()
+    mark = scratch / "search"
+    if not mark.exists() or mark.read_text(encoding="utf-8") != key:
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(parents=True)
+        write_text(mark, key)
+    return scratch
+
+
+def _sum(numbers: Array | None) -> int | None:
+    return None if numbers is None else zlib.crc32(np.ascontiguousarray(numbers).data)
+
+
+def _stamps(files: Sequence[Path]) -> list[tuple[str, int, int]]:
+    return [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files if path.exists()]
+
+
+def _remembering(spread: Spread, scratch: Path) -> Spread:
+    """A spread whose tasks leave what they gave, so that the same task, counted from the start, is not done again."""
+    calls = itertools.count()
+
+    def again(function: Callable[..., Any], tasks: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
+        call = next(calls)
+        return spread(_remembered, ((scratch / f"{call}-{n}.npz", function, *task) for n, task in enumerate(tasks)))
+
+    return again
+
+
+def _remembered(path: Path, function: Callable[..., tuple[Array, ...] | None], *task: Any) -> tuple[Array, ...] | None:
+    """What the task gives, or gave."""
+    cut_off = (FileNotFoundError, ValueError, EOFError, zipfile.BadZipFile)  # then it is done again
+    with contextlib.suppress(*cut_off), path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
+        return tuple(kept[name] for name in kept.files) or None
+    found = function(*task)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with beside.open("wb") as made:
+        np.savez(made, *(found or ()))
+    beside.replace(path)
     return found
 
 
@@ -371,6 +425,7 @@ def _write_run(work: _Work, run: int, first: int, files: list[Path], counts: lis
         keys[lane], ranks[lane] = keys[lane][order], rank[order]
     for name, array in (("run", keys), ("ranks", ranks), ("bytes", bytes_)):
         np.save(work.folder / f"{name}-{run}.npy", array)
+        sync(work.folder / f"{name}-{run}.npy")
 
 
 def _rows(path: Path, count: int, first: int, work: _Work) -> Iterator[Array]:
@@ -512,16 +567,18 @@ def _similar(work: _Work, twin: Array, spread: Spread) -> _Pairs:
     dropped, fresh = np.zeros(total, bool), alone  # fresh: not yet compared with all that are kept now
     while fresh.any():
         again = np.zeros(total, bool)
-        for lane in range(work.exact, work.lanes):
-            np.save(work.folder / "state.npy", ((alone & ~dropped) * (KEPT + fresh)).astype(np.uint8))
-            np.save(work.folder / "apart.npy", apart)
-            new = list(spread(_compare, ((work, lane, *part) for part in _parts(total))))
-            found.add([pairs for pairs, _, _ in new], [similarity for _, similarity, _ in new])
-            apart = np.sort(np.concatenate([apart, *(unlike for _, _, unlike in new)]))
-            dropped = found.dropped(total)
-            again |= dropped
-            for pairs, _, _ in new:
-                again[_split(pairs)[0]] = True
+        with Progress("match", work.lanes - work.exact, "bands") as shown:
+            for lane in range(work.exact, work.lanes):
+                np.save(work.folder / "state.npy", ((alone & ~dropped) * (KEPT + fresh)).astype(np.uint8))
+                np.save(work.folder / "apart.npy", apart)
+                new = list(spread(_compare, ((work, lane, *part) for part in _parts(total))))
+                found.add([pairs for pairs, _, _ in new], [similarity for _, similarity, _ in new])
+                apart = np.sort(np.concatenate([apart, *(unlike for _, _, unlike in new)]))
+                dropped = found.dropped(total)
+                again |= dropped
+                for pairs, _, _ in new:
+                    again[_split(pairs)[0]] = True
+                shown.add(1, "(kept as it goes)")
         fresh = again & alone & ~dropped
     return found
 

@@ -75,9 +75,8 @@ def match(
     scratch = folder.with_name(f"match-{key}")
     if (scratch / "matched.json").exists():
         return Matched(np.load(scratch / "dropped.npy"), **files.read_json(scratch / "matched.json"))
-    shutil.rmtree(scratch, ignore_errors=True)
     with files.survive_disk(scratch):
-        scratch.mkdir(parents=True)
+        scratch.mkdir(parents=True, exist_ok=True)  # with what a search left that was killed
     keys = np.concatenate([np.zeros(0, "<u8"), *(chunk.index["key"] for chunk in chunks)])
     fixed = sum(chunk.facts.documents for chunk in chunks if sources[chunk.source].purpose in FIXED)
     library = Library(chunks)
