@@ -273,7 +273,8 @@ def show(asked: Arguments) -> None:
         how = {"layout": asked.layout, "site": asked.site, "devices": asked.devices}
         _print(tell.layout(asked.name, asked.other, **how))
     else:
-        _print(tell.show(asked.name, asked.other, site=asked.site, devices=asked.devices))
+        how = {"site": asked.site, "devices": asked.devices, "all_settings": asked.settings}
+        _print(tell.show(asked.name, asked.other, **how))
 
 
 def menus(asked: Arguments) -> None:
@@ -582,6 +583,7 @@ def _arguments(name: str, verb: Parser) -> None:
         verb.add_argument(
             "--layout", nargs="?", const="", metavar="RxSxT", help="mesh, batch arithmetic and memory on --devices"
         )
+        verb.add_argument("--settings", action="store_true", help="of a run: all settings as well")
     if name == "menus":
         verb.add_argument("menu", nargs="?", metavar="MENU", help=" ".join(menu.MENUS))
         verb.add_argument("kind", nargs="?", metavar="KIND", help="one entry")
@@ -628,7 +630,7 @@ def _make(deed: type, asked: Arguments) -> None:
             ]
         )
         return
-    hidden = ("verb", "state", "fingerprint", "began", "parts")
+    hidden = ("verb", "state", "fingerprint", "began", "parts", "stood_in", "folder")
     facts = [f"  {k}: {v}" for k, v in Run(folder).status.items() if k not in hidden]
     _print([f"{folder}: done", *facts])
 

@@ -144,3 +144,24 @@ def test_a_run_that_took_its_size_from_another_opens(run, tiny_run):
     (run / "recipe.toml").write_text(f'init = "{tiny_run.folder}/gone"\n{head}{tail}')
     with pytest.raises(RecipeError, match=r"was started from .*gone, which is gone"):
         open_model(run)
+
+
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [("stopped", "it was stopped"), ("failed", "it failed"), ("running", "it is still at work, or was killed")],
+)
+def test_weights_of_no_end_are_told(run, capsys, state, why, tmp_path):
+    """Whoever opens a run that did not end hears how far it came; who names a step knows."""
+    shutil.rmtree(run / "checkpoints" / "step-000000012")
+    Run(run).set(state=state)
+    open_model(run)
+    assert f"{run}: step 8 of 12: {why}; `ordsmed pretrain {run}` goes on to its end\n" in capsys.readouterr().err
+    open_model(run, 8)
+    assert "of 12" not in capsys.readouterr().err
+    card = (export(run, tmp_path / "out") / "README.md").read_text()
+    assert "8 of 12 steps (the run is not finished)" in card
+    Run(run).set(state="done")
+    capsys.readouterr()
+    open_model(run)
+    assert "of 12" not in capsys.readouterr().err
+    assert "not finished" not in (export(run, tmp_path / "out") / "README.md").read_text()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,14 @@ import torch
 
 from makers import job_of, learned
 from ordsmed.apply.fill import fill_lines
-from ordsmed.base import run
+from ordsmed.apply.trained import open_model
+from ordsmed.base import files, run, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.learn.phases import Phase
 from ordsmed.models import bert
 from ordsmed.nn.dropout import Dropout, begin_micro_batch
 from ordsmed.nn.weights import read as read_weights
+from ordsmed.train import checkpoint
 from ordsmed.train.auto import divisors
 from ordsmed.train.layout import Layout, arithmetic, parse, site_layout
 from ordsmed.train.meters import read
@@ -25,6 +29,7 @@ from ordsmed.train.parallel import padded_rows
 from ordsmed.train.pretrain import pretrain
 from ordsmed.train.recipe import Pretraining
 from ordsmed.train.show import layout as show_layout
+from ordsmed.train.show import show
 
 pytestmark = pytest.mark.long
 
@@ -51,14 +56,26 @@ def test_what_is_not_said_is_left_to_copies(layout: Layout, world: int, shape: t
         ("layout.shard=3", 4, r"layout.shard: found shard 3 x tensor 1 = 3, which does not divide 4 .*can be 1, 2, 4"),
         ("layout.replicate=3", 4, r"layout.replicate: found 3 x 1 x 1 = 3; wanted 4"),
         ("layout.tensor=4", 4, r"layout.tensor: found 4, which does not divide the model's 2 heads; it can be 1, 2"),
-        ("layout.micro=3", 1, r"phase\[1\].batch: found 8, not a multiple of micro 3 x 1 devices = 3; use 9"),
-        ("layout.micro=[4,4]", 4, r"phase\[1\].batch: found 8, not a multiple of micro 4 x 4 devices = 16; use 16"),
+        (
+            "layout.micro=3",
+            1,
+            r"phase\[1\].batch: found 8, not a multiple of micro 3 x 1 device = 3; use 6 or 9, or layout.micro=2",
+        ),
+        (
+            "layout.micro=[4,4]",
+            4,
+            r"phase\[1\].batch: found 8, not a multiple of micro 4 x 4 devices = 16; use 16, or layout.micro=2",
+        ),
         (
             "phase.length=33",
             2,
             r"layout.sequence: found true, but rows of 33 are no multiple of tensor 2.*=false",
         ),
-        ("phase.batch=9", 2, r"phase\[1\].batch: found 9; wanted a multiple of the 2 devices; use 8"),
+        (
+            "phase.batch=9",
+            2,
+            r"phase\[1\].batch: found 9; wanted a multiple of the 2 devices; use 8 or 10, or 1 device",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_made(recipe: Recipe, word: str, world: int, said: str) -> None:
@@ -128,6 +145,121 @@ def test_show_layout_tells_the_arithmetic(recipe: Recipe) -> None:
 )
 def test_the_vocabulary_is_padded_by_megatrons_rule(rows: int, tensor: int, padded: int) -> None:
     assert padded_rows(rows, Layout().divisible * tensor) == padded
+
+
+@pytest.mark.parametrize(
+    ("word", "world", "said"),
+    [
+        ("phase.batch=256", 384, r"found 256; wanted a multiple of the 384 devices; use 384, or 256 devices"),
+        ("phase.batch=1000", 384, r"use 768 or 1152, or 250 devices"),
+        (
+            "layout.tensor=2",
+            6,
+            r"found 8; wanted a multiple of 3, as 6 devices are in groups of 2; use 6 or 9, or 4 dev",
+        ),
+    ],
+)
+def test_an_impossible_batch_tells_the_nearest_possible_ones(recipe: Recipe, word: str, world: int, said: str) -> None:
+    with pytest.raises(RecipeError, match=rf"phase\[1\].batch: .*{said}"):
+        show_layout(str(recipe()), ['data="stdlib-wordpiece"', word], devices=world)
+
+
+def test_the_network_that_cannot_be_split_is_named(recipe: Recipe) -> None:
+    words = ['data="stdlib-wordpiece"', "model.width=128", "layout.tensor=2", "model.heads=2"]
+    generator = "objective.generator={width=64, heads=1}"
+    said = r"layout.tensor: found 2, which does not divide the generator's 1 head; it can be 1"
+    with pytest.raises(RecipeError, match=said):
+        show_layout(str(recipe(kind="electra", objective="rtd")), [*words, generator], devices=2)
+
+
+PHASES = [Phase(steps=1, length=8, batch=8, rate=1.0), Phase(steps=1, length=8, batch=12, rate=1.0)]
+
+
+@pytest.mark.parametrize(
+    ("layout", "world", "shape", "micro"),
+    [
+        (Layout(), 4, (4, 1, 1), 0),
+        (Layout(replicate=2), 1, (1, 1, 1), 0),
+        (Layout(replicate=2), 4, (4, 1, 1), 0),
+        (Layout(replicate=1, shard=2), 1, (1, 1, 1), 0),
+        (Layout(replicate=1, shard=2), 2, (1, 2, 1), 0),
+        (Layout(replicate=1, shard=4), 2, (1, 2, 1), 0),
+        (Layout(replicate=1, tensor=2), 1, (1, 1, 1), 0),
+        (Layout(shard=4, tensor=2), 4, (1, 2, 2), 0),
+        (Layout(shard=4, tensor=2), 2, (1, 1, 2), 0),
+        (Layout(shard=3), 4, (4, 1, 1), 0),
+        (Layout(micro=(8, 12)), 2, (2, 1, 1), (4, 6)),
+        (Layout(micro=(4, 3)), 2, (2, 1, 1), (4, 3)),
+        (Layout(micro=8), 4, (4, 1, 1), (2, 3)),
+    ],
+)
+def test_a_kept_layout_is_fitted(layout: Layout, world: int, shape: tuple[int, ...], micro: Any) -> None:
+    found, said = layout.fitted(PHASES, world, asked=set())
+    assert found.shape(world) == shape
+    assert found.micro == micro
+    assert bool(said) == (found != layout)
+    if said:
+        assert f"{world} process" in said
+    for number, phase in enumerate(PHASES, 1):
+        assert found.share(phase, number, "cpu", 0, world // shape[2]).batch == phase.batch
+
+
+def test_a_kept_layout_lies_as_it_did_on_so_many() -> None:
+    """What was asked for is not changed, but refused."""
+    lay = [{"from": 0, "processes": 2, "mesh": [1, 2, 1]}, {"from": 4, "processes": 1, "mesh": [1, 1, 1]}]
+    assert Layout(replicate=1).fitted(PHASES, 2, lay, asked=set())[0].shape(2) == (1, 2, 1)
+    assert Layout(replicate=1).fitted(PHASES, 2, lay[1:], asked=set())[0].shape(2) == (2, 1, 1)
+    for asked in ("replicate", "shard", "tensor"):
+        assert Layout(shard=2).fitted(PHASES, 1, asked={asked}) == (Layout(shard=2), "")
+    assert Layout(micro=8).fitted(PHASES, 2, asked={"micro"}) == (Layout(micro=8), "")
+
+
+def stored(folder: Path, **layout: object) -> Path:
+    """A run whose last checkpoint is gone, as if it had been made on such a layout."""
+    for step in checkpoint.steps(folder / "checkpoints")[-1:]:
+        shutil.rmtree(folder / "checkpoints" / f"step-{step:09d}")
+    table = settings.read(folder / "recipe.toml")
+    table["layout"] |= layout
+    files.write_text(folder / "recipe.toml", settings.write(table))
+    shape = [layout.get("replicate", 1), layout.get("shard", 1), layout.get("tensor", 1)]
+    run.Run(folder).set(state="running", layouts=[{"from": 0, "processes": math.prod(shape), "mesh": shape}])
+    return folder
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "kept",
+    [{"replicate": 2}, {"replicate": 1, "shard": 2}, {"replicate": 1, "tensor": 2}, {"device": "cuda", "micro": 3}],
+)
+def test_a_kept_layout_is_no_reason_to_refuse(
+    recipe: Recipe, store: Path, kept: dict[str, object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run is shown as it lies, and goes on by its folder as well as it can; a finished one stays as it lies."""
+    if not (store / "recipe.toml").exists():
+        (store / "recipe.toml").write_text('corpus = "none"\ntokenizer = "none"\n')
+    asked = recipe("kept", steps=8)
+    folder = stored(pretrain(str(asked)), **kept)
+    before, several = (folder / "recipe.toml").read_text(), "device" not in kept
+    mesh = [kept.get(name, 1) for name in ("replicate", "shard", "tensor")]
+    as_it_lies = f"layout: {' x '.join(map(str, mesh))} (replicate"
+    for told in (show(str(folder)), show_layout(str(folder))):
+        assert any(line.startswith(as_it_lies) for line in told)
+    assert any(line.startswith("layout: 1 x 1 x 1 ") for line in show(str(folder), verb="pretrain"))
+    if several:
+        with pytest.raises(RecipeError, match=r"layout.replicate: found .*= 2; wanted 1"):
+            pretrain(str(folder), layout="x".join(map(str, mesh)))
+    assert (folder / "recipe.toml").read_text() == before
+    capsys.readouterr()
+    pretrain(str(folder))
+    said = capsys.readouterr().err
+    assert ("its layout does not fit 1 process" in said) == (several or kept.get("micro") == 3)
+    assert ("device cuda became auto" in said) != several
+    assert run.Run(folder).status["state"] == "done"
+    after = (folder / "recipe.toml").read_text()
+    assert run.read_recipe(Pretraining, folder).layout.shape(1) == (1, 1, 1)
+    pretrain(str(asked), ["layout.recompute=true"])  # by its recipe, on another layout: nothing is left to train
+    assert (folder / "recipe.toml").read_text() == after
+    assert open_model(folder).step == 8
 
 
 def test_a_run_goes_on_on_another_layout(recipe: Recipe, capsys: pytest.CaptureFixture[str]) -> None:

@@ -188,7 +188,7 @@ def test_a_loss_that_is_no_number_stops_the_run(recipe: Recipe, monkeypatch: pyt
         return update(job, batches, rate, index, inner, **more)
 
     monkeypatch.setattr(loop, "update", broken)
-    with pytest.raises(RunError, match=r"step 6: loss nan.*finite.*last checkpoint stands"):
+    with pytest.raises(RunError, match=r"step 6: loss nan.*finite.*checkpoint of step 4 stands"):
         pretrain(str(asked))
     folder = asked.with_suffix("")
     assert checkpoint.steps(folder / "checkpoints") == [4]

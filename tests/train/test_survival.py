@@ -746,7 +746,7 @@ def test_trouble_stops_in_one_line(start: Start, tmp_path: Path, fault: str, mor
     assert process.wait() == 1
     (line,) = complaints(process.said)
     assert re.search(
-        r"step 10: loss (nan|[\d.]+, \d\.\d\d times the mean of 5 steps).*the last checkpoint stands", line
+        r"step 10: loss (nan|[\d.]+, \d\.\d\d times the mean of 5 steps).*; checkpoint of step 9 stands: `", line
     )
     assert saved(folder)[-1] == 9
     assert Run(folder).status["state"] == "failed"

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import ordsmed
-from ordsmed.apply.trained import Trained, sources, standing
+from ordsmed.apply.trained import Trained, planned, sources, standing
 from ordsmed.base import files, settings
 from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.menu import headline, load
-from ordsmed.base.run import Run
+from ordsmed.base.run import Run, at_home
 from ordsmed.learn.metrics import in_words
 from ordsmed.learn.official import written
 from ordsmed.learn.task import Task
@@ -145,21 +145,16 @@ def _settings_section(trained: Trained) -> str:
 def _training(trained: Trained) -> str:
     if not trained.recipe or trained.step is None:
         return ""
-    planned = _steps(trained.recipe)
-    text = f"## Training\n\n{trained.step:,} of {planned:,} steps"
+    steps, last = planned(trained.recipe), Run(trained.folder).status
+    text = f"## Training\n\n{trained.step:,} of {steps:,} steps"
+    if last.get("state") != "done" and trained.step < steps:
+        text += " (the run is not finished)"
     seen = [line for line in _metrics(trained) if "tokens" in line]
     if seen:
         hours = sum(line.get("seconds", 0) for line in seen) / 3600
         text += f", {sum(line['tokens'] for line in seen):,} tokens seen, {hours:.2f} hours"
     init = _of_no_machine(trained.recipe.get("init"))
     return text + (f"; started from the weights of `{init}`." if init else "; started from random weights.")
-
-
-def _steps(recipe: Table) -> int:
-    """How many were planned."""
-    if "phase" in recipe:
-        return sum(phase["steps"] for phase in recipe["phase"])
-    return int(recipe["steps"]) or max(1, round(recipe["epochs"] * recipe["examples"] / recipe["batch"]))
 
 
 def _scores(trained: Trained) -> str:
@@ -374,7 +369,8 @@ def _facts(name: str, folder: Path) -> Table:
     if kept.exists():
         return dict(files.read_json(kept).get(name, {}))
     try:
-        return Run(standing(name)).status
+        with at_home(folder):
+            return Run(standing(name)).status
     except OrdsmedError:
         return {}
 

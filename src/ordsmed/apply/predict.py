@@ -22,7 +22,7 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.machine import slower_in
 from ordsmed.base.menu import kind_of
 from ordsmed.base.ranks import Ranks, prepare
-from ordsmed.base.run import Run
+from ordsmed.base.run import Run, at_home
 from ordsmed.base.say import Progress, say
 from ordsmed.data.features import Features, Packing
 from ordsmed.data.pieces import Reader
@@ -117,10 +117,12 @@ def evaluate(
 ) -> tuple[dict[str, Any], list[str]]:
     """The scores of a model on files, or on those it was judged by; with lines that tell of them."""
     asked = open_task(path, overrides, **how)
-    chosen = [s for s in sources if s] or list(asked.settings.paths("dev"))
+    named = [s for s in sources if s]
+    chosen = named or list(asked.settings.paths("dev"))
     if not chosen:
         raise RecipeError(path, "names no dev files", "files to be judged by", "name them behind the run")
-    records, predictions, facts, loss = _predicted(asked, chosen, scores=True)
+    with contextlib.nullcontext() if named else at_home(asked.trained.folder):  # its own are named from there
+        records, predictions, facts, loss = _predicted(asked, chosen, scores=True)
     if not facts:
         raise RecipeError(
             ", ".join(chosen), "do not say what is right", "labelled files", "`ordsmed predict` needs none"

@@ -15,6 +15,7 @@ from ordsmed.base import files, hub, run, settings, snapshots
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.menu import kind_of, load
 from ordsmed.base.run import Run
+from ordsmed.base.say import say
 from ordsmed.base.screen import command
 from ordsmed.data.encode import Encoding
 from ordsmed.learn.objective import Objective, fresh
@@ -73,7 +74,8 @@ def open_model(path: str | Path, step: int | None = None, *, body: bool = False)
     if status:
         if status.get("verb") not in ("pretrain", "finetune"):
             raise RecipeError(path, f"is the folder of a `{status.get('verb')}`", WANTED)
-        return _run(folder, status, step)
+        with run.at_home(folder) as own:
+            return dataclasses.replace(_run(Path(own), status, step), folder=folder)
     if not (folder / "config.json").exists():
         remedy = "`ordsmed import` takes other formats over"
         raise RecipeError(path, "is neither a run nor a Hugging Face folder", WANTED, remedy)
@@ -101,6 +103,8 @@ def _run(folder: Path, status: dict[str, Any], step: int | None) -> Trained:
     if step == 0 and 0 not in snapshots.steps(folder / "checkpoints"):
         return _before_the_first_step(folder, recipe, status)
     found = _source(folder, status, step)
+    if step is None and (left := unfinished(folder, found.step)):
+        say(left)
     networks = _networks(recipe, folder)
     tokenizer = _tokenizer(folder, recipe, found.state.get("tokenizer"))
     tensors = boxes.read_weights(found.folder)
@@ -109,6 +113,26 @@ def _run(folder: Path, status: dict[str, Any], step: int | None) -> Trained:
     objective = _filled(networks, tokenizer, tensors, found.folder)
     learned = _task_as_left(folder, found, networks)
     return Trained(objective, tokenizer, networks.model, folder, recipe, found.step, learned)
+
+
+def planned(recipe: dict[str, Any]) -> int:
+    """How many steps a run's recipe wants."""
+    if "phase" in recipe:
+        return sum(int(phase["steps"]) for phase in recipe["phase"])
+    return int(recipe["steps"]) or max(1, round(recipe["epochs"] * recipe["examples"] / recipe["batch"]))
+
+
+def unfinished(folder: Path, step: int) -> str:
+    """That the weights are not those of a run's end, in a line; empty where they are, or no run stands there."""
+    status = Run(folder).status
+    if not status or status.get("state") == "done":
+        return ""
+    with run.at_home(folder) as own:
+        recipe = settings.read(Path(own) / "recipe.toml")
+    states = {"stopped": "it was stopped", "failed": "it failed"}
+    why = states.get(str(status.get("state")), "it is still at work, or was killed")
+    again = command(status.get("verb", ""), folder)
+    return f"{folder}: step {step:,} of {planned(recipe):,}: {why}; `{again}` goes on to its end"
 
 
 def kept(folder: Path) -> list[int]:
@@ -214,7 +238,9 @@ def _networks(recipe: dict[str, Any], folder: Path) -> Networks:
             folder, f"was started from {start}, which is gone", "", "put it back: it tells the network's size"
         )
     if Run(start).status:
-        return dataclasses.replace(found, model=_networks(settings.read(start / "recipe.toml"), start).model)
+        with run.at_home(start) as own:
+            theirs = _networks(settings.read(Path(own) / "recipe.toml"), Path(own))
+        return dataclasses.replace(found, model=theirs.model)
     return dataclasses.replace(found, model=foreign.settings(start))
 
 

@@ -15,7 +15,7 @@ import platform
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -82,9 +82,48 @@ class Run:
                 )
             self.path.mkdir(parents=True, exist_ok=True)
         # the status first: by it the folder is known as ours, and may be made anew
-        self.set(**{"verb": deed.verb, "state": "running", "fingerprint": fingerprint(deed), **facts})
+        self.set(**{"verb": deed.verb, "state": "running", "fingerprint": fingerprint(deed), **self._where(), **facts})
         files.write_text(self.path / "recipe.toml", settings.write(deed))
         files.write_json(self.path / "environment.json", environment())
+
+    def _where(self) -> dict[str, str]:
+        """Where one stood, to which the paths of the recipe are relative; and what the folder was called from there."""
+        with contextlib.suppress(OSError):
+            return {"stood_in": str(Path.cwd()), "folder": str(self.path)}
+        return {}
+
+    @property
+    def home(self) -> Path | None:
+        """The folder to which the paths are relative that stand in this one, also when both were moved; None: unknown.
+
+        Older ones do not say it: there it is where `work/` stands, if this is where a run is put that names no `out`.
+        """
+        status = self.status
+        stood, called = (
+            status.get("stood_in"),
+            Path(status.get("folder", f"work/{status.get('verb')}/{self.path.name}")),
+        )
+        if stood and (Path(stood) / called).resolve() == self.path.resolve():
+            return Path(stood)
+        for path in (self.path.absolute(), self.path.resolve()):
+            if not called.is_absolute() and path.parts[-len(called.parts) :] == called.parts:
+                return Path(*path.parts[: -len(called.parts)])
+        return Path(stood) if stood and Path(stood).is_dir() else None
+
+
+@contextlib.contextmanager
+def at_home(name: str | Path) -> Iterator[str]:
+    """Stand where a folder was made from, so that the paths in it lead where they did; yields its name from there.
+
+    Other names (of recipes, of files) are left as they are.
+    """
+    home = Run(Path(name)).home if (Path(name) / "status.json").exists() else None
+    if home is None or home.resolve() == Path.cwd().resolve():
+        yield str(name)
+        return
+    own = str(Path(name).resolve())
+    with contextlib.chdir(home):
+        yield own
 
 
 def fingerprint(deed: Recipe) -> str:
@@ -198,10 +237,13 @@ def obtain(cls: type[D], name: str, overrides: Sequence[str] = (), *, anew: bool
             raise RecipeError(name, f"is a folder, but {overrides[0]} is given", "a recipe to change, or no override")
         if finished(Path(name), verb) and not anew:
             return Path(name)
-        deed, folder = read_recipe(cls, Path(name)), Path(name)
-    else:
-        deed, title = load(cls, name, overrides)
-        folder = place(deed, title)
+        with at_home(name) as own:
+            return _obtained(Path(own), read_recipe(cls, Path(own)), own, (), anew)
+    deed, title = load(cls, name, overrides)
+    return _obtained(place(deed, title), deed, name, overrides, anew)
+
+
+def _obtained(folder: Path, deed: Deed, name: str, overrides: Sequence[str], anew: bool) -> Path:
     if folder.resolve() in _under_way:
         raise RecipeError(folder, f"is made from itself, by {name}", "another input")
     _under_way.append(folder.resolve())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -143,10 +144,17 @@ def size(count: float) -> str:
     return f"{number:.3g} {unit}" if number < 999.5 else f"{number:,.0f} {unit}"
 
 
+def many(count: int, noun: str) -> str:
+    """`1 question`, `5,463 questions`, `2 processes`, `0 entries`."""
+    if count == 1:
+        return f"1 {noun}"
+    if noun.endswith(("s", "x", "ch", "sh")):
+        return f"{count:,} {noun}es"
+    return f"{count:,} {noun[:-1]}ies" if re.search(r"[^aeiou]y$", noun) else f"{count:,} {noun}s"
+
+
 def seconds(text: str) -> float:
     """`3h`, `90m`, `1h30m`, `45s`, `2d` in seconds."""
-    import re
-
     found = re.fullmatch(r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?", text)
     if not found or not any(float(n or 0) for n in found.groups()):
         raise ValueError(f"{text!r} is not a time: wanted for example 3h, 90m or 1h30m")

@@ -89,14 +89,14 @@ class Settings:
         """Places of a row that can be predicted: ELECTRA's `max_predictions_per_seq`."""
         return max(1, int((self.hide + 0.005) * length))
 
-    def others(self, model: Any) -> list[Any]:
-        """The settings of the networks beside the model's."""
+    def others(self, model: Any) -> dict[str, Any]:
+        """The settings of the networks beside the model's, by their names."""
         self._refuse(model)
         if self.share == "all":
             if self.generator != Generator():
                 found = 'a size of its own with share = "all"'
                 raise RecipeError("objective.generator", found, "none: the model is its own generator", "leave it out")
-            return []
+            return {}
         asked = self.generator
         width, layers = asked.width or max(model.width // 4, 1), asked.layers or model.layers
         if width > model.width:
@@ -104,7 +104,7 @@ class Settings:
             raise RecipeError("objective.generator.width", found, f"{model.width} or less")
         embedded = model.embedded if self.share != "none" else width
         try:
-            return [model.generator(width, layers, asked.heads, asked.inner, embedded)]
+            return {"generator": model.generator(width, layers, asked.heads, asked.inner, embedded)}
         except ValueError as error:
             key, _, rest = str(error).partition(": ")
             raise RecipeError(f"objective.generator.{key}", rest) from None
@@ -198,7 +198,7 @@ class Replaced(Detector):
     def __init__(self, settings: Settings, model: Any, vocabulary: int) -> None:
         smaller = settings.others(model)
         super().__init__(model, vocabulary)
-        self.settings, self.generator_settings = settings, (smaller or [model])[0]
+        self.settings, self.generator_settings = settings, smaller.get("generator", model)
         self.generator = self.generator_settings.build(vocabulary) if smaller else self.model
         if settings.share in ("embeddings", "words"):
             self.generator.words = self.model.words

@@ -17,23 +17,23 @@ from typing import Any, Protocol
 
 import torch
 
-from ordsmed.base import files, run, settings
-from ordsmed.base.errors import OrdsmedError, RecipeError
+from ordsmed.base import files, run, settings, snapshots
+from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
 from ordsmed.base.machine import measured_peak, slower_in
-from ordsmed.base.ranks import Ranks, first_alone, join, leave, prepare
+from ordsmed.base.ranks import Ranks, first_alone, join, leave, place_of, prepare
 from ordsmed.base.run import Run
-from ordsmed.base.say import logged, remembered, say
+from ordsmed.base.say import logged, many, remembered, say
 from ordsmed.base.screen import command
 from ordsmed.learn.phases import locate, total
 from ordsmed.nn import weights
 from ordsmed.train import checkpoint, loop
 from ordsmed.train.auto import largest
-from ordsmed.train.guard import Course
+from ordsmed.train.guard import LEAST, REMEDY, Course, Trouble, left_out, remedy
 from ordsmed.train.job import Job
 from ordsmed.train.layout import arithmetic, memory, parse, site_layout
 from ordsmed.train.meters import read
 from ordsmed.train.saving import Saving, circumstances
-from ordsmed.train.training import Training, named
+from ordsmed.train.training import MAY_CHANGE, Training, check_seed, named
 from ordsmed.train.watch import Watch
 
 
@@ -68,6 +68,15 @@ def perform(
     layout: str = "", site: str = "",
 ) -> Path:  # fmt: skip
     """Start the run a recipe describes, or go on with one that a folder holds; every process of a launch calls this."""
+    if Path(site).is_file():
+        site = str(Path(site).absolute())
+    with run.at_home(name) as own:
+        return _performed(way, own, overrides, deadline=deadline, anew=anew, layout=layout, site=site)
+
+
+def _performed(
+    way: Way, name: str, overrides: Sequence[str], *, deadline: float | None, anew: bool, layout: str, site: str
+) -> Path:
     began = time.time()
     if (
         anew
@@ -107,11 +116,12 @@ def _asked(way: Way, name: str, overrides: Sequence[str], layout: str, site: str
     if Path(name).is_dir() and Run(Path(name)).status:
         run.finished(Path(name), way.recipe.verb)
         folder = Path(name)
-        other = [word for word in overrides if not word.startswith("layout.")]
+        other = [word for word in overrides if not word.startswith(MAY_CHANGE)]
         if other:
             raise RecipeError(
-                name, f"is a run, but {other[0]} is given", "a run goes on by its own recipe and any layout"
-            )
+                name, f"is a run, but {other[0]} is given",
+                "a run goes on by its own recipe and any layout; `trouble` may change too",
+            )  # fmt: skip
         table = settings.read(folder / "recipe.toml") if (folder / "recipe.toml").exists() else {}
         place = f"{name}/recipe.toml"
     else:
@@ -122,7 +132,32 @@ def _asked(way: Way, name: str, overrides: Sequence[str], layout: str, site: str
     recipe = settings.decode(way.recipe, settings.override(table, overrides), place)
     if layout and layout != "auto":
         recipe = dataclasses.replace(recipe, layout=parse(layout, recipe.layout))
+    if folder:
+        place_here = place_of(os.environ)
+        recipe, changed = laid(recipe, folder, place_here.world, asked_of_layout(overrides, layout, site))
+        if changed and place_here.rank == 0 and Run(folder).status.get("state") != "done":
+            say(f"{folder}: {changed}")
+    else:
+        check_seed(recipe, place)
     return folder or run.place(recipe, run.title(name)), recipe
+
+
+def asked_of_layout(overrides: Sequence[str], layout: str, site: str) -> set[str]:
+    """The settings of a layout that are asked for, beside those that a run keeps."""
+    words = {word.partition("=")[0].split(".")[1] for word in overrides if word.startswith("layout.")}
+    mesh = {"replicate", "shard", "tensor"} if layout not in ("", "auto") else set()
+    return words | mesh | (set(site_layout(site)) if site else set())
+
+
+def laid(recipe: Training, folder: Path, world: int, asked: set[str]) -> tuple[Training, str]:
+    """A run's recipe with its layout fitted to the processes there are today; and what that changes, in words."""
+    layout, changed = recipe.layout.fitted(recipe.phases, world, Run(folder).status.get("layouts", []), asked=asked)
+    if layout.device.startswith("cuda") and "device" not in asked and not torch.cuda.is_available():
+        layout = dataclasses.replace(layout, device="auto")
+        changed = "; ".join(
+            [*([changed] if changed else []), f"there is no GPU: device {recipe.layout.device} became auto"]
+        )
+    return dataclasses.replace(recipe, layout=layout), changed
 
 
 def _perform(
@@ -136,7 +171,10 @@ def _perform(
             if deadline:
                 say(f"{folder}: --deadline is not applied again: the steps of a run are fitted when it begins")
             kept = run.read_recipe(way.recipe, folder)
-            recipe = kept if auto else dataclasses.replace(kept, layout=recipe.layout)
+            trouble = recipe.trouble if Path(words[0]).is_dir() else kept.trouble
+            own = laid(kept, folder, ranks.world, set())[0].layout
+            layout = own if auto and own.shape(ranks.world) == ranks.shape else recipe.layout
+            recipe = dataclasses.replace(kept, layout=layout, trouble=trouble)
         else:
             if auto:
                 recipe = dataclasses.replace(
@@ -207,13 +245,21 @@ def go_on(way: Way, folder: Path, recipe: Training, ranks: Ranks, watch: Watch) 
         raise RecipeError(folder, found_now, "those which it began with", "put those back, or begin a new run")
     job = way.build(recipe, ranks, gone_on=found[1] if found else None)
     job.skipped = list(status.get("left_out", []))
-    first_alone(ranks, lambda: _note(folder, job, stamp, found[1]["step"] if found else 0))
-    start = _restore(job, *found) if found else 0
+    start, steps = int(found[1]["step"]) if found else 0, total(job.phases)
     job.judged = first_alone(ranks, lambda: _judged(folder, start))
-    steps = total(job.phases)
-    if start >= steps or (start and recipe.is_enough(job.judged)):
+    over = start >= steps or bool(start and recipe.is_enough(job.judged))
+    if not over:  # what is over stays as it lies
+        first_alone(ranks, lambda: _note(folder, job, stamp, start))
+    if found:
+        _restore(job, *found, over=over)
+        if not job.finite:
+            others = [step for step in checkpoint.steps(folder / "checkpoints") if step < start]
+            before = f"delete it, and step {others[-1]} is gone on from; or " if others else ""
+            raise Trouble(found[0], "holds weights that are no numbers", "finite ones", f"{before}{REMEDY}")
+    if over:
         early = f"it stopped early, at step {start} of {steps}, and is"
-        say(f"{folder}: {early if start < steps else f'all {steps} steps are'} done")
+        say(f"{folder}: {early if start < steps else f'all {steps:,} steps are'} done")
+        _check_learned(job, folder)
         return way.finish(job, folder)
     peak = float(ranks.total(torch.tensor(measured_peak(ranks.device, recipe.layout.precision)))) * ranks.shape[2]
     for line in told(job, peak):
@@ -230,9 +276,14 @@ def go_on(way: Way, folder: Path, recipe: Training, ranks: Ranks, watch: Watch) 
             Run(folder).set(state="stopped", step=stopped.step)
         say(f"saved at step {stopped.step} of {steps}; go on with: {command(recipe.verb, folder)}")
         raise
+    except Trouble as error:
+        with contextlib.suppress(RunError):  # the disk is not what the run failed for
+            saving.settle()
+        raise _with_remedy(error, job, folder) from None
     except OrdsmedError:
         saving.writer.wait_for_own()
         raise
+    _check_learned(job, folder)
     return way.finish(job, folder)
 
 
@@ -247,7 +298,30 @@ def _train(job: Job, folder: Path, start: int, peak: float, saving: Saving, watc
             found = _found(folder, job.ranks)
             assert found is not None, "a run that rewinds saves before its first step"
             start = _restore(job, *found)
+            if all(job.leaves_out(step) for step in range(start + 1, back.step + 1)):
+                since = f"nothing was learned since the checkpoint of step {start}, so going back does not help"
+                raise Trouble(f"{folder}: step {back.step}", f"{back.why}; {since}") from None
             job.leave_out(folder, start + 1, back.step, back.why)
+
+
+def _with_remedy(error: Trouble, job: Job, folder: Path) -> Trouble:
+    """The complaint with what stands and how to go on, in the same words on every rank."""
+
+    def told() -> str:
+        whole = [step for step in checkpoint.steps(folder / "checkpoints")
+                 if not snapshots.is_stripped(snapshots.path_of(folder / "checkpoints", step))]  # fmt: skip
+        return remedy(folder, job.recipe.verb, job.recipe.trouble, whole[-1] if whole else None)
+
+    return Trouble(error.place, error.found, error.wanted, first_alone(job.ranks, told))
+
+
+def _check_learned(job: Job, folder: Path) -> None:
+    """Refuse to call a run done most of whose steps taught nothing."""
+    steps = total(job.phases)
+    count = left_out(job.skipped)
+    if count > (1 - LEAST) * steps:
+        found = f"{count:,} of {many(steps, 'step')} taught nothing, the last for {job.skipped[-1]['why']}"
+        raise Trouble(folder, found, "half of them at least", REMEDY)
 
 
 def _found(folder: Path, ranks: Ranks) -> tuple[Path, dict[str, Any]] | None:
@@ -295,11 +369,11 @@ def told(job: Job, peak: float) -> list[str]:
     return [*lines, memory(held, job.recipe.optimizer.moments + (job.recipe.average > 0))]
 
 
-def _restore(job: Job, path: Path, state: dict[str, Any]) -> int:
-    """Put a checkpoint back; returns its step."""
+def _restore(job: Job, path: Path, state: dict[str, Any], *, over: bool = False) -> int:
+    """Put a checkpoint back; returns its step. `over`: no step is learned any more."""
     own = circumstances(job)
     other = [f"{k} {state[k]}, now {v}" for k, v in own.items() if state.get(k, v) != v]
-    if other:
+    if other and not over:
         say(f"{path}: made with {'; '.join(other)}: losses will agree, but not to the last bit")
     index, inner = locate(job.phases, int(state["step"]))
     if inner:

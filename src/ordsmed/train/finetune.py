@@ -17,7 +17,7 @@ from ordsmed.apply.trained import Trained, open_model
 from ordsmed.base import chance, files, hub
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.ranks import Ranks, first_alone
-from ordsmed.base.run import Run
+from ordsmed.base.run import Run, at_home
 from ordsmed.base.say import say
 from ordsmed.learn.kept import Kept, head_of, keep
 from ordsmed.learn.objective import Objective, fresh
@@ -30,7 +30,7 @@ from ordsmed.train import average, checkpoint, picture, trials
 from ordsmed.train.deed import leave_weights, perform
 from ordsmed.train.examples import Examples, Split
 from ordsmed.train.finetuning import Finetuning
-from ordsmed.train.job import Job, assemble, same_shape
+from ordsmed.train.job import Job, assemble, check_same
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,7 @@ def start(recipe: Finetuning, folder: Path | None = None) -> Start:
     tokenizer = read_tokenizer(recipe.tokenizer) if recipe.tokenizer else found.tokenizer
     if tokenizer.fingerprint != found.tokenizer.fingerprint and not recipe.fresh:
         raise RecipeError("tokenizer", f"is another than that of {recipe.init}", "", "leave `tokenizer` out")
-    if recipe.model is not None and not same_shape(recipe.model, found.network):
-        raise RecipeError("model", f"found {recipe.model}", f"that of init: {found.network}", "leave [model] out")
+    check_same(recipe.model, found.network, recipe.init)
     fill = (lambda task, its: Begun()) if recipe.fresh else found.fill
     return Start(recipe.model or found.network, tokenizer, fill)
 
@@ -230,6 +229,13 @@ def finetune(name: str, overrides: Sequence[str] = (), **how: Any) -> Path:
     """
     if how.get("deadline"):
         raise _no_deadline()  # before anything is deleted to begin anew
+    if Path(how.get("site", "")).is_file():
+        how["site"] = str(Path(how["site"]).absolute())
+    with at_home(name) as own:
+        return _finetuned(own, overrides, how)
+
+
+def _finetuned(name: str, overrides: Sequence[str], how: dict[str, Any]) -> Path:
     several = trials.asked(name, overrides, **how)
     if several:
         return trials.perform(*several, name, anew=bool(how.get("anew")))

@@ -168,7 +168,7 @@ class Finetuning(Training):
 
     def best_of(self, judged: Sequence[Mapping[str, Any]]) -> int:
         """The step of the best check, the first one of equals; 0: nothing was judged."""
-        scored = [line for line in judged if self.score in line]
+        scored = [line for line in judged if self.score in line and not math.isnan(line[self.score])]
         return int(max(scored, key=lambda line: (line[self.score], -line["step"]))["step"]) if scored else 0
 
     def learned(self) -> dict[str, Any]:

@@ -1,17 +1,32 @@
 """The guard: what is done about a loss that is no number, or jumps; the same decision on every rank, before the update.
 
-stop     the run ends with a complaint; the last checkpoint stands
+stop     the run ends with a complaint; what it saved before stands
 skip     this step's rows teach nothing
 rewind   back to the last checkpoint, and every row from there to the trouble teaches nothing
+
+Weights or a validation that are no numbers cannot be skipped: they are gone back from, or end the run. So does a run
+most of whose steps taught nothing.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
+
+from ordsmed.base.errors import RunError
+from ordsmed.base.screen import command
+
+LEAST = 0.5  # of a run's steps must have taught something
+
+REMEDY = 'begin anew with a lower rate, a longer warm-up or `layout.precision="fp32"` (--anew, or another `out`)'
+
+
+class Trouble(RunError):
+    """The training itself is ill, and nothing is left to be done about it here; all ranks find the same."""
 
 
 @dataclass(frozen=True)
@@ -56,3 +71,21 @@ class Course:
                 return f"loss {loss:.4g}, {loss / mean:.2f} times the mean of {self.guard.window} steps"
         self.losses.append(loss)
         return ""
+
+
+def left_out(stretches: Iterable[Mapping[str, Any]]) -> int:
+    """How many steps taught nothing; stretches may lie over each other."""
+    count = reached = 0
+    for first, last in sorted((stretch["first"], stretch["last"]) for stretch in stretches):
+        count += max(0, last - max(first - 1, reached))
+        reached = max(reached, last)
+    return count
+
+
+def remedy(folder: Path, verb: str, guard: Guard, stands: int | None) -> str:
+    """What helps a run in trouble, of which a checkpoint stands, or none (None)."""
+    told = "no checkpoint stands" if stands is None else f"checkpoint of step {stands} stands"
+    if guard.action == "rewind":
+        return f"{told}; {REMEDY}"
+    place, again = "the start" if stands is None else "there", command(verb, folder, "trouble.action=rewind")
+    return f"{told}: `{again}` goes on from {place} and leaves out what leads here; or {REMEDY}"

@@ -6,6 +6,7 @@ recipe -> data, tokenizer -> model settings -> objective (networks) -> spread ov
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import signal
 from collections.abc import Callable
@@ -15,23 +16,25 @@ from typing import Any
 
 import torch
 
-from ordsmed.base import hub
-from ordsmed.base.errors import RecipeError, RunError
+from ordsmed.apply.trained import unfinished
+from ordsmed.base import hub, menu
+from ordsmed.base import settings as tables
+from ordsmed.base.errors import RecipeError
 from ordsmed.base.ranks import Ranks
-from ordsmed.base.run import Run, read_recipe
-from ordsmed.base.say import say
+from ordsmed.base.run import Run, at_home, read_recipe
+from ordsmed.base.say import many, say
 from ordsmed.data.loader import Share
 from ordsmed.data.rows import Rows
 from ordsmed.learn.groups import groups
 from ordsmed.learn.objective import Objective, fresh
 from ordsmed.learn.phases import Phase
+from ordsmed.learn.updates import squares
 from ordsmed.nn import boxes, foreign, weights
 from ordsmed.nn.shards import Part
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train import checkpoint, parallel, precision
-from ordsmed.train.guard import Course, Guard
+from ordsmed.train.guard import Course, Guard, Trouble
 from ordsmed.train.material import Material, Texts
-from ordsmed.train.meters import REMEDY
 from ordsmed.train.parallel import Parallel
 from ordsmed.train.precision import Scaler
 from ordsmed.train.recipe import Pretraining
@@ -110,13 +113,20 @@ class Job:
     def leave_out(self, folder: Path, first: int, last: int, why: str) -> None:
         """From now on these steps teach nothing; in the run's record."""
         if len(self.skipped) >= self.recipe.trouble.most:
-            found = f"{why}; before it {len(self.skipped)} times the like"
-            raise RunError(f"{folder}: step {last}", found, f"at most {self.recipe.trouble.most}", REMEDY)
+            found = f"{why}; before it {many(len(self.skipped), 'time')} the like"
+            wanted = f"at most {self.recipe.trouble.most} (trouble.most)"
+            raise Trouble(f"{folder}: step {last}", found, wanted)
         stretch = f"steps {first} to {last} teach" if first < last else f"step {last} teaches"
         say(f"step {last}: {why}: {stretch} nothing")
         self.skipped.append({"first": first, "last": last, "why": why})
         if self.ranks.first:
             Run(folder).set(left_out=self.skipped)
+
+    @property
+    def finite(self) -> bool:
+        """Are all weights numbers? The same answer on every rank."""
+        parts = self.parts
+        return bool(torch.isfinite(squares([part.local.detach() for part in parts], parts)).all())
 
     def leaves_out(self, step: int) -> bool:
         """Is this a step that teaches nothing?"""
@@ -206,9 +216,10 @@ def model_settings(recipe: Pretraining) -> Any:
         return recipe.model  # a run that goes on has no need of it any more; one that begins is refused by `build`
     if not folder.is_dir():
         raise _nowhere(recipe.init)
-    theirs = model_settings(read_recipe(Pretraining, folder)) if Run(folder).status else foreign.settings(folder)
-    if recipe.model is not None and not same_shape(recipe.model, theirs):
-        raise RecipeError("model", f"found {recipe.model}", f"that of init: {theirs}", "leave [model] out")
+    with at_home(folder) as own:
+        begun = Run(Path(own)).status
+        theirs = model_settings(read_recipe(Pretraining, Path(own))) if begun else foreign.settings(Path(own))
+    check_same(recipe.model, theirs, recipe.init)
     return recipe.model or theirs
 
 
@@ -220,8 +231,9 @@ def check(recipe: Pretraining, settings: Any, ranks: Ranks) -> None:
             raise RecipeError(f"phase[{index + 1}].length", found, "", "shorten it or raise `model.positions`")
         recipe.layout.share(phase, index + 1, ranks.device.type, 0, ranks.data_world)
     others = getattr(recipe.objective, "others", None)
-    for network in (settings, *(others(settings) if others else ())):
-        recipe.layout.check(network, [phase.length for phase in recipe.phase], ranks.world)
+    networks = {"model": settings, **(others(settings) if others else {})}
+    for name, network in networks.items():
+        recipe.layout.check(network, [phase.length for phase in recipe.phase], ranks.world, whose=name)
 
 
 def _start_from(init: str, objective: Objective, tokenizer: Tokenizer) -> tuple[Path, dict[str, Any]] | None:
@@ -243,6 +255,8 @@ def _start_from(init: str, objective: Objective, tokenizer: Tokenizer) -> tuple[
     if theirs != tokenizer.fingerprint:
         raise RecipeError("init", f"{init} was trained with tokenizer {theirs}", tokenizer.fingerprint,
                           "use data encoded with its tokenizer")  # fmt: skip
+    if left := unfinished(folder, int(found[1]["step"])):
+        say(left)
     weights.load_into(objective, boxes.read_weights(found[0]), found[0])
     say(f"weights and moments from {found[0]}")
     return found
@@ -267,11 +281,31 @@ def _same_pieces(folder: Path, tokenizer: Tokenizer) -> None:
                           f'encode with `tokenizer = "{folder}"`')  # fmt: skip
 
 
-def same_shape(ours: Any, theirs: Any) -> bool:
-    """Do two settings mean the same network? Dropout and fresh weights may differ."""
+def check_same(ours: Any, theirs: Any, init: str) -> None:
+    """Refuse a [model] that is not the network of `init`, by what differs; none (None) is right."""
+    if ours is None:
+        return
+    kinds = [menu.kind_of(model) for model in (ours, theirs)]
+    names = unlike(ours, theirs)
+    if kinds[0] != kinds[1]:
+        found, wanted = (f"kind {kind}" for kind in kinds)
+    elif names:
+        found, wanted = (", ".join(f"{name} {_said(model, name)}" for name in names) for model in (ours, theirs))
+    else:
+        return
+    raise RecipeError("model", f"found {found}", f"{wanted}, as {init} has", "leave [model] out")
+
+
+def _said(model: Any, name: str) -> str:
+    value = tables.plain(getattr(model, name, None))
+    return "none" if value is None else value if isinstance(value, str) else json.dumps(value)
+
+
+def unlike(ours: Any, theirs: Any) -> list[str]:
+    """In which settings two networks differ; dropout and fresh weights may."""
     free = ("dropout", "spread", "deep", "lstm", "types")
-    names = {f.name for settings in (ours, theirs) for f in dataclasses.fields(settings) if not f.name.endswith(free)}
-    same = all(getattr(ours, n, None) == getattr(theirs, n, None) for n in names)
-    own, other = (getattr(settings, "types", None) for settings in (ours, theirs))
-    same = same and (own == other or {own, other} == {0, 1})  # a row of zeros there is none here
-    return type(ours) is type(theirs) and same
+    fields = dict.fromkeys(f.name for model in (ours, theirs) for f in dataclasses.fields(model))
+    names = [name for name in fields if not name.endswith(free)]
+    found = [name for name in names if getattr(ours, name, None) != getattr(theirs, name, None)]
+    own, other = (getattr(model, "types", None) for model in (ours, theirs))
+    return found + (["types"] if own != other and {own, other} != {0, 1} else [])  # a row of zeros there is none here

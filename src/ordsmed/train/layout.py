@@ -6,14 +6,16 @@ Nothing here changes what is learned beyond rounding, as long as dropout is off 
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from ordsmed.base import menu, settings
 from ordsmed.base.errors import RecipeError, nearest
-from ordsmed.base.say import size
+from ordsmed.base.say import many, size
 from ordsmed.data.loader import Share
 from ordsmed.learn.phases import Phase
 
@@ -104,10 +106,9 @@ class Layout:
             return self.replicate, self.shard, self.tensor
         if world % split:
             key = "layout.shard" if self.shard > 1 else "layout.tensor"
-            found = (
-                f"found shard {self.shard} x tensor {self.tensor} = {split}, which does not divide {world} processes"
-            )
-            raise RecipeError(key, found, "", f"{_sizes(world)}; {_more(split)}")
+            found = f"found shard {self.shard} x tensor {self.tensor} = {split}"
+            does_not = f"{found}, which does not divide {many(world, 'process')}"
+            raise RecipeError(key, does_not, "", f"{_sizes(world)}; {_more(split)}")
         return world // split, self.shard, self.tensor
 
     def micro_of(self, number: int) -> int:
@@ -120,21 +121,29 @@ class Layout:
 
     def share(self, phase: Phase, number: int, device: str, rank: int = 0, world: int = 1) -> Share:
         """How this phase's batch is cut over the ranks that see different rows; what does not divide is refused."""
-        place = f"phase[{number}].batch"
+        place, found = f"phase[{number}].batch", f"found {phase.batch}"
         if phase.batch % world:
-            near = max(1, round(phase.batch / world)) * world
-            raise RecipeError(place, f"found {phase.batch}", f"a multiple of the {world} devices", f"use {near}")
+            wanted = f"a multiple of the {world} devices"
+            if self.tensor > 1:  # those of a group see the same rows
+                wanted = f"a multiple of {world}, as {world * self.tensor} devices are in groups of {self.tensor}"
+            fewer = max(n for n in range(1, world) if phase.batch % n == 0)
+            raise RecipeError(
+                place, found, wanted, f"use {_near(phase.batch, world)}, or {many(fewer * self.tensor, 'device')}"
+            )
         own, asked = phase.batch // world, self.micro_of(number)
         most = asked or max(1, TOKENS_HELD.get(device, 8_192) // phase.length)
         if asked and own % asked:
-            near = max(1, round(own / asked)) * asked * world
-            made = f"micro {asked} x {world} devices = {asked * world}"
-            raise RecipeError(place, f"found {phase.batch}, not a multiple of {made}", "", f"use {near}")
+            made = f"micro {asked} x {many(world, 'device')} = {asked * world}"
+            fits = max(n for n in range(1, asked) if own % n == 0)
+            raise RecipeError(
+                place, f"{found}, not a multiple of {made}", "",
+                f"use {_near(phase.batch, asked * world)}, or layout.micro={fits}",
+            )  # fmt: skip
         micro = next(m for m in range(min(most, own), 0, -1) if own % m == 0)
         return Share(phase.batch, micro, rank, world)
 
-    def check(self, settings: Any, lengths: list[int], world: int) -> None:
-        """Refuse what this network cannot have, before anything is made."""
+    def check(self, settings: Any, lengths: list[int], world: int, *, whose: str = "model") -> None:
+        """Refuse what this network cannot have, before anything is made; `whose`: what it is called."""
         self.shape(world)
         kind = type(settings).__module__.rpartition(".")[2]
         if self.compile and not settings.capabilities.compiled:
@@ -146,13 +155,52 @@ class Layout:
                     "layout.tensor", f"found {self.tensor}, but {kind} has no plan for it", "1", "use shard"
                 )
             for name in ("heads", "inner"):
-                if getattr(settings, name, 0) % self.tensor:
-                    found = f"found {self.tensor}, which does not divide the model's {getattr(settings, name)} {name}"
-                    raise RecipeError("layout.tensor", found, "", _sizes(getattr(settings, name)))
+                if (count := getattr(settings, name, 0)) % self.tensor:
+                    told = many(count, "head") if name == "heads" else f"{count:,} {name}"
+                    found = f"found {self.tensor}, which does not divide the {whose}'s {told}"
+                    raise RecipeError("layout.tensor", found, "", _sizes(count))
             odd = [length for length in lengths if length % self.tensor]
             if self.sequence and odd:
                 found = f"found true, but rows of {odd[0]} are no multiple of tensor {self.tensor}"
                 raise RecipeError("layout.sequence", found, "", "use `layout.sequence=false` or another length")
+
+    def meant(self) -> int:
+        """For how many processes it is, or for a multiple of how many."""
+        return (self.replicate or 1) * self.shard * self.tensor
+
+    def fitted(
+        self, phases: Sequence[Phase], world: int, before: Sequence[Mapping[str, Any]] = (), *, asked: set[str]
+    ) -> tuple[Layout, str]:
+        """What a run keeps, on as many processes as there are today; and what had to change, in words.
+
+        `before`: the meshes the run has lain on. It lies as it did on so many processes, if it ever did. What was
+        `asked` for is not changed, and refused by others where it cannot be.
+        """
+        fits = self.meant() == world if self.replicate else world % self.meant() == 0
+        shard, tensor = self.shard, self.tensor
+        if not fits and asked & {"replicate", "shard", "tensor"}:
+            return self, ""
+        if not fits:
+            known = [entry["mesh"] for entry in before if entry["processes"] == world]
+            _, shard, tensor = known[-1] if known else (0, self.shard, self.tensor)
+            tensor = math.gcd(tensor, world)
+            shard = math.gcd(shard, world // tensor)
+        laid = self if fits else dataclasses.replace(self, replicate=0, shard=shard, tensor=tensor)
+        data_world, micro = world // laid.tensor, []
+        for number, phase in enumerate(phases, 1):
+            own, rows = phase.batch // data_world, self.micro_of(number)
+            fits_not = rows and own % rows and "micro" not in asked
+            micro.append(next(n for n in range(min(rows, own) or 1, 0, -1) if own % n == 0) if fits_not else rows)
+        if micro != [self.micro_of(number) for number in range(1, len(phases) + 1)]:
+            laid = dataclasses.replace(laid, micro=micro[0] if len(micro) == 1 else tuple(micro))
+        if laid == self:
+            return self, ""
+        told = [] if fits else [f"{self._mesh()} became {' x '.join(map(str, laid.shape(world)))}"]
+        told += [f"micro {list(micro)}"] if laid.micro != self.micro else []
+        return laid, f"its layout does not fit {many(world, 'process')}: {', '.join(told)}"
+
+    def _mesh(self) -> str:
+        return f"{self.replicate or 'any'} x {self.shard} x {self.tensor}"
 
     def told(self, world: int) -> str:
         """The mesh and what is done on it, in words."""
@@ -210,6 +258,12 @@ def site_layout(name: str) -> dict[str, Any]:
     if not isinstance(table.get("layout"), dict):
         raise RecipeError(path, "has no [layout]", "the settings of a machine")
     return dict(table["layout"])
+
+
+def _near(batch: int, unit: int) -> str:
+    """The possible batches about one that is not."""
+    below = batch // unit * unit
+    return f"{below} or {below + unit}" if below else f"{unit}"
 
 
 def _more(split: int) -> str:

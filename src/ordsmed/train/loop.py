@@ -12,12 +12,11 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
-from ordsmed.base.errors import RunError
 from ordsmed.base.ranks import first_alone
 from ordsmed.base.say import Progress, say
 from ordsmed.data.batch import Batch
@@ -27,8 +26,9 @@ from ordsmed.learn.phases import locate, total
 from ordsmed.nn.dropout import begin_micro_batch
 from ordsmed.nn.shards import Part, total_norm
 from ordsmed.train import average
+from ordsmed.train.guard import Trouble
 from ordsmed.train.job import Job, Vote
-from ordsmed.train.meters import REMEDY, Meters
+from ordsmed.train.meters import Meters
 from ordsmed.train.precision import autocast
 from ordsmed.train.saving import Saving
 from ordsmed.train.watch import Watch
@@ -101,11 +101,14 @@ def train(
                 if recipe.is_judged(step) or last:
                     watch.at(step, "judging")
                     meters.flush(job.objective.weights)
-                    _judge(job, index, meters, step)
+                    if why := _judge(job, index, meters, step):
+                        stop_or_rewind(job, folder, step, why)
                     last = last or recipe.is_enough(job.judged)
                 if saving and (last or stop or recipe.is_saved(step)):
                     watch.at(step, "saving")
                     meters.flush(job.objective.weights, final=last or bool(stop))
+                    if not job.finite:  # what cannot be gone on from must not push out what can
+                        stop_or_rewind(job, folder, step, "weights that are no numbers")
                     saving.save(step, final=last or bool(stop))
                 if stop and not last:
                     raise Stopped(step, stop)
@@ -195,11 +198,18 @@ def skip(job: Job, folder: Path, step: int, why: str) -> None:
     """A step that taught nothing: in the run's record, once; or the way back to the last checkpoint."""
     if job.leaves_out(step):
         return
-    if job.recipe.trouble.action == "stop":
-        raise RunError(f"{folder}: step {step}", why, "finite numbers and no jump", REMEDY)
+    if job.recipe.trouble.action != "skip":
+        stop_or_rewind(job, folder, step, why)
+    if not job.finite:
+        stop_or_rewind(job, folder, step, f"{why}; the weights are no numbers, so skipping rows does not help")
+    job.leave_out(folder, step, step, why)
+
+
+def stop_or_rewind(job: Job, folder: Path, step: int, why: str) -> NoReturn:
+    """What cannot be skipped: back to the last checkpoint if the recipe says so, else the end."""
     if job.recipe.trouble.action == "rewind":
         raise Rewind(step, why)
-    job.leave_out(folder, step, step, why)
+    raise Trouble(f"{folder}: step {step}", why, "finite numbers and no jump")
 
 
 def clip(parts: list[Part], norm: Tensor, limit: float, scaling: float = 1.0) -> None:
@@ -240,14 +250,17 @@ def asked_to_stop() -> Iterator[Callable[[], int]]:
             signal.signal(name, handler)
 
 
-def _judge(job: Job, index: int, meters: Meters, step: int) -> None:
-    """What a validation finds is told and noted; nothing where nothing is held out."""
+def _judge(job: Job, index: int, meters: Meters, step: int) -> str:
+    """What a validation finds is told and noted, where anything is held out; returns what is wrong with it."""
     found = job.material.judge(job, index)
     if found:
         line = {"step": step, "phase": index + 1, **found}
         job.judged.append(line)
         meters.note(line)
         say(f"step {step}: {job.material.told(found)}")
+        if not math.isfinite(found["validation"]):
+            return f"validation loss {found['validation']:g}"
+    return ""
 
 
 def _tell(shown: Progress, line: dict[str, Any], step: int) -> None:

@@ -19,11 +19,7 @@ from ordsmed.base import files
 from ordsmed.base.errors import RunError
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.say import say
-
-REMEDY = (
-    'the last checkpoint stands; lower `phase.rate`, lengthen `phase.warmup`, try `precision = "fp32"`, or let '
-    "`trouble` skip or rewind"
-)
+from ordsmed.train.guard import Trouble
 
 
 class Meters:
@@ -169,7 +165,7 @@ def _check(line: dict[str, Any], path: Path) -> None:
     over = "scale" in line and not math.isfinite(line["norm"])  # fp16: the step was left out and the scale halved
     if not math.isfinite(line["loss"]) or not (over or math.isfinite(line["norm"])):
         found = f"loss {line['loss']:g}, gradient norm {line['norm']:g}"
-        raise RunError(f"{path.parent}: step {line['step']}", found, "finite numbers", REMEDY)
+        raise Trouble(f"{path.parent}: step {line['step']}", found, "finite numbers")
     if over:
         line["norm"] = None
 

@@ -17,6 +17,7 @@ COLOURS = ("#1f6feb", "#d1671b", "#1a7f52", "#8250df", "#b35900", "#0a7ea4")
 INK, FAINT = "#24292f", "#d8dee4"
 BARS = "dots: seeds; bars: mean ± sample deviation"
 LONGEST = 50  # letters of a setting
+ENDLESS = 1e30  # a loss of so much is as good as infinite
 
 
 def draw(folder: Path, title: str) -> Path | None:
@@ -24,7 +25,7 @@ def draw(folder: Path, title: str) -> Path | None:
     lines = read(folder / "metrics.jsonl") if (folder / "metrics.jsonl").exists() else []
     training = [line for line in lines if "validation" not in line]
     judged = [line for line in lines if "validation" in line]
-    if len(training) < 2:
+    if len(_numbers(training, "loss")) < 2:
         return None
     path = folder / "loss.svg"
     files.write_text(path, svg(training, judged, title))
@@ -32,11 +33,12 @@ def draw(folder: Path, title: str) -> Path | None:
 
 
 def svg(training: Sequence[dict[str, Any]], judged: Sequence[dict[str, Any]], title: str) -> str:
-    """The picture as text."""
-    losses = [line["loss"] for line in training] + [line["validation"] for line in judged]
-    ordered = sorted(losses)
-    low, high = ordered[0], max(ordered[int(len(ordered) * 0.995)], ordered[0] + 1e-3)
+    """The picture as text; losses that are no numbers are left out."""
     steps = [line["step"] for line in training]
+    training, judged = _numbers(training, "loss"), _numbers(judged, "validation")
+    ordered = sorted([line["loss"] for line in training] + [line["validation"] for line in judged])
+    low = ordered[0]
+    high = max(ordered[int(len(ordered) * 0.995)], low + max(1e-3, 1e-6 * abs(low)))
     first, last = steps[0], max(steps[-1], steps[0] + 1)
 
     def x(step: float) -> float:
@@ -62,9 +64,15 @@ def svg(training: Sequence[dict[str, Any]], judged: Sequence[dict[str, Any]], ti
     return _whole(parts, HEIGHT)
 
 
+def _numbers(lines: Sequence[dict[str, Any]], key: str) -> list[dict[str, Any]]:
+    """The lines whose value is a number that can be drawn."""
+    return [line for line in lines if isinstance(line.get(key), int | float) and abs(line[key]) < ENDLESS]
+
+
 def draw_trials(folder: Path, title: str, found: Mapping[str, Any]) -> Path | None:
     """Draw `trials.svg` from what trials.json holds; None where nothing was judged."""
-    rows = [row for row in found["settings"] if found["score"] in row["scores"]]
+    means = ((row, row["scores"].get(found["score"], {}).get("mean", math.nan)) for row in found["settings"])
+    rows = [row for row, mean in means if math.isfinite(mean)]
     if not rows:
         return None
     over_steps = len({row["setting"].get("step") for row in rows}) > 1
@@ -89,7 +97,7 @@ def _over_steps(rows: Sequence[Mapping[str, Any]], found: Mapping[str, Any], tit
         return TOP + (high - value) / (high - low) * (HEIGHT - TOP - BOTTOM)
 
     parts = [_text(LEFT, 26, f"{title}: {score}", 15, "start"), *_levels(low, high, y), *_log_marks(steps, x)]
-    if guessing := rows[0]["guessing"].get(score):
+    if guessing := _guessing(rows, score):
         level = y(guessing["mean"])
         parts.append(f'<path d="M{LEFT} {level:.1f}H{WIDTH - RIGHT}" stroke="{INK}" stroke-dasharray="2 4"/>')
         parts.append(_text(WIDTH - RIGHT, level - 6, f"guessing {guessing['mean']:.1f}", 12, "end"))
@@ -126,7 +134,7 @@ def _side_by_side(rows: Sequence[Mapping[str, Any]], found: Mapping[str, Any], t
     def x(value: float) -> float:
         return left + (value - low) / (high - low) * (WIDTH - left - right)
 
-    guessing = rows[0]["guessing"].get(score)
+    guessing = _guessing(rows, score)
     beside = f" (guessing {guessing['mean']:.1f})" if guessing else ""
     parts = [_text(16, 26, f"{title}: {score}{beside}", 15, "start")]
     for mark in _marks(low, high, 6):
@@ -151,7 +159,7 @@ def _reach(
     score, shown = found["score"], []
     for row in rows:
         shown += [*_ends(row["scores"][score]), *_values(row, found)]
-        shown += [row["guessing"][score]["mean"]] if guessing and score in row["guessing"] else []
+        shown += [told["mean"]] if guessing and (told := _guessing([row], score)) else []
     room = max(0.06 * (max(shown) - min(shown)), 0.05)
     return min(shown) - room, max(shown) + room
 
@@ -159,13 +167,21 @@ def _reach(
 def _ends(told: Mapping[str, float]) -> tuple[float, float]:
     """Of the bar of a mean."""
     reach = told.get("deviation", 0.0)
+    reach = reach if math.isfinite(reach) else 0.0
     return told["mean"] - reach, told["mean"] + reach
 
 
 def _values(row: Mapping[str, Any], found: Mapping[str, Any]) -> list[float]:
     """The scores of a setting's trials."""
     own = [trial for trial in found["trials"] if trial["setting"] == row["setting"]]
-    return [trial["scores"][found["score"]] for trial in own if found["score"] in trial.get("scores", {})]
+    values = [trial["scores"][found["score"]] for trial in own if found["score"] in trial.get("scores", {})]
+    return [value for value in values if math.isfinite(value)]
+
+
+def _guessing(rows: Sequence[Mapping[str, Any]], score: str) -> Mapping[str, float] | None:
+    """What guessing scores, where that is a number."""
+    told = rows[0]["guessing"].get(score)
+    return told if told and math.isfinite(told["mean"]) else None
 
 
 def _by_rest(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
@@ -187,7 +203,8 @@ def spread(found: Mapping[str, float] | None) -> str:
     """A mean with its deviation; nothing where there is none."""
     if not found:
         return ""
-    return f"{found['mean']:.2f}" + (f" ± {found['deviation']:.2f}" if "deviation" in found else "")
+    beside = math.isfinite(found.get("deviation", math.nan))
+    return f"{found['mean']:.2f}" + (f" ± {found['deviation']:.2f}" if beside else "")
 
 
 def _log_marks(steps: Sequence[int], x: Any) -> list[str]:

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ordsmed.base.errors import RecipeError, RunError
+from ordsmed.base.errors import RecipeError
+from ordsmed.train.guard import Trouble
 from ordsmed.train.layout import Layout
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -123,9 +124,7 @@ class Scaler:
                 self.factor *= 2
             return True
         if self.factor <= LEAST_SCALE:
-            raise RunError(
-                place, "gradients are no numbers at the smallest scale", "", "lower `phase.rate`, or use bf16 or fp32"
-            )
+            raise Trouble(place, "gradients are no numbers at the smallest scale", "finite ones")
         self.factor, self.good = max(self.factor / 2, LEAST_SCALE), 0
         return False
 

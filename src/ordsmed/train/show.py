@@ -6,38 +6,39 @@ import contextlib
 import dataclasses
 import json
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ordsmed.apply.trained import standing
-from ordsmed.base import files, hub, run, settings
+from ordsmed.apply.trained import standing, unfinished
+from ordsmed.base import hub, run, settings
 from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.menu import kind_of
+from ordsmed.base.ranks import place_of
 from ordsmed.base.run import Run
-from ordsmed.base.say import duration, size
+from ordsmed.base.say import size
 from ordsmed.base.screen import command
 from ordsmed.data.encode import Encoded, Encoding
 from ordsmed.learn.objective import built
-from ordsmed.learn.official import written
 from ordsmed.learn.phases import Stretch, locate, total
 from ordsmed.nn import foreign, weights
 from ordsmed.text import read as reading
 from ordsmed.text.folder import origin
 from ordsmed.text.pipeline import Corpus
 from ordsmed.text.training import Training, read_tokenizer
-from ordsmed.train import checkpoint, meters, trials
+from ordsmed.train import checkpoint, state, trials
 from ordsmed.train import job as jobs
 from ordsmed.train.bench import Bench
+from ordsmed.train.deed import asked_of_layout, laid
 from ordsmed.train.finetune import OfTask, Start, prepared, start
 from ordsmed.train.finetuning import Finetuning
 from ordsmed.train.layout import Layout, arithmetic, memory, parse, site_layout
 from ordsmed.train.parallel import held_by_rank
-from ordsmed.train.pretrain import where
 from ordsmed.train.recipe import Pretraining
-from ordsmed.train.training import named
+from ordsmed.train.training import MAY_CHANGE, check_seed, named
 
 if TYPE_CHECKING:
     from ordsmed.base.ranks import Ranks
@@ -49,9 +50,13 @@ SAID = 3  # trials that are named
 
 
 def show(
-    name: str, overrides: Sequence[str] = (), verb: str = "", *, layout: str = "", site: str = "", devices: int = 0
-) -> list[str]:
-    """A recipe or a run in lines; of an imported folder its settings and size."""
+    name: str, overrides: Sequence[str] = (), verb: str = "", *, layout: str = "", site: str = "", devices: int = 0,
+    all_settings: bool = False,
+) -> list[str]:  # fmt: skip
+    """A recipe or a run in lines, of a run first how it stands; of an imported folder its settings and size.
+
+    `verb`: it is about to be started so, and what would be refused then is refused.
+    """
     if Path(name).is_dir() and foreign.is_imported(Path(name)):
         if overrides:
             raise RecipeError(name, f"is a folder, but {overrides[0]} is given", "no override")
@@ -62,35 +67,69 @@ def show(
             *_indent(text.rstrip().splitlines()),
             f"{count:,} numbers",
         ]
-    deed, kind = read(name, overrides, verb, site=site)
-    if isinstance(deed, Pretraining | Finetuning) and layout not in ("", "auto"):
+    with run.at_home(name) as own:
+        deed, kind = read(own, overrides, verb, site=site)
+        folder = Path(own) if Path(own).is_dir() else None
+        stands = state.lines(folder) if folder else []
+        try:
+            deed, told = _told(deed, own, folder, overrides, verb, layout, site, devices)
+        except OrdsmedError as error:
+            if folder is None or verb:
+                raise
+            told = [f"cost: not known, for {error}"]  # data that are gone are no reason not to show how it stands
+    table = _indent(settings.write(deed).rstrip().splitlines())
+    if folder is None:
+        return [f"{name}: {kind}", *table, *told]
+    more = table if all_settings else [f"settings: `{command('show', name, '--settings')}` tells all"]
+    return [f"{name}: {kind}", *stands, *told, *more]
+
+
+def _told(
+    deed: Any, name: str, folder: Path | None, overrides: Sequence[str], verb: str, layout: str, site: str, devices: int
+) -> tuple[Any, list[str]]:
+    """A training as it would lie on the processes that are meant, and what it costs; of other deeds nothing."""
+    if not isinstance(deed, Pretraining | Finetuning):
+        return deed, []
+    deed, devices, changed = _laid(deed, folder, overrides, verb, layout, site, devices)
+    with named(name, type(deed)):
+        deed, told = _fine_tuning(deed, name, devices) if isinstance(deed, Finetuning) else (deed, _cost(deed, devices))
+    return deed, [*told, *changed]
+
+
+def _laid(
+    deed: Any, folder: Path | None, overrides: Sequence[str], verb: str, layout: str, site: str, devices: int
+) -> tuple[Any, int, list[str]]:
+    """With the layout that is asked for, on how many processes, and what of a run's own layout would change.
+
+    What is only shown lies on as many processes as its layout is for, or lay on last.
+    """
+    if layout not in ("", "auto"):
         deed = dataclasses.replace(deed, layout=parse(layout, deed.layout))
-    told: list[str] = []
-    if isinstance(deed, Finetuning):
-        with named(name, Finetuning):
-            deed, told = _fine_tuning(deed, name, devices)
-    if isinstance(deed, Pretraining):
-        with named(name, Pretraining):
-            told = _cost(deed, devices)
-    lines = [f"{name}: {kind}", *_indent(settings.write(deed).rstrip().splitlines()), *told]
-    status = Run(Path(name)).status if Path(name).is_dir() else {}
-    return lines + (_stand(Path(name), status) if status else [])
+    asked = asked_of_layout(overrides, layout, site)
+    before = Run(folder).status.get("layouts", []) if folder else []
+    if not devices and not verb:
+        last = before[-1]["processes"] if before and not asked & {"replicate", "shard", "tensor"} else 0
+        devices = last if last and last % deed.layout.meant() == 0 else deed.layout.meant()
+    if folder is None:
+        return deed, devices, []
+    deed, changed = laid(deed, folder, devices or place_of(os.environ).world, asked)
+    return deed, devices, [changed] if changed else []
 
 
 def layout(
     name: str, overrides: Sequence[str] = (), *, layout: str = "", site: str = "", devices: int = 0
 ) -> list[str]:
     """Mesh, batch arithmetic and memory of a training on so many devices."""
-    deed, _ = read(name, overrides, site=site)
-    if not isinstance(deed, Pretraining | Finetuning):
-        raise RecipeError(name, "is no training", "a recipe or run of `ordsmed pretrain` or `finetune`")
-    if layout:
-        deed = dataclasses.replace(deed, layout=parse(layout, deed.layout))
-    if isinstance(deed, Finetuning):
-        with named(name, Finetuning):
-            return _fine_tuning(deed, name, devices)[1]
-    with named(name, Pretraining):
-        return _spread(deed, devices, *_network(deed)[1:])
+    with run.at_home(name) as own:
+        deed, _ = read(own, overrides, site=site)
+        if not isinstance(deed, Pretraining | Finetuning):
+            raise RecipeError(name, "is no training", "a recipe or run of `ordsmed pretrain` or `finetune`")
+        folder = Path(own) if Path(own).is_dir() else None
+        deed, devices, changed = _laid(deed, folder, overrides, "", layout, site, devices)
+        with named(own, type(deed)):
+            if isinstance(deed, Finetuning):
+                return [*_fine_tuning(deed, own, devices)[1], *changed]
+            return [*_spread(deed, devices, *_network(deed)[1:]), *changed]
 
 
 def difference(one: str, other: str, overrides: Sequence[str] = ()) -> list[str]:
@@ -107,7 +146,11 @@ def difference(one: str, other: str, overrides: Sequence[str] = ()) -> list[str]
 
 def documents(name: str, step: int) -> list[str]:
     """Which documents a step of a run saw, with where each stands in its corpus and how it begins."""
-    folder = Path(name)
+    with run.at_home(name) as own:
+        return _documents(name, Path(own), step)
+
+
+def _documents(name: str, folder: Path, step: int) -> list[str]:
     if Run(folder).status.get("verb") != "pretrain":
         raise RecipeError(name, "is no run", "the folder of an `ordsmed pretrain`")
     recipe = run.read_recipe(Pretraining, folder)
@@ -145,7 +188,7 @@ def read(name: str, overrides: Sequence[str] = (), verb: str = "", *, site: str 
         verb = str(Run(Path(name)).status.get("verb", ""))
         if verb not in DEEDS:
             raise RecipeError(name, "is no folder of a deed", "one made by " + ", ".join(DEEDS))
-        other = [word for word in overrides if not word.startswith("layout.")]
+        other = [word for word in overrides if not word.startswith(MAY_CHANGE)]
         if other:
             raise RecipeError(name, f"is a folder, but {other[0]} is given", "a recipe to change, or no override")
         path = Path(name) / "recipe.toml"
@@ -156,7 +199,10 @@ def read(name: str, overrides: Sequence[str] = (), verb: str = "", *, site: str 
         table["layout"] = {**table.get("layout", {}), **site_layout(site)}
     table = settings.override(table, overrides)
     verb = verb or _verb(table, name)
-    return settings.decode(DEEDS[verb], table, name), verb
+    deed = settings.decode(DEEDS[verb], table, name)
+    if verb in ("pretrain", "finetune") and not Path(name).is_dir():
+        check_seed(deed, name)
+    return deed, verb
 
 
 def _table(path: Path, verb: str) -> dict[str, Any]:
@@ -340,6 +386,9 @@ def _network(recipe: Pretraining) -> tuple[list[str], Any, Any]:
 
     model = jobs.model_settings(recipe)
     lines, tokenizer = _inputs(recipe)
+    if recipe.init and Run(begun := hub.folder(recipe.init)).status:
+        saved = checkpoint.steps(begun / "checkpoints")
+        lines += [f"init: {left}"] if saved and (left := unfinished(begun, saved[-1])) else []
     with torch.device("meta"):
         return lines, built(recipe.objective, model, tokenizer), tokenizer
 
@@ -425,61 +474,12 @@ def _expected(name: str) -> Any:
     return SimpleNamespace(vocabulary=deed.tokenizer.size, pad=0, mask=0)
 
 
-def _stand(folder: Path, status: dict[str, Any]) -> list[str]:
-    """How a folder stands."""
-    lines = [f"state: {status.get('state')}"]
-    if status.get("verb") == "finetune":
-        return lines + _course(folder, status)
-    if status.get("verb") == "pretrain":
-        lines.append(where(folder))
-        if status.get("deadline"):
-            lines.append(f"deadline {duration(status['deadline'])}: steps were fitted from {status.get('steps_asked')}")
-        if (folder / "loss.svg").exists():
-            lines.append(f"picture: {folder / 'loss.svg'}")
-    hidden = ("verb", "state", "parts", "deadline", "steps_asked", "phases_before", "data", "layouts")
-    return lines + [f"  {k}: {_said(v)}" for k, v in status.items() if k not in hidden]
-
-
-def _course(folder: Path, status: dict[str, Any]) -> list[str]:
-    """How far a fine-tuning or its trials came, and what they found."""
-    recipe, lines = run.read_recipe(Finetuning, folder), []
-    if (folder / trials.TRIALS).exists():
-        made = sorted((folder / "trials").glob("*/status.json"))
-        done = sum(Run(path.parent).status.get("state") == "done" for path in made)
-        lines.append(f"trials: {done} done of {len(list((folder / 'trials').glob('*.toml')))}")
-        if (table := folder / "trials.md").exists():
-            lines += table.read_text(encoding="utf-8").rstrip().splitlines()[2:]
-    elif recipe.examples:
-        course = folder / "metrics.jsonl"
-        judged = [line for line in (meters.read(course) if course.exists() else []) if "validation" in line]
-        reached = max([0, *checkpoint.steps(folder / "checkpoints"), *(int(line["step"]) for line in judged)])
-        lines.append(f"step {reached:,} of {total(recipe.phases):,}")
-        best = recipe.best_of(judged)
-        for line in judged:
-            score = f"{recipe.score} {line[recipe.score]:.2f}, " if recipe.score in line else ""
-            mark = "  <- best" if line["step"] == best else ""
-            lines.append(f"  step {line['step']:,}: {score}dev loss {line['validation']:.4f}{mark}")
-    if why := status.get("why"):
-        lines.append(f"why: {why}")
-    if (scores := folder / "scores.json").exists() and status.get("state") == "done":
-        lines.append(f"scores: {_scores(files.read_json(scores))}")
-    return lines + [f"picture: {path}" for path in (folder / "trials.svg", folder / "loss.svg") if path.exists()]
-
-
-def _scores(facts: dict[str, Any]) -> str:
-    """In a line, with those of guessing."""
-    own, guessed = trials.numbers(facts), trials.numbers(facts.get("guessing", {}))
-    return ", ".join(
-        f"{key} {written(key, value, '.2f')}" + (f" (guessing {guessed[key]:.2f})" if key in guessed else "")
-        for key, value in own.items()
-    )
-
-
 def _origin(encoded: Any, document: int) -> str:
     """Where a document of a store stands in the corpus it was encoded from, if that still stands."""
     try:
-        corpus = run.obtain(Corpus, run.read_recipe(Encoding, encoded.folder).corpus)
-        return f" ({origin(corpus, 'train', document)})"
+        with run.at_home(encoded.folder) as own:
+            corpus = run.obtain(Corpus, run.read_recipe(Encoding, Path(own)).corpus)
+            return f" ({origin(corpus, 'train', document)})"
     except (OrdsmedError, OSError):
         return ""
 

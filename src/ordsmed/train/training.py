@@ -17,6 +17,15 @@ from ordsmed.learn.phases import Phase
 from ordsmed.train.guard import Guard
 from ordsmed.train.layout import Layout
 
+MAY_CHANGE = ("layout.", "trouble.")  # of a run that goes on: what changes nothing of what is learned
+
+
+def check_seed(recipe: Training, place: object) -> None:
+    """Refuse a negative seed to begin with; runs that have one go on."""
+    for key, seed in (("seed", recipe.seed), *(("seeds", seed) for seed in getattr(recipe, "seeds", ()))):
+        if seed < 0:
+            raise RecipeError(f"{place}: {key}", f"found {seed}", "0 or more")
+
 
 @contextlib.contextmanager
 def named(name: str, recipe: type) -> Iterator[None]:

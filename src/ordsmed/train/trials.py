@@ -351,7 +351,12 @@ def _note(trial: Trial, trials: Sequence[Trial], score: str, left: str) -> None:
 
 def _best(done: Sequence[Trial], score: str) -> Trial:
     """Of trials that are done, the first of the highest score; of those without scores the first."""
-    return max(done, key=lambda trial: trial.scores.get(score, -math.inf))
+    return max(done, key=lambda trial: _least(trial.scores.get(score)))
+
+
+def _least(value: float | None) -> float:
+    """For comparing: what was not judged, or is no number, comes last."""
+    return -math.inf if value is None or math.isnan(value) else value
 
 
 def _said(score: str, scores: Mapping[str, float]) -> str:
@@ -374,7 +379,7 @@ def compared(score: str, trials: Sequence[Trial], failed: Mapping[str, str]) -> 
             "scores": _over_seeds([trial.scores for trial in own]),
             "guessing": _over_seeds([numbers(trial.facts.get("guessing", {})) for trial in own]),
         })  # fmt: skip
-    means = [row["scores"].get(score, {}).get("mean", -math.inf) for row in rows]
+    means = [_least(row["scores"].get(score, {}).get("mean")) for row in rows]
     for row, mean in zip(rows, means, strict=True):
         row["best"] = len(rows) > 1 and mean == max(means) > -math.inf
     listed = [

@@ -1,0 +1,104 @@
+"""How runs are shown: state, scores and losses first, settings on request; and what is refused in words."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ordsmed.base import say
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.run import Run
+from ordsmed.train import state
+from ordsmed.train.meters import read
+from ordsmed.train.pretrain import pretrain
+from ordsmed.train.show import show
+
+Recipe = Callable[..., Path]
+
+
+@pytest.mark.long
+def test_a_run_is_shown_by_its_state(recipe: Recipe) -> None:
+    folder = pretrain(str(recipe()))
+    told, lines = show(str(folder)), read(folder / "metrics.jsonl")
+    training = [line["loss"] for line in lines if "validation" not in line][-10:]
+    assert told[:4] == [
+        f"{folder}: pretrain", "state: done", "step 12 of 12, phase 1",
+        f"loss {sum(training) / 10:.4f}, the mean of steps 3 to 12",
+    ]  # fmt: skip
+    judged = lines[-1]
+    found = f"loss {judged['validation']:.4f} (mlm {judged['mlm_right']:.1%} right)"
+    assert told[4] == f"validation at step 12: {found}"
+    assert told[5] == f"guessing by frequency: loss {Run(folder).status['unigram']:.4f}"
+    assert re.fullmatch(r"began: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d; training took \d+ s", told[6])
+    assert told[7] == f"picture: {folder}/loss.svg"
+    assert told[-1] == f"settings: `ordsmed show {folder} --settings` tells all"
+    assert len(told) < 20
+    whole = show(str(folder), all_settings=True)
+    assert {"  [model]", "  width = 32"} <= set(whole)
+    assert whole[:8] == told[:8]
+
+
+def test_a_folder_that_is_hardly_begun_is_shown(tmp_path: Path) -> None:
+    Run(tmp_path).set(verb="corpus", state="running", began=0, documents=3, stood_in="/x", folder="y")
+    told = state.lines(tmp_path)
+    assert told[:2] == ["state: running", "  documents: 3"]
+    assert told[2].startswith("began: 19")
+    assert len(told) == 3
+
+
+@pytest.mark.long
+def test_a_run_without_its_data_is_shown(recipe: Recipe, store: Path, tmp_path: Path) -> None:
+    shutil.copytree(store, tmp_path / "store")
+    folder = pretrain(str(recipe(data=str(tmp_path / "store"))))
+    shutil.rmtree(tmp_path / "store")
+    told = show(str(folder))
+    assert told[1] == "state: done"
+    assert any(line.startswith("cost: not known, for ") for line in told)
+
+
+@pytest.mark.long
+def test_what_differs_from_init_is_named(recipe: Recipe) -> None:
+    folder = pretrain(str(recipe()))
+    with pytest.raises(
+        RecipeError, match=rf"model: found layers 3; wanted layers 2, as {folder} has; leave \[model\] out$"
+    ):
+        pretrain(str(recipe("other")), [f"init={folder}", "model.layers=3"])
+    with pytest.raises(RecipeError, match=r"model: found width 64, inner 256; wanted width 32, inner 128, as "):
+        pretrain(str(recipe("other")), [f"init={folder}", "model.width=64"])
+    with pytest.raises(RecipeError, match=r"model: found kind gpt2; wanted kind bert, as "):
+        pretrain(str(recipe("other", "gpt2", "clm")), [f"init={folder}"])
+    pretrain(str(recipe("other")), [f"init={folder}", "model.dropout=0.3", "model.spread=0.1"])
+
+
+@pytest.mark.long
+def test_a_start_from_a_run_that_did_not_end_is_told(recipe: Recipe, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = pretrain(str(recipe()))
+    shutil.rmtree(folder / "checkpoints" / "step-000000012")
+    Run(folder).set(state="stopped")
+    capsys.readouterr()
+    pretrain(str(recipe("next")), [f"init={folder}"])
+    said = f"{folder}: step 8 of 12: it was stopped; `ordsmed pretrain {folder}` goes on to its end\n"
+    assert said in capsys.readouterr().err
+    pretrain(str(recipe("next")), [f"init={folder}"])  # the same recipe: no weights of others are taken again
+    assert "of 12: it was" not in capsys.readouterr().err
+
+
+def test_a_negative_seed_is_refused_to_begin_with(recipe: Recipe) -> None:
+    for begin in (lambda: show(str(recipe()), ["seed=-1"], "pretrain"), lambda: pretrain(str(recipe()), ["seed=-1"])):
+        with pytest.raises(RecipeError, match=r"run.toml: seed: found -1; wanted 0 or more"):
+            begin()
+
+
+@pytest.mark.parametrize(
+    ("count", "noun", "told"),
+    [
+        (1, "question", "1 question"), (0, "question", "0 questions"), (5463, "question", "5,463 questions"),
+        (2, "process", "2 processes"), (3, "entry", "3 entries"), (2, "day", "2 days"), (4, "batch", "4 batches"),
+    ],
+)  # fmt: skip
+def test_what_is_counted(count: int, noun: str, told: str) -> None:
+    assert say.many(count, noun) == told
