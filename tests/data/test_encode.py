@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -232,3 +233,82 @@ def test_novels_take_few_bytes_a_token(shared_data: Path, place: Path) -> None:
         found = obtained(corpus="text.toml", tokenizer=vocabulary, sentences=sentences, out=f"store-{sentences}")
         assert found.facts["train"]["stored_a_token"] <= limit
         assert Tokenizer.load(vocabulary).fingerprint == found.facts["tokenizer"]
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "words"])
+def test_an_encoding_that_is_killed_goes_on(place: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Wherever it is stopped, also between splits: no block is encoded twice, and the bytes are the same."""
+    size = {"wordpiece": 90, "words": 12}[kind]
+    (place / "some.toml").write_text(f'corpus = "novels"\n[tokenizer]\nkind = "{kind}"\nsize = {size}\n')
+    monkeypatch.setattr(encode, "BLOCK", 700)
+    words = ['corpus="novels"', "processes=1"]
+    (place / "a.toml").write_text('corpus = "novels"\ntokenizer = "some"\n'.replace("some", "some.toml"))
+    whole = run.obtain(Encoding, "a.toml", ["out=whole", *words])
+    monkeypatch.setattr(encode, "EVERY", 0.0)
+    inner, seen, left = encode._encode, list[tuple[str, int]](), 0
+
+    def stopped(how: encode.How, block: encode.Lines) -> encode.Made:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise KeyboardInterrupt
+        seen.append((str(block.path), block.first))
+        return inner(how, block)
+
+    monkeypatch.setattr(encode, "_encode", stopped)
+    lives = 0
+    while True:
+        left, lives = 2, lives + 1
+        try:
+            folder = run.obtain(Encoding, "a.toml", ["out=again", *words])
+            break
+        except KeyboardInterrupt:
+            assert lives < 50
+            assert not (place / "again" / "validation.idx").exists()
+            stranger = place / "again" / "lexicon.kept"
+            if stranger.exists():  # words of lines behind what was kept
+                stranger.write_bytes(stranger.read_bytes() + b"behind\n")
+    assert lives > 4
+    assert len(seen) == len(set(seen))
+    made = {path.name: path.read_bytes() for path in whole.iterdir() if path.suffix in (".bin", ".idx", ".npy")}
+    assert {
+        path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".bin", ".idx", ".npy")
+    } == made
+    assert ("lexicon.bin" in made) == (kind == "words")
+    left_out = ("began", "seconds", "fingerprint")
+    told = [{k: v for k, v in Run(f).status.items() if k not in left_out} for f in (whole, folder)]
+    assert told[0] == told[1]
+    assert not [*folder.glob("*.kept*"), *folder.glob("*.part")]
+
+
+def test_what_was_kept_of_another_encoding_or_is_cut_off_is_not_gone_on_from(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encode, "BLOCK", 2000)
+    monkeypatch.setattr(encode, "EVERY", 0.0)
+    inner, left = encode._encode, 3
+
+    def stopped(how: encode.How, block: encode.Lines) -> encode.Made:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise KeyboardInterrupt
+        return inner(how, block)
+
+    (place / "a.toml").write_text('corpus = "novels"\ntokenizer = "pieces.toml"\nprocesses = 1\n')
+    whole = run.obtain(Encoding, "a.toml", ["out=whole"])
+    for change in ("sentences", "cut"):
+        left = 3
+        monkeypatch.setattr(encode, "_encode", stopped)
+        other = ["sentences=false"] if change == "sentences" else []
+        with pytest.raises(KeyboardInterrupt):
+            run.obtain(Encoding, "a.toml", ["out=again", *other])
+        monkeypatch.setattr(encode, "_encode", inner)
+        assert (place / "again" / "train.kept").exists()
+        if change == "cut":
+            path = place / "again" / "train.bin.part"
+            path.write_bytes(path.read_bytes()[:-2])
+        folder = run.obtain(Encoding, "a.toml", ["out=again"])
+        for name in ("train.bin", "train.idx", "validation.bin", "train.counts.npy"):
+            assert (folder / name).read_bytes() == (whole / name).read_bytes()
+        shutil.rmtree(folder)

@@ -194,3 +194,32 @@ def test_what_megatron_wrote(shared_data: Path) -> None:
     assert (prompts.token_count, prompts.document_count, prompts.tokens.dtype) == (5945, 100, np.int32)
     for store in found.values():
         assert store.starts[-1] == store.document_starts[-1] == store.token_count
+
+
+def test_what_is_renamed_stands_on_the_disk_before(tmp_path: Path, synced: list[tuple[str, str]]) -> None:
+    with StoreWriter(tmp_path / "a", 100) as store:
+        store.add([[1, 2], [3]])
+    for end in (".bin", ".idx"):
+        pushed = synced.index(("sync", str(tmp_path / f"a{end}.part")))
+        assert pushed < synced.index(("rename", str(tmp_path / f"a{end}")))
+    assert synced.index(("rename", str(tmp_path / "a.bin"))) < synced.index(("rename", str(tmp_path / "a.idx")))
+    assert synced[-1] == ("sync", str(tmp_path))
+
+
+@pytest.mark.parametrize("more", [1, 2, 1000])
+def test_bytes_behind_the_last_token_are_refused(tmp_path: Path, more: int) -> None:
+    with StoreWriter(tmp_path / "a", 100) as store:
+        store.add([[1, 2], [3]])
+    with (tmp_path / "a.bin").open("ab") as file:
+        file.write(bytes(more))
+    with pytest.raises(DataError, match=rf"a\.bin: {6 + more} bytes; wanted 6 bytes as a\.idx says"):
+        Store.open(tmp_path / "a")
+
+
+def test_counts_of_another_store_are_made_again(tmp_path: Path) -> None:
+    for name, ids in (("a", [1, 2, 2, 5]), ("b", [1, 2, 3])):
+        with StoreWriter(tmp_path / name, 6) as store:
+            store.add([ids])
+    (tmp_path / "b.counts.npy").replace(tmp_path / "a.counts.npy")
+    assert Store.open(tmp_path / "a", vocabulary=6).counts.tolist() == [0, 1, 2, 0, 0, 1]
+    assert np.load(tmp_path / "a.counts.npy").tolist() == [0, 1, 2, 0, 0, 1]

@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ordsmed.base import run
+from ordsmed.base import files, run
 from ordsmed.base.crew import crew
 from ordsmed.base.errors import DataError
 from ordsmed.base.machine import cores
 from ordsmed.base.run import Run
 from ordsmed.base.say import Progress, say
+from ordsmed.data.lexicon import KEPT as STRANGERS
 from ordsmed.data.lexicon import Lexicon, LexiconWriter
 from ordsmed.data.store import Ids, Ints, Store, StoreWriter, dtype_for
 from ordsmed.data.words import WholeWords, Words
@@ -33,6 +35,9 @@ from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.text.training import read_tokenizer
 
 BLOCK = 2_000_000  # bytes of lines that are encoded at once
+EVERY = 5.0  # seconds after which what is encoded is kept: more is not lost by a kill
+VERSION = 1  # of what is kept
+KEPT = "encode.kept"
 SHARE = 8_000_000  # bytes of corpus that are worth a process of their own
 
 
@@ -69,11 +74,13 @@ class Encoding:
         facts: dict[str, Any] = {
             "tokenizer": tokenizer.fingerprint, "vocabulary": tokenizer.vocabulary, "kind": tokenizer.kind,
         }  # fmt: skip
+        how = How(run.path / "tokenizer", tokenizer.fingerprint, self.sentences)
         with _lexicon(run.path, tokenizer) as lexicon:
+            kept = Kept(run.path, _key(self), lexicon)
             for split in SPLITS:
-                files = parts(corpus, split)
-                if files:
-                    facts[split] = self._split(files, run.path / split, tokenizer, lexicon)
+                if paths := parts(corpus, split):
+                    facts[split] = kept.splits.get(split) or self._split(paths, run.path / split, tokenizer, how, kept)
+                    kept.done(split, facts[split])
                     say(_told(split, facts[split]))
         if lexicon:
             written = Lexicon.open(run.path)
@@ -83,19 +90,25 @@ class Encoding:
         told = Run(corpus).status
         return {**facts, **{k: told[k] for k in ("language", "licence", "title") if told.get(k) is not None}}
 
-    def _split(
-        self, files: list[Path], prefix: Path, tokenizer: Tokenizer, lexicon: LexiconWriter | None
-    ) -> dict[str, Any]:
-        size, total = sum(path.stat().st_size for path in files), 0
+    def tidy(self, run: Run) -> None:
+        """What was kept on the way goes when all stands."""
+        for name in (KEPT, STRANGERS):
+            (run.path / name).unlink(missing_ok=True)
+
+    def _split(self, paths: list[Path], prefix: Path, tokenizer: Tokenizer, how: How, kept: Kept) -> dict[str, Any]:
+        size, lexicon = sum(path.stat().st_size for path in paths), kept.lexicon
         processes = min(self.processes or cores(), max(1, size // SHARE) if not self.processes else size)
-        writer = StoreWriter(prefix, tokenizer.vocabulary, lexicon.unknown if lexicon else None)
-        with writer as store, crew(processes) as spread, Progress(prefix.name, size / 1e6, "MB") as shown:
-            how = (prefix.parent / "tokenizer", tokenizer.fingerprint, self.sentences)
-            for made in spread(_encode, ((*how, block) for block in _blocks(files))):
-                ids = lexicon.number(made.ids, made.strangers) if lexicon else made.ids
-                store.extend(ids, made.lengths, made.sequences)
-                total += made.text
-                shown.add(made.bytes / 1e6)
+        unknown_word = lexicon.unknown if lexicon else None
+        with StoreWriter(prefix, tokenizer.vocabulary, unknown_word, key=kept.key) as store, crew(processes) as spread:
+            total, at = kept.since(store), Place(**store.note.get("at", {}))
+            passed = sum(path.stat().st_size for path in paths[: _index(paths, at)]) + at.byte
+            with Progress(prefix.name, size / 1e6, "MB", done=passed / 1e6) as shown:
+                for made in spread(_encode, ((how, block) for block in _blocks(paths, at))):
+                    ids = lexicon.number(made.ids, made.strangers) if lexicon else made.ids
+                    store.extend(ids, made.lengths, made.sequences)
+                    total += made.text
+                    kept.now_and_then(store, made.end, total)
+                    shown.add(made.bytes / 1e6, f"(kept every {EVERY:.0f} s)")
         stored = sum(prefix.with_name(prefix.name + end).stat().st_size for end in (".bin", ".idx"))
         unknown = int(store.counts[tokenizer.unknown]) if tokenizer.unknown is not None else 0
         tokens = max(store.token_count, 1)
@@ -104,6 +117,60 @@ class Encoding:
             "bytes_a_token": round(total / tokens, 4), "stored_a_token": round(stored / tokens, 4),
             "unknown": round(unknown / tokens, 6),
         }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class How:
+    """By what, and how, lines become ids."""
+
+    tokenizer: Path
+    fingerprint: str
+    sentences: bool
+
+
+@dataclass(frozen=True)
+class Place:
+    """Behind which lines of a split the work stands."""
+
+    file: str = ""
+    byte: int = 0
+    line: int = 0
+
+
+def _key(deed: Encoding) -> str:
+    return f"{VERSION} {run.fingerprint(deed)}"
+
+
+class Kept:
+    """What stands of an encoding that was killed: whole splits, and of one the lines up to some place."""
+
+    def __init__(self, folder: Path, key: str, lexicon: LexiconWriter | None) -> None:
+        self.path, self.key, self.lexicon, self.last = folder / KEPT, key, lexicon, time.monotonic()
+        told = files.read_json(self.path) if self.path.exists() else {}
+        whole = told.get("key") == key and all((folder / f"{split}.idx").exists() for split in told["splits"])
+        self.splits: dict[str, Any] = told["splits"] if whole and self._words(told["words"]) else {}
+
+    def since(self, store: StoreWriter) -> int:
+        """Takes over the words of a store that goes on; how many bytes of text it had."""
+        if store.note and not self._words(store.note["words"]):
+            raise DataError(self.path.parent / STRANGERS, "lacks words", "those of the store", "encode with --anew")
+        return int(store.note.get("text", 0))
+
+    def now_and_then(self, store: StoreWriter, at: Place, text: int) -> None:
+        """Every few seconds, push all to the disk."""
+        if time.monotonic() - self.last > EVERY:
+            words = self.lexicon.keep() if self.lexicon else 0
+            store.keep(at=asdict(at), text=text, words=words)
+            self.last = time.monotonic()
+
+    def done(self, split: str, facts: dict[str, Any]) -> None:
+        """A split stands."""
+        self.splits[split] = facts
+        words = self.lexicon.keep() if self.lexicon else 0
+        files.write_json(self.path, {"key": self.key, "splits": self.splits, "words": words})
+
+    def _words(self, count: int) -> bool:
+        return not self.lexicon or self.lexicon.restore(count)
 
 
 class Encoded:
@@ -150,6 +217,7 @@ class Lines:
     path: Path
     first: int  # line number
     lines: list[bytes]
+    end: int  # byte behind them
 
 
 @dataclass(frozen=True)
@@ -162,6 +230,7 @@ class Made:
     sequences: Ints
     text: int  # bytes of text
     bytes: int  # bytes of lines
+    end: Place
 
 
 class Encoder:
@@ -183,7 +252,8 @@ class Encoder:
         ids, strangers = self.words.strangers(ids)
         sequences = np.fromiter(map(len, pieces), np.int64, len(pieces))
         text = sum(len(d.text) if d.text.isascii() else len(d.text.encode()) for d in found)
-        return Made(ids, strangers, lengths, sequences, text, sum(map(len, block.lines)))
+        end = Place(block.path.name, block.end, block.first + len(block.lines))
+        return Made(ids, strangers, lengths, sequences, text, sum(map(len, block.lines)), end)
 
     def _document(self, block: Lines, number: int) -> Document:
         import msgspec
@@ -201,17 +271,23 @@ def _encoder(folder: Path, fingerprint: str, sentences: bool) -> Encoder:
     return Encoder(Tokenizer.load(folder), sentences)
 
 
-def _encode(folder: Path, fingerprint: str, sentences: bool, block: Lines) -> Made:
-    return _encoder(folder, fingerprint, sentences)(block)
+def _encode(how: How, block: Lines) -> Made:
+    return _encoder(how.tokenizer, how.fingerprint, how.sentences)(block)
 
 
-def _blocks(paths: list[Path]) -> Iterator[Lines]:
-    for path in paths:
+def _index(paths: list[Path], at: Place) -> int:
+    return [path.name for path in paths].index(at.file) if at.file else 0
+
+
+def _blocks(paths: list[Path], at: Place) -> Iterator[Lines]:
+    """Lines behind a place, some at a time."""
+    for path in paths[_index(paths, at) :]:
         check(path)
         with path.open("rb") as file:
-            first = 1
+            first = at.line if path.name == at.file else 1
+            file.seek(at.byte if path.name == at.file else 0)
             while lines := file.readlines(BLOCK):
-                yield Lines(path, first, lines)
+                yield Lines(path, first, lines, file.tell())
                 first += len(lines)
 
 

@@ -10,6 +10,7 @@ vocabulary lacks, in the order in which they first stand in the training split, 
 from __future__ import annotations
 
 import itertools
+import os
 import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ from ordsmed.base.errors import DataError
 
 Ints = NDArray[np.int64]
 LETTERS, INDEX = "lexicon.bin", "lexicon.idx"
+KEPT = "lexicon.kept"  # strangers of an encoding that is under way, a line each
 HEADER = struct.Struct("<8sQQ")
 MAGIC = b"ORDLEXI1"
 LONGEST = 48  # bytes of a word that a network of letters sees
@@ -75,9 +77,32 @@ class LexiconWriter:
     def __init__(self, folder: Path, known: Sequence[str], unknown: int) -> None:
         self.folder, self.known, self.unknown = folder, known, unknown
         self.strangers: dict[str, int] = {}  # words outside the vocabulary
+        self.kept = 0, 0  # how many of them are written down, and their bytes
         with files.survive_disk(folder):
             for name in (INDEX, LETTERS):
                 (folder / name).unlink(missing_ok=True)
+
+    def keep(self) -> int:
+        """Push the strangers so far to the disk; how many they are, for `restore`."""
+        path, words = self.folder / KEPT, itertools.islice(self.strangers, self.kept[0], None)
+        with files.survive_disk(path), path.open("r+b" if path.exists() else "wb") as file:
+            file.truncate(self.kept[1])
+            file.seek(self.kept[1])
+            file.writelines(f"{word}\n".encode() for word in words)
+            file.flush()
+            os.fsync(file.fileno())
+            self.kept = len(self.strangers), file.tell()
+        return self.kept[0]
+
+    def restore(self, count: int) -> bool:
+        """Take over the first so many strangers that were kept, if they are there."""
+        path = self.folder / KEPT
+        words = path.read_bytes().split(b"\n")[:-1][:count] if path.exists() else []
+        if len(words) < count:
+            return False
+        self.strangers = {word.decode(): len(self.known) + n for n, word in enumerate(words)}
+        self.kept = count, sum(map(len, words)) + count
+        return True
 
     def __enter__(self) -> LexiconWriter:
         return self

@@ -11,7 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
+import os
 import struct
+import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -171,11 +174,13 @@ class Store:
 class StoreWriter:
     """`with StoreWriter(prefix, vocabulary) as store: store.extend(...)`: whole at the end, or absent.
 
-    With `unknown`, ids may lie beyond the vocabulary: they are words of a lexicon, and counted there.
+    With `unknown`, ids may lie beyond the vocabulary: they are words of a lexicon, and counted there. With a `key`, a
+    writing that was interrupted goes on where `keep` was last called, if the key is the same; `note` is what it said.
     """
 
-    def __init__(self, prefix: str | Path, vocabulary: int, unknown: int | None = None) -> None:
-        self.prefix, self.unknown = Path(prefix), unknown
+    def __init__(self, prefix: str | Path, vocabulary: int, unknown: int | None = None, *, key: str = "") -> None:
+        self.prefix, self.unknown, self.key = Path(prefix), unknown, key
+        self.note: dict[str, Any] = {}
         self.dtype = dtype_for(vocabulary) if unknown is None else np.dtype("<i4")
         self.counts = np.zeros(vocabulary, np.int64)
         self.token_count = self.sequence_count = self.document_count = 0
@@ -184,10 +189,14 @@ class StoreWriter:
             self.prefix.parent.mkdir(parents=True, exist_ok=True)
             for end in (".idx", ".bin", ".counts.npy"):
                 self._path(end).unlink(missing_ok=True)
-            self._files = {
-                end: self._path(end).open("w+b") for end in (".bin.part", ".lengths.part", ".documents.part")
-            }
-            self._files[".documents.part"].write(np.zeros(1, "<i8").tobytes())
+            again = self._restore()
+            self._files = {end: self._path(end).open("r+b" if again else "w+b") for end in self._sizes()}
+            if again:
+                for end, size in self._sizes().items():
+                    self._files[end].truncate(size)
+                    self._files[end].seek(size)
+            else:
+                self._files[".documents.part"].write(np.zeros(1, "<i8").tobytes())
 
     def __enter__(self) -> StoreWriter:
         return self
@@ -196,6 +205,7 @@ class StoreWriter:
         try:
             if kind is None:
                 self.close()
+                self._path(".kept").unlink(missing_ok=True)
         finally:
             self.discard()
 
@@ -225,6 +235,44 @@ class StoreWriter:
         self.sequence_count += int(full.sum())
         self.document_count += len(ends)
 
+    def keep(self, **note: Any) -> None:
+        """Push what is written to the disk; a writer of the same key goes on from here."""
+        told = {"key": self.key, "counts": self._counted(), "note": note}
+        part = self._path(".kept.part")
+        with files.survive_disk(self.prefix):
+            for file in self._files.values():
+                file.flush()
+                os.fsync(file.fileno())
+            with part.open("wb") as made:
+                np.savez(made, told=np.array(json.dumps(told)), counts=self.counts)
+            files.sync(part)
+            part.replace(self._path(".kept"))
+
+    def _restore(self) -> bool:
+        """Is there something to go on from? Then take over what was counted."""
+        cut_off = (FileNotFoundError, ValueError, EOFError, KeyError, zipfile.BadZipFile)
+        with contextlib.suppress(*cut_off), self._path(".kept").open("rb") as file, np.load(file) as kept:
+            told, counts = json.loads(str(kept["told"])), kept["counts"]
+            self.token_count, self.sequence_count, self.document_count = told["counts"]
+            whole = all(self._path(end).stat().st_size >= size for end, size in self._sizes().items())
+            if self.key and told["key"] == self.key and whole:
+                self.counts, self.note = counts, told["note"]
+                return True
+        self.token_count = self.sequence_count = self.document_count = 0
+        self._path(".kept").unlink(missing_ok=True)
+        return False
+
+    def _counted(self) -> tuple[int, int, int]:
+        return self.token_count, self.sequence_count, self.document_count
+
+    def _sizes(self) -> dict[str, int]:
+        """Bytes that the files have when all that is counted is written."""
+        tokens, sequences, documents = self._counted()
+        return {
+            ".bin.part": tokens * self.dtype.itemsize, ".lengths.part": 4 * sequences,
+            ".documents.part": 8 * documents + 8,
+        }  # fmt: skip
+
     def close(self) -> None:
         """Assemble the index and rename everything into place, the index last."""
         with files.survive_disk(self.prefix):
@@ -247,11 +295,12 @@ class StoreWriter:
             files.sync(self.prefix.parent)
 
     def discard(self) -> None:
-        """Remove what is unfinished."""
+        """Remove what is unfinished, but for what was kept."""
         for end, file in self._files.items():
             with contextlib.suppress(OSError):
                 file.close()
-            self._path(end).unlink(missing_ok=True)
+            if not self._path(".kept").exists():
+                self._path(end).unlink(missing_ok=True)
         self._path(".idx.part").unlink(missing_ok=True)
 
     def _path(self, end: str) -> Path:
