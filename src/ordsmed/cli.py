@@ -297,9 +297,12 @@ def menus(asked: Arguments) -> None:
 def recipes(asked: Arguments) -> None:
     """the built-in recipes; with a name: its text"""
     from ordsmed.base.run import find_recipe, recipe_names
+    from ordsmed.base.settings import read
 
     if asked.name:
-        print(find_recipe(asked.name, asked.name.split("/")[0]).read_text(encoding="utf-8"), end="")
+        path = find_recipe(asked.name, asked.name.split("/")[0])
+        read(path)  # what is no recipe is refused
+        print(path.read_text(encoding="utf-8"), end="")
         return
     for name in recipe_names():
         first = find_recipe(name, "").read_text(encoding="utf-8").splitlines()[0]

@@ -496,3 +496,37 @@ def test_which_documents_a_step_saw(ordsmed: Any, tiny_run: Any, kind: str) -> N
             assert all(word.strip(".").lower() in text.lower() for word in words), (words, text)
     told = ordsmed("show", str(folder), "--step", "13")
     assert (told.status, told.err) == (1, "ordsmed: --step: found 13; wanted 1 to 12\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["corpus", "stats", "listed"], "listed/status.json: holds no table of facts; the file is damaged"),
+        (["fill", "listed", "a [MASK]"], "listed/status.json: holds no table of facts; the file is damaged"),
+        (["corpus", "folder", "source.path=a.txt", "out=/"], "/: is the root of all folders; wanted a folder in it"),
+        (["corpus", "folder", "source.path=a.txt", "out=circle"], "circle: is a link that leads to no folder; wanted"),
+        (["corpus", "folder", "source.path=a.txt", "out=\udcff"], "`out`: found '\\udcff', which is no UTF-8; wanted"),
+        (["corpus", "presplit", "listed", "/"], "listed/status.json: holds no table of facts; "),
+        (["recipes", "bytes.toml"], "bytes.toml: not TOML: 'utf-8' codec can't decode"),
+        (["show", "a\nb"], "`a b`: no built-in recipe and no file"),
+    ],
+)
+def test_garbage_is_one_line(ordsmed: Any, words: list[str], said: str) -> None:
+    """Damaged files, places that are none, names with line ends in them."""
+    Path("listed").mkdir()
+    Path("listed/status.json").write_text("[1]")
+    Path("a.txt").write_text("One text.\n")
+    Path("bytes.toml").write_bytes(bytes(range(256)))
+    Path("circle").symlink_to("circle")
+    told = ordsmed(*words)
+    assert (told.status, told.out, told.err.count("\n")) == (1, "", 1)
+    assert told.err.startswith(f"ordsmed: {said}")
+
+
+def test_a_folder_may_be_the_one_one_stands_in(ordsmed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("a.txt").write_text("One text. Two.\n\nThree of them.\n")
+    Path("inner").mkdir()
+    monkeypatch.chdir("inner")
+    assert ordsmed("corpus", "folder", "source.path=../a.txt", "out=.", "validation=0").status == 0
+    assert ordsmed("corpus", "stats", ".").out.startswith("train: 2 documents")
+    assert ordsmed("show", ".").status == 0

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ordsmed.base.errors import DataError, RunError
+from ordsmed.base.errors import DataError, RecipeError, RunError
 from ordsmed.base.say import say
 
 
@@ -118,9 +118,23 @@ def survive_disk(path: Path) -> Iterator[None]:
         raise RunError(path, f"cannot write: {found}", "", remedy) from error
 
 
+def named(path: Path) -> Path:
+    """A folder by a name of its own, so that something can be put beside it: `.` and `..` have none."""
+    try:
+        found = path.resolve() if path.name in ("", "..") else path
+        if path.is_symlink():
+            path.resolve(strict=True)
+    except (OSError, RuntimeError):  # a link in a circle, or to nowhere
+        raise RecipeError(path, "is a link that leads to no folder", "a folder") from None
+    if not found.name:
+        raise RecipeError(path, "is the root of all folders", "a folder in it")
+    return found
+
+
 @contextlib.contextmanager
 def making(target: Path) -> Iterator[Path]:
     """A folder that takes its place when all went well; else nothing is left of it."""
+    target = named(target)
     beside = target.with_name(f".{target.name}.part")
     with survive_disk(target):
         shutil.rmtree(beside, ignore_errors=True)

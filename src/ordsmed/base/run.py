@@ -65,8 +65,13 @@ class Run:
     @property
     def status(self) -> dict[str, Any]:
         """What `status.json` says; empty where there is none."""
-        found = self.path / "status.json"
-        return dict(files.read_json(found)) if found.exists() else {}
+        place = self.path / "status.json"
+        if not place.exists():
+            return {}
+        found = files.read_json(place)
+        if not isinstance(found, dict):
+            raise DataError(place, "holds no table of facts", "", "the file is damaged; make its folder again")
+        return found
 
     def set(self, **facts: Any) -> None:
         """Change `status.json`, whole or not at all; None takes a fact out."""
@@ -216,8 +221,9 @@ def title(name: str) -> str:
 def place(deed: Recipe, title: str) -> Path:
     """Where a deed's folder stands."""
     folder = Path(deed.out or f"work/{deed.verb}/{title}")
-    if folder.is_file():
+    if folder.exists() and not folder.is_dir():
         raise RecipeError("out", f"found {folder}, a file", "a folder", "name another")
+    files.named(folder)
     return folder
 
 
@@ -313,6 +319,7 @@ def locked(folder: Path, *, anew: bool = False) -> Any:
     """
     import filelock
 
+    folder = files.named(folder)
     lock = filelock.FileLock(folder.with_name(f".{folder.name}.lock"), thread_local=False, is_singleton=True)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

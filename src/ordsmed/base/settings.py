@@ -53,6 +53,8 @@ def override(table: Table, words: Sequence[str]) -> Table:
     """
     for word in words:
         path, equals, text = word.partition("=")
+        if not word.isprintable() and any("\ud800" <= sign <= "\udfff" for sign in word):
+            raise RecipeError(f"`{path}`", f"found {text!r}, which is no UTF-8", "a value in UTF-8")
         if not equals or not path:
             raise RecipeError(f"`{word}`", "not an override", "key.path=value")
         _put(table, path.split("."), _value(text), word)

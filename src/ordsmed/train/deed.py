@@ -229,6 +229,7 @@ def _stands(folder: Path, recipe: Training, words: Sequence[str], *, anew: bool)
 
 def _remove(folder: Path) -> None:
     """Delete a run's folder; killed in between, what is left does not stand in the way of the next one."""
+    folder = files.named(folder)
     aside = folder.with_name(f".{folder.name}.removed")
     shutil.rmtree(aside, ignore_errors=True)
     folder.rename(aside)
