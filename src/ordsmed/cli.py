@@ -14,7 +14,7 @@ from typing import Any
 from ordsmed import __version__
 from ordsmed.base import ending, menu
 from ordsmed.base.arguments import Parser, UsageError, number, whole
-from ordsmed.base.errors import OrdsmedError, RecipeError, RunError, nearest
+from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError, nearest
 from ordsmed.base.screen import columns, command, fitted, table
 
 Arguments = argparse.Namespace
@@ -377,6 +377,10 @@ def main(words: Sequence[str] | None = None) -> None:
 
         found, remedy = refusal(error)
         _fail(str(RunError(error.filename or "disk", found, "", remedy)), 1)
+    except RecursionError as error:
+        if "JSON" not in str(error):
+            raise
+        _fail(str(DataError("a file of JSON", "is nested too deeply to be read", "a file as this verb takes it")), 1)
     except KeyboardInterrupt as stopped:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # once more: at once
         status = 128 + (stopped.number if isinstance(stopped, ending.Ended) else signal.SIGINT)

@@ -507,6 +507,7 @@ def test_which_documents_a_step_saw(ordsmed: Any, tiny_run: Any, kind: str) -> N
         (["corpus", "folder", "source.path=a.txt", "out=circle"], "circle: is a link that leads to no folder; wanted"),
         (["corpus", "folder", "source.path=a.txt", "out=\udcff"], "`out`: found '\\udcff', which is no UTF-8; wanted"),
         (["corpus", "presplit", "listed", "/"], "listed/status.json: holds no table of facts; "),
+        (["tokenizer", "t.toml"], "a file of JSON: is nested too deeply to be read; wanted a file as this verb takes it"),
         (["recipes", "bytes.toml"], "bytes.toml: not TOML: 'utf-8' codec can't decode"),
         (["show", "a\nb"], "`a b`: no built-in recipe and no file"),
     ],
@@ -515,6 +516,8 @@ def test_garbage_is_one_line(ordsmed: Any, words: list[str], said: str) -> None:
     """Damaged files, places that are none, names with line ends in them."""
     Path("listed").mkdir()
     Path("listed/status.json").write_text("[1]")
+    Path("deep.json").write_text("[" * 100_000)
+    Path("t.toml").write_text('[tokenizer]\nkind = "wordpiece"\nfile = "deep.json"\n')
     Path("a.txt").write_text("One text.\n")
     Path("bytes.toml").write_bytes(bytes(range(256)))
     Path("circle").symlink_to("circle")
