@@ -7,11 +7,13 @@ import io
 import pytest
 import torch
 
+from families import shaken
 from ordsmed.apply.fill import fill, fill_lines, lines, told
+from ordsmed.apply.generate import Way, generate
 from ordsmed.apply.trained import Trained, open_model
 from ordsmed.base.errors import DataError, RecipeError
-from ordsmed.models import bert
-from ordsmed.objectives import mlm
+from ordsmed.models import bert, gpt2
+from ordsmed.objectives import clm, hybrid, mlm
 from ordsmed.text import vocabulary
 from ordsmed.text.tokenizer import Tokenizer
 
@@ -133,3 +135,38 @@ def test_invalid_utf_8_is_refused_by_line_and_byte():
 def test_texts_given_as_words_need_no_stream(tiny_run):
     assert len(list(fill_lines(tiny_run.bert, ["a [MASK]", "", "the [MASK]"], 1))) == 4
     assert list(fill_lines(tiny_run.bert, ["a [MASK]"], 2, step=8)) != list(fill_lines(tiny_run.bert, ["a [MASK]"], 2))
+
+
+def test_a_hybrid_guesses_from_the_place_before_a_mask():
+    """Seeing both sides, between end signs."""
+    tokenizer, settings = roberta(), gpt2.Settings(width=32, layers=2, heads=2, positions=24)
+    torch.manual_seed(4)
+    objective = shaken(hybrid.Settings().build(settings, tokenizer))
+    trained = Trained(objective, tokenizer, settings, "model")
+    ids = [tokenizer.stop, *tokenizer.encode("the <mask> is <mask>"), tokenizer.stop]
+    masks = [place for place, number in enumerate(ids) if number == tokenizer.mask]
+    with torch.no_grad():
+        tokens = torch.tensor([ids])
+        seen = objective.model(
+            tokens, torch.arange(len(ids))[None], torch.ones_like(tokens), causal=torch.tensor([False])
+        )
+        shares = objective.head(seen)[0].softmax(-1)
+    found = fill(trained, "the [MASK] is [MASK]", best=3)
+    for guesses, place in zip(found, masks, strict=True):
+        before, own = (shares[at].topk(3).values.tolist() for at in (place - 1, place))
+        assert [share for _, share in guesses] == pytest.approx(before, rel=1e-4)
+        assert [share for _, share in guesses] != pytest.approx(own, rel=1e-2)
+
+
+def test_what_is_generated_is_its_seeds():
+    """The same seed says the same again, another one another thing; the likeliest is said whatever the seed."""
+    tokenizer, settings = roberta(), gpt2.Settings(width=32, layers=2, heads=2, positions=48)
+    torch.manual_seed(4)
+    trained = Trained(shaken(clm.Settings().build(settings, tokenizer)), tokenizer, settings, "model")
+
+    def said(seed, temperature=3.0):
+        return generate(trained, "the", Way(tokens=12, temperature=temperature, seed=seed))
+
+    assert [said(seed) for seed in range(4)] == [said(seed) for seed in range(4)]
+    assert len({said(seed) for seed in range(4)}) == 4
+    assert len({said(seed, 0.0) for seed in range(4)}) == 1

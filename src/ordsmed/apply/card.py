@@ -193,7 +193,7 @@ def _measure(trained: Trained, name: str, value: Any) -> str:
 def _guessed(trained: Trained, facts: Table) -> Table:
     """What guessing by frequency gets: as noted at the run's end; of tokens it is the same at every step."""
     ended, guesses = trained.folder / "scores.json", trained.objective.guesses
-    noted = files.read_json(ended) if trained.recipe and ended.exists() else {}
+    noted = files.read_table(ended) if trained.recipe and ended.exists() else {}
     if "unigram" not in noted:
         return {}
     right = noted.get("guessing", {}).get(f"{guesses}_right", noted.get("guessing", {}).get("forward_right"))
@@ -203,7 +203,7 @@ def _guessed(trained: Trained, facts: Table) -> Table:
 
 def _judged(trained: Trained) -> Table:
     ended = trained.folder / "scores.json"
-    facts = files.read_json(ended) if trained.recipe and ended.exists() else {}
+    facts = files.read_table(ended) if trained.recipe and ended.exists() else {}
     if facts.get("step") != trained.step:
         judged = [line for line in _metrics(trained) if "validation" in line]
         facts = judged[-1] if judged else {}
@@ -358,7 +358,7 @@ def _data(trained: Trained) -> list[Table]:
 def _splits(trained: Trained) -> list[Table]:
     """The files that a task was learned from and judged by."""
     kept = trained.folder / "data.json"
-    found = files.read_json(kept) if kept.exists() else {}
+    found = files.read_table(kept) if kept.exists() else {}
     return [{**facts, "name": ", ".join(Path(path).name for path in paths.split(", "))}
             for paths, facts in found.items()]  # fmt: skip
 
@@ -367,7 +367,7 @@ def _facts(name: str, folder: Path) -> Table:
     """What the run kept of its data; older runs: what their folder says, if it still stands."""
     kept = folder / "data.json"
     if kept.exists():
-        return dict(files.read_json(kept).get(name, {}))
+        return dict(files.read_table(kept).get(name, {}))
     try:
         with at_home(folder):
             return Run(standing(name)).status
@@ -391,7 +391,7 @@ def _metrics(trained: Trained) -> list[Table]:
 
 def _version(trained: Trained) -> str:
     path = trained.folder / "environment.json"
-    return str(files.read_json(path).get("ordsmed", ordsmed.__version__)) if path.exists() else ordsmed.__version__
+    return str(files.read_table(path).get("ordsmed", ordsmed.__version__)) if path.exists() else ordsmed.__version__
 
 
 def _fine_tuned(trained: Trained) -> bool:

@@ -57,10 +57,20 @@ def export(
         _say_left(trained)
     with files.making(target) as folder:
         format_of(trained).write(trained, folder)
-        files.write_text(folder / "README.md", card.write(trained, target.name, licence))
+        files.write_text(folder / "README.md", _card(trained, target.name, licence))
         facts = {"ordsmed": ordsmed.__version__, "of": str(trained.folder), "step": trained.step}
         files.write_json(folder / MARK, {**facts, "format": kind_of(format_of(trained))})
     return target
+
+
+def _card(trained: Trained, name: str, licence: str | None) -> str:
+    """The model card, or which of a run's files it cannot be made of."""
+    try:
+        return card.write(trained, name, licence)
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        found = f"data.json, scores.json or metrics.jsonl hold what no run wrote ({type(error).__name__}: {error})"
+        remedy = "put them away: the model card does without them"
+        raise DataError(trained.folder, found, "what a run leaves", remedy) from error
 
 
 def _say_left(trained: Trained) -> None:
@@ -105,7 +115,7 @@ def format_of(trained: Trained) -> Format:
 
 def readers(out: Path) -> str:
     """Who loads an export."""
-    return str(load("formats", files.read_json(out / MARK)["format"]).readers)
+    return str(load("formats", files.read_table(out / MARK)["format"]).readers)
 
 
 def check(target: Path, source: Path, *, anew: bool) -> None:

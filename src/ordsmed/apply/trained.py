@@ -135,10 +135,17 @@ def unfinished(folder: Path, step: int) -> str:
     return f"{folder}: step {step:,} of {planned(recipe):,}: {why}; `{again}` goes on to its end"
 
 
+def _step(folder: Path, status: dict[str, Any]) -> int:
+    found = status.get("step", 0)
+    if not isinstance(found, int):
+        raise DataError(folder / "status.json", f"step: found {found!r}", "a whole number", "it is damaged")
+    return found
+
+
 def kept(folder: Path) -> list[int]:
     """The steps of a run whose weights can be opened, oldest first."""
     status = Run(folder).status
-    ended = [int(status["step"])] if status.get("state") == "done" and foreign.is_imported(folder / "weights") else []
+    ended = [_step(folder, status)] if status.get("state") == "done" and foreign.is_imported(folder / "weights") else []
     whole = [s for s in snapshots.steps(folder / "checkpoints")
              if not snapshots.damage(snapshots.path_of(folder / "checkpoints", s), (KIND,))]  # fmt: skip
     return sorted({0, *whole, *ended})
@@ -170,7 +177,7 @@ def _before_the_first_step(folder: Path, recipe: dict[str, Any], status: dict[st
 def _source(folder: Path, status: dict[str, Any], step: int | None) -> Source:
     """The weights to read: of the step asked for, of the end, or of the newest whole checkpoint."""
     ended = status.get("state") == "done" and foreign.is_imported(folder / "weights")
-    last = int(status.get("step", 0)) if ended else None
+    last = _step(folder, status) if ended else None
     if last is not None and step in (None, last):
         return Source(folder / "weights", last)
     stored = snapshots.steps(folder / "checkpoints")
@@ -182,7 +189,7 @@ def _source(folder: Path, status: dict[str, Any], step: int | None) -> Source:
         wrong = snapshots.damage(path, (KIND,))
         if wrong:
             raise DataError(path, wrong, "a whole checkpoint", "leave --step out: the newest whole one is taken")
-        return Source(path, step, files.read_json(path / "state.json"))
+        return Source(path, step, files.read_table(path / "state.json"))
     newest = snapshots.latest(folder / "checkpoints", place=folder, kinds=(KIND,))
     if newest is None:
         raise RecipeError(folder, "no checkpoint yet", "", f"`{command('pretrain', folder)}` goes on and makes one")

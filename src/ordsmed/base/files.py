@@ -50,6 +50,14 @@ def read_json(path: Path) -> Any:
         raise DataError(path, f"cannot be read: {error.strerror}") from None
 
 
+def read_table(path: Path) -> dict[str, Any]:
+    """A JSON file that holds one table."""
+    found = read_json(path)
+    if not isinstance(found, dict):
+        raise DataError(path, f"found {str(found)[:40]}", "a table", "the file is damaged; make its folder again")
+    return found
+
+
 def mapped(path: Path, wanted: str, remedy: str) -> Any:
     """A .npy file as an array in memory that is read as it is needed; or a complaint that names it."""
     import numpy as np

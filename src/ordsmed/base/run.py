@@ -65,13 +65,8 @@ class Run:
     @property
     def status(self) -> dict[str, Any]:
         """What `status.json` says; empty where there is none."""
-        place = self.path / "status.json"
-        if not place.exists():
-            return {}
-        found = files.read_json(place)
-        if not isinstance(found, dict):
-            raise DataError(place, "holds no table of facts", "", "the file is damaged; make its folder again")
-        return found
+        found = self.path / "status.json"
+        return files.read_table(found) if found.exists() else {}
 
     def set(self, **facts: Any) -> None:
         """Change `status.json`, whole or not at all; None takes a fact out."""

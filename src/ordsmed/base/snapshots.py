@@ -46,7 +46,7 @@ def latest(folder: Path, *, place: object, kinds: Sequence[str] = KINDS) -> tupl
         path = path_of(folder, step)
         wrong = damage(path, kinds)
         if not wrong:
-            return path, files.read_json(path / "state.json")
+            return path, files.read_table(path / "state.json")
         say(f"{path}: {wrong}; the checkpoint before it is used")
     if found:
         raise DataError(
@@ -57,7 +57,7 @@ def latest(folder: Path, *, place: object, kinds: Sequence[str] = KINDS) -> tupl
 
 def strip(path: Path) -> None:
     """Leave nothing but the weights of a snapshot: a revision to look at, not to go on from."""
-    state = files.read_json(path / "state.json")
+    state = files.read_table(path / "state.json")
     others = [name for name in state["checksums"] if kind_of(name) != KINDS[0]]
     if others:
         kept = {name: total for name, total in state["checksums"].items() if name not in others}
@@ -69,15 +69,15 @@ def strip(path: Path) -> None:
 def is_stripped(path: Path) -> bool:
     """Does a snapshot hold weights alone?"""
     try:
-        return {kind_of(name) for name in files.read_json(path / "state.json")["checksums"]} == {KINDS[0]}
-    except (DataError, KeyError, TypeError):
+        return {kind_of(name) for name in files.read_table(path / "state.json")["checksums"]} == {KINDS[0]}
+    except (DataError, KeyError, TypeError, AttributeError):
         return False
 
 
 def damage(path: Path, kinds: Sequence[str] = KINDS) -> str:
     """What is wrong with the files of these kinds in a snapshot; empty where they are whole."""
     try:
-        sums = files.read_json(path / "state.json")["checksums"]
+        sums = files.read_table(path / "state.json")["checksums"]
         if {kind_of(name) for name in sums} < set(kinds):
             return "state.json names no " + " or ".join(sorted(set(kinds) - {kind_of(name) for name in sums}))
         for name in (n for n in sums if kind_of(n) in kinds):
@@ -85,6 +85,6 @@ def damage(path: Path, kinds: Sequence[str] = KINDS) -> str:
                 return f"{name} is missing"
             if files.checksum(path / name) != sums[name]:
                 return f"{name} is damaged (checksum {files.checksum(path / name)}, wanted {sums[name]})"
-    except (DataError, KeyError, TypeError, OSError) as error:
+    except (DataError, KeyError, TypeError, AttributeError, OSError) as error:
         return f"state.json is damaged ({error})"
     return ""

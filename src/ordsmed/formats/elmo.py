@@ -71,6 +71,7 @@ class Settings:
         theirs, kinds = _read(stored)
         notes += [f"{stored}: {kind} is read as float32" for kind in sorted(kinds - {"float32"})]
         _compare(theirs, networks.model, stored, options)
+        weights.check_numbers(theirs, stored)
         return Imported(networks, _tokenizer(stored.parent), _ours(theirs, networks.model), tuple(notes))
 
     def write(self, trained: Any, folder: Path) -> None:
@@ -248,6 +249,12 @@ def _swapped(rows: Tensor) -> Tensor:
 
 def _compare(theirs: Mapping[str, Tensor], model: Any, path: Path, options: Path) -> None:
     """Refuse datasets that are not those of a network with these options."""
+    held = path.stat().st_size  # sizes that these weights cannot have are refused before anything of the kind is made
+    sizes = {"n_layers": model.layers, "dim": model.cells, "projection_dim": model.width, "n_highway": model.highways,
+             "filters": sum(sum(pair) for pair in model.filters), "embedding.dim": model.letter}  # fmt: skip
+    for name, size in sizes.items():
+        if size > held:
+            raise DataError(options, f"{name}: found {size}", f"what fits {path.name}, of {held:,} bytes")
     with torch.device("meta"):
         network = model.build(0)
     wanted = _theirs({f"model.{k}": v for k, v in weights.own_tensors(network).items()}, model)

@@ -189,7 +189,7 @@ def _usual(role: str, labels: tuple[str, ...], number: bool) -> dict[str, Any]:
 def _write_tokenizer(trained: Any, folder: Path) -> None:
     """As the tokenizer saves itself, with the longest row the network takes, and token types if it knows some."""
     trained.tokenizer.save(folder)
-    described = files.read_json(folder / "tokenizer_config.json")
+    described = files.read_table(folder / "tokenizer_config.json")
     described["model_max_length"] = trained.settings.longest()
     own = reader(trained.tokenizer, trained.settings)
     types = ["token_type_ids"] if own.types else []

@@ -50,7 +50,7 @@ class Boxes:
         self.opened = {path: _opened(path) for path in sorted(folder.glob(f"{kind}*.safetensors"))}
         self.stored: dict[str, list[Stored]] = {}
         for path, file in self.opened.items():
-            told = json.loads((file.metadata() or {}).get("boxes", "{}"))
+            told = _told(path, file)
             for name in file.keys():  # noqa: SIM118 (safetensors' file is no mapping)
                 size = tuple(file.get_slice(name).get_shape())
                 shape, start = (tuple(x) for x in told.get(name, [size, (0,) * len(size)]))
@@ -93,6 +93,15 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
 def read_whole(folder: Path, kind: str = snapshots.KINDS[0]) -> dict[str, Tensor]:
     """Every tensor of a kind in a snapshot."""
     return Boxes(folder, kind).all()
+
+
+def _told(path: Path, file: Any) -> dict[str, tuple[list[int], list[int]]]:
+    """Where the boxes of a file lie, by its header."""
+    try:
+        told = json.loads((file.metadata() or {}).get("boxes", "{}"))
+        return {name: ([int(n) for n in shape], [int(n) for n in start]) for name, (shape, start) in told.items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise DataError(path, f"boxes: {error}", "of each tensor the whole's shape and where the box lies") from None
 
 
 def _opened(path: Path) -> Any:

@@ -63,7 +63,7 @@ class Tokenizer:
         folder = paths[0] if paths[0].is_dir() else paths[0].parent
         beside = folder / "tokenizer_config.json"
         known = paths[0].is_dir() or paths[0].name == "tokenizer.json"
-        config = files.read_json(beside) if known and beside.is_file() else None
+        config = files.read_table(beside) if known and beside.is_file() else None
         return Tokenizer(pipeline, config, vocabulary.read_counts(paths, pipeline))
 
     def save(self, folder: Path) -> None:

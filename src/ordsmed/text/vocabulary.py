@@ -171,7 +171,7 @@ def _gather(paths: Sequence[Path]) -> list[Path]:
 def _json(path: Path) -> dict[str, object]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise DataError(path, f"not JSON: {error}", KNOWN) from None
     if not isinstance(found, dict):
         raise DataError(path, "is JSON but no table", KNOWN)

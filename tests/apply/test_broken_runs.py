@@ -1,0 +1,139 @@
+"""Files of a run, an import or another format that are damaged: one line that names the file, never a traceback."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+import elmo_files
+from makers import make_store
+from ordsmed.apply.export import export
+from ordsmed.apply.importing import take_over
+from ordsmed.apply.trained import open_model
+from ordsmed.base import files, settings
+from ordsmed.base.errors import DataError, OrdsmedError
+from ordsmed.models import bert
+from ordsmed.nn import weights
+from ordsmed.objectives import mlm
+from ordsmed.text.tokenizer import Tokenizer
+
+TEXTS = ["[1]", "null", "", "{", "7", '"x"', "[[1]]", "[" * 100_000]
+RECIPE = """
+data = "store"
+model = { kind = "bert", width = 16, layers = 1, heads = 2, positions = 32 }
+objective = "mlm"
+[[phase]]
+steps = 2
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A finished run, as far as opening asks."""
+    store, folder = make_store(tmp_path / "store", documents=4), tmp_path / "run"
+    tokenizer = Tokenizer.load(store / "tokenizer")
+    model = bert.Settings(width=16, layers=1, heads=2, positions=32)
+    objective = mlm.Settings().build(model, tokenizer)
+    (folder / "weights").mkdir(parents=True)
+    weights.write(folder / "weights/model.safetensors", weights.own_tensors(objective))
+    files.write_text(folder / "weights/settings.toml", settings.write({"model": model, "objective": mlm.Settings()}))
+    tokenizer.save(folder / "weights/tokenizer")
+    files.write_text(folder / "recipe.toml", RECIPE)
+    for name, facts in (("status", {"verb": "pretrain", "state": "done", "step": 2}), ("environment", {"ordsmed": "0"}),
+                        ("scores", {"step": 2, "validation": 5.0, "mlm": 5.0, "unigram": 5.1}),
+                        ("data", {"store": {"title": "Mine"}})):  # fmt: skip
+        files.write_json(folder / f"{name}.json", facts)
+    return folder
+
+
+def said_of(asked, *inputs):
+    """The line of a refusal."""
+    with pytest.raises(OrdsmedError) as caught:
+        asked(*inputs)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["status", "environment", "scores", "data"])
+def test_a_runs_json_that_is_damaged_is_named(run, tmp_path, name):
+    assert export(run, tmp_path / "out")
+    for text in TEXTS:
+        (run / f"{name}.json").write_text(text)
+        assert f"{run}/{name}.json: " in said_of(export, run, tmp_path / "out")
+    (run / f"{name}.json").write_bytes(b"\xff{}")
+    assert f"{run}/{name}.json: not JSON" in said_of(export, run, tmp_path / "out")
+
+
+def test_what_no_run_wrote_is_told_with_where_it_may_stand(run, tmp_path):
+    assert "status.json: step: found 'x'" in change(run, "status", "step", "x", lambda: said_of(open_model, run))
+    for name, key, value in (("data", "store", {"title": "x", "train": {"documents": "many"}}), ("data", "store", 7),
+                             ("scores", "guessing", "much")):  # fmt: skip
+        told = change(run, name, key, value, lambda: said_of(export, run, tmp_path / "out"))
+        assert f"{run}: data.json, scores.json or metrics.jsonl hold what no run wrote" in told
+        assert "put them away" in told
+    for name in ("data", "scores", "environment"):
+        (run / f"{name}.json").unlink()
+    assert export(run, tmp_path / "out")
+
+
+def change(run, name, key, value, asked):
+    """What is said while a file tells otherwise."""
+    path = run / f"{name}.json"
+    was = path.read_text()
+    path.write_text(json.dumps({**json.loads(was), key: value}))
+    try:
+        return asked()
+    finally:
+        path.write_text(was)
+
+
+def test_weights_of_a_run_that_are_no_numbers_are_refused(run):
+    path = run / "weights/model.safetensors"
+    held = weights.read(path)
+    held["model.blocks.0.up.weight"][0, 0] = torch.nan
+    weights.write(path, held)
+    assert "model.blocks.0.up.weight: 1 of 1,024 numbers are NaN or infinite" in said_of(open_model, run)
+
+
+def test_a_tokenizers_files_that_are_damaged_are_named(run):
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        path = run / "weights/tokenizer" / name
+        was = path.read_text()
+        for text in TEXTS:
+            path.write_text(text)
+            assert f"{name}: " in said_of(open_model, run)
+        path.write_text(was)
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "value", "said"),
+    [
+        ("lstm", "dim", 10**30, "dim: found 1000.*wanted what fits"), ("lstm", "n_layers", 10**9, "n_layers: found"),
+        ("lstm", "projection_dim", 2.5, "width: found 2.5"), ("lstm", "dim", None, "cells: found"),
+        ("char_cnn", "filters", [[1, 10**20]], "filters: found"), ("char_cnn", "filters", "x", "filters: found 'x'"),
+        ("char_cnn", "embedding", [1], r"no `char_cnn\.embedding\.dim`"), ("char_cnn", "n_highway", -1, "highways"),
+    ],
+)  # fmt: skip
+def test_options_of_an_elmo_that_cannot_be_are_named(tmp_path, table, key, value, said):
+    asked = elmo_files.options()
+    folder = elmo_files.write(tmp_path / "theirs", asked, elmo_files.arrays(asked))
+    told = json.loads((folder / "options.json").read_text())
+    told[table][key] = value
+    (folder / "options.json").write_text(json.dumps(told))
+    with pytest.raises(OrdsmedError, match=rf"options\.json.*{said}"):
+        take_over(folder, tmp_path / "ours")
+
+
+def test_an_elmo_that_is_no_numbers_is_refused(tmp_path):
+    asked = elmo_files.options()
+    arrays = elmo_files.arrays(asked)
+    name = next(iter(arrays))
+    arrays[name].flat[0] = float("nan")
+    folder = elmo_files.write(tmp_path / "theirs", asked, arrays)
+    with pytest.raises(DataError, match=f"{name}: 1 of .* numbers are NaN or infinite"):
+        take_over(folder, tmp_path / "ours")
+    for text in TEXTS:
+        (folder / "options.json").write_text(text)
+        assert "options.json: " in said_of(take_over, folder, tmp_path / "ours")
