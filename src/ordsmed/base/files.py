@@ -54,7 +54,7 @@ def read_table(path: Path) -> dict[str, Any]:
     """A JSON file that holds one table."""
     found = read_json(path)
     if not isinstance(found, dict):
-        raise DataError(path, f"found {str(found)[:40]}", "a table", "the file is damaged; make its folder again")
+        raise DataError(path, "holds no table of facts", "", "the file is damaged; make its folder again")
     return found
 
 
