@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import bz2
 import gzip
 import io
 import lzma
 import os
+import stat
 import tarfile
 import tracemalloc
 import zipfile
@@ -118,7 +120,9 @@ def test_nothing_leaves_the_archive(tmp_path: Path) -> None:
     inside.mkdir()
     with read.tallied() as tally:
         assert texts(inside / "x.tar", made.getvalue()) == {"./fine.txt": "text"}
-    assert tally.left_out == {"members outside the archive": 3, "hidden members": 1}
+    assert tally.left_out == {
+        "members outside the archive": 3, "hidden members": 1, "links and devices in archives": 4,
+    }  # fmt: skip
     assert [str(p.relative_to(tmp_path)) for p in sorted(tmp_path.rglob("*"))] == ["inside", "inside/x.tar"]
     assert list(texts(inside / "x.zip", zipped({"../a.txt": b"x", "b.txt": b"y"}))) == ["b.txt"]
 
@@ -200,6 +204,56 @@ def test_bombs_are_left_out_in_little_memory(tmp_path: Path) -> None:
     header = tarfile.TarInfo("x")
     header.type, header.size = tarfile.GNUTYPE_LONGNAME, 1 << 33
     assert "name and facts of 8,589,934,592 bytes" in complaint(path, header.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
+
+
+def test_a_link_in_a_zip_is_no_document(tmp_path: Path) -> None:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        for name, kind in (
+            ("a.txt", stat.S_IFREG),
+            ("link.txt", stat.S_IFLNK),
+            ("pipe.txt", stat.S_IFIFO),
+            ("b.txt", 0),
+        ):
+            info = zipfile.ZipInfo(name)
+            info.external_attr = (kind | 0o644) << 16 if kind else 0
+            archive.writestr(info, "/etc/hostname")
+    with read.tallied() as tally:
+        assert list(texts(tmp_path / "x.zip", made.getvalue())) == ["a.txt", "b.txt"]
+    assert tally.left_out == {"links and devices in archives": 2}
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz"])
+def test_an_archive_that_unpacks_without_end_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    monkeypatch.setattr(read, "WINDOW", 1 << 20)
+    noise = base64.b64encode(os.urandom(300_000))  # the bomb stands behind text
+    for name in ("a.txt", "other.bin"):
+        data = PACK[f".tar{suffix}"](tarred({"0.txt": noise, name: noise + bytes(6 << 20)}))
+        assert "unpacks to more than 200 times its size (behind byte " in complaint(tmp_path / f"x.tar{suffix}", data)
+    assert list(texts(tmp_path / f"x.tar{suffix}", data, densest=0)) == ["0.txt"]
+    bomb = zipped({"a.txt": bytes(6 << 20)})
+    assert "more than 200 times" in complaint(tmp_path / "x.zip", bomb)
+
+
+@pytest.mark.parametrize("suffix", [".tar", ".zip"])
+def test_members_in_other_encodings(tmp_path: Path, suffix: str) -> None:
+    members = {
+        "a.txt": "blåbær på øya\n".encode("cp1252"),
+        "b.txt": "å ja\n".encode("utf-16"),
+        "c.txt": "ærlig".encode(),
+    }
+    data = zipped(members) if suffix == ".zip" else tarred(members)
+    with read.tallied() as tally:
+        found = texts(tmp_path / f"x{suffix}", data, encoding="auto")
+    assert found == {"a.txt": "blåbær på øya\n", "b.txt": "å ja\n", "c.txt": "ærlig"}
+    assert tally.encodings == {"cp1252": 1, "utf-16": 1}
+    assert ":b.txt: is UTF-16; wanted text in UTF-8" in complaint(
+        tmp_path / "x.tar", tarred({"b.txt": members["b.txt"]})
+    )
+    with pytest.raises(ValueError, match="encoding: found 'utf-99'"):
+        texts(tmp_path / f"x{suffix}", encoding="utf-99")
 
 
 def test_many_members_do_not_pile_up(tmp_path: Path) -> None:

@@ -273,3 +273,14 @@ def test_wikiextractor_documents(tmp_path: Path) -> None:
     path.write_text('<doc id="1">\n</doc>\nmore')
     with pytest.raises(DataError, match="wiki_00:3: text outside of"):
         taken(path)
+
+
+def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read, "WINDOW", 1 << 20)
+    for suffix, pack in ((".bz2", bz2.compress), (".xz", lzma.compress), (".gz", gzip.compress)):
+        path = tmp_path / f"a.xml{suffix}"
+        path.write_bytes(pack(b"<mediawiki><page><title>A</title>" + b" " * 9_000_000))
+        with pytest.raises(DataError, match="unpacks to more than 200 times its size"):
+            list(dump.pages(Piece(path)))
+        with pytest.raises(DataError, match="cut off"):
+            list(dump.pages(Piece(path), densest=0))

@@ -14,6 +14,7 @@ import pytest
 from ordsmed.base import menu
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
 from ordsmed.base.run import Run, load, obtain
+from ordsmed.corpora import text as text_files
 from ordsmed.text import folder as folders
 from ordsmed.text.clean import tidy
 from ordsmed.text.document import Document
@@ -54,6 +55,23 @@ def read(folder: Path, split: str) -> list[Document]:
 
 
 TEXTS = [f"Document number {i}. It has two sentences.\nAnd a line." for i in range(300)]
+
+
+def test_encodings_are_counted_in_the_report(tmp_path: Path) -> None:
+    made = {
+        "a.txt": "blåbær på øya".encode("cp1252"),
+        "b.txt": "ærlig talt, så klart".encode("utf-16"),
+        "c.txt": "så klart".encode(),
+    }
+    (tmp_path / "in").mkdir()
+    for name, data in made.items():
+        (tmp_path / "in" / name).write_bytes(data)
+    source = text_files.Settings(path=str(tmp_path / "in"), encoding="auto")
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    facts = Corpus(source, validation=0.0).perform(Run(folder))
+    assert facts["encodings"] == {"cp1252": 1, "utf-16": 1}
+    assert "Files that are not in UTF-8: 1 in cp1252, 1 in utf-16." in (folder / "report.md").read_text()
 
 
 def test_what_is_written(make: Any) -> None:

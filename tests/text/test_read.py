@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import bz2
 import gzip
 import lzma
+import os
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -97,7 +99,7 @@ def test_line_ends_and_byte_order_mark(tmp_path: Path) -> None:
 @given(st.text(st.characters(codec="utf-8"), max_size=40), st.integers(1, 7))
 def test_blocks_may_fall_anywhere(text: str, size: int) -> None:
     data = text.encode()
-    whole, read.blocks = read.blocks, lambda _: (data[i : i + size] for i in range(0, len(data), size))
+    whole, read.blocks = read.blocks, lambda *_: (data[i : i + size] for i in range(0, len(data), size))
     try:
         found = "".join(read.texts(Path("x")))
     finally:
@@ -168,6 +170,107 @@ def test_utf8_tests(shared_data: Path, tmp_path: Path) -> None:
     expected = data.decode(errors="replace")
     assert found.split("\n") == expected.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n")
     assert tally.replaced == expected.count("\ufffd") - data.count("\ufffd".encode()) > 0
+
+
+@pytest.mark.parametrize("suffix", [s for s in PACK if s])
+def test_a_bomb_is_refused_wherever_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
+    monkeypatch.setattr(read, "WINDOW", 1 << 20)
+    path = tmp_path / f"a.txt{suffix}"
+    noise = b"\n".join(base64.b64encode(os.urandom(60)) for _ in range(12_000))  # 1 MB
+    path.write_bytes(PACK[suffix](noise))
+    assert len(list(read.lines(path))) == 12_000
+    path.write_bytes(PACK[suffix](noise) + 2 * PACK[suffix](bytes(5 << 20)))
+    assert "unpacks to more than 200 times its size (behind byte " in complaint(path)
+    for densest in (0, 1 << 28):
+        assert sum(map(len, read.blocks(path, densest))) == len(noise) + (10 << 20)
+
+
+NORWEGIAN = "Båten lå ved kaia, og det blåste friskt.\nÆrlig talt så ingen øya før klokka åtte.\n" * 20
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+@pytest.mark.parametrize("suffix", ["", ".xz"])
+def test_utf16_is_recognised(tmp_path: Path, encoding: str, suffix: str) -> None:
+    path = tmp_path / f"a.txt{suffix}"
+    path.write_bytes(PACK[suffix](NORWEGIAN.encode(encoding)))
+    for errors in ("strict", "replace"):
+        assert complaint(path, errors) == f"{path}: is {encoding.upper()}; wanted text in UTF-8; convert it"
+    with pytest.raises(DataError, match=f'convert it, or set encoding = "{encoding}" or "auto"'):
+        list(read.lines(path, encoding="utf-8"))
+    for said in (encoding, "auto"):
+        with read.tallied() as tally:
+            assert list(read.lines(path, encoding=said)) == NORWEGIAN.splitlines()
+        assert tally.encodings == {encoding: 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        (NORWEGIAN, "cp1252"), ("It’s “so” – he said.\n", "cp1252"),
+        ("Všichni lidé rodí se svobodní a rovní.\n", "cp1250"),
+        ("Mañana será otro año, señor; aquí está el niño.\n", "cp1252"),
+        ("Wszyscy ludzie rodzą się wolni i równi, są oni obdarzeni.\n", "cp1250"),
+        ("Bütün insanlar hür, haklar bakımından eşit doğarlar.\n", "cp1254"),
+        ("Őszi erdő, hűvös szőlő árnyékában.\n", "cp1250"),
+        ("Съешь ещё этих мягких французских булок, да выпей же чаю у окна.\n" * 9, "koi8-r"),
+        ("Съешь ещё этих мягких французских булок, да выпей же чаю.\n", "cp1251"),
+        ("Όλοι οι άνθρωποι γεννιούνται ελεύθεροι και ίσοι.\n", "cp1253"),
+        ("これは日本語の文章です。むかしむかしあるところに。\n", "cp932"),
+        ("これは日本語の文章です。むかしむかし。\n", "euc_jp"),
+        ("这是我们的国家，他不会来的，也没有人在上面。\n", "gb18030"),
+        ("這是我們的國家，他不會來的，也沒有人在上面。\n", "cp950"),
+        ("모든 인간은 태어날 때부터 자유로우며 그 존엄과 권리에 있어 동등하다.\n", "cp949"),
+        ("これは日本語です。\n", "iso2022_jp_2"), ("这是中文。\n我们的 abc 国家。\n", "hz"),
+        ("한국어는\n", "iso2022_kr"),
+    ],
+)  # fmt: skip
+def test_an_encoding_is_guessed(tmp_path: Path, text: str, encoding: str) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(text.encode(encoding))
+    with read.tallied() as tally:
+        assert "\n".join(read.lines(path, encoding="auto")) + "\n" == text
+    assert tally.encodings == {encoding: 1}
+    path.write_bytes(text.encode())
+    with read.tallied() as tally:
+        assert "\n".join(read.lines(path, encoding="auto")) + "\n" == text
+    assert not tally.encodings
+
+
+def test_what_cannot_be_told_is_not_guessed(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    for data in (b"a \x81\x8d\x8f b", bytes(range(128, 256)) * 9, os.urandom(3000).replace(b"\0", b"")):
+        path.write_bytes(data)
+        with pytest.raises(DataError, match="in an encoding that its letters do not tell; set `encoding`"):
+            list(read.lines(path, encoding="auto"))
+    for data in (b"a\0b\0 \0\0\0\0 no text at all ", b"plain ~{and~} ~{ text ~}", b"\x1b[31mred\x1b[0m"):
+        path.write_bytes(data)
+        assert list(read.lines(path, "replace", encoding="auto")) == list(read.lines(path, "replace"))
+
+
+@pytest.mark.parametrize("encoding", ["iso2022_jp_2", "iso2022_kr", "hz"])
+def test_what_only_looks_like_ascii_is_noticed(tmp_path: Path, encoding: str) -> None:
+    text = {"iso2022_jp_2": "日本語", "iso2022_kr": "한국어", "hz": "中文\n国家"}[encoding]
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"first lines\n" * 9 + text.encode(encoding))
+    assert f"is {encoding.upper()}, which is written in ASCII; wanted text in UTF-8" in complaint(path)
+
+
+def test_bad_bytes_of_other_encodings_are_named_or_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"\xa4\xa2ok\xff\xa4\xa4\n")
+    with pytest.raises(DataError, match=r"byte 4: invalid EUC_JP \(0xff: .*\); wanted text in euc_jp"):
+        list(read.lines(path, encoding="euc_jp"))
+    with read.tallied() as tally:
+        assert list(read.lines(path, "replace", encoding="euc_jp")) == ["あok\ufffdい"]
+    assert tally.replaced == 1
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=40), st.integers(1, 7))
+def test_blocks_of_utf16_may_fall_anywhere(text: str, size: int) -> None:
+    data = text.encode("utf-16-be")
+    blocks = (data[i : i + size] for i in range(0, len(data), size))
+    found = "".join(read.decode(blocks, "x", encoding="utf-16-be"))
+    assert found == text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def test_bytes_are_decoded_by_the_first_encoding_that_fits() -> None:

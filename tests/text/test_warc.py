@@ -199,3 +199,12 @@ def test_no_large_record_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert 60_000 < len(one.body) <= 1 << 16
     assert two.url.endswith("/1")
     assert peak < 8 << 20
+
+
+def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read, "WINDOW", 1 << 20)
+    path = tmp_path / "a.warc.gz"
+    path.write_bytes(gzip.compress(b"WARC/1.0\r\nContent-Length: 9000000\r\n\r\n" + bytes(9_000_000)))
+    with pytest.raises(DataError, match="unpacks to more than 200 times its size"):
+        list(warc.records(path))
+    assert list(warc.records(path, 0)) == []

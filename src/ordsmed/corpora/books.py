@@ -18,7 +18,7 @@ from typing import Literal
 
 from ordsmed.base.errors import DataError
 from ordsmed.base.say import say
-from ordsmed.text import epub, gutenberg, read, wrapped
+from ordsmed.text import encodings, epub, gutenberg, read, wrapped
 from ordsmed.text.document import Document
 from ordsmed.text.source import FileSource, Piece
 
@@ -97,8 +97,9 @@ class Settings(FileSource):
         return meta, [[line.strip() for line in lines if line.strip()]]
 
     def _encodings(self, data: bytes) -> list[str]:
-        if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-            return ["utf-16"]
+        begins = data[: encodings.SAMPLE]
+        if (found := encodings.marked(begins) or encodings.escaped(begins)) not in (None, "utf-8"):
+            return [found]
         return ["utf-8", *([self.fallback] if self.fallback else [])]
 
 

@@ -16,30 +16,29 @@ from pathlib import Path
 from ordsmed.text import conll, read
 from ordsmed.text.clean import tidy
 from ordsmed.text.document import Document
-from ordsmed.text.source import FileSource, Piece
+from ordsmed.text.source import Piece, TextSource
 
 LONGEST = 8 << 20  # characters of one document; what is longer is cut at a sentence
 
 
 @dataclass(frozen=True)
-class Settings(FileSource):
+class Settings(TextSource):
     """Documents of CoNLL-U files, their sentences as the files give them."""
 
     LICENCE = "as each treebank says"
 
     every: int = 100
     "sentences of a document where a file marks none by `# newdoc`; 0: the whole file is one"
-    errors: read.Errors = "strict"
-    "invalid UTF-8: refuse it with its place (strict), or put U+FFFD in its place and count (replace)"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.every < 0:
             raise ValueError(f"every: found {self.every}; wanted 0 or more")
 
     def read(self, piece: Piece) -> Iterator[Document]:
         """The documents of a file."""
         held, marked = _Joined(), False
-        for sentence in _sentences(piece.path, self.errors):
+        for sentence in _sentences(piece.path, self.lines(piece.path)):
             marked = marked or sentence.document is not None
             full = self.every and not marked and len(held.ends) >= self.every
             if too_long := held.length + len(sentence.text) > LONGEST:
@@ -85,10 +84,10 @@ class _Joined:
         return Document("".join(self.parts), ends=self.ends, id=self.name)
 
 
-def _sentences(path: Path, errors: read.Errors) -> Iterator[_Sentence]:
+def _sentences(path: Path, lines: Iterator[str]) -> Iterator[_Sentence]:
     """The sentences that hold text; the marks of one without text pass to the next."""
     held = _Sentence(1)
-    for number, line in enumerate(read.lines(path, errors), 1):
+    for number, line in enumerate(lines, 1):
         if line.startswith("#"):
             _comment(held, line[1:].strip())
         elif line and not line.isspace():

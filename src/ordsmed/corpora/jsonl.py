@@ -12,13 +12,13 @@ from typing import Any
 from ordsmed.base.errors import DataError
 from ordsmed.text import read
 from ordsmed.text.document import Document
-from ordsmed.text.source import FileSource, Piece
+from ordsmed.text.source import Piece, TextSource
 
 LONGEST = 1 << 28  # characters of one line
 
 
 @dataclass(frozen=True)
-class Settings(FileSource):
+class Settings(TextSource):
     """Documents of JSON lines."""
 
     text_key: str = "text"
@@ -30,7 +30,7 @@ class Settings(FileSource):
 
     def read(self, piece: Piece) -> Iterator[Document]:
         """The documents of a file."""
-        for number, line in enumerate(read.lines(piece.path, self.errors, longest=LONGEST), 1):
+        for number, line in enumerate(self.lines(piece.path, LONGEST), 1):
             if line and not line.isspace():
                 yield self._document(line, f"{piece.path}:{number}")
 

@@ -10,15 +10,15 @@ member holds is told by its first bytes.
 from __future__ import annotations
 
 import bz2
-import codecs
 import contextlib
 import gzip
 import io
 import lzma
 import re
+import stat
 import tarfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
@@ -26,11 +26,12 @@ from types import SimpleNamespace
 from typing import IO, Any, Literal
 
 from ordsmed.base.errors import DataError
-from ordsmed.text import read
+from ordsmed.text import encodings, read
 from ordsmed.text.document import Document
-from ordsmed.text.source import FileSource, Piece
+from ordsmed.text.source import Piece, TextSource
 
 LONGEST = 8 << 20  # characters of one document; what is longer is cut at a line's end, or at a blank
+NO_FILES = "links and devices in archives"
 _TAR = re.compile(r"\.(?:tar(?:\.gz|\.bz2|\.xz|\.zst)?|tgz|tbz2|txz)\Z", re.IGNORECASE)
 _PACKED = re.compile(r"\.t?(?:gz|bz2|xz|zst)\Z", re.IGNORECASE)
 _ABOUT_THE_NEXT = (b"L", b"K", b"x", b"g", b"X")  # kinds of headers that hold a long name or facts of the next member
@@ -38,7 +39,7 @@ _GAP = re.compile(r"\n[^\S\n]*\n\s*")
 
 
 @dataclass(frozen=True)
-class Settings(FileSource):
+class Settings(TextSource):
     """Documents of text files in archives."""
 
     path: str | list[str]
@@ -49,10 +50,9 @@ class Settings(FileSource):
     "what a document is: a member, or what stands between blank lines of one"
     largest: int = 4 << 30
     "bytes of a member, unpacked; what is larger is left out from there on"
-    errors: read.Errors = "strict"
-    "invalid UTF-8: refuse it with its place (strict), or put U+FFFD in its place and count (replace)"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.largest < 1:
             raise ValueError(f"largest: found {self.largest}; wanted at least 1")
 
@@ -68,15 +68,28 @@ class Settings(FileSource):
 
     def _archive(self, file: IO[bytes], path: Path) -> Iterator[Document]:
         if path.suffix.lower() == ".zip":
-            yield from self._all(_zip_members(file), str(path), inner=False)
+            yield from self._all(_zip_members(file), str(path), file, inner=False)
             return
         unpacked = _unpacked(file, path.name)
         if _TAR.search(path.name) or _begins_as_tar(unpacked):
-            yield from self._all(_tar_members(unpacked), str(path), inner=False)
+            yield from self._all(self._tar_members(unpacked, path, file), str(path), file, inner=False)
         else:
             read.tally().left_out["files other than archives"] += 1
 
-    def _all(self, found: Iterator[tuple[str, int, IO[bytes]]], place: str, *, inner: bool) -> Iterator[Document]:
+    def _tar_members(self, unpacked: Any, place: object, outer: IO[bytes]) -> Iterator[tuple[str, int, IO[bytes]]]:
+        """Those of a tar, in which what is passed over is looked at too."""
+        density = read.Density(place, self.densest, outer.tell())
+
+        def next_block(size: int) -> bytes:  # by read1: what stands before a cut comes out before the complaint
+            block: bytes = unpacked.read1(size)
+            density.passed(len(block), outer.tell())
+            return block
+
+        return _tar_members(next_block)
+
+    def _all(
+        self, found: Iterator[tuple[str, int, IO[bytes]]], place: str, outer: IO[bytes], *, inner: bool
+    ) -> Iterator[Document]:
         left_out = read.tally().left_out
         for name, size, file in found:
             parts = PurePosixPath(name).parts
@@ -88,19 +101,20 @@ class Settings(FileSource):
                 left_out["members too large"] += 1
             else:
                 with _complaints(f"{place}:{name}"):
-                    yield from self._member(name, file, f"{place}:{name}", inner=inner)
+                    yield from self._member(name, file, f"{place}:{name}", outer, inner=inner)
 
-    def _member(self, name: str, file: IO[bytes], place: str, *, inner: bool) -> Iterator[Document]:
+    def _member(self, name: str, file: IO[bytes], place: str, outer: IO[bytes], *, inner: bool) -> Iterator[Document]:
         unpacked = _unpacked(file, name)
         if _TAR.search(name) or (_PACKED.search(name) and _begins_as_tar(unpacked)):
             if inner:
                 read.tally().left_out["archives too deep"] += 1
             else:
-                yield from self._all(_tar_members(unpacked), place, inner=True)
+                yield from self._all(self._tar_members(unpacked, place, outer), place, outer, inner=True)
         elif not fnmatch(_PACKED.sub("", name).lower(), self.members.lower()):
             read.tally().left_out["members of other names"] += 1
         else:
-            texts = _texts(unpacked, place, self.errors, self.largest)
+            blocks = _within(unpacked, self.largest, read.Density(place, self.densest, outer.tell()), outer)
+            texts = read.decode(blocks, place, self.errors, encodings.known(self.encoding))
             for number, text in enumerate(_documents(texts, self.cut == "blank lines"), 1):
                 yield Document(text, id=place if number == 1 and self.cut == "member" else f"{place}:{number}")
 
@@ -122,34 +136,16 @@ def _documents(texts: Iterator[str], at_gaps: bool) -> Iterator[str]:
         yield held
 
 
-def _texts(file: IO[bytes], place: str, errors: read.Errors, largest: int) -> Iterator[str]:
-    """A member decoded block by block, every line end a "\\n"."""
-    utf8 = codecs.getincrementaldecoder("utf-8-sig")("ordsmed.counted" if errors == "replace" else errors)
-    decoder, seen, block = io.IncrementalNewlineDecoder(utf8, translate=True), 0, b"-"
-    try:
-        while block:
-            block = file.read(read.BLOCK)
-            seen += len(block)
-            if seen > largest:
-                read.tally().left_out["members too large"] += 1
-                return
-            if text := decoder.decode(block, final=not block):
-                yield text
-    except UnicodeDecodeError as error:
-        at = seen - len(error.object) + error.start
-        raise DataError(
-            place, f"byte {at:,}: invalid UTF-8 (0x{error.object[error.start]:02x}: {error.reason})", "text in UTF-8",
-            'convert it, or set errors = "replace"',
-        ) from None  # fmt: skip
-
-
-def _counted(error: UnicodeError) -> tuple[str, int]:
-    assert isinstance(error, UnicodeDecodeError)
-    read.tally().replaced += 1
-    return "\ufffd", error.end
-
-
-codecs.register_error("ordsmed.counted", _counted)
+def _within(file: IO[bytes], largest: int, density: read.Density, outer: IO[bytes]) -> Iterator[bytes]:
+    """The blocks of a member, until it is too large."""
+    seen = 0
+    while block := file.read(read.BLOCK):
+        seen += len(block)
+        if seen > largest:
+            read.tally().left_out["members too large"] += 1
+            return
+        density.passed(len(block), outer.tell())
+        yield block
 
 
 def _unpacked(file: IO[bytes], name: str) -> Any:
@@ -207,13 +203,14 @@ class _Header(tarfile.TarInfo):
         return found
 
 
-def _tar_members(file: IO[bytes]) -> Iterator[tuple[str, int, IO[bytes]]]:
-    # read1: what stands before a cut comes out before the complaint
-    source: Any = SimpleNamespace(read=file.read1)  # type: ignore[attr-defined]
+def _tar_members(next_block: Callable[[int], bytes]) -> Iterator[tuple[str, int, IO[bytes]]]:
+    source: Any = SimpleNamespace(read=next_block)
     with tarfile.open(fileobj=source, mode="r|", bufsize=1 << 18, tarinfo=_Header) as tar:
         while (member := tar.next()) is not None:
             tar.members.clear()  # type: ignore[attr-defined]  # millions of them would stay in memory
-            if member.isreg() and (data := tar.extractfile(member)) is not None:
+            if not member.isreg() and not member.isdir():
+                read.tally().left_out[NO_FILES] += 1
+            elif member.isreg() and (data := tar.extractfile(member)) is not None:
                 yield member.name.encode(errors="replace").decode(), member.size, data
 
 
@@ -222,6 +219,8 @@ def _zip_members(file: IO[bytes]) -> Iterator[tuple[str, int, IO[bytes]]]:
         for member in archive.infolist():
             if member.flag_bits & 1:
                 read.tally().left_out["encrypted members"] += 1
+            elif (kind := stat.S_IFMT(member.external_attr >> 16)) and kind not in (stat.S_IFREG, stat.S_IFDIR):
+                read.tally().left_out[NO_FILES] += 1
             elif not member.is_dir():
                 with archive.open(member) as data:
                     yield member.filename, member.file_size, data

@@ -11,27 +11,24 @@ from pathlib import Path
 
 from ordsmed.text import read
 from ordsmed.text.document import Document
-from ordsmed.text.source import FileSource, Piece
+from ordsmed.text.source import Piece, TextSource
 
 LONGEST = 8 << 20  # characters of one document; what is longer is cut at a line end
 
 
 @dataclass(frozen=True)
-class Settings(FileSource):
+class Settings(TextSource):
     """Documents of text files, told apart by blank lines."""
-
-    errors: read.Errors = "strict"
-    "invalid UTF-8: refuse it with its place (strict), or put U+FFFD in its place and count (replace)"
 
     def read(self, piece: Piece) -> Iterator[Document]:
         """The documents of a file."""
-        return _documents(piece.path, self.errors)
+        return _documents(piece.path, self.lines(piece.path))
 
 
-def _documents(path: Path, errors: read.Errors) -> Iterator[Document]:
+def _documents(path: Path, lines: Iterator[str]) -> Iterator[Document]:
     number, length = 1, 0
     held: list[str] = []
-    for line in read.lines(path, errors):
+    for line in lines:
         blank = not line or line.isspace()
         if held and (blank or length + len(line) > LONGEST):
             read.tally().cut += not blank

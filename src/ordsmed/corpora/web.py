@@ -45,6 +45,8 @@ class Settings(Rules, Crawl):
     "folder of what is downloaded; it is gone on with, and serves any number of corpora"
     download: bool = True
     "download what that folder lacks; if not, what it holds is all"
+    densest: int = read.DENSEST
+    "times its size, over 128 MB, that a packed file which stands here may unpack to; 0: any"
     shortest: int = 200
     "characters; a page with less main text is left out"
 
@@ -54,8 +56,9 @@ class Settings(Rules, Crawl):
         if bool(self.path) == bool(self.urls):
             found = "both `path` and `urls`" if self.path else "neither `path` nor `urls`"
             raise ValueError(f"path: found {found}; wanted one of them")
-        if self.shortest < 0:
-            raise ValueError(f"shortest: found {self.shortest}; wanted at least 0")
+        for name in ("shortest", "densest"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}: found {getattr(self, name)}; wanted at least 0")
 
     def prepare(self) -> None:
         """Download what is missing, and note where each page stands. One process does it, before the pieces."""
@@ -137,7 +140,7 @@ class Settings(Rules, Crawl):
 
     def _archived(self, path: Path) -> Iterator[Document]:
         left_out = read.tally().left_out
-        for record in warc.records(path):
+        for record in warc.records(path, self.densest):
             if record.status != 200:
                 left_out[f"HTTP {record.status}"] += 1
             elif record.content_type.partition(";")[0].strip().lower() not in KINDS:

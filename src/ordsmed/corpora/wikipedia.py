@@ -32,10 +32,14 @@ class Settings(FileSource):
     "invalid UTF-8 and control characters: refuse them with their place (strict), or put U+FFFD and count (replace)"
     cut: dump.Cut = "refuse"
     "a dump that stops before its end: refuse it behind its last whole page, or take what is there and count"
+    densest: int = read.DENSEST
+    "times its size, over 128 MB, that a packed file may unpack to; what is denser is refused as a bomb; 0: any"
 
     def __post_init__(self) -> None:
         if not self.namespaces:
             raise ValueError("namespaces: found an empty list; wanted numbers such as [0]")
+        if self.densest < 0:
+            raise ValueError(f"densest: found {self.densest}; wanted 0 or more")
 
     def pieces(self) -> list[Piece]:
         """The files, multistream dumps in several parts."""
@@ -43,7 +47,7 @@ class Settings(FileSource):
 
     def read(self, piece: Piece) -> Iterator[Document]:
         """The pages as wikitext."""
-        for page in dump.pages(piece, self.errors, self.cut):
+        for page in dump.pages(piece, self.errors, self.cut, self.densest):
             if why := self._left_out(page):
                 read.tally().left_out[why] += 1
             else:

@@ -131,6 +131,8 @@ class Facts:
     left_out: Counter[str] = field(default_factory=Counter)
     steps: list[list[int]] = field(default_factory=list)
     "of each cleaning step: documents in, changed, dropped, characters before, characters after"
+    encodings: Counter[str] = field(default_factory=Counter)
+    "of files that are not in UTF-8"
     held_out: list[str] = field(default_factory=list)
     "some documents that contain held-out text, and where"
 
@@ -141,6 +143,7 @@ class Facts:
         self.replaced += other.replaced
         self.cut += other.cut
         self.left_out.update(other.left_out)
+        self.encodings.update(other.encodings)
         if other.steps:  # a source without a chunk tells none
             before = self.steps or [[0] * 5 for _ in other.steps]
             self.steps = [list(map(sum, zip(*both, strict=True))) for both in zip(before, other.steps, strict=True)]
@@ -253,6 +256,7 @@ class Batch:
     replaced: int
     cut: int
     left_out: Counter[str]
+    encodings: Counter[str]
 
 
 @dataclass(frozen=True)
@@ -298,9 +302,10 @@ def _batches(documents: Iterator[Document], tally: Tally) -> Iterator[Batch]:
 
 
 def _batch(held: list[Document], tally: Tally) -> Batch:
-    batch = Batch(held, tally.replaced, tally.cut, Counter(tally.left_out))
+    batch = Batch(held, tally.replaced, tally.cut, Counter(tally.left_out), Counter(tally.encodings))
     tally.replaced = tally.cut = 0
     tally.left_out.clear()
+    tally.encodings.clear()
     return batch
 
 
@@ -316,6 +321,7 @@ def _make(folder: Path, work: Work, source: Source, piece: int, number: int, bat
     facts.read, facts.documents = len(batch.documents), len(documents)
     facts.replaced, facts.cut = facts.replaced + batch.replaced, facts.cut + batch.cut
     facts.left_out += batch.left_out
+    facts.encodings += batch.encodings
     if documents:
         _put(Path(f"{stem}.jsonl"), lambda path: path.write_bytes(b"".join(lines)))
         _put(Path(f"{stem}.npy"), functools.partial(_save, _indexed(documents, lines, work.seed)))
@@ -361,6 +367,7 @@ def _refined(documents: list[Document], work: Work, source: Source) -> Iterator[
                 size += len(document.text)
         made.facts.replaced, made.facts.cut = made.facts.replaced + tally.replaced, made.facts.cut + tally.cut
         made.facts.left_out += tally.left_out
+        made.facts.encodings += tally.encodings
         if size < SEARCHED and number < len(documents) and time.monotonic() - since < KEPT:
             continue
         if work.held_out:
@@ -412,7 +419,7 @@ def _kept(stem: str, work: Work) -> Made:
 
 
 def _facts(told: dict[str, Any]) -> Facts:
-    return Facts(**{**told, "left_out": Counter(told["left_out"])})
+    return Facts(**{**told, **{key: Counter(told.get(key, {})) for key in ("left_out", "encodings")}})
 
 
 def _clean(document: Document, work: Work, names: Sequence[str], facts: Facts) -> bool:

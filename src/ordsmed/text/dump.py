@@ -57,18 +57,20 @@ def parts(path: Path, size: int = 0) -> list[Piece]:
     return [Piece(path, start or 0, stop) for start, stop in pairwise(edges)]
 
 
-def pages(piece: Piece, errors: read.Errors = "strict", cut: Cut = "refuse") -> Iterator[Page]:
+def pages(
+    piece: Piece, errors: read.Errors = "strict", cut: Cut = "refuse", densest: int = read.DENSEST
+) -> Iterator[Page]:
     """The pages of a file or of a part of one, whatever their namespace."""
     head = _head(piece.path)
     encoding = _encoding(head, piece.path)
     begin = head.decode(encoding, "replace").lstrip("\ufeff \t\r\n")
     if begin.startswith("{"):
-        return _records(piece.path, errors)
+        return _records(piece.path, errors, densest)
     if begin.startswith("<doc "):
-        return _docs(piece.path, errors, cut)
+        return _docs(piece.path, errors, cut, densest)
     if not begin.startswith("<"):
         raise DataError(piece.path, "found no XML" if begin else "an empty file", WANTED, "name the dump itself")
-    return _Reading(piece, errors, cut, encoding).pages(begin)
+    return _Reading(piece, errors, cut, encoding, densest).pages(begin)
 
 
 # ---- where a multistream file can be cut
@@ -119,7 +121,7 @@ def _head(path: Path) -> bytes:
     """The first block of a file, not counted as read; where it is cut off before that, what lets the reading say so."""
     with read.tallied():
         try:
-            return next(_blocks(Piece(path)), b"")
+            return next(_blocks(Piece(path), 0), b"")
         except EOFError:
             return b"<"
 
@@ -137,23 +139,24 @@ def _encoding(head: bytes, path: Path) -> str:
     return name
 
 
-def _blocks(piece: Piece) -> Iterator[bytes]:
+def _blocks(piece: Piece, densest: int = read.DENSEST) -> Iterator[bytes]:
     """The unpacked bytes of a part; EOFError where packed data stop before their end."""
     if unpacker := _UNPACKERS.get(piece.path.suffix.lower()):
-        return _streams(piece, unpacker)
-    return _whole_file(piece.path)
+        return _streams(piece, unpacker, densest)
+    return _whole_file(piece.path, densest)
 
 
-def _whole_file(path: Path) -> Iterator[bytes]:
+def _whole_file(path: Path, densest: int) -> Iterator[bytes]:
     try:
-        yield from read.blocks(path)
+        yield from read.blocks(path, densest)
     except read.CutOff:
         raise EOFError from None
 
 
-def _streams(piece: Piece, new: Callable[[], Any]) -> Iterator[bytes]:
+def _streams(piece: Piece, new: Callable[[], Any], densest: int) -> Iterator[bytes]:
     """The packed streams from `start` to `stop`; `_Rest` where one is followed by what is none."""
     unpacker, begun, ended, place = new(), False, False, piece.start
+    density = read.Density(piece.path, densest, place)
     try:
         for packed in _packed(piece):
             place += len(packed)
@@ -161,6 +164,7 @@ def _streams(piece: Piece, new: Callable[[], Any]) -> Iterator[bytes]:
                 block = unpacker.decompress(packed, read.BLOCK)
                 packed, begun = b"", True
                 if block:
+                    density.passed(len(block), place)
                     yield block
                 if unpacker.eof:
                     packed, begun, ended, unpacker = unpacker.unused_data, False, True, new()
@@ -184,11 +188,11 @@ def _packed(piece: Piece) -> Iterator[bytes]:
             yield packed
 
 
-def _texts(piece: Piece, errors: read.Errors, encoding: str) -> Iterator[str]:
+def _texts(piece: Piece, errors: read.Errors, encoding: str, densest: int) -> Iterator[str]:
     """Blocks of characters. A character that the end of a part cuts in two is left out: there the part is cut off."""
     decoder = codecs.getincrementaldecoder(encoding)(errors)
     place = 0
-    for block in _blocks(piece):
+    for block in _blocks(piece, densest):
         held = len(decoder.getstate()[0])
         try:
             text = decoder.decode(block)
@@ -214,8 +218,8 @@ _UNSHOWN = (-2, 6, 14)  # media, files, categories
 class _Reading:
     """One reading of a part: expat calls `_start` and `_end`, whole pages gather in `found`."""
 
-    def __init__(self, piece: Piece, errors: read.Errors, cut: Cut, encoding: str) -> None:
-        self.piece, self.errors, self.cut, self.encoding = piece, errors, cut, encoding
+    def __init__(self, piece: Piece, errors: read.Errors, cut: Cut, encoding: str, densest: int) -> None:
+        self.piece, self.errors, self.cut, self.encoding, self.densest = piece, errors, cut, encoding, densest
         self.site: dict[str, str] = {}  # base, dbname
         self.unshown: list[str] = []
         self.found: list[Page] = []
@@ -229,7 +233,7 @@ class _Reading:
         if self.piece.start:
             self._site_of(head)
         try:
-            for text in _texts(self.piece, self.errors, self.encoding):
+            for text in _texts(self.piece, self.errors, self.encoding, self.densest):
                 error = self._feed(text)
                 yield from self.found
                 self.found.clear()
@@ -351,10 +355,10 @@ def _cut_off(path: Path, place: str, cut: Cut) -> None:
 _DOC = re.compile(r'<doc id="([^"]*)"(?: revid="[^"]*")?(?: url="([^"]*)")?(?: title="(.*)")?\s*>\s*\Z')
 
 
-def _records(path: Path, errors: read.Errors) -> Iterator[Page]:
+def _records(path: Path, errors: read.Errors, densest: int) -> Iterator[Page]:
     import msgspec
 
-    for number, line in enumerate(read.lines(path, errors, longest=LONGEST), 1):
+    for number, line in enumerate(read.lines(path, errors, longest=LONGEST, densest=densest), 1):
         if not line.strip():
             continue
         try:
@@ -368,11 +372,11 @@ def _records(path: Path, errors: read.Errors) -> Iterator[Page]:
             ) from None  # fmt: skip
 
 
-def _docs(path: Path, errors: read.Errors, cut: Cut) -> Iterator[Page]:
+def _docs(path: Path, errors: read.Errors, cut: Cut, densest: int) -> Iterator[Page]:
     begin: re.Match[str] | None = None
     held: list[str] = []
     number = 0
-    for number, line in enumerate(read.lines(path, errors, longest=LONGEST), 1):
+    for number, line in enumerate(read.lines(path, errors, longest=LONGEST, densest=densest), 1):
         if begin and line.strip() == "</doc>":
             yield _plain(begin[1], begin[2] or "", wikitext.decoded(begin[3] or ""), "\n".join(held))
             begin, held = None, []

@@ -2,9 +2,11 @@
 
     "texts", "a/*.txt.gz" -> files in sorted order -> blocks of bytes (about 1 MB) -> text -> lines without their ends
 
-Invalid UTF-8 is refused with its place, or replaced and counted. A byte order mark at the start is dropped; "\\r\\n"
-and a lone "\\r" end a line as "\\n" does; a line that passes a cap is cut at white space. What is read is counted in
-the innermost `tallied()`, so that whoever shows progress need not know the reader.
+Text is UTF-8, or in the encoding that a source names, or that is told by its bytes (text/encodings.py). Invalid bytes
+are refused with their place, or replaced and counted; what unpacks to far more than text does is refused. A byte order
+mark at the start is dropped; "\\r\\n" and a lone "\\r" end a line as "\\n" does; a line that passes a cap is cut at
+white space. What is read is counted in the innermost `tallied()`, so that whoever shows progress need not know the
+reader.
 """
 
 from __future__ import annotations
@@ -17,15 +19,19 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Literal
 
 from ordsmed.base.errors import DataError
 from ordsmed.base.say import say
+from ordsmed.text import encodings
 
 Errors = Literal["strict", "replace"]
 BLOCK = 1 << 20
 LONGEST = 8 << 20  # characters of one line; what is longer is cut at white space
+DENSEST = 200  # times its size a packed file may unpack to ...
+WINDOW = 1 << 27  # ... over so many bytes
 ARCHIVES = (
     ".zip",
     ".tar",
@@ -46,6 +52,24 @@ class CutOff(DataError):
     """A packed file stops before its end."""
 
 
+class Density:
+    """Notices what unpacks to far more than text does: a bomb, wherever in a file it begins."""
+
+    def __init__(self, place: object, densest: int, at: int = 0) -> None:
+        self.place, self.densest, self.at = place, densest, at
+        self.made = 0
+
+    def passed(self, made: int, at: int) -> None:
+        """So many bytes more were unpacked; so many packed ones are read in all."""
+        self.made += made
+        if self.densest and self.made >= WINDOW:
+            if self.made > self.densest * max(at - self.at, 1):
+                found = f"unpacks to more than {self.densest:,} times its size (behind byte {self.at:,})"
+                remedy = "leave it out, or unpack it yourself; of a corpus `densest` allows more"
+                raise DataError(self.place, found, "text", remedy)
+            self.made, self.at = 0, at
+
+
 @dataclass(eq=False)  # two of them are never the same, whatever they counted
 class Tally:
     """What was read so far: bytes of files (packed), invalid sequences replaced, lines and documents cut.
@@ -57,6 +81,7 @@ class Tally:
     replaced: int = 0
     cut: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
+    encodings: Counter[str] = field(default_factory=Counter)  # of files and members that are not in UTF-8
 
 
 class _Tallies(threading.local):
@@ -112,11 +137,14 @@ def stamp(paths: Sequence[Path]) -> list[list[str | int]]:
     return [[str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in paths]
 
 
-def lines(path: Path, errors: Errors = "strict", *, longest: int = LONGEST) -> Iterator[str]:
+def lines(
+    path: Path, errors: Errors = "strict", *, longest: int = LONGEST, encoding: str | None = None,
+    densest: int = DENSEST,
+) -> Iterator[str]:  # fmt: skip
     """The lines of a text file, packed or plain, without their ends."""
     held: list[str] = []  # a line whose end has not come yet
     length = 0
-    for text in texts(path, errors):
+    for text in texts(path, errors, encoding, densest):
         first, *rest = text.split("\n")
         held.append(first)
         length += len(first)
@@ -132,32 +160,121 @@ def lines(path: Path, errors: Errors = "strict", *, longest: int = LONGEST) -> I
         yield from _cut("".join(held), longest)
 
 
-def texts(path: Path, errors: Errors = "strict") -> Iterator[str]:
-    """The text of a file in blocks, decoded from UTF-8, every line end a "\\n"."""
-    place, rest, begun, carriage = 0, b"", False, ""  # place: offset of `rest` in the (unpacked) file
-    for block in _and_end(blocks(path)):
-        data = rest + (block or b"")
-        text, used = _decode(data, block is None, errors, path, place)
-        place, rest = place + used, data[used:]
+def texts(path: Path, errors: Errors = "strict", encoding: str | None = None, densest: int = DENSEST) -> Iterator[str]:
+    """The text of a file in blocks, every line end a "\\n"."""
+    return decode(blocks(path, densest), path, errors, encoding, packed=path.suffix.lower() in _unpackers())
+
+
+def decode(
+    found: Iterator[bytes], place: object, errors: Errors = "strict", encoding: str | None = None, *,
+    packed: bool = False,
+) -> Iterator[str]:  # fmt: skip
+    """The text of blocks of bytes, every line end a "\\n".
+
+    `encoding` is a name or "auto" as a source says it; None: nobody can say it, it is UTF-8.
+    """
+    sample, found = _begin(found, encodings.SAMPLE if encoding == encodings.AUTO else 4)
+    known = _encoding(sample, place, encoding)
+    pieces = (
+        _from_utf8(found, place, errors, encoding, packed)
+        if known == "utf-8"
+        else _from_others(found, place, errors, known, packed)
+    )
+    begun, carriage = False, ""
+    for text in chain(pieces, (None,)):
+        last, text = text is None, text or ""
         if not begun and text:
             text, begun = text.removeprefix("\ufeff"), True
         if carriage or "\r" in text:
             text = carriage + text
-            carriage = (
-                "\r" if text.endswith("\r") and block is not None else ""
-            )  # its "\n" may come with the next block
+            carriage = "\r" if text.endswith("\r") and not last else ""  # its "\n" may come with the next block
             text = text[: len(text) - len(carriage)].replace("\r\n", "\n").replace("\r", "\n")
         if text:
             yield text
 
 
-def blocks(path: Path) -> Iterator[bytes]:
-    """The bytes of a file, unpacked where its name ends in .gz .bz2 .xz .zst."""
+def _begin(found: Iterator[bytes], size: int) -> tuple[bytes, Iterator[bytes]]:
+    """The first bytes of something, as many as are wanted where it has them; and all of it."""
+    held, length = list[bytes](), 0
+    try:
+        while length < size and (block := next(found, None)) is not None:
+            held.append(block)
+            length += len(block)
+    except Exception as error:  # what came before it is text all the same
+        return b"".join(held), _and_then(held, error)
+    return b"".join(held), chain(held, found)
+
+
+def _and_then(held: list[bytes], error: Exception) -> Iterator[bytes]:
+    yield from held
+    raise error
+
+
+def _encoding(sample: bytes, place: object, said: str | None) -> str:
+    """What a text that begins so is in; what is not in UTF-8 is counted."""
+    if said not in (None, "utf-8"):
+        known = encodings.guess(sample, len(sample) < encodings.SAMPLE) if said == encodings.AUTO else said
+        if known is None:
+            raise DataError(
+                place, "in an encoding that its letters do not tell", "", 'set `encoding`, such as "cp1252"'
+            )
+        if known != "utf-8":
+            tally().encodings[known] += 1
+        return known
+    if (found := encodings.marked(sample[: encodings.SAMPLE])) not in (None, "utf-8"):
+        raise DataError(place, f"is {found.upper()}", "text in UTF-8", _remedy(said, found))
+    return "utf-8"
+
+
+def _remedy(said: str | None, found: str) -> str:
+    return "convert it" if said is None else f'convert it, or set encoding = "{found}" or "auto"'
+
+
+def _from_utf8(found: Iterator[bytes], place: object, errors: Errors, said: str | None, packed: bool) -> Iterator[str]:
+    at, rest = 0, b""  # at: offset of `rest` in the (unpacked) file
+    for block in _and_end(found):
+        data = rest + (block or b"")
+        text, used = _decode(data, block is None, errors, place, at, packed)
+        if (b"\x1b$" in data or b"~{" in data) and (other := encodings.escaped(data)):
+            raise DataError(
+                place, f"is {other.upper()}, which is written in ASCII", "text in UTF-8", _remedy(said, other)
+            )
+        at, rest = at + used, data[used:]
+        if text:
+            yield text
+
+
+def _from_others(found: Iterator[bytes], place: object, errors: Errors, known: str, packed: bool) -> Iterator[str]:
+    decoder, seen = codecs.getincrementaldecoder(known)("ordsmed.counted" if errors == "replace" else errors), 0
+    for block in _and_end(found):
+        seen += len(block or b"")
+        try:
+            if text := decoder.decode(block or b"", final=block is None):
+                yield text
+        except UnicodeDecodeError as error:
+            at, byte = seen - len(error.object) + error.start, error.object[error.start]
+            raise DataError(
+                place, f"byte {at:,}{' (unpacked)' * packed}: invalid {known.upper()} (0x{byte:02x}: {error.reason})",
+                f"text in {known}", 'convert it, or set another `encoding` or errors = "replace"',
+            ) from None  # fmt: skip
+
+
+def _counted(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeDecodeError)
+    tally().replaced += 1
+    return "\ufffd", error.end
+
+
+codecs.register_error("ordsmed.counted", _counted)
+
+
+def blocks(path: Path, densest: int = DENSEST) -> Iterator[bytes]:
+    """The bytes of a file, unpacked where its name ends in .gz .bz2 .xz .zst; 0 `densest`: however much that is."""
     if path.name.lower().endswith(ARCHIVES):
         raise DataError(
             path, "is an archive or no plain text", "text, or text packed as .gz .bz2 .xz .zst", "unpack it first"
         )
-    counted, seen = tally(), 0
+    counted, seen, density = tally(), 0, Density(path, densest)
     unpack = _unpackers().get(path.suffix.lower(), _plain)
     try:
         with path.open("rb") as file:
@@ -166,6 +283,7 @@ def blocks(path: Path) -> Iterator[bytes]:
             file.seek(0)
             for block in unpack(file):
                 counted.bytes, seen = counted.bytes + file.tell() - seen, file.tell()
+                density.passed(len(block), seen)
                 yield block
             counted.bytes += file.tell() - seen
     except EOFError:
@@ -262,14 +380,14 @@ def _cut(line: str, longest: int) -> Iterator[str]:
     yield line
 
 
-def _decode(data: bytes, final: bool, errors: Errors, path: Path, place: int) -> tuple[str, int]:
+def _decode(data: bytes, final: bool, errors: Errors, place: object, at: int, packed: bool) -> tuple[str, int]:
     try:
         return codecs.utf_8_decode(data, "strict", final)
     except UnicodeDecodeError as error:
         if errors == "strict":
-            where = f"byte {place + error.start:,}" + (" (unpacked)" if path.suffix.lower() in _unpackers() else "")
+            where = f"byte {at + error.start:,}{' (unpacked)' * packed}"
             raise DataError(
-                path, f"{where}: invalid UTF-8 (0x{data[error.start]:02x}: {error.reason})", "text in UTF-8",
+                place, f"{where}: invalid UTF-8 (0x{data[error.start]:02x}: {error.reason})", "text in UTF-8",
                 'convert the file, or set errors = "replace"',
             ) from None  # fmt: skip
     text, used = codecs.utf_8_decode(data, "replace", final)

@@ -43,6 +43,7 @@ def facts(
         "dropped": {**cleaned, "duplicates": matched.exact, **({"near": matched.near} if work.near else {})},
         "duplicates": {"exact": matched.exact, "near": matched.near, "groups": matched.groups},
         "held_out": whole.held_out or None, "replaced": whole.replaced, "cut": whole.cut,
+        "encodings": dict(whole.encodings),
     }  # fmt: skip
 
 
@@ -60,6 +61,10 @@ def gone(facts: Mapping[str, Any]) -> str:
     return ", ".join(f"{count:,} {what}" for t in ("dropped", "left_out") for what, count in facts[t].items() if count)
 
 
+def _counted(encodings: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} in {name}" for name, count in sorted(encodings.items()))
+
+
 def tell(facts: Mapping[str, Any]) -> None:
     """The lines that a person sees at the end."""
     for name in ("train", "validation", "test"):
@@ -70,6 +75,8 @@ def tell(facts: Mapping[str, Any]) -> None:
         say(f"left out: {found}")
     if facts["replaced"]:
         say(f"invalid UTF-8: {facts['replaced']:,} places replaced by U+FFFD")
+    if told := facts.get("encodings"):
+        say(f"not in UTF-8: {_counted(told)}")
     if facts["cut"]:
         say(f"cut: {facts['cut']:,} times a line or document was too long for one")
 
@@ -112,6 +119,8 @@ def _page(facts: Mapping[str, Any]) -> list[str]:
     gone = [[what, f"{count:,}"] for what, count in [*facts["dropped"].items(), *facts["left_out"].items()] if count]
     gone += [["places of invalid UTF-8 replaced", f"{facts['replaced']:,}"]] if facts["replaced"] else []
     gone += [["lines or documents cut", f"{facts['cut']:,}"]] if facts["cut"] else []
+    if told := facts.get("encodings"):
+        lines += ["", "## Encodings", "", f"Files that are not in UTF-8: {_counted(told)}."]
     lines += ["", "## Left out", "", *(_table(["what", "documents"], gone) if gone else ["Nothing."])]
     if groups := facts["duplicates"]["groups"]:
         lines += ["", "## The largest groups of duplicates", ""]

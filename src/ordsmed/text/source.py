@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ordsmed.text import read
+from ordsmed.text import encodings, read
 from ordsmed.text.document import Document
 
 
@@ -67,3 +67,25 @@ class FileSource:
     def size(self) -> int:
         """Bytes to read."""
         return read.size(read.files(self.path))
+
+
+@dataclass(frozen=True)
+class TextSource(FileSource):
+    """What corpora of text files share."""
+
+    errors: read.Errors = "strict"
+    "invalid UTF-8: refuse it with its place (strict), or put U+FFFD in its place and count (replace)"
+    encoding: str = "utf-8"
+    "of the files, such as windows-1252 or utf-16; auto: by their marks, else a careful guess, both counted"
+    densest: int = read.DENSEST
+    "times its size, over 128 MB, that a packed file may unpack to; what is denser is refused as a bomb; 0: any"
+
+    def __post_init__(self) -> None:
+        encodings.known(self.encoding)
+        if self.densest < 0:
+            raise ValueError(f"densest: found {self.densest}; wanted 0 or more")
+
+    def lines(self, path: Path, longest: int = read.LONGEST) -> Iterator[str]:
+        """The lines of a file, unpacked and decoded as the settings say."""
+        known = encodings.known(self.encoding)
+        return read.lines(path, self.errors, longest=longest, encoding=known, densest=self.densest)

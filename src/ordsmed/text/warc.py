@@ -41,9 +41,9 @@ class Record:
     place: str
 
 
-def records(path: Path) -> Iterator[Record]:
+def records(path: Path, densest: int = read.DENSEST) -> Iterator[Record]:
     """The HTTP responses, the files and the converted texts of a file, in order; pages not stored again are counted."""
-    for at, fields, block in _blocks(path):
+    for at, fields, block in _blocks(path, densest):
         url, place = fields.get("warc-target-uri", "").strip("<>"), _place(path, at)
         kind = fields.get("warc-type", "").lower()
         if kind == "conversion":
@@ -60,9 +60,9 @@ def records(path: Path) -> Iterator[Record]:
                 yield Record(url, int(status[1]), answer.get("content-type", ""), plain, place)
 
 
-def _blocks(path: Path) -> Iterator[tuple[int, dict[str, str], bytes]]:
+def _blocks(path: Path, densest: int) -> Iterator[tuple[int, dict[str, str], bytes]]:
     """Offset, fields and block of every record that is whole."""
-    data, whole, damaged = _Bytes(path), 0, False
+    data, whole, damaged = _Bytes(path, densest), 0, False
     try:
         while data.skip_blank() or data.gap:
             if found := _block(data):
@@ -144,15 +144,17 @@ def _is_gzip(path: Path) -> bool:
     return False
 
 
-def _unpacked(path: Path) -> Iterator[bytes | None]:
+def _unpacked(path: Path, densest: int) -> Iterator[bytes | None]:
     """The members of a gzip file, as far as they are whole; None: bytes are lost here. EOFError: it is cut off.
 
     Not Python's own reader: that gives nothing of its last megabyte where a file is cut off, and stops at damage.
     """
     counted, member, data = read.tally(), None, b""
+    density, at_byte = read.Density(path, densest), 0
     with path.open("rb") as file:
         while packed := file.read(_PACKED):
             counted.bytes += len(packed)
+            at_byte += len(packed)
             data += packed
             while len(data) >= len(_GZIP) or (member and data):
                 if member is None and not data.startswith(_GZIP):
@@ -162,7 +164,9 @@ def _unpacked(path: Path) -> Iterator[bytes | None]:
                     continue
                 member = member or zlib.decompressobj(31)
                 try:
-                    yield member.decompress(data, read.BLOCK)
+                    block = member.decompress(data, read.BLOCK)
+                    density.passed(len(block), at_byte)
+                    yield block
                 except zlib.error:
                     yield None
                     member, data = None, data[1:]
@@ -177,11 +181,13 @@ def _unpacked(path: Path) -> Iterator[bytes | None]:
 class _Bytes:
     """The bytes of a file by lines and lengths. `gap`: some are lost here, reading stops until it is set to False."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, densest: int) -> None:
         self.at = 0  # offset of the next byte
         self.begun = 0  # where `skip_blank` stopped
         self.gap = self.short = False
-        self._coming: Iterator[bytes | None] = _unpacked(path) if _is_gzip(path) else read.blocks(path)
+        self._coming: Iterator[bytes | None] = (
+            _unpacked(path, densest) if _is_gzip(path) else read.blocks(path, densest)
+        )
         self._held, self._next = b"", 0
         self._cut = False
 
