@@ -21,6 +21,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from ordsmed.base.errors import RecipeError, RunError
+from ordsmed.base.machine import most_processes
 
 Spread = Callable[[Callable[..., Any], Iterable[tuple[Any, ...]]], Iterator[Any]]
 
@@ -31,6 +32,8 @@ def crew(processes: int = 1, engine: str | None = None) -> Iterator[Spread]:
     if not engine and processes == 1:
         yield lambda function, tasks: (function(*task) for task in tasks)
         return
+    if not engine and processes > (most := most_processes()):
+        raise RecipeError("processes", f"found {processes:,}", f"at most {most:,} on this machine", "leave it out")
     try:
         with _dask(engine) if engine else _pool(processes) as (executor, workers):
             yield lambda function, tasks: _in_order(executor, function, tasks, workers)

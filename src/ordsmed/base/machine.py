@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any
 
 from ordsmed.base import files
 from ordsmed.base.errors import OrdsmedError, RecipeError
-from ordsmed.base.say import say
+from ordsmed.base.say import say, size
 
 if TYPE_CHECKING:
     import torch
 
 ROOT = Path("/")
 MOST_THREADS = 1024
+FEW, EACH = 64, 8  # processes that may be started anywhere, and for each core
 DEVICES = r"auto|cpu|cuda(:\d+)?"
 LEAST_SHARE = 4  # of the cores a process takes one in so many, however busy the others are
 LOOK = 0.05  # seconds over which others are watched
@@ -152,6 +153,19 @@ def memory() -> int | None:
     for kind, name in (("", "memory.max"), ("memory", "memory.limit_in_bytes")):
         found += [int(text) for text in _limits(kind, name) if text.isdigit()]
     return min(found, default=None)
+
+
+def most_processes() -> int:
+    """So many processes may be started here and no more."""
+    return max(FEW, EACH * cores())
+
+
+def afford(place: object, count: int, each: float) -> None:
+    """Refuse so many things of so many bytes where memory cannot hold them."""
+    has = memory()
+    if has is not None and count * each >= has:
+        found = f"found {count:,}, which take {size(count * each)} of memory"
+        raise RecipeError(place, found, f"less than the {size(has)} there are: {int(has / each):,} at most")
 
 
 def _quota() -> float | None:

@@ -194,6 +194,8 @@ def _choice(choices: menu.Menu, value: Any, place: str) -> Any:
 def _leaf(wish: Any, value: Any, place: str) -> Any:
     import msgspec
 
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise RecipeError(place, f"found {_show(value)}", f"at most {2**63 - 1:,}")
     written = str(value)
     if isinstance(value, int | float) and written in _choices(wish):  # version = 2.0, without quotes
         return written

@@ -7,7 +7,7 @@ Nothing here has a state: what a step sees follows from its number alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,10 +54,11 @@ class MicroBatches(Dataset[Batch]):
 
 
 def load(
-    rows: Rows, share: Share, first: int, steps: int, *, workers: int, device: torch.device
-) -> Iterator[list[Batch]]:
+    rows: Rows, share: Share, first: int, steps: int, *, workers: int, device: torch.device,
+    stop: Callable[[], int] = lambda: 0,
+) -> Iterator[list[Batch]]:  # fmt: skip
     """The micro-batches of the steps from `first` to `steps`, still on the CPU; made ahead by so many processes, 0: by
-    this one."""
+    this one. A step whose micro-batches are asked to `stop` while they are made has too few of them."""
     micro = MicroBatches(rows, share, first, steps)
     ready: Iterator[Batch]
     if workers == 0:
@@ -66,4 +67,7 @@ def load(
         pinned = device.type == "cuda"
         ready = iter(DataLoader(micro, batch_size=None, shuffle=False, num_workers=workers, pin_memory=pinned))
     for _ in range(first, steps):
-        yield [next(ready) for _ in range(share.accumulation)]
+        made: list[Batch] = []
+        while len(made) < share.accumulation and not (made and stop()):
+            made.append(next(ready))
+        yield made

@@ -23,12 +23,11 @@ from ordsmed.base.say import say
 GRACE = 15.0  # seconds that the others have after one failed, to say what they know
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 LOOK = 0.05
-FEW, EACH = 64, 8  # processes that may be started anywhere, and for each core
 
 
 def start(words: Sequence[str], devices: int, *, restarts: int = 0) -> int:
     """Run `ordsmed WORDS` as so many processes; returns the exit status. After a failure all begin again, so often."""
-    if devices > (most := max(FEW, EACH * machine.cores())):
+    if devices > (most := machine.most_processes()):
         raise RecipeError("--devices", f"found {devices:,} processes", f"at most {most:,} on this machine")
     for attempt in range(restarts + 1):
         if attempt:

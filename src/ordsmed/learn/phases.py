@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from ordsmed.learn.schedules import Schedule, factor
 
+MOST_ROWS = 2**60  # a run counts its rows in 64 bits
+
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
@@ -40,6 +42,10 @@ class Phase:
             raise ValueError(f"epochs: found {self.epochs:g} beside {self.steps} steps; wanted one of the two")
         if self.steps < 1 and not 0 < self.epochs < float("inf"):
             raise ValueError(f"steps: found {self.steps}; wanted 1 or more, or epochs above 0")
+        if self.batch * max(self.steps, 1) * self.length > MOST_ROWS:
+            most = MOST_ROWS // (self.batch * self.length)
+            name = "steps" if most > 0 and self.steps > 1 else "batch" if self.batch > self.length else "length"
+            raise ValueError(f"{name}: found {getattr(self, name):,}; wanted less: no run counts so many tokens")
         if not 0 < self.rate < float("inf"):
             raise ValueError(f"rate: found {self.rate}; wanted more than 0")
         if not 0 <= self.warmup <= (self.steps or float("inf")):

@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar
 
 from ordsmed.base import run
 from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.machine import afford
 from ordsmed.base.menu import Menu
 from ordsmed.base.run import Run
 from ordsmed.base.say import Progress, say
@@ -21,6 +22,8 @@ from ordsmed.text.pipeline import Corpus
 from ordsmed.text.tokenizer import Tokenizer
 
 MEASURED = 2_000_000  # characters of held-out text that the tokenizer is measured on
+
+PIECE = 256  # bytes that a piece takes at least while a tokenizer learns
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,7 @@ class Training:
 
     def _learn(self, folder: Path | None) -> Tokenizer:
         assert folder is not None
+        afford("tokenizer.size", getattr(self.tokenizer, "size", 0), PIECE)
         found: Tokenizer = self.tokenizer.train(Texts(folder, self.sample))
         return found
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import numpy as np
 
 from ordsmed.base import run, settings
+from ordsmed.base.machine import afford
 from ordsmed.base.menu import Menu
 from ordsmed.base.run import Run
 from ordsmed.learn.phases import Phase
@@ -104,6 +105,9 @@ def bench(name: str, overrides: Sequence[str] = (), *, json_line: bool = False) 
     """Measure what a bench recipe says; one JSON line, or a line a number."""
     path = run.find_recipe(name, "bench")
     recipe = settings.decode(Bench, settings.override(run.read_table(path, "bench"), overrides), name)
+    for key, each in (("tokens", 16), ("sentences", 32), ("vocabulary", 256)):
+        afford(f"{name}: {key}", getattr(recipe, key), each)
+    afford(f"{name}: batch", recipe.batch * recipe.length, 64)
     found = {"bench": name, "measure": recipe.measure, **MEASURES[recipe.measure](recipe)}
     return [json.dumps(found)] if json_line else [f"{k}: {_told(v)}" for k, v in found.items()]
 

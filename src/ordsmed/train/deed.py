@@ -275,7 +275,8 @@ def go_on(way: Way, folder: Path, recipe: Training, ranks: Ranks, watch: Watch) 
     except loop.Stopped as stopped:
         if ranks.first:
             Run(folder).set(state="stopped", step=stopped.step)
-        say(f"saved at step {stopped.step} of {steps}; go on with: {command(recipe.verb, folder)}")
+        where = f"saved at step {stopped.step} of {steps}" if stopped.step else "stopped before its first step"
+        say(f"{where}; go on with: {command(recipe.verb, folder)}")
         raise
     except Trouble as error:
         with contextlib.suppress(RunError):  # the disk is not what the run failed for

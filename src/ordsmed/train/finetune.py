@@ -26,7 +26,7 @@ from ordsmed.nn import adapters, boxes, foreign, weights
 from ordsmed.nn.dropout import number_layers
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.text.training import read_tokenizer
-from ordsmed.train import average, checkpoint, picture, trials
+from ordsmed.train import average, checkpoint, picture, room, trials
 from ordsmed.train.deed import leave_weights, perform
 from ordsmed.train.examples import Examples, Split
 from ordsmed.train.finetuning import Finetuning
@@ -185,6 +185,8 @@ class OfTask:
         assert material is not None
 
         facts: dict[str, Any] = {}
+
+        room.check(recipe, begun.network, ranks, lambda model: recipe.task.build(model, begun.tokenizer))
 
         def networks() -> Objective:
             task = fresh(recipe.task, begun.network, begun.tokenizer, recipe.seed)

@@ -14,6 +14,8 @@ from ordsmed.nn.adapters import Adapters
 from ordsmed.text import read
 from ordsmed.train.training import Training
 
+MOST = 10**9  # steps, examples a step, or epochs
+
 UNGRIDDED = ("seed", "seeds", "grid", "jobs", "out")
 
 
@@ -85,7 +87,10 @@ class Finetuning(Training):
         for name in ("steps", "save", "patience", "jobs"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}: found {getattr(self, name)}; wanted 0 or more")
-        if not self.steps and not 0 < self.epochs < math.inf:
+        for name in ("steps", "batch"):
+            if getattr(self, name) > MOST:
+                raise ValueError(f"{name}: found {getattr(self, name):,}; wanted at most {MOST:,}")
+        if not self.steps and not 0 < self.epochs < MOST:
             raise ValueError(f"epochs: found {self.epochs}; wanted above 0")
         if self.rate is not None and not 0 < self.rate < math.inf:
             raise ValueError(f"rate: found {self.rate}; wanted more than 0")

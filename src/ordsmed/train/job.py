@@ -27,12 +27,12 @@ from ordsmed.data.loader import Share
 from ordsmed.data.rows import Rows
 from ordsmed.learn.groups import groups
 from ordsmed.learn.objective import Objective, fresh
-from ordsmed.learn.phases import Phase
+from ordsmed.learn.phases import MOST_ROWS, Phase
 from ordsmed.learn.updates import squares
 from ordsmed.nn import boxes, foreign, weights
 from ordsmed.nn.shards import Part
 from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.train import checkpoint, parallel, precision
+from ordsmed.train import checkpoint, parallel, precision, room
 from ordsmed.train.guard import Course, Guard, Trouble
 from ordsmed.train.material import Material, Texts
 from ordsmed.train.parallel import Parallel
@@ -47,6 +47,7 @@ class Vote:
 
     mine: int = 0  # the signal that this rank heard
     heard: bool | None = None  # did any? None: this rank is alone
+    short: bool = False  # did it hear it while it made the rows of a step, which are too few now?
 
     def result(self, mine: int) -> int:
         """The signal to stop by after this step, 0: none."""
@@ -150,6 +151,7 @@ def build(recipe: Pretraining, ranks: Ranks, *, gone_on: dict[str, Any] | None =
     wordy = next((own.folder for own in material.encoded if own.train.lexicon is not None), None)
     if wordy and not settings.capabilities.state:
         raise RecipeError(wordy, "holds whole words", "pieces of words", "encode with another tokenizer, or use elmo")
+    room.check(recipe, settings, ranks, lambda model: recipe.objective.build(model, material.tokenizer))
     start: tuple[Path, dict[str, Any]] | None = None
 
     def networks() -> Objective:
@@ -198,6 +200,8 @@ def counted(recipe: Pretraining) -> Pretraining:
             material = Texts.of(dataclasses.replace(recipe, phase=(one,)))
             model_settings(recipe).fits(material.tokenizer)
             rows = material.rows(0, index)
+            if phase.epochs * len(rows) > MOST_ROWS:
+                raise RecipeError(f"phase[{index + 1}].epochs", f"found {phase.epochs:g}", "fewer")
             steps = max(1, round(phase.epochs * len(rows) / phase.batch))
             say(f"phase {index + 1}: {phase.epochs:g} epochs of {len(rows):,} rows are {steps:,} steps")
             if phase.warmup > steps:

@@ -15,10 +15,12 @@ from typing import Any, Literal
 
 from ordsmed.base import menu, settings
 from ordsmed.base.errors import RecipeError, nearest
+from ordsmed.base.machine import MOST_THREADS
 from ordsmed.base.say import many, size
 from ordsmed.data.loader import Share
 from ordsmed.learn.phases import Phase
 
+MOST_WORKERS = 1024
 TOKENS_HELD = {"cpu": 8_192, "cuda": 65_536}  # a micro-batch that keeps the device busy without filling its memory
 
 
@@ -76,6 +78,14 @@ class Layout:
         for name, low in least.items():
             if getattr(self, name) < low:
                 raise ValueError(f"{name}: found {getattr(self, name)}; wanted {low} or more")
+        for name, most in (
+            ("threads", MOST_THREADS),
+            ("workers", MOST_WORKERS),
+            ("divisible", 1 << 20),
+            ("patience", 1e8),
+        ):
+            if getattr(self, name) > most:
+                raise ValueError(f"{name}: found {getattr(self, name):,}; wanted at most {most:,.0f}")
         micros = self.micro if isinstance(self.micro, tuple) else (self.micro,)
         if not micros or min(micros) < 0:
             raise ValueError(f"micro: found {self.micro}; wanted 0 or more, or a list of those")

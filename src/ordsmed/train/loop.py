@@ -44,6 +44,10 @@ class Stopped(Exception):
         super().__init__(f"stopped at step {step}")
 
 
+class Unmade(Exception):
+    """Some rank was asked to stop while it made the rows of a step, which is therefore not taken."""
+
+
 class Rewind(Exception):
     """The run goes back to its last checkpoint; what lies between teaches nothing."""
 
@@ -77,14 +81,20 @@ def train(
                 job.carry(index)
             length = job.material.row_length(index)
             flops = job.objective.flops(phase.batch, length)
-            ready = load(rows, share, first, phase.steps, workers=job.workers, device=job.ranks.device)
+            ready = load(rows, share, first, phase.steps, workers=job.workers, device=job.ranks.device, stop=asked)
             for inner in range(first, phase.steps):
                 began = time.perf_counter()
                 watch.at(step + 1, "making rows")
                 batches = next(ready)
                 watch.at(step + 1, "learning")
-                job.vote = Vote(asked())
-                sums, norm, why = update(job, batches, phase.rate_at(inner), index, inner, step=step + 1)
+                job.vote = Vote(asked(), short=len(batches) < share.accumulation)
+                try:
+                    sums, norm, why = update(job, batches, phase.rate_at(inner), index, inner, step=step + 1)
+                except Unmade:
+                    meters.flush(job.objective.weights, final=True)
+                    if saving:
+                        saving.save_as_it_is(step)
+                    raise Stopped(step, job.vote.result(asked())) from None
                 step += 1
                 if why:
                     skip(job, folder, step, why)
@@ -170,16 +180,18 @@ def _begin_anew(objective: Objective) -> None:
 def total_counts(job: Job, batches: list[Batch]) -> dict[str, Tensor]:
     """Predictions of the whole step, a term; of a step without any 1, so that it is one without a gradient.
 
-    On the same way all ranks hear whether any of them was asked to stop.
+    On the same way all ranks hear whether any of them was asked to stop, and whether its rows are too few.
     """
     made = [job.objective.count(batch) for batch in batches]
     terms = list(job.objective.weights)
     totals = [sum((m[term].double() for m in made), torch.zeros((), dtype=torch.float64)) for term in terms]
-    ranks = job.ranks
+    ranks, vote = job.ranks, job.vote
     if ranks.world > 1:
-        spoken = torch.stack([*totals, torch.tensor(float(job.vote.mine > 0), dtype=torch.float64)])
+        spoken = torch.stack([*totals, *torch.tensor([vote.mine > 0, vote.short], dtype=torch.float64)])
         torch.distributed.all_reduce(spoken)
-        totals, job.vote.heard = list(spoken[:-1] / ranks.shape[2]), bool(spoken[-1])
+        totals, vote.heard, vote.short = list(spoken[:-2] / ranks.shape[2]), bool(spoken[-2]), bool(spoken[-1])
+    if vote.short:
+        raise Unmade
     return {term: torch.where(value > 0, value, 1.0).float() for term, value in zip(terms, totals, strict=True)}
 
 

@@ -13,7 +13,7 @@ from ordsmed.base.errors import RunError
 from ordsmed.base.ranks import AGES, first_alone
 from ordsmed.base.say import say
 from ordsmed.learn.phases import locate
-from ordsmed.train.checkpoint import Writer
+from ordsmed.train.checkpoint import Writer, steps
 from ordsmed.train.job import Job
 
 TRIES = 3  # checkpoints in a row that may fail before the run stops
@@ -40,6 +40,12 @@ class Saving:
         self.writer.save(step, job.objective, job.optimizer, job.parts, job.parallel.rows, **facts(job, step))
         if final:
             self.settle(final=True)
+
+    def save_as_it_is(self, step: int) -> None:
+        """A checkpoint of a step that may have one."""
+        self.settle(final=True)
+        if step and not first_alone(self.job.ranks, lambda: step in steps(self.folder)):
+            self.save(step, final=True)
 
     def settle(self, *, final: bool = False) -> None:
         """Wait for what is being written. A failure is told; the third in a row, or the last one's, ends the run."""

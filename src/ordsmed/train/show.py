@@ -29,7 +29,7 @@ from ordsmed.text import read as reading
 from ordsmed.text.folder import origin
 from ordsmed.text.pipeline import Corpus
 from ordsmed.text.training import Training, read_tokenizer
-from ordsmed.train import checkpoint, state, trials
+from ordsmed.train import checkpoint, room, state, trials
 from ordsmed.train import job as jobs
 from ordsmed.train.bench import Bench
 from ordsmed.train.deed import asked_of_layout, laid
@@ -90,9 +90,13 @@ def _told(
     """A training as it would lie on the processes that are meant, and what it costs; of other deeds nothing."""
     if not isinstance(deed, Pretraining | Finetuning):
         return deed, []
+    here = bool(verb) and not devices
     deed, devices, changed = _laid(deed, folder, overrides, verb, layout, site, devices)
     with named(name, type(deed)):
-        deed, told = _fine_tuning(deed, name, devices) if isinstance(deed, Finetuning) else (deed, _cost(deed, devices))
+        if isinstance(deed, Finetuning):
+            deed, told = _fine_tuning(deed, name, devices, here=here)
+        else:
+            told = _cost(deed, devices, here=here)
     return deed, [*told, *changed]
 
 
@@ -129,7 +133,7 @@ def layout(
         with named(own, type(deed)):
             if isinstance(deed, Finetuning):
                 return [*_fine_tuning(deed, own, devices)[1], *changed]
-            return [*_spread(deed, devices, *_network(deed)[1:]), *changed]
+            return [*_spread(deed, devices, *_network(deed, devices)[1:]), *changed]
 
 
 def difference(one: str, other: str, overrides: Sequence[str] = ()) -> list[str]:
@@ -237,11 +241,11 @@ def _verb(table: dict[str, Any], name: str) -> str:
     raise RecipeError(name, f"keys {', '.join(table)}", "those of a " + ", ".join(DEEDS))
 
 
-def _cost(recipe: Pretraining, devices: int) -> list[str]:
+def _cost(recipe: Pretraining, devices: int, *, here: bool) -> list[str]:
     """Parameters, FLOPs, tokens, batch arithmetic; inputs that would have to be made."""
     if all(run.finished(standing(name), "encode") for name in recipe.sources):
         recipe = jobs.counted(recipe)
-    lines, objective, tokenizer = _network(recipe)
+    lines, objective, tokenizer = _network(recipe, devices, here=here)
     sizes = _sizes(objective)
     body = sum(n for name, n in sizes.items() if name.startswith("model."))
     lines.append(
@@ -259,7 +263,7 @@ def _cost(recipe: Pretraining, devices: int) -> list[str]:
     return lines + _spread(recipe, devices, objective, tokenizer)
 
 
-def _fine_tuning(recipe: Finetuning, name: str, devices: int) -> tuple[Finetuning, list[str]]:
+def _fine_tuning(recipe: Finetuning, name: str, devices: int, *, here: bool = False) -> tuple[Finetuning, list[str]]:
     """The recipe with what its network and data tell, as far as they stand; and what would be read, learned, held."""
     folder = Path(name) if Run(Path(name)).status else None
     lines = _trials(recipe, name) if recipe.several and folder is None else []
@@ -277,6 +281,8 @@ def _fine_tuning(recipe: Finetuning, name: str, devices: int) -> tuple[Finetunin
         if not one.examples and all(_there(path) for split in SPLITS for path in one.task.paths(split)):
             one, read_of = _read(one, begun)
             lines.append(read_of)
+        body, tokenizer = begun.network, begun.tokenizer
+        _fits(one, body, devices, lambda model: model.build(tokenizer.vocabulary), here=here)
         lines += _learned(one, begun)
     phase = one.phases[0]
     share = one.layout.share(phase, 1, ranks.device.type, 0, ranks.data_world)
@@ -380,7 +386,7 @@ def _learned(recipe: Finetuning, begun: Start) -> list[str]:
     ]
 
 
-def _network(recipe: Pretraining) -> tuple[list[str], Any, Any]:
+def _network(recipe: Pretraining, devices: int, *, here: bool = False) -> tuple[list[str], Any, Any]:
     """What the inputs are, the objective without its weights, and the tokenizer."""
     import torch
 
@@ -389,6 +395,7 @@ def _network(recipe: Pretraining) -> tuple[list[str], Any, Any]:
     if recipe.init and Run(begun := hub.folder(recipe.init)).status:
         saved = checkpoint.steps(begun / "checkpoints")
         lines += [f"init: {left}"] if saved and (left := unfinished(begun, saved[-1])) else []
+    _fits(recipe, model, devices, lambda model: recipe.objective.build(model, tokenizer), here=here)
     with torch.device("meta"):
         return lines, built(recipe.objective, model, tokenizer), tokenizer
 
@@ -407,6 +414,14 @@ def _spread(recipe: Pretraining, devices: int, objective: Any, tokenizer: Any) -
         lines.append(arithmetic(phase, index + 1, share))
     held = 4 * held_by_rank(objective, layout)
     return [*lines, memory(held, recipe.optimizer.moments + (recipe.average > 0))]
+
+
+def _fits(recipe: Any, model: Any, devices: int, make: room.Make, *, here: bool) -> None:
+    """Refuse what no machine holds, or not this one (`here`)."""
+    layout, ranks = recipe.layout, _planned(recipe.layout, devices)
+    world = max(devices or ranks.world, layout.shard * layout.tensor)
+    ranks = dataclasses.replace(ranks, world=world, shape=(1, layout.shard, layout.tensor))
+    room.check(recipe, model, ranks, make, here=here)
 
 
 def _planned(layout: Layout, devices: int) -> Ranks:

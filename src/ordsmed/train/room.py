@@ -1,0 +1,87 @@
+"""Room: what a training takes at the very least, held against the memory there is, before anything is made."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from ordsmed.base import machine
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.ranks import Ranks
+from ordsmed.base.say import size
+from ordsmed.train.training import Training
+
+ABSURD = 10**15  # bytes that no process of any machine has
+MANY = 200  # layers that are not counted one by one
+ROW = 32  # bytes of a token of a row: its number, place, document and target
+NUMBER = 4  # bytes of a number
+
+Make = Callable[[Any], nn.Module]
+
+
+def check(recipe: Training, model: Any, ranks: Ranks, make: Make, *, here: bool = True) -> None:
+    """Refuse networks and batches that have no room. `make` gives the networks for settings such as `model`; `here`:
+    by the memory of this machine, not of any there may be."""
+    held = memory_of(ranks) if here else ABSURD
+    host = (machine.memory() or ABSURD) // ranks.place.local_world if here else ABSURD
+    split = ranks.shape[1] * ranks.shape[2]
+    count = parameters(model, make)
+    told = "more parameters than can be counted" if count is None else f"{count:,} parameters"
+    needed = ABSURD * split if count is None else NUMBER * count * _copies(recipe)
+    if needed // split >= held:
+        raise RecipeError(
+            "model", f"found {told}, which take {size(needed / split)} of memory with what they learn by",
+            _there(held, here=here), "make it smaller, or split it (`layout.shard`)",
+        )  # fmt: skip
+    width = getattr(model, "width", 1) * getattr(model, "layers", 1)
+    for number, phase in enumerate(recipe.phases, 1):
+        length = phase.length if recipe.verb == "pretrain" else 1  # examples are as long as they are
+        own = -(-phase.batch // ranks.data_world)
+        if own * length * ROW >= host:
+            takes = f"whose rows take {size(own * length * ROW)}"
+            found = f"found {phase.batch:,} rows of {phase.length:,} tokens, {takes}"
+            raise RecipeError(f"phase[{number}].batch", found, _there(host, here=here))
+        micro = recipe.layout.share(phase, number, ranks.device.type, ranks.data_rank, ranks.data_world).micro
+        if micro * length * width * NUMBER >= held:
+            takes = f"between whose layers {size(micro * length * width * NUMBER)} stand"
+            found = f"found {micro:,} rows of {phase.length:,} tokens at a time, {takes}"
+            raise RecipeError("layout.micro", found, _there(held, here=here))
+
+
+def parameters(model: Any, make: Make) -> int | None:
+    """How many numbers networks have, without making them; None: beyond counting. Of many layers a few tell it."""
+
+    def count(layers: int | None) -> int:
+        with torch.device("meta"):
+            made = make(model if layers is None else dataclasses.replace(model, layers=layers))
+        return sum(tensor.numel() for tensor in made.parameters())
+
+    try:
+        if getattr(model, "layers", 1) <= MANY:
+            return count(None)
+        few, more = count(MANY // 2), count(MANY)
+        return more + (more - few) * (model.layers - MANY) // (MANY - MANY // 2)
+    except (RuntimeError, TypeError, OverflowError):  # torch counts in 64 bits
+        return None
+
+
+def memory_of(ranks: Ranks) -> int:
+    """Bytes that this process may fill on its device."""
+    if ranks.device.type == "cuda":
+        return int(torch.cuda.get_device_properties(ranks.device).total_memory)
+    return (machine.memory() or ABSURD) // ranks.place.local_world
+
+
+def _copies(recipe: Training) -> int:
+    """Of every weight: itself, its slope and its moments; where some do not learn, itself."""
+    if getattr(recipe, "freeze", None) or getattr(recipe, "adapters", None):
+        return 1
+    return 2 + recipe.optimizer.moments + (recipe.average > 0)
+
+
+def _there(held: int, *, here: bool) -> str:
+    return f"less than the {size(held)} there are here" if here else f"less than {size(held)}, which no machine has"

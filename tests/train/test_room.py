@@ -1,0 +1,179 @@
+"""What no machine can hold, or not this one, is refused before anything is made; making rows can be stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from makers import job_of
+from ordsmed import cli
+from ordsmed.base import machine
+from ordsmed.base.errors import OrdsmedError
+from ordsmed.base.ranks import Ranks
+from ordsmed.base.run import Run
+from ordsmed.data import loader
+from ordsmed.data.loader import MicroBatches
+from ordsmed.models import bert
+from ordsmed.train import room
+from ordsmed.train.loop import Stopped
+from ordsmed.train.meters import read
+from ordsmed.train.pretrain import pretrain
+
+Recipe = Callable[..., Path]
+HUGE = 10**20
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("phase.batch=100000000000", "phase[1].batch: found 100,000,000,000 rows of "),
+        (f"phase.steps={HUGE}", f"phase[1].steps: found {HUGE}; wanted at most 9,223,372,036,854,775,807"),
+        ("phase.steps=1000000000000000000", "phase[1].steps: found 1,000,000,000,000,000,000; wanted less"),
+        ("phase.length=1000000000000000000", "phase[1].length: found 1,000,000,000,000,000,000; wanted less"),
+        ("phase.warmup=1e30", "phase[1].warmup: found 1e+30; wanted 0 to the phase's "),
+        ("phase.epochs=1e300", "phase[1].epochs: found 1e+300 beside "),
+        (f"seed={HUGE}", f"seed: found {HUGE}; wanted at most 9,223,372,036,854,775,807"),
+        ("model.width=100000000", " parameters, which take 4,000,0"),
+        ("model.width=1000000000000", "model: found more parameters than can be counted, which take"),
+        ("model.layers=1000000000", " parameters, which take "),
+        ("model.positions=100000000000", " parameters, which take "),
+        ("layout.workers=1000000", "layout.workers: found 1,000,000; wanted at most 1,024"),
+        ("layout.threads=1000000", "layout.threads: found 1,000,000; wanted at most 1,024"),
+        ("layout.threads=-1", "layout.threads: found -1; wanted 0 or more"),
+        ("layout.patience=1e300", "layout.patience: found "),
+    ],
+)
+@pytest.mark.parametrize("dry", [False, True])
+def test_absurd_sizes_are_one_line(
+    recipe: Recipe, capsys: pytest.CaptureFixture[str], word: str, said: str, dry: bool,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    words = ["tiny/bert", "--dry-run"] if dry else [str(recipe())]
+    began = time.process_time()
+    with pytest.raises(SystemExit, match=r"^1$"):
+        cli.main(["pretrain", *words, word])
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert said in told
+    assert time.process_time() - began < 20
+    assert not [*tmp_path.rglob("metrics.jsonl")]
+
+
+def test_what_no_machine_has_is_not_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path,
+                                          monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match=r"^1$"):
+        cli.main(["show", "tiny/bert", "model.width=100000000"])
+    assert "which no machine has" in capsys.readouterr().err
+    monkeypatch.setattr(machine, "memory", lambda: 1_000_000)  # what one machine lacks another may have
+    cli.main(["show", "tiny/bert"])
+    cli.main(["pretrain", "tiny/bert", "--dry-run", "--devices", "2"])
+    capsys.readouterr()
+    with pytest.raises(SystemExit, match=r"^1$"):
+        cli.main(["pretrain", "tiny/bert", "--dry-run"])
+    assert "of memory with what they learn by; wanted less than the 1 MB there are here" in capsys.readouterr().err
+
+
+def bert_of(model: bert.Settings) -> torch.nn.Module:
+    return model.build(1000)
+
+
+def test_many_layers_are_counted_by_a_few() -> None:
+    small = {"width": 8, "heads": 2, "positions": 16}
+    for layers in (2, 200, 300):
+        model = bert.Settings(layers=layers, **small)
+        with torch.device("meta"):
+            exact = sum(t.numel() for t in bert_of(model).parameters())
+        assert room.parameters(model, bert_of) == exact
+    assert room.parameters(bert.Settings(layers=2, width=10**12, heads=2, positions=16), bert_of) is None
+
+
+def test_room_is_shared_and_split(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = job_of(recipe())
+    model, make = job.recipe.model, lambda model: job.recipe.objective.build(model, job.tokenizer)
+    needed = 4 * 4 * room.parameters(model, make)  # weights, slopes, two moments
+    monkeypatch.setattr(machine, "memory", lambda: needed + 1)
+    room.check(job.recipe, model, job.ranks, make)
+    monkeypatch.setattr(machine, "memory", lambda: needed)
+    with pytest.raises(OrdsmedError, match=r"^model: found .* parameters, which take"):
+        room.check(job.recipe, model, job.ranks, make)
+    split = Ranks(torch.device("cpu"), world=2, shape=(1, 2, 1))
+    room.check(job.recipe, model, split, make)
+    monkeypatch.setattr(machine, "memory", lambda: needed * 2)
+    two = Ranks(torch.device("cpu"), world=2, shape=(2, 1, 1), place=type(split.place)(0, 2, 0, 2))
+    with pytest.raises(OrdsmedError, match=r"^model: "):
+        room.check(job.recipe, model, two, make)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["bench", "bert-mini", "tokens=1000000000000000"], "tokens: found 1,000,000,000,000,000, which take"),
+        (["bench", "windows", "sentences=1000000000000000"], "sentences: found 1,000,000,000,000,000, which take"),
+        (["bench", "bert-mini", "batch=1000000000000"], "batch: found "),
+        (["bench", "bert-mini", "vocabulary=1000000000000"], "vocabulary: found 1,000,000,000,000, which take"),
+    ],
+)
+def test_absurd_measurements(capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
+    with pytest.raises(SystemExit, match=r"^1$"):
+        cli.main(words)
+    assert said in capsys.readouterr().err
+
+
+def test_rows_that_are_being_made_hear_a_request_to_stop(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step is not taken; what was learned before it is saved, and the run goes on as if nothing had been."""
+    whole = pretrain(str(recipe("whole", steps=6)), ["layout.micro=1"])
+    real, made = MicroBatches.__getitem__, []
+
+    def make(self: MicroBatches, index: int) -> object:
+        made.append(index)
+        if len(made) == 3 * 8 + 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return real(self, index)
+
+    monkeypatch.setattr(MicroBatches, "__getitem__", make)
+    with pytest.raises(Stopped) as stopped:
+        pretrain(str(recipe("cut", steps=6)), ["layout.micro=1"])
+    assert (stopped.value.step, stopped.value.by) == (3, signal.SIGTERM)
+    assert len(made) == 3 * 8 + 2
+    cut = whole.parent / "cut"
+    assert Run(cut).status["state"] == "stopped"
+    assert (cut / "checkpoints" / "step-000000003").is_dir()
+    pretrain(str(cut))
+    losses = [[json.dumps(line["loss"]) for line in read(folder / "metrics.jsonl") if "loss" in line]
+              for folder in (whole, cut)]  # fmt: skip
+    assert losses[0] == losses[1]
+    assert len(losses[0]) == 6
+
+
+def test_stopped_before_the_first_step(
+    recipe: Recipe, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = MicroBatches.__getitem__
+
+    def make(self: MicroBatches, index: int) -> object:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return real(self, index)
+
+    monkeypatch.setattr(MicroBatches, "__getitem__", make)
+    with pytest.raises(Stopped):
+        pretrain(str(recipe(steps=2)), ["layout.micro=1"])
+    assert "stopped before its first step; go on with: ordsmed pretrain" in capsys.readouterr().err
+
+
+def test_a_step_of_one_micro_batch_is_always_whole() -> None:
+    class Some:
+        def batch(self, numbers: np.ndarray) -> list[int]:
+            return numbers.tolist()
+
+    share = loader.Share(4, 4)
+    ready = loader.load(Some(), share, 0, 2, workers=0, device=torch.device("cpu"), stop=lambda: 15)  # type: ignore[arg-type]
+    assert list(ready) == [[[0, 1, 2, 3]], [[4, 5, 6, 7]]]
