@@ -190,9 +190,11 @@ class Layout:
         shard, tensor = self.shard, self.tensor
         if not fits and asked & {"replicate", "shard", "tensor"}:
             return self, ""
+        known = [entry["mesh"] for entry in before if entry["processes"] == world]
+        if known and before[-1]["processes"] != world and not asked & {"replicate", "shard", "tensor"}:
+            _, shard, tensor = known[-1]
+            fits = fits and (shard, tensor) == (self.shard, self.tensor)
         if not fits:
-            known = [entry["mesh"] for entry in before if entry["processes"] == world]
-            _, shard, tensor = known[-1] if known else (0, self.shard, self.tensor)
             tensor = math.gcd(tensor, world)
             shard = math.gcd(shard, world // tensor)
         laid = self if fits else dataclasses.replace(self, replicate=0, shard=shard, tensor=tensor)
@@ -207,7 +209,7 @@ class Layout:
             return self, ""
         told = [] if fits else [f"{self._mesh()} became {' x '.join(map(str, laid.shape(world)))}"]
         told += [f"micro {list(micro)}"] if laid.micro != self.micro else []
-        return laid, f"its layout does not fit {many(world, 'process')}: {', '.join(told)}"
+        return laid, f"its layout on {many(world, 'process')}: {', '.join(told)}"
 
     def _mesh(self) -> str:
         return f"{self.replicate or 'any'} x {self.shard} x {self.tensor}"
