@@ -65,12 +65,12 @@ def test_a_missing_prediction(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("score", [official.score_v1, official.score_v2])
 def test_predictions_of_other_data_are_refused(score: object) -> None:
-    with pytest.raises(DataError, match=r"none for any of 1 questions \(a\).*they are for z"):
+    with pytest.raises(DataError, match=r"none for any of 1 question \(a\).*they are for z"):
         score([asked("a", "yes")], {"z": "yes"})  # type: ignore[operator]
 
 
 def test_the_first_version_wants_answers() -> None:
-    with pytest.raises(DataError, match=r"1 questions without an answer \(b\)"):
+    with pytest.raises(DataError, match=r"1 question without an answer \(b\)"):
         official.score_v1([asked("a", "yes"), asked("b")], {"a": "yes"})
 
 

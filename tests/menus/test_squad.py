@@ -324,7 +324,7 @@ def test_files_there_and_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert [one.text for one in settings.guesses(records, records)] == ["", "", ""]
     first = Settings(length=16)
     assert len(first.records([str(path)], learning=True)) == 2
-    assert "1 questions without an answer left out" in capsys.readouterr().err
+    assert "1 question without an answer left out" in capsys.readouterr().err
     assert [one.text for one in first.guesses(records, records)] == ["", "", ""]
 
 

@@ -236,7 +236,7 @@ def test_words_without_a_tag_are_neither_learned_nor_scored(tmp_path: Path, caps
     records = settings.records([path])
     assert len(records) == 3
     features = settings.features(records, Reader(tokenizer_of("pieces"), types=True))
-    assert f"{path}:1: 1 words have tags that are not learned: Z (1)" in capsys.readouterr().err
+    assert f"{path}:1: 1 word has tags that are not learned: Z (1)" in capsys.readouterr().err
     assert features.marks is not None
     assert features.marks[features.marks >= 0].tolist() == [0, 1]
     scores = settings.score(records, Predictions([["X", "W", "X"], ["W"], ["X"]]))
@@ -328,7 +328,7 @@ def test_files_come_back_with_what_is_said_in_them(tmp_path: Path, capsys: pytes
         ("\tname=B-LOC\n2\tCity", "\t_\n2\tCity", "out/a.conllu:7: no tag; wanted one for each word"),
         ("1\tNew York", "\n1\tNew York", ""),
         ("\n\n1\tNew York", "\n3\tNew York", "a.conllu:2: a sentence of 5 words; wanted 3 words as in .*a.conllu:2"),
-        (NAMES[NAMES.index("\n1\tNew") :], "", "a.conllu: 1 sentences; wanted 2 as in"),
+        (NAMES[NAMES.index("\n1\tNew") :], "", "a.conllu: 1 sentence; wanted 2 as in"),
     ):
         assert old in NAMES
         (out / "a.conllu").write_text(NAMES.replace(old, new))

@@ -153,11 +153,11 @@ def test_long_sentences_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("text", "column", "said"),
     [
-        ("x O\nis\n", -1, ":2: 1 columns; wanted 2 as in line 1; mend"),
+        ("x O\nis\n", -1, ":2: 1 column; wanted 2 as in line 1; mend"),
         ("x O\nis VBZ O\n", -1, ":2: 3 columns; wanted 2"),
         ("x O\n# a b\n", -1, ":2: 3 columns; wanted 2"),
         ("\nx O\n", 3, ":2: 2 columns, the words in column 1; wanted column 3, that of the tags"),
-        ("x\n", -1, ":1: 1 columns, the words in column 1; wanted column -1, that of the tags, beside it"),
+        ("x\n", -1, ":1: 1 column, the words in column 1; wanted column -1, that of the tags, beside it"),
         ("x O\n", "upos", ":1: 2 columns; wanted CoNLL-U for upos; or name a column by its number"),
         ("x _\n", 2, ": no word has a tag in column 2"),
         ("# a\n\n", 2, ": no words"),

@@ -108,7 +108,7 @@ def test_what_is_told_before_the_first_step(job: Callable[..., Job]) -> None:
     own = job("average=0.9", 'layout.precision="fp32"')
     lines = deed.told(own, 3e12)
     count = sum(p.numel() for p in own.objective.parameters())
-    assert lines[0] == f"{count:,} parameters; cpu, 1 threads; measured peak of all 3,000 GFLOP/s"
+    assert lines[0] == f"{count:,} parameters; cpu, 1 thread; measured peak of all 3,000 GFLOP/s"
     assert lines[1].startswith("layout: 1 x 1 x 1")
     assert "phase 1: 3 steps of 8 rows x 32 tokens" in "\n".join(lines)
     assert "phase 2: 2 steps of 4 rows x 16 tokens" in "\n".join(lines)

@@ -22,7 +22,7 @@ from typing import IO, Any
 from ordsmed.apply.fill import lines
 from ordsmed.apply.predict import Asked, open_task
 from ordsmed.base.errors import DataError, RecipeError
-from ordsmed.base.say import say
+from ordsmed.base.say import many, say
 from ordsmed.learn.answers import Answered, Found
 from ordsmed.learn.asking import ask
 from ordsmed.text import questions, read
@@ -187,7 +187,7 @@ def _is_file(name: str) -> bool:
 def _of_text_file(name: str, errors: read.Errors) -> str:
     with read.replacements_told(name):
         text = "".join(read.texts(Path(name), errors))
-    say(f"{name}: {len(text.split()):,} words")
+    say(f"{name}: {many(len(text.split()), 'word')}")
     return text
 
 
@@ -269,7 +269,7 @@ def _of_columns(given: Iterable[tuple[int, str]], name: str) -> Iterator[Given]:
         sound = True
         question = Question(f"{number}", columns[0], "".join(columns[1:2]), (), impossible=False)
         if len(columns) != 2:
-            yield Given(question, f"{name}:{number}", f"{len(columns)} columns", FORM)
+            yield Given(question, f"{name}:{number}", many(len(columns), "column"), FORM)
         else:
             yield _checked(question, f"{name}:{number}")
 

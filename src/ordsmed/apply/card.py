@@ -18,6 +18,7 @@ from ordsmed.base import files, settings
 from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.menu import headline, load
 from ordsmed.base.run import Run, at_home
+from ordsmed.base.say import many
 from ordsmed.learn.metrics import in_words
 from ordsmed.learn.official import written
 from ordsmed.learn.task import Task
@@ -112,7 +113,7 @@ def _data_section(data: list[Table]) -> str:
     rows = []
     for d in data:
         sizes = [d.get(split) for split in ("train", "validation")]
-        counts = [f"{s['documents']:,} documents, {s['tokens']:,} tokens" if s else "none" for s in sizes]
+        counts = [f"{many(s['documents'], 'document')}, {many(s['tokens'], 'token')}" if s else "none" for s in sizes]
         title = d.get("title") or d["name"]
         rows.append(
             [title, d.get("language") or "not said", d.get("licence") or "not said", f"{d['share']:.0%}", *counts]
@@ -152,7 +153,7 @@ def _training(trained: Trained) -> str:
     seen = [line for line in _metrics(trained) if "tokens" in line]
     if seen:
         hours = sum(line.get("seconds", 0) for line in seen) / 3600
-        text += f", {sum(line['tokens'] for line in seen):,} tokens seen, {hours:.2f} hours"
+        text += f", {many(sum(line['tokens'] for line in seen), 'token')} seen, {hours:.2f} hours"
     init = _of_no_machine(trained.recipe.get("init"))
     return text + (f"; started from the weights of `{init}`." if init else "; started from random weights.")
 

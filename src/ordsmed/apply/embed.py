@@ -24,7 +24,7 @@ from ordsmed.apply.trained import Trained, open_model
 from ordsmed.base import files
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.ranks import prepare
-from ordsmed.base.say import Progress, say
+from ordsmed.base.say import Progress, many, say
 from ordsmed.nn.mix import ScalarMix
 from ordsmed.text import read as texts
 
@@ -101,9 +101,10 @@ def embed(
     if cut:
         say(f"{cut:,} of {words:,} words are longer than the model reads them: cut")
     if long:
-        say(f"{long:,} lines are longer than the model's {trained.settings.longest():,} places: read in windows")
+        longer = f"longer than the model's {trained.settings.longest():,} places"
+        say(f"{many(long, 'line', 'is', 'are')} {longer}: read in windows")
     size = " x ".join("words" if length is None else f"{length:,}" for length in shape)
-    return f"{target}: {number:,} lines, {words:,} words; an entry is {size} numbers of {form.dtype}"
+    return f"{target}: {many(number, 'line')}, {many(words, 'word')}; an entry is {size} numbers of {form.dtype}"
 
 
 def reader_of(trained: Trained, form: Form) -> Reader:

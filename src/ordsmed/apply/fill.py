@@ -14,6 +14,7 @@ import torch
 from ordsmed.apply.trained import Trained, open_model
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.ranks import prepare
+from ordsmed.base.say import many
 from ordsmed.base.screen import command
 from ordsmed.text.tokenizer import Tokenizer
 
@@ -63,7 +64,7 @@ def fill(trained: Trained, text: str, best: int = 5) -> list[Guesses]:
         raise RecipeError(_short(text), "no mask in the text", f"one or more {MASK}")
     if len(ids) > trained.settings.longest():
         raise RecipeError(
-            _short(text), f"found {len(ids):,} tokens", f"at most {trained.settings.longest():,}", "shorten it"
+            _short(text), f"found {many(len(ids), 'token')}", f"at most {trained.settings.longest():,}", "shorten it"
         )
     network, head = _guesser(trained)
     tokens, positions, shifted = torch.tensor([ids]), torch.arange(len(ids))[None], trained.objective.shifted

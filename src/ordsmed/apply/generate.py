@@ -17,6 +17,7 @@ from ordsmed.apply.fill import lines
 from ordsmed.apply.trained import Trained, open_model
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.ranks import prepare
+from ordsmed.base.say import many
 from ordsmed.nn.attention import Cache
 
 
@@ -62,7 +63,10 @@ def generate(trained: Trained, text: str, way: Way) -> str:
     longest = trained.settings.longest()
     if not ids or len(ids) >= longest:
         raise RecipeError(
-            repr(text[:40]), f"found {len(ids):,} tokens", f"1 to {longest - 1:,}, so that one can follow", "shorten it"
+            repr(text[:40]),
+            f"found {many(len(ids), 'token')}",
+            f"1 to {longest - 1:,}, so that one can follow",
+            "shorten it",
         )
     chance = torch.Generator().manual_seed(way.seed)
     model, head = trained.objective.model, trained.objective.get_submodule("head")

@@ -144,13 +144,15 @@ def size(count: float) -> str:
     return f"{number:.3g} {unit}" if number < 999.5 else f"{number:,.0f} {unit}"
 
 
-def many(count: int, noun: str) -> str:
-    """`1 question`, `5,463 questions`, `2 processes`, `0 entries`."""
+def many(count: int, noun: str, is_: str = "", are: str = "") -> str:
+    """`1 question`, `5,463 questions`, `2 processes`; with a verb: `1 file is`, `2 files are`."""
     if count == 1:
-        return f"1 {noun}"
+        return f"1 {noun} {is_}".rstrip()
     if noun.endswith(("s", "x", "ch", "sh")):
-        return f"{count:,} {noun}es"
-    return f"{count:,} {noun[:-1]}ies" if re.search(r"[^aeiou]y$", noun) else f"{count:,} {noun}s"
+        plural = f"{noun}es"
+    else:
+        plural = f"{noun[:-1]}ies" if re.search(r"[^aeiou]y$", noun) else f"{noun}s"
+    return f"{count:,} {plural} {are}".rstrip()
 
 
 def seconds(text: str) -> float:

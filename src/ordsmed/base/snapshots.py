@@ -50,7 +50,10 @@ def latest(folder: Path, *, place: object, kinds: Sequence[str] = KINDS) -> tupl
         say(f"{path}: {wrong}; the checkpoint before it is used")
     if found:
         raise DataError(
-            place, f"all {len(found)} checkpoints are damaged", "one that is whole", "start anew: name another `out`"
+            place,
+            f"{'the only checkpoint is' if len(found) == 1 else f'all {len(found)} checkpoints are'} damaged",
+            "one that is whole",
+            "start anew: name another `out`",
         )
     return None
 

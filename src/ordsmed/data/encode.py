@@ -23,7 +23,7 @@ from ordsmed.base.crew import crew
 from ordsmed.base.errors import DataError
 from ordsmed.base.machine import cores
 from ordsmed.base.run import Run
-from ordsmed.base.say import Progress, say
+from ordsmed.base.say import Progress, many, say
 from ordsmed.data.lexicon import KEPT as STRANGERS
 from ordsmed.data.lexicon import Lexicon, LexiconWriter
 from ordsmed.data.store import Ids, Ints, Store, StoreWriter, dtype_for
@@ -306,6 +306,6 @@ def _corpus(name: str) -> Path:
 
 def _told(split: str, facts: dict[str, Any]) -> str:
     return (
-        f"{split}: {facts['documents']:,} documents, {facts['sequences']:,} sequences, {facts['tokens']:,} tokens, "
+        f"{split}: {', '.join(many(facts[f'{noun}s'], noun) for noun in ('document', 'sequence', 'token'))}, "
         f"{facts['bytes_a_token']:.2f} bytes of text a token, {facts['unknown']:.3%} unknown"
     )

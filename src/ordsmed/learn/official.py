@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ordsmed.base.errors import DataError
-from ordsmed.base.say import say
+from ordsmed.base.say import many, say
 from ordsmed.text.questions import Question, json_values, shortened
 
 PREDICTIONS = '{"id": "answer", ...} as in predictions.json'
@@ -46,7 +46,7 @@ def score_v1(questions: Sequence[Question], predictions: Mapping[str, str]) -> d
     """The scores of SQuAD 1.1 in percent: exact_match and f1 over all questions."""
     _tell(questions, predictions, "counted as wrong")
     if bare := [each.id for each in questions if not each.answers]:
-        found = f"{len(bare):,} questions without an answer ({shortened(bare)})"
+        found = f"{many(len(bare), 'question')} without an answer ({shortened(bare)})"
         raise DataError("the questions", found, "at least one for each", "score them as SQuAD 2.0")
     pairs = [(each.answers, predictions[each.id]) for each in questions if each.id in predictions]
     exact = [max(float(words(gold.text) == words(text)) for gold in golds) for golds, text in pairs]
@@ -202,7 +202,7 @@ def _tell(questions: Sequence[Question], predictions: Mapping[str, str], what: s
     missing = [each.id for each in questions if each.id not in predictions]
     strange = [name for name in predictions if name not in names]
     if len(missing) == len(questions):
-        found = f"none for any of {len(questions):,} questions ({shortened(missing)})"
+        found = f"none for any of {many(len(questions), 'question')} ({shortened(missing)})"
         raise DataError("predictions", found, "some for these", f"they are for {shortened(strange) or 'nothing'}")
     if missing:
         say(f"no prediction for {len(missing):,} of {len(questions):,} questions, {what}: {shortened(missing)}")

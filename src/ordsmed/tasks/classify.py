@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.files import write_text
-from ordsmed.base.say import say
+from ordsmed.base.say import many, say
 from ordsmed.data.batch import Batch
 from ordsmed.data.features import Features, Text, framed
 from ordsmed.data.pieces import Ints, Reader
@@ -311,7 +311,7 @@ class Settings(Files):
         numbers = {label: number for number, label in enumerate(self.labels)}
         strange = [gold for gold in records.gold if gold and gold not in numbers]
         if strange and len(strange) == len(records.known):
-            found = f"none of its {len(strange):,} labels was learned, the first is `{strange[0]}`"
+            found = f"none of its {many(len(strange), 'label')} was learned, the first is `{strange[0]}`"
             remedy = "name their column with task.label=; one that is not there: no label is known"
             raise DataError(records.parts[0].path, found, ", ".join(self.labels), remedy)
         if strange:
@@ -426,7 +426,7 @@ class Settings(Files):
         given = len(said) - said.count("")
         if given != len(records) or len(said) != len(records):
             forms = "one a row of the data: a label a line, or as `ordsmed` or GLUE write them"
-            raise DataError(path, f"{given:,} predictions for {len(records):,} rows", forms)
+            raise DataError(path, f"{given:,} predictions for {many(len(records), 'row')}", forms)
         if self.number:
             table = Table(path, list(range(last - len(said) + 1, last + 1)), {"prediction": said})
             return table.numbers("prediction")

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ordsmed.base.errors import DataError, RecipeError
-from ordsmed.base.say import say
+from ordsmed.base.say import many, say
 from ordsmed.data.batch import Batch
 from ordsmed.data.features import NOT_ASKED, Features, Text, framed
 from ordsmed.data.pieces import Pieces, Reader
@@ -140,7 +140,7 @@ class Settings(Files):
         if learning and not self.refuse:
             questions, every = [each for each in questions if each.answers], questions
             if less := len(every) - len(questions):
-                say(f'squad: {less:,} questions without an answer left out: version = "2.0" learns from them')
+                say(f'squad: {many(less, "question")} without an answer left out: version = "2.0" learns from such')
             if not questions:
                 raise DataError(", ".join(paths), "no question has an answer", "", 'set version = "2.0"')
         return Records.of(questions, learning=learning)

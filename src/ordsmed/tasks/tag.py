@@ -26,7 +26,7 @@ from torch.nn import functional as F
 
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.files import write_text
-from ordsmed.base.say import say
+from ordsmed.base.say import many, say
 from ordsmed.data.batch import Batch
 from ordsmed.data.features import NOT_ASKED, Features, Text, framed
 from ordsmed.data.pieces import SIGNS, Ints, Reader
@@ -179,7 +179,8 @@ class Settings(Files):
             if not (codes != NOT_ASKED).any():
                 found = f"none of its {strange.total():,} tags was learned, but {told}{rest}"
                 raise DataError(_file(records), found, f"tags such as {', '.join(self.labels[:5])}", OTHER_COLUMN)
-            say(f"{records.places[0]}: {strange.total():,} words have tags that are not learned: {told}{rest}")
+            count = many(strange.total(), "word", "has", "have")
+            say(f"{records.places[0]}: {count} tags that are not learned: {told}{rest}")
         return codes
 
     def build(self, model: Any, tokenizer: Tokenizer) -> Tagger:
@@ -433,10 +434,10 @@ def _check_words(found: Sentences, records: Sentences) -> None:
         pairs = enumerate(zip(own, words, strict=False))
         at = next((at for at, (one, other) in pairs if one not in (other, _unbroken(other))), None)
         if at is None:
-            wanted = f"{len(words):,} words as in {records.place(number, 0)}"
+            wanted = f"{many(len(words), 'word')} as in {records.place(number, 0)}"
             raise DataError(found.place(number, 0), f"a sentence of {len(own):,} words", wanted)
         wanted = f"{words[at]} as in {records.place(number, at)}"
         raise DataError(found.place(number, at), f"the word {own[at]}", wanted, "predict for the same words")
     if len(found) != len(records):
         path = records.sources[0].path
-        raise DataError(found.sources[0].path, f"{len(found):,} sentences", f"{len(records):,} as in {path}")
+        raise DataError(found.sources[0].path, many(len(found), "sentence"), f"{len(records):,} as in {path}")

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ordsmed.base.errors import DataError
-from ordsmed.base.say import say
+from ordsmed.base.say import many, say
 from ordsmed.text.read import Errors, blocks, decoded, files, replacements_told
 
 NAMES = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
@@ -185,7 +185,7 @@ def cells(line: str, place: str) -> tuple[list[str], re.Match[str]]:
     found = line.split("\t")
     if len(found) != 10:
         raise DataError(
-            place, f"{len(found)} columns", "ten of CoNLL-U, with tabs between them", "mend or remove the line"
+            place, many(len(found), "column"), "ten of CoNLL-U, with tabs between them", "mend or remove the line"
         )
     if not (number := _NUMBER.match(found[0])):
         raise DataError(place, f"a word numbered {found[0][:20]!r}", "a number such as 1, a range such as 1-2, or 1.1")
@@ -262,7 +262,8 @@ def _conllu_rows(path: Path, text: str, at: int) -> Iterator[_Row | None]:
             inside = True
             yield _Row(number, said[FORM], start + sum(map(len, said[:at])) + at, said[at])
     if split:
-        say(f"{path}: {len(split):,} sentences begin without a blank line before them, the first in line {split[0]:,}")
+        count = many(len(split), "sentence", "begins", "begin")
+        say(f"{path}: {count} without a blank line before them, the first in line {split[0]:,}")
 
 
 def _columns(
@@ -275,16 +276,16 @@ def _columns(
         return Source(path, text), iter(())
     word, tag = words.among(width), None if column.named else column.among(width)
     if word is None:
-        raise DataError(place, f"{width} columns", f"column {words.asked}, that of the words")
+        raise DataError(place, many(width, "column"), f"column {words.asked}, that of the words")
     if not tagged and (column.named or tag == word or column.index == width):
         if width > 1:
-            say(f"{path}: {width} columns, none of them {column.asked}: what is right is not known")
+            say(f"{path}: {many(width, 'column')}, none of them {column.asked}: what is right is not known")
         gap = " " if pattern is _SPACED and width > 1 else "\t"
         return Source(path, text, gap=gap), _column_rows(path, text, pattern, number, width, word, None)
     if column.named:
-        raise DataError(place, f"{width} columns", f"CoNLL-U for {column.asked}", "or name a column by its number")
+        raise DataError(place, many(width, "column"), f"CoNLL-U for {column.asked}", "or name a column by its number")
     if tag is None or tag == word:
-        what = f"{width} columns, the words in column {words.asked}"
+        what = f"{many(width, 'column')}, the words in column {words.asked}"
         raise DataError(place, what, f"column {column.asked}, that of the tags, beside it")
     return Source(path, text), _column_rows(path, text, pattern, number, width, word, tag)
 
@@ -305,7 +306,7 @@ def _column_rows(
             continue
         if len(found) != width:
             wanted = f"{width} as in line {first}"
-            raise DataError(f"{path}:{number}", f"{len(found)} columns", wanted, "mend or remove the line")
+            raise DataError(f"{path}:{number}", many(len(found), "column"), wanted, "mend or remove the line")
         length += 1
         longest = max(longest, (length, number))
         begin, end = (len(line), len(line)) if tag is None else found[tag].span()

@@ -30,7 +30,7 @@ from urllib.parse import unquote, urlsplit
 from ordsmed.base import files, menu, run, settings
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError, nearest
 from ordsmed.base.http import BLOCK, Failed, Refused, Reply, get, retry
-from ordsmed.base.say import Progress, size
+from ordsmed.base.say import Progress, many, size
 from ordsmed.text import read
 from ordsmed.text.unpack import ENDS, inside, unpack
 
@@ -260,7 +260,7 @@ def _failure(shelf: Shelf) -> OrdsmedError:
     if number == 1:
         return shelf.first
     there = f"{shelf.got + shelf.stood:,} are there and stay"
-    found = f"{number:,} files could not be fetched{_reasons(shelf)}, {there}"
+    found = f"{many(number, 'file')} could not be fetched{_reasons(shelf)}, {there}"
     return RunError(shelf.folder, found, "", f"the first: {shelf.first}")
 
 
@@ -328,7 +328,7 @@ def _check(path: Path, place: Path, wanted: dict[str, str], length: int | None) 
     found = path.stat().st_size
     remedy = STALE if path == place else "it was removed; try again, or mend the table"
     if length is not None and found != length:
-        raise DataError(place, f"{found:,} bytes", f"{length:,}", remedy)
+        raise DataError(place, many(found, "byte"), f"{length:,}", remedy)
     made = {kind: hashlib.new(kind, usedforsecurity=False) for kind in {"sha256", *wanted}}
     with path.open("rb") as file:
         while block := file.read(BLOCK):
@@ -444,7 +444,7 @@ def _save(reply: Reply, url: str, part: Path, start: int, file: File, way: Way) 
     length = reply.headers.get("Content-Length", "")
     total = start + int(length) if length.isdecimal() and not coded else file.size or 0
     if file.size is not None and total != file.size:
-        raise DataError(url, f"{total:,} bytes", f"{file.size:,}", "mend the table")
+        raise DataError(url, many(total, "byte"), f"{file.size:,}", "mend the table")
     limit = file.size if file.size is not None else file.longest
     with files.survive_disk(part), part.open("ab" if start else "wb") as written:
         if not start:

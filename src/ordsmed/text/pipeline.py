@@ -30,7 +30,7 @@ from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.machine import cores
 from ordsmed.base.menu import Menu
 from ordsmed.base.run import STEPS, Run
-from ordsmed.base.say import say
+from ordsmed.base.say import many, say
 from ordsmed.base.screen import command
 from ordsmed.text import read, report, unite
 from ordsmed.text.chunks import Chunk, Reading, Source, Work
@@ -263,7 +263,7 @@ def partly(name: str, overrides: Sequence[str], *, part: str | None, until: str 
                 deed.match(reading, chunks, spread)
     count = sum(chunk.facts.documents for chunk in chunks)
     return [
-        f"{folder}: {len(chunks):,} chunks with {count:,} documents stand",
+        f"{folder}: {many(len(chunks), 'chunk')} with {many(count, 'document')} stand",
         f"next: {command('corpus', name, *overrides)}",
     ]
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ordsmed.base import files
+from ordsmed.base.say import many
 from ordsmed.text.finished import corpus_folder, making, shown
 from ordsmed.text.folder import SPLITS, parts
 from ordsmed.text.sentences import record
@@ -24,7 +25,7 @@ def presplit(folder: str, out: str, *, anew: bool = False) -> list[str]:
     source, target = corpus_folder(folder), Path(out)
     with making(target, [source], r"(train|validation|test)\.jsonl", anew=anew) as made:
         counts = {split: _write(made / f"{split}.jsonl", found) for split in SPLITS if (found := parts(source, split))}
-    told = [f"{target}/{split}.jsonl: {count:,} documents" for split, count in counts.items()]
+    told = [f"{target}/{split}.jsonl: {many(count, 'document')}" for split, count in counts.items()]
     return [*told, "to read it: source.kind=jsonl source.id_key=id sentences=presplit"]
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ordsmed.base.errors import DataError
-from ordsmed.base.say import say
+from ordsmed.base.say import many, say
 from ordsmed.text import read as reading
 
 FORM = "SQuAD: data > paragraphs > qas; or one record a question: id, context, question, answers"
@@ -83,8 +83,14 @@ class Report:
 
     def line(self) -> str:
         """For a person: counts by kind, each with the first ids."""
-        kinds = [f"{len(names):,} {kind} ({shortened(names)})" for kind, names in self.noted.items()]
-        return "; ".join([f"{self.questions:,} questions about {self.contexts:,} contexts", *kinds])
+        kinds = [f"{_many(len(names), kind)} ({shortened(names)})" for kind, names in self.noted.items()]
+        return "; ".join([f"{many(self.questions, 'question')} about {many(self.contexts, 'context')}", *kinds])
+
+
+def _many(count: int, kind: str) -> str:
+    """`2 questions left out`, `1 question left out`."""
+    noun, _, rest = kind.partition(" ")
+    return f"{many(count, noun.removesuffix('s'))} {rest}"
 
 
 def read(

@@ -9,7 +9,7 @@ from typing import Any
 
 from ordsmed.base import files
 from ordsmed.base.menu import kind_of
-from ordsmed.base.say import say, size
+from ordsmed.base.say import many, say, size
 from ordsmed.text.chunks import Chunk, Facts, Source, Work
 from ordsmed.text.folder import Writer
 from ordsmed.text.unite import Matched
@@ -70,11 +70,11 @@ def tell(facts: Mapping[str, Any]) -> None:
     for name in ("train", "validation", "test"):
         count = facts[name]
         if count["documents"]:
-            say(f"{name}: {count['documents']:,} documents, {count['sentences']:,} sentences, {count['words']:,} words")
+            say(f"{name}: {', '.join(many(count[f'{noun}s'], noun) for noun in ('document', 'sentence', 'word'))}")
     if found := gone(facts):
         say(f"left out: {found}")
     if facts["replaced"]:
-        say(f"invalid UTF-8: {facts['replaced']:,} places replaced by U+FFFD")
+        say(f"invalid UTF-8: {many(facts['replaced'], 'place')} replaced by U+FFFD")
     if told := facts.get("encodings"):
         say(f"not in UTF-8: {_counted(told)}")
     if facts["cut"]:
@@ -107,7 +107,7 @@ def _page(facts: Mapping[str, Any]) -> list[str]:
     ]
     words = sum(facts[name]["words"] for name in ("train", "validation", "test"))
     beside = ", ".join(f"{words / count:.2%} of {name} ({count / 1e6:,.0f} M)" for name, count in PUBLISHED.items())
-    lines = ["## What there is", "", *_table(["split", *COUNTED], splits), "", f"{words:,} words: {beside}."]
+    lines = ["## What there is", "", *_table(["split", *COUNTED], splits), "", f"{many(words, 'word')}: {beside}."]
     lines += ["", f"Language: {facts.get('language') or 'not said'}. Licence: {facts.get('licence') or 'not said'}."]
     lines += ["", "## Sources", "", *_table(["kind", "for", "licence", "size", "documents", "published size"], sources)]
     lines += [

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from ordsmed.base import files
 from ordsmed.base.errors import DataError, RecipeError, RunError
 from ordsmed.base.run import Run
+from ordsmed.base.say import many
 from ordsmed.text.finished import corpus_folder, making, shown
 from ordsmed.text.folder import parts
 
@@ -93,7 +94,7 @@ def _places(sizes: list[Sizes], sides: Sequence[tuple[int, float]], target: Path
     left, empty = sum(map(len, sizes)), sum(number for number, _ in sides)
     if left < empty:
         remedy = "ask for fewer shards, or make the corpus anew with shorter documents"
-        raise DataError(target, f"{left:,} documents for {empty:,} shards", "a document a shard at least", remedy)
+        raise DataError(target, f"{many(left, 'document')} for {empty:,} shards", "a document a shard at least", remedy)
     heaps, first = list[tuple[list[tuple[int, int]], float]](), 0  # (sentences, shard), the emptiest first
     for number, share in sides:
         if number:
@@ -192,4 +193,5 @@ def _of(found: list[Shard], kind: str) -> list[Shard]:
 def _told(target: Path, kind: str, found: list[Shard]) -> str:
     documents, sentences = sum(s.documents for s in found), [s.sentences for s in found]
     each = f"{min(sentences):,} to {max(sentences):,} sentences each"
-    return f"{target}/{kind}-*.txt: {len(found):,} files, {documents:,} documents, {sum(sentences):,} sentences, {each}"
+    held = f"{many(documents, 'document')}, {many(sum(sentences), 'sentence')}"
+    return f"{target}/{kind}-*.txt: {many(len(found), 'file')}, {held}, {each}"

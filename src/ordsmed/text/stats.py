@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from ordsmed.base import files
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.run import Run
+from ordsmed.base.say import many
 from ordsmed.text import histogram, language
 from ordsmed.text.document import Document
 from ordsmed.text.finished import corpus_folder, shown
@@ -216,7 +217,7 @@ def _amounts(found: Mapping[str, Mapping[str, Any]], tokenizer: str | None) -> l
 
 def _beside(count: int) -> list[str]:
     shares = (f"{count / size:.2%} of {name} ({size / 1e6:,.0f} M)" for name, size in PUBLISHED.items())
-    return [f"{count:,} words: {', '.join(shares)}"]
+    return [f"{many(count, 'word')}: {', '.join(shares)}"]
 
 
 def _history(status: Mapping[str, Any]) -> list[str]:
@@ -225,7 +226,9 @@ def _history(status: Mapping[str, Any]) -> list[str]:
         f"{step['name']}: {step['documents']:,} documents, {step['changed']:,} changed, {step['dropped']:,} dropped"
         for step in status.get("steps", ())
     ]
-    sources = [f"{s['kind']}: {s['read']:,} read, {s['documents']:,} documents" for s in status.get("sources", ())]
+    sources = [
+        f"{s['kind']}: {s['read']:,} read, {many(s['documents'], 'document')}" for s in status.get("sources", ())
+    ]
     gone = {**status.get("dropped", {}), **status.get("left_out", {})}
     return [
         *_section("sources", sources),

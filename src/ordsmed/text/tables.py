@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from ordsmed.base.errors import DataError, RecipeError
-from ordsmed.base.say import say
+from ordsmed.base.say import many, say
 from ordsmed.text import read
 
 Format = Literal["tsv", "csv", "jsonl", "json", "parquet"]
@@ -225,10 +225,8 @@ def _quoted(path: Path, reader: Any, comma: str) -> Iterator[tuple[int, list[str
         yield begun, fields or [""]
     if strange and len(strange) == several:  # where others have several lines, texts do
         first, last = strange[0]
-        found = (
-            f"{len(strange):,} rows seem to hold others between two quotes; the first goes from line {first} to {last}"
-        )
-        say(f"{path}: {found}: is a quote too many there?")
+        found = f"{many(len(strange), 'row', 'seems', 'seem')} to hold others between two quotes"
+        say(f"{path}: {found}; the first goes from line {first} to {last}: is a quote too many there?")
 
 
 def _holds_rows(field: str, place: int, width: int, comma: str) -> bool:
@@ -250,7 +248,7 @@ def _fields(asked: _Asked, rows: Iterator[tuple[int, list[str]]]) -> Iterator[_R
         if len(fields) == len(first) or (asked.more and len(fields) >= least):
             yield _Row(line, [fields[place] for place in places])
         else:
-            yield _Row(line, (), f"{len(fields)} columns, not {len(first)}")
+            yield _Row(line, (), f"{many(len(fields), 'column')}, not {len(first)}")
 
 
 def _without_blank_end(rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:

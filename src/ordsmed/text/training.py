@@ -16,7 +16,7 @@ from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.machine import afford
 from ordsmed.base.menu import Menu
 from ordsmed.base.run import Run
-from ordsmed.base.say import Progress, say
+from ordsmed.base.say import Progress, many, say
 from ordsmed.text.folder import documents, parts
 from ordsmed.text.pipeline import Corpus
 from ordsmed.text.tokenizer import Tokenizer
@@ -60,7 +60,7 @@ class Training:
         tokenizer = self.tokenizer.load() or self._learn(folder)
         tokenizer.save(run.path)
         facts = {"kind": tokenizer.kind, "vocabulary": tokenizer.vocabulary, "tokenizer": tokenizer.fingerprint}
-        say(f"tokenizer: {tokenizer.kind}, {tokenizer.vocabulary:,} pieces")
+        say(f"tokenizer: {tokenizer.kind}, {many(tokenizer.vocabulary, 'piece')}")
         wanted = getattr(self.tokenizer, "size", tokenizer.vocabulary)
         if not getattr(self.tokenizer, "file", None) and tokenizer.vocabulary < wanted:
             say(f"the corpus gives no more; {wanted:,} were asked for")

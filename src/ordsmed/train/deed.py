@@ -363,8 +363,9 @@ def told(job: Job, peak: float) -> list[str]:
     layout, ranks = job.recipe.layout, job.ranks
     count = sum(part.whole.numel() for part in job.parts)
     processes = f"{ranks.world} processes, each " if ranks.world > 1 else ""
-    lines = [f"{count:,} parameters; {processes}{ranks.device.type}, {ranks.threads} threads; measured peak of all "
-             f"{peak / 1e9:,.0f} GFLOP/s", f"layout: {layout.told(ranks.world)}", job.precision,
+    device = f"{ranks.device.type}, {many(ranks.threads, 'thread')}"
+    lines = [f"{count:,} parameters; {processes}{device}; measured peak of all {peak / 1e9:,.0f} GFLOP/s",
+             f"layout: {layout.told(ranks.world)}", job.precision,
              *job.objective.told(ranks.device.type)]  # fmt: skip
     lines += [arithmetic(phase, index + 1, job.share(index)) for index, phase in enumerate(job.phases)]
     held = sum(part.local.numel() * part.local.element_size() for part in job.parts)

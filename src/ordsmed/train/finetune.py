@@ -18,7 +18,7 @@ from ordsmed.base import chance, files, hub
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.ranks import Ranks, first_alone
 from ordsmed.base.run import Run, at_home
-from ordsmed.base.say import say
+from ordsmed.base.say import many, say
 from ordsmed.learn.kept import Kept, head_of, keep
 from ordsmed.learn.objective import Objective, fresh
 from ordsmed.learn.task import Task
@@ -173,7 +173,7 @@ class OfTask:
         counted = dataclasses.replace(recipe, task=self.material.task, examples=len(self.material.train.features))
         often = counted.updates * counted.batch / counted.examples
         told = f"{counted.updates:,} steps of {counted.batch}, {often:.3g} epochs"
-        say(f"{counted.examples:,} examples to learn from: {told}")
+        say(f"{many(counted.examples, 'example')} to learn from: {told}")
         if (counted.warmup or 0.0) > counted.updates:
             raise RecipeError("warmup", f"found {counted.warmup:g}", f"0 to {counted.updates} steps")
         self.material.check(counted.score)

@@ -203,7 +203,7 @@ def counted(recipe: Pretraining) -> Pretraining:
             if phase.epochs * len(rows) > MOST_ROWS:
                 raise RecipeError(f"phase[{index + 1}].epochs", f"found {phase.epochs:g}", "fewer")
             steps = max(1, round(phase.epochs * len(rows) / phase.batch))
-            say(f"phase {index + 1}: {phase.epochs:g} epochs of {len(rows):,} rows are {steps:,} steps")
+            say(f"phase {index + 1}: {phase.epochs:g} epochs of {len(rows):,} rows are {many(steps, 'step')}")
             if phase.warmup > steps:
                 raise RecipeError(f"phase[{index + 1}].warmup", f"found {phase.warmup:g}", f"0 to {steps} steps")
             phase = dataclasses.replace(phase, steps=steps, epochs=0.0)

@@ -126,7 +126,9 @@ class Layout:
         if not isinstance(self.micro, tuple):
             return self.micro
         if number > len(self.micro):
-            raise RecipeError("layout.micro", f"found {len(self.micro)} numbers", f"one a phase, {number} or more", "")
+            raise RecipeError(
+                "layout.micro", f"found {many(len(self.micro), 'number')}", f"one a phase, {number} or more", ""
+            )
         return self.micro[number - 1]
 
     def share(self, phase: Phase, number: int, device: str, rank: int = 0, world: int = 1) -> Share:
@@ -238,9 +240,9 @@ class Layout:
 
 def arithmetic(phase: Phase, number: int, share: Share) -> str:
     """A phase's batch as micro x accumulation x devices."""
-    long = f"{phase.steps:,} steps" if phase.steps else f"{phase.epochs:g} epochs"
+    long = many(phase.steps, "step") if phase.steps else f"{phase.epochs:g} epochs"
     return (
-        f"phase {number}: {long} of {phase.batch:,} rows x {phase.length} tokens; batch = micro "
+        f"phase {number}: {long} of {phase.batch:,} rows x {many(phase.length, 'token')}; batch = micro "
         f"{share.micro} x accumulation {share.accumulation} x devices {share.world}"
     )
 

@@ -19,7 +19,7 @@ from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.menu import kind_of
 from ordsmed.base.ranks import place_of
 from ordsmed.base.run import Run
-from ordsmed.base.say import size
+from ordsmed.base.say import many, size
 from ordsmed.base.screen import command
 from ordsmed.data.encode import Encoded, Encoding
 from ordsmed.learn.objective import built
@@ -65,7 +65,7 @@ def show(
         return [
             f"{name}: weights, of no run that stands here",
             *_indent(text.rstrip().splitlines()),
-            f"{count:,} numbers",
+            many(count, "number"),
         ]
     with run.at_home(name) as own:
         deed, kind = read(own, overrides, verb, site=site)
@@ -169,9 +169,8 @@ def _documents(name: str, folder: Path, step: int) -> list[str]:
     )  # fmt: skip
     batch = recipe.phase[index].batch
     spans = rows.spans(np.arange(inner * batch, (inner + 1) * batch))
-    lines = [
-        f"{name}: step {step} (phase {index + 1}, its step {inner + 1}): {batch} rows, {len(spans)} pieces of documents"
-    ]
+    place = f"{name}: step {step} (phase {index + 1}, its step {inner + 1})"
+    lines = [f"{place}: {many(batch, 'row')}, {many(len(spans), 'piece')} of documents"]
     for span in spans:
         store, source = data[span.source], list(recipe.sources)[span.source]
         ids = np.asarray(store.train.tokens[span.start : min(span.stop, span.start + 24)])
@@ -257,7 +256,7 @@ def _cost(recipe: Pretraining, devices: int, *, here: bool) -> list[str]:
         flops, tokens = flops + step * phase.steps, tokens + phase.rows * phase.length
         lines.append(f"phase {index + 1}: {step:.3g} FLOPs a step")
     if all(phase.steps for phase in recipe.phase):
-        lines.append(f"in all: {total(recipe.phase):,} steps, {tokens:,.0f} tokens, {flops:.3g} FLOPs")
+        lines.append(f"in all: {many(total(recipe.phase), 'step')}, {tokens:,.0f} tokens, {flops:.3g} FLOPs")
     else:
         lines.append("in all: how many steps epochs are is known when the data stand")
     return lines + _spread(recipe, devices, objective, tokenizer)
@@ -311,7 +310,7 @@ def _start(recipe: Finetuning, folder: Path | None) -> tuple[Start | None, list[
         return None, [f"tokenizer: {recipe.tokenizer} does not stand yet; it will be made when it is needed"]
     begun = start(dataclasses.replace(recipe, step=None) if recipe.step == "all" else recipe)
     weights_of = "random weights" if recipe.init is None or recipe.fresh else recipe.init
-    return begun, [f"init: {weights_of}, {kind_of(begun.network)}; {begun.tokenizer.vocabulary:,} pieces"]
+    return begun, [f"init: {weights_of}, {kind_of(begun.network)}; {many(begun.tokenizer.vocabulary, 'piece')}"]
 
 
 def _is_made(tokenizer: Path) -> bool:
@@ -341,7 +340,7 @@ def _files(recipe: Finetuning) -> list[str]:
     for split in SPLITS:
         for path in recipe.task.paths(split):
             if found := _there(path):
-                count = f"{len(found)} files, " if len(found) > 1 else ""
+                count = f"{many(len(found), 'file')}, " if len(found) > 1 else ""
                 lines.append(f"task.{split}: {path}, {count}{size(reading.size(found))}")
                 continue
             name = path.removeprefix(FETCHED).partition("/")[0] if path.startswith(FETCHED) else ""

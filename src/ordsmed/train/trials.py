@@ -37,7 +37,7 @@ from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
 from ordsmed.base.machine import cores, threads_of
 from ordsmed.base.ranks import place_of
 from ordsmed.base.run import Run
-from ordsmed.base.say import Progress, logged, say
+from ordsmed.base.say import Progress, logged, many, say
 from ordsmed.base.screen import command
 from ordsmed.learn.official import written
 from ordsmed.learn.scores import mean_and_deviation
@@ -426,7 +426,7 @@ def table(title: str, found: Mapping[str, Any]) -> list[str]:
     others = [name for name in dict.fromkeys(n for row in found["settings"] for n in row["scores"]) if name != score]
     names = [score, *others[: SHOWN - 1]]
     lines = [
-        f"# {title}: {len(found['trials'])} trials", "",
+        f"# {title}: {many(len(found['trials']), 'trial')}", "",
         "Of the dev files: mean over seeds ± sample deviation (n - 1). Bold: the setting with the best mean.", "",
         *_rows([["setting", "seeds", score, "best", "guessing", *names[1:]],
                 *(_of_setting(row, names) for row in found["settings"])]), "",
@@ -487,7 +487,7 @@ def ended(folder: Path) -> list[str]:
         found = files.read_json(folder / "trials.json")
         rows = found["settings"]
         wide = max(len(picture.setting_of(row["setting"])) for row in rows)
-        lines = [f"{folder}: {len(found['trials'])} trials are done; {folder}/trials.md compares them"]
+        lines = [f"{folder}: {many(len(found['trials']), 'trial', 'is', 'are')} done; {folder}/trials.md compares them"]
         lines += [f"  {picture.setting_of(row['setting']):{wide}}  {_of_record(found['score'], row)}" for row in rows]
         lines.append(f"the folder stands for the best trial, {found['best']}")
     else:
