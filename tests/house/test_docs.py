@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+import shlex
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from ordsmed.base import run, settings
-from ordsmed.cli import VERBS
+from ordsmed.cli import SETTINGS, VERBS, _parser, _verb
 from ordsmed.train.recipe import Pretraining
 
 ROOT = Path(__file__).parents[2]
@@ -47,3 +51,52 @@ def test_the_tree_in_the_readme_is_the_tree() -> None:
     named = set(re.findall(r"(\w+)/", indented(README, "src/ordsmed/"))) - {"src", "ordsmed", "docs"}
     folders = {p.parent.name for p in (ROOT / "src/ordsmed").glob("*/__init__.py")} | {"recipes", "sites"}
     assert named == folders
+
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
+SHELL = ("&&", "|", ";", ">", "<", "||")
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The words of every `ordsmed ...` in a page's indented blocks, as a shell reads them."""
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    found: list[list[str]] = []
+    for line in re.findall(r"^ {4,}((?:\w+=\S+ )*[^\n`#|]*\bordsmed .*)$", text, re.MULTILINE):
+        lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        words = list(lexer)
+        for start in [n for n, word in enumerate(words) if word == "ordsmed"]:
+            end = next((n for n in range(start, len(words)) if words[n] in SHELL), len(words))
+            found.append(words[start + 1 : end])
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_command_of_a_page_can_be_given(page: Path) -> None:
+    """The real parser takes it; the recipes it names are there, and take the settings it changes."""
+    for words in commands(page):
+        if page.name == "log.md":  # what was done once
+            continue
+        verb = _verb(words)
+        assert verb in VERBS, f"{page.name}: {words}"
+        asked = _parser(verb).read([word for word in words[len(verb.split()) :] if word != "..."])
+        name = getattr(asked, "name", "")
+        if verb in SETTINGS and name in run.recipe_names(verb):
+            module, kind = SETTINGS[verb]
+            run.load(getattr(importlib.import_module(module), kind), name, asked.overrides)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_flags_that_a_page_speaks_of_exist(page: Path) -> None:
+    """`ordsmed VERB --flag` within a sentence."""
+    for told in re.findall(r"`ordsmed ([^`]+)`", page.read_text(encoding="utf-8")):
+        words = shlex.split(told)
+        verb = _verb(words)
+        if page.name != "log.md" and verb in VERBS:
+            flags = {word.partition("=")[0] for word in words if word.startswith("--")}
+            assert flags <= {*_parser(verb).flags()}, f"{page.name}: {told}"
+
+
+def test_the_commands_are_found() -> None:
+    assert ["export", "work/pretrain/tiny-bert", "steps", "--step", "all"] in commands(ROOT / "README.md")
+    assert sum(len(commands(page)) for page in PAGES) > 60
