@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import itertools
+import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -174,3 +177,24 @@ def test_who_does_not_speak_says_nothing(tmp_path: Path, capsys: pytest.CaptureF
 def test_whole_numbers_have_no_decimals() -> None:
     amounts = [Progress("x", total, "MB", done=5)._amount() for total in (9, 9.0, 99.94, 100.0, 1000)]
     assert amounts == ["5/9 MB", "5.0/9.0 MB", "5.0/99.9 MB", "5/100 MB", "5/1,000 MB"]
+
+
+@pytest.mark.parametrize("wide", [40, 60, 80, 120])
+def test_a_bar_fits_the_screen(monkeypatch: pytest.MonkeyPatch, wide: int) -> None:
+    """Numbers are whole on every width; what has no room is left out, the bar first."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("COLUMNS", str(wide))
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    with Progress("pretrain", 520, "steps") as shown:
+        shown.add(100, "loss 6.1234, 12,345 tokens/s")
+        shown.bar.refresh()
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue()).replace("\r", "\n").splitlines()
+    assert max(map(len, lines)) <= wide
+    last = next(line for line in reversed(lines) if "steps" in line)
+    assert "…" not in last
+    assert re.match(r"pretrain .*19% 100/520 steps .*loss 6\.1234", last)
+    assert ("━" in last, "left" in last, "12,345 tokens/s" in last) == (wide >= 80, wide >= 60, wide >= 100)

@@ -16,6 +16,7 @@ from ordsmed.base.screen import columns, fitted
 
 _logs: list[TextIO] = []  # the innermost deed's log is the last
 _bar: Any = None  # the rich progress on screen, if one is: lines are printed above it
+WIDE, NARROW = 100, 72  # columns of a screen: from where on a bar is long, and below which there is none
 _silent = False  # of several processes that do the same, one speaks
 
 
@@ -86,15 +87,10 @@ class Progress:
         global _bar
         if sys.stderr.isatty() and _bar is None and not _silent:
             from rich.console import Console
-            from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-            from rich.progress import Progress as Rich
 
-            columns = ("{task.description}", BarColumn(30), "{task.percentage:>3.0f}%", "{task.fields[amount]}")
-            self.bar = _bar = Rich(
-                *(TextColumn(c, markup=False) if isinstance(c, str) else c for c in columns),
-                TimeElapsedColumn(), "left", TimeRemainingColumn(), TextColumn("{task.fields[note]}", markup=False),
-                console=Console(stderr=True), transient=True,
-            )  # fmt: skip
+            console = Console(stderr=True)
+            self.bar = _bar = self._on(console)
+            self.wide = console.width
             self.bar.start()
             self.task = self.bar.add_task(self.title, total=self.total, completed=self.done, amount="", note="")
         return self
@@ -105,11 +101,35 @@ class Progress:
             self.bar.stop()
             _bar = None
 
+    def _on(self, console: Any) -> Any:
+        """A bar as wide as there is room for: on a narrow screen numbers matter more than it does."""
+        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import Progress as Rich
+
+        wide = console.width
+        bar = [BarColumn(30 if wide >= WIDE else 10)] if wide >= NARROW else []
+        times = [
+            *([TimeElapsedColumn()] if wide >= WIDE else []),
+            *(["left", TimeRemainingColumn()] if wide > 45 else []),
+        ]
+        texts = ("{task.description}", *bar, "{task.percentage:>3.0f}%", "{task.fields[amount]}", *times,
+                 "{task.fields[note]}")  # fmt: skip
+        columns: list[Any] = [TextColumn(text, markup=False) if isinstance(text, str) else text for text in texts]
+        return Rich(*columns, console=console, transient=True)
+
+    def _fitting(self, note: str) -> str:
+        """As much of a note as there is room for, whole parts of it."""
+        bar = 31 + 8 if self.wide >= WIDE else 11 if self.wide >= NARROW else 0
+        room = self.wide - len(self.title) - len(self._amount()) - bar - (14 if self.wide > 45 else 0) - 7
+        while len(note) > room and note:
+            note = note.rpartition(", ")[0]
+        return note
+
     def add(self, amount: float, note: str = "") -> None:
         """So much more is done."""
         self.done += amount
         if self.bar:
-            self.bar.update(self.task, completed=self.done, amount=self._amount(), note=note)
+            self.bar.update(self.task, completed=self.done, amount=self._amount(), note=self._fitting(note))
         elif time.monotonic() - self.said > self.every:
             self.said = time.monotonic()
             say(f"{self.title}: {self._amount()}, {self.left()} left {note}".rstrip())
