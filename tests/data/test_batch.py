@@ -62,3 +62,16 @@ def test_without_places_every_token_is_predicted() -> None:
 def test_another_device() -> None:
     batch = batch_of(**arrays()).to(torch.device("meta"))
     assert {getattr(batch, f.name).device.type for f in dataclasses.fields(batch)} == {"meta"}
+
+
+def test_examples_may_be_more_than_rows() -> None:
+    """Several stand in one: what is of an example is as long as `spans`, what is of a row as long as `tokens`."""
+    own = {**arrays(), "numbers": np.arange(5), "spans": np.zeros((5, 2), np.int64), "labels": np.zeros(5, np.int64)}
+    assert len(batch_of(**own).numbers) == 5
+    for name in ("numbers", "labels"):
+        with pytest.raises(AssertionError, match=f"Batch.{name}: "):
+            batch_of(**{**own, name: np.arange(2)})
+    alone = {**arrays(), "spans": None, "labels": None}
+    assert len(batch_of(**alone).numbers) == 2
+    with pytest.raises(AssertionError, match=r"Batch.numbers: "):
+        batch_of(**{**alone, "numbers": np.arange(5)})

@@ -86,13 +86,18 @@ def test_rows_go_on_where_the_run_before_stopped(job: Job) -> None:
 
 
 def test_what_makes_another_network() -> None:
+    """Not its dropout nor how fresh weights are spread; a row of types or none is the same."""
     one = bert.Settings(width=16, layers=2, heads=2, positions=8)
-    assert jobs.same_shape(one, dataclasses.replace(one, dropout=0.5, spread=0.5))
-    for more in ({"width": 32}, {"layers": 3}, {"heads": 4}, {"positions": 16}, {"inner": 99}, {"epsilon": 0.5}):
-        assert not jobs.same_shape(one, dataclasses.replace(one, **more)), more
-    assert jobs.same_shape(dataclasses.replace(one, types=0), dataclasses.replace(one, types=1))
-    assert not jobs.same_shape(dataclasses.replace(one, types=2), dataclasses.replace(one, types=1))
-    assert not jobs.same_shape(one, gpt2.Settings(width=16, layers=2, heads=2, positions=8))
+    jobs.check_same(one, dataclasses.replace(one, dropout=0.5, spread=0.5), "a run")
+    jobs.check_same(None, one, "a run")
+    for name, value in {"width": 32, "layers": 3, "heads": 4, "positions": 16, "inner": 99, "epsilon": 0.5}.items():
+        with pytest.raises(RecipeError, match=f"model: found {name} .*; wanted {name} {value}, as a run has"):
+            jobs.check_same(one, dataclasses.replace(one, **{name: value}), "a run")  # type: ignore[arg-type]
+    jobs.check_same(dataclasses.replace(one, types=0), dataclasses.replace(one, types=1), "a run")
+    with pytest.raises(RecipeError, match="types"):
+        jobs.check_same(dataclasses.replace(one, types=2), dataclasses.replace(one, types=1), "a run")
+    with pytest.raises(RecipeError, match="found kind bert; wanted kind gpt2"):
+        jobs.check_same(one, gpt2.Settings(width=16, layers=2, heads=2, positions=8), "a run")
 
 
 @pytest.mark.parametrize(

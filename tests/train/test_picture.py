@@ -1,4 +1,4 @@
-"""Pictures: whatever was measured, they are drawn, or there is none; no NaN stands in them."""
+"""Pictures: whatever was measured, they are drawn, or there is none; numbers stand where the axes say, no NaN."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import re
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -83,3 +84,124 @@ def test_histograms_of_nothing_are_drawn() -> None:
     some = histogram.count(np.array([0, 1, 5]))
     for panels in ({}, {"a": {}}, {"a": {"train": none}}, {"a": {"train": some, "test": none}}):
         assert whole(histogram.svg(panels))
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+class Read:
+    """A picture's texts, dots and lines."""
+
+    def __init__(self, text: str) -> None:
+        root = ElementTree.fromstring(text)
+        self.texts = {e.text or "": (float(e.get("x", 0)), float(e.get("y", 0))) for e in root.iter(f"{SVG}text")}
+        self.dots = [(float(e.get("cx", 0)), float(e.get("cy", 0))) for e in root.iter(f"{SVG}circle")]
+        curves = [e for e in root.iter(f"{SVG}path") if e.get("fill") == "none"]
+        self.colours = [e.get("stroke") for e in curves]
+        self.curves = [[tuple(map(float, p.split())) for p in e.get("d", "")[1:].split("L")] for e in curves]
+
+
+def training(*losses: float, phase: int = 1, first: int = 1) -> list[dict[str, Any]]:
+    return [{"step": first + n, "phase": phase, "loss": loss} for n, loss in enumerate(losses)]
+
+
+def test_losses_stand_between_the_marks_of_the_axes() -> None:
+    judged = [{"step": 3, "validation": 40.0}, {"step": 5, "validation": 20.0}]
+    found = Read(picture.svg(training(60.0, 50.0, 40.0, 30.0, 20.0), judged, "tiny & more"))
+    assert "tiny & more" in found.texts
+    assert "• validation: 20.000" in found.texts
+    level = {mark: found.texts[mark][1] - 4 for mark in ("20", "40", "60")}
+    assert level["60"] < level["40"] < level["20"], "higher is higher"
+    (thin, bold) = found.curves
+    assert thin == bold
+    assert [p[1] for p in bold[::2]] == pytest.approx([level["60"], level["40"], level["20"]], abs=0.2)
+    across = [p[0] for p in bold]
+    assert across[0] == picture.LEFT
+    assert across[-1] == picture.WIDTH - picture.RIGHT
+    assert across == sorted(across)
+    assert found.texts["3"][0] == pytest.approx(across[2], abs=0.2)
+    assert found.dots == [(across[2], bold[2][1]), (across[4], bold[4][1])]
+
+
+def test_each_phase_has_its_colour_and_what_is_far_above_is_cut() -> None:
+    lines = [*training(9e9, *[3.0] * 400), *training(*[2.0] * 300, phase=2, first=402)]
+    found = Read(picture.svg(lines, [], "t"))
+    assert found.colours == [picture.COLOURS[0]] * 2 + [picture.COLOURS[1]] * 2
+    assert {"phase 1", "phase 2"} <= set(found.texts)
+    assert found.texts["phase 1"][0] < found.texts["phase 2"][0]
+    assert min(p[1] for p in found.curves[0]) == picture.TOP, "one spike does not flatten the rest"
+    assert found.curves[1][-1][1] == picture.TOP
+    assert found.curves[3][0][1] == picture.HEIGHT - picture.BOTTOM
+
+
+def test_a_smooth_line_is_means_of_about_sixty_stretches() -> None:
+    smooth = picture._smooth(training(*[float(n) for n in range(600)]))
+    assert (len(smooth), smooth[0], smooth[-1]) == (60, (6, 4.5), (596, 594.5))
+    assert picture._smooth(training(1.0, 2.0)) == [(1, 1.0), (2, 2.0)]
+    assert len(picture._thin(training(*[1.0] * 4500))) == 1500
+    assert len(picture._thin(training(*[1.0] * 1499))) == 1499
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "wanted"),
+    [(0, 10, [0, 2, 4, 6, 8, 10]), (0.9, 1.6, [1.0, 1.2, 1.4, 1.6]), (0, 1300, [0, 250, 500, 750, 1000, 1250]),
+     (-3, 3, [-3, -2, -1, 0, 1, 2, 3])],
+)  # fmt: skip
+def test_marks_are_round_numbers(low: float, high: float, wanted: list[float]) -> None:
+    assert picture._marks(low, high, 6) == wanted
+
+
+def test_nothing_is_drawn_of_nothing(tmp_path: Path) -> None:
+    assert picture.draw(tmp_path, "t") is None
+    (tmp_path / "metrics.jsonl").write_text(json.dumps({"step": 1, "phase": 1, "loss": 2.0}) + "\n")
+    assert picture.draw(tmp_path, "t") is None
+    text = "".join(json.dumps(line) + "\n" for line in [*training(3.0, 2.0), {"step": 2, "validation": 2.5}])
+    (tmp_path / "metrics.jsonl").write_text(text)
+    assert picture.draw(tmp_path, "t") == tmp_path / "loss.svg"
+    assert len(Read((tmp_path / "loss.svg").read_text()).dots) == 1
+    assert picture.draw_trials(tmp_path, "t", {"score": "f1", "settings": [{"setting": {}, "scores": {}}]}) is None
+
+
+def compared(setting: str, *means: tuple[Any, float, float]) -> dict[str, Any]:
+    rows = [
+        {"setting": {setting: value}, "scores": {"f1": {"mean": mean, "best": mean + by, "deviation": by}},
+         "guessing": {"f1": {"mean": 10.0}}, "best": mean == max(m for _, m, _ in means)}
+        for value, mean, by in means
+    ]  # fmt: skip
+    trials = [
+        {"setting": {setting: value}, "scores": {"f1": mean + sign * by}}
+        for value, mean, by in means
+        for sign in (-1, 1)
+    ]
+    return {"score": "f1", "settings": rows, "trials": trials}
+
+
+def test_trials_side_by_side(tmp_path: Path) -> None:
+    """A row for each setting; dots at its trials, the bar as far as its deviation; the best in another colour."""
+    picture.draw_trials(tmp_path, "t", compared("rate", (1e-5, 60.0, 2.0), (3e-5, 80.0, 5.0)))
+    found = Read((tmp_path / "trials.svg").read_text())
+    assert {"t: f1 (guessing 10.0)", "60.00 ± 2.00", "80.00 ± 5.00", "rate 1e-05"} <= set(found.texts)
+    assert found.colours == [picture.COLOURS[0], picture.COLOURS[1]]
+    marks = sorted((float(text), place[0]) for text, place in found.texts.items() if text.isdigit())
+    (a, left), (b, right) = marks[0], marks[-1]
+    x = lambda value: left + (value - a) / (b - a) * (right - left)  # noqa: E731
+    assert [dot[0] for dot in found.dots] == pytest.approx([x(58), x(62), x(75), x(85)], abs=0.3)
+    assert [[p[0] for p in curve] for curve in found.curves] == [
+        pytest.approx([x(58), x(62)], abs=0.3), pytest.approx([x(75), x(85)], abs=0.3),
+    ]  # fmt: skip
+    assert found.dots[0][1] < found.dots[2][1], "in their order from above"
+
+
+def test_trials_over_steps_of_pretraining(tmp_path: Path) -> None:
+    """By the logarithm of the step; step 0 stands by itself at the left and is not joined."""
+    picture.draw_trials(
+        tmp_path, "t", compared("step", (0, 20.0, 1.0), (10, 40.0, 1.0), (100, 60.0, 1.0), (1000, 70.0, 1.0))
+    )
+    found = Read((tmp_path / "trials.svg").read_text())
+    (curve,) = found.curves
+    assert len(curve) == 3
+    assert curve[2][0] - curve[1][0] == pytest.approx(curve[1][0] - curve[0][0], abs=0.2)
+    assert curve[0][1] > curve[1][1] > curve[2][1]
+    assert [found.texts[mark][0] for mark in ("10", "100", "1,000")] == pytest.approx([p[0] for p in curve], abs=0.2)
+    assert found.texts["0"][0] < curve[0][0]
+    assert "guessing 10.0" in found.texts

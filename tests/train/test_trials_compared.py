@@ -174,7 +174,7 @@ def test_places_side_by_side(
 ) -> None:
     """A GPU each where there are some, else one to two cores; never more than there are trials."""
     monkeypatch.setattr(trials, "_gpus", lambda: gpus)
-    monkeypatch.setattr(trials.os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(trials, "cores", lambda: 8)
     found = trials._places(recipe(tmp_path, jobs=jobs, layout=Layout(device=device)), most)
     assert [place.get("CUDA_VISIBLE_DEVICES") for place in found] == wanted
 
@@ -221,7 +221,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> tuple[list[tuple[str, Any, int]]
 
     monkeypatch.setattr(trials, "_start", start)
     monkeypatch.setattr(trials, "LOOK", 0.0)
-    monkeypatch.setattr(trials.os, "sched_getaffinity", lambda _: set(range(6)))
+    monkeypatch.setattr(trials, "threads_of", lambda local_world: 6 // local_world)
     return begun, together
 
 

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from makers import job_of
+from ordsmed.base.errors import RunError
 from ordsmed.nn import dropout
 from ordsmed.nn.shards import Part
 from ordsmed.train import average, loop
@@ -127,7 +128,7 @@ def test_the_guard_is_told_the_loss_and_the_norm(small: Callable[..., Job]) -> N
 
 def test_trouble_is_stopped_by_skipped_or_rewound(small: Callable[..., Job], tmp_path: Path) -> None:
     stopped, skipped, rewound = (small(f'trouble.action="{action}"') for action in ("stop", "skip", "rewind"))
-    with pytest.raises(loop.RunError, match="step 3: loss nan"):
+    with pytest.raises(RunError, match="step 3: loss nan"):
         loop.skip(stopped, tmp_path, 3, "loss nan")
     with pytest.raises(loop.Rewind) as raised:
         loop.skip(rewound, tmp_path, 3, "loss nan")
@@ -303,7 +304,7 @@ def test_steps_that_are_left_out_have_no_line_and_teach_nothing(course: Callable
 
 def test_trouble_in_a_step_is_answered_at_once(course: Callable[..., Course]) -> None:
     """The second step's: it is left out of the record of steps, or the run rewinds or stops there."""
-    for action, wanted in (("skip", None), ("rewind", loop.Rewind), ("stop", loop.RunError)):
+    for action, wanted in (("skip", None), ("rewind", loop.Rewind), ("stop", RunError)):
         found = course(f'trouble.action="{action}"', "trouble.spike=9.0")
         found.monkeypatch.setattr(loop, "look", lambda job, *_, found=found: "loss nan" if len(found.seen) == 1 else "")
         if wanted:
