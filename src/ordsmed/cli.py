@@ -83,7 +83,7 @@ def corpus_shards(asked: Arguments) -> None:
     *folders, out = asked.folders
     if not folders:
         raise RecipeError("corpus shards", f"found one folder, {out}", "FOLDER... OUT")
-    how = {"train": asked.train, "test": asked.test, "fraction": asked.fraction}
+    how = {"train": asked.train, "test": asked.test, "fraction": asked.fraction, "splits": asked.splits}
     _print(shards(folders, out, **how, anew=asked.anew))
 
 
@@ -473,6 +473,9 @@ def _arguments(name: str, verb: Parser) -> None:
         verb.add_argument("--test", type=whole(0), metavar="N", default=0, help="files for tests (default none)")
         verb.add_argument(
             "--fraction", type=number, metavar="X", default=0.1, help="of the sentences, in tests (default 0.1)"
+        )
+        verb.add_argument(
+            "--splits", default="train", help="of the corpora: train (default), validation, test, some of them or all"
         )
     if name == "corpus presplit":
         verb.add_argument("folder", metavar="FOLDER")

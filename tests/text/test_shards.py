@@ -69,6 +69,27 @@ def test_every_document_stands_once_and_whole(corpora: list[str], tmp_path: Path
     assert told[0].startswith(f"{tmp_path}/out/train-*.txt: 6 files, ")
 
 
+def test_which_splits_are_taken_is_told_and_chosen(tmp_path: Path) -> None:
+    names = [corpus(tmp_path, name, invented(name, 20, 3)) for name in "ab"]
+    run.Run(Path(names[0])).set(validation={"documents": 1})  # the other one tells nothing: it is counted
+    told = shards(names, str(tmp_path / "out"), train=2, test=0)
+    assert told[-1] == ("of the corpora's splits: train; left out: validation (2 documents); --splits all takes them")
+    assert json.loads((tmp_path / "out" / "manifest.json").read_text())["splits"] == ["train"]
+    for chosen, count in (("all", 42), ("validation, train", 42), ("validation", 2)):
+        told = shards(names, str(tmp_path / chosen), train=2, test=0, splits=chosen)
+        found = [d for documents in held(tmp_path / chosen).values() for d in documents]
+        assert len(found) == count
+        assert found.count(["Held out."]) == 2
+        assert ("left out" in told[-1]) == (chosen == "validation")
+    told = shards(names, str(tmp_path / "x"), train=2, test=0, splits="train,test")
+    assert (
+        told[-1] == "of the corpora's splits: train, test; left out: validation (2 documents); --splits all takes them"
+    )
+    for wrong in ("tests", "", "train,,test"):
+        with pytest.raises(RecipeError, match=f"--splits: found {wrong}; wanted some of train,validation,test, or all"):
+            shards(names, str(tmp_path / "y"), train=2, test=0, splits=wrong)
+
+
 def test_every_shard_has_documents_of_every_corpus_side_by_side(corpora: list[str], tmp_path: Path) -> None:
     shards(corpora, str(tmp_path / "out"), train=6, test=2)
     for name, documents in held(tmp_path / "out").items():
@@ -161,8 +182,8 @@ def test_a_lost_document_or_a_full_disk_is_noticed(
 ) -> None:
     whole, calls = deed._texts, []
 
-    def changed(source: Path, doing: str) -> Iterator[list[str]]:
-        found = list(whole(source, doing))
+    def changed(source: Path, splits: list[str], doing: str) -> Iterator[list[str]]:
+        found = list(whole(source, splits, doing))
         calls.append(doing)
         return iter(found[: -1 if doing == "write" else None])
 

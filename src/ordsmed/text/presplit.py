@@ -26,6 +26,8 @@ def presplit(folder: str, out: str, *, anew: bool = False) -> list[str]:
     with making(target, [source], r"(train|validation|test)\.jsonl", anew=anew) as made:
         counts = {split: _write(made / f"{split}.jsonl", found) for split in SPLITS if (found := parts(source, split))}
     told = [f"{target}/{split}.jsonl: {many(count, 'document')}" for split, count in counts.items()]
+    if lacking := [split for split in SPLITS if split not in counts]:
+        told.append(f"no documents in the corpus's {' and '.join(lacking)}")
     return [*told, "to read it: source.kind=jsonl source.id_key=id sentences=presplit"]
 
 

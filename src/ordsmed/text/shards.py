@@ -1,10 +1,11 @@
-"""Shards: the training documents of corpora, shared out over many text files of equal length, for training and tests.
+"""Shards: the documents of corpora, shared out over many text files of equal length, for training and tests.
 
     corpus folders -> sentences of every document -> each document to the emptiest shard, the longest ones first
                    -> read again, side by side    -> train-00000-of-00256.txt ... test-00000-of-00256.txt, manifest.json
 
 A sentence a line, an empty line between documents; a line break inside a sentence becomes a space. Every corpus is
-spread over all shards, as far as its documents go; what the corpora hold out for validation and test stays out. Source
+spread over all shards, as far as its documents go; what the corpora hold out for validation and test stays out unless
+it is asked for, and is told. Source
 `text` with `sentences = "lines"` reads OUT/train-*.txt. About 14 bytes a document are kept, and HELD bytes of text.
 """
 
@@ -24,7 +25,7 @@ from ordsmed.base.errors import DataError, RecipeError, RunError
 from ordsmed.base.run import Run
 from ordsmed.base.say import many
 from ordsmed.text.finished import corpus_folder, making, shown
-from ordsmed.text.folder import parts
+from ordsmed.text.folder import SPLITS, documents, parts
 
 HELD = 64 << 20  # bytes of text that wait for their files; these are opened one at a time, however many there are
 OURS = r"(train|test)-\d+-of-\d+\.txt|manifest\.json"
@@ -47,21 +48,46 @@ Places = NDArray[np.uint16]  # the shard of every document
 
 
 def shards(
-    folders: Sequence[str], out: str, *, train: int, test: int, fraction: float = 0.1, anew: bool = False
-) -> list[str]:
+    folders: Sequence[str], out: str, *, train: int, test: int, fraction: float = 0.1, splits: str = "train",
+    anew: bool = False,
+) -> list[str]:  # fmt: skip
     """Write OUT, whole or not at all; lines that tell of it. The same corpora give the same files."""
     _check(train, test, fraction)
+    chosen = _splits(splits)
     sources, target = [corpus_folder(folder) for folder in folders], Path(out)
     with making(target, sources, OURS, anew=anew) as made:
-        sizes = [np.fromiter(map(len, _texts(source, "count")), np.uint32) for source in sources]
+        sizes = [np.fromiter(map(len, _texts(source, chosen, "count")), np.uint32) for source in sources]
         places = _places(sizes, [(train, 1 - fraction if test else 1.0), (test, fraction)], target)
         found = [
             Shard(f"{kind}-{i:05d}-of-{n:05d}.txt") for kind, n in (("train", train), ("test", test)) for i in range(n)
         ]
-        _write(made, sources, places, found)
+        _write(made, sources, chosen, places, found)
         _compare(made, sizes, found)
-        files.write_json(made / "manifest.json", _manifest(sources, sizes, found))
-    return [_told(target, kind, some) for kind in ("train", "test") if (some := _of(found, kind))]
+        files.write_json(made / "manifest.json", {"splits": chosen, **_manifest(sources, sizes, found)})
+    lines = [_told(target, kind, some) for kind in ("train", "test") if (some := _of(found, kind))]
+    return [*lines, _spoken_of(sources, chosen)]
+
+
+def _splits(text: str) -> list[str]:
+    """`train,test` or `all`: which splits of the corpora are shared out."""
+    named = [word.strip() for word in (",".join(SPLITS) if text == "all" else text).split(",")]
+    if not set(named) <= set(SPLITS):
+        raise RecipeError("--splits", f"found {text}", f"some of {','.join(SPLITS)}, or all")
+    return [split for split in SPLITS if split in named]
+
+
+def _spoken_of(sources: list[Path], chosen: list[str]) -> str:
+    """Which splits the documents are of, and what the others hold."""
+    held = {split: sum(_documents(source, split) for source in sources) for split in SPLITS if split not in chosen}
+    out = ", ".join(f"{split} ({count:,} documents)" for split, count in held.items() if count)
+    return f"of the corpora's splits: {', '.join(chosen)}" + (
+        f"; left out: {out}; --splits all takes them" if out else ""
+    )
+
+
+def _documents(source: Path, split: str) -> int:
+    told = (Run(source).status.get(split) or {}).get("documents")
+    return int(told) if told is not None else sum(1 for part in parts(source, split) for _ in documents(part))
 
 
 def _check(train: int, test: int, fraction: float) -> None:
@@ -71,9 +97,9 @@ def _check(train: int, test: int, fraction: float) -> None:
         raise RecipeError("--fraction", f"{fraction}", "a share of the sentences between 0 and 1")
 
 
-def _texts(source: Path, doing: str) -> Iterator[list[str]]:
-    """The sentences of every document of a corpus."""
-    for document in shown(f"{doing} {source.name}", parts(source, "train")):
+def _texts(source: Path, splits: Sequence[str], doing: str) -> Iterator[list[str]]:
+    """The sentences of every document of some splits of a corpus."""
+    for document in shown(f"{doing} {source.name}", [part for split in splits for part in parts(source, split)]):
         if sentences := [found for sentence in document.sentences() if (found := sentence.strip())]:
             yield sentences
 
@@ -122,10 +148,10 @@ def _longest_first(sizes: Sizes) -> Iterator[tuple[int, int]]:
         yield from zip(numbers.tolist(), sizes[numbers].tolist(), strict=True)
 
 
-def _write(made: Path, sources: list[Path], places: list[Places], found: list[Shard]) -> None:
+def _write(made: Path, sources: list[Path], splits: list[str], places: list[Places], found: list[Shard]) -> None:
     """Every document to its shard, the corpora side by side."""
     held, waiting = [bytearray() for _ in found], 0
-    for corpus, number, sentences in _side_by_side(sources, places):
+    for corpus, number, sentences in _side_by_side(sources, splits, places):
         place = int(places[corpus][number])
         shard, text = found[place], _lines(sentences).encode()
         held[place] += b"\n" + text if shard.documents else text
@@ -141,12 +167,12 @@ def _write(made: Path, sources: list[Path], places: list[Places], found: list[Sh
             files.sync(made / shard.name)
 
 
-def _side_by_side(sources: list[Path], places: list[Places]) -> Iterator[tuple[int, int, list[str]]]:
+def _side_by_side(sources: list[Path], splits: list[str], places: list[Places]) -> Iterator[tuple[int, int, list[str]]]:
     """Corpus, number and sentences of every document: the corpora are walked so that all end together."""
 
     def walked(corpus: int) -> Iterator[tuple[float, int, int, list[str]]]:
         count = len(places[corpus])
-        for number, sentences in enumerate(_texts(sources[corpus], "write")):
+        for number, sentences in enumerate(_texts(sources[corpus], splits, "write")):
             if number == count:
                 raise _changed(sources[corpus])
             yield (number + 0.5) / count, corpus, number, sentences

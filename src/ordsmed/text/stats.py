@@ -105,7 +105,7 @@ def stats(folder: str, *, tokenizer: str | None = None) -> list[str]:
         *_amounts(found, tokenizer),
         *_beside(sum(split.words for split in splits.values())),
         *(line for title, of in panels.items() for line in ["", f"train: {title}", *histogram.lines(of["train"])]),
-        *_section("languages", [f"{name}: {share:.1%}" for name, share in [*told.items()][:TOP]] + note),
+        *_section("languages (all splits)", [f"{name}: {share:.1%}" for name, share in [*told.items()][:TOP]] + note),
         *_history(Run(place).status),
         "", _keep(place, facts, histogram.svg(panels)),
     ]  # fmt: skip
@@ -217,7 +217,7 @@ def _amounts(found: Mapping[str, Mapping[str, Any]], tokenizer: str | None) -> l
 
 def _beside(count: int) -> list[str]:
     shares = (f"{count / size:.2%} of {name} ({size / 1e6:,.0f} M)" for name, size in PUBLISHED.items())
-    return [f"{many(count, 'word')}: {', '.join(shares)}"]
+    return [f"all splits: {many(count, 'word')}: {', '.join(shares)}"]
 
 
 def _history(status: Mapping[str, Any]) -> list[str]:

@@ -97,7 +97,8 @@ def measure(tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
     """Pieces a word, bytes a piece and the share of unknown pieces, on held-out text (on training text if none)."""
     words = size = pieces = unknown = left = 0
     left = MEASURED
-    for text in _texts(parts(folder, "validation") or parts(folder, "train")):
+    split = "validation" if parts(folder, "validation") else "train"
+    for text in _texts(parts(folder, split)):
         ids = tokenizer.encode_batch([text[:left]])[0]
         words, size, pieces = words + len(text[:left].split()), size + len(text[:left].encode()), pieces + len(ids)
         unknown += int((ids == tokenizer.unknown).sum()) if tokenizer.unknown is not None else 0
@@ -108,7 +109,8 @@ def measure(tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
         "fertility": round(pieces / max(words, 1), 4), "bytes_a_piece": round(size / max(pieces, 1), 4),
         "unknown": round(unknown / max(pieces, 1), 6),
     }  # fmt: skip
-    say("{fertility:.2f} pieces a word, {bytes_a_piece:.2f} bytes a piece, {unknown:.3%} unknown".format(**facts))
+    told = "{fertility:.2f} pieces a word, {bytes_a_piece:.2f} bytes a piece, {unknown:.3%} unknown".format(**facts)
+    say(f"{told} (on the corpus's {split} documents)")
     return facts
 
 
