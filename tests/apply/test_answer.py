@@ -242,7 +242,7 @@ def test_one_question_that_cannot_be_answered_stops_no_other(run, tmp_path, endi
     with pytest.raises(DataError) as caught:
         found.extend(verb.answer_lines(run, (), stream, **how))
     count = "1 of 3" if ending == "json" else "2 of 4"
-    assert f"an empty context: there is nothing to answer from; {count} questions are not answered" in str(caught.value)
+    assert f"an empty context: there is nothing to answer from; {count} questions left unanswered" in str(caught.value)
     alone = [
         list(verb.answer_lines(run, (q, TEXT), io.BytesIO(), device="cpu", as_json=as_json))
         for q in ("what ?", "where ?")

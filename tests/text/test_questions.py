@@ -178,7 +178,7 @@ def without(key: str) -> dict[str, Any]:
 BAD = {
     "cut in a string": ('[\n{"id": "a", "conte', r"a\.json:2: column 13: the file stops in the middle"),
     "cut after a value": ('{"data": [{"id": 1}', r"a\.json:1: column 20: the file stops in the middle"),
-    "no JSON": ("id,question\n1,Who?", r"a\.json:1: column 1: bad JSON"),
+    "no JSON": ("id,question\n1,Who?", r"a\.json:1: no JSON: .*; wanted SQuAD"),
     "bad in the middle": ('{"data":\n [1,, 2]}', r"a\.json:2: column 5: bad JSON"),
     "deep": ("[" * 100_000, "bad JSON"),
     "empty": ("", "0 questions"),

@@ -59,7 +59,7 @@ def answer_lines(
             else:
                 yield from tell(asked, each.question, next(whole), best)
     if left:
-        found = f"{left[0].wrong}; {len(left):,} of {total:,} questions are not answered for such reasons"
+        found = f"{left[0].wrong}; {len(left):,} of {total:,} questions left unanswered"
         raise DataError(left[0].place, found, left[0].wanted)
 
 

@@ -159,6 +159,8 @@ def _bad_json(path: Path, error: json.JSONDecodeError) -> DataError:
     place, said = f"{path}:{error.lineno}", error.msg[:1].lower() + error.msg[1:]
     if error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string"):
         return DataError(place, f"column {error.colno:,}: the file stops in the middle ({said})", "", "copy it again")
+    if not error.doc[: error.pos].strip(" \t\r\n["):
+        return DataError(place, f"no JSON: {said}", FORM)
     return DataError(place, f"column {error.colno:,}: bad JSON: {said}", "JSON, whole or by lines")
 
 

@@ -5,6 +5,7 @@ init -> network, tokenizer, weights; the task's files -> examples -> loop -> the
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ class Start:
     network: Any  # its settings
     tokenizer: Tokenizer
     fill: Callable[[Task, Any], Begun]  # puts the weights under a task's head, and into it what goes on
+    head: str = ""  # the role of a head that they learned
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,8 @@ def start(recipe: Finetuning, folder: Path | None = None) -> Start:
         raise RecipeError("tokenizer", f"is another than that of {recipe.init}", "", "leave `tokenizer` out")
     check_same(recipe.model, found.network, recipe.init)
     fill = (lambda task, its: Begun()) if recipe.fresh else found.fill
-    return Start(recipe.model or found.network, tokenizer, fill)
+    head = "" if recipe.fresh or recipe.fresh_head else found.head
+    return Start(recipe.model or found.network, tokenizer, fill, head)
 
 
 def _pretrained(recipe: Finetuning) -> Start:
@@ -87,11 +90,13 @@ def _pretrained(recipe: Finetuning) -> Start:
     if Run(folder).status or foreign.is_imported(folder):
         assert step != "all", "each trial has a step of its own"
         trained = open_model(folder, step)
-        return Start(trained.settings, trained.tokenizer, lambda task, its: _adopt(task, its, recipe, trained))
+        head = head_of(trained.objective) if isinstance(trained.objective, Task) else ""
+        return Start(trained.settings, trained.tokenizer, lambda task, its: _adopt(task, its, recipe, trained), head)
     if step is not None:
         raise RecipeError("step", f"found {step}, but {init} is a Hugging Face folder", "a run's folder, or none")
     network, tokenizer = foreign.settings(folder), Tokenizer.load(folder)
-    return Start(network, tokenizer, lambda task, its: _adopt_foreign(task, its, recipe, folder, tokenizer))
+    head = str((_told(folder) or [""])[0])
+    return Start(network, tokenizer, lambda task, its: _adopt_foreign(task, its, recipe, folder, tokenizer), head)
 
 
 def _adopt(task: Task, its: Any, recipe: Finetuning, trained: Trained) -> Begun:
@@ -103,7 +108,7 @@ def _adopt(task: Task, its: Any, recipe: Finetuning, trained: Trained) -> Begun:
 def _adopt_foreign(task: Task, its: Any, recipe: Finetuning, folder: Path, tokenizer: Tokenizer) -> Begun:
     """A folder's head is opened where it is of the same kind; one that cannot be is told of, and stays behind."""
     left, trained = foreign.begin(task.networks()[""], folder, tokenizer), None
-    if not recipe.fresh_head and _same_head(task, folder):
+    if not recipe.fresh_head and (_told(folder) or [head_of(task)])[0] == head_of(task):
         try:
             trained = open_model(folder)
         except DataError as error:
@@ -111,13 +116,11 @@ def _adopt_foreign(task: Task, its: Any, recipe: Finetuning, folder: Path, token
     return _go_on(task, its, recipe, trained, left)
 
 
-def _same_head(task: Task, folder: Path) -> bool:
-    """Is a Hugging Face folder's class one with a head like a task's?"""
-    try:
-        told = foreign.task_of(folder)
-    except DataError:  # its labels cannot be read; who opens it is told so
-        return True
-    return told is not None and told[0] == head_of(task)
+def _told(folder: Path) -> Sequence[Any] | None:
+    """What a Hugging Face folder was fine-tuned for; None where its labels cannot be read: who opens it is told so."""
+    with contextlib.suppress(DataError):
+        return foreign.task_of(folder) or [""]
+    return None
 
 
 def _go_on(task: Task, its: Any, recipe: Finetuning, trained: Trained | None, left: list[str]) -> Begun:

@@ -310,7 +310,9 @@ def _start(recipe: Finetuning, folder: Path | None) -> tuple[Start | None, list[
         return None, [f"tokenizer: {recipe.tokenizer} does not stand yet; it will be made when it is needed"]
     begun = start(dataclasses.replace(recipe, step=None) if recipe.step == "all" else recipe)
     weights_of = "random weights" if recipe.init is None or recipe.fresh else recipe.init
-    return begun, [f"init: {weights_of}, {kind_of(begun.network)}; {many(begun.tokenizer.vocabulary, 'piece')}"]
+    head = f"; its {begun.head} head goes on" if begun.head == recipe.task.role else ""
+    pieces = many(begun.tokenizer.vocabulary, "piece")
+    return begun, [f"init: {weights_of}, {kind_of(begun.network)}; {pieces}{head}"]
 
 
 def _is_made(tokenizer: Path) -> bool:
