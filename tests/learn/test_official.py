@@ -56,7 +56,7 @@ def test_a_missing_prediction(capsys: pytest.CaptureFixture[str]) -> None:
     assert official.score_v1(*given) == {"exact_match": 50, "f1": 50}
     told = capsys.readouterr().err.splitlines()
     assert told[0] == "no prediction for 1 of 4 questions, counted as wrong: b"
-    assert told[1] == "1 predictions for no question of these data, left out: z"
+    assert told[1] == "1 prediction for no question of these data, left out: z"
     found = official.score_v2(*given)
     assert found["exact"] == found["HasAns_f1"] == pytest.approx(200 / 3)
     assert found["total"] == found["HasAns_total"] == 3

@@ -276,7 +276,7 @@ def test_what_no_token_holds_is_told_and_not_learned(capsys: pytest.CaptureFixtu
         found = settings.features(Records.of(questions, learning=learning), reader(tokenizer, BERT))
         assert len(found) == windows
         assert capsys.readouterr().err == (
-            "squad: 1 answers that no token holds (lost); 1 answers that begin or end inside a token (part)\n"
+            "squad: 1 answer held by no token (lost); 1 answer beginning or ending inside a token (part)\n"
         )
     assert found.labels is not None
     assert found.labels[0].tolist() == [-1, -1, -1]

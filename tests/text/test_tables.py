@@ -411,7 +411,7 @@ def test_finding_is_tolerant_and_other_sizes_are_told(tmp_path: Path, capsys: py
     paths = glue.find(tmp_path, task)
     assert paths == {"dev": tmp_path / "sst2/dev.tsv.gz"}
     glue.read(task, paths["dev"])
-    assert "1 rows of SST-2 dev, 872 in GLUE" in capsys.readouterr().err
+    assert "1 row of SST-2 dev, 872 in GLUE" in capsys.readouterr().err
     with pytest.raises(DataError, match=r"no files of CoLA; wanted train.tsv or in_domain_train.tsv or dev.tsv"):
         glue.find(tmp_path, glue.named("cola"))
     with pytest.raises(RecipeError, match=r"did you mean `sts-b`\?"):

@@ -265,7 +265,7 @@ def _of_columns(given: Iterable[tuple[int, str]], name: str) -> Iterator[Given]:
         if not line.strip() or columns == ["question", "context"]:
             continue
         if len(columns) != 2 and not sound:
-            raise DataError(f"{name}:{number}", f"{len(columns)} column{'s' * (len(columns) != 1)}", FORM)
+            raise DataError(f"{name}:{number}", many(len(columns), "column"), FORM)
         sound = True
         question = Question(f"{number}", columns[0], "".join(columns[1:2]), (), impossible=False)
         if len(columns) != 2:

@@ -23,7 +23,7 @@ from ordsmed.base.machine import slower_in
 from ordsmed.base.menu import kind_of
 from ordsmed.base.ranks import Ranks, prepare
 from ordsmed.base.run import Run, at_home
-from ordsmed.base.say import Progress, say
+from ordsmed.base.say import Progress, many, say
 from ordsmed.data.features import Features, Packing
 from ordsmed.data.pieces import Reader
 from ordsmed.learn.asking import ask
@@ -109,7 +109,7 @@ def predict(
         written = [made.name for made in asked.settings.write(folder, records, predictions)]
         if facts:
             files.write_json(folder / "scores.json", facts)
-    return [f"{target}: {', '.join(written)} of {len(records):,} records", *_told(facts)]
+    return [f"{target}: {', '.join(written)} of {many(len(records), 'record')}", *_told(facts)]
 
 
 def evaluate(

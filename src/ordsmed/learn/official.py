@@ -70,7 +70,7 @@ def score_v2(
     answered = {each.id: bool(each.answers) for each in questions}
     odds = null_odds if null_odds is not None else dict.fromkeys(exact, 0.0)
     if bare := [name for name in exact if name not in odds]:
-        raise DataError("null odds", f"none for {len(bare):,} predictions ({shortened(bare)})", NULL_ODDS)
+        raise DataError("null odds", f"none for {many(len(bare), 'prediction')} ({shortened(bare)})", NULL_ODDS)
     scores: dict[str, float] = {}
     for part, wanted in (("", (True, False)), ("HasAns_", (True,)), ("NoAns_", (False,))):
         if names := [name for name in exact if answered[name] in wanted]:
@@ -207,7 +207,7 @@ def _tell(questions: Sequence[Question], predictions: Mapping[str, str], what: s
     if missing:
         say(f"no prediction for {len(missing):,} of {len(questions):,} questions, {what}: {shortened(missing)}")
     if strange:
-        say(f"{len(strange):,} predictions for no question of these data, left out: {shortened(strange)}")
+        say(f"{many(len(strange), 'prediction')} for no question of these data, left out: {shortened(strange)}")
 
 
 def _by_id(path: Path, kind: type | tuple[type, ...], wanted: str) -> dict[str, Any]:

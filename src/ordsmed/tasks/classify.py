@@ -433,7 +433,7 @@ class Settings(Files):
         known = {*(self.labels or records.gold), *records.gold}
         strange = [label for label in said if label not in known]
         if len(strange) == len(said):
-            found = f"none of the {len(said):,} predictions is a label, the first is `{strange[0]}`"
+            found = f"none of the {many(len(said), 'prediction')} is a label, the first is `{strange[0]}`"
             raise DataError(path, found, ", ".join(self.labels or _sorted(records.gold)), "are they of another task?")
         if strange:
             found = f"{len(strange):,} of {len(said):,} predictions are no label, as `{strange[0]}`"

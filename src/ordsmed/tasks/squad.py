@@ -379,8 +379,8 @@ def _right_tokens(records: Records, contexts: Pieces) -> tuple[Ints, Ints]:
             lost.append(question.id)
         elif not exact:
             inexact.append(question.id)
-    noted = {"answers that no token holds": lost, "answers that begin or end inside a token": inexact}
-    if lines := [f"{len(names):,} {what} ({shortened(names)})" for what, names in noted.items() if names]:
+    noted = {" held by no token": lost, " beginning or ending inside a token": inexact}
+    if lines := [f"{many(len(names), 'answer')}{what} ({shortened(names)})" for what, names in noted.items() if names]:
         say("squad: " + "; ".join(lines))
     return found[0], found[1]
 

@@ -175,9 +175,9 @@ class Settings(Files):
                 strange[tag] += 1
         if strange:
             told = ", ".join(f"{tag} ({count:,})" for tag, count in strange.most_common(5))
-            rest = f" and {len(strange) - 5:,} others" if len(strange) > 5 else ""
+            rest = f" and {many(len(strange) - 5, 'other')}" if len(strange) > 5 else ""
             if not (codes != NOT_ASKED).any():
-                found = f"none of its {strange.total():,} tags was learned, but {told}{rest}"
+                found = f"none of its {many(strange.total(), 'tag')} was learned, but {told}{rest}"
                 raise DataError(_file(records), found, f"tags such as {', '.join(self.labels[:5])}", OTHER_COLUMN)
             count = many(strange.total(), "word", "has", "have")
             say(f"{records.places[0]}: {count} tags that are not learned: {told}{rest}")

@@ -312,7 +312,7 @@ def _column_rows(
         begin, end = (len(line), len(line)) if tag is None else found[tag].span()
         yield _Row(number, found[word][0], start + begin, line[begin:end])
     if comments:
-        say(f"{path}: {comments:,} lines that begin with # are taken for comments")
+        say(f"{path}: {many(comments, 'line')} beginning with # taken for comments")
     if longest[0] > LONG:
         say(f"{path}: a sentence of {longest[0]:,} words ends in line {longest[1]:,}; are blank lines missing there?")
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, nearest
 from ordsmed.base.files import write_text
-from ordsmed.base.say import say
+from ordsmed.base.say import many, say
 from ordsmed.text import tables
 from ordsmed.text.read import Errors
 from ordsmed.text.read import lines as read_lines
@@ -156,7 +156,7 @@ def read(task: Task, path: Path, errors: Errors = "strict", format: Format | Non
         found = _table(task, split, path, errors, format)
     if split and len(found) != task.rows[split]:
         there = f"{task.rows[split]:,} in GLUE: not the same as published scores stand on"
-        say(f"{path}: {len(found):,} rows of {task.folder} {split}, {there}")
+        say(f"{path}: {many(len(found), 'row')} of {task.folder} {split}, {there}")
     return found, split
 
 
