@@ -30,7 +30,35 @@ def test_a_folder_is_itself_and_a_name_without_a_table_leads_nowhere(alone: Path
     assert hub.folder(made(alone / "mine")) == alone / "mine"
     assert hub.folder(NAME) == Path(NAME)
     assert "there is no models.toml: add" in hub.remedy(NAME)
-    assert hub.remedy("/no/such/folder") == ""
+    assert "models.toml" not in hub.remedy("/no/such/folder")
+
+
+def test_a_name_that_leads_nowhere_leads_to_what_is_near(alone: Path) -> None:
+    assert hub.remedy("RUN") == "`ordsmed recipes` lists what can be made"
+    assert hub.remedy("tiny/bert") == "a recipe is: `ordsmed pretrain tiny/bert` makes the run"
+    assert hub.remedy("electra-small") == "a recipe is: `ordsmed pretrain electra-small` makes the run"
+    assert hub.remedy("tiny/questions") == "a recipe is: `ordsmed finetune tiny/questions` makes the run"
+    run, task = made(alone / "work/pretrain/tiny-bert"), made(alone / "work/finetune/my-squad")
+    made(alone / "models/their-elmo")
+    assert hub.remedy("tiny/bert") == hub.remedy("pretrain/tiny/bert") == "did you mean `work/pretrain/tiny-bert`?"
+    assert hub.remedy("tiny-bret") == "did you mean `work/pretrain/tiny-bert`?"
+    assert hub.remedy("work/pretrain/tiny-brt") == "did you mean `work/pretrain/tiny-bert`?"
+    assert hub.remedy("my-squat") == "did you mean `work/finetune/my-squad`?"
+    assert hub.remedy("models/their-elmoo") == "did you mean `models/their-elmo`?"
+    assert hub.remedy(alone / "models" / "their-emlo") == f"did you mean `{alone}/models/their-elmo`?"
+    there = "there are: work/pretrain/tiny-bert, work/finetune/my-squad; `ordsmed recipes` lists what can be made"
+    assert hub.remedy("RUN") == hub.remedy("nothere") == hub.remedy("work/elsewhere") == there
+    assert run.is_dir()
+    assert task.is_dir()
+
+
+@pytest.mark.parametrize("name", ["bert-base-cased", "gpt2", "somebody/bort", "google/electra-base-discriminator"])
+def test_only_what_looks_published_leads_to_the_table(alone: Path, name: str) -> None:
+    assert hub.remedy(name).startswith("there is no models.toml: add")
+    (alone / "models.toml").write_text("mirror = 'hub'\n")
+    assert hub.remedy(name).startswith("models.toml does not lead to it: add")
+    for other in ("a b/c", "a/b/c", "~/x", "../x/y", "x/", "bert"):
+        assert "models.toml" not in hub.remedy(other)
 
 
 def test_the_table_names_folders_and_a_mirror(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -509,7 +509,7 @@ def test_which_documents_a_step_saw(ordsmed: Any, tiny_run: Any, kind: str) -> N
         (["corpus", "presplit", "listed", "/"], "listed/status.json: holds no table of facts; "),
         (
             ["tokenizer", "t.toml"],
-            "a file of JSON: is nested too deeply to be read; wanted a file as this verb takes it",
+            "deep.json: is nested too deeply to be read; wanted tokenizer.json, vocab.txt",
         ),
         (["recipes", "bytes.toml"], "bytes.toml: not TOML: 'utf-8' codec can't decode"),
         (["show", "a\nb"], "`a b`: no built-in recipe and no file"),

@@ -65,7 +65,7 @@ def open_model(path: str | Path, step: int | None = None, *, body: bool = False)
     folder = hub.folder(path)
     if not folder.is_dir():
         found = "is a file" if folder.exists() else "no such folder"
-        raise RecipeError(path, found, WANTED, _near(folder) or hub.remedy(path))
+        raise RecipeError(path, found, WANTED, hub.remedy(path))
     if foreign.is_imported(folder) and folder.name == "weights" and (folder.parent / "recipe.toml").exists():
         folder = folder.parent
     if foreign.is_imported(folder):
@@ -265,9 +265,3 @@ def _tokenizer(folder: Path, recipe: dict[str, Any], fingerprint: str | None) ->
             found, f"tokenizer {tokenizer.fingerprint}", f"{fingerprint}, that of {folder}", "put its data back"
         )
     return tokenizer
-
-
-def _near(folder: Path) -> str:
-    """A hint for who names a run without its place."""
-    inside = Path("work/pretrain") / folder
-    return f"did you mean `{inside}`?" if not folder.is_absolute() and inside.is_dir() else ""

@@ -44,7 +44,9 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DataError(path, "no such file") from None
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        raise DataError(path, "is nested too deeply to be read", "JSON that ordsmed or a library wrote") from None
+    except ValueError as error:
         raise DataError(path, f"not JSON: {error}", "", "the file is damaged; make its folder again") from None
     except OSError as error:
         raise DataError(path, f"cannot be read: {error.strerror}") from None

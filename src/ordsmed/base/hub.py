@@ -13,14 +13,18 @@ Where it tells nothing, Hugging Face's own cache is looked into.
 
 from __future__ import annotations
 
+import contextlib
+import difflib
 import os
+import re
 from pathlib import Path
 from typing import Any
 
-from ordsmed.base import settings
+from ordsmed.base import run, settings
 from ordsmed.base.errors import RecipeError
 
 TABLE = "models.toml"
+VERBS = ("pretrain", "finetune")  # that make models
 # names from before organisations had to be named
 MOVED = {
     "bert-base-uncased": "google-bert/bert-base-uncased", "bert-base-cased": "google-bert/bert-base-cased",
@@ -45,12 +49,56 @@ def folder(name: str | Path) -> Path:
 
 
 def remedy(name: str | Path) -> str:
-    """What somebody can do whose name leads nowhere."""
-    if Path(name).is_absolute() or str(name).count("/") > 1:
+    """What somebody can do whose name leads nowhere: what is near by, a recipe, or where published names are told."""
+    text = str(name)
+    if near := _recipe(text) or _near(text):
+        return near
+    if _looks_published(text):
+        table = _table_path()
+        told = f"{table} does not lead to it" if table else f"there is no {TABLE}"
+        return f'{told}: add `"{name}" = "FOLDER"` under [names], or `mirror = "FOLDER"`'
+    made = [str(path) for path in _made()]
+    there = f"there are: {', '.join(made[:4])}{' ...' if made[4:] else ''}; " if made else ""
+    return there + "`ordsmed recipes` lists what can be made"
+
+
+def _recipe(name: str) -> str:
+    """For who names a recipe where its run is meant."""
+    known = next((each for each in (name, *(f"{verb}/{name}" for verb in VERBS)) if each in run.recipe_names()), None)
+    if known is None:
         return ""
-    table = _table_path()
-    told = f"{table} does not lead to it" if table else f"there is no {TABLE}"
-    return f'{told}: add `"{name}" = "FOLDER"` under [names], or `mirror = "FOLDER"`'
+    table = run.read_table(run.find_recipe(known, ""), "")
+    verb = "finetune" if "task" in table else "pretrain" if "phase" in table else ""
+    if not verb:
+        return ""
+    title = known.removeprefix(f"{verb}/")
+    folder = Path("work") / verb / run.title(title)
+    return f"did you mean `{folder}`?" if folder.is_dir() else f"a recipe is: `ordsmed {verb} {title}` makes the run"
+
+
+def _near(name: str) -> str:
+    """The nearest folder: beside the one that is named, or among those that were made here."""
+    path = Path(name)
+    with contextlib.suppress(OSError):
+        beside = [p for p in path.parent.iterdir() if p.is_dir() and not p.name.startswith(".")]
+        found = difflib.get_close_matches(path.name, [p.name for p in beside], n=1, cutoff=0.7)
+        if found:
+            return f"did you mean `{path.with_name(found[0])}`?"
+    made = {p.name: p for p in reversed(_made())}
+    found = difflib.get_close_matches(path.name, made, n=1, cutoff=0.6)
+    return f"did you mean `{made[found[0]]}`?" if found and not path.is_absolute() else ""
+
+
+def _made() -> list[Path]:
+    """The runs that stand where recipes put them."""
+    return [p for verb in VERBS for p in sorted((Path("work") / verb).glob("*/")) if not p.name.startswith(".")]
+
+
+def _looks_published(name: str) -> bool:
+    """`owner/name` where no such folder of an owner stands, or one of the old names."""
+    parts = name.split("/")
+    plain = len(parts) == 2 and all(re.fullmatch(r"[A-Za-z0-9][\w.-]*", part) for part in parts)
+    return name in MOVED or (plain and not Path(parts[0]).exists())
 
 
 def _spellings(name: str) -> list[str]:
