@@ -218,7 +218,7 @@ def test_from_a_recipe_to_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture
     )
     folder = obtain(Corpus, str(recipe))
     assert Run(folder).status["replaced"] == 1
-    assert "1 places replaced" in capsys.readouterr().err
+    assert "1 place replaced" in capsys.readouterr().err
     made = (folder / "train" / "00000.jsonl").stat().st_mtime_ns
     assert obtain(Corpus, str(recipe)) == folder
     assert (folder / "train" / "00000.jsonl").stat().st_mtime_ns == made

@@ -22,6 +22,8 @@ from ordsmed.text import histogram
 from ordsmed.text import stats as deed
 from ordsmed.text.document import Document
 from ordsmed.text.folder import Writer
+from ordsmed.text.pipeline import Corpus
+from ordsmed.text.report import COUNTED as REPORTED
 from ordsmed.text.sentences import rules
 from ordsmed.text.stats import stats, words
 from ordsmed.text.tokenizer import Tokenizer
@@ -187,3 +189,22 @@ def test_what_is_no_finished_corpus_is_refused(tmp_path: Path) -> None:
     run.Run(tmp_path).set(verb="corpus", fingerprint="x")
     with pytest.raises(OrdsmedError, match="holds no training documents"):
         stats(str(tmp_path))
+
+
+def test_the_report_and_the_statistics_count_alike(tmp_path: Path) -> None:
+    texts = [*TEXTS, "これは短い文です。 二つ目。", "ภาษาไทย สวัสดี", "“Æ” – ø\tå", "naïve 𐍈"]
+    (tmp_path / "a.txt").write_text("\n\n".join(texts))
+    (tmp_path / "a.toml").write_text(
+        f'out = "{tmp_path}/c"\nvalidation = 0.2\n[source]\nkind = "text"\npath = "{tmp_path}/a.txt"\n'
+    )
+    folder = run.obtain(Corpus, str(tmp_path / "a.toml"))
+    stats(str(folder))
+    found, told = json.loads((folder / "stats.json").read_text()), run.Run(folder).status
+    for split in ("train", "validation"):
+        for what in ("documents", "sentences", "words", "characters", "bytes"):
+            assert told[split][what] == found[split][what], (split, what)
+    assert sum(told[split]["bytes"] for split in ("train", "validation")) == sum(len(text.encode()) for text in texts)
+    assert (
+        f"| train | {' | '.join(format(found['train'][w], ',') for w in REPORTED)} |"
+        in (folder / "report.md").read_text()
+    )

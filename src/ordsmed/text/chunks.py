@@ -37,20 +37,23 @@ from ordsmed.base import files, menu, settings
 from ordsmed.base.crew import Spread
 from ordsmed.base.errors import DataError, OrdsmedError, RunError
 from ordsmed.base.say import Progress
-from ordsmed.text import sentences
+from ordsmed.text import counting, sentences
 from ordsmed.text.clean import Form, tidy
 from ordsmed.text.document import Document
 from ordsmed.text.held_out import HeldOut
-from ordsmed.text.near import VERSION, Near, signatures
+from ordsmed.text.near import VERSION as SIGNED
+from ordsmed.text.near import Near, signatures
 from ordsmed.text.read import Tally, tallied
 from ordsmed.text.source import Piece
 
 CHUNK = 8_000_000  # characters of raw documents
 KEPT = 2.0  # seconds of work on a chunk after which it is kept: more is not lost when it is killed
+VERSION = 2  # of what a chunk holds: those of another are made anew
 OVERHEAD = 500  # characters that a document counts beside its own
 BUNDLE = 8_000_000  # bytes of small files that are read together
 INDEX = np.dtype([
     ("key", "<u8"), ("draw", "<u8"), ("at", "<u8"), ("sentences", "<i4"), ("words", "<i4"), ("characters", "<i4"),
+    ("bytes", "<i4"),
 ])  # fmt: skip
 
 
@@ -191,9 +194,9 @@ class Reading:
     def __init__(self, steps: Path, sources: Sequence[Source], work: Work) -> None:
         from_ = [[settings.plain(s.settings, essence=True), s.purpose, s.settings.stamp()] for s in sources]
         near = work.near
-        signed = [VERSION, near.shingle, near.permutations, near.seed] if near else None
+        signed = [SIGNED, near.shingle, near.permutations, near.seed] if near else None
         held_out = Path(work.held_out).name if work.held_out else None
-        key = [settings.plain(replace(work, near=None, held_out=held_out)), signed, from_]
+        key = [VERSION, settings.plain(replace(work, near=None, held_out=held_out)), signed, from_]
         name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12]
         self.folder, self.sources, self.work = steps / f"read-{name}", sources, work
         self.bundles = [(number, bundle) for number, source in enumerate(sources) for bundle in source.bundles()]
@@ -474,7 +477,9 @@ def _indexed(documents: Sequence[Document], lines: Sequence[bytes], seed: int) -
     index, at = np.zeros(len(documents), INDEX), 0
     for number, (document, line) in enumerate(zip(documents, lines, strict=True)):
         key, draw, words = digest(document.text, seed)
-        index[number] = (key, draw, at, len(document.ends), words, len(document.text))
+        text = document.text
+        size = len(text) if text.isascii() else len(text.encode())
+        index[number] = (key, draw, at, len(document.ends), words, len(text), size)
         at += len(line)
     return index
 
@@ -484,7 +489,7 @@ def digest(text: str, seed: int) -> tuple[int, int, int]:
     words = text.split()
     key = seed.to_bytes(16, "little", signed=True)
     found = hashlib.blake2b(" ".join(words).encode(), digest_size=16, key=key).digest()
-    return int.from_bytes(found[:8], "little"), int.from_bytes(found[8:], "little"), len(words)
+    return int.from_bytes(found[:8], "little"), int.from_bytes(found[8:], "little"), len(counting.words(text))
 
 
 @functools.cache

@@ -30,6 +30,7 @@ class Count:
     words: int = 0
     characters: int = 0
     bytes: int = 0
+    "of the texts in UTF-8"
 
 
 class Writer:
@@ -60,8 +61,8 @@ class Writer:
             self.stands = self.again and (self.folder / self._name).exists()
         return not self.stands
 
-    def write(self, line: bytes, sentences: int, words: int, characters: int) -> None:
-        """One document, one line, with its end."""
+    def write(self, line: bytes, sentences: int, words: int, characters: int, text: int = 0) -> None:
+        """One document, one line, with its end; `text`: bytes of what it says."""
         if self.wants(len(line)):
             with survive_disk(self.folder):
                 if not self.file:
@@ -69,9 +70,9 @@ class Writer:
                     self.file = self._beside.open("wb", buffering=1 << 20)
                 self.file.write(line)
             self.sum = zlib.crc32(line, self.sum)
-        self.add(len(line), sentences, words, characters)
+        self.add(len(line), sentences, words, characters, text)
 
-    def add(self, size: int, sentences: int, words: int, characters: int) -> None:
+    def add(self, size: int, sentences: int, words: int, characters: int, text: int) -> None:
         """Count a document."""
         self.documents, self.bytes = self.documents + 1, self.bytes + size
         count = self.count
@@ -79,7 +80,7 @@ class Writer:
         count.sentences += sentences
         count.words += words
         count.characters += characters
-        count.bytes += size
+        count.bytes += text
 
     def close(self) -> None:
         """Make the part that is being written whole."""

@@ -107,8 +107,8 @@ def _page(facts: Mapping[str, Any]) -> list[str]:
     ]
     words = sum(facts[name]["words"] for name in ("train", "validation", "test"))
     beside = ", ".join(f"{words / count:.2%} of {name} ({count / 1e6:,.0f} M)" for name, count in PUBLISHED.items())
-    told = f"All splits: {many(words, 'word')}: {beside}."
-    lines = ["## What there is", "", *_table(["split", *COUNTED], splits), "", told]
+    whole = f"All splits: {many(words, 'word')}: {beside}."
+    lines = ["## What there is", "", *_table(["split", *COUNTED], splits), "", whole]
     lines += ["", f"Language: {facts.get('language') or 'not said'}. Licence: {facts.get('licence') or 'not said'}."]
     lines += ["", "## Sources", "", *_table(["kind", "for", "licence", "size", "documents", "published size"], sources)]
     lines += [

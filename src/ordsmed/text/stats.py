@@ -3,8 +3,7 @@
     train/*.jsonl ... -> blocks of documents -> words, counted all at once -> lines, stats.json, stats.svg
     status.json       -> sources, cleaning steps, duplicates               -> more lines
 
-Words stand between white space, as `str.split` finds them; of Chinese, Japanese and Thai, which have none, every letter
-is one, and punctuation beside them is none. Bytes are those of the texts in UTF-8.
+Words are those of `counting.py`; bytes are those of the texts in UTF-8, as `report.md` counts them too.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ordsmed.base import files
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.run import Run
 from ordsmed.base.say import many
 from ordsmed.text import histogram, language
+from ordsmed.text.counting import words
 from ordsmed.text.document import Document
 from ordsmed.text.finished import corpus_folder, shown
 from ordsmed.text.folder import SPLITS, Count, parts
@@ -35,27 +34,6 @@ BLOCK = 1 << 20  # characters that are counted at once
 SAMPLED = 400  # documents whose language is told, at most, where it is not known
 LOOKED_AT = 600  # characters of each
 TOP = 10  # languages, groups of duplicates
-
-_OTHER, _SPACE, _LETTER, _MARK, _SIGN = range(5)  # _LETTER: a word by itself; _SIGN: none beside such letters
-_RANGES = {
-    _LETTER: "3005 3007 3041-3096 30a1-30fa 30fc 31f0-31ff 3400-4dbf 4e00-9fff f900-faff ff66-ff9f 20000-323af"
-    " e01-e2e e30 e32-e33 e40-e46",
-    _MARK: "3001-3004 3008-303f 3099-309e 30fb ff01-ff0f ff1a-ff20 ff3b-ff40 ff5b-ff65 e2f e31 e34-e3a e47-e4f e5a-e5b",
-    _SIGN: "21-2f 3a-40 5b-60 7b-7e b7 2010-2027",
-}
-
-
-def _kinds() -> NDArray[np.uint8]:
-    table = np.zeros(0x110000, np.uint8)
-    table[[code for code in range(0x3001) if chr(code).isspace()]] = _SPACE
-    for kind, ranges in _RANGES.items():
-        for first, _, last in (word.partition("-") for word in ranges.split()):
-            table[int(first, 16) : int(last or first, 16) + 1] = kind
-    return table
-
-
-KINDS = _kinds()
-_ASCII = bytes(KINDS[:256] == _SPACE)
 
 
 @dataclass
@@ -119,27 +97,6 @@ def _keep(place: Path, facts: Mapping[str, Any], picture: str) -> str:
     except RunError as error:
         return f"stats.json and stats.svg are not kept: {error.place}: {error.found}"
     return f"{place}/stats.svg, {place}/stats.json"
-
-
-def words(text: str) -> NDArray[np.int64]:
-    """The places at which words begin, one after another."""
-    if text.isascii():
-        blank = np.frombuffer(b"\x01" + text.encode().translate(_ASCII), np.bool_)
-        return np.flatnonzero(blank[:-1] > blank[1:])
-    kinds = KINDS[np.frombuffer(text.encode("utf-32-le"), "<u4")]
-    letters = kinds == _LETTER
-    apart = kinds == _SPACE
-    if letters.any():
-        unspaced, signs = letters | (kinds == _MARK), kinds == _SIGN
-        for _ in range(2):  # signs come in pairs: "……", "”。"
-            beside = np.zeros(len(kinds), np.bool_)
-            beside[1:] |= unspaced[:-1]
-            beside[:-1] |= unspaced[1:]
-            unspaced |= beside & signs
-        apart |= unspaced
-    begins = ~apart
-    begins[1:] &= apart[:-1]
-    return np.flatnonzero(begins | letters)
 
 
 def _counted(name: str, sources: list[Path], languages: Languages, tokenizer: Tokenizer | None) -> Split:
