@@ -142,13 +142,15 @@ def _trained(asked: Arguments, deed: Callable[..., Any]) -> Any:
     from ordsmed.train.loop import Stopped
 
     how = {"layout": asked.layout, "site": asked.site}
+    try:
+        deadline = seconds(asked.deadline) if asked.deadline is not None else None
+    except ValueError as error:
+        raise RecipeError("--deadline", str(error)) from None
+    if deadline and asked.dry_run and asked.verb == "finetune":
+        raise RecipeError("--deadline", "found for a fine-tuning, which goes by epochs", "", "set `steps` or `epochs`")
     if asked.dry_run:
         _print(show.show(asked.name, asked.overrides, verb=asked.verb, devices=asked.devices, **how))
         return None
-    try:
-        deadline = seconds(asked.deadline) if asked.deadline else None
-    except ValueError as error:
-        raise RecipeError("--deadline", str(error)) from None
     try:
         return deed(asked.name, asked.overrides, deadline=deadline, anew=asked.anew, **how)
     except Stopped as stopped:
@@ -486,7 +488,9 @@ def _arguments(name: str, verb: Parser) -> None:
     if name in TRAINED:
         verb.add_argument("--dry-run", action="store_true", help="check and tell, make nothing")
         verb.add_argument(
-            "--deadline", metavar="3h", help="fewer steps if needed, so that the run ends in this time; fitted once"
+            "--deadline",
+            metavar="3h",
+            help="fewer steps if needed to end in this time; fitted again as it goes",
         )
         verb.add_argument(
             "--restarts",

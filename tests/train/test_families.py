@@ -43,7 +43,7 @@ def test_every_objective_goes_on_with_the_same_bits(family: str, tmp_path: Path)
         f'[objective]\nkind = "{objective}"\n{more[1]}' + "".join(phases)
     )
     folder = pretrain(str(path))
-    clock = ("seconds", "tokens_per_second")
+    clock = ("seconds", "tokens_per_second", "left")
     whole = [{k: v for k, v in line.items() if k not in clock} for line in read(folder / "metrics.jsonl")]
     assert len(whole) >= 8
     for step in snapshots.steps(folder / "checkpoints"):

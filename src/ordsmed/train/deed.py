@@ -28,6 +28,7 @@ from ordsmed.learn.phases import locate, total
 from ordsmed.nn import weights
 from ordsmed.train import checkpoint, loop
 from ordsmed.train.auto import largest
+from ordsmed.train.deadline import Deadline, follow, in_force, table
 from ordsmed.train.guard import LEAST, REMEDY, Course, Trouble, left_out, remedy
 from ordsmed.train.job import Job
 from ordsmed.train.layout import arithmetic, memory, parse, site_layout
@@ -56,8 +57,8 @@ class Way(Protocol):
     def build(self, recipe: Any, ranks: Ranks, *, gone_on: dict[str, Any] | None) -> Job:
         """Everything the training needs; `gone_on`: the state of the checkpoint that will be put in."""
 
-    def fit(self, recipe: Any, ranks: Ranks, seconds: float) -> Any:
-        """The recipe with fewer steps, if needed, so that it ends in time."""
+    def fit(self, recipe: Any, ranks: Ranks, seconds: float) -> tuple[Any, dict[str, Any]]:
+        """The recipe with fewer steps, if needed, so that it ends in time; and what the plan is made again by."""
 
     def finish(self, job: Job, folder: Path) -> dict[str, Any]:
         """What a finished run leaves beside its checkpoints, and what its status says; for all ranks."""
@@ -169,7 +170,7 @@ def _perform(
         stands = first_alone(ranks, lambda: _stands(folder, recipe, words, anew=anew))
         if stands:
             if deadline:
-                say(f"{folder}: --deadline is not applied again: the steps of a run are fitted when it begins")
+                say(f"{folder}: --deadline is not applied again: a run keeps the one it began with")
             kept = run.read_recipe(way.recipe, folder)
             trouble = recipe.trouble if Path(words[0]).is_dir() else kept.trouble
             own = laid(kept, folder, ranks.world, set())[0].layout
@@ -197,9 +198,9 @@ def _begin(way: Way, folder: Path, recipe: Training, ranks: Ranks, began: float,
     """Write a new run's folder; returns the recipe as resolved."""
     mark, asked = run.fingerprint(recipe), [phase.steps for phase in recipe.phases]
     resolved = dataclasses.replace(recipe, model=way.network(recipe))
-    if deadline:
-        resolved = way.fit(resolved, ranks, deadline - (time.time() - began))
     facts = {"fingerprint": mark, "began": began, "deadline": deadline, "steps_asked": asked}
+    if deadline:
+        resolved, facts["fit"] = way.fit(resolved, ranks, deadline - (time.time() - began))
     first_alone(ranks, lambda: Run(folder).begin(resolved, **facts))
     return resolved
 
@@ -244,6 +245,7 @@ def go_on(way: Way, folder: Path, recipe: Training, ranks: Ranks, watch: Watch) 
         others = [entry[0] if isinstance(entry, list) else entry for entry in stamp if entry not in status["data"]]
         found_now = f"other data: {', '.join(map(str, others))}" if others else "fewer data"
         raise RecipeError(folder, found_now, "those which it began with", "put those back, or begin a new run")
+    recipe = in_force(recipe, status.get("plans", []), int(found[1]["step"]) if found else 0)
     job = way.build(recipe, ranks, gone_on=found[1] if found else None)
     job.skipped = list(status.get("left_out", []))
     start, steps = int(found[1]["step"]) if found else 0, total(job.phases)
@@ -275,7 +277,9 @@ def go_on(way: Way, folder: Path, recipe: Training, ranks: Ranks, watch: Watch) 
     except loop.Stopped as stopped:
         if ranks.first:
             Run(folder).set(state="stopped", step=stopped.step)
-        where = f"saved at step {stopped.step} of {steps}" if stopped.step else "stopped before its first step"
+        where = (
+            f"saved at step {stopped.step} of {total(job.phases)}" if stopped.step else "stopped before its first step"
+        )
         say(f"{where}; go on with: {command(recipe.verb, folder)}")
         raise
     except Trouble as error:
@@ -291,15 +295,23 @@ def go_on(way: Way, folder: Path, recipe: Training, ranks: Ranks, watch: Watch) 
 
 def _train(job: Job, folder: Path, start: int, peak: float, saving: Saving, watch: Watch) -> None:
     """The loop, begun again from the last checkpoint where the recipe wants to rewind."""
+    done = read(folder / "metrics.jsonl") if start else []
+    used = sum(line.get("seconds", 0.0) for line in done if line["step"] <= start)
+    job.deadline = Deadline.of(folder, job.recipe, start, used)
     while True:
         try:
             loop.train(job, folder, start, peak, saving=saving, watch=watch)
             return
+        except loop.Replanned as new:
+            follow(job, folder, new.plan)
+            start = new.step
         except loop.Rewind as back:
             saving.settle()
             found = _found(folder, job.ranks)
             assert found is not None, "a run that rewinds saves before its first step"
             start = _restore(job, *found)
+            if job.deadline:
+                follow(job, folder, table(in_force(job.recipe, job.deadline.plans, start).phase))
             if all(job.leaves_out(step) for step in range(start + 1, back.step + 1)):
                 since = f"nothing was learned since the checkpoint of step {start}, so going back does not help"
                 raise Trouble(f"{folder}: step {back.step}", f"{back.why}; {since}") from None

@@ -204,7 +204,7 @@ class OfTask:
         job.began_as = facts
         return job
 
-    def fit(self, recipe: Finetuning, ranks: Ranks, seconds: float) -> Finetuning:
+    def fit(self, recipe: Finetuning, ranks: Ranks, seconds: float) -> tuple[Finetuning, dict[str, Any]]:
         raise _no_deadline()
 
     def finish(self, job: Job, folder: Path) -> dict[str, Any]:

@@ -73,6 +73,7 @@ class Job:
     began_with: str = ""  # the digest of the weights before the first step; empty: the run goes on
     began_as: dict[str, Any] = field(default_factory=dict)  # what the run's record says of those weights
     vote: Vote = field(default_factory=Vote)
+    deadline: Any = None  # train/deadline.py: when the run has to end, and its plans
     tell: Callable[[str], None] = lambda stage: None  # the watch: what this rank does now
     judged: list[dict[str, Any]] = field(default_factory=list)  # what the validations so far found, each with its step
     skipped: list[dict[str, Any]] = field(default_factory=list)  # stretches of steps that teach nothing, and why

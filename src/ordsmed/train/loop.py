@@ -48,6 +48,14 @@ class Unmade(Exception):
     """Some rank was asked to stop while it made the rows of a step, which is therefore not taken."""
 
 
+class Replanned(Exception):
+    """From this step on the run has other numbers of steps, so that it ends in time."""
+
+    def __init__(self, step: int, plan: list[list[float]]) -> None:
+        self.step, self.plan = step, plan
+        super().__init__(f"another plan from step {step}")
+
+
 class Rewind(Exception):
     """The run goes back to its last checkpoint; what lies between teaches nothing."""
 
@@ -80,7 +88,7 @@ def train(
             if not first:
                 job.carry(index)
             length = job.material.row_length(index)
-            flops = job.objective.flops(phase.batch, length)
+            flops, later = job.objective.flops(phase.batch, length), _flops(job, index + 1)
             ready = load(rows, share, first, phase.steps, workers=job.workers, device=job.ranks.device, stop=asked)
             for inner in range(first, phase.steps):
                 began = time.perf_counter()
@@ -92,7 +100,7 @@ def train(
                     sums, norm, why = update(job, batches, phase.rate_at(inner), index, inner, step=step + 1)
                 except Unmade:
                     meters.flush(job.objective.weights, final=True)
-                    if saving:
+                    if saving and job.finite:
                         saving.save_as_it_is(step)
                     raise Stopped(step, job.vote.result(asked())) from None
                 step += 1
@@ -101,13 +109,15 @@ def train(
                 else:
                     line = {"step": step, "phase": index + 1, "rate": phase.rate_at(inner), "norm": norm,
                             "seconds": time.perf_counter() - began, "rows": phase.batch,
-                            "tokens": phase.batch * length, "flops": flops, **job.scaler.told()}  # fmt: skip
+                            "tokens": phase.batch * length, "flops": flops,
+                            "ahead": flops * (phase.steps - inner - 1) + later, **job.scaler.told()}  # fmt: skip
                     meters.add(line, sums)
                 last, stop = step == steps, job.vote.result(asked())
                 if step % recipe.log == 0 or last or stop:
                     _tell(shown, meters.flush(job.objective.weights, final=last or bool(stop)), step)
                 if each:
                     each(step)
+                plan = None if last or not job.deadline else job.deadline.look(job, step, time.perf_counter() - began)
                 if recipe.is_judged(step) or last:
                     watch.at(step, "judging")
                     meters.flush(job.objective.weights)
@@ -122,9 +132,18 @@ def train(
                     saving.save(step, final=last or bool(stop))
                 if stop and not last:
                     raise Stopped(step, stop)
+                if plan and not last:
+                    meters.flush(job.objective.weights)
+                    raise Replanned(step, plan)
                 if last:
                     return step
     return step
+
+
+def _flops(job: Job, first: int) -> float:
+    """Of all phases from one on."""
+    lengths = enumerate(map(job.material.row_length, range(first, len(job.phases))), first)
+    return sum(job.objective.flops(job.phases[n].batch, length) * job.phases[n].steps for n, length in lengths)
 
 
 def update(

@@ -64,11 +64,16 @@ class Meters:
         if self.waiting:
             self._read(list(weights))
             lines = []
+            speed = sum(line["flops"] for line in self.waiting) / (
+                sum(line["seconds"] for line in self.waiting) or 1e-9
+            )
             for line in self.waiting:
+                line["tokens_per_second"] = round(line["tokens"] / (line["seconds"] or 1e-9), 1)
+                line["left"] = round(line["ahead"] / speed, 1) if speed else None
                 line["loss"] = sum(weight * line[term] for term, weight in weights.items())
                 _check(line, self.path)
                 line["seconds"] = round(line["seconds"], 4)
-                lines.append(json.dumps({k: v for k, v in line.items() if k != "flops"}) + "\n")
+                lines.append(json.dumps({k: v for k, v in line.items() if k not in ("flops", "ahead")}) + "\n")
             self._write("".join(lines))
             self._sum_up()
         if final:

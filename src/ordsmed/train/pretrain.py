@@ -42,7 +42,7 @@ class OfTexts:
     def build(self, recipe: Pretraining, ranks: Ranks, *, gone_on: dict[str, Any] | None) -> Job:
         return build(recipe, ranks, gone_on=gone_on)
 
-    def fit(self, recipe: Pretraining, ranks: Ranks, seconds: float) -> Pretraining:
+    def fit(self, recipe: Pretraining, ranks: Ranks, seconds: float) -> tuple[Pretraining, dict[str, Any]]:
         return fit(recipe, ranks, seconds)
 
     def finish(self, job: Job, folder: Path) -> dict[str, Any]:
