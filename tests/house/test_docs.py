@@ -100,3 +100,10 @@ def test_flags_that_a_page_speaks_of_exist(page: Path) -> None:
 def test_the_commands_are_found() -> None:
     assert ["export", "work/pretrain/tiny-bert", "steps", "--step", "all"] in commands(ROOT / "README.md")
     assert sum(len(commands(page)) for page in PAGES) > 60
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "src").rglob("*.py")), ids=lambda path: path.stem)
+def test_commands_that_are_told_are_quoted_for_a_shell(path: Path) -> None:
+    """What stands in braces behind a verb may have spaces: base/screen.py's `command` writes such a line."""
+    told = re.findall(rf"ordsmed (?:{'|'.join(VERBS)}) [^`\"\n]*\{{.*", path.read_text(encoding="utf-8"))
+    assert not [line for line in told if "{self.verb}" not in line], told

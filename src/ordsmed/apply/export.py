@@ -77,7 +77,7 @@ def _say_left(trained: Trained) -> None:
     """Networks that stand inside a folder of others, and stay behind."""
     inner = trained.folder / "generator"
     if (inner / "config.json").exists() and "generator" not in trained.objective.networks():
-        say(f"{inner}: is left out; `ordsmed export {inner} OUT` writes it as well")
+        say(f"{inner}: is left out; `{command('export', inner)} OUT` writes it as well")
 
 
 def _check_head(trained: Trained, task: Task, path: str | Path) -> None:
