@@ -73,7 +73,7 @@ def corpus_stats(asked: Arguments) -> None:
     """documents, sentences, words, lengths, duplicates and languages of a corpus, and what each step dropped"""
     from ordsmed.text.stats import stats
 
-    _print(stats(asked.folder, tokenizer=asked.tokenizer))
+    _print(stats(asked.folder, tokenizer=asked.tokenizer, wide=columns(sys.stdout)))
 
 
 def corpus_shards(asked: Arguments) -> None:

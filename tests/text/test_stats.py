@@ -157,7 +157,9 @@ def test_histograms() -> None:
         "1": 1, "2-3": 2, "4-7": 0, "8-15": 1, "16-31": 0, "32-63": 0, "64-127": 0, "128-255": 0, "256-511": 0,
         "512-1,023": 0, "1,024-2,047": 1,
     }  # fmt: skip
-    drawn = histogram.lines(counts, width=8)
+    drawn = histogram.lines(counts, 29)
+    assert max(map(len, drawn)) == 29
+    assert [max(map(len, histogram.lines(counts, wide))) for wide in (0, 60, 40, 120)] == [61, 60, 40, 61]
     assert [line.split() for line in drawn[:3]] == [
         ["1", "████", "20.0%"],
         ["2-3", "████████", "40.0%"],

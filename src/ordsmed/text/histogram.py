@@ -31,11 +31,12 @@ def named(counts: Counts) -> dict[str, int]:
     return {_name(n): int(counts[n]) for n in range(filled[0], filled[-1] + 1)} if len(filled) else {}
 
 
-def lines(counts: Counts, width: int = 40) -> list[str]:
-    """A line a bin, for a terminal."""
+def lines(counts: Counts, wide: int = 0) -> list[str]:
+    """A line a bin, for a terminal of so many columns; 0: as wide as they like."""
     bins = named(counts)
     most, total = max(bins.values(), default=1), max(int(counts.sum()), 1)
     pad = max(map(len, bins), default=0)
+    width = min(40, max(4, wide - pad - 10)) if wide else 40
     return [f"{name:>{pad}}  {_bar(n / most, width):{width}}  {n / total:6.1%}" for name, n in bins.items()]
 
 

@@ -67,8 +67,9 @@ class Languages:
         self.others += 1
 
 
-def stats(folder: str, *, tokenizer: str | None = None) -> list[str]:
-    """Count it all; stats.json and stats.svg go into the folder, if it may be written to; lines that tell of it."""
+def stats(folder: str, *, tokenizer: str | None = None, wide: int = 0) -> list[str]:
+    """Count it all; stats.json and stats.svg go into the folder, if it may be written to; lines that tell of it, on a
+    screen of so many columns (0: as wide as they like)."""
     place, counting = corpus_folder(folder), read_tokenizer(tokenizer) if tokenizer else None
     languages = Languages()
     splits = {name: _counted(name, has, languages, counting) for name in SPLITS if (has := parts(place, name))}
@@ -82,7 +83,7 @@ def stats(folder: str, *, tokenizer: str | None = None) -> list[str]:
     return [
         *_amounts(found, tokenizer),
         *_beside(sum(split.words for split in splits.values())),
-        *(line for title, of in panels.items() for line in ["", f"train: {title}", *histogram.lines(of["train"])]),
+        *_bars(panels, wide),
         *_section("languages (all splits)", [f"{name}: {share:.1%}" for name, share in [*told.items()][:TOP]] + note),
         *_history(Run(place).status),
         "", _keep(place, facts, histogram.svg(panels)),
@@ -200,6 +201,11 @@ def _duplicates(found: Mapping[str, Any]) -> list[str]:
     for group in sorted(found.get("groups", ()), key=lambda group: -group["size"])[:TOP]:
         lines.append(f"{group['size']:,} like {group['kept']}: {group['excerpt']}")
     return lines
+
+
+def _bars(panels: Mapping[str, Mapping[str, histogram.Counts]], wide: int) -> Iterator[str]:
+    for title, of in panels.items():
+        yield from ("", f"train: {title}", *histogram.lines(of["train"], wide))
 
 
 def _section(title: str, lines: list[str]) -> list[str]:
