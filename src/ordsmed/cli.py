@@ -94,6 +94,20 @@ def corpus_presplit(asked: Arguments) -> None:
     _print(presplit(asked.folder, asked.out, anew=asked.anew))
 
 
+def corpus_addresses(asked: Arguments) -> None:
+    """the addresses of lists and Reddit dumps that are worth getting, one a line; nothing is downloaded"""
+    from ordsmed.text.urls import Rules, write_list
+
+    *inputs, out = asked.files
+    if not inputs:
+        raise RecipeError("corpus addresses", f"found one file, {out}", "FILE... OUT")
+    try:
+        rules = Rules(asked.score, asked.over_18, asked.blacklist or ["usual"], asked.pattern or [])
+    except ValueError as error:
+        raise RecipeError("corpus addresses", str(error)) from None
+    _print(write_list(inputs, out, rules, private=asked.private, anew=asked.anew))
+
+
 def tokenizer(asked: Arguments) -> None:
     """train a tokenizer on a corpus, or take over one you have"""
     from ordsmed.text.training import Training
@@ -354,9 +368,9 @@ def _begin() -> None:
 
 VERBS: dict[str, Callable[[Arguments], None]] = {
     f.__name__.rstrip("_").replace("_", " "): f
-    for f in (quickstart, fetch, corpus, corpus_stats, corpus_shards, corpus_presplit, tokenizer, encode, pretrain,
-              finetune, evaluate, predict, answer, score, fill, generate, embed, import_, export, show, menus, recipes,
-              bench, help_, version)
+    for f in (quickstart, fetch, corpus, corpus_stats, corpus_shards, corpus_presplit, corpus_addresses, tokenizer,
+              encode, pretrain, finetune, evaluate, predict, answer, score, fill, generate, embed, import_, export,
+              show, menus, recipes, bench, help_, version)
 }  # fmt: skip
 
 
@@ -482,7 +496,29 @@ def _arguments(name: str, verb: Parser) -> None:
     if name == "corpus presplit":
         verb.add_argument("folder", metavar="FOLDER")
         verb.add_argument("out", metavar="OUT", help="the folder to write")
-    anew = ("corpus", "corpus shards", "corpus presplit", "tokenizer", "encode", *TRAINED, "import", "export")
+    if name == "corpus addresses":
+        lists = "lists of addresses or dumps of Reddit submissions, packed or not, and the file to write"
+        verb.add_argument("files", nargs="+", metavar="FILE... OUT", help=lists)
+        verb.add_argument("--score", type=int, metavar="N", default=3, help="points a submission needs (default 3)")
+        verb.add_argument("--over-18", action="store_true", help="keep the submissions that are marked so")
+        verb.add_argument(
+            "--blacklist", action="append", metavar="FILE", help="domains to leave out, instead of `usual`"
+        )
+        verb.add_argument(
+            "--pattern", action="append", metavar="REGEX", help="leave out addresses in which it is found"
+        )
+        verb.add_argument("--private", action="store_true", help="keep hosts of private networks")
+    anew = (
+        "corpus",
+        "corpus shards",
+        "corpus presplit",
+        "corpus addresses",
+        "tokenizer",
+        "encode",
+        *TRAINED,
+        "import",
+        "export",
+    )
     if name in anew:
         verb.add_argument("--anew", action="store_true", help="delete what stands in the folder and make it again")
     if name in TRAINED:

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ordsmed import cli
 from ordsmed.base.errors import DataError
 from ordsmed.text import urls
-from ordsmed.text.urls import Rules, addresses, is_private, number, spelled
+from ordsmed.text.urls import Rules, addresses, is_private, number, spelled, write_list
 
 
 def chosen(path: Path, *rows: str, private: bool = False, **rules: Any) -> tuple[list[str], dict[str, int]]:
@@ -191,3 +192,31 @@ def test_a_real_dump(shared_data: Path) -> None:
     assert (len(found), left_out) == (83, {"low score": 20})
     assert found[0] == "http://www.downingstreetmemo.com/"
     assert found[1].endswith("_s5eff_5SbJW3B_RdxwYLvU3s6c_20050723,00.html?mod=blogs")
+
+
+def test_the_list_of_a_dump_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"url": f"http://a.org/{n}?utm_source=x", "score": n} for n in (2, 3, 9)] + [
+        {"url": "http://b.org/a.pdf", "score": 5}
+    ]
+    dump, out = tmp_path / "RS_2011-01.xz", tmp_path / "made" / "list.txt"
+    dump.write_bytes(lzma.compress("\n".join(map(json.dumps, [*rows, rows[2]])).encode()))
+    cli.main(["corpus", "addresses", str(dump), str(out)])
+    assert out.read_text() == "http://a.org/3\nhttp://a.org/9\n"
+    told = " ".join(capsys.readouterr().out.split())
+    assert told.endswith("2 addresses; left out: 1 low score, 1 no page by its extension, 1 duplicate address")
+    assert list(addresses([out], Rules(), Counter())) == out.read_text().split()
+    write_list([str(dump)], str(out), Rules(score=5, patterns=["zzz"]), anew=True)
+    assert out.read_text() == "http://a.org/9\n"
+    for wrong, said in (
+        ((str(dump), out), "exists; name another file, or `--anew` replaces it"),
+        ((str(dump), tmp_path), "exists; name another"),
+        ((str(dump), tmp_path / "a.gz"), "a packed file"), ((str(tmp_path / "none"), tmp_path / "b"), "no such file"),
+    ):  # fmt: skip
+        with pytest.raises(DataError, match=said):
+            write_list([wrong[0]], str(wrong[1]), Rules())
+    with pytest.raises(DataError, match="one of the lists that are read"):
+        write_list([str(out.parent)], str(out), Rules(), anew=True)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["RS_2011-01.xz", "list.txt", "made"]
+    with pytest.raises(SystemExit):
+        cli.main(["corpus", "addresses", str(dump), str(tmp_path / "c"), "--pattern", "("])
+    assert "wanted a regular expression" in " ".join(capsys.readouterr().err.split())

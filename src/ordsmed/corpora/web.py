@@ -46,7 +46,7 @@ class Settings(Rules, Crawl):
     download: bool = True
     "download what that folder lacks; if not, what it holds is all"
     densest: int = read.DENSEST
-    "times its size, over 128 MB, that a packed file which stands here may unpack to; 0: any"
+    "times its size, over 64 MB, that a packed file which stands here may unpack to; 0: any"
     shortest: int = 200
     "characters; a page with less main text is left out"
 

@@ -33,7 +33,7 @@ class Settings(FileSource):
     cut: dump.Cut = "refuse"
     "a dump that stops before its end: refuse it behind its last whole page, or take what is there and count"
     densest: int = read.DENSEST
-    "times its size, over 128 MB, that a packed file may unpack to; what is denser is refused as a bomb; 0: any"
+    "times its size, over 64 MB, that a packed file may unpack to; what is denser is refused as a bomb; 0: any"
 
     def __post_init__(self) -> None:
         if not self.namespaces:

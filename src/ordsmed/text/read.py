@@ -31,7 +31,7 @@ Errors = Literal["strict", "replace"]
 BLOCK = 1 << 20
 LONGEST = 8 << 20  # characters of one line; what is longer is cut at white space
 DENSEST = 200  # times its size a packed file may unpack to ...
-WINDOW = 1 << 27  # ... over so many bytes
+WINDOW = 1 << 26  # ... over so many bytes
 ARCHIVES = (
     ".zip",
     ".tar",

@@ -78,7 +78,7 @@ class TextSource(FileSource):
     encoding: str = "utf-8"
     "of the files, such as windows-1252 or utf-16; auto: by their marks, else a careful guess, both counted"
     densest: int = read.DENSEST
-    "times its size, over 128 MB, that a packed file may unpack to; what is denser is refused as a bomb; 0: any"
+    "times its size, over 64 MB, that a packed file may unpack to; what is denser is refused as a bomb; 0: any"
 
     def __post_init__(self) -> None:
         encodings.known(self.encoding)

@@ -25,8 +25,9 @@ from typing import Any, TypedDict
 from urllib.parse import quote, urlsplit
 
 from ordsmed.base.errors import DataError
-from ordsmed.base.files import checksum
+from ordsmed.base.files import checksum, survive_disk, sync
 from ordsmed.base.http import public
+from ordsmed.base.say import Progress, many
 from ordsmed.text import read
 from ordsmed.text.seen import Seen
 
@@ -96,6 +97,35 @@ def judge(rules: Rules, private: bool = False) -> Callable[[str], str]:
     """A function that tells by which rule an address is left out that a redirect leads to; "": by none."""
     fault = _judge(rules, private)
     return lambda link: fault(link, *spelled(link))
+
+
+def write_list(
+    inputs: Sequence[str], name: str, rules: Rules, *, private: bool = False, anew: bool = False
+) -> list[str]:
+    """Write the addresses of lists and dumps that pass the rules, one a line, whole or not at all; lines that tell."""
+    out = Path(name)
+    if out.suffix.lower() in (".gz", ".bz2", ".xz", ".zst"):
+        raise DataError(out, "the name of a packed file", "a plain one, such as addresses.txt", "pack it afterwards")
+    if out.exists() and not (anew and out.is_file()):
+        raise DataError(out, "exists", "", "name another file" + (", or `--anew` replaces it" if out.is_file() else ""))
+    paths, left_out, count = read.files(inputs), Counter[str](), 0
+    if out.exists() and any(path.samefile(out) for path in paths):
+        raise DataError(out, "is one of the lists that are read", "another file to write", "name another")
+    beside = out.with_name(f".{out.name}.part")
+    with survive_disk(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with beside.open("w", encoding="ascii", newline="\n") as file, Progress("addresses", 0, "") as shown:
+                for url in addresses(paths, rules, left_out, private):
+                    file.write(f"{url}\n")
+                    count += 1
+                    shown.add(1)
+            sync(beside)
+            beside.replace(out)
+        finally:
+            beside.unlink(missing_ok=True)
+    gone = ", ".join(f"{number_:,} {why}" for why, number_ in left_out.most_common())
+    return [f"{out}: {many(count, 'address')}" + (f"; left out: {gone}" if gone else "")]
 
 
 def spelled(link: str) -> tuple[str, str]:
