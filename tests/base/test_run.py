@@ -323,3 +323,8 @@ def test_a_recipe_laid_over_another() -> None:
     assert run._over(below, {"model": {"kind": "bert", "width": 9}})["model"] == {**below["model"], "width": 9}
     assert run._over(below, {"model": {"kind": "gpt2"}})["model"] == {"kind": "gpt2"}
     assert run._over(below, {"own": {"kind": "new"}})["own"] == {"kind": "new"}
+
+
+def test_names_of_a_verb_without_recipes_are_those_of_all() -> None:
+    assert run.recipe_names("no-such-verb") == run.recipe_names()
+    assert set(run.recipe_names("pretrain")) < {name.removeprefix("pretrain/") for name in run.recipe_names()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -183,3 +184,30 @@ def test_who_holds_the_same_shares_the_writing(split: tuple[str, ...], copies: i
 def test_carried_state_of_ranks_are_neighbours() -> None:
     share = checkpoint._share_of(torch.zeros(4, 3), Ranks(torch.device("cpu"), 5, 6, shape=(3, 1, 2)))
     assert (share.shape, share.start, share.size) == ((12, 3), (8, 0), (4, 3))
+
+
+@pytest.mark.parametrize("background", [True, False])
+def test_a_slow_disk_is_waited_for_in_the_foreground_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, background: bool
+) -> None:
+    objective, optimizer, parts = learned(0, torch.zeros(1, 1))
+    writer = checkpoint.Writer(tmp_path, rank_of(0, 1), 3, background=background, token="x")
+    writer.wait_for_own()  # nothing is being written
+    slow, real, asked = threading.Event(), checkpoint.boxes.write, []
+
+    def write(*given: Any) -> None:
+        asked.append(writer.written.is_set())
+        assert slow.wait(20)
+        real(*given)
+
+    monkeypatch.setattr(checkpoint.boxes, "write", write)
+    if not background:
+        slow.set()
+    writer.save(5, objective, optimizer, parts, {}, scaler={})
+    assert writer.written.is_set() != background
+    slow.set()
+    writer.wait_for_own()
+    assert writer.written.is_set()
+    assert writer.outcome(give_up=False) is None
+    assert asked == [False, False]
+    assert checkpoint.steps(tmp_path) == [5]
