@@ -11,15 +11,17 @@ import torch
 
 from families import WORDS, Signs, close, hub_folder, shaken
 from ordsmed.base.errors import DataError
+from ordsmed.formats.huggingface import Settings
 from ordsmed.nn import foreign
 from ordsmed.nn.activations import THEIRS
+from ordsmed.nn.model import TASK_CLASSES
 from ordsmed.objectives import clm, mlm, mlm_nsp, rtd
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 ENCODERS = {"bert": "Bert", "roberta": "Roberta", "megatron_bert": "MegatronBert", "electra": "Electra"}
 FAMILIES = [*ENCODERS, "gpt2", "modern"]
 OTHERS = ["gelu_10", "mish", "sigmoid", "leaky_relu", "relu6"]  # activations that no network of ours has
-ROWS = 3
+ROWS, PAD = 3, 7
 
 
 class Drawn:
@@ -91,6 +93,19 @@ class Drawn:
             self.keys["rope_parameters"] = {k: {"rope_type": "default", "rope_theta": v} for k, v in thetas.items()}
         self.not_ours(hidden_activation=OTHERS)
 
+    def task(self) -> Any:
+        """Their class with the head of a task, of three labels where it has some."""
+        import transformers as t
+
+        torch.manual_seed(self.chance.randint(0, 1 << 30))
+        stem = {**ENCODERS, "gpt2": "GPT2", "modern": "ModernBert"}[self.family]
+        end = self.chance.choice(list(TASK_CLASSES.values()))
+        if end.endswith("SequenceClassification") and self.keys.get("classifier_pooling"):
+            self.refused["classifier_pooling"] = self.keys["classifier_pooling"]
+        more = {} if end.endswith("QuestionAnswering") else {"num_labels": 3}
+        more |= {"pad_token_id": PAD} if self.family == "gpt2" else {}
+        return shaken(getattr(t, f"{stem}{end}")(getattr(t, f"{stem}Config")(**{**self.keys, **more})))
+
     def model(self) -> Any:
         import transformers as t
 
@@ -142,6 +157,7 @@ def asked(types):
     ids = torch.randint(10, WORDS, (ROWS, 15), generator=made)
     kept = torch.ones(ROWS, 15, dtype=torch.int32)
     kept[1, 9:], kept[2, 4:] = 0, 0
+    ids[kept == 0] = PAD  # by which a GPT-2 knows a text's end
     return ids, kept, torch.randint(0, types, (ROWS, 15), generator=made) if types else None
 
 
@@ -173,12 +189,44 @@ def check(family: str, seed: int, folder: Any) -> bool:
     return True
 
 
+def check_task(family: str, seed: int, folder: Any) -> bool:
+    """The same of a class with the head of a task."""
+    drawn = Drawn(family, seed)
+    theirs = drawn.task()
+    theirs.save_pretrained(folder / "theirs")
+    form = Settings()
+    if drawn.refused:
+        with pytest.raises(DataError) as caught:
+            form.learned(folder / "theirs", foreign.settings(folder / "theirs"))
+        assert any(f"{key}: found {value}" in str(caught.value) for key, value in drawn.refused.items())
+        return False
+    model = foreign.settings(folder / "theirs")
+    ours = form.learned(folder / "theirs", model).build(model, Signs()).eval()
+    foreign.load_into(ours, folder / "theirs", Signs())
+    ids, kept, kinds = asked(drawn.keys.get("type_vocab_size", 0))
+    with torch.no_grad():
+        more = {} if kinds is None else {"token_type_ids": kinds}
+        there = theirs(input_ids=ids, attention_mask=kept, **more).to_tuple()
+        [(role, head)] = [(k, m) for k, m in ours.networks()[""].modules.items() if k != "model"]
+        hidden = ours.model(ids, torch.arange(ids.shape[1]).repeat(len(ids), 1), kept, kinds)
+        places = kept.sum(1) - 1 if model.capabilities.causal else torch.zeros(len(ids), dtype=torch.int64)
+        said = head(hidden[torch.arange(len(ids)), places] if role == "classify" else hidden)
+    seen = kept.bool()
+    pairs = [(said, there[0])] if role == "classify" else [(said[seen], there[0][seen])]
+    if role == "span":
+        pairs = [(said[seen][:, n], there[n][seen]) for n in (0, 1)]
+    assert all(close(*pair, 1e-5) for pair in pairs), (type(theirs).__name__, drawn.keys)
+    return True
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_configs_drawn_at_random_are_equal_both_ways_or_refused_by_name(family, tmp_path):
     found = []
-    for seed in range(4):
+    for seed in range(3):
         (tmp_path / f"{seed}").mkdir()
         found.append(check(family, seed, tmp_path / f"{seed}"))
+        (tmp_path / f"task-{seed}").mkdir()
+        found.append(check_task(family, seed, tmp_path / f"task-{seed}"))
     assert any(found)
 
 
@@ -186,7 +234,9 @@ def test_configs_drawn_at_random_are_equal_both_ways_or_refused_by_name(family, 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_many_of_them(family, tmp_path):
     found = []
-    for seed in range(4, 44):
+    for seed in range(4, 30):
         (tmp_path / f"{seed}").mkdir()
         found.append(check(family, seed, tmp_path / f"{seed}"))
+        (tmp_path / f"task-{seed}").mkdir()
+        found.append(check_task(family, seed, tmp_path / f"task-{seed}"))
     assert {True, False} == set(found)

@@ -311,6 +311,8 @@ print({told})
 
 def _use_of_an_elmo(name: str) -> str:
     code = (
+        "import os\n\n"
+        'os.environ["TF_USE_LEGACY_KERAS"] = "1"  # before TensorFlow is imported; with pip install tf-keras\n'
         "from simple_elmo import ElmoModel\n\n"
         "model = ElmoModel()\n"
         f"model.load({json.dumps(name)})\n"
