@@ -502,6 +502,44 @@ def test_labels_that_both_have_go_on_by_name(
         assert course(whole) == wanted
 
 
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("kind", "stem", "named", "told"),
+    [
+        (
+            "classify",
+            "SequenceClassification",
+            {0: "HIGH", 1: "odd", 2: "LOW"},
+            "2 of 3 labels (high, low); fresh: mixed",
+        ),
+        ("tag", "TokenClassification", {0: "O", 1: "B-HIGH"}, "2 of 3 labels (B-HIGH, O); fresh: I-HIGH"),
+        ("squad", "QuestionAnswering", {}, "its span head"),
+    ],
+)
+def test_a_head_of_transformers_goes_on(
+    recipe: Recipe, data: Path, tmp_path: Path, kind: str, stem: str, named: Any, told: str, capsys: Any
+) -> None:
+    import transformers
+
+    tokenizer = Tokenizer.load(data / "vocab.txt")
+    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    config = transformers.BertConfig(vocab_size=tokenizer.vocabulary, max_position_embeddings=64, **shape)
+    if named:
+        config.id2label = named
+    theirs = getattr(transformers, f"BertFor{stem}")(config)
+    theirs.save_pretrained(tmp_path / "theirs")
+    tokenizer.save(tmp_path / "theirs")
+    task = {"version": "2.0"} if kind == "squad" else {}
+    folder = finetune(recipe("run", kind, task=task, init=str(tmp_path / "theirs"), **ONE_STEP))
+    assert told in capsys.readouterr().err
+    role, out = {"squad": ("span", "qa_outputs")}.get(kind, (kind, "classifier"))
+    now, labels = left(folder)[f"{role}.out.weight"], open_model(folder).objective.labels
+    for row, label in named.items() or {0: "0", 1: "1"}.items():
+        spelled = next((at for at, own in enumerate(labels or ("0", "1")) if own.casefold() == label.casefold()), None)
+        if spelled is not None:
+            assert torch.allclose(now[spelled], getattr(theirs, out).weight[row], atol=1e-6)
+
+
 def test_a_foreign_head_that_cannot_be_opened_stays_behind(
     recipe: Recipe, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

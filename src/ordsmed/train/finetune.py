@@ -175,7 +175,7 @@ class OfTask:
         self.material = Examples.of(recipe.task, begun.network, begun.tokenizer, recipe.seed, recipe.features)
         counted = dataclasses.replace(recipe, task=self.material.task, examples=len(self.material.train.features))
         often = counted.updates * counted.batch / counted.examples
-        told = f"{counted.updates:,} steps of {counted.batch}, {often:.3g} epochs"
+        told = f"{many(counted.updates, 'step')} of {counted.batch}, {often:.3g} epochs"
         say(f"{many(counted.examples, 'example')} to learn from: {told}")
         if (counted.warmup or 0.0) > counted.updates:
             raise RecipeError("warmup", f"found {counted.warmup:g}", f"0 to {counted.updates} steps")
