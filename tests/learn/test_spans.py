@@ -53,6 +53,13 @@ def test_malformed_sequences(tags: str, lenient: list[object], strict: list[obje
     assert spans.spans(spans.converted(tags.split(), "IOB2"), "IOB2") == lenient
 
 
+def test_letters_of_another_scheme_mark_no_strict_span() -> None:
+    assert spans.spans(["S-A", "B-A", "E-A"], "IOB2") == [("A", 1, 1)]
+    assert spans.spans(["U-A", "L-A", "I-A"], "IOB1") == [("A", 2, 2)]
+    assert spans.spans(["U-A", "S-A"], "IOBES") == [("A", 1, 1)]
+    assert spans.spans(["U-A", "S-A", "B-A", "E-A"], "BILOU") == [("A", 0, 0)]
+
+
 def test_a_span_without_its_end() -> None:
     tags = ["B-A", "I-A", "O", "S-A", "E-A", "I-B", "E-B", "B-A", "E-A"]
     assert spans.spans(tags) == [("A", 0, 1), ("A", 3, 3), ("A", 4, 4), ("B", 5, 6), ("A", 7, 8)]

@@ -57,7 +57,7 @@ def _iob1(tags: Sequence[tuple[str, str]]) -> list[tuple[str, int, int]]:
     while at < len(tags):
         first, (letter, kind) = at, tags[at]
         at += 1
-        if (letter == "I" and before != ("I", kind)) or (letter == "B" and before in (("I", kind), ("B", kind))):
+        if letter == "I" or (letter == "B" and before in (("I", kind), ("B", kind))):
             while at < len(tags) and tags[at] == ("I", kind):
                 at += 1
             apart = at - first == 1 and letter == "B" and at < len(tags)  # a B of another type cannot follow a lone B
