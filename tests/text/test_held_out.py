@@ -204,3 +204,16 @@ def test_a_quoted_squad_context_is_dropped_and_novels_stay(shared_data: Path) ->
     assert found.hits(novel[:100_000] + context[20:300] + novel[-100_000:])
     dropped = [hit.words for hit in found.search(novel.split("\n\n")) if hit]
     assert len(dropped) <= 2, dropped
+
+
+@pytest.mark.parametrize("short_first", [True, False])
+def test_the_first_of_several_hits_is_told(tmp_path: Path, short_first: bool) -> None:
+    """Runs of each length are looked for in turn; the one that stands first in the text counts."""
+    long = [f"long{n}" for n in range(13)]
+    short = [f"short{n}" for n in range(8)]
+    (tmp_path / "a.txt").write_text(" ".join(long) + "\n" + " ".join(short) + "\n")
+    held = grams(str(tmp_path / "a.txt"))
+    one, other = (short, long) if short_first else (long, short)
+    hit = held.hits(" ".join(["x"] * 5 + one + ["y"] * 9 + other + one))
+    assert hit is not None
+    assert (hit.words, hit.number) == (" ".join(one), 5)

@@ -447,3 +447,15 @@ def test_a_file_that_is_not_what_it_should_be_is_named(kind: str, said: str, tmp
 def test_settings_that_cannot_be(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(wrong))}: found"):
         Near(**wrong)
+
+
+def test_bytes_that_agree_by_chance_are_no_similarity(monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = np.random.default_rng(5)
+    judge = object.__new__(near._Judge)
+    judge.work = near._Work(Path(), HOW, None, 0, (), False, True)
+    drawn = [chance.integers(0, 256, (4000, 128), np.uint8) for _ in range(2)]
+    half = np.where(np.arange(128) < 64, drawn[0], drawn[1])
+    monkeypatch.setattr(near._Judge, "_bytes", lambda self, ranks: ranks)
+    assert abs(judge._estimate(*drawn).mean()) < 0.0008  # uncorrected: 0.0039
+    assert abs(judge._estimate(drawn[0], half).mean() - 0.5) < 0.0008
+    assert (judge._estimate(drawn[0], drawn[0]) == 1).all()

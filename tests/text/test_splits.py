@@ -77,3 +77,9 @@ def test_equal_texts_stay_together() -> None:
     assert sizes(Shares(1e-6), draws) == (12, 3, 0)
     assert sizes(Shares(1e-6), draws[:3]) == (3, 0, 0)
     assert sizes(Shares(0.9), draws[:6]) == (3, 3, 0)
+
+
+@pytest.mark.parametrize(("count", "share", "held"), [(10, 0.17, 2), (10, 0.14, 1), (7, 0.36, 3), (1000, 0.0026, 3)])
+def test_exact_shares_are_rounded_to_the_nearest(count: int, share: float, held: int) -> None:
+    assert sizes(Shares(share, exact=True), DRAWS[:count]) == (count - held, held, 0)
+    assert sizes(Shares(0.0, share, exact=True), DRAWS[:count]) == (count - held, 0, held)
