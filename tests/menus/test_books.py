@@ -225,3 +225,12 @@ def test_real_novels_come_back_from_wrapping(shared_data: Path, tmp_path: Path, 
         total += len(set(chapter))
     assert total > 500
     assert right > 0.99 * total
+
+
+def test_a_book_in_utf16_without_a_mark(tmp_path: Path) -> None:
+    text = "Ærlig talt, sa Åse, dette er en bok på øya.\n\nHun lo."
+    for encoding in ("utf-16-le", "utf-16-be"):
+        path = tmp_path / f"{encoding}.txt"
+        path.write_bytes(text.encode(encoding))
+        (document,) = books.Settings(path=str(path)).documents()
+        assert (document.text, document.meta) == (text.replace("\n\n", "\n"), {"encoding": encoding})

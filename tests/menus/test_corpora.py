@@ -10,7 +10,7 @@ import pytest
 
 from ordsmed.base import menu
 from ordsmed.base.errors import DataError
-from ordsmed.corpora import jsonl, stdlib, text
+from ordsmed.corpora import conllu, jsonl, stdlib, text
 from ordsmed.text import read
 
 
@@ -129,3 +129,18 @@ def test_the_stdlib_reads_as_english(prose: list[Any]) -> None:
 )  # fmt: skip
 def test_paragraphs(doc: str, found: list[str]) -> None:
     assert list(stdlib.paragraphs(doc)) == found
+
+
+def test_json_lines_in_other_encodings(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes('{"text": "blåbær på øya"}\r\n{"text": "ærlig"}\r\n'.encode("utf-16"))
+    with pytest.raises(DataError, match='is UTF-16; wanted text in UTF-8; convert it, or set encoding = "utf-16"'):
+        list(jsonl.Settings(path=str(path)).documents())
+    for encoding in ("auto", "utf-16"):
+        found = jsonl.Settings(path=str(path), encoding=encoding).documents()
+        assert [document.text for document in found] == ["blåbær på øya", "ærlig"]
+    for kind in (jsonl, text, conllu):
+        with pytest.raises(ValueError, match="encoding: found 'base64'"):
+            kind.Settings(path=str(path), encoding="base64")
+        with pytest.raises(ValueError, match="densest: found -1"):
+            kind.Settings(path=str(path), densest=-1)

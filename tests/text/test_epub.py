@@ -174,6 +174,20 @@ def test_a_page_is_read_once_however_often_the_spine_names_it(tmp_path: Path) ->
     assert epub.book(path).chapters == [["x"]]
 
 
+def test_a_link_is_no_chapter(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.epub", {"a.xhtml": "<p>x</p>", "b.xhtml": "<p>y</p>"})
+    with zipfile.ZipFile(path) as whole:
+        members = {info.filename: whole.read(info) for info in whole.infolist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in members.items():
+            info = zipfile.ZipInfo(name)
+            info.external_attr = (0o120777 if name.endswith("a.xhtml") else 0o100644) << 16
+            archive.writestr(info, data)
+    with read.tallied() as tally:
+        assert epub.book(path).chapters == [["y"]]
+    assert tally.left_out == {"missing chapters": 1}
+
+
 def test_names_that_lead_out_or_nowhere_find_nothing(tmp_path: Path) -> None:
     (tmp_path / "secret.xhtml").write_text(PAGE % "<p>secret</p>")
     names = ("../../secret.xhtml", str(tmp_path / "secret.xhtml"), "gone.xhtml", "a.xhtml")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import html
 import posixpath
 import re
+import stat
 import struct
 import zipfile
 from dataclasses import dataclass, field
@@ -120,7 +121,9 @@ def _package(archive: zipfile.ZipFile, path: Path) -> _Package:
 
 def _texts(archive: zipfile.ZipFile, package: _Package, path: Path) -> list[str]:
     """The names of what is to be read, each once and in order."""
-    there, locked = set(archive.namelist()), _locked(archive, path)
+    kinds = {info.filename: stat.S_IFMT(info.external_attr >> 16) for info in archive.infolist()}
+    there = {name for name, kind in kinds.items() if kind in (0, stat.S_IFREG)}  # a link holds a path, and no text
+    locked = _locked(archive, path)
     wanted = dict.fromkeys(package.manifest.get(name, "") for name in package.spine)
     names = [name for name in wanted if name in there and name not in package.front]
     if any(name in locked or archive.getinfo(name).flag_bits & _LOCKED for name in names):
