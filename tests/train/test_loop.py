@@ -122,7 +122,7 @@ def test_another_size_or_vocabulary_is_refused(recipe: Recipe, tmp_path: Path) -
 
 
 def test_a_batch_that_does_not_divide_is_refused(recipe: Recipe) -> None:
-    with pytest.raises(RecipeError, match=r"phase\[1\].batch: found 8, not a multiple of micro 3 .*; use 9"):
+    with pytest.raises(RecipeError, match=r"phase\[1\].batch: found 8, not a multiple of micro 3 .*; use 6 or 9, or"):
         job_of(recipe(), "layout.micro=3")
 
 

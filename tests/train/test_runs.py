@@ -150,7 +150,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(recipe: Recipe) -> None:
     )
     assert process.returncode == 1
     lines = [line for line in process.stderr.splitlines() if line.startswith("ordsmed: ")]
-    assert len(lines) == 1
+    assert len(lines) == 1, process.stderr
     assert "cannot write" in lines[0]
     assert "checkpoint of step 4 stands" in lines[0]
     assert "Traceback" not in process.stderr
