@@ -328,3 +328,23 @@ def test_a_recipe_laid_over_another() -> None:
 def test_names_of_a_verb_without_recipes_are_those_of_all() -> None:
     assert run.recipe_names("no-such-verb") == run.recipe_names()
     assert set(run.recipe_names("pretrain")) < {name.removeprefix("pretrain/") for name in run.recipe_names()}
+
+
+def test_a_setting_that_came_since_leaves_older_folders_their_own(deeds: Any) -> None:
+    """An older folder stands as long as the new setting is what it begins with, and its inputs are the same."""
+    from dataclasses import dataclass
+
+    @dataclass(frozen=True)
+    class Newer(deeds.Deed):  # type: ignore[name-defined,misc]
+        encoding: str = "utf-8"
+
+    Path("input").write_text("one")
+    assert obtain(deeds.Deed, "a.toml") == obtain(Newer, "a.toml") == Path("work/deed/a")
+    assert performed() == 1
+    for change, said in (("encoding=latin-1", "was made from another recipe"), ("text=other", "was made from another")):
+        with pytest.raises(RecipeError, match=said):
+            obtain(Newer, "a.toml", [change])
+    Path("input").write_text("two")
+    with pytest.raises(RecipeError, match="its inputs have changed since it was made"):
+        obtain(Newer, "a.toml")
+    assert performed() == 1

@@ -128,7 +128,11 @@ def at_home(name: str | Path) -> Iterator[str]:
 
 def fingerprint(deed: Recipe) -> str:
     """Recipe and inputs in 16 hexadecimal digits; where the result is put and how machines do it do not count."""
-    text = json.dumps([deed.verb, essence(deed), deed.stamp()], sort_keys=True)
+    return _mark(deed, essence(deed))
+
+
+def _mark(deed: Recipe, table: Any) -> str:
+    text = json.dumps([deed.verb, table, deed.stamp()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -259,7 +263,7 @@ def _made(folder: Path, deed: Deed, name: str, overrides: Sequence[str], anew: b
     verb = deed.verb
     with locked(folder, anew=anew):
         run = Run(folder)
-        if run.status and not _fits(run, deed):
+        if run.status and not fits(run, deed):
             if finished(folder, verb) and not anew:  # what is not finished holds nothing that anybody waits for
                 raise misfit(folder, deed, name, overrides)
             clear(folder)
@@ -302,9 +306,28 @@ def misfit(folder: Path, deed: Deed, name: str, overrides: Sequence[str]) -> Rec
     return RecipeError(folder, found, f"fingerprint {fingerprint(deed)}", tell + again)
 
 
-def _fits(run: Run, deed: Deed) -> bool:
+def fits(run: Run, deed: Recipe) -> bool:
+    """Was this folder made by this recipe from these inputs? Settings that came since stand at what they begin with."""
     finished(run.path, deed.verb)
-    return bool(run.status.get("fingerprint") == fingerprint(deed))
+    mark, path = run.status.get("fingerprint"), run.path / "recipe.toml"
+    if mark is None or mark == fingerprint(deed):
+        return mark is not None
+    try:
+        stored = settings.read(path) if path.exists() else None
+        return bool(stored and essence(read_recipe(type(deed), run.path)) == essence(deed)) and mark == _mark(
+            deed, _within(essence(deed), stored)
+        )
+    except RecipeError:  # of a version that knew other settings
+        return False
+
+
+def _within(new: Any, old: Any) -> Any:
+    """What of a table was there when another was written."""
+    if isinstance(new, dict) and isinstance(old, dict):
+        return {key: _within(value, old[key]) for key, value in new.items() if key in old}
+    if isinstance(new, list) and isinstance(old, list) and len(new) == len(old):
+        return [_within(*both) for both in zip(new, old, strict=True)]
+    return new
 
 
 def locked(folder: Path, *, anew: bool = False) -> Any:

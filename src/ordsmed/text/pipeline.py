@@ -245,7 +245,7 @@ def partly(name: str, overrides: Sequence[str], *, part: str | None, until: str 
     place = run.Run(folder)
     with contextlib.ExitStack() as alone:
         alone.enter_context(run.locked(folder))
-        fits = place.status.get("fingerprint") == run.fingerprint(deed)
+        fits = run.fits(place, deed)
         if run.finished(folder, "corpus"):
             if not fits:
                 raise run.misfit(folder, deed, name, overrides)
