@@ -328,9 +328,13 @@ def recipes(asked: Arguments) -> None:
 def bench(asked: Arguments) -> None:
     """measure: training steps, the loader, encoding, the index map"""
     from ordsmed.train.bench import bench as measure
+    from ordsmed.train.loop import Stopped
 
-    for line in measure(asked.name, asked.overrides, json_line=asked.json):
-        print(line)
+    try:
+        for line in measure(asked.name, asked.overrides, json_line=asked.json):
+            print(line)
+    except Stopped as stopped:
+        sys.exit(128 + stopped.by)
 
 
 def quickstart(asked: Arguments) -> None:

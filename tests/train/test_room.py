@@ -22,7 +22,8 @@ from ordsmed.base.run import Run
 from ordsmed.data import loader
 from ordsmed.data.loader import MicroBatches
 from ordsmed.models import bert
-from ordsmed.train import room
+from ordsmed.train import loop, room
+from ordsmed.train.job import Vote
 from ordsmed.train.loop import Stopped
 from ordsmed.train.meters import read
 from ordsmed.train.pretrain import pretrain
@@ -177,3 +178,37 @@ def test_a_step_of_one_micro_batch_is_always_whole() -> None:
     share = loader.Share(4, 4)
     ready = loader.load(Some(), share, 0, 2, workers=0, device=torch.device("cpu"), stop=lambda: 15)  # type: ignore[arg-type]
     assert list(ready) == [[[0, 1, 2, 3]], [[4, 5, 6, 7]]]
+
+
+def test_a_rank_whose_rows_are_cut_short_stops_all(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others have whole steps; none takes the step, and all know that one was asked to stop."""
+    job = job_of(recipe())
+    batches = [job.rows(0).batch(np.arange(4))]
+    job.ranks = Ranks(torch.device("cpu"), world=2, shape=(2, 1, 1))
+    for other, raised in (([0.0, 0.0], False), ([1.0, 0.0], False), ([1.0, 1.0], True)):
+        job.vote = Vote()
+        monkeypatch.setattr(torch.distributed, "all_reduce", lambda spoken, other=other: spoken[-2:].add_(
+            torch.tensor(other, dtype=torch.float64)))  # fmt: skip
+        if raised:
+            with pytest.raises(loop.Unmade):
+                loop.total_counts(job, batches)
+        else:
+            assert loop.total_counts(job, batches)["mlm"] > 0
+        assert job.vote.heard == bool(other[0])
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+def test_a_step_cut_short_on_one_rank_alone(recipe: Recipe, batches: int) -> None:
+    job = job_of(recipe())
+    job.vote = Vote(15, short=True)
+    with pytest.raises(loop.Unmade):
+        loop.update(job, [job.rows(0).batch(np.arange(4))] * batches, 1e-3, 0, 0)
+
+
+def test_a_measurement_that_is_ended_says_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: object, **__: object) -> list[str]:
+        raise Stopped(3, signal.SIGTERM)
+
+    monkeypatch.setattr("ordsmed.train.bench.bench", stopped)
+    with pytest.raises(SystemExit, match=r"^143$"):
+        cli.main(["bench", "bert-mini"])

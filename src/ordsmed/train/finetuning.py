@@ -91,7 +91,7 @@ class Finetuning(Training):
             if getattr(self, name) > MOST:
                 raise ValueError(f"{name}: found {getattr(self, name):,}; wanted at most {MOST:,}")
         if not self.steps and not 0 < self.epochs < MOST:
-            raise ValueError(f"epochs: found {self.epochs}; wanted above 0")
+            raise ValueError(f"epochs: found {self.epochs}; wanted above 0, to {MOST:,}")
         if self.rate is not None and not 0 < self.rate < math.inf:
             raise ValueError(f"rate: found {self.rate}; wanted more than 0")
         if self.warmup is not None and not 0 <= self.warmup <= (self.steps or math.inf):

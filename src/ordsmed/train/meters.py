@@ -64,12 +64,10 @@ class Meters:
         if self.waiting:
             self._read(list(weights))
             lines = []
-            speed = sum(line["flops"] for line in self.waiting) / (
-                sum(line["seconds"] for line in self.waiting) or 1e-9
-            )
+            flops, seconds = (sum(line[key] for line in self.waiting) for key in ("flops", "seconds"))
             for line in self.waiting:
                 line["tokens_per_second"] = round(line["tokens"] / (line["seconds"] or 1e-9), 1)
-                line["left"] = round(line["ahead"] / speed, 1) if speed else None
+                line["left"] = round(line["ahead"] * seconds / flops, 3) if flops else None
                 line["loss"] = sum(weight * line[term] for term, weight in weights.items())
                 _check(line, self.path)
                 line["seconds"] = round(line["seconds"], 4)
