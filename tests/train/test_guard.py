@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
-from ordsmed.train.guard import Course, Guard
+from ordsmed.train.guard import Course, Guard, left_out, remedy
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
@@ -61,3 +62,29 @@ def test_guards_that_cannot_be(wrong: dict[str, float], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Guard(**wrong)  # type: ignore[arg-type]
     assert Guard(spike=1.01, window=1, most=1).spike == 1.01
+
+
+@pytest.mark.parametrize(
+    ("stretches", "wanted"),
+    [
+        ([], 0),
+        ([(3, 3)], 1),
+        ([(3, 5), (7, 7)], 4),
+        ([(3, 9), (5, 7)], 7),
+        ([(5, 7), (3, 6)], 5),
+        ([(3, 5), (6, 8)], 6),
+    ],
+)
+def test_steps_that_taught_nothing_count_once(stretches: list[tuple[int, int]], wanted: int) -> None:
+    assert left_out({"first": first, "last": last} for first, last in stretches) == wanted
+
+
+def test_what_is_advised_hangs_on_what_stands(tmp_path: Path) -> None:
+    none, some = (remedy(tmp_path, "pretrain", Guard(), step) for step in (None, 0))
+    assert none.startswith("no checkpoint stands: `")
+    assert "goes on from the start and leaves out" in none
+    assert some.startswith("checkpoint of step 0 stands: `")
+    assert "goes on from there and leaves out" in some
+    rewound = remedy(tmp_path, "pretrain", Guard("rewind"), 5)
+    assert rewound.startswith("checkpoint of step 5 stands; ")
+    assert "trouble.action=rewind" not in rewound

@@ -173,3 +173,30 @@ def test_epochs_are_so_many_steps_of_the_datas_rows(recipe: Recipe, capsys: pyte
     assert jobs.counted(dataclasses.replace(asked, phase=(dataclasses.replace(late, warmup=1.0),))).phase[0].steps == 1
     with pytest.raises(RecipeError, match=r"phase\[1\].warmup: found 2; wanted 0 to 1 steps"):
         jobs.counted(dataclasses.replace(asked, phase=(late,)))
+
+
+def test_what_a_layout_cannot_take_is_refused_before_anything_is_built(job: Job) -> None:
+    """A batch of 8 for three processes, a cut that is no divisor, heads that do not divide."""
+    for shape, words, said in (
+        ((3, 1, 1), {}, r"phase\[1\].batch: found 8; wanted a multiple of the 3 devices"),
+        ((1, 1, 1), {"micro": 3}, r"phase\[1\].batch: found 8, not a multiple of micro 3"),
+        ((1, 1, 4), {"tensor": 4}, r"layout.tensor: found 4"),
+    ):
+        ranks = dataclasses.replace(job.ranks, world=shape[0] * shape[2], shape=shape)
+        recipe = dataclasses.replace(job.recipe, layout=dataclasses.replace(job.recipe.layout, **words))  # type: ignore[arg-type]
+        with pytest.raises(RecipeError, match=said):
+            jobs.check(recipe, job.objective.model_settings, ranks)  # type: ignore[arg-type]
+
+
+def test_a_validation_tells_what_the_objective_derives(recipe: Recipe) -> None:
+    asked, _ = run.load(Pretraining, str(recipe(objective="mlm")), SMALL)
+
+    def fresh(*_: object) -> torch.nn.Module:
+        made = torch.nn.Linear(2, 2)
+        made.measures = ("balanced",)  # type: ignore[assignment]
+        return made
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(jobs, "fresh", fresh)
+        made = jobs.build(asked, job_of(recipe(), *SMALL).ranks)
+    assert made.material.measures == ("balanced",)  # type: ignore[attr-defined]

@@ -51,7 +51,8 @@ def of(folder: Path, rank: int = 0, **how: Any) -> Meters:
 
 
 def add(own: Meters, step: int, a: float, b: float, norm: float = 1.0, **more: Any) -> None:
-    line = {"step": step, "norm": torch.tensor(norm), "seconds": 0.5, "tokens": 40, "flops": 100.0, **more}
+    line = {"step": step, "norm": torch.tensor(norm), "seconds": 0.5, "tokens": 40, "flops": 100.0, "ahead": 300.0}
+    line |= more
     own.add(line, {"a": torch.tensor(a), "b": torch.tensor(b)})
 
 
@@ -66,7 +67,9 @@ def test_every_step_is_a_line_and_what_is_shown_are_means(tmp_path: Path, board:
     assert [(line["step"], line["a"], line["b"], line["loss"], line["norm"]) for line in lines] == [
         (1, 1.0, 2.0, 3.0, 1.0), (2, 3.0, 4.0, 8.0, 1.0),
     ]  # fmt: skip
-    assert "flops" not in lines[0]
+    assert not {"flops", "ahead"} & set(lines[0])
+    assert [line["tokens_per_second"] for line in lines] == pytest.approx([80.0, 80.0], rel=0.1)
+    assert [line["left"] for line in lines] == pytest.approx([1.5, 1.5], rel=0.1), "300 at 200 a second"
     assert (told["step"], told["mean"], told["loss"]) == (2, 5.5, 8.0)
     assert told["tokens_per_second"] == pytest.approx(80.0, rel=0.1)
     assert told["share_of_peak"] == pytest.approx(0.2, rel=0.1)

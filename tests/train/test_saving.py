@@ -120,3 +120,18 @@ def test_a_second_rank_tells_its_own_and_hears_the_outcome(
     assert json.loads(board.kept["part/0/1"]) == FULL
     assert saved.failures == 1
     assert "here: no space" in capsys.readouterr().err
+
+
+def test_a_step_is_saved_as_it_is_unless_it_stands(
+    told: Callable[..., Saving], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is being written comes first; of step 0 and of one that stands there is nothing to save."""
+    saved = told(None, None, None)
+    asked: list[tuple[int, bool]] = []
+    monkeypatch.setattr(saving, "steps", lambda folder: [4])
+    monkeypatch.setattr(saved, "save", lambda step, final: asked.append((step, final)))
+    for step in (0, 4, 5):
+        saved.save_as_it_is(step)
+    assert (asked, saved.count) == ([(5, True)], 3)
+    with pytest.raises(RunError, match="here: no space"):
+        told(FULL).save_as_it_is(0)

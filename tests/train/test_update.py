@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import shutil
 import signal
@@ -240,9 +241,22 @@ def test_a_run_goes_through_its_phases(course: Callable[..., Course]) -> None:
     told = [(line["step"], line["phase"], line["rows"], line["tokens"]) for line in lines]
     assert told == [(1, 1, 8, 256), (2, 1, 8, 256), (3, 1, 8, 256), (4, 2, 4, 64), (5, 2, 4, 64)]
     assert [line["rate"] for line in lines] == [1e-3, 2e-3, 2e-3, 1e-3, 1e-3]
+    assert lines[-1]["left"] == 0.0
     one = ["making rows", "learning", "summing gradients"]
     assert [stage for step, stage in found.stages if step == 1] == one
     assert [stage for step, stage in found.stages if step == 2] == [*one, "judging", "saving"]
+
+
+def test_each_step_knows_how_much_work_lies_ahead(course: Callable[..., Course]) -> None:
+    """That of all phases: what the time left is told by."""
+    found = course()
+    real, told = loop.Meters.add, []
+    add = lambda own, line, sums: told.append((line["flops"], line["ahead"])) or real(own, line, sums)  # noqa: E731
+    found.monkeypatch.setattr(loop.Meters, "add", add)
+    found.train()
+    work = [flops for flops, _ in told]
+    assert work[0] == work[2] > work[3] == work[4] > 0
+    assert [ahead for _, ahead in told] == [pytest.approx(sum(work[n + 1 :])) for n in range(5)]
 
 
 def test_a_run_goes_on_inside_a_phase(course: Callable[..., Course]) -> None:
@@ -339,3 +353,27 @@ def test_a_scaled_loss_has_the_same_norm_and_moves_the_same_way(small: Callable[
     assert found[0][0] == pytest.approx(found[1][0], rel=1e-4)
     assert found[0][0] > 0.5, "it is clipped"
     torch.testing.assert_close(found[0][1], found[1][1], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize(("shape", "factor"), [((2, 1, 1), 2.0), ((1, 1, 2), 1.0), ((2, 1, 2), 2.0)])
+@pytest.mark.parametrize(("mine", "theirs", "wanted"), [(0, 0, False), (15, 0, True), (0, 1, True)])
+def test_counts_of_the_whole_step_and_the_wish_to_stop_travel_together(
+    small: Callable[..., Job], monkeypatch: pytest.MonkeyPatch, shape: Any, factor: float, mine: int, theirs: int,
+    wanted: bool,
+) -> None:  # fmt: skip
+    """Ranks that share a layer have the same rows, which count once; the others here have as many as this one."""
+    job = small()
+    batches = batches_of(job)
+    alone = loop.total_counts(job, batches)
+    world = shape[0] * shape[1] * shape[2]
+
+    def all_reduce(spoken: torch.Tensor) -> None:
+        spoken[0] *= world
+        spoken[1] += theirs
+
+    monkeypatch.setattr(torch.distributed, "all_reduce", all_reduce)
+    job.ranks = dataclasses.replace(job.ranks, world=world, shape=shape)
+    job.vote = Vote(mine)
+    together = loop.total_counts(job, batches)
+    assert float(together["mlm"]) == factor * float(alone["mlm"])
+    assert (job.vote.heard, job.vote.short) == (wanted, False)
