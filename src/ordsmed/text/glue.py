@@ -194,7 +194,7 @@ def _published(task: Task, split: str, path: Path, errors: Errors) -> Table:
     if not ids.is_file():
         say(f"{path}: no {DEV_IDS} beside it, which tells the rows of dev: all its rows are taken")
         return tables.table(one, task.columns, format="tsv", errors=errors)
-    columns = {**task.columns, "one": "#1 ID", "two": "#2 ID"}
+    columns: Columns = {**task.columns, "one": ("#1 ID",), "two": ("#2 ID",)}
     every = tables.table(one, columns, format="tsv", errors=errors)
     listed = set(read_lines(ids, errors))
     pairs = map("\t".join, zip(every.columns["one"], every.columns["two"], strict=True))
