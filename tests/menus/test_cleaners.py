@@ -190,9 +190,9 @@ def test_what_only_looks_like_mojibake_stays(text: str) -> None:
 
 
 @pytest.mark.long
-def test_one_damaged_word_in_a_text_of_one_word() -> None:
-    for text in ("Å»" * 400_000, "Å» " * 300_000):
-        assert clean("mojibake", text) == text
+def test_long_damaged_words_take_no_longer_than_short_ones() -> None:
+    for text, repaired in (("Å»" * 100_000, "Ż" * 100_000), ("Å» " * 100_000, "Å» " * 100_000)):
+        assert clean("mojibake", text) == repaired
 
 
 def test_a_damaged_place_in_a_long_line() -> None:
