@@ -104,7 +104,7 @@ def test_a_good_one() -> None:
         (["layout.precision=fp8"], "r.toml: layout.precision: found 'fp8'; wanted"),
         (["model.size=minni"], "r.toml: model.size: found 'minni'; did you mean `mini`?"),
         (["model.kind=brt"], "r.toml: model.kind: `brt` is not in models; did you mean `bert`?"),
-        (["model.kind=no.such.lab"], "r.toml: model.kind: `no.such.lab`: No module named 'no'; wanted an importable"),
+        (["model.kind=no.such.lab"], "r.toml: model.kind: `no.such.lab`: No module named 'no'; wanted a module"),
         (["model.kind=json.decoder"], "r.toml: model.kind: `json.decoder` has no class `Settings`"),
         (["model=3"], "r.toml: model.kind: missing; wanted one of: " + ", ".join(menu.entries("models"))),
         (["objective={hide=0.2}"], "r.toml: objective.kind: missing; wanted one of: "),
