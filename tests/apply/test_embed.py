@@ -494,6 +494,7 @@ def test_a_disk_that_refuses_is_one_line(folders, tmp_path):
     [
         ({"of": "letters"}, "--of: found letters; wanted words or sentences"),
         ({"dtype": "int8"}, "--dtype: found int8; wanted float32 or float16"),
+        ({"pieces": "frist"}, "--pieces: found frist; wanted mean or first or last; did you mean `first`?"),
         ({"batch": 0}, "--batch: found 0; wanted 1 or more"),
         ({"pool": "first"}, "--pool: found first with --of words; wanted --of sentences"),
         ({"mix": "x.json", "layers": "all"}, "--mix: mixes all layers, but --layers chooses some"),

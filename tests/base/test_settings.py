@@ -138,6 +138,12 @@ def test_what_was_meant_is_named(word: str, near: str) -> None:
     assert complaint(word).endswith(f"; did you mean `{near}`?")
 
 
+def test_one_phase_has_one_number() -> None:
+    one = GOOD[: GOOD.rindex("[[phase]]")]
+    said = "`phase.0.rate=1`: found phase.0; wanted phase[1]; did you mean `phase[1].rate`?"
+    assert complaint("phase.0.rate=1", text=one) == said
+
+
 def test_a_setting_of_a_task_is_known_by_its_kind() -> None:
     table = {"init": "x", "task": {"kind": "classify", "train": "a.tsv"}, "class_weights": "balanced"}
     with pytest.raises(RecipeError, match=r"class_weights: unknown setting; did you mean `task.class_weights`\?$"):

@@ -22,7 +22,7 @@ from ordsmed.apply.fill import lines
 from ordsmed.apply.readers import Floats, Read, Reader, TransformerReader, layers_of
 from ordsmed.apply.trained import Trained, open_model
 from ordsmed.base import files
-from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.errors import DataError, RecipeError, meant
 from ordsmed.base.ranks import prepare
 from ordsmed.base.say import Progress, many, say
 from ordsmed.nn.mix import ScalarMix
@@ -55,7 +55,8 @@ class Form:
     def __post_init__(self) -> None:
         for name, known in CHOICES.items():
             if getattr(self, name) not in known:
-                raise RecipeError(f"--{name}", f"found {getattr(self, name)}", " or ".join(known))
+                found = str(getattr(self, name))
+                raise RecipeError(f"--{name}", f"found {found}", " or ".join(known), meant(found, known))
         if self.batch < 1:
             raise RecipeError("--batch", f"found {self.batch}", "1 or more")
         if self.mix and self.layers:

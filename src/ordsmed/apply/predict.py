@@ -18,7 +18,7 @@ import torch
 
 from ordsmed.apply.trained import Trained, open_model
 from ordsmed.base import files, settings
-from ordsmed.base.errors import RecipeError
+from ordsmed.base.errors import RecipeError, meant
 from ordsmed.base.machine import slower_in
 from ordsmed.base.menu import kind_of
 from ordsmed.base.ranks import Ranks, prepare
@@ -70,7 +70,9 @@ def open_task(
 ) -> Asked:  # fmt: skip
     """The fine-tuned model of a run, its weights or a Hugging Face folder; overrides are of its task's settings."""
     if precision not in ("fp32", *HALVES):
-        raise RecipeError("--precision", f"found {precision}", f"fp32 or {' or '.join(HALVES)}")
+        raise RecipeError(
+            "--precision", f"found {precision}", f"fp32 or {' or '.join(HALVES)}", meant(precision, HALVES)
+        )
     trained = open_model(path, step)
     if not isinstance(trained.objective, Task):
         verb = Run(trained.folder).status.get("verb", "")
@@ -155,7 +157,9 @@ def _changed(task: Any, overrides: Sequence[str]) -> Any:
     for word in overrides:
         key = word.partition("=")[0].split(".")[1]
         if key not in task.LATER:
-            raise RecipeError(f"`{word}`", "cannot change once it has learned", f"one of {', '.join(task.LATER)}")
+            known = key in {field.name for field in dataclasses.fields(task)}
+            found = "cannot change once it has learned" if known else "unknown setting"
+            raise RecipeError(f"`{word}`", found, f"one of {', '.join(task.LATER)}", meant(key, task.LATER))
     table = settings.override({"task": settings.plain(task)}, overrides)["task"]
     return settings.decode(type(task), {k: v for k, v in table.items() if k != "kind"}, "task")
 

@@ -47,10 +47,16 @@ def near(name: str, names: Iterable[str], cutoff: float = 0.55) -> list[str]:
     return difflib.get_close_matches(name, sorted(names), n=1, cutoff=cutoff)
 
 
+def meant(name: str, names: Iterable[str]) -> str:
+    """`did you mean X?`; empty where nothing is near."""
+    found = near(name, names)
+    return f"did you mean `{found[0]}`?" if found else ""
+
+
 def nearest(name: str, names: Iterable[str]) -> str:
     """`did you mean X?`, or the names where nothing is near."""
     names = sorted(names)
-    if found := near(name, names):
-        return f"did you mean `{found[0]}`?"
+    if found := meant(name, names):
+        return found
     more = f" ... and {len(names) - MANY // 4:,} others" if len(names) > MANY else ""
     return "there are: " + ", ".join(names[: MANY // 4] if more else names) + more

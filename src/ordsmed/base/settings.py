@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ordsmed.base import menu
-from ordsmed.base.errors import RecipeError, near, nearest
+from ordsmed.base.errors import RecipeError, meant, near, nearest
 
 T = TypeVar("T")
 Table = dict[str, Any]
@@ -204,15 +204,14 @@ def _leaf(wish: Any, value: Any, place: str) -> Any:
     except msgspec.ValidationError:
         choices = [choice for choice in _choices(wish, inside=True) if isinstance(choice, str)]
         odd = [word for word in (value if isinstance(value, list) else [value]) if isinstance(word, str)]
-        like = [found for word in odd if word not in choices for found in near(word, choices)]
-        meant = f"did you mean `{like[0]}`?" if like else ""
-        raise RecipeError(place, f"found {_show(value)}", _wish(wish), meant) from None
+        like = next((found for word in odd if word not in choices and (found := meant(word, choices))), "")
+        raise RecipeError(place, f"found {_show(value)}", _wish(wish), like) from None
 
 
 def _put(table: Table, path: list[str], value: Any, word: str) -> None:
     key, bracket, index = path[0].partition("[")
-    if meant := _counted_from_1(table, path):
-        raise RecipeError(f"`{word}`", f"found {meant[0]}", meant[1], meant[2])
+    if wrong := _counted_from_1(table, path):
+        raise RecipeError(f"`{word}`", f"found {wrong[0]}", *wrong[1:])
     target = table.get(key)
     entries = _entries(table, key)
     if bracket:
@@ -247,8 +246,9 @@ def _counted_from_1(table: Table, path: list[str]) -> tuple[str, str, str] | Non
     count = len(_entries(table, told[1])) if told else 0
     if not told or not count or (told[2] + told[4] == "[]" and 1 <= int(told[3]) <= count):
         return None
-    meant = f"{told[1]}[{min(max(int(told[3]), 1), count)}]{told[5] or ''}"
-    return "".join(told.groups()[:4]), f"{told[1]}[1] to {told[1]}[{count}]", f"did you mean `{meant}`?"
+    right = f"{told[1]}[{min(max(int(told[3]), 1), count)}]{told[5] or ''}"
+    wanted = f"{told[1]}[1]" + (f" to {told[1]}[{count}]" if count > 1 else "")
+    return "".join(told.groups()[:4]), wanted, f"did you mean `{right}`?"
 
 
 def _value(text: str) -> Any:
