@@ -24,6 +24,7 @@ import os
 import shutil
 import socket
 import time
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -48,7 +49,7 @@ from ordsmed.text.source import Piece
 
 CHUNK = 8_000_000  # characters of raw documents
 KEPT = 2.0  # seconds of work on a chunk after which it is kept: more is not lost when it is killed
-VERSION = 2  # of what a chunk holds: those of another are made anew
+VERSION = 3  # of what a chunk holds: those of another are made anew
 OVERHEAD = 500  # characters that a document counts beside its own
 BUNDLE = 8_000_000  # bytes of small files that are read together
 INDEX = np.dtype([
@@ -315,22 +316,22 @@ def _batch(held: list[Document], tally: Tally) -> Batch:
 def _make(folder: Path, work: Work, source: Source, piece: int, number: int, batch: Batch) -> None:
     """Refine, clean, cut into sentences, and write; the facts last."""
     stem = _stem(folder, piece, number)
-    whole = _kept(stem, work)
+    whole, fresh = _kept(stem, work), Made(_nothing(work))
     for some in _refined(batch.documents[whole.raw :], work, source):
         whole.add(some)
-        if time.monotonic() - whole.since > KEPT and whole.raw < len(batch.documents):
-            _keep(stem, whole)
-    facts, documents, lines = whole.facts, whole.documents, whole.lines
-    facts.read, facts.documents = len(batch.documents), len(documents)
+        fresh.add(some)
+        if time.monotonic() - fresh.since > KEPT and whole.raw < len(batch.documents):
+            _keep(stem, fresh, whole.raw - fresh.raw)
+            fresh = Made(_nothing(work))
+    facts = whole.facts
+    facts.read, facts.documents = len(batch.documents), sum(map(len, whole.index))
     facts.replaced, facts.cut = facts.replaced + batch.replaced, facts.cut + batch.cut
     facts.left_out += batch.left_out
-    facts.encodings += batch.encodings
-    if documents:
-        _put(Path(f"{stem}.jsonl"), lambda path: path.write_bytes(b"".join(lines)))
-        _put(Path(f"{stem}.npy"), functools.partial(_save, _indexed(documents, lines, work.seed)))
+    if facts.documents:
+        _put(Path(f"{stem}.jsonl"), lambda path: path.write_bytes(b"".join(whole.lines)))
+        _put(Path(f"{stem}.npy"), functools.partial(_save, _joined(whole)))
         if work.near:
-            signed = signatures([document.text for document in documents], work.near)
-            _put(Path(f"{stem}.near.npy"), functools.partial(_save, signed))
+            _put(Path(f"{stem}.near.npy"), functools.partial(_save, np.concatenate(whole.signed)))
     _write(Path(f"{stem}.json"), facts.__dict__)
     shutil.rmtree(_beside(stem), ignore_errors=True)
 
@@ -341,32 +342,40 @@ class Made:
 
     facts: Facts
     raw: int = 0
-    documents: list[Document] = field(default_factory=list)
     lines: list[bytes] = field(default_factory=list)
+    "many in one, and beside them their entries and signatures"
+    index: list[np.ndarray] = field(default_factory=list)
+    signed: list[np.ndarray] = field(default_factory=list)
     since: float = field(default_factory=time.monotonic)
     "when the last of it was kept"
-    unkept: tuple[int, int, Facts] = field(default_factory=lambda: (0, 0, Facts()))
-    "raw documents and lines that are kept, and what happened to the others"
 
     def add(self, other: Made) -> None:
         """What the next ones became."""
         self.facts.add(other.facts)
-        self.unkept[2].add(other.facts)
         self.raw += other.raw
-        self.documents += other.documents
         self.lines += other.lines
+        self.index += other.index
+        self.signed += other.signed
+
+
+def _joined(whole: Made) -> np.ndarray:
+    """All entries, their places counted from the start of the chunk."""
+    index = np.concatenate(whole.index)
+    ends = np.cumsum([len(lines) for lines in whole.lines])
+    index["at"] += np.repeat(np.append(np.uint64(0), ends[:-1].astype("<u8")), [len(some) for some in whole.index])
+    return index
 
 
 def _refined(documents: list[Document], work: Work, source: Source) -> Iterator[Made]:
     """Some raw documents after others refined, cleaned, compared with what is held out, and cut into sentences."""
     names, split = work.names(), _split_with(work.sentences)
-    made, size, since = Made(_nothing(work)), 0, time.monotonic()
+    made, kept, size, since = Made(_nothing(work)), list[Document](), 0, time.monotonic()
     for number, raw in enumerate(documents, 1):
         made.raw += 1
         with tallied() as tally:
             document = source.refine(raw)
             if document is not None and _clean(document, work, names, made.facts):
-                made.documents.append(document)
+                kept.append(document)
                 size += len(document.text)
         made.facts.replaced, made.facts.cut = made.facts.replaced + tally.replaced, made.facts.cut + tally.cut
         made.facts.left_out += tally.left_out
@@ -374,12 +383,15 @@ def _refined(documents: list[Document], work: Work, source: Source) -> Iterator[
         if size < SEARCHED and number < len(documents) and time.monotonic() - since < KEPT:
             continue
         if work.held_out:
-            made.documents = _without(_grams(work.held_out), made.documents, made.facts)
-        for document in made.documents:
+            kept = _without(_grams(work.held_out), kept, made.facts)
+        for document in kept:
             split(document)
-        made.lines = list(map(_line, made.documents))
+        if kept:
+            lines = list(map(_line, kept))
+            made.lines, made.index = [b"".join(lines)], [_indexed(kept, lines, work.seed)]
+            made.signed = [signatures([document.text for document in kept], work.near)] if work.near else []
         yield made
-        made, size, since = Made(_nothing(work)), 0, time.monotonic()
+        made, kept, size, since = Made(_nothing(work)), [], 0, time.monotonic()
 
 
 def _nothing(work: Work) -> Facts:
@@ -392,32 +404,38 @@ def _beside(stem: str) -> Path:
     return path.with_name(f".{path.name}")
 
 
-def _keep(stem: str, whole: Made) -> None:
+def _keep(stem: str, some: Made, at: int) -> None:
     """Write down what came since the last time; its name tells which raw documents it was."""
-    raw, lines, facts = whole.unkept
-    text = json.dumps(facts.__dict__).encode() + b"\n" + b"".join(whole.lines[lines:])
+    told, lines = json.dumps(some.facts.__dict__).encode(), b"".join(some.lines)
+    arrays = {"facts": np.frombuffer(told, np.uint8), "lines": np.frombuffer(lines, np.uint8)}
+    arrays |= {"index": _joined(some)} if some.index else {}
+    arrays |= {"signed": np.concatenate(some.signed)} if some.signed else {}
     with contextlib.suppress(RunError):  # a full disk stops the chunk itself; another process may have ended it
         _beside(stem).mkdir(exist_ok=True)
-        _put(_beside(stem) / f"{raw}-{whole.raw}", lambda path: path.write_bytes(text))
-        whole.unkept = (whole.raw, len(whole.lines), Facts())
-    whole.since = time.monotonic()
+        _put(_beside(stem) / f"{at}-{at + some.raw}", functools.partial(_save_all, arrays))
+
+
+def _save_all(arrays: dict[str, np.ndarray], path: Path) -> None:
+    with path.open("wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
 def _kept(stem: str, work: Work) -> Made:
     """What was kept of a chunk by whoever worked on it."""
-    import msgspec
-
     whole, ends = Made(_nothing(work)), dict[int, int]()
-    with contextlib.suppress(FileNotFoundError, ValueError):  # another process has ended it; a damaged file is no loss
+    ended = (FileNotFoundError, ValueError, EOFError, KeyError, zipfile.BadZipFile)  # by another process; or damaged
+    with contextlib.suppress(*ended):
         for path in _beside(stem).iterdir():
             if not path.name.startswith("."):
                 first, last = map(int, path.name.split("-"))
                 ends[first] = max(last, ends.get(first, 0))
         while last := ends.get(whole.raw, 0):
-            told, *lines = (_beside(stem) / f"{whole.raw}-{last}").read_bytes().splitlines(keepends=True)
-            documents = [msgspec.json.decode(line, type=Document) for line in lines]
-            whole.add(Made(_facts(json.loads(told)), last - whole.raw, documents, lines))
-    whole.unkept = (whole.raw, len(whole.lines), Facts())
+            with (_beside(stem) / f"{whole.raw}-{last}").open("rb") as file, np.load(file) as told:
+                some = Made(_facts(json.loads(told["facts"].tobytes())), last - whole.raw)
+                if "index" in told:
+                    some.lines, some.index = [told["lines"].tobytes()], [told["index"]]
+                    some.signed = [told["signed"]] if work.near else []
+            whole.add(some)
     return whole
 
 
