@@ -685,8 +685,13 @@ def _make(deed: type, asked: Arguments) -> None:
         )
         return
     hidden = ("verb", "state", "fingerprint", "began", "parts", "stood_in", "folder")
-    facts = [f"  {k}: {v}" for k, v in Run(folder).status.items() if k not in hidden]
+    facts = [f"  {k}: {_in_words(v)}" for k, v in Run(folder).status.items() if k not in hidden]
     _print([f"{folder}: done", *facts])
+
+
+def _in_words(value: Any) -> str:
+    """A fact for a person: tables as names with their values."""
+    return ", ".join(f"{k} {_in_words(v)}" for k, v in value.items()) if isinstance(value, dict) else str(value)
 
 
 def _without(words: Sequence[str], *flags: str) -> list[str]:

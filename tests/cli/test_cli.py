@@ -144,7 +144,7 @@ def test_recipes(ordsmed: Any) -> None:
         ),
         (
             ["pretrain", "tiny/bert", "--dry-run", "layout.micro=3"],
-            "tiny/bert: phase[1].batch: found 64, not a multiple of micro 3 x 1 devices = 3; use 63",
+            "tiny/bert: phase[1].batch: found 64, not a multiple of micro 3 x 1 device = 3; use 63",
         ),
         (
             ["show", "tiny/bert", "objective=clm"],
@@ -346,6 +346,8 @@ def test_deeds_of_the_small_verbs(ordsmed: Any) -> None:
     told = ordsmed("encode", "e.toml")
     assert told.status == 0, told.err
     assert told.out.startswith("work/encode/e: done\n")
+    assert "  train: documents " in told.out
+    assert "{" not in told.out
     for verb, name in (("corpus", "c"), ("tokenizer", "t")):
         assert ordsmed(verb, f"{name}.toml").out.startswith(f"work/{verb}/{name}: done")
         shown = ordsmed("show", f"work/{verb}/{name}")

@@ -12,7 +12,17 @@ from types import FrameType
 from ordsmed.base.screen import command
 
 GOES_ON = ("quickstart", "fetch", "corpus", "tokenizer", "encode", "pretrain", "finetune")  # what is done stands
-BEGINS_AGAIN = ("corpus shards", "corpus presplit", "evaluate", "predict", "embed", "import", "export", "bench")
+BEGINS_AGAIN = (
+    "corpus addresses",
+    "corpus shards",
+    "corpus presplit",
+    "evaluate",
+    "predict",
+    "embed",
+    "import",
+    "export",
+    "bench",
+)
 ASKED = (signal.SIGTERM, signal.SIGHUP)
 
 
