@@ -14,6 +14,7 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import load
 from ordsmed.data.pieces import Reader
 from ordsmed.learn import spans
+from ordsmed.learn.kept import Scale, rescaled
 from ordsmed.learn.objective import Network
 from ordsmed.learn.task import Task, reader
 from ordsmed.nn import foreign, weights
@@ -24,7 +25,7 @@ from ordsmed.text.tokenizer import Tokenizer
 KEPT = "ordsmed"  # in config.json: the settings of the task that a class there does not know
 LEFT_OUT = ("train", "dev", "top", "class_weights")  # of them: what is of no use any more
 KINDS = {"span": "squad"}  # tasks that are not called as their head is
-Scale = tuple[float, float]
+UNIT: Scale = (0.0, 1.0)
 SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
@@ -159,10 +160,8 @@ def told_scale(objective: Any, learned: Any) -> Scale | None:
 
 def _rescaled(own: weights.Tensors, scale: Scale, *, back: bool = False) -> weights.Tensors:
     """The last layer of a head, so that 0 and 1 become the ends of a scale; or the other way round."""
-    low, width = scale[0], scale[1] - scale[0]
-    found = {name: own[name] for name in ("classify.out.weight", "classify.out.bias") if name in own}
-    shift = {name: low if name.endswith("bias") else 0.0 for name in found}
-    return {n: (t - shift[n]) / width if back else t * width + shift[n] for n, t in found.items()}
+    last = {name: tensor for name, tensor in own.items() if name.startswith("classify.out.")}
+    return rescaled(last, UNIT, scale) if back else rescaled(last, scale, UNIT)
 
 
 def _kept(learned: Any) -> dict[str, Any]:
