@@ -102,3 +102,23 @@ def job_at(rank: int, world: int, *, state: bool = False) -> Any:
 def test_more_ranks_than_streams_go_along() -> None:
     (numbers, mine), *_ = material._judged(job_at(39, 40, state=True), 32)
     assert (len(numbers), mine) == (1, False)
+
+
+def test_what_a_validation_found_in_words() -> None:
+    texts = SimpleNamespace(measures=("perplexity",))
+    told = lambda **found: material.Texts.told(texts, found)  # type: ignore[arg-type]  # noqa: E731
+    assert told(validation=2.5, mlm=2.5) == "validation loss 2.5000"
+    assert told(validation=2.5, mlm_right=0.257, pair_right=1.0) == (
+        "validation loss 2.5000 (mlm 25.7% right, pair 100.0% right)"
+    )
+    assert told(validation=2.5, perplexity=12.2).startswith("validation loss 2.5000 (perplexity 12.")
+
+
+def test_nothing_is_held_out_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(material, "judge", lambda *given: asked.append(given[1:]) or {"validation": 1.0})
+    texts: Any = SimpleNamespace(recipe=SimpleNamespace(validation_rows=5))
+    for rows, wanted in ((None, {}), (range(3), {"validation": 1.0}), (range(9), {"validation": 1.0})):
+        texts.validation = lambda index, rows=rows: rows
+        assert material.Texts.judge(texts, None, 0) == wanted
+    assert asked == [(range(3), 3), (range(9), 5)], "as many rows as are asked for, or as there are"

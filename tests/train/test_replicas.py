@@ -117,3 +117,11 @@ def test_sums_travel_in_the_numbers_that_are_asked_for(sent: list[Work]) -> None
     assert sent[0].flat.dtype == torch.bfloat16
     assert parts[0].local.grad is not None
     assert parts[0].local.grad.dtype == torch.float32
+
+
+def test_before_the_first_step_nothing_is_given_away(sent: list[Work]) -> None:
+    """What is measured then is no step: the other ranks would wait for it."""
+    parts = parts_of(10)
+    Replicas(parts, None, overlap=True, reduce="fp32")
+    backward(parts)
+    assert sent == []
