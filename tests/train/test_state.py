@@ -102,3 +102,18 @@ def test_a_negative_seed_is_refused_to_begin_with(recipe: Recipe) -> None:
 )  # fmt: skip
 def test_what_is_counted(count: int, noun: str, told: str) -> None:
     assert say.many(count, noun) == told
+
+
+def test_a_loss_is_told_beside_guessing_of_the_same() -> None:
+    """Of several terms each by itself: a sum is nothing to compare with guessing words."""
+    from ordsmed.train.state import _guessed
+
+    one = {"unigram": 6.5, "guessing": {"validation": 6.5, "mlm": 6.5, "mlm_right": 0.1}, "mlm": 6.0, "mlm_right": 0.2}
+    assert _guessed(one) == ["guessing by frequency: loss 6.5000"] == _guessed({"unigram": 6.5})
+    two = {"unigram": 6.5, "guessing": {"mlm": 6.5, "mlm_right": 0.1, "pair": 0.69, "pair_right": 0.6},
+           "mlm": 6.0, "mlm_right": 0.2, "pair": 0.7, "pair_right": 0.5}  # fmt: skip
+    assert _guessed(two) == [
+        "mlm: 20.0% right, 10.0% by guessing; loss 6.0000, 6.5000 by guessing",
+        "pair: 50.0% right, 60.0% by guessing; loss 0.7000, 0.6900 by guessing",
+    ]
+    assert _guessed({"step": 2}) == []

@@ -15,7 +15,7 @@ from ordsmed.learn.official import written
 from ordsmed.learn.phases import total
 from ordsmed.train import checkpoint, guard, meters, trials
 from ordsmed.train.finetuning import Finetuning
-from ordsmed.train.pretrain import where
+from ordsmed.train.pretrain import beside, where
 
 LAST = 10  # steps whose mean loss is told
 INNER = (
@@ -47,6 +47,14 @@ def lines(folder: Path) -> list[str]:
     return [*told, *_times(status), *(f"picture: {path}" for path in pictures if path.exists())]
 
 
+def _guessed(status: Mapping[str, Any]) -> list[str]:
+    """What guessing by frequency gets: of the loss as a whole, or else term by term, beside what the run did."""
+    guessed = status.get("guessing", {})
+    if "unigram" in status and ("validation" in guessed or not guessed):
+        return [f"guessing by frequency: loss {status['unigram']:.4f}"]
+    return [line for term in guessed if (line := beside(term, dict(status)))]
+
+
 def _pretraining(folder: Path, status: Mapping[str, Any]) -> list[str]:
     """How far a pretraining came, its last losses and what it found."""
     told, course = [where(folder)], _course(folder)
@@ -57,8 +65,7 @@ def _pretraining(folder: Path, status: Mapping[str, Any]) -> list[str]:
         told.append(f"loss {mean:.4f}, the mean of steps {first:,} to {last:,}")
     if judged := [line for line in course if "validation" in line][-1:]:
         told.append(f"validation at step {judged[0]['step']:,}: loss {judged[0]['validation']:.4f}{_beside(judged[0])}")
-    if "unigram" in status:
-        told.append(f"guessing by frequency: loss {status['unigram']:.4f}")
+    told += _guessed(status)
     if stretches := status.get("left_out"):
         told.append(
             f"left out: {many(guard.left_out(stretches), 'step')} taught nothing, the last for {stretches[-1]['why']}"
