@@ -63,7 +63,7 @@ def test_the_page_works_from_end_to_end(lab: Path, capsys: pytest.CaptureFixture
         said[command.removeprefix("ordsmed ")] = capsys.readouterr().out
     assert "          the folder\n" in said["menus corpora my_lab.poems"]
     assert "in all: 20 steps" in said["pretrain my_lab/means.toml --dry-run"]
-    assert re.search(r"validation: \d\.\d+\n", said["show work/pretrain/means"])
+    assert re.search(r"validation at step 20: loss \d\.\d+\n", said["show work/pretrain/means"])
     assert "  [MASK]: " in said['fill work/pretrain/means "The [MASK] sings."']
     assert "words x 64 numbers" in said["embed work/pretrain/means poems/one.txt vectors.npz"]
     assert "accuracy" in said["evaluate work/finetune/moods"]
