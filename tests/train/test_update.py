@@ -174,6 +174,8 @@ def test_other_wishes_may_come_twice(number: signal.Signals, capsys: pytest.Capt
         for each in (number, number, signal.SIGTERM, signal.SIGINT):
             os.kill(os.getpid(), each)
         assert asked() == number
+        with pytest.raises(KeyboardInterrupt):  # Ctrl-C a second time means it, whatever came before the first
+            os.kill(os.getpid(), signal.SIGINT)
     assert capsys.readouterr().err.count("the run is saved") == 1
 
 

@@ -267,6 +267,7 @@ def asked_to_stop() -> Iterator[Callable[[], int]]:
         if heard:
             if number == signal.SIGINT and signal.SIGINT in heard:
                 raise KeyboardInterrupt
+            heard.append(number)
             return
         heard.append(number)
         again = " (again: stops at once)" if number == signal.SIGINT else ""
