@@ -44,7 +44,7 @@ class Settings:
     many: tuple[int, ...] = (1, 2)
     inner: Other = field(default_factory=Other)
     listed: list[int] = field(default_factory=lambda: [1])
-    def build(self):
+    def clean(self, text, meta):
         "not a setting"
 '''
 
@@ -76,12 +76,12 @@ def test_lines_from_the_source(lab: str) -> None:
 
 
 def test_a_module_outside_the_house_is_a_choice(lab: str) -> None:
-    chosen = menu.load("models", lab)
+    chosen = menu.load("cleaners", lab)
     assert chosen.__doc__ == "Of a lab of one's own."
     assert menu.kind_of(chosen(first=1)) == lab
     with pytest.raises(RecipeError, match="has no class `Settings`"):
         menu.load("models", "my_lab_for_menus.empty")
-    with pytest.raises(RecipeError, match="put its folder on PYTHONPATH"):
+    with pytest.raises(RecipeError, match="put the folder above it on PYTHONPATH"):
         menu.load("models", "my_lab_for_menus.nothing")
 
 

@@ -435,9 +435,11 @@ def test_who_is_stopped_is_told_how_to_go_on(
             cli._parser(verb).read(words)
             break
     anew = ["--anew"] if "--anew" in cli._parser(verb).flags() else []
-    before = signal.getsignal(signal.SIGTERM)
-    told = ordsmed(*verb.split(), *words, *anew)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    before, ctrl_c = signal.getsignal(signal.SIGTERM), signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        told = ordsmed(*verb.split(), *words, *anew)
+    finally:
+        signal.signal(signal.SIGINT, ctrl_c)
     assert (told.status, told.err.count("\n")) == (128 + number, 1)
     says, _, again = told.err.strip().partition(" with: ")
     if verb in ending.GOES_ON:

@@ -14,6 +14,7 @@ from ordsmed.base import menu, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.train import precision
 from ordsmed.train.layout import Layout, site_layout
+from ordsmed.train.pretrain import pretrain
 from ordsmed.train.recipe import Pretraining
 from ordsmed.train.show import layout, read
 
@@ -98,5 +99,6 @@ def test_a_file_without_a_layout_is_refused(tmp_path: Path) -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_training_on_gpus_that_are_not_there_is_refused() -> None:
     """Only telling may be done elsewhere."""
+    assert layout("bert-base", site="saga")
     with pytest.raises(RecipeError, match=r"layout\.device: found cuda, but torch sees no GPU"):
-        layout("bert-base", site="saga")
+        pretrain("bert-base", site="saga")

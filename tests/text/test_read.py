@@ -295,3 +295,8 @@ def test_threads_count_apart() -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(count, range(16))) == [2000] * 16
+
+
+def test_a_zero_among_letters_is_no_utf_16(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"a line of text\n\0 and what stands behind a zero\n")
+    assert list(read.lines(tmp_path / "a.txt")) == ["a line of text", "\0 and what stands behind a zero"]

@@ -80,8 +80,8 @@ def lines(module: str, name: str = "Settings") -> list[Line]:
     tree = _tree(module)
     node = next((n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name), None)
     if node is None:  # it only hands on what stands elsewhere
-        return _inherited(tree, ast.Name(name))
-    inherited = [line for base in reversed(node.bases) for line in _inherited(tree, base)]
+        return _inherited(module, tree, ast.Name(name))
+    inherited = [line for base in reversed(node.bases) for line in _inherited(module, tree, base)]
     found = []
     for this, after in zip(node.body, [*node.body[1:], None], strict=True):
         if not isinstance(this, ast.AnnAssign) or not isinstance(this.target, ast.Name):
@@ -95,10 +95,12 @@ def lines(module: str, name: str = "Settings") -> list[Line]:
     return [own.pop(line.name, line) for line in inherited] + list(own.values())
 
 
-def _inherited(tree: ast.Module, base: ast.expr) -> list[Line]:
-    """The settings of a base class that a module imports from the house."""
+def _inherited(module: str, tree: ast.Module, base: ast.expr) -> list[Line]:
+    """The settings of a base class that a module defines, or imports from the house."""
     name = ast.unparse(base)
     for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            return lines(module, name)
         if isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 if name == (alias.asname or alias.name):

@@ -327,6 +327,7 @@ def _make(folder: Path, work: Work, source: Source, piece: int, number: int, bat
     facts.read, facts.documents = len(batch.documents), sum(map(len, whole.index))
     facts.replaced, facts.cut = facts.replaced + batch.replaced, facts.cut + batch.cut
     facts.left_out += batch.left_out
+    facts.encodings += batch.encodings
     if facts.documents:
         _put(Path(f"{stem}.jsonl"), lambda path: path.write_bytes(b"".join(whole.lines)))
         _put(Path(f"{stem}.npy"), functools.partial(_save, _joined(whole)))

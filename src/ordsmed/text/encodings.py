@@ -65,10 +65,20 @@ def marked(sample: bytes) -> str | None:
     fewer, more = sorted((even, odd))
     if len(sample) < 16 or 50 * more < len(sample) or 20 * fewer > more:  # a line end has one in every script
         return None
+    if 4 * more < len(sample) and _is_utf_8(sample):  # only ASCII in UTF-16 is that too, and half of it zeros
+        return None
     name = "utf-16-be" if even > odd else "utf-16-le"
     text = sample[: len(sample) // 2 * 2].decode(name, "replace")
     odd_signs = sum(text.count(sign) for sign in "\ufffd\0\ufffe\uffff")
     return name if odd_signs * 100 <= len(text) else None
+
+
+def _is_utf_8(sample: bytes) -> bool:
+    try:
+        codecs.utf_8_decode(sample, "strict", False)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def escaped(sample: bytes) -> str | None:
