@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from ordsmed import cli
+from ordsmed.base.errors import RecipeError
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.run import Run
 from ordsmed.learn.phases import Phase
@@ -148,3 +150,205 @@ def test_a_fine_tuning_has_no_deadline(capsys: pytest.CaptureFixture[str]) -> No
         with pytest.raises(SystemExit, match=r"^1$"):
             cli.main(["finetune", "cola", "--deadline", "3h", *more])
         assert "--deadline: found for " in capsys.readouterr().err
+
+
+class Clock:
+    """Seconds that pass only where a test lets them."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    time = perf_counter
+
+
+@dataclasses.dataclass(frozen=True)
+class Plain:
+    """As much of a recipe as plans are made of."""
+
+    phase: tuple[Phase, ...]
+    validate: int = 0
+
+    phases = property(lambda self: self.phase)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(deadline, "time", found)
+    return found
+
+
+def fitted(
+    monkeypatch: pytest.MonkeyPatch, recipe: Plain, seconds: float, *, judging: float = 0.0, spent: float = 0.0,
+    world: int = 1,
+) -> tuple[Plain, dict[str, Any]]:  # fmt: skip
+    """What becomes of it where a step of phase n takes n seconds, the fastest half and the slowest twice of that."""
+    clock = deadline.time
+    monkeypatch.setattr(deadline, "build", lambda recipe, ranks: SimpleNamespace())
+    monkeypatch.setattr(deadline, "_trial", lambda job, index: (1.0 + index, 0.5, 2.0))
+
+    def judge(job: Any) -> float:
+        clock.now += spent
+        return judging
+
+    monkeypatch.setattr(deadline, "_judge_seconds", judge)
+    ranks = SimpleNamespace(total=lambda numbers: numbers * world, data_world=world)
+    return deadline.fit(recipe, ranks, seconds)  # type: ignore[arg-type, return-value]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "more", "validate", "steps"),
+    [
+        (95.0, {}, 0, [30, 30]),  # 0.95 of 95 s are 90.25; a step of each phase takes 3
+        (96.0, {"spent": 1.0, "world": 2}, 0, [30, 30]),  # what the trial took is gone
+        (105.0, {"judging": 9.5}, 0, [30, 30]),  # and what the last validation takes
+        (105.0, {"judging": 10.0}, 10, [17, 17]),  # and those on the way
+    ],
+)
+def test_steps_are_fitted_before_the_run(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock, capsys: pytest.CaptureFixture[str],
+    seconds: float, more: dict[str, float], validate: int, steps: list[int],
+) -> None:  # fmt: skip
+    recipe = Plain(phases(60, 60, warmup=6.0), validate)
+    found, facts = fitted(monkeypatch, recipe, seconds, **more)
+    assert [phase.steps for phase in found.phase] == steps
+    assert [phase.warmup for phase in found.phase] == [int(6 * steps[0] / 60)] * 2
+    assert facts == {"asked": table(recipe.phase), "learning": [1.0, 2.0], "judging": more.get("judging", 0.0)}
+    told = capsys.readouterr().err
+    assert f"steps [60, 60] became {steps}; a step took 0.5 to 2 s" in told
+    assert "of the recipe's steps" not in told
+
+
+def test_what_fits_is_left_and_what_hardly_does_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = Plain((*phases(50), *phases(50, warmup=0.1)))
+    assert fitted(monkeypatch, recipe, 150 / 0.95 + 0.01)[0] is recipe
+    assert capsys.readouterr().err == ""
+    small, _ = fitted(monkeypatch, recipe, 14.0 / 0.95)
+    assert table(small.phase) == [[4, 0.0], [4, 0.1]]  # a share of the phase stays one
+    assert "--deadline: 8.00% of the recipe's steps" in capsys.readouterr().err
+    with pytest.raises(RecipeError, match=r"^--deadline: 2 s is less .*; wanted more than 3 s$"):
+        fitted(monkeypatch, recipe, 2.9)
+
+
+def test_a_run_knows_its_deadline_and_what_is_used(tmp_path: Path, clock: Clock) -> None:
+    assert Deadline.of(tmp_path, Plain(()), 0, 5.0) is None
+    Run(tmp_path).set(deadline=60.0, began=93.0, plans=[{"after": 4}],
+                      fit={"asked": [[9, 0.0]], "learning": [2.0], "judging": 3.0})  # fmt: skip
+    begun, gone_on = (Deadline.of(tmp_path, Plain((), validate=7), start, 5.0) for start in (0, 4))
+    assert begun
+    assert gone_on
+    assert (begun.used, gone_on.used) == (7.0, 5.0)
+    assert (begun.seconds, begun.asked, begun.learning, begun.judging, begun.every, begun.plans) == (
+        60.0, [[9, 0.0]], [2.0], 3.0, 7, [{"after": 4}])  # fmt: skip
+
+
+def job_of(*phases: Phase, device: str = "cpu") -> Any:
+    return SimpleNamespace(phases=phases, ranks=SimpleNamespace(device=SimpleNamespace(type=device), store=None))
+
+
+def test_a_plan_is_looked_at_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After 4, 8, 16 steps and so on, and after each eighth of the plan; by the middle of the steps since."""
+    seen: list[tuple[int, float]] = []
+    monkeypatch.setattr(Deadline, "_plan", lambda self, job, step, each: seen.append((step, each)))
+    end = Deadline(tmp_path, 99.0, [[96, 0.0]], [1.0], 0.0, 0.0)
+    for step in range(1, 41):
+        assert end.look(job_of(*phases(96)), step, 50.0 if step == 1 else float(step)) is None
+    assert seen == [(4, 3.0), (8, 7.0), (12, 11.0), (16, 15.0), (24, 21.0), (32, 29.0), (36, 35.0)]
+
+
+def test_of_a_gpu_only_the_mean_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs ahead, and is asked now and then: most steps take no time, one that of all."""
+    seen: list[float] = []
+    monkeypatch.setattr(Deadline, "_plan", lambda self, job, step, each: seen.append(each))
+    end = Deadline(tmp_path, 99.0, [[96, 0.0]], [1.0], 0.0, 0.0)
+    for step in range(1, 5):
+        end.look(job_of(*phases(96), device="cuda"), step, 9.0 if step == 4 else 0.0)
+    assert seen == [3.0]
+
+
+def test_what_was_decided_holds_for_who_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    end = Deadline(tmp_path, 99.0, [[96, 0.0]], [1.0], 0.0, 0.0, plans=[
+        {"after": 4, "now": [[50, 0.0]]}, {"after": 8, "now": [[70, 0.0]]}])  # fmt: skip
+    monkeypatch.setattr(Deadline, "_plan", lambda *_: [[60, 0.0]])
+    found = {step: end.look(job_of(*phases(96)), step, 1.0) for step in range(1, 17)}
+    assert {step: plan for step, plan in found.items() if plan} == {
+        4: [[50, 0.0]], 8: [[70, 0.0]], 12: [[60, 0.0]], 16: [[60, 0.0]]}  # fmt: skip
+    assert [(plan["after"], plan["now"][0][0]) for plan in end.plans[2:]] == [(12, 60), (16, 60)]
+
+
+def plan_of(tmp_path: Path, clock: Clock, now: tuple[Phase, ...], asked: tuple[Phase, ...], *, step: int,
+            each: float, learning: list[float], seconds: float, judging: float = 0.0,
+            every: int = 0) -> Any:  # fmt: skip
+    end = Deadline(tmp_path, seconds / 0.95, table(asked), learning, judging, 0.0, every)
+    end.began = clock.now
+    return end._plan(job_of(*now), step, each)
+
+
+@pytest.mark.parametrize(
+    ("now", "asked", "more", "wanted"),
+    [
+        # in the second phase what is left is told by the second's trial: a step takes 3 times as long as there
+        ((40, 40), (40, 40), {"step": 56, "each": 6.0, "learning": [1.0, 2.0], "seconds": 24.0}, [40, 20]),
+        # a validation every 10 steps costs three times as much as tried, too: 3 s a step, and 30 s the last
+        ((60,), (200,), {"step": 50, "each": 3.0, "learning": [1.0], "judging": 10.0, "every": 10, "seconds": 330.0},
+         [100]),
+        # no less than one step more of this phase, what then is left is the next one's
+        ((40, 40), (40, 40), {"step": 32, "each": 1.0, "learning": [1.0, 1.0], "seconds": 11.0}, [33, 10]),
+        # a change of fewer than a tenth of what is left is none
+        ((100,), (100,), {"step": 60, "each": 1.0, "learning": [1.0], "seconds": 36.5}, None),
+        ((100,), (100,), {"step": 60, "each": 1.0, "learning": [1.0], "seconds": 34.5}, [94]),
+    ],
+)  # fmt: skip
+def test_plans_by_hand(tmp_path: Path, clock: Clock, now: tuple[int, ...], asked: tuple[int, ...],
+                       more: dict[str, Any], wanted: list[int] | None) -> None:  # fmt: skip
+    found = plan_of(tmp_path, clock, phases(*now), phases(*asked), **more)
+    assert found == (None if wanted is None else [[steps, 0.0] for steps in wanted])
+
+
+def test_warm_ups_shrink_with_their_phases_and_all_plans_are_kept(tmp_path: Path, clock: Clock) -> None:
+    asked = (*phases(40), *phases(40, warmup=20.0), *phases(40, warmup=0.5))
+    end = Deadline(tmp_path, 100 / 0.95, table(asked), [1.0, 1.0, 1.0], 0.0, 20 / 0.95, plans=[{"after": 4}])
+    end.began = clock.now
+    found = end._plan(job_of(*asked), 8, 1.0)
+    assert found == [[29, 0.0], [29, 14.0], [29, 0.5]]
+    assert Run(tmp_path).status["plans"] == [{"after": 4}, {"after": 8, "was": table(asked), "now": found}]
+
+
+def test_a_trial_takes_a_few_steps_and_leaves_the_first_out(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    took, carried, asked = iter([9.0, 1.0, 3.0, 2.0]), [], []
+
+    def update(*_: Any) -> tuple[int, float]:
+        clock.now += next(took)
+        return 0, 0.0
+
+    def load(rows: Any, share: Any, first: int, stop: int, **_: Any) -> range:
+        asked.append((first, stop))
+        return range(stop)
+
+    monkeypatch.setattr(deadline.loop, "update", update)
+    monkeypatch.setattr(deadline.loop, "load", load)
+    job = SimpleNamespace(rows=lambda index: None, share=lambda index: None, phases=phases(9, 1),
+                          carry=carried.append, ranks=Ranks(torch.device("cpu")))  # fmt: skip
+    assert deadline._trial(job, 0) == (3.0, 1.0, 3.0)  # type: ignore[arg-type]
+    took = iter([4.0])
+    assert deadline._trial(job, 1) == (4.0, 4.0, 4.0)  # type: ignore[arg-type]
+    assert (carried, asked) == ([0, 1], [(0, 4), (0, 1)])
+
+
+def test_a_validation_is_timed_by_some_of_its_rows(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = object.__new__(deadline.Texts)
+    texts.recipe = SimpleNamespace(validation_rows=10 * deadline.JUDGED_ROWS)  # type: ignore[assignment]
+    held: list[Any] = [range(1000 * deadline.JUDGED_ROWS)]
+    monkeypatch.setattr(type(texts), "validation", lambda self, index: held[0])
+    monkeypatch.setattr(deadline, "judge", lambda job, rows, count: setattr(clock, "now", clock.now + count / 4))
+    job = SimpleNamespace(material=texts, phases=phases(1))
+    assert deadline._judge_seconds(job) == 10 * deadline.JUDGED_ROWS / 4  # type: ignore[arg-type]
+    held[0] = range(deadline.JUDGED_ROWS // 2)
+    assert deadline._judge_seconds(job) == deadline.JUDGED_ROWS // 2 / 4  # type: ignore[arg-type]
+    held[0] = None
+    assert deadline._judge_seconds(job) == 0.0  # type: ignore[arg-type]

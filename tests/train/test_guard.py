@@ -88,3 +88,13 @@ def test_what_is_advised_hangs_on_what_stands(tmp_path: Path) -> None:
     rewound = remedy(tmp_path, "pretrain", Guard("rewind"), 5)
     assert rewound.startswith("checkpoint of step 5 stands; ")
     assert "trouble.action=rewind" not in rewound
+
+
+def test_stretches_that_hold_one_another_count_once() -> None:
+    """A short one inside a long one, and a third that the long one still covers."""
+    stretches = ({"first": first, "last": last} for first, last in ((3, 20), (5, 6), (10, 12), (19, 22)))
+    assert left_out(stretches) == 20
+
+
+def test_a_run_that_skips_is_advised_to_go_back(tmp_path: Path) -> None:
+    assert "trouble.action=rewind" in remedy(tmp_path, "pretrain", Guard("skip"), 5)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -117,3 +119,72 @@ def test_a_loss_is_told_beside_guessing_of_the_same() -> None:
         "pair: 50.0% right, 60.0% by guessing; loss 0.7000, 0.6900 by guessing",
     ]
     assert _guessed({"step": 2}) == []
+
+
+def written_down(folder: Path, *lines: dict[str, object]) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+
+def learned(*steps: int) -> list[dict[str, object]]:
+    return [{"step": step, "phase": 1, "loss": float(step), "rate": 0.1} for step in steps]
+
+
+@pytest.mark.parametrize(
+    ("steps", "told"),
+    [(range(1, 15), "loss 9.5000, the mean of steps 5 to 14"), ([2, 3], "loss 2.5000, the mean of steps 2 to 3")],
+)
+def test_the_last_losses_and_the_last_validation_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: list[int], told: str
+) -> None:
+    monkeypatch.setattr(state, "where", lambda folder: "step 14 of 20, phase 2")
+    judged = [{"step": n, "phase": 2.5, "validation": n / 2, "mlm": n / 2, "mlm_right": 0.25, "right_share": 0.5,
+               "rows": 3} for n in (7, 12)]  # fmt: skip
+    written_down(tmp_path, *learned(*steps), *judged)
+    Run(tmp_path).set(verb="pretrain", state="failed", why="a disk", deadline=7200, steps_asked=[99], left_out=[
+        {"first": 2, "last": 4, "why": "a jump"}, {"first": 6, "last": 6, "why": "no number"}])  # fmt: skip
+    assert state.lines(tmp_path) == [
+        "state: failed", "why: a disk", "step 14 of 20, phase 2", told,
+        "validation at step 12: loss 6.0000 (mlm 25.0% right, right_share 0.5)",
+        "left out: 4 steps taught nothing, the last for no number",
+        "deadline 2 h 0 min: steps were fitted from [99]",
+    ]  # fmt: skip
+    (tmp_path / "trials.svg").touch()
+    assert state.lines(tmp_path)[-1] == f"picture: {tmp_path}/trials.svg"
+
+
+def fine_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, examples: int) -> None:
+    """A folder whose recipe trains 20 steps, and judges by accuracy."""
+    judged = SimpleNamespace(examples=examples, phases=(SimpleNamespace(steps=20),), score="accuracy",
+                             best_of=lambda judged: 5)  # fmt: skip
+    monkeypatch.setattr(state.run, "read_recipe", lambda kind, folder: judged)
+    (tmp_path / "scores.json").write_text(json.dumps(
+        {"step": 5, "validation": 0.4, "accuracy": 81.0, "f1": 70.0, "guessing": {"accuracy": 50.0}}))  # fmt: skip
+
+
+def test_a_fine_tuning_tells_its_checks_and_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fine_tuned(tmp_path, monkeypatch, examples=7)
+    judged = [{"step": 5, "validation": 0.5, "accuracy": 80.0}, {"step": 9, "validation": 0.25}]
+    written_down(tmp_path, *learned(5, 12), *judged)
+    Run(tmp_path).set(verb="finetune", state="running", began=0, training_seconds=61)
+    told = state.lines(tmp_path)
+    checks = ["  step 5: accuracy 80.00, dev loss 0.5000  <- best", "  step 9: dev loss 0.2500"]
+    assert told[:4] == ["state: running", "step 9 of 20", *checks]  # no scores before it is done
+    assert told[4].endswith("; training took 1 min 1 s")
+    Run(tmp_path).set(state="done", seconds=70)
+    told = state.lines(tmp_path)
+    assert told[1] == "scores: accuracy 81.00 (guessing 50.00), f1 70.00"
+    assert told[-1].endswith("; took 1 min 10 s")
+
+
+def test_trials_tell_how_many_are_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fine_tuned(tmp_path, monkeypatch, examples=0)
+    (tmp_path / "trials.toml").touch()
+    (tmp_path / "trials.md").write_text("# t: 3 trials\n\nmeans\nrows\n")
+    for name, how in (("a", "done"), ("b", "running")):
+        (tmp_path / "trials" / name).mkdir(parents=True)
+        Run(tmp_path / "trials" / name).set(state=how)
+    for name in "abc":
+        (tmp_path / "trials" / f"{name}.toml").touch()
+    Run(tmp_path).set(verb="finetune", state="running")
+    assert state.lines(tmp_path) == ["state: running", "trials: 1 done of 3", "means", "rows"]
