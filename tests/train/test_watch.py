@@ -282,3 +282,29 @@ def test_what_a_beat_does(
     own.over = SimpleNamespace(wait=lambda seconds: next(turns))  # type: ignore[assignment]
     own._beat()
     assert [said.partition(";")[0] for said in ended] == wanted
+
+
+def test_who_moves_is_patient_anew(board: Board) -> None:
+    own = of(board)
+    own.since -= 100.0
+    before = own.since
+    own.at(1, "learning")
+    assert own.since > before + 99
+
+
+@pytest.mark.parametrize(
+    ("waited", "broken_by", "wanted"),
+    [(70.0, None, ["accused"]), (60.1, RuntimeError("gone"), []), (61.0, RuntimeError("gone"), ["rank 0: is gone"])],
+)
+def test_patience_is_as_long_as_it_says(
+    board: Board, ended: list[str], monkeypatch: pytest.MonkeyPatch, waited: float, broken_by: Any, wanted: list[str]
+) -> None:
+    """And ten beats more for a first rank that may be ending the run in its own words."""
+    own = of(board, 1, patience=60.0)
+    monkeypatch.setattr(own, "_accuse", lambda: ended.append("accused"))
+    own.since -= waited
+    board.broken = broken_by
+    turns = iter([False, True])
+    own.over = SimpleNamespace(wait=lambda seconds: next(turns))  # type: ignore[assignment]
+    own._beat()
+    assert [said.partition(",")[0] for said in ended] == wanted
