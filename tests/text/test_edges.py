@@ -17,6 +17,8 @@ from ordsmed.text.edges import whole
         ("Ann's cat", "An", "Ann"),
         ("ANN’S cat", "A", "ANN"),
         ("Ann's", "s", "Ann's"),
+        ("the cat'sup here", "cat", "cat'sup"),
+        ("ພາສາລາວ", "ພ", "ພ"),
         ("I don't know", "don", "don't"),
         ("O'Brien left", "Brien", "O'Brien"),
         ("d'aujourd'hui,", "aujourd", "d'aujourd'hui"),

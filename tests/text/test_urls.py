@@ -220,3 +220,11 @@ def test_the_list_of_a_dump_is_written(tmp_path: Path, capsys: pytest.CaptureFix
     with pytest.raises(SystemExit):
         cli.main(["corpus", "addresses", str(dump), str(tmp_path / "c"), "--pattern", "("])
     assert "wanted a regular expression" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_name_without_a_dot_is_no_ending(tmp_path: Path) -> None:
+    """`com` stands for com.org and the like, not for all that ends in it."""
+    (tmp_path / "black.txt").write_text("com\n")
+    told = urls.judge(Rules(blacklist=[str(tmp_path / "black.txt")]), private=True)
+    assert [told(link) for link in ("http://example.com/", "http://com.org/", "http://ab")] == [
+        "", "blacklisted domain", ""]  # fmt: skip

@@ -203,7 +203,7 @@ def fitted(
     ("seconds", "more", "validate", "steps"),
     [
         (95.0, {}, 0, [30, 30]),  # 0.95 of 95 s are 90.25; a step of each phase takes 3
-        (96.0, {"spent": 1.0, "world": 2}, 0, [30, 30]),  # what the trial took is gone
+        (105.0, {"spent": 10.0, "world": 2}, 0, [30, 30]),  # what the trial took is gone
         (105.0, {"judging": 9.5}, 0, [30, 30]),  # and what the last validation takes
         (105.0, {"judging": 10.0}, 10, [17, 17]),  # and those on the way
     ],

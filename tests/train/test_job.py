@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -13,13 +16,17 @@ import torch
 from makers import job_of
 from ordsmed.base import files, run
 from ordsmed.base.errors import RecipeError, RunError
+from ordsmed.base.ranks import Ranks
 from ordsmed.base.run import Run
+from ordsmed.learn.phases import Phase
 from ordsmed.models import bert, gpt2
 from ordsmed.nn import boxes
 from ordsmed.train import job as jobs
 from ordsmed.train import loop
 from ordsmed.train.auto import divisors
+from ordsmed.train.guard import Guard
 from ordsmed.train.job import Job
+from ordsmed.train.layout import Layout
 from ordsmed.train.recipe import Pretraining
 from ordsmed.train.saving import Saving
 
@@ -200,3 +207,68 @@ def test_a_validation_tells_what_the_objective_derives(recipe: Recipe) -> None:
         patched.setattr(jobs, "fresh", fresh)
         made = jobs.build(asked, job_of(recipe(), *SMALL).ranks)
     assert made.material.measures == ("balanced",)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("new", [True, False])
+def test_a_job_is_put_together_as_its_recipe_says(monkeypatch: pytest.MonkeyPatch, rank: int, new: bool) -> None:
+    """In its order, with all that the recipe tells; the first rank alone keeps what the weights were."""
+    seen: list[Any] = []
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    monkeypatch.setattr(torch, "use_deterministic_algorithms", seen.append)
+    monkeypatch.setattr(jobs.precision, "set_up", lambda layout, device: "said")
+    monkeypatch.setattr(jobs.precision, "keep_in_half", lambda *_: seen.append("half"))
+    monkeypatch.setattr(jobs.parallel, "spread", lambda *_: jobs.Parallel(rows={"table": 3}))
+    monkeypatch.setattr(jobs.parallel, "sum_copies", lambda spread, parts, *_: seen.append(parts))
+    monkeypatch.setattr(jobs, "groups", lambda objective, **how: seen.append(how) or [])
+    optimizer = SimpleNamespace(param_groups=[{"parts": [1, 2]}, {"parts": [3]}])
+    recipe: Any = SimpleNamespace(
+        layout=Layout(deterministic=True), group=("rule",), layer_decay=0.7, trouble=Guard(window=7),
+        optimizer=SimpleNamespace(build=lambda _: optimizer),
+    )  # fmt: skip
+    objective: Any = torch.nn.Linear(2, 2).eval()
+    ranks, material = Ranks(torch.device("cpu"), rank=rank, world=2), SimpleNamespace()
+    made = jobs.assemble(recipe, ranks, material, lambda: objective, new=new)  # type: ignore[arg-type]
+    assert seen == [True, "half", {"rules": ("rule",), "layer_decay": 0.7, "rows": {"table": 3}}, [1, 2, 3]]
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+    assert objective.training
+    assert (made.precision, made.course.guard.window) == ("said", 7)
+    assert bool(made.began_with) == (new and rank == 0)
+
+
+def test_phases_and_networks_are_held_against_the_layout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The longest row a network can have is allowed; each network of an objective is asked, by its name."""
+    asked: list[Any] = []
+    layout = SimpleNamespace(share=lambda phase, number, *more: asked.append((phase.length, number, *more)),
+                             check=lambda *given, whose: asked.append((*given, whose)))  # fmt: skip
+    phases = tuple(Phase(steps=1, length=length, batch=2, rate=1.0) for length in (4, 8))
+    objective = SimpleNamespace(others=lambda settings: {"generator": "small"})
+    recipe: Any = SimpleNamespace(phase=phases, layout=layout, objective=objective)
+    settings, ranks = SimpleNamespace(longest=lambda: 8), Ranks(torch.device("cpu"), world=4, shape=(2, 1, 2))
+    jobs.check(recipe, settings, ranks)
+    assert asked == [(4, 1, "cpu", 0, 2), (8, 2, "cpu", 0, 2), (settings, [4, 8], 4, "model"),
+                     ("small", [4, 8], 4, "generator")]  # fmt: skip
+    settings.longest = lambda: 7
+    with pytest.raises(RecipeError, match=r"^phase\[2\].length: found 8, more than the model's 7 positions"):
+        jobs.check(recipe, settings, ranks)
+
+
+@dataclasses.dataclass(frozen=True)
+class Several:
+    phase: tuple[Phase, ...]
+
+
+@pytest.mark.parametrize(("epochs", "warmup", "steps"), [(1.5, 0.0, 4), (1.3, 3.0, 3), (0.01, 0.0, 1)])
+def test_epochs_become_the_nearest_number_of_steps(
+    monkeypatch: pytest.MonkeyPatch, epochs: float, warmup: float, steps: int
+) -> None:
+    """Of ten rows, four a step; a warm-up may be as long as the phase, not longer."""
+    material = SimpleNamespace(tokenizer=None, rows=lambda index, before: range(10))
+    monkeypatch.setattr(jobs.Texts, "of", lambda recipe: material)
+    monkeypatch.setattr(jobs, "model_settings", lambda recipe: SimpleNamespace(fits=lambda tokenizer: None))
+    phase = Phase(length=8, batch=4, rate=1.0, epochs=epochs, warmup=warmup)
+    found = jobs.counted(Several((phase, Phase(steps=7, length=8, batch=4, rate=1.0))))  # type: ignore[arg-type]
+    assert [(one.steps, one.epochs, one.warmup) for one in found.phase] == [(steps, 0.0, warmup), (7, 0.0, 0.0)]
+    late = dataclasses.replace(phase, warmup=steps + 1.0)
+    with pytest.raises(RecipeError, match=rf"^phase\[1\].warmup: found {steps + 1}; wanted 0 to {steps} steps"):
+        jobs.counted(Several((late,)))  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -248,3 +249,34 @@ def test_layers_are_split_by_their_plans(mesh: Ranks, sequence: bool) -> None:
     dims = {name: made.get_parameter(f"{name}.weight").placements[0] for name in of("column") | of("row")}  # type: ignore[attr-defined]
     assert all(place.is_shard(0 if name in of("column") else 1) for name, place in dims.items())
     assert torch.allclose(plain.model(ids, positions), made.model(ids, positions), atol=1e-5)
+
+
+@pytest.mark.parametrize("sequence", [True, False])
+def test_rows_between_layers_are_split_where_that_is_asked(monkeypatch: pytest.MonkeyPatch, sequence: bool) -> None:
+    """What enters a layer split by columns, and what leaves one split by rows; and tables are padded for all ranks."""
+    from torch.distributed import tensor
+    from torch.distributed.tensor import Replicate, Shard
+    from torch.distributed.tensor import parallel as of_torch
+
+    plans: list[Any] = []
+    monkeypatch.setattr(of_torch, "parallelize_module", lambda module, mesh, plan: plans.append(plan))
+    monkeypatch.setattr(tensor, "distribute_tensor", lambda found, mesh, place, **_: found)
+    made, three = objective(), SimpleNamespace(size=lambda: 3)
+    ranks = SimpleNamespace(mesh={"tensor": three}, tensor_rank=1)
+    rows = parallel.split_layers(made, Layout(tensor=3, sequence=sequence, divisible=8), ranks)  # type: ignore[arg-type]
+    assert rows == {"model.words.weight": 50, "head.bias": 50}
+    assert len(made.model.words.weight) == len(made.head.bias) == 72
+    styles = [style for plan in plans if isinstance(plan, dict) for style in plan.values()]
+    enter = {style.input_layouts for style in styles if type(style).__name__ == "ColwiseParallel"}
+    leave = {style.output_layouts for style in styles if type(style).__name__ == "RowwiseParallel"}
+    wanted = {(Shard(1) if sequence else Replicate(),)}
+    assert (enter, leave) == (wanted, wanted)
+    assert len(plans) - len([plan for plan in plans if isinstance(plan, dict)]) == (3 if sequence else 1)
+
+
+def test_what_a_recomputed_block_is_given_by_name_reaches_it() -> None:
+    x = torch.ones(2, requires_grad=True)
+    found = parallel._recomputed(lambda x, *, by: x * by, x, by=3)
+    found.sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [3.0, 3.0]

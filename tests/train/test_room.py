@@ -8,6 +8,8 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -212,3 +214,73 @@ def test_a_measurement_that_is_ended_says_no_more(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("ordsmed.train.bench.bench", stopped)
     with pytest.raises(SystemExit, match=r"^143$"):
         cli.main(["bench", "bert-mini"])
+
+
+def recipe_of(batch: int = 1, length: int = 1, *, verb: str = "pretrain", micro: int = 1, **more: Any) -> Any:
+    """As much of a recipe as its size is told from; its optimizer has two moments."""
+    layout = SimpleNamespace(share=lambda *_: SimpleNamespace(micro=micro))
+    usual = {"optimizer": SimpleNamespace(moments=2), "average": 0.0, "freeze": None, "adapters": None}
+    phase = SimpleNamespace(batch=batch, length=length)
+    return SimpleNamespace(verb=verb, phases=(phase,), layout=layout, **usual | more)
+
+
+def ranks_of(data: int = 1, *, split: tuple[int, int] = (1, 1), local: int = 1) -> Any:
+    return SimpleNamespace(device=torch.device("cpu"), shape=(data, *split), data_world=data, data_rank=0,
+                           place=SimpleNamespace(local_world=local))  # fmt: skip
+
+
+FLAT = SimpleNamespace(width=10, layers=3)
+
+
+def fits(recipe: Any, ranks: Any, memory: int, monkeypatch: pytest.MonkeyPatch, weights: int = 1) -> str:
+    """What is refused of so many weights, where a machine has so much; empty: nothing."""
+    monkeypatch.setattr(machine, "memory", lambda: memory)
+    try:
+        room.check(recipe, FLAT, ranks, lambda model: torch.nn.Linear(weights, 1, bias=False))
+    except OrdsmedError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("recipe", "ranks", "least"),
+    [
+        (recipe_of(), ranks_of(), 4 * 4 * 1000),  # weights, slopes and two moments
+        (recipe_of(average=0.9), ranks_of(), 5 * 4 * 1000),
+        (recipe_of(freeze="all"), ranks_of(), 4 * 1000),
+        (recipe_of(adapters="some"), ranks_of(), 4 * 1000),
+        (recipe_of(), ranks_of(split=(2, 4)), 2 * 1000),
+        (recipe_of(), ranks_of(2, local=2), 2 * 4 * 4 * 1000),
+    ],
+)
+def test_weights_take_what_they_learn_by(monkeypatch: pytest.MonkeyPatch, recipe: Any, ranks: Any, least: int) -> None:
+    assert fits(recipe, ranks, least, monkeypatch, 1000).startswith("model: found 1,000 parameters, which take ")
+    assert fits(recipe, ranks, least + ranks.place.local_world, monkeypatch, 1000) == ""
+
+
+@pytest.mark.parametrize(
+    ("recipe", "ranks", "least", "place"),
+    [
+        (recipe_of(50, 30), ranks_of(), 50 * 30 * 32, "phase[1].batch"),
+        (recipe_of(50, 30), ranks_of(4), 13 * 30 * 32, "phase[1].batch"),
+        (recipe_of(50, 30), ranks_of(4, local=4), 4 * 13 * 30 * 32, "phase[1].batch"),
+        (recipe_of(50, 30, verb="finetune"), ranks_of(), 50 * 32, "phase[1].batch"),  # examples may be short
+        (recipe_of(50, 30, micro=25), ranks_of(), 25 * 30 * 30 * 4, "layout.micro"),
+    ],
+)
+def test_rows_take_what_they_hold(
+    monkeypatch: pytest.MonkeyPatch, recipe: Any, ranks: Any, least: int, place: str
+) -> None:
+    assert fits(recipe, ranks, least, monkeypatch).startswith(f"{place}: found ")
+    assert place not in fits(recipe, ranks, least + ranks.place.local_world, monkeypatch)
+
+
+def test_what_cannot_be_counted_takes_more_than_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "parameters", lambda *_: None)
+    told = fits(recipe_of(), ranks_of(split=(2, 1)), 10**14, monkeypatch)
+    assert told.startswith("model: found more parameters than can be counted, which take 1,000 TB of memory")
+
+
+def test_a_gpus_own_memory_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=80_000))
+    assert room.memory_of(SimpleNamespace(device=torch.device("cuda", 1))) == 80_000

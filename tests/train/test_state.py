@@ -138,7 +138,7 @@ def test_the_last_losses_and_the_last_validation_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: list[int], told: str
 ) -> None:
     monkeypatch.setattr(state, "where", lambda folder: "step 14 of 20, phase 2")
-    judged = [{"step": n, "phase": 2.5, "validation": n / 2, "mlm": n / 2, "mlm_right": 0.25, "right_share": 0.5,
+    judged = [{"step": n, "phase": 1.5, "validation": n / 2, "mlm": n / 2, "mlm_right": 0.25, "right_share": 0.5,
                "rows": 3} for n in (7, 12)]  # fmt: skip
     written_down(tmp_path, *learned(*steps), *judged)
     Run(tmp_path).set(verb="pretrain", state="failed", why="a disk", deadline=7200, steps_asked=[99], left_out=[
@@ -149,8 +149,9 @@ def test_the_last_losses_and_the_last_validation_are_told(
         "left out: 4 steps taught nothing, the last for no number",
         "deadline 2 h 0 min: steps were fitted from [99]",
     ]  # fmt: skip
-    (tmp_path / "trials.svg").touch()
-    assert state.lines(tmp_path)[-1] == f"picture: {tmp_path}/trials.svg"
+    for name in ("loss.svg", "trials.svg"):
+        (tmp_path / name).touch()
+    assert state.lines(tmp_path)[-2:] == [f"picture: {tmp_path}/{name}.svg" for name in ("trials", "loss")]
 
 
 def fine_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, examples: int) -> None:
