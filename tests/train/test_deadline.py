@@ -352,3 +352,30 @@ def test_a_validation_is_timed_by_some_of_its_rows(clock: Clock, monkeypatch: py
     assert deadline._judge_seconds(job) == deadline.JUDGED_ROWS // 2 / 4  # type: ignore[arg-type]
     held[0] = None
     assert deadline._judge_seconds(job) == 0.0  # type: ignore[arg-type]
+
+
+def test_two_steps_after_a_restart_tell_too_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first of them is slow."""
+    monkeypatch.setattr(Deadline, "_plan", lambda *_: [[60, 0.0]])
+    end = Deadline(tmp_path, 99.0, [[96, 0.0]], [1.0], 0.0, 0.0)
+    assert [end.look(job_of(*phases(96)), step, 1.0) for step in (15, 16)] == [None, None]
+
+
+def test_a_warm_up_is_the_share_of_its_phase_that_it_was(tmp_path: Path, clock: Clock) -> None:
+    """Of the steps that it gets, not of those that would fit."""
+    asked = phases(40, warmup=20.0)
+    more: dict[str, Any] = {"step": 32, "each": 1.0, "learning": [1.0], "seconds": 0.0}
+    assert plan_of(tmp_path, clock, asked, asked, **more) == [[33, 16.0]]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_job_and_its_folder_follow_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
+    """What makes the rows goes by it as well; the first rank writes it down."""
+    texts: Any = object.__new__(deadline.Texts)
+    monkeypatch.setattr(deadline.settings, "write", lambda recipe: f"steps {recipe.phase[0].steps}")
+    job: Any = SimpleNamespace(recipe=Plain(phases(9)), material=texts, ranks=Ranks(torch.device("cpu"), rank, 2))
+    deadline.follow(job, tmp_path, [[5, 0.0]])
+    assert job.recipe is texts.recipe
+    assert job.recipe.phase[0].steps == 5
+    written = [path.read_text() for path in tmp_path.glob("recipe.toml")]
+    assert written == ([] if rank else ["steps 5"])
