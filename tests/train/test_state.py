@@ -12,9 +12,9 @@ from types import SimpleNamespace
 import pytest
 
 from ordsmed.base import say
-from ordsmed.base.errors import RecipeError
+from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.run import Run
-from ordsmed.train import state
+from ordsmed.train import state, trials
 from ordsmed.train.meters import read
 from ordsmed.train.pretrain import pretrain
 from ordsmed.train.show import show
@@ -189,3 +189,15 @@ def test_trials_tell_how_many_are_done(tmp_path: Path, monkeypatch: pytest.Monke
         (tmp_path / "trials" / f"{name}.toml").touch()
     Run(tmp_path).set(verb="finetune", state="running")
     assert state.lines(tmp_path) == ["state: running", "trials: 1 done of 3", "means", "rows"]
+
+
+@pytest.mark.parametrize("text", ["[]", '"a"', "nul", '{"guessing": 3, "f1": 2.0}', "null"])
+def test_a_fine_tuning_whose_scores_are_damaged_is_shown(text: str, tmp_path: Path) -> None:
+    (tmp_path / "recipe.toml").write_text('init = "x"\ntask = { kind = "classify", train = "a.tsv", dev = "b.tsv" }\n')
+    (tmp_path / "scores.json").write_text(text)
+    Run(tmp_path).set(verb="finetune", state="done", began=0)
+    told = state.lines(tmp_path)
+    assert told[1].startswith(f"scores: not known, for {tmp_path}/scores.json: ")
+    assert told[2].startswith("began: ")
+    with pytest.raises(DataError, match=r"scores\.json"):
+        trials.ended(tmp_path)

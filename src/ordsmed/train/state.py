@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ordsmed.base import files, run
+from ordsmed.base import run
+from ordsmed.base.errors import DataError
 from ordsmed.base.run import Run
 from ordsmed.base.say import duration, many
 from ordsmed.learn.official import written
@@ -86,8 +87,8 @@ def _beside(line: Mapping[str, Any]) -> str:
 def _fine_tuning(folder: Path, status: Mapping[str, Any]) -> list[str]:
     """How far a fine-tuning or its trials came, and what they found."""
     recipe, told = run.read_recipe(Finetuning, folder), []
-    if (scores := folder / "scores.json").exists() and status.get("state") == "done":
-        told.append(f"scores: {_scores(files.read_json(scores))}")
+    if (folder / "scores.json").exists() and status.get("state") == "done":
+        told.append(f"scores: {_scores(folder)}")
     if (folder / trials.TRIALS).exists():
         made = sorted((folder / "trials").glob("*/status.json"))
         done = sum(Run(path.parent).status.get("state") == "done" for path in made)
@@ -111,8 +112,12 @@ def _course(folder: Path) -> list[dict[str, Any]]:
     return meters.read(path) if path.exists() else []
 
 
-def _scores(facts: Mapping[str, Any]) -> str:
-    """In a line, with those of guessing."""
+def _scores(folder: Path) -> str:
+    """In a line, with those of guessing; a damaged file of them is no reason not to show how a run stands."""
+    try:
+        facts = trials.found_in(folder)
+    except DataError as error:
+        return f"not known, for {error}"
     own, guessed = trials.numbers(facts), trials.numbers(facts.get("guessing", {}))
     return ", ".join(
         f"{key} {written(key, value, '.2f')}" + (f" (guessing {guessed[key]:.2f})" if key in guessed else "")

@@ -33,7 +33,7 @@ import torch
 
 from ordsmed.apply.trained import kept, open_model
 from ordsmed.base import files, hub, run, settings
-from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
+from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
 from ordsmed.base.machine import cores, threads_of
 from ordsmed.base.ranks import place_of
 from ordsmed.base.run import Run
@@ -85,8 +85,7 @@ class Trial:
     @property
     def facts(self) -> dict[str, Any]:
         """What it found, once it is done."""
-        found: dict[str, Any] = files.read_json(self.folder / "scores.json")
-        return found
+        return found_in(self.folder)
 
     @property
     def scores(self) -> dict[str, float]:
@@ -480,9 +479,18 @@ def _link(source: str, target: str) -> None:
         shutil.copyfile(source, target)
 
 
+def found_in(folder: Path) -> dict[str, Any]:
+    """What a finished fine-tuning found: its scores, and under `guessing` those of who only knows what is frequent."""
+    facts = files.read_table(folder / "scores.json")
+    if not isinstance(facts.get("guessing", {}), dict):
+        found = f"`guessing` is {facts['guessing']!r}, no table of scores"
+        raise DataError(folder / "scores.json", found, "", "the file is damaged; `ordsmed evaluate` tells scores anew")
+    return facts
+
+
 def ended(folder: Path) -> list[str]:
     """What a person is told of a finished fine-tuning, and what to do next."""
-    facts = files.read_json(folder / "scores.json")
+    facts = found_in(folder)
     if (folder / TRIALS).exists():
         found = files.read_json(folder / "trials.json")
         rows = found["settings"]
