@@ -122,6 +122,37 @@ def test_what_lacks_is_one_line(capsys: pytest.CaptureFixture[str], of: str, old
     assert said in told.err
 
 
+@pytest.mark.parametrize(
+    ("of", "old", "new", "said"),
+    [
+        ("poems", "yield Document(text, ", "yield dict(", "poems: documents: TypeError: gives {'id': 'one.txt', "),
+        (
+            "poems",
+            "yield Document(text, ",
+            "yield Document(text.encode(), ",
+            "poems: documents: TypeError: gives a Document whose",
+        ),
+        (
+            "hyphens",
+            "return ",
+            "return 3 if text else ",
+            "hyphens: one.txt: TypeError: gives 3, a int; wanted the text",
+        ),
+    ],
+)
+def test_what_gives_no_documents_is_one_line(
+    capsys: pytest.CaptureFixture[str], of: str, old: str, new: str, said: str
+) -> None:
+    change(of, old, new)
+    Path("poems").mkdir()
+    Path("poems/one.txt").write_text("Poem\nThe smith sings.\n")
+    with pytest.raises(SystemExit):
+        run("corpus", "my_lab/corpus.toml")
+    (told,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("ordsmed: ")]
+    assert told.startswith(f"ordsmed: my_lab.{said}")
+    assert told.endswith("; mend the source or step")
+
+
 def test_where_a_module_is_looked_for(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [path for path in sys.path if not path.endswith("a lab")])
     for kind, said in (("my_lab.poems", "`export PYTHONPATH=$PWD`"), ("no_lab.poems", "put the folder above it on")):

@@ -119,6 +119,9 @@ def test_a_loss_is_told_beside_guessing_of_the_same() -> None:
         "pair: 50.0% right, 60.0% by guessing; loss 0.7000, 0.6900 by guessing",
     ]
     assert _guessed({"step": 2}) == []
+    older = {"unigram": 6.5, "validation": 6.7, "mlm": 6.0, "pair": 0.7}
+    assert _guessed(older) == ["guessing by frequency: loss 6.5000 of tokens, not of the whole"]
+    assert _guessed({"unigram": 6.5, "validation": 6.0, "mlm": 6.0}) == ["guessing by frequency: loss 6.5000"]
 
 
 def written_down(folder: Path, *lines: dict[str, object]) -> None:

@@ -90,15 +90,16 @@ class Source:
         """Raw documents, in order."""
         with self._told("documents"):
             found = (self.settings.read(piece) for piece in bundle) if bundle else [self.settings.documents()]
-            yield from chain.from_iterable(found)
+            for document in chain.from_iterable(found):
+                yield _checked(document)
 
     def refine(self, document: Document) -> Document | None:
         """The slow half for one of them."""
         if not hasattr(self.settings, "refine"):
             return document
         with self._told(document.id):
-            found: Document | None = self.settings.refine(document)
-            return found
+            found = self.settings.refine(document)
+        return found if found is None else _checked(found)
 
     def _told(self, place: str) -> contextlib.AbstractContextManager[None]:
         return _told(f"{menu.kind_of(self.settings)}: {place}")
@@ -451,7 +452,7 @@ def _clean(document: Document, work: Work, names: Sequence[str], facts: Facts) -
     for name, step, counts in zip(names, [*work.clean, None], facts.steps, strict=True):
         before = document.text
         with _told(f"{name}: {document.id}"), tallied() as tally:
-            after = tidy(before, work.normalise) if step is None else step.clean(before, document.meta)
+            after = tidy(before, work.normalise) if step is None else _cleaned(step.clean(before, document.meta))
         for why, count in tally.left_out.items():
             facts.left_out[f"{name}: {why.partition(': ')[2] or why}"] += count
         counts[0] += 1
@@ -552,6 +553,22 @@ def _told(place: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise DataError(place, f"{type(error).__name__}: {error}", "", "mend the source or step") from error
+
+
+def _checked(found: Any) -> Document:
+    """What code of others gives as a document."""
+    if not isinstance(found, Document):
+        raise TypeError(f"gives {found!r:.60}, a {type(found).__name__}; wanted an ordsmed.text.document.Document")
+    for name, kind in (("text", str), ("id", str), ("meta", dict)):
+        if not isinstance(value := getattr(found, name), kind):
+            raise TypeError(f"gives a Document whose {name} is {value!r:.60}; wanted a {kind.__name__}")
+    return found
+
+
+def _cleaned(found: Any) -> str | None:
+    if not isinstance(found, str | None):
+        raise TypeError(f"gives {found!r:.60}, a {type(found).__name__}; wanted the text as it should be, or None")
+    return found
 
 
 def _size(piece: Piece) -> int:

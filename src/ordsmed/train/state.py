@@ -52,7 +52,10 @@ def _guessed(status: Mapping[str, Any]) -> list[str]:
     """What guessing by frequency gets: of the loss as a whole, or else term by term, beside what the run did."""
     guessed = status.get("guessing", {})
     if "unigram" in status and ("validation" in guessed or not guessed):
-        return [f"guessing by frequency: loss {status['unigram']:.4f}"]
+        terms = [value for key, value in status.items() if key != "validation"]
+        several = not guessed and status.get("validation", terms[0]) not in terms  # a run of before terms were noted
+        of = " of tokens, not of the whole" if several else ""
+        return [f"guessing by frequency: loss {status['unigram']:.4f}{of}"]
     return [line for term in guessed if (line := beside(term, dict(status)))]
 
 
