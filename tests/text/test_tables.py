@@ -438,3 +438,45 @@ def test_real_files(shared_data: Path, name: str, train: int, dev: int) -> None:
             assert max(rows.numbers("label", task.range)) == 5
         else:
             assert {task.plain(label) for label in rows.columns["label"]} == set(task.labels)
+
+
+@pytest.mark.parametrize(
+    ("name", "label", "known"),
+    [("sts-b", "0", True), ("sts-b", "5", True), ("sts-b", "5.1", False), ("sts-b", "-0.1", False),
+     ("sts-b", "x", False), ("rte", "1", True), ("rte", "not_entailment", True), ("rte", "2", False), ("mnli", "2", True)],
+)  # fmt: skip
+def test_labels_of_a_task_are_known(name: str, label: str, known: bool) -> None:
+    assert glue.named(name).understands(label) == known
+
+
+def test_tasks_whose_texts_may_change_places() -> None:
+    """ELECTRA trains on both orders of these, and of no others."""
+    assert {name for name, task in glue.TASKS.items() if task.unordered} == {"mrpc", "sts-b"}
+
+
+def test_tasks_have_their_scores_and_numbers_of_labels() -> None:
+    """The first score is that of record; numbers of labels are those of the copies on Hugging Face."""
+    first = {name: task.metrics[0] for name, task in glue.TASKS.items()}
+    assert {name: score for name, score in first.items() if score != "accuracy"} == {
+        "cola": "matthews", "sts-b": "spearman"}  # fmt: skip
+    assert [glue.TASKS["mnli"].plain(n) for n in "012"] == ["entailment", "neutral", "contradiction"]
+    for name in ("qnli", "rte"):
+        assert [glue.TASKS[name].plain(n) for n in "01"] == ["entailment", "not_entailment"]
+    assert glue.TASKS["mnli"].handed_in == {"test": "MNLI-m", "test_mismatched": "MNLI-mm", "test_diagnostic": "AX"}
+    assert glue.TASKS["cola"].bare == {"text": 4, "label": 2}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "written"),
+    [
+        ("sts-b", 5.25, "5.000000"),
+        ("sts-b", -0.5, "0.000000"),
+        ("sts-b", 3.5, "3.500000"),
+        ("rte", 1.0, "not_entailment"),
+    ],
+)
+def test_what_is_handed_in_is_a_label_or_a_score_in_range(
+    tmp_path: Path, name: str, value: float, written: str
+) -> None:
+    path = glue.hand_in(tmp_path, glue.named(name), "test", ["7"], [value])
+    assert path.read_text() == f"index\tprediction\n7\t{written}\n"

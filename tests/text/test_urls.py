@@ -228,3 +228,32 @@ def test_a_name_without_a_dot_is_no_ending(tmp_path: Path) -> None:
     told = urls.judge(Rules(blacklist=[str(tmp_path / "black.txt")]), private=True)
     assert [told(link) for link in ("http://example.com/", "http://com.org/", "http://ab")] == [
         "", "blacklisted domain", ""]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("host", "banned"), [("apple.co.uk", True), ("apple.com.info", False), ("apple.xx.uk", False), ("apple.info", True)]
+)
+def test_a_second_level_stands_before_a_countrys_letters_alone(host: str, banned: bool) -> None:
+    assert urls.blacklisted(host, frozenset(["apple"])) == banned
+
+
+def test_each_rule_is_in_the_stamp() -> None:
+    stamps = [Rules(), Rules(score=4), Rules(over_18=True), Rules(patterns=["x"]), Rules(blacklist=[])]
+    assert len({json.dumps(rules.rules_stamp()) for rules in stamps}) == len(stamps)
+
+
+def test_a_list_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(urls, "sync", lambda path: synced.append(path.read_text()))
+    (tmp_path / "in.txt").write_text("http://example.com/\n")
+    write_list([str(tmp_path / "in.txt")], str(tmp_path / "out.txt"), Rules(blacklist=[]))
+    assert synced == ["http://example.com/\n"]
+
+    def cut(*_: Any) -> Any:
+        yield "http://a.org/"
+        raise DataError("list", "cut off")
+
+    monkeypatch.setattr(urls, "addresses", cut)
+    with pytest.raises(DataError):
+        write_list([str(tmp_path / "in.txt")], str(tmp_path / "other.txt"), Rules(blacklist=[]))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "out.txt"]

@@ -219,3 +219,38 @@ def test_which_documents_a_step_saw(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for step in (0, 8):
         with pytest.raises(RecipeError, match=f"--step: found {step}; wanted 1 to 7"):
             show.documents(str(tmp_path), step)
+
+
+@pytest.mark.parametrize(("verb", "devices", "here"), [("", 0, False), ("pretrain", 0, True), ("pretrain", 2, False)])
+def test_room_is_that_of_this_machine_where_it_is_started_here(
+    monkeypatch: pytest.MonkeyPatch, verb: str, devices: int, here: bool
+) -> None:
+    """What is planned for other machines is held against what there may be; what would change is told last."""
+    recipe = object.__new__(show.Pretraining)
+    asked: list[Any] = []
+    monkeypatch.setattr(show, "_laid", lambda *_: (recipe, 2, ["changed"]))
+    monkeypatch.setattr(show, "_cost", lambda deed, devices, here: asked.append((devices, here)) or ["cost"])
+    assert show._told(recipe, "name", None, [], verb, "", "", devices) == (recipe, ["cost", "changed"])
+    assert asked == [(2, here)]
+
+
+def test_a_run_is_shown_with_what_may_change_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its site's settings go over its own, those of the command line over these; a run's seed is as it was."""
+    monkeypatch.setattr(show.settings, "decode", lambda kind, table, place: table)
+    monkeypatch.setattr(show, "check_seed", lambda deed, name: checked.append(name))
+    monkeypatch.setattr(show, "site_layout", lambda site: {"threads": 4, "workers": 2})
+    checked: list[str] = []
+    text = "seed = -1\n[layout]\nthreads = 1\nshard = 2\n"
+    (tmp_path / "recipe.toml").write_text(text)
+    Run(tmp_path).set(verb="pretrain")
+    table, verb = show.read(str(tmp_path), ["layout.workers=3"], site="big")
+    assert (verb, table["layout"]) == ("pretrain", {"threads": 4, "workers": 3, "shard": 2})
+    with pytest.raises(RecipeError, match="is a folder, but seed=2 is given"):
+        show.read(str(tmp_path), ["layout.workers=3", "seed=2"])
+    assert not checked
+    (tmp_path / "own.toml").write_text(text)
+    show.read(str(tmp_path / "own.toml"), verb="pretrain")
+    assert checked == [str(tmp_path / "own.toml")]
+    Run(tmp_path).set(verb="predict")
+    with pytest.raises(RecipeError, match="is no folder of a deed"):
+        show.read(str(tmp_path))
