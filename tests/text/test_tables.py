@@ -442,8 +442,11 @@ def test_real_files(shared_data: Path, name: str, train: int, dev: int) -> None:
 
 @pytest.mark.parametrize(
     ("name", "label", "known"),
-    [("sts-b", "0", True), ("sts-b", "5", True), ("sts-b", "5.1", False), ("sts-b", "-0.1", False),
-     ("sts-b", "x", False), ("rte", "1", True), ("rte", "not_entailment", True), ("rte", "2", False), ("mnli", "2", True)],
+    [
+        ("sts-b", "0", True), ("sts-b", "5", True), ("sts-b", "5.1", False), ("sts-b", "-0.1", False),
+        ("sts-b", "x", False), ("rte", "1", True), ("rte", "not_entailment", True), ("rte", "2", False),
+        ("mnli", "2", True),
+    ],
 )  # fmt: skip
 def test_labels_of_a_task_are_known(name: str, label: str, known: bool) -> None:
     assert glue.named(name).understands(label) == known
@@ -480,3 +483,10 @@ def test_what_is_handed_in_is_a_label_or_a_score_in_range(
 ) -> None:
     path = glue.hand_in(tmp_path, glue.named(name), "test", ["7"], [value])
     assert path.read_text() == f"index\tprediction\n7\t{written}\n"
+
+
+def test_rows_are_numbered_in_test_files_alone(tmp_path: Path) -> None:
+    for split in ("dev", "test"):
+        (tmp_path / f"{split}.tsv").write_text("index\tsentence\tlabel\n7\tfine\t1\n")
+        found, _ = glue.read(glue.named("sst-2"), tmp_path / f"{split}.tsv")
+        assert ("index" in found.columns) == (split == "test")
