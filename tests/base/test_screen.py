@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from ordsmed.base import screen
 from ordsmed.base.screen import columns, command, fitted, table
 
 
@@ -55,3 +56,8 @@ def test_a_shell_reads_the_command_back(words: list[str]) -> None:
 
 def test_a_command_has_no_quotes_without_need() -> None:
     assert command("pretrain", "work/a b", "seed=3") == "ordsmed pretrain 'work/a b' seed=3"
+
+
+def test_below_a_name_that_takes_more_than_half_stands_what_it_is() -> None:
+    assert screen.fitted("  averylongname  text that goes on", 24) == ["  averylongname", "      text that goes on"]
+    assert screen.fitted("  longname  text that goes on", 24) == ["  longname  text that", "            goes on"]

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from ordsmed.base.crew import crew
+from ordsmed.base.errors import DataError
 from ordsmed.base.run import obtain
+from ordsmed.cleaners import length
 from ordsmed.text import chunks, read
 from ordsmed.text.chunks import Reading, Source, Work
 from ordsmed.text.document import Document
@@ -93,3 +97,71 @@ def test_a_file_that_is_changed_in_place_is_read_again(tmp_path: Path) -> None:
     os.utime(path, ns=(1, 1))
     folder = obtain(Corpus, str(recipe))
     assert [d.text for part in parts(folder, "train") for d in documents(part)] == ["New text.", "Another one."]
+
+
+def test_documents_without_text_fill_a_chunk_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are objects all the same: a chunk of them alone would have no end."""
+    monkeypatch.setattr(chunks, "CHUNK", 4 * 500)
+    with read.tallied() as tally:
+        found = list(chunks._batches((Document("", id=f"{n}", meta={}) for n in range(9)), tally))
+    assert [len(batch.documents) for batch in found] == [4, 4, 1]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_of_what_two_kept_the_longer_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turned: bool) -> None:
+    stem, work = str(tmp_path / "00000-00000"), Work()
+    for raw in (3, 5):
+        chunks._keep(stem, chunks.Made(chunks._nothing(work), raw), 0)
+    listed = sorted(chunks._beside(stem).iterdir(), reverse=turned)
+    assert len(listed) == 2
+    monkeypatch.setattr(Path, "iterdir", lambda self: iter(listed))
+    assert chunks._kept(stem, work).raw == 5
+
+
+def test_a_chunk_goes_on_behind_what_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(chunks, "_kept", lambda stem, work: chunks.Made(chunks._nothing(work), 2))
+    monkeypatch.setattr(chunks, "_refined", lambda documents, *_: seen.extend(d.id for d in documents) or [])
+    batch = chunks.Batch([Document("text", id=f"{n}") for n in range(4)], 0, 0, Counter(), Counter())
+    chunks._make(tmp_path, Work(), Source(Counting()), 0, 0, batch)
+    assert seen == ["2", "3"]
+
+
+def test_an_entry_counts_words_characters_and_bytes() -> None:
+    made = [Document("blåbær i 東京", id="a", ends=[5, 11]), Document("plain", id="b")]
+    index = chunks._indexed(made, [b"12345", b"67"], 3)
+    told = [tuple(int(entry[key]) for key in ("at", "sentences", "words", "characters", "bytes")) for entry in index]
+    assert told == [(0, 2, 4, 11, 17), (5, 0, 1, 5, 5)]
+    assert len({int(entry[key]) for entry in index for key in ("key", "draw")}) == 4
+
+
+def test_of_two_cleaners_of_a_kind_the_second_has_a_number() -> None:
+    assert Work(clean=(length.Settings(), length.Settings(), length.Settings())).names() == [
+        "length", "length 2", "length 3", "tidy"]  # fmt: skip
+
+
+def test_large_bundles_are_read_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those above a fourth of what each of the workers has; of small ones a part of an array takes its own."""
+    reading = Reading(tmp_path, [], Work())
+    sizes = {"a": 101, "b": 100, "c": 30, "": 900}
+    reading.sources = [SimpleNamespace(size=lambda what: sizes[what])]  # type: ignore[list-item]
+    reading.bundles = [(0, what) for what in sizes]  # type: ignore[misc]
+    monkeypatch.setattr(Reading, "_large", lambda self, piece, source, what, part, shown: iter([f"large {what}"]))
+    kinds = [task if isinstance(task, str) else task.what for task in reading._tasks(800, 2, (0, 1), None)]  # type: ignore[arg-type]
+    assert kinds == ["large a", "b", "c", "large "]
+    kinds = [task if isinstance(task, str) else task.what for task in reading._tasks(1600, 2, (1, 2), None)]  # type: ignore[arg-type]
+    assert kinds == ["large a", "b", "large "]
+
+
+def test_a_chunk_that_stands_is_kept_nowhere_else_and_whole(tmp_path: Path) -> None:
+    batch = chunks.Batch([Document("text", id="1")], 0, 0, Counter(), Counter())
+    stem = str(tmp_path / "00000-00000")
+    chunks._keep(stem, chunks.Made(chunks._nothing(Work()), 1), 7)
+    assert chunks._beside(stem).is_dir()
+    chunks._make(tmp_path, Work(), Source(Counting()), 0, 0, batch)
+    assert not chunks._beside(stem).exists()
+    made = chunks.Chunk(stem, 0, chunks.Facts(documents=1))
+    assert len(made.index) == 1
+    made.facts.documents = 2
+    with pytest.raises(DataError, match=r"00000-00000.npy: 1 entries; wanted 2; remove the folder `steps`, go on"):
+        _ = made.index

@@ -221,3 +221,24 @@ def test_public_files(shared_data: Path) -> None:
         assert (len(found), sum(q.impossible for q in found), report.counts()) == wanted
         assert all(q.context.startswith(a.text, a.start) for q in found for a in q.answers)
         assert len({q.id for q in found}) == len(found)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [({"id": True}, "`id` is a bool"), ({"answers": [answer("May", True)]}, "answer_start: True")],
+)
+def test_true_is_no_number(tmp_path: Path, wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        read(tmp_path, record(**wrong))
+
+
+def test_a_question_given_twice_is_impossible_if_both_say_so(tmp_path: Path) -> None:
+    said = {"id": "q1", "context": LAKE, "question": "When?"}
+    both = [
+        said | {"is_impossible": True, "answers": []},
+        said | {"is_impossible": False, "answers": [answer("May", 39)]},
+    ]
+    for order in (both, both[::-1]):
+        [found], counts = read(tmp_path, *order)
+        assert (found.impossible, found.answers) == (False, (Answer("May", 39),))
+        assert counts == {questions.TWICE: 1}
