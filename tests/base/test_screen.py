@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from ordsmed.base import screen
 from ordsmed.base.screen import columns, command, fitted, table
 
 
@@ -59,5 +58,5 @@ def test_a_command_has_no_quotes_without_need() -> None:
 
 
 def test_below_a_name_that_takes_more_than_half_stands_what_it_is() -> None:
-    assert screen.fitted("  averylongname  text that goes on", 24) == ["  averylongname", "      text that goes on"]
-    assert screen.fitted("  longname  text that goes on", 24) == ["  longname  text that", "            goes on"]
+    assert fitted("  averylongname  text that goes on", 24) == ["  averylongname", "      text that goes on"]
+    assert fitted("  longname  text that goes on", 24) == ["  longname  text that", "            goes on"]
