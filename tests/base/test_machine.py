@@ -311,3 +311,17 @@ def test_measuring_draws_from_nobodys_chance(monkeypatch: pytest.MonkeyPatch) ->
 def test_no_test_reads_or_writes_the_users_cache() -> None:
     assert not machine._cache().is_relative_to(Path.home() / ".cache")
     assert os.environ["OMP_NUM_THREADS"]
+
+
+def test_as_many_threads_as_may_be_asked_for() -> None:
+    assert machine.threads_of(machine.MOST_THREADS) == machine.MOST_THREADS
+    with pytest.raises(RecipeError, match="found 1025"):
+        machine.threads_of(machine.MOST_THREADS + 1)
+
+
+def test_speeds_that_make_no_sense_are_not_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(machine, "_cache", lambda: tmp_path / "speed.json")
+    (tmp_path / "speed.json").write_text('{"a": 0, "b": -1, "c": 2.5, "d": "x", "e": 1e999}')
+    assert machine._kept() == {"c": 2.5}
+    machine._keep("f", 3.0)
+    assert machine._kept() == {"c": 2.5, "f": 3.0}

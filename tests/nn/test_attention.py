@@ -162,3 +162,51 @@ def test_no_row_is_empty():
 
 def test_lower_is_the_lower_triangle():
     assert lower(3, torch.device("cpu")).int().tolist() == [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
+
+
+def test_what_is_read_later_stands_behind() -> None:
+    kept = attention.Kept()
+    first, then = torch.zeros(1, 1, 2, 1), torch.ones(1, 1, 1, 1)
+    kept.extend(first, first + 5)
+    key, value = kept.extend(then, then + 5)
+    assert (key.flatten().tolist(), value.flatten().tolist()) == ([0, 0, 1], [5, 5, 6])
+    assert kept.key is key
+    assert kept.value is value
+
+
+def test_what_a_cache_lets_new_tokens_see() -> None:
+    """All before them and themselves; of documents those of their own; no mask where one token sees all."""
+    cpu = torch.device("cpu")
+    cache = attention.Cache(1)
+    assert cache.visible(3, None, cpu) is None
+    assert cache.visible(1, None, cpu) is None
+    seen = cache.visible(2, None, cpu)
+    assert seen is not None
+    assert seen.tolist() == [[[[True] * 5 + [False], [True] * 6]]]
+    cache = attention.Cache(1)
+    cache.visible(2, torch.tensor([[1, 2]]), cpu)
+    seen = cache.visible(2, torch.tensor([[2, 3]]), cpu)
+    assert seen is not None
+    assert seen.tolist() == [[[[False, True, True, False], [False, False, False, True]]]]
+    with pytest.raises(ValueError, match="of all tokens of a cache, or of none"):
+        cache.visible(1, None, cpu)
+
+
+def test_what_a_run_sees() -> None:
+    def seen(size: int, reach: int | None, *, causal: bool) -> list[str] | None:
+        found = attention.Runs((size,), reach).seen(size, causal=causal)
+        return None if found is None else ["".join("x" if score == 0 else "." for score in row) for row in found]
+
+    assert seen(3, None, causal=False) is seen(2, 1, causal=False) is None
+    assert seen(3, None, causal=True) == seen(3, 2, causal=True) == ["x..", "xx.", "xxx"]
+    assert seen(3, 1, causal=False) == ["xx.", "xxx", ".xx"]
+    assert seen(3, 1, causal=True) == ["x..", "xx.", ".xx"]
+
+
+@pytest.mark.parametrize(("length", "reach", "same"), [(3, 2, True), (3, 1, False)])
+def test_a_reach_that_holds_a_whole_row_changes_nothing(length: int, reach: int, same: bool) -> None:
+    visible = torch.ones(1, 1, length, length, dtype=torch.bool)
+    found = attention.nearby(visible, reach, torch.zeros(1, length))
+    assert (found is visible) == same
+    assert attention.nearby(None, 2, torch.zeros(1, 3)) is None
+    assert same or found[0, 0].tolist() == attention.near(length, reach, torch.device("cpu")).tolist()  # type: ignore[index]
