@@ -684,7 +684,7 @@ def _make(deed: type, asked: Arguments) -> None:
             ]
         )
         return
-    hidden = ("verb", "state", "fingerprint", "began", "parts", "stood_in", "folder")
+    hidden = ("verb", "state", "fingerprint", "began", "parts", "checksums", "stood_in", "folder")
     facts = [f"  {k}: {_in_words(v)}" for k, v in Run(folder).status.items() if k not in hidden]
     _print([f"{folder}: done", *facts])
 

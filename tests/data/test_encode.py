@@ -312,3 +312,22 @@ def test_what_was_kept_of_another_encoding_or_is_cut_off_is_not_gone_on_from(
         for name in ("train.bin", "train.idx", "validation.bin", "train.counts.npy"):
             assert (folder / name).read_bytes() == (whole / name).read_bytes()
         shutil.rmtree(folder)
+
+
+def test_a_store_is_held_against_its_checksums(place: Path) -> None:
+    (place / "a.toml").write_text('corpus = "novels"\ntokenizer = "pieces.toml"\nprocesses = 1\n')
+    made = read_store("a.toml")
+    assert sorted(made.facts["checksums"]) == ["train.bin", "train.idx", "validation.bin", "validation.idx"]
+    made.check()
+    for name in made.facts["checksums"]:
+        data = bytearray((made.folder / name).read_bytes())
+        data[len(data) // 2] ^= 1
+        kept = (made.folder / name).read_bytes()
+        (made.folder / name).write_bytes(data)
+        with pytest.raises(
+            DataError, match=rf"{name}: is damaged: checksum \w+; wanted \w+, of when it was made; copy"
+        ):
+            made.check()
+        (made.folder / name).write_bytes(kept)
+    Run(made.folder).set(checksums=None)  # an older one
+    encode.Encoded(made.folder).check()

@@ -22,6 +22,7 @@ from ordsmed.base.run import Run
 from ordsmed.train import checkpoint, loop
 from ordsmed.train.meters import read
 from ordsmed.train.pretrain import pretrain
+from ordsmed.train.show import show
 
 pytestmark = pytest.mark.long
 
@@ -417,3 +418,36 @@ def test_a_run_goes_on_with_its_own_threads(
             assert ("threads 2, now 1: losses will agree" in capsys.readouterr().err) == (taken == 1)
     finally:
         torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_run_begins_with_data_that_are_whole(recipe: Recipe, store: Path, tmp_path: Path, ranks: int) -> None:
+    """A flipped bit is told before the first step; a run that goes on does not read all again."""
+    shutil.copytree(store, tmp_path / "store")
+    data = bytearray((tmp_path / "store/train.bin").read_bytes())
+    Run(tmp_path / "store").set(checksums={"train.bin": files.checksum(tmp_path / "store/train.bin")})
+    data[len(data) // 2] ^= 1
+    whole = (tmp_path / "store/train.bin").read_bytes()
+    (tmp_path / "store/train.bin").write_bytes(data)
+    path = recipe(data=str(tmp_path / "store"), steps=2)
+    if ranks == 2:
+        command = [sys.executable, "-m", "ordsmed", "pretrain", str(path), "--devices", "2"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr.count("is damaged")) == (1, 1), done.stderr
+        return
+    with pytest.raises(DataError, match=r"store/train\.bin: is damaged: checksum \w+; wanted \w+, of when it was made"):
+        pretrain(str(path))
+    assert not (tmp_path / "run/checkpoints").exists()
+    (tmp_path / "store/train.bin").write_bytes(whole)
+    pretrain(str(path))
+
+
+def test_a_start_that_is_not_there_is_refused_before_data_are_made(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = recipe(data="stdlib-wordpiece", init=str(tmp_path / "nowhere"))
+    for act in (lambda: pretrain(str(path)), lambda: show(str(path), verb="pretrain")):
+        with pytest.raises(RecipeError, match=r"init: found \S+nowhere, no such folder; wanted a run"):
+            act()
+    assert not Path("work").exists()

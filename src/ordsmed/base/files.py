@@ -90,6 +90,12 @@ def checksum(path: Path) -> str:
     return f"{crc:08x}"
 
 
+def check(path: Path, wanted: str, remedy: str) -> None:
+    """Hold a file against the checksum of when it was made."""
+    if (found := checksum(path)) != wanted:
+        raise DataError(path, f"is damaged: checksum {found}", f"{wanted}, of when it was made", remedy)
+
+
 REMEDIES = {
     errno.ENOSPC: "free some space or name another folder, then go on",
     errno.EDQUOT: "free some of your quota or name another folder, then go on",

@@ -87,6 +87,8 @@ class Encoding:
             facts |= {"words": len(written), "long": written.long}
         if not facts.get("train", {}).get("tokens"):
             raise DataError(corpus, "gives no token to train on", "text that the tokenizer knows", "look at the corpus")
+        stores = [run.path / f"{split}{end}" for split in SPLITS if split in facts for end in (".bin", ".idx")]
+        facts["checksums"] = {path.name: files.checksum(path) for path in stores}
         told = Run(corpus).status
         return {**facts, **{k: told[k] for k in ("language", "licence", "title") if told.get(k) is not None}}
 
@@ -199,6 +201,11 @@ class Encoded:
     def validation(self) -> Store | None:
         """What is held out, if anything is."""
         return self._open("validation") if self.facts.get("validation", {}).get("tokens") else None
+
+    def check(self) -> None:
+        """Hold the stores against the checksums of when they were made; older ones have none."""
+        for name, wanted in self.facts.get("checksums", {}).items():
+            files.check(self.folder / name, wanted, "copy it again, or encode it again with --anew")
 
     def _open(self, split: str) -> Store:
         prefix = self.folder / split

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ordsmed.apply.trained import Trained, open_model
-from ordsmed.base import chance, files, hub
+from ordsmed.base import chance, files
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.ranks import Ranks, first_alone
 from ordsmed.base.run import Run, at_home
@@ -31,7 +31,7 @@ from ordsmed.train import average, checkpoint, picture, room, trials
 from ordsmed.train.deed import leave_weights, perform
 from ordsmed.train.examples import Examples, Split
 from ordsmed.train.finetuning import Finetuning
-from ordsmed.train.job import Job, assemble, check_same
+from ordsmed.train.job import Job, assemble, check_init, check_same
 
 
 @dataclass(frozen=True)
@@ -83,10 +83,7 @@ def start(recipe: Finetuning, folder: Path | None = None) -> Start:
 def _pretrained(recipe: Finetuning) -> Start:
     """A run of ours, a run's weights, an import, or a Hugging Face folder."""
     init, step = str(recipe.init), recipe.step
-    folder = hub.folder(init)
-    if not folder.is_dir():
-        wanted = "a run, an import, a Hugging Face folder, or a name that leads to one"
-        raise RecipeError("init", f"found {init}, no such folder", wanted, hub.remedy(init))
+    folder = check_init(init)
     if Run(folder).status or foreign.is_imported(folder):
         assert step != "all", "each trial has a step of its own"
         trained = open_model(folder, step)

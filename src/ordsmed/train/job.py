@@ -218,9 +218,8 @@ def model_settings(recipe: Pretraining) -> Any:
         return recipe.model
     folder = hub.folder(recipe.init)
     if not folder.is_dir() and recipe.model is not None:
-        return recipe.model  # a run that goes on has no need of it any more; one that begins is refused by `build`
-    if not folder.is_dir():
-        raise _nowhere(recipe.init)
+        return recipe.model  # a run that goes on has no need of it any more
+    check_init(recipe.init)
     with at_home(folder) as own:
         begun = Run(Path(own)).status
         theirs = model_settings(read_recipe(Pretraining, Path(own))) if begun else foreign.settings(Path(own))
@@ -243,9 +242,7 @@ def check(recipe: Pretraining, settings: Any, ranks: Ranks) -> None:
 
 def _start_from(init: str, objective: Objective, tokenizer: Tokenizer) -> tuple[Path, dict[str, Any]] | None:
     """Take weights over; returns the checkpoint whose moments go on too, None for weights alone."""
-    folder = hub.folder(init)
-    if not folder.is_dir():
-        raise _nowhere(init)
+    folder = check_init(init)
     if not Run(folder).status:
         numbered = foreign.tokenizer_of(folder)
         if numbered:
@@ -267,10 +264,13 @@ def _start_from(init: str, objective: Objective, tokenizer: Tokenizer) -> tuple[
     return found
 
 
-def _nowhere(init: str) -> RecipeError:
-    found = f"found {init}, no such folder"
-    wanted = "a run, an import, a Hugging Face folder, or a name that leads to one"
-    return RecipeError("init", found, wanted, hub.remedy(init))
+def check_init(init: str) -> Path:
+    """The folder that weights come from; refused where there is none."""
+    folder = hub.folder(init)
+    if not folder.is_dir():
+        wanted = "a run, an import, a Hugging Face folder, or a name that leads to one"
+        raise RecipeError("init", f"found {init}, no such folder", wanted, hub.remedy(init))
+    return folder
 
 
 def _same_pieces(folder: Path, tokenizer: Tokenizer) -> None:

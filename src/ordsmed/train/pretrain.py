@@ -10,14 +10,14 @@ from ordsmed.base import files, run
 from ordsmed.base.ranks import Ranks, first_alone
 from ordsmed.base.run import obtain
 from ordsmed.base.say import say
-from ordsmed.data.encode import Encoding
+from ordsmed.data.encode import Encoded, Encoding
 from ordsmed.learn.metrics import below
 from ordsmed.learn.phases import locate, total
 from ordsmed.nn import boxes
 from ordsmed.train import average, checkpoint, picture
 from ordsmed.train.deadline import fit
 from ordsmed.train.deed import leave_weights, perform
-from ordsmed.train.job import Job, build, check, counted, model_settings
+from ordsmed.train.job import Job, build, check, check_init, counted, model_settings
 from ordsmed.train.material import Texts
 from ordsmed.train.meters import read
 from ordsmed.train.recipe import Pretraining
@@ -27,8 +27,11 @@ class OfTexts:
     """Pretraining's way."""
 
     recipe = Pretraining
+    checked = False  # are the data as they were made?
 
     def network(self, recipe: Pretraining, folder: Path | None = None) -> Any:
+        if recipe.init and not (folder and checkpoint.steps(folder / "checkpoints")):
+            check_init(recipe.init)  # before the data are made, which may take hours
         return model_settings(recipe)
 
     def check(self, recipe: Pretraining, network: Any, ranks: Ranks) -> None:
@@ -40,6 +43,9 @@ class OfTexts:
         return counted(recipe)
 
     def build(self, recipe: Pretraining, ranks: Ranks, *, gone_on: dict[str, Any] | None) -> Job:
+        if gone_on is None and not self.checked:  # who goes on began with whole ones, and is to lose no minute again
+            first_alone(ranks, lambda: _check_data(recipe))
+            self.checked = True
         return build(recipe, ranks, gone_on=gone_on)
 
     def fit(self, recipe: Pretraining, ranks: Ranks, seconds: float) -> tuple[Pretraining, dict[str, Any]]:
@@ -56,6 +62,11 @@ def pretrain(name: str, overrides: Sequence[str] = (), **how: Any) -> Path:
     `how` as in deed.perform.
     """
     return perform(OfTexts(), name, overrides, **how)
+
+
+def _check_data(recipe: Pretraining) -> None:
+    for source in recipe.sources:
+        Encoded(obtain(Encoding, source)).check()
 
 
 def _finish(job: Job, folder: Path) -> dict[str, Any]:

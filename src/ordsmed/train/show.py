@@ -391,6 +391,8 @@ def _network(recipe: Pretraining, devices: int, *, here: bool = False) -> tuple[
     """What the inputs are, the objective without its weights, and the tokenizer."""
     import torch
 
+    if recipe.init and here:
+        jobs.check_init(recipe.init)
     model = jobs.model_settings(recipe)
     lines, tokenizer = _inputs(recipe)
     if recipe.init and Run(begun := hub.folder(recipe.init)).status:

@@ -27,6 +27,7 @@ INNER = (
     "began",
     "seconds",
     "parts",
+    "checksums",
     "stood_in",
     "folder",
 )  # no news to a person
