@@ -211,3 +211,15 @@ def test_more_processes_than_a_machine_bears_are_not_started(
 
 def test_the_trained_folder_is_untouched(made: dict[str, list[str]]) -> None:
     assert not (Path(made["pretrain"][1]).parent / "pretrained").exists()
+
+
+def test_who_was_started_side_by_side_is_told_to_go_on_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ordsmed.base.ending import told
+    from ordsmed.launch import local
+
+    assert told("pretrain", ["a b", "--anew"]).endswith("go on with: ordsmed pretrain 'a b'")
+    begun: list[dict[str, str]] = []
+    monkeypatch.setattr(local.subprocess, "Popen", lambda command, env, **_: begun.append(env))
+    local._process(["pretrain", "x"], 1, 3, 4567)
+    monkeypatch.setenv("ORDSMED_DEVICES", begun[0]["ORDSMED_DEVICES"])
+    assert told("pretrain", ["x"]).endswith("go on with: ordsmed pretrain x --devices 3")

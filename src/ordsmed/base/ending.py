@@ -23,6 +23,7 @@ BEGINS_AGAIN = (
     "export",
     "bench",
 )
+DEVICES = "ORDSMED_DEVICES"  # tells a process how many `--devices` started it with
 ASKED = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -54,11 +55,16 @@ def heard() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def side_by_side() -> list[str]:
+    """The flag that started this process and its likes, so that one goes on with as many; empty where others did."""
+    return ["--devices", os.environ[DEVICES]] if DEVICES in os.environ else []
+
+
 def told(verb: str, words: Sequence[str]) -> str:
     """What a person is told of a command that was ended."""
     if verb in GOES_ON:
         again = [word for word in words if word != "--anew"]  # which would delete what stands
-        return f"stopped; what is done stands, go on with: {command(*verb.split(), *again)}"
+        return f"stopped; what is done stands, go on with: {command(*verb.split(), *again, *side_by_side())}"
     if verb in BEGINS_AGAIN:
         return f"stopped; nothing is left of it, begin again with: {command(*verb.split(), *words)}"
     return "stopped"

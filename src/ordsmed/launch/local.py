@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from ordsmed.base import machine
+from ordsmed.base.ending import DEVICES
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.say import say
 
@@ -58,7 +59,7 @@ def _once(words: Sequence[str], devices: int) -> tuple[int, bool]:
 def _process(words: Sequence[str], rank: int, devices: int, port: int) -> subprocess.Popen[bytes]:
     env = os.environ | {
         "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(devices), "LOCAL_WORLD_SIZE": str(devices),
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), DEVICES: str(devices),
     }  # fmt: skip
     # a session of its own: Ctrl-C reaches this process alone, which passes it on once
     command = [sys.executable, "-m", "ordsmed", *words]

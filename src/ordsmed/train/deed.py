@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import torch
 
 from ordsmed.base import files, run, settings, snapshots
+from ordsmed.base.ending import side_by_side
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
 from ordsmed.base.machine import measured_peak, slower_in
 from ordsmed.base.ranks import Ranks, first_alone, join, leave, place_of, prepare
@@ -280,7 +281,7 @@ def go_on(way: Way, folder: Path, recipe: Training, ranks: Ranks, watch: Watch) 
         where = (
             f"saved at step {stopped.step} of {total(job.phases)}" if stopped.step else "stopped before its first step"
         )
-        say(f"{where}; go on with: {command(recipe.verb, folder)}")
+        say(f"{where}; go on with: {command(recipe.verb, folder, *side_by_side())}")
         raise
     except Trouble as error:
         with contextlib.suppress(RunError):  # the disk is not what the run failed for
