@@ -473,3 +473,11 @@ def test_what_cannot_be() -> None:
     assert len(rows_of([Source.of([[3]])], 20)) == 1
     (only,) = segments(rows_of([Source.of([[3]])], 20), np.arange(1))
     assert only == ([0, 1, 2], [0, 1, 2], 1), "with one document there is no other"
+
+
+def test_equal_sources_are_drawn_apart() -> None:
+    source = drawn_source(30, 8)
+    one, other = rows_of([source, source]).examples
+    numbers = np.arange(min(len(one), len(other)))
+    assert len(numbers) > 20
+    assert not np.array_equal(one.take(numbers).start, other.take(numbers).start)

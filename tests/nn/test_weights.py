@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -178,3 +180,34 @@ def test_a_full_disk_is_said_in_a_line(tmp_path, monkeypatch):
     monkeypatch.setattr(safetensors.torch, "save_file", full)
     with pytest.raises(RunError, match="cannot write: No space left"):
         weights.write(tmp_path / "x.safetensors", {"a": torch.zeros(2)})
+
+
+def test_what_is_written_stands_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And others may read it, whatever the library makes of that."""
+    synced: list[Path] = []
+    monkeypatch.setattr(weights.files, "sync", synced.append)
+    path = tmp_path / "model.safetensors"
+    weights.write(path, {"a": torch.ones(2, 3).T})
+    assert synced == [path]
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert weights.read(path)["a"].shape == (3, 2)
+
+
+def test_numbers_are_looked_at_one_by_one() -> None:
+    """A sum of large ones may be infinite where none of them is."""
+    weights.check_numbers({"a": torch.full((100,), 60_000.0, dtype=torch.float16), "none": torch.zeros(0)}, "place")
+    for wrong in (float("nan"), float("inf"), float("-inf")):
+        with pytest.raises(DataError, match=r"^place: b: 1 of 3 numbers are NaN or infinite"):
+            weights.check_numbers({"b": torch.tensor([1.0, wrong, 2.0])}, "place")
+    with pytest.raises(DataError, match=r"c holds torch.int8; wanted fractions"):
+        weights.check_numbers({"c": torch.zeros(2, dtype=torch.int8)}, "place")
+
+
+def test_halves_stand_side_by_side_in_ours_and_end_to_end_in_theirs() -> None:
+    """Three parts a half: a0 b0 a1 b1 a2 b2 -> a0 a1 a2 b0 b1 b2, and back."""
+    name = "model.blocks.0.up.weight"
+    names = Names({name: "m.wi"}, 1, "m.", halves=3)
+    ours = {name: torch.arange(12.0).view(12, 1)}
+    theirs = weights.to_foreign(ours, names)
+    assert theirs["m.wi"].flatten().tolist() == [0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11]
+    assert torch.equal(weights.from_foreign(theirs, [name], names, "place")[name], ours[name])

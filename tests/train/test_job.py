@@ -272,3 +272,12 @@ def test_epochs_become_the_nearest_number_of_steps(
     late = dataclasses.replace(phase, warmup=steps + 1.0)
     with pytest.raises(RecipeError, match=rf"^phase\[1\].warmup: found {steps + 1}; wanted 0 to {steps} steps"):
         jobs.counted(Several((late,)))  # type: ignore[arg-type]
+
+
+def test_more_rows_than_a_run_counts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    material = SimpleNamespace(tokenizer=None, rows=lambda index, before: range(10))
+    monkeypatch.setattr(jobs.Texts, "of", lambda recipe: material)
+    monkeypatch.setattr(jobs, "model_settings", lambda recipe: SimpleNamespace(fits=lambda tokenizer: None))
+    endless = Phase(length=8, batch=4, rate=1.0, epochs=1e20)
+    with pytest.raises(RecipeError, match=r"^phase\[1\].epochs: found 1e\+20; wanted fewer"):
+        jobs.counted(Several((endless,)))  # type: ignore[arg-type]
