@@ -357,3 +357,34 @@ def test_layers_learn_at_rates_of_their_own(recipe: Recipe) -> None:
     rates = {name: group["lr"] for group in job.optimizer.param_groups for name in group["names"]}
     assert rates["model.blocks.1.up.weight"] == pytest.approx(1e-3 * 0.5**2)
     assert rates["head.bias"] == pytest.approx(1e-3)
+
+
+@pytest.mark.parametrize(
+    ("layout", "batch", "length", "world", "micro"),
+    [
+        (Layout(), 4, 100_000, 1, 1),  # a row longer than what is held at a time
+        (Layout(), 6, 8, 1, 6),
+        (Layout(), 60, 1024, 1, 6),  # the most of 8 that divides it
+        (Layout(), 60, 1024, 6, 5),
+        (Layout(micro=(3, 2)), 60, 8, 2, 2),  # the second phase's own
+    ],
+)
+def test_as_many_rows_at_a_time_as_fit(layout: Layout, batch: int, length: int, world: int, micro: int) -> None:
+    phase = Phase(steps=1, length=length, batch=batch, rate=1.0)
+    share = layout.share(phase, 2, "cpu", world - 1, world)
+    assert (share.batch, share.micro, share.rank, share.world) == (batch, micro, world - 1, world)
+
+
+@pytest.mark.parametrize(
+    ("layout", "batch", "said"),
+    [
+        (Layout(), 10, "wanted a multiple of the 4 devices; use 8 or 12, or 2 devices"),
+        (Layout(tensor=2), 10, "wanted a multiple of 4, as 8 devices are in groups of 2; use 8 or 12, or 4 devices"),
+        (Layout(), 3, "wanted a multiple of the 4 devices; use 4, or 3 devices"),
+        (Layout(micro=4), 24, "not a multiple of micro 4 x 4 devices = 16; use 16 or 32, or layout.micro=3"),
+    ],
+)
+def test_a_batch_that_cannot_be_cut_names_those_that_can(layout: Layout, batch: int, said: str) -> None:
+    with pytest.raises(RecipeError) as told:
+        layout.share(Phase(steps=1, length=8, batch=batch, rate=1.0), 1, "cpu", 0, 4)
+    assert str(told.value).endswith(said)
