@@ -388,3 +388,22 @@ def test_a_batch_that_cannot_be_cut_names_those_that_can(layout: Layout, batch: 
     with pytest.raises(RecipeError) as told:
         layout.share(Phase(steps=1, length=8, batch=batch, rate=1.0), 1, "cpu", 0, 4)
     assert str(told.value).endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("layout", "world", "said"),
+    [
+        (Layout(reduce="bf16"), 1, ["1 x 1 x 1"]),
+        (Layout(reduce="bf16"), 2, ["2 x 1 x 1", "copies sum gradients during the backward",
+                                    "gradients travel in bf16"]),
+        (Layout(overlap=False), 2, ["2 x 1 x 1", "copies sum gradients after the backward"]),
+        (Layout(tensor=2), 4, ["2 x 1 x 2", "copies sum gradients after the backward",
+                               "layers split, rows between them too"]),
+        (Layout(shard=2, reshard=False), 4, ["2 x 2 x 1",
+                                             "weights split, over copies, kept whole between forward and backward"]),
+        (Layout(shard=2, recompute=True), 2, ["1 x 2 x 1", "weights split", "recompute"]),
+    ],
+)  # fmt: skip
+def test_a_mesh_in_words(layout: Layout, world: int, said: list[str]) -> None:
+    mesh, *more = said
+    assert layout.told(world) == "; ".join([f"{mesh} (replicate x shard x tensor)", *more])
