@@ -316,7 +316,7 @@ def recipes(asked: Arguments) -> None:
     from ordsmed.base.settings import read
 
     if asked.name:
-        path = find_recipe(asked.name, asked.name.split("/")[0])
+        path = find_recipe(asked.name, asked.name.split("/")[0] if "/" in asked.name else "")
         read(path)  # what is no recipe is refused
         print(path.read_text(encoding="utf-8"), end="")
         return

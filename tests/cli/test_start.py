@@ -223,3 +223,9 @@ def test_who_was_started_side_by_side_is_told_to_go_on_so(monkeypatch: pytest.Mo
     local._process(["pretrain", "x"], 1, 3, 4567)
     monkeypatch.setenv("ORDSMED_DEVICES", begun[0]["ORDSMED_DEVICES"])
     assert told("pretrain", ["x"]).endswith("go on with: ordsmed pretrain x --devices 3")
+
+
+def test_an_unknown_recipe_is_no_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["recipes", "stdlb"])
+    assert capsys.readouterr().err.startswith("ordsmed: `stdlb`: no built-in recipe and no file; ")
