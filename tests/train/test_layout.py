@@ -381,7 +381,7 @@ def test_as_many_rows_at_a_time_as_fit(layout: Layout, batch: int, length: int, 
         (Layout(), 10, "wanted a multiple of the 4 devices; use 8 or 12, or 2 devices"),
         (Layout(tensor=2), 10, "wanted a multiple of 4, as 8 devices are in groups of 2; use 8 or 12, or 4 devices"),
         (Layout(), 3, "wanted a multiple of the 4 devices; use 4, or 3 devices"),
-        (Layout(micro=4), 24, "not a multiple of micro 4 x 4 devices = 16; use 16 or 32, or layout.micro=3"),
+        (Layout(micro=4), 20, "not a multiple of micro 4 x 4 devices = 16; use 16 or 32, or layout.micro=1"),
     ],
 )
 def test_a_batch_that_cannot_be_cut_names_those_that_can(layout: Layout, batch: int, said: str) -> None:
