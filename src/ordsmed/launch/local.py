@@ -57,7 +57,8 @@ def _once(words: Sequence[str], devices: int) -> tuple[int, bool]:
 
 
 def _process(words: Sequence[str], rank: int, devices: int, port: int) -> subprocess.Popen[bytes]:
-    env = os.environ | {
+    quiet = {"TORCH_CPP_LOG_LEVEL": "ERROR"}  # who is stopped while they meet is told a line, not torch's stack
+    env = quiet | os.environ | {
         "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(devices), "LOCAL_WORLD_SIZE": str(devices),
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), DEVICES: str(devices),
     }  # fmt: skip
