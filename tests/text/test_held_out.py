@@ -122,7 +122,6 @@ def write(path: Path, text: str) -> Path:
         ("a.json", '{"a": 1}\n{"b": ', "a.json:2: bad JSON"),
         ("a.jsonl", '{"a": 1}\n{"b": ', "a.jsonl:2: bad JSON"),
         ("a.json", "[" * 200_000, "a.json: bad JSON"),
-        ("a.csv", '"' + "x" * 200_000 + '"', "a.csv:1: bad CSV"),
         ("a.parquet", "PAR1", "is an archive or no plain text"),
     ],
 )
@@ -131,6 +130,15 @@ def test_a_file_that_cannot_be_read_is_named(name: str, text: str, said: str, tm
         held(tmp_path, name, text)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_long_field_of_a_table_is_held_out_but_no_endless_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert held(tmp_path, "a.csv", f'"{"x " * 100_000}{LONG}"').hits(LONG)
+    monkeypatch.setattr(held_out, "LONGEST_FIELD", 1_000)
+    with pytest.raises(DataError, match=r"a\.csv:1: bad CSV"):
+        held(tmp_path, "a.csv", f'"{"x " * 1_000}{LONG}"')
 
 
 def test_nothing_held_out_and_nothing_to_look_at(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ import numpy as np
 from ordsmed.base.errors import DataError
 from ordsmed.base.files import mapped, survive_disk
 from ordsmed.text import read
+from ordsmed.text.tables import LONGEST_FIELD
 
 Array = np.ndarray[Any, Any]
 
@@ -342,6 +343,7 @@ def _tsv(path: Path) -> Iterator[str]:
 
 
 def _csv(path: Path) -> Iterator[str]:
+    csv.field_size_limit(LONGEST_FIELD)  # one for the whole process, which tables may have set
     rows = csv.reader(line + "\n" for line in read.lines(path))
     try:
         for row in rows:
