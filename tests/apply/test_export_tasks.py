@@ -321,7 +321,7 @@ def test_the_card_tells_task_files_scores_and_start(run, tmp_path):
     for name in ("accuracy", "macro_f1"):
         assert f"| {name} | {scores[name]:.4g} | {scores['guessing'][name]:.4g} |" in card
     assert "On `dev.tsv`" in card
-    assert f"started from the weights of `{run.parent / 'init'}`" in card
+    assert "started from the weights of `init`" in card  # no path of a machine
     assert f"{scores['step']} of 6 steps" in card
     assert "adapters" in card
     assert "by `ordsmed finetune` and this recipe" in card

@@ -392,18 +392,20 @@ def test_kill_9_of_all_at_any_moment_loses_nothing(
     """The same command again, until the run is done: the same losses, norms and validations, bit for bit."""
     words, devices = (MESHES[mesh], 2) if mesh in MESHES else ([], 0)
     wanted = whole(*words, devices=devices)
-    chance, kills, runs = random.Random(f"all {mesh}"), 0, 0
+    chance, kills, runs, takes = random.Random(f"all {mesh}"), 0, 0, wanted.seconds
     while kills < KILLS:
-        runs += 1
+        runs, before = runs + 1, kills
         folder, status = tmp_path / f"killed-{runs}", None
         while status is None:
-            process = start(folder, *words, devices=devices)
-            until = time.monotonic() + (chance.uniform(0.3, 1) * wanted.seconds if kills < KILLS else PATIENT)
+            process, began = start(folder, *words, devices=devices), time.monotonic()
+            until = began + (chance.uniform(0.3, 1) * takes if kills < KILLS else PATIENT)
             while (status := process.poll()) is None and time.monotonic() < until:
                 time.sleep(0.002)
             if status is None:
                 process.end()
                 kills += 1
+        if kills == before:  # too late: the machine was busy when it was measured
+            takes = min(takes, time.monotonic() - began)
         assert status == 0, process.said
         assert course(folder) == wanted
         assert is_whole(folder)
@@ -1021,7 +1023,7 @@ def test_validation_rows_that_do_not_divide(
         (["layout.shard=3"], "layout.shard: found shard 3 x tensor 1 = 3, which does not divide 2 processes"),
         (["layout.replicate=2", "layout.shard=2"], "layout.replicate: found 2 x 2 x 1 = 4; wanted 2"),
         (["--layout", "2x2x1"], "layout.replicate: found 2 x 2 x 1 = 4; wanted 2"),
-        (["layout.tensor=2", "model.heads=1"], "layout.tensor: found 2, which does not divide the model's 1 heads"),
+        (["layout.tensor=2", "model.heads=1"], "layout.tensor: found 2, which does not divide the model's 1 head;"),
         (["layout.tensor=2", "layout.compile=true"], "compile: found true with tensor 2"),
         (["layout.micro=3"], "phase[1].batch: found 8, not a multiple of micro 3 x 2 devices"),
     ],
