@@ -30,6 +30,16 @@ settings.load_profile("house")
 
 
 @pytest.fixture(autouse=True)
+def environment_again() -> Iterator[None]:
+    """What a test leaves in the environment is no other's: starting Dask's workers sets MKL_NUM_THREADS for good."""
+    before = dict(os.environ)
+    yield
+    if os.environ != before:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@pytest.fixture(autouse=True)
 def denormals_again() -> Iterator[None]:
     """Training in this process flushes subnormal numbers to 0; the next test has them again."""
     yield
