@@ -5,7 +5,9 @@ from __future__ import annotations
 import builtins
 import errno
 import io
+import json
 import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -18,7 +20,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
-from makers import invented_text
+from kit.makers import invented_text, make_store
 
 os.environ["XDG_CACHE_HOME"] = str(Path(tempfile.gettempdir()) / "ordsmed-tests-cache")  # nothing of the user's
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # bits depend on threads, and those would on what else the machine does
@@ -111,7 +113,7 @@ class TinyRuns:
 @pytest.fixture(scope="session")
 def tiny_run(tmp_path_factory: pytest.TempPathFactory) -> TinyRuns:
     """A BERT and a GPT-2 of two layers, trained a few steps through corpus, tokenizer, encode and pretrain."""
-    from ordsmed.train.pretrain import pretrain
+    from ordsmed.pretrain.pretrain import pretrain
 
     folder = tmp_path_factory.mktemp("tiny")
     (folder / "texts.txt").write_text(invented_text(60), encoding="utf-8")
@@ -204,3 +206,55 @@ length = 64
 batch = 4
 rate = 5e-4
 """
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Callable[..., Any]]:
+    """Ask the nursery (kit/nursery.py): {"words", "env"} -> process id, {"poll": process id} -> exit status.
+
+    `lab.faulty` (kit/lab) can be named by its recipes.
+    """
+    kit = Path(__file__).parent / "kit"
+    path = os.pathsep.join([str(kit), os.environ.get("PYTHONPATH", "")])
+    with subprocess.Popen(
+        [sys.executable, kit / "nursery.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"},
+    ) as process:  # fmt: skip
+        assert process.stdin
+        assert process.stdout
+
+        def ask(**asked: Any) -> Any:
+            assert process.stdin
+            assert process.stdout
+            print(json.dumps(asked), file=process.stdin, flush=True)
+            return json.loads(process.stdout.readline())
+
+        assert ask() == "ready"
+        yield ask
+        process.stdin.close()
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small encoded folder of text made from a seed."""
+    return make_store(tmp_path_factory.mktemp("data") / "store")
+
+
+@pytest.fixture
+def recipe(store: Path, tmp_path: Path) -> Callable[..., Path]:
+    """Write a pretraining recipe over `store`; keywords change its text."""
+
+    def write(
+        name: str = "run", kind: str = "bert", objective: str = "mlm", steps: int = 12, extra: str = "", **top: object
+    ) -> Path:
+        top = {"data": str(store), "out": str(tmp_path / name), "save": 4, "validate": 6, "validation_rows": 8, **top}
+        lines = [f"{key} = {value!r}".replace("'", '"') for key, value in top.items()]
+        lines += ["[layout]", 'device = "cpu"', "threads = 1"]
+        lines += ["[model]", f'kind = "{kind}"', "width = 32", "layers = 2", "heads = 2", "positions = 64"]
+        lines += ["[objective]", f'kind = "{objective}"']
+        lines += ["[[phase]]", f"steps = {steps}", "length = 32", "batch = 8", "rate = 2e-3", "warmup = 2", extra]
+        path = tmp_path / f"{name}.toml"
+        path.write_text("\n".join(lines) + "\n")
+        return path
+
+    return write

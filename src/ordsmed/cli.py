@@ -19,21 +19,21 @@ from ordsmed.base.screen import columns, command, fitted, table
 
 Arguments = argparse.Namespace
 SETTINGS = {  # verb -> where its recipe's settings stand
-    "corpus": ("ordsmed.text.pipeline", "Corpus"),
-    "tokenizer": ("ordsmed.text.training", "Training"),
+    "corpus": ("ordsmed.corpus.pipeline", "Corpus"),
+    "tokenizer": ("ordsmed.data.tokenizer_training", "Training"),
     "encode": ("ordsmed.data.encode", "Encoding"),
     "pretrain": ("ordsmed.train.recipe", "Pretraining"),
-    "finetune": ("ordsmed.train.finetuning", "Finetuning"),
-    "bench": ("ordsmed.train.bench", "Bench"),
+    "finetune": ("ordsmed.finetune.recipe", "Finetuning"),
+    "bench": ("ordsmed.bench.bench", "Bench"),
 }
 TRAINED = ("pretrain", "finetune")
-LAYOUT = ("ordsmed.train.layout", "Layout")
+LAYOUT = ("ordsmed.mesh.layout", "Layout")
 PHASES = {"phase": ("ordsmed.learn.phases", "Phase"), "phase.schedule": ("ordsmed.learn.schedules", "Schedule")}
 MORE = {"group": ("ordsmed.learn.groups", "Rule"), "trouble": ("ordsmed.train.guard", "Guard")}
-NEAR = {"near": ("ordsmed.text.near", "Near"), "held_out": ("ordsmed.text.held_out", "Decontaminate")}
-GIVEN = {"given": ("ordsmed.text.pipeline", "Given")}
+NEAR = {"near": ("ordsmed.corpus.near", "Near"), "held_out": ("ordsmed.corpus.held_out", "Decontaminate")}
+GIVEN = {"given": ("ordsmed.corpus.pipeline", "Given")}
 TUNING = {"schedule": PHASES["phase.schedule"], "adapters": ("ordsmed.nn.adapters", "Adapters"),
-          "task.top": ("ordsmed.learn.top", "Top")}  # fmt: skip
+          "task.top": ("ordsmed.learn.upper_layers", "Top")}  # fmt: skip
 INNER = {
     "corpus": {**NEAR, **GIVEN}, "pretrain": {**PHASES, **MORE, "layout": LAYOUT},
     "finetune": {**TUNING, **MORE, "layout": LAYOUT}, "bench": {"layout": LAYOUT},
@@ -48,7 +48,7 @@ FIRST_STEPS = (
 
 def fetch(asked: Arguments) -> None:
     """get published data: dumps, book and URL lists, SQuAD, GLUE ...; without a name: what there is"""
-    from ordsmed.text import fetch as deed
+    from ordsmed.web import fetch as deed
 
     if not asked.names:
         _print(deed.listing())
@@ -59,7 +59,7 @@ def fetch(asked: Arguments) -> None:
 
 def corpus(asked: Arguments) -> None:
     """clean text, drop duplicates, split it into sentences, and hold some documents out"""
-    from ordsmed.text.pipeline import Corpus, partly
+    from ordsmed.corpus.pipeline import Corpus, partly
 
     if asked.part or asked.until:
         if asked.anew:
@@ -71,14 +71,14 @@ def corpus(asked: Arguments) -> None:
 
 def corpus_stats(asked: Arguments) -> None:
     """documents, sentences, words, lengths, duplicates and languages of a corpus, and what each step dropped"""
-    from ordsmed.text.stats import stats
+    from ordsmed.show.stats import stats
 
     _print(stats(asked.folder, tokenizer=asked.tokenizer, wide=columns(sys.stdout)))
 
 
 def corpus_shards(asked: Arguments) -> None:
     """share the documents of corpora out over text files of equal length, for training and for tests"""
-    from ordsmed.text.shards import shards
+    from ordsmed.corpus.shards import shards
 
     *folders, out = asked.folders
     if not folders:
@@ -89,14 +89,14 @@ def corpus_shards(asked: Arguments) -> None:
 
 def corpus_presplit(asked: Arguments) -> None:
     """JSON lines of a corpus, a document's sentences each on a line of its text"""
-    from ordsmed.text.presplit import presplit
+    from ordsmed.corpus.presplit import presplit
 
     _print(presplit(asked.folder, asked.out, anew=asked.anew))
 
 
 def corpus_addresses(asked: Arguments) -> None:
     """the addresses of lists and Reddit dumps that are worth getting, one a line; nothing is downloaded"""
-    from ordsmed.text.urls import Rules, write_list
+    from ordsmed.web.urls import Rules, write_list
 
     *inputs, out = asked.files
     if not inputs:
@@ -110,7 +110,7 @@ def corpus_addresses(asked: Arguments) -> None:
 
 def tokenizer(asked: Arguments) -> None:
     """train a tokenizer on a corpus, or take over one you have"""
-    from ordsmed.text.training import Training
+    from ordsmed.data.tokenizer_training import Training
 
     _make(Training, asked)
 
@@ -124,7 +124,7 @@ def encode(asked: Arguments) -> None:
 
 def pretrain(asked: Arguments) -> None:
     """train a network: a new run from a recipe, or go on with a run's folder"""
-    from ordsmed.train.pretrain import pretrain as deed
+    from ordsmed.pretrain.pretrain import pretrain as deed
 
     folder = _trained(asked, deed)
     if folder and _first():
@@ -133,11 +133,11 @@ def pretrain(asked: Arguments) -> None:
 
 def finetune(asked: Arguments) -> None:
     """teach a pretrained network a task: questions, classes, tags; or go on with a run's folder"""
-    from ordsmed.train.finetune import finetune as deed
+    from ordsmed.finetune.finetune import finetune as deed
 
     folder = _trained(asked, deed)
     if folder and _first():
-        from ordsmed.train.trials import ended
+        from ordsmed.finetune.trials import ended
 
         _print(ended(folder))
 
@@ -152,7 +152,7 @@ def _trained(asked: Arguments, deed: Callable[..., Any]) -> Any:
         sys.exit(start(_without(asked.words, "--devices", "--restarts"), asked.devices, restarts=asked.restarts))
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a lost rank is told in a line, not in the others' stacks
     from ordsmed.base.say import seconds
-    from ordsmed.train import show
+    from ordsmed.show import show
     from ordsmed.train.loop import Stopped
 
     how = {"layout": asked.layout, "site": asked.site}
@@ -276,7 +276,7 @@ def export(asked: Arguments) -> None:
 
 def show(asked: Arguments) -> None:
     """a recipe or a run: settings, size, cost; two of them: how they differ; --step: which documents a step saw"""
-    from ordsmed.train import show as tell
+    from ordsmed.show import show as tell
 
     if asked.step is not None:
         _print(tell.documents(asked.name, asked.step))
@@ -327,7 +327,7 @@ def recipes(asked: Arguments) -> None:
 
 def bench(asked: Arguments) -> None:
     """measure: training steps, the loader, encoding, the index map"""
-    from ordsmed.train.bench import bench as measure
+    from ordsmed.bench.bench import bench as measure
     from ordsmed.train.loop import Stopped
 
     try:
@@ -339,7 +339,7 @@ def bench(asked: Arguments) -> None:
 
 def quickstart(asked: Arguments) -> None:
     """from the embedded corpus to a small BERT that fills masks, in a few minutes"""
-    from ordsmed.train.quickstart import quickstart as walk
+    from ordsmed.pretrain.quickstart import quickstart as walk
 
     walk()
 

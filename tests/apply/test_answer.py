@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from families import shaken
-from makers import SPECIAL
+from kit.families import shaken
+from kit.makers import SPECIAL
 from ordsmed import cli
 from ordsmed.apply import answer as verb
 from ordsmed.apply.predict import _told, open_task
 from ordsmed.base import files, settings
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError
 from ordsmed.base.menu import load
+from ordsmed.labelled.questions import Question
 from ordsmed.learn.objective import fresh
 from ordsmed.nn import foreign, weights
 from ordsmed.nn.foreign import Networks
 from ordsmed.objectives import mlm
 from ordsmed.tasks import squad
 from ordsmed.text.edges import whole
-from ordsmed.text.questions import Question
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.tokenizers import bytebpe
 

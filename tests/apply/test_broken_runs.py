@@ -7,8 +7,8 @@ import json
 import pytest
 import torch
 
-import elmo_files
-from makers import make_store
+from kit import elmo_files
+from kit.makers import make_store
 from ordsmed.apply.export import export
 from ordsmed.apply.importing import take_over
 from ordsmed.apply.trained import open_model

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from makers import PAD_SECOND, make_store
+from kit.makers import PAD_SECOND, make_store
 from ordsmed.apply import card
 from ordsmed.apply.trained import Trained, open_model
-from ordsmed.learn.metrics import share_guessed
 from ordsmed.models import bert, electra
 from ordsmed.objectives import mlm, mlm_nsp, rtd
+from ordsmed.pretrain.pretrain import beside, pretrain
+from ordsmed.score.metrics import share_guessed
 from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.train.pretrain import beside, pretrain
 
 SMALL = {"width": 16, "layers": 1, "heads": 2, "inner": 16, "positions": 32}
 RECIPE = """

@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
-import elmo_files
+from kit import elmo_files
 from ordsmed.apply import elmo_reader
 from ordsmed.apply.elmo_reader import ElmoReader
 from ordsmed.apply.embed import Form, embed

@@ -14,7 +14,7 @@ import pytest
 import torch
 from tokenizers import pre_tokenizers
 
-from families import shaken
+from kit.families import shaken
 from ordsmed import cli
 from ordsmed.apply import embed as verb
 from ordsmed.apply.embed import Form, embed, entries, lines_of, reader_of

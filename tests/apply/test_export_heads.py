@@ -7,8 +7,8 @@ import json
 import pytest
 import torch
 
-from families import close, shaken
-from makers import SPECIAL
+from kit.families import close, shaken
+from kit.makers import SPECIAL
 from ordsmed.apply.export import export
 from ordsmed.apply.importing import take_over
 from ordsmed.apply.trained import open_model

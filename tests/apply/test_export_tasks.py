@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from families import shaken
-from makers import PAD_SECOND, SPECIAL
+from kit.families import shaken
+from kit.makers import PAD_SECOND, SPECIAL
 from ordsmed.apply.export import export, export_all
 from ordsmed.apply.importing import take_over
 from ordsmed.apply.predict import open_task
@@ -20,15 +20,15 @@ from ordsmed.apply.trained import open_model
 from ordsmed.base import files, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import load
+from ordsmed.finetune.finetune import finetune
 from ordsmed.learn.objective import fresh
-from ordsmed.learn.top import Top
+from ordsmed.learn.upper_layers import Top
 from ordsmed.nn import foreign, weights
 from ordsmed.nn.foreign import Networks
 from ordsmed.objectives import mlm
 from ordsmed.tasks import classify, squad, tag
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.tokenizers import bytebpe, words
-from ordsmed.train.finetune import finetune
 
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")]
 SHAPE: dict[str, Any] = {"width": 32, "layers": 2, "heads": 2, "inner": 48, "positions": 64}

@@ -7,7 +7,7 @@ import io
 import pytest
 import torch
 
-from families import shaken
+from kit.families import shaken
 from ordsmed.apply.fill import fill, fill_lines, lines, told
 from ordsmed.apply.generate import Way, generate
 from ordsmed.apply.trained import Trained, open_model

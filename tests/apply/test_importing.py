@@ -7,7 +7,7 @@ import tomllib
 import pytest
 import torch
 
-import elmo_files
+from kit import elmo_files
 from ordsmed import cli
 from ordsmed.apply.export import export
 from ordsmed.apply.fill import fill
@@ -15,7 +15,7 @@ from ordsmed.apply.importing import take_over
 from ordsmed.apply.trained import open_model
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.nn import weights
-from ordsmed.train.pretrain import pretrain
+from ordsmed.pretrain.pretrain import pretrain
 
 CORPUS = 'validation = 0.1\nout = "{folder}/corpus"\n[source]\nkind = "text"\npath = "{folder}/texts.txt"\n'
 TOKENIZER = 'corpus = "{folder}/corpus.toml"\nout = "{folder}/tokenizer"\n[tokenizer]\nkind = "words"\nsize = 25\n'

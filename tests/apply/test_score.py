@@ -10,7 +10,7 @@ import pytest
 
 from ordsmed.apply.score import score
 from ordsmed.base.errors import DataError, RecipeError
-from ordsmed.learn import spans
+from ordsmed.score import spans
 
 GOLD = "Rome\tB-LOC\nsees\tO\nAnn\tB-PER\nLee\tI-PER\n\n"
 

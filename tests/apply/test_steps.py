@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from makers import make_store
+from kit.makers import make_store
 from ordsmed.apply.export import export, export_all
 from ordsmed.apply.fill import fill_lines
 from ordsmed.apply.generate import Way, generate_lines
@@ -17,7 +17,7 @@ from ordsmed.base import files, snapshots
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.run import Run
 from ordsmed.nn import weights
-from ordsmed.train.pretrain import pretrain
+from ordsmed.pretrain.pretrain import pretrain
 
 pytestmark = pytest.mark.long
 

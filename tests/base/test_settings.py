@@ -17,17 +17,17 @@ from hypothesis import strategies as st
 from ordsmed.base import menu, settings
 from ordsmed.base.errors import RecipeError, nearest
 from ordsmed.base.menu import Menu
+from ordsmed.bench.bench import Bench
+from ordsmed.corpus.pipeline import Corpus
 from ordsmed.data.encode import Encoding
+from ordsmed.data.tokenizer_training import Training
+from ordsmed.finetune.recipe import Finetuning
 from ordsmed.learn.phases import Phase
 from ordsmed.learn.schedules import Schedule
+from ordsmed.mesh.layout import Layout
 from ordsmed.models import bert, gpt2
 from ordsmed.objectives import clm, mlm
 from ordsmed.optimizers import adamw
-from ordsmed.text.pipeline import Corpus
-from ordsmed.text.training import Training
-from ordsmed.train.bench import Bench
-from ordsmed.train.finetuning import Finetuning
-from ordsmed.train.layout import Layout
 from ordsmed.train.recipe import Pretraining
 
 GOOD = """

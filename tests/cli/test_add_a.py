@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from makers import invented_text
+from kit.makers import invented_text
 from ordsmed import cli
 from ordsmed.base import menu
 from ordsmed.base.errors import RecipeError

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from ordsmed.base.errors import RecipeError
-from ordsmed.train.bench import bench
+from ordsmed.bench.bench import bench
+from ordsmed.bench.plain import PlainBiLm
 from ordsmed.train.job import build
-from ordsmed.train.plain import PlainBiLm
 
 
 @pytest.fixture(autouse=True)

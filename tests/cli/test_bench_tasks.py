@@ -11,9 +11,10 @@ import pytest
 
 from ordsmed.base import run, settings
 from ordsmed.base.errors import RecipeError
+from ordsmed.bench import synthetic as made_up
+from ordsmed.bench import tasks as bench_tasks
+from ordsmed.bench.bench import Bench, bench
 from ordsmed.data.features import Features
-from ordsmed.train import bench_tasks, made_up
-from ordsmed.train.bench import Bench, bench
 
 SMALL = ["model.size=tiny", "model.width=32", "model.layers=1", "model.heads=2", "model.inner=64", "vocabulary=300",
          "layout.device=cpu", "layout.threads=1"]  # fmt: skip

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from makers import SPECIAL, make_store
+from kit.makers import SPECIAL, make_store
+from kit.task_files import task_files
 from ordsmed import cli
 from ordsmed.base import files, machine, settings
 from ordsmed.learn.objective import fresh
@@ -22,7 +23,6 @@ from ordsmed.nn import foreign, weights
 from ordsmed.nn.foreign import Networks
 from ordsmed.tasks import squad
 from ordsmed.text.tokenizer import Tokenizer
-from task_files import task_files
 
 WORDS = ["what", "?", "it", "is", "wet", "."]
 NETWORK = ["model.kind=bert", "model.width=16", "model.layers=1", "model.heads=2", "model.inner=16"]

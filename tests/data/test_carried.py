@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from makers import make_words
+from kit.makers import make_words
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.data import carried
 from ordsmed.data.carried import CarriedRows, Signs

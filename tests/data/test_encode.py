@@ -19,8 +19,8 @@ from ordsmed.base.errors import DataError, OrdsmedError
 from ordsmed.base.run import Run
 from ordsmed.data import encode
 from ordsmed.data.encode import Encoding, read_store
+from ordsmed.data.tokenizer_training import Training, read_tokenizer
 from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.text.training import Training, read_tokenizer
 
 TEXT = "the newts ran up a hill and won 42 prizes , they said ; nobody knew why it was so"
 WORDS = TEXT.split()
@@ -118,7 +118,7 @@ def test_the_tokenizer_is_learned_once_and_measured(place: Path) -> None:
 
 
 def test_a_sample_is_spread_evenly(place: Path) -> None:
-    from ordsmed.text.training import Texts
+    from ordsmed.data.tokenizer_training import Texts
 
     everything = list(Texts(place / "novels", None))
     assert everything == ["".join(d) for d in made_up(60)]
@@ -222,7 +222,7 @@ def test_settings_that_cannot_be_are_refused() -> None:
 def test_novels_take_few_bytes_a_token(shared_data: Path, place: Path) -> None:
     import lzma
 
-    from ordsmed.text.pipeline import Corpus
+    from ordsmed.corpus.pipeline import Corpus
 
     with lzma.open(shared_data / "corpus/english-novels-100.txt.xz") as file:
         (place / "novels.txt").write_bytes(file.read(3_000_000).rpartition(b"\n")[0])

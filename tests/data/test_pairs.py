@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from makers import Source
+from kit.makers import Source
 from ordsmed.base import chance
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.data import pairs

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from makers import Source
+from kit.makers import Source
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.data.rows import PATTERN, Blend, Frame, PackedRows, Stream, StreamRows, assemble, see
 from ordsmed.data.windows import Pieces, windows

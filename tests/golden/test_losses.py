@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from makers import PAD_SECOND, SPECIAL, job_of, learned, make_store, make_words
+from kit.makers import PAD_SECOND, SPECIAL, job_of, learned, make_store, make_words
 from ordsmed.base import run
 
 pytestmark = pytest.mark.long

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from makers import make_store, make_words
+from kit.makers import make_store, make_words
 
 # torch reads it once a process, and some test before the one that needs it may have multiplied
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

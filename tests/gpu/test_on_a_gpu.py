@@ -20,18 +20,19 @@ from ordsmed.base import run
 from ordsmed.base.machine import measured_peak
 from ordsmed.base.ranks import Ranks, prepare, stand
 from ordsmed.base.run import Run
+from ordsmed.bench.bench import bench
 from ordsmed.data.loader import load
+from ordsmed.mesh import parallel, precision
+from ordsmed.mesh.layout import Layout
+from ordsmed.mesh.parallel import Parallel
+from ordsmed.mesh.replicas import Replicas
 from ordsmed.nn.dropout import Dropout, begin_micro_batch
 from ordsmed.nn.model import Block
-from ordsmed.train import auto, checkpoint, loop, parallel, precision
-from ordsmed.train.bench import bench
+from ordsmed.pretrain.pretrain import pretrain
+from ordsmed.train import auto, checkpoint, loop
 from ordsmed.train.job import Job, build
-from ordsmed.train.layout import Layout
 from ordsmed.train.meters import read
-from ordsmed.train.parallel import Parallel
-from ordsmed.train.pretrain import pretrain
 from ordsmed.train.recipe import Pretraining
-from ordsmed.train.replicas import Replicas
 
 DEVICE, BACKEND = "cuda", "cpu:gloo,cuda:nccl"
 KINDS = ("bert", "gpt2")
@@ -254,7 +255,7 @@ def test_fsdp_over_one_rank_equals_plain(
 def test_copies_sum_their_gradients(
     recipe: Recipe, group_of_one: Ranks, monkeypatch: pytest.MonkeyPatch, overlap: bool, reduce: str, bound: float
 ) -> None:
-    monkeypatch.setattr("ordsmed.train.replicas.BUCKET_BYTES", 4096)  # several buckets
+    monkeypatch.setattr("ordsmed.mesh.replicas.BUCKET_BYTES", 4096)  # several buckets
     plain = trained(recipe(), "layout.micro=4")
     job = job_of(recipe(), "layout.micro=4", ranks=group_of_one)
     job.parallel.replicas = Replicas(job.parts, group_of_one.data_group, overlap=overlap, reduce=reduce)

@@ -15,10 +15,15 @@ HOUSE = menu.HOUSE
 FLOORS = [
     {"base"},
     {"text", "nn", "launch"},
-    {"data", "corpora", "cleaners", "tokenizers", "models"},
+    {"markup", "labelled", "web", "tokenizers", "models"},
+    {"score", "cleaners", "corpus"},
+    {"corpora", "data"},
     {"learn"},
-    {"objectives", "tasks", "optimizers", "formats", "apply"},
+    {"mesh", "objectives", "tasks", "optimizers", "formats", "apply"},
     {"train"},
+    {"pretrain", "finetune"},
+    {"bench"},
+    {"show"},
     {"cli"},
     {"__main__"},
 ]

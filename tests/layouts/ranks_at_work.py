@@ -15,15 +15,17 @@ from typing import Any
 
 import torch
 
-from makers import learned
+from kit.makers import learned
 from ordsmed.base import run
 from ordsmed.base.ranks import Ranks, leave, meet, prepare, stand
 from ordsmed.data.features import by_length
-from ordsmed.learn import asking
+from ordsmed.finetune import examples
+from ordsmed.finetune.finetune import OfTask
+from ordsmed.finetune.recipe import Finetuning
+from ordsmed.learn import inference as asking
+from ordsmed.mesh import parallel
 from ordsmed.nn import attention
-from ordsmed.train import checkpoint, examples, loop, material, parallel
-from ordsmed.train.finetune import OfTask
-from ordsmed.train.finetuning import Finetuning
+from ordsmed.train import checkpoint, loop, material
 from ordsmed.train.job import build
 from ordsmed.train.recipe import Pretraining
 from ordsmed.train.saving import Saving

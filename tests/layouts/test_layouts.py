@@ -26,7 +26,7 @@ import numpy as np
 import pytest
 from filelock import FileLock
 
-from makers import PAD_SECOND, make_store, make_words
+from kit.makers import PAD_SECOND, make_store, make_words
 from ordsmed.base import menu
 
 HERE = Path(__file__).parent

@@ -16,12 +16,12 @@ import pytest
 import torch
 from test_layouts import at_work, once
 
+from kit.task_files import task_files
 from ordsmed.base import run
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.ranks import Ranks
-from ordsmed.train.finetune import OfTask
-from ordsmed.train.finetuning import Finetuning
-from task_files import task_files
+from ordsmed.finetune.finetune import OfTask
+from ordsmed.finetune.recipe import Finetuning
 
 pytestmark = pytest.mark.long
 

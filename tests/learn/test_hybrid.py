@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from makers import make_store
+from kit.makers import make_store
 from ordsmed.apply.fill import fill
 from ordsmed.apply.generate import Way, choose, generate
 from ordsmed.apply.trained import Trained

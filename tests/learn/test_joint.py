@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from families import close, shaken
-from ordsmed.learn.answers import Decoding, beams
+from kit.families import close, shaken
 from ordsmed.learn.joint import NARROW, NEVER, Form, JointHead
+from ordsmed.score.answers import Decoding, beams
 
 EXAMPLES, LENGTH, WIDTH = 3, 7, 6
 FORMS = pytest.mark.parametrize("form", ["nvidia", "google"])

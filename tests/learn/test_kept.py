@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from families import shaken
-from makers import SPECIAL
+from kit.families import shaken
+from kit.makers import SPECIAL
 from ordsmed.base.menu import load
 from ordsmed.learn.kept import keep
 from ordsmed.learn.objective import fresh
-from ordsmed.learn.top import Top
+from ordsmed.learn.upper_layers import Top
 from ordsmed.tasks import classify, squad, tag
 from ordsmed.text.tokenizer import Tokenizer
 

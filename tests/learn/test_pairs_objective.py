@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from makers import SPECIAL, WORDS, job_of, learned
+from kit.makers import SPECIAL, WORDS, job_of, learned
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.run import Run
 from ordsmed.data.loader import Share, load

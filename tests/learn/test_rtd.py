@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from makers import job_of, learned, make_store
+from kit.makers import job_of, learned, make_store
 from ordsmed.base import menu
 from ordsmed.base.errors import RecipeError
 from ordsmed.data.encode import Encoded

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ordsmed.text import near
+from ordsmed.corpus import near
 
 CHUNK = 5000
 SHARES = {0: 0.0, 1: 0.05, 2: 0.05, 3: 0.1, 4: 0.5}  # by number % 20: the share of words replaced

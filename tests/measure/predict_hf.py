@@ -23,14 +23,14 @@ from transformers import AutoModelForQuestionAnswering
 from ordsmed.base import files
 from ordsmed.base.menu import load
 from ordsmed.base.ranks import prepare
+from ordsmed.bench.tasks import latencies, part, ratios
 from ordsmed.data.features import Features
 from ordsmed.formats.huggingface import config, tensors
-from ordsmed.learn.asking import ask
+from ordsmed.learn.inference import ask
 from ordsmed.learn.objective import fresh
 from ordsmed.learn.task import Task, packing, reader
 from ordsmed.nn import weights
 from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.train.bench_tasks import latencies, part, ratios
 
 THEIR_BATCH = 32
 

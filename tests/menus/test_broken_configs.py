@@ -8,7 +8,7 @@ import random
 import pytest
 import torch
 
-from families import WORDS, Signs, hub_folder, masked, shaken
+from kit.families import WORDS, Signs, hub_folder, masked, shaken
 from ordsmed.base.errors import DataError, OrdsmedError
 from ordsmed.models import bert, electra, gpt2, modern, roberta
 from ordsmed.nn import foreign

@@ -17,10 +17,10 @@ from ordsmed.base.menu import lines
 from ordsmed.base.ranks import prepare
 from ordsmed.base.settings import decode, plain
 from ordsmed.data.features import ExampleRows, Packing
-from ordsmed.learn.asking import ask
+from ordsmed.learn.inference import ask
 from ordsmed.learn.objective import fresh
 from ordsmed.learn.task import packing, reader
-from ordsmed.learn.top import Top
+from ordsmed.learn.upper_layers import Top
 from ordsmed.models import bert, elmo, gpt2
 from ordsmed.tasks.classify import Classifier, Predictions, Records, Settings, longest_first, pooled
 from ordsmed.text.tokenizer import Tokenizer

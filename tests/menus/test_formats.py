@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-import elmo_files
+from kit import elmo_files
 from ordsmed.apply.export import export
 from ordsmed.apply.importing import recognised, take_over
 from ordsmed.apply.trained import open_model

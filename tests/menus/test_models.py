@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from families import LENGTHS, WORDS, Signs, close, hidden, hub_folder, packed, shaken, state
+from kit.families import LENGTHS, WORDS, Signs, close, hidden, hub_folder, packed, shaken, state
 from ordsmed.base.errors import DataError
 from ordsmed.base.menu import load
 from ordsmed.data.batch import batch_of

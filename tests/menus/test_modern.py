@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from families import (
+from kit.families import (
     LENGTHS,
     WORDS,
     Signs,

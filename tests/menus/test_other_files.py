@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from makers import SPECIAL
+from kit.makers import SPECIAL
 from ordsmed.base.errors import DataError, OrdsmedError
 from ordsmed.data.pieces import Reader
 from ordsmed.tasks import classify, squad, tag

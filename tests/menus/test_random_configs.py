@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from families import WORDS, Signs, close, hub_folder, shaken
+from kit.families import WORDS, Signs, close, hub_folder, shaken
 from ordsmed.base.errors import DataError
 from ordsmed.formats.huggingface import Settings
 from ordsmed.nn import foreign

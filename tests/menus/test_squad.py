@@ -12,21 +12,22 @@ import numpy as np
 import pytest
 import torch
 
-from makers import SPECIAL
+from kit.makers import SPECIAL
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.settings import decode, plain
 from ordsmed.data.features import ExampleRows, Features, Packing
-from ordsmed.learn import asking, official
-from ordsmed.learn.asking import ask
+from ordsmed.labelled.questions import Answer, Question
+from ordsmed.learn import inference as asking
+from ordsmed.learn.inference import ask
 from ordsmed.learn.objective import fresh
 from ordsmed.learn.task import packing, reader
-from ordsmed.learn.top import Top
+from ordsmed.learn.upper_layers import Top
 from ordsmed.models import bert, elmo, gpt2, roberta
+from ordsmed.score import squad as official
 from ordsmed.tasks import squad
 from ordsmed.tasks.squad import Records, Settings, lowered
 from ordsmed.text import vocabulary
-from ordsmed.text.questions import Answer, Question
 from ordsmed.text.tokenizer import Tokenizer, byte_of
 
 SHAPE: dict[str, Any] = {"width": 32, "layers": 2, "heads": 2, "inner": 64, "positions": 64}

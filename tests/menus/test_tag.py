@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 import torch
 
-from families import shaken
+from kit.families import shaken
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.ranks import Ranks
 from ordsmed.data.features import ExampleRows, Features, Packing
 from ordsmed.data.pieces import Reader
-from ordsmed.learn.asking import ask
+from ordsmed.labelled import conll
+from ordsmed.learn.inference import ask
 from ordsmed.learn.objective import fresh
 from ordsmed.learn.task import packing, reader
-from ordsmed.learn.top import Top
+from ordsmed.learn.upper_layers import Top
 from ordsmed.models import bert, elmo, gpt2, modern
 from ordsmed.tasks.tag import Predictions, Settings
-from ordsmed.text import conll
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.tokenizers import bytebpe, words
 

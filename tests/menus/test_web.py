@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from kit.web_server import Answer, Server, serving
 from ordsmed.base.errors import DataError
 from ordsmed.corpora import web
 from ordsmed.text import read
 from ordsmed.text.document import Document
-from ordsmed.text.pages import Page, Pages, part_path
-from web_server import Answer, Server, serving
+from ordsmed.web.pages import Page, Pages, part_path
 
 PROSE = "The old bridge was mended in spring, and carts crossed the brown river again before the hay was in."
 HTML = {"Content-Type": "text/html; charset=utf-8"}

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from families import WORDS, masked, packed, shaken
+from kit.families import WORDS, masked, packed, shaken
 from ordsmed.base.errors import RecipeError
 from ordsmed.learn.groups import groups
 from ordsmed.models import bert, electra, elmo, gpt2, megatron_bert, modern, roberta

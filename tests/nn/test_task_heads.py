@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from families import WORDS, Signs, close, hub_folder, sentence, shaken, state
+from kit.families import WORDS, Signs, close, hub_folder, sentence, shaken, state
 from ordsmed.base.errors import DataError
 from ordsmed.base.menu import load
 from ordsmed.learn.objective import Network

@@ -15,18 +15,18 @@ from ordsmed.base import run, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.say import logged
+from ordsmed.bench.bench import Bench
+from ordsmed.corpus.pipeline import Corpus
 from ordsmed.data.encode import Encoding
-from ordsmed.text.pipeline import Corpus
-from ordsmed.text.training import Training
+from ordsmed.data.tokenizer_training import Training
+from ordsmed.finetune.finetune import OfTask, finetune
+from ordsmed.finetune.recipe import Finetuning
+from ordsmed.mesh.layout import Layout
+from ordsmed.show.show import difference, read, show
 from ordsmed.train import loop
-from ordsmed.train.bench import Bench
-from ordsmed.train.finetune import OfTask, finetune
-from ordsmed.train.finetuning import Finetuning
 from ordsmed.train.job import build
-from ordsmed.train.layout import Layout
 from ordsmed.train.meters import read as read_metrics
 from ordsmed.train.recipe import Pretraining
-from ordsmed.train.show import difference, read, show
 
 NAMES = run.recipe_names()
 LESSONS = ("tiny/questions", "tiny/sentences", "tiny/words")  # what a small model is fine-tuned for

@@ -12,11 +12,11 @@ import torch
 
 from ordsmed.base import menu, settings
 from ordsmed.base.errors import RecipeError
-from ordsmed.train import precision
-from ordsmed.train.layout import Layout, site_layout
-from ordsmed.train.pretrain import pretrain
+from ordsmed.mesh import precision
+from ordsmed.mesh.layout import Layout, site_layout
+from ordsmed.pretrain.pretrain import pretrain
+from ordsmed.show.show import layout, read
 from ordsmed.train.recipe import Pretraining
-from ordsmed.train.show import layout, read
 
 SITES = {path.stem: path for path in sorted((menu.HOUSE / "sites").glob("*.toml"))}
 NAMED = ("a100", "ex3", "h100", "laptop", "lumi", "power9", "puhti", "saga")

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from ordsmed.base import files, run
-from ordsmed.train.finetune import finetune
-from ordsmed.train.finetuning import Finetuning
-from ordsmed.train.pretrain import pretrain
+from ordsmed.finetune.finetune import finetune
+from ordsmed.finetune.recipe import Finetuning
+from ordsmed.pretrain.pretrain import pretrain
 
 FULL = os.environ.get("ORDSMED_GRID") == "full"
 FILES = Path(__file__).parents[2] / "docs" / "lessons.py"

@@ -17,10 +17,10 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.run import Run
 from ordsmed.learn.phases import Phase
+from ordsmed.pretrain.pretrain import pretrain
 from ordsmed.train import deadline
 from ordsmed.train.deadline import Deadline, in_force, planned, table
 from ordsmed.train.meters import read
-from ordsmed.train.pretrain import pretrain
 
 Recipe = Callable[..., Path]
 
@@ -104,7 +104,7 @@ def test_plans_in_force() -> None:
 @pytest.mark.parametrize("stands", [2, 4, 6, 10])
 def test_who_goes_on_follows_the_same_plans(recipe: Recipe, monkeypatch: pytest.MonkeyPatch, stands: int) -> None:
     """Killed before, at and after a change of plan: the same numbers of steps, the same rates, the same bits."""
-    monkeypatch.setattr("ordsmed.train.deed.measured_peak", lambda *_: 1e12)
+    monkeypatch.setattr("ordsmed.train.session.measured_peak", lambda *_: 1e12)
     decided = {4: [[20, 2.0]], 8: [[12, 2.0]]}
 
     def plan(self: Deadline, job: Any, step: int, each: float) -> Any:
@@ -115,7 +115,7 @@ def test_who_goes_on_follows_the_same_plans(recipe: Recipe, monkeypatch: pytest.
 
     monkeypatch.setattr(Deadline, "_plan", plan)
     monkeypatch.setattr(deadline, "fit", None)
-    monkeypatch.setattr("ordsmed.train.pretrain.fit", lambda recipe, ranks, seconds: (
+    monkeypatch.setattr("ordsmed.pretrain.pretrain.fit", lambda recipe, ranks, seconds: (
         planned(recipe, [[10, 2.0]]), {"asked": table(recipe.phase), "learning": [1.0], "judging": 0.0}))  # fmt: skip
     whole = pretrain(str(recipe("whole", steps=60, save=2, keep=99)), deadline=99.0)
     lines = [line for line in read(whole / "metrics.jsonl") if "loss" in line]

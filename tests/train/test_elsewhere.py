@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from kit.task_files import task_files
 from ordsmed.apply import card
 from ordsmed.apply.predict import evaluate
 from ordsmed.apply.trained import open_model
 from ordsmed.base import run
 from ordsmed.base.errors import DataError
 from ordsmed.base.run import Run
+from ordsmed.finetune.finetune import finetune
+from ordsmed.pretrain.pretrain import pretrain
+from ordsmed.show.show import show
 from ordsmed.train import checkpoint
-from ordsmed.train.finetune import finetune
-from ordsmed.train.pretrain import pretrain
-from ordsmed.train.show import show
-from task_files import task_files
 
 NETWORK = """[layout]
 device = "cpu"
@@ -36,7 +36,7 @@ long = pytest.mark.long
 
 @pytest.fixture(autouse=True)
 def _no_peak(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ordsmed.train.deed.measured_peak", lambda *_: 1e12)
+    monkeypatch.setattr("ordsmed.train.session.measured_peak", lambda *_: 1e12)
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from makers import PAD_SECOND, make_store, make_words
+from kit.makers import PAD_SECOND, make_store, make_words
 from ordsmed.base import snapshots
 from ordsmed.base.run import Run
+from ordsmed.pretrain.pretrain import pretrain
 from ordsmed.train.meters import read
-from ordsmed.train.pretrain import pretrain
 
 TRANSFORMER = "heads = 2\npositions = 64\n"
 FAMILIES = {  # model, objective, phase

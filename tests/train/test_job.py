@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 import torch
 
-from makers import job_of
+from kit.makers import job_of
 from ordsmed.base import files, run
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.run import Run
 from ordsmed.learn.phases import Phase
+from ordsmed.mesh.layout import Layout
 from ordsmed.models import bert, gpt2
 from ordsmed.nn import boxes
 from ordsmed.train import job as jobs
@@ -26,7 +27,6 @@ from ordsmed.train import loop
 from ordsmed.train.auto import divisors
 from ordsmed.train.guard import Guard
 from ordsmed.train.job import Job
-from ordsmed.train.layout import Layout
 from ordsmed.train.recipe import Pretraining
 from ordsmed.train.saving import Saving
 

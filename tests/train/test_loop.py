@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from makers import job_of, learned, make_store
+from kit.makers import job_of, learned, make_store
 from ordsmed.base import run, settings
 from ordsmed.base.errors import RecipeError
+from ordsmed.mesh.layout import Layout
 from ordsmed.nn.shards import Part, total_norm
+from ordsmed.pretrain.pretrain import pretrain
 from ordsmed.train import checkpoint, loop, material
-from ordsmed.train.layout import Layout
 from ordsmed.train.meters import read
-from ordsmed.train.pretrain import pretrain
 
 pytestmark = pytest.mark.long
 

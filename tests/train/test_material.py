@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from ordsmed.base.ranks import Ranks
+from ordsmed.mesh.layout import Layout
 from ordsmed.train import material
-from ordsmed.train.layout import Layout
 
 
 class Numbers:

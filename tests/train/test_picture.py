@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from ordsmed.text import histogram
+from ordsmed.corpus import histogram
 from ordsmed.train import picture
 
 NAN, INF = math.nan, math.inf

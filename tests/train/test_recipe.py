@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from ordsmed.finetune.recipe import Finetuning
 from ordsmed.learn.phases import Phase
 from ordsmed.models import bert
 from ordsmed.objectives import mlm
 from ordsmed.tasks import classify
-from ordsmed.train.finetuning import Finetuning
 from ordsmed.train.recipe import Pretraining
 
 STEPS = range(1, 13)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from makers import job_of
+from kit.makers import job_of
 from ordsmed import cli
 from ordsmed.base import machine
 from ordsmed.base.errors import OrdsmedError
@@ -24,11 +24,11 @@ from ordsmed.base.run import Run
 from ordsmed.data import loader
 from ordsmed.data.loader import MicroBatches
 from ordsmed.models import bert
+from ordsmed.pretrain.pretrain import pretrain
 from ordsmed.train import loop, room
 from ordsmed.train.job import Vote
 from ordsmed.train.loop import Stopped
 from ordsmed.train.meters import read
-from ordsmed.train.pretrain import pretrain
 
 Recipe = Callable[..., Path]
 HUGE = 10**20
@@ -211,7 +211,7 @@ def test_a_measurement_that_is_ended_says_no_more(monkeypatch: pytest.MonkeyPatc
     def stopped(*_: object, **__: object) -> list[str]:
         raise Stopped(3, signal.SIGTERM)
 
-    monkeypatch.setattr("ordsmed.train.bench.bench", stopped)
+    monkeypatch.setattr("ordsmed.bench.bench.bench", stopped)
     with pytest.raises(SystemExit, match=r"^143$"):
         cli.main(["bench", "bert-mini"])
 

@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from makers import job_of, make_words
+from kit.makers import job_of, make_words
 from ordsmed.base import files
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
 from ordsmed.base.run import Run
+from ordsmed.pretrain.pretrain import pretrain
+from ordsmed.show.show import show
 from ordsmed.train import checkpoint, loop
 from ordsmed.train.meters import read
-from ordsmed.train.pretrain import pretrain
-from ordsmed.train.show import show
 
 pytestmark = pytest.mark.long
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from makers import job_of
+from kit.makers import job_of
 from ordsmed.base.errors import RunError
 from ordsmed.train import checkpoint, saving
 from ordsmed.train.saving import Saving

@@ -9,8 +9,6 @@ ORDSMED_KILLS=20 asks for so many kills -9 a mesh.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import random
 import re
@@ -27,6 +25,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from kit.processes import KIT, PATIENT, Process, alive
 from ordsmed.base.run import Run
 from ordsmed.train import checkpoint
 from ordsmed.train.meters import read
@@ -34,243 +33,6 @@ from ordsmed.train.meters import read
 KILLS = int(os.environ.get("ORDSMED_KILLS", "2"))
 STEPS, SAVE = 18, 3
 MESHES = {"2x1x1": [], "1x2x1": ["layout.shard=2"], "1x1x2": ["layout.tensor=2"]}
-PATIENT = 60.0  # seconds that no test should need
-
-FAULTY = '''
-"""A menu entry like mlm that performs FAULT when it is named: how a fault gets into a process of the real command."""
-import contextlib, errno, os, resource, signal, time
-from pathlib import Path
-import torch
-import ordsmed
-from ordsmed.base import files, run
-from ordsmed.data import loader
-from ordsmed.nn import boxes, weights
-from ordsmed.objectives import mlm
-from ordsmed.objectives.mlm import Settings
-from ordsmed.train import checkpoint, loop, material, meters, pretrain, saving, watch
-
-RANK = int(os.environ.get("RANK", "0"))
-
-def before(place, name, act):
-    """Call `act` with what is given to a function, before it."""
-    real = getattr(place, name)
-    def both(*given, **named):
-        act(*given, **named)
-        return real(*given, **named)
-    setattr(place, name, both)
-
-def after(place, name, act):
-    real = getattr(place, name)
-    def both(*given, **named):
-        found = real(*given, **named)
-        act(*given, **named)
-        return found
-    setattr(place, name, both)
-
-def once(word="once"):
-    """Is it the first time, over all processes and attempts of a test?"""
-    with contextlib.suppress(FileExistsError):
-        os.close(os.open(os.environ["MARKS"] + "/" + word, os.O_CREAT | os.O_EXCL))
-        return True
-    return False
-
-def mark(word):
-    """Let the test know."""
-    once(word)
-
-def die():
-    os.kill(os.getpid(), signal.SIGKILL)
-
-def full(*_):
-    raise OSError(errno.ENOSPC, "No space left on device")
-
-def limit(bytes):
-    """The longest file that may be written: what a process can have of a full disk without being root. 0: any."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (bytes or resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-
-def at_step(step, act):
-    """Before the update of this step."""
-    before(loop, "update", lambda job, batches, rate, index, inner, **_: act() if inner + 1 == step else None)
-
-def sick(steps, factor):
-    """The losses of these steps times a factor."""
-    now = [0]
-    before(loop, "update", lambda job, batches, rate, index, inner, **_: now.__setitem__(0, inner + 1))
-    well = mlm.MaskedTokens.forward
-    def forward(self, batch):
-        return {k: v * (factor if now[0] in steps else 1.0) for k, v in well(self, batch).items()}
-    mlm.MaskedTokens.forward = forward
-
-exec(os.environ.get("FAULT", ""))
-'''
-
-NURSERY = """
-import gc, json, os, signal, subprocess, sys
-os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # as the command does before it imports torch
-import numpy.ma, numpy.random, msgspec, tokenizers, filelock, safetensors.torch
-import torch._dynamo, torch.distributed.fsdp, torch.distributed.tensor.parallel, torch.utils.tensorboard
-import ordsmed.cli
-from ordsmed.objectives import mlm
-from ordsmed.models import bert
-from ordsmed.optimizers import adamw
-from ordsmed.launch import local
-from ordsmed.train import deed
-
-deed.measured_peak = lambda *_: 1e11  # a figure on the screen, and seconds
-
-class Born(BaseException):
-    "What a new process begins with: nothing of the stack that made it."
-
-class Child:
-    "What the launcher and this nursery use of subprocess.Popen."
-    def __init__(self, command, env, start_new_session=True, preexec_fn=None):
-        self.returncode, self.pid = None, os.fork()
-        if not self.pid:
-            os.setsid()
-            if preexec_fn:
-                preexec_fn()
-            os.environ.clear()
-            os.environ.update(env)
-            assert command[:3] == [sys.executable, "-m", "ordsmed"], command
-            raise Born(command[3:])
-    def poll(self):
-        if self.returncode is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
-        return self.returncode
-    def wait(self):
-        if self.returncode is None:
-            self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        return self.returncode
-    def send_signal(self, number):
-        os.kill(self.pid, number)
-    def kill(self):
-        os.kill(self.pid, signal.SIGKILL)
-
-def serve():
-    children = {}
-    for line in sys.stdin:
-        asked = json.loads(line)
-        if not asked:
-            answer = "ready"
-        elif "poll" in asked:
-            answer = children[asked["poll"]].poll()
-        else:
-            child = Child([sys.executable, "-m", "ordsmed", *asked["words"]], {**os.environ, **asked["env"]})
-            children[child.pid], answer = child, child.pid
-        print(json.dumps(answer), flush=True)
-
-subprocess.Popen, words = Child, None
-gc.freeze()  # or every process would copy all of it when it ends
-while True:
-    try:
-        if words is None:
-            serve()
-            break
-        out = os.open(os.environ["SAID"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0), os.dup2(out, 1), os.dup2(out, 2)
-        sys.argv = ["ordsmed", *words]
-        if "--devices" in words:  # the launcher
-            local.GRACE = float(os.environ["GRACE"])
-        else:
-            import lab.faulty
-        try:
-            ordsmed.cli.main(words)
-            status = 0
-        except SystemExit as end:
-            status = end.code
-        sys.stdout.flush()
-        if "--devices" in words or not status:  # a third of a second less than the interpreter's way out
-            os._exit(status)
-        sys.exit(status)
-    except Born as born:
-        words = born.args[0]
-"""
-
-
-@dataclass
-class Process:
-    """One command at work: its processes can be found and signalled, what it says is kept."""
-
-    pid: int
-    poll: Callable[[], int | None]
-    out: Path
-    left: list[int] = field(default_factory=list)
-
-    @property
-    def said(self) -> str:
-        return self.out.read_text() if self.out.exists() else ""
-
-    @property
-    def ranks(self) -> list[int]:
-        """The processes it started, in order."""
-        try:
-            text = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
-        except OSError:
-            return []
-        self.left += [int(word) for word in text.split() if int(word) not in self.left]
-        return [int(word) for word in text.split()]
-
-    def wait(self, seconds: float = PATIENT) -> int:
-        """Its exit status; a command that does not end in time is a failure."""
-        until = time.monotonic() + seconds
-        while (status := self.poll()) is None:
-            assert time.monotonic() < until, f"still at work after {seconds} s; it said:\n{self.said}"
-            time.sleep(0.01)
-        assert "Traceback" not in self.said, self.said
-        return status
-
-    def until(self, true: Callable[[], Any]) -> None:
-        """Wait until something is so, while it works."""
-        until = time.monotonic() + PATIENT
-        while not true():
-            assert self.poll() is None, f"ended too early:\n{self.said}"
-            assert time.monotonic() < until, self.said
-            time.sleep(0.005)
-
-    def end(self) -> None:
-        """Kill -9 all of it."""
-        for pid in (*self.ranks, *self.left, self.pid):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-
-
-def alive(pid: int) -> bool:
-    """Is this process at work? One that ended and was not collected is not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-@pytest.fixture(scope="module")
-def faults(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("faults")
-    (folder / "lab").mkdir()
-    (folder / "lab" / "faulty.py").write_text(FAULTY)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def nursery(faults: Path) -> Iterator[Callable[..., Any]]:
-    """Ask the nursery: {"words", "env"} -> process id, {"poll": process id} -> exit status."""
-    path = os.pathsep.join([str(faults), os.environ.get("PYTHONPATH", "")])
-    with subprocess.Popen(
-        [sys.executable, "-c", NURSERY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"},
-    ) as process:  # fmt: skip
-        assert process.stdin
-        assert process.stdout
-
-        def ask(**asked: Any) -> Any:
-            assert process.stdin
-            assert process.stdout
-            print(json.dumps(asked), file=process.stdin, flush=True)
-            return json.loads(process.stdout.readline())
-
-        assert ask() == "ready"
-        yield ask
-        process.stdin.close()
 
 
 @pytest.fixture(scope="module")
@@ -518,9 +280,9 @@ before(boxes, "write", late)
     assert is_whole(folder)
 
 
-def real(command: list[str], recipe: Path, folder: Path, faults: Path, fault: str) -> subprocess.CompletedProcess[str]:
+def real(command: list[str], recipe: Path, folder: Path, fault: str) -> subprocess.CompletedProcess[str]:
     """The command as a user gives it, with processes of its own."""
-    env = {"PYTHONPATH": os.pathsep.join([str(faults), os.environ.get("PYTHONPATH", "")]), "PYTHONWARNINGS": "ignore",
+    env = {"PYTHONPATH": os.pathsep.join([str(KIT), os.environ.get("PYTHONPATH", "")]), "PYTHONWARNINGS": "ignore",
            "FAULT": fault, "MARKS": str(folder.parent)}  # fmt: skip
     words = ["-m", "ordsmed", "pretrain", str(recipe), f'out="{folder}"', "objective.kind=lab.faulty"]
     if "torch.distributed.run" not in command:
@@ -534,12 +296,10 @@ ONCE = "if RANK == 1: at_step(10, lambda: once() and die())"
 
 
 @pytest.mark.long
-def test_the_command_begins_again(
-    whole: Callable[..., Course], recipe_file: Path, faults: Path, tmp_path: Path
-) -> None:
+def test_the_command_begins_again(whole: Callable[..., Course], recipe_file: Path, tmp_path: Path) -> None:
     """`--devices 2 --restarts 1`: who is lost is told, without a stack, and the run ends with the same losses."""
     folder = tmp_path / "again"
-    found = real(["--devices", "2", "--restarts", "1"], recipe_file, folder, faults, ONCE)
+    found = real(["--devices", "2", "--restarts", "1"], recipe_file, folder, ONCE)
     assert found.returncode == 0, found.stderr
     assert "Traceback" not in found.stderr
     assert "frame #" not in found.stderr
@@ -552,11 +312,11 @@ def test_the_command_begins_again(
 
 
 @pytest.mark.long
-def test_torchrun_begins_again(whole: Callable[..., Course], recipe_file: Path, faults: Path, tmp_path: Path) -> None:
+def test_torchrun_begins_again(whole: Callable[..., Course], recipe_file: Path, tmp_path: Path) -> None:
     """`torchrun --max-restarts 2 -m ordsmed pretrain RECIPE`: as often as it begins again, the run goes on."""
     folder = tmp_path / "again"
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "2"]
-    found = real(torchrun, recipe_file, folder, faults, ONCE)
+    found = real(torchrun, recipe_file, folder, ONCE)
     assert found.returncode == 0, found.stderr
     assert (tmp_path / "once").exists()
     assert re.search(r"goes on from \S+step-00000000[69]\n", found.stderr)

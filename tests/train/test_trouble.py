@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import torch
 
-from ordsmed.base.errors import RunError
+from ordsmed.base.errors import RunError, Trouble
 from ordsmed.base.run import Run
+from ordsmed.pretrain.pretrain import pretrain
+from ordsmed.show.show import show
 from ordsmed.train import checkpoint, loop
-from ordsmed.train.guard import Trouble, left_out
+from ordsmed.train.guard import left_out
 from ordsmed.train.material import Texts
 from ordsmed.train.meters import read
-from ordsmed.train.pretrain import pretrain
-from ordsmed.train.show import show
 
 Recipe = Callable[..., Path]
 long = pytest.mark.long

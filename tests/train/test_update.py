@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from makers import job_of
+from kit.makers import job_of
 from ordsmed.base.errors import RunError
 from ordsmed.nn import dropout
 from ordsmed.nn.shards import Part

@@ -1,1 +1,1 @@
-"""Machine: what is done with a trained model: fill, export; and with recipes and runs: show, bench."""
+"""Machine: what is done with a trained model: fill, generate, embed, predict, answer, export, import."""

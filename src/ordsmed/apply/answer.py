@@ -23,10 +23,11 @@ from ordsmed.apply.fill import lines
 from ordsmed.apply.predict import Asked, open_task
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.say import many, say
-from ordsmed.learn.answers import Answered, Found
-from ordsmed.learn.asking import ask
-from ordsmed.text import questions, read
-from ordsmed.text.questions import Question
+from ordsmed.labelled import questions
+from ordsmed.labelled.questions import Question
+from ordsmed.learn.inference import ask
+from ordsmed.score.answers import Answered, Found
+from ordsmed.text import read
 
 AT_ONCE = 32  # questions of a file
 AROUND = 60  # characters shown before and after an answer

@@ -19,10 +19,10 @@ from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.menu import headline, load
 from ordsmed.base.run import Run, at_home
 from ordsmed.base.say import many
-from ordsmed.learn.metrics import in_words
-from ordsmed.learn.official import written
+from ordsmed.labelled import glue
 from ordsmed.learn.task import Task
-from ordsmed.text import glue
+from ordsmed.score.metrics import in_words
+from ordsmed.score.squad import written
 
 Table = dict[str, Any]
 TASKS = {"classify": "text-classification", "tag": "token-classification", "span": "question-answering"}

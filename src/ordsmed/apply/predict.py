@@ -26,9 +26,9 @@ from ordsmed.base.run import Run, at_home
 from ordsmed.base.say import Progress, many, say
 from ordsmed.data.features import Features, Packing
 from ordsmed.data.pieces import Reader
-from ordsmed.learn.asking import ask
-from ordsmed.learn.official import written
+from ordsmed.learn.inference import ask
 from ordsmed.learn.task import Arrays, Task, packing, reader
+from ordsmed.score.squad import written
 
 HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ordsmed.apply.trained import Trained
-from ordsmed.nn.listen import listening
+from ordsmed.nn.capture import listening
 from ordsmed.nn.model import Block
 
 Floats = NDArray[np.floating[Any]]

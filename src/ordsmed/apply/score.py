@@ -9,7 +9,7 @@ from typing import Any
 from ordsmed.base import settings
 from ordsmed.base.errors import RecipeError, nearest
 from ordsmed.base.menu import entries, load
-from ordsmed.text import glue
+from ordsmed.labelled import glue
 
 SQUADS = {"squad-1.1": "1.1", "squad-2.0": "2.0"}
 

@@ -1,9 +1,10 @@
-"""The errors a user meets: three classes under one, each message with place, found, wanted and remedy.
+"""The errors a user meets: four classes under one, each message with place, found, wanted and remedy.
 
 OrdsmedError
   RecipeError   what was asked for cannot be (a recipe, a flag, an argument)
   DataError     what a file or folder holds is not what it should
-  RunError      what happened on the way (a full disk, a loss that is not a number)
+  RunError      what happened on the way (a full disk)
+    Trouble     what happened to a training (a loss that is not a number)
 """
 
 from __future__ import annotations
@@ -37,6 +38,10 @@ class DataError(OrdsmedError):
 
 class RunError(OrdsmedError):
     """What happened on the way."""
+
+
+class Trouble(RunError):
+    """The training itself is ill, and nothing is left to be done about it here; all ranks find the same."""
 
 
 MANY = 40  # names that a line can take

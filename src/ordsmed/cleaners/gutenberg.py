@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ordsmed.text.gutenberg import frame
+from ordsmed.markup.gutenberg import frame
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ordsmed.text.wrapped import joined
+from ordsmed.markup.wrapped import joined
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Books: a folder of .txt and .epub, a book a file, to one paragraph a line.
 
-    .txt, .txt.gz -> without Project Gutenberg's own (text/gutenberg.py) -> lines joined (text/wrapped.py) -> Document
-    .epub         -> chapters of paragraphs, title, author, language (text/epub.py)                        -> Document
+    .txt, .txt.gz -> without Gutenberg's own (markup/gutenberg.py) -> lines joined (markup/wrapped.py) -> Document
+    .epub         -> chapters of paragraphs, title, author, language (markup/epub.py)                        -> Document
 
 Other files of a folder are left out and counted.
 """
@@ -18,7 +18,8 @@ from typing import Literal
 
 from ordsmed.base.errors import DataError
 from ordsmed.base.say import say
-from ordsmed.text import encodings, epub, gutenberg, read, wrapped
+from ordsmed.markup import epub, gutenberg, wrapped
+from ordsmed.text import encodings, read
 from ordsmed.text.document import Document
 from ordsmed.text.source import FileSource, Piece
 

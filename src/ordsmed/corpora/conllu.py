@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ordsmed.text import conll, read
+from ordsmed.labelled import conll
+from ordsmed.text import read
 from ordsmed.text.clean import tidy
 from ordsmed.text.document import Document
 from ordsmed.text.source import Piece, TextSource

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from ordsmed.base import run
-from ordsmed.text import folder, read
+from ordsmed.corpus import folder
+from ordsmed.corpus.pipeline import Corpus
+from ordsmed.text import read
 from ordsmed.text.document import Document
-from ordsmed.text.pipeline import Corpus
 from ordsmed.text.source import Piece
 
 

@@ -1,6 +1,6 @@
 """Pages of the web: downloaded from lists of addresses or Reddit's links, or standing here as HTML and WARC files.
 
-lists -> text/urls.py -> text/crawl.py -> pages in the order of the lists -> main text
+lists -> web/urls.py -> web/crawl.py -> pages in the order of the lists -> main text
 files of HTML, WARC                    -> pages in the order of the files -> main text
 """
 
@@ -18,12 +18,13 @@ from typing import Any, ClassVar
 from ordsmed.base import files
 from ordsmed.base.errors import DataError
 from ordsmed.base.say import say
-from ordsmed.text import html, read, warc
-from ordsmed.text.crawl import KINDS, Crawl, crawl
+from ordsmed.markup import html, warc
+from ordsmed.text import read
 from ordsmed.text.document import Document
-from ordsmed.text.pages import SLOT, bytes_laid_out, laid_out, lay_out
 from ordsmed.text.source import Piece
-from ordsmed.text.urls import Rules, addresses, judge
+from ordsmed.web.crawl import KINDS, Crawl, crawl
+from ordsmed.web.pages import SLOT, bytes_laid_out, laid_out, lay_out
+from ordsmed.web.urls import Rules, addresses, judge
 
 HTML = re.compile(r"\.(?:x?html|htm)(?:\.(?:gz|bz2|xz|zst))?$", re.IGNORECASE)
 WARC = re.compile(r"\.(?:warc|wet)(?:\.gz)?$", re.IGNORECASE)

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ordsmed.text import dump, read, wikitext
+from ordsmed.markup import dump, wikitext
+from ordsmed.text import read
 from ordsmed.text.document import Document
 from ordsmed.text.source import FileSource, Piece
 

@@ -19,20 +19,20 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ordsmed.base import files, run
-from ordsmed.base.crew import crew
 from ordsmed.base.errors import DataError
 from ordsmed.base.machine import cores
 from ordsmed.base.run import Run
 from ordsmed.base.say import Progress, many, say
+from ordsmed.base.workers import crew
+from ordsmed.corpus.folder import SPLITS, check, parts
+from ordsmed.corpus.pipeline import Corpus
 from ordsmed.data.lexicon import KEPT as STRANGERS
 from ordsmed.data.lexicon import Lexicon, LexiconWriter
 from ordsmed.data.store import Ids, Ints, Store, StoreWriter, dtype_for
+from ordsmed.data.tokenizer_training import read_tokenizer
 from ordsmed.data.words import WholeWords, Words
 from ordsmed.text.document import Document
-from ordsmed.text.folder import SPLITS, check, parts
-from ordsmed.text.pipeline import Corpus
 from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.text.training import read_tokenizer
 
 BLOCK = 2_000_000  # bytes of lines that are encoded at once
 EVERY = 5.0  # seconds after which what is encoded is kept: more is not lost by a kill

@@ -13,13 +13,13 @@ from ordsmed.base import files, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import load
 from ordsmed.data.pieces import Reader
-from ordsmed.learn import spans
 from ordsmed.learn.kept import Scale, rescaled
 from ordsmed.learn.objective import Network
 from ordsmed.learn.task import Task, reader
 from ordsmed.nn import foreign, weights
 from ordsmed.nn.foreign import Imported
 from ordsmed.nn.model import TASK_CLASSES
+from ordsmed.score import spans
 from ordsmed.text.tokenizer import Tokenizer
 
 KEPT = "ordsmed"  # in config.json: the settings of the task that a class there does not know

@@ -1,1 +1,1 @@
-"""Machine: what is learned: the objective's seam, masking, schedules, phases, parameter groups, metrics."""
+"""Machine: what is learned: the objective's and the task's seams, masking, sampling, schedules, phases, groups."""

@@ -21,7 +21,7 @@ from ordsmed.data.batch import Batch
 from ordsmed.data.features import Features, Packing
 from ordsmed.data.pieces import Reader
 from ordsmed.learn.objective import Network, Objective
-from ordsmed.learn.top import Top, Upper, read
+from ordsmed.learn.upper_layers import Top, Upper, read
 from ordsmed.nn.dropout import number_layers
 from ordsmed.nn.heads import in_turn
 from ordsmed.nn.model import TaskKind

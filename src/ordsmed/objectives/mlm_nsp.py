@@ -22,11 +22,11 @@ from ordsmed.data.rows import Span, see
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
 from ordsmed.learn import masking
-from ordsmed.learn.metrics import share_guessed
 from ordsmed.learn.objective import Objective, at_places, need, predictions
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.nn.dropout import number_layers
 from ordsmed.nn.loss import token_hits, token_loss
+from ordsmed.score.metrics import share_guessed
 from ordsmed.text.tokenizer import Tokenizer
 
 

@@ -24,11 +24,11 @@ from ordsmed.data.rows import Frame, PackedRows, Span, see
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
 from ordsmed.learn import masking, sampling
-from ordsmed.learn.metrics import share_guessed
 from ordsmed.learn.objective import Network, Objective, at_places, need, predictions
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.nn.dropout import number_layers
 from ordsmed.nn.loss import token_hits, token_loss_and_draws
+from ordsmed.score.metrics import share_guessed
 from ordsmed.text.tokenizer import Tokenizer
 
 SHOWN = 0.15  # of the chosen places the generator sees as they are; the others as [MASK] (ELECTRA's code)

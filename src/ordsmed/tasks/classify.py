@@ -28,11 +28,11 @@ from ordsmed.base.say import many, say
 from ordsmed.data.batch import Batch
 from ordsmed.data.features import Features, Text, framed
 from ordsmed.data.pieces import Ints, Reader
-from ordsmed.learn import scores
+from ordsmed.labelled import glue, tables
+from ordsmed.labelled.tables import Column, Format, Table
 from ordsmed.learn.task import Arrays, ClassWeights, Files, Task, by_example, check_labels, label_weights
-from ordsmed.text import glue, tables
+from ordsmed.score import labels as scores
 from ordsmed.text.read import Errors, files, lines
-from ordsmed.text.tables import Column, Format, Table
 from ordsmed.text.tokenizer import Tokenizer
 
 FETCHED = "work/fetch/glue"  # where `ordsmed fetch glue` puts it

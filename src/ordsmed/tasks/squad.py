@@ -27,15 +27,15 @@ from ordsmed.data.features import NOT_ASKED, Features, Text, framed
 from ordsmed.data.pieces import Pieces, Reader
 from ordsmed.data.question_windows import Limits, Windows, answer_tokens, windows
 from ordsmed.data.windows import Ints, run
-from ordsmed.learn import answers as decode
-from ordsmed.learn import official
-from ordsmed.learn.answers import Answered, Candidates, Decoding, Passage
+from ordsmed.labelled.questions import Answer, Question, placed, read, shortened
 from ordsmed.learn.joint import NEVER, JointHead
 from ordsmed.learn.task import SPREAD, Arrays, Files, Task, by_example
-from ordsmed.learn.top import width
+from ordsmed.learn.upper_layers import width
 from ordsmed.nn.dropout import number_layers
 from ordsmed.nn.heads import fresh
-from ordsmed.text.questions import Answer, Question, placed, read, shortened
+from ordsmed.score import answers as decode
+from ordsmed.score import squad as official
+from ordsmed.score.answers import Answered, Candidates, Decoding, Passage
 from ordsmed.text.read import Errors
 from ordsmed.text.tokenizer import Tokenizer
 

@@ -31,10 +31,11 @@ from ordsmed.data.batch import Batch
 from ordsmed.data.features import NOT_ASKED, Features, Text, framed
 from ordsmed.data.pieces import SIGNS, Ints, Reader
 from ordsmed.data.question_windows import Limits, Windows, windows
-from ordsmed.learn import spans
+from ordsmed.labelled import conll
+from ordsmed.labelled.conll import Sentences
 from ordsmed.learn.task import Arrays, ClassWeights, Files, Task, by_example, check_labels, label_weights
-from ordsmed.text import conll, read
-from ordsmed.text.conll import Sentences
+from ordsmed.score import spans
+from ordsmed.text import read
 from ordsmed.text.tokenizer import Tokenizer
 
 TABLE = "conlleval.txt"

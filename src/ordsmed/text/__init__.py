@@ -1,1 +1,1 @@
-"""Machine: documents, sentences, the corpus pipeline, and tokenizers as the rest of the house sees them."""
+"""Machine: documents, sentences, languages, reading files, and tokenizers as the rest of the house sees them."""

@@ -1,1 +1,1 @@
-"""Machine: the one loop, checkpoints, meters, and the deed `pretrain`."""
+"""Machine: the one loop and what stands round it: session, checkpoints, meters, guard, watch."""

@@ -15,9 +15,9 @@ import torch
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.say import say
+from ordsmed.mesh.layout import Layout
 from ordsmed.train import loop
 from ordsmed.train.job import Job
-from ordsmed.train.layout import Layout
 from ordsmed.train.training import Training
 
 Build = Callable[[Any, Ranks], Job]

@@ -17,16 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ordsmed.base.errors import RunError
 from ordsmed.base.screen import command
 
 LEAST = 0.5  # of a run's steps must have taught something
 
 REMEDY = 'begin anew with a lower rate, a longer warm-up or `layout.precision="fp32"` (--anew, or another `out`)'
-
-
-class Trouble(RunError):
-    """The training itself is ill, and nothing is left to be done about it here; all ranks find the same."""
 
 
 @dataclass(frozen=True)

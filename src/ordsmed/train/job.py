@@ -19,7 +19,7 @@ import torch
 from ordsmed.apply.trained import unfinished
 from ordsmed.base import hub, menu
 from ordsmed.base import settings as tables
-from ordsmed.base.errors import RecipeError
+from ordsmed.base.errors import RecipeError, Trouble
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.run import Run, at_home, read_recipe
 from ordsmed.base.say import many, say
@@ -29,14 +29,15 @@ from ordsmed.learn.groups import groups
 from ordsmed.learn.objective import Objective, fresh
 from ordsmed.learn.phases import MOST_ROWS, Phase
 from ordsmed.learn.updates import squares
+from ordsmed.mesh import parallel, precision
+from ordsmed.mesh.parallel import Parallel
+from ordsmed.mesh.precision import Scaler
 from ordsmed.nn import boxes, foreign, weights
 from ordsmed.nn.shards import Part
 from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.train import checkpoint, parallel, precision, room
-from ordsmed.train.guard import Course, Guard, Trouble
+from ordsmed.train import checkpoint, room
+from ordsmed.train.guard import Course, Guard
 from ordsmed.train.material import Material, Texts
-from ordsmed.train.parallel import Parallel
-from ordsmed.train.precision import Scaler
 from ordsmed.train.recipe import Pretraining
 from ordsmed.train.training import Training
 

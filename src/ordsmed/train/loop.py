@@ -17,19 +17,19 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
+from ordsmed.base.errors import Trouble
 from ordsmed.base.ranks import first_alone
 from ordsmed.base.say import Progress, say
 from ordsmed.data.batch import Batch
 from ordsmed.data.loader import load
 from ordsmed.learn.objective import Objective
 from ordsmed.learn.phases import locate, total
+from ordsmed.mesh.precision import autocast
 from ordsmed.nn.dropout import begin_micro_batch
 from ordsmed.nn.shards import Part, total_norm
 from ordsmed.train import average
-from ordsmed.train.guard import Trouble
 from ordsmed.train.job import Job, Vote
 from ordsmed.train.meters import Meters
-from ordsmed.train.precision import autocast
 from ordsmed.train.saving import Saving
 from ordsmed.train.watch import Watch
 

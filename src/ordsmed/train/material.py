@@ -17,11 +17,11 @@ from ordsmed.base.run import obtain
 from ordsmed.data.encode import Encoded, Encoding
 from ordsmed.data.rows import Rows
 from ordsmed.data.store import Store
-from ordsmed.learn.metrics import in_words, unigram_cross_entropy
+from ordsmed.data.tokenizer_training import read_tokenizer
 from ordsmed.learn.phases import OVER, Phase, Stretch
+from ordsmed.mesh.precision import autocast
+from ordsmed.score.metrics import in_words, unigram_cross_entropy
 from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.text.training import read_tokenizer
-from ordsmed.train.precision import autocast
 from ordsmed.train.recipe import Pretraining
 
 JUDGED_ROWS = 32  # rows of a validation batch

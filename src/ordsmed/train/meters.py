@@ -16,10 +16,9 @@ import torch
 from torch import Tensor
 
 from ordsmed.base import files
-from ordsmed.base.errors import RunError
+from ordsmed.base.errors import RunError, Trouble
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.say import say
-from ordsmed.train.guard import Trouble
 
 
 class Meters:

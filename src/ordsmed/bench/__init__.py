@@ -1,0 +1,1 @@
+"""Machine: speeds anyone can measure again."""

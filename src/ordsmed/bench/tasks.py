@@ -1,0 +1,199 @@
+"""Bench of tasks: learning from examples and asking about them, packed in rows and each padded to the greatest length.
+
+    examples, made up with real ones' lengths or read -> steps, in turn packed and padded -> examples a second, ratio
+                                                      -> batches, likewise -> latencies, examples a second
+
+Two ways of telling speed stand side by side: over all the time that passed, and as NVIDIA's fine-tuning scripts tell it
+(DeepLearningExamples, ELECTRA in TensorFlow), whose rate is a mean of rates and whose "90%" is no percentile.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ordsmed.base import settings
+from ordsmed.base.errors import RecipeError
+from ordsmed.bench import synthetic as made_up
+
+if TYPE_CHECKING:
+    from ordsmed.data.features import Features, Packing
+    from ordsmed.finetune.recipe import Finetuning
+    from ordsmed.train.job import Job
+
+SHARES = (90, 95, 99)  # per cent
+DROPPED = 2  # of the longest times, before NVIDIA's scripts take means
+WARM = 2  # steps before the clock is read
+
+Seconds = Sequence[float]
+Ints = NDArray[np.int64]
+
+
+def measure_finetune(recipe: Any) -> dict[str, Any]:
+    """A step of the loop on packed rows, then the same examples each in a row of the greatest length, in turn."""
+    from ordsmed.data.features import ExampleRows
+    from ordsmed.data.loader import load
+    from ordsmed.train import loop
+
+    job = _job(recipe)
+    device, share, rate = job.ranks.device, job.share(0), 1e-5
+    steps = recipe.steps + WARM
+    packed = job.rows(0)
+    assert isinstance(packed, ExampleRows)
+    alone = _padded(packed.packing, job)
+    ready = [load(rows, share, 0, steps, workers=job.workers, device=device)
+             for rows in (packed, ExampleRows(packed.features, alone, *packed.key))]  # fmt: skip
+    spent: list[list[float]] = [[], []]
+    sizes: list[list[tuple[int, int]]] = [[], []]  # places and tokens of each step
+    for step in range(steps):
+        for way, source in enumerate(ready):
+            began = now(device)
+            batches = next(source)
+            loop.update(job, batches, rate, 0, step, step=step + 1)
+            spent[way].append(now(device) - began)
+            tokens = sum(int(batch.spans[:, 1].sum()) for batch in batches if batch.spans is not None)
+            sizes[way].append((sum(batch.tokens.numel() for batch in batches), tokens))
+    ours, theirs = (seconds[WARM:] for seconds in spent)
+    (places, tokens), (padded, _) = (np.sum(each[WARM:], axis=0).tolist() for each in sizes)
+    return {
+        **_said(recipe, job), **rates(recipe.batch, ours), "padded": rates(recipe.batch, theirs),
+        **ratios(ours, theirs), "ratio_of_places": round(padded / places, 3), "filled": round(tokens / places, 3),
+        "tokens_an_example": round(tokens / recipe.batch / recipe.steps, 1), "length": job.phases[0].length,
+        "batch": recipe.batch, "micro": share.micro, "steps": recipe.steps,
+    }  # fmt: skip
+
+
+def measure_predict(recipe: Any) -> dict[str, Any]:
+    """Batches asked as `predict` asks them, each followed by the same one padded to the greatest length."""
+    from ordsmed.data.features import ExampleRows
+    from ordsmed.learn.inference import ask
+    from ordsmed.learn.task import Task
+    from ordsmed.mesh.precision import autocast
+
+    job = _job(recipe)
+    task, device, rows = job.objective, job.ranks.device, job.rows(0)
+    assert isinstance(task, Task)
+    assert isinstance(rows, ExampleRows)
+    ways = [rows.packing, _padded(rows.packing, job)]
+    within = functools.partial(autocast, job.recipe.layout, device)
+    found: dict[str, Any] = _said(recipe, job) | {"length": job.phases[0].length}
+    for batch, times in recipe.batches:
+        spent: list[list[float]] = [[], []]
+        for turn in range(times + 1):  # the first one warms up
+            examples = part(rows.features, np.arange(turn * batch, (turn + 1) * batch) % len(rows))
+            for way, packing in enumerate(ways):
+                began = now(device)
+                ask(task, examples, packing, job.ranks, within=within)
+                spent[way].append(now(device) - began)
+        ours, theirs = (seconds[1:] for seconds in spent)
+        found[f"batch_{batch}"] = {"times": times, **told(batch, ours), **ratios(ours, theirs)}
+        found[f"batch_{batch}_padded"] = told(batch, theirs)
+    return found
+
+
+def told(batch: int, seconds: Seconds) -> dict[str, Any]:
+    """How fast batches were asked."""
+    return rates(batch, seconds) | {"latency_ms": latencies(seconds), "nvidia_latency_ms": trimmed(seconds)}
+
+
+def rates(batch: int, seconds: Seconds) -> dict[str, float]:
+    """Examples a second over all the time, and as NVIDIA's scripts tell it: the mean of every batch's own rate."""
+    each = np.asarray(seconds)
+    return {"examples_per_second": round(batch * len(each) / float(each.sum()), 3),
+            "nvidia_examples_per_second": round(float((batch / each).mean()), 3)}  # fmt: skip
+
+
+def latencies(seconds: Seconds) -> dict[str, float]:
+    """Milliseconds a batch: the mean, and percentiles, times that were measured and so many per cent did not exceed."""
+    each = np.asarray(seconds) * 1e3
+    found = {f"{share}%": float(np.percentile(each, share, method="inverted_cdf")) for share in SHARES}
+    return {name: round(value, 3) for name, value in ({"mean": float(each.mean())} | found).items()}
+
+
+def trimmed(seconds: Seconds) -> dict[str, float]:
+    """What NVIDIA's scripts call latencies, in milliseconds: means of all times but the two longest, and of the fastest
+    90, 95 and 99 % of those; left out where that is none."""
+    kept = np.sort(seconds)[: max(0, len(seconds) - DROPPED)] * 1e3
+    counts = {"mean": len(kept)} | {f"mean of fastest {share}%": int(len(kept) * share / 100) for share in SHARES}
+    return {name: round(float(kept[:count].mean()), 3) for name, count in counts.items() if count}
+
+
+def ratios(ours: Seconds, theirs: Seconds) -> dict[str, float]:
+    """How much longer the others took: all together, and the median of pairs that were measured one after the other."""
+    pairs = np.divide(theirs, ours)
+    return {"ratio": round(float(np.sum(theirs) / np.sum(ours)), 3), "median_ratio": round(float(np.median(pairs)), 3)}
+
+
+def part(features: Features, chosen: Ints) -> Features:
+    """Some examples alone, without what is right."""
+    sizes = features.sizes[chosen]
+    source = np.concatenate([np.arange(features.starts[e], features.starts[e + 1]) for e in chosen])
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    types, marks = (None if column is None else column[source] for column in (features.types, features.marks))
+    return dataclasses.replace(
+        features, starts=starts, ids=features.ids[source], types=types, marks=marks, labels=None, more={}
+    )
+
+
+def _job(recipe: Any) -> Job:
+    """The fine-tuning that is measured, ready to go, with a task's own files or made-up ones."""
+    from ordsmed.base.ranks import prepare
+    from ordsmed.finetune.finetune import OfTask
+
+    ranks = prepare(recipe.layout.device, recipe.layout.threads or None)
+    way, asked = OfTask(), _finetuning(recipe)
+    way.check(asked, way.network(asked), ranks)
+    return way.build(way.obtain(asked), ranks, gone_on=None)
+
+
+def _finetuning(recipe: Any) -> Finetuning:
+    from ordsmed.finetune.recipe import Finetuning
+
+    task, own = recipe.task, {"init": recipe.init, "model": None, "tokenizer": None}
+    if recipe.init is None:
+        own |= {"model": with_dropout(recipe.model, recipe.dropout), "tokenizer": recipe.tokenizer}
+    if not task.paths("train"):
+        if recipe.init:
+            raise RecipeError("task.train", "missing, but init is there", "files of text for its tokenizer")
+        tokenizer, made = made_up.examples(task, recipe.sizes, recipe.vocabulary)
+        task, own = dataclasses.replace(task, train=str(made)), own | {"tokenizer": str(tokenizer)}
+    return Finetuning(
+        task=task, optimizer=recipe.optimizer, steps=recipe.steps + WARM, batch=recipe.batch, warmup=0.0,
+        layout=recipe.layout, features="", **own,
+    )  # fmt: skip
+
+
+def with_dropout(model: Any, rate: float | None) -> Any:
+    """A network's settings with this dropout everywhere; None: with its own."""
+    known = [name for name in ("dropout", "attention_dropout") if rate is not None and hasattr(model, name)]
+    return dataclasses.replace(model, **dict.fromkeys(known, rate))
+
+
+def now(device: Any) -> float:
+    """The clock, when the device has done what it was told."""
+    if device.type == "cuda":
+        import torch
+
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def _padded(packing: Packing, job: Job) -> Packing:
+    return dataclasses.replace(packing, alone=True, length=job.phases[0].length)
+
+
+def _said(recipe: Any, job: Job) -> dict[str, Any]:
+    """What is measured, and where."""
+    model = job.recipe.model
+    return {
+        "task": settings.plain(recipe.task)["kind"], "examples_made_up": not recipe.task.paths("train"),
+        "model": settings.plain(model)["kind"], "width": model.width, "layers": model.layers,
+        "parameters": sum(p.numel() for p in job.objective.parameters()), "dropout": getattr(model, "dropout", None),
+        "precision": recipe.layout.precision, "threads": job.ranks.threads, "device": str(job.ranks.device),
+    }  # fmt: skip

@@ -1,0 +1,382 @@
+"""Held-out text: evaluation data as hashes of runs of words, and whether a document quotes any of it.
+
+    evaluation files -> entries -> words -> hashes of every 13 words in a row -> HeldOut, sorted 64-bit numbers
+    document -> words -> hashes of every 13 words in a row -> the first one held out, or None
+
+A word is a run of letters, digits and marks, case-folded; all else only parts words. An ideograph or kana is a word.
+Thai and its kin put no space between words: there a phrase counts as one. An entry of fewer words than a run, but of
+`shortest` or more, is looked for as a whole; one that is shorter still is left out and counted, if it has five words.
+
+Entries are, by the file's name (.gz, .bz2, .xz and .zst are unpacked first):
+
+    .json, .jsonl, .ndjson     every string at any depth (not keys)
+    .tsv, .csv                 every field; quotes count in .csv alone
+    .conllu, .conll, .iob      the sentences: `# text =` where it stands, else the forms
+    anything else              the lines
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ordsmed.base.errors import DataError
+from ordsmed.base.files import mapped, survive_disk
+from ordsmed.labelled.tables import LONGEST_FIELD
+from ordsmed.text import read
+
+Array = np.ndarray[Any, Any]
+
+SHORTEST = 8  # words of an entry that is looked for as a whole
+TOLD = 5  # words that make an entry: names, labels and numbers are none
+BLOCK = 1 << 18  # characters turned into words at once
+GATHER = 1 << 20  # hashes held before they are made unique
+MARK = 0x6F72647331  # first number of a saved file: its kind and version
+ODD = np.uint64(0x9E3779B97F4A7C15)
+INVERSE = np.uint64(pow(int(ODD), -1, 1 << 64))
+IDEOGRAPHS = [(0x2E80, 0x3000), (0x3005, 0x3008), (0x3021, 0x302A), (0x3040, 0x3100), (0x31F0, 0x3200)]
+IDEOGRAPHS += [(0x3400, 0x4DC0), (0x4E00, 0xA000), (0xF900, 0xFB00), (0xFF66, 0xFFA0)]
+PLANES = 0x20000  # from here on nearly all codes are ideographs
+
+
+@dataclass(frozen=True)
+class Decontaminate:
+    """Drop documents that quote evaluation data."""
+
+    paths: str | list[str]
+    "evaluation files, folders or patterns: JSON, JSON lines, TSV, CSV, CoNLL or text, also packed"
+    words: int = 13
+    "a document is dropped if so many words in a row stand in an evaluation file too"
+    shortest: int = SHORTEST
+    "words; an entry shorter than `words` is looked for as a whole, down to this length"
+
+    def __post_init__(self) -> None:
+        if not self.paths:
+            raise ValueError("paths: found none; wanted evaluation files")
+        if not 1 <= self.shortest <= self.words <= 255:
+            found = f"shortest {self.shortest} and words {self.words}"
+            raise ValueError(f"words: found {found}; wanted 1 <= shortest <= words <= 255")
+
+    def grams(self) -> HeldOut:
+        """What the files hold out."""
+        return grams(self.paths, self.words, self.shortest)
+
+
+@dataclass(frozen=True)
+class Hit:
+    """What a document quotes."""
+
+    words: str
+    "the words, case-folded, with what stands between them"
+    number: int
+    "how many words stand before them in the document"
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Hashes of runs of words that no document may hold."""
+
+    hashes: Array
+    "sorted '<u8'"
+    words: int
+    "of a run"
+    shortest: int
+    "words of the shortest entry looked for as a whole"
+    entries: int = 0
+    "strings, fields, sentences or lines of five words or more in the evaluation files"
+    short: int = 0
+    "of these, how many were left out as too short"
+
+    def hits(self, text: str) -> Hit | None:
+        """The first run of words that is held out."""
+        return self.search([text])[0]
+
+    def search(self, texts: Sequence[str]) -> list[Hit | None]:
+        """The same for many texts, which is far faster for short ones: about 100,000 characters at once are best."""
+        found: list[Hit | None] = [None] * len(texts)
+        if not len(self.hashes):
+            return found
+        text, hashed, owner, starts, ends = _joined([text.casefold() for text in texts])
+        for length, runs in _runs(hashed, self.shortest, self.words):
+            at = self._at(runs)
+            at = at[owner[at] == owner[at + length - 1]]
+            for which, first in zip(*np.unique(owner[at], return_index=True), strict=True):
+                start, before = at[first], found[which]
+                number = int(start - np.searchsorted(owner, which))
+                if before is None or number < before.number:
+                    found[which] = Hit(text[starts[start] : ends[start + length - 1]], number)
+        return found
+
+    def save(self, path: Path) -> None:
+        """As .npy of '<u8': five numbers, then the hashes."""
+        head = [MARK, self.words, self.shortest, self.entries, self.short]
+        with survive_disk(path):
+            np.save(path, np.concatenate([np.array(head, np.uint64), self.hashes]).astype("<u8"))
+
+    @staticmethod
+    def load(path: Path) -> HeldOut:
+        """What was saved; the hashes stay in the file, so that many processes share them."""
+        wanted, remedy = "held-out hashes", "make them again"
+        numbers = mapped(path, wanted, remedy)
+        if numbers.dtype.str != "<u8" or numbers.ndim != 1 or len(numbers) < 5 or numbers[0] != MARK:
+            raise DataError(path, f"other numbers ('{numbers.dtype.str}')", wanted, remedy)
+        return HeldOut(numbers[5:], *numbers[1:5].tolist())
+
+    def _at(self, runs: Array) -> Array:
+        """Where a run is held out."""
+        likely = np.flatnonzero(self._sieve[(runs >> self._shift).view(np.int64)])
+        nearest = np.minimum(np.searchsorted(self.hashes, runs[likely]), len(self.hashes) - 1)
+        return likely[self.hashes[nearest] == runs[likely]]
+
+    @cached_property
+    def _shift(self) -> np.uint64:
+        """All but the leading bits: these have 16 to 32 patterns for each hash, 64 thousand to 64 million in all."""
+        return np.uint64(64 - min(max(len(self.hashes).bit_length() + 4, 16), 26))
+
+    @cached_property
+    def _sieve(self) -> Array:
+        """Which leading bits occur: a look into a small table spares most searches."""
+        sieve = np.zeros(1 << (64 - int(self._shift)), bool)
+        sieve[(self.hashes >> self._shift).astype(np.int64)] = True
+        return sieve
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the table, which is quickly made again."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+def grams(paths: str | Sequence[str], n: int = 13, shortest: int = SHORTEST) -> HeldOut:
+    """All runs of `n` words of evaluation files, and shorter entries as a whole."""
+    entries = short = waiting = 0
+    held = [np.empty(0, "<u8")]
+    for batch in _batches(entry for path in read.files(paths) for entry in _entries(path)):
+        sizes, found = _gathered(batch, n, shortest)
+        entries += int((sizes >= TOLD).sum())
+        short += int(((sizes >= TOLD) & (sizes < shortest)).sum())
+        held += found
+        waiting += sum(map(len, found))
+        if waiting > max(GATHER, len(held[0])):
+            held, waiting = [np.unique(np.concatenate(held))], 0
+    return HeldOut(np.unique(np.concatenate(held)), n, shortest, entries, short)
+
+
+def _batches(entries: Iterable[str]) -> Iterator[list[str]]:
+    held, length = list[str](), 0
+    for entry in entries:
+        held.append(entry.casefold())
+        length += len(entry)
+        if length > BLOCK:
+            yield held
+            held, length = [], 0
+    yield held
+
+
+def _gathered(entries: list[str], longest: int, shortest: int) -> tuple[Array, list[Array]]:
+    """How many words each entry has, and what is held out of them."""
+    _, hashed, owner, _, _ = _joined(entries)
+    sizes = np.bincount(owner, minlength=len(entries))
+    found = []
+    for length, runs in _runs(hashed, shortest, longest):
+        whole = owner[: len(runs)] == owner[length - 1 :]
+        if length < longest:
+            whole &= sizes[owner[: len(runs)]] == length
+        found.append(runs[whole])
+    return sizes, found
+
+
+# ---- words and runs of words
+
+
+def _joined(texts: Sequence[str]) -> tuple[str, Array, Array, Array, Array]:
+    """Texts put together, and their words: hash, in which text, where each begins and ends."""
+    hashed, starts, ends = _words(text := "\n".join(texts))
+    first = np.cumsum([0] + [len(text) + 1 for text in texts])  # the character at which each text begins
+    return text, hashed, np.searchsorted(first, starts, "right") - 1, starts, ends
+
+
+def _words(text: str) -> tuple[Array, Array, Array]:
+    """The words of a case-folded text: their hashes, where they begin, where they end."""
+    found, start = [(np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int64))], 0
+    while start < len(text):
+        stop = start + BLOCK
+        if stop < len(text):
+            stop = max(text.rfind(" ", start, stop), text.rfind("\n", start, stop)) + 1 or stop
+        hashed, starts, ends = _hash(text[start:stop])
+        found.append((hashed, starts + start, ends + start))
+        start = stop
+    hashed, starts, ends = (np.concatenate(part) for part in zip(*found, strict=True))
+    return hashed, starts, ends
+
+
+def _hash(text: str) -> tuple[Array, Array, Array]:
+    codes = _codes(text)
+    kinds = np.zeros(len(codes) + 2, np.uint8)
+    kinds[1:-1] = _kinds()[np.minimum(codes, PLANES)]
+    letter = kinds == 1
+    edges = np.flatnonzero(letter[1:] != letter[:-1])
+    starts, ends = edges[::2], edges[1::2]
+    if len(alone := np.flatnonzero(kinds[1:-1] == 2)):
+        starts, ends = np.sort(np.append(starts, alone)), np.sort(np.append(ends, alone + 1))
+    if not len(starts):
+        return np.empty(0, np.uint64), starts, ends
+    # the sum of value * ODD ** place, divided by ODD ** start: the same wherever the word stands
+    values = _values()[codes & (PLANES - 1)] * _powers(ODD)[: len(codes)]
+    return _mix(np.add.reduceat(values, starts) * _powers(INVERSE)[starts]), starts, ends
+
+
+def _codes(text: str) -> Array:
+    if text.isascii():
+        return np.frombuffer(text.encode("ascii"), np.uint8).astype(np.int64)
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4").astype(np.int64)
+
+
+@cache
+def _kinds() -> Array:
+    """Of every code: 0 parts words, 1 is part of a word, 2 is a word."""
+    kinds = np.array([unicodedata.category(chr(code))[0] in "LNM" for code in range(PLANES)] + [True], np.uint8)
+    for start, stop in [*IDEOGRAPHS, (PLANES, PLANES + 1)]:
+        kinds[start:stop] *= 2
+    return kinds
+
+
+@cache
+def _values() -> Array:
+    """Of every code a random number; 0 for those that part words."""
+    return _mix(np.arange(1, PLANES + 1, dtype=np.uint64)) * (_kinds()[:PLANES] > 0)
+
+
+@cache
+def _powers(base: np.uint64) -> Array:
+    found = np.full(BLOCK, base, np.uint64)
+    found[0] = 1
+    return np.multiply.accumulate(found)
+
+
+def _mix(numbers: Array) -> Array:
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return numbers ^ (numbers >> np.uint64(31))
+
+
+def _runs(hashed: Array, shortest: int, longest: int) -> Iterator[tuple[int, Array]]:
+    """For every length the hashes of all runs of so many words."""
+    runs = np.zeros(len(hashed), np.uint64)
+    for length in range(1, min(longest, len(hashed)) + 1):
+        count = len(hashed) - length + 1
+        runs = runs[:count] * ODD + hashed[length - 1 :]
+        if length >= shortest:
+            yield length, runs
+
+
+# ---- evaluation files
+
+
+def _entries(path: Path) -> Iterator[str]:
+    """What a file holds out, entry by entry."""
+    packed = path.suffix.lower() in (".gz", ".bz2", ".xz", ".zst")
+    suffix = (path.with_suffix("") if packed else path).suffix.lower()
+    return _READERS.get(suffix, read.lines)(path)
+
+
+def _json(path: Path) -> Iterator[str]:
+    """One value, or one a line."""
+    text = "".join(read.texts(path))
+    try:
+        yield from _strings(_parsed(text))
+    except ValueError as error:
+        lines = [line for line in text.split("\n") if line.strip()]
+        if len(lines) < 2 or not _is_json(lines[0]):
+            raise DataError(path, f"bad JSON: {error}", "one JSON value, or one a line", "mend it") from None
+        yield from _json_lines(path)
+
+
+def _json_lines(path: Path) -> Iterator[str]:
+    for number, line in enumerate(read.lines(path, longest=1 << 28), 1):
+        if line and not line.isspace():
+            try:
+                yield from _strings(_parsed(line))
+            except ValueError as error:
+                raise DataError(
+                    f"{path}:{number}", f"bad JSON: {error}", "one JSON value a line", "mend or remove the line"
+                ) from None
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _is_json(line: str) -> bool:
+    try:
+        _parsed(line)
+    except ValueError:
+        return False
+    return True
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """All strings of a JSON value, at any depth, without a stack of generators."""
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += reversed(list(value.values()))
+        elif isinstance(value, list):
+            waiting += reversed(value)
+        elif isinstance(value, str):
+            yield value
+
+
+def _tsv(path: Path) -> Iterator[str]:
+    for line in read.lines(path):
+        yield from line.split("\t")
+
+
+def _csv(path: Path) -> Iterator[str]:
+    csv.field_size_limit(LONGEST_FIELD)  # one for the whole process, which tables may have set
+    rows = csv.reader(line + "\n" for line in read.lines(path))
+    try:
+        for row in rows:
+            yield from row
+    except csv.Error as error:
+        place, remedy = f"{path}:{rows.line_num}", "mend it, or name it .tsv or .txt"
+        raise DataError(place, f"bad CSV: {error}", "fields of RFC 4180", remedy) from None
+
+
+def _conll(path: Path) -> Iterator[str]:
+    """Sentences, told apart by blank lines."""
+    text, forms = "", list[str]()
+    for line in read.lines(path):
+        if line.startswith("# text ="):
+            text = line.removeprefix("# text =")
+        elif line and not line.isspace():
+            forms += _form(line)
+        elif text or forms:
+            yield text or "".join(forms)
+            text, forms = "", []
+    if text or forms:
+        yield text or "".join(forms)
+
+
+def _form(line: str) -> list[str]:
+    """The word of a line: its second field of the ten of CoNLL-U, else its first."""
+    fields = line.split("\t") if "\t" in line else line.split()
+    if len(fields) != 10:
+        return [] if line.startswith(("# ", "-DOCSTART-")) else [fields[0], " "]
+    return [fields[1]] if "SpaceAfter=No" in fields[9] else [fields[1], " "]
+
+
+_READERS: dict[str, Callable[[Path], Iterator[str]]] = {
+    ".json": _json, ".jsonl": _json_lines, ".ndjson": _json_lines, ".tsv": _tsv, ".csv": _csv,
+    ".conllu": _conll, ".conll": _conll, ".iob": _conll,
+}  # fmt: skip

@@ -1,0 +1,277 @@
+"""The deed `corpus`: documents -> clean, each once, sentences told apart -> splits in JSON lines, and a report.
+
+    read    sources -> chunks: every document cleaned by itself, its sentences found (`chunks.py`)
+    match   hashes and signatures of all chunks -> which documents are duplicates of which (`near.py`)
+    write   chunks without these -> train/00000.jsonl, ...  validation/00000.jsonl, ...  test/00000.jsonl, ...
+
+Steps lie below `steps/` and go on where they were killed; when all is written they are removed.
+On which side a document falls is decided by a hash of its words and the seed alone, so equal texts fall on one side.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import socket
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from ordsmed.base import files, menu, run, settings
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.machine import cores
+from ordsmed.base.menu import Menu
+from ordsmed.base.run import STEPS, Run
+from ordsmed.base.say import many, say
+from ordsmed.base.screen import command
+from ordsmed.base.workers import Spread, crew
+from ordsmed.corpus import report, unite
+from ordsmed.corpus.chunks import Chunk, Reading, Source, Work
+from ordsmed.corpus.held_out import Decontaminate
+from ordsmed.corpus.near import Near
+from ordsmed.corpus.splits import Shares
+from ordsmed.text import read
+from ordsmed.text.clean import Form
+
+SHARE = 1_000_000  # bytes of source, perhaps packed, that are worth a process of their own
+
+
+@dataclass(frozen=True)
+class Given:
+    """Texts that are validation and test data as they are; nothing of the others is held out for what is given."""
+
+    validation: Annotated[Any, Menu("corpora")] | None = None
+    "a source of validation documents"
+    test: Annotated[Any, Menu("corpora")] | None = None
+    "a source of test documents"
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """From sources of documents to a folder of clean ones with sentences, and a validation split."""
+
+    verb: ClassVar[str] = "corpus"
+    HOW: ClassVar[tuple[str, ...]] = ("processes", "engine", "keep_steps")
+
+    source: Annotated[Any, Menu("corpora", many=True)]
+    "where the documents come from; or a list of such tables"
+    clean: Annotated[Any, Menu("cleaners", many=True)] = ()
+    'cleaning steps in their order, such as ["mojibake", {kind = "language", keep = ["en"]}]'
+    normalise: Form = "NFC"
+    "Unicode normal form of the text"
+    shortest: int = 1
+    "characters; shorter documents are dropped"
+    sentences: str = "rules"
+    "how they are told apart: rules, lines, presplit, given (by the source), none, blingfire, or module:function"
+    duplicates: Literal["drop", "keep"] = "drop"
+    "documents with the same words: keep the first, or all"
+    near: Near | None = None
+    "a table drops documents that are nearly the same as well"
+    against: tuple[str, ...] = ()
+    "folders of other corpora: what (nearly) stands there is dropped here"
+    held_out: Decontaminate | None = None
+    "evaluation data: documents that contain some of them are dropped"
+    validation: float = 0.01
+    "share of the documents held out for validation; at least one where there are two"
+    test: float = 0.0
+    "share of the documents held out for a test"
+    split: str | float | None = None
+    'instead of these two: proportions of train, validation and test, such as "949,50,1"'
+    exact: bool = False
+    "cut off exactly so many; else a document stays on its side when others are added"
+    given: Given = Given()
+    "validation or test documents of their own"
+    seed: int = 0
+    "decides which documents are held out"
+    language: str | None = None
+    "for the model card, such as en or nb"
+    licence: str | None = None
+    "for the model card; not said: what the sources say"
+    title: str | None = None
+    "for the model card"
+    shard: int = 64_000_000
+    "bytes of a part file"
+    keep_steps: bool = False
+    "leave the folder `steps`: another threshold or split is quick then, and the disk holds the corpus twice"
+    processes: int | None = None
+    "that work side by side; not said: one a core, fewer for a small corpus"
+    engine: str | None = None
+    "address (or file) of a Dask scheduler whose workers share this folder; instead of processes"
+    out: str | None = None
+    "folder of the result; work/corpus/ and the recipe's name if not said"
+
+    def __post_init__(self) -> None:
+        for name, least in (("shortest", 0), ("shard", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}: found {getattr(self, name)}; wanted at least {least}")
+        if self.processes is not None and self.processes < 1:
+            raise ValueError(f"processes: found {self.processes}; wanted at least 1; leave it out")
+        if self.duplicates == "keep" and (self.near or self.against):
+            raise ValueError('duplicates: found "keep"; wanted "drop" beside `near` or `against`')
+        if not self.sources:
+            raise ValueError("source: found an empty list; wanted at least one table")
+        _ = self.shares
+
+    @property
+    def sources(self) -> tuple[Any, ...]:
+        """One or many, as a tuple; names of an alias file are what stands behind them."""
+        return tuple(inner for one in self._told() for inner in (one.sources() if hasattr(one, "sources") else [one]))
+
+    @property
+    def shares(self) -> Shares:
+        """How much is held out."""
+        if self.split is not None:
+            shares = Shares.read(str(self.split), self.exact)
+        else:
+            shares = Shares(self.validation, self.test, self.exact)
+        return shares.without(validation=self.given.validation is not None, test=self.given.test is not None)
+
+    def stamp(self) -> Any:
+        """What the result depends on beside the recipe."""
+        found = [source.stamp() for source in self._told()]
+        given = [source.stamp() for source in (self.given.validation, self.given.test) if source]
+        others = [run.Run(folder).status["fingerprint"] for folder in self._others()]
+        held_out = read.stamp(read.files(self.held_out.paths)) if self.held_out else []
+        more = [part for part in (given, others, held_out) if part]
+        return [*found, *more] if more or len(found) > 1 else found[0]
+
+    def perform(self, run: Run) -> dict[str, Any]:
+        """Read, match and write it all; returns the counts."""
+        sources = self._sources()
+        with crew(self._workers(), self.engine) as spread:
+            reading = self.read(run, spread)
+            chunks = reading.chunks()
+            if not any(chunk.facts.read for chunk in chunks if not sources[chunk.source].purpose):
+                gone = sum((chunk.facts.left_out for chunk in chunks), Counter[str]())
+                told = ", ".join(f"{count:,} {what}" for what, count in report.most(gone))
+                found = "no documents at all" + (f"; left out: {told}" if told else "")
+                raise DataError(self._named(), found, "at least one text", "look at `source`")
+            matched = self.match(reading, chunks, spread)
+        writers = unite.write(run.path, chunks, sources, matched.dropped, self.shares, self.shard)
+        facts = report.facts(reading.work, chunks, sources, matched, writers)
+        if not writers["train"].count.documents:
+            found = f"none of {facts['read']:,} documents is left"
+            raise DataError(self._named(), found, "documents that no step drops", report.gone(facts))
+        report.tell(facts)
+        if self.shares.validation and not writers["validation"].count.documents:
+            say("validation: empty, for there is only one document")
+        licences = dict.fromkeys(
+            told["licence"] for told in facts["sources"] if told["licence"] and not told["purpose"]
+        )
+        known = {"language": self.language, "licence": self.licence or "; ".join(licences) or None, "title": self.title}
+        report.write(run.path, self.title or run.path.name, {**facts, **known})
+        return {**facts, **known}
+
+    def tidy(self, run: Run) -> None:
+        """The steps go when all stands."""
+        if not self.keep_steps:
+            shutil.rmtree(run.path / STEPS, ignore_errors=True)
+
+    def read(self, run: Run, spread: Spread, part: tuple[int, int] = (0, 1)) -> Reading:
+        """The first step, or one part of it."""
+        sources = self._sources()
+        for source in sources:
+            if hasattr(source.settings, "prepare"):
+                source.settings.prepare()
+        grams = self._grams(run.path / STEPS) if self.held_out else None
+        work = Work(self.clean, self.normalise, self.shortest, self.sentences, self.seed, self.near, grams)
+        reading = Reading(run.path / STEPS, sources, work)
+        reading.run(spread, self._workers(), part)
+        return reading
+
+    def match(self, reading: Reading, chunks: Sequence[Chunk], spread: Spread) -> unite.Matched:
+        """The second step."""
+        if self.duplicates == "keep":
+            return unite.Matched()
+        return unite.match(reading.folder, chunks, reading.sources, self.near, spread)
+
+    def _grams(self, steps: Path) -> str:
+        """The file of what is held out, made once."""
+        assert self.held_out
+        stamp = [settings.plain(self.held_out), read.stamp(read.files(self.held_out.paths))]
+        path = steps / f"held-out-{hashlib.sha256(json.dumps(stamp).encode()).hexdigest()[:12]}.npy"
+        if not path.exists():
+            with files.survive_disk(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                beside = path.with_name(f".{socket.gethostname()}.{os.getpid()}.{path.name}")
+                self.held_out.grams().save(beside)
+                beside.replace(path)
+        return str(path)
+
+    def _sources(self) -> list[Source]:
+        """All of them; what no duplicate displaces stands first: given texts, and other corpora."""
+        given = {"validation": self.given.validation, "test": self.given.test}
+        first = [Source(settings, purpose) for purpose, settings in given.items() if settings]
+        made = menu.load("corpora", "corpus")
+        others = [Source(made(str(folder)), "against") for folder in self._others()]
+        return [*first, *others, *map(Source, self.sources)]
+
+    def _others(self) -> list[Path]:
+        return [run.obtain(Corpus, name) for name in self.against]
+
+    def _workers(self) -> int:
+        if self.processes:
+            return self.processes
+        size = sum(source.settings.size() for source in self._sources())
+        return max(1, min(cores(), size // SHARE))
+
+    def _told(self) -> tuple[Any, ...]:
+        return self.source if isinstance(self.source, tuple) else (self.source,)
+
+    def _named(self) -> str:
+        return ", ".join(f"{menu.kind_of(source)} {_place(source)}".strip() for source in self.sources)
+
+
+def _place(source: Any) -> Any:
+    """What a source reads."""
+    return next((found for name in ("path", "urls", "name") if (found := getattr(source, name, None))), "")
+
+
+def partly(name: str, overrides: Sequence[str], *, part: str | None, until: str | None) -> list[str]:
+    """Some of the work, beside others that do the rest: one part of an array's, or the steps up to one."""
+    if until not in (None, "read", "match"):
+        raise RecipeError("--until", f"found {until}", "read or match")
+    if part and until == "match":
+        raise RecipeError("--until", "match, beside --part", "--part alone: what all parts read is matched as a whole")
+    share = _part(part)
+    deed, title = run.load(Corpus, name, overrides)
+    folder = run.place(deed, title)
+    place = run.Run(folder)
+    with contextlib.ExitStack() as alone:
+        alone.enter_context(run.locked(folder))
+        fits = run.fits(place, deed)
+        if run.finished(folder, "corpus"):
+            if not fits:
+                raise run.misfit(folder, deed, name, overrides)
+            return [f"{folder}: stands"]
+        if not fits:
+            if place.status:
+                run.clear(folder)
+            place.begin(deed, began=time.time())
+        if part:
+            alone.close()  # parts are read side by side
+        with crew(deed._workers(), deed.engine) as spread:
+            reading = deed.read(place, spread, share)
+            chunks = reading.chunks()
+            if until == "match":
+                deed.match(reading, chunks, spread)
+    count = sum(chunk.facts.documents for chunk in chunks)
+    return [
+        f"{folder}: {many(len(chunks), 'chunk')} with {many(count, 'document')} stand",
+        f"next: {command('corpus', name, *overrides)}",
+    ]
+
+
+def _part(text: str | None) -> tuple[int, int]:
+    """`3/16` as the third of sixteen, counted from 0."""
+    found = re.fullmatch(r"(\d+)/(\d+)", text or "1/1")
+    if not found or not 1 <= int(found[1]) <= int(found[2]):
+        raise RecipeError("--part", f"found {text}", "I/N, such as 1/16 for the first of sixteen, to 16/16")
+    return int(found[1]) - 1, int(found[2])

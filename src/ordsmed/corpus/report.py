@@ -1,0 +1,167 @@
+"""What happened to a corpus: facts for `status.json`, lines for a person, and the page `report.md`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import files
+from ordsmed.base.menu import kind_of
+from ordsmed.base.say import many, say, size
+from ordsmed.corpus.chunks import Chunk, Facts, Source, Work
+from ordsmed.corpus.folder import Writer
+from ordsmed.corpus.unite import Matched
+
+PUBLISHED = {"English Wikipedia": 2_500_000_000, "BookCorpus": 800_000_000}  # words, as BERT's paper counts them
+
+
+def facts(
+    work: Work, chunks: Sequence[Chunk], sources: Sequence[Source], matched: Matched, writers: Mapping[str, Writer]
+) -> dict[str, Any]:
+    """What `status.json` keeps."""
+    told, whole = [], Facts()
+    for number, source in enumerate(sources):
+        own = Facts()
+        for chunk in chunks:
+            if chunk.source == number:
+                own.add(chunk.facts)
+        told.append(_source(source, own))
+        if source.purpose != "against":
+            whole.add(own)
+    names = ("documents", "changed", "dropped", "characters_before", "characters_after")
+    steps = [
+        {"name": name, **dict(zip(names, counts, strict=True)), "reasons": _reasons(whole, name)}
+        for name, counts in zip(work.names(), whole.steps, strict=False)
+    ]
+    cleaned = {step["name"]: step["dropped"] for step in steps if step["dropped"]}
+    written = {name: {"parts": writer.parts, "checksums": writer.checksums} for name, writer in writers.items()}
+    return {
+        **{name: {**asdict(writer.count), **written[name]} for name, writer in writers.items()},
+        "read": whole.read, "sources": told, "left_out": dict(most(whole.left_out)), "steps": steps,
+        "dropped": {**cleaned, "duplicates": matched.exact, **({"near": matched.near} if work.near else {})},
+        "duplicates": {"exact": matched.exact, "near": matched.near, "groups": matched.groups},
+        "held_out": whole.held_out or None, "replaced": whole.replaced, "cut": whole.cut,
+        "encodings": dict(whole.encodings),
+    }  # fmt: skip
+
+
+def most(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    """The most frequent first; of equals by name, for they may have been met in any order."""
+    return sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
+
+
+def _why(reasons: Mapping[str, int]) -> str:
+    return ", ".join(f"{why} {count:,}" for why, count in reasons.items())
+
+
+def gone(facts: Mapping[str, Any]) -> str:
+    """What became of the documents that are not there, in a phrase; empty if all are."""
+    return ", ".join(f"{count:,} {what}" for t in ("dropped", "left_out") for what, count in facts[t].items() if count)
+
+
+def _counted(encodings: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} in {name}" for name, count in sorted(encodings.items()))
+
+
+def tell(facts: Mapping[str, Any]) -> None:
+    """The lines that a person sees at the end."""
+    for name in ("train", "validation", "test"):
+        count = facts[name]
+        if count["documents"]:
+            say(f"{name}: {', '.join(many(count[f'{noun}s'], noun) for noun in ('document', 'sentence', 'word'))}")
+    if found := gone(facts):
+        say(f"left out: {found}")
+    if facts["replaced"]:
+        say(f"invalid UTF-8: {many(facts['replaced'], 'place')} replaced by U+FFFD")
+    if told := facts.get("encodings"):
+        say(f"not in UTF-8: {_counted(told)}")
+    if facts["cut"]:
+        say(f"cut: {facts['cut']:,} times a line or document was too long for one")
+
+
+def write(folder: Path, title: str, facts: Mapping[str, Any]) -> None:
+    """The page `report.md`."""
+    files.write_text(folder / "report.md", "\n".join([f"# {title}", "", *_page(facts)]) + "\n")
+
+
+def _page(facts: Mapping[str, Any]) -> list[str]:
+    splits = [
+        [n, *(f"{facts[n][k]:,}" for k in COUNTED)] for n in ("train", "validation", "test") if facts[n]["documents"]
+    ]
+    sources = [
+        [
+            s["kind"],
+            s["purpose"] or "all",
+            s["licence"] or (s["purpose"] != "against" and facts.get("licence")) or "not said",
+            size(s["bytes"]),
+            f"{s['documents']:,}",
+            _published(s),
+        ]
+        for s in facts["sources"]
+    ]
+    steps = [
+        [s["name"], *(f"{s[k]:,}" for k in ("documents", "changed", "dropped")), f"{_lost(s):.2%}", _why(s["reasons"])]
+        for s in facts["steps"]
+    ]
+    words = sum(facts[name]["words"] for name in ("train", "validation", "test"))
+    beside = ", ".join(f"{words / count:.2%} of {name} ({count / 1e6:,.0f} M)" for name, count in PUBLISHED.items())
+    whole = f"All splits: {many(words, 'word')}: {beside}."
+    lines = ["## What there is", "", *_table(["split", *COUNTED], splits), "", whole]
+    lines += ["", f"Language: {facts.get('language') or 'not said'}. Licence: {facts.get('licence') or 'not said'}."]
+    lines += ["", "## Sources", "", *_table(["kind", "for", "licence", "size", "documents", "published size"], sources)]
+    lines += [
+        "",
+        "## Cleaning",
+        "",
+        *_table(["step", "documents", "changed", "dropped", "characters lost", "why dropped"], steps),
+    ]
+    gone = [[what, f"{count:,}"] for what, count in [*facts["dropped"].items(), *facts["left_out"].items()] if count]
+    gone += [["places of invalid UTF-8 replaced", f"{facts['replaced']:,}"]] if facts["replaced"] else []
+    gone += [["lines or documents cut", f"{facts['cut']:,}"]] if facts["cut"] else []
+    if told := facts.get("encodings"):
+        lines += ["", "## Encodings", "", f"Files that are not in UTF-8: {_counted(told)}."]
+    lines += ["", "## Left out", "", *(_table(["what", "documents"], gone) if gone else ["Nothing."])]
+    if groups := facts["duplicates"]["groups"]:
+        lines += ["", "## The largest groups of duplicates", ""]
+        for group in groups:
+            members = ", ".join(f"{name} ({share:.2f})" for name, share in group["members"])
+            lines += [f"- {group['size']:,} like {group['kept']}: {members}", f"  > {group['excerpt']}"]
+    if found := facts["held_out"]:
+        lines += ["", "## Documents that hold evaluation data", "", *(f"- {line}" for line in found)]
+    return lines
+
+
+COUNTED = ("documents", "sentences", "words", "characters", "bytes")
+
+
+def _source(source: Source, own: Facts) -> dict[str, Any]:
+    settings = source.settings
+    return {
+        "kind": kind_of(settings), "purpose": source.purpose, "licence": getattr(settings, "LICENCE", "") or None,
+        "bytes": settings.size(),
+        "published": getattr(settings, "WORDS", 0), "read": own.read, "documents": own.documents,
+        "left_out": dict(most(own.left_out)),
+    }  # fmt: skip
+
+
+def _published(source: Mapping[str, Any]) -> str:
+    return f"{source['published'] / 1e6:,.0f} M words" if source["published"] else ""
+
+
+def _reasons(whole: Facts, name: str) -> dict[str, int]:
+    """Why a step dropped documents, where it told: "language: sv" is no other document than the step's own."""
+    told = [(what, count) for what, count in most(whole.left_out) if what.startswith(f"{name}: ")]
+    for what, _ in told:
+        del whole.left_out[what]
+    return {what.removeprefix(f"{name}: "): count for what, count in told}
+
+
+def _lost(step: Mapping[str, Any]) -> float:
+    return 1 - step["characters_after"] / max(step["characters_before"], 1)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    line = lambda cells: "| " + " | ".join(str(c).replace("|", "\\|") for c in cells) + " |"  # noqa: E731
+    return [line(head), line(["---"] * len(head)), *map(line, rows)]

@@ -1,0 +1,223 @@
+"""Shards: the documents of corpora, shared out over many text files of equal length, for training and tests.
+
+    corpus folders -> sentences of every document -> each document to the emptiest shard, the longest ones first
+                   -> read again, side by side    -> train-00000-of-00256.txt ... test-00000-of-00256.txt, manifest.json
+
+A sentence a line, an empty line between documents; a line break inside a sentence becomes a space. Every corpus is
+spread over all shards, as far as its documents go; what the corpora hold out for validation and test stays out unless
+it is asked for, and is told. Source
+`text` with `sentences = "lines"` reads OUT/train-*.txt. About 14 bytes a document are kept, and HELD bytes of text.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ordsmed.base import files
+from ordsmed.base.errors import DataError, RecipeError, RunError
+from ordsmed.base.run import Run
+from ordsmed.base.say import many
+from ordsmed.corpus.folder import SPLITS, documents, parts
+from ordsmed.corpus.opened import corpus_folder, making, shown
+
+HELD = 64 << 20  # bytes of text that wait for their files; these are opened one at a time, however many there are
+OURS = r"(train|test)-\d+-of-\d+\.txt|manifest\.json"
+MOST = 1 << 16  # shards
+_LONGEST = (1 << 28) - 1  # sentences of a document that are told apart when documents are put in order
+
+
+@dataclass
+class Shard:
+    """One file and what it holds."""
+
+    name: str
+    documents: int = 0
+    sentences: int = 0
+    bytes: int = 0
+
+
+Sizes = NDArray[np.uint32]  # sentences of every document of a corpus
+Places = NDArray[np.uint16]  # the shard of every document
+
+
+def shards(
+    folders: Sequence[str], out: str, *, train: int, test: int, fraction: float = 0.1, splits: str = "train",
+    anew: bool = False,
+) -> list[str]:  # fmt: skip
+    """Write OUT, whole or not at all; lines that tell of it. The same corpora give the same files."""
+    _check(train, test, fraction)
+    chosen = _splits(splits)
+    sources, target = [corpus_folder(folder) for folder in folders], Path(out)
+    with making(target, sources, OURS, anew=anew) as made:
+        sizes = [np.fromiter(map(len, _texts(source, chosen, "count")), np.uint32) for source in sources]
+        places = _places(sizes, [(train, 1 - fraction if test else 1.0), (test, fraction)], target)
+        found = [
+            Shard(f"{kind}-{i:05d}-of-{n:05d}.txt") for kind, n in (("train", train), ("test", test)) for i in range(n)
+        ]
+        _write(made, sources, chosen, places, found)
+        _compare(made, sizes, found)
+        files.write_json(made / "manifest.json", {"splits": chosen, **_manifest(sources, sizes, found)})
+    lines = [_told(target, kind, some) for kind in ("train", "test") if (some := _of(found, kind))]
+    return [*lines, _spoken_of(sources, chosen)]
+
+
+def _splits(text: str) -> list[str]:
+    """`train,test` or `all`: which splits of the corpora are shared out."""
+    named = [word.strip() for word in (",".join(SPLITS) if text == "all" else text).split(",")]
+    if not set(named) <= set(SPLITS):
+        raise RecipeError("--splits", f"found {text}", f"some of {','.join(SPLITS)}, or all")
+    return [split for split in SPLITS if split in named]
+
+
+def _spoken_of(sources: list[Path], chosen: list[str]) -> str:
+    """Which splits the documents are of, and what the others hold."""
+    held = {split: sum(_documents(source, split) for source in sources) for split in SPLITS if split not in chosen}
+    out = ", ".join(f"{split} ({count:,} documents)" for split, count in held.items() if count)
+    return f"of the corpora's splits: {', '.join(chosen)}" + (
+        f"; left out: {out}; --splits all takes them" if out else ""
+    )
+
+
+def _documents(source: Path, split: str) -> int:
+    told = (Run(source).status.get(split) or {}).get("documents")
+    return int(told) if told is not None else sum(1 for part in parts(source, split) for _ in documents(part))
+
+
+def _check(train: int, test: int, fraction: float) -> None:
+    if train < 1 or test < 0 or train + test > MOST:
+        raise RecipeError("corpus shards", f"--train {train} --test {test}", f"1 to {MOST:,} files, one for training")
+    if test and not 0 < fraction < 1:
+        raise RecipeError("--fraction", f"{fraction}", "a share of the sentences between 0 and 1")
+
+
+def _texts(source: Path, splits: Sequence[str], doing: str) -> Iterator[list[str]]:
+    """The sentences of every document of some splits of a corpus."""
+    for document in shown(f"{doing} {source.name}", [part for split in splits for part in parts(source, split)]):
+        if sentences := [found for sentence in document.sentences() if (found := sentence.strip())]:
+            yield sentences
+
+
+def _lines(sentences: list[str]) -> str:
+    """A sentence a line, whatever line ends stood in it."""
+    text = "\n".join(sentences)
+    if len(text.splitlines()) != len(sentences):
+        text = "\n".join(" ".join(sentence.splitlines()) for sentence in sentences)
+    return text + "\n"
+
+
+def _places(sizes: list[Sizes], sides: Sequence[tuple[int, float]], target: Path) -> list[Places]:
+    """The shard of every document: the one it leaves emptiest, measured by what each may hold.
+
+    The corpus with the longest document goes first, so that the short ones of the others even out what it leaves.
+    """
+    left, empty = sum(map(len, sizes)), sum(number for number, _ in sides)
+    if left < empty:
+        remedy = "ask for fewer shards, or make the corpus anew with shorter documents"
+        raise DataError(target, f"{many(left, 'document')} for {empty:,} shards", "a document a shard at least", remedy)
+    heaps, first = list[tuple[list[tuple[int, int]], float]](), 0  # (sentences, shard), the emptiest first
+    for number, share in sides:
+        if number:
+            heaps.append(([(0, first + n) for n in range(number)], share / number))
+        first += number
+    places = [np.zeros(len(of_one), np.uint16) for of_one in sizes]
+    for corpus in sorted(range(len(sizes)), key=lambda n: -int(sizes[n].max(initial=0))):
+        for number, size in _longest_first(sizes[corpus]):
+            fit = [heap for heap in heaps if not heap[0][0][0]] if left == empty else heaps
+            heap, _ = min(fit, key=lambda h: (h[0][0][0] + size) / h[1])
+            load, shard = heap[0]
+            heapq.heapreplace(heap, (load + size, shard))
+            places[corpus][number] = shard
+            left, empty = left - 1, empty - (not load)
+    return places
+
+
+def _longest_first(sizes: Sizes) -> Iterator[tuple[int, int]]:
+    """Number and size of every document: the largest first, equal ones in order."""
+    order = (_LONGEST - np.minimum(sizes, _LONGEST)).astype(np.uint64) << np.uint64(36)
+    order |= np.arange(len(sizes), dtype=np.uint64)
+    order.sort()
+    for at in range(0, len(order), 1 << 16):
+        numbers = (order[at : at + (1 << 16)] & np.uint64((1 << 36) - 1)).astype(np.int64)
+        yield from zip(numbers.tolist(), sizes[numbers].tolist(), strict=True)
+
+
+def _write(made: Path, sources: list[Path], splits: list[str], places: list[Places], found: list[Shard]) -> None:
+    """Every document to its shard, the corpora side by side."""
+    held, waiting = [bytearray() for _ in found], 0
+    for corpus, number, sentences in _side_by_side(sources, splits, places):
+        place = int(places[corpus][number])
+        shard, text = found[place], _lines(sentences).encode()
+        held[place] += b"\n" + text if shard.documents else text
+        shard.documents += 1
+        shard.sentences += len(sentences)
+        waiting += len(text)
+        if waiting > HELD:
+            _empty(made, held, found)
+            waiting = 0
+    _empty(made, held, found)
+    with files.survive_disk(made):
+        for shard in found:
+            files.sync(made / shard.name)
+
+
+def _side_by_side(sources: list[Path], splits: list[str], places: list[Places]) -> Iterator[tuple[int, int, list[str]]]:
+    """Corpus, number and sentences of every document: the corpora are walked so that all end together."""
+
+    def walked(corpus: int) -> Iterator[tuple[float, int, int, list[str]]]:
+        count = len(places[corpus])
+        for number, sentences in enumerate(_texts(sources[corpus], splits, "write")):
+            if number == count:
+                raise _changed(sources[corpus])
+            yield (number + 0.5) / count, corpus, number, sentences
+
+    yield from (rest for _, *rest in heapq.merge(*map(walked, range(len(sources)))))  # type: ignore[misc]
+
+
+def _empty(made: Path, held: list[bytearray], found: list[Shard]) -> None:
+    """What waits goes to its files."""
+    for shard, text in zip(found, held, strict=True):
+        if text:
+            with files.survive_disk(made), (made / shard.name).open("ab") as file:
+                file.write(text)
+            shard.bytes += len(text)
+            text.clear()
+
+
+def _compare(made: Path, sizes: list[Sizes], found: list[Shard]) -> None:
+    """Everything that was counted stands in the files."""
+    counted = (sum(map(len, sizes)), sum(int(of_one.sum()) for of_one in sizes))
+    if counted != (sum(s.documents for s in found), sum(s.sentences for s in found)):
+        raise _changed(made)
+    if short := [s.name for s in found if (made / s.name).stat().st_size != s.bytes]:
+        raise RunError(made / short[0], "is shorter than what was written to it", "", "look at the disk; begin again")
+
+
+def _changed(path: Path) -> RunError:
+    return RunError(path, "its documents changed while they were read", "a finished corpus", "begin again")
+
+
+def _manifest(sources: list[Path], sizes: list[Sizes], found: list[Shard]) -> dict[str, Any]:
+    read = [
+        {"folder": str(source), "fingerprint": Run(source).status["fingerprint"],
+         "documents": len(of_one), "sentences": int(of_one.sum())}
+        for source, of_one in zip(sources, sizes, strict=True)
+    ]  # fmt: skip
+    return {"sources": read, "shards": {s.name: {k: v for k, v in asdict(s).items() if k != "name"} for s in found}}
+
+
+def _of(found: list[Shard], kind: str) -> list[Shard]:
+    return [shard for shard in found if shard.name.startswith(kind)]
+
+
+def _told(target: Path, kind: str, found: list[Shard]) -> str:
+    documents, sentences = sum(s.documents for s in found), [s.sentences for s in found]
+    each = f"{min(sentences):,} to {max(sentences):,} sentences each"
+    held = f"{many(documents, 'document')}, {many(sum(sentences), 'sentence')}"
+    return f"{target}/{kind}-*.txt: {many(len(found), 'file')}, {held}, {each}"

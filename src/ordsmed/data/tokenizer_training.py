@@ -1,0 +1,148 @@
+"""The deed `tokenizer`: learns a vocabulary from a corpus, or takes the one its settings name, and measures it.
+
+corpus/train/*.jsonl -> every k-th document -> Settings.train(texts) -> tokenizer.json, vocab.txt ... + how well it fits
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from ordsmed.base import run
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.machine import afford
+from ordsmed.base.menu import Menu
+from ordsmed.base.run import Run
+from ordsmed.base.say import Progress, many, say
+from ordsmed.corpus.folder import documents, parts
+from ordsmed.corpus.pipeline import Corpus
+from ordsmed.text.tokenizer import Tokenizer
+
+MEASURED = 2_000_000  # characters of held-out text that the tokenizer is measured on
+
+PIECE = 256  # bytes that a piece takes at least while a tokenizer learns
+
+
+@dataclass(frozen=True)
+class Training:
+    """From a corpus to a tokenizer."""
+
+    verb: ClassVar[str] = "tokenizer"
+
+    tokenizer: Annotated[Any, Menu("tokenizers")]
+    "which kind, and its settings"
+    corpus: str | None = None
+    "folder or recipe of a corpus; not needed where the settings name a file"
+    sample: int | None = None
+    "characters to learn from, at most: documents spread evenly over the corpus; not said: all"
+    out: str | None = None
+    "folder of the result; work/tokenizer/ and the recipe's name if not said"
+
+    def __post_init__(self) -> None:
+        if self.sample is not None and self.sample < 1:
+            raise ValueError(f"sample: found {self.sample}; wanted at least 1 character; raise it or leave it out")
+        if self.corpus is None and not getattr(self.tokenizer, "file", None):
+            raise ValueError(
+                "corpus: missing; wanted a folder or recipe to learn from; or name a `file` in [tokenizer]"
+            )
+
+    def stamp(self) -> Any:
+        """The corpus by its fingerprint, vocabulary files by their contents."""
+        corpus = run.Run(run.obtain(Corpus, self.corpus)).status["fingerprint"] if self.corpus else None
+        return [corpus, _contents(getattr(self.tokenizer, "file", None))]
+
+    def perform(self, run: Run) -> dict[str, Any]:
+        """Learn or load, save, measure."""
+        folder = _corpus(self.corpus) if self.corpus else None
+        tokenizer = self.tokenizer.load() or self._learn(folder)
+        tokenizer.save(run.path)
+        facts = {"kind": tokenizer.kind, "vocabulary": tokenizer.vocabulary, "tokenizer": tokenizer.fingerprint}
+        say(f"tokenizer: {tokenizer.kind}, {many(tokenizer.vocabulary, 'piece')}")
+        wanted = getattr(self.tokenizer, "size", tokenizer.vocabulary)
+        if not getattr(self.tokenizer, "file", None) and tokenizer.vocabulary < wanted:
+            say(f"the corpus gives no more; {wanted:,} were asked for")
+        return {**facts, **(measure(tokenizer, folder) if folder else {})}
+
+    def _learn(self, folder: Path | None) -> Tokenizer:
+        assert folder is not None
+        afford("tokenizer.size", getattr(self.tokenizer, "size", 0), PIECE)
+        found: Tokenizer = self.tokenizer.train(Texts(folder, self.sample))
+        return found
+
+
+class Texts:
+    """Documents of a corpus's training split, every k-th where a sample is enough; can be walked again."""
+
+    def __init__(self, folder: Path, sample: int | None) -> None:
+        self.files, self.sample = parts(folder, "train"), sample
+        self.bytes = sum(path.stat().st_size for path in self.files)
+        if not self.bytes:
+            raise DataError(folder, "holds no training documents", "train/00000.jsonl, ...", "make the corpus again")
+        self.step = max(1, self.bytes // sample) if sample else 1  # a byte holds a character at most
+
+    def __iter__(self) -> Iterator[str]:
+        left = self.sample or self.bytes
+        with Progress("read", left / 1e6, "million characters") as shown:
+            for number, text in enumerate(_texts(self.files)):
+                if number % self.step == 0 and left > 0:
+                    yield text[:left]
+                    left -= len(text)
+                    shown.add(len(text) / 1e6)
+
+
+def measure(tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
+    """Pieces a word, bytes a piece and the share of unknown pieces, on held-out text (on training text if none)."""
+    words = size = pieces = unknown = left = 0
+    left = MEASURED
+    split = "validation" if parts(folder, "validation") else "train"
+    for text in _texts(parts(folder, split)):
+        ids = tokenizer.encode_batch([text[:left]])[0]
+        words, size, pieces = words + len(text[:left].split()), size + len(text[:left].encode()), pieces + len(ids)
+        unknown += int((ids == tokenizer.unknown).sum()) if tokenizer.unknown is not None else 0
+        left -= len(text)
+        if left <= 0:
+            break
+    facts = {
+        "fertility": round(pieces / max(words, 1), 4), "bytes_a_piece": round(size / max(pieces, 1), 4),
+        "unknown": round(unknown / max(pieces, 1), 6),
+    }  # fmt: skip
+    told = "{fertility:.2f} pieces a word, {bytes_a_piece:.2f} bytes a piece, {unknown:.3%} unknown".format(**facts)
+    say(f"{told} (on the corpus's {split} documents)")
+    return facts
+
+
+def read_tokenizer(name: str) -> Tokenizer:
+    """A folder or file with a tokenizer (ours or anybody's), or a recipe: made once, while others wait."""
+    path = Path(name)
+    if path.is_file() and path.suffix != ".toml":
+        return Tokenizer.load(path)
+    if path.is_dir():
+        status = Run(path).status
+        if status.get("verb") == "encode" and (path / "tokenizer").is_dir():
+            return Tokenizer.load(path / "tokenizer")
+        if not status:
+            return Tokenizer.load(path)
+    if "/" in name and not path.exists() and path.suffix in (".json", ".txt", ".bpe", ".gz"):
+        raise RecipeError(name, "no such file", "a tokenizer's folder, file or recipe")
+    return Tokenizer.load(run.obtain(Training, name))
+
+
+def _corpus(name: str) -> Path:
+    return run.obtain(Corpus, name)
+
+
+def _texts(paths: Iterable[Path]) -> Iterator[str]:
+    for path in paths:
+        for document in documents(path):
+            yield document.text
+
+
+def _contents(named: str | list[str] | None) -> list[str]:
+    """A hash of every vocabulary file that settings name."""
+    paths = [Path(p) for p in ([named] if isinstance(named, str) else named or [])]
+    inside = [f for p in paths for f in (sorted(p.iterdir()) if p.is_dir() else [p]) if f.is_file()]
+    kinds = (".json", ".txt", ".bpe", ".gz", ".tsv")
+    return [hashlib.sha256(f.read_bytes()).hexdigest()[:16] for f in inside if f.suffix in kinds]

@@ -1,0 +1,140 @@
+"""Examples: the material of a fine-tuning, read from a task's files, as features that are kept on disk, and judged."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import run, settings
+from ordsmed.base.errors import DataError, RecipeError, nearest
+from ordsmed.base.menu import kind_of
+from ordsmed.base.ranks import Ranks, first_alone
+from ordsmed.base.say import say
+from ordsmed.data.features import ExampleRows, Features, Packing
+from ordsmed.data.rows import Rows
+from ordsmed.learn.inference import ask
+from ordsmed.learn.task import Arrays, Task, packing, reader
+from ordsmed.mesh.precision import autocast
+from ordsmed.text import read
+from ordsmed.text.tokenizer import Tokenizer
+
+UNCOMPARED = ("total", "thresh", "_error")  # how scores end of which more is not better
+FORMAT = 2  # of features: another where they are made otherwise
+
+
+@dataclass(frozen=True)
+class Split:
+    """One split of a task: what its files hold, and what the network reads of it."""
+
+    records: Any
+    features: Features
+
+
+@dataclass
+class Examples:
+    """What a fine-tuning reads and is judged by."""
+
+    task: Any  # its settings, settled
+    tokenizer: Tokenizer
+    packing: Packing
+    seed: int
+    train: Split
+    dev: Split | None
+
+    @staticmethod
+    def of(task: Any, network: Any, tokenizer: Tokenizer, seed: int, cache: str) -> Examples:
+        """Read the files of a task; its labels are those of the training data where the recipe names none."""
+        learning = task.records(task.paths("train"), learning=True)
+        task = task.settled(learning)
+        make = functools.partial(_split, task, network, tokenizer, cache)
+        train = make("train", learning)
+        dev = make("dev", task.records(task.paths("dev"))) if task.paths("dev") else None
+        if not len(train.features):
+            raise DataError(", ".join(task.paths("train")), "no example to learn from", "one or more")
+        return Examples(task, tokenizer, packing(tokenizer, network), seed, train, dev)
+
+    def rows(self, index: int, before: int = 0) -> Rows:
+        return ExampleRows(self.train.features, self.packing, self.seed, index + before)
+
+    def row_length(self, index: int) -> int:
+        return max(1, round(float(self.train.features.sizes.mean())))
+
+    def judge(self, job: Any, index: int) -> dict[str, Any]:
+        if self.dev is None:
+            return {}
+        dev, task, objective = self.dev, self.task, job.objective
+        within = functools.partial(autocast, job.recipe.layout, job.ranks.device)
+        answers, means = self.asked(
+            objective, dev.features, job.ranks, within=within,
+            each=lambda _: job.tell("judging"),  # who has many examples to judge is not hanging
+        )  # fmt: skip
+        loss = sum(weight * means[term] for term, weight in objective.weights.items() if term in means)
+
+        def scored() -> dict[str, float]:
+            found: dict[str, float] = task.score(dev.records, task.predictions(dev.records, dev.features, answers))
+            self._check(found, job.recipe.score)
+            return found
+
+        return {"validation": loss, **first_alone(job.ranks, scored)}
+
+    def check(self, score: str) -> None:
+        """Refuse dev files that tell nothing, and a score that they do not tell, as far as guesses show it."""
+        if self.dev is None:
+            return
+        guessed = self.task.guesses(self.train.records, self.dev.records)
+        if guessed is not None:
+            self._check(self.task.score(self.dev.records, guessed), score)
+        elif self.dev.features.labels is None:
+            self._check({}, score)
+
+    def _check(self, found: dict[str, float], score: str) -> None:
+        if not found:
+            raise DataError(", ".join(self.task.paths("dev")), "tell no right answers", "files to be judged by",
+                            "leave task.dev out; `ordsmed predict` answers them when it is done")  # fmt: skip
+        better = [name for name in found if not name.endswith(UNCOMPARED)]
+        if score not in better:
+            raise RecipeError("best", f"found {score}", "a score of which more is better", nearest(score, better))
+
+    def asked(self, task: Task, features: Features, ranks: Ranks, **how: Any) -> tuple[Arrays, dict[str, float]]:
+        """What a task tells of examples, and its mean losses."""
+        return ask(task, features, self.packing, ranks, **how)
+
+    def told(self, found: dict[str, Any]) -> str:
+        scores = {k: v for k, v in found.items() if k != "validation" and not k.endswith(UNCOMPARED)}
+        first = {self.task.record: scores.pop(self.task.record), **scores}  # what checkpoints are compared by
+        listed = ", ".join(f"{name} {value:.2f}" for name, value in list(first.items())[:4])
+        return f"dev loss {found['validation']:.4f} ({listed})"
+
+    def facts(self) -> dict[str, Any]:
+        splits = {"train": self.train, "dev": self.dev}
+        same = self.task.paths("train") == self.task.paths("dev")  # a column tells rows apart
+        return {
+            ", ".join(self.task.paths(name)) + (f" ({name})" if same else ""): {
+                "split": name, "records": len(split.records), "examples": len(split.features),
+                "tokens": len(split.features.ids), "longest": int(split.features.sizes.max(initial=0)),
+            }
+            for name, split in splits.items() if split is not None
+        }  # fmt: skip
+
+
+def _split(task: Any, network: Any, tokenizer: Tokenizer, cache: str, name: str, records: Any) -> Split:
+    """Features from the cache, or made and put there."""
+    if not cache:
+        return Split(records, task.features(records, reader(tokenizer, network)))
+    said = {k: v for k, v in settings.plain(task).items() if k not in task.UNREAD}
+    stamps = read.stamp(read.files(task.paths(name)))
+    made = reader(tokenizer, network)
+    described = [FORMAT, name, said, stamps, tokenizer.fingerprint, made.types, made.causal]
+    key = hashlib.sha256(json.dumps(described).encode()).hexdigest()[:16]
+    folder = Path(cache) / f"{kind_of(task)}-{name}-{key}"
+    if folder.is_dir():
+        say(f"{folder}: features stand, reused")
+    else:
+        with run.locked(folder):
+            if not folder.is_dir():  # another process made them meanwhile
+                task.features(records, made).save(folder)
+    return Split(records, Features.open(folder))

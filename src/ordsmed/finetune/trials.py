@@ -1,0 +1,513 @@
+"""Trials: several fine-tunings of one recipe, over checkpoints, settings and seeds, side by side in a table.
+
+    recipe -> step x grid x seeds -> a recipe each -> some `ordsmed finetune` at a time -> table, picture, best
+
+FOLDER/  trials.toml   the recipe with its seeds and grid; recipe.toml in the end is that of the best trial, for which
+                       the folder then stands: weights/, predictions/, scores.json
+         trials.md  trials.json  trials.svg  log.txt
+         trials/rate-3e-05,seed-1.toml, rate-3e-05,seed-1/    a run like any other
+
+Of a trial that is done, weights, predictions and metrics stay; its checkpoints go, but for those of the best so far.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ordsmed.apply.trained import kept, open_model
+from ordsmed.base import files, hub, run, settings
+from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
+from ordsmed.base.machine import cores, threads_of
+from ordsmed.base.ranks import place_of
+from ordsmed.base.run import Run
+from ordsmed.base.say import Progress, logged, many, say
+from ordsmed.base.screen import command
+from ordsmed.finetune.recipe import Finetuning
+from ordsmed.mesh.layout import parse, site_layout
+from ordsmed.nn import foreign
+from ordsmed.score.labels import mean_and_deviation
+from ordsmed.score.squad import written
+from ordsmed.train import checkpoint, meters, picture
+from ordsmed.train.loop import Stopped, asked_to_stop
+from ordsmed.train.training import named
+
+TRIALS = "trials.toml"
+LEFT = ("weights", "predictions")  # of the best trial, for the folder of all
+LOOK = 0.1  # seconds
+SHOWN = 6  # scores in tables
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One fine-tuning among others."""
+
+    name: str
+    setting: dict[str, Any]  # in what it differs from others, beside its seed
+    recipe: Finetuning
+
+    @property
+    def folder(self) -> Path:
+        """Its run's."""
+        return Path(str(self.recipe.out))
+
+    @property
+    def path(self) -> Path:
+        """Its recipe's; what it says before it has a log of its own stands beside that."""
+        return self.folder.with_name(f"{self.name}.toml")
+
+    @property
+    def said(self) -> Path:
+        """What it says, until it is done."""
+        return self.folder.with_name(f"{self.name}.said")
+
+    @property
+    def done(self) -> bool:
+        """Is there nothing left to do?"""
+        return Run(self.folder).status.get("state") == "done"
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What it found, once it is done."""
+        return found_in(self.folder)
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """Those of its dev set."""
+        return numbers(self.facts)
+
+    @property
+    def seconds(self) -> float:
+        """Spent on its steps."""
+        found = self.folder / "metrics.jsonl"
+        lines = meters.read(found) if found.exists() else []
+        return round(sum(line.get("seconds", 0.0) for line in lines), 1)
+
+
+def asked(
+    name: str, overrides: Sequence[str] = (), *, deadline: float | None = None, anew: bool = False,
+    layout: str = "", site: str = "",
+) -> tuple[Path, Finetuning] | None:  # fmt: skip
+    """The folder and recipe of the trials that are meant; None where one run is. `how` as in deed.perform."""
+    own = Path(name) / TRIALS
+    if Run(Path(name)).status and not own.exists():
+        return None
+    table = settings.read(own) if own.exists() else run.read_table(run.find_recipe(name, "finetune"), "finetune")
+    if site:
+        table["layout"] = {**table.get("layout", {}), **site_layout(site)}
+    recipe = settings.decode(Finetuning, settings.override(table, overrides), name)
+    folder = Path(name) if own.exists() else run.place(recipe, run.title(name))
+    if not recipe.several:
+        if (folder / TRIALS).exists() and not anew:
+            raise RecipeError(folder, "holds several trials", "one run", "name another `out=`, or add --anew")
+        return None
+    if place_of(os.environ).world > 1:
+        found = f"found {place_of(os.environ).world} processes, with several trials"
+        raise RecipeError("--devices", found, "one: each trial has one device", "`jobs` are trials at a time")
+    if deadline:
+        raise RecipeError("--deadline", "found for fine-tunings, which go by epochs", "", "set `steps` or `epochs`")
+    if layout == "auto":
+        raise RecipeError("--layout", "found auto, with several trials", "1x1x1: each trial has one device")
+    return folder, replace(recipe, layout=parse(layout, recipe.layout)) if layout else recipe
+
+
+def is_put_away(folder: Path) -> bool:
+    """Is this a trial that is done, its checkpoints gone?"""
+    status = Run(folder).status
+    done = (status.get("verb"), status.get("state")) == ("finetune", "done")
+    return done and not (folder / "checkpoints").exists()
+
+
+def perform(folder: Path, recipe: Finetuning, name: str, *, anew: bool = False) -> Path:
+    """Make the trials that are not made yet, and the table of all; the folder then stands for the best of them."""
+    with run.locked(folder):
+        trials = plan(recipe, folder, name)
+        _begin(folder, recipe, anew=anew)
+        with logged(folder / "log.txt"):
+            try:
+                failed = _make(folder, recipe, trials)
+                found = compared(_score(recipe, trials), trials, failed)
+                _tell(folder, found)
+                if failed:
+                    what = f"{len(failed)} of {len(trials)} trials failed: {', '.join(failed)}"
+                    raise RunError(folder, what, "", "the same command makes those again")
+                facts = _stand_for(folder, next(t for t in trials if t.name == found["best"]))
+            except OrdsmedError as error:
+                Run(folder).set(state="failed", why=str(error))
+                raise
+            Run(folder).set(state="done", best=found["best"], **facts)
+    return folder
+
+
+def plan(recipe: Finetuning, folder: Path, place: str) -> list[Trial]:
+    """A trial for each checkpoint, combination of settings and seed."""
+    axes: dict[str, Sequence[Any]] = dict(recipe.grid)
+    if recipe.step == "all":
+        with named(place, Finetuning):
+            axes = {"step": _steps(recipe.init), **axes}
+    last = [path.rpartition(".")[2] for path in axes]
+    short = [name if last.count(name) == 1 else path for path, name in zip(axes, last, strict=True)]
+    alone = replace(recipe, seeds=(), grid={}, jobs=0, step=None if recipe.step == "all" else recipe.step)
+    trials = []
+    for *values, seed in itertools.product(*axes.values(), recipe.seeds or (recipe.seed,)):
+        setting = dict(zip(short, values, strict=True))
+        title = ",".join(f"{key}-{_in_a_name(value)}" for key, value in [*setting.items(), ("seed", seed)])
+        words = [f"{path}={_toml(value)}" for path, value in zip([*axes, "seed"], [*values, seed], strict=True)]
+        table = settings.override(settings.plain(alone), words) | {"out": str(folder / "trials" / title)}
+        trials.append(Trial(title, setting, settings.decode(Finetuning, table, place)))
+    seen: dict[str, str] = {}
+    for trial in trials:
+        for key in (trial.name, settings.write(replace(trial.recipe, out=None))):
+            if key in seen:
+                raise RecipeError(
+                    f"{place}: grid", f"{seen[key]} and {trial.name} are the same trial", "different ones"
+                )
+            seen[key] = trial.name
+    return trials
+
+
+def _steps(init: str | None) -> list[int]:
+    """The checkpoints of a run; the weights it began with among them, where they can be made again."""
+    if init is None or not Run(folder := hub.folder(init)).status:
+        raise RecipeError("step", f"found all, but {init} is no run", "a run's folder as `init`")
+    steps = kept(folder)
+    try:
+        open_model(folder, 0)
+    except OrdsmedError as error:
+        say(f"step 0 is left out: {error}")
+        steps.remove(0)
+    return steps
+
+
+def _toml(value: Any) -> str:
+    """A value as it stands in one line of TOML."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{json.dumps(key)} = {_toml(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _in_a_name(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return re.sub(r"[^\w.+-]+", "_", text).strip("_")[-60:]
+
+
+def _begin(folder: Path, recipe: Finetuning, *, anew: bool) -> None:
+    """The folder of all; another recipe's is refused, but for its seeds, its grid and what was never trained."""
+    place, mark = Run(folder), run.fingerprint(replace(recipe, seeds=(), grid={}, seed=0))
+    if place.status:
+        run.finished(folder, recipe.verb)
+        other = place.status.get("fingerprint") != mark
+        if other and not anew and any(folder.rglob(foreign.WEIGHTS)):
+            found = "holds trials of another recipe or other data, or one run"
+            raise RecipeError(folder, found, "only `seeds` and `grid` may change", "name another `out=`, or add --anew")
+        if other or anew:
+            run.clear(folder)
+    place.begin(recipe, fingerprint=mark, began=place.status.get("began", time.time()), why=None)
+    files.write_text(folder / TRIALS, settings.write(recipe))
+    (folder / "trials").mkdir(exist_ok=True)
+
+
+def _write(trial: Trial) -> None:
+    """The trial's recipe; what stands under its name has to be the same."""
+    if trial.path.exists() and Run(trial.folder).status:
+        stands = settings.decode(Finetuning, settings.read(trial.path), str(trial.path))
+        if run.essence(stands) != run.essence(trial.recipe):
+            raise RecipeError(trial.folder, "is a trial of other settings", "", "name another `out=`, or add --anew")
+    files.write_text(trial.path, settings.write(trial.recipe))
+
+
+def _make(folder: Path, recipe: Finetuning, trials: Sequence[Trial]) -> dict[str, str]:
+    """Make what is missing, some trials at a time; returns those that failed, and why."""
+    for trial in trials:
+        _write(trial)
+    waiting = deque(trial for trial in trials if not trial.done)
+    free, stand = _places(recipe, len(waiting)), len(trials) - len(waiting)
+    if waiting:
+        told = f"{len(free)} at a time; each tells its course in {folder}/trials/*/log.txt"
+        say(f"{stand} of {len(trials)} trials stand; {told}")
+    failed: dict[str, str] = {}
+    with asked_to_stop() as stopped, Progress("trials", len(trials), "trials", done=stand, every=math.inf) as shown:
+        with contextlib.closing(_side_by_side(waiting, free, stopped)) as ends:
+            for trial, status in ends:
+                if why := _why_failed(trial, status):
+                    known = any(why.replace(trial.name, other) == told for other, told in failed.items())
+                    failed[trial.name] = why
+                    say(f"{trial.name} failed likewise" if known else f"{trial.name} failed: {why}")
+                else:
+                    shown.add(1)
+                    _note(trial, trials, _score(recipe, trials), shown.left())
+        if stopped():
+            done = sum(trial.done for trial in trials)
+            Run(folder).set(state="stopped")
+            say(f"{done} of {len(trials)} trials are done; go on with: {command('finetune', folder)}")
+            raise Stopped(done, stopped())
+    return failed
+
+
+def _score(recipe: Finetuning, trials: Sequence[Trial]) -> str:
+    """By which trials are compared: as one that is done says, which has seen the labels."""
+    done = next((trial for trial in trials if trial.done), None)
+    return (run.read_recipe(Finetuning, done.folder) if done else recipe).score
+
+
+def _side_by_side(
+    waiting: deque[Trial], free: list[dict[str, str]], stopped: Callable[[], int]
+) -> Generator[tuple[Trial, int], None, None]:
+    """Start as many trials as there are places; yields each with its exit status when it ends."""
+    threads = threads_of(local_world=max(1, len(free)))
+    running: dict[subprocess.Popen[bytes], tuple[Trial, dict[str, str]]] = {}
+    try:
+        while (running or waiting) and not stopped():
+            while waiting and free:
+                trial, place = waiting.popleft(), free.pop(0)
+                running[_start(trial, place, threads)] = trial, place
+            time.sleep(LOOK)
+            for process in [process for process in running if process.poll() is not None]:
+                trial, place = running.pop(process)
+                free.append(place)
+                yield trial, process.returncode
+    finally:
+        _end(list(running))
+
+
+def _places(recipe: Finetuning, most: int) -> list[dict[str, str]]:
+    """Where trials run side by side: the environment of each, with a GPU of its own where there are some."""
+    device = recipe.layout.device
+    gpus = _gpus() if device in ("auto", "cuda") else []
+    on_cpu = max(1, cores() // 2) if not device.startswith("cuda") else 1
+    count = min(recipe.jobs or len(gpus) or on_cpu, most)
+    return [{"CUDA_VISIBLE_DEVICES": gpus[n % len(gpus)]} if gpus else {} for n in range(count)]
+
+
+def _gpus() -> list[str]:
+    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return given.split(",")[:count] if given else [str(number) for number in range(count)]
+
+
+def _start(trial: Trial, environment: Mapping[str, str], threads: int) -> subprocess.Popen[bytes]:
+    words = [sys.executable, "-m", "ordsmed", "finetune", str(trial.path)]
+    if not trial.recipe.layout.threads:
+        words.append(f"layout.threads={checkpoint.threads_kept(trial.folder) or threads}")  # it keeps its bits
+    with trial.said.open("w") as said:  # a session of its own: Ctrl-C reaches this process alone, which passes it on
+        return subprocess.Popen(words, env=os.environ | environment, stdout=said, stderr=said, start_new_session=True)
+
+
+def _end(running: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Trials that are not done save and end; asked for once more, at once."""
+    for process in running:
+        process.terminate()
+    try:
+        for process in running:
+            process.wait()
+    except KeyboardInterrupt:
+        for process in running:
+            process.kill()
+        raise
+
+
+def _why_failed(trial: Trial, status: int) -> str:
+    """A trial's complaint, in its own words; empty where all went well."""
+    if status == 0:
+        trial.said.unlink(missing_ok=True)
+        return ""
+    lines = trial.said.read_text(encoding="utf-8", errors="replace").splitlines()
+    if told := [line.removeprefix("ordsmed: ") for line in lines if line.startswith("ordsmed: ")]:
+        return told[-1]
+    ended = f"exit status {status}" if status > 0 else f"ended by {signal.Signals(-status).name}"
+    return f"{ended}; {trial.said} tells more"
+
+
+def _note(trial: Trial, trials: Sequence[Trial], score: str, left: str) -> None:
+    """Tell of a trial that is done; the checkpoints of those that are not the best so far are not needed any more."""
+    done = [other for other in trials if other.done]
+    best = _best(done, score)
+    for other in done:
+        if other is not best:
+            shutil.rmtree(other.folder / "checkpoints", ignore_errors=True)
+    course = f"{len(done)} of {len(trials)} done" + (f", {left} left" if len(done) < len(trials) else "")
+    say(f"{trial.name}: {_said(score, trial.scores)}; {course}; best: {_said(score, best.scores)}, {best.name}")
+
+
+def _best(done: Sequence[Trial], score: str) -> Trial:
+    """Of trials that are done, the first of the highest score; of those without scores the first."""
+    return max(done, key=lambda trial: _least(trial.scores.get(score)))
+
+
+def _least(value: float | None) -> float:
+    """For comparing: what was not judged, or is no number, comes last."""
+    return -math.inf if value is None or math.isnan(value) else value
+
+
+def _said(score: str, scores: Mapping[str, float]) -> str:
+    return f"{score} {scores[score]:.2f}" if score in scores else "not judged"
+
+
+def numbers(facts: Mapping[str, Any]) -> dict[str, float]:
+    """The scores among what a fine-tuning found."""
+    return {name: value for name, value in facts.items() if isinstance(value, float) and name != "validation"}
+
+
+def compared(score: str, trials: Sequence[Trial], failed: Mapping[str, str]) -> dict[str, Any]:
+    """Means and deviations of every setting, and every trial: what trials.json holds."""
+    done = [trial for trial in trials if trial.done]
+    rows: list[dict[str, Any]] = []
+    for setting in _different(trial.setting for trial in trials):
+        own = [trial for trial in done if trial.setting == setting]
+        rows.append({
+            "setting": setting, "seeds": [trial.recipe.seed for trial in own],
+            "scores": _over_seeds([trial.scores for trial in own]),
+            "guessing": _over_seeds([numbers(trial.facts.get("guessing", {})) for trial in own]),
+        })  # fmt: skip
+    means = [_least(row["scores"].get(score, {}).get("mean")) for row in rows]
+    for row, mean in zip(rows, means, strict=True):
+        row["best"] = len(rows) > 1 and mean == max(means) > -math.inf
+    listed = [
+        {"trial": trial.name, "setting": trial.setting, "seed": trial.recipe.seed}
+        | ({"failed": failed[trial.name]} if trial.name in failed else _left_by(trial))
+        for trial in trials
+    ]
+    return {"score": score, "best": _best(done, score).name if done else None, "settings": rows, "trials": listed}
+
+
+def _left_by(trial: Trial) -> dict[str, Any]:
+    return {"step": trial.facts["step"], "seconds": trial.seconds, "scores": trial.scores}
+
+
+def _different(settings: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each once, in their order."""
+    found: list[dict[str, Any]] = []
+    for setting in settings:
+        if setting not in found:
+            found.append(setting)
+    return found
+
+
+def _over_seeds(scores: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:
+    """Mean and best of each score, and of several its sample deviation."""
+    found = {}
+    for name in scores[0] if scores else ():
+        values = [one[name] for one in scores]
+        mean, deviation = mean_and_deviation(values)
+        found[name] = {"mean": mean, "best": max(values)} | ({"deviation": deviation} if len(values) > 1 else {})
+    return found
+
+
+def _tell(folder: Path, found: dict[str, Any]) -> None:
+    """The numbers, their table and their picture."""
+    files.write_json(folder / "trials.json", found)
+    files.write_text(folder / "trials.md", "\n".join(table(folder.name, found)) + "\n")
+    picture.draw_trials(folder, folder.name, found)
+
+
+def table(title: str, found: Mapping[str, Any]) -> list[str]:
+    """The trials in Markdown: a line a setting, then a line a trial."""
+    score = found["score"]
+    others = [name for name in dict.fromkeys(n for row in found["settings"] for n in row["scores"]) if name != score]
+    names = [score, *others[: SHOWN - 1]]
+    lines = [
+        f"# {title}: {many(len(found['trials']), 'trial')}", "",
+        "Of the dev files: mean over seeds ± sample deviation (n - 1). Bold: the setting with the best mean.", "",
+        *_rows([["setting", "seeds", score, "best", "guessing", *names[1:]],
+                *(_of_setting(row, names) for row in found["settings"])]), "",
+        "←: the best trial, of which `weights/`, `predictions/` and `recipe.toml` of the folder are.", "",
+        *_rows([["trial", score, "step", "seconds", ""],
+                *(_of_trial(trial, score, best=trial["trial"] == found["best"]) for trial in found["trials"])]),
+    ]  # fmt: skip
+    return lines + [f"\n{trial['trial']} failed: {trial['failed']}" for trial in found["trials"] if "failed" in trial]
+
+
+def _of_setting(row: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    first, *others = [picture.spread(row["scores"].get(name)) for name in names]
+    record, guessed = (row[which].get(names[0], {}) for which in ("scores", "guessing"))
+    mark = "**" if row["best"] else ""
+    beside = [f"{record['best']:.2f}" if record else "", f"{guessed['mean']:.2f}" if guessed else ""]
+    title = f"{mark}{picture.setting_of(row['setting'])}{mark}"
+    return [title, str(len(row["seeds"])), f"{mark}{first}{mark}", *beside, *others]
+
+
+def _of_trial(trial: Mapping[str, Any], score: str, *, best: bool) -> list[str]:
+    if "failed" in trial:
+        return [trial["trial"], "failed", "", "", ""]
+    told = f"{trial['scores'][score]:.2f}" if score in trial["scores"] else ""
+    return [trial["trial"], told, f"{trial['step']:,}", f"{trial['seconds']:,.0f}", "←" if best else ""]
+
+
+def _rows(rows: Sequence[Sequence[str]]) -> list[str]:
+    """A Markdown table, its columns one below the other for who reads it as text."""
+    wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    padded = [[f"{cell:{width}}" for cell, width in zip(row, wide, strict=True)] for row in rows]
+    return ["| " + " | ".join(row) + " |" for row in [padded[0], ["-" * width for width in wide], *padded[1:]]]
+
+
+def _stand_for(folder: Path, best: Trial) -> dict[str, Any]:
+    """Make the folder of all that of the best trial, as far as others open it; returns what that found."""
+    for name in LEFT:
+        if (best.folder / name).is_dir():
+            with files.making(folder / name) as beside:
+                shutil.copytree(best.folder / name, beside, copy_function=_link, dirs_exist_ok=True)
+    table = settings.read(best.folder / "recipe.toml") | {"out": str(folder)}
+    files.write_text(folder / "recipe.toml", settings.write(settings.decode(Finetuning, table, str(best.folder))))
+    files.write_json(folder / "scores.json", best.facts)
+    return best.facts
+
+
+def _link(source: str, target: str) -> None:
+    """The same file under a second name, where the disk allows it; else a copy."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def found_in(folder: Path) -> dict[str, Any]:
+    """What a finished fine-tuning found: its scores, and under `guessing` those of who only knows what is frequent."""
+    facts = files.read_table(folder / "scores.json")
+    if not isinstance(facts.get("guessing", {}), dict):
+        found = f"`guessing` is {facts['guessing']!r}, no table of scores"
+        raise DataError(folder / "scores.json", found, "", "the file is damaged; `ordsmed evaluate` tells scores anew")
+    return facts
+
+
+def ended(folder: Path) -> list[str]:
+    """What a person is told of a finished fine-tuning, and what to do next."""
+    facts = found_in(folder)
+    if (folder / TRIALS).exists():
+        found = files.read_json(folder / "trials.json")
+        rows = found["settings"]
+        wide = max(len(picture.setting_of(row["setting"])) for row in rows)
+        lines = [f"{folder}: {many(len(found['trials']), 'trial', 'is', 'are')} done; {folder}/trials.md compares them"]
+        lines += [f"  {picture.setting_of(row['setting']):{wide}}  {_of_record(found['score'], row)}" for row in rows]
+        lines.append(f"the folder stands for the best trial, {found['best']}")
+    else:
+        told = ", ".join(f"{name} {written(name, value, '.2f')}" for name, value in numbers(facts).items())
+        lines = [f"{folder}: done" + (f"; step {facts['step']:,}: {told}" if told else "")]
+    if guessed := numbers(facts.get("guessing", {})):
+        lines.append("guessing: " + ", ".join(f"{name} {value:.2f}" for name, value in guessed.items()))
+    judged = [f"next: {command('evaluate', folder)}"] if numbers(facts) else []
+    return [*lines, f"next: {command('show', folder)}", *judged, f"next: {command('predict', folder)} FILE OUT"]
+
+
+def _of_record(score: str, row: Mapping[str, Any]) -> str:
+    count = len(row["seeds"])
+    told = f"{score} {picture.spread(row['scores'][score])}" if row["scores"] else "not judged"
+    return f"{told} ({count} seed{'s' if count > 1 else ''}){'  <- best' if row['best'] else ''}"

@@ -1,0 +1,187 @@
+"""Top: what stands between a network and a task's head: the states of its layers, a mix of them, an LSTM over it.
+
+    batch -> read -> one layer or all, [B, T, D] -> mix -> an example a row, [E, L, D] -> LSTM -> as before, [B, T, W]
+
+B rows, T tokens a row, E examples in them, L tokens of the longest one, D width of the network's states, W of what
+leaves. With an ELMo under it this is Peters et al. 2018; with a Transformer it is there if asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ordsmed.base.errors import RecipeError
+from ordsmed.data.batch import Batch
+from ordsmed.nn.capture import listening
+from ordsmed.nn.dropout import Dropout
+from ordsmed.nn.letters import symbols
+from ordsmed.nn.mix import ScalarMix
+from ordsmed.nn.model import Block
+
+
+@dataclass(frozen=True)
+class Top:
+    """What a task puts between the network and its head."""
+
+    mix: bool | None = None
+    """a learned mix of all layers in place of the last one; left out: for an ELMo alone"""
+    recurrent: int | None = None
+    """numbers a direction of an LSTM that reads the states both ways; 0: none; left out: 256 for an ELMo, else 0"""
+    layers: int = 1
+    """of that LSTM"""
+    dropout: float | None = None
+    """of the states, mixed or not, and of what each layer of the LSTM gives; left out: 0.5 for an ELMo, else 0.1"""
+
+    def __post_init__(self) -> None:
+        if self.recurrent is not None and self.recurrent < 0:
+            raise ValueError(f"recurrent: found {self.recurrent}; wanted 0 or more")
+        if self.layers < 1:
+            raise ValueError(f"layers: found {self.layers}; wanted 1 or more")
+        if self.dropout is not None and not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout: found {self.dropout}; wanted 0 to below 1")
+
+    def settled(self, family: Any) -> Top:
+        """With what was left out filled in, for a network with these settings."""
+        elmo = family.capabilities.state
+        usual: dict[str, Any] = {"mix": elmo, "recurrent": 256 if elmo else 0, "dropout": 0.5 if elmo else 0.1}
+        made = replace(self, **{name: value for name, value in usual.items() if getattr(self, name) is None})
+        if made.plain and (self.layers > 1 or self.dropout is not None):
+            found = "layers or dropout, with nothing that has them"
+            raise RecipeError("task.top", found, "mix = true, or recurrent above 0", "the network's own is in [model]")
+        return made
+
+    @property
+    def plain(self) -> bool:
+        """Once settled: does the head stand on the network's last layer itself?"""
+        assert None not in (self.mix, self.recurrent)
+        return not self.mix and not self.recurrent
+
+
+class Upper(nn.Module):
+    """States of layers -> states for a head, laid out like the batch."""
+
+    def __init__(self, settings: Top, family: Any) -> None:
+        """On a network with settings `family`."""
+        super().__init__()
+        settings = settings.settled(family)
+        self.mix = ScalarMix(family.layers + 1) if settings.mix else None
+        self.dropout = Dropout(settings.dropout or 0.0)
+        self.recurrent = Recurrent(width(family), settings) if settings.recurrent else None
+        self.width = width(family) if self.recurrent is None else self.recurrent.width
+
+    @property
+    def mixes(self) -> bool:
+        """Does it want every layer?"""
+        return self.mix is not None
+
+    def forward(self, layers: Sequence[Tensor], batch: Batch) -> Tensor:
+        """What `read` gives -> [B, T, W]."""
+        states = self.dropout(layers[-1] if self.mix is None else self.mix(layers))
+        return states if self.recurrent is None else self.recurrent(states, batch)
+
+
+class Recurrent(nn.Module):
+    """LSTM layers that read each example both ways.
+
+    Rows are padded at their ends, where it harms no direction, for each is an LSTM of its own. Torch's packed rows give
+    the same numbers, on a CPU five times slower where rows are long.
+    """
+
+    def __init__(self, entering: int, settings: Top) -> None:
+        super().__init__()
+        assert settings.recurrent
+        self.width = 2 * settings.recurrent
+        widths = [entering, *[self.width] * (settings.layers - 1)]
+        self.ahead, self.back = (
+            nn.ModuleList(nn.LSTM(width, settings.recurrent, batch_first=True) for width in widths) for _ in range(2)
+        )
+        self.dropouts = nn.ModuleList(Dropout(settings.dropout or 0.0) for _ in widths)
+        for lstm in (*self.ahead, *self.back):
+            fresh(lstm)
+
+    def forward(self, states: Tensor, batch: Batch) -> Tensor:
+        """[B, T, D] -> [B, T, W]; 0 where no example has a token."""
+        assert batch.spans is not None
+        begin, lengths = batch.spans[:, :1], batch.spans[:, 1:]
+        step = torch.arange(int(lengths.max()), device=lengths.device)
+        places = begin + torch.minimum(step, lengths - 1)
+        x = self._both_ways(picked(states, places), lengths)
+        inside = (step < lengths).flatten().nonzero().squeeze(1)
+        found = x.new_zeros(states.shape[0] * states.shape[1], self.width)
+        found = found.index_copy(0, places.flatten()[inside], x.flatten(0, 1).index_select(0, inside))
+        return found.unflatten(0, states.shape[:2])
+
+    def _both_ways(self, x: Tensor, lengths: Tensor) -> Tensor:
+        """[E, L, D] -> [E, L, W], in full precision: not every device has this kernel in 16 bits."""
+        examples, longest = x.shape[:2]
+        begin = torch.arange(examples, device=lengths.device)[:, None] * longest
+        turn = turned(begin, lengths, longest)
+        with torch.autocast(x.device.type, enabled=False):
+            x = x.float()
+            for ahead, back, dropout in zip(self.ahead, self.back, self.dropouts, strict=True):
+                x = dropout(torch.cat([ahead(x)[0], picked(back(picked(x, turn))[0], turn)], -1))
+        return x
+
+
+def read(model: Any, family: Any, batch: Batch, *, every: bool, frozen: bool = False) -> list[Tensor]:
+    """States of the last layer alone or of all, embeddings first, [B, T, D] each; `frozen`: for no gradient."""
+    with torch.set_grad_enabled(torch.is_grad_enabled() and not frozen):
+        return (_read_elmo if family.capabilities.state else _read_blocks)(model, family, batch, every)
+
+
+def width(family: Any) -> int:
+    """Numbers a token of what `read` gives."""
+    return int(family.width) * (2 if family.capabilities.state else 1)
+
+
+def fresh(lstm: nn.LSTM) -> None:
+    """Each gate's input by Glorot's rule, its recurrence orthogonal, biases 0 but the forget gate's, which is 1."""
+    for name, weight in lstm.named_parameters():
+        for number, gate in enumerate(weight.chunk(4)):  # i f g o
+            if name.startswith("bias"):
+                nn.init.constant_(gate, float(number == 1 and name.startswith("bias_ih")))
+            else:
+                (nn.init.xavier_uniform_ if name.startswith("weight_ih") else nn.init.orthogonal_)(gate)
+
+
+def picked(states: Tensor, places: Tensor) -> Tensor:
+    """What stands at these places of the rows laid end to end, [B, T, D] and [E, L] -> [E, L, D]."""
+    return states.flatten(0, 1).index_select(0, places.flatten()).unflatten(0, places.shape)
+
+
+def turned(begin: Tensor, lengths: Tensor, longest: int) -> Tensor:
+    """The places of examples, [E, 1] each, read from the last token to the first, what follows as it is; [E, longest].
+
+    Turned twice they are as they were.
+    """
+    step = torch.arange(longest, device=lengths.device)
+    return begin + torch.where(step < lengths, lengths - 1 - step, step)
+
+
+def _read_blocks(model: Any, family: Any, batch: Batch, every: bool) -> list[Tensor]:
+    count = sum(isinstance(module, Block) for module in model.modules()) if every else 0
+    with listening(model, range(count)) as heard:
+        last = model(batch.tokens, batch.positions, batch.documents, batch.types)
+    return [*(heard[number] for number in range(count)), last]
+
+
+def _read_elmo(model: Any, family: Any, batch: Batch, every: bool) -> list[Tensor]:
+    """Both directions side by side, in reading order, [B, T, 2P]; each example, alone in its row, is read anew."""
+    assert batch.letters is not None
+    assert batch.words is not None
+    assert batch.spans is not None
+    rows, length = batch.tokens.shape
+    assert len(batch.spans) == rows, f"{len(batch.spans)} examples in {rows} rows: an ELMo reads one a row"
+    turn = turned(batch.spans[:, :1], batch.spans[:, 1:], length)
+    backwards = batch.tokens.flatten()[turn]
+    spelled = symbols(batch.letters, batch.words, family.longest_word)
+    layers, _, _ = model(spelled, batch.tokens, backwards, *model.silence(rows))
+    return [
+        torch.cat([ahead.transpose(0, 1), picked(back.transpose(0, 1), turn)], -1)
+        for ahead, back in (layers if every else layers[-1:])
+    ]

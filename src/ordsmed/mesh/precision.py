@@ -1,0 +1,141 @@
+"""Precision: in which numbers products are made, what stays exact, and how fp16 keeps small gradients.
+
+16 bits: torch's autocast casts the inputs of products; weights, gradients and moments are fp32 throughout.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import types
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ordsmed.base.errors import RecipeError, Trouble
+from ordsmed.mesh.layout import Layout
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+LEAST_SCALE = 1.0
+
+
+def autocast(layout: Layout, device: torch.device) -> Any:
+    """The context in which forward passes are made."""
+    if layout.half:
+        return torch.autocast(device.type, DTYPES[layout.precision])
+    return contextlib.nullcontext()
+
+
+def set_up(layout: Layout, device: torch.device) -> str:
+    """Refuse what the device cannot do, switch TF32; returns what is used and why a faster way is not, in a line."""
+    cuda = device.type == "cuda"
+    arch = torch.cuda.get_device_capability(device) if cuda else (0, 0)
+    name = torch.cuda.get_device_name(device) if cuda else "a CPU"
+    if layout.precision == "tf32" and not has_tf32(arch):
+        raise RecipeError("layout.precision", f"found tf32, which {name} does not have", "", "use fp32 or fp16")
+    if layout.precision == "bf16" and cuda and arch < (8, 0):
+        raise RecipeError("layout.precision", f"found bf16, which {name} does not have", "", "use fp16")
+    with warnings.catch_warnings():
+        # torch 2.9 and later ask for `fp32_precision` here; after that alone, what still reads `allow_tf32` fails
+        warnings.simplefilter("ignore", UserWarning)
+        torch.backends.cuda.matmul.allow_tf32 = layout.precision == "tf32"
+        torch.backends.cudnn.allow_tf32 = layout.precision == "tf32"
+    return _told(layout, cuda, arch, name)
+
+
+def has_tf32(arch: tuple[int, int]) -> bool:
+    """NVIDIA's since Ampere; AMD's GPUs tell numbers as high and would stay with fp32 in silence."""
+    return arch >= (8, 0) and torch.version.hip is None
+
+
+def _told(layout: Layout, cuda: bool, arch: tuple[int, int], name: str) -> str:
+    said = {"fp32": "fp32", "tf32": "TF32 products, fp32 else", "bf16": "bf16 products, fp32 weights",
+            "fp16": f"fp16 products, fp32 weights, loss scaled by {layout.scale:,.0f}"}[layout.precision]  # fmt: skip
+    if layout.half:
+        exact = [w for w in ("embeddings", "norms", "types") if w in layout.exact]
+        said += f"; fp32 kept for {', '.join(exact)}" if exact else "; embeddings and norms leave in 16 bits"
+    if cuda and layout.precision == "fp32":
+        faster = "bf16 or tf32" if has_tf32(arch) else "bf16" if arch >= (8, 0) else "fp16"
+        return f"precision: {said} (the recipe asks for it; {faster} is faster on {name})"
+    if cuda and layout.precision == "tf32":
+        return f"precision: {said} (the recipe asks for it; bf16 is faster on {name})"
+    if cuda and layout.precision == "fp16" and arch >= (8, 0):
+        return f"precision: {said} (bf16 is as fast on {name} and needs no scaling)"
+    if not cuda and layout.precision == "fp32":
+        tiles = getattr(torch.cpu, "_is_amx_tile_supported", bool)()
+        why = "bf16 is faster on this CPU, which has AMX" if tiles else "16 bits are slower on most CPUs"
+        return f"precision: {said} ({why})"
+    return f"precision: {said}"
+
+
+def keep_in_half(objective: nn.Module, layout: Layout) -> None:
+    """With 16-bit products: let embeddings and norms give 16 bits too, except where the layout wants them exact."""
+    if not layout.half:
+        return
+    dtype = DTYPES[layout.precision]
+    for name, module in objective.named_modules():
+        if isinstance(module, nn.Embedding):
+            use = "types" if name.rpartition(".")[2] == "types" else "embeddings"
+            if use not in layout.exact:
+                module.register_forward_hook(lambda _, __, out: out.to(dtype))
+        elif isinstance(module, nn.LayerNorm):
+            module.forward = types.MethodType(_exact_norm if "norms" in layout.exact else _half_norm, module)  # type: ignore[method-assign]
+
+
+def _exact_norm(self: nn.LayerNorm, x: Tensor) -> Tensor:
+    with torch.autocast(x.device.type, enabled=False):
+        return F.layer_norm(x.float(), self.normalized_shape, self.weight, self.bias, self.eps)
+
+
+def _half_norm(self: nn.LayerNorm, x: Tensor) -> Tensor:
+    """16 bits in and out; the kernel adds up in fp32 whatever comes in."""
+    if not torch.is_autocast_enabled(x.device.type):
+        return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
+    dtype = torch.get_autocast_dtype(x.device.type)
+    with torch.autocast(x.device.type, enabled=False):
+        bias = None if self.bias is None else self.bias.to(dtype)
+        return F.layer_norm(x.to(dtype), self.normalized_shape, self.weight.to(dtype), bias, self.eps)
+
+
+@dataclass
+class Scaler:
+    """fp16's factor of the loss: halved, and the step left out, when a gradient runs over; doubled when all is well."""
+
+    factor: float = 1.0
+    window: int = 0  # 0: no scaling
+    good: int = 0
+
+    @staticmethod
+    def of(layout: Layout) -> Scaler:
+        """The scaler a layout asks for."""
+        return Scaler(layout.scale, layout.scale_window) if layout.precision == "fp16" else Scaler()
+
+    def took(self, norm: Tensor, place: str) -> bool:
+        """Was the step's gradient a number? Adjusts the factor; a factor that cannot get smaller is trouble."""
+        if not self.window:
+            return True
+        if torch.isfinite(norm):
+            self.good += 1
+            if self.good % self.window == 0:
+                self.factor *= 2
+            return True
+        if self.factor <= LEAST_SCALE:
+            raise Trouble(place, "gradients are no numbers at the smallest scale", "finite ones")
+        self.factor, self.good = max(self.factor / 2, LEAST_SCALE), 0
+        return False
+
+    def told(self) -> dict[str, float]:
+        """For the step's line in the metrics."""
+        return {"scale": self.factor} if self.window else {}
+
+    def state(self) -> dict[str, float]:
+        """What a checkpoint keeps."""
+        return {"factor": self.factor, "good": self.good} if self.window else {}
+
+    def restore(self, state: dict[str, float]) -> None:
+        """Go on with a checkpoint's factor."""
+        if self.window and state:
+            self.factor, self.good = float(state["factor"]), int(state["good"])

@@ -1,0 +1,47 @@
+"""Quickstart: the whole way once, on text that every machine has, told as it goes."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from ordsmed.apply.fill import fill_lines
+from ordsmed.base.run import Run
+from ordsmed.base.say import duration, say
+from ordsmed.base.screen import command
+from ordsmed.pretrain.pretrain import pretrain
+from ordsmed.score.metrics import below
+
+EXAMPLES = (
+    "return a [MASK] of the object.",
+    "if the file does [MASK] exist, an error is raised.",
+    "the [MASK] is called with two arguments.",
+    "returns true if the two values are [MASK].",
+)
+
+
+def quickstart() -> None:
+    """Corpus, tokenizer, encoding, pretraining of a small BERT; its guesses; and what to try next."""
+    began = time.time()
+    say("quickstart: corpus -> tokenizer -> encode -> pretrain, on the documentation of this Python")
+    folder = pretrain("quickstart")
+    facts = Run(folder).status
+    print(f"\nvalidation loss at masked places: {facts['validation']:.4f}")
+    print(f"unigram cross-entropy of the same: {facts['unigram']:.4f}")
+    print(f"the model is {below(facts['validation'], facts['unigram']):.1%} below guessing by frequency\n")
+    for line in fill_lines(str(folder), EXAMPLES, 4):
+        print(line)
+    print(f"\npicture of the loss: {folder / 'loss.svg'}")
+    print(f"all of it took {duration(time.time() - began)}; try next:")
+    for line in _next(folder):
+        print(f"  {line}")
+
+
+def _next(folder: Path) -> list[str]:
+    return [
+        f'{command("fill", folder)} "the default [MASK] is used."',
+        f"{command('export', folder)} my-bert          # a folder for Hugging Face's transformers",
+        command("show", folder),
+        "ordsmed pretrain tiny/gpt2                # the same way with a GPT-2",
+        "ordsmed recipes                           # all built-in recipes; `ordsmed menus` what they choose from",
+    ]

@@ -1,0 +1,1 @@
+"""Machine: what a recipe would do, how a run stands, what a corpus holds."""

@@ -1,0 +1,143 @@
+"""State: how the folder of a run or of another deed stands, in lines for a person; first how far it came."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import run
+from ordsmed.base.errors import DataError
+from ordsmed.base.run import Run
+from ordsmed.base.say import duration, many
+from ordsmed.finetune import trials
+from ordsmed.finetune.recipe import Finetuning
+from ordsmed.learn.phases import total
+from ordsmed.pretrain.pretrain import beside, where
+from ordsmed.score.squad import written
+from ordsmed.train import checkpoint, guard, meters
+
+LAST = 10  # steps whose mean loss is told
+INNER = (
+    "verb",
+    "state",
+    "why",
+    "fingerprint",
+    "began",
+    "seconds",
+    "parts",
+    "checksums",
+    "stood_in",
+    "folder",
+)  # no news to a person
+
+
+def lines(folder: Path) -> list[str]:
+    """The whole."""
+    status = Run(folder).status
+    told = [f"state: {status.get('state')}"]
+    if why := status.get("why"):
+        told.append(f"why: {why}")
+    if status.get("verb") == "finetune":
+        told += _fine_tuning(folder, status)
+    elif status.get("verb") == "pretrain":
+        told += _pretraining(folder, status)
+    else:
+        told += [f"  {key}: {_said(value)}" for key, value in status.items() if key not in INNER]
+    pictures = (folder / name for name in ("trials.svg", "loss.svg"))
+    return [*told, *_times(status), *(f"picture: {path}" for path in pictures if path.exists())]
+
+
+def _guessed(status: Mapping[str, Any]) -> list[str]:
+    """What guessing by frequency gets: of the loss as a whole, or else term by term, beside what the run did."""
+    guessed = status.get("guessing", {})
+    if "unigram" in status and ("validation" in guessed or not guessed):
+        terms = [value for key, value in status.items() if key != "validation"]
+        several = not guessed and status.get("validation", terms[0]) not in terms  # a run of before terms were noted
+        of = " of tokens, not of the whole" if several else ""
+        return [f"guessing by frequency: loss {status['unigram']:.4f}{of}"]
+    return [line for term in guessed if (line := beside(term, dict(status)))]
+
+
+def _pretraining(folder: Path, status: Mapping[str, Any]) -> list[str]:
+    """How far a pretraining came, its last losses and what it found."""
+    told, course = [where(folder)], _course(folder)
+    training = [line for line in course if "validation" not in line][-LAST:]
+    if training:
+        first, last = training[0]["step"], training[-1]["step"]
+        mean = sum(line["loss"] for line in training) / len(training)
+        told.append(f"loss {mean:.4f}, the mean of steps {first:,} to {last:,}")
+    if judged := [line for line in course if "validation" in line][-1:]:
+        told.append(f"validation at step {judged[0]['step']:,}: loss {judged[0]['validation']:.4f}{_beside(judged[0])}")
+    told += _guessed(status)
+    if stretches := status.get("left_out"):
+        told.append(
+            f"left out: {many(guard.left_out(stretches), 'step')} taught nothing, the last for {stretches[-1]['why']}"
+        )
+    if status.get("deadline"):
+        told.append(f"deadline {duration(status['deadline'])}: steps were fitted from {status.get('steps_asked')}")
+    return told
+
+
+def _beside(line: Mapping[str, Any]) -> str:
+    """What a validation found beside its loss."""
+    found = {key: value for key, value in line.items() if key not in ("step", "phase", "validation")}
+    told = [f"{key.removesuffix('_right')} {value:.1%} right" if key.endswith("_right") else f"{key} {value:.4g}"
+            for key, value in found.items() if isinstance(value, float) and value != line["validation"]]  # fmt: skip
+    return f" ({', '.join(told)})" if told else ""
+
+
+def _fine_tuning(folder: Path, status: Mapping[str, Any]) -> list[str]:
+    """How far a fine-tuning or its trials came, and what they found."""
+    recipe, told = run.read_recipe(Finetuning, folder), []
+    if (folder / "scores.json").exists() and status.get("state") == "done":
+        told.append(f"scores: {_scores(folder)}")
+    if (folder / trials.TRIALS).exists():
+        made = sorted((folder / "trials").glob("*/status.json"))
+        done = sum(Run(path.parent).status.get("state") == "done" for path in made)
+        told.append(f"trials: {done} done of {len(list((folder / 'trials').glob('*.toml')))}")
+        if (table := folder / "trials.md").exists():
+            told += table.read_text(encoding="utf-8").rstrip().splitlines()[2:]
+    elif recipe.examples:
+        judged = [line for line in _course(folder) if "validation" in line]
+        reached = max([0, *checkpoint.steps(folder / "checkpoints"), *(int(line["step"]) for line in judged)])
+        told.append(f"step {reached:,} of {total(recipe.phases):,}")
+        best = recipe.best_of(judged)
+        for line in judged:
+            score = f"{recipe.score} {line[recipe.score]:.2f}, " if recipe.score in line else ""
+            mark = "  <- best" if line["step"] == best else ""
+            told.append(f"  step {line['step']:,}: {score}dev loss {line['validation']:.4f}{mark}")
+    return told
+
+
+def _course(folder: Path) -> list[dict[str, Any]]:
+    path = folder / "metrics.jsonl"
+    return meters.read(path) if path.exists() else []
+
+
+def _scores(folder: Path) -> str:
+    """In a line, with those of guessing; a damaged file of them is no reason not to show how a run stands."""
+    try:
+        facts = trials.found_in(folder)
+    except DataError as error:
+        return f"not known, for {error}"
+    own, guessed = trials.numbers(facts), trials.numbers(facts.get("guessing", {}))
+    return ", ".join(
+        f"{key} {written(key, value, '.2f')}" + (f" (guessing {guessed[key]:.2f})" if key in guessed else "")
+        for key, value in own.items()
+    )
+
+
+def _times(status: Mapping[str, Any]) -> Sequence[str]:
+    """When it began, and how long it took."""
+    if not isinstance(status.get("began"), int | float):
+        return []
+    took = status.get("seconds", status.get("training_seconds"))
+    spent = f"; {'took' if 'seconds' in status else 'training took'} {duration(took)}" if took is not None else ""
+    return [f"began: {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(status['began']))}{spent}"]
+
+
+def _said(value: Any) -> str:
+    return "-" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

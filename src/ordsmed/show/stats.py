@@ -1,0 +1,213 @@
+"""Statistics of a finished corpus: how much there is, how long it is, in which languages, and what was left out.
+
+    train/*.jsonl ... -> blocks of documents -> words, counted all at once -> lines, stats.json, stats.svg
+    status.json       -> sources, cleaning steps, duplicates               -> more lines
+
+Words are those of `counting.py`; bytes are those of the texts in UTF-8, as `report.md` counts them too.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ordsmed.base import files
+from ordsmed.base.errors import RecipeError, RunError
+from ordsmed.base.run import Run
+from ordsmed.base.say import many
+from ordsmed.corpus import histogram
+from ordsmed.corpus.folder import SPLITS, Count, parts
+from ordsmed.corpus.opened import corpus_folder, shown
+from ordsmed.corpus.report import PUBLISHED
+from ordsmed.data.tokenizer_training import read_tokenizer
+from ordsmed.text import language
+from ordsmed.text.counting import words
+from ordsmed.text.document import Document
+from ordsmed.text.tokenizer import Tokenizer
+
+BLOCK = 1 << 20  # characters that are counted at once
+SAMPLED = 400  # documents whose language is told, at most, where it is not known
+LOOKED_AT = 600  # characters of each
+TOP = 10  # languages, groups of duplicates
+
+
+@dataclass
+class Split(Count):
+    """What was counted in one split."""
+
+    tokens: int = 0
+    a_document: histogram.Counts = field(default_factory=lambda: np.zeros(histogram.BINS, np.int64))
+    a_sentence: histogram.Counts = field(default_factory=lambda: np.zeros(histogram.BINS, np.int64))
+
+
+@dataclass
+class Languages:
+    """Languages that documents are known to have, and samples of the others, spread evenly over them."""
+
+    known: Counter[str] = field(default_factory=Counter)
+    samples: list[str] = field(default_factory=list)
+    others: int = 0
+    step: int = 1
+
+    def add(self, document: Document) -> None:
+        """Count a document, or keep a sample of it."""
+        named = document.meta.get("language")
+        if isinstance(named, str):
+            self.known[named] += 1
+            return
+        if self.others % self.step == 0:
+            self.samples.append(language.sample(document.text, LOOKED_AT))
+            if len(self.samples) > SAMPLED:
+                self.samples, self.step = self.samples[::2], 2 * self.step
+        self.others += 1
+
+
+def stats(folder: str, *, tokenizer: str | None = None, wide: int = 0) -> list[str]:
+    """Count it all; stats.json and stats.svg go into the folder, if it may be written to; lines that tell of it, on a
+    screen of so many columns (0: as wide as they like)."""
+    place, counting = corpus_folder(folder), read_tokenizer(tokenizer) if tokenizer else None
+    languages = Languages()
+    splits = {name: _counted(name, has, languages, counting) for name in SPLITS if (has := parts(place, name))}
+    found = {name: _facts(split, counting) for name, split in splits.items()}
+    told, note = _told_languages(languages)
+    panels = {
+        "words a document": {name: split.a_document for name, split in splits.items()},
+        "words a sentence": {name: split.a_sentence for name, split in splits.items()},
+    }
+    facts = {**found, "languages": told, "tokenizer": tokenizer}
+    return [
+        *_amounts(found, tokenizer),
+        *_beside(sum(split.words for split in splits.values())),
+        *_bars(panels, wide),
+        *_section("languages (all splits)", [f"{name}: {share:.1%}" for name, share in [*told.items()][:TOP]] + note),
+        *_history(Run(place).status),
+        "", _keep(place, facts, histogram.svg(panels)),
+    ]  # fmt: skip
+
+
+def _keep(place: Path, facts: Mapping[str, Any], picture: str) -> str:
+    """Leave the numbers and the picture with the corpus, where that may be written to; a line that tells."""
+    try:
+        files.write_json(place / "stats.json", facts)
+        files.write_text(place / "stats.svg", picture)
+    except RunError as error:
+        return f"stats.json and stats.svg are not kept: {error.place}: {error.found}"
+    return f"{place}/stats.svg, {place}/stats.json"
+
+
+def _counted(name: str, sources: list[Path], languages: Languages, tokenizer: Tokenizer | None) -> Split:
+    split = Split()
+    for block in _blocks(shown(name, sources)):
+        _count(split, block)
+        for document in block:
+            languages.add(document)
+        if tokenizer:
+            sentences = [sentence for document in block for sentence in document.sentences()]
+            split.tokens += sum(map(len, tokenizer.encode_batch(sentences)))
+    return split
+
+
+def _blocks(found: Iterator[Document]) -> Iterator[list[Document]]:
+    block, size = list[Document](), 0
+    for document in found:
+        block.append(document)
+        size += len(document.text)
+        if size > BLOCK:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
+
+
+def _count(split: Split, block: list[Document]) -> None:
+    text = "\n".join(document.text for document in block)
+    ends = [[0, *(document.ends or [len(document.text)])] for document in block]
+    borders = np.fromiter(itertools.chain.from_iterable(ends), np.int64)  # of sentences, from 0 in each document
+    sizes, lengths = np.fromiter(map(len, ends), np.int64), np.array([len(document.text) + 1 for document in block])
+    borders += np.repeat(np.cumsum(lengths) - lengths, sizes)
+    before = np.searchsorted(words(text), borders)  # words that begin before each
+    last = np.cumsum(sizes) - 1
+    a_document = before[last] - before[last - sizes + 1]
+    a_sentence = np.delete(np.diff(before), last[:-1])
+    split.documents += len(block)
+    split.sentences += len(a_sentence)
+    split.words += int(a_document.sum())
+    split.characters += len(text) - len(block) + 1
+    split.bytes += (len(text) if text.isascii() else len(text.encode())) - len(block) + 1
+    split.a_document += histogram.count(a_document)
+    split.a_sentence += histogram.count(a_sentence)
+
+
+def _facts(split: Split, tokenizer: Tokenizer | None) -> dict[str, Any]:
+    names = ("documents", "sentences", "words", "characters", "bytes", *(["tokens"] if tokenizer else []))
+    lengths = {"words_a_document": split.a_document, "words_a_sentence": split.a_sentence}
+    named = {name: histogram.named(counts) for name, counts in lengths.items()}
+    return {**{name: getattr(split, name) for name in names}, **named}
+
+
+def _told_languages(languages: Languages) -> tuple[dict[str, float], list[str]]:
+    """Shares of the documents; where most languages had to be guessed, from how many."""
+    shares, note = Counter[str](languages.known), list[str]()
+    if languages.samples:
+        try:
+            guessed = Counter(next(iter(language.weigh(sample))) for sample in languages.samples)
+        except RecipeError as error:
+            return {}, [str(error)]
+        for name, count in guessed.items():
+            shares[name] += count * languages.others / len(languages.samples)  # type: ignore[assignment]
+        note = [f"guessed from {len(languages.samples):,} of {languages.others:,} documents that do not name theirs"]
+    total = sum(shares.values())
+    return {name: round(count / total, 4) for name, count in shares.most_common()}, note
+
+
+def _amounts(found: Mapping[str, Mapping[str, Any]], tokenizer: str | None) -> list[str]:
+    lines = []
+    for name, facts in found.items():
+        counts = ", ".join(f"{value:,} {what}" for what, value in facts.items() if isinstance(value, int))
+        lines.append(f"{name}: {counts}")
+    return lines if tokenizer else [*lines, "tokens: not counted; `--tokenizer NAME` counts those of a tokenizer"]
+
+
+def _beside(count: int) -> list[str]:
+    shares = (f"{count / size:.2%} of {name} ({size / 1e6:,.0f} M)" for name, size in PUBLISHED.items())
+    return [f"all splits: {many(count, 'word')}: {', '.join(shares)}"]
+
+
+def _history(status: Mapping[str, Any]) -> list[str]:
+    """What `status.json` tells of how the corpus was made."""
+    steps = [
+        f"{step['name']}: {step['documents']:,} documents, {step['changed']:,} changed, {step['dropped']:,} dropped"
+        for step in status.get("steps", ())
+    ]
+    sources = [
+        f"{s['kind']}: {s['read']:,} read, {many(s['documents'], 'document')}" for s in status.get("sources", ())
+    ]
+    gone = {**status.get("dropped", {}), **status.get("left_out", {})}
+    return [
+        *_section("sources", sources),
+        *_section("cleaning", steps),
+        *_section("left out", [f"{what}: {count:,}" for what, count in gone.items() if count]),
+        *_section("duplicates", _duplicates(status.get("duplicates", {}))),
+    ]
+
+
+def _duplicates(found: Mapping[str, Any]) -> list[str]:
+    lines = [f"{kind}: {found[kind]:,}" for kind in ("exact", "near") if found.get(kind)]
+    for group in sorted(found.get("groups", ()), key=lambda group: -group["size"])[:TOP]:
+        lines.append(f"{group['size']:,} like {group['kept']}: {group['excerpt']}")
+    return lines
+
+
+def _bars(panels: Mapping[str, Mapping[str, histogram.Counts]], wide: int) -> Iterator[str]:
+    for title, of in panels.items():
+        yield from ("", f"train: {title}", *histogram.lines(of["train"], wide))
+
+
+def _section(title: str, lines: list[str]) -> list[str]:
+    return ["", title, *(f"  {line}" for line in lines)] if lines else []

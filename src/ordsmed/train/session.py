@@ -1,0 +1,412 @@
+"""The deed of a training: a new run, or one that goes on from its last whole checkpoint; pretraining and fine-tuning.
+
+recipe -> what it needs is made -> processes meet -> a folder, locked -> Job -> loop -> what a finished run leaves
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import os
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from ordsmed.base import files, run, settings, snapshots
+from ordsmed.base.ending import side_by_side
+from ordsmed.base.errors import OrdsmedError, RecipeError, RunError, Trouble
+from ordsmed.base.machine import measured_peak, slower_in
+from ordsmed.base.ranks import Ranks, first_alone, join, leave, place_of, prepare
+from ordsmed.base.run import Run
+from ordsmed.base.say import logged, many, remembered, say
+from ordsmed.base.screen import command
+from ordsmed.learn.phases import locate, total
+from ordsmed.mesh.layout import arithmetic, memory, parse, site_layout
+from ordsmed.nn import weights
+from ordsmed.train import checkpoint, loop
+from ordsmed.train.auto import largest
+from ordsmed.train.deadline import Deadline, follow, in_force, table
+from ordsmed.train.guard import LEAST, REMEDY, Course, left_out, remedy
+from ordsmed.train.job import Job
+from ordsmed.train.meters import read
+from ordsmed.train.saving import Saving, circumstances
+from ordsmed.train.training import MAY_CHANGE, Training, check_seed, named
+from ordsmed.train.watch import Watch
+
+
+class Way(Protocol):
+    """What pretraining and fine-tuning do each in their own way."""
+
+    @property
+    def recipe(self) -> type[Training]:
+        """The class of its recipes."""
+
+    def network(self, recipe: Any, folder: Path | None = None) -> Any:
+        """The settings of the network; what cannot be is refused. `folder`: of a run that goes on."""
+
+    def check(self, recipe: Any, network: Any, ranks: Ranks) -> None:
+        """Refuse what this network or layout cannot take."""
+
+    def obtain(self, recipe: Any) -> Any:
+        """The recipe with what only its data tell (how many steps an epoch is), once those are made."""
+
+    def build(self, recipe: Any, ranks: Ranks, *, gone_on: dict[str, Any] | None) -> Job:
+        """Everything the training needs; `gone_on`: the state of the checkpoint that will be put in."""
+
+    def fit(self, recipe: Any, ranks: Ranks, seconds: float) -> tuple[Any, dict[str, Any]]:
+        """The recipe with fewer steps, if needed, so that it ends in time; and what the plan is made again by."""
+
+    def finish(self, job: Job, folder: Path) -> dict[str, Any]:
+        """What a finished run leaves beside its checkpoints, and what its status says; for all ranks."""
+
+
+def perform(
+    way: Way, name: str, overrides: Sequence[str] = (), *, deadline: float | None = None, anew: bool = False,
+    layout: str = "", site: str = "",
+) -> Path:  # fmt: skip
+    """Start the run a recipe describes, or go on with one that a folder holds; every process of a launch calls this."""
+    if Path(site).is_file():
+        site = str(Path(site).absolute())
+    with run.at_home(name) as own:
+        return _performed(way, own, overrides, deadline=deadline, anew=anew, layout=layout, site=site)
+
+
+def _performed(
+    way: Way, name: str, overrides: Sequence[str], *, deadline: float | None, anew: bool, layout: str, site: str
+) -> Path:
+    began = time.time()
+    if (
+        anew
+        and int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0"))
+        and os.environ.get("GROUP_WORLD_SIZE", "1") != "1"
+    ):
+        found = "found with torchrun's --max-restarts on several machines, which would delete the run at a restart"
+        raise RecipeError("--anew", found, "", "delete the folder by hand, or name another `out`")
+    folder, recipe = _asked(way, name, overrides, layout, site)
+    with named(name, way.recipe):
+        kept = None if anew else checkpoint.threads_kept(folder)
+        alone = prepare(recipe.layout.device, recipe.layout.threads or None, kept=kept)
+        shape = recipe.layout.shape(alone.world)
+        way.check(recipe, way.network(recipe, folder), dataclasses.replace(alone, shape=shape))
+        with remembered() as before:  # what is wrong in the data belongs in the run's log
+            recipe = way.obtain(recipe)  # before the processes meet: a corpus may take hours
+        ranks = join(alone, shape, recipe.layout.patience)
+        with contextlib.ExitStack() as at_the_end, Watch(ranks, recipe.layout.patience) as watch:
+            at_the_end.push(lambda kind, *_: leave(ranks, well=kind in (None, loop.Stopped)))
+            try:
+                _perform(way, folder, recipe, [name, *overrides], ranks, watch, began, deadline, before.getvalue(),
+                         auto=layout == "auto", anew=anew)  # fmt: skip
+            except OrdsmedError as error:
+                watch.farewell(error)
+                raise
+            except RuntimeError as error:
+                if ranks.world == 1:
+                    raise
+                if (told := watch.explain(error)) is None:
+                    raise
+                raise told from error
+    return folder
+
+
+def _asked(way: Way, name: str, overrides: Sequence[str], layout: str, site: str) -> tuple[Path, Training]:
+    """The folder and recipe that are meant. A run goes on by its own recipe; only its layout may be another."""
+    if Path(name).is_dir() and Run(Path(name)).status:
+        run.finished(Path(name), way.recipe.verb)
+        folder = Path(name)
+        other = [word for word in overrides if not word.startswith(MAY_CHANGE)]
+        if other:
+            raise RecipeError(
+                name, f"is a run, but {other[0]} is given",
+                "a run goes on by its own recipe and any layout; `trouble` may change too",
+            )  # fmt: skip
+        table = settings.read(folder / "recipe.toml") if (folder / "recipe.toml").exists() else {}
+        place = f"{name}/recipe.toml"
+    else:
+        table, place = run.read_table(run.find_recipe(name, way.recipe.verb), way.recipe.verb), name
+        folder = None
+    if site:
+        table["layout"] = {**table.get("layout", {}), **site_layout(site)}
+    recipe = settings.decode(way.recipe, settings.override(table, overrides), place)
+    if layout and layout != "auto":
+        recipe = dataclasses.replace(recipe, layout=parse(layout, recipe.layout))
+    if folder:
+        place_here = place_of(os.environ)
+        recipe, changed = laid(recipe, folder, place_here.world, asked_of_layout(overrides, layout, site))
+        if changed and place_here.rank == 0 and Run(folder).status.get("state") != "done":
+            say(f"{folder}: {changed}")
+    else:
+        check_seed(recipe, place)
+    return folder or run.place(recipe, run.title(name)), recipe
+
+
+def asked_of_layout(overrides: Sequence[str], layout: str, site: str) -> set[str]:
+    """The settings of a layout that are asked for, beside those that a run keeps."""
+    words = {word.partition("=")[0].split(".")[1] for word in overrides if word.startswith("layout.")}
+    mesh = {"replicate", "shard", "tensor"} if layout not in ("", "auto") else set()
+    return words | mesh | (set(site_layout(site)) if site else set())
+
+
+def laid(recipe: Training, folder: Path, world: int, asked: set[str]) -> tuple[Training, str]:
+    """A run's recipe with its layout fitted to the processes there are today; and what that changes, in words."""
+    layout, changed = recipe.layout.fitted(recipe.phases, world, Run(folder).status.get("layouts", []), asked=asked)
+    if layout.device.startswith("cuda") and "device" not in asked and not torch.cuda.is_available():
+        layout = dataclasses.replace(layout, device="auto")
+        changed = "; ".join(
+            [*([changed] if changed else []), f"there is no GPU: device {recipe.layout.device} became auto"]
+        )
+    return dataclasses.replace(recipe, layout=layout), changed
+
+
+def _perform(
+    way: Way, folder: Path, recipe: Training, words: Sequence[str], ranks: Ranks, watch: Watch, began: float,
+    deadline: float | None, before: str, *, auto: bool, anew: bool,
+) -> None:  # fmt: skip
+    with contextlib.ExitStack() as held:
+        first_alone(ranks, lambda: bool(held.enter_context(run.locked(folder))))
+        stands = first_alone(ranks, lambda: _stands(folder, recipe, words, anew=anew))
+        if stands:
+            if deadline:
+                say(f"{folder}: --deadline is not applied again: a run keeps the one it began with")
+            kept = run.read_recipe(way.recipe, folder)
+            trouble = recipe.trouble if Path(words[0]).is_dir() else kept.trouble
+            own = laid(kept, folder, ranks.world, set())[0].layout
+            layout = own if auto and own.shape(ranks.world) == ranks.shape else recipe.layout
+            recipe = dataclasses.replace(kept, layout=layout, trouble=trouble)
+        else:
+            if auto:
+                recipe = dataclasses.replace(
+                    recipe, layout=largest(recipe, ranks, functools.partial(way.build, gone_on=None))
+                )
+            recipe = _begin(way, folder, recipe, ranks, began, deadline)
+        if ranks.first:
+            held.enter_context(logged(folder / "log.txt", before))
+        try:
+            facts = go_on(way, folder, recipe, ranks, watch)
+        except OrdsmedError as error:
+            if ranks.first:
+                with contextlib.suppress(OrdsmedError):  # a full disk may be what failed
+                    Run(folder).set(state="failed", why=str(error))
+            raise
+        first_alone(ranks, lambda: Run(folder).set(state="done", why=None, **facts))
+
+
+def _begin(way: Way, folder: Path, recipe: Training, ranks: Ranks, began: float, deadline: float | None) -> Training:
+    """Write a new run's folder; returns the recipe as resolved."""
+    mark, asked = run.fingerprint(recipe), [phase.steps for phase in recipe.phases]
+    resolved = dataclasses.replace(recipe, model=way.network(recipe))
+    facts = {"fingerprint": mark, "began": began, "deadline": deadline, "steps_asked": asked}
+    if deadline:
+        resolved, facts["fit"] = way.fit(resolved, ranks, deadline - (time.time() - began))
+    first_alone(ranks, lambda: Run(folder).begin(resolved, **facts))
+    return resolved
+
+
+def _stands(folder: Path, recipe: Training, words: Sequence[str], *, anew: bool) -> bool:
+    """Does a run of this recipe stand here, to go on with? What is in the way is refused, or was never begun."""
+    place = Run(folder)
+    if not place.status:
+        return False
+    run.finished(folder, recipe.verb)
+    own = Path(words[0]).is_dir()
+    if not own and not (folder / "recipe.toml").exists():
+        return False  # killed between the first two files of a run
+    if anew and not int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")):
+        _remove(folder)
+        return False
+    if own or place.status["fingerprint"] == run.fingerprint(recipe):
+        return True
+    if checkpoint.steps(folder / "checkpoints"):
+        raise RecipeError(
+            folder, "holds a run of another recipe or other data", "",
+            f"`{command('show', folder, *words)}` tells the difference; name another `out=`, or add --anew",
+        )  # fmt: skip
+    _remove(folder)  # it never came to a checkpoint: a recipe that was mended
+    return False
+
+
+def _remove(folder: Path) -> None:
+    """Delete a run's folder; killed in between, what is left does not stand in the way of the next one."""
+    folder = files.named(folder)
+    aside = folder.with_name(f".{folder.name}.removed")
+    shutil.rmtree(aside, ignore_errors=True)
+    folder.rename(aside)
+    shutil.rmtree(aside)
+
+
+def go_on(way: Way, folder: Path, recipe: Training, ranks: Ranks, watch: Watch) -> dict[str, Any]:
+    """Train from the last whole checkpoint, or from the start, to the end of the recipe; on any layout."""
+    found = _found(folder, ranks)
+    stamp, status = recipe.stamp(), Run(folder).status
+    if found and status.get("data") not in (None, stamp):
+        others = [entry[0] if isinstance(entry, list) else entry for entry in stamp if entry not in status["data"]]
+        found_now = f"other data: {', '.join(map(str, others))}" if others else "fewer data"
+        raise RecipeError(folder, found_now, "those which it began with", "put those back, or begin a new run")
+    recipe = in_force(recipe, status.get("plans", []), int(found[1]["step"]) if found else 0)
+    job = way.build(recipe, ranks, gone_on=found[1] if found else None)
+    job.skipped = list(status.get("left_out", []))
+    start, steps = int(found[1]["step"]) if found else 0, total(job.phases)
+    job.judged = first_alone(ranks, lambda: _judged(folder, start))
+    over = start >= steps or bool(start and recipe.is_enough(job.judged))
+    if not over:  # what is over stays as it lies
+        first_alone(ranks, lambda: _note(folder, job, stamp, start))
+    if found:
+        _restore(job, *found, over=over)
+        if not job.finite:
+            others = [step for step in checkpoint.steps(folder / "checkpoints") if step < start]
+            before = f"delete it, and step {others[-1]} is gone on from; or " if others else ""
+            raise Trouble(found[0], "holds weights that are no numbers", "finite ones", f"{before}{REMEDY}")
+    if over:
+        early = f"it stopped early, at step {start} of {steps}, and is"
+        say(f"{folder}: {early if start < steps else f'all {steps:,} steps are'} done")
+        _check_learned(job, folder)
+        return way.finish(job, folder)
+    peak = float(ranks.total(torch.tensor(measured_peak(ranks.device, recipe.layout.precision)))) * ranks.shape[2]
+    for line in told(job, peak):
+        say(line)
+    if times := slower_in(recipe.layout.precision, ranks.device):
+        say(f"layout.precision: products in {recipe.layout.precision} take {times:.3g} times as long as in fp32 here")
+    saving = Saving(job, folder)
+    if recipe.trouble.action == "rewind" and not found:
+        saving.save(0)
+    try:
+        _train(job, folder, start, peak, saving, watch)
+    except loop.Stopped as stopped:
+        if ranks.first:
+            Run(folder).set(state="stopped", step=stopped.step)
+        where = (
+            f"saved at step {stopped.step} of {total(job.phases)}" if stopped.step else "stopped before its first step"
+        )
+        say(f"{where}; go on with: {command(recipe.verb, folder, *side_by_side())}")
+        raise
+    except Trouble as error:
+        with contextlib.suppress(RunError):  # the disk is not what the run failed for
+            saving.settle()
+        raise _with_remedy(error, job, folder) from None
+    except OrdsmedError:
+        saving.writer.wait_for_own()
+        raise
+    _check_learned(job, folder)
+    return way.finish(job, folder)
+
+
+def _train(job: Job, folder: Path, start: int, peak: float, saving: Saving, watch: Watch) -> None:
+    """The loop, begun again from the last checkpoint where the recipe wants to rewind."""
+    done = read(folder / "metrics.jsonl") if start else []
+    used = sum(line.get("seconds", 0.0) for line in done if line["step"] <= start)
+    job.deadline = Deadline.of(folder, job.recipe, start, used)
+    while True:
+        try:
+            loop.train(job, folder, start, peak, saving=saving, watch=watch)
+            return
+        except loop.Replanned as new:
+            follow(job, folder, new.plan)
+            start = new.step
+        except loop.Rewind as back:
+            saving.settle()
+            found = _found(folder, job.ranks)
+            assert found is not None, "a run that rewinds saves before its first step"
+            start = _restore(job, *found)
+            if job.deadline:
+                follow(job, folder, table(in_force(job.recipe, job.deadline.plans, start).phase))
+            if all(job.leaves_out(step) for step in range(start + 1, back.step + 1)):
+                since = f"nothing was learned since the checkpoint of step {start}, so going back does not help"
+                raise Trouble(f"{folder}: step {back.step}", f"{back.why}; {since}") from None
+            job.leave_out(folder, start + 1, back.step, back.why)
+
+
+def _with_remedy(error: Trouble, job: Job, folder: Path) -> Trouble:
+    """The complaint with what stands and how to go on, in the same words on every rank."""
+
+    def told() -> str:
+        whole = [step for step in checkpoint.steps(folder / "checkpoints")
+                 if not snapshots.is_stripped(snapshots.path_of(folder / "checkpoints", step))]  # fmt: skip
+        return remedy(folder, job.recipe.verb, job.recipe.trouble, whole[-1] if whole else None)
+
+    return Trouble(error.place, error.found, error.wanted, first_alone(job.ranks, told))
+
+
+def _check_learned(job: Job, folder: Path) -> None:
+    """Refuse to call a run done most of whose steps taught nothing."""
+    steps = total(job.phases)
+    count = left_out(job.skipped)
+    if count > (1 - LEAST) * steps:
+        found = f"{count:,} of {many(steps, 'step')} taught nothing, the last for {job.skipped[-1]['why']}"
+        raise Trouble(folder, found, "half of them at least", REMEDY)
+
+
+def _found(folder: Path, ranks: Ranks) -> tuple[Path, dict[str, Any]] | None:
+    """The last whole checkpoint, looked for by the first rank."""
+
+    def look() -> list[Any] | None:
+        found = checkpoint.latest(folder / "checkpoints", place=folder)
+        return [str(found[0]), found[1]] if found else None
+
+    answer = first_alone(ranks, look)
+    return (Path(answer[0]), answer[1]) if answer else None
+
+
+def _judged(folder: Path, step: int) -> list[dict[str, Any]]:
+    """What the validations up to a step found."""
+    path = folder / "metrics.jsonl"
+    return [line for line in read(path) if "validation" in line and line["step"] <= step] if path.exists() else []
+
+
+def _note(folder: Path, job: Job, stamp: Any, step: int) -> None:
+    """What the run's folder says before it trains: the recipe with today's layout, data, tokenizer, which layouts."""
+    place, recipe = Run(folder), job.recipe
+    files.write_text(folder / "recipe.toml", settings.write(recipe))
+    here = {"from": step, "processes": job.ranks.world, "mesh": list(job.ranks.shape)}
+    before = [entry for entry in place.status.get("layouts", []) if entry["from"] < step]
+    same = before and {**before[-1], "from": step} == here
+    if job.began_with:
+        place.set(began_with=job.began_with, **job.began_as)
+    layouts = before if same else [*before, here]
+    place.set(state="running", data=stamp, phases_before=job.phases_before, layouts=layouts, threads=job.ranks.threads)
+    job.tokenizer.save(folder / "tokenizer")
+    files.write_json(folder / "data.json", job.material.facts())
+
+
+def told(job: Job, peak: float) -> list[str]:
+    """Device, layout, precision, batch arithmetic and memory, in lines."""
+    layout, ranks = job.recipe.layout, job.ranks
+    count = sum(part.whole.numel() for part in job.parts)
+    processes = f"{ranks.world} processes, each " if ranks.world > 1 else ""
+    device = f"{ranks.device.type}, {many(ranks.threads, 'thread')}"
+    lines = [f"{count:,} parameters; {processes}{device}; measured peak of all {peak / 1e9:,.0f} GFLOP/s",
+             f"layout: {layout.told(ranks.world)}", job.precision,
+             *job.objective.told(ranks.device.type)]  # fmt: skip
+    lines += [arithmetic(phase, index + 1, job.share(index)) for index, phase in enumerate(job.phases)]
+    held = sum(part.local.numel() * part.local.element_size() for part in job.parts)
+    return [*lines, memory(held, job.recipe.optimizer.moments + (job.recipe.average > 0))]
+
+
+def _restore(job: Job, path: Path, state: dict[str, Any], *, over: bool = False) -> int:
+    """Put a checkpoint back; returns its step. `over`: no step is learned any more."""
+    own = circumstances(job)
+    other = [f"{k} {state[k]}, now {v}" for k, v in own.items() if state.get(k, v) != v]
+    if other and not over:
+        say(f"{path}: made with {'; '.join(other)}: losses will agree, but not to the last bit")
+    index, inner = locate(job.phases, int(state["step"]))
+    if inner:
+        job.carry(index)
+    else:  # a phase begins, and with it every state
+        job.objective.state = {}
+    checkpoint.restore(path, job.objective, job.optimizer, job.parts, job.ranks, job.parallel.rows)
+    job.scaler.restore(state.get("scaler", {}))
+    job.course = Course(job.recipe.trouble, state.get("course", []))
+    say(f"goes on from {path}")
+    return int(state["step"])
+
+
+def leave_weights(job: Job, out: Path, tensors: dict[str, torch.Tensor]) -> None:
+    """Weights with what is needed to open them."""
+    out.mkdir(exist_ok=True)
+    weights.write(out / "model.safetensors", tensors)
+    networks = {"model": job.objective.model_settings, **job.recipe.learned()}
+    files.write_text(out / "settings.toml", settings.write(networks))
+    job.tokenizer.save(out / "tokenizer")

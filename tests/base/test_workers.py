@@ -1,0 +1,94 @@
+"""Who works: results come in order and few tasks are in flight, whoever works; what goes wrong is told."""
+
+from __future__ import annotations
+
+import operator
+import os
+import signal
+from concurrent.futures import Executor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ordsmed.base.errors import DataError, RecipeError, RunError
+from ordsmed.base.workers import _in_order, crew
+
+
+def fail(number: int) -> int:
+    if number == 3:
+        raise DataError("a.txt:3", "nonsense", "sense")
+    return number
+
+
+def die(number: int) -> int:
+    if number == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_results_come_in_order_and_tasks_as_they_are_needed(processes: int) -> None:
+    drawn = []
+
+    def tasks() -> object:
+        for number in range(40):
+            drawn.append(number)
+            yield number, 2
+
+    with crew(processes) as spread:
+        for count, result in enumerate(spread(operator.mul, tasks())):
+            assert result == 2 * count
+            assert len(drawn) <= count + 2 * processes + 2
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_an_error_is_that_of_the_task(processes: int) -> None:
+    with crew(processes) as spread, pytest.raises(DataError, match=r"a\.txt:3: nonsense; wanted sense"):
+        list(spread(fail, ((n,) for n in range(9))))
+
+
+def test_a_killed_worker_is_told() -> None:
+    with pytest.raises(RunError, match="a worker process: ended without a word"), crew(2) as spread:
+        list(spread(die, ((n,) for n in range(9))))
+
+
+def test_no_scheduler(tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
+    (tmp_path / "s.json").write_text("{}")
+    with pytest.raises(RecipeError, match="engine: no scheduler at"), crew(engine=str(tmp_path / "s.json")):
+        pass
+    with pytest.raises(RecipeError, match=r"engine: no file no-such\.json"), crew(engine="no-such.json"):
+        pass
+
+
+class Counted(Executor):
+    """Answers at once, and counts how many tasks were given at a time and how many were called back."""
+
+    def __init__(self) -> None:
+        self.given = self.taken = self.most = 0
+        self.cancelled: list[int] = []
+
+    def submit(self, function: Any, /, *task: Any, **_: Any) -> Any:
+        self.given += 1
+        self.most = max(self.most, self.given - self.taken)
+        number = self.given
+
+        def result() -> Any:
+            self.taken += 1
+            return function(*task)
+
+        return SimpleNamespace(result=result, cancel=lambda: self.cancelled.append(number))
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_few_more_tasks_are_given_than_there_are_workers(workers: int) -> None:
+    """So that nobody waits, and no more, so that memory stays small; an error calls back what was not begun."""
+    executor = Counted()
+    assert list(_in_order(executor, operator.mul, ((n, 2) for n in range(20)), workers)) == [2 * n for n in range(20)]
+    assert (executor.most, executor.cancelled) == (2 * workers + 1, [])
+    failing = Counted()
+    with pytest.raises(DataError):
+        list(_in_order(failing, fail, ((n,) for n in range(20)), workers))
+    assert failing.cancelled == list(range(5, failing.given + 1))

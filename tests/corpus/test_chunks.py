@@ -1,0 +1,168 @@
+"""Chunks: what is counted in either half of the reading adds up, files stand on the disk before they have names."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ordsmed.base.errors import DataError
+from ordsmed.base.run import obtain
+from ordsmed.base.workers import crew
+from ordsmed.cleaners import length
+from ordsmed.corpus import chunks
+from ordsmed.corpus.chunks import Reading, Source, Work
+from ordsmed.corpus.folder import documents, parts
+from ordsmed.corpus.near import Near
+from ordsmed.corpus.pipeline import Corpus, partly
+from ordsmed.text import read
+from ordsmed.text.document import Document
+
+
+@dataclass(frozen=True)
+class Counting:
+    """Documents of which both halves of the reading count something."""
+
+    texts: list[str] = field(default_factory=list)
+
+    def documents(self) -> Iterator[Document]:
+        for number, text in enumerate(self.texts):
+            tally = read.tally()
+            tally.left_out["redirects"] += 2
+            tally.replaced += 1
+            tally.cut += number % 2
+            yield Document(text, id=str(number))
+        read.tally().left_out["behind the last"] += 1
+
+    def refine(self, document: Document) -> Document | None:
+        read.tally().replaced += 10
+        read.tally().cut += 100
+        if int(document.id) % 3:
+            return document
+        read.tally().left_out["empty pages"] += 1
+        return None
+
+    def stamp(self) -> Any:
+        return self.texts
+
+    def size(self) -> int:
+        return 0
+
+
+def facts(folder: Path, *, shortest: int = 1) -> chunks.Facts:
+    reading = Reading(folder, [Source(Counting(["text"] * 30))], Work(shortest=shortest))
+    with crew() as spread:
+        reading.run(spread, 1)
+    found = chunks.Facts()
+    for chunk in reading.chunks():
+        found.add(chunk.facts)
+    return found
+
+
+@pytest.mark.parametrize("size", [1, 2500, 8_000_000])
+def test_what_both_halves_count_adds_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(chunks, "CHUNK", size)
+    found = facts(tmp_path)
+    assert (found.read, found.documents, found.replaced, found.cut) == (30, 20, 30 + 300, 15 + 3000)
+    assert found.left_out == {"redirects": 60, "empty pages": 10, "behind the last": 1}
+    assert found.steps == [[20, 0, 0, 80, 80]]
+    short = facts(tmp_path, shortest=5)
+    assert (short.documents, short.left_out["short documents"]) == (0, 20)
+
+
+def test_a_chunk_stands_on_the_disk_before_it_has_a_name(tmp_path: Path, synced: list[tuple[str, str]]) -> None:
+    reading = Reading(tmp_path, [Source(Counting(["some text"] * 4))], Work(near=Near()))
+    with crew() as spread:
+        reading.run(spread, 1)
+    renamed = [place for what, place in synced if what == "rename"]
+    assert [Path(place).name.partition(".")[2] for place in renamed] == ["jsonl", "npy", "near.npy", "json", "whole"]
+    for place in renamed:
+        before = synced[synced.index(("rename", place)) - 1]
+        assert before[0] == "sync"
+        assert Path(before[1]).name.startswith(f".{Path(place).name}.")
+
+
+def test_a_file_that_is_changed_in_place_is_read_again(tmp_path: Path) -> None:
+    """Its size need not change: its time does."""
+    path, recipe = tmp_path / "a.txt", tmp_path / "a.toml"
+    path.write_text("One text.\n\nAnother one.")
+    recipe.write_text(f'out = "{tmp_path}/c"\nvalidation = 0\n[source]\nkind = "text"\npath = "{path}"\n')
+    partly(str(recipe), [], part=None, until="read")
+    path.write_text("New text.\n\nAnother one.")
+    os.utime(path, ns=(1, 1))
+    folder = obtain(Corpus, str(recipe))
+    assert [d.text for part in parts(folder, "train") for d in documents(part)] == ["New text.", "Another one."]
+
+
+def test_documents_without_text_fill_a_chunk_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are objects all the same: a chunk of them alone would have no end."""
+    monkeypatch.setattr(chunks, "CHUNK", 4 * 500)
+    with read.tallied() as tally:
+        found = list(chunks._batches((Document("", id=f"{n}", meta={}) for n in range(9)), tally))
+    assert [len(batch.documents) for batch in found] == [4, 4, 1]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_of_what_two_kept_the_longer_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turned: bool) -> None:
+    stem, work = str(tmp_path / "00000-00000"), Work()
+    for raw in (3, 5):
+        chunks._keep(stem, chunks.Made(chunks._nothing(work), raw), 0)
+    listed = sorted(chunks._beside(stem).iterdir(), reverse=turned)
+    assert len(listed) == 2
+    monkeypatch.setattr(Path, "iterdir", lambda self: iter(listed))
+    assert chunks._kept(stem, work).raw == 5
+
+
+def test_a_chunk_goes_on_behind_what_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(chunks, "_kept", lambda stem, work: chunks.Made(chunks._nothing(work), 2))
+    monkeypatch.setattr(chunks, "_refined", lambda documents, *_: seen.extend(d.id for d in documents) or [])
+    batch = chunks.Batch([Document("text", id=f"{n}") for n in range(4)], 0, 0, Counter(), Counter())
+    chunks._make(tmp_path, Work(), Source(Counting()), 0, 0, batch)
+    assert seen == ["2", "3"]
+
+
+def test_an_entry_counts_words_characters_and_bytes() -> None:
+    made = [Document("blåbær i 東京", id="a", ends=[5, 11]), Document("plain", id="b")]
+    index = chunks._indexed(made, [b"12345", b"67"], 3)
+    told = [tuple(int(entry[key]) for key in ("at", "sentences", "words", "characters", "bytes")) for entry in index]
+    assert told == [(0, 2, 4, 11, 17), (5, 0, 1, 5, 5)]
+    assert len({int(entry[key]) for entry in index for key in ("key", "draw")}) == 4
+
+
+def test_of_two_cleaners_of_a_kind_the_second_has_a_number() -> None:
+    assert Work(clean=(length.Settings(), length.Settings(), length.Settings())).names() == [
+        "length", "length 2", "length 3", "tidy"]  # fmt: skip
+
+
+def test_large_bundles_are_read_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those above a fourth of what each of the workers has; of small ones a part of an array takes its own."""
+    reading = Reading(tmp_path, [], Work())
+    sizes = {"a": 101, "b": 100, "c": 30, "": 900}
+    reading.sources = [SimpleNamespace(size=lambda what: sizes[what])]  # type: ignore[list-item]
+    reading.bundles = [(0, what) for what in sizes]  # type: ignore[misc]
+    monkeypatch.setattr(Reading, "_large", lambda self, piece, source, what, part, shown: iter([f"large {what}"]))
+    kinds = [task if isinstance(task, str) else task.what for task in reading._tasks(800, 2, (0, 1), None)]  # type: ignore[arg-type]
+    assert kinds == ["large a", "b", "c", "large "]
+    kinds = [task if isinstance(task, str) else task.what for task in reading._tasks(1600, 2, (1, 2), None)]  # type: ignore[arg-type]
+    assert kinds == ["large a", "b", "large "]
+
+
+def test_a_chunk_that_stands_is_kept_nowhere_else_and_whole(tmp_path: Path) -> None:
+    batch = chunks.Batch([Document("text", id="1")], 0, 0, Counter(), Counter())
+    stem = str(tmp_path / "00000-00000")
+    chunks._keep(stem, chunks.Made(chunks._nothing(Work()), 1), 7)
+    assert chunks._beside(stem).is_dir()
+    chunks._make(tmp_path, Work(), Source(Counting()), 0, 0, batch)
+    assert not chunks._beside(stem).exists()
+    made = chunks.Chunk(stem, 0, chunks.Facts(documents=1))
+    assert len(made.index) == 1
+    made.facts.documents = 2
+    with pytest.raises(DataError, match=r"00000-00000.npy: 1 entries; wanted 2; remove the folder `steps`, go on"):
+        _ = made.index

@@ -1,0 +1,461 @@
+"""Near duplicates: what is like a better text is dropped, what is half alike stays, however the work is cut."""
+
+from __future__ import annotations
+
+import lzma
+import random
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from itertools import starmap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ordsmed.base.errors import DataError
+from ordsmed.corpus import near
+from ordsmed.corpus.near import Near
+
+HOW = Near()
+ALPHABETS = {
+    "english": ("etaoinshrdlucmfwyp", " ", (2, 9)),
+    "norwegian": ("enrtsdilkgmoaåøævfpbhu", " ", (2, 14)),
+    "chinese": ("".join(map(chr, range(0x4E00, 0x4E00 + 2500))), "", (1, 3)),
+}
+
+
+@dataclass(frozen=True)
+class Language:
+    """An invented language: words by Zipf's law, sentences of some 12."""
+
+    words: list[str]
+    blank: str
+
+    def sentence(self, chance: random.Random) -> list[str]:
+        return [self.word(chance) for _ in range(chance.randint(6, 18))]
+
+    def word(self, chance: random.Random) -> str:
+        return self.words[int(len(self.words) ** chance.random()) - 1]
+
+    def text(self, sentences: list[list[str]]) -> str:
+        end = "。" if not self.blank else ". "
+        return end.join(self.blank.join(words) for words in sentences) + end
+
+    def document(self, chance: random.Random, words: int) -> list[list[str]]:
+        made: list[list[str]] = []
+        while sum(map(len, made)) < words:
+            made.append(self.sentence(chance))
+        return made
+
+
+def language(name: str) -> Language:
+    letters, blank, (least, most) = ALPHABETS[name]
+    chance = random.Random(name)
+    words = ["".join(chance.choices(letters, k=chance.randint(least, most))) for _ in range(8000)]
+    return Language(words, blank)
+
+
+def replaced(made: list[list[str]], share: float, spoken: Language, chance: random.Random) -> list[list[str]]:
+    """With this share of the words, drawn at random, replaced."""
+    places = [(s, w) for s, words in enumerate(made) for w in range(len(words))]
+    found = [list(words) for words in made]
+    for s, w in chance.sample(places, round(share * len(places))):
+        found[s][w] = spoken.word(chance)
+    return found
+
+
+def swapped(made: list[list[str]], share: float, spoken: Language, chance: random.Random) -> list[list[str]]:
+    """With this share of the sentences replaced by others."""
+    gone = set(chance.sample(range(len(made)), round(share * len(made))))
+    return [spoken.sentence(chance) if n in gone else words for n, words in enumerate(made)]
+
+
+class Shelf:
+    """Texts by number; picklable."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self.texts = list(texts)
+
+    def __call__(self, number: int) -> str:
+        return self.texts[number]
+
+
+def search(
+    folder: Path,
+    texts: Sequence[str],
+    *,
+    cut: int = 1000,
+    how: Near = HOW,
+    preference: Sequence[int] | None = None,
+    spread: Callable[..., Iterator[Any]] = starmap,
+    **more: Any,
+) -> list[tuple[int, int, float]]:
+    """Sign texts in files of `cut`, and find."""
+    folder.mkdir(exist_ok=True)
+    files, counts = [], []
+    for start in range(0, len(texts), cut):
+        files.append(folder / f"{start}.npy")
+        counts.append(len(texts[start : start + cut]))
+        np.save(files[-1], near.signatures(texts[start : start + cut], how))
+    wanted = None if preference is None else np.array(preference, np.int64)
+    found = near.find(files, counts, wanted, Shelf(texts), how, folder, spread, **more)
+    assert not (folder / "near").exists()
+    return list(zip(found.numbers.tolist(), found.kept.tolist(), found.similarity.tolist(), strict=True))
+
+
+def pairs(found: list[tuple[int, int, float]]) -> list[tuple[int, int]]:
+    return [(number, kept) for number, kept, _ in found]
+
+
+def mixture(count: int, seed: int = 3) -> list[str]:
+    """Documents, some of them copies that differ more or less."""
+    chance, spoken = random.Random(seed), language("english")
+    made: list[list[list[str]]] = []
+    for n in range(count):
+        if n % 3 or not made:
+            made.append(spoken.document(chance, chance.randint(20, 60)))
+        else:
+            made.append(replaced(chance.choice(made), chance.choice([0, 0.02, 0.05, 0.1, 0.15]), spoken, chance))
+    return [spoken.text(sentences) for sentences in made]
+
+
+def one_by_one(texts: Sequence[str], preference: Sequence[int]) -> set[int]:
+    """The promise, spelled out: every document against every kept one."""
+    shingles = [
+        {t[n : n + 7] for n in range(len(t) - 6)} for t in (re.sub(r"\W", "", text.casefold()) for text in texts)
+    ]
+    kept: list[int] = []
+    for n in sorted(range(len(texts)), key=lambda n: (-preference[n], n)):
+        if all(10 * len(shingles[n] & shingles[k]) < 7 * len(shingles[n] | shingles[k]) for k in kept):
+            kept.append(n)
+    return set(range(len(texts))) - set(kept)
+
+
+@pytest.mark.parametrize("name", list(ALPHABETS))
+def test_short_copies_with_little_replaced_are_found_and_half_replaced_ones_kept(name: str, tmp_path: Path) -> None:
+    spoken, chance = language(name), random.Random(11)
+    made = [spoken.document(chance, 40) for _ in range(150)]
+    texts = [spoken.text(d) for d in made]
+    little = [spoken.text(replaced(d, 0.05, spoken, chance)) for d in made]
+    half = [spoken.text(replaced(d, 0.5, spoken, chance)) for d in made]
+    halves = [spoken.text(swapped(d, 0.5, spoken, chance)) for d in made]
+    found = search(tmp_path, texts + little + half + halves)
+    assert pairs(found) == [(150 + n, n) for n in range(150)]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", list(ALPHABETS))
+def test_long_copies_with_little_replaced_are_found_and_half_replaced_ones_kept(name: str, tmp_path: Path) -> None:
+    spoken, chance = language(name), random.Random(12)
+    made = [spoken.document(chance, 20_000) for _ in range(6)]
+    changes = [replaced, swapped]
+    texts = [spoken.text(d) for d in made]
+    texts += [spoken.text(change(d, 0.05, spoken, chance)) for change in changes for d in made]
+    texts += [spoken.text(d[: len(d) * 19 // 20]) for d in made]
+    texts += [spoken.text(change(d, 0.5, spoken, chance)) for change in changes for d in made]
+    assert pairs(search(tmp_path, texts)) == [(n, n % 6) for n in range(6, 24)]
+
+
+@pytest.mark.long
+def test_two_novels_are_not_alike(shared_data: Path, tmp_path: Path) -> None:
+    with lzma.open(shared_data / "corpus/english-novels-100.txt.xz", "rt") as file:
+        texts = [file.read(500_000) for _ in range(4)]
+    assert search(tmp_path, texts) == []
+    assert max(near.jaccard(texts[0], other, HOW) for other in texts[1:]) < 0.4
+
+
+def test_one_of_the_kept_is_always_named_and_the_promise_is_kept(tmp_path: Path) -> None:
+    texts = mixture(240)
+    preference = [len(t) for t in texts]
+    found = search(tmp_path, texts, preference=preference)
+    dropped = {number for number, _, _ in found}
+    wanted = one_by_one(texts, preference)
+    assert len(wanted) > 40
+    assert len(dropped ^ wanted) <= 2  # what lies at the threshold itself may be missed
+    for number, kept, similarity in found:
+        assert kept not in dropped
+        assert (-preference[kept], kept) < (-preference[number], number)
+        assert near.jaccard(texts[number], texts[kept], HOW) == pytest.approx(similarity, abs=0.15)
+
+
+def test_no_chain(tmp_path: Path) -> None:
+    words = [f"word{n:03d}" for n in range(300)]
+    chain = [" ".join(words[20 * n : 20 * n + 140]) for n in range(4)]  # neighbours share 120 of 160 words: 0.75
+    assert [near.jaccard(chain[0], other, HOW) > 0.7 for other in chain[1:]] == [True, False, False]
+    assert pairs(search(tmp_path, chain)) == [(1, 0), (3, 2)]
+    found = pairs(search(tmp_path, chain, preference=[0, 9, 0, 1]))
+    assert found in ([(0, 1), (2, 1)], [(0, 1), (2, 3)])  # it is as much like the one as like the other
+    assert pairs(search(tmp_path, chain, preference=[0, 9, 0, 1], how=Near(keep="first"))) == [(1, 0), (3, 2)]
+
+
+def test_the_same_however_it_is_cut_and_by_however_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = mixture(120)
+    preference = [len(t) for t in texts]
+    wanted = search(tmp_path / "a", texts, preference=preference)
+    assert search(tmp_path / "b", texts, cut=7, preference=preference) == wanted
+    with ProcessPoolExecutor(2) as pool:
+        spread = lambda function, arguments: pool.map(function, *zip(*arguments, strict=True))  # noqa: E731
+        assert search(tmp_path / "c", texts, cut=50, preference=preference, spread=spread) == wanted
+    monkeypatch.setattr(near, "RUN", 30)
+    monkeypatch.setattr(near, "PART", 13)
+    monkeypatch.setattr(near, "PAIRS", 2)
+    assert search(tmp_path / "d", texts, cut=7, preference=preference) == wanted
+
+
+def test_a_search_that_was_killed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whenever it is interrupted: what tasks gave is taken, the result is the same; another search begins anew."""
+    texts, done = mixture(90), list[str]()
+    wanted = search(tmp_path / "whole", texts, cut=30)
+    monkeypatch.setattr(near, "RUN", 30)
+
+    def interrupted(after: int) -> Callable[..., Iterator[Any]]:
+        def spread(function: Callable[..., Any], tasks: Iterator[tuple[Any, ...]]) -> Iterator[Any]:
+            for task in tasks:
+                if len(done) == after:
+                    raise KeyboardInterrupt
+                yield function(*task)
+
+        return spread
+
+    for name in ("_write_run", "_equal", "_compare"):
+        inner = getattr(near, name)
+        monkeypatch.setattr(near, name, lambda *task, inner=inner: (done.append(inner.__name__), inner(*task))[1])
+    folder = tmp_path / "killed"
+    for after in (1, 3, 9, 20):
+        with pytest.raises(KeyboardInterrupt):
+            search_again(folder, texts, interrupted(after))
+        assert len(done) == after
+    assert search_again(folder, texts, starmap) == wanted
+    assert len(done) == 3 + 1 + 25 * (done.count("_compare") // 25)
+    assert not (folder / "near").exists()
+    with pytest.raises(KeyboardInterrupt):
+        search_again(folder, texts, interrupted(len(done) + 5))
+    kept = sorted((folder / "near").glob("*.npz"))
+    assert len(kept) == 5
+    kept[-1].write_bytes(kept[-1].read_bytes()[:-9])  # a power cut
+    assert search_again(folder, texts, starmap) == wanted
+    with pytest.raises(KeyboardInterrupt):
+        search_again(folder, texts, interrupted(len(done) + 9))
+    assert search_again(folder, texts[::-1], starmap) == search(tmp_path / "other", texts[::-1], cut=30)
+
+
+def search_again(
+    folder: Path, texts: Sequence[str], spread: Callable[..., Iterator[Any]]
+) -> list[tuple[int, int, float]]:
+    """The same signatures' files, if they are of the same texts."""
+    files = [folder / f"{start}.npy" for start in range(0, len(texts), 30)]
+    for n, path in enumerate(files):
+        made = near.signatures(texts[30 * n : 30 * n + 30], HOW)
+        if not path.exists() or (np.load(path) != made).any():
+            folder.mkdir(exist_ok=True)
+            np.save(path, made)
+    found = near.find(files, [30] * len(files), None, Shelf(texts), HOW, folder, spread)
+    return list(zip(found.numbers.tolist(), found.kept.tolist(), found.similarity.tolist(), strict=True))
+
+
+def test_signatures_are_the_same_in_any_company(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [
+        "",
+        "a",
+        "中",
+        "中文\0",
+        "æøå " * 40,
+        "x" * 9,
+        "new\u2003line\n" * 30,
+        "𝔘😀" * 20,
+        "\ud800 lone",
+        *mixture(5),
+    ]
+    together = near.signatures(texts, HOW)
+    assert together.dtype.str == "<u4"
+    assert together.shape == (len(texts), 128)
+    assert (np.stack([near.signatures([text], HOW)[0] for text in texts]) == together).all()
+    monkeypatch.setattr(near, "BATCH", 50)
+    assert (near.signatures(texts, HOW) == together).all()
+    assert (near.signatures(texts, Near(seed=1)) != together).mean() > 0.99
+
+
+def test_signatures_of_every_machine() -> None:
+    found = near.signatures(["Over hekken står en grå hegre.", "短い文"], Near(permutations=16))
+    assert found[:, :4].tolist() == [
+        [3108220568, 3108220568, 3108220568, 1656444595],
+        [3663561873, 2939301955, 1956321166, 3663561873],
+    ]
+
+
+def test_case_white_space_and_punctuation_do_not_count() -> None:
+    assert near.jaccard("One  TWO\n\tthree four", " one two three FOUR ", HOW) == 1
+    assert near.jaccard("«Don’t», she said – “re-use 1.5 €”…", "dont SHE said: reuse 15!", HOW) == 1
+    assert near.jaccard("a", "b", HOW) == 0
+    assert near.jaccard("", " \n", HOW) == 1
+
+
+def test_letters_digits_and_marks_of_any_script_count() -> None:
+    for one, other in [
+        ("वह किताब", "वह कताब"),
+        ("ที่นี่", "ที่นี้"),
+        ("x 1", "x 2"),
+        ("naïve", "naive"),
+        ("短い文", "短い分"),
+        ("𐍈a", "𐍉a"),
+    ]:
+        assert near.jaccard(one, other, HOW) < 1, one
+    for code in (*range(0x3000), *range(0xFE00, 0x10000), *range(0x1F000, 0x1FA00), *range(0xE0000, 0xE0100)):
+        kind = unicodedata.category(chr(code))
+        if kind not in ("Cn", "Co", "Cs"):
+            assert (near._kinds()[code] == near.LETTER) == (kind[0] in "LMN"), hex(code)
+
+
+def test_texts_of_signs_alone_are_told_apart() -> None:
+    assert near.jaccard("🙂 🙂", "*** ***", HOW) == 0
+    assert near.jaccard("🙂🙂", "🙂\n🙂", HOW) == 1
+    assert near.jaccard("?!", "", HOW) == 0
+
+
+@pytest.mark.parametrize("change", [r"[^\w\s]", r"\s", r"[^\w]"])
+def test_copies_that_differ_by_what_does_not_count_are_found(shared_data: Path, tmp_path: Path, change: str) -> None:
+    """Real reviews without their punctuation, their blanks, or both, in capitals: all copies go and nothing else."""
+    with lzma.open(shared_data / "corpus/norec-train.no.txt.xz", "rt", encoding="utf-8") as file:
+        texts = file.read(400_000).split("\n\n")[:-1]
+    changed = [re.sub(change, "", text).upper().replace("ẞ", "SS") for text in texts]
+    found = search(tmp_path, [*texts, *changed])
+    assert pairs(found) == [(n + len(texts), n) for n in range(len(texts))]
+    assert {similarity for _, _, similarity in found} == {1.0}
+
+
+@pytest.mark.parametrize("words", [4, 12, 100, 400])
+def test_the_estimate_is_as_good_as_it_says(words: int) -> None:
+    spoken, chance = language("english"), random.Random(words)
+    made = [spoken.document(chance, words) for _ in range(150)]
+    one = [spoken.text(d) for d in made]
+    other = [spoken.text(replaced(d, 0.09, spoken, chance)) for d in made]
+    estimate = (near.signatures(one, HOW) == near.signatures(other, HOW)).mean(1)
+    truth = np.array([near.jaccard(a, b, HOW) for a, b in zip(one, other, strict=True)])
+    assert 0.5 < truth.mean() < 0.95
+    assert abs((estimate - truth).mean()) < 0.012
+    assert (estimate - truth).std() < 0.045
+
+
+def test_pairs_at_the_threshold_are_found() -> None:
+    for threshold in (0.3, 0.5, 0.7, 0.8, 0.9, 1.0):
+        bands, rows = Near(threshold=threshold).bands()
+        assert bands * rows <= 128
+        assert 1 - (1 - threshold**rows) ** bands >= 0.985
+    assert HOW.bands() == (25, 5)
+
+
+def test_nothing_one_and_all_equal(tmp_path: Path) -> None:
+    assert search(tmp_path, []) == []
+    assert search(tmp_path, ["one"]) == []
+    assert search(tmp_path, ["", "", "a" * 50, ""]) == [(1, 0, 1), (3, 0, 1)]
+    line = " ".join(map(str, range(600_000)))
+    assert len(line) > 4_000_000
+    assert pairs(search(tmp_path, [line, line[9000:] + " and more"], preference=[0, 1])) == [(0, 1)]
+
+
+@pytest.mark.long
+def test_many_equal_and_many_of_one_template(tmp_path: Path) -> None:
+    assert len(search(tmp_path / "a", ["the same words for all of these"] * 100_000, cut=20_000)) == 99_999
+    spoken, chance = language("english"), random.Random(8)
+    template = spoken.document(chance, 60)
+    made = [template + spoken.document(chance, 50) for _ in range(3000)]
+    pages = [spoken.text(d) for d in made]
+    assert 0.3 < near.jaccard(pages[0], pages[1], HOW) < 0.6
+    pages.append(spoken.text(replaced(made[2000], 0.03, spoken, chance)))
+    assert pairs(search(tmp_path / "b", pages)) == [(3000, 2000)]
+    little = [spoken.text(template) * 2 + f"number {n}" for n in range(3000)]
+    assert pairs(search(tmp_path / "c", little)) == [(n, 0) for n in range(1, 3000)]
+
+
+def test_against_other_documents(tmp_path: Path) -> None:
+    spoken, chance = language("english"), random.Random(5)
+    made = [spoken.document(chance, 60) for _ in range(4)]
+    copy = [spoken.text(replaced(d, 0.03, spoken, chance)) for d in made]
+    texts = [spoken.text(made[0]), spoken.text(made[0]), copy[0], spoken.text(made[1]), copy[1], copy[0], copy[2]]
+    preference = [0, 0, 0, 1, 2, 99, 99]
+    assert pairs(search(tmp_path, texts, preference=preference, against=3)) == [(3, 4), (5, 2)]
+    assert pairs(search(tmp_path, texts, preference=preference)) == [(0, 5), (1, 5), (2, 5), (3, 4)]
+
+
+def test_keys_alone_and_keys_with_signatures(tmp_path: Path) -> None:
+    keys = np.array([5, 7, 5, 2**64 - 1, 7, 5, 0, 2**64 - 1], np.uint64)
+    found = near.find([], [3, 5], np.array([0, 1, 9, 0, 1, 9, 0, 0]), None, HOW, tmp_path, keys=keys)
+    assert found.numbers.tolist() == [0, 4, 5, 7]
+    assert found.kept.tolist() == [2, 1, 2, 3]
+    texts = mixture(8)
+    signed = pairs(search(tmp_path, texts))
+    assert 7 not in dict(signed)
+    assert 4 not in dict(signed)
+    assert pairs(search(tmp_path, texts, keys=np.array([0, 1, 2, 3, 4, 5, 6, 4], np.uint64))) == [*signed, (7, 4)]
+
+
+def test_the_biggest_groups(tmp_path: Path) -> None:
+    found = near.Found(
+        np.array([1, 2, 3, 5, 6]), np.array([0, 0, 0, 4, 4]), np.array([1.0, 0.75, 0.875, 1.0, 1.0], "<f4")
+    )
+    assert near.groups(found, 1, 2) == [near.Group(0, 4, [(2, 0.75), (3, 0.875)])]
+    assert [group.size for group in near.groups(found, 9)] == [4, 3]
+    assert near.groups(near.Found(*[np.empty(0, int)] * 3), 3) == []
+
+
+def damaged(kind: str, path: Path, rows: np.ndarray) -> None:
+    if kind == "swapped":
+        np.save(path, rows.astype(">u4"))
+    elif kind == "shape":
+        np.save(path, rows[:, :64])
+    elif kind == "rows":
+        np.save(path, rows[:1])
+    elif kind == "seed":
+        np.save(path, near.signatures(["one text", "another"], Near(seed=9)))
+    elif kind == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[: -200 if kind == "cut" else 0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("cut", "cut off"),
+        ("empty", "cut off"),
+        ("gone", "no such file"),
+        ("swapped", "(2, 128) '>u4'; wanted 2 signatures of 128 '<u4'"),
+        ("shape", "(2, 64) '<u4'"),
+        ("rows", "(1, 128) '<u4'"),
+        ("seed", "another signature than that of document 0"),
+    ],
+)
+def test_a_file_that_is_not_what_it_should_be_is_named(kind: str, said: str, tmp_path: Path) -> None:
+    texts = ["one text", "another"]
+    path = tmp_path / "0.npy"
+    np.save(path, rows := near.signatures(texts, HOW))
+    damaged(kind, path, rows)
+    with pytest.raises(DataError) as caught:
+        near.find([path], [2], None, Shelf(texts), HOW, tmp_path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"threshold": 0}, {"threshold": 1.1}, {"shingle": 0}, {"permutations": 8}, {"seed": -1}]
+)
+def test_settings_that_cannot_be(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))}: found"):
+        Near(**wrong)
+
+
+def test_bytes_that_agree_by_chance_are_no_similarity(monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = np.random.default_rng(5)
+    judge = object.__new__(near._Judge)
+    judge.work = near._Work(Path(), HOW, None, 0, (), False, True)
+    drawn = [chance.integers(0, 256, (4000, 128), np.uint8) for _ in range(2)]
+    half = np.where(np.arange(128) < 64, drawn[0], drawn[1])
+    monkeypatch.setattr(near._Judge, "_bytes", lambda self, ranks: ranks)
+    assert abs(judge._estimate(*drawn).mean()) < 0.0008  # uncorrected: 0.0039
+    assert abs(judge._estimate(drawn[0], half).mean() - 0.5) < 0.0008
+    assert (judge._estimate(drawn[0], drawn[0]) == 1).all()

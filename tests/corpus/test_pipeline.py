@@ -1,0 +1,276 @@
+"""The deed `corpus`: what it writes, what it drops, on which side a document falls, and what it says of bad input."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ordsmed.base import menu
+from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
+from ordsmed.base.run import Run, load, obtain
+from ordsmed.corpora import text as text_files
+from ordsmed.corpus import folder as folders
+from ordsmed.corpus.folder import SPLITS, documents, parts
+from ordsmed.corpus.pipeline import Corpus
+from ordsmed.text.clean import tidy
+from ordsmed.text.document import Document
+from ordsmed.text.seen import Seen
+
+
+@dataclass(frozen=True)
+class Given:
+    """Documents out of a list, as any corpus gives them."""
+
+    texts: list[str] = field(default_factory=list)
+
+    def documents(self) -> Iterator[Document]:
+        for number, text in enumerate(self.texts, 1):
+            yield Document(text, id=f"given:{number}", meta={"number": number})
+
+    def stamp(self) -> Any:
+        return self.texts
+
+    def size(self) -> int:
+        return 0
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[..., tuple[Path, dict[str, Any]]]:
+    def made(texts: list[str], **settings: Any) -> tuple[Path, dict[str, Any]]:
+        folder = tmp_path / "corpus"
+        folder.mkdir(exist_ok=True)
+        return folder, Corpus(Given(texts), **settings).perform(Run(folder))
+
+    return made
+
+
+def read(folder: Path, split: str) -> list[Document]:
+    return [document for path in parts(folder, split) for document in documents(path)]
+
+
+TEXTS = [f"Document number {i}. It has two sentences.\nAnd a line." for i in range(300)]
+
+
+def test_encodings_are_counted_in_the_report(tmp_path: Path) -> None:
+    made = {
+        "a.txt": "blåbær på øya".encode("cp1252"),
+        "b.txt": "ærlig talt, så klart".encode("utf-16"),
+        "c.txt": "så klart".encode(),
+    }
+    (tmp_path / "in").mkdir()
+    for name, data in made.items():
+        (tmp_path / "in" / name).write_bytes(data)
+    source = text_files.Settings(path=str(tmp_path / "in"), encoding="auto")
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    facts = Corpus(source, validation=0.0).perform(Run(folder))
+    assert facts["encodings"] == {"cp1252": 1, "utf-16": 1}
+    assert "Files that are not in UTF-8: 1 in cp1252, 1 in utf-16." in (folder / "report.md").read_text()
+
+
+def test_what_is_written(make: Any) -> None:
+    folder, facts = make(["One.  Two!\r\n\r\nThree\x00 "], validation=0.0, language="en")
+    assert parts(folder, "train") == [folder / "train" / "00000.jsonl"]
+    line = json.loads((folder / "train" / "00000.jsonl").read_text())
+    assert line == {"text": "One. Two!\nThree", "ends": [4, 9, 15], "id": "given:1", "meta": {"number": 1}}
+    counts = facts["train"]
+    assert (counts["documents"], counts["sentences"], counts["words"], counts["characters"]) == (1, 3, 3, 15)
+    assert counts["parts"] == {"00000.jsonl": 1}
+    assert facts["language"] == "en"
+
+
+def test_parts_are_filled_and_counted(make: Any) -> None:
+    folder, facts = make(TEXTS, shard=5000)
+    paths = parts(folder, "train")
+    assert len(paths) > 3
+    assert all(path.stat().st_size <= 5000 for path in paths)
+    assert [sum(1 for _ in documents(path)) for path in paths] == list(facts["train"]["parts"].values())
+    assert not list(folder.rglob("*.part"))
+
+
+def test_every_document_is_somewhere_once_and_in_order(make: Any) -> None:
+    folder, facts = make(TEXTS, validation=0.1)
+    found = {split: [d.meta["number"] for d in read(folder, split)] for split in SPLITS}
+    assert sorted(found["train"] + found["validation"]) == list(range(1, 301))
+    assert 10 < facts["validation"]["documents"] < 60
+    assert found["validation"] == sorted(found["validation"])
+
+
+def test_the_split_is_a_matter_of_text_and_seed(make: Any) -> None:
+    held = lambda **s: {d.text for d in read(make(**s)[0], "validation")}  # noqa: E731
+    some = held(texts=TEXTS, validation=0.1)
+    assert held(texts=TEXTS[::-1], validation=0.1) == some
+    assert held(texts=TEXTS, validation=0.1, seed=1) != some
+    assert held(texts=TEXTS[:150], validation=0.1) == some & set(map(tidy, TEXTS[:150]))
+    assert some <= held(texts=TEXTS, validation=0.2)
+
+
+def test_duplicates_are_dropped_or_fall_on_one_side(make: Any) -> None:
+    spaced = [text.replace(" ", "\n ") for text in TEXTS]
+    folder, facts = make(TEXTS + spaced, validation=0.1)
+    assert facts["dropped"] == {"duplicates": 300}
+    folder, facts = make(TEXTS + spaced, validation=0.1, duplicates="keep")
+    assert facts["train"]["documents"] + facts["validation"]["documents"] == 600
+    sides = [{" ".join(d.text.split()) for d in read(folder, split)} for split in SPLITS]
+    assert not sides[0] & sides[1]
+
+
+@pytest.mark.parametrize("count", [2, 3, 10])
+@pytest.mark.parametrize("duplicates", ["drop", "keep"])
+def test_a_small_corpus_has_validation_too(make: Any, count: int, duplicates: str) -> None:
+    for seed in range(5):
+        _, facts = make(TEXTS[:count] * 2, validation=1e-6, seed=seed, duplicates=duplicates)
+        assert facts["validation"]["documents"] == (1 if duplicates == "drop" else 2)
+        assert facts["train"]["documents"] == (count - 1) * (1 if duplicates == "drop" else 2)
+
+
+def test_one_document_is_trained_on(make: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    _, facts = make(TEXTS[:1] * 3, duplicates="keep", validation=0.01)
+    assert (facts["train"]["documents"], facts["validation"]["documents"]) == (3, 0)
+    assert "validation: empty" in capsys.readouterr().err
+
+
+def test_no_validation_if_none_is_wanted(make: Any) -> None:
+    folder, facts = make(TEXTS, validation=0.0)
+    assert facts["validation"]["documents"] == 0
+    assert [d.meta["number"] for d in read(folder, "train")] == list(range(1, 301))
+
+
+def test_short_ones_are_dropped(make: Any) -> None:
+    _, facts = make(["abc", "abcdef", " \n ", "abcdefgh"], shortest=5)
+    assert facts["left_out"] == {"short documents": 2}
+
+
+def test_why_there_are_no_documents_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(b"no book")
+    (tmp_path / "a.toml").write_text(f'out = "{tmp_path}/out"\n[source]\nkind = "books"\npath = "{tmp_path}/a.jpg"\n')
+    with pytest.raises(
+        DataError, match=r"books .*a\.jpg: no documents at all; left out: 1 files that are no books; wanted"
+    ):
+        obtain(Corpus, str(tmp_path / "a.toml"))
+
+
+def test_no_documents_is_an_error(make: Any) -> None:
+    with pytest.raises(DataError, match="no documents at all"):
+        make([])
+    with pytest.raises(DataError, match="none of 2 documents is left"):
+        make(["a", "b"], shortest=10)
+
+
+def test_what_a_killed_run_left_is_removed(make: Any, tmp_path: Path) -> None:
+    for name in ("00000.jsonl", "00007.jsonl", "00008.jsonl.part"):
+        (tmp_path / "corpus" / "train").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "corpus" / "train" / name).write_text("old")
+    folder, _ = make(TEXTS)
+    assert [p.name for p in (folder / "train").iterdir()] == ["00000.jsonl"]
+
+
+def test_a_full_disk_is_one_line(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(folders, "sync", full)
+    with pytest.raises(RunError, match="cannot write: No space left on device"):
+        make(TEXTS)
+
+
+def test_a_cut_off_part_is_named(make: Any) -> None:
+    folder, _ = make(TEXTS, validation=0.0)
+    (path,) = parts(folder, "train")
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(DataError, match=r"00000.jsonl:300: the last line is cut off"):
+        list(documents(path))
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("validation=1.0", "validation: found 1.0"),
+        ("sentences=ruls", "did you mean `rules`"),
+        ("shard=0", "shard: found 0"),
+        ("source.path=absent.txt", "absent.txt: no such file"),
+        ("source.kind=txt", "did you mean `text`"),
+        ("source.errors=ignore", "errors: found 'ignore'"),
+        ("lenguage=en", "did you mean `language`"),
+    ],
+)
+def test_bad_recipes_are_one_line(tmp_path: Path, word: str, said: str) -> None:
+    (tmp_path / "a.txt").write_text("Hello there. And more.")
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text(f'out = "{tmp_path}/out"\n[source]\nkind = "text"\npath = "{tmp_path}/a.txt"\n')
+    with pytest.raises(OrdsmedError) as caught:
+        obtain(Corpus, str(recipe), [word])
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_from_a_recipe_to_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.txt.xz").write_bytes(lzma.compress(b"Bad \xff byte. More.\n\nAnother one.\n"))
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text(
+        f'out = "{tmp_path}/out"\n[source]\nkind = "text"\npath = "{tmp_path}/a.txt.xz"\nerrors = "replace"\n'
+    )
+    folder = obtain(Corpus, str(recipe))
+    assert Run(folder).status["replaced"] == 1
+    assert "1 place replaced" in capsys.readouterr().err
+    made = (folder / "train" / "00000.jsonl").stat().st_mtime_ns
+    assert obtain(Corpus, str(recipe)) == folder
+    assert (folder / "train" / "00000.jsonl").stat().st_mtime_ns == made
+    (tmp_path / "a.txt.xz").write_bytes(lzma.compress(b"Other text.\n\nAnother one.\n"))
+    with pytest.raises(RecipeError, match="inputs have changed"):
+        obtain(Corpus, str(recipe))
+
+
+@pytest.mark.parametrize("name", [p.stem for p in sorted((menu.HOUSE / "recipes" / "corpus").glob("*.toml"))])
+def test_shipped_recipes_decode(name: str) -> None:
+    from ordsmed.base.run import load
+
+    deed, title = load(Corpus, name)
+    assert title == name
+    assert deed.verb == "corpus"
+
+
+def test_tidy_keeps_words_and_lines() -> None:
+    assert tidy("\ufeff  a\tb\u00a0\u00a0c \r\n\n\n d\x0ce\x00f\u2028g  ") == "a b c\nd\ne" + "f\ng"
+    assert tidy("A\u030a") == "Å"
+    assert tidy("A\u030a", "none") == "A\u030a"
+
+
+def test_seen_is_a_set_that_grows() -> None:
+    seen, known = Seen(4), set()
+    for i in range(20_000):
+        number = (i * 0x9E3779B97F4A7C15) % (1 << 64) if i % 3 else (1 << 64) - 1 - i // 5
+        assert seen.add(number) == (number not in known)
+        known.add(number)
+    assert seen.count == len(known)
+
+
+@pytest.mark.parametrize("licence", ["CC0-1.0", None])
+def test_the_report_tells_the_licence_that_the_status_tells(tmp_path: Path, licence: str | None) -> None:
+    (tmp_path / "a.txt").write_text("\n\n".join(f"Text number {n} of some." for n in range(9)))
+    told = f'licence = "{licence}"\nlanguage = "en"\n' if licence else ""
+    (tmp_path / "x.toml").write_text(
+        f'out = "{tmp_path}/x"\n{told}[source]\nkind = "text"\npath = "{tmp_path}/a.txt"\n'
+    )
+    found = obtain(Corpus, str(tmp_path / "x.toml"))
+    assert Run(found).status.get("licence") == licence
+    page = (found / "report.md").read_text()
+    assert f"Language: {'en' if licence else 'not said'}. Licence: {licence or 'not said'}." in page
+    assert f"| text | all | {licence or 'not said'} |" in page
+
+
+def test_what_a_recipe_says_can_be_taken_back(tmp_path: Path) -> None:
+    text = '[held_out]\npaths = "b"\n[given.test]\nkind = "text"\npath = "c"\n[source]\nkind = "text"\npath = "a"\n'
+    (tmp_path / "a.toml").write_text("processes = 2\n[near]\n" + text)
+    words = ["near=none", "held_out=none", "given.test=none", "processes=none", "language=none"]
+    deed, _ = load(Corpus, str(tmp_path / "a.toml"), words)
+    assert (deed.near, deed.held_out, deed.given.test, deed.processes) == (None, None, None, None)
+    assert deed.language == "none"  # a word
+    with pytest.raises(RecipeError, match="seed: found 'none'; wanted"):
+        load(Corpus, str(tmp_path / "a.toml"), ["seed=none"])

@@ -1,0 +1,328 @@
+"""Trials looked at without making one: which are planned, where they run, what is said of them, which is the best."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ordsmed.base import files
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.run import Run
+from ordsmed.finetune import trials
+from ordsmed.finetune.recipe import Finetuning
+from ordsmed.finetune.trials import Trial
+from ordsmed.mesh.layout import Layout
+from ordsmed.models import bert
+from ordsmed.tasks import classify
+
+
+def recipe(folder: Path, **how: Any) -> Finetuning:
+    task = classify.Settings(train="train.tsv", dev="dev.tsv", length=16)
+    said = {"task": task, "model": bert.Settings(), "tokenizer": "vocab.txt", "steps": 5, "out": str(folder)}
+    return Finetuning(**{**said, **how})
+
+
+def planned(folder: Path, **how: Any) -> list[Trial]:
+    return trials.plan(recipe(folder, **how), folder, "the recipe")
+
+
+def done(trial: Trial, accuracy: float | None, f1: float = 50.0, guessing: float = 40.0) -> Trial:
+    """A trial that has been made, with these scores."""
+    trial.folder.mkdir(parents=True)
+    Run(trial.folder).set(verb="finetune", state="done")
+    scores = {} if accuracy is None else {"accuracy": accuracy, "f1": f1, "validation": 0.5}
+    files.write_json(trial.folder / "scores.json", {"step": 5, **scores, "guessing": {"accuracy": guessing}})
+    (trial.folder / "checkpoints").mkdir()
+    lines = [{"step": 1, "seconds": 1.25}, {"step": 2, "seconds": 2.0}, {"step": 2, "validation": 1.0}]
+    (trial.folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return trial
+
+
+def test_a_trial_for_each_combination_and_seed(tmp_path: Path) -> None:
+    """Named by the last part of a setting's path, or by the whole where two would be alike."""
+    found = planned(tmp_path, seeds=(1, 2), grid={"rate": [1e-5, 3e-5], "task": {"length": [8]}})
+    assert [trial.name for trial in found] == [
+        f"rate-{rate},length-8,seed-{seed}" for rate in ("1e-05", "3e-05") for seed in (1, 2)
+    ]
+    assert [trial.setting for trial in found[::2]] == [{"rate": 1e-5, "length": 8}, {"rate": 3e-5, "length": 8}]
+    made = found[3].recipe
+    assert (made.rate, made.task.length, made.seed, made.seeds, made.grid) == (3e-5, 8, 2, (), {})
+    assert found[0].folder == tmp_path / "trials" / found[0].name
+    assert found[0].path == tmp_path / "trials" / f"{found[0].name}.toml"
+    assert [trial.recipe.seed for trial in planned(tmp_path, seed=7, grid={"batch": [8, 16]})] == [7, 7]
+    (alike,) = planned(tmp_path, grid={"schedule": {"decay": [0.5]}, "optimizer": {"decay": [0.25]}, "clip": [2.0]})
+    assert alike.name == "schedule.decay-0.5,optimizer.decay-0.25,clip-2.0,seed-0"
+
+
+def test_the_same_trial_twice_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="are the same trial; wanted different ones"):
+        planned(tmp_path, grid={"rate": [1e-5, 0.00001]})
+    with pytest.raises(RecipeError, match="are the same trial"):
+        planned(tmp_path, grid={"schedule": ["linear", {"kind": "linear"}]})
+
+
+def test_the_best_is_the_first_of_the_highest_score(tmp_path: Path) -> None:
+    made = planned(tmp_path, seeds=(1, 2, 3, 4))
+    for trial, accuracy in zip(made, (70.0, 90.0, 90.0, None), strict=True):
+        done(trial, accuracy)
+    assert trials._best(made, "accuracy") is made[1]
+    assert trials._best(made[3:], "accuracy") is made[3]
+
+
+def test_what_is_compared(tmp_path: Path) -> None:
+    """Means over the seeds that are done, the deviation of a sample, and the one setting with the highest mean."""
+    made = planned(tmp_path, seeds=(1, 2), grid={"rate": [1e-5, 3e-5]})
+    for trial, accuracy in zip(made[:3], (70.0, 80.0, 77.0), strict=True):
+        done(trial, accuracy)
+    found = trials.compared("accuracy", made, {made[3].name: "out of memory"})
+    low, high = found["settings"]
+    assert (low["setting"], low["seeds"], high["seeds"]) == ({"rate": 1e-5}, [1, 2], [1])
+    assert low["scores"]["accuracy"] == {"mean": 75.0, "best": 80.0, "deviation": pytest.approx(50.0**0.5)}
+    assert high["scores"]["accuracy"] == {"mean": 77.0, "best": 77.0}
+    assert "validation" not in low["scores"]
+    assert low["guessing"]["accuracy"]["mean"] == 40.0
+    assert (low["best"], high["best"], found["best"], found["score"]) == (False, True, made[1].name, "accuracy")
+    assert found["trials"][0] == {
+        "trial": made[0].name, "setting": {"rate": 1e-5}, "seed": 1, "step": 5, "seconds": 3.2,
+        "scores": {"accuracy": 70.0, "f1": 50.0},
+    }  # fmt: skip
+    assert found["trials"][3]["failed"] == "out of memory"
+    (only,) = trials.compared("accuracy", made[:2], {})["settings"]
+    assert not only["best"], "one setting is compared with nothing"
+    none = trials.compared("accuracy", made[3:], {made[3].name: "-"})
+    assert (none["best"], none["settings"][0]["best"]) == (None, False)
+
+
+def test_the_table(tmp_path: Path) -> None:
+    made = planned(tmp_path, seeds=(1, 2), grid={"rate": [1e-5, 3e-5]})
+    for trial, accuracy in zip(made[:3], (70.0, 80.0, 77.0), strict=True):
+        done(trial, accuracy)
+    lines = trials.table("tiny", trials.compared("accuracy", made, {made[3].name: "out of memory"}))
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    assert lines[0] == "# tiny: 4 trials"
+    assert cells[0] == ["setting", "seeds", "accuracy", "best", "guessing", "f1"]
+    assert cells[2][1:] == ["2", "75.00 ± 7.07", "80.00", "40.00", "50.00 ± 0.00"]
+    assert cells[3][1:] == ["1", "**77.00**", "77.00", "40.00", "50.00"]
+    assert cells[3][0].startswith("**")
+    assert not cells[2][0].startswith("**")
+    assert cells[6:] == [
+        [made[0].name, "70.00", "5", "3", ""], [made[1].name, "80.00", "5", "3", "←"],
+        [made[2].name, "77.00", "5", "3", ""], [made[3].name, "failed", "", "", ""],
+    ]  # fmt: skip
+    assert lines[-1] == f"\n{made[3].name} failed: out of memory"
+    wide = {len(line) for line in lines[4:8] if line.startswith("|")}
+    assert len(wide) == 1, "columns stand one below the other"
+
+
+def test_only_the_best_so_far_keeps_its_checkpoints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = planned(tmp_path, seeds=(1, 2, 3))
+    done(made[0], 70.0)
+    done(made[1], 80.0)
+    trials._note(made[1], made, "accuracy", "5 s")
+    assert [(trial.folder / "checkpoints").exists() for trial in made[:2]] == [False, True]
+    assert (
+        f"seed-2: accuracy 80.00; 2 of 3 done, 5 s left; best: accuracy 80.00, {made[1].name}"
+        in capsys.readouterr().err
+    )
+    done(made[2], 75.0)
+    trials._note(made[2], made, "accuracy", "")
+    assert "seed-3: accuracy 75.00; 3 of 3 done; best: accuracy 80.00, seed-2" in capsys.readouterr().err
+    assert [(trial.folder / "checkpoints").exists() for trial in made] == [False, True, False]
+    assert [trials.is_put_away(trial.folder) for trial in made] == [True, False, True]
+    assert not trials.is_put_away(tmp_path)
+
+
+def test_why_a_trial_failed(tmp_path: Path) -> None:
+    (trial,) = planned(tmp_path, seeds=(1,))
+    trial.said.parent.mkdir(parents=True)
+    trial.said.write_text("step 1\nordsmed: here: wrong; wanted right\nordsmed: there: wrong too\nmore\n")
+    assert trials._why_failed(trial, 1) == "there: wrong too"
+    trial.said.write_text("Traceback\n")
+    assert trials._why_failed(trial, 3) == f"exit status 3; {trial.said} tells more"
+    assert trials._why_failed(trial, -signal.SIGKILL) == f"ended by SIGKILL; {trial.said} tells more"
+    assert trials._why_failed(trial, 0) == ""
+    assert not trial.said.exists()
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "jobs", "most", "wanted"),
+    [
+        ("auto", ["0", "3"], 0, 9, ["0", "3"]),
+        ("cuda", ["0", "3"], 3, 9, ["0", "3", "0"]),
+        ("auto", ["0", "3"], 0, 1, ["0"]),
+        ("auto", [], 0, 9, [None] * 4),
+        ("cpu", ["0", "3"], 0, 9, [None] * 4),
+        ("cpu", [], 2, 9, [None] * 2),
+        ("cpu", [], 0, 3, [None] * 3),
+        ("cuda:1", ["0", "3"], 0, 9, [None]),
+    ],
+)
+def test_places_side_by_side(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    device: str,
+    gpus: list[str],
+    jobs: int,
+    most: int,
+    wanted: list[Any],
+) -> None:
+    """A GPU each where there are some, else one to two cores; never more than there are trials."""
+    monkeypatch.setattr(trials, "_gpus", lambda: gpus)
+    monkeypatch.setattr(trials, "cores", lambda: 8)
+    found = trials._places(recipe(tmp_path, jobs=jobs, layout=Layout(device=device)), most)
+    assert [place.get("CUDA_VISIBLE_DEVICES") for place in found] == wanted
+
+
+def test_gpus_as_this_process_may_use_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trials.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(trials.torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert trials._gpus() == ["0", "1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,GPU-ab,9")
+    assert trials._gpus() == ["5", "GPU-ab"]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setattr(trials.torch.cuda, "is_available", lambda: False)
+    assert trials._gpus() == []
+
+
+class Process:
+    """A trial that ends when it is looked at for the second time."""
+
+    def __init__(self, trial: Trial, running: set[str], status: int = 0) -> None:
+        self.name, self.running, self.returncode, self.looks = trial.name, running, status, 0
+        running.add(self.name)
+
+    def poll(self) -> int | None:
+        self.looks += 1
+        if self.looks < 2:
+            return None
+        self.running.discard(self.name)
+        return self.returncode
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> tuple[list[tuple[str, Any, int]], list[int]]:
+    """Which trials were begun where and on how many threads, and how many ran at a time."""
+    begun: list[tuple[str, Any, int]] = []
+    together: list[int] = []
+    running: set[str] = set()
+
+    def start(trial: Trial, place: dict[str, str], threads: int) -> Process:
+        begun.append((trial.name, place.get("gpu"), threads))
+        made = Process(trial, running, status=len(begun) - 1)
+        together.append(len(running))
+        return made
+
+    monkeypatch.setattr(trials, "_start", start)
+    monkeypatch.setattr(trials, "LOOK", 0.0)
+    monkeypatch.setattr(trials, "threads_of", lambda local_world: 6 // local_world)
+    return begun, together
+
+
+def test_as_many_trials_as_places(tmp_path: Path, started: Any) -> None:
+    """Each place is taken again when its trial is done; cores are shared out."""
+    made, (begun, together) = planned(tmp_path, seeds=(1, 2, 3, 4, 5)), started
+    found = list(trials._side_by_side(deque(made), [{"gpu": "a"}, {"gpu": "b"}], lambda: 0))
+    assert sorted(trial.name for trial, _ in found) == [trial.name for trial in made]
+    assert sorted(status for _, status in found) == [0, 1, 2, 3, 4]
+    assert max(together) == 2
+    assert [where for _, where, _ in begun[:2]] == ["a", "b"]
+    assert {threads for _, _, threads in begun} == {3}
+
+
+def test_asked_to_stop_no_more_trials_begin(tmp_path: Path, started: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(trials, "_end", lambda running: ended.append(len(running)))
+    asks = iter([0, 15, 15])
+    found = list(trials._side_by_side(deque(planned(tmp_path, seeds=(1, 2, 3))), [{}, {}], lambda: next(asks)))
+    assert (found, len(started[0]), ended) == ([], 2, [2])
+
+
+def test_who_is_asked_a_second_time_ends_trials_at_once() -> None:
+    done: list[str] = []
+
+    class Slow:
+        def terminate(self) -> None:
+            done.append("terminate")
+
+        def kill(self) -> None:
+            done.append("kill")
+
+        def wait(self) -> None:
+            done.append("wait")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        trials._end([Slow(), Slow()])  # type: ignore[list-item]
+    assert done == ["terminate", "terminate", "wait", "kill", "kill"]
+
+
+def test_what_a_trial_is_started_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[Any] = []
+    monkeypatch.setattr(trials.subprocess, "Popen", lambda words, **how: begun.append((words, how)))
+    free, said = planned(tmp_path, seeds=(1,))[0], planned(tmp_path, seeds=(1,), layout=Layout(threads=2))[0]
+    free.said.parent.mkdir(parents=True)
+    for trial in (free, said):
+        trials._start(trial, {"CUDA_VISIBLE_DEVICES": "3"}, 5)
+    assert begun[0][0][1:] == ["-m", "ordsmed", "finetune", str(free.path), "layout.threads=5"]
+    assert begun[1][0][-1] == str(said.path), "the recipe's own number"
+    assert begun[0][1]["env"]["CUDA_VISIBLE_DEVICES"] == "3"
+    assert begun[0][1]["start_new_session"], "or Ctrl-C would reach it twice"
+
+
+def test_a_file_is_linked_where_a_disk_allows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").write_text("weights")
+    trials._link(str(tmp_path / "a"), str(tmp_path / "b"))
+    assert (tmp_path / "a").samefile(tmp_path / "b")
+
+    def refuse(*_: object) -> None:
+        raise OSError
+
+    monkeypatch.setattr(trials.os, "link", refuse)
+    trials._link(str(tmp_path / "a"), str(tmp_path / "c"))
+    assert (tmp_path / "c").read_text() == "weights"
+    assert not (tmp_path / "a").samefile(tmp_path / "c")
+
+
+@pytest.mark.parametrize(
+    ("value", "name", "toml"),
+    [
+        (3e-5, "3e-05", "3e-05"), ("a b/c", "a_b_c", '"a b/c"'), (True, "true", "true"),
+        ({"kind": "wsd", "decay": 0.1}, "kind_wsd_decay_0.1", '{"kind" = "wsd", "decay" = 0.1}'),
+        ([0.9, 0.98], "0.9_0.98", "[0.9, 0.98]"), ("x" * 70, "x" * 60, '"' + "x" * 70 + '"'),
+    ],
+)  # fmt: skip
+def test_a_value_in_a_name_and_in_a_recipe(value: Any, name: str, toml: str) -> None:
+    assert (trials._in_a_name(value), trials._toml(value)) == (name, toml)
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """What trials.asked answers of a recipe's file with more words."""
+    (tmp_path / "tiny.toml").write_text(
+        'tokenizer = "vocab.txt"\nsteps = 5\n[model]\nkind = "bert"\n[task]\nkind = "classify"\n'
+        'train = "a.tsv"\ndev = "b.tsv"\nlength = 16\n'
+    )
+    monkeypatch.setattr(trials.os, "environ", {})
+    return lambda *words, **how: trials.asked(str(tmp_path / "tiny.toml"), [f'out="{tmp_path}/out"', *words], **how)
+
+
+def test_trials_are_asked_for_by_seeds_and_grids(asked: Callable[..., Any], tmp_path: Path) -> None:
+    assert asked() is None
+    folder, found = asked("seeds=[1,2]", layout="1x1x1")
+    assert (folder, found.seeds, found.layout.replicate) == (tmp_path / "out", (1, 2), 1)
+    for how, said in (({"deadline": 60.0}, "--deadline"), ({"layout": "auto"}, "--layout: found auto")):
+        with pytest.raises(RecipeError, match=said):
+            asked("seeds=[1,2]", **how)
+        assert asked(**how) is None
+    folder.mkdir()
+    (folder / trials.TRIALS).write_text("")
+    with pytest.raises(RecipeError, match="holds several trials; wanted one run"):
+        asked()
+    assert asked(anew=True) is None

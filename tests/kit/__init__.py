@@ -1,0 +1,1 @@
+"""What several test files build with: texts, stores, recipes, servers, processes that can be killed."""

@@ -1,0 +1,109 @@
+"""The nursery: holds torch imported, and forks `ordsmed` from itself when it is asked to, launcher and ranks alike."""
+
+# ruff: noqa: F401 (what is imported here is there at once in every process)
+
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # as the command does before it imports torch
+
+import filelock
+import msgspec
+import numpy.ma
+import numpy.random
+import safetensors.torch
+import tokenizers
+import torch._dynamo
+import torch.distributed.fsdp
+import torch.distributed.tensor.parallel
+import torch.utils.tensorboard
+
+import ordsmed.cli
+from ordsmed.launch import local
+from ordsmed.models import bert
+from ordsmed.objectives import mlm
+from ordsmed.optimizers import adamw
+from ordsmed.train import session
+
+session.measured_peak = lambda *_: 1e11  # a figure on the screen, and seconds
+
+
+class Born(BaseException):
+    "What a new process begins with: nothing of the stack that made it."
+
+
+class Child:
+    "What the launcher and this nursery use of subprocess.Popen."
+
+    def __init__(self, command, env, start_new_session=True, preexec_fn=None):
+        self.returncode, self.pid = None, os.fork()
+        if not self.pid:
+            os.setsid()
+            if preexec_fn:
+                preexec_fn()
+            os.environ.clear()
+            os.environ.update(env)
+            assert command[:3] == [sys.executable, "-m", "ordsmed"], command
+            raise Born(command[3:])
+
+    def poll(self):
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+    def wait(self):
+        if self.returncode is None:
+            self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self.returncode
+
+    def send_signal(self, number):
+        os.kill(self.pid, number)
+
+    def kill(self):
+        os.kill(self.pid, signal.SIGKILL)
+
+
+def serve():
+    children = {}
+    for line in sys.stdin:
+        asked = json.loads(line)
+        if not asked:
+            answer = "ready"
+        elif "poll" in asked:
+            answer = children[asked["poll"]].poll()
+        else:
+            child = Child([sys.executable, "-m", "ordsmed", *asked["words"]], {**os.environ, **asked["env"]})
+            children[child.pid], answer = child, child.pid
+        print(json.dumps(answer), flush=True)
+
+
+subprocess.Popen, words = Child, None
+gc.freeze()  # or every process would copy all of it when it ends
+while True:
+    try:
+        if words is None:
+            serve()
+            break
+        out = os.open(os.environ["SAID"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0), os.dup2(out, 1), os.dup2(out, 2)
+        sys.argv = ["ordsmed", *words]
+        if "--devices" in words:  # the launcher
+            local.GRACE = float(os.environ["GRACE"])
+        else:
+            import lab.faulty
+        try:
+            ordsmed.cli.main(words)
+            status = 0
+        except SystemExit as end:
+            status = end.code
+        sys.stdout.flush()
+        if "--devices" in words or not status:  # a third of a second less than the interpreter's way out
+            os._exit(status)
+        sys.exit(status)
+    except Born as born:
+        words = born.args[0]

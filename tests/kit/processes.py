@@ -1,0 +1,70 @@
+"""Commands at work in processes that can be found, waited for and killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+KIT = Path(__file__).parent  # on the path of processes that are to have faults
+PATIENT = 60.0  # seconds that no test should need
+
+
+@dataclass
+class Process:
+    """One command at work: its processes can be found and signalled, what it says is kept."""
+
+    pid: int
+    poll: Callable[[], int | None]
+    out: Path
+    left: list[int] = field(default_factory=list)
+
+    @property
+    def said(self) -> str:
+        return self.out.read_text() if self.out.exists() else ""
+
+    @property
+    def ranks(self) -> list[int]:
+        """The processes it started, in order."""
+        try:
+            text = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
+        except OSError:
+            return []
+        self.left += [int(word) for word in text.split() if int(word) not in self.left]
+        return [int(word) for word in text.split()]
+
+    def wait(self, seconds: float = PATIENT) -> int:
+        """Its exit status; a command that does not end in time is a failure."""
+        until = time.monotonic() + seconds
+        while (status := self.poll()) is None:
+            assert time.monotonic() < until, f"still at work after {seconds} s; it said:\n{self.said}"
+            time.sleep(0.01)
+        assert "Traceback" not in self.said, self.said
+        return status
+
+    def until(self, true: Callable[[], Any]) -> None:
+        """Wait until something is so, while it works."""
+        until = time.monotonic() + PATIENT
+        while not true():
+            assert self.poll() is None, f"ended too early:\n{self.said}"
+            assert time.monotonic() < until, self.said
+            time.sleep(0.005)
+
+    def end(self) -> None:
+        """Kill -9 all of it."""
+        for pid in (*self.ranks, *self.left, self.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def alive(pid: int) -> bool:
+    """Is this process at work? One that ended and was not collected is not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
