@@ -283,3 +283,21 @@ def test_the_readme_names_no_recipe_that_is_not_there() -> None:
     named = re.findall(r"ordsmed (corpus|tokenizer|encode|pretrain|bench) (?:-\S+ )*([a-z][\w/-]*)(?=[\s`])", code)
     missing = [f"{v} {n}" for v, n in named if not n.startswith("work/") and n not in [*run.recipe_names(v), *NAMES]]
     assert missing == []
+
+
+@pytest.mark.parametrize(("recipe", "word", "ours"), [
+    ("tiny/bert", "hidden_size=256", "model.width"), ("tiny/bert", "model.num_hidden_layers=3", "model.layers"),
+    ("tiny/bert", "lr=1e-4", "phase.rate"), ("tiny/bert", "phase.learning_rate=1e-4", "phase.rate"),
+    ("tiny/bert", "batch_size=8", "phase.batch"), ("tiny/bert", "warmup_ratio=0.1", "phase.warmup"),
+    ("tiny/bert", "max_steps=8", "phase.steps"), ("tiny/bert", "mlm_probability=0.2", "objective.hide"),
+    ("tiny/electra", "mlm_probability=0.2", "objective.hide"), ("tiny/bert", "weight_decay=0.1", "optimizer.decay"),
+    ("tiny/bert", "optimizer.weight_decay=0.1", "optimizer.decay"), ("tiny/bert", "fp16=true", "layout.precision"),
+    ("tiny/bert", "FP16=true", "layout.precision"), ("tiny/gpt2", "n_embd=64", "model.width"),
+    ("tiny/words", "lr=1e-4", "rate"), ("tiny/words", "max_seq_length=64", "task.length"),
+    ("tiny/questions", "doc_stride=64", "task.stride"), ("tiny/words", "model.hidden_size=8", "model.width"),
+])  # fmt: skip
+def test_a_setting_by_its_name_in_other_codes_is_answered_with_ours(recipe: str, word: str, ours: str) -> None:
+    kind = Finetuning if recipe in LESSONS else Pretraining
+    overrides = [word] if not word.startswith("model.") or kind is Pretraining else ["model.kind=bert", word]
+    with pytest.raises(RecipeError, match=f"unknown setting; it is `{re.escape(ours)}` here"):
+        run.load(kind, recipe, overrides)

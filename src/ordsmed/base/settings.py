@@ -22,6 +22,7 @@ T = TypeVar("T")
 Table = dict[str, Any]
 WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}  # as people say it
 COUNTS = {2: "two", 3: "three"}
+ELSEWHERE = "; elsewhere "  # in a setting's help: what other codes call it
 
 
 class _Unknown(RecipeError):
@@ -329,9 +330,10 @@ def _many(wish: Any) -> str:
 def _meant(error: _Unknown, cls: type, table: object) -> str:
     """Which setting an unknown key may be: one much like it in its own table, or that of its name in another one."""
     said = table if isinstance(table, Mapping) else {}
-    paths = sorted(
-        dict.fromkeys(_paths(cls, said)), key=lambda path: "." in path and path.partition(".")[0] not in said
-    )
+    elsewhere = dict(_paths(cls, said))
+    paths = sorted(elsewhere, key=lambda path: "." in path and path.partition(".")[0] not in said)
+    if ours := [path for path in paths if error.key.lower() in elsewhere[path]]:
+        return f"it is {' or '.join(f'`{path}`' for path in ours[:3])} here"
     like = near(error.key, {path.rpartition(".")[2] for path in paths}, 0.8)
     for key in (error.key, *like):
         same = [path for path in paths if path.rpartition(".")[2] == key]
@@ -340,11 +342,13 @@ def _meant(error: _Unknown, cls: type, table: object) -> str:
     return error.remedy
 
 
-def _paths(cls: Any, table: object, before: str = "") -> Iterator[str]:
-    """The settings of a class and of its tables, by their paths; of a menu those of the choice that the table names."""
+def _paths(cls: Any, table: object, before: str = "") -> Iterator[tuple[str, set[str]]]:
+    """The settings of a class and of its tables, by their paths, each with its names in other codes; of a menu those of
+    the choice that the table names."""
     hints = get_type_hints(cls, include_extras=True)
+    docs = {line.name: line.doc for line in menu.lines(cls.__module__, cls.__qualname__)}
     for name in _names(cls):
-        yield f"{before}{name}"
+        yield f"{before}{name}", set(docs.get(name, "").partition(ELSEWHERE)[2].split(", "))
         below = table.get(name) if isinstance(table, Mapping) else None
         for kind in _tables(hints[name], below):
             yield from _paths(kind, below, f"{before}{name}.")

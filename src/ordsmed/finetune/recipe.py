@@ -34,15 +34,16 @@ class Finetuning(Training):
     tokenizer: str | None = None
     """folder, file or recipe; left out: that of `init`"""
     epochs: float = 3.0
-    """how often the training data are gone through"""
+    """how often the training data are gone through; elsewhere num_train_epochs"""
     steps: int = 0
-    """updates of the weights, in place of epochs"""
+    """updates of the weights, in place of epochs; elsewhere max_steps"""
     batch: int = 32
-    """examples a step over all devices"""
+    """examples a step over all devices; elsewhere batch_size, train_batch_size"""
     rate: float | None = None
-    """peak learning rate; left out: as the family is usually fine-tuned, like warmup, layer_decay and freeze"""
+    """peak learning rate; left out: as the family is usually fine-tuned, like warmup, layer_decay and freeze;
+    elsewhere lr, learning_rate"""
     warmup: float | None = None
-    """1 and more: steps; below 1: a share of them"""
+    """1 and more: steps; below 1: a share of them; elsewhere warmup_steps, warmup_ratio, warmup_proportion"""
     schedule: Schedule = field(default_factory=Schedule)
     """the course of the rate after its warm-up"""
     layer_decay: float | None = None  # type: ignore[assignment]
@@ -54,11 +55,11 @@ class Finetuning(Training):
     checks: int = 1
     """so often an epoch the dev files are judged and a checkpoint is written"""
     save: int = 0
-    """steps between more checkpoints, to go on from; 0: none"""
+    """steps between more checkpoints, to go on from; 0: none; elsewhere save_steps"""
     best: str = ""
     """the score by which checkpoints are compared; left out: the task's own"""
     patience: int = 0
-    """stop after so many checks without a better score; 0: never"""
+    """stop after so many checks without a better score; 0: never; elsewhere early_stopping_patience"""
     features: str = "work/features"
     """folder in which examples are kept as the network reads them, so that the next start is quicker; empty: none"""
     seeds: tuple[int, ...] = ()

@@ -18,21 +18,22 @@ class Phase:
     """One stretch of training under the same length, batch and rate."""
 
     steps: int = 0
-    """updates of the weights"""
+    """updates of the weights; elsewhere max_steps, num_train_steps, train_iters"""
     length: int
-    """tokens a row"""
+    """tokens a row; elsewhere max_seq_length, seq_length, block_size"""
     batch: int
-    """rows a step over all devices"""
+    """rows a step over all devices; elsewhere batch_size, train_batch_size, global_batch_size"""
     rate: float
-    """peak learning rate"""
+    """peak learning rate; elsewhere lr, learning_rate"""
     warmup: float = 0.0
-    """1 and more: steps; below 1: a share of the phase"""
+    """1 and more: steps; below 1: a share of the phase;
+    elsewhere warmup_steps, warmup_ratio, warmup_proportion, num_warmup_steps"""
     schedule: Schedule = field(default_factory=Schedule)
-    """the course of the rate after its warm-up"""
+    """the course of the rate after its warm-up; elsewhere lr_scheduler_type, lr_decay_style"""
     pack: bool = True
     """several short documents in a row, which do not see each other; false: one a row, as most papers"""
     epochs: float = 0.0
-    """in place of steps: how often the data are gone through"""
+    """in place of steps: how often the data are gone through; elsewhere num_train_epochs"""
 
     def __post_init__(self) -> None:
         for name in ("length", "batch"):

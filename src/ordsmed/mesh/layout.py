@@ -33,12 +33,14 @@ class Layout:
     shard: int = 1
     """ranks over which weights, gradients and moments are split (FSDP2); 1: each holds all"""
     tensor: int = 1
-    """ranks that share every layer (tensor parallelism), best neighbours on one machine; 1: none"""
+    """ranks that share every layer (tensor parallelism), best neighbours on one machine; 1: none;
+    elsewhere tensor_model_parallel_size"""
     micro: int | tuple[int, ...] = 0
     """rows a device holds at a time, one number or one a phase; 0: as many as make about 8 thousand tokens (CPU) or 64
-    thousand (GPU)"""
+    thousand (GPU); elsewhere per_device_train_batch_size, micro_batch_size, gradient_accumulation_steps"""
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
-    """products in fp32, in TF32 (NVIDIA since Ampere), bf16, or fp16 with dynamic scaling; weights are fp32 always"""
+    """products in fp32, in TF32 (NVIDIA since Ampere), bf16, or fp16 with dynamic scaling; weights are fp32 always;
+    elsewhere fp16, bf16, amp, mixed_precision"""
     exact: tuple[Literal["embeddings", "norms", "types"], ...] = ()
     """with bf16 or fp16: what is computed in fp32 all the same"""
     reduce: Literal["fp32", "bf16", "fp16"] = "fp32"
@@ -52,19 +54,20 @@ class Layout:
     divisible: int = 128
     """tensor parallelism: the vocabulary is split into parts of a multiple of this many rows"""
     recompute: bool = False
-    """keep only the blocks' inputs and compute them again for the backward pass"""
+    """keep only the blocks' inputs and compute them again for the backward pass; elsewhere gradient_checkpointing"""
     compile: bool = False
-    """torch.compile, block by block"""
+    """torch.compile, block by block; elsewhere torch_compile"""
     scale: float = 65_536.0
     """fp16: the factor of the loss at the start; halved when a gradient runs over"""
     scale_window: int = 1_000
     """fp16: so many good steps double the factor"""
     device: str = "auto"
-    """cpu, cuda, or auto: a GPU if there is one"""
+    """cpu, cuda, or auto: a GPU if there is one; elsewhere no_cuda, use_cpu"""
     threads: int = 0
     """CPU threads of a process; 0: as OMP_NUM_THREADS says, else its share of the cores that others leave idle"""
     workers: int = -1
-    """processes that make batches ahead; -1: none on a CPU, some on a GPU"""
+    """processes that make batches ahead; -1: none on a CPU, some on a GPU;
+    elsewhere num_workers, dataloader_num_workers"""
     deterministic: bool = False
     """on a GPU: only kernels that give the same bits every time, which is slower"""
     patience: float = 600.0

@@ -27,7 +27,7 @@ class Settings(EncoderSettings):
     """An ELECTRA; `size` names one of: small base large."""
 
     embedding: int = 0
-    """numbers a token is in the embeddings (E); 0: as in the network"""
+    """numbers a token is in the embeddings (E); 0: as in the network; elsewhere embedding_size"""
 
     SIZES: ClassVar[dict[str, dict[str, int]]] = {
         "small": _size(12, 256, 128), "base": _size(12, 768, 768), "large": _size(24, 1024, 1024),

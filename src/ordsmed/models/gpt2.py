@@ -39,29 +39,29 @@ class Settings(Family):
     """A GPT-2; `size` names one of: mini 124M 355M 774M 1558M (or the release's first names 117M 345M 762M 1.5B)."""
 
     width: int = 768
-    """numbers a token is in the network (D)"""
+    """numbers a token is in the network (D); elsewhere n_embd, hidden_size"""
     layers: int = 12
-    """blocks"""
+    """blocks; elsewhere n_layer, num_hidden_layers"""
     heads: int = 0
-    """attention heads; 0: width / 64"""
+    """attention heads; 0: width / 64; elsewhere n_head, num_attention_heads"""
     inner: int = 0
-    """width inside the feed-forward layers; 0: 4 x width"""
+    """width inside the feed-forward layers; 0: 4 x width; elsewhere n_inner, intermediate_size"""
     positions: int = 1024
-    """longest row"""
+    """longest row; elsewhere n_positions, max_position_embeddings"""
     dropout: float = 0.1
-    """of embeddings and what blocks add"""
+    """of embeddings and what blocks add; elsewhere resid_pdrop, embd_pdrop"""
     attention_dropout: float = 0.1
-    """of attention weights"""
+    """of attention weights; elsewhere attn_pdrop"""
     epsilon: float = 1e-5
-    """of layer norms"""
+    """of layer norms; elsewhere layer_norm_epsilon"""
     spread: float = 0.02
-    """standard deviation of fresh weights"""
+    """standard deviation of fresh weights; elsewhere initializer_range"""
     places_spread: float = 0.01
     """of fresh positions (Megatron's have 0.02)"""
     deep: bool = True
     """fresh weights of what blocks add are smaller by sqrt(2 x layers), as the paper says"""
     activation: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "relu2", "silu", "tanh"] = "gelu_tanh"
-    """of the feed-forward layers"""
+    """of the feed-forward layers; elsewhere activation_function"""
     tied: bool = True
     """words are scored by the table of the embeddings; false: by one of their own"""
     scaled: bool = True

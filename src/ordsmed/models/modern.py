@@ -50,21 +50,23 @@ class Settings(Family):
     """A ModernBERT; `size` names one of: small base large."""
 
     width: int = 768
-    """numbers a token is in the network (D)"""
+    """numbers a token is in the network (D); elsewhere hidden_size"""
     layers: int = 22
-    """blocks"""
+    """blocks; elsewhere num_hidden_layers"""
     heads: int = 0
-    """attention heads; 0: width / 64"""
+    """attention heads; 0: width / 64; elsewhere num_attention_heads"""
     inner: int = 0
-    """width inside the feed-forward layers, once for what is gated and once for its gate; 0: 1.5 x width"""
+    """width inside the feed-forward layers, once for what is gated and once for its gate; 0: 1.5 x width;
+    elsewhere intermediate_size"""
     positions: int = 8192
-    """longest row"""
+    """longest row; elsewhere max_position_embeddings"""
     every: int = 3
-    """each so many layers one sees all of a document, the first to begin with; the others are local"""
+    """each so many layers one sees all of a document, the first to begin with; the others are local;
+    elsewhere global_attn_every_n_layers"""
     window: int = 128
-    """tokens around its own that a local layer sees: half of them to each side"""
+    """tokens around its own that a local layer sees: half of them to each side; elsewhere local_attention"""
     theta: float = 160_000.0
-    """how slowly the slowest numbers turn with the position, in layers that see all"""
+    """how slowly the slowest numbers turn with the position, in layers that see all; elsewhere global_rope_theta"""
     local_theta: float = 10_000.0
     """the same in local layers"""
     dropout: float = 0.0
@@ -78,7 +80,8 @@ class Settings(Family):
     epsilon: float = 1e-5
     """of layer norms"""
     spread: float = 0.02
-    """standard deviation of fresh weights, cut off at twice of it; of what blocks add smaller by sqrt(2 x layers)"""
+    """standard deviation of fresh weights, cut off at twice of it; of what blocks add smaller by sqrt(2 x layers);
+    elsewhere initializer_range"""
     whole: tuple[int, ...] | None = None
     """numbers, from 0 on, of the layers that see all of a document, where they are not each so many"""
     activation: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "relu2", "silu", "tanh"] = "gelu"

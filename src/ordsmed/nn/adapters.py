@@ -31,13 +31,13 @@ class Adapters:
     """Low-rank adapters (LoRA) in a network that does not learn beside them; heads learn as ever."""
 
     rank: int = 8
-    """numbers an adapter passes on of a token"""
+    """numbers an adapter passes on of a token; elsewhere lora_r"""
     scale: float = 2.0
-    """what it adds is multiplied by this (alpha / rank)"""
+    """what it adds is multiplied by this (alpha / rank); elsewhere lora_alpha"""
     dropout: float = 0.0
     """of what it reads"""
     on: tuple[str, ...] = ("gather", "mix")
-    """layers of every block that have one: gather (query, key and value), mix, up, down"""
+    """layers of every block that have one: gather (query, key and value), mix, up, down; elsewhere target_modules"""
     learn: str = ""
     """a regular expression: weights of the network that learn in full all the same (norm|bias); empty: none"""
 

@@ -38,29 +38,29 @@ class EncoderSettings(Family):
     """What the families have in common."""
 
     width: int = 768
-    """numbers a token is in the network (D)"""
+    """numbers a token is in the network (D); elsewhere hidden_size"""
     layers: int = 12
-    """blocks"""
+    """blocks; elsewhere num_hidden_layers"""
     heads: int = 0
-    """attention heads; 0: width / 64"""
+    """attention heads; 0: width / 64; elsewhere num_attention_heads"""
     inner: int = 0
-    """width inside the feed-forward layers; 0: 4 x width"""
+    """width inside the feed-forward layers; 0: 4 x width; elsewhere intermediate_size"""
     positions: int = 512
-    """longest row"""
+    """longest row; elsewhere max_position_embeddings"""
     types: int = 2
-    """token types (segments)"""
+    """token types (segments); elsewhere type_vocab_size"""
     activation: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "relu2", "silu", "tanh"] = "gelu"
-    """gelu is exact, gelu_tanh the tanh form of Google's code (exported as gelu_new)"""
+    """gelu is exact, gelu_tanh the tanh form of Google's code (exported as gelu_new); elsewhere hidden_act"""
     dropout: float = 0.1
-    """of hidden states"""
+    """of hidden states; elsewhere hidden_dropout_prob"""
     attention_dropout: float = 0.1
-    """of attention weights"""
+    """of attention weights; elsewhere attention_probs_dropout_prob"""
     epsilon: float = 1e-12
-    """of layer norms"""
+    """of layer norms; elsewhere layer_norm_eps"""
     spread: float = 0.02
-    """standard deviation of fresh weights"""
+    """standard deviation of fresh weights; elsewhere initializer_range"""
     tied: bool = True
-    """words are scored by the table of the embeddings; false: by one of their own"""
+    """words are scored by the table of the embeddings; false: by one of their own; elsewhere tie_word_embeddings"""
 
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("tied",)
     offset: ClassVar[int] = 0  # of positions: rows of the table before that of position 0

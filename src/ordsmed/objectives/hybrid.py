@@ -41,7 +41,7 @@ class Settings:
     masked: float | Ramp = 0.5
     """share of rows that are read with masks; the others are read causally"""
     hide: float | Ramp = 0.15
-    """share of a masked row's tokens that are hidden"""
+    """share of a masked row's tokens that are hidden; elsewhere mlm_probability"""
     keep: float = 0.1
     """of those: shown as they are"""
     swap: float = 0.1

@@ -34,7 +34,8 @@ class Settings:
     """Masked language modelling, dynamic."""
 
     hide: float | Ramp = 0.15
-    """share of a row's tokens that are predicted; `{ start = 0.3, end = 0.15 }`: changing over the run"""
+    """share of a row's tokens that are predicted; `{ start = 0.3, end = 0.15 }`: changing over the run;
+    elsewhere mlm_probability, masked_lm_prob"""
     keep: float = 0.1
     """of those: shown as they are"""
     swap: float = 0.1

@@ -35,7 +35,7 @@ class Settings:
     """Masked language modelling with a second task over pairs of segments; pairs and masks are new each epoch."""
 
     hide: float = 0.15
-    """share of a row's tokens, special ones counted, that are predicted"""
+    """share of a row's tokens, special ones counted, that are predicted; elsewhere mlm_probability, masked_lm_prob"""
     keep: float = 0.1
     """of those: shown as they are"""
     swap: float = 0.1

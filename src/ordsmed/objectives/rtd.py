@@ -53,15 +53,15 @@ class Settings:
     """Replaced-token detection."""
 
     hide: float = 0.15
-    """share of a row's tokens, special ones counted, that the generator fills"""
+    """share of a row's tokens, special ones counted, that the generator fills; elsewhere mlm_probability, mask_prob"""
     generator: Generator = field(default_factory=Generator)
     """its size"""
     share: Literal["embeddings", "words", "all", "none"] = "embeddings"
     """what both networks have in common: the embeddings with all tables and their norm; words alone; all; nothing"""
     detect_weight: float = 50.0
-    """of the detection loss"""
+    """of the detection loss; elsewhere disc_weight"""
     guess_weight: float = 1.0
-    """of the generator's loss"""
+    """of the generator's loss; elsewhere gen_weight"""
     temperature: float = 1.0
     """the generator's words are drawn at: higher is wilder"""
     never_right: bool = False

@@ -20,7 +20,7 @@ class Settings:
     epsilon: float = 0.0
     """added to the root of the sum of squares"""
     decay: float = 0.0
-    """weight decay of matrices and tables, added to their gradient"""
+    """weight decay of matrices and tables, added to their gradient; elsewhere weight_decay"""
 
     moments: ClassVar[int] = 1
 

@@ -16,11 +16,11 @@ class Settings:
     """AdamW; biases, norms and other vectors are not decayed."""
 
     betas: tuple[float, float] = (0.9, 0.999)
-    """how slowly the two moments forget"""
+    """how slowly the two moments forget; elsewhere adam_beta1, adam_beta2"""
     epsilon: float = 1e-8
-    """added to the root of the second moment"""
+    """added to the root of the second moment; elsewhere adam_epsilon"""
     decay: float = 0.01
-    """weight decay of matrices"""
+    """weight decay of matrices; elsewhere weight_decay"""
     flavour: Literal["torch", "bert", "keras"] = "torch"
     """bert: without bias correction (Google's BERT and ELECTRA); keras: corrected after epsilon (NVIDIA's ELECTRA)"""
 

@@ -22,7 +22,7 @@ class Settings:
     epsilon: float = 1e-6
     """added to the root of the second moment"""
     decay: float = 0.01
-    """weight decay of matrices and tables"""
+    """weight decay of matrices and tables; elsewhere weight_decay"""
     correct: bool = True
     """whether the moments are corrected for beginning at 0; the paper's later version does not"""
     adapt: Literal["all", "matrices", "decayed"] = "all"

@@ -24,7 +24,7 @@ class Settings:
     momentum: float = 0.95
     """how slowly the mean of a matrix's gradients forgets (Nesterov's form)"""
     decay: float = 0.1
-    """weight decay of matrices"""
+    """weight decay of matrices; elsewhere weight_decay"""
     steps: int = 5
     """Newton-Schulz steps"""
     adjust: Literal["original", "match_rms_adamw"] = "match_rms_adamw"

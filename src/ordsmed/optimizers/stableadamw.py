@@ -22,7 +22,7 @@ class Settings:
     epsilon: float = 1e-8
     """added to the root of the second moment"""
     decay: float = 0.01
-    """weight decay of matrices and tables"""
+    """weight decay of matrices and tables; elsewhere weight_decay"""
 
     moments: ClassVar[int] = 2
 

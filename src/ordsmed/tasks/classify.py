@@ -123,7 +123,7 @@ class Settings(Files):
     metrics: tuple[str, ...] = ()
     """accuracy, f1, macro_f1, matthews; of numbers pearson, spearman, squared_error; checkpoints go by the first"""
     length: int = 128
-    """tokens of the longest example; what is longer is cut"""
+    """tokens of the longest example; what is longer is cut; elsewhere max_seq_length"""
     class_weights: ClassWeights = None
     """how much the loss of each label counts, 1 if not said; balanced: all classes alike, however often they are"""
     pool: Pool | None = None

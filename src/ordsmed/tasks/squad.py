@@ -86,13 +86,13 @@ class Settings(Files):
     errors: Errors = "strict"
     """bytes that are no UTF-8: refused, or replaced and counted"""
     version: Literal["1.1", "2.0"] = "1.1"
-    """of SQuAD: every question has an answer (1.1), or some have none (2.0)"""
+    """of SQuAD: every question has an answer (1.1), or some have none (2.0); elsewhere version_2_with_negative"""
     length: int = 384
-    """tokens of an example: signs, question and a window of the context"""
+    """tokens of an example: signs, question and a window of the context; elsewhere max_seq_length"""
     stride: int = 128
-    """how many tokens behind the one before each window of a long context begins"""
+    """how many tokens behind the one before each window of a long context begins; elsewhere doc_stride"""
     longest_question: int = 64
-    """tokens of a question; what is longer is cut"""
+    """tokens of a question; what is longer is cut; elsewhere max_query_length"""
     lowercase: bool = False
     """texts are read in lower case, whatever the tokenizer keeps; answers are given as they stand"""
     head: Literal["independent", "joint"] = "independent"
@@ -106,9 +106,9 @@ class Settings(Files):
     impossible_windows: bool | None = None
     """joint, 2.0: a window that lacks the answer counts as one without; left out: yes by NVIDIA's form"""
     n_best: int = 20
-    """answers kept a question, for nbest_predictions.json"""
+    """answers kept a question, for nbest_predictions.json; elsewhere n_best_size"""
     longest_answer: int = 30
-    """tokens of an answer"""
+    """tokens of an answer; elsewhere max_answer_length"""
     search: Literal["all", "tops"] = "all"
     """independent: all pairs of a start and an end, or of the n_best starts and ends alone (as the references do)"""
     threshold: float | Literal["dev"] = 0.0

@@ -73,7 +73,7 @@ class Settings(Files):
     mend: bool = True
     """write spans well-formed, whatever order their tags are told in; how many are right does not change by it"""
     length: int = 256
-    """tokens of the longest row, signs included; longer sentences are read in windows"""
+    """tokens of the longest row, signs included; longer sentences are read in windows; elsewhere max_seq_length"""
     stride: int | None = None
     """how many tokens behind the one before each window begins; left out: half of a window"""
     class_weights: ClassWeights = None

@@ -20,11 +20,11 @@ class Settings:
     """How a byte-level vocabulary is learned, or where it lies."""
 
     size: int = 50_257
-    "256 bytes, the joined pairs, and all special tokens"
+    "256 bytes, the joined pairs, and all special tokens; elsewhere vocab_size"
     order: Literal["gpt2", "roberta"] = "gpt2"
     "whose special tokens, and where: <|endoftext|> last, or <s> <pad> </s> <unk> first and <mask> last"
     least: int = 2
-    "a pair seen less often is not joined"
+    "a pair seen less often is not joined; elsewhere min_frequency"
     prefix_space: bool = False
     "put a space before every text, so that its first word is written as any other"
     special: tuple[str, ...] = ()

@@ -21,9 +21,9 @@ class Settings:
     """How a WordPiece vocabulary is learned, or where it lies."""
 
     size: int = 30_000
-    "pieces, special tokens and unused entries included"
+    "pieces, special tokens and unused entries included; elsewhere vocab_size"
     lowercase: bool | None = None
-    "are capitals lost? not said: yes when learned; as its pieces are when read from a file"
+    "are capitals lost? not said: yes when learned; as its pieces are when read from a file; elsewhere do_lower_case"
     strip_accents: bool | None = None
     "are accents lost? not said: as `lowercase`"
     least: int = 2

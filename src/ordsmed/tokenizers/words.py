@@ -20,7 +20,7 @@ class Settings:
     """How a word vocabulary is learned, or where it lies."""
 
     size: int = 793_471
-    "words at most, the signs <S>, </S> and <UNK> included"
+    "words at most, the signs <S>, </S> and <UNK> included; elsewhere vocab_size"
     least: int = 3
     "a word seen less often is left out"
     split: Literal["words", "spaces", None] = None

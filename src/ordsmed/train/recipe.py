@@ -26,11 +26,11 @@ class Pretraining(Training):
     tokenizer: str | None = None
     """folder, file or recipe; must be the one of the data, which is taken where none is named"""
     save: int = 500
-    """steps between checkpoints; 0: only at the end, or when asked to stop"""
+    """steps between checkpoints; 0: only at the end, or when asked to stop; elsewhere save_steps, save_interval"""
     revisions: int | tuple[int, ...] | Literal["powers"] = ()
     """steps whose weights are kept for good, to see how a model learns: each so many, a list, or 1 2 4 8..."""
     validate: int = 500
-    """steps between validations; 0: only at the end"""
+    """steps between validations; 0: only at the end; elsewhere eval_steps, eval_interval"""
     validation_rows: int = 512
     """held-out rows a validation takes"""
 

@@ -47,11 +47,12 @@ class Training:
     optimizer: Annotated[Any, Menu("optimizers", "adamw")] = None
     """how weights are updated; left out: adamw"""
     init: str | None = None
-    """start from these weights: a run, an import or a Hugging Face folder (pretraining: a run's moments go on too)"""
+    """start from these weights: a run, an import or a Hugging Face folder (pretraining: a run's moments go on too);
+    elsewhere model_name_or_path, init_checkpoint"""
     seed: int = 0
     """of weights, order, masks and dropout"""
     clip: float = 1.0
-    """the gradient's longest norm; 0: any"""
+    """the gradient's longest norm; 0: any; elsewhere max_grad_norm, gradient_clip_val"""
     group: tuple[Rule, ...] = ()
     """weights that learn at a rate of their own, or decay otherwise than usual"""
     layer_decay: float = 1.0
@@ -61,13 +62,13 @@ class Training:
     trouble: Guard = field(default_factory=Guard)
     """what is done about a loss that is no number, or jumps"""
     keep: int = 3
-    """checkpoints kept"""
+    """checkpoints kept; elsewhere save_total_limit"""
     log: int = 10
-    """steps between lines on the screen"""
+    """steps between lines on the screen; elsewhere logging_steps, log_interval"""
     layout: Layout = field(default_factory=Layout)
     """what belongs to the machine"""
     out: str | None = None
-    """the run's folder; left out: work/<the verb>/<name of the recipe>"""
+    """the run's folder; left out: work/<the verb>/<name of the recipe>; elsewhere output_dir"""
 
     verb: ClassVar[str]
 
