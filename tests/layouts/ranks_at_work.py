@@ -20,7 +20,7 @@ from ordsmed.base import run
 from ordsmed.base.ranks import Ranks, leave, meet, prepare, stand
 from ordsmed.data.features import by_length
 from ordsmed.finetune import examples
-from ordsmed.finetune.finetune import OfTask
+from ordsmed.finetune.plan import FinetuningPlan
 from ordsmed.finetune.recipe import Finetuning
 from ordsmed.learn import inference as asking
 from ordsmed.mesh import parallel
@@ -107,9 +107,8 @@ def fine_tune(case: dict[str, Any], met: Ranks) -> dict[str, Any]:
     recipe, _ = run.load(Finetuning, case["task"], case["overrides"])
     shape = tuple(case["shape"])
     layout = dataclasses.replace(recipe.layout, replicate=shape[0], shard=shape[1], tensor=shape[2])
-    recipe, ranks, way = dataclasses.replace(recipe, layout=layout), stand(met, shape), OfTask()
-    way.check(recipe, way.network(recipe), ranks)
-    job = way.build(way.obtain(recipe), ranks, gone_on=None)
+    recipe, ranks = dataclasses.replace(recipe, layout=layout), stand(met, shape)
+    job = FinetuningPlan.of(recipe, ranks).completed(make=True).build(ranks)
     lines = learned(job, rate=None)
     made = job.material
     assert isinstance(made, examples.Examples)

@@ -20,7 +20,7 @@ from kit.task_files import task_files
 from ordsmed.base import run
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.ranks import Ranks
-from ordsmed.finetune.finetune import OfTask
+from ordsmed.finetune.plan import FinetuningPlan
 from ordsmed.finetune.recipe import Finetuning
 
 pytestmark = pytest.mark.long
@@ -161,4 +161,4 @@ def test_what_cannot_be_split_is_refused(recipes: dict[str, str], way: str) -> N
     recipe, _ = run.load(Finetuning, recipes[way], [WAYS[way].words, "layout.tensor=2"][way == "elmo" :])
     ranks = dataclasses.replace(Ranks(torch.device("cpu")), world=2, shape=(1, 1, 2))
     with pytest.raises(RecipeError, match=r"layout\.tensor: found 2.*wanted 1; use shard"):
-        OfTask().check(recipe, OfTask().network(recipe), ranks)
+        FinetuningPlan.of(recipe, ranks)

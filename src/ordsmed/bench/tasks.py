@@ -144,12 +144,10 @@ def part(features: Features, chosen: Ints) -> Features:
 def _job(recipe: Any) -> Job:
     """The fine-tuning that is measured, ready to go, with a task's own files or made-up ones."""
     from ordsmed.base.ranks import prepare
-    from ordsmed.finetune.finetune import OfTask
+    from ordsmed.finetune.plan import FinetuningPlan
 
     ranks = prepare(recipe.layout.device, recipe.layout.threads or None)
-    way, asked = OfTask(), _finetuning(recipe)
-    way.check(asked, way.network(asked), ranks)
-    return way.build(way.obtain(asked), ranks, gone_on=None)
+    return FinetuningPlan.of(_finetuning(recipe), ranks).completed(make=True).build(ranks)
 
 
 def _finetuning(recipe: Any) -> Finetuning:

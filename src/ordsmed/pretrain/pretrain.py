@@ -1,4 +1,4 @@
-"""The deed `pretrain`: train a network on encoded text."""
+"""The verb `pretrain`: train a network on encoded text."""
 
 from __future__ import annotations
 
@@ -6,116 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ordsmed.base import files, run
-from ordsmed.base.ranks import Ranks, first_alone
-from ordsmed.base.run import obtain
-from ordsmed.base.say import say
-from ordsmed.data.encode import Encoded, Encoding
-from ordsmed.learn.phases import locate, total
-from ordsmed.nn import boxes
-from ordsmed.score.metrics import below
-from ordsmed.train import average, checkpoint, picture
-from ordsmed.train.deadline import fit
-from ordsmed.train.job import Job, build, check, check_init, counted, model_settings
-from ordsmed.train.material import Texts
-from ordsmed.train.meters import read
-from ordsmed.train.recipe import Pretraining
-from ordsmed.train.session import leave_weights, perform
-
-
-class OfTexts:
-    """Pretraining's way."""
-
-    recipe = Pretraining
-    checked = False  # are the data as they were made?
-
-    def network(self, recipe: Pretraining, folder: Path | None = None) -> Any:
-        if recipe.init and not (folder and checkpoint.steps(folder / "checkpoints")):
-            check_init(recipe.init)  # before the data are made, which may take hours
-        return model_settings(recipe)
-
-    def check(self, recipe: Pretraining, network: Any, ranks: Ranks) -> None:
-        check(recipe, network, ranks)
-
-    def obtain(self, recipe: Pretraining) -> Pretraining:
-        for source in recipe.sources:
-            obtain(Encoding, source)
-        return counted(recipe)
-
-    def build(self, recipe: Pretraining, ranks: Ranks, *, gone_on: dict[str, Any] | None) -> Job:
-        if gone_on is None and not self.checked:  # who goes on began with whole ones, and is to lose no minute again
-            first_alone(ranks, lambda: _check_data(recipe))
-            self.checked = True
-        return build(recipe, ranks, gone_on=gone_on)
-
-    def fit(self, recipe: Pretraining, ranks: Ranks, seconds: float) -> tuple[Pretraining, dict[str, Any]]:
-        return fit(recipe, ranks, seconds)
-
-    def finish(self, job: Job, folder: Path) -> dict[str, Any]:
-        found: dict[str, Any] = first_alone(job.ranks, lambda: _finish(job, folder))
-        return found
+from ordsmed.pretrain.plan import PretrainingPlan
+from ordsmed.train.session import perform
 
 
 def pretrain(name: str, overrides: Sequence[str] = (), **how: Any) -> Path:
     """Start the run a recipe describes, or go on with one that a folder holds; every process of a launch calls this.
 
-    `how` as in deed.perform.
+    `how` as in session.perform.
     """
-    return perform(OfTexts(), name, overrides, **how)
-
-
-def _check_data(recipe: Pretraining) -> None:
-    for source in recipe.sources:
-        Encoded(obtain(Encoding, source)).check()
-
-
-def _finish(job: Job, folder: Path) -> dict[str, Any]:
-    """What a finished run leaves: weights, picture, scores, and how it compares with guessing by frequency."""
-    last = checkpoint.path_of(folder / "checkpoints", total(job.phases))
-    leave_weights(job, folder / "weights", boxes.read_weights(last))
-    if job.recipe.average:
-        leave_weights(job, folder / "average", {**boxes.read_weights(last), **average.read(last)})
-    picture.draw(folder, folder.name)
-    lines = read(folder / "metrics.jsonl")
-    training = [line for line in lines if "validation" not in line]
-    judged = [line for line in lines if "validation" in line]
-    facts: dict[str, Any] = {
-        "step": total(job.phases), "tokens": sum(line["tokens"] for line in training),
-        "training_seconds": round(sum(line["seconds"] for line in training), 1),
-        "loss": training[-1]["loss"] if training else None,
-    }  # fmt: skip
-    if judged:
-        facts |= {k: v for k, v in judged[-1].items() if k not in ("step", "phase")}
-        guesses = job.objective.guesses
-        if guesses in facts:
-            assert isinstance(job.material, Texts)
-            facts["unigram"], right = job.material.unigram(len(job.phases) - 1)
-            facts["guessing"] = job.objective.guessing(facts, facts["unigram"], right)
-            share = below(facts[guesses], facts["unigram"])
-            side = f"{share:.1%} below" if share >= 0 else f"{-share:.1%} above"
-            whole = guesses == "validation" or len(job.objective.weights) == 1
-            of = "validation loss" if whole else f"loss of {guesses}"
-            say(f"{of} {facts[guesses]:.4f}: {side} the {facts['unigram']:.4f} of guessing by frequency")
-            for term in job.objective.weights:
-                if not whole and (line := beside(term, facts)):
-                    say(line)
-    files.write_json(folder / "scores.json", facts)
-    return facts
-
-
-def beside(term: str, facts: dict[str, Any]) -> str:
-    """What was found of a term beside what guessing by frequency gets; empty where nothing is known of that."""
-    guessed, name = facts["guessing"], f"{term}_right"
-    if name not in guessed or name not in facts:
-        return ""
-    return (f"{term}: {facts[name]:.1%} right, {guessed[name]:.1%} by guessing; loss {facts[term]:.4f}, "
-            f"{guessed[term]:.4f} by guessing")  # fmt: skip
-
-
-def where(folder: Path) -> str:
-    """`step 500 of 1,000, phase 1`, for a line of a person's."""
-    recipe, found = run.read_recipe(Pretraining, folder), checkpoint.steps(folder / "checkpoints")
-    step = found[-1] if found else 0
-    return (
-        f"step {step:,} of {total(recipe.phase):,}, phase {min(locate(recipe.phase, step)[0] + 1, len(recipe.phase))}"
-    )
+    return perform(PretrainingPlan, name, overrides, **how)

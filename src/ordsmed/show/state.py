@@ -15,7 +15,7 @@ from ordsmed.base.say import duration, many
 from ordsmed.finetune import trials
 from ordsmed.finetune.recipe import Finetuning
 from ordsmed.learn.phases import total
-from ordsmed.pretrain.pretrain import beside, where
+from ordsmed.pretrain.finish import beside, where
 from ordsmed.score.squad import written
 from ordsmed.train import checkpoint, guard, meters
 

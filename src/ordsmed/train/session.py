@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import os
 import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -26,7 +25,7 @@ from ordsmed.base.run import Run
 from ordsmed.base.say import logged, many, remembered, say
 from ordsmed.base.screen import command
 from ordsmed.learn.phases import locate, total
-from ordsmed.mesh.layout import arithmetic, memory, parse, site_layout
+from ordsmed.mesh.layout import parse, site_layout
 from ordsmed.nn import weights
 from ordsmed.train import checkpoint, loop
 from ordsmed.train.auto import largest
@@ -34,50 +33,25 @@ from ordsmed.train.deadline import Deadline, follow, in_force, table
 from ordsmed.train.guard import LEAST, REMEDY, Course, left_out, remedy
 from ordsmed.train.job import Job
 from ordsmed.train.meters import read
+from ordsmed.train.plan import Plan
 from ordsmed.train.saving import Saving, circumstances
 from ordsmed.train.training import MAY_CHANGE, Training, check_seed, named
 from ordsmed.train.watch import Watch
 
 
-class Way(Protocol):
-    """What pretraining and fine-tuning do each in their own way."""
-
-    @property
-    def recipe(self) -> type[Training]:
-        """The class of its recipes."""
-
-    def network(self, recipe: Any, folder: Path | None = None) -> Any:
-        """The settings of the network; what cannot be is refused. `folder`: of a run that goes on."""
-
-    def check(self, recipe: Any, network: Any, ranks: Ranks) -> None:
-        """Refuse what this network or layout cannot take."""
-
-    def obtain(self, recipe: Any) -> Any:
-        """The recipe with what only its data tell (how many steps an epoch is), once those are made."""
-
-    def build(self, recipe: Any, ranks: Ranks, *, gone_on: dict[str, Any] | None) -> Job:
-        """Everything the training needs; `gone_on`: the state of the checkpoint that will be put in."""
-
-    def fit(self, recipe: Any, ranks: Ranks, seconds: float) -> tuple[Any, dict[str, Any]]:
-        """The recipe with fewer steps, if needed, so that it ends in time; and what the plan is made again by."""
-
-    def finish(self, job: Job, folder: Path) -> dict[str, Any]:
-        """What a finished run leaves beside its checkpoints, and what its status says; for all ranks."""
-
-
 def perform(
-    way: Way, name: str, overrides: Sequence[str] = (), *, deadline: float | None = None, anew: bool = False,
+    kind: type[Plan], name: str, overrides: Sequence[str] = (), *, deadline: float | None = None, anew: bool = False,
     layout: str = "", site: str = "",
 ) -> Path:  # fmt: skip
     """Start the run a recipe describes, or go on with one that a folder holds; every process of a launch calls this."""
     if Path(site).is_file():
         site = str(Path(site).absolute())
     with run.at_home(name) as own:
-        return _performed(way, own, overrides, deadline=deadline, anew=anew, layout=layout, site=site)
+        return _performed(kind, own, overrides, deadline=deadline, anew=anew, layout=layout, site=site)
 
 
 def _performed(
-    way: Way, name: str, overrides: Sequence[str], *, deadline: float | None, anew: bool, layout: str, site: str
+    kind: type[Plan], name: str, overrides: Sequence[str], *, deadline: float | None, anew: bool, layout: str, site: str
 ) -> Path:
     began = time.time()
     if (
@@ -87,19 +61,20 @@ def _performed(
     ):
         found = "found with torchrun's --max-restarts on several machines, which would delete the run at a restart"
         raise RecipeError("--anew", found, "", "delete the folder by hand, or name another `out`")
-    folder, recipe = _asked(way, name, overrides, layout, site)
-    with named(name, way.recipe):
+    folder, recipe = _asked(kind.recipes, name, overrides, layout, site)
+    with named(name, kind.recipes):
         kept = None if anew else checkpoint.threads_kept(folder)
         alone = prepare(recipe.layout.device, recipe.layout.threads or None, kept=kept)
-        shape = recipe.layout.shape(alone.world)
-        way.check(recipe, way.network(recipe, folder), dataclasses.replace(alone, shape=shape))
+        alone = dataclasses.replace(alone, shape=recipe.layout.shape(alone.world))
         with remembered() as before:  # what is wrong in the data belongs in the run's log
-            recipe = way.obtain(recipe)  # before the processes meet: a corpus may take hours
-        ranks = join(alone, shape, recipe.layout.patience)
+            plan = kind.of(recipe, alone, folder)
+            plan = plan.completed(make=True)  # before the processes meet: a corpus may take hours
+        ranks = join(alone, alone.shape, recipe.layout.patience)
+        plan = plan.on(ranks, plan.recipe)
         with contextlib.ExitStack() as at_the_end, Watch(ranks, recipe.layout.patience) as watch:
-            at_the_end.push(lambda kind, *_: leave(ranks, well=kind in (None, loop.Stopped)))
+            at_the_end.push(lambda error, *_: leave(ranks, well=error in (None, loop.Stopped)))
             try:
-                _perform(way, folder, recipe, [name, *overrides], ranks, watch, began, deadline, before.getvalue(),
+                _perform(plan, folder, [name, *overrides], watch, began, deadline, before.getvalue(),
                          auto=layout == "auto", anew=anew)  # fmt: skip
             except OrdsmedError as error:
                 watch.farewell(error)
@@ -113,10 +88,10 @@ def _performed(
     return folder
 
 
-def _asked(way: Way, name: str, overrides: Sequence[str], layout: str, site: str) -> tuple[Path, Training]:
+def _asked(kind: type[Training], name: str, overrides: Sequence[str], layout: str, site: str) -> tuple[Path, Training]:
     """The folder and recipe that are meant. A run goes on by its own recipe; only its layout may be another."""
     if Path(name).is_dir() and Run(Path(name)).status:
-        run.finished(Path(name), way.recipe.verb)
+        run.finished(Path(name), kind.verb)
         folder = Path(name)
         other = [word for word in overrides if not word.startswith(MAY_CHANGE)]
         if other:
@@ -127,11 +102,11 @@ def _asked(way: Way, name: str, overrides: Sequence[str], layout: str, site: str
         table = settings.read(folder / "recipe.toml") if (folder / "recipe.toml").exists() else {}
         place = f"{name}/recipe.toml"
     else:
-        table, place = run.read_table(run.find_recipe(name, way.recipe.verb), way.recipe.verb), name
+        table, place = run.read_table(run.find_recipe(name, kind.verb), kind.verb), name
         folder = None
     if site:
         table["layout"] = {**table.get("layout", {}), **site_layout(site)}
-    recipe = settings.decode(way.recipe, settings.override(table, overrides), place)
+    recipe = settings.decode(kind, settings.override(table, overrides), place)
     if layout and layout != "auto":
         recipe = dataclasses.replace(recipe, layout=parse(layout, recipe.layout))
     if folder:
@@ -163,30 +138,30 @@ def laid(recipe: Training, folder: Path, world: int, asked: set[str]) -> tuple[T
 
 
 def _perform(
-    way: Way, folder: Path, recipe: Training, words: Sequence[str], ranks: Ranks, watch: Watch, began: float,
-    deadline: float | None, before: str, *, auto: bool, anew: bool,
+    plan: Plan, folder: Path, words: Sequence[str], watch: Watch, began: float, deadline: float | None, before: str, *,
+    auto: bool, anew: bool,
 ) -> None:  # fmt: skip
+    recipe, ranks = plan.recipe, plan.ranks
     with contextlib.ExitStack() as held:
         first_alone(ranks, lambda: bool(held.enter_context(run.locked(folder))))
         stands = first_alone(ranks, lambda: _stands(folder, recipe, words, anew=anew))
         if stands:
             if deadline:
                 say(f"{folder}: --deadline is not applied again: a run keeps the one it began with")
-            kept = run.read_recipe(way.recipe, folder)
+            kept = run.read_recipe(plan.recipes, folder)
             trouble = recipe.trouble if Path(words[0]).is_dir() else kept.trouble
             own = laid(kept, folder, ranks.world, set())[0].layout
             layout = own if auto and own.shape(ranks.world) == ranks.shape else recipe.layout
             recipe = dataclasses.replace(kept, layout=layout, trouble=trouble)
         else:
             if auto:
-                recipe = dataclasses.replace(
-                    recipe, layout=largest(recipe, ranks, functools.partial(way.build, gone_on=None))
-                )
-            recipe = _begin(way, folder, recipe, ranks, began, deadline)
+                chosen = largest(recipe, ranks, lambda tried, ranks: plan.on(ranks, tried).build(ranks))
+                recipe = dataclasses.replace(recipe, layout=chosen)
+            recipe = _begin(plan.on(ranks, recipe), folder, began, deadline)
         if ranks.first:
             held.enter_context(logged(folder / "log.txt", before))
         try:
-            facts = go_on(way, folder, recipe, ranks, watch)
+            facts = go_on(plan.on(ranks, recipe), folder, watch)
         except OrdsmedError as error:
             if ranks.first:
                 with contextlib.suppress(OrdsmedError):  # a full disk may be what failed
@@ -195,14 +170,14 @@ def _perform(
         first_alone(ranks, lambda: Run(folder).set(state="done", why=None, **facts))
 
 
-def _begin(way: Way, folder: Path, recipe: Training, ranks: Ranks, began: float, deadline: float | None) -> Training:
+def _begin(plan: Plan, folder: Path, began: float, deadline: float | None) -> Training:
     """Write a new run's folder; returns the recipe as resolved."""
-    mark, asked = run.fingerprint(recipe), [phase.steps for phase in recipe.phases]
-    resolved = dataclasses.replace(recipe, model=way.network(recipe))
+    mark, asked = run.fingerprint(plan.recipe), [phase.steps for phase in plan.recipe.phases]
+    resolved: Training = dataclasses.replace(plan.recipe, model=plan.network)
     facts = {"fingerprint": mark, "began": began, "deadline": deadline, "steps_asked": asked}
     if deadline:
-        resolved, facts["fit"] = way.fit(resolved, ranks, deadline - (time.time() - began))
-    first_alone(ranks, lambda: Run(folder).begin(resolved, **facts))
+        resolved, facts["fit"] = plan.on(plan.ranks, resolved).fitted(plan.ranks, deadline - (time.time() - began))
+    first_alone(plan.ranks, lambda: Run(folder).begin(resolved, **facts))
     return resolved
 
 
@@ -238,8 +213,9 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(aside)
 
 
-def go_on(way: Way, folder: Path, recipe: Training, ranks: Ranks, watch: Watch) -> dict[str, Any]:
+def go_on(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
     """Train from the last whole checkpoint, or from the start, to the end of the recipe; on any layout."""
+    recipe, ranks = plan.recipe, plan.ranks
     found = _found(folder, ranks)
     stamp, status = recipe.stamp(), Run(folder).status
     if found and status.get("data") not in (None, stamp):
@@ -247,7 +223,10 @@ def go_on(way: Way, folder: Path, recipe: Training, ranks: Ranks, watch: Watch) 
         found_now = f"other data: {', '.join(map(str, others))}" if others else "fewer data"
         raise RecipeError(folder, found_now, "those which it began with", "put those back, or begin a new run")
     recipe = in_force(recipe, status.get("plans", []), int(found[1]["step"]) if found else 0)
-    job = way.build(recipe, ranks, gone_on=found[1] if found else None)
+    plan = plan.on(ranks, recipe)
+    if not found:  # who goes on began with whole ones, and is to lose no minute again
+        first_alone(ranks, plan.verify)
+    job = plan.build(ranks, gone_on=found[1] if found else None)
     job.skipped = list(status.get("left_out", []))
     start, steps = int(found[1]["step"]) if found else 0, total(job.phases)
     job.judged = first_alone(ranks, lambda: _judged(folder, start))
@@ -264,9 +243,9 @@ def go_on(way: Way, folder: Path, recipe: Training, ranks: Ranks, watch: Watch) 
         early = f"it stopped early, at step {start} of {steps}, and is"
         say(f"{folder}: {early if start < steps else f'all {steps:,} steps are'} done")
         _check_learned(job, folder)
-        return way.finish(job, folder)
+        return plan.finish(job, folder)
     peak = float(ranks.total(torch.tensor(measured_peak(ranks.device, recipe.layout.precision)))) * ranks.shape[2]
-    for line in told(job, peak):
+    for line in [*plan.lines(), *_machine(job, peak)]:
         say(line)
     if times := slower_in(recipe.layout.precision, ranks.device):
         say(f"layout.precision: products in {recipe.layout.precision} take {times:.3g} times as long as in fp32 here")
@@ -291,7 +270,7 @@ def go_on(way: Way, folder: Path, recipe: Training, ranks: Ranks, watch: Watch) 
         saving.writer.wait_for_own()
         raise
     _check_learned(job, folder)
-    return way.finish(job, folder)
+    return plan.finish(job, folder)
 
 
 def _train(job: Job, folder: Path, start: int, peak: float, saving: Saving, watch: Watch) -> None:
@@ -371,18 +350,12 @@ def _note(folder: Path, job: Job, stamp: Any, step: int) -> None:
     files.write_json(folder / "data.json", job.material.facts())
 
 
-def told(job: Job, peak: float) -> list[str]:
-    """Device, layout, precision, batch arithmetic and memory, in lines."""
-    layout, ranks = job.recipe.layout, job.ranks
-    count = sum(part.whole.numel() for part in job.parts)
+def _machine(job: Job, peak: float) -> list[str]:
+    """What the machine lends, in lines."""
+    ranks = job.ranks
     processes = f"{ranks.world} processes, each " if ranks.world > 1 else ""
     device = f"{ranks.device.type}, {many(ranks.threads, 'thread')}"
-    lines = [f"{count:,} parameters; {processes}{device}; measured peak of all {peak / 1e9:,.0f} GFLOP/s",
-             f"layout: {layout.told(ranks.world)}", job.precision,
-             *job.objective.told(ranks.device.type)]  # fmt: skip
-    lines += [arithmetic(phase, index + 1, job.share(index)) for index, phase in enumerate(job.phases)]
-    held = sum(part.local.numel() * part.local.element_size() for part in job.parts)
-    return [*lines, memory(held, job.recipe.optimizer.moments + (job.recipe.average > 0))]
+    return [f"{processes}{device}; measured peak of all {peak / 1e9:,.0f} GFLOP/s", job.precision]
 
 
 def _restore(job: Job, path: Path, state: dict[str, Any], *, over: bool = False) -> int:

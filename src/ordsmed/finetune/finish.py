@@ -1,0 +1,80 @@
+"""What a finished fine-tuning leaves: the weights of its best check, what they predict of the dev files, scores."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import files
+from ordsmed.base.errors import DataError
+from ordsmed.base.say import say
+from ordsmed.finetune.examples import Examples, Split
+from ordsmed.finetune.recipe import Finetuning
+from ordsmed.learn.task import Task
+from ordsmed.nn import adapters, boxes, weights
+from ordsmed.train import average, checkpoint, picture
+from ordsmed.train.job import Job
+from ordsmed.train.session import leave_weights
+
+
+def finish(job: Job, folder: Path) -> dict[str, Any]:
+    """The weights of the best check, what they predict of the dev files, and the scores."""
+    recipe, material = job.recipe, job.material
+    assert isinstance(recipe, Finetuning)
+    assert isinstance(material, Examples)
+    step, path = _chosen(job, recipe, folder / "checkpoints")
+    tensors = boxes.read_weights(path)
+    if recipe.average:
+        tensors |= average.read(path)
+    if recipe.adapters:
+        tensors = adapters.merged(tensors, recipe.adapters)
+    network = job.objective.model_settings
+    task = recipe.task.build(network, material.tokenizer)
+    weights.load_into(task, tensors, path)
+    facts: dict[str, Any] = {"step": step, "examples": recipe.examples}
+    if material.dev is not None:
+        facts |= _judged(job, task.to(job.ranks.device), material, material.dev, folder / "predictions")
+    picture.draw(folder, folder.name)
+    job.recipe = dataclasses.replace(recipe, task=material.task)
+    leave_weights(job, folder / "weights", tensors)
+    files.write_json(folder / "scores.json", facts)
+    return facts
+
+
+def _chosen(job: Job, recipe: Finetuning, folder: Path) -> tuple[int, Path]:
+    """The checkpoint of the best check, or the last one of all; of those that stand with all that is read of them."""
+    judged, last = [line for line in job.judged if recipe.score in line], checkpoint.steps(folder)[-1]
+    kinds = checkpoint.KINDS if recipe.average else checkpoint.KINDS[:1]  # running means stand beside the moments
+    while True:
+        step = recipe.best_of(judged) or last
+        path = checkpoint.path_of(folder, step)
+        wrong = checkpoint.damage(path, kinds)
+        if not wrong:
+            return step, path
+        if not judged:
+            raise DataError(path, wrong, "a whole checkpoint", "start anew with --anew, or name another `out`")
+        say(f"{path}: {wrong}; the next best check is taken")
+        judged = [line for line in judged if line["step"] != step]
+
+
+def _judged(job: Job, task: Task, material: Examples, dev: Split, out: Path) -> dict[str, Any]:
+    """Scores and files of the dev set, by the weights that are left; settings that are fitted to it stand after."""
+    alone = dataclasses.replace(job.ranks, rank=0, world=1, shape=(1, 1, 1))
+    answers, means = material.asked(task, dev.features, alone)  # in full precision, as `evaluate` does
+    asked, fitted = material.task, material.task.fitted(dev.records, dev.features, answers)
+    for field in dataclasses.fields(fitted):
+        if (value := getattr(fitted, field.name)) != getattr(asked, field.name):
+            say(
+                f"task.{field.name} = {value}: the best on the dev files, so what they score by it is a little too good"
+            )
+    material.task = fitted
+    predictions = fitted.predictions(dev.records, dev.features, answers)
+    with files.making(out) as beside:
+        fitted.write(beside, dev.records, predictions)
+    guessed = fitted.guesses(material.train.records, dev.records)
+    told = {"validation": sum(w * means[term] for term, w in task.weights.items() if term in means)}
+    told |= fitted.score(dev.records, predictions)
+    if guessed is not None:
+        told["guessing"] = fitted.score(dev.records, guessed)
+    return told

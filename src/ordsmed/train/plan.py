@@ -1,0 +1,99 @@
+"""Plan: what a training would do, known before anything is made; a run, --dry-run and `show` tell the same of it.
+
+recipe -> origin of the weights, network, tokenizer or what is expected of it, what stands and what lacks
+       -> parameters, FLOPs, mesh, batches, memory, in lines; and, where all stands, the job
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import torch
+
+from ordsmed.base import ranks as processes
+from ordsmed.base.ranks import Ranks
+from ordsmed.mesh.layout import Layout, arithmetic
+from ordsmed.train import room
+from ordsmed.train.job import Job
+from ordsmed.train.training import Training
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(abc.ABC):
+    """What a training would do; pretraining and fine-tuning plan each in their own way."""
+
+    recipe: Any  # with what network and data tell, as far as those stand
+    ranks: Ranks  # one of the processes it is meant for, and their mesh
+    folder: Path | None = None  # where the run stands, or would
+    network: Any = None  # its settings; None: what it starts from does not stand
+    tokenizer: Any = None  # of what is read, or what is expected of it
+    notes: tuple[str, ...] = ()  # what stands, what lacks, what is filled in
+
+    recipes: ClassVar[type[Training]]
+
+    @classmethod
+    @abc.abstractmethod
+    def of(cls, recipe: Any, ranks: Ranks, folder: Path | None = None, *, here: bool = True) -> Self:
+        """That of a recipe. What cannot be is refused; `here`: what is to be started now, on this machine."""
+
+    @abc.abstractmethod
+    def completed(self, *, make: bool, here: bool = True) -> Self:
+        """With what the data tell; `make`: they are made where they lack, else they are told of."""
+
+    @abc.abstractmethod
+    def sizes(self) -> list[str]:
+        """Parameters, and what learning them costs, in lines."""
+
+    @abc.abstractmethod
+    def memory(self) -> list[str]:
+        """What a rank holds, in lines."""
+
+    @abc.abstractmethod
+    def build(self, ranks: Ranks, *, gone_on: dict[str, Any] | None = None) -> Job:
+        """Everything the training needs; `gone_on`: the state of the checkpoint that will be put in."""
+
+    @abc.abstractmethod
+    def fitted(self, ranks: Ranks, seconds: float) -> tuple[Any, dict[str, Any]]:
+        """The recipe with fewer steps, if needed, so that it ends in time; and what the plan is made again by."""
+
+    @abc.abstractmethod
+    def finish(self, job: Job, folder: Path) -> dict[str, Any]:
+        """What a finished run leaves beside its checkpoints, and what its status says; for all ranks."""
+
+    @abc.abstractmethod
+    def verify(self) -> None:
+        """Refuse data that are not as they were made, before they are learned from."""
+
+    def on(self, ranks: Ranks, recipe: Any) -> Self:
+        """The same for these processes, and for a recipe that differs in its layout or steps."""
+        return dataclasses.replace(self, ranks=ranks, recipe=recipe)
+
+    def spread(self) -> list[str]:
+        """Mesh and batches, in lines."""
+        layout, ranks = self.recipe.layout, self.ranks
+        lines = [f"layout: {layout.told(ranks.world)}"]
+        for number, phase in enumerate(self.recipe.phases, 1):
+            lines.append(arithmetic(phase, number, layout.share(phase, number, ranks.device.type, 0, ranks.data_world)))
+        return lines
+
+    def fits(self, make: room.Make, *, here: bool) -> None:
+        """Refuse what no machine holds, or not this one (`here`)."""
+        room.check(self.recipe, self.network, self.ranks, make, here=here)
+
+    def lines(self) -> list[str]:
+        """The whole, for a person."""
+        return [*self.notes, *self.sizes(), *self.spread(), *self.memory()]
+
+
+def planned(layout: Layout, devices: int = 0) -> Ranks:
+    """One of so many processes; GPUs that are named with their number may stand elsewhere: a login node has none."""
+    if devices and layout.device.startswith("cuda") and not torch.cuda.is_available():
+        ranks = Ranks(torch.device("cuda"))
+    else:
+        ranks = processes.plan(layout.device)
+    world = devices or ranks.world
+    return dataclasses.replace(ranks, world=world, shape=layout.shape(world))
