@@ -15,7 +15,8 @@ from ordsmed.apply import card
 from ordsmed.apply.trained import Trained, open_model
 from ordsmed.models import bert, electra
 from ordsmed.objectives import mlm, mlm_nsp, rtd
-from ordsmed.pretrain.pretrain import beside, pretrain
+from ordsmed.pretrain.finish import beside
+from ordsmed.pretrain.pretrain import pretrain
 from ordsmed.score.metrics import share_guessed
 from ordsmed.text.tokenizer import Tokenizer
 

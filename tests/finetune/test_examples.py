@@ -14,7 +14,7 @@ from kit.makers import SPECIAL, job_of
 from ordsmed.data.features import Features, Packing
 from ordsmed.finetune import examples
 from ordsmed.finetune.examples import Examples, Split
-from ordsmed.finetune.finetune import prepared
+from ordsmed.finetune.start import prepared
 from ordsmed.learn.objective import fresh
 from ordsmed.learn.phases import Stretch
 from ordsmed.models import bert

@@ -19,7 +19,8 @@ from ordsmed.bench.bench import Bench
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.data.encode import Encoding
 from ordsmed.data.tokenizer_training import Training
-from ordsmed.finetune.finetune import OfTask, finetune
+from ordsmed.finetune.finetune import finetune
+from ordsmed.finetune.plan import check as check_plan
 from ordsmed.finetune.recipe import Finetuning
 from ordsmed.mesh.layout import Layout
 from ordsmed.show.show import difference, read, show
@@ -107,7 +108,7 @@ def test_a_fine_tuning_fits_the_network_that_it_names(name: str) -> None:
     assert recipe.init is not None
     title = recipe.init.removeprefix("work/pretrain/")
     network = read(f"tiny/{title.removeprefix('tiny-')}" if title.startswith("tiny-") else f"pretrain/{title}")[0].model
-    OfTask().check(recipe.settle(network), network, Ranks(torch.device("cpu")))
+    check_plan(recipe.settle(network), network, Ranks(torch.device("cpu")))
     paths = [*recipe.task.paths("train"), *recipe.task.paths("dev")]
     tables = {n: run.find_recipe(f"fetch/{n}", "").read_text(encoding="utf-8") for n in ("squad", "glue")}
     for fetched in (path.removeprefix("work/fetch/") for path in paths if path.startswith("work/fetch/")):

@@ -115,7 +115,7 @@ def test_who_goes_on_follows_the_same_plans(recipe: Recipe, monkeypatch: pytest.
 
     monkeypatch.setattr(Deadline, "_plan", plan)
     monkeypatch.setattr(deadline, "fit", None)
-    monkeypatch.setattr("ordsmed.pretrain.pretrain.fit", lambda recipe, ranks, seconds: (
+    monkeypatch.setattr("ordsmed.pretrain.plan.fit", lambda recipe, ranks, seconds: (
         planned(recipe, [[10, 2.0]]), {"asked": table(recipe.phase), "learning": [1.0], "judging": 0.0}))  # fmt: skip
     whole = pretrain(str(recipe("whole", steps=60, save=2, keep=99)), deadline=99.0)
     lines = [line for line in read(whole / "metrics.jsonl") if "loss" in line]

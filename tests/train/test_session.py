@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -15,9 +16,12 @@ from kit.makers import job_of
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.run import Run
 from ordsmed.learn.objective import Objective
+from ordsmed.mesh.layout import memory
+from ordsmed.pretrain.plan import PretrainingPlan
 from ordsmed.train import checkpoint, loop
 from ordsmed.train import session as deed
 from ordsmed.train.job import Job
+from ordsmed.train.plan import planned
 from ordsmed.train.saving import Saving
 
 Recipe = Callable[..., Path]
@@ -107,15 +111,16 @@ def test_it_rewinds_as_often_as_it_must(
 
 def test_what_is_told_before_the_first_step(job: Callable[..., Job]) -> None:
     own = job("average=0.9", 'layout.precision="fp32"')
-    lines = deed.told(own, 3e12)
-    count = sum(p.numel() for p in own.objective.parameters())
-    assert lines[0] == f"{count:,} parameters; cpu, 1 thread; measured peak of all 3,000 GFLOP/s"
-    assert lines[1].startswith("layout: 1 x 1 x 1")
-    assert "phase 1: 3 steps of 8 rows x 32 tokens" in "\n".join(lines)
-    assert "phase 2: 2 steps of 4 rows x 16 tokens" in "\n".join(lines)
-    from ordsmed.mesh.layout import memory
-
-    assert lines[-1] == memory(4 * count, 3), "two moments and the mean"
+    assert deed._machine(own, 3e12) == ["cpu, 1 thread; measured peak of all 3,000 GFLOP/s", own.precision]
+    own.ranks = dataclasses.replace(own.ranks, world=2)
+    assert deed._machine(own, 3e12)[0].startswith("2 processes, each cpu, 1 thread; ")
+    plan = PretrainingPlan.of(own.recipe, planned(own.recipe.layout)).completed(make=False)
+    count, lines = sum(p.numel() for p in own.objective.parameters()), plan.lines()
+    assert lines[1].startswith(f"network: {count:,} parameters, ")
+    assert lines[5].startswith("layout: 1 x 1 x 1")
+    assert [line.partition(";")[0] for line in lines[6:8]] == [
+        "phase 1: 3 steps of 8 rows x 32 tokens", "phase 2: 2 steps of 4 rows x 16 tokens"]  # fmt: skip
+    assert lines[8:] == [memory(4 * count, 3)], "two moments and the mean"
 
 
 def test_a_folder_is_deleted_with_what_a_kill_left_of_the_one_before(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import torch
 
 from ordsmed.apply.trained import standing, unfinished
 from ordsmed.base import hub, run
-from ordsmed.base.errors import OrdsmedError, RecipeError
+from ordsmed.base.errors import RecipeError
 from ordsmed.base.ranks import Ranks, first_alone
 from ordsmed.base.run import Run
 from ordsmed.base.say import many
@@ -113,11 +113,7 @@ def _inputs(recipe: Pretraining) -> tuple[list[str], Any]:
     """The tokenizer of the data; one that is not made yet is stood in for by what its recipe says."""
     lines, tokenizer = [], None
     for name in recipe.sources:
-        try:
-            encoding, folder = _encoding(name)
-        except OrdsmedError:
-            lines.append(f"data: {name}: neither a folder nor a recipe")
-            raise
+        folder = standing(name)
         if run.finished(folder, "encode"):
             encoded = Encoded(folder)
             tokens, documents = encoded.train.token_count, encoded.train.document_count
@@ -125,15 +121,9 @@ def _inputs(recipe: Pretraining) -> tuple[list[str], Any]:
             tokenizer = tokenizer or encoded.tokenizer
         else:
             lines.append(f"data: {folder} does not stand yet; it will be made from {name}")
-            tokenizer = tokenizer or _expected(encoding.tokenizer)
+            own = run.read_recipe(Encoding, folder) if Path(name).is_dir() else run.load(Encoding, name)[0]
+            tokenizer = tokenizer or _expected(own.tokenizer)
     return lines, tokenizer
-
-
-def _encoding(name: str) -> tuple[Encoding, Path]:
-    if Path(name).is_dir():
-        return run.read_recipe(Encoding, Path(name)), Path(name)
-    encoding, title = run.load(Encoding, name)
-    return encoding, run.place(encoding, title)
 
 
 def _expected(name: str) -> Any:
