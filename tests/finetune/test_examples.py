@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kit.makers import SPECIAL, job_of
+from kit.makers import SPECIAL, change, job_of
 from ordsmed.data.features import Features, Packing
 from ordsmed.finetune import examples
 from ordsmed.finetune.examples import Examples, Split
@@ -87,7 +87,7 @@ def test_a_phase_knows_which_part_of_the_run_it_is(recipe: Any, monkeypatch: pyt
     job = job_of(recipe(steps=3, extra=second), "model.width=16", "model.layers=1", "seed=5")
     asked: list[Any] = []
     monkeypatch.setattr(type(job.recipe.objective), "rows", lambda *given, **how: asked.append((given[4:], how)))
-    job.phases_before = 2
+    change(job, phases_before=2)
     job.rows(1)
     assert isinstance(job.material, Texts)
     job.material.validation(1)

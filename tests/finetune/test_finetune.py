@@ -146,7 +146,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[float]], None]:
         real = Examples.judge
 
         def judge(self: Examples, job: Any, index: int) -> dict[str, Any]:
-            return {**real(self, job, index), "accuracy": accuracies[len(job.judged)]}
+            return {**real(self, job, index), "accuracy": accuracies[len(job.state.validations)]}
 
         monkeypatch.setattr(Examples, "judge", judge)
 
@@ -181,7 +181,8 @@ ACCURACIES = [50.0, 80.0, 70.0, 60.0]  # with patience 2 that is all
 UPS_AND_DOWNS = f"""
 from ordsmed.finetune.examples import Examples
 judge = Examples.judge
-Examples.judge = lambda self, job, index: {{**judge(self, job, index), "accuracy": {ACCURACIES}[len(job.judged)]}}
+found = lambda job: {{"accuracy": {ACCURACIES}[len(job.state.validations)]}}
+Examples.judge = lambda self, job, index: judge(self, job, index) | found(job)
 """
 KILLS = """
 from ordsmed.finetune import finetune

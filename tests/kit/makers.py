@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -126,3 +126,9 @@ def invented_text(documents: int, seed: int = 7) -> str:
     sentence = lambda: f"{chance.choice(who)} {chance.choice(what)} {chance.choice(things)}."  # noqa: E731
     made = (" ".join(sentence().capitalize() for _ in range(chance.randint(3, 9))) for _ in range(documents))
     return "\n\n".join(made) + "\n"
+
+
+def change(job: Job, **fields: Any) -> None:
+    """A job, which is frozen, in another place or with another past: what the test is about."""
+    for name, value in fields.items():
+        object.__setattr__(job, name, value)

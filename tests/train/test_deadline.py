@@ -20,6 +20,7 @@ from ordsmed.learn.phases import Phase
 from ordsmed.pretrain.pretrain import pretrain
 from ordsmed.train import deadline
 from ordsmed.train.deadline import Deadline, in_force, planned, table
+from ordsmed.train.job import Job
 from ordsmed.train.meters import read
 
 Recipe = Callable[..., Path]
@@ -371,11 +372,14 @@ def test_a_warm_up_is_the_share_of_its_phase_that_it_was(tmp_path: Path, clock: 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_job_and_its_folder_follow_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
     """What makes the rows goes by it as well; the first rank writes it down."""
-    texts: Any = object.__new__(deadline.Texts)
+    recipe: Any = Plain(phases(9))
+    texts = deadline.Texts(recipe, [], None)  # type: ignore[arg-type]
     monkeypatch.setattr(deadline.settings, "write", lambda recipe: f"steps {recipe.phase[0].steps}")
-    job: Any = SimpleNamespace(recipe=Plain(phases(9)), material=texts, ranks=Ranks(torch.device("cpu"), rank, 2))
-    deadline.follow(job, tmp_path, [[5, 0.0]])
-    assert job.recipe is texts.recipe
-    assert job.recipe.phase[0].steps == 5
+    own: Any = object()
+    job = Job(recipe, Ranks(torch.device("cpu"), rank, 2), texts, own, own, own, own, "fp32")
+    new = deadline.follow(job, tmp_path, [[5, 0.0]])
+    assert new.recipe is new.material.recipe  # type: ignore[attr-defined]
+    assert (new.recipe.phases[0].steps, job.recipe.phase[0].steps) == (5, 9)  # type: ignore[attr-defined]
+    assert new.state is job.state
     written = [path.read_text() for path in tmp_path.glob("recipe.toml")]
     assert written == ([] if rank else ["steps 5"])

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from kit.makers import job_of
+from kit.makers import change, job_of
 from ordsmed.base import files, run
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.ranks import Ranks
@@ -42,17 +42,17 @@ def test_what_is_left_out_is_recorded_and_bounded(job: Job, tmp_path: Path, caps
     job.leave_out(tmp_path, 4, 4, "loss nan")
     job.leave_out(tmp_path, 7, 9, "loss inf")
     assert [job.leaves_out(step) for step in (3, 4, 5, 6, 7, 8, 9, 10)] == [0, 1, 0, 0, 1, 1, 1, 0]
-    assert Run(tmp_path).status["left_out"] == job.skipped
+    assert Run(tmp_path).status["left_out"] == job.state.left_out
     said = capsys.readouterr().err
     assert "step 4: loss nan: step 4 teaches nothing" in said
     assert "step 9: loss inf: steps 7 to 9 teach nothing" in said
     with pytest.raises(RunError, match="step 12: loss nan; before it 2 times the like; wanted at most 2"):
         job.leave_out(tmp_path, 12, 12, "loss nan")
-    assert len(job.skipped) == 2
+    assert len(job.state.left_out) == 2
 
 
 def test_other_ranks_leave_the_record_to_the_first(job: Job, tmp_path: Path) -> None:
-    job.ranks = dataclasses.replace(job.ranks, rank=1, world=2)
+    change(job, ranks=dataclasses.replace(job.ranks, rank=1, world=2))
     job.leave_out(tmp_path, 4, 4, "loss nan")
     assert not Run(tmp_path).status
 
@@ -60,7 +60,7 @@ def test_other_ranks_leave_the_record_to_the_first(job: Job, tmp_path: Path) -> 
 def test_revisions_and_the_best_so_far_are_kept(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [step for step in range(1, 6) if job.is_kept(step)] == [3]
     monkeypatch.setattr(type(job.recipe), "best_of", lambda self, judged: judged[-1]["step"])
-    job.judged = [{"step": 5}]
+    job.state.validations = [{"step": 5}]
     assert [step for step in range(1, 6) if job.is_kept(step)] == [3, 5]
 
 
@@ -69,9 +69,9 @@ def test_revisions_and_the_best_so_far_are_kept(job: Job, monkeypatch: pytest.Mo
     [("cpu", 8, -1, 0), ("cpu", 8, 3, 3), ("cuda", 8, -1, 7), ("cuda", 64, -1, 8), ("cuda", 8, 0, 0)],
 )
 def test_processes_that_make_batches(job: Job, device: str, threads: int, asked: int, wanted: int) -> None:
-    job.ranks = dataclasses.replace(job.ranks, device=torch.device(device), threads=threads)
+    change(job, ranks=dataclasses.replace(job.ranks, device=torch.device(device), threads=threads))
     layout = dataclasses.replace(job.recipe.layout, workers=asked)
-    job.recipe = dataclasses.replace(job.recipe, layout=layout)
+    change(job, recipe=dataclasses.replace(job.recipe, layout=layout))
     assert job.workers == wanted
 
 
@@ -79,7 +79,7 @@ def test_the_streams_of_a_rank_begin_where_its_rows_do(job: Job, monkeypatch: py
     begun: list[tuple[int, int]] = []
     monkeypatch.setattr(type(job.objective), "begin", lambda self, first, count: begun.append((first, count)))
     for rank in (0, 1):
-        job.ranks = dataclasses.replace(job.ranks, rank=rank, world=2, shape=(2, 1, 1))
+        change(job, ranks=dataclasses.replace(job.ranks, rank=rank, world=2, shape=(2, 1, 1)))
         job.carry(0)
     assert begun == [(0, 4), (4, 4)]
 
@@ -88,7 +88,7 @@ def test_rows_go_on_where_the_run_before_stopped(job: Job) -> None:
     import numpy as np
 
     own, numbers = job.rows(0).batch(np.arange(8)).tokens.tolist(), np.arange(8)
-    job.phases_before = 1
+    change(job, phases_before=1)
     assert job.rows(0).batch(numbers).tokens.tolist() != own
 
 
@@ -118,7 +118,7 @@ def test_micro_batches_to_try_are_about_doubling(number: int, wanted: list[int])
 def begun(recipe: Recipe, tmp_path: Path) -> Path:
     """The folder of a run that was stopped after a step, in the fifth phase of all."""
     own = job_of(recipe("begun"), *SMALL)
-    own.phases_before = 4
+    change(own, phases_before=4)
     loop.update(own, next(loop.load(own.rows(0), own.share(0), 0, 1, workers=0, device=own.ranks.device)), 1e-3, 0, 0)
     folder = tmp_path / "begun"
     Run(folder).begin(own.recipe, fingerprint="x")
@@ -232,7 +232,7 @@ def test_a_job_is_put_together_as_its_recipe_says(monkeypatch: pytest.MonkeyPatc
     assert seen == [True, "half", {"rules": ("rule",), "layer_decay": 0.7, "rows": {"table": 3}}, [1, 2, 3]]
     assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
     assert objective.training
-    assert (made.precision, made.course.guard.window) == ("said", 7)
+    assert (made.precision, made.state.losses.guard.window) == ("said", 7)
     assert bool(made.began_with) == (new and rank == 0)
 
 

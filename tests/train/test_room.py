@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from kit.makers import job_of
+from kit.makers import change, job_of
 from ordsmed import cli
 from ordsmed.base import machine
 from ordsmed.base.errors import OrdsmedError
@@ -186,9 +186,9 @@ def test_a_rank_whose_rows_are_cut_short_stops_all(recipe: Recipe, monkeypatch: 
     """The others have whole steps; none takes the step, and all know that one was asked to stop."""
     job = job_of(recipe())
     batches = [job.rows(0).batch(np.arange(4))]
-    job.ranks = Ranks(torch.device("cpu"), world=2, shape=(2, 1, 1))
+    change(job, ranks=Ranks(torch.device("cpu"), world=2, shape=(2, 1, 1)))
     for other, raised in (([0.0, 0.0], False), ([1.0, 0.0], False), ([1.0, 1.0], True)):
-        job.vote = Vote()
+        job.state.vote = Vote()
         monkeypatch.setattr(torch.distributed, "all_reduce", lambda spoken, other=other: spoken[-2:].add_(
             torch.tensor(other, dtype=torch.float64)))  # fmt: skip
         if raised:
@@ -196,13 +196,13 @@ def test_a_rank_whose_rows_are_cut_short_stops_all(recipe: Recipe, monkeypatch: 
                 loop.total_counts(job, batches)
         else:
             assert loop.total_counts(job, batches)["mlm"] > 0
-        assert job.vote.heard == bool(other[0])
+        assert job.state.vote.heard == bool(other[0])
 
 
 @pytest.mark.parametrize("batches", [1, 2])
 def test_a_step_cut_short_on_one_rank_alone(recipe: Recipe, batches: int) -> None:
     job = job_of(recipe())
-    job.vote = Vote(15, short=True)
+    job.state.vote = Vote(15, short=True)
     with pytest.raises(loop.Unmade):
         loop.update(job, [job.rows(0).batch(np.arange(4))] * batches, 1e-3, 0, 0)
 

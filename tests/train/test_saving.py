@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kit.makers import job_of
+from kit.makers import change, job_of
 from ordsmed.base.errors import RunError
 from ordsmed.train import checkpoint, saving
 from ordsmed.train.saving import Saving
@@ -57,8 +57,8 @@ def test_the_last_checkpoint_must_stand(told: Callable[..., Saving]) -> None:
 def test_a_checkpoint_says_where_in_the_run_it_is(recipe: Callable[..., Path], tmp_path: Path) -> None:
     second = "[[phase]]\nsteps = 6\nlength = 16\nbatch = 4\nrate = 1e-3"
     job = job_of(recipe(steps=5, extra=second), "model.width=16", "model.layers=1", "trouble.spike=2.0")
-    job.phases_before = 3
-    job.course.trouble(1.5, 1.0)
+    change(job, phases_before=3)
+    job.state.losses.trouble(1.5, 1.0)
     places = {step: saving.facts(job, step) for step in (0, 4, 5, 11)}
     assert [(facts["phase"], facts["phase_step"]) for facts in places.values()] == [(1, 0), (1, 4), (2, 0), (3, 0)]
     assert (places[4]["phases"], places[4]["course"]) == (5, [1.5])
@@ -92,7 +92,7 @@ def test_what_another_rank_could_not_write_is_told_in_its_words(
     """The first rank hears it before it waits for that part, which never comes."""
     saved, asked = told(), []
     board = Board(part_0_1=theirs, part_1_1=None)
-    saved.job.ranks = dataclasses.replace(saved.job.ranks, world=2, store=board)
+    change(saved.job, ranks=dataclasses.replace(saved.job.ranks, world=2, store=board))
 
     def outcome(give_up: bool) -> list[str] | None:
         asked.append(give_up)
@@ -114,7 +114,7 @@ def test_a_second_rank_tells_its_own_and_hears_the_outcome(
 
     board = Board()
     board.kept[f"agreed/{ranks._agreed + 1}"] = json.dumps({"is": FULL})
-    saved.job.ranks = dataclasses.replace(saved.job.ranks, rank=1, world=2, store=board)
+    change(saved.job, ranks=dataclasses.replace(saved.job.ranks, rank=1, world=2, store=board))
     saved.writer.complaint = FULL  # type: ignore[misc]
     saved.settle()
     assert json.loads(board.kept["part/0/1"]) == FULL

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from kit.makers import job_of
+from kit.makers import change, job_of
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.run import Run
 from ordsmed.learn.objective import Objective
@@ -52,7 +52,7 @@ def test_a_checkpoint_is_put_back(
         each.scaler.window, each.scaler.factor = 5, 64.0
     batches = next(loop.load(one.rows(0), one.share(0), 0, 1, workers=0, device=one.ranks.device))
     loop.update(one, batches, 1e-3, 0, 0)
-    one.course.trouble(1.5, 1.0)
+    one.state.losses.trouble(1.5, 1.0)
     one.objective.state["h"] = torch.full((8, 1), 3.0)
     other.objective.state["h"] = torch.zeros(8, 1)
     Saving(one, tmp_path).save(step, final=True)
@@ -65,9 +65,9 @@ def test_a_checkpoint_is_put_back(
         assert torch.equal(ours.local, theirs.local)
         moments = (one.optimizer.state[ours.local], other.optimizer.state[theirs.local])
         assert torch.equal(moments[0]["exp_avg"], moments[1]["exp_avg"])
-    assert list(other.course.losses) == list(one.course.losses)
-    assert other.course.losses[-1] == 1.5
-    assert (other.course.losses.maxlen, other.scaler.factor) == (3, 64.0)
+    assert list(other.state.losses.losses) == list(one.state.losses.losses)
+    assert other.state.losses.losses[-1] == 1.5
+    assert (other.state.losses.losses.maxlen, other.scaler.factor) == (3, 64.0)
     assert begun == ([(0, 8)] if step == 2 else [])
     assert bool(other.objective.state) == (step == 2)
     if step == 2:
@@ -106,13 +106,13 @@ def test_it_rewinds_as_often_as_it_must(
     saving: Any = SimpleNamespace(settle=lambda: done.append("settled"))
     deed._train(own, tmp_path, 0, 1e12, saving, None)  # type: ignore[arg-type]
     assert done == ["from 0", "settled", "restored", "from 4", "settled", "restored", "from 4"]
-    assert own.skipped == [{"first": 5, "last": 6, "why": "loss 6"}, {"first": 5, "last": 9, "why": "loss 9"}]
+    assert own.state.left_out == [{"first": 5, "last": 6, "why": "loss 6"}, {"first": 5, "last": 9, "why": "loss 9"}]
 
 
 def test_what_is_told_before_the_first_step(job: Callable[..., Job]) -> None:
     own = job("average=0.9", 'layout.precision="fp32"')
     assert deed._machine(own, 3e12) == ["cpu, 1 thread; measured peak of all 3,000 GFLOP/s", own.precision]
-    own.ranks = dataclasses.replace(own.ranks, world=2)
+    change(own, ranks=dataclasses.replace(own.ranks, world=2))
     assert deed._machine(own, 3e12)[0].startswith("2 processes, each cpu, 1 thread; ")
     plan = PretrainingPlan.of(own.recipe, planned(own.recipe.layout)).completed(make=False)
     count, lines = sum(p.numel() for p in own.objective.parameters()), plan.lines()

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from kit.makers import job_of
+from kit.makers import change, job_of
 from ordsmed.base.errors import RunError
 from ordsmed.nn import dropout
 from ordsmed.nn.shards import Part
@@ -55,7 +55,7 @@ def test_every_micro_batch_of_every_step_drops_other_places(
 
     monkeypatch.setattr(loop, "begin_micro_batch", begin)
     jobs = [small("layout.micro=2"), small("layout.micro=2", "seed=1")]
-    jobs[1].phases_before = 1
+    change(jobs[1], phases_before=1)
     for job in jobs:
         for index, inner in ((0, 0), (0, 1), (2, 0)):
             loop.update(job, batches_of(job), 1e-3, index, inner)
@@ -74,7 +74,7 @@ def test_what_is_carried_begins_anew_after_a_step_that_teaches_nothing(small: Ca
     if why == "norm":
         job.parts[0].local.register_hook(lambda grad: grad * torch.inf)
     if why == "left out":
-        job.skipped.append({"first": 3, "last": 4, "why": "-"})
+        job.state.left_out.append({"first": 3, "last": 4, "why": "-"})
     before = weights_of(job)
     _, norm, found = loop.update(job, batches_of(job), 1e-3, 0, 2, step=3)
     assert bool(found) == bool(why)
@@ -112,7 +112,7 @@ def test_a_step_without_a_prediction_is_one_without_a_gradient(small: Callable[.
 def test_the_guard_is_told_the_loss_and_the_norm(small: Callable[..., Job]) -> None:
     """Of a recipe that looks; of others no number is asked off the device. fp16's infinite norm is not the guard's."""
     job, told = small('trouble.action="skip"'), []
-    job.course.trouble = lambda loss, norm: told.append((loss, norm)) or "-"  # type: ignore[method-assign,func-returns-value]
+    job.state.losses.trouble = lambda loss, norm: told.append((loss, norm)) or "-"  # type: ignore[method-assign,func-returns-value]
     job.objective.weights = {"a": 2.0, "b": 0.5}
     seen = {"a": torch.tensor(3.0), "b": torch.tensor(4.0)}
     assert loop.look(job, seen, torch.tensor(torch.inf)) == "-"
@@ -123,7 +123,7 @@ def test_the_guard_is_told_the_loss_and_the_norm(small: Callable[..., Job]) -> N
     assert told[1] == (8.0, 0.0)
     assert told[2][1] == 7.0
     calm = small()
-    calm.course.trouble = lambda loss, norm: pytest.fail("nobody asked")  # type: ignore[method-assign]
+    calm.state.losses.trouble = lambda loss, norm: pytest.fail("nobody asked")  # type: ignore[method-assign]
     assert loop.look(calm, seen, torch.tensor(1.0)) == ""
 
 
@@ -136,7 +136,7 @@ def test_trouble_is_stopped_by_skipped_or_rewound(small: Callable[..., Job], tmp
     assert (raised.value.step, raised.value.why) == (3, "loss nan")
     loop.skip(skipped, tmp_path, 3, "loss nan")
     loop.skip(skipped, tmp_path, 3, "left out")  # known already
-    assert skipped.skipped == [{"first": 3, "last": 3, "why": "loss nan"}]
+    assert skipped.state.left_out == [{"first": 3, "last": 3, "why": "loss nan"}]
     assert [skipped.leaves_out(step) for step in (2, 3, 4)] == [False, True, False]
 
 
@@ -301,7 +301,7 @@ def test_without_saving_and_judging_a_run_ends_all_the_same(course: Callable[...
 def test_steps_that_are_left_out_have_no_line_and_teach_nothing(course: Callable[..., Course]) -> None:
     """Known before the run goes on; the others keep their numbers."""
     found = course()
-    found.job.skipped = [{"first": 1, "last": 1, "why": "-"}, {"first": 3, "last": 3, "why": "-"}]
+    found.job.state.left_out = [{"first": 1, "last": 1, "why": "-"}, {"first": 3, "last": 3, "why": "-"}]
     before = weights_of(found.job)
     found.monkeypatch.setattr(loop, "_judge", lambda *_: None)
 
@@ -315,7 +315,7 @@ def test_steps_that_are_left_out_have_no_line_and_teach_nothing(course: Callable
     found.stages.clear()
     assert loop.train(found.job, found.folder, 0, 1e12, each=taught) == 5
     assert [line["step"] for line in read(found.folder / "metrics.jsonl")] == [2, 4, 5]
-    assert found.job.skipped == [{"first": 1, "last": 1, "why": "-"}, {"first": 3, "last": 3, "why": "-"}]
+    assert found.job.state.left_out == [{"first": 1, "last": 1, "why": "-"}, {"first": 3, "last": 3, "why": "-"}]
 
 
 def test_trouble_in_a_step_is_answered_at_once(course: Callable[..., Course]) -> None:
@@ -330,7 +330,7 @@ def test_trouble_in_a_step_is_answered_at_once(course: Callable[..., Course]) ->
         else:
             assert found.train() == 5
             assert [line["step"] for line in read(found.folder / "metrics.jsonl")] == [1, 3, 4, 5]
-            assert [entry["first"] for entry in found.job.skipped] == [2]
+            assert [entry["first"] for entry in found.job.state.left_out] == [2]
         shutil.rmtree(found.folder)
 
 
@@ -374,8 +374,8 @@ def test_counts_of_the_whole_step_and_the_wish_to_stop_travel_together(
         spoken[1] += theirs
 
     monkeypatch.setattr(torch.distributed, "all_reduce", all_reduce)
-    job.ranks = dataclasses.replace(job.ranks, world=world, shape=shape)
-    job.vote = Vote(mine)
+    change(job, ranks=dataclasses.replace(job.ranks, world=world, shape=shape))
+    job.state.vote = Vote(mine)
     together = loop.total_counts(job, batches)
     assert float(together["mlm"]) == factor * float(alone["mlm"])
-    assert (job.vote.heard, job.vote.short) == (wanted, False)
+    assert (job.state.vote.heard, job.state.vote.short) == (wanted, False)

@@ -70,7 +70,7 @@ class Examples:
         within = functools.partial(autocast, job.recipe.layout, job.ranks.device)
         answers, means = self.asked(
             objective, dev.features, job.ranks, within=within,
-            each=lambda _: job.tell("judging"),  # who has many examples to judge is not hanging
+            each=lambda _: job.state.tell("judging"),  # who has many examples to judge is not hanging
         )  # fmt: skip
         loss = sum(weight * means[term] for term, weight in objective.weights.items() if term in means)
 

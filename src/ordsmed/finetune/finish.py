@@ -36,15 +36,15 @@ def finish(job: Job, folder: Path) -> dict[str, Any]:
     if material.dev is not None:
         facts |= _judged(job, task.to(job.ranks.device), material, material.dev, folder / "predictions")
     picture.draw(folder, folder.name)
-    job.recipe = dataclasses.replace(recipe, task=material.task)
-    leave_weights(job, folder / "weights", tensors)
+    fitted = dataclasses.replace(recipe, task=material.task)
+    leave_weights(dataclasses.replace(job, recipe=fitted), folder / "weights", tensors)
     files.write_json(folder / "scores.json", facts)
     return facts
 
 
 def _chosen(job: Job, recipe: Finetuning, folder: Path) -> tuple[int, Path]:
     """The checkpoint of the best check, or the last one of all; of those that stand with all that is read of them."""
-    judged, last = [line for line in job.judged if recipe.score in line], checkpoint.steps(folder)[-1]
+    judged, last = [line for line in job.state.validations if recipe.score in line], checkpoint.steps(folder)[-1]
     kinds = checkpoint.KINDS if recipe.average else checkpoint.KINDS[:1]  # running means stand beside the moments
     while True:
         step = recipe.best_of(judged) or last

@@ -140,8 +140,7 @@ class FinetuningPlan(Plan):
             return prepared(task, recipe)
 
         job = assemble(recipe, ranks, self.data, networks, new=gone_on is None)
-        job.began_as = facts
-        return job
+        return dataclasses.replace(job, began_as=facts)
 
     def fitted(self, ranks: Ranks, seconds: float) -> tuple[Finetuning, dict[str, Any]]:
         raise no_deadline()

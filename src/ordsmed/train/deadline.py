@@ -161,12 +161,13 @@ def in_force(recipe: Any, plans: Sequence[dict[str, Any]], step: int) -> Any:
     return recipe if plan is None else planned(recipe, plan)
 
 
-def follow(job: Job, folder: Path, plan: Table) -> None:
-    """Let a job go by another plan from now on, and its folder say so."""
+def follow(job: Job, folder: Path, plan: Table) -> Job:
+    """The job that goes by another plan from now on; its folder says so."""
     assert isinstance(job.material, Texts)
-    job.recipe = job.material.recipe = planned(job.recipe, plan)
+    recipe = planned(job.recipe, plan)
     if job.ranks.first:
-        files.write_text(folder / "recipe.toml", settings.write(job.recipe))
+        files.write_text(folder / "recipe.toml", settings.write(recipe))
+    return dataclasses.replace(job, recipe=recipe, material=dataclasses.replace(job.material, recipe=recipe))
 
 
 def _shrunk(phase: Phase, share: float) -> Phase:

@@ -58,6 +58,18 @@ class Vote:
 
 
 @dataclass
+class RunState:
+    """What changes while a training goes on."""
+
+    losses: Course
+    vote: Vote = field(default_factory=Vote)
+    deadline: Any = None  # train/deadline.py: when the run has to end, and its plans
+    tell: Callable[[str], None] = lambda stage: None  # the watch: what this rank does now
+    validations: list[dict[str, Any]] = field(default_factory=list)  # what was found so far, each with its step
+    left_out: list[dict[str, Any]] = field(default_factory=list)  # stretches of steps that teach nothing, and why
+
+
+@dataclass(frozen=True)
 class Job:
     """One training, ready to go."""
 
@@ -69,15 +81,10 @@ class Job:
     parallel: Parallel
     scaler: Scaler
     precision: str  # what is used and why, for a person
+    state: RunState = field(default_factory=lambda: RunState(Course(Guard())))
     phases_before: int = 0  # those of the run this one starts from: its chance goes on, it does not begin again
-    course: Course = field(default_factory=lambda: Course(Guard()))
     began_with: str = ""  # the digest of the weights before the first step; empty: the run goes on
     began_as: dict[str, Any] = field(default_factory=dict)  # what the run's record says of those weights
-    vote: Vote = field(default_factory=Vote)
-    deadline: Any = None  # train/deadline.py: when the run has to end, and its plans
-    tell: Callable[[str], None] = lambda stage: None  # the watch: what this rank does now
-    judged: list[dict[str, Any]] = field(default_factory=list)  # what the validations so far found, each with its step
-    skipped: list[dict[str, Any]] = field(default_factory=list)  # stretches of steps that teach nothing, and why
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -111,19 +118,19 @@ class Job:
 
     def is_kept(self, step: int) -> bool:
         """Are the weights of this step kept whatever comes? Then they are asked for, or are the best so far."""
-        return self.recipe.is_revision(step) or step == self.recipe.best_of(self.judged)
+        return self.recipe.is_revision(step) or step == self.recipe.best_of(self.state.validations)
 
     def leave_out(self, folder: Path, first: int, last: int, why: str) -> None:
         """From now on these steps teach nothing; in the run's record."""
-        if len(self.skipped) >= self.recipe.trouble.most:
-            found = f"{why}; before it {many(len(self.skipped), 'time')} the like"
+        if len(self.state.left_out) >= self.recipe.trouble.most:
+            found = f"{why}; before it {many(len(self.state.left_out), 'time')} the like"
             wanted = f"at most {self.recipe.trouble.most} (trouble.most)"
             raise Trouble(f"{folder}: step {last}", found, wanted)
         stretch = f"steps {first} to {last} teach" if first < last else f"step {last} teaches"
         say(f"step {last}: {why}: {stretch} nothing")
-        self.skipped.append({"first": first, "last": last, "why": why})
+        self.state.left_out.append({"first": first, "last": last, "why": why})
         if self.ranks.first:
-            Run(folder).set(left_out=self.skipped)
+            Run(folder).set(left_out=self.state.left_out)
 
     @property
     def finite(self) -> bool:
@@ -133,7 +140,7 @@ class Job:
 
     def leaves_out(self, step: int) -> bool:
         """Is this a step that teaches nothing?"""
-        return any(stretch["first"] <= step <= stretch["last"] for stretch in self.skipped)
+        return any(stretch["first"] <= step <= stretch["last"] for stretch in self.state.left_out)
 
     @property
     def workers(self) -> int:
@@ -165,10 +172,11 @@ def build(recipe: Pretraining, ranks: Ranks, *, gone_on: dict[str, Any] | None =
         return objective
 
     job = assemble(recipe, ranks, material, networks, new=gone_on is None)
-    job.phases_before = int(gone_on["phases"]) - len(recipe.phase) if gone_on else 0
+    if gone_on:
+        return dataclasses.replace(job, phases_before=int(gone_on["phases"]) - len(recipe.phase))
     if start:
         checkpoint.restore_moments(start[0], job.optimizer, job.parts)
-        job.phases_before = int(start[1]["phases"])
+        return dataclasses.replace(job, phases_before=int(start[1]["phases"]))
     return job
 
 
@@ -188,7 +196,7 @@ def assemble(
     made = groups(objective, rules=recipe.group, layer_decay=recipe.layer_decay, rows=spread.rows)
     optimizer = recipe.optimizer.build(made)
     job = Job(recipe, ranks, material, objective, optimizer, spread, Scaler.of(recipe.layout), said,
-              course=Course(recipe.trouble), began_with=began_with)  # fmt: skip
+              RunState(Course(recipe.trouble)), began_with=began_with)  # fmt: skip
     parallel.sum_copies(spread, job.parts, recipe.layout, ranks)
     return job
 

@@ -79,8 +79,8 @@ def train(
     meters = Meters(folder, peak, start, job.ranks, summed=recipe.trouble.watches)
     progress = Progress(recipe.verb, steps, "steps", done=start, every=30)
     watch = watch or Watch(job.ranks, recipe.layout.patience)
-    job.tell = lambda stage: watch.at(watch.step, stage)
-    job.judged = first_alone(job.ranks, meters.judged)
+    job.state.tell = lambda stage: watch.at(watch.step, stage)
+    job.state.validations = first_alone(job.ranks, meters.judged)
     with contextlib.closing(meters), asked_to_stop() as asked, progress as shown:
         for index in range(locate(job.phases, start)[0], len(job.phases)):
             phase, first = job.phases[index], locate(job.phases, step)[1]
@@ -95,14 +95,14 @@ def train(
                 watch.at(step + 1, "making rows")
                 batches = next(ready)
                 watch.at(step + 1, "learning")
-                job.vote = Vote(asked(), short=len(batches) < share.accumulation)
+                job.state.vote = Vote(asked(), short=len(batches) < share.accumulation)
                 try:
                     sums, norm, why = update(job, batches, phase.rate_at(inner), index, inner, step=step + 1)
                 except Unmade:
                     meters.flush(job.objective.weights, final=True)
                     if saving and job.finite:
                         saving.save_as_it_is(step)
-                    raise Stopped(step, job.vote.result(asked())) from None
+                    raise Stopped(step, job.state.vote.result(asked())) from None
                 step += 1
                 if why:
                     skip(job, folder, step, why)
@@ -112,18 +112,18 @@ def train(
                             "tokens": phase.batch * length, "flops": flops,
                             "ahead": flops * (phase.steps - inner - 1) + later, **job.scaler.told()}  # fmt: skip
                     meters.add(line, sums)
-                last, stop = step == steps, job.vote.result(asked())
+                last, stop = step == steps, job.state.vote.result(asked())
                 if step % recipe.log == 0 or last or stop:
                     _tell(shown, meters.flush(job.objective.weights, final=last or bool(stop)), step)
                 if each:
                     each(step)
-                plan = None if last or not job.deadline else job.deadline.look(job, step, time.perf_counter() - began)
+                plan = None if last or not job.state.deadline else job.state.deadline.look(job, step, time.perf_counter() - began)
                 if recipe.is_judged(step) or last:
                     watch.at(step, "judging")
                     meters.flush(job.objective.weights)
                     if why := _judge(job, index, meters, step):
                         stop_or_rewind(job, folder, step, why)
-                    last = last or recipe.is_enough(job.judged)
+                    last = last or recipe.is_enough(job.state.validations)
                 if saving and (last or stop or recipe.is_saved(step)):
                     watch.at(step, "saving")
                     meters.flush(job.objective.weights, final=last or bool(stop))
@@ -173,7 +173,7 @@ def update(
         (loss * (scaling * job.parallel.factor)).backward()
         for term in seen:
             seen[term] += sums[term].detach() / counts[term]
-    job.tell("summing gradients")  # who hangs in its own arithmetic never comes so far
+    job.state.tell("summing gradients")  # who hangs in its own arithmetic never comes so far
     job.parallel.settle(job.parts)
     norm = total_norm(job.parts) / scaling
     why = look(job, seen, norm)
@@ -204,7 +204,7 @@ def total_counts(job: Job, batches: list[Batch]) -> dict[str, Tensor]:
     made = [job.objective.count(batch) for batch in batches]
     terms = list(job.objective.weights)
     totals = [sum((m[term].double() for m in made), torch.zeros((), dtype=torch.float64)) for term in terms]
-    ranks, vote = job.ranks, job.vote
+    ranks, vote = job.ranks, job.state.vote
     if ranks.world > 1:
         spoken = torch.stack([*totals, *torch.tensor([vote.mine > 0, vote.short], dtype=torch.float64)])
         torch.distributed.all_reduce(spoken)
@@ -222,7 +222,7 @@ def look(job: Job, seen: dict[str, Tensor], norm: Tensor) -> str:
     seen.update(zip(seen, sums, strict=True))
     loss = float(sum(weight * seen[term] for term, weight in job.objective.weights.items()))
     over = bool(job.scaler.window) and math.isfinite(loss)  # fp16 has its own answer to a gradient that runs over
-    return job.course.trouble(loss, 0.0 if over else float(norm))
+    return job.state.losses.trouble(loss, 0.0 if over else float(norm))
 
 
 def skip(job: Job, folder: Path, step: int, why: str) -> None:
@@ -287,7 +287,7 @@ def _judge(job: Job, index: int, meters: Meters, step: int) -> str:
     found = job.material.judge(job, index)
     if found:
         line = {"step": step, "phase": index + 1, **found}
-        job.judged.append(line)
+        job.state.validations.append(line)
         meters.note(line)
         say(f"step {step}: {job.material.told(found)}")
         if not math.isfinite(found["validation"]):

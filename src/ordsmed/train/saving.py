@@ -85,7 +85,7 @@ def facts(job: Job, step: int) -> dict[str, Any]:
     return {
         "phase": index + 1, "phase_step": inner, "phases": len(job.phases) + job.phases_before,
         "tokenizer": job.tokenizer.fingerprint, **circumstances(job), "scaler": job.scaler.state(),
-        "course": list(job.course.losses) if job.recipe.trouble.spike else [],
+        "course": list(job.state.losses.losses) if job.recipe.trouble.spike else [],
     }  # fmt: skip
 
 

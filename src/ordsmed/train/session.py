@@ -227,10 +227,10 @@ def go_on(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
     if not found:  # who goes on began with whole ones, and is to lose no minute again
         first_alone(ranks, plan.verify)
     job = plan.build(ranks, gone_on=found[1] if found else None)
-    job.skipped = list(status.get("left_out", []))
+    job.state.left_out = list(status.get("left_out", []))
     start, steps = int(found[1]["step"]) if found else 0, total(job.phases)
-    job.judged = first_alone(ranks, lambda: _judged(folder, start))
-    over = start >= steps or bool(start and recipe.is_enough(job.judged))
+    job.state.validations = first_alone(ranks, lambda: _judged(folder, start))
+    over = start >= steps or bool(start and recipe.is_enough(job.state.validations))
     if not over:  # what is over stays as it lies
         first_alone(ranks, lambda: _note(folder, job, stamp, start))
     if found:
@@ -253,7 +253,7 @@ def go_on(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
     if recipe.trouble.action == "rewind" and not found:
         saving.save(0)
     try:
-        _train(job, folder, start, peak, saving, watch)
+        job = _train(job, folder, start, peak, saving, watch)
     except loop.Stopped as stopped:
         if ranks.first:
             Run(folder).set(state="stopped", step=stopped.step)
@@ -273,25 +273,26 @@ def go_on(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
     return plan.finish(job, folder)
 
 
-def _train(job: Job, folder: Path, start: int, peak: float, saving: Saving, watch: Watch) -> None:
-    """The loop, begun again from the last checkpoint where the recipe wants to rewind."""
+def _train(job: Job, folder: Path, start: int, peak: float, saving: Saving, watch: Watch) -> Job:
+    """The loop, begun again from the last checkpoint where the recipe wants to rewind; the job as it ended."""
     done = read(folder / "metrics.jsonl") if start else []
     used = sum(line.get("seconds", 0.0) for line in done if line["step"] <= start)
-    job.deadline = Deadline.of(folder, job.recipe, start, used)
+    job.state.deadline = Deadline.of(folder, job.recipe, start, used)
     while True:
         try:
             loop.train(job, folder, start, peak, saving=saving, watch=watch)
-            return
+            return job
         except loop.Replanned as new:
-            follow(job, folder, new.plan)
+            job = saving.job = follow(job, folder, new.plan)
             start = new.step
         except loop.Rewind as back:
             saving.settle()
             found = _found(folder, job.ranks)
             assert found is not None, "a run that rewinds saves before its first step"
             start = _restore(job, *found)
-            if job.deadline:
-                follow(job, folder, table(in_force(job.recipe, job.deadline.plans, start).phase))
+            if job.state.deadline:
+                plans = job.state.deadline.plans
+                job = saving.job = follow(job, folder, table(in_force(job.recipe, plans, start).phase))
             if all(job.leaves_out(step) for step in range(start + 1, back.step + 1)):
                 since = f"nothing was learned since the checkpoint of step {start}, so going back does not help"
                 raise Trouble(f"{folder}: step {back.step}", f"{back.why}; {since}") from None
@@ -312,9 +313,9 @@ def _with_remedy(error: Trouble, job: Job, folder: Path) -> Trouble:
 def _check_learned(job: Job, folder: Path) -> None:
     """Refuse to call a run done most of whose steps taught nothing."""
     steps = total(job.phases)
-    count = left_out(job.skipped)
+    count = left_out(job.state.left_out)
     if count > (1 - LEAST) * steps:
-        found = f"{count:,} of {many(steps, 'step')} taught nothing, the last for {job.skipped[-1]['why']}"
+        found = f"{count:,} of {many(steps, 'step')} taught nothing, the last for {job.state.left_out[-1]['why']}"
         raise Trouble(folder, found, "half of them at least", REMEDY)
 
 
@@ -371,7 +372,7 @@ def _restore(job: Job, path: Path, state: dict[str, Any], *, over: bool = False)
         job.objective.state = {}
     checkpoint.restore(path, job.objective, job.optimizer, job.parts, job.ranks, job.parallel.rows)
     job.scaler.restore(state.get("scaler", {}))
-    job.course = Course(job.recipe.trouble, state.get("course", []))
+    job.state.losses = Course(job.recipe.trouble, state.get("course", []))
     say(f"goes on from {path}")
     return int(state["step"])
 
