@@ -35,7 +35,7 @@ def opened(folder):
     """All that reads a config.json before weights are."""
     found = foreign.settings(folder)
     foreign.task_of(folder)
-    foreign.is_bare(folder, found)
+    foreign.classes(folder)
     return found
 
 

@@ -132,20 +132,20 @@ def _affordable(family: Any, folder: Path) -> None:
 def load_into(objective: Any, folder: Path, tokenizer: Any, *, body: bool = False) -> None:
     """Put the tensors of a folder into an objective's network and heads; others stand beside a Hugging Face one.
 
-    With `body` a Hugging Face folder without heads will do, as AutoModel saves it.
+    With `body` a Hugging Face folder without those heads will do.
     """
     if is_imported(folder):
         _fill_own(objective, folder)
         return
     filled: dict[int, Any] = {}  # networks may share tensors: both folders must hold the same then
     for name, network in objective.networks().items():
-        bare = not name and is_bare(folder, network.settings)
-        if bare and not body and any(not tensor.startswith("model.") for tensor in network.tensors()):
-            found = f"holds a network without heads ({classes(folder)[0]})"
-            raise DataError(folder, found, "one with the heads asked for", "`embed` and `finetune init=...` take it")
-        if bare and body:
+        bare = not name and _lacks_heads(network, folder)
+        if bare and not body:
+            found = f"holds a network without the heads asked for ({', '.join(classes(folder)) or 'of no class'})"
+            raise DataError(folder, found, "one that has them", "`embed` and `finetune init=...` take it")
+        if bare:
             network = dataclasses.replace(network, modules={"model": network.modules["model"]})
-        _fill(network, beside(folder, name), tokenizer, filled)
+        _fill(network, beside(folder, name), tokenizer, filled, heads=not bare)
 
 
 def begin(network: Any, folder: Path, tokenizer: Any) -> list[str]:
@@ -175,11 +175,6 @@ def task_of(folder: Path) -> tuple[TaskKind, tuple[str, ...], bool] | None:
     return kind, () if number else labels, number
 
 
-def is_bare(folder: Path, family: Any) -> bool:
-    """Does a Hugging Face folder hold a network without heads?"""
-    return classes(folder) == [family.architectures.get("")]
-
-
 def classes(folder: Path) -> list[str]:
     """The classes that a Hugging Face folder was saved by; often one, or none."""
     found = read_config(folder).get("architectures") or []
@@ -202,6 +197,15 @@ def beside(folder: Path, name: str) -> Path:
             f"put the {name} there",
         )
     return found
+
+
+def _lacks_heads(network: Any, folder: Path) -> bool:
+    """Does a Hugging Face folder hold nothing of one of a network's heads? As AutoModel saves it, and other classes."""
+    table, held = network.settings.names().table, weights.foreign_names(folder)
+    heads: dict[str, set[str]] = {}
+    for name in network.tensors():
+        heads.setdefault(name.partition(".")[0], set()).add(str(table[name]))
+    return any(held.isdisjoint(theirs) for head, theirs in heads.items() if head != "model")
 
 
 def _fill_own(objective: Any, folder: Path) -> None:
@@ -234,9 +238,9 @@ def _read(wanted: Iterable[str], family: Any, folder: Path, tokenizer: Any, *, h
     return ours
 
 
-def _fill(network: Any, folder: Path, tokenizer: Any, filled: dict[int, Any]) -> None:
+def _fill(network: Any, folder: Path, tokenizer: Any, filled: dict[int, Any], *, heads: bool) -> None:
     own = network.tensors()
-    ours = _read(own, network.settings, folder, tokenizer)
+    ours = _read(own, network.settings, folder, tokenizer, heads=heads)
     weights.compare(ours, own, folder)
     apart = [name for name, tensor in own.items() if id(tensor) in filled and not tensor.equal(ours[name])]
     if apart:

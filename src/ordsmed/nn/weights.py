@@ -170,7 +170,8 @@ def from_foreign(
     idle = {*names.tied, *names.copies}
     left = [n for n in theirs if n not in known and n not in idle and not n.endswith(names.buffers or ("\0",))]
     of_heads = {part for ours, part in names.table.items() if isinstance(part, str) and not ours.startswith("model.")}
-    spared = [n for n in left if n.endswith(names.others or ("\0",)) or (not heads and n in of_heads)]
+    others = {n for n in left if n in of_heads or not n.startswith(names.prefix)} if not heads else set()
+    spared = [n for n in left if n in others or n.endswith(names.others or ("\0",))]
     left = [n for n in left if n not in spared]
     if missing or left or wrong:
         found = f"weights do not fit: missing {_some(missing)}; left over {_some(left)}; other shapes {_some(wrong)}"
