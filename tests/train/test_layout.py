@@ -31,8 +31,6 @@ from ordsmed.train.recipe import Pretraining
 from ordsmed.train.show import layout as show_layout
 from ordsmed.train.show import show
 
-pytestmark = pytest.mark.long
-
 Recipe = Callable[..., Path]
 
 
@@ -265,6 +263,7 @@ def test_a_kept_layout_is_no_reason_to_refuse(
     assert open_model(folder).step == 8
 
 
+@pytest.mark.long
 def test_a_run_goes_on_on_another_layout(recipe: Recipe, capsys: pytest.CaptureFixture[str]) -> None:
     """By the recipe's name or the run's folder; what was changed is kept and told."""
     import shutil
@@ -291,6 +290,7 @@ def test_a_site_gives_a_layout_and_the_command_line_the_last_word(recipe: Recipe
         site_layout("labtop")
 
 
+@pytest.mark.long
 def test_auto_measures_and_keeps_what_it_found(recipe: Recipe, capsys: pytest.CaptureFixture[str]) -> None:
     folder = pretrain(str(recipe(steps=2)), layout="auto")
     said = capsys.readouterr().err
