@@ -272,9 +272,10 @@ def test_wikiextractor_documents(tmp_path: Path) -> None:
     with read.tallied() as tally:
         assert taken(path, cut="take") == []
     assert tally.left_out == {"cut-off dumps": 1}
-    path.write_text('<doc id="1">\n</doc>\nmore')
-    with pytest.raises(DataError, match="wiki_00:3: text outside of"):
-        taken(path)
+    for more in ("more", "</doc>"):
+        path.write_text(f'<doc id="1">\n</doc>\n{more}')
+        with pytest.raises(DataError, match="wiki_00:3: text outside of"):
+            taken(path)
 
 
 def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,6 +363,7 @@ def test_parts_begin_with_the_first_page_behind_so_many_bytes(tmp_path: Path) ->
         assert [part.stop for part in parts] == [*wanted[1:], None]
         assert [p.id for part in parts for p in pages(part)] == [f"nowiki:{n}" for n in range(7)]
     assert dump.parts(path, starts[-1]) == dump.parts(path) == [Piece(path)]
+    assert len(dump.parts(written(tmp_path / "b.bz2", HEAD + page(1) + FOOT), 1)) == 1
     path.rename(other := tmp_path / "a.xml")
     assert dump.parts(other, 1) == [Piece(other)]
 
