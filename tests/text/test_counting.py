@@ -61,6 +61,7 @@ KNOWN = st.characters(exclude_categories=["Cn", "Co", "Cs"])
 @given(text=st.text(st.one_of(st.sampled_from("a b.…“”你ร。ー\u3000\t・"), KNOWN), max_size=25))
 @example("a……你……b")
 @example("。a.")
+@example("x ………你")
 @example("x …………你")
 @example("\u3000a\u2028b\x1cc")
 def test_words_are_those_of_a_slow_reader(text: str) -> None:
