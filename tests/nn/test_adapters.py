@@ -64,6 +64,14 @@ def test_at_first_nothing_changes_to_the_bit(family):
     assert torch.equal(*outputs)
 
 
+def test_fresh_adapters_are_as_the_authors_had_them():
+    """Kaiming's for a slope of sqrt(5): uniform to 1 / sqrt(width), whatever the rank; up begins as 0."""
+    model, _ = adapted(rank=16)
+    layer = model.blocks[1].attention.mix
+    assert float(layer.adapter_down.detach().abs().max()) == pytest.approx(32**-0.5, rel=0.02)
+    assert not layer.adapter_up.any()
+
+
 @every_family
 def test_merged_is_the_plain_network_that_does_the_same(family):
     model, how = adapted(family, rank=4, scale=0.5, on=ALL, learn="norm")
