@@ -105,6 +105,7 @@ def settings(folder: Path) -> Any:
     try:
         expect(config, quantization_config=(None,))
         found = menu.load("models", families[kind]).from_hugging_face(config)
+        _whole(config, "vocab_size")
     except KeyError as error:
         raise DataError(place, f"has no {error}", f"the settings of a {kind}", REMEDY) from None
     except ValueError as error:
@@ -223,7 +224,7 @@ def _fill_own(objective: Any, folder: Path) -> None:
 
 def _read(wanted: Iterable[str], family: Any, folder: Path, tokenizer: Any, *, heads: bool = True) -> weights.Tensors:
     """Tensors of a Hugging Face folder by our names, without rows behind the vocabulary."""
-    rows = read_config(folder).get("vocab_size")
+    rows = read_config(folder)["vocab_size"]
     if not _holds(rows, tokenizer.vocabulary):
         raise DataError(
             folder, f"has {rows} token rows, the data's tokenizer {tokenizer.vocabulary}", "the same vocabulary",
@@ -250,9 +251,9 @@ def _fill(network: Any, folder: Path, tokenizer: Any, filled: dict[int, Any], *,
     filled.update((id(tensor), name) for name, tensor in own.items())
 
 
-def _holds(rows: Any, vocabulary: int) -> bool:
+def _holds(rows: int, vocabulary: int) -> bool:
     """As many rows as tokens, or some of padding behind them (to a multiple of 8 and more, as NVIDIA's codes do)."""
-    return rows == vocabulary or (isinstance(rows, int) and vocabulary < rows < vocabulary + 1024 and rows % 8 == 0)
+    return rows == vocabulary or (vocabulary < rows < vocabulary + 1024 and rows % 8 == 0)
 
 
 def _labels(config: dict[str, Any]) -> tuple[str, ...]:
@@ -261,6 +262,8 @@ def _labels(config: dict[str, Any]) -> tuple[str, ...]:
     if not isinstance(count, int) or not 0 < count < MANY:
         raise ValueError(f"num_labels: found {_short(count)}; wanted a whole number, 1 or more")
     named = table_of(config, "id2label") or {f"{n}": f"LABEL_{n}" for n in range(count)}
+    if wrong := [number for number in named if not number.isdecimal()]:
+        raise ValueError(f"id2label: found the number {_short(wrong[0])}; wanted whole numbers from 0 on")
     found = {int(number): str(label) for number, label in named.items()}
     if set(found) != set(range(len(found))):
         raise ValueError(f"id2label: found the numbers {sorted(found)}; wanted all from 0 on")
@@ -291,10 +294,7 @@ def settings_of(
     """
     table: dict[str, Any] = {}
     for ours, theirs in sizes.items():
-        found, least = config[theirs], 1 + less.get(ours, 0)
-        if not isinstance(found, int) or isinstance(found, bool) or found < least:
-            raise ValueError(f"{theirs}: found {_short(found)}; wanted a whole number, {least} or more")
-        table[ours] = found - less.get(ours, 0)
+        table[ours] = _whole(config, theirs, 1 + less.get(ours, 0)) - less.get(ours, 0)
     table |= {ours: config[theirs] for ours, theirs in others.items() if theirs in config} | chosen
     try:
         return tables.decode(cls, table, "config.json")
@@ -302,6 +302,13 @@ def settings_of(
         key = error.place.removeprefix("config.json: ")
         told = "; wanted ".join(part for part in (error.found, error.wanted) if part)
         raise ValueError(f"{({**others, **sizes}).get(key, key)}: {told}") from None
+
+
+def _whole(config: dict[str, Any], key: str, least: int = 1) -> int:
+    found = config[key]
+    if not isinstance(found, int) or isinstance(found, bool) or found < least:
+        raise ValueError(f"{key}: found {_short(found)}; wanted a whole number, {least} or more")
+    return found
 
 
 def table_of(config: dict[str, Any], key: str) -> dict[str, Any]:
@@ -314,7 +321,8 @@ def table_of(config: dict[str, Any], key: str) -> dict[str, Any]:
 
 def _short(value: object) -> str:
     """A value of a config.json, for a line of a person's."""
-    text = json.dumps(value, ensure_ascii=False, default=str) if not isinstance(value, str | bool) else str(value)
+    plain = isinstance(value, bool) or (isinstance(value, str) and value[:1].isalpha())
+    text = str(value) if plain else json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) < 60 else text[:57] + "..."
 
 
