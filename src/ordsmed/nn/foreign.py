@@ -78,7 +78,11 @@ def is_imported(folder: Path) -> bool:
 
 def networks(folder: Path) -> Networks:
     """What an imported folder says of its networks."""
-    return decoded(tables.read(folder / SETTINGS), folder / SETTINGS)
+    found = decoded(tables.read(folder / SETTINGS), folder / SETTINGS)
+    if found.model is None:
+        raise DataError(folder / SETTINGS, "has no [model]", "the network's sizes", "make or import the folder again")
+    _affordable(found.model, folder, folder / SETTINGS)
+    return found
 
 
 def decoded(table: tables.Table, place: object) -> Networks:
@@ -112,22 +116,27 @@ def settings(folder: Path) -> Any:
         raise DataError(place, f"{error}") from None
     except (TypeError, AttributeError, OverflowError, IndexError) as error:
         raise DataError(place, f"a setting of another kind ({error})", f"the settings of a {kind}", REMEDY) from None
-    _affordable(found, folder)
+    _affordable(found, folder, place)
     return found
 
 
-def _affordable(family: Any, folder: Path) -> None:
+def _affordable(family: Any, folder: Path, place: Path) -> None:
     """Refuse sizes that the weights beside them cannot have, before anything of such a size is made."""
     try:
         held = sum(path.stat().st_size for path in weights.foreign_files(folder))
     except DataError:  # said by who reads them
         return
-    layers, width, embedded = family.layers, family.width, getattr(family, "embedded", family.width)
-    rows = family.positions if "model.places.weight" in family.smaller(64, 1).names().table else 0
-    if layers * width * max(width, family.inner) + (rows + getattr(family, "types", 0)) * embedded > held:
+    layers, width, positions = family.layers, family.width, getattr(family, "positions", None)
+    inner, embedded = getattr(family, "inner", getattr(family, "cells", 0)), getattr(family, "embedded", width)
+    rows = getattr(family, "types", 0)
+    if positions and "model.places.weight" in family.smaller(64, 1).names().table:
+        rows += positions
+    if layers * width * max(width, inner) + rows * embedded > held:
         weights.foreign_names(folder)  # files that were cut off are told as such
-        found = f"tells of {layers} layers of width {width}, {family.inner} inside, and {family.positions} positions"
-        raise DataError(folder / "config.json", found, f"a network that fits {held:,} bytes of weights", REMEDY)
+        places = f", and {positions} positions" if positions else ""
+        found = f"tells of {layers} layers of width {width}, {inner} inside{places}"
+        remedy = REMEDY if place.name == "config.json" else "make or import the folder again"
+        raise DataError(place, found, f"a network that fits {held:,} bytes of weights", remedy)
 
 
 def load_into(objective: Any, folder: Path, tokenizer: Any, *, body: bool = False) -> None:
