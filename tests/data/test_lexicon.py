@@ -108,6 +108,17 @@ def test_an_index_that_cannot_be_is_refused(tmp_path: Path, at: int, number: int
         Lexicon.open(tmp_path)
 
 
+def test_what_is_no_index_is_told_as_that(tmp_path: Path) -> None:
+    with LexiconWriter(tmp_path, KNOWN, 2):
+        pass
+    path = tmp_path / "lexicon.idx"
+    whole = path.read_bytes()
+    for wrong in (b"ORDLEXI2" + whole[8:], whole[:-3], whole[:23], whole[:24], whole[:31], b""):
+        path.write_bytes(wrong)
+        with pytest.raises(DataError, match=r"lexicon\.idx: is no whole index; wanted b'ORDLEXI1' and 64-bit numbers"):
+            Lexicon.open(tmp_path)
+
+
 def test_strangers_are_kept_and_taken_over(tmp_path: Path) -> None:
     def number(writer: LexiconWriter, *strangers: str) -> list[int]:
         return writer.number(np.arange(5, 5 + len(strangers)), strangers).tolist()
