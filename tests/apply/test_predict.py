@@ -159,7 +159,7 @@ def test_spans_are_predicted_in_their_file_s_form(data: Path, tmp_path: Path) ->
     task = tag.Settings(train="none", labels=("O", "B-HIGH", "I-HIGH"), file_scheme="IOB2", length=40)
     run = model_of(tmp_path / "tagger", task=task)
     told = predict(run, [str(data / "dev.conll")], tmp_path / "out", scores=True, device="cpu")
-    made = tmp_path / "out" / "predictions.conll"
+    made = tmp_path / "out" / "dev.conll"
     assert told[0].endswith(" of 21 records")
     words = [line.split()[0] for line in (data / "dev.conll").read_text().splitlines() if line]
     assert [line.split()[0] for line in made.read_text().splitlines() if line] == words

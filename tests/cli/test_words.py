@@ -12,6 +12,7 @@ import pytest
 from ordsmed import cli
 from ordsmed.apply.embed import Form
 from ordsmed.apply.generate import Way
+from ordsmed.base.arguments import UsageError
 from ordsmed.base.run import Run
 from ordsmed.text.urls import Rules
 from ordsmed.train.loop import Stopped
@@ -295,3 +296,38 @@ def test_words_without_a_flag_and_its_number() -> None:
     assert cli._without(["--x", "1", "--y", "2", "z"], "--x", "--y") == ["z"]
     assert cli._verb(["corpus", "stats", "f"]) == "corpus stats"
     assert cli._verb(["corpus", "r"]) == "corpus"
+
+
+LEAST = {
+    "corpus shards a o --train": 1, "corpus shards a o --test": 0, "pretrain r --restarts": 0,
+    "pretrain r --devices": 1,
+    "show r --devices": 1, "fill r --step": 0, "fill r --best": 1, "evaluate r --step": 0, "answer r --best": 1,
+    "generate r --tokens": 1, "generate r --best": 0, "generate r --seed": 0, "embed r i o --batch": 1,
+    "show r --step": 1,
+    "fill r --threads": 1, "export r o --step": 0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("words", LEAST)
+def test_the_least_that_numbers_may_be(words: str) -> None:
+    verb = cli._verb(words.split())
+    rest, flag = words.split()[len(verb.split()) :], words.split()[-1].removeprefix("--")
+    assert getattr(cli._parser(verb).read([*rest, str(LEAST[words])]), flag) == LEAST[words]
+    with pytest.raises(
+        UsageError, match=f"^--{flag}: found {LEAST[words] - 1}; wanted a whole number, {LEAST[words]} "
+    ):
+        cli._parser(verb).read([*rest, str(LEAST[words] - 1)])
+
+
+@pytest.mark.parametrize("verb", cli.VERBS)
+def test_the_help_of_a_verb_tells_its_words(capsys: pytest.CaptureFixture[str], verb: str) -> None:
+    """Its settings too, where it has a recipe; a complaint does not look them up."""
+    with pytest.raises(SystemExit, match=r"^0$"):
+        cli.main([*verb.split(), "--help"])
+    told = capsys.readouterr().out
+    cli.main(["help", *verb.split()])
+    assert capsys.readouterr().out == told
+    assert told.startswith(f"usage: ordsmed {verb}")
+    assert all(flag in told for flag in cli._parser(verb).flags())
+    assert ("settings of the recipe:" in told) == (verb in cli.SETTINGS)
+    assert not cli._parser(verb).epilog
