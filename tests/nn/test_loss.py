@@ -222,7 +222,8 @@ def test_scores_that_are_all_low_or_all_high(offset: float) -> None:
 
 # a table split by rows over ranks
 
-SPLITS = [(0, 20), (20, 20), (40, 20), (60, 20)]  # 50 words: the third rank has rows of padding, the last nothing else
+SPLITS = [(0, 49), (49, 49), (98, 49)]  # 50 words: the second rank has one and rows of padding, the last nothing else
+PADDED = 147
 
 
 def split_over_ranks(monkeypatch, hidden, table, bias, work):
@@ -230,7 +231,10 @@ def split_over_ranks(monkeypatch, hidden, table, bias, work):
 
     def one(rank, group):
         first, count = SPLITS[rank]
-        padded = F.pad(table.detach(), (0, 0, 0, 80 - V), value=7.0), F.pad(bias.detach(), (0, 80 - V), value=7.0)
+        padded = (
+            F.pad(table.detach(), (0, 0, 0, PADDED - V), value=7.0),
+            F.pad(bias.detach(), (0, PADDED - V), value=7.0),
+        )
         boxes = [whole[first : first + count].clone().requires_grad_() for whole in padded]
         own = hidden.detach().clone().requires_grad_()
         value = work(own, *(Split(group, w, b, first) for w, b in zip(padded, boxes, strict=True)))
@@ -258,7 +262,7 @@ def test_a_split_table_gives_what_the_whole_one_gives(chunk: int, monkeypatch: p
         SPLITS, split_over_ranks(monkeypatch, hidden, table, bias, work), strict=True
     ):
         assert near(value, wanted.detach())
-        held = [F.pad(to_table, (0, 0, 0, 80 - V)), F.pad(to_bias, (0, 80 - V))]
+        held = [F.pad(to_table, (0, 0, 0, PADDED - V)), F.pad(to_bias, (0, PADDED - V))]
         slopes = [to_hidden, *(whole[first : first + count] for whole in held)]
         for leaf, slope in zip(leaves, slopes, strict=True):
             grad = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
@@ -269,10 +273,10 @@ def test_a_split_table_hits_what_the_whole_one_hits(monkeypatch: pytest.MonkeyPa
     """The first of equal scores counts, whichever rank has it."""
     hidden, table, bias, targets, weights = asked()
     with torch.no_grad():
-        table[43], bias[43] = table[2], bias[2]
+        table[49], bias[49] = table[2], bias[2]
         table[21], bias[21] = table[2], bias[2]
         targets[:] = F.linear(hidden, table, bias).argmax(1)
-        targets[3], targets[7] = 43, 21
+        targets[3], targets[7] = 49, 21
         wanted = float(token_hits(hidden, table, bias, targets, weights))
     assert 0 < wanted <= float(weights.sum())
     with torch.no_grad():
