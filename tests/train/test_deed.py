@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,11 +13,14 @@ import pytest
 import torch
 
 from makers import job_of
+from ordsmed.apply.trained import open_model
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.run import Run
 from ordsmed.learn.objective import Objective
 from ordsmed.train import checkpoint, deed, loop
+from ordsmed.train.guard import Trouble
 from ordsmed.train.job import Job
+from ordsmed.train.recipe import Pretraining
 from ordsmed.train.saving import Saving
 
 Recipe = Callable[..., Path]
@@ -159,3 +163,188 @@ def test_a_restart_of_torchrun_does_not_begin_anew_again(
     Run(tmp_path).set(verb="pretrain", fingerprint=deed.run.fingerprint(recipe))
     (tmp_path / "recipe.toml").write_text("")
     assert deed._stands(tmp_path, recipe, ["tiny/bert"], anew=True)
+
+
+def test_what_is_asked_of_a_layout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Single settings, a mesh, those of a site; what auto finds is asked by nobody."""
+    monkeypatch.setattr(deed, "site_layout", lambda site: {"threads": 3, "device": "cuda"})
+    words = ["layout.micro=2", "trouble.window=3", "layout.workers=0"]
+    assert deed.asked_of_layout(words, "", "") == deed.asked_of_layout(words, "auto", "") == {"micro", "workers"}
+    assert deed.asked_of_layout([], "1x2x1", "") == {"replicate", "shard", "tensor"}
+    assert deed.asked_of_layout(["layout.micro=2"], "", "big") == {"micro", "threads", "device"}
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+def test_a_run_of_a_gpu_goes_on_without_one(
+    job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpu: bool
+) -> None:
+    """Unless a GPU is asked for; every change is told."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    on_cpu = job().recipe
+    kept = dataclasses.replace(on_cpu, layout=dataclasses.replace(on_cpu.layout, device="cuda:1", replicate=2))
+    found, changed = deed.laid(kept, tmp_path, 1, set())
+    assert (found.layout.device, found.layout.replicate) == ("cuda:1" if gpu else "auto", 0)
+    told = "its layout on 1 process: 2 x 1 x 1 became 1 x 1 x 1"
+    assert changed == (told if gpu else f"{told}; there is no GPU: device cuda:1 became auto")
+    assert deed.laid(kept, tmp_path, 2, {"device"}) == (kept, "")
+    assert deed.laid(on_cpu, tmp_path, 1, set()) == (on_cpu, "")
+
+
+def test_a_run_is_asked_for_by_its_folder_or_a_recipe(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    way: Any = SimpleNamespace(recipe=Pretraining)
+    path = recipe("asked")
+    folder, found = deed._asked(way, str(path), ["seed=4", "layout.micro=4"], "1x1x1", "")
+    assert (folder, found.seed, found.layout.micro, found.layout.replicate) == (tmp_path / "asked", 4, 4, 1)
+    with pytest.raises(RecipeError, match="seed: found -1"):
+        deed._asked(way, str(path), ["seed=-1"], "", "")
+    folder.mkdir()
+    Run(folder).set(verb="pretrain", state="running", layouts=[])
+    (folder / "recipe.toml").write_text(path.read_text() + "[trouble]\nwindow = 7\n")
+    monkeypatch.setattr(deed, "site_layout", lambda site: {"threads": 3, "micro": 1})
+    again, found = deed._asked(way, str(folder), ["layout.micro=2", "trouble.window=9"], "auto", "big")
+    assert (again, found.layout.micro, found.layout.threads, found.trouble.window) == (folder, 2, 3, 9)
+    with pytest.raises(RecipeError, match="is a run, but seed=4 is given; wanted a run goes on by its own recipe"):
+        deed._asked(way, str(folder), ["layout.micro=2", "seed=4"], "", "")
+    capsys.readouterr()
+    (folder / "recipe.toml").write_text(path.read_text().replace("[layout]", "[layout]\nshard = 2"))
+    assert deed._asked(way, str(folder), [], "", "")[1].layout.shard == 1
+    assert f"{folder}: its layout on 1 process: any x 2 x 1 became 1 x 1 x 1" in capsys.readouterr().err
+    Run(folder).set(state="done")
+    deed._asked(way, str(folder), [], "", "")
+    assert capsys.readouterr().err == "", "nothing is left to be laid out"
+    Run(folder).set(verb="finetune")
+    with pytest.raises(RecipeError, match="is the folder of a `finetune`; wanted that of a `pretrain`"):
+        deed._asked(way, str(folder), [], "", "")
+
+
+def test_a_folder_notes_where_it_lay(job: Callable[..., Job], tmp_path: Path) -> None:
+    """One entry a change; what was noted of steps that will be made again goes."""
+    own = job()
+    lay = {"processes": 1, "mesh": [1, 1, 1]}
+    other = {"from": 2, "processes": 2, "mesh": [2, 1, 1]}
+    for before, step, wanted in (
+        ([], 0, [{"from": 0, **lay}]), ([{"from": 0, **lay}], 4, [{"from": 0, **lay}]),
+        ([{"from": 0, **lay}, other], 4, [{"from": 0, **lay}, other, {"from": 4, **lay}]),
+        ([{"from": 0, **lay}, other], 2, [{"from": 0, **lay}]), ([{"from": 0, **lay}], 0, [{"from": 0, **lay}]),
+    ):  # fmt: skip
+        Run(tmp_path).set(layouts=before)
+        deed._note(tmp_path, own, [["a", 1, 2]], step)
+        assert Run(tmp_path).status["layouts"] == wanted
+    status = Run(tmp_path).status
+    assert (status["state"], status["data"], status["threads"], status["phases_before"]) == (
+        "running",
+        [["a", 1, 2]],
+        1,
+        0,
+    )
+    assert status["began_with"] == own.began_with
+    assert (tmp_path / "tokenizer" / "tokenizer.json").exists()
+    assert json.loads((tmp_path / "data.json").read_text()) == own.material.facts()
+    assert Pretraining is type(deed.run.read_recipe(Pretraining, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [([["gone", 1]], "other data: .*; wanted those which it began with"), (None, "fewer data; wanted those which")],
+)
+def test_a_run_goes_on_with_its_own_data(
+    job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: Any, said: str
+) -> None:
+    """What is there and was not is named; of less there is nothing to name."""
+    recipe: Any = job().recipe
+    stamp = [list(entry) if isinstance(entry, tuple) else entry for entry in recipe.stamp()]
+    Run(tmp_path).set(data=before or [*stamp, ["more", 1]])
+    monkeypatch.setattr(deed, "_found", lambda *_: (tmp_path, {"step": 4}))
+    with pytest.raises(RecipeError, match=said):
+        deed.go_on(None, tmp_path, recipe, job().ranks, None)  # type: ignore[arg-type]
+
+
+def test_a_deadline_counts_from_the_start(
+    job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was made before the folder stood is part of it; without one nothing is fitted."""
+    asked: list[float] = []
+    shorter = job("seed=5").recipe
+
+    def fit(recipe: Any, ranks: Any, seconds: float) -> Any:
+        asked.append(seconds)
+        return shorter, {"asked": [[3, 0]], "learning": [0.1], "judging": 0.0}
+
+    way: Any = SimpleNamespace(network=lambda recipe: recipe.model, fit=fit)
+    own = job()
+    monkeypatch.setattr(deed.time, "time", lambda: 1100.0)
+    assert deed._begin(way, tmp_path / "a", own.recipe, own.ranks, 1000.0, 500.0) is shorter
+    status = Run(tmp_path / "a").status
+    assert (asked, status["deadline"], status["began"], status["steps_asked"]) == ([400.0], 500.0, 1000.0, [3, 2])
+    assert (status["fit"]["learning"], status["state"]) == ([0.1], "running")
+    assert status["fingerprint"] == deed.run.fingerprint(own.recipe), "of what was asked for, not of what fits"
+    made = deed._begin(way, tmp_path / "b", own.recipe, own.ranks, 1000.0, None)
+    assert (made, len(asked), "fit" in Run(tmp_path / "b").status) == (own.recipe, 1, False)
+
+
+def test_another_plan_is_followed(job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    starts: list[int] = []
+
+    def train(job: Job, folder: Path, start: int, peak: float, **_: Any) -> int:
+        starts.append(start)
+        if start == 0:
+            raise loop.Replanned(2, [[2, 0.0], [1, 0.0]])
+        return 3
+
+    monkeypatch.setattr(loop, "train", train)
+    own = job()
+    deed._train(own, tmp_path, 0, 1e12, None, None)  # type: ignore[arg-type]
+    assert starts == [0, 2]
+    assert [phase.steps for phase in own.phases] == [2, 1]
+
+
+def test_seconds_that_were_used_are_those_of_steps_that_stand(
+    job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [{"step": n, "loss": 1.0, "seconds": float(n)} for n in range(1, 6)] + [{"step": 3, "validation": 1.0}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    given: list[Any] = []
+    monkeypatch.setattr(deed.Deadline, "of", lambda *how: given.append(how[2:]))
+    monkeypatch.setattr(loop, "train", lambda *_, **__: 5)
+    for start in (3, 0):
+        deed._train(job(), tmp_path, start, 1e12, None, None)  # type: ignore[arg-type]
+    assert given == [(3, 6.0), (0, 0)]
+
+
+def test_a_run_is_not_deleted_again_by_a_restart_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who restarts on several machines has no common count of restarts."""
+    way: Any = SimpleNamespace(recipe=Pretraining)
+    how: dict[str, Any] = {"deadline": None, "anew": True, "layout": "", "site": ""}
+    monkeypatch.setattr(deed, "_asked", lambda *_: (_ for _ in ()).throw(LookupError))
+    for restarts, machines, refused in (("1", "2", True), ("0", "2", False), ("1", "1", False)):
+        monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", restarts)
+        monkeypatch.setenv("GROUP_WORLD_SIZE", machines)
+        with pytest.raises(RecipeError if refused else LookupError):
+            deed._performed(way, "x", [], **how)
+    monkeypatch.setenv("GROUP_WORLD_SIZE", "2")
+    with pytest.raises(LookupError):
+        deed._performed(way, "x", [], **{**how, "anew": False})
+
+
+def test_most_of_a_run_must_have_taught_something(job: Callable[..., Job], tmp_path: Path) -> None:
+    own = job()  # of 5 steps
+    own.skipped = [{"first": 1, "last": 2, "why": "loss nan"}]
+    deed._check_learned(own, tmp_path)
+    own.skipped.append({"first": 4, "last": 4, "why": "norm inf"})
+    with pytest.raises(
+        Trouble, match="3 of 5 steps taught nothing, the last for norm inf; wanted half of them at least"
+    ):
+        deed._check_learned(own, tmp_path)
+
+
+def test_weights_are_left_with_what_opens_them(job: Callable[..., Job], tmp_path: Path) -> None:
+    own = job()
+    tensors = deed.weights.own_tensors(own.objective)
+    deed.leave_weights(own, tmp_path / "weights", tensors)
+    opened = open_model(tmp_path / "weights")
+    assert opened.settings == own.objective.model_settings
+    found = deed.weights.own_tensors(opened.objective)
+    assert found.keys() == tensors.keys()
+    assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
