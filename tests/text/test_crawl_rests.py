@@ -227,3 +227,10 @@ def test_whose_turn_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     queue.stop()
     assert not queue.put(crawling._Job("http://e/1", 0))
     assert queue.take() is None
+
+
+def test_the_least_that_can_be_asked_for() -> None:
+    least = Crawl(threads=1, pause=0.0, largest=1, attempts=1, timeout=0.1, slowest=0.1)
+    assert (least.threads, least.pause, least.contact) == (1, 0.0, "")
+    with pytest.raises(ValueError, match="contact: found 'blåbær'; wanted one line of ASCII"):
+        Crawl(contact="blåbær")
