@@ -16,6 +16,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from makers import digest_of
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError
 from ordsmed.text import glue, read, tables
 from ordsmed.text.tables import Table, table
@@ -601,3 +602,13 @@ def test_formats_by_name_and_as_told(tmp_path: Path) -> None:
         assert made(tmp_path, f"a{ending}", pack(b"a\tb\n1\t2\n"), {"x": 2}).columns == {"x": ["2"]}
     assert made(tmp_path, "a.ndjson", '{"a": 1.0}', {"x": "a"}).columns == {"x": ["1.0"]}
     assert made(tmp_path, "a.txt", "a,b\n1,2\n", {"x": "b"}, format="csv").columns == {"x": ["2"]}
+
+
+def test_the_tasks_are_as_the_benchmark_has_them() -> None:
+    """Rows, columns, labels, files, scores: who changes one says so in the change log, and the digest here."""
+    assert digest_of(glue, "TASKS INDEX UNKNOWN MRPC STS") == "7cce119d"
+    assert {name: sum(task.rows.values()) for name, task in glue.TASKS.items()} == {
+        "cola": 10657, "sst-2": 70042, "mrpc": 5801, "sts-b": 8628, "qqp": 795241, "mnli": 433096, "qnli": 115669,
+        "rte": 5767, "wnli": 852,
+    }  # fmt: skip
+    assert digest_of(tables, "ENDINGS PACKED") == "04804bde"
