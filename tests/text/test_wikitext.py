@@ -242,6 +242,8 @@ def test_templates_within_templates_show_down_to_the_fortieth() -> None:
         ("''''''six'''''' l''''a''", "'six' l'a"),
         ("x <references/> y <br> z<center>b</center>c", "x\ny z\nb\nc"),
         ("<REF>a</REF>b <references>\n<ref>a</ref></references>c", "b\nc"),
+        ("a\n{|\n| b\nprose of a cell\n{|\n| c\nof another\n|}\nand more\n|}\nd", "a\nd"),
+        ("{|\n| {{a\nb\n|}\nc {{nowrap|d\n{|\ne\n|}\nf}}", "c d\nf"),
         ("{| a\n|}\n{{x\n}}b\n|}c", "b"),
         ("a {{b|{{c}} d\n{{a}} }} b", "a b"),
         ("-{a}- -{H|b}-c -{T|x}- -{-|y}- -{zh:z}-", "a c z"),
