@@ -465,7 +465,11 @@ def test_parts_are_read_side_by_side_and_other_steps_alone(
 
 def test_what_another_recipe_began_is_begun_anew(plain_recipe: str, tmp_path: Path) -> None:
     partly(plain_recipe, [], part=None, until="read")
+    (tmp_path / "out" / "stats.json").write_text("of another corpus")
+    partly(plain_recipe, [], part=None, until="read")
+    assert (tmp_path / "out" / "stats.json").exists(), "the same recipe goes on"
     partly(plain_recipe, ["seed=5"], part=None, until="read")
+    assert not (tmp_path / "out" / "stats.json").exists()
     assert "seed = 5" in (tmp_path / "out" / "recipe.toml").read_text()
     obtain(Corpus, plain_recipe, ["seed=5"])
     with pytest.raises(OrdsmedError, match="was made from another recipe"):

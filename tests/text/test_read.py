@@ -7,7 +7,9 @@ import bz2
 import gzip
 import lzma
 import os
+import sys
 import tracemalloc
+import types
 from collections.abc import Callable
 from pathlib import Path
 
@@ -300,3 +302,11 @@ def test_threads_count_apart() -> None:
 def test_a_zero_among_letters_is_no_utf_16(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"a line of text\n\0 and what stands behind a zero\n")
     assert list(read.lines(tmp_path / "a.txt")) == ["a line of text", "\0 and what stands behind a zero"]
+
+
+def test_a_reader_may_be_closed_while_an_unpacker_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then its errors cannot be told yet, and it has raised none."""
+    monkeypatch.setitem(sys.modules, "zstandard", types.ModuleType("zstandard"))
+    assert OSError in read.broken()
+    monkeypatch.undo()
+    assert zstandard.ZstdError in read.broken()

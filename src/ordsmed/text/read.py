@@ -14,6 +14,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import glob
+import sys
 import threading
 import zlib
 from collections import Counter
@@ -337,11 +338,9 @@ def broken() -> tuple[type[Exception], ...]:
     import lzma
 
     found: tuple[type[Exception], ...] = (OSError, zlib.error, lzma.LZMAError)
-    with contextlib.suppress(ImportError):
-        import zstandard
-
-        found += (zstandard.ZstdError,)
-    return found
+    # who has not imported it has none of its errors; a reader may be closed while it is being imported
+    error = getattr(sys.modules.get("zstandard"), "ZstdError", None)
+    return (*found, error) if error else found
 
 
 def _expand(name: str) -> list[Path]:
