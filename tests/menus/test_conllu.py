@@ -157,7 +157,10 @@ def test_marks_names_and_gaps(tmp_path: Path) -> None:
 
 def test_empty_nodes_and_ranges_hold_words_once(tmp_path: Path) -> None:
     blank = "\t" + "_\t" * 7
-    rows = [f"1-2\tau{blank}_", f"1\tà{blank}_", f"2\tle{blank}_", f"2.1\tvide{blank}_",
-            f"3-4\tdu{blank}SpaceAfter=No|X=1", f"3\tde{blank}_", f"4\tle{blank}_", f"5\tlac{blank}A=SpaceAfter=No"]  # fmt: skip
+    told = [
+            ("1-2", "au", "_"), ("1", "à", "_"), ("2", "le", "_"), ("2.1", "vide", "_"),
+            ("3-4", "du", "SpaceAfter=No|X=1"), ("3", "de", "_"), ("4", "le", "_"), ("5", "lac", "A=SpaceAfter=No"),
+    ]  # fmt: skip
+    rows = [f"{number}\t{form}{blank}{more}" for number, form, more in told]
     (found,) = documents(tmp_path / "a.conllu", "\n".join(rows) + "\n\n" + "1\tb" + blank + "_\n2\tc" + blank + "_\n")
     assert found.text == "au dulac b c"
