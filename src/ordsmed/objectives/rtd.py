@@ -94,7 +94,7 @@ class Settings:
         self._refuse(model)
         if self.share == "all":
             if self.generator != Generator():
-                found = 'a size of its own with share = "all"'
+                found = 'found a size of its own with share = "all"'
                 raise RecipeError("objective.generator", found, "none: the model is its own generator", "leave it out")
             return {}
         asked = self.generator
