@@ -47,6 +47,8 @@ def test_the_halves_of_a_byte_level_vocabulary_find_each_other(
     for paths in (folder, pieces, merges, [pieces, merges], [merges, pieces]):
         found = Tokenizer.load(paths)  # type: ignore[arg-type]
         assert found.encode("the newts") == made.encode("the newts")
+        assert found.special == {made.end}
+        assert found.decode(found.encode("the newts<|endoftext|>")) == "the newts"
         assert (found.roles, found.vocabulary) == ({"end": made.end}, made.vocabulary)
     (folder / "other").mkdir()
     moved = merges.rename(folder / "other" / "joined.dat")
@@ -148,6 +150,8 @@ def test_which_list_is_of_what(tmp_path: Path) -> None:
         Tokenizer.load(listed(tmp_path / "dict.txt", ["a b c"]))
     with pytest.raises(DataError, match=r"lacks \[UNK\]"):
         Tokenizer.load(listed(tmp_path / "a.txt", ["13 8", "262", *["1 1"] * 9]))
+    with pytest.raises(DataError, match=r"lacks \[UNK\]"):
+        Tokenizer.load(listed(tmp_path / "a.txt", ["two words"] * 10))
     for missing in (1, 2, 3):
         with pytest.raises(DataError, match=rf"lacks \{PIECES[missing]}"):
             Tokenizer.load(listed(tmp_path / "a.txt", [p for p in PIECES if p != PIECES[missing]]))
