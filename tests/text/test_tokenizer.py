@@ -432,3 +432,20 @@ def test_where_words_of_other_marks_go_on() -> None:
     about["model"]["continuing_subword_prefix"] = "@@"
     about["model"]["vocab"] = {piece.replace("##", "@@"): n for piece, n in about["model"]["vocab"].items()}
     assert words(Tokenizer(Pipeline.from_str(json.dumps(about))), "newtsw") == ["newts@@w"]
+
+
+def test_added_words_and_pieces_at_blanks() -> None:
+    from tokenizers import Tokenizer as Pipeline
+    from tokenizers import models, pre_tokenizers
+
+    about = json.loads(BYTES.pipeline.to_str())
+    own = Pipeline.from_str(json.dumps(about))
+    own.add_tokens(["zzz", "!!!"])
+    found = Tokenizer(own)
+    assert found.continues(np.asarray(found.encode("azzz!!!"))).tolist() == [False, True, False], (
+        "added words have borders"
+    )
+    pipeline = Pipeline(models.WordPiece({"<S>": 0, "</S>": 1, "<UNK>": 2, "a": 3, "##b": 4}, unk_token="<UNK>"))
+    pipeline.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    assert not Tokenizer(pipeline).whole_words, "pieces are no words, however they are cut"
+    assert words(Tokenizer(pipeline), "ab a") == ["a##b", "a"]
