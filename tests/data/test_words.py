@@ -51,6 +51,16 @@ def test_ids_are_those_of_the_pipeline(kind: str, limits: dict[str, int], monkey
         assert len(table.table) > 10_000, "what was seen is kept"
 
 
+def test_few_long_words_fill_the_table_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LONG", 1000)
+    tokenizer = whole_words.Settings(least=2, split="spaces").train(["the the"])
+    table = Words(tokenizer, np.dtype("<u2"))
+    for n in range(30):
+        table.encode([f"{n:0100d}"])
+        assert table.characters <= 1100
+    assert len(table.table) == 30 % 11
+
+
 def test_words_beyond_the_vocabulary_are_listed_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = whole_words.Settings(least=2, split="spaces").train(["the the newts newts"])
     table = WholeWords(tokenizer)
