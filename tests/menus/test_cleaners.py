@@ -707,8 +707,9 @@ def test_a_language_is_told_from_twenty_letters_on_and_a_thousand_characters(wei
         assert len(weighed) == told, text
     weighed.clear()
     clean("language", "a" * 19, shortest=19)
-    clean("language", "", shortest=0)
-    assert weighed == ["a" * 19]
+    for text in ("", "b"):
+        clean("language", text, shortest=0)
+    assert weighed == ["a" * 19, "b"]
     for size in (1000, 100):
         clean("language", "some words " * 500, **({} if size == 1000 else {"characters": 100}))
         assert 0.9 * size <= len(weighed[-1]) <= 1.05 * size

@@ -139,6 +139,14 @@ def test_a_document_is_as_long_as_may_be(
     assert tally.cut == len(texts) - 1
 
 
+@pytest.mark.parametrize("over", [0, 1])
+def test_a_document_of_eight_million_characters_is_one(tmp_path: Path, over: int) -> None:
+    """With the blanks between its sentences."""
+    sizes = [(1 << 20) - 1] * 7 + [(1 << 20) + 1 + over]
+    text = "# newdoc\n" + "".join(f"# text = {'x' * size}\n{words('x')}" for size in sizes)
+    assert [len(d.ends) for d in documents(tmp_path / "a.conllu", text)] == ([7, 1] if over else [8])
+
+
 def test_marks_names_and_gaps(tmp_path: Path) -> None:
     path = tmp_path / "a.conllu"
     text = (
