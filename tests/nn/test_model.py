@@ -11,6 +11,7 @@ import torch
 
 from families import WORDS
 from ordsmed.models import bert, electra, elmo, gpt2, megatron_bert, modern, roberta
+from ordsmed.nn import activations
 from ordsmed.nn.adapters import Adapters
 from ordsmed.nn.lstm import Lstm
 
@@ -179,3 +180,19 @@ def test_what_an_elmo_costs() -> None:
     assert elmo.Settings(width=6, cells=6, layers=1).flops(9) == 2 * 2 * 4 * 6 * 12
     assert made.head_flops(100) == 2 * 2 * 6 * 100
     assert made.longest() > 10**9
+
+
+def test_activations_are_those_of_their_names() -> None:
+    from transformers.activations import ACT2FN
+
+    x = torch.linspace(-4, 4, 101)
+    for there, here in activations.THEIRS.items():
+        wanted = torch.tanh(x) if there == "tanh" else ACT2FN[there](x)
+        torch.testing.assert_close(activations.ACTIVATIONS[here](x), wanted, rtol=1e-5, atol=1e-6)
+        assert activations.THEIRS[activations.theirs(here)] == here
+    assert (activations.theirs("gelu"), activations.theirs("gelu_tanh")) == ("gelu", "gelu_new")
+    assert (activations.theirs("silu"), activations.ours({}, "act", "gelu_new")) == ("silu", "gelu_tanh")
+    assert activations.ours({"act": "swish"}, "act", "gelu") == "silu"
+    with pytest.raises(ValueError, match="act: found mish; wanted gelu or"):
+        activations.ours({"act": "mish"}, "act", "gelu")
+    assert set(activations.ACTIVATIONS) == set(activations.THEIRS.values())
