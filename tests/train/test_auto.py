@@ -31,6 +31,18 @@ def phases(*batches: int) -> tuple[Phase, ...]:
     return tuple(Phase(steps=1, length=16, batch=batch, rate=1.0) for batch in batches)
 
 
+free = auto._free
+
+
+@pytest.mark.parametrize("ranks", [CPU, GPU])
+def test_a_gpu_lets_go_of_what_was_tried(monkeypatch: pytest.MonkeyPatch, ranks: Ranks) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: done.append("memory"))
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: done.append(f"peak of {device}"))
+    free(ranks)
+    assert done == (["memory", "peak of cuda"] if ranks is GPU else [])
+
+
 @pytest.fixture(autouse=True)
 def _nothing_to_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auto, "_free", lambda ranks: None)
@@ -129,7 +141,7 @@ def test_the_second_micro_batch_is_timed(monkeypatch: pytest.MonkeyPatch, kind: 
     job: Any = SimpleNamespace(
         share=lambda index: share, rows=lambda index: "rows", phases=phases(8),
         ranks=SimpleNamespace(device=torch.device(kind)),
-        objective=SimpleNamespace(begin=lambda row, micro: taken.append(("begin", micro))),
+        objective=SimpleNamespace(begin=lambda row, micro: taken.append(("begin", row, micro))),
     )  # fmt: skip
     monkeypatch.setattr(auto.time, "perf_counter", lambda: next(times))
     load = lambda rows, cut, first, stop, workers, device: iter([(cut.batch, cut.micro, first, stop, workers)])  # noqa: E731
@@ -140,4 +152,4 @@ def test_the_second_micro_batch_is_timed(monkeypatch: pytest.MonkeyPatch, kind: 
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: filled)
     assert auto._speed(job, 0) == speed
     assert [one for one in taken if one[0] != "begin"] == [((8, 4, 0, 1, 0), 0.0, 0, 0), ((8, 4, 1, 2, 0), 0.0, 0, 1)]
-    assert [one for one in taken if one[0] == "begin"] == [("begin", 4)] * 2
+    assert [one for one in taken if one[0] == "begin"] == [("begin", 0, 4)] * 2
