@@ -156,6 +156,11 @@ def test_four_megabytes_on_one_line(kind: str) -> None:
         ("don‚Äôt, caf√©", "don’t, café"),
         ("Ã?", "Ã?"),
         ("Kari – BlÃ¥mann\n\nOla – RÃ¸d", "Kari – Blåmann\n\nOla – Rød"),  # twice in a text: it is damaged
+        ("Kari – BlÃ¥mann\tOla – RÃ¸d", "Kari – Blåmann\tOla – Rød"),
+        ("Å være – BlÃ¥bÃ¦r … ja", "Å være – Blåbær … ja"),  # two in a word
+        ("MATSUÂ\u00a0ROKU og BlÃ¥mann og RÃ¸d", "MATSU\u00a0ROKU og Blåmann og Rød"),
+        ("a\x84b c", "a„b c"),
+        ("y " * 700 + "BlÃ¥mann " + "ny " * 700 + "RÃ¸d", "y " * 700 + "Blåmann " + "ny " * 700 + "Rød"),
         ("bl├Ñb├ªr p├Ñ ├╕ya", "blåbær på øya"),
         ("╨┐╨╛╨╗╨╡, ╨╗╨╡╤ü", "поле, лес"),
         ("Xin ch├áo, Viß╗çt", "Xin chào, Việt"),
