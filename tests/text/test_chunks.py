@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ordsmed.base.crew import crew
-from ordsmed.base.errors import DataError
+from ordsmed.base.errors import DataError, RunError
 from ordsmed.base.run import obtain
 from ordsmed.cleaners import length
 from ordsmed.text import chunks, read
@@ -304,3 +304,61 @@ def test_documents_that_quote_held_out_text_are_told_and_dropped(
     assert chunk.facts.left_out == {"held-out text": 30}
     assert chunk.facts.held_out == [f"{n}: 'one two three four five six seven eight'" for n in range(1, 41, 2)]
     assert [line.count(b"Other text") for line in Path(f"{chunk.stem}.jsonl").read_bytes().splitlines()] == [1] * 30
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_what_could_not_be_written_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def full(path: Path) -> None:
+        raise error
+
+    monkeypatch.setattr(chunks.files, "sync", full)
+    with pytest.raises(RunError if isinstance(error, OSError) else KeyboardInterrupt):
+        chunks._write(tmp_path / "a.json", {})
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (5, "documents: TypeError: gives 5, a int; wanted an ordsmed.text.document.Document"),
+        (Document(3), "gives a Document whose text is 3; wanted a str"),  # type: ignore[arg-type]
+        (Document("a", id=4), "gives a Document whose id is 4; wanted a str"),  # type: ignore[arg-type]
+        (Document("a", meta=[]), r"gives a Document whose meta is \[\]; wanted a dict"),  # type: ignore[arg-type]
+        (ValueError("broken feed"), "documents: ValueError: broken feed; mend the source or step"),
+    ],
+)
+def test_what_a_source_gives_that_is_no_document_is_named(given: Any, said: str) -> None:
+    class Feed:
+        def documents(self) -> Iterator[Any]:
+            yield Document("fine")
+            if isinstance(given, Exception):
+                raise given
+            yield given
+
+        def refine(self, document: Document) -> Any:
+            return 7
+
+    with pytest.raises(DataError, match=said):
+        list(Source(Feed()).read(()))
+    with pytest.raises(DataError, match="a:1: TypeError: gives 7, a int"):
+        Source(Feed()).refine(Document("x", id="a:1"))
+
+
+@pytest.mark.parametrize("error", [OSError("disk"), MemoryError(), DataError("a", "b", "c", "d")])
+def test_errors_that_tell_their_place_are_left_as_they_are(error: Exception) -> None:
+    with pytest.raises(type(error)) as caught, chunks._told("x"):
+        raise error
+    assert caught.value is error
+
+
+def test_a_step_gives_a_text_or_none(tmp_path: Path) -> None:
+    class Wrong:
+        def clean(self, text: str, meta: dict[str, Any]) -> Any:
+            return len(text)
+
+    with pytest.raises(DataError, match="id 1: TypeError: gives 4, a int; wanted the text as it should be, or None"):
+        chunks._clean(
+            Document("text", id="id 1"), Work(clean=(Wrong(),)), ["wrong", "tidy"], chunks.Facts(steps=[[0] * 5] * 2)
+        )
