@@ -160,6 +160,7 @@ def test_four_megabytes_on_one_line(kind: str) -> None:
         ("Å være – BlÃ¥bÃ¦r … ja", "Å være – Blåbær … ja"),  # two in a word
         ("MATSUÂ\u00a0ROKU og BlÃ¥mann og RÃ¸d", "MATSU\u00a0ROKU og Blåmann og Rød"),
         ("Ã¸d – BlÃ¥mann – «Åse»", "ød – Blåmann – «Åse»"),  # the first at the very start
+        ("Â£5 og Â«jaÂ»", "£5 og «ja»"),
         ("a\x84b c", "a„b c"),
         ("y " * 700 + "BlÃ¥mann " + "ny " * 700 + "RÃ¸d", "y " * 700 + "Blåmann " + "ny " * 700 + "Rød"),
         ("bl├Ñb├ªr p├Ñ ├╕ya", "blåbær på øya"),
