@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from families import WORDS
+from families import WORDS, packed, shaken
 from ordsmed.models import bert, electra, elmo, gpt2, megatron_bert, modern, roberta
 from ordsmed.nn import activations
 from ordsmed.nn.adapters import Adapters
@@ -196,3 +196,13 @@ def test_activations_are_those_of_their_names() -> None:
     with pytest.raises(ValueError, match="act: found mish; wanted gelu or"):
         activations.ours({"act": "mish"}, "act", "gelu")
     assert set(activations.ACTIVATIONS) == set(activations.THEIRS.values())
+
+
+@pytest.mark.parametrize("m", [bert, megatron_bert, electra])
+def test_tokens_of_which_no_type_is_told_are_of_the_first(m: Any) -> None:
+    model = shaken(m.Settings(**SHAPE).build(WORDS))
+    ids, positions, _ = packed()
+    one, first, second = (model(ids, positions, None, types)
+                          for types in (None, torch.zeros_like(ids), torch.ones_like(ids)))  # fmt: skip
+    torch.testing.assert_close(one, first)
+    assert not torch.allclose(one, second, atol=1e-2)
