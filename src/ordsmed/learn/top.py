@@ -51,7 +51,7 @@ class Top:
         usual: dict[str, Any] = {"mix": elmo, "recurrent": 256 if elmo else 0, "dropout": 0.5 if elmo else 0.1}
         made = replace(self, **{name: value for name, value in usual.items() if getattr(self, name) is None})
         if made.plain and (self.layers > 1 or self.dropout is not None):
-            found = "layers or dropout, with nothing that has them"
+            found = "found layers or dropout, with nothing that has them"
             raise RecipeError("task.top", found, "mix = true, or recurrent above 0", "the network's own is in [model]")
         return made
 
