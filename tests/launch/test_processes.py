@@ -128,3 +128,44 @@ def test_a_port_is_free() -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", port))
     assert port > 1023
+
+
+def test_who_ends_in_a_while_is_not_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local.time, "sleep", lambda seconds: None)
+    slow = Process(None, None, None, None, None, 0)
+    local._end([slow])  # type: ignore[list-item]
+    assert slow.told == ["wait"]
+
+
+def test_a_process_hears_that_its_parent_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    library = type("Library", (), {"prctl": lambda self, *how: asked.append(how)})
+    monkeypatch.setattr(local.ctypes, "CDLL", lambda name: library())
+    monkeypatch.setattr(local.sys, "platform", "linux")
+    local._end_with_parent()
+    assert asked == [(1, signal.SIGTERM)], "PR_SET_PDEATHSIG"
+    monkeypatch.setattr(local.sys, "platform", "darwin")
+    local._end_with_parent()
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("ends", "restarts", "status", "attempts"),
+    [
+        ([(1, False), (0, False), (9, False)], 5, 0, 2), ([(1, False)] * 9, 2, 1, 3), ([(1, False)], 0, 1, 1),
+        ([(2, False), (143, True)], 5, 143, 2), ([(0, False)], 3, 0, 1),
+    ],
+)  # fmt: skip
+def test_how_often_all_begin_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ends: list[tuple[int, bool]], restarts: int,
+    status: int, attempts: int,
+) -> None:  # fmt: skip
+    """Until all went well, somebody asked to stop, or that was enough; what was saved is not deleted."""
+    left, seen = iter(ends), list[list[str]]()
+    monkeypatch.setattr(local, "_once", lambda words, devices: seen.append(list(words)) or next(left))
+    assert local.start(["pretrain", "--anew", "x"], 2, restarts=restarts) == status
+    assert seen == [["pretrain", "--anew", "x"], *[["pretrain", "x"]] * (attempts - 1)]
+    said = capsys.readouterr().err.splitlines()
+    assert [line.strip() for line in said] == [
+        f"all 2 processes begin again ({n} of {restarts})" for n in range(1, attempts)
+    ]

@@ -84,6 +84,8 @@ def test_other_circumstances_are_told(
     said = capsys.readouterr().err
     assert "made with threads 99, now 1; micro [8, 4], now [2, 2]: losses will agree, but not to the last bit" in said
     assert f"goes on from {path}" in said
+    deed._restore(job("layout.micro=2"), path, {**state, "threads": 99}, over=True)
+    assert "losses will agree" not in capsys.readouterr().err, "nothing is learned any more"
 
 
 def test_it_rewinds_as_often_as_it_must(
@@ -348,3 +350,153 @@ def test_weights_are_left_with_what_opens_them(job: Callable[..., Job], tmp_path
     found = deed.weights.own_tensors(opened.objective)
     assert found.keys() == tensors.keys()
     assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
+
+
+@pytest.fixture
+def going(job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Goes on with a run of five steps, as a way does whose loop only notes what it is given."""
+    noted: list[Any] = []
+
+    def go(
+        *words: str, found: int | None = None, ends: BaseException | None = None, finite: bool = True, **ranks: Any
+    ) -> Any:
+        own = job(*words)
+        if ranks:
+            own.ranks = dataclasses.replace(own.ranks, **ranks)
+
+        def train(job: Job, folder: Path, start: int, peak: float, saving: Any, watch: Any) -> None:
+            noted.append(("train", start, peak))
+            if ends:
+                raise ends
+
+        way: Any = SimpleNamespace(
+            build=lambda recipe, ranks, gone_on: noted.append(("build", gone_on)) or own,
+            finish=lambda job, folder: {"finished": True},
+        )  # fmt: skip
+        state = {"step": found}
+        monkeypatch.setattr(deed, "_train", train)
+        monkeypatch.setattr(deed, "told", lambda job, peak: ["told"])
+        monkeypatch.setattr(deed, "measured_peak", lambda *_: 2e9)
+        monkeypatch.setattr(deed, "_found", lambda *_: (tmp_path / "step", state) if found is not None else None)
+        monkeypatch.setattr(deed, "_restore", lambda *_, over=False: noted.append(("restore", over)))
+        monkeypatch.setattr(deed, "_note", lambda folder, job, stamp, start: noted.append(("note", start)))
+        monkeypatch.setattr(Job, "finite", property(lambda self: finite))
+        saver = SimpleNamespace(save=lambda step: noted.append(("save", step)), settle=lambda: noted.append("settle"),
+                                writer=SimpleNamespace(wait_for_own=lambda: noted.append("wait")))  # fmt: skip
+        monkeypatch.setattr(deed, "Saving", lambda job, folder: saver)
+        return deed.go_on(way, tmp_path, own.recipe, own.ranks, None)  # type: ignore[arg-type]
+
+    return go, noted
+
+
+def test_a_run_begins(going: Any) -> None:
+    """The peak is that of all ranks; who wants to rewind saves first, to have where to."""
+    go, noted = going
+    assert go() == {"finished": True}
+    assert noted == [("build", None), ("note", 0), ("train", 0, 2e9)]
+    noted.clear()
+    go("trouble.action=rewind")
+    assert noted == [("build", None), ("note", 0), ("save", 0), ("train", 0, 2e9)]
+    noted.clear()
+    go(world=3, shape=(1, 1, 3))
+    assert noted[-1] == ("train", 0, 6e9)
+
+
+def test_a_run_goes_on(going: Any) -> None:
+    go, noted = going
+    assert go("trouble.action=rewind", found=4) == {"finished": True}
+    assert noted == [("build", {"step": 4}), ("note", 4), ("restore", False), ("train", 4, 2e9)]
+
+
+def test_what_is_over_stays_as_it_lies(
+    going: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    go, noted = going
+    assert go(found=5) == {"finished": True}
+    assert noted == [("build", {"step": 5}), ("restore", True)]
+    assert f"{tmp_path}: all 5 steps are done" in capsys.readouterr().err
+    monkeypatch.setattr(Pretraining, "is_enough", lambda self, judged: True)
+    noted.clear()
+    go(found=3)
+    assert ("restore", True) in noted
+    assert f"{tmp_path}: it stopped early, at step 3 of 5, and is done" in capsys.readouterr().err
+    noted.clear()
+    go()
+    assert noted[-1] == ("train", 0, 2e9), "what has not begun is not over"
+
+
+def test_a_checkpoint_of_no_numbers_is_not_gone_on_from(going: Any, tmp_path: Path) -> None:
+    go, _ = going
+    for before, said in (((), "wanted finite ones; "), ((2, 4), "delete it, and step 2 is gone on from; or ")):
+        for step in before:
+            (tmp_path / "checkpoints" / f"step-{step:09d}").mkdir(parents=True)
+        with pytest.raises(Trouble, match="holds weights that are no numbers") as error:
+            go(found=4, finite=False)
+        assert said in str(error.value)
+        assert ("delete it" in str(error.value)) == bool(before)
+
+
+def test_how_a_run_ends(going: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Stopped it says how to go on; by trouble its checkpoint is settled, by anything else waited for."""
+    go, noted = going
+    for step, said in ((3, "saved at step 3 of 5"), (0, "stopped before its first step")):
+        with pytest.raises(loop.Stopped):
+            go(ends=loop.Stopped(step, 15))
+        status = Run(tmp_path).status
+        assert (status["state"], status["step"]) == ("stopped", step)
+        assert f"{said}; go on with: ordsmed pretrain {tmp_path}" in capsys.readouterr().err
+    Run(tmp_path).set(state="running")
+    with pytest.raises(loop.Stopped):
+        go(ends=loop.Stopped(1, 15), rank=1, world=2, shape=(1, 1, 2))
+    assert Run(tmp_path).status["state"] == "running", "the first rank writes it"
+    noted.clear()
+    with pytest.raises(Trouble):
+        go(ends=Trouble("x", "loss nan"))
+    assert noted[-1] == "settle"
+    with pytest.raises(RecipeError):
+        go(ends=RecipeError("x", "y"))
+    assert noted[-1] == "wait"
+
+
+def test_a_remedy_names_what_can_be_gone_on_from(job: Callable[..., Job], tmp_path: Path) -> None:
+    """Revisions, which hold weights alone, are nothing to go on from."""
+    own, error = job(), Trouble("x", "loss nan", "numbers")
+    assert "checkpoint" in deed._with_remedy(error, own, tmp_path).remedy
+    for step, sums in ((2, ["model", "optimizer"]), (4, ["model"])):
+        folder = tmp_path / "checkpoints" / f"step-{step:09d}"
+        folder.mkdir(parents=True)
+        (folder / "state.json").write_text(json.dumps({"checksums": {f"{name}.safetensors": "0" for name in sums}}))
+    told = deed._with_remedy(error, own, tmp_path)
+    assert (told.place, told.found, told.wanted) == ("x", "loss nan", "numbers")
+    assert told.remedy == deed.remedy(tmp_path, "pretrain", own.recipe.trouble, 2)
+
+
+@pytest.mark.parametrize(("auto", "stands", "micro"), [(True, False, 2), (False, False, 1), (True, True, 4)])
+def test_a_layout_is_measured_to_begin_with(
+    job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    auto: bool, stands: bool, micro: int,
+) -> None:  # fmt: skip
+    """A run that stands keeps the one that was found, with its own recipe; a deadline is not applied again."""
+    own = job("layout.micro=1")
+    laid = lambda recipe, micro: dataclasses.replace(recipe, layout=dataclasses.replace(recipe.layout, micro=micro))  # noqa: E731
+    begun: list[Any] = []
+    monkeypatch.setattr(deed, "largest", lambda recipe, ranks, build: laid(recipe, 2).layout)
+    monkeypatch.setattr(deed, "_stands", lambda *_, **__: stands)
+    monkeypatch.setattr(deed, "_begin", lambda way, folder, recipe, *_: recipe)
+    monkeypatch.setattr(deed, "go_on", lambda way, folder, recipe, *_: begun.append(recipe) or {"found": 3})
+    monkeypatch.setattr(deed.run, "read_recipe", lambda *_: laid(job("seed=9").recipe, 4))
+    way: Any = SimpleNamespace(recipe=Pretraining, build=lambda *_, **__: None)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    how: Any = (way, folder, own.recipe, ["tiny/bert"], own.ranks, None, 0.0, 60.0, "said before\n")
+    deed._perform(*how, auto=auto, anew=False)
+    (recipe,) = begun
+    assert (recipe.layout.micro, recipe.seed) == (micro, 9 if stands else 0)
+    assert ("--deadline is not applied again" in capsys.readouterr().err) == stands
+    status = Run(folder).status
+    assert (status["state"], status["found"]) == ("done", 3)
+    assert (folder / "log.txt").read_text().startswith("said before\n")
+    monkeypatch.setattr(deed, "go_on", lambda *_: (_ for _ in ()).throw(RecipeError("x", "y")))
+    with pytest.raises(RecipeError):
+        deed._perform(*how, auto=False, anew=False)
+    assert (Run(folder).status["state"], Run(folder).status["why"]) == ("failed", "x: y")
