@@ -71,6 +71,9 @@ def test_sentences_joined_are_the_text(name: str, pieces: list[str]) -> None:
         ["هل أنت هنا؟", "نعم.", "شكرا"],
         ["یہ پہلا جملہ ہے۔", "یہ دوسرا ہے۔"],
         ["Он живёт в Москве.", "Она — нет!"],
+        ["It rained all day.", "12 boats came."],
+        ["He left Brook Inc. 12 years ago.", "That was Brook Inc.", "1990 people worked there."],
+        ["See the file.", "then he ran. so it was.", "Kapitel 123.", "Der Rest."],
     ],
 )  # fmt: skip
 def test_rules(sentences: list[str]) -> None:
