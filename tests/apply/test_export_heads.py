@@ -134,3 +134,14 @@ def test_a_generator_that_stays_behind_is_told(tmp_path, capsys):
     assert f"`ordsmed export {tmp_path}/hub/generator OUT` writes it as well" in capsys.readouterr().err
     with pytest.raises(RecipeError, match="without the one that made them"):
         take_over(tmp_path / "hub", tmp_path / "ours")
+
+
+def test_a_tokenizer_that_is_not_the_networks_is_refused(tmp_path):
+    """A RoBERTa counts positions from its padding token on: with another one its export would answer otherwise."""
+    theirs(tmp_path / "hub", "RobertaForMaskedLM", pad_token_id=1)
+    text = (tmp_path / "hub/tokenizer.json").read_text()
+    swapped = text.replace('"[PAD]"', '"[X]"').replace('"[UNK]"', '"[PAD]"').replace('"[X]"', '"[UNK]"')
+    (tmp_path / "hub/tokenizer.json").write_text(swapped)
+    for asked in (export, take_over):
+        with pytest.raises(DataError, match=r"hub: tokenizer: its padding token has the number 0; wanted 1: .*its own"):
+            asked(tmp_path / "hub", tmp_path / "out")

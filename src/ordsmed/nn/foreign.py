@@ -90,6 +90,14 @@ def decoded(table: tables.Table, place: object) -> Networks:
     return tables.decode(Networks, {k: v for k, v in table.items() if k in ("model", "objective", "task")}, str(place))
 
 
+def fits(family: Any, tokenizer: Any, folder: Path) -> None:
+    """Refuse a folder whose tokenizer is not one for its network."""
+    try:
+        family.fits(tokenizer)
+    except RecipeError as error:
+        raise DataError(f"{folder}: {error.place}", error.found, error.wanted, "put its own tokenizer there") from None
+
+
 def tokenizer_of(folder: Path) -> Path | None:
     """Where the tokenizer stands whose numbers the weights go by; None: they go by letters alone."""
     if not is_imported(folder):
