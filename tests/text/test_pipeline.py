@@ -89,6 +89,7 @@ def test_what_is_written(make: Any) -> None:
     assert (counts["documents"], counts["sentences"], counts["words"], counts["characters"]) == (1, 3, 3, 15)
     assert counts["parts"] == {"00000.jsonl": 1}
     assert facts["language"] == "en"
+    assert facts["held_out"] is None
 
 
 def test_parts_are_filled_and_counted(make: Any) -> None:
