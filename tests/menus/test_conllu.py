@@ -159,6 +159,8 @@ def test_marks_names_and_gaps(tmp_path: Path) -> None:
     ]  # fmt: skip
     with_number = words("a") * 3 + "# newdoc\n" + words("b") * 3
     assert [d.text for d in documents(path, with_number, every=2)] == ["a a", "a", "b b b"]
+    found = documents(path, words("a") * 5, every=2)
+    assert [d.id for d in found] == [f"{path}:{line}" for line in (1, 5, 9)], "the line at which each begins"
     hundred = documents(path, words("a") * 201)
     assert [len(d.ends) for d in hundred] == [100, 100, 1]
 
