@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -148,12 +150,12 @@ def test_json_lines_in_other_encodings(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("over", [0, 1])
 def test_a_text_of_eight_million_characters_is_one_document(over: int) -> None:
-    """With its line ends."""
-    written = iter(["x" * ((1 << 20) - 1)] * 7 + ["y" * ((1 << 20) + over)])
+    """With its line ends, whatever stands before it."""
+    written = iter(["z", "", *["x" * ((1 << 20) - 1)] * 7, "y" * ((1 << 20) + over)])
     with read.tallied() as tally:
-        found = list(text._documents(Path("a.txt"), written))
+        found = list(text._documents(Path("a.txt"), written))[1:]
     assert [(d.id, len(d.text)) for d in found] == (
-        [("a.txt:1", (7 << 20) - 1), ("a.txt:2", (1 << 20) + 1)] if over else [("a.txt:1", 8 << 20)]
+        [("a.txt:2", (7 << 20) - 1), ("a.txt:3", (1 << 20) + 1)] if over else [("a.txt:2", 8 << 20)]
     )
     assert tally.cut == over
 
@@ -167,6 +169,8 @@ def test_names_of_json_lines_follow_the_settings(tmp_path: Path) -> None:
     assert found.meta["score"] != found.meta["score"]
     with pytest.raises(DataError, match=r"no `text`; keys: " + ", ".join(f"k{n}" for n in range(8)) + ";"):
         lines(path, "{" + ", ".join(f'"k{n}": 0' for n in range(9)) + "}")
+    with pytest.raises(DataError, match="no `text`; keys: none;"):
+        lines(path, "{}")
     with read.tallied() as tally:
         (found,) = lines(path, '{"text": "\\ud800 \\udfff", "a": "\\udc00"}', errors="replace")
     assert (found.text, found.meta, tally.replaced) == ("\ufffd \ufffd", {"a": "\ufffd"}, 3)
@@ -178,7 +182,7 @@ def test_names_of_json_lines_follow_the_settings(tmp_path: Path) -> None:
         ("One is of the four.", True), ("It is a house.", False),  # five words or more
         ("it is one of the words of a list.", True), ("is one of the words of it.", False),  # small: eight
         ("It is one of the words here", False), ("It is one of the words here:", True),
-        ("Good men and a1 b2 there.", False), ("Good men and very a1 there now too.", True),  # plain: three of four
+        ("Good men and a1 b2 there.", False), ("Good men and very a1 b2 now too.", True),  # plain: three of four
         ("Ten long words stand here, alone that is good enough today.", True),
         ("Ten long words stand here, alone; nobody holds them together now.", False),
         ("It is the end of (x) and there is more to tell than before, as was said at length here.", True),
@@ -227,7 +231,8 @@ def test_docstrings_are_taken_in_their_order_and_each_once(tmp_path: Path, monke
     for n in range(97):
         (tmp_path / f"z{n}.py").write_text("")
     monkeypatch.setattr(stdlib, "_topics", lambda: iter([("topic X", ["A topic is one of the words."])]))
-    monkeypatch.setattr(stdlib, "_BUILT", "no_such_module zlib")
+    monkeypatch.setattr(stdlib, "_BUILT", "no_such_module without_words zlib")
+    monkeypatch.setitem(sys.modules, "without_words", types.ModuleType("without_words"))
     size = sum(path.stat().st_size for path in tmp_path.glob("*.py"))
     assert stdlib.Settings().size() == size
     with read.tallied() as tally:

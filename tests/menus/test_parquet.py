@@ -165,9 +165,16 @@ def test_so_many_rows_are_unpacked_at_a_time(tmp_path: Path, monkeypatch: pytest
     with pq.ParquetFile(path) as file:
         unpacked = sum(file.metadata.row_group(n).total_byte_size for n in range(4))
         assert parquet._batch(file) == 4096
-        for batch, rows in ((unpacked // 10, 99), (1, 1)):
+        for batch in (unpacked // 10, unpacked // 500, unpacked - 1, 1):
             monkeypatch.setattr(parquet, "BATCH", batch)
-            assert rows <= parquet._batch(file) <= rows + 1
+            assert parquet._batch(file) == max(1, batch * 1000 // unpacked)
+
+
+def test_a_file_without_rows_is_one_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "PART", 1)
+    path = tmp_path / "a.parquet"
+    assert documents(path, {"text": pa.array([], pa.string())}) == []
+    assert [piece.path for piece in parquet.Settings(str(path)).pieces()] == [path]
 
 
 def test_columns_that_are_asked_for_are_read(tmp_path: Path) -> None:
