@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import io
 from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from families import shaken
+from makers import SPECIAL
 from ordsmed.apply import generate as generates
 from ordsmed.apply.generate import Way, choose, generate, generate_lines
 from ordsmed.apply.trained import Trained
@@ -151,3 +155,48 @@ def test_what_cannot_go_on_is_refused(trained: Trained) -> None:
         generate(Trained(objective, trained.tokenizer, masked, "model"), "a", Way())
     with pytest.raises(RecipeError, match="`ordsmed embed` takes it"):
         generate(Trained(objective, trained.tokenizer, elmo.Settings(), "model"), "a", Way())
+
+
+def untrained(tmp_path: Path, pieces: list[str]) -> Trained:
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    tokenizer, settings = (
+        Tokenizer.load(tmp_path / "vocab.txt"),
+        gpt2.Settings(width=32, layers=1, heads=2, positions=9),
+    )
+    return Trained(clm.Settings().build(settings, tokenizer).eval(), tokenizer, settings, tmp_path)
+
+
+def test_the_sign_behind_texts_ends_what_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a tokenizer has that of documents as well as that of BERT's rows it is the former; it comes first too."""
+    made = untrained(tmp_path, [*SPECIAL, "a", "b"])
+    end, stop, letter = made.tokenizer.end, made.tokenizer.stop, made.tokenizer.encode("b")[0]
+    assert None not in (end, stop)
+    assert end != stop
+    said, given = iter([letter, stop, letter, end]), list[Any]()
+    inner = made.objective.model.forward
+    monkeypatch.setattr(
+        made.objective.model, "forward", lambda *how, **more: given.append(how[0]) or inner(*how, **more)
+    )
+    monkeypatch.setattr(generates, "choose", lambda *_: next(said))
+    assert generate(made, "a", Way(tokens=6)).split() == ["b", "b"], "it goes on behind the other one"
+    assert given[0].tolist() == [[end, made.tokenizer.encode("a")[0]]]
+
+
+def test_without_a_sign_a_text_is_needed(trained: Trained) -> None:
+    bare: Any = SimpleNamespace(
+        end=None, stop=None, encode=lambda text: [9] * len(text), decode=lambda ids: "x" * len(ids)
+    )
+    made = replace(trained, tokenizer=bare)
+    with pytest.raises(RecipeError, match="found 0 tokens; wanted 1 to 23, so that one can follow; shorten it"):
+        generate(made, "", Way())
+    assert generate(made, "ab", Way(tokens=2)) == "xx"
+
+
+def test_who_cannot_go_on_says_so_before_a_line_is_read(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    masked = bert.Settings(width=32, layers=1, heads=2, positions=16)
+    other = Trained(mlm.Settings().build(masked, trained.tokenizer), trained.tokenizer, masked, "model")
+    monkeypatch.setattr(generates, "open_model", lambda *_: other)
+    stream = io.BytesIO(b"one\n")
+    with pytest.raises(RecipeError, match="is no causal model"):
+        next(generate_lines("run", stream, Way()))
+    assert stream.tell() == 0

@@ -20,7 +20,7 @@ from ordsmed.models import bert
 from ordsmed.nn import foreign, weights
 from ordsmed.nn.foreign import Networks
 from ordsmed.objectives import mlm
-from ordsmed.tasks import classify, tag
+from ordsmed.tasks import classify, squad, tag
 from ordsmed.text.tokenizer import Tokenizer
 from task_files import LABELS, task_files
 
@@ -164,3 +164,10 @@ def test_spans_are_predicted_in_their_file_s_form(data: Path, tmp_path: Path) ->
     words = [line.split()[0] for line in (data / "dev.conll").read_text().splitlines() if line]
     assert [line.split()[0] for line in made.read_text().splitlines() if line] == words
     assert json.loads((tmp_path / "out/scores.json").read_text()).keys() >= {"f1", "accuracy"}
+
+
+def test_how_a_head_looks_for_answers_may_change(tmp_path: Path) -> None:
+    """Beams are of the network that was opened, not of its settings alone."""
+    run = model_of(tmp_path / "joint", task=squad.Settings(train="none", head="joint", length=40))
+    found = [open_task(run, [f"task.beam={beam}"], device="cpu").task for beam in (2, 3)]
+    assert [getattr(task, "beam", None) for task in found] == [2, 3]

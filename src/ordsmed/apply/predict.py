@@ -106,7 +106,6 @@ def predict(
     records, predictions, facts, _ = _predicted(asked, sources, scores=scores)
     if scores and not facts:
         say(f"{', '.join(sources)}: no right answers are told, so nothing is scored")
-    target.parent.mkdir(parents=True, exist_ok=True)
     with files.making(target) as folder:
         written = [made.name for made in asked.settings.write(folder, records, predictions)]
         if facts:
