@@ -16,10 +16,10 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.learn.objective import Objective, at_places, built, fresh, need
 from ordsmed.learn.task import SPREAD, Files, Task, by_example, check_labels, label_weights, packing, reader
 from ordsmed.learn.top import Top
-from ordsmed.models import bert, elmo, gpt2, roberta
+from ordsmed.models import bert, electra, elmo, gpt2, roberta
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.weights import digest, own_tensors
-from ordsmed.objectives import mlm, mlm_nsp
+from ordsmed.objectives import bilm, clm, mlm, mlm_nsp, rtd
 from ordsmed.tasks import classify, squad, tag
 from ordsmed.text.tokenizer import Tokenizer
 
@@ -177,3 +177,56 @@ def test_networks_of_tasks_tell_what_they_are(settings: Any, role: str, tokenize
     [(name, network)] = settings.build(BERT, tokenizer).networks().items()
     assert (name, list(network.modules), network.number) == ("", ["model", role], False)
     assert network.labels == tuple(getattr(settings, "labels", ()))
+
+
+TAKEN: list[tuple[Any, dict[str, Any]]] = [
+    (mlm.Settings, {"hide": 0.999, "keep": 0.5, "swap": 0.5}),
+    (mlm.Settings, {"hide": 0.001, "keep": 0.0, "swap": 0.0}),
+    (mlm_nsp.Settings, {"hide": 0.999, "keep": 1.0, "swap": 0.0, "short": 1.0}),
+    (mlm_nsp.Settings, {"hide": 0.001, "keep": 0.0, "swap": 1.0, "short": 0.0}),
+    (rtd.Settings, {"hide": 0.999, "single": 1.0, "short": 0.0, "detect_weight": 0.0, "temperature": 1e-9}),
+    (rtd.Settings, {"hide": 0.001, "single": 0.0, "short": 1.0, "guess_weight": 0.0, "temperature": 1e9}),
+    (bilm.Settings, {"samples": 0, "scale": 1e-9}),
+    (bilm.Settings, {"samples": 1, "scale": 1e9}),
+]
+REFUSED: list[tuple[Any, dict[str, Any]]] = [
+    *((one.Settings, wrong) for one in (mlm, mlm_nsp)
+      for wrong in ({"keep": -0.1}, {"keep": 0.1, "swap": -0.1}, {"keep": 0.6, "swap": 0.5})),
+    *((one.Settings, {"hide": value}) for one in (mlm, mlm_nsp, rtd) for value in (0.0, 1.0, -1.0, 2.0)),
+    *((mlm_nsp.Settings, {"short": value}) for value in (-0.1, 1.1)),
+    *((rtd.Settings, {name: value}) for name in ("single", "short") for value in (-0.1, 1.1)),
+    *((rtd.Settings, {name: value}) for name in ("guess_weight", "detect_weight") for value in (-0.1, math.inf)),
+    *((rtd.Settings, {"temperature": value}) for value in (0.0, -1.0, math.nan)),
+    (bilm.Settings, {"samples": -1}),
+    *((bilm.Settings, {"scale": value}) for value in (0.0, math.inf, math.nan)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("settings", "how"), TAKEN)
+def test_the_last_values_that_can_be_are_taken(settings: Any, how: dict[str, Any]) -> None:
+    made = settings(**how)
+    assert {name: getattr(made, name) for name in how} == how
+
+
+@pytest.mark.parametrize(("settings", "how"), REFUSED)
+def test_what_cannot_be_is_refused(settings: Any, how: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"^{next(iter(how))}: found .*; wanted "):
+        settings(**how)
+
+
+def test_objectives_and_families_that_do_not_go_together(tokenizer: Tokenizer) -> None:
+    causal = gpt2.Settings(width=16, layers=1, heads=2)
+    for settings, family, said in (
+        (mlm.Settings(), causal, "mlm with a model that sees only what stands before"),
+        (clm.Settings(), BERT, "clm with a model that sees what it is to guess"),
+        (bilm.Settings(samples=0), BERT, "bilm with a model that carries no state"),
+        (rtd.Settings(), BERT, "rtd with a model that has no head to detect fakes"),
+        (mlm_nsp.Settings(), bert.Settings(width=16, heads=2, types=1), r"model\.types: found 1; wanted 2 or more"),
+        (rtd.Settings(), electra.Settings(width=16, heads=2, types=1), r"model\.types: found 1; wanted 2 or more"),
+        (bilm.Settings(samples=5), ELMO, r"objective\.samples: found 5, more than half of the 8 words"),
+    ):
+        with pytest.raises(RecipeError, match=said):
+            settings.build(family, tokenizer)  # type: ignore[attr-defined]
+    assert bilm.Settings(samples=4).build(ELMO, tokenizer).settings.samples == 4
+    assert mlm_nsp.Settings().build(bert.Settings(width=16, heads=2, layers=1), tokenizer)
+    assert rtd.Settings().build(electra.Settings(width=16, heads=2, layers=1), tokenizer)
