@@ -52,7 +52,9 @@ def test_sizes_that_the_weights_beside_them_cannot_have(folder: Path, config: di
     ("rows", "fits"),
     [(WORDS, True), (104, True), (1120, True), (96, False), (100, False), (1128, False)],
 )
-def test_how_many_rows_may_stand_behind_the_vocabulary(folder: Path, rows: int, fits: bool) -> None:
+def test_how_many_rows_may_stand_behind_the_vocabulary(
+    folder: Path, rows: int, fits: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
     """To a multiple of 8, and fewer than 1,024."""
     if rows > WORDS:
         held = weights.read(folder / "model.safetensors")
@@ -65,6 +67,8 @@ def test_how_many_rows_may_stand_behind_the_vocabulary(folder: Path, rows: int, 
     if fits:
         foreign.load_into(objective, folder, Signs())
         assert objective.model.words.weight.shape == (WORDS, 32)
+        told = f"{folder}: {rows - WORDS} rows behind the vocabulary are padding, and left out"
+        assert (told in "".join(capsys.readouterr())) == (rows > WORDS)
     else:
         with pytest.raises(DataError, match=rf"has {rows} token rows, the data's tokenizer {WORDS}; wanted the same"):
             foreign.load_into(objective, folder, Signs())
