@@ -531,6 +531,7 @@ def test_names_and_what_they_stand_for() -> None:
     assert lines[3].split()[1:3] == ["12.9", "GB"]
     assert lines[4].split()[1:5] == ["81.6", "MB", "and", "more"]
     assert lines[5].split()[1] == "?"
+    assert "more" not in lines[5].partition(":")[0]
 
 
 @pytest.mark.parametrize("name", [path.stem for path in module._shipped().values()])
