@@ -80,7 +80,9 @@ def test_a_file_comes_once_and_is_recorded(server: Server) -> None:
     assert Path("out/mine/in/a.txt").read_bytes() == TEXT
     assert left() == ["b", "in/a.txt"]
     assert read.files("out/mine") == [Path("out/mine/b"), Path("out/mine/in/a.txt")], "a corpus of the folder"
-    record = json.loads(Path("out/mine/.fetched.jsonl").read_text().splitlines()[0])
+    lines = Path("out/mine/.fetched.jsonl").read_text().split("\n")
+    assert [bool(line) for line in lines] == [True, True, False], "a line a file"
+    record = json.loads(lines[0])
     assert (record["path"], record["size"], record["sha256"]) == ("in/a.txt", len(TEXT), sha256(TEXT))
     assert bring(name) == ["out/mine: 0 got (0 kB), 2 stood already"]
     assert len(server.asked) == 2
