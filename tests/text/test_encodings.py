@@ -65,6 +65,16 @@ def test_zeros_that_tell_nothing() -> None:
     assert marked(("ab" * 3 + "\0").encode("utf-16-le") * 40) is None, "letters that nobody writes"
 
 
+def test_few_zeros_and_odd_letters_are_told_apart() -> None:
+    """One zero in fifty bytes is enough; letters that nobody writes may be one of a hundred, wherever they stand."""
+    assert marked(("α" * 48 + "  ").encode("utf-16-le")) == "utf-16-le"
+    assert marked(("α" * 49 + " ").encode("utf-16-le")) is None
+    for odd, name in ((5, None), (1, "utf-16-le")):
+        for text in ("ab" * 60 + "\uffff" * odd, "\uffff" * odd + "ab" * 60):
+            assert marked(text.encode("utf-16-le")) == name
+            assert marked(text.encode("utf-16-be")) == (name and "utf-16-be")
+
+
 def test_escapes() -> None:
     assert escaped(JAPANESE.encode("iso2022_jp")) == "iso2022_jp_2"
     assert escaped("한국어".encode("iso2022_kr")) == "iso2022_kr"
