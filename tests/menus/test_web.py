@@ -273,8 +273,12 @@ def test_the_corpus_of_a_list_tells_its_size_and_where_it_is_noted(tmp_path: Pat
     with Pages(tmp_path / "pages") as pages:
         for n in range(3):
             pages.keep(Page(f"http://a.org/{n}", "text/html", markup(str(n))), 1)
-    settings.prepare()
+    with read.tallied() as tally:
+        settings.prepare()
+    assert (tally.bytes, tally.left_out) == (0, {}), "lists are no documents"
     assert settings.size() == part_path(tmp_path / "pages", 0).stat().st_size
+    (piece,) = settings.pieces()
+    assert (piece.start, piece.stop, piece.bytes) == (0, 3 * web.SLOT.itemsize, settings.size())
     assert len(list((tmp_path / "pages").glob("order-*.bin"))) == 1
     dataclasses.replace(settings, score=9).prepare()
     assert len(list((tmp_path / "pages").glob("order-*.bin"))) == 2
