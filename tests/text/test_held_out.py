@@ -192,6 +192,8 @@ def test_the_hashes_are_those_of_every_machine(tmp_path: Path) -> None:
     found = held(tmp_path, "a.txt", "Over hekken står en 短い heire", n=6, shortest=6)
     assert found.hashes.dtype.str == "<u8"
     assert found.hashes.tolist() == [7102578131998674781, 9946285467456285660]
+    found.save(tmp_path / "held.npy")
+    assert np.load(tmp_path / "held.npy").tolist() == [478660555569, 6, 6, 1, 0, *found.hashes.tolist()]
 
 
 def test_settings_of_a_recipe(tmp_path: Path) -> None:
@@ -259,6 +261,8 @@ def test_many_entries_are_held_however_little_is_gathered(
 def test_documents_of_conll_and_json_are_cut_as_their_files_say(tmp_path: Path) -> None:
     rows = "-DOCSTART- O\n\n# comment\nNine O\nkettles O\n \n# text = One text\n1\tOne\n\nlast\tO"
     assert list(held_out._conll(write(tmp_path / "a.conll", rows))) == ["Nine kettles ", " One text", "last "]
+    told = write(tmp_path / "a.conllu", "# text = One\n\n# text = Two")
+    assert list(held_out._conll(told)) == [" One", " Two"]
     assert list(held_out._strings({"a": ["x", {"b": "y"}, 3], "c": "z"})) == ["x", "y", "z"]
     assert list(held_out._json(write(tmp_path / "b.json", '"one"\n\n["two"]\n'))) == ["one", "two"]
     with pytest.raises(DataError, match=r"c\.json: bad JSON"):
@@ -276,7 +280,9 @@ def test_words_of_every_plane_are_told_apart(tmp_path: Path) -> None:
         found = held(tmp_path, "a.txt", one, n=2, shortest=2)
         assert found.hits(f"x {one} y"), one
         assert not found.hits(f"x {other} y"), other
-    counts = {"ab": 1, "⺀⻳": 0, "々〇": 2, "〡〩〪": 3, "ぁㇰ": 2, "㈀": 0, "一a鿿": 3, "豈": 1, "ｦ": 1, "a-b_c": 3}
+    words = "々〇〡〩ぁヿㇰㇿ㐀䶿一鿿豈ｦﾟ𠀀𪚥"  # the first and the last of each range
+    counts = {sign * 2: 2 for sign in words} | {sign * 2: 1 for sign in "ﾠꀀ〪ㄅa"}
+    counts |= {"⺀⻳": 0, "㈀": 0, "〈": 0, "一a鿿": 3, "a-b_c": 3, "\U0001fffe\U0001ffff": 0}
     assert {text: len(held_out._words(text)[0]) for text in counts} == counts
 
 

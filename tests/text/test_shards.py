@@ -118,7 +118,13 @@ def test_the_same_corpora_give_the_same_bytes_however_little_is_held(
 ) -> None:
     shards(corpora, str(tmp_path / "one"), train=5, test=3)
     monkeypatch.setattr(deed, "HELD", 100)
+    inner, waiting = deed._empty, list[int]()
+    monkeypatch.setattr(
+        deed, "_empty", lambda made, held, found: (waiting.append(sum(map(len, held))), inner(made, held, found))
+    )
     shards(corpora, str(tmp_path / "two"), train=5, test=3)
+    assert len(waiting) > 100
+    assert max(waiting) < 2000, "a document more than is held"
     one, two = ({p.name: p.read_bytes() for p in (tmp_path / name).iterdir()} for name in ("one", "two"))
     assert one == two
 

@@ -242,8 +242,9 @@ def test_shares_of_languages_weigh_what_is_known_and_what_is_guessed(monkeypatch
 
 
 def test_a_corpus_is_counted_in_blocks_of_a_million_characters(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = [Document("x" * 600_000), Document("y" * (448_576)), Document("z"), Document("w")]
-    assert [[d.text[0] for d in block] for block in deed._blocks(iter(made))] == [["x", "y", "z"], ["w"]]
+    made = [Document("x" * 600_000), Document("y" * (448_576)), Document("z")]
+    made += [Document("w" * (1 << 20)), Document("v"), Document("u")]
+    assert [[d.text[0] for d in block] for block in deed._blocks(iter(made))] == [["x", "y", "z"], ["w", "v"], ["u"]]
     assert list(deed._blocks(iter([]))) == []
 
 
