@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,10 +16,13 @@ import pytest
 from makers import invented_text
 from ordsmed.base.errors import RecipeError
 from ordsmed.data.encode import Encoded
+from ordsmed.models import bert
+from ordsmed.objectives import clm, mlm
+from ordsmed.tasks import squad
 from ordsmed.text.folder import documents, parts
 from ordsmed.train import bench as benches
 from ordsmed.train import bench_tasks, made_up
-from ordsmed.train.bench import bench
+from ordsmed.train.bench import Bench, bench
 
 BERT = ["model.width=32", "model.layers=1", "model.heads=2", "vocabulary=300", "tokens=5000", "length=16", "batch=4",
         "layout.device=cpu", "layout.threads=1"]  # fmt: skip
@@ -270,3 +275,59 @@ def test_dropout_everywhere_or_the_network_s_own() -> None:
     changed = bench_tasks.with_dropout(own, 0.0)
     assert (changed.dropout, changed.attention_dropout) == (0.0, 0.0)
     assert bench_tasks.with_dropout(elmo.Settings(), 0.2).dropout == 0.2
+
+
+@pytest.mark.parametrize("kind", [mlm, clm])
+def test_the_loader_counts_real_tokens(monkeypatch: pytest.MonkeyPatch, kind: Any) -> None:
+    """Those of documents, not padding, over the time of all batches but the first; on one core."""
+    times, seen, cores = itertools.count(100.0, 2.0), list[int](), list[Any]()
+    monkeypatch.setattr(benches.time, "perf_counter", lambda: next(times))
+    monkeypatch.setattr(benches.os, "sched_setaffinity", lambda pid, which: cores.append(which))
+    inner, padded = kind.Settings.rows, list[bool]()
+
+    def rows(self: Any, *given: Any, **how: Any) -> Any:
+        own = inner(self, *given, **how)
+
+        def batch(numbers: Any) -> Any:
+            made = own.batch(numbers)
+            seen.append(made.tokens.numel() if made.documents is None else int((made.documents > 0).sum()))
+            padded.append(made.documents is not None)
+            return made
+
+        return SimpleNamespace(batch=batch)
+
+    monkeypatch.setattr(kind.Settings, "rows", rows)
+    found = measured(
+        "loader",
+        f"objective={kind.__name__.rpartition('.')[2]}",
+        "tokens=20000",
+        "vocabulary=300",
+        "steps=1",
+        "batch=4",
+        "lengths=[64]",
+    )
+    assert len(seen) == 1 + 20
+    assert found["real_tokens_per_second_64"] == round(sum(seen[1:]) / 2)
+    assert 0.5 * 20 * 4 * 64 < sum(seen[1:]) <= 20 * 4 * 64
+    assert set(padded) == {False, True}, "rows without padding say nothing of documents"
+    assert cores[0] == {min(os.sched_getaffinity(0))}
+    assert cores[1] == os.sched_getaffinity(0)
+
+
+def test_what_a_measurement_needs() -> None:
+    """A network, or what it starts from."""
+    task = squad.Settings(train="train.json")
+    assert Bench(measure="finetune", task=task, init="somewhere").vocabulary == 30_522
+    assert Bench(measure="predict", task=task, model=bert.Settings()).init is None
+    for how in ({"task": task}, {"init": "somewhere"}):
+        with pytest.raises(ValueError, match=r"^(model|task): missing; wanted a "):
+            Bench(measure="finetune", **how)
+    for measure in ("training", "plain", "overhead"):
+        with pytest.raises(ValueError, match=r"^objective: missing; wanted a \[objective\] to measure"):
+            Bench(measure=measure, model=bert.Settings())
+
+
+def test_documents_of_made_up_text_are_of_every_length() -> None:
+    lengths = [len(document) for document in benches._random_documents(40, 20_000_000)]
+    assert (min(lengths), max(lengths)) == (20, 1_999)
+    assert sum(lengths) - lengths[-1] < 20_000_000 <= sum(lengths)
