@@ -59,8 +59,15 @@ def fetch(asked: Arguments) -> None:
 
 def corpus(asked: Arguments) -> None:
     """clean text, drop duplicates, split it into sentences, and hold some documents out"""
+    from ordsmed.base.run import find_recipe
     from ordsmed.text.pipeline import Corpus, partly
 
+    inner = [verb.removeprefix("corpus ") for verb in VERBS if verb.startswith("corpus ")]
+    if meant := difflib.get_close_matches(asked.name, inner, n=1, cutoff=0.7):
+        try:
+            find_recipe(asked.name, "corpus")
+        except RecipeError as error:
+            raise RecipeError(error.place, error.found, "", f"did you mean `ordsmed corpus {meant[0]}`?") from None
     if asked.part or asked.until:
         if asked.anew:
             raise RecipeError("--anew", "beside --part or --until", "one of them", "`--anew` alone begins again")

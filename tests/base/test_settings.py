@@ -109,7 +109,7 @@ def test_a_good_one() -> None:
         (["model=3"], "r.toml: model.kind: missing; wanted one of: " + ", ".join(menu.entries("models"))),
         (["objective={hide=0.2}"], "r.toml: objective.kind: missing; wanted one of: "),
         (['model={kind="bert", heads=5, width=64}'], "r.toml: model.heads: found 5; wanted a divisor of the width 64"),
-        (["phase[2].rate=nan"], "r.toml: phase[2].rate: found nan; wanted more than 0"),
+        (["phase[2].rate=nan"], "r.toml: phase[2].rate: found nan; wanted a finite number above 0"),
         (["keep=0"], "r.toml: keep: found 0; wanted 1 or more"),
     ],
 )

@@ -118,6 +118,11 @@ def test_recipes(ordsmed: Any) -> None:
     ("words", "said"),
     [
         (["pretrain", "bert-bse"], "`bert-bse`: no recipe of `pretrain` and no file; did you mean `bert-base`?"),
+        (["corpus", "stat", "a"], "`stat`: no recipe of `corpus` and no file; did you mean `ordsmed corpus stats`?"),
+        (
+            ["corpus", "shard", "a", "b"],
+            "`shard`: no recipe of `corpus` and no file; did you mean `ordsmed corpus shards`",
+        ),
         (["pretrain", "tiny/brt"], "`tiny/brt`: no recipe of `pretrain` and no file; did you mean `tiny/bert`?"),
         (
             ["encode", "nowhere/x.toml"],

@@ -220,7 +220,7 @@ def test_a_generator_never_right_makes_fakes_alone(encoded: Encoded) -> None:
     ("change", "said"),
     [
         ({"hide": 1.5}, "hide: found 1.5; wanted a share above 0 and below 1"),
-        ({"temperature": 0.0}, "temperature: found 0.0; wanted more than 0"),
+        ({"temperature": 0.0}, "temperature: found 0.0; wanted a finite number above 0"),
         ({"detect_weight": -1.0}, "detect_weight: found -1.0; wanted 0 or more"),
         ({"single": 1.2}, "single: found 1.2; wanted a share"),
     ],

@@ -274,3 +274,9 @@ def test_what_nothing_has_cannot_be_set() -> None:
     assert Top(recurrent=4, layers=2).settled(of_bert) == Top(mix=False, recurrent=4, layers=2, dropout=0.1)
     assert Top(layers=2).settled(of_elmo).layers == 2
     assert (Top(dropout=0.0).dropout, Top(recurrent=0, layers=1).recurrent) == (0.0, 0)
+
+
+@pytest.mark.parametrize("bad", [{"layers": 10**9}, {"layers": 0}, {"recurrent": 10**9}, {"recurrent": -1}])
+def test_sizes_that_nobody_means_are_refused_before_anything_is_made(bad):
+    with pytest.raises(ValueError, match=rf"{next(iter(bad))}: found .*; wanted"):
+        Top(**bad)

@@ -20,6 +20,7 @@ from ordsmed.learn.objective import Objective
 from ordsmed.train import checkpoint, deed, loop
 from ordsmed.train.guard import Trouble
 from ordsmed.train.job import Job
+from ordsmed.train.pretrain import pretrain
 from ordsmed.train.recipe import Pretraining
 from ordsmed.train.saving import Saving
 
@@ -500,3 +501,13 @@ def test_a_layout_is_measured_to_begin_with(
     with pytest.raises(RecipeError):
         deed._perform(*how, auto=False, anew=False)
     assert (Run(folder).status["state"], Run(folder).status["why"]) == ("failed", "x: y")
+
+
+def test_a_finished_run_that_may_only_be_read_says_that_it_is_done(
+    tiny_run: Any, read_only: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path: path.stat().st_mtime_ns for path in tiny_run.bert.rglob("*")}
+    read_only(tiny_run.folder)
+    pretrain(str(tiny_run.bert))
+    assert f"{tiny_run.bert}: is done; it may only be read, and stays as it is" in capsys.readouterr().err
+    assert {path: path.stat().st_mtime_ns for path in tiny_run.bert.rglob("*")} == before

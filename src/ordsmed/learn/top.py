@@ -23,6 +23,8 @@ from ordsmed.nn.listen import listening
 from ordsmed.nn.mix import ScalarMix
 from ordsmed.nn.model import Block
 
+WIDEST, DEEPEST = 65_536, 100  # of the LSTM: more is a mistake, and would be made before memory is counted
+
 
 @dataclass(frozen=True)
 class Top:
@@ -38,10 +40,10 @@ class Top:
     """of the states, mixed or not, and of what each layer of the LSTM gives; left out: 0.5 for an ELMo, else 0.1"""
 
     def __post_init__(self) -> None:
-        if self.recurrent is not None and self.recurrent < 0:
-            raise ValueError(f"recurrent: found {self.recurrent}; wanted 0 or more")
-        if self.layers < 1:
-            raise ValueError(f"layers: found {self.layers}; wanted 1 or more")
+        if self.recurrent is not None and not 0 <= self.recurrent <= WIDEST:
+            raise ValueError(f"recurrent: found {self.recurrent}; wanted 0 to {WIDEST:,}")
+        if not 1 <= self.layers <= DEEPEST:
+            raise ValueError(f"layers: found {self.layers}; wanted 1 to {DEEPEST}")
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise ValueError(f"dropout: found {self.dropout}; wanted 0 to below 1")
 
