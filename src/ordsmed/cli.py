@@ -67,7 +67,7 @@ def corpus(asked: Arguments) -> None:
         try:
             find_recipe(asked.name, "corpus")
         except RecipeError as error:
-            raise RecipeError(error.place, error.found, "", f"did you mean `ordsmed corpus {meant[0]}`?") from None
+            raise RecipeError(error.place, error.found, "", f"did you mean `{command('corpus', meant[0])}`?") from None
     if asked.part or asked.until:
         if asked.anew:
             raise RecipeError("--anew", "beside --part or --until", "one of them", "`--anew` alone begins again")
