@@ -226,3 +226,16 @@ def test_the_settings_tell_how_a_file_is_read(tmp_path: Path) -> None:
     kept = wordpiece.Settings(file=str(tmp_path), lowercase=True, strip_accents=False).load()
     assert kept is not None
     assert kept.decode(kept.encode("BLÅ")) == "blå"
+
+
+def test_bytebpe_joins_nothing_over_a_space() -> None:
+    learned = {}
+    for spaced in (False, True):
+        made = bytebpe.Settings(size=300, least=1, prefix_space=spaced).train(["newts ran", "newts ran far"])
+        learned[spaced] = {made.piece(n) for n in range(256, made.vocabulary - 1)}
+        assert "Ġran" in learned[spaced]
+        assert not [piece for piece in learned[spaced] if "Ġ" in piece[1:] or " " in piece]
+    assert "newts" in learned[False]
+    assert "Ġnewts" not in learned[False]
+    assert "Ġnewts" in learned[True], "where every text begins with a space its first word is as any other"
+    assert not [p for p in bytebpe.Settings(size=300, least=3).train(["newts ran"] * 2).model["merges"]]
