@@ -122,6 +122,7 @@ def test_a_fine_tuning_is_judged_and_goes_on(project: Path, tmp_path: Path, monk
     with pytest.raises(DataError, match=r"tags: its dev file task/dev\.tsv stands neither beside it nor .*tags FILE`"):
         evaluate(alone)
     assert evaluate(alone, [str(tmp_path / "data/dev.tsv")])[0] == here
+    (tmp_path / "data").rename(project / "task")
     assert any(line.startswith("task.dev: task/dev.tsv, ") for line in show(str(folder)))
     assert "`dev.tsv`" in card.write(open_model(folder), "x")
     assert not list(Path().iterdir())
