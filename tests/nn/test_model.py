@@ -146,6 +146,7 @@ def test_a_smaller_one_is_else_the_same(settings: Any) -> None:
 def test_a_smaller_elmo() -> None:
     small = replace(elmo.Settings(), dropout=0.3).smaller(64, 1)
     assert (small.width, small.cells, small.layers, small.highways, small.dropout) == (64, 512, 1, 1, 0.3)
+    assert small.filters == ((1, 8), (2, 8), (3, 16))
     assert elmo.Settings(width=512, cells=4).smaller(8, 1).cells == 1
 
 
