@@ -74,8 +74,11 @@ def test_what_a_task_costs(tokenizer: Tokenizer) -> None:
     """Forward and twice that backward; of a frozen network forward alone."""
     task = Task(Top(), BERT, tokenizer.vocabulary)
     assert task.flops(7, 20) == 3 * 7 * 20 * BERT.flops(20)
+    assert all(weight.requires_grad for weight in task.model.parameters())
     task.freeze()
     assert task.flops(7, 20) == 7 * 20 * BERT.flops(20)
+    assert not any(weight.requires_grad for weight in task.model.parameters())
+    assert not task.train().model.training
 
 
 def test_what_masked_prediction_of_pairs_guesses_and_costs(tokenizer: Tokenizer) -> None:

@@ -82,3 +82,25 @@ def test_plain_parts_are_their_own() -> None:
     assert shards.gathered(parts[0], weight) is weight
     parts[0].hand_over_gradient()
     assert weight.grad.tolist() == [[2.0, 2.0]] * 3
+
+
+def test_a_gradient_is_handed_over_as_the_parameter_lies() -> None:
+    """In one piece, though a share of columns is a view with gaps; where there is none there is none."""
+    group, whole, slopes = Group(2), torch.zeros(2, 5), torch.arange(10.0).view(2, 5)
+    split: Any = Split(group, whole, whole[:, 3:].clone(), 3, 1)
+    part = Part.of("columns", split)
+    asked = []
+
+    def redistribute(placements: Any) -> Split:
+        asked.append(placements)
+        return Split(group, slopes, slopes[:, 3:], 3, 1)
+
+    split.grad = type("Slope", (), {"redistribute": staticmethod(redistribute)})
+    part.hand_over_gradient()
+    assert part.local.grad is not None
+    assert part.local.grad.tolist() == [[3.0, 4.0], [8.0, 9.0]]
+    assert part.local.grad.is_contiguous()
+    assert asked == [split.placements]
+    split.grad = None
+    part.hand_over_gradient()
+    assert part.local.grad is None
