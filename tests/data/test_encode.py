@@ -335,13 +335,14 @@ def test_a_store_is_held_against_its_checksums(place: Path) -> None:
 
 
 def test_figures_and_what_is_said(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    corpus(place / "few", {"train": [["Blåbær ran.", " the ☃."], ["newts"], ["the"]], "validation": [["☃"]]})
+    corpus(place / "few", {"train": [["Blåbær ran.", " the ☃."], ["newts ran"], ["the"]], "validation": [["☃"]]})
     found = obtained(corpus="few", tokenizer="pieces.toml")
     store = found.train
     unknown = sum(found.tokenizer.piece(n) == "[UNK]" for n in store.tokens.tolist())
-    size = len("Blåbær ran. the ☃.newtsthe".encode())
+    size = len("Blåbær ran. the ☃.newts ranthe".encode())
     stored = sum((found.folder / f"train.{end}").stat().st_size for end in ("bin", "idx"))
     assert unknown > 0
+    assert all(n / store.token_count != round(n / store.token_count, 4) for n in (size, stored)), "digits are lost"
     assert found.facts["train"] == {
         "documents": 3, "sequences": 4, "tokens": len(store.tokens),
         "bytes_a_token": round(size / len(store.tokens), 4),
