@@ -415,7 +415,8 @@ def test_a_table_without_the_column_says_how_to_choose_another(tmp_path: Path) -
     path = tsv(tmp_path / "own.tsv", ("my review", "grade"), ("w1", "b"))
     settings = Settings(train="x", text="the text", label="grade")
     with pytest.raises(
-        DataError, match=r"no column `the text`; wanted one of my review, grade; choose it: task\.text="
+        DataError,
+        match=r"no column `the text`; wanted one of my review, grade; choose it: task\.text=COLUMN, or set header",
     ):
         settings.records([path])
     near = dataclasses.replace(settings, text="review")

@@ -249,7 +249,8 @@ class Settings(Files):
         except tables.NoColumn as error:
             told = {found: role for role, c in columns.items() for found in (f"no column `{c}`", f"no column {c}")}
             chosen = f"choose it: task.{told[error.found]}=COLUMN"
-            remedy = f"{error.remedy} {chosen}" if error.remedy else chosen
+            asks = error.remedy.endswith("?")
+            remedy = f"{error.remedy} {chosen}" if asks else ", or ".join(filter(None, [chosen, error.remedy]))
             raise tables.NoColumn(error.place, error.found, error.wanted, remedy) from None
 
     def _plain(self, label: str) -> str:
