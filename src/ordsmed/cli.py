@@ -372,7 +372,10 @@ def version(asked: Arguments) -> None:
 def _begin() -> None:
     """What one sees who types `ordsmed` alone."""
     _print([f"ordsmed {__version__}: from raw text to a language model that Hugging Face loads.", "", "First steps:"])
-    _print(table(FIRST_STEPS))
+    lines = table(FIRST_STEPS)
+    if max(map(len, lines)) > columns(sys.stdout):  # what a command does stands below it
+        lines = [line for verb, does in FIRST_STEPS for line in (f"  {verb}", f"      {does}")]
+    _print(lines)
     _print(["", "Verbs (`ordsmed help` tells what each does, `ordsmed help VERB` its flags and settings):"])
     _print(["  " + " · ".join(VERBS)])
 
