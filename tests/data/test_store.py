@@ -316,3 +316,11 @@ def test_words_of_a_lexicon_are_counted_at_the_unknown_one(tmp_path: Path) -> No
     lexicon(2)
     with pytest.raises(DataError, match=r"a\.bin: holds the id 6; wanted ids below 6, in little-endian order"):
         Store.open(tmp_path / "a", vocabulary=4)
+
+
+def test_another_version_of_the_old_index_is_refused(tmp_path: Path) -> None:
+    body = struct.pack("<1q1q1q", 0, 0, 0)
+    (tmp_path / "a.bin").write_bytes(b"")
+    (tmp_path / "a.idx").write_bytes(b"TNTIDX\0\0" + struct.pack("<QQQQQQ", 2, 8, 2, 0, 0, 1) + body)
+    with pytest.raises(DataError, match="version 1, integers"):
+        Store.open(tmp_path / "a")
