@@ -60,7 +60,15 @@ def fetch(asked: Arguments) -> None:
 def corpus(asked: Arguments) -> None:
     """clean text, drop duplicates, split it into sentences, and hold some documents out"""
     from ordsmed.corpus.pipeline import Corpus, partly
+    from ordsmed.base.run import find_recipe
+    from ordsmed.corpus.pipeline import Corpus, partly
 
+    inner = [verb.removeprefix("corpus ") for verb in VERBS if verb.startswith("corpus ")]
+    if meant := difflib.get_close_matches(asked.name, inner, n=1, cutoff=0.7):
+        try:
+            find_recipe(asked.name, "corpus")
+        except RecipeError as error:
+            raise RecipeError(error.place, error.found, "", f"did you mean `{command('corpus', meant[0])}`?") from None
     if asked.part or asked.until:
         if asked.anew:
             raise RecipeError("--anew", "beside --part or --until", "one of them", "`--anew` alone begins again")
@@ -365,7 +373,10 @@ def version(asked: Arguments) -> None:
 def _begin() -> None:
     """What one sees who types `ordsmed` alone."""
     _print([f"ordsmed {__version__}: from raw text to a language model that Hugging Face loads.", "", "First steps:"])
-    _print(table(FIRST_STEPS))
+    lines = table(FIRST_STEPS)
+    if max(map(len, lines)) > columns(sys.stdout):  # what a command does stands below it
+        lines = [line for verb, does in FIRST_STEPS for line in (f"  {verb}", f"      {does}")]
+    _print(lines)
     _print(["", "Verbs (`ordsmed help` tells what each does, `ordsmed help VERB` its flags and settings):"])
     _print(["  " + " · ".join(VERBS)])
 

@@ -97,6 +97,24 @@ def test_weights_of_a_run_that_are_no_numbers_are_refused(run):
     assert "model.blocks.0.up.weight: 1 of 1,024 numbers are NaN or infinite" in said_of(open_model, run)
 
 
+@pytest.mark.parametrize(
+    ("was", "now", "said"),
+    [
+        ("width = 16", "width = 160000000", "tells of 1 layers of width 160000000, .* and 32 positions; wanted a net"),
+        ("positions = 32", "positions = 32000000000", "and 32000000000 positions; wanted a network that fits"),
+        ("types = 2", "types = 2000000000", "wanted a network that fits [0-9,]+ bytes of weights; make or import"),
+        ("layers = 1", "layers = 1000000000", "tells of 1000000000 layers"),
+        ("[model]", "[modle]", r"has no \[model\]"),
+    ],
+)  # fmt: skip
+def test_settings_that_its_weights_cannot_have_are_refused_before_anything_is_made(run, was, now, said):
+    path = run / "weights/settings.toml"
+    path.write_text(path.read_text().replace(was, now))
+    (run / "recipe.toml").unlink()  # taken away from its run, or an import
+    with pytest.raises(DataError, match=rf"settings\.toml: .*{said}"):
+        open_model(run / "weights")
+
+
 def test_a_tokenizers_files_that_are_damaged_are_named(run):
     for name in ("tokenizer.json", "tokenizer_config.json"):
         path = run / "weights/tokenizer" / name

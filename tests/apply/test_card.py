@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,11 @@ from ordsmed.objectives import mlm, mlm_nsp, rtd
 from ordsmed.pretrain.finish import beside
 from ordsmed.pretrain.pretrain import pretrain
 from ordsmed.score.metrics import share_guessed
+from ordsmed.base.run import Run
+from ordsmed.score.metrics import share_guessed
+from ordsmed.models import bert, electra
+from ordsmed.objectives import mlm, mlm_nsp, rtd
+from ordsmed.tasks import classify, squad, tag
 from ordsmed.text.tokenizer import Tokenizer
 
 SMALL = {"width": 16, "layers": 1, "heads": 2, "inner": 16, "positions": 32}
@@ -154,3 +161,118 @@ def labels(found: Trained, store: Path, count: int) -> Any:
     recipe = run.read_recipe(Pretraining, found.folder)
     rows = Texts.of(recipe).validation(0)
     return rows.batch(np.arange(count)).pairs.numpy()
+
+
+def section(text: str, name: str) -> list[str]:
+    return text.partition(f"## {name}\n\n")[2].partition("\n\n## ")[0].splitlines()
+
+
+def test_a_run_in_words(tmp_path, tokenizer):
+    """Sources with their shares, how far it came, what it saw until then, and by whom it was made."""
+    made = trained(tmp_path, tokenizer, mlm.Settings(), bert.Settings(**SMALL), {})
+    phases = [{"steps": 600, "length": 32, "epochs": 2.0}, {"steps": 600, "rate": 0.5, "schedule": {"kind": "cosine"}}]
+    recipe = {**made.recipe, "data": {"a/one|two": 3.0, "b": 1.0}, "phase": phases, "objective": "mlm"}
+    made = dataclasses.replace(made, recipe=recipe, step=1000)
+    held = {"train": {"documents": 1, "tokens": 2000}, "validation": {"documents": 2, "tokens": 1}}
+    facts = {"a/one|two": {"title": "Old|new", "language": "nb", **held}, "b": {"language": "nb", "title": "Mine"}}
+    (tmp_path / "data.json").write_text(json.dumps(facts))
+    lines = [{"step": step, "tokens": 1500, "seconds": 1800.0} for step in (999, 1000, 1001)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"step": 9')
+    (tmp_path / "environment.json").write_text('{"ordsmed": "0.0.1"}')
+    text = card.write(made, "x", 'a "licence"')
+    assert text.startswith('---\nlibrary_name: transformers\npipeline_tag: fill-mask\nlicense: "a \\"licence\\""\n')
+    front = text.split("---")[1]
+    assert front.count('- "nb"') == 1
+    assert front.index("language:") < front.index("tags:") < front.index("datasets:")
+    assert section(text, "Data")[2:] == [
+        "| Old\\|new | nb | not said | 75% | 1 document, 2,000 tokens | 2 documents, 1 token |",
+        "| Mine | nb | not said | 25% | none | none |",
+    ]
+    assert section(text, "Settings")[-4:] == [
+        "| phase | steps | length | rate | schedule |", "| --- | --- | --- | --- | --- |", "| 1 | 600 | 32 |  |  |",
+        "| 2 | 600 |  | 0.5 | kind cosine |",
+    ]  # fmt: skip
+    assert "| objective |  |" in section(text, "Settings")
+    assert section(text, "Training") == [
+        "1,000 of 1,200 steps (the run is not finished), 3,000 tokens seen, 1.00 hours; started from the weights of "
+        "`start`."
+    ]
+    assert "With ordsmed 0.0.1, by `ordsmed pretrain` and this recipe:" in text
+    Run(tmp_path).set(state="done")
+    text = card.write(dataclasses.replace(made, recipe={k: v for k, v in recipe.items() if k != "init"}), "x")
+    assert section(text, "Training")[0].startswith("1,000 of 1,200 steps, 3,000 tokens seen")
+    assert section(text, "Training")[0].endswith("; started from random weights.")
+    assert "license" not in text
+
+
+def test_a_folder_of_weights_in_words(tmp_path, tokenizer):
+    made = trained(tmp_path, tokenizer, mlm.Settings(), bert.Settings(**SMALL), {})
+    text = card.write(dataclasses.replace(made, recipe=None, step=None), "x")
+    assert "## Training" not in text
+    assert "## Data" not in text
+    assert "from a folder of weights; how they were trained is not known here." in text
+    count = sum(t.numel() for t in made.objective.networks()[""].tensors().values())
+    assert f"This one has {count:,} parameters and fills masked tokens, seeing both sides." in text
+    assert f"It takes texts of up to 32 tokens of a vocabulary of {tokenizer.vocabulary:,} (" in text
+
+
+NUMBER = {"number": True, "scale": (1.0, 5.0)}
+
+
+@pytest.mark.parametrize(
+    ("task", "what", "code"),
+    [
+        (classify.Settings(labels=("a", "b"), length=20), "tells the class of a text: `a`, `b`.",
+         'print(ask("Rain falls.", truncation=True, max_length=20))\n'),
+        (classify.Settings(labels=("a", "b"), second="other", length=20), "tells the class of two texts: `a`, `b`.",
+         'print(ask({"text": "Rain falls.", "text_pair": "It is wet."}, truncation=True, max_length=20))\n'),
+        (classify.Settings(**NUMBER), "tells a number of a text, from 1 to 5.",
+         'print(ask("Rain falls.", truncation=True, max_length=128))\n'),
+        (tag.Settings(labels=("O", "B-X", "I-X")), "tells the tag of each word: `O`, `B-X`, `I-X`.",
+         'model="x", aggregation_strategy="first")\n'),
+        (tag.Settings(labels=("NOUN", "VERB")), "tells the tag of each word: `NOUN`, `VERB`.", 'model="x")\n'),
+        (squad.Settings(), "answers a question by a part of a text.", "print(context[places[start][0]"),
+        (squad.Settings(version="2.0", threshold=0.5, lowercase=True, longest_answer=9),
+         "answers a question by a part of a text, or says that it holds no answer.",
+         'print("no answer" if scores[0, 0] - best.max() > 0.5 else context['),
+    ],
+)  # fmt: skip
+def test_a_task_in_words(tmp_path, tokenizer, task, what, code):
+    """What it tells, in how its code asks it, and its scores beside guessing's."""
+    task = dataclasses.replace(task, train="/data/train.tsv", dev=("/data/dev.tsv", "b.tsv"))
+    recipe = {"init": "start", "epochs": 3.0, "steps": 0, "batch": 8, "rate": 1e-3, "examples": 100, "seed": 0,
+              "freeze": True, "optimizer": {"kind": "adamw", "decay": 0.1}, "task": {"kind": "x"}}  # fmt: skip
+    model = bert.Settings(**{**SMALL, "positions": 512})
+    found = Trained(task.build(model, tokenizer).eval(), tokenizer, model, tmp_path, recipe, 38, task)
+    files = {"split": "dev", "records": 1000, "examples": 1200, "tokens": 9, "longest": 4}
+    (tmp_path / "data.json").write_text(json.dumps({"/data/dev.tsv, b.tsv": files}))
+    scores = {"step": 38, "validation": 0.5, "examples": 100, "f1": 50.25, "guessing": {"f1": 40.0}}
+    (tmp_path / "scores.json").write_text(json.dumps(scores))
+    text = card.write(found, "x")
+    assert f"parameters and {what}" in text
+    assert code in text
+    assert ("question.lower(), context.lower()" in text) == getattr(task, "lowercase", False)
+    assert section(text, "Data")[2:] == ["| dev | dev.tsv, b.tsv | 1,000 | 1,200 | 9 |"]
+    assert section(text, "Scores")[0] == "On `dev.tsv`, `b.tsv`, in per cent but for the loss and thresholds:"
+    head, _, loss, f1 = section(text, "Scores")[2:]
+    assert head == "| score | this model | guessing |"
+    assert loss.startswith("| loss | 0.5")
+    assert f1.startswith("| f1 | 50.25")
+    assert " | 40" in f1
+    told = section(text, "Settings")
+    assert "| batch | 8 |" in told
+    assert "| freeze | True |" in told
+    assert "| optimizer | kind adamw, decay 0.1 |" in told
+    assert not [line for line in told if line.startswith(("| seed", "| steps", "| train |", "| labels", "| top"))]
+    assert section(text, "Training")[0].startswith("38 of 38 steps; started from the weights of `start`.")
+    assert "by `ordsmed finetune` and this recipe:" in text
+
+
+def test_a_scale_that_no_class_can_keep_stands_in_the_code(tmp_path, tokenizer, monkeypatch):
+    task, model = classify.Settings(**NUMBER, train="a", length=9), bert.Settings(**SMALL)
+    found = Trained(task.build(model, tokenizer).eval(), tokenizer, model, tmp_path, learned=task)
+    for tells in (True, False):
+        monkeypatch.setattr(card, "load", lambda *_, tells=tells: SimpleNamespace(tells=lambda trained: tells))
+        asked = 'ask("Rain falls.", truncation=True, max_length=9)'
+        scaled = f'1 + 4 * {asked}[0]["score"]'
+        assert card._asks_class(found, "x").splitlines()[-1].startswith(f"print({asked if tells else scaled})")

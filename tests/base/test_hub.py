@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kit.makers import digest_of
 from ordsmed.base import hub
 from ordsmed.base.errors import RecipeError
 
@@ -94,3 +95,7 @@ def test_a_table_that_is_named_and_gone_is_refused(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("ORDSMED_MODELS", "/no/such/models.toml")
     with pytest.raises(RecipeError, match="ORDSMED_MODELS: found /no/such"):
         hub.folder(NAME)
+
+
+def test_the_names_of_before_lead_to_those_of_today() -> None:
+    assert digest_of(hub, "MOVED") == "d615b8ab"

@@ -104,3 +104,37 @@ def test_kind_of() -> None:
 def test_reading_help_imports_nothing_heavy() -> None:
     code = "from ordsmed.base import menu; menu.lines('ordsmed.models.bert'); import sys; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_settings_of_a_base_class_come_first_as_the_class_has_them() -> None:
+    """Those that it changes stay at their place, in its own words."""
+    found = {line.name: line for line in menu.lines("ordsmed.finetune.recipe", "Finetuning")}
+    assert list(found)[:2] == ["model", "optimizer"]
+    assert list(found).index("layer_decay") < list(found).index("task")
+    assert (found["layer_decay"].type, found["layer_decay"].default) == ("float | None", "None")
+    assert found["layer_decay"].doc == "each layer learns at this share of the rate of the one above it; 1: all alike"
+    assert (found["model"].type, found["task"].default) == ("one of models", "required")
+    assert menu.lines("ordsmed.train.training", "Training")[0] == found["model"]
+
+
+def test_types_in_words() -> None:
+    found = {line.name: (line.type, line.default) for line in menu.lines("ordsmed.corpus.pipeline", "Corpus")}
+    assert found["clean"] == ("some of cleaners", "()")
+    assert found["source"] == ("some of corpora", "required")
+    assert found["duplicates"] == ("'drop' | 'keep'", "'drop'")
+    assert found["near"] == ("Near | None", "None")
+
+
+def test_a_kind_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind, place, said in (
+        ("brt", "", r"^models kind: `brt` is not in models; did you mean `bert`\?$"),
+        ("brt", "r.toml: model.kind", r"^r.toml: model.kind: `brt` is not in models"),
+        ("no.such", "", r"^models kind: `no.such`: No module named 'no'"),
+    ):
+        with pytest.raises(RecipeError, match=said):
+            menu.load("models", kind, place=place)
+    assert menu.module_of("models", "bert") == "ordsmed.models.bert"
+    assert menu.module_of("models", "my.own") == "my.own"
+    assert menu.kind_of(type("X", (), {"__module__": "ordsmed.models.deep.bert"})()) == "ordsmed.models.deep.bert"
+    assert menu.kind_of(type("X", (), {"__module__": "ordsmed.mesh.layout"})()) == "ordsmed.mesh.layout"
+    assert not [name for name in menu.MENUS for kind in menu.entries(name) if kind.startswith("_")]

@@ -348,3 +348,79 @@ def test_a_setting_that_came_since_leaves_older_folders_their_own(deeds: Any) ->
     with pytest.raises(RecipeError, match="its inputs have changed since it was made"):
         obtain(Newer, "a.toml")
     assert performed() == 1
+
+
+def test_a_status_changes_whole_and_forgets_what_is_none(tmp_path: Path) -> None:
+    place = Run(tmp_path)
+    assert place.status == {}
+    place.set(state="running", why="x", n=0)
+    place.set(state="done", why=None)
+    assert place.status == {"state": "done", "n": 0}
+    assert json.loads((tmp_path / "status.json").read_text()) == place.status
+
+
+def test_a_folder_is_ours_from_its_first_file_on(deeds: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill between the first files leaves one that the same command takes up again, and no stranger's is taken."""
+    folder, written = Path("made"), list[str]()
+    inner = run.files.write_text
+    monkeypatch.setattr(run.files, "write_text", lambda path, text: written.append(path.name) or inner(path, text))
+    Run(folder).begin(deeds.Deed("hello"), began=3.0)
+    assert written == ["status.json", "recipe.toml", "environment.json"]
+    status = Run(folder).status
+    assert (status["verb"], status["state"], status["began"]) == ("deed", "running", 3.0)
+    assert (status["stood_in"], status["folder"]) == (str(Path.cwd()), "made")
+    assert status["fingerprint"] == run.fingerprint(deeds.Deed("hello"))
+    for name in ("kept", "taken"):
+        Path(name).mkdir()
+    (Path("kept") / run.STEPS).mkdir()
+    Run(Path("kept")).begin(deeds.Deed("hello"))  # what is half done may stand
+    (Path("taken") / "mine").write_text("")
+    with pytest.raises(
+        RecipeError, match="taken: holds files that no `ordsmed` deed made; wanted a new or empty folder"
+    ):
+        Run(Path("taken")).begin(deeds.Deed("hello"))
+
+
+def test_clearing_keeps_steps_and_ends_with_the_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed meanwhile, what is left is still known as ours."""
+    for name in ("a.txt", "status.json", "z.txt"):
+        (tmp_path / name).write_text("{}")
+    for name in ("folder", run.STEPS):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "inner").write_text("")
+    gone: list[str] = []
+    unlink = Path.unlink
+    monkeypatch.setattr(Path, "unlink", lambda self, **how: gone.append(self.name) or unlink(self, **how))
+    run.clear(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [run.STEPS]
+    assert gone[-1] == "status.json"
+
+
+def test_a_finished_deed_is_tidied_and_tells_its_seconds(deeds: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    tidied: list[str] = []
+    monkeypatch.setattr(deeds.Deed, "tidy", lambda self, place: tidied.append(place.status["state"]), raising=False)
+    clock = iter([100.0, 107.26])
+    monkeypatch.setattr(run.time, "time", lambda: next(clock))
+    folder = obtain(deeds.Deed, "a.toml")
+    status = Run(folder).status
+    assert (tidied, status["began"], status["seconds"]) == (["done"], 100.0, 7.3)
+
+
+def test_what_fits_a_folder(deeds: Any, tmp_path: Path) -> None:
+    """By its fingerprint, without which nothing fits; a recipe of settings that are unknown now fits none."""
+    place = Run(tmp_path / "f")
+    place.begin(deeds.Deed("hello"))
+    assert run.fits(place, deeds.Deed("hello"))
+    assert run.fits(place, deeds.Deed("hello", out="elsewhere"))
+    assert not run.fits(place, deeds.Deed("hallo"))
+    mark = place.status["fingerprint"]
+    place.set(fingerprint=None)
+    assert not run.fits(place, deeds.Deed("hello"))
+    place.set(fingerprint="other")
+    (place.path / "recipe.toml").write_text('text = "hello"\nstrange = 3\n')
+    assert not run.fits(place, deeds.Deed("hello"))
+    place.set(fingerprint=mark, verb="another")
+    with pytest.raises(RecipeError, match="is the folder of a `another`; wanted that of a `deed`"):
+        run.fits(place, deeds.Deed("hello"))
+    assert run._within({"a": 1, "b": [{"c": 1, "d": 2}]}, {"b": [{"c": 9}]}) == {"b": [{"c": 1}]}
+    assert run._within([1, 2], [1]) == [1, 2]

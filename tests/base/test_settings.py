@@ -109,7 +109,7 @@ def test_a_good_one() -> None:
         (["model=3"], "r.toml: model.kind: missing; wanted one of: " + ", ".join(menu.entries("models"))),
         (["objective={hide=0.2}"], "r.toml: objective.kind: missing; wanted one of: "),
         (['model={kind="bert", heads=5, width=64}'], "r.toml: model.heads: found 5; wanted a divisor of the width 64"),
-        (["phase[2].rate=nan"], "r.toml: phase[2].rate: found nan; wanted more than 0"),
+        (["phase[2].rate=nan"], "r.toml: phase[2].rate: found nan; wanted a finite number above 0"),
         (["keep=0"], "r.toml: keep: found 0; wanted 1 or more"),
     ],
 )
@@ -150,6 +150,10 @@ def test_a_setting_of_a_task_is_known_by_its_kind() -> None:
         settings.decode(Finetuning, table, "r.toml")
     with pytest.raises(RecipeError, match=r"class_weights: unknown setting; there are"):
         settings.decode(Finetuning, {**table, "task": {"kind": "squad", "train": "a.json"}}, "r.toml")
+
+
+def test_a_setting_of_a_choice_that_is_one_word() -> None:
+    assert complaint("model=gpt2", "deep=true").endswith("did you mean `model.deep`?")
 
 
 def test_a_long_list_of_names_is_cut() -> None:
@@ -391,6 +395,9 @@ class Outer:
     names: tuple[str, ...] = ()
     kind_of_cut: Literal["a", "b", "1.1"] = "a"
     table: dict[str, int] = field(default_factory=dict)
+    both: Literal["2.0"] | None = None
+    several: tuple[Literal["a", "1.1"], ...] = ()
+    noted: Annotated[int, "of a stranger"] = 0
     fixed: ClassVar[int] = 3
 
 
@@ -400,11 +407,29 @@ class Outer:
         ({"names": ["x", "y"]}, lambda o: o.names == ("x", "y")),
         ({"table": {"x": 1}}, lambda o: o.table == {"x": 1}),
         ({"kind_of_cut": 1.1}, lambda o: o.kind_of_cut == "1.1"),
+        ({"both": 2.0}, lambda o: o.both == "2.0"),
+        ({"noted": 4}, lambda o: o.noted == 4),
         ({"part": {"kind": "ordsmed.models.bert"}}, lambda o: isinstance(o.part, bert.Settings)),
     ],
 )
 def test_other_shapes(table: dict[str, Any], check: Callable[[Outer], bool]) -> None:
     assert check(settings.decode(Outer, table, "r.toml"))
+
+
+def test_lists_that_are_none() -> None:
+    assert complaint("phase=[]", "phase.rate=1").startswith(
+        "r.toml: phase: found {'kind': [], 'rate': 1}; wanted one or"
+    )
+    with pytest.raises(RecipeError, match=r"^`K9\[1.a=2`: found K9\[1; wanted K9\[1\] to K9\[1\]$"):
+        settings.override({"K9": [{"a": 1}]}, ["K9[1.a=2"])
+
+
+def test_what_is_found_is_cut_where_it_is_long() -> None:
+    for length, said in ((57, repr("x" * 57)), (58, "'" + "x" * 56 + "...")):
+        assert (
+            complaint("phase[1].steps=" + "x" * length)
+            == f"r.toml: phase[1].steps: found {said}; wanted a whole number"
+        )
 
 
 def test_choices_are_named() -> None:
@@ -413,7 +438,17 @@ def test_choices_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "table", [{"names": "x"}, {"names": [1]}, {"kind_of_cut": "c"}, {"table": {"x": "y"}}, {"fixed": 4}, [], 3]
+    "table",
+    [
+        {"names": "x"},
+        {"names": [1]},
+        {"kind_of_cut": "c"},
+        {"table": {"x": "y"}},
+        {"fixed": 4},
+        [],
+        3,
+        {"several": 1.1},
+    ],
 )
 def test_other_shapes_refused(table: Any) -> None:
     with pytest.raises(RecipeError, match=r"^r\.toml"):

@@ -63,6 +63,7 @@ def test_learning_packed_beside_padded() -> None:
     assert {"measure": "finetune", "task": "squad", "length": 96, "batch": 8, "steps": 3}.items() <= found.items()
     assert found["examples_made_up"] is True
     assert found["tokens_an_example"] == pytest.approx(33, abs=8)
+    assert found["tokens_an_example"] == round(found["tokens_an_example"], 1)
     assert found["ratio_of_places"] == pytest.approx(96 * found["filled"] / found["tokens_an_example"], rel=0.01)
     assert 0.75 < found["filled"] <= 1
     assert found["ratio"] == pytest.approx(

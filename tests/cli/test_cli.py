@@ -62,14 +62,24 @@ def test_top_help_names_every_verb(ordsmed: Any) -> None:
     assert ordsmed("--version").out == ordsmed("version").out == f"ordsmed {__version__}\n"
 
 
+@pytest.mark.parametrize("wide", [40, 60])
+def test_first_steps_fit_a_narrow_screen(wide: int, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setenv("COLUMNS", str(wide))
+    cli.main([])
+    told = capsys.readouterr().out.splitlines()
+    assert "  ordsmed pretrain tiny/bert" in told
+    assert max(map(len, told)) <= wide
+
+
 def test_alone_it_tells_first_steps_and_verbs(ordsmed: Any) -> None:
     told = ordsmed()
     assert (told.status, told.err) == (0, "")
     verbs = told.out.splitlines()[-1].strip().split(" · ")
     assert verbs == list(cli.VERBS)
-    for line in told.out.split("First steps:\n")[1].split("\n\n")[0].splitlines():
+    steps = [line for line in told.out.splitlines() if line.startswith("  ordsmed ")]
+    assert len(steps) == len(cli.FIRST_STEPS)
+    for line in steps:
         words = line.strip().split("  ")[0].split()
-        assert words[0] == "ordsmed"
         cli._parser(words[1]).read(words[2:])  # such a command there is
 
 
@@ -118,6 +128,11 @@ def test_recipes(ordsmed: Any) -> None:
     ("words", "said"),
     [
         (["pretrain", "bert-bse"], "`bert-bse`: no recipe of `pretrain` and no file; did you mean `bert-base`?"),
+        (["corpus", "stat", "a"], "`stat`: no recipe of `corpus` and no file; did you mean `ordsmed corpus stats`?"),
+        (
+            ["corpus", "shard", "a", "b"],
+            "`shard`: no recipe of `corpus` and no file; did you mean `ordsmed corpus shards`",
+        ),
         (["pretrain", "tiny/brt"], "`tiny/brt`: no recipe of `pretrain` and no file; did you mean `tiny/bert`?"),
         (
             ["encode", "nowhere/x.toml"],

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from ordsmed.base.errors import DataError
+from ordsmed.base.workers import crew
+from ordsmed.base.errors import DataError, RunError
 from ordsmed.base.run import obtain
 from ordsmed.base.workers import crew
 from ordsmed.cleaners import length
@@ -23,6 +25,11 @@ from ordsmed.corpus.near import Near
 from ordsmed.corpus.pipeline import Corpus, partly
 from ordsmed.text import read
 from ordsmed.text.document import Document
+from ordsmed.corpus.folder import documents, parts
+from ordsmed.corpus.held_out import grams
+from ordsmed.corpus.near import Near
+from ordsmed.corpus.pipeline import Corpus, partly
+from ordsmed.text.source import Piece
 
 
 @dataclass(frozen=True)
@@ -166,3 +173,198 @@ def test_a_chunk_that_stands_is_kept_nowhere_else_and_whole(tmp_path: Path) -> N
     made.facts.documents = 2
     with pytest.raises(DataError, match=r"00000-00000.npy: 1 entries; wanted 2; remove the folder `steps`, go on"):
         _ = made.index
+
+
+@dataclass(frozen=True)
+class Files:
+    """A source of files whose sizes are told."""
+
+    sizes: dict[str, int]
+
+    def pieces(self) -> list[Piece]:
+        return [Piece(Path(name), bytes=size) for name, size in self.sizes.items()]
+
+    def size(self) -> int:
+        return sum(self.sizes.values())
+
+
+def test_small_files_are_read_together_in_their_order() -> None:
+    """As long as they hold no more than eight million bytes; a source that tells of no files is read as a whole."""
+    source = Source(Files({"a": 4_000_000, "b": 4_000_000, "c": 1, "d": 8_000_000, "e": 9_000_000, "f": 0, "g": 7}))
+    bundles = [[str(piece.path) for piece in bundle] for bundle in source.bundles()]
+    assert bundles == [["a", "b"], ["c"], ["d"], ["e"], ["f", "g"]]
+    assert [source.size(bundle) for bundle in source.bundles()] == [8_000_000, 1, 8_000_000, 9_000_000, 7]
+    assert Source(Counting([])).bundles() == [()]
+    assert Source(Files({"a": 5})).size(()) == 5
+    assert chunks._size(Piece(Path("a"), start=30, stop=70)) == 40
+
+
+@pytest.mark.parametrize(("less", "sizes"), [(0, [2, 1]), (1, [3, 0])])
+def test_a_chunk_is_eight_million_characters_with_what_stands_beside(less: int, sizes: list[int]) -> None:
+    """500 a document are counted beside its text, and the strings of its metadata."""
+    made = [
+        Document("x" * 3_999_000, id="a", meta={"raw": "y" * 500, "n": 10**9}),
+        Document("x" * (3_999_500 - less), id="b"),
+        Document("", id="c"),
+    ]
+    with read.tallied() as tally:
+        assert [len(batch.documents) for batch in chunks._batches(iter(made), tally)] == sizes
+
+
+@dataclass(frozen=True)
+class Halving:
+    """A step that drops every other document, and tells why."""
+
+    def clean(self, text: str, meta: dict[str, Any]) -> str | None:
+        if int(text.split()[-1]) % 2:
+            read.tally().left_out["halving: odd"] += 1
+            return None
+        return f"{text}!" if "4" in text else text
+
+
+def test_what_each_step_did_is_counted(tmp_path: Path) -> None:
+    source = Plain([f"text {n}" for n in range(10)] + ["text  12"])
+    reading = Reading(tmp_path, [Source(source)], Work(clean=(Halving(),)))
+    with crew() as spread:
+        reading.run(spread, 1)
+    (chunk,) = reading.chunks()
+    assert chunk.facts.steps == [[11, 1, 5, 6 * 10 + 8, 6 * 5 + 1 + 8], [6, 1, 0, 39, 38]]
+    assert (chunk.facts.read, chunk.facts.documents) == (11, 6)
+    assert chunk.facts.left_out == {f"{Work(clean=(Halving(),)).names()[0]}: odd": 5}
+
+
+@dataclass(frozen=True)
+class Plain:
+    """Documents out of a list."""
+
+    texts: list[str]
+
+    def documents(self) -> Iterator[Document]:
+        for number, text in enumerate(self.texts):
+            yield Document(text, id=str(number))
+
+    def stamp(self) -> Any:
+        return self.texts
+
+    def size(self) -> int:
+        return 0
+
+
+def test_another_reading_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    """Whatever a chunk depends on names it: sources, what they are for, settings, but not the threshold."""
+    source = Source(Plain(["a"]))
+
+    def name(sources: list[Source], **work: Any) -> str:
+        return Reading(tmp_path, sources, Work(**work)).folder.name
+
+    plain, signed = name([source]), name([source], near=Near())
+    others = [
+        name([Source(Plain(["b"]))]), name([source, source]), name([Source(Plain(["a"]), "test")]),
+        name([source], seed=1), name([source], clean=(length.Settings(),)), name([source], normalise="none"),
+        name([source], shortest=2), name([source], sentences="lines"), name([source], held_out="x/one.npy"),
+        name([source], held_out="x/two.npy"), signed, name([source], near=Near(shingle=5)),
+        name([source], near=Near(permutations=64)), name([source], near=Near(seed=1)),
+    ]  # fmt: skip
+    assert len({plain, *others}) == 15
+    assert name([source], near=Near(threshold=0.9, keep="first")) == signed
+    assert name([source], held_out="elsewhere/one.npy") == name([source], held_out="x/one.npy")
+
+
+def test_facts_of_several_chunks_add_up() -> None:
+    one = chunks.Facts(1, 2, 3, 4, Counter(a=1), [[1, 2, 3, 4, 5]], Counter(x=1), [f"a{n}" for n in range(15)])
+    whole = chunks.Facts()
+    for other in (chunks.Facts(), one, one):
+        whole.add(other)
+    assert (whole.read, whole.documents, whole.replaced, whole.cut) == (2, 4, 6, 8)
+    assert (whole.left_out, whole.encodings, whole.steps) == ({"a": 2}, {"x": 2}, [[2, 4, 6, 8, 10]])
+    assert whole.held_out == [*one.held_out, *one.held_out[:5]]
+    assert one.steps == [[1, 2, 3, 4, 5]]
+
+
+def test_a_hash_of_words_tells_texts_and_a_seed_draws_anew() -> None:
+    one = chunks.digest("One text, 東京", 3)
+    assert one == chunks.digest(" One\ntext,  東京 ", 3)
+    assert one[2] == 4
+    assert one[0] != one[1]
+    for other in (
+        chunks.digest("One text 東京", 3),
+        chunks.digest("One text, 東京", 4),
+        chunks.digest("One text, 東京", -3),
+    ):
+        assert not {other[0], other[1]} & {one[0], one[1]}
+    assert chunks.digest("", 0) == (12492701897661843127, 2930596301863861566, 0)  # on every machine
+
+
+@pytest.mark.parametrize("size", [30, 100_000])
+def test_documents_that_quote_held_out_text_are_told_and_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(chunks, "SEARCHED", size)
+    (tmp_path / "held.txt").write_text("one two three four five six seven eight")
+    grams(str(tmp_path / "held.txt")).save(tmp_path / "held.npy")
+    texts = [f"{n}: one two three four five six seven eight." if n % 2 else f"Other text {n}." for n in range(60)]
+    reading = Reading(tmp_path, [Source(Plain(texts))], Work(held_out=str(tmp_path / "held.npy")))
+    with crew() as spread:
+        reading.run(spread, 1)
+    (chunk,) = reading.chunks()
+    assert chunk.facts.left_out == {"held-out text": 30}
+    assert chunk.facts.held_out == [f"{n}: 'one two three four five six seven eight'" for n in range(1, 41, 2)]
+    assert [line.count(b"Other text") for line in Path(f"{chunk.stem}.jsonl").read_bytes().splitlines()] == [1] * 30
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_what_could_not_be_written_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def full(path: Path) -> None:
+        raise error
+
+    monkeypatch.setattr(chunks.files, "sync", full)
+    with pytest.raises(RunError if isinstance(error, OSError) else KeyboardInterrupt):
+        chunks._write(tmp_path / "a.json", {})
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (5, "documents: TypeError: gives 5, a int; wanted an ordsmed.text.document.Document"),
+        (Document(3), "gives a Document whose text is 3; wanted a str"),  # type: ignore[arg-type]
+        (Document("a", id=4), "gives a Document whose id is 4; wanted a str"),  # type: ignore[arg-type]
+        (Document("a", meta=[]), r"gives a Document whose meta is \[\]; wanted a dict"),  # type: ignore[arg-type]
+        (ValueError("broken feed"), "documents: ValueError: broken feed; mend the source or step"),
+    ],
+)
+def test_what_a_source_gives_that_is_no_document_is_named(given: Any, said: str) -> None:
+    class Feed:
+        def documents(self) -> Iterator[Any]:
+            yield Document("fine")
+            if isinstance(given, Exception):
+                raise given
+            yield given
+
+        def refine(self, document: Document) -> Any:
+            return 7
+
+    with pytest.raises(DataError, match=said):
+        list(Source(Feed()).read(()))
+    with pytest.raises(DataError, match="a:1: TypeError: gives 7, a int"):
+        Source(Feed()).refine(Document("x", id="a:1"))
+
+
+@pytest.mark.parametrize("error", [OSError("disk"), MemoryError(), DataError("a", "b", "c", "d")])
+def test_errors_that_tell_their_place_are_left_as_they_are(error: Exception) -> None:
+    with pytest.raises(type(error)) as caught, chunks._told("x"):
+        raise error
+    assert caught.value is error
+
+
+def test_a_step_gives_a_text_or_none(tmp_path: Path) -> None:
+    class Wrong:
+        def clean(self, text: str, meta: dict[str, Any]) -> Any:
+            return len(text)
+
+    with pytest.raises(DataError, match="id 1: TypeError: gives 4, a int; wanted the text as it should be, or None"):
+        chunks._clean(
+            Document("text", id="id 1"), Work(clean=(Wrong(),)), ["wrong", "tidy"], chunks.Facts(steps=[[0] * 5] * 2)
+        )

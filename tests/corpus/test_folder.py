@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,13 @@ from ordsmed.corpus.shards import shards
 from ordsmed.data.encode import Encoding
 from ordsmed.data.tokenizer_training import Training
 from ordsmed.show.stats import stats
+from ordsmed.corpus import folder as module
+from ordsmed.corpus.folder import SPLITS, Writer, check, documents, origin, parts
+from ordsmed.corpus.pipeline import Corpus
+from ordsmed.corpus.presplit import presplit
+from ordsmed.corpus.shards import shards
+from ordsmed.show.stats import stats
+from ordsmed.data.tokenizer_training import Training
 
 RECIPE = 'out = "{0}/c"\nshard = 2000\nvalidation = 0.2\n[source]\nkind = "text"\npath = "{0}/a.txt"\n'
 TOKENIZER = '{0}[tokenizer]\nkind = "wordpiece"\nsize = 200\n'
@@ -92,3 +100,102 @@ def test_no_document_of_a_damaged_part_is_given(folder: Path) -> None:
     damage(path)
     with pytest.raises(DataError, match="is damaged"):
         next(documents(path))
+
+
+def written(place: Path, lines: list[bytes], **how: bool) -> Writer:
+    with Writer(place / "train", 20, **how) as writer:
+        for line in lines:
+            writer.write(line, 2, 3, 5, 7)
+    return writer
+
+
+def test_parts_are_begun_where_they_would_be_too_long(tmp_path: Path) -> None:
+    lines = [b"0123456789\n", b"01234567\n", b"a\n", b"x" * 30 + b"\n", b"b\n"]
+    made = written(tmp_path, lines)
+    parts_made = {path.name: path.read_bytes() for path in (tmp_path / "train").iterdir()}
+    assert parts_made == {
+        "00000.jsonl": lines[0] + lines[1], "00001.jsonl": lines[2], "00002.jsonl": lines[3], "00003.jsonl": lines[4],
+    }  # fmt: skip
+    assert made.parts == {"00000.jsonl": 2, "00001.jsonl": 1, "00002.jsonl": 1, "00003.jsonl": 1}
+    assert made.checksums == {name: f"{zlib.crc32(data):08x}" for name, data in parts_made.items()}
+    count = made.count
+    assert (count.documents, count.sentences, count.words, count.characters, count.bytes) == (5, 10, 15, 25, 35)
+    assert written(tmp_path / "none", []).parts == {}
+    assert not (tmp_path / "none").exists()
+
+
+def test_parts_that_stand_are_counted_and_left_as_they_are(tmp_path: Path) -> None:
+    lines = [b"0123456789\n", b"01234567\n", b"abcdefghijk\n", b"0123456789\n", b"z\n"]
+    whole = written(tmp_path, lines)
+    (tmp_path / "train/00001.jsonl").unlink()
+    before = (tmp_path / "train/00000.jsonl").stat().st_mtime_ns
+    again = written(tmp_path, lines, again=True)
+    assert (again.parts, again.checksums, again.count) == (whole.parts, whole.checksums, whole.count)
+    assert (tmp_path / "train/00000.jsonl").stat().st_mtime_ns == before
+    assert (tmp_path / "train/00001.jsonl").read_bytes() == lines[2]
+    with Writer(tmp_path / "train", 20, again=True) as told:
+        wants = []
+        for line in [*lines, b"a new one\n"]:
+            wants.append(told.wants(len(line)))
+            told.write(line, 0, 0, 0) if wants[-1] else told.add(len(line), 0, 0, 0, 0)
+    assert wants == [False, False, False, False, False, True]
+    (tmp_path / "train/00000.jsonl").write_bytes(b"short\n")
+    with pytest.raises(DataError, match=r"00000\.jsonl: 6 bytes; wanted 20; remove this file, go on"):
+        written(tmp_path, lines, again=True)
+    assert written(tmp_path, lines).parts == whole.parts, "a new writing writes all anew"
+    assert (tmp_path / "train/00000.jsonl").read_bytes() == lines[0] + lines[1]
+
+
+def test_what_is_half_written_has_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(module, "sync", lambda path: synced.append(f"{path.name}: {path.stat().st_size}"))
+    with pytest.raises(TypeError):
+        written(tmp_path, [b"0123456789\n", b"0123456789\n", None])  # type: ignore[list-item]
+    assert sorted(path.name for path in (tmp_path / "train").iterdir()) == ["00000.jsonl", "00001.jsonl.part"]
+    assert synced == ["00000.jsonl.part: 11"]
+
+
+def test_where_a_document_of_a_number_stands(tmp_path: Path) -> None:
+    with Writer(tmp_path / "train", 64) as writer:
+        for n in range(5):
+            writer.write(b'{"text":"t%d"%b}\n' % (n, b',"id":"a:%d"' % n if n != 3 else b""), 1, 1, 1)
+    names = [path.name for path in parts(tmp_path, "train")]
+    assert names == ["00000.jsonl", "00001.jsonl"]
+    places = [origin(tmp_path, "train", n).removeprefix(f"{tmp_path}/train/") for n in range(5)]
+    assert places == [
+        "00000.jsonl:1, id a:0", "00000.jsonl:2, id a:1", "00001.jsonl:1, id a:2", "00001.jsonl:2",
+        "00001.jsonl:3, id a:4",
+    ]  # fmt: skip
+    with pytest.raises(DataError, match="has no train document of that number"):
+        origin(tmp_path, "train", 5)
+
+
+def test_parts_are_in_order_and_all_there(tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()
+    for name in ("99999.jsonl", "100000.jsonl", "00002.jsonl", "x.jsonl", "00003.jsonl.part"):
+        (tmp_path / "train" / name).write_text("")
+    assert [path.name for path in parts(tmp_path, "train")] == ["00002.jsonl", "99999.jsonl", "100000.jsonl"]
+    assert parts(tmp_path, "test") == []
+    Run(tmp_path).set(train={"parts": {"00007.jsonl": 1, "00005.jsonl": 1}})
+    with pytest.raises(
+        DataError, match=r"train/00005\.jsonl: no such file; wanted a part of a corpus; make the corpus"
+    ):
+        parts(tmp_path, "train")
+
+
+def test_a_line_that_is_no_document_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "train/00000.jsonl"
+    path.parent.mkdir()
+    for wrong, said in (
+        (b'{"id":3}\n', r":2: Expected `str`"),
+        (b'{"text', ":2: the last line is cut off"),
+        (b"[1]\n", ":2: "),
+    ):
+        path.write_bytes(b'{"text":"a"}\n' + wrong)
+        with pytest.raises(
+            DataError, match=rf"00000\.jsonl{said}.*; wanted one document a line; make the corpus again"
+        ):
+            list(documents(path))
+    path.unlink()
+    with pytest.raises(DataError, match="no such file; wanted a part of a corpus"):
+        list(documents(path))

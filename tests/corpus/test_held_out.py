@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ordsmed.base.errors import DataError
 from ordsmed.corpus import held_out
@@ -190,6 +192,8 @@ def test_the_hashes_are_those_of_every_machine(tmp_path: Path) -> None:
     found = held(tmp_path, "a.txt", "Over hekken står en 短い heire", n=6, shortest=6)
     assert found.hashes.dtype.str == "<u8"
     assert found.hashes.tolist() == [7102578131998674781, 9946285467456285660]
+    found.save(tmp_path / "held.npy")
+    assert np.load(tmp_path / "held.npy").tolist() == [478660555569, 6, 6, 1, 0, *found.hashes.tolist()]
 
 
 def test_settings_of_a_recipe(tmp_path: Path) -> None:
@@ -225,3 +229,78 @@ def test_the_first_of_several_hits_is_told(tmp_path: Path, short_first: bool) ->
     hit = held.hits(" ".join(["x"] * 5 + one + ["y"] * 9 + other + one))
     assert hit is not None
     assert (hit.words, hit.number) == (" ".join(one), 5)
+
+
+def test_entries_are_counted_from_five_words_on(tmp_path: Path) -> None:
+    """Seven words are too few to be looked for, eight are not; what has four is a name or a label."""
+    words = [f"word{n}" for n in range(10)]
+    found = held(tmp_path, "a.txt", "\n".join(" ".join(words[:n]) for n in range(1, 10)))
+    assert (found.entries, found.short, len(found.hashes)) == (5, 3, 2)
+    assert found.hits(" ".join(words[:8]))
+    assert not found.hits(" ".join(words[:7]))
+    assert Decontaminate("x", words=255, shortest=1)
+    for wrong in ({"words": 256}, {"shortest": 0}, {"words": 7}):
+        with pytest.raises(ValueError, match="wanted 1 <= shortest <= words <= 255"):
+            Decontaminate("x", **wrong)
+
+
+@pytest.mark.parametrize("gather", [1, 40, 1 << 20])
+def test_many_entries_are_held_however_little_is_gathered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gather: int
+) -> None:
+    lines = [" ".join(f"w{(n * 31 + k * 7) % 97}" for k in range(20)) for n in range(50)]
+    monkeypatch.setattr(held_out, "BLOCK", 200)
+    monkeypatch.setattr(held_out, "GATHER", gather)
+    found = held(tmp_path, "a.txt", "\n".join(lines))
+    assert (found.entries, found.short) == (50, 0)
+    assert len(found.hashes) == len({tuple(line.split()[n : n + 13]) for line in lines for n in range(8)})
+    assert (found.hashes[1:] > found.hashes[:-1]).all()
+    assert all(found.hits(line) for line in lines)
+
+
+def test_documents_of_conll_and_json_are_cut_as_their_files_say(tmp_path: Path) -> None:
+    rows = "-DOCSTART- O\n\n# comment\nNine O\nkettles O\n \n# text = One text\n1\tOne\n\nlast\tO"
+    assert list(held_out._conll(write(tmp_path / "a.conll", rows))) == ["Nine kettles ", " One text", "last "]
+    told = write(tmp_path / "a.conllu", "# text = One\n\n# text = Two")
+    assert list(held_out._conll(told)) == [" One", " Two"]
+    assert list(held_out._strings({"a": ["x", {"b": "y"}, 3], "c": "z"})) == ["x", "y", "z"]
+    assert list(held_out._json(write(tmp_path / "b.json", '"one"\n\n["two"]\n'))) == ["one", "two"]
+    with pytest.raises(DataError, match=r"c\.json: bad JSON"):
+        held(tmp_path, "c.json", "{\n}\n{")
+
+
+def test_words_of_every_plane_are_told_apart(tmp_path: Path) -> None:
+    for one, other in (
+        ("𐍈𐍉 a", "𐍉𐍈 a"),
+        ("東京 b", "東西 b"),
+        ("\u3007 c", "\u3008 c"),
+        ("ｦ d", "ﾠ d"),
+        ("𠀀𠀁", "𠀁𠀀"),
+    ):
+        found = held(tmp_path, "a.txt", one, n=2, shortest=2)
+        assert found.hits(f"x {one} y"), one
+        assert not found.hits(f"x {other} y"), other
+    words = "々〇〡〩ぁヿㇰㇿ㐀䶿一鿿豈ｦﾟ𠀀𪚥"  # the first and the last of each range
+    counts = {sign * 2: 2 for sign in words} | {sign * 2: 1 for sign in "ﾠꀀ〪ㄅa"}
+    counts |= {"⺀⻳": 0, "㈀": 0, "〈": 0, "一a鿿": 3, "a-b_c": 3, "\U0001fffe\U0001ffff": 0}
+    assert {text: len(held_out._words(text)[0]) for text in counts} == counts
+
+
+@given(st.lists(st.sampled_from(["a", "b", "c", "東", "dd"]), max_size=40), st.data())
+def test_what_is_found_is_what_a_slow_reader_finds(words: list[str], data: st.DataObject) -> None:
+    """In several texts at once, runs of three words and entries of two."""
+    entries = data.draw(st.lists(st.lists(st.sampled_from(["a", "b", "c", "東", "dd"]), max_size=5), max_size=3))
+    sizes, found = held_out._gathered([" ".join(entry) for entry in entries], 3, 2)
+    assert sizes.tolist() == [len(entry) for entry in entries]
+    known = HeldOut(np.unique(np.concatenate([np.empty(0, "<u8"), *found])), 3, 2)
+    runs = {tuple(e[n : n + 3]) for e in entries for n in range(len(e) - 2)} | {
+        tuple(e) for e in entries if len(e) == 2
+    }
+    at = data.draw(st.integers(0, len(words)))
+    texts = [words[:at], words[at:]]
+    hits = known.search([" ".join(text) for text in texts])
+    for text, hit in zip(texts, hits, strict=True):
+        first = next((n for n in range(len(text)) if {tuple(text[n : n + 2]), tuple(text[n : n + 3])} & runs), None)
+        assert (hit and hit.number) == first
+        if hit:
+            assert tuple(hit.words.split()) in runs

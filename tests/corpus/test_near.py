@@ -459,3 +459,52 @@ def test_bytes_that_agree_by_chance_are_no_similarity(monkeypatch: pytest.Monkey
     assert abs(judge._estimate(*drawn).mean()) < 0.0008  # uncorrected: 0.0039
     assert abs(judge._estimate(drawn[0], half).mean() - 0.5) < 0.0008
     assert (judge._estimate(drawn[0], drawn[0]) == 1).all()
+
+
+def test_settings_reach_to_their_bounds() -> None:
+    for fine in ({"threshold": 1.0}, {"shingle": 1}, {"shingle": 1000}, {"permutations": 16}, {"permutations": 4096},
+                 {"seed": 0}, {"seed": 2**63}):  # fmt: skip
+        Near(**fine)  # type: ignore[arg-type]
+    for wrong in ({"shingle": 1001}, {"permutations": 15}, {"permutations": 4097}, {"seed": 2**63 + 1}):
+        with pytest.raises(ValueError, match=f"{next(iter(wrong))}: found"):
+            Near(**wrong)
+    assert Near(threshold=0.01).bands() == (128, 1)
+    assert HOW.doubt() == pytest.approx(2 * (0.7 * 0.3 / 128) ** 0.5)
+
+
+@pytest.mark.parametrize("before", [63, 64])
+def test_of_a_large_bucket_the_others_are_compared_with_the_best_64(tmp_path: Path, before: int) -> None:
+    """All agree in one band and nowhere else, but for the last two, which are alike and share no other band."""
+    chance = np.random.default_rng(before)
+    rows = chance.integers(0, near.EMPTY, (before + 2, 128), dtype=np.uint32)
+    alike = np.arange(128) % 5 < 4
+    rows[-1, alike] = rows[-2, alike]
+    rows[:, :5] = rows[0, :5]
+    np.save(tmp_path / "0.npy", rows)
+    found = near.find([tmp_path / "0.npy"], [len(rows)], None, None, HOW, tmp_path)
+    assert list(zip(found.numbers.tolist(), found.kept.tolist(), strict=True)) == ([(64, 63)] if before == 63 else [])
+
+
+@pytest.mark.parametrize(("estimate", "close"), [(0.6, False), (0.62, True), (0.78, True), (0.79, False)])
+@pytest.mark.parametrize("tried", [0, 3, 4])
+def test_what_is_too_close_to_call_is_read_until_four_were_found_apart(
+    monkeypatch: pytest.MonkeyPatch, estimate: float, close: bool, tried: int
+) -> None:
+    """Document 9 was found apart from so many others; no pair is read twice."""
+    judge, asked = object.__new__(near._Judge), list[int]()
+    judge.work = near._Work(Path(), HOW, str, 0, (), False, True)
+    judge.unlike = []
+    pair = lambda worse, better: near._joined(np.array([worse], "<u4"), np.array([better], "<u4"))  # noqa: E731
+    others = [*(pair(9, n) for n in range(tried)), pair(8, 7)]
+    judge.apart = np.sort(np.concatenate(others))
+    monkeypatch.setattr(near._Judge, "_estimate", lambda self, worse, better: np.full(len(worse), estimate, "<f4"))
+    monkeypatch.setattr(
+        near._Judge, "_exact", lambda self, worse, better: (asked.extend(worse.tolist()), [0.69] * len(worse))[1]
+    )
+    like, similarity = judge(np.array([9, 8], "<u4"), np.array([50, 7], "<u4"), exactly=True)
+    assert asked == ([9] if close and tried < 4 else [])
+    assert like.tolist() == [estimate == 0.79] * 2
+    assert similarity[0] == pytest.approx(0.69 if asked else estimate)
+    assert judge.unlike == ([pair(9, 50)[0]] if asked else [])
+    like, _ = judge(np.array([9], "<u4"), np.array([50], "<u4"), exactly=False)
+    assert (like.tolist(), len(asked)) == ([estimate == 0.79], int(close and tried < 4))

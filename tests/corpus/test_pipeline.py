@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import lzma
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import filelock
 import pytest
 
 from ordsmed.base import menu
@@ -20,6 +22,15 @@ from ordsmed.corpus.folder import SPLITS, documents, parts
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.text.clean import tidy
 from ordsmed.text.document import Document
+from ordsmed.corpus import chunks, pipeline
+from ordsmed.corpus import folder as folders
+from ordsmed.text.clean import tidy
+from ordsmed.text.document import Document
+from ordsmed.corpus.folder import SPLITS, documents, parts
+from ordsmed.corpus.held_out import Decontaminate
+from ordsmed.corpus.near import Near
+from ordsmed.corpus.pipeline import Corpus, partly
+from ordsmed.text.read import stamp
 from ordsmed.text.seen import Seen
 
 
@@ -83,6 +94,7 @@ def test_what_is_written(make: Any) -> None:
     assert (counts["documents"], counts["sentences"], counts["words"], counts["characters"]) == (1, 3, 3, 15)
     assert counts["parts"] == {"00000.jsonl": 1}
     assert facts["language"] == "en"
+    assert facts["held_out"] is None
 
 
 def test_parts_are_filled_and_counted(make: Any) -> None:
@@ -136,8 +148,9 @@ def test_one_document_is_trained_on(make: Any, capsys: pytest.CaptureFixture[str
     assert "validation: empty" in capsys.readouterr().err
 
 
-def test_no_validation_if_none_is_wanted(make: Any) -> None:
+def test_no_validation_if_none_is_wanted(make: Any, capsys: pytest.CaptureFixture[str]) -> None:
     folder, facts = make(TEXTS, validation=0.0)
+    assert "validation" not in capsys.readouterr().err
     assert facts["validation"]["documents"] == 0
     assert [d.meta["number"] for d in read(folder, "train")] == list(range(1, 301))
 
@@ -274,3 +287,207 @@ def test_what_a_recipe_says_can_be_taken_back(tmp_path: Path) -> None:
     assert deed.language == "none"  # a word
     with pytest.raises(RecipeError, match="seed: found 'none'; wanted"):
         load(Corpus, str(tmp_path / "a.toml"), ["seed=none"])
+
+
+@dataclass(frozen=True)
+class Sized(Given):
+    """Documents of a source that tells a size, a licence, and when it was prepared."""
+
+    bytes: int = 0
+    LICENCE: str = ""
+    prepared: list[str] = field(default_factory=list)
+
+    def prepare(self) -> None:
+        self.prepared.append("once")
+
+    def size(self) -> int:
+        return self.bytes
+
+
+def test_settings_reach_to_their_bounds() -> None:
+    Corpus(Given(["a"]), shortest=0, shard=1, processes=1)
+    for name, value, least in (("shortest", -1, 0), ("shard", 0, 1), ("processes", 0, 1)):
+        with pytest.raises(ValueError, match=f"{name}: found {value}; wanted at least {least}"):
+            Corpus(Given(["a"]), **{name: value})
+    for beside in ({"near": Near()}, {"against": ("other",)}):
+        with pytest.raises(ValueError, match='duplicates: found "keep"; wanted "drop" beside `near` or `against`'):
+            Corpus(Given(["a"]), duplicates="keep", **beside)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="source: found an empty list"):
+        Corpus(())
+
+
+@pytest.mark.parametrize(
+    ("sizes", "processes", "wanted"),
+    [([0], None, 1), ([999_999], None, 1), ([2_999_999], None, 2), ([10**6, 2 * 10**6], None, 3), ([10**9], None, 8),
+     ([10**9], 3, 3), ([0], 3, 3)],
+)  # fmt: skip
+def test_a_small_corpus_has_few_processes(
+    monkeypatch: pytest.MonkeyPatch, sizes: list[int], processes: int | None, wanted: int
+) -> None:
+    monkeypatch.setattr(pipeline, "cores", lambda: 8)
+    sources = tuple(Sized([], size) for size in sizes)
+    assert Corpus(sources, processes=processes)._workers() == wanted
+    assert Corpus(sources[:1], processes=processes, given=pipeline.Given(test=Sized([], 0)))._workers() <= wanted
+
+
+def test_every_input_is_in_the_stamp_and_what_is_not_said_leaves_it_as_it_was(tmp_path: Path) -> None:
+    """Corpora of before stand as long as their stamp stays: of one source it is the source's own."""
+    (path := tmp_path / "held.txt").write_text("one two three four five six seven eight")
+    first = tmp_path / "first.toml"
+    (tmp_path / "a.txt").write_text("One.\n\nTwo.")
+    first.write_text(f'out = "{tmp_path}/first"\n[source]\nkind = "text"\npath = "{tmp_path}/a.txt"\n')
+    mark = Run(obtain(Corpus, str(first))).status["fingerprint"]
+    assert Corpus(Given(["a"])).stamp() == ["a"]
+    assert Corpus((Given(["a"]), Given(["b"]))).stamp() == [["a"], ["b"]]
+    given = pipeline.Given(validation=Given(["v"]), test=Given(["t"]))
+    assert Corpus(Given(["a"]), given=given).stamp() == [["a"], [["v"], ["t"]]]
+    assert Corpus(Given(["a"]), against=(str(tmp_path / "first"),)).stamp() == [["a"], [mark]]
+    assert Corpus(Given(["a"]), held_out=Decontaminate(str(path))).stamp() == [["a"], stamp([path])]
+
+
+def test_given_texts_alone_are_no_corpus(tmp_path: Path) -> None:
+    given = pipeline.Given(validation=Given(["One text."]))
+    with pytest.raises(DataError, match="no documents at all; wanted at least one text; look at `source`"):
+        Corpus(Given([]), given=given).perform(Run(tmp_path))
+
+
+def test_what_is_given_stands_where_it_was_given_for_and_first(tmp_path: Path) -> None:
+    """A text that several sources hold is kept where it was given: for validation, for the test, in another corpus."""
+    (tmp_path / "a.txt").write_text("Text 4.\n\nText 9.")
+    (tmp_path / "a.toml").write_text(
+        f'out = "{tmp_path}/a"\nvalidation = 0\n[source]\nkind = "text"\npath = "{tmp_path}/a.txt"\n'
+    )
+    (folder := tmp_path / "c").mkdir()
+    first, second = Sized([f"Text {n}." for n in range(4)]), Sized([f"Text {n}." for n in range(2, 8)])
+    given = pipeline.Given(validation=Sized(["Text 1.", "Held one."]), test=Sized(["Held two.", "Text 6."]))
+    facts = Corpus((first, second), given=given, against=(str(tmp_path / "a.toml"),)).perform(Run(folder))
+    found = {split: [d.text for d in read(folder, split)] for split in SPLITS}
+    assert found == {
+        "train": [f"Text {n}." for n in (0, 2, 3, 5, 7)],
+        "validation": ["Text 1.", "Held one."],
+        "test": ["Held two.", "Text 6."],
+    }
+    assert [(s["purpose"], s["read"], s["documents"]) for s in facts["sources"]] == [
+        ("validation", 2, 2), ("test", 2, 2), ("against", 2, 2), ("", 4, 4), ("", 6, 6)
+    ]  # fmt: skip
+    assert (facts["read"], facts["dropped"]) == (14, {"duplicates": 5})
+    assert [s.prepared for s in (first, second, given.validation, given.test)] == [["once"]] * 4
+
+
+def test_the_licences_of_what_is_learned_from_are_named_once_each(tmp_path: Path) -> None:
+    sources = tuple(Sized([f"Text {n}."], LICENCE=name) for n, name in enumerate(["X", "", "Y", "X"]))
+    given = pipeline.Given(validation=Sized(["Held."], LICENCE="Z"))
+    facts = Corpus(sources, given=given).perform(Run(tmp_path))
+    assert (facts["licence"], facts["language"], facts["title"]) == ("X; Y", None, None)
+    assert (tmp_path / "report.md").read_text().startswith(f"# {tmp_path.name}\n")
+    facts = Corpus(sources, given=given, licence="own", title="Mine").perform(Run(tmp_path))
+    assert (facts["licence"], facts["title"]) == ("own", "Mine")
+    assert (tmp_path / "report.md").read_text().startswith("# Mine\n")
+
+
+def test_held_out_text_is_hashed_once_and_anew_where_it_changed(make: Any, tmp_path: Path) -> None:
+    words = "one two three four five six seven eight nine"
+    (path := tmp_path / "held.txt").write_text(words)
+    texts = ["Some other text.", f"Say {words} again."]
+    folder, facts = make(texts, held_out=Decontaminate(str(path)))
+    assert facts["left_out"] == {"held-out text": 1}
+    assert facts["held_out"] == [f"given:2: '{words}'"]
+    (grams,) = (folder / "steps").glob("*.npy")
+    made = grams.stat().st_mtime_ns
+    make(texts, held_out=Decontaminate(str(path)))
+    assert grams.stat().st_mtime_ns == made
+    _, facts = make(texts, held_out=Decontaminate(str(path), words=20, shortest=10))
+    assert facts["left_out"] == {}
+    path.write_text("other words stand here now and these are eight")
+    _, facts = make(texts, held_out=Decontaminate(str(path)))
+    assert facts["left_out"] == {}
+    assert len(list((folder / "steps").glob("*.npy"))) == 3
+    assert not [p for p in (folder / "steps").iterdir() if p.name.startswith(".")]
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_steps_go_when_all_stands_unless_they_are_kept(tmp_path: Path, keep: bool) -> None:
+    (tmp_path / "steps").mkdir()
+    Corpus(Given(["a"]), keep_steps=keep).tidy(Run(tmp_path))
+    assert (tmp_path / "steps").exists() == keep
+
+
+@pytest.fixture
+def plain_recipe(tmp_path: Path) -> str:
+    (tmp_path / "texts").mkdir()
+    for name in "abcd":
+        (tmp_path / "texts" / f"{name}.txt").write_text(f"Text {name}.\n\nText of all.")
+    path = tmp_path / "plain.toml"
+    path.write_text(f'out = "{tmp_path}/out"\nvalidation = 0\n[source]\nkind = "text"\npath = "{tmp_path}/texts"\n')
+    return str(path)
+
+
+def test_a_corpus_is_made_step_by_step(plain_recipe: str, tmp_path: Path) -> None:
+    told = partly(plain_recipe, [], part=None, until="read")
+    assert told == [
+        f"{tmp_path}/out: 1 chunk with 8 documents stand", f"next: ordsmed corpus {plain_recipe}"
+    ]  # fmt: skip
+    steps = tmp_path / "out" / "steps"
+    assert not list(steps.glob("match-*"))
+    assert Run(tmp_path / "out").status["state"] == "running"
+    partly(plain_recipe, [], part=None, until="match")
+    (matched,) = steps.glob("match-*/matched.json")
+    made = {path: path.stat().st_mtime_ns for path in [matched, *steps.glob("read-*/*")]}
+    seen: list[dict[Path, int]] = []
+    tidied = Corpus.tidy
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Corpus, "tidy", lambda self, place: (
+            seen.append({path: path.stat().st_mtime_ns for path in made}), tidied(self, place)))  # fmt: skip
+        folder = obtain(Corpus, plain_recipe)
+    assert seen == [made], "what stood was made again"
+    assert [d.text for d in read(folder, "train")] == ["Text a.", "Text of all.", "Text b.", "Text c.", "Text d."]
+    assert Run(folder).status["duplicates"]["exact"] == 3
+    assert partly(plain_recipe, [], part=None, until="match") == [f"{folder}: stands"]
+
+
+def test_parts_are_read_side_by_side_and_other_steps_alone(
+    plain_recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunks, "BUNDLE", 1)
+    free: list[bool] = []
+    inner = Corpus.read
+
+    def looked(self: Corpus, place: Run, *args: Any) -> Any:
+        lock = filelock.FileLock(tmp_path / ".out.lock")  # another process would open it like this
+        with contextlib.suppress(filelock.Timeout):
+            lock.acquire(timeout=0)
+        free.append(lock.is_locked)
+        lock.release()
+        return inner(self, place, *args)
+
+    monkeypatch.setattr(Corpus, "read", looked)
+    told = [partly(plain_recipe, [], part=f"{n}/3", until=None)[0] for n in (2, 1, 3)]
+    assert [line.partition(": ")[2] for line in told] == [
+        "2 chunks with 4 documents stand", "3 chunks with 6 documents stand", "4 chunks with 8 documents stand"
+    ]  # fmt: skip
+    partly(plain_recipe, [], part=None, until="match")
+    assert free == [True, True, True, False]
+
+
+def test_what_another_recipe_began_is_begun_anew(plain_recipe: str, tmp_path: Path) -> None:
+    partly(plain_recipe, [], part=None, until="read")
+    (tmp_path / "out" / "stats.json").write_text("of another corpus")
+    partly(plain_recipe, [], part=None, until="read")
+    assert (tmp_path / "out" / "stats.json").exists(), "the same recipe goes on"
+    partly(plain_recipe, ["seed=5"], part=None, until="read")
+    assert not (tmp_path / "out" / "stats.json").exists()
+    assert "seed = 5" in (tmp_path / "out" / "recipe.toml").read_text()
+    obtain(Corpus, plain_recipe, ["seed=5"])
+    with pytest.raises(OrdsmedError, match="was made from another recipe"):
+        partly(plain_recipe, [], part=None, until="read")
+
+
+def test_parts_and_steps_that_cannot_be(plain_recipe: str) -> None:
+    for part in ("0/2", "3/2", "1", "a/b", "1/2/3", " 1/2"):
+        with pytest.raises(RecipeError, match=f"--part: found {part}; wanted I/N"):
+            partly(plain_recipe, [], part=part, until=None)
+    assert [pipeline._part(text) for text in (None, "1/16", "3/16", "16/16")] == [(0, 1), (0, 16), (2, 16), (15, 16)]
+    with pytest.raises(RecipeError, match="--until: found write; wanted read or match"):
+        partly(plain_recipe, [], part=None, until="write")
+    with pytest.raises(RecipeError, match="--until: match, beside --part; wanted --part alone"):
+        partly(plain_recipe, [], part="1/2", until="match")

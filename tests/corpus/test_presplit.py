@@ -161,3 +161,20 @@ def test_where_it_cannot_be_written_nothing_is_left(
     with pytest.raises(RunError, match="cannot write: No space left on device"):
         presplit(str(corpus), str(tmp_path / "out"))
     assert not list(tmp_path.glob("*out*"))
+
+
+def test_what_is_told_and_pushed_to_the_disk(tmp_path: Path, synced: list[tuple[str, str]]) -> None:
+    made = {"train": [Document("One.", [4])], "test": [Document("Two.", [4]), Document("Three.", [6])]}
+    folder = write(tmp_path / "corpus", made)
+    before = len(synced)
+    assert presplit(str(folder), str(tmp_path / "out")) == [
+        f"{tmp_path}/out/train.jsonl: 1 document", f"{tmp_path}/out/test.jsonl: 2 documents",
+        "no documents in the corpus's validation",
+        "to read it: source.kind=jsonl source.id_key=id sentences=presplit",
+    ]  # fmt: skip
+    pushed = [Path(path).name for what, path in synced[before:] if what == "sync"]
+    assert {"train.jsonl", "test.jsonl"} <= set(pushed)
+    assert len((tmp_path / "out" / "test.jsonl").read_text().splitlines()) == 2
+    made = {split: [Document("One.", [4])] for split in ("train", "validation", "test")}
+    told = presplit(str(write(tmp_path / "whole", made)), str(tmp_path / "other"))
+    assert len(told) == 4

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
 from ordsmed.base import run
@@ -117,7 +118,13 @@ def test_the_same_corpora_give_the_same_bytes_however_little_is_held(
 ) -> None:
     shards(corpora, str(tmp_path / "one"), train=5, test=3)
     monkeypatch.setattr(deed, "HELD", 100)
+    inner, waiting = deed._empty, list[int]()
+    monkeypatch.setattr(
+        deed, "_empty", lambda made, held, found: (waiting.append(sum(map(len, held))), inner(made, held, found))
+    )
     shards(corpora, str(tmp_path / "two"), train=5, test=3)
+    assert len(waiting) > 100
+    assert max(waiting) < 2000, "a document more than is held"
     one, two = ({p.name: p.read_bytes() for p in (tmp_path / name).iterdir()} for name in ("one", "two"))
     assert one == two
 
@@ -200,3 +207,85 @@ def test_a_lost_document_or_a_full_disk_is_noticed(
     with pytest.raises(RunError, match="cannot write: No space left on device"):
         shards(corpora, str(tmp_path / "out"), train=2, test=0)
     assert not list(tmp_path.glob("*out*"))
+
+
+def test_documents_go_to_the_emptiest_shard_the_longest_first() -> None:
+    """Sizes of two corpora by hand: the one with the longest document goes first."""
+    sizes = [np.array([2, 1, 1, 3], np.uint32), np.array([5, 4], np.uint32)]
+    places = deed._places(sizes, [(3, 1.0), (0, 0.1)], Path("out"))
+    # 5 -> 0, 4 -> 1; then 3 -> 2, 2 -> 2 (5), 1 -> 1 (5), 1 -> 0
+    assert [found.tolist() for found in places] == [[2, 1, 0, 2], [0, 1]]
+    # by what each side may hold: two of 0.8 together, one of 0.2
+    places = deed._places([np.array([1] * 10, np.uint32)], [(2, 0.8), (1, 0.2)], Path("out"))
+    assert [places[0].tolist().count(shard) for shard in range(3)] == [4, 4, 2]
+    # as many documents as shards: each has one, however long they are
+    places = deed._places([np.array([9, 1, 1], np.uint32)], [(1, 0.9), (2, 0.1)], Path("out"))
+    assert sorted(places[0].tolist()) == [0, 1, 2]
+    assert list(deed._longest_first(np.array([3, 9, 3, 0], np.uint32))) == [(1, 9), (0, 3), (2, 3), (3, 0)]
+
+
+def test_many_documents_are_put_in_order_in_pieces() -> None:
+    sizes = np.arange(70_000, dtype=np.uint32) % 7
+    found = list(deed._longest_first(sizes))
+    assert found == sorted(((n, int(size)) for n, size in enumerate(sizes)), key=lambda pair: (-pair[1], pair[0]))
+
+
+def test_all_that_is_told_of_shards(tmp_path: Path, synced: list[tuple[str, str]]) -> None:
+    names = [corpus(tmp_path, "a", invented("a", 12, 4)), corpus(tmp_path, "b", invented("b", 1, 1))]
+    before = len(synced)
+    told = shards(names, str(tmp_path / "out"), train=2, test=1, fraction=0.25)
+    documents = held(tmp_path / "out")
+    for line, kind in zip(told, ("train", "test"), strict=False):
+        found = {name: some for name, some in documents.items() if name.startswith(kind)}
+        loads = [sum(map(len, some)) for some in found.values()]
+        count = sum(map(len, found.values()))
+        files = "2 files" if kind == "train" else "1 file"
+        assert line == (
+            f"{tmp_path}/out/{kind}-*.txt: {files}, {count} documents, {sum(loads)} sentences, "
+            f"{min(loads)} to {max(loads)} sentences each"
+        )
+    assert told[-1].endswith("left out: validation (2 documents); --splits all takes them")
+    assert {Path(path).name for what, path in synced[before:] if what == "sync"} >= set(documents)
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    sentences = [
+        sum(map(len, wanted(invented(name, count, longest)))) for name, count, longest in (("a", 12, 4), ("b", 1, 1))
+    ]
+    assert [source["sentences"] for source in manifest["sources"]] == sentences
+
+
+def test_a_document_more_or_a_file_that_is_shorter_is_noticed(
+    corpora: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = deed._texts
+
+    def more(source: Path, splits: list[str], doing: str) -> Iterator[list[str]]:
+        yield from whole(source, splits, doing)
+        if doing == "write":
+            yield ["One more."]
+
+    monkeypatch.setattr(deed, "_texts", more)
+    with pytest.raises(RunError, match="changed while they were read"):
+        shards(corpora, str(tmp_path / "out"), train=2, test=0)
+    monkeypatch.undo()
+
+    def longer(source: Path, splits: list[str], doing: str) -> Iterator[list[str]]:
+        for sentences in whole(source, splits, doing):
+            yield sentences + (["One more."] if doing == "write" else [])
+
+    monkeypatch.setattr(deed, "_texts", longer)
+    with pytest.raises(RunError, match="changed while they were read"):
+        shards(corpora, str(tmp_path / "out"), train=2, test=0)
+    monkeypatch.undo()
+    (tmp_path / "a.txt").write_text("short")
+    found = [deed.Shard("a.txt", 1, 1, 6)]
+    with pytest.raises(RunError, match=r"a\.txt: is shorter than what was written to it"):
+        deed._compare(tmp_path, [np.array([1], np.uint32)], found)
+
+
+def test_bounds_of_what_can_be_asked_for(tmp_path: Path) -> None:
+    deed._check(1, 0, 5.0)
+    deed._check(65_536, 0, 0.1)
+    deed._check(65_535, 1, 0.99)
+    for train, test, fraction in ((65_536, 1, 0.1), (0, 0, 0.1), (1, 1, -0.1)):
+        with pytest.raises(RecipeError):
+            deed._check(train, test, fraction)

@@ -25,6 +25,9 @@ def sizes(shares: Shares, draws: np.ndarray) -> tuple[int, int, int]:
         ("0.9,0.05", 0.05, 0.05),
         ("1", 0, 0),
         ("8,1,1", 0.1, 0.1),
+        ("0.5,0.2,0.1", 0.25, 0.125),  # of three the last is no rest
+        ("0.4,0.1", 0.1, 0.5),
+        ("1,1", 0.5, 0),
     ],
 )
 def test_proportions(text: str, validation: float, test: float) -> None:
@@ -83,3 +86,9 @@ def test_equal_texts_stay_together() -> None:
 def test_exact_shares_are_rounded_to_the_nearest(count: int, share: float, held: int) -> None:
     assert sizes(Shares(share, exact=True), DRAWS[:count]) == (count - held, held, 0)
     assert sizes(Shares(0.0, share, exact=True), DRAWS[:count]) == (count - held, 0, held)
+
+
+def test_one_document_is_left_to_train_on_however_large_a_share() -> None:
+    for count in (2, 10, 40):
+        assert sizes(Shares(0.99, exact=True), DRAWS[:count]) == (1, count - 1, 0)
+        assert sizes(Shares(0.5, 0.49, exact=True), DRAWS[:count])[0] == 1

@@ -238,3 +238,11 @@ def test_other_seeds_read_in_another_order(store: Store) -> None:
     found = [rows_of(store, seed=seed).batch(np.arange(4)).tokens for seed in (0, 0, 1)]
     assert torch.equal(found[0], found[1])
     assert not torch.equal(found[0], found[2])
+
+
+def test_the_order_stays_from_version_to_version(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that goes on under a newer version must not read other sentences."""
+    monkeypatch.setattr(carried, "BLOCK", 8_192)
+    rows = rows_of(store)
+    ends = [rows.batch(np.asarray([n])).targets[0, :4].tolist() for n in (0, 5, len(rows) + 1)]
+    assert ends == [[2, 111, 20, 117], [69, 105, 1, 33], [2, 110, 2, 1]]

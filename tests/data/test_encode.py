@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -331,3 +332,106 @@ def test_a_store_is_held_against_its_checksums(place: Path) -> None:
         (made.folder / name).write_bytes(kept)
     Run(made.folder).set(checksums=None)  # an older one
     encode.Encoded(made.folder).check()
+
+
+def test_figures_and_what_is_said(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    corpus(place / "few", {"train": [["Blåbær ran.", " the ☃."], ["newts ran"], ["the"]], "validation": [["☃"]]})
+    found = obtained(corpus="few", tokenizer="pieces.toml")
+    store = found.train
+    unknown = sum(found.tokenizer.piece(n) == "[UNK]" for n in store.tokens.tolist())
+    size = len("Blåbær ran. the ☃.newts ranthe".encode())
+    stored = sum((found.folder / f"train.{end}").stat().st_size for end in ("bin", "idx"))
+    assert unknown > 0
+    assert all(n / store.token_count != round(n / store.token_count, 4) for n in (size, stored)), "digits are lost"
+    assert found.facts["train"] == {
+        "documents": 3, "sequences": 4, "tokens": len(store.tokens),
+        "bytes_a_token": round(size / len(store.tokens), 4),
+        "stored_a_token": round(stored / store.token_count, 4), "unknown": round(unknown / store.token_count, 6),
+    }  # fmt: skip
+    said = " ".join(capsys.readouterr().err.split())
+    each = f"{size / store.token_count:.2f} bytes of text a token, {unknown / store.token_count:.3%} unknown"
+    assert f"train: 3 documents, 4 sequences, {store.token_count} tokens, {each}" in said
+    assert "validation: 1 document, 1 sequence, 1 token, 3.00 bytes of text a token, 100.000% unknown" in said
+
+
+def test_what_is_shown_on_the_way(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[list[Any]] = []
+
+    class Bar(encode.Progress):
+        def __init__(self, name: str, total: float, unit: str, *, done: float = 0) -> None:
+            shown.append([name, total, unit, done, 0])
+            super().__init__(name, total, unit, done=done)
+
+        def add(self, amount: float, note: str = "") -> None:
+            shown[-1][4] += amount
+            assert note == "(kept every 7 s)"
+            super().add(amount, note)
+
+    monkeypatch.setattr(encode, "Progress", Bar)
+    monkeypatch.setattr(encode, "EVERY", 7.0)
+    monkeypatch.setattr(encode, "BLOCK", 900)
+    obtained(corpus="novels", tokenizer="pieces.toml", processes=1)
+    for split, (name, total, unit, done, added) in zip(("train", "validation"), shown, strict=True):
+        size = sum(path.stat().st_size for path in (place / "novels" / split).iterdir()) / 1e6
+        assert (name, total, unit, done) == (split, size, "MB", 0)
+        assert added == pytest.approx(size)
+
+
+def test_how_many_processes_a_corpus_is_worth(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    real = encode.crew
+    monkeypatch.setattr(encode, "crew", lambda processes: asked.append(processes) or real(1))
+    monkeypatch.setattr(encode, "cores", lambda: 6)
+    size = sum(path.stat().st_size for path in (place / "novels/train").iterdir())
+    for number, share in enumerate((size + 1, size // 4, 100)):
+        monkeypatch.setattr(encode, "SHARE", share)
+        obtained(corpus="novels", tokenizer="pieces.toml", out=f"not-said-{number}")
+        obtained(corpus="novels", tokenizer="pieces.toml", out=f"said-{number}", processes=9)
+    assert asked[::2] == [1, 9, 4, 9, 6, 9]
+
+
+def test_it_is_kept_every_few_seconds(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(encode.time, "monotonic", lambda: now)
+    monkeypatch.setattr(encode, "EVERY", 5.0)
+    kept: list[float] = []
+
+    class Store:
+        def keep(self, **note: Any) -> None:
+            assert note == {"at": {"file": "a", "byte": 7, "line": 2}, "text": 9, "words": 0}
+            kept.append(now)
+
+    one = encode.Kept(place, "key", None)
+    for now in (101.0, 105.0, 105.5, 110.0, 110.5, 110.6, 120.0):  # noqa: B007
+        one.now_and_then(Store(), encode.Place("a", 7, 2), 9)  # type: ignore[arg-type]
+    assert kept == [105.5, 110.6, 120.0]
+
+
+def test_other_processes_are_no_other_result_and_lost_words_are_told(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "some.toml").write_text('corpus = "novels"\n[tokenizer]\nkind = "words"\nsize = 12\n')
+    monkeypatch.setattr(encode, "BLOCK", 700)
+    monkeypatch.setattr(encode, "EVERY", 0.0)
+    inner, left = encode._encode, 3
+
+    def stopped(how: encode.How, block: encode.Lines) -> encode.Made:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise KeyboardInterrupt
+        return inner(how, block)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(encode, "_encode", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            obtained(corpus="novels", tokenizer="some.toml", out="x", processes=1)
+    strangers = place / "x/lexicon.kept"
+    whole = strangers.read_bytes()
+    strangers.write_bytes(whole[:-9])
+    with pytest.raises(DataError, match=r"lexicon\.kept: lacks words; wanted those of the store; encode with --anew"):
+        obtained(corpus="novels", tokenizer="some.toml", out="x", processes=1)
+    strangers.write_bytes(whole)
+    made = obtained(corpus="novels", tokenizer="some.toml", out="x", processes=1)
+    began = Run(made.folder).status["began"]
+    assert Run(obtained(corpus="novels", tokenizer="some.toml", out="x", processes=2).folder).status["began"] == began

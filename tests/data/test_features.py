@@ -12,8 +12,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ordsmed.base.errors import DataError
 from ordsmed.data.batch import Batch
-from ordsmed.data.features import ExampleRows, Features, Packing, by_length
+from ordsmed.data.features import ExampleRows, Features, Packing, Text, by_length, framed, rounded
+from ordsmed.data.pieces import Frame
 
 PAD = 7
 SIZES = st.lists(st.integers(1, 90), min_size=1, max_size=40)
@@ -124,3 +126,76 @@ def test_what_is_kept_on_disk_is_the_same(tmp_path: Path) -> None:
     found = Features.open(tmp_path / "kept")
     assert np.array_equal(found.more["begins"], [1, 1])
     check(Packing(PAD).batch(found, np.array([1, 0]), np.array([1, 0])), features, np.array([1, 0]))
+
+
+def test_examples_framed_by_hand() -> None:
+    """Two examples of texts 10 11 12 and 20 21; the second has nothing of the second text."""
+    one = Text(np.arange(10, 13), np.array([0, 1]), np.array([2, 3]))
+    two = Text(np.arange(20, 22), np.array([0, 2]), np.array([2, 2]))
+    starts, ids, kinds, begun = framed(Frame((1,), (2,), (3, 4), types=True), one, two)
+    assert starts.tolist() == [0, 8, 14]
+    assert ids.tolist() == [1, 10, 11, 3, 4, 20, 21, 2, 1, 11, 12, 3, 4, 2]
+    assert kinds.tolist() == [0, 0, 0, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 1]
+    assert [part.tolist() for part in begun] == [[1, 1], [5, 5]]
+    starts, ids, kinds, begun = framed(Frame((1, 5), (2,), (3,), types=False), one)
+    assert (starts.tolist(), ids.tolist()) == ([0, 5, 10], [1, 5, 10, 11, 2, 1, 5, 11, 12, 2])
+    assert ([part.tolist() for part in begun], kinds.any()) == ([[2, 2]], False)
+
+
+def test_where_examples_stand_in_rows() -> None:
+    """The longest first, each into the fullest row that has room, ties in their order."""
+    features, chosen = of_sizes([3, 4, 3, 2, 1]), np.array([2, 0, 1, 3, 4])
+    batch = Packing(PAD, length=6).batch(features, chosen, chosen + 50)
+    assert batch.spans.tolist() == [[6, 3], [9, 3], [0, 4], [4, 2], [12, 1]]
+    assert batch.documents is not None
+    assert batch.documents.tolist() == [[1, 1, 1, 1, 2, 2], [1, 1, 1, 2, 2, 2], [1, 0, 0, 0, 0, 0]]
+    assert batch.tokens[2].tolist() == [112, *[PAD] * 5]
+    assert (batch.numbers.tolist(), batch.labels.tolist()) == ([52, 50, 51, 53, 54], [20, 0, 10, 30, 40])
+    alone = Packing(PAD, alone=True).batch(features, chosen, chosen)
+    assert (alone.tokens.shape, alone.spans.tolist()) == ((5, 8), [[0, 3], [8, 3], [16, 4], [24, 2], [32, 1]])
+    assert alone.documents is not None
+    bare = Features(features.starts, features.ids)
+    plain = Packing(PAD).batch(bare, chosen[:2], chosen[:2])
+    assert (plain.types, plain.labels, plain.documents) == (None, None, None)
+    assert not plain.weights.any()
+    assert not plain.targets.any()
+
+
+@pytest.mark.parametrize(("sizes", "length"), [([13], 13), ([13, 13], 13), ([13, 9], 16), ([16, 8], 16), ([17, 8], 24)])
+def test_short_rows_are_multiples_of_eight(sizes: list[int], length: int) -> None:
+    assert rounded(np.array(sizes)) == length
+
+
+def test_batches_of_like_lengths_by_hand() -> None:
+    assert [batch.tolist() for batch in by_length(np.array([3, 5, 3, 5, 20, 3]), 10)] == [[4], [1, 3], [0, 2, 5]]
+
+
+def test_whole_words_are_numbered_anew_in_each_batch() -> None:
+    """Words 0 and 1 are signs without letters; of the others only those that stand in the batch come along."""
+    letters = np.frombuffer(b"newtsranhill", np.uint8)
+    words = np.array([0, 0, 0, 5, 8, 12])
+    features = Features(np.array([0, 3, 6]), np.array([0, 4, 1, 0, 2, 1], np.int32), letters=letters, words=words)
+    batch = Packing(0).batch(features, np.array([0]), np.array([0]))
+    assert batch.tokens.tolist() == [[0, 2, 1]]
+    assert batch.letters is not None
+    assert batch.words is not None
+    assert (batch.letters.numpy().tobytes(), batch.words.tolist()) == (b"hill", [0, 0, 0, 4])
+    both = Packing(0).batch(features, np.array([0, 1]), np.array([0, 1]))
+    assert both.words is not None
+    assert both.words.tolist() == [0, 0, 0, 5, 9]
+
+
+def test_examples_are_told_by_their_numbers() -> None:
+    rows = ExampleRows(of_sizes([5, 9, 3]), Packing(PAD), 4, 1)
+    spans = rows.spans(np.arange(3, 9))
+    assert [span.number for span in spans] == list(range(3, 9))
+    assert all((span.source, span.start, span.stop) == (0, 0, [5, 9, 3][span.document]) for span in spans)
+    assert [span.document for span in spans] == [2, 1, 0, 0, 1, 2], "the order stays from version to version"
+
+
+def test_features_that_lack_a_column_are_refused(tmp_path: Path) -> None:
+    for name in ("starts", "ids"):
+        of_sizes([2]).save(tmp_path / name)
+        (tmp_path / name / f"{name}.npy").unlink()
+        with pytest.raises(DataError, match=r"lacks starts\.npy or ids\.npy; wanted features; delete the folder"):
+            Features.open(tmp_path / name)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import struct
 from collections import Counter
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ordsmed.base import files
 from ordsmed.base.errors import DataError, RunError
 from ordsmed.base.run import Run
 from ordsmed.data import encode
@@ -76,6 +79,91 @@ def test_what_is_broken_off_leaves_none(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir()), "nor one that stood there before"
     with pytest.raises(RunError, match="cannot write"), LexiconWriter(tmp_path / "none", KNOWN, 2):
         pass
+
+
+def test_what_stands_in_the_files(tmp_path: Path) -> None:
+    with LexiconWriter(tmp_path, [*KNOWN, "é" * 24, "x" * 49], 2) as writer:
+        writer.number(np.asarray([7]), ["y" * 50])
+    words = [word.encode() for word in (*KNOWN, "é" * 24, "x" * 49, "y" * 50)]
+    assert (tmp_path / "lexicon.bin").read_bytes() == b"".join(words)
+    starts = [sum(map(len, words[:n])) for n in range(len(words) + 1)]
+    assert (tmp_path / "lexicon.idx").read_bytes() == b"ORDLEXI1" + struct.pack("<QQ9q", 7, 2, *starts)
+    assert Lexicon.open(tmp_path).long == 2, "letters from the 49th byte on are not seen"
+
+
+@pytest.mark.parametrize(
+    ("at", "number"),
+    [(0, 8), (0, 2), (1, 7), (1, 9), (2, 1), (4, 999), (-1, 99), (-1, 0)],
+    ids=["more known", "fewer known", "sign behind", "sign far", "first", "falling", "longer", "shorter"],
+)
+def test_an_index_that_cannot_be_is_refused(tmp_path: Path, at: int, number: int) -> None:
+    with LexiconWriter(tmp_path, [*KNOWN, "newts", "forty-two"], 2):
+        pass
+    numbers = list(struct.unpack("<10q", (tmp_path / "lexicon.idx").read_bytes()[8:]))
+    numbers[at] = number
+    (tmp_path / "lexicon.idx").write_bytes(b"ORDLEXI1" + struct.pack("<10q", *numbers))
+    with pytest.raises(
+        DataError, match=r"lexicon\.bin: \d+ bytes; wanted -?\d+ bytes, as lexicon\.idx says of its 7 words"
+    ):
+        Lexicon.open(tmp_path)
+
+
+def test_what_is_no_index_is_told_as_that(tmp_path: Path) -> None:
+    with LexiconWriter(tmp_path, KNOWN, 2):
+        pass
+    path = tmp_path / "lexicon.idx"
+    whole = path.read_bytes()
+    for wrong in (b"ORDLEXI2" + whole[8:], whole[:-3], whole[:23], whole[:24], whole[:31], b""):
+        path.write_bytes(wrong)
+        with pytest.raises(DataError, match=r"lexicon\.idx: is no whole index; wanted b'ORDLEXI1' and 64-bit numbers"):
+            Lexicon.open(tmp_path)
+
+
+def test_strangers_are_kept_and_taken_over(tmp_path: Path) -> None:
+    def number(writer: LexiconWriter, *strangers: str) -> list[int]:
+        return writer.number(np.arange(5, 5 + len(strangers)), strangers).tolist()
+
+    writer = LexiconWriter(tmp_path, KNOWN, 2)
+    assert writer.keep() == 0
+    number(writer, "å", "run")
+    assert writer.keep() == 2
+    number(writer, "run", "lost")
+    assert writer.keep() == 3
+    path = tmp_path / "lexicon.kept"
+    assert path.read_text(encoding="utf-8") == "å\nrun\nlost\n"
+    again = LexiconWriter(tmp_path, KNOWN, 2)
+    assert not again.restore(4)
+    path.write_bytes(path.read_bytes() + b"hal")
+    assert not again.restore(4), "half a line is none"
+    assert again.restore(2)
+    assert number(again, "new", "run", "å") == [7, 6, 5]
+    assert again.keep() == 3
+    assert path.read_text(encoding="utf-8") == "å\nrun\nnew\n", "what stood behind is written over"
+    assert LexiconWriter(tmp_path / "other", KNOWN, 2).restore(0)
+
+
+def test_what_is_kept_and_written_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file is synced before it gets its name, and the folder behind both; where that fails nothing is left."""
+    done: list[str] = []
+    replace, sync = Path.replace, files.sync
+    monkeypatch.setattr(Path, "replace", lambda old, new: done.append(f"named {new.name}") or replace(old, new))
+    monkeypatch.setattr(files, "sync", lambda path: done.append(f"synced {path.name}") or sync(path))
+    with LexiconWriter(tmp_path, KNOWN, 2):
+        pass
+    names = ("lexicon.bin", "lexicon.idx")
+    steps = [step for name in names for step in (f"synced {name}.part", f"named {name}")]
+    assert done == [*steps, f"synced {tmp_path.name}"]
+    monkeypatch.setattr(os, "fsync", lambda file: done.append("kept"))
+    LexiconWriter(tmp_path, KNOWN, 2).keep()
+    assert done[-1] == "kept"
+
+    def full(path: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files, "sync", full)
+    with pytest.raises(RunError, match="No space left"), LexiconWriter(tmp_path, KNOWN, 2):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["lexicon.kept"]
 
 
 @pytest.mark.parametrize("name", ["lexicon.bin", "lexicon.idx"])

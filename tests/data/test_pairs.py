@@ -481,3 +481,18 @@ def test_equal_sources_are_drawn_apart() -> None:
     numbers = np.arange(min(len(one), len(other)))
     assert len(numbers) > 20
     assert not np.array_equal(one.take(numbers).start, other.take(numbers).start)
+
+
+@pytest.mark.parametrize("style", ["next", "order", "electra"])
+def test_what_is_drawn_stays_from_version_to_version(style: Any) -> None:
+    """A run that goes on under a newer version must not see other pairs."""
+    rows = rows_of([drawn_source(30, 9)], style=style)
+    found = [[a[0], a[-1], b[0], b[-1], label] for a, b, label in segments(rows, np.asarray([0, 7, len(rows) + 3]))]
+    assert (
+        found
+        == {
+            "next": [[1346, 1361, 461, 473, 1], [1570, 1572, 68, 93, 1], [1248, 1270, 488, 488, 1]],
+            "order": [[1942, 1956, 1919, 1932, 1], [2275, 2289, 2258, 2271, 1], [1855, 1868, 1836, 1850, 1]],
+            "electra": [[1897, 1911, 1912, 1913, 0], [2258, 2271, 2272, 2286, 0], [1830, 1841, 1842, 1854, 0]],
+        }[style]
+    )

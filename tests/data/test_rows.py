@@ -218,3 +218,10 @@ def test_a_blend_goes_on_over_its_pattern() -> None:
         assert count[source == k].tolist() == list(range(int((source == k).sum())))
     assert np.array_equal(source[:100], source[PATTERN : PATTERN + 100])
     assert [(source[:PATTERN] == k).sum() for k in (0, 1)] == [2500, 7500]
+
+
+def test_the_order_of_rows_stays_from_version_to_version() -> None:
+    """A run that goes on under a newer version must not see another order."""
+    source, rows = Blend([37, 211], [0.25, 0.75], 3, 0).place(np.arange(8) + 9_996)
+    assert (source.tolist(), rows.tolist()) == ([1, 1, 1, 0, 1, 1, 1, 0], [187, 74, 102, 35, 132, 134, 20, 0])
+    assert Blend([9], [1.0], "epoch", 5).place(np.arange(9))[1].tolist() == [8, 1, 7, 3, 6, 5, 0, 4, 2]

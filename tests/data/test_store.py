@@ -11,6 +11,7 @@ import pytest
 
 from ordsmed.base.errors import DataError, RunError
 from ordsmed.data import store as module
+from ordsmed.data.lexicon import LexiconWriter
 from ordsmed.data.store import Store, StoreWriter, dtype_for
 
 DOCUMENTS = [[[5, 6, 7], [8]], [[9, 10]], [[1], [2], [3, 4]]]
@@ -223,3 +224,103 @@ def test_counts_of_another_store_are_made_again(tmp_path: Path) -> None:
     (tmp_path / "b.counts.npy").replace(tmp_path / "a.counts.npy")
     assert Store.open(tmp_path / "a", vocabulary=6).counts.tolist() == [0, 1, 2, 0, 0, 1]
     assert np.load(tmp_path / "a.counts.npy").tolist() == [0, 1, 2, 0, 0, 1]
+
+
+def interrupted(prefix: Path, key: str = "k") -> None:
+    """Two documents that are kept, and one behind them that is not."""
+
+    def writing() -> None:
+        with StoreWriter(prefix, 100, key=key) as store:
+            for document in ([[5, 6], [7]], [[8]]):
+                store.add(document)
+            store.keep(at=7)
+            store.add([[9, 9]])
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        writing()
+
+
+def test_a_writing_goes_on_from_where_it_was_kept(tmp_path: Path) -> None:
+    whole = tmp_path / "whole" / "a"
+    write(whole, [[[5, 6], [7]], [[8]], [[1, 2, 3]]])
+    interrupted(tmp_path / "a")
+    assert not (tmp_path / "a.idx").exists()
+    with StoreWriter(tmp_path / "a", 100, key="k") as store:
+        assert (store.note, store.token_count, store.sequence_count, store.document_count) == ({"at": 7}, 4, 3, 2)
+        store.add([[1, 2, 3]])
+    for end in (".bin", ".idx", ".counts.npy"):
+        assert (tmp_path / f"a{end}").read_bytes() == whole.with_name(f"a{end}").read_bytes()
+    assert sorted(path.name for path in tmp_path.glob("a.*")) == ["a.bin", "a.counts.npy", "a.idx"]
+
+
+@pytest.mark.parametrize("change", ["key", "no key", "cut", "torn", "gone", "kept"])
+def test_what_does_not_fit_is_begun_anew(tmp_path: Path, change: str) -> None:
+    interrupted(tmp_path / "a", "" if change == "no key" else "k")
+    bin_, kept = tmp_path / "a.bin.part", tmp_path / "a.kept"
+    if change == "cut":
+        bin_.write_bytes(bin_.read_bytes()[:7])
+    elif change == "gone":
+        (tmp_path / "a.documents.part").unlink()
+    elif change == "torn":
+        kept.write_bytes(kept.read_bytes()[:-30])
+    with StoreWriter(tmp_path / "a", 100, key={"key": "other", "no key": ""}.get(change, "k")) as store:
+        goes_on = change == "kept"
+        assert (store.note, store.token_count) == (({"at": 7}, 4) if goes_on else ({}, 0))
+        store.add([[1]])
+    assert read_independently(tmp_path / "a") == ([[[5, 6], [7]], [[8]], [[1]]] if goes_on else [[[1]]])
+    assert not kept.exists()
+
+
+def test_what_is_kept_is_on_the_disk(tmp_path: Path, synced: list[tuple[str, str]]) -> None:
+    interrupted(tmp_path / "a")
+    part = ("sync", str(tmp_path / "a.kept.part"))
+    assert synced.index(part) < synced.index(("rename", str(tmp_path / "a.kept")))
+
+
+def test_sequences_that_do_not_follow_each_other_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "a", DOCUMENTS)
+    raw = bytearray((tmp_path / "a.idx").read_bytes())
+    at = 34 + 4 * 6 + 8 * 4  # the offset of the fifth sequence
+    raw[at : at + 8] = struct.pack("<q", 12)
+    (tmp_path / "a.idx").write_bytes(bytes(raw))
+    for size in (1, 4, 1000):
+        monkeypatch.setattr(module, "BLOCK", size)
+        with pytest.raises(DataError, match=r"a\.idx: sequences do not follow each other; encode again"):
+            _ = Store.open(tmp_path / "a").starts
+
+
+def test_a_store_is_named_with_either_ending(tmp_path: Path) -> None:
+    write(tmp_path / "a.1", DOCUMENTS)
+    for name in ("a.1", "a.1.bin", "a.1.idx"):
+        assert Store.open(tmp_path / name).token_count == 10
+        assert Store.open(str(tmp_path / name)).prefix == tmp_path / "a.1"
+    assert Store.open(tmp_path / "a.1").counts.tolist() == [0, *[1] * 10, *[0] * 89], "as they were saved"
+    assert Store.open(tmp_path / "a.1", vocabulary=11).counts.tolist() == [0, *[1] * 10]
+
+
+def test_words_of_a_lexicon_are_counted_at_the_unknown_one(tmp_path: Path) -> None:
+    def lexicon(words: int) -> None:
+        with LexiconWriter(tmp_path, ["<S>", "</S>", "<UNK>", "the"], 2) as made:
+            made.number(np.arange(4, 4 + words), [f"w{n}" for n in range(words)])
+
+    lexicon(3)
+    with StoreWriter(tmp_path / "a", 4, 2) as store:
+        store.add([[3, 4, 6], [0, 5]])
+    assert store.dtype == np.dtype("<i4")
+    found = Store.open(tmp_path / "a", vocabulary=4)
+    assert (found.tokens.tolist(), found.counts.tolist()) == ([3, 4, 6, 0, 5], [1, 0, 3, 1])
+    (tmp_path / "a.counts.npy").unlink()
+    assert Store.open(tmp_path / "a", vocabulary=4).counts.tolist() == [1, 0, 3, 1]
+    (tmp_path / "a.counts.npy").unlink()
+    lexicon(2)
+    with pytest.raises(DataError, match=r"a\.bin: holds the id 6; wanted ids below 6, in little-endian order"):
+        Store.open(tmp_path / "a", vocabulary=4)
+
+
+def test_another_version_of_the_old_index_is_refused(tmp_path: Path) -> None:
+    body = struct.pack("<1q1q1q", 0, 0, 0)
+    (tmp_path / "a.bin").write_bytes(b"")
+    (tmp_path / "a.idx").write_bytes(b"TNTIDX\0\0" + struct.pack("<QQQQQQ", 2, 8, 2, 0, 0, 1) + body)
+    with pytest.raises(DataError, match="version 1, integers"):
+        Store.open(tmp_path / "a")

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from kit.makers import SPECIAL, change, job_of
+from kit.makers import SPECIAL, job_of
+from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.data.features import Features, Packing
 from ordsmed.finetune import examples
 from ordsmed.finetune.examples import Examples, Split
@@ -96,3 +98,91 @@ def test_a_phase_knows_which_part_of_the_run_it_is(recipe: Any, monkeypatch: pyt
     assert held_out[1:] == ("validation",)
     assert judged["stretch"].judged
     assert held_out[0].length == 16
+
+
+@pytest.fixture
+def read_in(tmp_path: Path, words: Tokenizer) -> Any:
+    """Reads files of two labels; what a recipe says of them may be another thing."""
+
+    def write(name: str, *rows: str) -> str:
+        (tmp_path / name).write_text("text\tlabel\n" + "".join(f"{row}\n" for row in rows))
+        return str(tmp_path / name)
+
+    train = write("train.tsv", "w1 w2\ta", "w3\tb", "w4 w5 w6\ta")
+    dev = write("dev.tsv", "w1\ta", "w2 w8\tb")
+
+    def read_in(cache: str = "", **how: Any) -> Examples:
+        task = classify.Settings(**{"train": train, "dev": dev, "length": 8, **how})
+        return Examples.of(task, NETWORK, words, 0, cache)
+
+    return write, read_in
+
+
+def test_what_a_run_keeps_of_its_files(read_in: Any, tmp_path: Path) -> None:
+    """Of one file for both, which rows are meant."""
+    _, read = read_in
+    assert read().facts() == {
+        f"{tmp_path}/train.tsv": {"split": "train", "records": 3, "examples": 3, "tokens": 12, "longest": 5},
+        f"{tmp_path}/dev.tsv": {"split": "dev", "records": 2, "examples": 2, "tokens": 7, "longest": 4},
+    }
+    both = f"{tmp_path}/train.tsv"
+    assert list(read(dev=both).facts()) == [f"{both} (train)", f"{both} (dev)"]
+    assert list(read(dev=()).facts()) == [both]
+    assert read().task.labels == ("a", "b")
+
+
+def test_checks_in_words(read_in: Any) -> None:
+    """The score that counts first, at most four of them, none of which less is better."""
+    own = read_in[1](metrics=("macro_f1", "accuracy"))
+    found = {
+        "validation": 0.51234,
+        "accuracy": 50.0,
+        "total": 2,
+        "macro_f1": 33.333,
+        "x_error": 1.0,
+        "p": 1,
+        "q": 2,
+        "r": 3,
+    }
+    assert own.told(found) == "dev loss 0.5123 (macro_f1 33.33, accuracy 50.00, p 1.00, q 2.00)"
+
+
+def test_dev_files_must_tell_the_score_that_counts(read_in: Any) -> None:
+    write, read = read_in
+    read().check("accuracy")
+    with pytest.raises(
+        RecipeError, match="best: found acuracy; wanted a score of which more is better; did you mean `accur"
+    ):
+        read().check("acuracy")
+    read(dev=()).check("whatever")
+    silent = read(dev=write("silent.tsv", "w1\t", "w2\t"))
+    with pytest.raises(
+        DataError, match=r"silent.tsv: tell no right answers; wanted files to be judged by; leave task.dev"
+    ):
+        silent.check("accuracy")
+    for name in ("total", "best_thresh", "squared_error"):
+        with pytest.raises(RecipeError, match="best: found"):
+            read()._check({name: 1.0, "f1": 2.0}, name)
+
+
+def test_features_are_reused_unless_what_makes_them_changed(
+    read_in: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """How the loss is weighed makes no others; the length and the files do."""
+    write, read = read_in
+    cache = str(tmp_path / "cache")
+    folders = lambda: len(list((tmp_path / "cache").glob("classify-*-*")))  # noqa: E731
+    first = read(cache)
+    assert folders() == 2
+    assert "features stand, reused" not in capsys.readouterr().err
+    again = read(cache, metrics=("accuracy",), class_weights="balanced")
+    assert folders() == 2
+    assert capsys.readouterr().err.count("features stand, reused") == 2
+    assert (again.train.features.ids == first.train.features.ids).all()
+    read(cache, length=7)
+    assert folders() == 4
+    write("dev.tsv", "w1 w1 w1\ta", "w2 w8\tb")
+    read(cache)
+    assert folders() == 5
+    assert not list(read("").train.features.ids[:0])
+    assert folders() == 5

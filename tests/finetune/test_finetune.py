@@ -670,7 +670,7 @@ def test_features_are_kept_and_made_anew_when_a_file_changes(
         ({"adaptors": {"rank": 2}}, "adaptors: unknown setting; did you mean `adapters`"),
         ({"adapters": {"rang": 2}}, "rang: unknown setting; did you mean `rank`"),
         ({"best": "acuracy"}, "best: found acuracy; wanted a score of which more is better; did you mean `accuracy`"),
-        ({"rate": -1.0}, "rate: found -1.0; wanted more than 0"),
+        ({"rate": -1.0}, "rate: found -1.0; wanted a finite number above 0"),
         ({"warmup": -2}, "warmup: found -2; wanted 0 to 12 steps"),
         ({"warmup": 13}, "warmup: found 13; wanted 0 to 12 steps"),
         ({"steps": 0, "warmup": 100}, "warmup: found 100; wanted 0 to 18 steps"),

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
 import signal
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ordsmed.base import files
-from ordsmed.base.errors import RecipeError
+from ordsmed.base import files, settings
+from ordsmed.base.errors import DataError, RecipeError, RunError
 from ordsmed.base.run import Run
 from ordsmed.finetune import trials
 from ordsmed.finetune.recipe import Finetuning
@@ -20,6 +22,11 @@ from ordsmed.finetune.trials import Trial
 from ordsmed.mesh.layout import Layout
 from ordsmed.models import bert
 from ordsmed.tasks import classify
+from ordsmed.finetune import trials
+from ordsmed.finetune.recipe import Finetuning
+from ordsmed.mesh.layout import Layout
+from ordsmed.train.loop import Stopped
+from ordsmed.finetune.trials import Trial
 
 
 def recipe(folder: Path, **how: Any) -> Finetuning:
@@ -326,3 +333,187 @@ def test_trials_are_asked_for_by_seeds_and_grids(asked: Callable[..., Any], tmp_
     with pytest.raises(RecipeError, match="holds several trials; wanted one run"):
         asked()
     assert asked(anew=True) is None
+
+
+@pytest.fixture
+def at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Trials that are done as soon as they begin, better with every seed; that of seed 9 complains. What was begun."""
+    begun: list[str] = []
+    monkeypatch.chdir(tmp_path)
+    for name in ("train.tsv", "dev.tsv", "vocab.txt"):
+        Path(name).write_text("[UNK]\n")
+
+    class AtOnce:
+        def __init__(self, trial: Trial, place: dict[str, str], threads: int) -> None:
+            begun.append(trial.name)
+            self.returncode = int(trial.recipe.seed == 9)
+            trial.said.write_text("ordsmed: here: it burns\n")
+            if self.returncode:
+                return
+            shutil.rmtree(trial.folder, ignore_errors=True)
+            done(trial, 60.0 + trial.recipe.seed)
+            for name in ("weights/model.safetensors", "predictions/predictions.tsv"):
+                (trial.folder / name).parent.mkdir()
+                (trial.folder / name).write_text(f"{name} of {trial.name}")
+            files.write_text(trial.folder / "recipe.toml", settings.write(trial.recipe))
+
+        def poll(self) -> int:
+            return self.returncode
+
+    monkeypatch.setattr(trials, "_start", AtOnce)
+    monkeypatch.setattr(trials, "LOOK", 0.0)
+    return begun
+
+
+def test_trials_are_made_compared_and_stood_for(
+    tmp_path: Path, at_once: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What stands is not made again, and what is better takes the folder's place."""
+    folder = tmp_path / "out"
+    asked = recipe(folder, seeds=(2, 1), jobs=1)
+    assert trials.perform(folder, asked, "r") == folder
+    assert at_once == ["seed-2", "seed-1"]
+    told = f"0 of 2 trials stand; 1 at a time; each tells its course in {folder}/trials/*/log.txt"
+    assert told in capsys.readouterr().err
+    assert (folder / "weights/model.safetensors").read_text() == "weights/model.safetensors of seed-2"
+    status = Run(folder).status
+    assert (status["state"], status["best"], status["accuracy"]) == ("done", "seed-2", 62.0)
+    began = status["began"]
+    trials.perform(folder, recipe(folder, seeds=(2, 3), jobs=1), "r")
+    assert at_once == ["seed-2", "seed-1", "seed-3"]
+    assert "1 of 2 trials stand; " in capsys.readouterr().err
+    for name in trials.LEFT:
+        (made,) = (folder / name).iterdir()
+        assert made.read_text().endswith("of seed-3")
+    assert settings.read(folder / "recipe.toml") == settings.plain(asked) | {"seed": 3, "seeds": [], "jobs": 0}
+    assert settings.read(folder / "recipe.toml")["out"] == str(folder)
+    assert settings.read(folder / trials.TRIALS)["seeds"] == [2, 3]
+    assert files.read_json(folder / "scores.json")["accuracy"] == 63.0
+    assert (Run(folder).status["best"], Run(folder).status["began"]) == ("seed-3", began)
+    assert [(folder / "trials" / f"seed-{n}" / "checkpoints").exists() for n in (1, 2, 3)] == [False, False, True]
+    assert not list(folder.glob("trials/*.said"))
+    assert "best: accuracy 63.00, seed-3" in (folder / "log.txt").read_text()
+    capsys.readouterr()
+    trials.perform(folder, recipe(folder, seeds=(2, 3), jobs=1), "r")
+    assert len(at_once) == 3
+    assert "trials stand" not in capsys.readouterr().err, "nothing is to be made"
+
+
+def test_trials_of_another_recipe_are_begun_anew_on_request(tmp_path: Path, at_once: list[str]) -> None:
+    folder = tmp_path / "out"
+    trials.perform(folder, recipe(folder, seeds=(1,), grid={"rate": [1e-5, 2e-5]}), "r")
+    other = recipe(folder, seeds=(1,), batch=4)
+    with pytest.raises(RecipeError, match="only `seeds` and `grid` may change"):
+        trials.perform(folder, other, "r")
+    assert len(list((folder / "trials").iterdir())) == 4
+    trials.perform(folder, other, "r", anew=True)
+    assert sorted(path.name for path in (folder / "trials").iterdir()) == ["seed-1", "seed-1.toml"]
+    trials.perform(folder, other, "r", anew=True)
+    assert len(at_once) == 4
+    early = tmp_path / "early"
+    trials._begin(early, recipe(early, seeds=(1,)), anew=False)
+    trials._begin(early, recipe(early, seeds=(1,), batch=4), anew=False)  # nothing was trained: nothing is lost
+    assert settings.read(early / trials.TRIALS)["batch"] == 4
+
+
+def test_a_trial_that_stands_has_the_settings_of_its_name(tmp_path: Path, at_once: list[str]) -> None:
+    folder = tmp_path / "out"
+    trials.perform(folder, recipe(folder, seeds=(1, 2)), "r")
+    stands = folder / "trials" / "seed-2.toml"
+    stands.write_text(stands.read_text().replace("batch = ", "batch = 1"))
+    with pytest.raises(RecipeError, match="seed-2: is a trial of other settings"):
+        trials.perform(folder, recipe(folder, seeds=(1, 2)), "r")
+    assert Run(folder).status["state"] == "failed"
+    assert "is a trial of other settings" in Run(folder).status["why"]
+    shutil.rmtree(folder / "trials" / "seed-2")  # its recipe alone is nothing that stands
+    trials.perform(folder, recipe(folder, seeds=(1, 2)), "r")
+    assert at_once == ["seed-1", "seed-2", "seed-2"]
+    assert "why" not in Run(folder).status
+
+
+def test_trials_that_fail_alike_are_told_once(
+    tmp_path: Path, at_once: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "out"
+    with pytest.raises(RunError, match="2 of 2 trials failed: rate-1e-05,seed-9, rate-2e-05,seed-9") as error:
+        trials.perform(folder, recipe(folder, seeds=(9,), grid={"rate": [1e-5, 2e-5]}, jobs=1), "r")
+    assert error.value.remedy == "the same command makes those again"
+    said = capsys.readouterr().err
+    assert "rate-1e-05,seed-9 failed: here: it burns" in said
+    assert "rate-2e-05,seed-9 failed likewise" in said
+
+
+@pytest.mark.parametrize("stop_after", [1, 2])
+def test_asked_to_stop_what_is_done_is_told(
+    tmp_path: Path, at_once: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    stop_after: int,
+) -> None:  # fmt: skip
+    folder = tmp_path / "out"
+
+    @contextlib.contextmanager
+    def asked() -> Iterator[Callable[[], int]]:
+        yield lambda: signal.SIGTERM if len(list(folder.glob("trials/*/scores.json"))) >= stop_after else 0
+
+    monkeypatch.setattr(trials, "asked_to_stop", asked)
+    monkeypatch.setattr(trials, "_end", lambda running: None)
+    with pytest.raises(Stopped) as stopped:
+        trials.perform(folder, recipe(folder, seeds=(1, 2, 3), jobs=1), "r")
+    assert (stopped.value.step, stopped.value.by) == (stop_after, signal.SIGTERM)
+    assert len(at_once) == stop_after
+    assert Run(folder).status["state"] == "stopped"
+    told = f"{stop_after} of 3 trials are done; go on with: ordsmed finetune {folder}"
+    assert told in capsys.readouterr().err
+    monkeypatch.setattr(trials, "asked_to_stop", lambda: contextlib.nullcontext(lambda: 0))
+    trials.perform(folder, recipe(folder, seeds=(1, 2, 3), jobs=1), "r")
+    assert at_once == ["seed-1", "seed-2", "seed-3"]
+
+
+def test_a_site_s_settings_are_every_trial_s(asked: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trials, "site_layout", lambda site: {"threads": 4, "workers": 3})
+    _, found = asked("seeds=[1,2]", "layout.workers=5", site="big")
+    assert (found.layout.threads, found.layout.workers) == (4, 5)
+
+
+def test_a_table_has_room_for_six_scores(tmp_path: Path) -> None:
+    row = {"setting": {}, "seeds": [1], "best": False, "guessing": {},
+           "scores": {f"s{n}": {"mean": float(n), "best": float(n)} for n in range(9)}}  # fmt: skip
+    lines = trials.table("t", {"score": "s3", "best": None, "settings": [row], "trials": []})
+    (head,) = [line for line in lines if line.startswith("| setting")]
+    assert [cell.strip() for cell in head.strip("|").split("|")] == [
+        "setting", "seeds", "s3", "best", "guessing", "s0", "s1", "s2", "s4", "s5"
+    ]  # fmt: skip
+    assert lines[0] == "# t: 0 trials"
+
+
+def test_between_two_looks_it_sleeps(tmp_path: Path, started: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiting must not cost the trials a core."""
+    slept: list[float] = []
+    monkeypatch.setattr(trials.time, "sleep", slept.append)
+    list(trials._side_by_side(deque(planned(tmp_path, seeds=(1, 2))), [{}], lambda: 0))
+    assert slept == [trials.LOOK] * 4
+
+
+def test_a_machine_of_one_core_makes_one_trial_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trials, "cores", lambda: 1)
+    assert len(trials._places(recipe(tmp_path, layout=Layout(device="cpu")), 9)) == 1
+
+
+def test_what_a_person_is_told_of_what_is_done(tmp_path: Path, at_once: list[str]) -> None:
+    folder = tmp_path / "out"
+    trials.perform(folder, recipe(folder, seeds=(1, 2), grid={"rate": [1e-5, 2e-5]}), "r")
+    nexts = [f"next: ordsmed {verb} {folder}{more}" for verb, more in
+             (("show", ""), ("evaluate", ""), ("predict", " FILE OUT"))]  # fmt: skip
+    assert trials.ended(folder) == [
+        f"{folder}: 4 trials are done; {folder}/trials.md compares them",
+        "  rate 1e-05  accuracy 61.50 ± 0.71 (2 seeds)  <- best",
+        "  rate 2e-05  accuracy 61.50 ± 0.71 (2 seeds)  <- best",
+        "the folder stands for the best trial, rate-1e-05,seed-2", "guessing: accuracy 40.00", *nexts,
+    ]  # fmt: skip
+    alone = folder / "trials" / "rate-1e-05,seed-2"
+    assert trials.ended(alone)[0] == f"{alone}: done; step 5: accuracy 62.00, f1 50.00"
+    files.write_json(alone / "scores.json", {"step": 5})
+    nexts = [f"next: ordsmed show {alone}", f"next: ordsmed predict {alone} FILE OUT"]
+    assert trials.ended(alone) == [f"{alone}: done", *nexts]
+    files.write_json(alone / "scores.json", {"step": 5, "guessing": 3})
+    with pytest.raises(DataError, match="`guessing` is 3, no table of scores"):
+        trials.found_in(alone)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,3 +135,21 @@ def change(job: Job, **fields: Any) -> None:
     """A job, which is frozen, in another place or with another past: what the test is about."""
     for name, value in fields.items():
         object.__setattr__(job, name, value)
+
+
+def digest_of(module: Any, names: str) -> str:
+    """What these tables of a module hold, words, signs, numbers and patterns, in 8 digits: a change is to be meant."""
+    told = "\n".join(f"{name} {_told(getattr(module, name))}" for name in names.split())
+    return hashlib.sha256(told.encode()).hexdigest()[:8]
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, re.Pattern):
+        return f"{value.pattern!r} {value.flags}"
+    if isinstance(value, set | frozenset):
+        return repr(sorted(map(_told, value)))
+    if isinstance(value, dict):
+        return repr([(key, _told(inner)) for key, inner in value.items()])
+    if dataclasses.is_dataclass(value):
+        return _told({one.name: getattr(value, one.name) for one in dataclasses.fields(value)})
+    return repr([_told(inner) for inner in value]) if isinstance(value, tuple | list) else repr(value)

@@ -203,3 +203,59 @@ def test_real_files(shared_data: Path, name: str, column: str | int, sentences: 
     assert (len(labels), None in labels) == (tags, False)
     data = lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes()
     assert written(read, [[str(tag) for tag in sentence] for sentence in read.tags]).encode() == data
+
+
+def test_where_a_word_stands(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("x O\n\n\ny O\nz O\n")
+    (tmp_path / "b").write_bytes(b"-DOCSTART- O\r\n\r\nv O\rw O\n")
+    sentences = conll.read(str(tmp_path), 2)
+    assert sentences.words == [["x"], ["y", "z"], ["v", "w"]]
+    places = [sentences.place(n, word) for n, words in enumerate(sentences.words) for word in range(len(words))]
+    assert places == [f"{tmp_path}/{at}" for at in ("a:1", "a:4", "a:5", "b:3", "b:4")]
+    assert [source.width for source in sentences.sources] == [2, 2]
+
+
+def test_sentences_without_a_tag_teach_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sentences = found(tmp_path / "a.txt", "x _\n\ny B\nz _\n\nw _\n", 2)
+    kept = sentences.to_learn()
+    assert (kept.words, kept.tags, kept.sources, len(kept)) == ([["y", "z"]], [["B", None]], [], 1)
+    assert kept.place(0, 1) == f"{tmp_path}/a.txt:3"
+    assert f"{tmp_path}/a.txt: 2 of 3 sentences have no tag: left out" in capsys.readouterr().err
+    kept.to_learn()
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.csv.txt", "x,O\n", ": commas between its columns, by its name; wanted a word and its tag a line"),
+        ("a.txt", ' \ufeff\n{"data": []}\n', ": JSON; wanted a word and its tag a line"),
+        ("a.txt", '{"text": "a"}\n{"text": "b"}\n', ": JSON"),
+        ("a.txt", '[\n{"text": "a"}]', ": JSON"),
+        ("a.txt", "It rains.\tO\nIt is wet.\tO\nSun\tO\n", ": 2 of 3 words are several words, as `It rains.`"),
+    ],
+)
+def test_files_of_other_tasks_are_refused(tmp_path: Path, name: str, text: str, said: str) -> None:
+    assert complaint(tmp_path / name, text.replace(" \ufeff", "\ufeff "), 2).startswith(said)
+
+
+@pytest.mark.parametrize("text", ["[ O\nx O\n", "{ O\n", "[]\tO\n", "[1]\tO\n", "New York\tB\nis\tO\n"])
+def test_words_that_look_like_them_are_not(tmp_path: Path, text: str) -> None:
+    assert found(tmp_path / "a.txt", text, 2).words[0][0] in ("[", "{", "[]", "[1]", "New York")
+
+
+def test_what_is_told_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def said(text: str, column: str | int, **settings: Any) -> str:
+        found(tmp_path / "a.txt", text.encode(errors="surrogateescape"), column, **settings)
+        return capsys.readouterr().err.replace(f"{tmp_path}/a.txt: ", "")
+
+    assert not said("y O\n\n" + "x O\n" * 500, 2)
+    assert "a sentence of 501 words ends in line 503" in said("y O\n\n" + "x O\n" * 501 + "\nz O\n" * 3, 2)
+    assert "2 columns, none of them 3: what is right is not known" in said("x O\n", 3, tagged=False)
+    assert not said("x\n", 2, tagged=False)
+    assert not said("x _\n", 2, tagged=False), "what is to be told needs no tags"
+    one = "1\tx" + "\t_" * 8 + "\n"
+    assert "1 sentence begins without a blank line" in said(one * 2, "upos", tagged=False)
+    assert not said(f"{one}\n{one}", "upos", tagged=False)
+    assert "1 line beginning with # taken" in said("x O\n\n# a b\ny O\n", 2)
+    assert "1 places of invalid UTF-8 replaced" in said("\udcff O\n", 2, errors="replace")

@@ -16,6 +16,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kit.makers import digest_of
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError
 from ordsmed.labelled import glue, tables
 from ordsmed.labelled.tables import Table, table
@@ -491,3 +492,124 @@ def test_rows_are_numbered_in_test_files_alone(tmp_path: Path) -> None:
         (tmp_path / f"{split}.tsv").write_text("index\tsentence\tlabel\n7\tfine\t1\n")
         found, _ = glue.read(glue.named("sst-2"), tmp_path / f"{split}.tsv")
         assert ("index" in found.columns) == (split == "test")
+
+
+def test_of_several_columns_for_a_role_the_first_that_is_there(tmp_path: Path) -> None:
+    columns = {"text": ("review", "sentence"), "label": (4, "label", 1), "index": ("id", 9)}
+    found = made(tmp_path, "a.tsv", "label\tsentence\n1\tOne.\n", columns, lacking=("index",))
+    assert found.columns == {"text": ["One."], "label": ["1"]}
+    assert (found.name("text"), found.name("index")) == ("`sentence`", "`index`")
+    assert "no column `id`" in complaint(tmp_path, "a.tsv", "label\tsentence\n1\tOne.\n", columns)
+    bare = made(tmp_path, "a.tsv", "1\tOne.\n", {"text": ("review", 2), "label": (3, 1)}, header=False)
+    assert bare.columns == {"text": ["One."], "label": ["1"]}
+    assert (bare.name("text"), bare.name("label")) == ("column 2", "column 1")
+    nameless = made(tmp_path, "a.tsv", "\tb\n1\t2\n", {"text": 1, "label": 2})
+    assert (nameless.name("text"), nameless.name("label")) == ("column 1", "`b`")
+
+
+def test_rows_may_go_on_behind_what_is_asked_for(tmp_path: Path) -> None:
+    text = "a\tb\tc\n" + "1\t2\t3\n" * 30 + "4\t5\n6\t7\t8\t9\n"
+    assert made(tmp_path, "a.tsv", text, {"x": 2}, more=True).columns["x"] == ["2"] * 30 + ["5", "7"]
+    assert len(made(tmp_path, "a.tsv", text + "1\t2\t3\n" * 30, {"x": 2})) == 60
+    assert len(made(tmp_path, "a.tsv", text, {"x": 3}, more=True)) == 31, "the short row is left out"
+
+
+def test_some_rows(tmp_path: Path) -> None:
+    found = made(tmp_path, "a.tsv", "x\tlabel\tsentence\n" + "".join(f"-\t{n % 2}\ts{n}\n" for n in range(6)))
+    some = found.only([4, 1]).where("label", "1")
+    assert (some.columns, some.lines, len(some)) == ({"text": ["s1"], "label": ["1"]}, [3], 1)
+    assert (some.name("text"), some.place(0), some.path) == ("`sentence`", f"{tmp_path}/a.tsv:3", found.path)
+    long = made(tmp_path, "a.tsv", "sentence\n" + "".join(f"{n:02d}{'x' * n}\n" for n in range(22, 50)), {"text": 1})
+    with pytest.raises(DataError) as caught:
+        long.where("text", "none")
+    there = str(caught.value).partition("one of ")[2].split(", ")
+    assert len(there) == 20
+    assert (there[6], there[7]) == (f"28{'x' * 28}", f"29{'x' * 27}…")
+
+
+def test_numbers_are_within_their_bounds(tmp_path: Path) -> None:
+    found = made(tmp_path, "a.tsv", "n\n0\n5\n-1e3\nnan\n", {"n": "n"})
+    assert found.only([0, 1, 2]).numbers("n") == [0.0, 5.0, -1000.0]
+    assert found.only([0, 1]).numbers("n", (0, 5)) == [0.0, 5.0]
+    for row, said in ((2, "`n` is `-1e3`; wanted a number from 0 to 5"), (3, "`n` is `nan`")):
+        with pytest.raises(DataError, match=said):
+            found.only([row]).numbers("n", (0, 5))
+    with pytest.raises(DataError, match=r"a.tsv:5: `n` is `nan`; wanted a number$"):
+        found.numbers("n")
+
+
+def test_csv_of_all_shapes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert made(tmp_path, "a.csv", "sentence\na\n\nb;c\n\n\n", {"text": 1}).columns == {"text": ["a", "", "b;c"]}
+    assert made(tmp_path, "a.csv", "a;b,c\n1;2,3\n", {"x": 1}).columns == {"x": ["1;2"]}
+    assert "`sentence` is empty, in 1 of 3 rows" in capsys.readouterr().err
+    two = '"x,1\ny",1\n'
+    made(tmp_path, "a.csv", f"sentence,label\n{two}{two}")
+    said = " ".join(capsys.readouterr().err.split())
+    assert "2 rows seem to hold others between two quotes; the first goes from line 2 to 3: is a quote" in said
+    assert len(made(tmp_path, "a.csv", f'sentence,label\n{two}"a\nb",1\n')) == 2
+    assert not capsys.readouterr().err, "where other texts have several lines too"
+    rows = "sentence,label\n" + "a,1\n" * 30 + "b\n"
+    assert len(made(tmp_path, "a.csv", rows)) == 30
+    assert "line 32 has 1 column, not 2" in capsys.readouterr().err
+
+
+def test_how_long_a_field_may_be(tmp_path: Path) -> None:
+    for size, good in ((1 << 24, True), ((1 << 24) + 1, False)):
+        text = f'a\n"{"x" * size}"\n'
+        if good:
+            assert len(made(tmp_path, "a.csv", text, {"a": "a"}).columns["a"][0]) == size
+        else:
+            assert "a.csv:2: a quoted field does not end" in complaint(tmp_path, "a.csv", text, {"a": "a"})
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.json", ' \n[{"a": 1}, 2]', "a.json:2: JSON, but a int; wanted an object"),
+        ("a.json", '{"version": 1, "data": [1]}', "a.json:1: an object with a list under `data`, as SQuAD's"),
+        ("a.jsonl", '{"a": 1}\n\n{"a": {}}', "a.jsonl:3: a dict in a column; wanted text or a number"),
+        ("a.json", "[1, 2", "a.json: bad JSON: "),
+        ("a.jsonl", '{"b": 1}', "a.jsonl: no column `a`; wanted one of b"),
+        ("a.json", "[]", "a.json: no rows"),
+    ],
+)
+def test_json_of_other_shapes_is_refused(tmp_path: Path, name: str, content: str, said: str) -> None:
+    assert complaint(tmp_path, name, content, {"a": "a"}).startswith(said)
+    assert made(tmp_path, "b.jsonl", '{"a": 1, "data": 2}\n{"a": 2, "data": [1]}', {"a": 1}).columns == {
+        "a": ["1", "2"]
+    }
+
+
+def test_large_parquet_keeps_its_rows(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    path, count = tmp_path / "a.parquet", 66_000
+    raw = pa.array([b"x"] * (count - 1) + [b"\xff"], pa.large_binary())
+    pq.write_table(pa.table({"n": range(count), "s": raw, "t": ["a", "b"] * (count // 2)}), path)
+    with read.tallied() as tally:
+        found = table(path, {"n": "n", "t": 3, "again": "n"})
+    assert tally.bytes == path.stat().st_size
+    assert found.lines == list(range(1, count + 1))
+    assert found.columns["n"] == found.columns["again"] == [str(n) for n in range(count)]
+    with pytest.raises(DataError, match=rf"a\.parquet:{count}: byte 0: invalid UTF-8"):
+        table(path, {"s": "s"})
+    with pytest.raises(DataError, match="no such file"):
+        table(tmp_path / "none.parquet", {"s": "s"})
+
+
+def test_formats_by_name_and_as_told(tmp_path: Path) -> None:
+    kinds = {".tab": bytes, ".TSV": bytes, ".tsv.XZ": lzma.compress, ".Tsv.bz2": bz2.compress}
+    for ending, pack in kinds.items():
+        assert made(tmp_path, f"a{ending}", pack(b"a\tb\n1\t2\n"), {"x": 2}).columns == {"x": ["2"]}
+    assert made(tmp_path, "a.ndjson", '{"a": 1.0}', {"x": "a"}).columns == {"x": ["1.0"]}
+    assert made(tmp_path, "a.txt", "a,b\n1,2\n", {"x": "b"}, format="csv").columns == {"x": ["2"]}
+
+
+def test_the_tasks_are_as_the_benchmark_has_them() -> None:
+    """Rows, columns, labels, files, scores: who changes one says so in the change log, and the digest here."""
+    assert digest_of(glue, "TASKS INDEX UNKNOWN MRPC STS") == "7cce119d"
+    assert {name: sum(task.rows.values()) for name, task in glue.TASKS.items()} == {
+        "cola": 10657, "sst-2": 70042, "mrpc": 5801, "sts-b": 8628, "qqp": 795241, "mnli": 433096, "qnli": 115669,
+        "rte": 5767, "wnli": 852,
+    }  # fmt: skip
+    assert digest_of(tables, "ENDINGS PACKED") == "04804bde"

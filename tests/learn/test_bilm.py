@@ -178,6 +178,34 @@ def test_perplexities_are_told(folder: Path) -> None:
     assert "all words" in objective.told("cpu")[0]
 
 
+def test_what_is_told_of_it(folder: Path) -> None:
+    """Costs of both directions over as many words as are scored; who knows frequencies is as good either way."""
+    rows, objective = made(folder)
+    batch = rows.batch(step(0))
+    words = objective.vocabulary
+    assert objective.flops(7, 5) == 3 * 7 * 5 * (MODEL.flops(5) + MODEL.head_flops(words))
+    sampled = made(folder, samples=10)[1]
+    assert sampled.flops(7, 5) == 3 * 7 * 5 * (MODEL.flops(5) + MODEL.head_flops(10))
+    assert "softmax over 10 sampled words" in sampled.told("cpu")[0]
+    guesses = objective.guessing({}, 2.0, 0.3)
+    assert guesses == {
+        "validation": 2.0, "forward": 2.0, "backward": 2.0, "forward_right": 0.3, "backward_right": 0.3,
+        "perplexity": math.exp(2), "perplexity_forward": math.exp(2), "perplexity_backward": math.exp(2),
+    }  # fmt: skip
+    with torch.no_grad():
+        hidden, _, _ = objective._read(batch, *objective.model.silence(BATCH))
+        told = objective.judge(batch)
+    for way, states, targets, weights in zip(
+        bilm.WAYS, hidden, batch.targets.chunk(2, 1), batch.weights.chunk(2, 1), strict=True
+    ):
+        scores = states @ objective.head.table.weight.T + objective.head.bias
+        lost = torch.nn.functional.cross_entropy(scores.flatten(0, 1), targets.flatten(), reduction="none")
+        assert float(told[way]) == pytest.approx(float((lost * weights.flatten()).sum().detach()), rel=1e-5)
+        assert float(told[f"{way}_right"]) == float(((scores.argmax(2) == targets) * weights).sum())
+    assert objective.weights == {"forward": 0.5, "backward": 0.5}
+    assert list(objective.networks()[""].modules) == ["model", "head"]
+
+
 @pytest.fixture
 def recipe(folder: Path, tmp_path: Path) -> Path:
     path = tmp_path / "run.toml"

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from ordsmed.learn.groups import Rule, groups
+from ordsmed.learn.groups import Rule, groups, levels
 from ordsmed.models import bert, gpt2
 from ordsmed.objectives import clm, mlm
 
@@ -69,3 +69,35 @@ def test_what_does_not_learn_is_left_out() -> None:
     tied[1].weight = tied[0].weight
     assert [len(g["params"]) for g in groups(tied)] == [1, 1]
     assert torch.equal(groups(tied)[0]["params"][0], tied[0].weight)
+
+
+def test_the_first_rule_that_fits_counts_beside_the_layers_share() -> None:
+    objective = mlm.Settings().build(bert.Settings(width=64, layers=2, positions=16), Named())
+    rules = (Rule(r"bias$", decay=True), Rule(r"blocks\.1\.up", rate=0.5), Rule("blocks", rate=9.0))
+    found = {name: g for g in groups(objective, rules=rules, layer_decay=0.8) for name in g["names"]}
+    assert (found["model.blocks.1.up.bias"]["share"], found["model.blocks.1.up.bias"]["decayed"]) == (0.8**2, True)
+    assert found["model.blocks.1.up.weight"]["share"] == pytest.approx(0.5 * 0.8**2)
+    assert found["model.blocks.0.up.weight"]["share"] == pytest.approx(9 * 0.8**3)
+    assert not found["model.norm.weight"]["decayed"]
+    for rate in (-0.1, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match=r"rate: found .*; wanted 0 or more"):
+            Rule("x", rate=rate)
+
+
+def test_what_does_not_learn_is_in_no_group_and_padding_is_noted() -> None:
+    objective = mlm.Settings().build(bert.Settings(width=64, layers=1, positions=16), Named())
+    objective.model.places.weight.requires_grad_(False)
+    made = groups(objective, rows={"model.words.weight": 7})
+    parts = {part.name: part for group in made for part in group["parts"]}
+    assert "model.places.weight" not in parts
+    assert (parts["model.words.weight"].size, parts["head.bias"].size) == (7 * 64, 50)
+    assert all(part.local is parameter for g in made for part, parameter in zip(g["parts"], g["params"], strict=True))
+
+
+def test_levels_of_two_networks_and_of_none() -> None:
+    """A generator's blocks stand as high as the model's; without blocks there is nothing between words and heads."""
+    names = ["model.words.weight", "model.blocks.0.up.weight", "model.blocks.2.up.weight", "model.norm.weight",
+             "generator.places.weight", "generator.blocks.1.up.weight", "generator.norm.bias", "head.bias"]  # fmt: skip
+    assert levels(names) == dict(zip(names, [0, 1, 3, 4, 0, 2, 4, 5], strict=True)) | {"heads": 5}
+    assert levels(["model.words.weight", "head.bias"]) == {"model.words.weight": 0, "head.bias": 2, "heads": 2}
+    assert levels(["blocks.0.a", "myblocks.7.a"]) == {"blocks.0.a": 1, "myblocks.7.a": 3, "heads": 3}

@@ -94,6 +94,52 @@ def test_what_is_to_be_guessed_is_not_seen(encoded: Encoded) -> None:
             assert torch.equal(before[row, : place + 1], after[row, : place + 1])
 
 
+def test_what_a_validation_tells(encoded: Encoded) -> None:
+    """Each way by itself, every place that counts once; both together as they were learned."""
+    torch.manual_seed(0)
+    objective = hybrid.Settings().build(MODEL, encoded.tokenizer).eval()
+    batch = rows_of(encoded).batch(np.arange(24))
+    assert batch.causal is not None
+    with torch.no_grad():
+        told = {name: float(value) for name, value in objective.judge(batch).items()}
+        hidden = objective.model(batch.tokens, batch.positions, batch.documents, causal=batch.causal)
+        scores = objective.head(hidden)
+    lost = torch.nn.functional.cross_entropy(scores.transpose(1, 2), batch.targets, reduction="none")
+    used, right = batch.weights > 0, scores.argmax(2) == batch.targets
+    wanted = {"hybrid": float((lost * batch.weights).sum())}
+    for name, rows in (("masked", ~batch.causal), ("causal", batch.causal)):
+        asked = used & rows[:, None]
+        assert asked.any()
+        wanted |= {name: float(lost[asked].sum()), f"{name}_count": float(asked.sum()),
+                   f"{name}_right": float(right[asked].sum())}  # fmt: skip
+    assert told == pytest.approx(wanted, rel=1e-5)
+    assert {name: float(value) for name, value in objective.count(batch).items()} == pytest.approx(
+        {"hybrid": float(batch.weights.sum())}
+    )
+    assert objective.shifted
+    assert objective.guessing({}, 4.0, 0.2) == {"validation": 4.0, "hybrid": 4.0, "hybrid_right": 0.2}
+
+
+def test_flops_are_those_of_the_mean_row(encoded: Encoded) -> None:
+    """Over the run a quarter of the rows is masked, and of these a fifth of the places is scored."""
+    objective = hybrid.Settings(masked=Ramp(0.5, 0.0), hide=Ramp(0.3, 0.1)).build(MODEL, encoded.tokenizer)
+    scored = 20 * (0.75 + 0.25 * 0.2) * MODEL.head_flops(encoded.tokenizer.vocabulary)
+    assert objective.flops(7, 20) == pytest.approx(3 * 7 * (20 * MODEL.flops(20) + scored))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"hide": 0.0}, {"hide": 1.0}, {"hide": Ramp(0.1, 1.0)}, {"masked": -0.1}, {"masked": 1.1},
+     {"keep": -0.1}, {"swap": -0.1}, {"keep": 0.6, "swap": 0.6}],
+)  # fmt: skip
+def test_settings_that_cannot_be(wrong: dict[str, Any]) -> None:
+    name = "keep" if "swap" in wrong else next(iter(wrong))
+    with pytest.raises(ValueError, match=f"^{name}: found"):
+        hybrid.Settings(**wrong)
+    hybrid.Settings(masked=0.0, keep=0.5, swap=0.5, hide=0.999)
+    hybrid.Settings(masked=1.0, keep=0.0, swap=0.0, hide=Ramp(0.001, 0.5))
+
+
 def test_it_fills_gaps_and_goes_on_with_texts(encoded: Encoded) -> None:
     """Fills from both sides; and what comes after a text depends on nothing behind it."""
     torch.manual_seed(0)

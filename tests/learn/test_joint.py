@@ -96,6 +96,7 @@ def test_the_layers_of_both_forms() -> None:
     nvidia, google = (dict(JointHead(WIDTH, form, refuse=True).named_parameters()) for form in ("nvidia", "google"))  # type: ignore[arg-type]
     assert nvidia["end.dense.weight"].shape == (WIDTH, 2 * WIDTH)
     assert google["end.dense.weight"].shape == google["none.dense.weight"].shape == (NARROW, 2 * WIDTH)
+    assert JointHead(WIDTH, "nvidia", refuse=True).end.norm.eps == 1e-12
     assert nvidia.keys() - google.keys() == {"end.norm.weight", "end.norm.bias"}
     assert google.keys() - nvidia.keys() == {"none.out.bias"}
     assert not any(name.startswith("none") for name, _ in JointHead(WIDTH, "nvidia", refuse=False).named_parameters())

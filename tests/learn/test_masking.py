@@ -406,3 +406,14 @@ def test_a_ramp_is_followed() -> None:
 def test_shares_that_cannot_be(hide: Any, said: str) -> None:
     with pytest.raises(ValueError, match=f"^hide: found {said}; wanted a share above 0 and below 1$"):
         mlm.Settings(hide=hide)
+
+
+def test_unused_slots_stand_at_0_and_weigh_0() -> None:
+    """As many slots as are asked for, also where a row has fewer places, with and without replacement."""
+    allowed, numbers = np.array([[False, True, True]]), np.array([4])
+    for way in (masking.choose, masking.choose_again):
+        places, weights = way(allowed, np.array([2]), 5, 7, numbers)
+        assert places.shape == weights.shape == (1, 5)
+        assert weights.tolist() == [[1, 1, 0, 0, 0]]
+        assert set(places[0, :2].tolist()) <= {1, 2}
+        assert places[0, 2:].tolist() == [0, 0, 0]

@@ -80,3 +80,29 @@ def test_rates_that_cannot_be(rate: float) -> None:
         Phase(steps=1, length=1, batch=1, rate=rate)
     with pytest.raises(ValueError, match=r"warmup: found 3\.0; wanted 0 to the phase's 2 steps"):
         Phase(steps=2, length=1, batch=1, rate=1.0, warmup=3.0)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"steps": 2**41, "length": 2**10, "batch": 2**10}, r"steps: found 2,199,023,255,552; wanted less"),
+        ({"steps": 1, "length": 2**10, "batch": 2**51}, r"batch: found 2,251,799,813,685,248; wanted less"),
+        ({"steps": 1, "length": 2**51, "batch": 2**10}, r"length: found 2,251,799,813,685,248; wanted less"),
+        ({"steps": 5, "length": 2**10, "batch": 2**51}, r"batch: found .*; wanted less"),
+        ({"epochs": 3.0, "length": 2**10, "batch": 2**51}, r"batch: found .*; no run counts so many tokens"),
+    ],
+)
+def test_more_rows_than_a_run_counts(how: dict[str, int], said: str) -> None:
+    """What is absurd is named: the steps where one would do, else the larger of the two."""
+    with pytest.raises(ValueError, match=said.replace("; no", "; wanted less: no")):
+        Phase(rate=1.0, **how)  # type: ignore[arg-type]
+    assert Phase(rate=1.0, steps=2**40, length=2**10, batch=2**10).rows == 2**50
+
+
+def test_a_warmup_of_all_steps_is_the_longest() -> None:
+    assert Phase(steps=2, length=1, batch=1, rate=1.0, warmup=2).rate_at(1) == 1.0
+    for warmup in (-0.1, 2.5):
+        with pytest.raises(ValueError, match="warmup: found"):
+            Phase(steps=2, length=1, batch=1, rate=1.0, warmup=warmup)
+    with pytest.raises(ValueError, match="epochs above 0"):
+        Phase(epochs=float("inf"), length=1, batch=1, rate=1.0)

@@ -101,6 +101,66 @@ def test_a_fake_is_what_is_not_the_real_token(encoded: Encoded) -> None:
     assert int(counts["guess"]) == int(batch.weights.sum())
 
 
+def test_what_a_validation_tells(encoded: Encoded) -> None:
+    """Of every token that is no padding: was it a fake, and was it called one; shares of shares that are there."""
+    objective = built(encoded).eval()
+    with torch.no_grad():
+        for weight in objective.detect.parameters():
+            weight.add_(torch.randn_like(weight))
+    batch = rows_of(encoded, rtd.Settings(), pack=False).batch(np.arange(64))
+    with torch.no_grad():
+        _, drawn, (states, words, bias, *_) = objective._guess(batch)
+        scores, fake = objective._detect(batch, drawn)
+        told = {name: float(value) for name, value in objective.judge(batch).items()}
+        terms = objective(batch)
+    real = (batch.documents > 0 if batch.documents is not None else torch.ones_like(fake)).tolist()
+    tally = dict.fromkeys(("fake said fake", "fake said real", "real said fake", "real said real"), 0)
+    for row in range(64):
+        for place in range(32):
+            if real[row][place]:
+                was, said = (("real", "fake")[bool(x)] for x in (fake[row, place], scores[row, place] > 0))
+                tally[f"{was} said {said}"] += 1
+    assert all(tally.values())
+    used = batch.weights > 0
+    best = (states @ words.T + bias).argmax(1).view_as(batch.targets)
+    right = tally["fake said fake"] + tally["real said real"]
+    originals, fakes = (tally[f"{was} said fake"] + tally[f"{was} said real"] for was in ("real", "fake"))
+    assert told == {
+        "guess": pytest.approx(float(terms["guess"])), "detect": pytest.approx(float(terms["detect"])),
+        "guess_right": int((best == batch.targets)[used].sum()),
+        "drawn_right": int((drawn == batch.targets)[used].sum()), "drawn_count": int(used.sum()),
+        "detect_right": right,
+        "fake_right": tally["fake said fake"], "fake_count": fakes,
+        "real_right": tally["real said real"], "real_count": originals,
+        "called_right": tally["fake said fake"], "called_count": tally["fake said fake"] + tally["real said fake"],
+        "original": originals, "original_count": originals + fakes,
+    }  # fmt: skip
+    assert objective.derived({"fake_right": 0.9, "real_right": 0.5}) == {"balanced": 0.7}
+    assert objective.derived({"real_right": 0.5}) == {}
+    guesses = objective.guessing({"original": 0.9}, 4.0, 0.2)
+    assert guesses == {
+        "guess": 4.0, "guess_right": 0.2, "balanced": 0.5, "detect_right": 0.9,
+        "detect": pytest.approx(-0.9 * np.log(0.9) - 0.1 * np.log(0.1)),
+    }  # fmt: skip
+    assert objective.weights == {"guess": 1.0, "detect": 50.0}
+
+
+def test_what_generators_are_left_to_the_model() -> None:
+    for how, wanted in (({}, (8, 2, 1, 32)), ({"width": 16, "layers": 3, "heads": 4, "inner": 5}, (16, 3, 4, 5))):
+        made = rtd.Settings(generator=rtd.Generator(**how)).others(MODEL)["generator"]
+        assert (made.width, made.layers, made.heads, made.inner) == wanted
+        assert made.embedding == MODEL.embedding
+    assert rtd.Settings(share="none").others(MODEL)["generator"].embedding == 8
+    assert rtd.Settings(share="all").others(MODEL) == {}
+    assert rtd.Settings(generator=rtd.Generator(width=32)).others(MODEL)["generator"].width == 32
+    with pytest.raises(RecipeError, match=r"generator\.width: found 33, wider than the 32 of its discriminator"):
+        rtd.Settings(generator=rtd.Generator(width=33)).others(MODEL)
+    with pytest.raises(RecipeError, match=r"objective\.generator\.heads: found 3; wanted a divisor"):
+        rtd.Settings(generator=rtd.Generator(width=16, heads=3)).others(MODEL)
+    with pytest.raises(RecipeError, match=r'objective\.generator: found a size of its own with share = "all"'):
+        rtd.Settings(share="all", generator=SMALL).others(MODEL)
+
+
 def test_duplicates_are_mixed_as_the_reference_does() -> None:
     tokens = torch.arange(10, 18)[None].clone()
     places, counted = torch.tensor([[3, 3, 5, 0]]), torch.tensor([[1.0, 1.0, 1.0, 0.0]])
@@ -160,7 +220,7 @@ def test_a_generator_never_right_makes_fakes_alone(encoded: Encoded) -> None:
     ("change", "said"),
     [
         ({"hide": 1.5}, "hide: found 1.5; wanted a share above 0 and below 1"),
-        ({"temperature": 0.0}, "temperature: found 0.0; wanted more than 0"),
+        ({"temperature": 0.0}, "temperature: found 0.0; wanted a finite number above 0"),
         ({"detect_weight": -1.0}, "detect_weight: found -1.0; wanted 0 or more"),
         ({"single": 1.2}, "single: found 1.2; wanted a share"),
     ],
@@ -175,7 +235,7 @@ def test_networks_that_cannot_be_are_refused(encoded: Encoded) -> None:
     with pytest.raises(RecipeError, match=r"generator\.width: found 64, wider than the 32 of its discriminator"):
         wide.build(MODEL, encoded.tokenizer)
     both = rtd.Settings(generator=SMALL, share="all")
-    with pytest.raises(RecipeError, match=r"generator: a size of its own with share"):
+    with pytest.raises(RecipeError, match=r"generator: found a size of its own with share"):
         both.build(MODEL, encoded.tokenizer)
     plain = electra.Settings(width=32, layers=1, types=1)
     with pytest.raises(RecipeError, match=r"model.types: found 1; wanted 2 or more"):

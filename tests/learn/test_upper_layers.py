@@ -16,6 +16,7 @@ from kit.families import WORDS, shaken
 from ordsmed.apply.elmo_reader import ElmoReader
 from ordsmed.apply.importing import take_over
 from ordsmed.apply.trained import open_model
+from ordsmed.base.errors import RecipeError
 from ordsmed.data.batch import Batch
 from ordsmed.learn.task import Task
 from ordsmed.learn.upper_layers import Top, Upper, read, width
@@ -261,3 +262,21 @@ def test_fresh_weights() -> None:
         for gate in lstm.weight_hh_l0.chunk(4):  # type: ignore[union-attr, operator]
             assert near(gate @ gate.T, torch.eye(8))
         assert (lstm.bias_ih_l0 + lstm.bias_hh_l0).tolist() == [0.0] * 8 + [1.0] * 8 + [0.0] * 16  # type: ignore[operator]
+
+
+def test_what_nothing_has_cannot_be_set() -> None:
+    """Layers and dropout of a top that is none; with a mix or an LSTM they are somebody's."""
+    of_bert, of_elmo = FAMILIES["bert"], FAMILIES["elmo"]
+    for wrong in (Top(layers=2), Top(dropout=0.3), Top(mix=False, recurrent=0, layers=2)):
+        with pytest.raises(RecipeError, match=r"task\.top: found layers or dropout, with nothing that has them"):
+            wrong.settled(of_bert)
+    assert Top(mix=True, dropout=0.3).settled(of_bert) == Top(mix=True, recurrent=0, dropout=0.3)
+    assert Top(recurrent=4, layers=2).settled(of_bert) == Top(mix=False, recurrent=4, layers=2, dropout=0.1)
+    assert Top(layers=2).settled(of_elmo).layers == 2
+    assert (Top(dropout=0.0).dropout, Top(recurrent=0, layers=1).recurrent) == (0.0, 0)
+
+
+@pytest.mark.parametrize("bad", [{"layers": 10**9}, {"layers": 0}, {"recurrent": 10**9}, {"recurrent": -1}])
+def test_sizes_that_nobody_means_are_refused_before_anything_is_made(bad):
+    with pytest.raises(ValueError, match=rf"{next(iter(bad))}: found .*; wanted"):
+        Top(**bad)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import bz2
 import gzip
 import lzma
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -271,9 +273,10 @@ def test_wikiextractor_documents(tmp_path: Path) -> None:
     with read.tallied() as tally:
         assert taken(path, cut="take") == []
     assert tally.left_out == {"cut-off dumps": 1}
-    path.write_text('<doc id="1">\n</doc>\nmore')
-    with pytest.raises(DataError, match="wiki_00:3: text outside of"):
-        taken(path)
+    for more in ("more", "</doc>"):
+        path.write_text(f'<doc id="1">\n</doc>\n{more}')
+        with pytest.raises(DataError, match="wiki_00:3: text outside of"):
+            taken(path)
 
 
 def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,3 +288,140 @@ def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
             list(dump.pages(Piece(path)))
         with pytest.raises(DataError, match="cut off"):
             list(dump.pages(Piece(path), densest=0))
+
+
+def test_namespaces_without_text_are_the_dumps_own(tmp_path: Path) -> None:
+    """Media, files and categories, by whatever name; usual names are known to whoever reads the wikitext."""
+    names = {
+        -2: "Spor",
+        -1: "Spesial",
+        0: "",
+        4: "Om oss",
+        6: "Bilete hos oss",
+        8: "Fil",
+        10: "Mal",
+        14: "Slag",
+        100: "P",
+    }
+    spaces = "".join(f'<namespace key="{key}">{name}</namespace>' for key, name in names.items())
+    spaces += "<namespace>Uten</namespace>" + '<namespace key="6">File</namespace>'
+    (path := tmp_path / "a.xml").write_text(f"<mediawiki><siteinfo>{spaces}</siteinfo>{page(1)}</mediawiki>")
+    assert [p.unshown for p in taken(path)] == [["spor", "bilete hos oss", "slag"]]
+
+
+@pytest.mark.parametrize(
+    ("base", "url"),
+    [
+        ("https://x.org/wiki/Main_Page", "https://x.org/wiki/A_b/c:d@!$()*,;~'%3F%26%C3%A5_%22%23"),
+        ("http://x.org/Main", "http://x.org/A_b/c:d@!$()*,;~'%3F%26%C3%A5_%22%23"),
+        ("https://x.org/w/index.php?title=Main", ""),
+        ("x.org/wiki/Main", ""),
+        ("", ""),
+    ],
+)
+def test_addresses_of_pages_follow_that_of_the_main_page(tmp_path: Path, base: str, url: str) -> None:
+    titled = page(1).replace("Ålen 1", "A b/c:d@!$()*,;~'?&amp;å \"#")
+    (path := tmp_path / "a.xml").write_text(f"<mediawiki><siteinfo><base>{base}</base></siteinfo>{titled}</mediawiki>")
+    assert [(p.id, p.url) for p in taken(path)] == [("1", url)]
+
+
+@pytest.mark.parametrize("mark", ["\ufeff", " \t\r\n", "\ufeff \n"])
+def test_what_stands_before_the_first_sign_does_not_matter(tmp_path: Path, mark: str) -> None:
+    for encoding in ("utf-8", "utf-16-le", "utf-16-be") if mark == "\ufeff" else ("utf-8",):
+        for text in (
+            HEAD + page(1) + FOOT,
+            '{"id": "1", "url": "", "title": "T", "text": "x"}',
+            '<doc id="1">\nx\n</doc>',
+        ):
+            if text.startswith("<med") or encoding == "utf-8":
+                (path := tmp_path / "a").write_bytes((mark + text).encode(encoding))
+                assert [p.id.removeprefix("nowiki:") for p in taken(path)] == ["1"], (encoding, text[:9])
+
+
+def test_odd_elements_are_passed_over(tmp_path: Path) -> None:
+    text = '<mediawiki><redirect title="x"/><id>5</id>' + page(1, more="<page><id>7</id></page>") + page(2) + FOOT
+    (path := tmp_path / "a.xml").write_text(text)
+    assert [(p.id, p.redirect) for p in taken(path)][-1] == ("2", False)
+
+
+def test_parts_begin_with_the_first_page_behind_so_many_bytes(tmp_path: Path) -> None:
+    """A stream that begins inside of a page is passed over, and so is one that unpacks slowly; names may be large."""
+    noise = base64.b64encode(random.Random(1).randbytes(300_000)).decode()  # one block of bzip2, larger than a bite
+    text = page(5, noise)
+    streams = [HEAD, page(0), page(1) + page(2)[:60], page(2)[60:], page(3), page(4), text, page(6), FOOT]
+    path = written(tmp_path / "A.XML.BZ2", *streams)
+    starts = [0]
+    for stream in streams:
+        starts.append(starts[-1] + len(bz2.compress(stream.encode())))
+    begins = [starts[n] for n in (1, 2, 4, 5, 6, 7)]
+    assert begins[5] - begins[4] > 2 * dump.BITE
+    for size in (1, starts[2] - 1, starts[2], starts[2] + 1, starts[4], starts[5], 100_000, starts[7], starts[-1] - 1):
+        wanted, last = [0], 0
+        while later := [start for start in begins if start >= last + size]:
+            wanted.append(last := later[0])
+        parts = dump.parts(path, size)
+        assert [part.start for part in parts] == wanted, size
+        assert [part.stop for part in parts] == [*wanted[1:], None]
+        assert [p.id for part in parts for p in pages(part)] == [f"nowiki:{n}" for n in range(7)]
+    assert dump.parts(path, starts[-1]) == dump.parts(path) == [Piece(path)]
+    assert len(dump.parts(written(tmp_path / "b.bz2", HEAD + page(1) + FOOT), 1)) == 1
+    path.rename(other := tmp_path / "a.xml")
+    assert dump.parts(other, 1) == [Piece(other)]
+
+
+@pytest.mark.parametrize("block", [7, 64, 1 << 20])
+def test_an_invalid_byte_is_named_wherever_blocks_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    monkeypatch.setattr(read, "BLOCK", block)
+    path = tmp_path / "a.xml"
+    for before in range(8):
+        good = (HEAD + page(1, "å" + "x" * before + "@(") + FOOT).encode()
+        path.write_bytes(good.replace(b"@", b"\xc3"))
+        with pytest.raises(DataError, match=rf"byte {good.index(b'@'):,} \(unpacked\): invalid UTF-8"):
+            taken(path)
+
+
+def test_an_error_is_named_by_its_line_and_the_whole_pages_before_it(tmp_path: Path) -> None:
+    text = HEAD + page(1) + page(2) + page(3, "a < b") + FOOT
+    (path := tmp_path / "a.xml").write_text(text)
+    line = text[: text.index("a < b")].count("\n") + 1
+    with pytest.raises(DataError, match=f"line {line}, after 2 whole pages: not well-formed"):
+        taken(path)
+    path = written(tmp_path / "a.bz2", HEAD + page(0), page(1), page(2), page(3, "\n\na < b"), FOOT)
+    part = dump.parts(path, 1)[1]
+    start = f"{part.start:,}"
+    line = (page(1) + page(2) + page(3, "\n\na <"))[: -len("</text>\n    </revision>\n  </page>\n")].count("\n") + 1
+    with pytest.raises(DataError, match=f"line {line} of the part from byte {start}, after 2 whole pages: not well"):
+        list(pages(Piece(path, part.start)))
+    broken = written(tmp_path / "b.bz2", "<mediawiki></siteinfo>", page(1), FOOT)
+    for part in dump.parts(broken, 1):
+        with pytest.raises(DataError, match="mismatched tag"):
+            list(pages(part))
+
+
+@pytest.mark.parametrize("form", ["json", "doc"])
+def test_what_wikiextractor_wrote_is_read_as_the_settings_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    rows = {"json": b'{"id": "1", "url": "", "title": "T", "text": "%s"}\n', "doc": b'<doc id="1">\n%s\n</doc>\n'}
+    (path := tmp_path / "wiki_00").write_bytes(rows[form] % b"a\xff")
+    with pytest.raises(DataError, match="invalid UTF-8"):
+        taken(path)
+    with read.tallied() as tally:
+        assert [p.text for p in taken(path, errors="replace")] == ["a\ufffd"]
+    assert tally.replaced == 1
+    monkeypatch.setattr(read, "WINDOW", 1 << 20)
+    (path := tmp_path / "wiki_00.gz").write_bytes(gzip.compress(rows[form] % (b"a" * 3_000_000)))
+    with pytest.raises(DataError, match="unpacks to more than 200 times its size"):
+        taken(path)
+    assert [len(p.text) for p in pages(Piece(path), densest=0)] == [3_000_000]
+
+
+def test_titles_above_texts_and_empty_lines_go(tmp_path: Path) -> None:
+    text = '<doc id="1" revid="2" url="http://x" title="A &amp; B">\n\nA &amp; B\n\nOne.\n\nA &amp; B\n</doc>\n\n'
+    (path := tmp_path / "wiki_00").write_text(text + '<doc id="2" url="" title="T">\nOne.\nT\n</doc>\n')
+    assert taken(path) == [Page("1", "A & B", "One.\nA & B", "http://x"), Page("2", "T", "One.\nT")]
+    path.write_text(text + "\n" + '<doc id="3">\nA')
+    with pytest.raises(DataError, match=f"line {text.count(chr(10)) + 3}, a <doc> without"):
+        taken(path)

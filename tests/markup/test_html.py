@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import lxml.html
 import pytest
 import trafilatura
 from hypothesis import given
@@ -247,3 +248,139 @@ def test_more_of_real_pages_is_found_than_by_the_library_alone(shared_data: Path
         assert found[1] >= known[1], "nothing is lost"
     lost = [1 - own / theirs for (own, *_), (theirs, *_) in zip(ours, plain, strict=True) if theirs]
     assert max(lost) <= 0.02, "of a page that the library finds by itself"
+
+
+def test_a_charset_counts_in_the_first_four_kilobytes() -> None:
+    meta = b"<meta charset=koi8-r>"
+    for blanks, found in (
+        (4096 - len(meta) - 6, "а"),
+        (4096 - len(meta) + 6, "Б"),
+    ):  # 0xC1 in KOI8-R, and else 0xD0 0x91
+        assert html.decode(b" " * blanks + meta + (b"\xc1" if found == "а" else b"\xd0\x91"))[-1] == found
+    assert html.decode(b"<meta" + b" " * 900 + b"charset=koi8-r>\xc1")[-1] == "а"
+
+
+@pytest.mark.parametrize(
+    ("body", "made"),
+    [
+        # boxes without <p> beside three or more paragraphs are paragraphs, if they are not mostly links
+        (
+            "<div><p>a</p><p>b</p><p>c</p><div>in <b>line</b></div><div>x<ul></ul></div>"
+            "<div><a>link</a>text</div><div><a>link</a>texts</div></div>",
+            "<div><p>a</p><p>b</p><p>c</p><p>in <b>line</b></p><div>x<ul></ul></div>"
+            "<div><a>link</a>text</div><p><a>link</a>texts</p></div>",
+        ),
+        ("<div><p>a</p><p>b</p><div>in</div></div>", "<div><p>a</p><p>b</p><div>in</div></div>"),
+        # line breaks tell paragraphs where there are three
+        ("<div>one<br>two<br>three<br>four</div>", "<div><p>one</p><p>two</p><p>three</p><p>four</p></div>"),
+        ("<div>one<br>two<br>three</div>", "<div>one<br>two<br>three</div>"),
+        # loose text among paragraphs, with what stands within a line; comments part nothing
+        (
+            "<section> loose <b>bold</b> on <!-- c -->more <p>p</p> tail <i>i</i><ul><li>x</li></ul> \n </section>",
+            "<section><p> loose <b>bold</b> on more </p><p>p</p><p> tail <i>i</i></p><ul><li>x</li></ul></section>",
+        ),
+        ("<table><tr><td><p>x</p>y</td></tr></table>", "<table><tr><td><p>x</p><p>y</p></td></tr></table>"),
+        (
+            "<div>a<span>b<p>c</p></span>d<p>e</p></div>",
+            "<div><p>a</p><span>b<p>c</p></span><p>d</p><p>e</p></div>",
+        ),
+        ("<article>t<p>x</p></article>", "<article><p>t</p><p>x</p></article>"),
+        ("<div> <p>a</p> <b>x</b><b>y</b>z<i>w</i>v</div>", "<div><p>a</p><p><b>x</b><b>y</b>z<i>w</i>v</p></div>"),
+        ("<main>a<p>b</p></main>", "<main>a<p>b</p></main>"),
+    ],
+)
+def test_loose_text_becomes_paragraphs(body: str, made: str) -> None:
+    tree = lxml.html.fromstring(f"<html><body>{body}</body></html>")
+    html.make_paragraphs(tree)
+    assert lxml.html.tostring(tree, encoding="unicode") == f"<html><body>{made}</body></html>"
+
+
+def test_what_a_page_calls_itself() -> None:
+    """Its titles, and those of its first five headlines that stand in one, or hold one."""
+    metas = "<meta property='og:title' content='One, two'><meta name=twitter:title content='Three!'>"
+    metas += "<meta name=author content='Nobody'><meta property='og:title'>"
+    heads = "".join(f"<h1>{text}</h1>" for text in ("A Ferry", "Boats", "", "one <b>two</b> three", "a ferry in"))
+    tree = lxml.html.fromstring(page(heads + "<h1>in the fog</h1>", head="<title>A ferry in the fog</title>" + metas))
+    assert html._headlines(tree) == {
+        "a ferry in the fog", "one two", "three", "a ferry", "one two three", "a ferry in"
+    }  # fmt: skip
+    assert html._headlines(lxml.html.fromstring(page("<h1>A Ferry</h1>", head=""))) == set()
+
+
+def test_a_headline_goes_from_the_first_four_lines_alone() -> None:
+    for at in range(6):
+        texts = [*PROSE[:at], "A ferry in the fog", *PROSE[at:]]
+        found = html.main_text(
+            page("<article>", paragraphs(*texts), "</article>", head="<title>A ferry in the fog</title>")
+        )
+        assert found.split("\n") == (PROSE if at < 4 else texts), at
+
+
+@pytest.mark.parametrize(("longer", "stays"), [(0, False), (1, True)])
+def test_a_line_of_a_hundred_characters_is_prose(longer: int, stays: bool) -> None:
+    line = "Related: the bell that rang ".ljust(99 + longer, "g")
+    found = html.main_text(page("<article>", paragraphs(*PROSE[:3], line, *PROSE[3:]), "</article>"))
+    assert found.split("\n") == ([*PROSE[:3], line, *PROSE[3:]] if stays else PROSE)
+
+
+class Library:
+    """Stands for trafilatura: the page is what it is told; what it finds is told too, by whether it is fast."""
+
+    def __init__(self, found: dict[bool, str | None]) -> None:
+        self.found, self.asked = found, list[bool]()
+        self.tree: Any = None
+
+    def load_html(self, page: str) -> Any:
+        self.page = page
+        return lxml.html.fromstring(page) if page.strip() else None
+
+    def extract(self, tree: Any, *, fast: bool, include_comments: bool) -> str | None:
+        assert not include_comments
+        self.tree = tree
+        self.asked.append(fast)
+        return self.found[fast]
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> Library:
+    found = Library({True: "plain", False: "greedy"})
+    monkeypatch.setattr(html, "_trafilatura", lambda: found)
+    return found
+
+
+def test_a_page_is_looked_through_again_where_less_than_half_was_found(library: Library) -> None:
+    """What looks like prose: texts of more than 60 characters, but not in links, scripts and comments."""
+    prose = paragraphs("x" * 60, "<a>" + "x" * 900 + "</a>", "y" * 61, "z  " * 39 + "z")
+    hidden = "".join(
+        f"<{tag}>{'w' * 99}</{tag.split()[0]}>" for tag in ("script", "style", "noscript", "ul class=comments")
+    )
+    whole = page("<div class=body>", prose, "</div>", hidden, "<article><div id=comment-text></div></article>")
+    for count, asked in ((70, [True]), (69, [True, False])):
+        library.asked.clear()
+        library.found[True] = "f" * count  # of 61 and 79
+        assert html.main_text(whole) == ("f" * 70 if count == 70 else "f" * 69)
+        assert library.asked == asked
+    library.found[False] = "g" * 90
+    assert html.main_text(whole) == "g" * 90
+    tree = lxml.html.tostring(library.tree, encoding="unicode")
+    assert 'class="body"' not in tree
+    assert "<article" not in tree
+    assert 'id="comment-text"' in tree
+    library.found = {True: None, False: None}
+    with read.tallied() as tally:
+        assert html.main_text(whole) == ""
+    assert not +tally.left_out
+
+
+def test_pages_of_too_many_elements_or_characters(library: Library) -> None:
+    with read.tallied() as tally:
+        for count, found in ((30_000, "plain"), (30_001, "")):
+            assert html.main_text("<html><body>" + "<p>x" * (count - 2) + "</body></html>") == found
+        assert tally.left_out == {"pages that could not be parsed": 1}
+        assert tally.cut == 0
+        for length, cut in ((5 << 20, 0), ((5 << 20) + 1, 1)):
+            assert html.main_text("<p>".ljust(length)) == "plain"
+            assert (len(library.page), tally.cut) == (5 << 20, cut)
+        for nothing in ("", " \n"):
+            assert html.main_text(nothing) == ""
+    assert tally.left_out == {"pages that could not be parsed": 1}

@@ -100,6 +100,13 @@ CHUNKED = b"3;x=y\r\n<p>\r\nA\r\n0123456789\r\n0\r\n\r\n"
         (b"<p>unpacked before", ["Content-Encoding: gzip"], b"<p>unpacked before"),
         (zlib.compress(b"<p>x"), ["Content-Encoding: deflate"], b"<p>x"),
         (deflated(b"<p>x"), ["Content-Encoding: deflate"], b"<p>x"),
+        (b"<p>unpacked before", ["Content-Encoding: deflate"], b"<p>unpacked before"),
+        (gzip.compress(b"<p>x", mtime=0), ["Content-Encoding: x-gzip"], b"<p>x"),
+        (b"<p>x", ["Content-Encoding: Identity"], b"<p>x"),
+        (b"<p>x", ["Content-Encoding: none"], b"<p>x"),
+        (b"<p>x", ["Content-Encoding: UTF-8"], b"<p>x"),
+        (b" 3\n<p>A ;x\n0123456789", ["Transfer-Encoding: gzip, chunked"], b"<p>0123456789"),  # line ends lost
+        (b"3\r\n\r\np\r\n2\r\n\r\n\r\n0\r\n\r\n", ["Transfer-Encoding: chunked"], b"\r\np\r\n"),
         (
             b"%x\r\n%b\r\n0\r\n\r\n" % (len(gzip.compress(b"<p>x", mtime=0)), gzip.compress(b"<p>x", mtime=0)),
             ["Content-Encoding: gzip", "Transfer-Encoding: chunked"],
@@ -112,6 +119,15 @@ def test_bodies_are_as_they_were_before_they_were_sent(
 ) -> None:
     (found,) = warc.records(written(tmp_path / "a.warc", record("response", answer(body, *fields))))
     assert found.body == plain
+
+
+def test_heads_may_end_in_bare_line_ends_or_not_at_all(tmp_path: Path) -> None:
+    for head, body in (
+        (b"HTTP/1.0  503\nContent-Type: a\n\n<p>\n\n</p>", b"<p>\n\n</p>"),
+        (b"HTTP/1.1 503 x\r\nContent-Type: a", b""),
+    ):
+        (found,) = warc.records(written(tmp_path / "a.warc", record("response", head)))
+        assert (found.status, found.content_type, found.body) == (503, "a", body)
 
 
 def test_an_unknown_packing_is_counted(tmp_path: Path) -> None:
@@ -209,3 +225,63 @@ def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(DataError, match="unpacks to more than 200 times its size"):
         list(warc.records(path))
     assert list(warc.records(path, 0)) == []
+
+
+@pytest.mark.parametrize("size", [1, 5, 64])
+def test_the_sizes_of_pieces_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Wherever the border of two pieces falls: in the head of a member, in a line end, in padding, in damage."""
+    made = [
+        *pages(2),
+        record("response", answer(b"<p>1", "Content-Encoding: gzip"), "http://quay.example/2"),
+        *pages(1),
+    ]
+    plain = [*made[:2], b"garbage\n" * 9, *made[2:]]
+    packed = [*map(gzip.compress, made[:2]), b"\x1f\x8b no member", *map(gzip.compress, made[2:])]
+    padded = [*map(gzip.compress, made[:2]), b"\0" * 70, *map(gzip.compress, made[2:])]
+    for name, parts, lost in (("a.warc", plain, 1), ("b.warc.gz", packed, 1), ("c.warc.gz", padded, 0)):
+        path = written(tmp_path / name, b"".join(parts))
+        with read.tallied() as tally:
+            whole = list(warc.records(path))
+        assert [int(r.url.rpartition("/")[2]) for r in whole] == [0, 1, 2, 0], name
+        assert tally.left_out.total() == lost, name
+        with monkeypatch.context() as small, read.tallied() as pieces:
+            small.setattr(warc, "_PACKED", size)
+            small.setattr(read, "BLOCK", size)
+            assert list(warc.records(path)) == whole, name
+        assert (pieces.bytes, pieces.left_out) == (tally.bytes, tally.left_out)
+
+
+def test_damage_in_two_places_is_counted_twice_and_at_the_end_refuses_nothing(tmp_path: Path) -> None:
+    one, two, three = pages(3)
+    junk = b"garbage\n"
+    with read.tallied() as tally:
+        assert numbers(written(tmp_path / "a.warc", b"".join([one, junk, two, junk, junk, three, junk]))) == [0, 1, 2]
+    assert tally.left_out == {"damaged WARC records": 3}
+    assert numbers(written(tmp_path / "a.warc", junk + one)) == [0]
+    with pytest.raises(DataError, match="cut off"):
+        numbers(written(tmp_path / "a.warc", one + b"WARC"))
+
+
+def test_a_head_has_lines_enough_and_names_in_any_letters(tmp_path: Path) -> None:
+    fields = b"X: y\r\n" * 990
+    large = pages(1)[0].replace(b"WARC-Type: response", fields + b"warc-TYPE:RESPONSE")
+    assert numbers(written(tmp_path / "a.warc", large + pages(2)[1])) == [0, 1]
+    with read.tallied() as tally:
+        assert numbers(written(tmp_path / "a.warc", large.replace(b"X: y", b"X: y\r\nX: y", 20) + pages(2)[1])) == [1]
+    assert tally.left_out == {"damaged WARC records": 1}
+
+
+def test_no_more_of_a_page_is_kept_than_16_mib(tmp_path: Path) -> None:
+    head, size = answer(b""), 16 << 20
+    long = record("response", head + b"x" * size + b"y")
+    packed = gzip.compress(b"x" * size + b"y", 1, mtime=0)
+    long += record("response", answer(packed, "Content-Encoding: gzip"))
+    one, two = warc.records(written(tmp_path / "a.warc", long))
+    assert (len(one.body), len(two.body)) == (size - len(head), size)
+
+
+def test_where_a_record_stands(tmp_path: Path) -> None:
+    for name, pack, said in (("a.warc", bytes, ""), ("a.warc.GZ", gzip.compress, " (unpacked)")):
+        path = written(tmp_path / name, b"".join(map(pack, pages(9))))
+        at = [len(b"".join(pages(n))) for n in range(9)]
+        assert [r.place for r in warc.records(path)] == [f"{path}: byte {n:,}{said}" for n in at]

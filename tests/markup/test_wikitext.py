@@ -215,3 +215,43 @@ def test_a_real_dump_beside_mwparserfromhell(shared_data: Path, measure: ModuleT
     assert sum(f.both for f in found) >= 0.95 * sum(f.theirs for f in found)
     assert all(f.both >= 0.9 * f.theirs for f in found)
     assert sum(f.both < 0.95 * f.theirs for f in found) <= 3  # lists and references that mwparserfromhell misses
+
+
+def test_templates_within_templates_show_down_to_the_fortieth() -> None:
+    for depth, shown in ((40, "x y z"), (41, "x z")):
+        assert prose("x " + "{{nowrap|" * depth + "y" + "}}" * depth + " z") == shown
+
+
+@pytest.mark.parametrize(
+    ("wikitext", "shown"),
+    [
+        ("A [[File:a|b]] c [[x", "A c x"),
+        ("a\x01b\r\nc", "ab c"),
+        ("x [[:File:a]] y [[ file : z]] w", "x File:a y w"),
+        ("[[File_talk:a]] b [[user:x|y]]", "File_talk:a b y"),
+        ("[[en:x]] [[doi:x]] [[simple:b]] [[zh-yue:c|d]]", "doi:x"),
+        ("[https://a.b c d] [irc://x y] [//z w] [ftp://q]", "c d y w"),
+        ("A {{nowrap|1=b=c}} d {{nowrap|x|y}} {{nowrap|text=z}}", "A b=c d x z"),
+        (
+            "{{convert|1|mi|2|furlong}} {{convert|1|mi|2|lb}} {{convert|5|by|6|x|7|m}}",
+            "1 mi 2 furlong 1 mi 5 by 6 x 7 m",
+        ),
+        ("{{ship|a|b|c|d}} {{chem|a|b}} {{cvt|5|–|6|km2}}", "a b c ab 5–6 km²"),
+        ("{{val|5|u=m}} {{val|5|ul=m}} {{val|1|2|3}} {{frac|1|2|3|4}}", "5 m 5 m 1 ± 2 1 2/3"),
+        ("a {{GBP|5}} {{US$|7}} {{circa}} {{c.|1}}{{e}}{{e|}}", "a £5 $7 c. c. 1"),
+        ("''''''six'''''' l''''a''", "'six' l'a"),
+        ("x <references/> y <br> z<center>b</center>c", "x\ny z\nb\nc"),
+        ("<REF>a</REF>b <references>\n<ref>a</ref></references>c", "b\nc"),
+        ("a\n{|\n| b\nprose of a cell\n{|\n| c\nof another\n|}\nand more\n|}\nd", "a\nd"),
+        ("{|\n| {{a\nb\n|}\nc {{nowrap|d\n{|\ne\n|}\nf}}", "c d\nf"),
+        ("{| a\n|}\n{{x\n}}b\n|}c", "b"),
+        ("a {{b|{{c}} d\n{{a}} }} b", "a b"),
+        ("-{a}- -{H|b}-c -{T|x}- -{-|y}- -{zh:z}-", "a c z"),
+        ("10<sup>5</sup> (m)<sup>2</sup> 3<sup>-2</sup> x<sup>2</sup>", "10^5 (m)^2 3^-2 x2"),
+        ("<!-- a\nb -->c <nowiki>x\ny</nowiki>z<!-- d", "c x yz"),
+        ("a (b, {{x}} c) ( {{x}} ) {{x}}, {{y}}; b{{x}}c", "a (b, c),; bc"),
+        ("* a\n: b\n c\nd\n|e\n!f\n=g=\n;h\n#i\n----\nj", "d\nj"),
+    ],
+)
+def test_other_markup(wikitext: str, shown: str) -> None:
+    assert prose(wikitext) == shown

@@ -7,6 +7,9 @@ import textwrap
 import pytest
 
 from ordsmed.markup.wrapped import joined
+from kit.makers import digest_of
+from ordsmed.markup import wrapped
+from ordsmed.markup.wrapped import joined
 
 WORDS = "the keeper of the small lighthouse had counted every single ship that went by in the long and bright summer "
 HAN = "".join(chr(0x4E00 + 7 * n % 900) for n in range(280))
@@ -71,3 +74,9 @@ def test_tables_and_records_of_one_width_stay() -> None:
     for line in ("{} a record of the same width as its neighbours{}", "so many ships {} went by the lighthouse{}."):
         records = [line.format(n, " x" * (n % 3)) for n in range(10, 40)]
         assert joined(records) == records
+
+
+def test_no_sign_of_the_tables_is_lost_unseen() -> None:
+    """What is joined hangs on each: who changes one says so in the change log, and the digest here."""
+    signs, patterns = "_STOPS _TIGHT _BESIDE_TIGHT _HYPHENS _DASHES", "_NO_BLANK _WIDE _FIRST _ITEM _PARTED _DASH _WORD"
+    assert digest_of(wrapped, f"{signs} {patterns}") == "775b9092"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import textwrap
 import zipfile
@@ -234,3 +235,49 @@ def test_a_book_in_utf16_without_a_mark(tmp_path: Path) -> None:
         path.write_bytes(text.encode(encoding))
         (document,) = books.Settings(path=str(path)).documents()
         assert (document.text, document.meta) == (text.replace("\n\n", "\n"), {"encoding": encoding})
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_a_book_of_eight_million_characters_is_one_document(over: int) -> None:
+    """With its line ends; what is longer is cut between paragraphs, and a paragraph at a blank or anywhere."""
+    paragraphs = ["x" * ((1 << 20) - 1)] * 7 + ["y" * ((1 << 20) + over)]
+    with read.tallied() as tally:
+        found = list(books._bounded(paragraphs))
+    assert [len(text) for text in found] == ([8 << 20] if not over else [(7 << 20) - 1, (1 << 20) + 1])
+    assert tally.cut == over
+
+
+def test_a_long_paragraph_is_cut_at_the_last_blank_of_its_second_half(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(books, "LONGEST", 10)
+    assert list(books._bounded(["ab cd efg hijklm"])) == ["ab cd efg ", "hijklm"]
+    assert list(books._bounded(["abcd efghijklmno"])) == ["abcd efghi", "jklmno"]
+    assert list(books._bounded(["abcde fghijklmno"])) == ["abcde ", "fghijklmno"]
+    assert list(books._bounded(["abcdefghij", "k", "lm"])) == ["abcdefghij", "k\nlm"]
+    assert list(books._bounded([])) == []
+
+
+def test_a_book_as_large_as_may_be_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(books, "LARGEST", 10)
+    assert lines(tmp_path / "a.txt", "abcdefghij") == ["abcdefghij"]
+    with pytest.raises(DataError, match="more than 10 bytes of text"):
+        lines(tmp_path / "a.txt", "abcdefghijk")
+
+
+@pytest.mark.parametrize(
+    "name", ["a.text", "a.TXT.utf-8", "a.txt.utf8", "a.txt.bz2", "a.txt.html", "a.txt.zip", "atxt", "a.epub.txt"]
+)
+def test_which_names_are_books(tmp_path: Path, name: str) -> None:
+    data = bz2.compress(b"words") if name.endswith("bz2") else b"words"
+    found = [d.text for d in documents(tmp_path / name, data)]
+    assert found == ([] if name in ("a.txt.html", "a.txt.zip", "atxt") else ["words"])
+
+
+def test_every_chapter_of_a_book_has_its_number_and_what_is_known_of_the_book(tmp_path: Path) -> None:
+    path = epub(tmp_path / "a.EPUB", "<p>One.</p>", "<p> </p>", "<p>Two.</p>")
+    one, two = documents(path, cut="chapter")
+    assert (one.id, two.id) == (f"{path}:1", f"{path}:2")
+    assert one.meta == two.meta == {"title": "Herons", "author": "I. Dale"}
+    one.meta["title"] = "Another"
+    assert two.meta["title"] == "Herons"
+    (whole,) = documents(path)
+    assert (whole.text, whole.id) == ("One.\nTwo.", str(path))

@@ -35,7 +35,7 @@ def opened(folder):
     """All that reads a config.json before weights are."""
     found = foreign.settings(folder)
     foreign.task_of(folder)
-    foreign.is_bare(folder, found)
+    foreign.classes(folder)
     return found
 
 
@@ -89,6 +89,8 @@ def test_bytes_that_are_no_text_and_a_folder_in_its_place(tmp_path):
         ("modern", "norm_eps", "far", "norm_eps: found 'far'; wanted a number"),
         ("electra", "embedding_size", None, "embedding_size: found null; wanted a whole number"),
         ("bert", "architectures", {"a": 1}, "architectures: found .*; wanted a list of classes"),
+        ("bert", "vocab_size", "60", 'vocab_size: found "60"; wanted a whole number, 1 or more'),
+        ("modern", "vocab_size", None, "vocab_size: found null; wanted a whole number"),
         ("bert", "quantization_config", {"bits": 4}, "quantization_config: found .*bits.*; wanted None"),
     ],
 )  # fmt: skip
@@ -97,6 +99,13 @@ def test_a_setting_that_cannot_be_is_named_by_its_key(folders, tmp_path, family,
     with pytest.raises(DataError, match=said) as caught:
         opened(tmp_path / "hub")
     assert str(tmp_path / "hub" / "config.json") in str(caught.value)
+
+
+def test_numbers_of_labels_are_numbers(folders, tmp_path):
+    named = {"architectures": ["BertForSequenceClassification"], "id2label": {"first": "a"}}
+    write(folders["bert"], tmp_path / "hub", named)
+    with pytest.raises(DataError, match="id2label: found the number first; wanted whole numbers from 0 on"):
+        opened(tmp_path / "hub")
 
 
 def write(source, target, change, *, without=()):

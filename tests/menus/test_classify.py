@@ -411,6 +411,22 @@ def test_the_remedy_for_other_columns_works(benchmark: Path) -> None:
     assert (records.texts, records.seconds, records.gold) == (["w1"], ["w2"], ["2.5"])
 
 
+def test_a_table_without_the_column_says_how_to_choose_another(tmp_path: Path) -> None:
+    path = tsv(tmp_path / "own.tsv", ("my review", "grade"), ("w1", "b"))
+    settings = Settings(train="x", text="the text", label="grade")
+    with pytest.raises(
+        DataError,
+        match=r"no column `the text`; wanted one of my review, grade; choose it: task\.text=COLUMN, or set header",
+    ):
+        settings.records([path])
+    near = dataclasses.replace(settings, text="review")
+    with pytest.raises(DataError, match=r"did you mean `my review`\? choose it: task\.text=COLUMN"):
+        near.records([path])
+    assert _changed(settings, ["task.text=my review"]).records([path]).texts == ["w1"]
+    with pytest.raises(DataError, match=r"no column 7; wanted a number from 1 to 2; choose it: task\.text=COLUMN"):
+        dataclasses.replace(settings, text=7).records([path])
+
+
 def test_pairs_without_an_order_are_learned_in_both(benchmark: Path) -> None:
     settings = Settings(name="mrpc", train=str(benchmark))
     train = settings.records(settings.paths("train"), learning=True)

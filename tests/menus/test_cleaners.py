@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ordsmed.base import menu
 from ordsmed.base.errors import RecipeError
-from ordsmed.cleaners import punctuation
+from ordsmed.cleaners import private, punctuation, ratios
 from ordsmed.text.read import tallied
 
 KINDS = menu.entries("cleaners")
@@ -156,6 +156,13 @@ def test_four_megabytes_on_one_line(kind: str) -> None:
         ("don‚Äôt, caf√©", "don’t, café"),
         ("Ã?", "Ã?"),
         ("Kari – BlÃ¥mann\n\nOla – RÃ¸d", "Kari – Blåmann\n\nOla – Rød"),  # twice in a text: it is damaged
+        ("Kari – BlÃ¥mann\tOla – RÃ¸d", "Kari – Blåmann\tOla – Rød"),
+        ("Å være – BlÃ¥bÃ¦r … ja", "Å være – Blåbær … ja"),  # two in a word
+        ("MATSUÂ\u00a0ROKU og BlÃ¥mann og RÃ¸d", "MATSU\u00a0ROKU og Blåmann og Rød"),
+        ("Ã¸d – BlÃ¥mann – «Åse»", "ød – Blåmann – «Åse»"),  # the first at the very start
+        ("Â£5 og Â«jaÂ»", "£5 og «ja»"),
+        ("a\x84b c", "a„b c"),
+        ("y " * 700 + "BlÃ¥mann " + "ny " * 700 + "RÃ¸d", "y " * 700 + "Blåmann " + "ny " * 700 + "Rød"),
         ("bl├Ñb├ªr p├Ñ ├╕ya", "blåbær på øya"),
         ("╨┐╨╛╨╗╨╡, ╨╗╨╡╤ü", "поле, лес"),
         ("Xin ch├áo, Viß╗çt", "Xin chào, Việt"),
@@ -340,6 +347,7 @@ def test_runs_of_ten_words_that_stood_before() -> None:
 
 def test_ratios_know_scripts_without_spaces_and_short_texts() -> None:
     assert clean("ratios", HAN) == HAN
+    assert clean("ratios", HAN + "GDP") == HAN + "GDP", "capitals alone among letters that have none"
     assert left_out("ratios", "漢字" * 200) == {"ratios: pairs": 1}
     assert clean("ratios", "!!! 123") == "!!! 123"
     arabic = "".join(CHANCE.choices("ابتثجحخدذرزسشصضط    ", k=600))
@@ -519,3 +527,204 @@ def test_what_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RecipeError, match="`ftfy` is not installed"):
         clean("mojibake", "blÃ¥")
     assert clean("mojibake", "blå") == "blå"
+
+
+def test_boilerplate_is_looked_for_in_lines_of_so_many_characters() -> None:
+    for length, stays in ((160, False), (161, True)):
+        line = "We use cookies ".ljust(length - 1, "x") + "."
+        assert clean("boilerplate", f"One.\n{line}\nTwo.") == (f"One.\n{line}\nTwo." if stays else "One.\nTwo.")
+        other = "x" * length + " Forum"
+        assert clean("boilerplate", f"One.\n{other}\n\nTwo.", also=["^Blog", "Forum$"]) == "One.\n\nTwo."
+    assert clean("boilerplate", "We use cookiesheets") == "We use cookiesheets"
+
+
+@pytest.mark.parametrize("at_the_end", [False, True])
+def test_a_menu_is_so_many_lines_of_so_many_characters(at_the_end: bool) -> None:
+    prose = ["The fire began at noon and was out by four.", "x", "Nobody was hurt."]
+
+    def left(lines: list[str], **settings: Any) -> list[str]:
+        text = [*prose, *lines[::-1]] if at_the_end else [*lines, *prose]
+        found = (clean("boilerplate", "\n".join(text), **settings) or "").split("\n")
+        return [line for line in found if line not in prose]
+
+    lines = ["News", " ", "Sports", "", "Weather", "Our team", "Jobs", "  " + "y" * 30]
+    assert left(lines) == []
+    assert left(lines[1:]) == (lines[:0:-1] if at_the_end else lines[1:])  # five of them, and blanks
+    assert left(lines[1:], menu=5) == []
+    assert left([*lines, "z" * 31]) == ["z" * 31]
+    assert left([*lines, "Is it?"]) == ["Is it?"]
+
+
+def test_a_text_of_short_lines_alone_stays() -> None:
+    assert clean("boilerplate", "\n".join(f"line {n}" for n in range(9))) == "\n".join(f"line {n}" for n in range(9))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        # machines: seven digits or more, numbers below 256, no longer number
+        ("at 12.34.56.7, 12.34.5.6, 300.168.10.25, 192.168.10.25.1",
+         "at <IP>, 12.34.5.6, 300.168.10.25, 192.168.10.25.1"),
+        ("2001:db8::1 fe80::1 ::1 2001:db8:0:0:0:0:0:1 2001:db8::1::2", "<IP> fe80::1 ::1 <IP> 2001:db8::1::2"),
+        # American numbers that are never given out
+        ("000-12-3456 666-12-3456 912-12-3456 123-00-4567 123-45-0000 899-12-3456",
+         "000-12-3456 666-12-3456 912-12-3456 123-00-4567 123-45-0000 <ID>"),
+        # Finnish, Swedish, Danish ones: check digit, day, month
+        ("131052-308T 131052-308U 131052A308T 321052-308T", "<ID> 131052-308U <ID> 321052-308T"),
+        ("811218-9876 811218-9877 19811218-9876 811318-9876", "<ID> 811218-9877 <ID> 811318-9876"),
+        ("070761-4285 070761-4286 320761-4285 071361-4285", "<ID> <ID> 320761-4285 071361-4285"),
+        (f"tlf.{' ' * 20}22 33 44 55, tlf.{' ' * 21}22 33 44 55", f"tlf.{' ' * 20}<PHONE>, tlf.{' ' * 21}22 33 44 55"),
+        # telephones: how many digits, and which words stand before them
+        ("tlf. 123456, tlf. 1234567, tlf. 12345678901, tlf. 123456789012",
+         "tlf. 123456, tlf. <PHONE>, tlf. <PHONE>, tlf. 123456789012"),
+        ("+47 123456 +47 1234567 +471234567890123 +4712345678901234",
+         "+47 123456 <PHONE> <PHONE> +4712345678901234"),
+        ("ring på 22 33 44 55; telefon til den nye fabrikken 22 33 44 55; call (22 33 44 55",
+         "ring på <PHONE>; telefon til den nye fabrikken 22 33 44 55; call (<PHONE>"),
+        ("212-555-0123 112-555-0123 212-155-0123 (212)555-0123 212.555-0123, 0047 22 33 44 55, 004722334455",
+         "<PHONE> 112-555-0123 212-155-0123 <PHONE> 212.555-0123, <PHONE>, 004722334455"),
+        # cards and accounts: one sign between groups, and the check digit
+        ("4111-1111-1111-1111 4111 1111-1111 1111 1111 1111 1111 1111",
+         "<CARD> 4111 1111-1111 1111 1111 1111 1111 1111"),
+        ("8601 11 17947 8601.11.17947 86011117947 8601.11.17948", "<ACCOUNT> <ACCOUNT> 86011117947 8601.11.17948"),
+        ("a@b.no,c@d.com a@b.no.", "<EMAIL>,<EMAIL> <EMAIL>."),
+    ],
+)  # fmt: skip
+def test_private_to_the_digit(text: str, found: str) -> None:
+    assert clean("private", text) == found
+
+
+def test_days_and_months_of_identity_numbers() -> None:
+    """Norway adds 40 to the day of who was born abroad, and to the month of who is invented."""
+    days = {day for day in range(100) if private._day(f"{day:02}01")}
+    months = {month for month in range(100) if private._day(f"01{month:02}")}
+    assert days == {*range(1, 32), *range(41, 72)}
+    assert months == {*range(1, 13), *range(41, 53)}
+
+
+def test_each_kind_of_private_number_can_stay() -> None:
+    kinds = {
+        "emails": "a@b.no", "machines": "192.168.10.25", "accounts": "NO93 8601 1117 947",
+        "cards": "4111 1111 1111 1111",
+        "identities": "123-45-6789", "phones": "+47 22 33 44 55",
+    }  # fmt: skip
+    names = dict(zip(kinds, ("EMAIL", "IP", "ACCOUNT", "CARD", "ID", "PHONE"), strict=True))
+    for kept in (*kinds, "none"):
+        wanted = "; ".join(text if kind == kept else f"<{names[kind]}>" for kind, text in kinds.items())
+        assert clean("private", "; ".join(kinds.values()), **({kept: ""} if kept in kinds else {})) == wanted
+    assert clean("private", "http://a.b/c), www.x.no! ftp://y.z", links="LINK") == "LINK), LINK! LINK"
+    assert clean("private", "see www.x.no/a.", links="LINK") == "see LINK."
+    assert clean("private", "see ftp://x.no/a.", links="LINK") == "see LINK."
+
+
+def measured(text: str) -> dict[str, float]:
+    return {name: value for measure in ratios._MEASURES for name, value in measure(text).items()}
+
+
+def test_shares_of_characters_by_hand() -> None:
+    found = measured("Ab1!\n é漢\ufffd ǅß½·x")  # 12 printed ones: 2 capitals, 4 small, 1 other letter
+    assert {name: round(12 * found[name], 9) for name in ("letters", "digits", "signs", "lost")} == {
+        "letters": 7, "digits": 2, "signs": 2, "lost": 1
+    }  # fmt: skip
+    assert found["capitals"] == pytest.approx(2 / 7)
+    assert (found["longest_word"], found["least_mean_word"], found["most_mean_word"]) == (4, 4, 4)
+    assert measured("ab cde f" + " " * 9)["most_mean_word"] == 2
+    assert "most_mean_word" in measured("ab 漢字")
+    assert "most_mean_word" not in measured("ab 漢字仮")
+    assert "most_mean_word" in measured("ab " + "ابت")
+    assert measured("漢字" * 99)["longest_word"] == 0
+    assert measured("")["letters"] == 0
+
+
+def test_shares_of_lines_by_hand() -> None:
+    lines = ["- one", "• two...", "3 three…", "four.", "five!", "six", "", " six ", "six", "four.", "ten»"]
+    found = measured("\n".join(lines))
+    assert (found["bullets"], found["cut_lines"], found["ended_lines"]) == (0.2, 0.2, 0.6)
+    assert (found["repeated_lines"], found["repeated_line_characters"]) == (0.3, 11 / 49)
+    assert "bullets" not in measured("\n".join(lines[:-1]))
+
+
+@given(st.lists(st.sampled_from(["a", "bb", "ccc", "dddd", "漢", "字"]), max_size=60))
+def test_repetition_is_what_a_slow_reader_finds(words: list[str]) -> None:
+    found, total = measured(" ".join(words)), max(sum(map(len, words)), 1)
+
+    def runs(n: int) -> list[tuple[str, ...]]:
+        return [tuple(words[at : at + n]) for at in range(len(words) - n + 1)]
+
+    for name, n in (("pairs", 2), ("triples", 3), ("fours", 4)):
+        covered = [count * len("".join(run)) for run, count in Counter(runs(n)).items() if count > 1]
+        assert found[name] == max(covered, default=0) / total
+    tens, again = runs(10), set[int]()
+    for at, run in enumerate(tens):
+        if run in tens[:at]:
+            again |= set(range(at, at + 10))
+    assert found["repeated_tens"] == sum(len(words[at]) for at in again) / total
+
+
+def test_a_text_that_meets_a_bound_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A share as large as may be is kept, one that is larger is not; and what is shorter than 200 is not judged."""
+    names = {line.name: line.default for line in menu.lines("ordsmed.cleaners.ratios") if line.name != "shortest"}
+    step = menu.load("cleaners", "ratios")()
+    fine = {name: getattr(step, name) for name in names}
+    least = {"letters", "least_mean_word", "ended_lines"}
+    for name in names:
+        for by, kept in ((0, True), (-0.001 if name in least else 0.001, name == "ended_lines")):
+            monkeypatch.setattr(ratios, "_MEASURES", {lambda _, f={**fine, name: fine[name] + by}: f: tuple(names)})
+            assert (step.clean("x" * 200, {}) is not None) == kept, name
+    monkeypatch.setattr(ratios, "_MEASURES", {lambda _: {"letters": 0.0}: ("letters",)})
+    assert step.clean("x" * 199, {})
+    assert not step.clean("x" * 200, {})
+
+
+@pytest.fixture
+def weighed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Samples that were weighed; every one of them is English by half, Bokmål by 0.3, Nynorsk by 0.2."""
+    seen: list[str] = []
+    shares = {"en": 0.5, "nb": 0.3, "nn": 0.2}
+    monkeypatch.setattr("ordsmed.text.language.weigh", lambda sample: (seen.append(sample), shares)[1])
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"keep": ["nb", "nn"]}, "nb"), ({"keep": ["no"], "least": 0.51}, None), ({"keep": ["en"]}, "en"),
+        ({"keep": ["nn"], "least": 0.2}, "nn"), ({"keep": ["nn"], "least": 0.21}, None), ({"keep": ["sv"]}, None),
+        ({"least": 1.0}, "en"), ({"keep": ["en", "no"], "least": 1.0}, "en"),
+    ],
+)  # fmt: skip
+def test_a_language_is_kept_from_the_least_share_on(
+    weighed: list[str], settings: dict[str, Any], told: str | None
+) -> None:
+    meta: dict[str, Any] = {}
+    text = "Letters of some language."
+    assert menu.load("cleaners", "language")(**settings).clean(text, meta) == (text if told else None)
+    assert meta == {"language": told or "en"}
+
+
+def test_a_language_is_told_from_twenty_letters_on_and_a_thousand_characters(weighed: list[str]) -> None:
+    for text, told in (
+        ("abcdefghij klmnopqrs", 0),
+        ("abcdefghij klmnopqrst", 1),
+        ("北京北京北京", 0),
+        ("北京北京北京北", 1),
+    ):
+        weighed.clear()
+        clean("language", text)
+        assert len(weighed) == told, text
+    weighed.clear()
+    clean("language", "a" * 19, shortest=19)
+    for text in ("", "b"):
+        clean("language", text, shortest=0)
+    assert weighed == ["a" * 19, "b"]
+    for size in (1000, 100):
+        clean("language", "some words " * 500, **({} if size == 1000 else {"characters": 100}))
+        assert 0.9 * size <= len(weighed[-1]) <= 1.05 * size
+
+
+def test_a_line_is_chinese_where_most_letters_are() -> None:
+    assert clean("punctuation", "漢A“") == '漢A"'
+    assert clean("punctuation", "漢字A“") == "漢字A“"
+    assert clean("punctuation", "漢字ＡＢ“") == '漢字AB"'
+    assert clean("punctuation", "漢“\n“é") == '漢“\n"é'
+    assert clean("punctuation", "漢３！\u3000") == "漢3！ "

@@ -125,3 +125,52 @@ def test_real_treebanks(shared_data: Path, name: str, sentences: int, marked: in
 def test_columns_of_another_format_are_refused(shared_data: Path) -> None:
     with pytest.raises(DataError, match=r"emerging.dev.conll:1: 2 columns; wanted ten"):
         list(conllu.Settings(str(shared_data / "ner/wnut17/emerging.dev.conll")).documents())
+
+
+@pytest.mark.parametrize(("longest", "texts"), [(9, ["abcd abcd", "abcd"]), (8, ["abcd", "abcd", "abcd"])])
+def test_a_document_is_as_long_as_may_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, longest: int, texts: list[str]
+) -> None:
+    """A blank before a sentence is its own; a sentence that is too long by itself is counted, and whole."""
+    monkeypatch.setattr(conllu, "LONGEST", longest - 1)
+    with read.tallied() as tally:
+        found = documents(tmp_path / "a.conllu", "# newdoc\n" + words("abcd") * 3)
+    assert [d.text for d in found] == texts
+    assert tally.cut == len(texts) - 1
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_a_document_of_eight_million_characters_is_one(tmp_path: Path, over: int) -> None:
+    """With the blanks between its sentences."""
+    sizes = [(1 << 20) - 1] * 7 + [(1 << 20) + 1 + over]
+    text = "# newdoc\n" + "".join(f"# text = {'x' * size}\n{words('x')}" for size in sizes)
+    assert [len(d.ends) for d in documents(tmp_path / "a.conllu", text)] == ([7, 1] if over else [8])
+
+
+def test_marks_names_and_gaps(tmp_path: Path) -> None:
+    path = tmp_path / "a.conllu"
+    text = (
+        words("a+") + words("b") + "# newpar\n" + words("c") + "# newdoc = x\n" + words("d")
+        + "# newdoc id = y = z\n#text=E f\n" + words("e+", "f") + "# newpar id\n# sent_id = 9\n" + words("g")
+    )  # fmt: skip
+    found = documents(path, text)
+    assert [(d.text, d.id, d.ends) for d in found] == [
+        ("ab\nc", f"{path}:1", [1, 2, 4]), ("d", "x", [1]), ("E f\ng", "y = z", [3, 5])
+    ]  # fmt: skip
+    with_number = words("a") * 3 + "# newdoc\n" + words("b") * 3
+    assert [d.text for d in documents(path, with_number, every=2)] == ["a a", "a", "b b b"]
+    found = documents(path, words("a") * 5, every=2)
+    assert [d.id for d in found] == [f"{path}:{line}" for line in (1, 5, 9)], "the line at which each begins"
+    hundred = documents(path, words("a") * 201)
+    assert [len(d.ends) for d in hundred] == [100, 100, 1]
+
+
+def test_empty_nodes_and_ranges_hold_words_once(tmp_path: Path) -> None:
+    blank = "\t" + "_\t" * 7
+    told = [
+            ("1-2", "au", "_"), ("1", "à", "_"), ("2", "le", "_"), ("2.1", "vide", "_"),
+            ("3-4", "du", "SpaceAfter=No|X=1"), ("3", "de", "_"), ("4", "le", "_"), ("5", "lac", "A=SpaceAfter=No"),
+    ]  # fmt: skip
+    rows = [f"{number}\t{form}{blank}{more}" for number, form, more in told]
+    (found,) = documents(tmp_path / "a.conllu", "\n".join(rows) + "\n\n" + "1\tb" + blank + "_\n2\tc" + blank + "_\n")
+    assert found.text == "au dulac b c"

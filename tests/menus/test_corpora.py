@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -144,3 +146,103 @@ def test_json_lines_in_other_encodings(tmp_path: Path) -> None:
             kind.Settings(path=str(path), encoding="base64")
         with pytest.raises(ValueError, match="densest: found -1"):
             kind.Settings(path=str(path), densest=-1)
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_a_text_of_eight_million_characters_is_one_document(over: int) -> None:
+    """With its line ends, whatever stands before it."""
+    written = iter(["z", "", *["x" * ((1 << 20) - 1)] * 7, "y" * ((1 << 20) + over)])
+    with read.tallied() as tally:
+        found = list(text._documents(Path("a.txt"), written))[1:]
+    assert [(d.id, len(d.text)) for d in found] == (
+        [("a.txt:2", (7 << 20) - 1), ("a.txt:3", (1 << 20) + 1)] if over else [("a.txt:2", 8 << 20)]
+    )
+    assert tally.cut == over
+
+
+def test_names_of_json_lines_follow_the_settings(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    found = lines(path, '{"text": "a", "id": null}', "  ", '{"text": "b", "id": ""}', '{"text": "c"}', id_key="id")
+    assert [(d.id, d.meta) for d in found] == [(f"{path}:1", {}), ("", {}), (f"{path}:4", {})]
+    (found,) = lines(path, '{"text": "a", "id": 3, "score": NaN}')
+    assert (found.id, found.meta["id"]) == (f"{path}:1", 3)
+    assert found.meta["score"] != found.meta["score"]
+    with pytest.raises(DataError, match=r"no `text`; keys: " + ", ".join(f"k{n}" for n in range(8)) + ";"):
+        lines(path, "{" + ", ".join(f'"k{n}": 0' for n in range(9)) + "}")
+    with pytest.raises(DataError, match="no `text`; keys: none;"):
+        lines(path, "{}")
+    with read.tallied() as tally:
+        (found,) = lines(path, '{"text": "\\ud800 \\udfff", "a": "\\udc00"}', errors="replace")
+    assert (found.text, found.meta, tally.replaced) == ("\ufffd \ufffd", {"a": "\ufffd"}, 3)
+
+
+@pytest.mark.parametrize(
+    ("words", "prose"),
+    [
+        ("One is of the four.", True), ("It is a house.", False),  # five words or more
+        ("it is one of the words of a list.", True), ("is one of the words of it.", False),  # small: eight
+        ("It is one of the words here", False), ("It is one of the words here:", True),
+        ("Good men and a1 b2 there.", False), ("Good men and very a1 b2 now too.", True),  # plain: three of four
+        ("Ten long words stand here, alone that is good enough today.", True),
+        ("Ten long words stand here, alone; nobody holds them together now.", False),
+        ("It is the end of (x) and there is more to tell than before, as was said at length here.", True),
+        ("It is the end of (x) and there is more.", False),  # few signs of code: three of a hundred characters
+    ],
+)  # fmt: skip
+def test_what_reads_like_prose(words: str, prose: bool) -> None:
+    assert stdlib._reads_like_prose(words) == prose
+
+
+@pytest.mark.parametrize(
+    ("doc", "found"),
+    [
+        ("(1) The first of the two is it.\n2. The second of the two is it.\n[3] The third of them is it.",
+         ["The first of the two is it.", "The second of the two is it.", "The third of them is it."]),
+        ("Head.\n\nThe first line of it is one.\n  The next of the lines\n  is indented here.",
+         ["The first line of it is one.", "The next of the lines is indented here."]),
+        ("- The first line of it\n  and the next one of it.\n- That is all of it.",
+         ["The first line of it and the next one of it.", "That is all of it."]),
+        ("See ``x`` and `name <url>`_ of the *word* or **words** in it::",
+         ["See x and name of the word or words in it:"]),
+        (":param x: The name of the thing in it.", ["The name of the thing in it."]),
+        (".. note:: It is one of the words.\r\n\r\n@param x: It is one of the words.",
+         ["It is one of the words.", "It is one of the words."]),
+        ("The sign ``a'' is one of those in it.", ['The sign "a" is one of those in it.']),
+    ],
+)  # fmt: skip
+def test_paragraphs_and_items_of_docstrings(doc: str, found: list[str]) -> None:
+    assert list(stdlib.paragraphs(doc)) == found
+
+
+def test_docstrings_are_taken_in_their_order_and_each_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "test").mkdir()
+    (tmp_path / "a.py").write_text(
+        '"""The module is one of the words."""\nclass A:\n    """The class is one of the words."""\n'
+        '    def f(self):\n        """The method is one of the words."""\n        def g():\n'
+        '            """The inner one is one of the words."""\n'
+        'async def h():\n    """The module is one of the words."""\nx = """The value is no docstring of it."""\n'
+    )
+    (tmp_path / "b.py").write_text('"""The class is one of the words.\n\nThis is new in the file b."""')
+    (tmp_path / "c.py").write_text("def broken(:")
+    (tmp_path / "test" / "d.py").write_text('"""A test is one of the words."""')
+    monkeypatch.setattr(stdlib, "_root", lambda: tmp_path)
+    with pytest.raises(DataError, match="3 modules of the standard library as source"):
+        stdlib.Settings().size()
+    for n in range(97):
+        (tmp_path / f"z{n}.py").write_text("")
+    monkeypatch.setattr(stdlib, "_topics", lambda: iter([("topic X", ["A topic is one of the words."])]))
+    monkeypatch.setattr(stdlib, "_BUILT", "no_such_module without_words zlib")
+    monkeypatch.setitem(sys.modules, "without_words", types.ModuleType("without_words"))
+    size = sum(path.stat().st_size for path in tmp_path.glob("*.py"))
+    assert stdlib.Settings().size() == size
+    with read.tallied() as tally:
+        topic, a, b, zlib = stdlib.Settings().documents()
+    assert tally.bytes == size
+    assert (topic.id, topic.text) == ("topic X", "A topic is one of the words.")
+    assert (a.id, a.text.split("\n")) == ("a.py", [
+        f"The {what} is one of the words." for what in ("module", "class", "method", "inner one")
+    ])  # fmt: skip
+    assert (b.id, b.text) == ("b.py", "This is new in the file b.")
+    assert zlib.id == "zlib"
+    assert "The functions in this module allow compression" in zlib.text
+    assert "Return the compressed" in zlib.text or "compress" in zlib.text.split("\n")[-1]

@@ -643,7 +643,7 @@ def test_padding_behind_the_vocabulary_is_left_out(berts):
         ({"tie_word_embeddings": "no"}, "tie_word_embeddings: found 'no'; wanted true or false"),
         ({"model_type": "bort"}, "model_type: found bort; did you mean `bert`"),
         ({"num_attention_heads": 5}, "num_attention_heads: found 5; wanted a divisor of the width 32"),
-        ({"hidden_size": "32"}, "hidden_size: found 32; wanted a whole number"),
+        ({"hidden_size": "32"}, 'hidden_size: found "32"; wanted a whole number'),
         ({"vocab_size": 98}, "has 98 token rows, the data's tokenizer 97"),
     ],
 )

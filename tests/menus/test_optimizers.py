@@ -14,7 +14,9 @@ from torch import nn
 from ordsmed.base import settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.learn.groups import groups
+from ordsmed.nn.shards import Part
 from ordsmed.optimizers import adagrad, adamw, lamb, muon, stableadamw
+from kit.ranks_in_threads import Group, Split, on_ranks
 
 RATES = [0.1, 0.05, 0.2, 0.0, 0.3]
 EVERY = [
@@ -341,6 +343,70 @@ def test_a_rank_may_hold_nothing_of_a_tensor(how: Any) -> None:
         assert all(p.isfinite().all() for p in network.parameters())
 
 
+@every
+def test_where_nothing_pulls_only_decay_moves(how: Any) -> None:
+    """Slopes of 0 are divided by nothing that is 0."""
+    network = Net()
+    before = {name: p.detach().clone() for name, p in network.named_parameters()}
+    optimizer = how.build(groups(network))
+    for p in network.parameters():
+        p.grad = torch.zeros_like(p)
+    take(optimizer, 0.01)
+    vectors = {name for name, p in network.named_parameters() if p.ndim == 1}
+    assert all(torch.equal(p, before[name]) for name, p in network.named_parameters() if name in vectors)
+    assert all(torch.allclose(p, before[name], rtol=0.0101, atol=0.0101) for name, p in network.named_parameters())
+
+
+@pytest.mark.parametrize("how", [lamb.Settings(), lamb.Settings(clamp=(0.5, 1.5)), stableadamw.Settings()], ids=str)
+def test_weights_split_over_ranks_learn_what_whole_ones_learn(how: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Norms are those of whole tensors; rows of padding, of which slopes are 0, count in no mean."""
+    chance = torch.Generator().manual_seed(1)
+    table, matrix = torch.randn(5, 4, generator=chance), torch.randn(3, 6, generator=chance)
+    slopes = [[torch.randn(w.shape, generator=chance) * size for w in (table, matrix)] for size in (0.1, 3.0, 1.0)]
+
+    def group_of(parts: list[Part], kind: str) -> dict[str, Any]:
+        return {"kind": kind, "decayed": True, "share": 1.0, "names": [p.name for p in parts], "parts": parts,
+                "params": [p.local for p in parts]}  # fmt: skip
+
+    def learned(rank: int, group: Group) -> list[torch.Tensor]:
+        def boxes(table: torch.Tensor, matrix: torch.Tensor) -> list[torch.Tensor]:
+            if group.size == 1:
+                return [table.clone(), matrix.clone()]
+            padded = torch.nn.functional.pad(table, (0, 0, 0, 3))
+            return [padded[rank * 4 : rank * 4 + 4].clone(), matrix[:, rank * 3 : rank * 3 + 3].clone()]
+
+        one, two = (box.requires_grad_() for box in boxes(table, matrix))
+        first, second = one, two
+        if group.size > 1:
+            first, second = Split(group, torch.empty(8, 4), one, rank * 4), Split(group, matrix, two, rank * 3, 1)
+        parts = [Part("table", first, one, 5), Part("matrix", second, two)]
+        optimizer = how.build([group_of(parts[:1], "table"), group_of(parts[1:], "matrix")])
+        for both in slopes:
+            one.grad, two.grad = boxes(*both)
+            take(optimizer, 0.1)
+        return [one.detach(), two.detach()]
+
+    [[table_alone, matrix_alone]] = on_ranks(1, learned, monkeypatch)
+    (above, left), (below, right) = on_ranks(2, learned, monkeypatch)
+    assert not torch.allclose(table_alone, table, rtol=0.1)
+    torch.testing.assert_close(torch.cat([above, below])[:5], table_alone)
+    torch.testing.assert_close(torch.cat([left, right], 1), matrix_alone)
+
+
+LAST = [
+    (muon, {"momentum": 0.0, "steps": 1, "decay": 0.0, "rest_rate": 0.0, "rest_decay": 0.0}),
+    (muon, {"steps": 99, "rest_betas": (0.0, 0.0)}), (lamb, {"clamp": (0.0, 1e-9), "decay": 0.0}),
+    (lamb, {"epsilon": 0.99}), (adagrad, {"initial": 0.0, "epsilon": 1e-30}), (adagrad, {"initial": 1e-30}),
+    (stableadamw, {"betas": (0.0, 0.999999), "decay": 9.0}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "how"), LAST)
+def test_the_last_values_that_can_be_are_taken(kind: Any, how: dict[str, Any]) -> None:
+    made = kind.Settings(**how)
+    assert {name: getattr(made, name) for name in how} == how
+
+
 WRONG = [
     ("adamw", "betas", [0.9, 1.0]),
     ("adamw", "betas", [0.9]),
@@ -353,6 +419,8 @@ WRONG = [
     ("lamb", "adapt", "none"),
     ("lamb", "clamp", [1.0, 0.5]),
     ("lamb", "clamp", [-1.0, 0.5]),
+    ("lamb", "clamp", [0.5, 0.5]),
+    ("muon", "momentum", -0.1),
     ("muon", "momentum", 1.0),
     ("muon", "steps", 0),
     ("muon", "steps", 100),

@@ -127,3 +127,63 @@ def test_without_pyarrow_the_remedy_is_told(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(RecipeError, match=r"pip install 'ordsmed\[parquet\]'"):
         documents(tmp_path / "a.parquet")
+
+
+def test_large_files_are_cut_in_as_many_parts_as_they_have_sizes_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By row groups, about alike; each tells its share of the bytes."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": [f"{n} " * 50 for n in range(100)]}), path, row_group_size=10)
+    size = path.stat().st_size
+    for parts, groups in ((1, [10]), (2, [5, 5]), (3, [3, 3, 4]), (4, [2, 3, 2, 3])):
+        monkeypatch.setattr(parquet, "PART", size // parts)
+        pieces = parquet.Settings(str(path)).pieces()
+        if parts == 1:
+            assert [(p.start, p.stop, p.bytes) for p in pieces] == [(0, None, None)]
+            continue
+        assert [(p.stop or 0) - p.start for p in pieces] == groups
+        assert [p.bytes for p in pieces] == [n * (size // 10) for n in groups]
+        with read.tallied() as tally:
+            found = [[d.text.split()[0] for d in parquet.Settings(str(path)).read(piece)] for piece in pieces]
+        assert [text for some in found for text in some] == [str(n) for n in range(100)]
+        assert [len(texts) for texts in found] == [10 * n for n in groups]
+        assert tally.bytes == size
+    (other := tmp_path / "b.bin").write_bytes(b"x" * size)
+    assert len(parquet.Settings(str(other)).pieces()) == 1
+
+
+def test_so_many_rows_are_unpacked_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(
+        pa.table(
+            {"text": ["x" * n for n in range(1000)]},
+        ),
+        path,
+        row_group_size=300,
+    )
+    with pq.ParquetFile(path) as file:
+        unpacked = sum(file.metadata.row_group(n).total_byte_size for n in range(4))
+        assert parquet._batch(file) == 4096
+        for batch in (unpacked // 10, unpacked // 500, unpacked - 1, 1):
+            monkeypatch.setattr(parquet, "BATCH", batch)
+            assert parquet._batch(file) == max(1, batch * 1000 // unpacked)
+
+
+def test_a_file_without_rows_is_one_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "PART", 1)
+    path = tmp_path / "a.parquet"
+    assert documents(path, {"text": pa.array([], pa.string())}) == []
+    assert [piece.path for piece in parquet.Settings(str(path)).pieces()] == [path]
+
+
+def test_columns_that_are_asked_for_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    columns = {"text": ["one", "two"], "name": ["n", None], "a": [1, 2], "b": [3, 4]}
+    (one, two) = documents(path, columns, keep=["b"], id_key="name")
+    assert (one, two) == (Document("one", id="n", meta={"b": 3}), Document("two", id=f"{path}:2", meta={"b": 4}))
+    (one, _) = documents(path, id_key="name", keep=["name", "text"])
+    assert one == Document("one", id="n", meta={})
+    (one, _) = documents(path, keep=["name"])
+    assert one.meta == {"name": "n"}
+    assert complaint(path, keep=["c"]).startswith(": no column `c`; wanted one of text, name, a, b;")

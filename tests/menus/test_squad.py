@@ -359,7 +359,14 @@ def test_where_to_refuse_is_tried_at_every_odds() -> None:
 
 
 def test_settings_that_cannot_be() -> None:
-    for bad in ({"length": 1}, {"beam": 0}, {"threshold": float("nan")}, {"answerable_weight": -1.0}):
+    for bad in (
+        {"length": 1},
+        {"beam": 0},
+        {"beam": 10**6},
+        {"n_best": 10**6},
+        {"threshold": float("nan")},
+        {"answerable_weight": -1.0},
+    ):
         with pytest.raises(ValueError, match=f"^{next(iter(bad))}: found "):
             Settings(**bad)  # type: ignore[arg-type]
     with pytest.raises(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import bz2
+import gc
 import gzip
 import io
 import lzma
@@ -263,6 +264,78 @@ def test_many_members_do_not_pile_up(tmp_path: Path) -> None:
     tracemalloc.start()
     try:
         assert sum(1 for _ in islice(found, 1990)) == 1990
+        gc.collect()
         assert tracemalloc.get_traced_memory()[0] < 600_000
     finally:
         tracemalloc.stop()
+
+
+def test_a_member_as_large_as_may_be_is_read(tmp_path: Path) -> None:
+    data = tarred(
+        {
+            "a.txt": b"x" * 100,
+            "b.txt": b"y" * 101,
+            "c.txt.gz": gzip.compress(b"z" * 100),
+            "d.txt.gz": gzip.compress(b"w" * 101),
+        }
+    )
+    with read.tallied() as tally:
+        found = texts(tmp_path / "x.tar", data, largest=100)
+    assert found == {"a.txt": "x" * 100, "c.txt.gz": "z" * 100}
+    assert tally.left_out == {"members too large": 2}
+    assert len(texts(tmp_path / "x.tar", largest=101)) == 4
+    tar.Settings("x", largest=1)
+    with pytest.raises(ValueError, match="largest: found 0; wanted at least 1"):
+        tar.Settings("x", largest=0)
+    inner = tarred({"a.txt": b"inner" * 30})
+    assert list(texts(tmp_path / "y.tar", tarred({"in.tar": inner}), largest=200)) == ["in.tar:a.txt"]
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_a_member_of_eight_million_characters_is_one_document(tmp_path: Path, over: int) -> None:
+    with read.tallied() as tally:
+        found = list(tar._documents(iter(["x" * (8 << 20), "y" * over]), False))
+    assert [len(text) for text in found] == [8 << 20, 1][: 1 + over]
+    assert tally.cut == over
+
+
+def test_a_line_or_a_word_ends_what_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In its second half: at a line's end, else at a blank, else anywhere."""
+    monkeypatch.setattr(tar, "LONGEST", 10)
+    for text, cut in {
+        "a b c d\ne f ghij": ["a b c d\n", "e f ghij"], "abcdef ghijklm": ["abcdef ", "ghijklm"],
+        "abc\ndefghijklm": ["abc\ndefghi", "jklm"], "ab cdefghijklm": ["ab cdefghi", "jklm"],
+        "abcde\nf hijklm": ["abcde\n", "f hijklm"], "abcdefghij": ["abcdefghij"],
+    }.items():  # fmt: skip
+        assert list(tar._documents(iter([text]), False)) == cut
+
+
+def test_encrypted_members_folders_and_hidden_ones_are_no_documents(tmp_path: Path) -> None:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr("in/", "")
+        archive.writestr("in/a.txt", "one")
+        archive.writestr(".b/c.txt", "hidden")
+        archive.writestr("secret.txt", "locked")
+    data = bytearray(made.getvalue())
+    at = data.index(
+        b"PK\x01\x02", data.index(b"PK\x01\x02", data.index(b"PK\x01\x02", data.index(b"PK\x01\x02") + 1) + 1) + 1
+    )
+    data[at + 8] |= 1  # the flag of encryption, in the directory of the last
+    with read.tallied() as tally:
+        assert texts(tmp_path / "x.zip", bytes(data)) == {"in/a.txt": "one"}
+    assert tally.left_out == {"hidden members": 1, "encrypted members": 1}
+
+
+def test_names_of_archives_and_numbers_of_documents(tmp_path: Path) -> None:
+    data = tarred({"a.txt": b"one\n\ntwo", "B.TXT": b"three"})
+    for name in ("x.TAR", "x.ZIP", "noname"):
+        made = zipped({"a.txt": b"one\n\ntwo", "B.TXT": b"three"}) if name == "x.ZIP" else data
+        assert texts(tmp_path / name, made, cut="blank lines") == {
+            "a.txt:1": "one",
+            "a.txt:2": "two",
+            "B.TXT:1": "three",
+        }
+    assert texts(tmp_path / "x.tar", data, members="b*") == {"B.TXT": "three"}
+    long = "n" * 200 + ".txt"
+    assert texts(tmp_path / "y.tar", tarred({long: b"long name"})) == {long: "long name"}

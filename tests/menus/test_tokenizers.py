@@ -172,3 +172,70 @@ def test_read_where_the_user_has_it(kind: object, texts: list[str], tmp_path: Pa
 def test_settings_that_cannot_be_are_refused(kind: object, wrong: dict[str, object], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         kind.Settings(**wrong)  # type: ignore[attr-defined]
+
+
+def test_the_smallest_settings_that_can_be() -> None:
+    assert wordpiece.Settings(size=6, least=1, alphabet=1).train(["a a"]).vocabulary == 6
+    assert wordpiece.Settings(size=8, unused=2).size == 8
+    assert (bytebpe.Settings(size=257).size, bytebpe.Settings(size=261, order="roberta").size) == (257, 261)
+    for kind, wrong, least in (
+        (wordpiece, {"size": 5}, 6), (wordpiece, {"size": 7, "unused": 2}, 8), (wordpiece, {"unused": -1}, 0),
+        (bytebpe, {"size": 256}, 257), (bytebpe, {"size": 258, "special": ("<a>", "<b>")}, 259),
+        (bytebpe, {"least": 0}, 1),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=rf"found -?\d+; wanted at least {least}\b"):
+            kind.Settings(**wrong)  # type: ignore[attr-defined]
+
+
+def test_which_characters_stand_inside_words() -> None:
+    """As the library cuts: at white space, at every punctuation mark, and around each Chinese character."""
+    able = wordpiece._able()
+    chinese = [0x4E00, 0x9FFF, 0x3400, 0x4DBF, 0x20000, 0x2A6DF, 0x2F800, 0x2FA1D, 0xF900, 0xFAD9]
+    letters = [*map(ord, "aZ9åß٣你"[:6]), 0x3042, 0x30A2, 0xAC00, 0x0301, 0xA000, 0xFB00]
+    assert not able[[*chinese, *map(ord, " .,-_\n$+«")]].any()
+    assert able[letters].all()
+    tokenizer = wordpiece.Settings(size=200, least=1, lowercase=False).train(["a你b aあb a.b x-y e\u0301"])
+    inner = {tokenizer.piece(n) for n in range(tokenizer.vocabulary) if tokenizer.piece(n).startswith("##")}
+    assert inner >= {"##あ", "##b", "##\u0301"}
+    assert not inner & {"##你", "##.", "##-", "##y", "##x"}
+
+
+def test_blocks_of_texts_do_not_show(texts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = wordpiece.Settings(size=300).train(texts).fingerprint
+    for size in (1, 500):
+        monkeypatch.setattr(wordpiece, "BLOCK", size)
+        assert wordpiece.Settings(size=300).train(iter(texts)).fingerprint == whole
+
+
+def test_frequent_characters_are_counted_as_they_are_normalized() -> None:
+    """Å counts for a, in its two spellings; of equally frequent ones the first in the order of code is kept."""
+    made = wordpiece.Settings(size=60, alphabet=2, least=1).train(["Å a\u030a A b b c c"])
+    assert [made.piece(n) for n in range(5, made.vocabulary)][:2] == ["a", "b"]
+    kept = wordpiece.Settings(size=60, alphabet=1, least=1, lowercase=False).train(["b a a b"])
+    assert [kept.piece(n) for n in range(5, kept.vocabulary)] == ["a"]
+
+
+def test_the_settings_tell_how_a_file_is_read(tmp_path: Path) -> None:
+    wordpiece.Settings(size=60, lowercase=False).train(["Blå blå"] * 3).save(tmp_path)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name).unlink()
+    read = {
+        given: wordpiece.Settings(file=str(tmp_path / "vocab.txt"), lowercase=given).load() for given in (None, True)
+    }
+    assert [found and found.lowercase for found in read.values()] == [False, True]
+    kept = wordpiece.Settings(file=str(tmp_path), lowercase=True, strip_accents=False).load()
+    assert kept is not None
+    assert kept.decode(kept.encode("BLÅ")) == "blå"
+
+
+def test_bytebpe_joins_nothing_over_a_space() -> None:
+    learned = {}
+    for spaced in (False, True):
+        made = bytebpe.Settings(size=300, least=1, prefix_space=spaced).train(["newts ran", "newts ran far"])
+        learned[spaced] = {made.piece(n) for n in range(256, made.vocabulary - 1)}
+        assert "Ġran" in learned[spaced]
+        assert not [piece for piece in learned[spaced] if "Ġ" in piece[1:] or " " in piece]
+    assert "newts" in learned[False]
+    assert "Ġnewts" not in learned[False]
+    assert "Ġnewts" in learned[True], "where every text begins with a space its first word is as any other"
+    assert not [p for p in bytebpe.Settings(size=300, least=3).train(["newts ran"] * 2).model["merges"]]

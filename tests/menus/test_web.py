@@ -215,3 +215,72 @@ def test_real_pages(shared_data: Path) -> None:
     assert len(found) + sum(left_out.values()) == len(list((shared_data / "html-article" / "html").glob("0*")))
     assert all(len(document.text) >= 200 for document in found)
     assert len(found) > 2
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a.html", "a.HTM", "a.xhtml", "a.html.gz", "a.warc", "a.warc.gz", "a.wet", "a.html.txt", "ahtml", "a.wet.bz2"],
+)
+def test_which_files_are_read(tmp_path: Path, name: str) -> None:
+    data = markup("one")
+    if ".w" in name:
+        head = "WARC/1.0\r\nWARC-Type: conversion\r\nWARC-Target-URI: u\r\nContent-Type: text/plain\r\n"
+        head += f"Content-Length: {len(data)}"
+        data = head.encode() + b"\r\n\r\n" + data + b"\r\n\r\n"
+    (path := tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    found, left_out = documents(web.Settings(path=str(path)))
+    wanted = name not in ("a.html.txt", "ahtml", "a.wet.bz2")
+    assert (len(found), left_out) == (int(wanted), {} if wanted else {"neither HTML nor WARC": 1})
+
+
+@pytest.mark.parametrize(
+    ("length", "shortest", "kept"), [(200, 200, 1), (199, 200, 0), (1, 1, 1), (0, 0, 0), (1, 0, 1)]
+)
+def test_a_page_of_as_many_characters_as_are_wanted_is_kept(length: int, shortest: int, kept: int) -> None:
+    settings = web.Settings(path="x", shortest=shortest)
+    with read.tallied() as tally:
+        found = settings.refine(Document("x" * length, meta={"plain": True, "url": "u"}))
+    assert (found is not None) == bool(kept)
+    assert found is None or found.meta == {"url": "u"}
+    assert dict(+tally.left_out) == ({} if kept else {"short main text" if length else "no main text": 1})
+
+
+def test_records_of_an_archive_are_judged_by_status_kind_and_size(tmp_path: Path) -> None:
+    """Whatever stands behind the kind, in capitals or small; as large as may be is not too large."""
+    text = b"x" * 300
+
+    def record(number: int, status: int, kind: str, body: bytes) -> bytes:
+        body = f"HTTP/1.1 {status} X\r\nContent-Type: {kind}\r\n\r\n".encode() + body
+        head = f"WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: http://a.org/{number}\r\n"
+        return (
+            f"{head}Content-Type: application/http\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body + b"\r\n\r\n"
+        )
+
+    told = [(200, "Text/Plain ; charset=utf-8"), (404, "text/plain"), (200, "image/png"), (200, "text/plain")]
+    made = [record(n, status, kind, text) for n, (status, kind) in enumerate(told)]
+    (path := tmp_path / "a.warc").write_bytes(b"".join([*made, record(4, 200, "text/plain", text + b"y")]))
+    found, left_out = documents(web.Settings(path=str(path), largest=300))
+    assert [d.id[-1] for d in found] == ["0", "3"]
+    assert left_out == {"HTTP 404": 1, "no HTML or text": 1, "too large": 1}
+    (path := tmp_path / "a.html").write_bytes(page := markup("one"))
+    for largest, count in ((len(page), 1), (len(page) - 1, 0)):
+        assert len(documents(web.Settings(path=str(path), largest=largest))[0]) == count
+
+
+def test_the_corpus_of_a_list_tells_its_size_and_where_it_is_noted(tmp_path: Path) -> None:
+    settings = downloaded(tmp_path, [f"http://a.org/{n}" for n in range(3)], download=False)
+    assert settings.size() == (tmp_path / "list.txt").stat().st_size
+    with Pages(tmp_path / "pages") as pages:
+        for n in range(3):
+            pages.keep(Page(f"http://a.org/{n}", "text/html", markup(str(n))), 1)
+    with read.tallied() as tally:
+        settings.prepare()
+    assert (tally.bytes, tally.left_out) == (0, {}), "lists are no documents"
+    assert settings.size() == part_path(tmp_path / "pages", 0).stat().st_size
+    (piece,) = settings.pieces()
+    assert (piece.start, piece.stop, piece.bytes) == (0, 3 * web.SLOT.itemsize, settings.size())
+    assert len(list((tmp_path / "pages").glob("order-*.bin"))) == 1
+    dataclasses.replace(settings, score=9).prepare()
+    assert len(list((tmp_path / "pages").glob("order-*.bin"))) == 2
+    web.Settings(path=str(tmp_path / "list.txt"), pages=str(tmp_path / "none")).prepare()
+    assert not (tmp_path / "none").exists()

@@ -194,3 +194,8 @@ def test_real_vocabularies(shared_data: Path, tmp_path: Path, name: str, size: i
 def test_settings_that_cannot_be_are_refused(wrong: dict[str, int], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Settings(**wrong)  # type: ignore[arg-type]
+
+
+def test_signs_in_a_text_are_no_words_however_often() -> None:
+    made = Settings(least=1, split="spaces").train(["<S> the </S> <UNK> <S>"])
+    assert (listed(made), made.counts) == ([*SIGNS, "the"], [0, 0, 4, 1])

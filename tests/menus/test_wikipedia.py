@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import bz2
+import gzip
 import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ordsmed.base.errors import DataError
 from ordsmed.corpora import wikipedia
 from ordsmed.text import read
 from ordsmed.text.document import Document
@@ -95,3 +97,30 @@ def test_a_multistream_dump_is_shared_out(tmp_path: Path, monkeypatch: pytest.Mo
     assert [settings.refine(d) for d in raw] == list(settings.documents())
     assert list(map(settings.refine, raw)) == list(map(settings.refine, settings.read(Piece(pieces[0].path))))
     assert [d.text[:7].strip() for d in settings.documents()] == [f"Text {n}" for n in range(40)]
+
+
+def test_every_setting_reaches_the_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dump = "<mediawiki>" + page(1, "A", "A\ufffe.", "<ns>0</ns><id>1</id>") + "</mediawiki>"
+    path = tmp_path / "a.xml"
+    with pytest.raises(DataError, match="forbids"):
+        documents(path, dump)
+    found, _ = documents(path, dump, errors="replace")
+    assert [d.text for d in found] == ["A\ufffd."]
+    with pytest.raises(DataError, match="cut off"):
+        documents(path, dump[:-5].replace("\ufffe", ""))
+    monkeypatch.setattr(read, "WINDOW", 1 << 20)
+    packed = tmp_path / "b.xml.gz"
+    packed.write_bytes(gzip.compress(("<mediawiki>" + page(1, "A", "a " * 1_500_000) + "</mediawiki>").encode()))
+    with pytest.raises(DataError, match="200 times"):
+        list(wikipedia.Settings(str(packed)).documents())
+    assert len(list(wikipedia.Settings(str(packed), densest=0).documents())) == 1
+    with pytest.raises(ValueError, match="densest: found -1; wanted 0 or more"):
+        wikipedia.Settings(str(packed), densest=-1)
+
+
+def test_disambiguation_pages_are_named_by_their_template_alone(tmp_path: Path) -> None:
+    """What WikiExtractor wrote holds none, whatever its words look like; a page of no title and address tells none."""
+    path = tmp_path / "wiki_00"
+    text = '{"id": 1, "url": "", "title": "", "text": "#REDIRECT [[b]] {{dab}}"}\n'
+    found, left_out = documents(path, text)
+    assert (found, left_out) == ([Document("#REDIRECT [[b]] {{dab}}", id="1", meta={})], {})

@@ -21,6 +21,7 @@ from ordsmed.learn.phases import Phase
 from ordsmed.mesh.layout import Layout, arithmetic, parse, site_layout
 from ordsmed.mesh.parallel import padded_rows
 from ordsmed.models import bert
+from ordsmed.models import bert, elmo
 from ordsmed.nn.dropout import Dropout, begin_micro_batch
 from ordsmed.nn.weights import read as read_weights
 from ordsmed.pretrain.pretrain import pretrain
@@ -28,10 +29,9 @@ from ordsmed.show.show import layout as show_layout
 from ordsmed.show.show import show
 from ordsmed.train import checkpoint
 from ordsmed.train.auto import divisors
+from ordsmed.mesh.layout import Layout, arithmetic, memory, parse, site_layout
 from ordsmed.train.meters import read
 from ordsmed.train.recipe import Pretraining
-
-pytestmark = pytest.mark.long
 
 Recipe = Callable[..., Path]
 
@@ -265,6 +265,7 @@ def test_a_kept_layout_is_no_reason_to_refuse(
     assert open_model(folder).step == 8
 
 
+@pytest.mark.long
 def test_a_run_goes_on_on_another_layout(recipe: Recipe, capsys: pytest.CaptureFixture[str]) -> None:
     """By the recipe's name or the run's folder; what was changed is kept and told."""
     import shutil
@@ -291,6 +292,7 @@ def test_a_site_gives_a_layout_and_the_command_line_the_last_word(recipe: Recipe
         site_layout("labtop")
 
 
+@pytest.mark.long
 def test_auto_measures_and_keeps_what_it_found(recipe: Recipe, capsys: pytest.CaptureFixture[str]) -> None:
     folder = pretrain(str(recipe(steps=2)), layout="auto")
     said = capsys.readouterr().err
@@ -407,3 +409,81 @@ def test_a_batch_that_cannot_be_cut_names_those_that_can(layout: Layout, batch: 
 def test_a_mesh_in_words(layout: Layout, world: int, said: list[str]) -> None:
     mesh, *more = said
     assert layout.told(world) == "; ".join([f"{mesh} (replicate x shard x tensor)", *more])
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("replicate", (0,), (-1,)),
+        ("shard", (1,), (0,)),
+        ("tensor", (1,), (0,)),
+        ("divisible", (1, 1 << 20), (0, 1 << 21)),
+        ("threads", (0, 1024), (-1, 1025)),
+        ("workers", (-1, 1024), (-2, 1025)),
+        ("scale", (1.0,), (0.9,)),
+        ("scale_window", (1,), (0,)),
+        ("patience", (1.0, 1e8), (0.9, 2e8, float("inf"))),
+        ("micro", (0, (1, 0)), (-1, ())),
+        ("device", ("cuda:12",), ("cuda:", "gpu", "cuda:x", "cpu:0")),
+    ],
+)
+def test_bounds(name: str, good: tuple[Any, ...], bad: tuple[Any, ...]) -> None:
+    for value in good:
+        assert getattr(Layout(**{name: value}), name) == value
+    for value in bad:
+        with pytest.raises(ValueError, match=f"^{name}: found "):
+            Layout(**{name: value})
+
+
+def test_what_16_bits_are() -> None:
+    assert [Layout(precision=kind).half for kind in ("fp32", "tf32", "bf16", "fp16")] == [False, False, True, True]
+    assert Layout(precision="fp16", exact=("norms",)).exact == ("norms",)
+    with pytest.raises(ValueError, match=r"exact: found .* with tf32"):
+        Layout(precision="tf32", exact=("norms",))
+    assert Layout(tensor=1, compile=True).compile
+
+
+def test_what_is_held_and_how_long_it_goes_in_words() -> None:
+    assert memory(1000, 2) == "memory a rank: weights 1 kB, gradients 1 kB, moments 2 kB = 4 kB, and activations"
+    phase = Phase(epochs=2.5, steps=0, length=1, batch=4, rate=1.0)
+    told = arithmetic(phase, 3, Layout(micro=2).share(phase, 1, "cpu", 0, 2))
+    assert told == "phase 3: 2.5 epochs of 4 rows x 1 token; batch = micro 2 x accumulation 1 x devices 2"
+    assert Layout(replicate=2, shard=3, tensor=4).meant() == 24
+    assert Layout(shard=3).meant() == 3
+
+
+def test_an_elmo_has_nothing_to_compile() -> None:
+    with pytest.raises(
+        RecipeError, match=r"layout.compile: found true, but the slopes of elmo's layers are written by h"
+    ):
+        Layout(compile=True).check(elmo.Settings(), [8], 1)
+    Layout(compile=True).check(bert.Settings(), [8], 1)
+    Layout(tensor=2, sequence=False).check(bert.Settings(width=64, heads=2), [7], 2)
+    with pytest.raises(RecipeError, match="does not divide the model's 63 inner; it can be 1, 3, 7, 9, 21, 63"):
+        Layout(tensor=2).check(bert.Settings(width=64, heads=2, inner=63), [8], 2)
+
+
+def test_what_became_of_a_layout_in_words() -> None:
+    layout = Layout(replicate=2, shard=2, micro=(8, 12))
+    said = "its layout on 1 process: 2 x 2 x 1 became 1 x 1 x 1"
+    assert layout.fitted(PHASES, 1, asked=set()) == (dataclasses.replace(layout, replicate=0, shard=1), said)
+    found, said = Layout(micro=8).fitted(PHASES, 4, asked=set())
+    assert (found.micro, said) == ((2, 3), "its layout on 4 processes: micro [2, 3]")
+    found, said = Layout(shard=2, micro=8).fitted(PHASES[:1], 1, asked=set())
+    assert (found.micro, said) == (8, "its layout on 1 process: any x 2 x 1 became 1 x 1 x 1")
+    assert Layout(micro=8).fitted(PHASES[:1], 2, asked=set())[0].micro == 4
+
+
+def test_a_micro_batch_for_every_phase() -> None:
+    layout = Layout(micro=(2, 3))
+    assert [layout.micro_of(number) for number in (1, 2)] == [2, 3]
+    with pytest.raises(RecipeError, match=r"layout.micro: found 2 numbers; wanted one a phase, 3 or more"):
+        layout.micro_of(3)
+
+
+def test_a_site_s_file_has_a_layout(tmp_path: Path) -> None:
+    (tmp_path / "site.toml").write_text("[layout]\nmicro = 2\n")
+    assert site_layout(str(tmp_path / "site.toml")) == {"micro": 2}
+    (tmp_path / "site.toml").write_text("layout = 3\n")
+    with pytest.raises(RecipeError, match=r"has no \[layout\]; wanted the settings of a machine"):
+        site_layout(str(tmp_path / "site.toml"))

@@ -27,7 +27,7 @@ from ordsmed.pretrain.pretrain import pretrain
 from ordsmed.train import checkpoint
 from ordsmed.train.meters import read
 
-pytestmark = pytest.mark.long
+long = pytest.mark.long
 
 Recipe = Callable[..., Path]
 KINDS = [("bert", "mlm"), ("gpt2", "clm")]
@@ -48,6 +48,7 @@ def lines_of(folder: Path) -> list[dict[str, Any]]:
 # what is learned
 
 
+@long
 @pytest.mark.parametrize(("kind", "objective"), KINDS)
 @pytest.mark.parametrize("how", ["bf16", "fp16"])
 @pytest.mark.parametrize("exact", [[], ["embeddings", "norms", "types"]])
@@ -172,6 +173,7 @@ def test_one_infinite_number_among_good_steps(recipe: Recipe) -> None:
         assert all(torch.equal(was[k], v) for k, v in hurt.optimizer.state[two.local].items())
 
 
+@long
 def test_the_metrics_tell_the_factor_and_no_norm_of_a_skipped_step(recipe: Recipe) -> None:
     folder = pretrain(str(recipe(steps=40, save=0, validate=0)), [FP16, "layout.scale=1e9"])
     texts = (folder / "metrics.jsonl").read_text().splitlines()
@@ -185,11 +187,13 @@ def test_the_metrics_tell_the_factor_and_no_norm_of_a_skipped_step(recipe: Recip
     assert all(math.isfinite(line["loss"]) for line in lines)
 
 
+@long
 def test_without_fp16_no_factor_is_told(recipe: Recipe) -> None:
     folder = pretrain(str(recipe(steps=2)))
     assert all("scale" not in line and line["norm"] > 0 for line in lines_of(folder))
 
 
+@long
 def test_the_factor_doubles_after_a_window_of_good_steps(recipe: Recipe) -> None:
     folder = pretrain(str(recipe(steps=9)), [FP16, "layout.scale=64.0", "layout.scale_window=3"])
     assert [line["scale"] for line in lines_of(folder)] == [64, 64, 128, 128, 128, 256, 256, 256, 512]
@@ -203,6 +207,7 @@ def test_an_overflow_begins_the_window_anew() -> None:
     assert scaler.factor == 8
 
 
+@long
 @pytest.mark.parametrize("window", [3, 5])
 def test_the_factor_survives_a_checkpoint(recipe: Recipe, window: int) -> None:
     """Inside a window: the good steps so far count too."""
@@ -232,6 +237,7 @@ def test_gradients_that_are_no_numbers_at_the_smallest_factor_end_the_run() -> N
         scaler.took(bad, "phase 1, step 7")
 
 
+@long
 def test_an_overflow_is_no_trouble_for_the_guard(recipe: Recipe) -> None:
     words = [FP16, "layout.scale=1e9", 'trouble.action="skip"']
     folder = pretrain(str(recipe(steps=30, save=0, validate=0)), words)
@@ -313,9 +319,59 @@ def test_what_is_used_is_told_and_why_nothing_faster(
     assert "\n" not in said
 
 
+@long
 def test_a_run_tells_its_precision(recipe: Recipe) -> None:
     words = ['layout.precision="bf16"', 'layout.exact=["norms", "types"]']
     log = (pretrain(str(recipe(steps=2)), words) / "log.txt").read_text()
     assert "precision: bf16 products, fp32 weights; fp32 kept for norms, types\n" in log
     log = (pretrain(str(recipe("exact", steps=2))) / "log.txt").read_text()
     assert re.search(r"precision: fp32 \((16 bits are slower on most CPUs|bf16 is faster on this CPU, .*)\)\n", log)
+
+
+@pytest.mark.parametrize(("tiles", "told"), [(True, "bf16 is faster on this CPU, which has AMX"),
+                                            (False, "16 bits are slower on most CPUs")])  # fmt: skip
+def test_a_cpu_in_fp32_is_told_what_would_be_faster(monkeypatch: pytest.MonkeyPatch, tiles: bool, told: str) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: tiles)
+    assert precision.set_up(Layout(), torch.device("cpu")) == f"precision: fp32 ({told})"
+    said = precision.set_up(Layout(precision="bf16"), torch.device("cpu"))
+    assert said == "precision: bf16 products, fp32 weights; embeddings and norms leave in 16 bits"
+    assert precision.set_up(Layout(precision="bf16", exact=("types",)), torch.device("cpu")).endswith(
+        "bf16 products, fp32 weights; fp32 kept for types"
+    )
+
+
+def test_norms_without_biases_and_out_of_autocast() -> None:
+    """What is looked at beside training is as exact as its numbers."""
+    layout, x = Layout(precision="bf16"), torch.randn(5, 8)
+    network = nn.Sequential(nn.LayerNorm(8, bias=False), nn.LayerNorm(8, 0.5))
+    plain = [layer(x) for layer in network]
+    precision.keep_in_half(network, Layout())
+    assert all(torch.equal(layer(x), wanted) for layer, wanted in zip(network, plain, strict=True))
+    precision.keep_in_half(network, layout)
+    assert all(torch.equal(layer(x), wanted) for layer, wanted in zip(network, plain, strict=True))
+    with precision.autocast(layout, torch.device("cpu")):
+        for layer, wanted in zip(network, plain, strict=True):
+            found = layer(x)
+            assert found.dtype == torch.bfloat16
+            assert torch.allclose(found.float(), wanted, atol=0.03)
+    with precision.autocast(Layout(), torch.device("cpu")):
+        assert not torch.is_autocast_enabled("cpu")
+
+
+def test_a_factor_is_kept_where_there_is_one() -> None:
+    of_half, none = Scaler.of(Layout(precision="fp16", scale=64.0, scale_window=5)), Scaler.of(Layout())
+    assert (of_half.factor, of_half.window, of_half.told(), of_half.state()) == (
+        64.0, 5, {"scale": 64.0}, {"factor": 64.0, "good": 0},
+    )  # fmt: skip
+    of_half.restore({})
+    assert of_half.factor == 64.0
+    of_half.restore({"factor": 8.0, "good": 4})
+    assert of_half.took(torch.tensor(1.0), "")
+    assert of_half.factor == 16.0
+    assert (none.factor, none.told(), none.state()) == (1.0, {}, {})
+    none.restore({"factor": 8.0, "good": 4})
+    assert none.factor == 1.0
+    assert none.took(torch.tensor(torch.inf), "")
+    low = Scaler(1.5, 10)
+    assert not low.took(torch.tensor(torch.inf), "")
+    assert low.factor == precision.LEAST_SCALE

@@ -64,6 +64,14 @@ def test_at_first_nothing_changes_to_the_bit(family):
     assert torch.equal(*outputs)
 
 
+def test_fresh_adapters_are_as_the_authors_had_them():
+    """Kaiming's for a slope of sqrt(5): uniform to 1 / sqrt(width), whatever the rank; up begins as 0."""
+    model, _ = adapted(rank=16)
+    layer = model.blocks[1].attention.mix
+    assert float(layer.adapter_down.detach().abs().max()) == pytest.approx(32**-0.5, rel=0.02)
+    assert not layer.adapter_up.any()
+
+
 @every_family
 def test_merged_is_the_plain_network_that_does_the_same(family):
     model, how = adapted(family, rank=4, scale=0.5, on=ALL, learn="norm")
@@ -137,7 +145,8 @@ def test_blocks_computed_again_give_the_same_gradients():
 def test_what_cannot_be_is_refused():
     with pytest.raises(RecipeError, match=r"adapters\.on: found query; wanted layers .*: down, gather, mix, up"):
         adapted(on=("mix", "query"))
-    with pytest.raises(RecipeError, match=r"adapters\.learn: found norms, which fits no weight"):
+    names = ", ".join(f"model.{name}" for name in ("words.weight", "places.weight", "types.weight", "norm.weight"))
+    with pytest.raises(RecipeError, match=rf"adapters\.learn: found norms, which fits no weight; .* names as {names}$"):
         adapted(learn="norms")
     small = elmo.Settings(width=8, cells=8, highways=1, filters=((1, 4), (2, 4)))
     with pytest.raises(RecipeError, match=r"adapters: found a network of LSTMs \(ELMo\).*; wanted a Transformer"):

@@ -63,3 +63,39 @@ def test_headers_that_are_cut_or_absurd_are_refused(tmp_path):
         for read in (lambda: boxes.read_whole(tmp_path), lambda: weights.read(path), lambda: weights.shapes(path)):
             with pytest.raises(DataError, match=r"model\.safetensors: cannot be read"):
                 read()
+
+
+def test_columns_kinds_and_scalars_come_back(tmp_path):
+    """Split by columns, of every kind of number; what is one number, or whole, needs no box."""
+    kinds = sorted(boxes.DTYPES.values(), key=str)
+    whole = {f"t{n}": (WHOLE[:2] % 2).to(kind) for n, kind in enumerate(kinds)} | {"one": torch.tensor(7.5)}
+    for number, (start, end) in enumerate(((0, 2), (2, 5))):
+        held = {name: t[:, start:end] if t.ndim else t for name, t in whole.items() if t.ndim or number == 0}
+        told = {
+            name: Box(tuple(whole[name].shape), (0, start) if t.ndim else (), tuple(t.shape))
+            for name, t in held.items()
+        }
+        boxes.write(tmp_path / f"model-{number}.safetensors", held, told)
+    found = boxes.read_whole(tmp_path)
+    assert found.keys() == whole.keys()
+    for name, tensor in whole.items():
+        assert found[name].dtype == tensor.dtype
+        assert found[name].equal(tensor)
+
+
+def test_what_lies_outside_the_whole_stands_as_it_was(tmp_path):
+    """Rows of padding keep what a network has there; what is read is no part of it."""
+    spread(tmp_path, (0, 3), (3, 8))
+    over = torch.full((4, 5), 9.0)
+    found = boxes.Boxes(tmp_path, "model").read("a", Box((10, 5), (6, 0), (4, 5)), over=over)
+    assert found.equal(torch.cat([WHOLE[6:], torch.full((2, 5), 9.0)]))
+    assert over.eq(9).all()
+
+
+def test_states_of_a_run_are_no_weights(tmp_path):
+    boxes.write(tmp_path / "model.safetensors", {"a": WHOLE, "state/h": torch.ones(5)},
+                {"a": Box((8, 5), (0, 0), (8, 5)), "state/h": Box((5,), (0,), (5,))})  # fmt: skip
+    assert set(boxes.read_whole(tmp_path)) == {"a", "state/h"}
+    assert set(boxes.read_weights(tmp_path)) == {"a"}
+    with pytest.raises(DataError, match=r"holds no optimizer; wanted optimizer\.safetensors, whole or in parts"):
+        boxes.read_whole(tmp_path, "optimizer")

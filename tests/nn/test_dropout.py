@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from ordsmed.models import bert, gpt2
+from ordsmed.models import bert, gpt2, megatron_bert, modern
 from ordsmed.nn import attention as machine
 from ordsmed.nn.dropout import Dropout, begin_micro_batch, byte_mask, number_layers
 from ordsmed.objectives import clm, mlm
@@ -193,3 +193,31 @@ def test_torchs_own_chance_is_seeded_by_the_micro_batch() -> None:
             found = torch.rand(3).tolist()
             assert drawn.setdefault((parts, stream), found) == found
     assert len({tuple(found) for found in drawn.values()}) == 4
+
+
+@pytest.mark.parametrize("family", [bert, megatron_bert, gpt2, modern])
+@pytest.mark.parametrize("branch", ["attention.mix", "down"])
+def test_what_blocks_add_is_dropped_and_never_what_they_add_to(family, branch):
+    """A branch that gives 0 leaves a block as it is without dropout; one that gives a constant is dropped in shares."""
+    torch.manual_seed(0)
+    settings = family.Settings(width=32, layers=2, heads=2, positions=64, dropout=0.5, attention_dropout=0.0)
+    block = settings.build(60).blocks[1].train()
+    how = {"turn": modern.angles(torch.arange(40).repeat(4, 1), 100.0, 16)} if family is modern else {}
+    x = torch.randn(4, 40, 32)
+
+    def run(learns):
+        number_layers(block)
+        begin_micro_batch(7)
+        with torch.no_grad():
+            return block.train(learns)(x, None, **how)
+
+    with torch.no_grad():
+        for name, weight in block.named_parameters():
+            if "mix." in name or "down." in name:
+                weight.zero_()
+    assert torch.equal(run(True), run(False))
+    with torch.no_grad():
+        layer = block.get_submodule(branch)
+        layer.bias = nn.Parameter(torch.full((32,), 3.0))
+    changed = (run(True) != run(False)).float().mean()
+    assert changed > 0.3 or (family is modern and branch == "down"), "ModernBERT drops inside its feed-forward layers"

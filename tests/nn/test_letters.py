@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -50,7 +52,7 @@ def written_down(letters: Letters, found: Tensor) -> Tensor:
     embedded = letters.table(found).transpose(1, 2)
     x = torch.cat([letters.activation(F.conv1d(embedded, w.weight, w.bias).amax(2)) for w in letters.windows], 1)  # type: ignore[arg-type]
     for highway in letters.highways:
-        gate, change = highway.both(x).chunk(2, 1)  # type: ignore[union-attr, operator]
+        gate, change = highway.both(x).chunk(2, 1)  # type: ignore[operator]
         x = gate.sigmoid() * change.relu() + (1 - gate.sigmoid()) * x
     return x if letters.project is None else letters.project(x)
 
@@ -86,3 +88,25 @@ def test_sixteen_bits_are_near() -> None:
         half.float().sum().backward()
     assert (half - exact).abs().max() < 0.05 * exact.abs().max()
     assert all(p.grad is not None for p in letters.parameters())
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_fresh_weights_are_as_elmos_authors_had_them(activation: str) -> None:
+    """Gates begin nearly shut, biases at 0, and no answer grows or fades with how much a filter reads."""
+    torch.manual_seed(1)
+    made: Any = Letters(width=64, size=32, filters=((2, 200), (5, 200)), highways=1, activation=activation)  # type: ignore[arg-type]
+    assert float(made.table.weight.abs().max().detach()) == pytest.approx(1, rel=1e-3)
+    assert float(made.table.weight.std().detach()) == pytest.approx(1 / 3**0.5, rel=0.02)
+    for window, reach in zip(made.windows, (2, 5), strict=True):
+        if activation == "relu":
+            assert float(window.weight.abs().max().detach()) == pytest.approx(0.05, rel=1e-2)
+            spread = 0.05 / 3**0.5
+        else:
+            spread = (reach * 32) ** -0.5
+        assert float(window.weight.std().detach()) == pytest.approx(spread, rel=0.05)
+        assert not window.bias.any()
+    both, project = made.highways[0].both, made.project
+    assert float(both.weight.std().detach()) == pytest.approx(400**-0.5, rel=0.05)
+    assert both.bias.tolist() == [-2.0] * 400 + [0.0] * 400
+    assert float(project.weight.std().detach()) == pytest.approx(400**-0.5, rel=0.05)
+    assert not project.bias.any()

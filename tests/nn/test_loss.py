@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ordsmed.learn.sampling import Draw, keys
 from ordsmed.nn import loss
 from ordsmed.nn.loss import token_hits, token_loss
+from kit.ranks_in_threads import Split, on_ranks
 
 N, D, V = 37, 12, 50
 
@@ -215,3 +218,133 @@ def test_scores_that_are_all_low_or_all_high(offset: float) -> None:
     assert float(ours.detach()) == pytest.approx(float(theirs.detach()), rel=1e-4)
     mine, wanted = (torch.autograd.grad(value, hidden)[0] for value in (ours, theirs))
     torch.testing.assert_close(mine, wanted, rtol=1e-3, atol=1e-4)
+
+
+# a table split by rows over ranks
+
+SPLITS = [(0, 49), (49, 49), (98, 49)]  # 50 words: the second rank has one and rows of padding, the last nothing else
+PADDED = 147
+
+
+def split_over_ranks(monkeypatch, hidden, table, bias, work):
+    """`work(hidden, table, bias)` on each rank, and what each box learned of it."""
+
+    def one(rank, group):
+        first, count = SPLITS[rank]
+        padded = (
+            F.pad(table.detach(), (0, 0, 0, PADDED - V), value=7.0),
+            F.pad(bias.detach(), (0, PADDED - V), value=7.0),
+        )
+        boxes = [whole[first : first + count].clone().requires_grad_() for whole in padded]
+        own = hidden.detach().clone().requires_grad_()
+        value = work(own, *(Split(group, w, b, first) for w, b in zip(padded, boxes, strict=True)))
+        return value, own, *boxes
+
+    return on_ranks(len(SPLITS), one, monkeypatch)
+
+
+@pytest.mark.parametrize("chunk", [1 << 24, 7 * V])
+def test_a_split_table_gives_what_the_whole_one_gives(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Value and slopes on every rank, with scores far above those that need no shift."""
+    monkeypatch.setattr(loss, "CHUNK_SCORES", chunk)
+    hidden, table, bias, targets, weights = asked()
+    with torch.no_grad():
+        bias.add_(200)
+    wanted = token_loss(hidden, table, bias, targets, weights)
+    to_hidden, to_table, to_bias = gradients(wanted, (hidden, table, bias), 0.3)
+
+    def work(own, split_table, split_bias):
+        value = token_loss(own, split_table, split_bias, targets, weights, V)
+        (value * 0.3).backward()
+        return value.detach()
+
+    for (first, count), (value, *leaves) in zip(
+        SPLITS, split_over_ranks(monkeypatch, hidden, table, bias, work), strict=True
+    ):
+        assert near(value, wanted.detach())
+        held = [F.pad(to_table, (0, 0, 0, PADDED - V)), F.pad(to_bias, (0, PADDED - V))]
+        slopes = [to_hidden, *(whole[first : first + count] for whole in held)]
+        for leaf, slope in zip(leaves, slopes, strict=True):
+            grad = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+            assert (grad - slope).abs().max() <= 1e-4 * to_table.abs().max()
+
+
+def test_a_split_table_hits_what_the_whole_one_hits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first of equal scores counts, whichever rank has it."""
+    hidden, table, bias, targets, weights = asked()
+    with torch.no_grad():
+        table[49], bias[49] = table[2], bias[2]
+        table[21], bias[21] = table[2], bias[2]
+        targets[:] = F.linear(hidden, table, bias).argmax(1)
+        targets[3], targets[7] = 49, 21
+        wanted = float(token_hits(hidden, table, bias, targets, weights))
+    assert 0 < wanted <= float(weights.sum())
+    with torch.no_grad():
+        found = split_over_ranks(
+            monkeypatch, hidden, table, bias, lambda h, t, b: token_hits(h, t, b, targets, weights, V)
+        )
+    assert [float(one[0]) for one in found] == [wanted] * len(SPLITS)
+
+
+@pytest.mark.parametrize("how", [{}, {"temperature": 1.5}, {"never_right": True}])
+def test_words_drawn_from_a_split_table_are_the_whole_ones(how, monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden, table, bias, targets, weights = asked(weighted=False)
+    with torch.no_grad():
+        bias.sub_(90)  # without a shift every share is 0
+    draw = Draw.of(torch.from_numpy(keys(5, np.arange(N))), 1, V, **how)
+    wanted, drawn = loss.token_loss_and_draws(hidden, table, bias, targets, weights, V, draw)
+    assert near(wanted.detach(), plain(hidden, table, bias, targets, weights).detach())
+    assert drawn.shape == targets.shape
+    assert len(set(drawn.tolist())) > 10
+    scores = F.linear(hidden, table, bias).detach() / how.get("temperature", 1.0)
+    if "never_right" in how:
+        assert (drawn != targets).all()
+        scores[range(N), targets] = -torch.inf
+    alone = draw.word(scores.softmax(1), draw.block(draw.sums(scores.softmax(1)), slice(0, N)), slice(0, N))[1]
+    assert torch.equal(drawn, alone)
+    for value, *_ in split_over_ranks(
+        monkeypatch, hidden, table, bias,
+        lambda h, t, b: loss.token_loss_and_draws(h, t, b, targets, weights, V, draw),
+    ):  # fmt: skip
+        assert near(value[0].detach(), wanted.detach())
+        assert torch.equal(value[1], drawn)
+
+
+def test_rows_behind_the_vocabulary_are_void() -> None:
+    hidden, table, bias, targets, weights = asked()
+    count = 30
+    targets = targets % count
+    wanted = token_loss(hidden, table[:count], bias[:count], targets, weights)
+    found = token_loss(hidden, table, bias, targets, weights, count)
+    assert torch.equal(found, wanted)
+    slopes = gradients(found, (table, bias))
+    assert all(slope[:count].any() and not slope[count:].any() for slope in slopes)
+    with torch.no_grad():
+        bias[count:] += 100
+        assert torch.equal(
+            token_hits(hidden, table, bias, targets, weights, count),
+            token_hits(hidden, table[:count], bias[:count], targets, weights),
+        )
+
+
+def test_sixteen_bits_in_chunks_learn_what_they_learn_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every chunk's part of the table's slope counts."""
+    inputs, found = asked(weighted=False), []
+    for chunk in (1 << 24, 6 * V):
+        monkeypatch.setattr(loss, "CHUNK_SCORES", chunk)
+        with torch.autocast("cpu", torch.bfloat16):
+            found.append(gradients(token_loss(*inputs), inputs[:3]))
+    for at_once, in_chunks in zip(*found, strict=True):
+        assert near(in_chunks, at_once, 0.02)
+
+
+def test_a_sampled_loss_takes_rows_of_places() -> None:
+    hidden, table, bias, targets, weights = asked()
+    drawn = torch.randperm(V, generator=torch.Generator().manual_seed(3))[:17]
+    others, own = (table[drawn], bias[drawn]), (table[targets], bias[targets])
+    flat = loss.sampled_loss(hidden[:36], (own[0][:36], own[1][:36]), others, targets[:36], weights[:36], drawn)
+    rows = loss.sampled_loss(
+        hidden[:36].view(4, 9, D), (own[0][:36], own[1][:36]), others, targets[:36].view(4, 9),
+        weights[:36].view(4, 9), drawn,
+    )  # fmt: skip
+    assert torch.equal(flat, rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -146,7 +147,10 @@ def test_a_pickle_with_code_is_not_run(tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("held", [b"", b"PK", b"garbled" * 9, [1, 2], {"a": 1}, {"epoch": torch.zeros(2), "b": "x"}])
+@pytest.mark.parametrize(
+    "held",
+    [b"", b"PK", b"garbled" * 9, [1, 2], {"a": 1}, {"epoch": torch.zeros(2), "b": "x"}, pickle.dumps({"a": 1}, 4)],
+)
 def test_other_pickles_are_refused_in_a_line_of_our_own(tmp_path, held):
     path = tmp_path / "pytorch_model.bin"
     path.write_bytes(held) if isinstance(held, bytes) else torch.save(held, path)
@@ -156,6 +160,13 @@ def test_other_pickles_are_refused_in_a_line_of_our_own(tmp_path, held):
         weights.read_foreign(tmp_path)
     assert "weights_only" not in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("held", [torch.eye(3).to_sparse(), torch.empty(3, device="meta")])
+def test_tensors_without_all_their_numbers_are_named(tmp_path, held):
+    torch.save({"a": torch.zeros(2), "b": held}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(DataError, match="cannot be read: b is sparse, or without numbers; wanted plain tensors"):
+        weights.read_foreign(tmp_path)
 
 
 def test_what_is_no_number_does_not_fill_a_network():
@@ -199,8 +210,11 @@ def test_numbers_are_looked_at_one_by_one() -> None:
     for wrong in (float("nan"), float("inf"), float("-inf")):
         with pytest.raises(DataError, match=r"^place: b: 1 of 3 numbers are NaN or infinite"):
             weights.check_numbers({"b": torch.tensor([1.0, wrong, 2.0])}, "place")
-    with pytest.raises(DataError, match=r"c holds torch.int8; wanted fractions"):
-        weights.check_numbers({"c": torch.zeros(2, dtype=torch.int8)}, "place")
+    for kind in (torch.int8, torch.float8_e4m3fn):
+        with pytest.raises(DataError, match=rf"c holds {kind}; wanted fractions"):
+            weights.check_numbers({"c": torch.zeros(2).to(kind)}, "place")
+    with pytest.raises(DataError, match=r"d: 1 of 2 numbers are NaN, infinite or too large for fp32"):
+        weights.check_numbers({"d": torch.tensor([1e38, -1e39], dtype=torch.float64)}, "place")
 
 
 def test_halves_stand_side_by_side_in_ours_and_end_to_end_in_theirs() -> None:

@@ -182,6 +182,31 @@ def test_question_words(question: str) -> None:
     assert word == ASKED[question]
 
 
+@pytest.mark.parametrize(
+    ("count", "length"),
+    [(0, "1 to 5 words"), (1, "1 to 5 words"), (5, "1 to 5 words"), (6, "6 to 10 words"), (10, "6 to 10 words"),
+     (11, "11 to 15 words"), (15, "11 to 15 words"), (16, "16 to 20 words"), (20, "16 to 20 words"),
+     (21, "more than 20 words"), (99, "more than 20 words")],
+)  # fmt: skip
+def test_lengths_of_questions(count: int, length: str) -> None:
+    assert list(official.details([asked("a", "x", question="w " * count)], {})["question length"]) == [length]
+
+
+MORE_KINDS = {
+    "mai 17": "date", "May": "date", "may be so": "other phrase", "in 1814": "date", "$1814": "number",
+    "12/24": "number", "1.5.1900": "date", "10 of them": "number", "Anna of the hills": "other phrase",
+    "Per of Os": "name", "the": "other phrase", "A Big House": "name", "20th": "number", "the 20th": "other phrase",
+}  # fmt: skip
+
+
+def test_more_kinds_of_answers() -> None:
+    """By the first of several; what a date is not is a number, a name or else."""
+    found = {
+        text: next(iter(official.details([asked("a", text, "1814")], {})["kind of answer"])) for text in MORE_KINDS
+    }
+    assert found == MORE_KINDS
+
+
 def test_predictions_are_read(tmp_path: Path) -> None:
     path = tmp_path / "predictions.json"
     path.write_text('{\n  "1": "Ås",\n  "2": ""\n}\n')

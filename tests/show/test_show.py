@@ -216,6 +216,10 @@ def test_which_documents_a_step_saw(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "  row 5: corpus document 1 (page 7), tokens 2 to 40: ids 12 to 35",
     ]
     assert show.documents(str(tmp_path), 7)
+    Run(tmp_path).set(phases_before=None)
+    asked.clear()
+    show.documents(str(tmp_path), 5)
+    assert asked[0] == (recipe.phase[1], 9, 1)
     for step in (0, 8):
         with pytest.raises(RecipeError, match=f"--step: found {step}; wanted 1 to 7"):
             show.documents(str(tmp_path), step)

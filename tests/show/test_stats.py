@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import xml.etree.ElementTree as ElementTree
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -215,3 +216,72 @@ def test_the_report_and_the_statistics_count_alike(tmp_path: Path) -> None:
         f"| train | {' | '.join(format(found['train'][w], ',') for w in REPORTED)} |"
         in (folder / "report.md").read_text()
     )
+
+
+def test_samples_are_spread_evenly_over_documents_that_name_no_language() -> None:
+    """At most 400 of them; those that name one are counted and spoil no step."""
+    found = deed.Languages()
+    for number in range(1000):
+        found.add(Document(f"{number:04} " * 200, meta={"language": "en"} if number % 5 == 0 else {}))
+    assert found.known == {"en": 200}
+    others = [number for number in range(1000) if number % 5]
+    assert (found.others, found.step) == (800, 2)
+    assert [int(sample.split()[1]) for sample in found.samples] == others[::2]
+    assert {len(sample) for sample in found.samples} == {607}  # eight stretches of 75
+    found.add(Document("one more"))
+    assert (found.step, len(found.samples)) == (4, 201)
+
+
+def test_shares_of_languages_weigh_what_is_known_and_what_is_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deed.language, "weigh", lambda sample: {sample: 1.0, "xx": 0.0})
+    languages = deed.Languages(known=Counter(en=50, nb=10), samples=["nb", "nb", "nb", "sv"], others=40)
+    assert deed._told_languages(languages) == (
+        {"en": 0.5, "nb": 0.4, "sv": 0.1}, ["guessed from 4 of 40 documents that do not name theirs"]
+    )  # fmt: skip
+    assert deed._told_languages(deed.Languages(known=Counter(en=2, nb=1))) == ({"en": 0.6667, "nb": 0.3333}, [])
+
+
+def test_a_corpus_is_counted_in_blocks_of_a_million_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [Document("x" * 600_000), Document("y" * (448_576)), Document("z")]
+    made += [Document("w" * (1 << 20)), Document("v"), Document("u")]
+    assert [[d.text[0] for d in block] for block in deed._blocks(iter(made))] == [["x", "y", "z"], ["w", "v"], ["u"]]
+    assert list(deed._blocks(iter([]))) == []
+
+
+def test_what_is_told_of_a_corpus_line_by_line(tmp_path: Path) -> None:
+    """Two documents for training, of two sentences and of one, and one that is held out."""
+    folder = tmp_path / "c"
+    made = {
+        "train": [
+            Document("One two. Three 四五.", [8, 18], "a", {"language": "en"}),
+            Document("Six", [], "b", {"language": "nb"}),
+        ],
+        "validation": [Document("Æ!", [2], "c", {"language": "en"})],
+    }
+    for split, found in made.items():
+        with Writer(folder / split, 4000) as writer:
+            for document in found:
+                writer.write(msgspec.json.encode(document) + b"\n", 1, 1, 1)
+    status = {
+        "steps": [{"name": "tidy", "documents": 3, "changed": 1, "dropped": 0}],
+        "duplicates": {"exact": 0, "near": 4, "groups": []},
+    }
+    run.Run(folder).set(verb="corpus", state="done", fingerprint="x", **status)
+    assert stats(str(folder)) == [
+        "train: 2 documents, 3 sentences, 6 words, 21 characters, 25 bytes",
+        "validation: 1 documents, 1 sentences, 1 words, 2 characters, 3 bytes",
+        "tokens: not counted; `--tokenizer NAME` counts those of a tokenizer",
+        "all splits: 7 words: 0.00% of English Wikipedia (2,500 M), 0.00% of BookCorpus (800 M)",
+        "", "train: words a document", *histogram.lines(histogram.count(np.array([5, 1]))),
+        "", "train: words a sentence", *histogram.lines(histogram.count(np.array([2, 3, 1]))),
+        "", "languages (all splits)", "  en: 66.7%", "  nb: 33.3%",
+        "", "cleaning", "  tidy: 3 documents, 1 changed, 0 dropped",
+        "", "duplicates", "  near: 4",
+        "", f"{folder}/stats.svg, {folder}/stats.json",
+    ]  # fmt: skip
+    facts = json.loads((folder / "stats.json").read_text())
+    assert facts["tokenizer"] is None
+    assert facts["train"]["words_a_sentence"] == {"1": 1, "2-3": 2}
+    assert facts["train"]["words_a_document"] == {"1": 1, "2-3": 0, "4-7": 1}
+    wide = stats(str(folder), wide=30)
+    assert max(len(line) for line in wide if "█" in line) <= 30

@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kit.makers import digest_of
+from ordsmed.text import edges
 from ordsmed.text.edges import whole
 
 
@@ -71,3 +73,8 @@ def test_it_only_widens_and_never_over_blanks(text: str, data: st.DataObject) ->
     assert 0 <= begin <= start <= end <= stop <= len(text)
     assert not any(map(str.isspace, text[begin:start] + text[end:stop]))
     assert whole(text, begin, stop) == (begin, stop)
+
+
+def test_no_sign_of_the_tables_is_lost_unseen() -> None:
+    """Where words end hangs on each: who changes one says so in the change log, and the digest here."""
+    assert digest_of(edges, "UNSPACED BETWEEN_LETTERS BETWEEN_DIGITS JOINER SKINS FLAGS") == "fe6a2f1d"

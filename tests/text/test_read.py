@@ -7,7 +7,9 @@ import bz2
 import gzip
 import lzma
 import os
+import sys
 import tracemalloc
+import types
 from collections.abc import Callable
 from pathlib import Path
 
@@ -215,6 +217,15 @@ def test_utf16_is_recognised(tmp_path: Path, encoding: str, suffix: str) -> None
         ("Съешь ещё этих мягких французских булок, да выпей же чаю у окна.\n" * 9, "koi8-r"),
         ("Съешь ещё этих мягких французских булок, да выпей же чаю.\n", "cp1251"),
         ("Όλοι οι άνθρωποι γεννιούνται ελεύθεροι και ίσοι.\n", "cp1253"),
+        ("Το χωριό βρίσκεται ψηλά στο βουνό, και το χειμώνα ο δρόμος κλείνει από το χιόνι.\n", "cp1253"),
+        ("Узимку в селі тихо, лише чути, як скрипить сніг під ногами.\n", "koi8-u"),
+        ("أمطرت السماء أمس طوال اليوم ولذلك بقينا في البيت.\n", "iso8859-6"),
+        ("أمطرت السماء أمس طوال اليوم ولذلك بقينا في البيت.\n", "cp1256"),
+        ("Ma sœur a mangé des œufs à la fête, ça coûte cher : 5 €.\n", "iso8859-15"),
+        ("Ma sœur a mangé des œufs à la fête, ça coûte cher : 5 €.\n", "cp1252"),
+        ("昨日は朝から雨が降っていたので、家で本を読んで過ごしました。\n", "utf-16-le"),
+        ("昨天下了一整天的雨，所以我们没有出去，只好在家里看书。\n", "utf-16-be"),
+        ("어제는 아침부터 비가 와서 집에서 책을 읽으며 하루를 보냈습니다.\n", "utf-16-le"),
         ("これは日本語の文章です。むかしむかしあるところに。\n", "cp932"),
         ("これは日本語の文章です。むかしむかし。\n", "euc_jp"),
         ("这是我们的国家，他不会来的，也没有人在上面。\n", "gb18030"),
@@ -234,6 +245,38 @@ def test_an_encoding_is_guessed(tmp_path: Path, text: str, encoding: str) -> Non
     with read.tallied() as tally:
         assert "\n".join(read.lines(path, encoding="auto")) + "\n" == text
     assert not tally.encodings
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Зимой в деревне тихо, слышно, как скрипит снег.\n", "เมื่อวานฝนตกทั้งวันเราจึงอยู่บ้านอ่านหนังสือ\n",
+     "أمطرت السماء أمس طوال اليوم.\n",
+     "अब वह घर में है और कल बाज़ार जाएगा।\n", "Το χωριό βρίσκεται ψηλά στο βουνό.\n", "גשם ירד אתמול כל היום.\n"],
+)  # fmt: skip
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf16_of_other_alphabets_is_no_utf8(tmp_path: Path, text: str, encoding: str) -> None:
+    """Its bytes may be ASCII, half of them signs that no text has, which a corpus would drop in silence."""
+    path = tmp_path / "a.txt"
+    path.write_bytes((text * 9).encode(encoding))
+    assert complaint(path) == f"{path}: is {encoding.upper()}; wanted text in UTF-8; convert it"
+    assert list(read.lines(path, encoding="auto")) == text.splitlines() * 9
+
+
+@pytest.mark.parametrize("line", ["1\t0\t1\t0\n", "a\tb\n", "\n\n\n\n", "\x04\x04\x04 \x04"])
+def test_columns_of_single_signs_are_no_utf16(tmp_path: Path, line: str) -> None:
+    (tmp_path / "a.txt").write_text(line * 99)
+    assert "\n".join(read.lines(tmp_path / "a.txt", encoding="auto")) == (line * 99).removesuffix("\n")
+
+
+def test_what_is_not_in_utf8_is_told_what_it_looks_like(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    for encoding in ("cp1252", "utf-16-le"):
+        path.write_bytes(b"\xe6" * (encoding == "cp1252") + NORWEGIAN.encode(encoding))
+        with pytest.raises(DataError, match=f'set encoding = "{encoding}" or "auto"'):
+            list(read.lines(path, encoding="utf-8"))
+    path.write_bytes(b"a \x81\x8d\x8f b")
+    with pytest.raises(DataError, match='convert the file, or set `encoding`, or errors = "replace"'):
+        list(read.lines(path, encoding="utf-8"))
 
 
 def test_what_cannot_be_told_is_not_guessed(tmp_path: Path) -> None:
@@ -300,3 +343,11 @@ def test_threads_count_apart() -> None:
 def test_a_zero_among_letters_is_no_utf_16(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"a line of text\n\0 and what stands behind a zero\n")
     assert list(read.lines(tmp_path / "a.txt")) == ["a line of text", "\0 and what stands behind a zero"]
+
+
+def test_a_reader_may_be_closed_while_an_unpacker_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then its errors cannot be told yet, and it has raised none."""
+    monkeypatch.setitem(sys.modules, "zstandard", types.ModuleType("zstandard"))
+    assert OSError in read.broken()
+    monkeypatch.undo()
+    assert zstandard.ZstdError in read.broken()

@@ -11,7 +11,8 @@ import pytest
 
 from ordsmed.base.errors import DataError
 from ordsmed.data.words import Words, cut_of
-from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.text import tokenizer as module
+from ordsmed.text.tokenizer import DIGIT, LETTER, NEVER, OTHER, SPACE, WITHIN, Tokenizer, byte_of
 from ordsmed.tokenizers import bytebpe, wordpiece
 from ordsmed.tokenizers import words as whole_words
 
@@ -272,3 +273,179 @@ def test_real_vocabularies_through_hugging_face(shared_data: Path, name: str, tm
     for text in TEXTS:
         assert theirs(text, add_special_tokens=False)["input_ids"] == ours.encode(text)
         assert theirs(text)["input_ids"] == ours.encode(text, True)
+
+
+def with_config(folder: Path, tokenizer: Tokenizer, **config: object) -> Tokenizer:
+    tokenizer.save(folder)
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return Tokenizer.load(folder)
+
+
+def test_roles_are_what_the_config_says_or_known_names(tmp_path: Path) -> None:
+    made = bytebpe.Settings(size=300, special=("[X]", "<pad>", "[PAD]", "[MASK]", "<mask>")).train(TEXTS)
+    first = made.vocabulary - 6
+    assert made.roles == {"pad": first + 2, "mask": first + 3, "end": first + 5}, "the names of BERT come first"
+    found = with_config(tmp_path, made, mask_token={"content": "[X]"}, pad_token="<pad>", unk_token="[none]")
+    assert (found.roles, found.unknown) == ({"pad": first + 1, "mask": first, "end": first + 5}, None)
+    assert found.special == set(range(first, first + 6))
+    assert Tokenizer.load(tmp_path / "tokenizer.json").mask == first, "also beside the file"
+    (tmp_path / "tokenizer.json").rename(tmp_path / "mine.json")
+    assert Tokenizer.load(tmp_path / "mine.json").mask == first + 3, "a config is of tokenizer.json alone"
+
+
+def test_a_registered_sign_plays_its_role_before_a_plain_piece() -> None:
+    from tokenizers import Tokenizer as Pipeline
+    from tokenizers import models
+
+    pipeline = Pipeline(models.WordLevel({"[PAD]": 0, "a": 1, "<unk>": 2, "[UNK]": 3}, unk_token="<unk>"))
+    assert Tokenizer(pipeline).roles == {"pad": 0, "unknown": 3}, "plain pieces, where there is no other"
+    pipeline.add_special_tokens(["<unk>", "<s>", "</s>"])
+    found = Tokenizer(pipeline)
+    assert found.roles == {"pad": 0, "unknown": 2, "start": 4, "stop": 5, "end": 5}
+    assert found.special == {0, 2, 4, 5}
+    assert not found.whole_words
+
+
+def test_what_is_written_for_other_tools(tmp_path: Path) -> None:
+    def config(tokenizer: Tokenizer) -> dict[str, object]:
+        tokenizer.save(tmp_path)
+        return json.loads((tmp_path / "tokenizer_config.json").read_text())
+
+    always = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+    names = ["input_ids", "attention_mask"]
+    bert = {
+        "pad_token": "[PAD]",
+        "unk_token": "[UNK]",
+        "cls_token": "[CLS]",
+        "sep_token": "[SEP]",
+        "mask_token": "[MASK]",
+    }
+    assert config(wordpiece.Settings(size=60).train(TEXTS)) == {
+        **always, **bert, "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+    }  # fmt: skip
+    end = "<|endoftext|>"
+    assert config(bytebpe.Settings(size=300).train(TEXTS)) == {
+        **always, "model_input_names": names, "eos_token": end, "bos_token": end,
+    }  # fmt: skip
+    roberta = config(bytebpe.Settings(size=300, order="roberta").train(TEXTS))
+    assert (roberta["bos_token"], roberta["eos_token"], roberta["cls_token"]) == ("<s>", "</s>", "<s>")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "merges.txt", "tokenizer.json", "tokenizer_config.json", "vocab.json", "vocab.txt",
+    ]  # fmt: skip
+
+
+def test_no_file_of_another_tool_cuts_or_fills_up_texts(tmp_path: Path) -> None:
+    made = wordpiece.Settings(size=60).train(["new newts"] * 5)
+    made.pipeline.enable_truncation(2)
+    made.pipeline.enable_padding(length=9)
+    made.pipeline.save(str(tmp_path / "tokenizer.json"))
+    found = Tokenizer.load(tmp_path)
+    assert len(found.encode("new new new")) == 3
+    assert found.fingerprint == made.fingerprint
+
+
+def test_fingerprints_stay_from_version_to_version() -> None:
+    """Stores are known by them: what is in the file counts, but no version, no nulls and no order of keys."""
+    made = wordpiece.Settings(size=60).train(["new"])
+    made.about = {
+        "version": "1.0",
+        "padding": 1,
+        "truncation": 2,
+        "model": {"b": [1, {"x": None}], "a": None, "c": "é"},
+    }
+    assert made.fingerprint == "fedd85c11526e427"
+    other = Tokenizer(made.pipeline)
+    other.about = {"model": {"c": "é", "b": [1, {}]}, "padding": 3}
+    assert other.fingerprint == made.fingerprint
+    assert len(made.fingerprint) == 16
+
+
+def test_ids_with_gaps_and_capitals_lost_within_a_sequence() -> None:
+    from tokenizers import Tokenizer as Pipeline
+    from tokenizers import models, normalizers, pre_tokenizers
+
+    pipeline = Pipeline(models.WordLevel({"[UNK]": 0, "a": 7}, unk_token="[UNK]"))
+    pipeline.pre_tokenizer = pre_tokenizers.Whitespace()
+    pipeline.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Sequence([normalizers.Lowercase()])])
+    found = Tokenizer(pipeline)
+    assert (found.vocabulary, found.lowercase, found.kind) == (8, True, "wordlevel")
+    assert found.encode_batch(["A x"])[0].tolist() == [7, 0]
+    assert found.encode_batch(["A x"])[0].dtype == np.int32
+    assert found.words("A  x") == ["a", "x"]
+    with pytest.raises(DataError, match="tokenizer: no piece 3; wanted 0 to 7"):
+        found.piece(3)
+    pipeline.normalizer = normalizers.BertNormalizer(lowercase=False)
+    assert not Tokenizer(pipeline).lowercase
+    assert found.decode([0, 7], skip_special=False) == "[UNK] a"
+    pipeline.add_special_tokens(["[UNK]"])
+    assert (Tokenizer(pipeline).decode([0, 7]), Tokenizer(pipeline).decode([0, 7], False)) == ("a", "[UNK] a")
+
+
+def test_every_byte_has_its_letter() -> None:
+    from tokenizers import pre_tokenizers
+
+    table, cutter = byte_of(), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    assert set(table) == set(pre_tokenizers.ByteLevel.alphabet())
+    assert sorted(table.values()) == list(range(256))
+    for code in [*range(0x800), 0x1234, 0x4F60, 0x20AC, 0xFFFD, 0x1F600, 0x10FFFF]:
+        letters = cutter.pre_tokenize_str(chr(code))[0][0]
+        assert bytes(table[letter] for letter in letters) == chr(code).encode()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "goes_on"),
+    [
+        ("a", "b", True), ("a", "1", False), ("1", "2", True), ("!", "?", True), ("a", "!", False), ("!", "a", False),
+        ("1", "a", False), ("a", " ", False), (" ", "a", False), (" ", " ", False), ("\n", "a", False),
+    ],
+)  # fmt: skip
+def test_where_words_of_bytes_go_on(before: str, after: str, goes_on: bool) -> None:
+    assert BYTES.continues(np.asarray(BYTES.encode(before + after))).tolist() == [False, goes_on]
+
+
+BYTES = bytebpe.Settings(size=257).train(["a"])
+
+
+@pytest.mark.parametrize(
+    ("raw", "first", "last"),
+    [
+        (b" a", SPACE, LETTER), (b"a1", LETTER, DIGIT), (b"1!", DIGIT, OTHER), (b"?\n", OTHER, NEVER),
+        ("½é".encode(), DIGIT, LETTER), ("😀你".encode(), OTHER, LETTER), ("\u00a0😀".encode(), SPACE, OTHER),
+        (b"\xa5a", WITHIN, LETTER), (b"\xbf", WITHIN, LETTER), (b"\x80!", WITHIN, OTHER), (b"\xc3", LETTER, LETTER),
+    ],
+)  # fmt: skip
+def test_borders_of_byte_level_pieces(raw: bytes, first: int, last: int) -> None:
+    """A piece that begins inside a character goes on; half a character is taken for a letter."""
+    letter = {byte: written for written, byte in byte_of().items()}
+    assert module._byte_border("".join(letter[byte] for byte in raw)) == (first, last)
+
+
+def test_where_words_of_other_marks_go_on() -> None:
+    from tokenizers import Tokenizer as Pipeline
+
+    about = json.loads(metaspace().pipeline.to_str())
+    about["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [about["pre_tokenizer"] | {"replacement": "_"}]}
+    about["model"]["vocab"] = [[piece.replace("▁", "_"), score] for piece, score in about["model"]["vocab"]]
+    other = Tokenizer(Pipeline.from_str(json.dumps(about)))
+    assert words(other, "The newts The") == ["_The", "_newts", "_The"]
+    about = json.loads(wordpiece.Settings(size=60).train(["new newts newts new"] * 5).pipeline.to_str())
+    about["model"]["continuing_subword_prefix"] = "@@"
+    about["model"]["vocab"] = {piece.replace("##", "@@"): n for piece, n in about["model"]["vocab"].items()}
+    assert words(Tokenizer(Pipeline.from_str(json.dumps(about))), "newtsw") == ["newts@@w"]
+
+
+def test_added_words_and_pieces_at_blanks() -> None:
+    from tokenizers import Tokenizer as Pipeline
+    from tokenizers import models, pre_tokenizers
+
+    about = json.loads(BYTES.pipeline.to_str())
+    own = Pipeline.from_str(json.dumps(about))
+    own.add_tokens(["zzz", "!!!"])
+    found = Tokenizer(own)
+    assert found.continues(np.asarray(found.encode("azzz!!!"))).tolist() == [False, True, False], (
+        "added words have borders"
+    )
+    pipeline = Pipeline(models.WordPiece({"<S>": 0, "</S>": 1, "<UNK>": 2, "a": 3, "##b": 4}, unk_token="<UNK>"))
+    pipeline.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    assert not Tokenizer(pipeline).whole_words, "pieces are no words, however they are cut"
+    assert words(Tokenizer(pipeline), "ab a") == ["a##b", "a"]

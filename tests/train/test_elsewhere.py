@@ -116,6 +116,13 @@ def test_a_fine_tuning_is_judged_and_goes_on(project: Path, tmp_path: Path, monk
     finetune(str(folder))
     assert Run(folder).status["state"] == "done"
     assert evaluate(folder)[0] == here
+    alone = shutil.copytree(project / "work", tmp_path / "mounted/work") / "finetune/tags"  # without its data
+    assert evaluate(alone)[0] == here
+    (project / "task").rename(tmp_path / "data")
+    with pytest.raises(DataError, match=r"tags: its dev file task/dev\.tsv stands neither beside it nor .*tags FILE`"):
+        evaluate(alone)
+    assert evaluate(alone, [str(tmp_path / "data/dev.tsv")])[0] == here
+    (tmp_path / "data").rename(project / "task")
     assert any(line.startswith("task.dev: task/dev.tsv, ") for line in show(str(folder)))
     assert "`dev.tsv`" in card.write(open_model(folder), "x")
     assert not list(Path().iterdir())

@@ -166,7 +166,7 @@ def test_a_grid_by_paths_or_tables_and_when_trials_are_asked_for() -> None:
         ({"jobs": -1}, "jobs: found -1"),
         ({"epochs": 0.0}, "epochs: found 0.0; wanted above 0"),
         ({"epochs": math.inf}, "epochs: found inf"),
-        ({"rate": 0.0}, "rate: found 0.0; wanted more than 0"),
+        ({"rate": 0.0}, "rate: found 0.0; wanted a finite number above 0"),
         ({"rate": math.inf}, "rate: found inf"),
         ({"warmup": -0.1}, "warmup: found -0.1"),
         ({"warmup": 9.0, "steps": 8}, "warmup: found 9; wanted 0 to 8 steps"),

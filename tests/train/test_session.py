@@ -22,6 +22,16 @@ from ordsmed.train import checkpoint, loop
 from ordsmed.train import session as deed
 from ordsmed.train.job import Job
 from ordsmed.train.plan import planned
+from kit.makers import job_of
+from ordsmed.apply.trained import open_model
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.run import Run
+from ordsmed.learn.objective import Objective
+from ordsmed.train import checkpoint, session as deed, loop
+from ordsmed.base.errors import Trouble
+from ordsmed.train.job import Job
+from ordsmed.pretrain.pretrain import pretrain
+from ordsmed.train.recipe import Pretraining
 from ordsmed.train.saving import Saving
 
 Recipe = Callable[..., Path]
@@ -85,6 +95,8 @@ def test_other_circumstances_are_told(
     said = capsys.readouterr().err
     assert "made with threads 99, now 1; micro [8, 4], now [2, 2]: losses will agree, but not to the last bit" in said
     assert f"goes on from {path}" in said
+    deed._restore(job("layout.micro=2"), path, {**state, "threads": 99}, over=True)
+    assert "losses will agree" not in capsys.readouterr().err, "nothing is learned any more"
 
 
 def test_it_rewinds_as_often_as_it_must(
@@ -165,3 +177,348 @@ def test_a_restart_of_torchrun_does_not_begin_anew_again(
     Run(tmp_path).set(verb="pretrain", fingerprint=deed.run.fingerprint(recipe))
     (tmp_path / "recipe.toml").write_text("")
     assert deed._stands(tmp_path, recipe, ["tiny/bert"], anew=True)
+
+
+def test_what_is_asked_of_a_layout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Single settings, a mesh, those of a site; what auto finds is asked by nobody."""
+    monkeypatch.setattr(deed, "site_layout", lambda site: {"threads": 3, "device": "cuda"})
+    words = ["layout.micro=2", "trouble.window=3", "layout.workers=0"]
+    assert deed.asked_of_layout(words, "", "") == deed.asked_of_layout(words, "auto", "") == {"micro", "workers"}
+    assert deed.asked_of_layout([], "1x2x1", "") == {"replicate", "shard", "tensor"}
+    assert deed.asked_of_layout(["layout.micro=2"], "", "big") == {"micro", "threads", "device"}
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+def test_a_run_of_a_gpu_goes_on_without_one(
+    job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpu: bool
+) -> None:
+    """Unless a GPU is asked for; every change is told."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    on_cpu = job().recipe
+    kept = dataclasses.replace(on_cpu, layout=dataclasses.replace(on_cpu.layout, device="cuda:1", replicate=2))
+    found, changed = deed.laid(kept, tmp_path, 1, set())
+    assert (found.layout.device, found.layout.replicate) == ("cuda:1" if gpu else "auto", 0)
+    told = "its layout on 1 process: 2 x 1 x 1 became 1 x 1 x 1"
+    assert changed == (told if gpu else f"{told}; there is no GPU: device cuda:1 became auto")
+    assert deed.laid(kept, tmp_path, 2, {"device"}) == (kept, "")
+    assert deed.laid(on_cpu, tmp_path, 1, set()) == (on_cpu, "")
+
+
+def test_a_run_is_asked_for_by_its_folder_or_a_recipe(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    way: Any = SimpleNamespace(recipe=Pretraining)
+    path = recipe("asked")
+    folder, found = deed._asked(way, str(path), ["seed=4", "layout.micro=4"], "1x1x1", "")
+    assert (folder, found.seed, found.layout.micro, found.layout.replicate) == (tmp_path / "asked", 4, 4, 1)
+    with pytest.raises(RecipeError, match="seed: found -1"):
+        deed._asked(way, str(path), ["seed=-1"], "", "")
+    folder.mkdir()
+    Run(folder).set(verb="pretrain", state="running", layouts=[])
+    (folder / "recipe.toml").write_text(path.read_text() + "[trouble]\nwindow = 7\n")
+    monkeypatch.setattr(deed, "site_layout", lambda site: {"threads": 3, "micro": 1})
+    again, found = deed._asked(way, str(folder), ["layout.micro=2", "trouble.window=9"], "auto", "big")
+    assert (again, found.layout.micro, found.layout.threads, found.trouble.window) == (folder, 2, 3, 9)
+    with pytest.raises(RecipeError, match="is a run, but seed=4 is given; wanted a run goes on by its own recipe"):
+        deed._asked(way, str(folder), ["layout.micro=2", "seed=4"], "", "")
+    capsys.readouterr()
+    (folder / "recipe.toml").write_text(path.read_text().replace("[layout]", "[layout]\nshard = 2"))
+    assert deed._asked(way, str(folder), [], "", "")[1].layout.shard == 1
+    assert f"{folder}: its layout on 1 process: any x 2 x 1 became 1 x 1 x 1" in capsys.readouterr().err
+    Run(folder).set(state="done")
+    deed._asked(way, str(folder), [], "", "")
+    assert capsys.readouterr().err == "", "nothing is left to be laid out"
+    Run(folder).set(verb="finetune")
+    with pytest.raises(RecipeError, match="is the folder of a `finetune`; wanted that of a `pretrain`"):
+        deed._asked(way, str(folder), [], "", "")
+
+
+def test_a_folder_notes_where_it_lay(job: Callable[..., Job], tmp_path: Path) -> None:
+    """One entry a change; what was noted of steps that will be made again goes."""
+    own = job()
+    lay = {"processes": 1, "mesh": [1, 1, 1]}
+    other = {"from": 2, "processes": 2, "mesh": [2, 1, 1]}
+    for before, step, wanted in (
+        ([], 0, [{"from": 0, **lay}]), ([{"from": 0, **lay}], 4, [{"from": 0, **lay}]),
+        ([{"from": 0, **lay}, other], 4, [{"from": 0, **lay}, other, {"from": 4, **lay}]),
+        ([{"from": 0, **lay}, other], 2, [{"from": 0, **lay}]), ([{"from": 0, **lay}], 0, [{"from": 0, **lay}]),
+    ):  # fmt: skip
+        Run(tmp_path).set(layouts=before)
+        deed._note(tmp_path, own, [["a", 1, 2]], step)
+        assert Run(tmp_path).status["layouts"] == wanted
+    status = Run(tmp_path).status
+    assert (status["state"], status["data"], status["threads"], status["phases_before"]) == (
+        "running",
+        [["a", 1, 2]],
+        1,
+        0,
+    )
+    assert status["began_with"] == own.began_with
+    assert (tmp_path / "tokenizer" / "tokenizer.json").exists()
+    assert json.loads((tmp_path / "data.json").read_text()) == own.material.facts()
+    assert Pretraining is type(deed.run.read_recipe(Pretraining, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [([["gone", 1]], "other data: .*; wanted those which it began with"), (None, "fewer data; wanted those which")],
+)
+def test_a_run_goes_on_with_its_own_data(
+    job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: Any, said: str
+) -> None:
+    """What is there and was not is named; of less there is nothing to name."""
+    recipe: Any = job().recipe
+    stamp = [list(entry) if isinstance(entry, tuple) else entry for entry in recipe.stamp()]
+    Run(tmp_path).set(data=before or [*stamp, ["more", 1]])
+    monkeypatch.setattr(deed, "_found", lambda *_: (tmp_path, {"step": 4}))
+    with pytest.raises(RecipeError, match=said):
+        deed.go_on(None, tmp_path, recipe, job().ranks, None)  # type: ignore[arg-type]
+
+
+def test_a_deadline_counts_from_the_start(
+    job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was made before the folder stood is part of it; without one nothing is fitted."""
+    asked: list[float] = []
+    shorter = job("seed=5").recipe
+
+    def fit(recipe: Any, ranks: Any, seconds: float) -> Any:
+        asked.append(seconds)
+        return shorter, {"asked": [[3, 0]], "learning": [0.1], "judging": 0.0}
+
+    way: Any = SimpleNamespace(network=lambda recipe: recipe.model, fit=fit)
+    own = job()
+    monkeypatch.setattr(deed.time, "time", lambda: 1100.0)
+    assert deed._begin(way, tmp_path / "a", own.recipe, own.ranks, 1000.0, 500.0) is shorter
+    status = Run(tmp_path / "a").status
+    assert (asked, status["deadline"], status["began"], status["steps_asked"]) == ([400.0], 500.0, 1000.0, [3, 2])
+    assert (status["fit"]["learning"], status["state"]) == ([0.1], "running")
+    assert status["fingerprint"] == deed.run.fingerprint(own.recipe), "of what was asked for, not of what fits"
+    made = deed._begin(way, tmp_path / "b", own.recipe, own.ranks, 1000.0, None)
+    assert (made, len(asked), "fit" in Run(tmp_path / "b").status) == (own.recipe, 1, False)
+
+
+def test_another_plan_is_followed(job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    starts: list[int] = []
+
+    def train(job: Job, folder: Path, start: int, peak: float, **_: Any) -> int:
+        starts.append(start)
+        if start == 0:
+            raise loop.Replanned(2, [[2, 0.0], [1, 0.0]])
+        return 3
+
+    monkeypatch.setattr(loop, "train", train)
+    own = job()
+    deed._train(own, tmp_path, 0, 1e12, None, None)  # type: ignore[arg-type]
+    assert starts == [0, 2]
+    assert [phase.steps for phase in own.phases] == [2, 1]
+
+
+def test_seconds_that_were_used_are_those_of_steps_that_stand(
+    job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [{"step": n, "loss": 1.0, "seconds": float(n)} for n in range(1, 6)] + [{"step": 3, "validation": 1.0}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    given: list[Any] = []
+    monkeypatch.setattr(deed.Deadline, "of", lambda *how: given.append(how[2:]))
+    monkeypatch.setattr(loop, "train", lambda *_, **__: 5)
+    for start in (3, 0):
+        deed._train(job(), tmp_path, start, 1e12, None, None)  # type: ignore[arg-type]
+    assert given == [(3, 6.0), (0, 0)]
+
+
+def test_a_run_is_not_deleted_again_by_a_restart_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who restarts on several machines has no common count of restarts."""
+    way: Any = SimpleNamespace(recipe=Pretraining)
+    how: dict[str, Any] = {"deadline": None, "anew": True, "layout": "", "site": ""}
+    monkeypatch.setattr(deed, "_asked", lambda *_: (_ for _ in ()).throw(LookupError))
+    for restarts, machines, refused in (("1", "2", True), ("0", "2", False), ("1", "1", False)):
+        monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", restarts)
+        monkeypatch.setenv("GROUP_WORLD_SIZE", machines)
+        with pytest.raises(RecipeError if refused else LookupError):
+            deed._performed(way, "x", [], **how)
+    monkeypatch.setenv("GROUP_WORLD_SIZE", "2")
+    with pytest.raises(LookupError):
+        deed._performed(way, "x", [], **{**how, "anew": False})
+
+
+def test_most_of_a_run_must_have_taught_something(job: Callable[..., Job], tmp_path: Path) -> None:
+    own = job()  # of 5 steps
+    own.skipped = [{"first": 1, "last": 2, "why": "loss nan"}]
+    deed._check_learned(own, tmp_path)
+    own.skipped.append({"first": 4, "last": 4, "why": "norm inf"})
+    with pytest.raises(
+        Trouble, match="3 of 5 steps taught nothing, the last for norm inf; wanted half of them at least"
+    ):
+        deed._check_learned(own, tmp_path)
+
+
+def test_weights_are_left_with_what_opens_them(job: Callable[..., Job], tmp_path: Path) -> None:
+    own = job()
+    tensors = deed.weights.own_tensors(own.objective)
+    deed.leave_weights(own, tmp_path / "weights", tensors)
+    opened = open_model(tmp_path / "weights")
+    assert opened.settings == own.objective.model_settings
+    found = deed.weights.own_tensors(opened.objective)
+    assert found.keys() == tensors.keys()
+    assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
+
+
+@pytest.fixture
+def going(job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Goes on with a run of five steps, as a way does whose loop only notes what it is given."""
+    noted: list[Any] = []
+
+    def go(
+        *words: str, found: int | None = None, ends: BaseException | None = None, finite: bool = True, **ranks: Any
+    ) -> Any:
+        own = job(*words)
+        if ranks:
+            own.ranks = dataclasses.replace(own.ranks, **ranks)
+
+        def train(job: Job, folder: Path, start: int, peak: float, saving: Any, watch: Any) -> None:
+            noted.append(("train", start, peak))
+            if ends:
+                raise ends
+
+        way: Any = SimpleNamespace(
+            build=lambda recipe, ranks, gone_on: noted.append(("build", gone_on)) or own,
+            finish=lambda job, folder: {"finished": True},
+        )  # fmt: skip
+        state = {"step": found}
+        monkeypatch.setattr(deed, "_train", train)
+        monkeypatch.setattr(deed, "told", lambda job, peak: ["told"])
+        monkeypatch.setattr(deed, "measured_peak", lambda *_: 2e9)
+        monkeypatch.setattr(deed, "_found", lambda *_: (tmp_path / "step", state) if found is not None else None)
+        monkeypatch.setattr(deed, "_restore", lambda *_, over=False: noted.append(("restore", over)))
+        monkeypatch.setattr(deed, "_note", lambda folder, job, stamp, start: noted.append(("note", start)))
+        monkeypatch.setattr(Job, "finite", property(lambda self: finite))
+        saver = SimpleNamespace(save=lambda step: noted.append(("save", step)), settle=lambda: noted.append("settle"),
+                                writer=SimpleNamespace(wait_for_own=lambda: noted.append("wait")))  # fmt: skip
+        monkeypatch.setattr(deed, "Saving", lambda job, folder: saver)
+        return deed.go_on(way, tmp_path, own.recipe, own.ranks, None)  # type: ignore[arg-type]
+
+    return go, noted
+
+
+def test_a_run_begins(going: Any) -> None:
+    """The peak is that of all ranks; who wants to rewind saves first, to have where to."""
+    go, noted = going
+    assert go() == {"finished": True}
+    assert noted == [("build", None), ("note", 0), ("train", 0, 2e9)]
+    noted.clear()
+    go("trouble.action=rewind")
+    assert noted == [("build", None), ("note", 0), ("save", 0), ("train", 0, 2e9)]
+    noted.clear()
+    go(world=3, shape=(1, 1, 3))
+    assert noted[-1] == ("train", 0, 6e9)
+
+
+def test_a_run_goes_on(going: Any) -> None:
+    go, noted = going
+    assert go("trouble.action=rewind", found=4) == {"finished": True}
+    assert noted == [("build", {"step": 4}), ("note", 4), ("restore", False), ("train", 4, 2e9)]
+
+
+def test_what_is_over_stays_as_it_lies(
+    going: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    go, noted = going
+    assert go(found=5) == {"finished": True}
+    assert noted == [("build", {"step": 5}), ("restore", True)]
+    assert f"{tmp_path}: all 5 steps are done" in capsys.readouterr().err
+    monkeypatch.setattr(Pretraining, "is_enough", lambda self, judged: True)
+    noted.clear()
+    go(found=3)
+    assert ("restore", True) in noted
+    assert f"{tmp_path}: it stopped early, at step 3 of 5, and is done" in capsys.readouterr().err
+    noted.clear()
+    go()
+    assert noted[-1] == ("train", 0, 2e9), "what has not begun is not over"
+
+
+def test_a_checkpoint_of_no_numbers_is_not_gone_on_from(going: Any, tmp_path: Path) -> None:
+    go, _ = going
+    for before, said in (((), "wanted finite ones; "), ((2, 4), "delete it, and step 2 is gone on from; or ")):
+        for step in before:
+            (tmp_path / "checkpoints" / f"step-{step:09d}").mkdir(parents=True)
+        with pytest.raises(Trouble, match="holds weights that are no numbers") as error:
+            go(found=4, finite=False)
+        assert said in str(error.value)
+        assert ("delete it" in str(error.value)) == bool(before)
+
+
+def test_how_a_run_ends(going: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Stopped it says how to go on; by trouble its checkpoint is settled, by anything else waited for."""
+    go, noted = going
+    for step, said in ((3, "saved at step 3 of 5"), (0, "stopped before its first step")):
+        with pytest.raises(loop.Stopped):
+            go(ends=loop.Stopped(step, 15))
+        status = Run(tmp_path).status
+        assert (status["state"], status["step"]) == ("stopped", step)
+        assert f"{said}; go on with: ordsmed pretrain {tmp_path}" in capsys.readouterr().err
+    Run(tmp_path).set(state="running")
+    with pytest.raises(loop.Stopped):
+        go(ends=loop.Stopped(1, 15), rank=1, world=2, shape=(1, 1, 2))
+    assert Run(tmp_path).status["state"] == "running", "the first rank writes it"
+    noted.clear()
+    with pytest.raises(Trouble):
+        go(ends=Trouble("x", "loss nan"))
+    assert noted[-1] == "settle"
+    with pytest.raises(RecipeError):
+        go(ends=RecipeError("x", "y"))
+    assert noted[-1] == "wait"
+
+
+def test_a_remedy_names_what_can_be_gone_on_from(job: Callable[..., Job], tmp_path: Path) -> None:
+    """Revisions, which hold weights alone, are nothing to go on from."""
+    own, error = job(), Trouble("x", "loss nan", "numbers")
+    assert "checkpoint" in deed._with_remedy(error, own, tmp_path).remedy
+    for step, sums in ((2, ["model", "optimizer"]), (4, ["model"])):
+        folder = tmp_path / "checkpoints" / f"step-{step:09d}"
+        folder.mkdir(parents=True)
+        (folder / "state.json").write_text(json.dumps({"checksums": {f"{name}.safetensors": "0" for name in sums}}))
+    told = deed._with_remedy(error, own, tmp_path)
+    assert (told.place, told.found, told.wanted) == ("x", "loss nan", "numbers")
+    assert told.remedy == deed.remedy(tmp_path, "pretrain", own.recipe.trouble, 2)
+
+
+@pytest.mark.parametrize(("auto", "stands", "micro"), [(True, False, 2), (False, False, 1), (True, True, 4)])
+def test_a_layout_is_measured_to_begin_with(
+    job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    auto: bool, stands: bool, micro: int,
+) -> None:  # fmt: skip
+    """A run that stands keeps the one that was found, with its own recipe; a deadline is not applied again."""
+    own = job("layout.micro=1")
+    laid = lambda recipe, micro: dataclasses.replace(recipe, layout=dataclasses.replace(recipe.layout, micro=micro))  # noqa: E731
+    begun: list[Any] = []
+    monkeypatch.setattr(deed, "largest", lambda recipe, ranks, build: laid(recipe, 2).layout)
+    monkeypatch.setattr(deed, "_stands", lambda *_, **__: stands)
+    monkeypatch.setattr(deed, "_begin", lambda way, folder, recipe, *_: recipe)
+    monkeypatch.setattr(deed, "go_on", lambda way, folder, recipe, *_: begun.append(recipe) or {"found": 3})
+    monkeypatch.setattr(deed.run, "read_recipe", lambda *_: laid(job("seed=9").recipe, 4))
+    way: Any = SimpleNamespace(recipe=Pretraining, build=lambda *_, **__: None)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    how: Any = (way, folder, own.recipe, ["tiny/bert"], own.ranks, None, 0.0, 60.0, "said before\n")
+    deed._perform(*how, auto=auto, anew=False)
+    (recipe,) = begun
+    assert (recipe.layout.micro, recipe.seed) == (micro, 9 if stands else 0)
+    assert ("--deadline is not applied again" in capsys.readouterr().err) == stands
+    status = Run(folder).status
+    assert (status["state"], status["found"]) == ("done", 3)
+    assert (folder / "log.txt").read_text().startswith("said before\n")
+    monkeypatch.setattr(deed, "go_on", lambda *_: (_ for _ in ()).throw(RecipeError("x", "y")))
+    with pytest.raises(RecipeError):
+        deed._perform(*how, auto=False, anew=False)
+    assert (Run(folder).status["state"], Run(folder).status["why"]) == ("failed", "x: y")
+
+
+def test_a_finished_run_that_may_only_be_read_says_that_it_is_done(
+    tiny_run: Any, read_only: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path: path.stat().st_mtime_ns for path in tiny_run.bert.rglob("*")}
+    read_only(tiny_run.folder)
+    pretrain(str(tiny_run.bert))
+    assert f"{tiny_run.bert}: is done; it may only be read, and stays as it is" in capsys.readouterr().err
+    assert {path: path.stat().st_mtime_ns for path in tiny_run.bert.rglob("*")} == before

@@ -80,7 +80,9 @@ def test_a_file_comes_once_and_is_recorded(server: Server) -> None:
     assert Path("out/mine/in/a.txt").read_bytes() == TEXT
     assert left() == ["b", "in/a.txt"]
     assert read.files("out/mine") == [Path("out/mine/b"), Path("out/mine/in/a.txt")], "a corpus of the folder"
-    record = json.loads(Path("out/mine/.fetched.jsonl").read_text().splitlines()[0])
+    lines = Path("out/mine/.fetched.jsonl").read_text().split("\n")
+    assert [bool(line) for line in lines] == [True, True, False], "a line a file"
+    record = json.loads(lines[0])
     assert (record["path"], record["size"], record["sha256"]) == ("in/a.txt", len(TEXT), sha256(TEXT))
     assert bring(name) == ["out/mine: 0 got (0 kB), 2 stood already"]
     assert len(server.asked) == 2
@@ -531,6 +533,7 @@ def test_names_and_what_they_stand_for() -> None:
     assert lines[3].split()[1:3] == ["12.9", "GB"]
     assert lines[4].split()[1:5] == ["81.6", "MB", "and", "more"]
     assert lines[5].split()[1] == "?"
+    assert "more" not in lines[5].partition(":")[0]
 
 
 @pytest.mark.parametrize("name", [path.stem for path in module._shipped().values()])
@@ -545,3 +548,144 @@ def test_shipped_tables_are_sound(name: str) -> None:
         for kind, length in (("sha256", 64), ("sha1", 40), ("md5", 32)):
             digest = getattr(file, kind)
             assert digest is None or (len(digest) == length and int(digest, 16) > 0)
+
+
+def test_a_megabyte_is_worth_new_attempts(server: Server) -> None:
+    large = bytes(1_100_000)
+    for gained, asked in ((1_000_000, 2), (999_999, 1)):
+        server.pages = {f"/{gained}": [Answer(large, cut=gained), large]}
+        name = table({"path": str(gained), "url": server.url(f"/{gained}")}, name=f"t{gained}")
+        if asked == 2:
+            assert bring(name, attempts=1) == [f"out/t{gained}: 1 got (1.1 MB), 0 stood already"]
+        else:
+            assert "answer was cut off; try again later" in str(complaint(name, attempts=1))
+        assert server.count(f"/{gained}") == asked
+
+
+def test_what_is_gone_on_with_by_its_date_and_within_its_length(server: Server) -> None:
+    day = {"Last-Modified": "Mon, 01 Jan 2024 00:00:00 GMT", "ETag": 'W/"weak"'}
+    server.pages = {"/a": [Answer(TEXT, cut=4000, headers=day), Answer(TEXT, headers=day)]}
+    bring(table({"path": "a", "url": server.url("/a"), "longest": len(TEXT)}))
+    assert (server.asked[1].headers["Range"], server.asked[1].headers["If-Range"]) == (
+        "bytes=4000-",
+        day["Last-Modified"],
+    )
+    assert Path("out/mine/a").read_bytes() == TEXT
+    server.pages = {"/b": [Answer(TEXT, cut=4000), TEXT, TEXT]}
+    error = complaint(table({"path": "b", "url": server.url("/b"), "longest": len(TEXT) - 1}))
+    assert "longer than 10,239 bytes" in str(error)
+    assert left() == ["a"], "what came of it is of no use"
+
+
+def test_a_body_that_trickles(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 50.0
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    way = module.Way(None, False, 1, True, timeout=10.0, slowest=100, sleep=lambda _: None)
+
+    def comes(*steps: tuple[float, int]) -> Iterator[bytes]:
+        nonlocal now
+        for passed, size in steps:
+            now += passed
+            yield bytes(size)
+
+    good = [(10.0, 1), (0.5, 1049), (9.0, 0), (2.0, 1100)]  # 1,050 bytes in 10.5 s, then 1,100 in 11 s
+    assert [len(block) for block in module._lively(comes(*good), way)] == [1, 1049, 0, 1100]
+    for bad in ([(10.5, 1049)], [(10.5, 9999), (10.1, 1009)], [(9.0, 500), (1.5, 549)]):
+        with pytest.raises(module.Failed, match="too slow") as caught:
+            list(module._lively(comes(*bad), way))
+        assert caught.value.again
+
+
+def test_what_is_recorded_of_a_file(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the disk before it has its name, with the folder behind it."""
+    done: list[str] = []
+    sync, fsync, replace = files.sync, os.fsync, Path.replace
+    monkeypatch.setattr(files, "sync", lambda path: done.append(f"sync {path.name}") or sync(path))
+    monkeypatch.setattr(Path, "replace", lambda old, new: done.append(f"name {new.name}") or replace(old, new))
+    server.pages = {"/a": TEXT}
+    name = table({"path": "in/a", "url": server.url("/a")})
+    append = module._append
+
+    def noted(known: dict[str, Any], shelf: Any) -> None:
+        monkeypatch.setattr(os, "fsync", lambda file: done.append("fsync record") or fsync(file))
+        append(known, shelf)
+        monkeypatch.setattr(os, "fsync", fsync)
+
+    monkeypatch.setattr(module, "_append", noted)
+    monkeypatch.setattr(module.time, "gmtime", lambda: time.struct_time((2024, 5, 6, 7, 8, 9, 0, 127, 0)))
+    bring(name)
+    assert [step for step in done if ".json" not in step] == ["sync .a.part", "fsync record", "name a", "sync in"]
+    lines = Path("out/mine/.fetched.jsonl").read_bytes().splitlines()
+    assert len(lines) == 1
+    assert json.loads(lines[0]) == {
+        "path": "in/a", "url": server.url("/a"), "size": len(TEXT), "sha256": sha256(TEXT),
+        "tag": f'"{sha256(TEXT)[:12]}"', "when": "2024-05-06T07:08:09Z",
+        "time": Path("out/mine/in/a").stat().st_mtime_ns,
+    }  # fmt: skip
+
+
+def test_what_is_shown_of_a_file(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[list[Any]] = []
+
+    class Bar:
+        def __init__(self, name: str, total: float, unit: str, *, done: float = 0) -> None:
+            self.row: list[Any] = [name, unit, total, done, 0]
+            shown.append(self.row)
+
+        def __enter__(self) -> Bar:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def add(self, amount: float) -> None:
+            self.row[4] += amount
+
+    monkeypatch.setattr(module, "Progress", Bar)
+    packed = gzip.compress(TEXT)
+    server.pages = {"/a": [Answer(TEXT, cut=4000), TEXT], "/b": Answer(packed, headers={"Content-Encoding": "gzip"})}
+    server.pages["/c"] = TEXT
+    Path("list.txt").write_text(f"{server.url('/c')}\n")
+    bring(table({"path": "a", "url": server.url("/a")}, {"path": "b", "url": server.url("/b")}, lists=("list.txt",)))
+    bars = [[name, *(round(n * 1e6) for n in numbers)] for name, unit, *numbers in shown if unit == "MB"]
+    assert bars[:3] == [
+        ["fetch a", 10240, 0, 4000], ["fetch a", 10240, 4000, 6240], ["fetch b", 0, 0, 10240],
+    ]  # fmt: skip
+    assert [bar for bar in shown if bar[1] == "files"] == [["fetch mine", "files", 1, 0, 1]]
+
+
+def test_names_of_listed_files_stay_from_version_to_version() -> None:
+    assert module._name("http://a.org/b/c%20d.txt?x=1#y") == "8565fba11f-c_d.txt"
+    assert module._name("http://a.org/" + "z" * 99) == "d19d6b5dab-" + "z" * 80
+    assert module._name("http://a.org/") == "61681776a9-"
+
+
+def test_a_list_that_cannot_be_had_and_other_ways_to_go_wrong(server: Server) -> None:
+    name = table(lists=(server.url("/list"),))
+    assert str(complaint(name)).startswith(f"{server.url('/list')}: HTTP 404; `--allow-missing` goes on without it")
+    assert str(complaint(name, allow_missing=True)) == "out/mine: nothing was got: 1 left out (HTTP 404: 1)"
+    server.pages = {f"/{n}": Answer(status=n) for n in (400, 401, 402, 405, 406, 410)} | {"/ok": TEXT}
+    rows = [{"path": path[1:], "url": server.url(path)} for path in server.pages]
+    told = bring(table(*rows, rows[0] | {"path": "again"}), allow_missing=True)
+    reasons = "HTTP 400: 2, HTTP 401: 1, HTTP 402: 1, HTTP 405: 1, HTTP 406: 1"
+    assert told == [f"out/mine: 1 got (10.2 kB), 0 stood already, 7 left out ({reasons})"]
+    wrong = {"path": "bad", "url": server.url("/ok"), "size": 3}
+    said = str(complaint(table(wrong, rows[0])))
+    reasons = "not what it should be: 1, HTTP 400: 1"
+    assert said.startswith(f"out/mine: 2 files could not be fetched ({reasons}), 0 are there and stay; the first:")
+    with pytest.raises(RecipeError, match=r"--timeout: found inf; wanted seconds, more than 0"):
+        bring(table(rows[-1]), timeout=float("inf"))
+    assert bring(table(rows[-1]), attempts=1, slowest=0) == ["out/mine: 0 got (0 kB), 1 stood already"]
+
+
+def test_tables_of_one_s_own(server: Server) -> None:
+    server.pages = {"/a": TEXT, "/b": b"b"}
+    one, two = (table({"path": key, "url": server.url(f"/{key}")}, name=f"my.{key}") for key in "ab")
+    assert bring(one, two) == [
+        "out/my.a: 1 got (10.2 kB), 0 stood already",
+        "out/my.b: 1 got (0.001 kB), 0 stood already",
+    ]
+    with pytest.raises(RecipeError, match="no table of addresses and no file"):
+        bring(one, "none")
+    with pytest.raises(DataError, match=r"none: no such folder; wanted a mirror: a folder or an address; name another"):
+        bring(one, mirror="none")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import ipaddress
 import shutil
@@ -13,6 +14,7 @@ import time
 import zlib
 from collections.abc import Iterator
 from email.utils import formatdate
+from http.client import BadStatusLine, IncompleteRead
 from pathlib import Path
 from typing import Any
 
@@ -391,3 +393,65 @@ def test_a_status_as_a_failure(server: Server, after: str, low: float, high: flo
     assert low <= busy.wait <= high
     with get(server.url("/404"), private=True) as reply:
         assert (told(reply).again, told(reply).wait) == (False, None)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_secrets_stay_with_whom_they_are_for(server: Server, status: int) -> None:
+    secrets = {"Authorization": "a", "COOKIE": "b", "Proxy-Authorization": "c", "X-Mine": "d"}
+    for path, host in (("/near", "127.0.0.1"), ("/away", "localhost")):
+        server.pages = {
+            "/there": b"there",
+            path: Answer(status=status, headers={"Location": server.url("/there", host)}),
+        }
+        assert read(server.url(path), headers=secrets) == b"there"
+        kept = {name: server.asked[-1].headers[name] for name in secrets}
+        assert kept == (secrets if path == "/near" else dict.fromkeys(secrets) | {"X-Mine": "d"})
+
+
+@pytest.mark.parametrize(
+    ("url", "sent"),
+    [
+        ("HTTP://A.org", "http://a.org/"), ("http://a.org:80/x y", "http://a.org/x%20y"), ("https://a.org:443", "https://a.org/"),
+        ("https://a.org:80/", "https://a.org:80/"), ("http://a.org:443/", "http://a.org:443/"),
+        ("http://[2001:DB8::1]:8/", "http://[2001:db8::1]:8/"), ("http://bø.no/æ?ø#å", "http://xn--b-5ga.no/%C3%A6?%C3%B8"),
+        (" http://a.org/a%2fb?c=d&e=(f)~'*!$@;:,+#g ", "http://a.org/a%2fb?c=d&e=(f)~'*!$@;:,+"),
+    ],
+)  # fmt: skip
+def test_how_an_address_is_sent(url: str, sent: str) -> None:
+    assert http._split(url).geturl() == sent
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "again", "unreached"),
+    [
+        (socket.gaierror(socket.EAI_AGAIN, ""), "no such host", True, True),
+        (socket.gaierror(socket.EAI_NONAME, ""), "no such host", False, True),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), "connection refused", True, True),
+        (OSError(errno.ENETUNREACH, "Network is unreachable"), "network is unreachable", True, True),
+        (ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"), "connection reset by peer", True, False),
+        (OSError("Odd"), "odd", True, False),
+        (TimeoutError(), "timed out", True, False),
+        (IncompleteRead(b""), "answer was cut off", True, False),
+        (BadStatusLine("x"), "garbage instead of HTTP", False, False),
+        (ssl.SSLError(1, "bad"), "TLS failed: bad", True, False),
+        (UnicodeError("x"), "bad address", False, False),
+    ],
+)
+def test_what_may_be_tried_again(error: Exception, reason: str, again: bool, unreached: bool) -> None:
+    found = http._failure(error)
+    assert (found.reason, found.again, found.unreached) == (reason, again, unreached)
+
+
+def test_when_a_server_wants_to_be_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http.time, "time", lambda: 1_700_000_000.0)
+    assert [http._wait(after) for after in (None, "", "0", " 12 ", "soon", "-5", "1.5")] == [
+        None,
+        None,
+        0,
+        12,
+        None,
+        None,
+        None,
+    ]
+    assert http._wait(formatdate(1_700_000_030, usegmt=True)) == 30
+    assert http._wait(formatdate(1_600_000_000, usegmt=True)) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import lzma
 from collections import Counter
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kit.makers import digest_of
 from ordsmed import cli
 from ordsmed.base.errors import DataError
 from ordsmed.web import urls
@@ -257,3 +259,34 @@ def test_a_list_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(DataError):
         write_list([str(tmp_path / "in.txt")], str(tmp_path / "other.txt"), Rules(blacklist=[]))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "out.txt"]
+
+
+def test_no_word_of_the_tables_is_lost_unseen() -> None:
+    """Which addresses are got hangs on each: who changes one says so in the change log, and the digest here."""
+    assert digest_of(urls, "EXTENSIONS SECOND LOCAL TRACKING KEPT ODD NAME") == "a4f9c7a0"
+    assert hashlib.sha256(" ".join(urls._names(urls.USUAL)).encode()).hexdigest()[:8] == "fa776503"
+
+
+def test_how_long_an_address_may_be(tmp_path: Path) -> None:
+    longest = "http://a.org/" + "x" * (4096 - 13)
+    rows = [longest, longest + "x", "http://a", "http://b.", "http://ab"]
+    found, left_out = chosen(tmp_path / "list.txt", *rows, private=True)
+    assert found == [longest, "http://b/", "http://ab/"]
+    assert left_out == {"malformed address": 1, "short address": 1}
+
+
+def test_an_address_is_known_by_64_bits_that_stay() -> None:
+    digest = hashlib.blake2b(b"example.com/\xc3\xa5", digest_size=8).digest()
+    assert number("https://example.com/å") == int.from_bytes(digest, "little")
+
+
+@pytest.mark.parametrize(
+    ("url", "page"),
+    [
+        ("http://a.org/x.pdf", False), ("http://a.org/x.PDF?a=b.html", False), ("http://a.org/x.html?a=b.pdf", True),
+        ("http://a.org/x.pdf/", True), ("http://a.org/pdf", True), ("http://a.zip", True), ("http://a.zip/", True),
+        ("http://a.org/a/b.c/x.tar.gz", False), ("http://a.org/.zip", False), ("http://a.org/x.pdfx", True),
+    ],
+)  # fmt: skip
+def test_what_is_no_page_by_its_extension(url: str, page: bool) -> None:
+    assert (urls.judge(Rules(blacklist=[]))(url) == "") == page

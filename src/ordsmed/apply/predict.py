@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import glob
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,12 +19,13 @@ import torch
 
 from ordsmed.apply.trained import Trained, open_model
 from ordsmed.base import files, settings
-from ordsmed.base.errors import RecipeError, meant
+from ordsmed.base.errors import DataError, RecipeError, meant
 from ordsmed.base.machine import slower_in
 from ordsmed.base.menu import kind_of
 from ordsmed.base.ranks import Ranks, prepare
 from ordsmed.base.run import Run, at_home
 from ordsmed.base.say import Progress, many, say
+from ordsmed.base.screen import command
 from ordsmed.data.features import Features, Packing
 from ordsmed.data.pieces import Reader
 from ordsmed.learn.inference import ask
@@ -106,7 +108,6 @@ def predict(
     records, predictions, facts, _ = _predicted(asked, sources, scores=scores)
     if scores and not facts:
         say(f"{', '.join(sources)}: no right answers are told, so nothing is scored")
-    target.parent.mkdir(parents=True, exist_ok=True)
     with files.making(target) as folder:
         written = [made.name for made in asked.settings.write(folder, records, predictions)]
         if facts:
@@ -123,6 +124,8 @@ def evaluate(
     chosen = named or list(asked.settings.paths("dev"))
     if not chosen:
         raise RecipeError(path, "names no dev files", "files to be judged by", "name them behind the run")
+    if not named:
+        chosen = _own_files(asked.trained.folder, chosen)
     with contextlib.nullcontext() if named else at_home(asked.trained.folder):  # its own are named from there
         records, predictions, facts, loss = _predicted(asked, chosen, scores=True)
     if not facts:
@@ -131,6 +134,22 @@ def evaluate(
         )
     facts = {"loss": loss, **facts} if loss is not None else facts
     return facts, [*_told(facts), *_tables(asked.settings.details(records, predictions))]
+
+
+def _own_files(folder: Path, paths: list[str]) -> list[str]:
+    """A run's dev files: beside its `work/`, or, where that was moved alone, where the run began."""
+    place = Run(folder)
+    homes = [home for home in (place.home, place.status.get("stood_in")) if home]
+    for number, home in enumerate(homes):
+        if all((Path(home) / path).exists() for path in paths):
+            if number:
+                say(f"{folder}: judged by the dev files in {home}, where it began")
+            return [str(Path(home) / path) for path in paths] if number else paths
+    absent = [path for path in paths if not any((Path(home) / path).exists() for home in homes or [Path()])]
+    if not absent or any(glob.has_magic(path) for path in paths):
+        return paths
+    found = f"its dev file {absent[0]} stands neither beside it nor where it began"
+    raise DataError(folder, found, "files to be judged by", f"name them: `{command('evaluate', folder)} FILE`")
 
 
 def _predicted(

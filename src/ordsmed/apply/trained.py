@@ -209,6 +209,7 @@ def _moved(folder: Path, step: int | None) -> Trained:
 def _foreign(folder: Path, *, body: bool) -> Trained:
     model = foreign.settings(folder)
     tokenizer = Tokenizer.load(folder)
+    foreign.fits(model, tokenizer, folder)
     form = load("formats", "huggingface")()
     learned = form.learned(folder, model)
     alone = getattr(learned, "alone", learned.build)  # a detector without the network that makes its fakes

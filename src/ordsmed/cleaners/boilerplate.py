@@ -134,13 +134,13 @@ class Settings:
                 raise ValueError(f"also: found `{pattern}` ({error}); wanted a regular expression") from None
 
     def clean(self, text: str, meta: dict[str, Any]) -> str | None:
-        """The text without these lines; a text that holds none is not touched."""
+        """The text without these lines."""
         also = re.compile("|".join(f"(?:{pattern})" for pattern in self.also)) if self.also else None
         lines = text.split("\n")
         left = [line for line in lines if not _is_boilerplate(line) and not (also and also.search(line))]
         if self.menu:
             left = _without_menus(left, self.menu)
-        return "\n".join(left) if len(left) < len(lines) else text
+        return "\n".join(left)
 
 
 def _is_boilerplate(line: str) -> bool:

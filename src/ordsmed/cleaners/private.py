@@ -137,7 +137,7 @@ def _modulo_11(digits: str, weights: tuple[int, ...]) -> bool:
 
 
 # A start begins with the character itself and looks back then: so the search runs over other text at full speed.
-_NUMBER = re.compile(r"[+(0-9](?<![\w@].)(?<![0-9][.,:/+-].)(?=(?:[ .()+-]{0,2}[0-9]){6})")
+_NUMBER = re.compile(r"[+(0-9](?<![\w@].)(?<![0-9][.,:/+-].)(?=(?:[ .()+A-]{0,2}[0-9]){6})")
 _WORD = re.compile(r"[A-Z](?<![\w@].)(?=[A-Z][0-9]{2})")
 _COLONS = re.compile(r"[0-9A-Fa-f:](?<![\w@:].)(?=[0-9A-Fa-f]{0,3}:[0-9A-Fa-f:])")
 _AFTER = r"(?![\w@]|[.,:/+-][0-9])"  # no part of a longer word or number

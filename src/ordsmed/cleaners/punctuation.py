@@ -76,7 +76,7 @@ _Table = tuple[re.Pattern[str] | None, Mapping[str, str]]
 @functools.cache
 def _tables(groups: tuple[str, ...]) -> tuple[_Table, _Table]:
     everywhere = {sign: to for name in groups for sign, to in TABLE[name].items()}
-    in_chinese = {sign: to for sign, to in everywhere.items() if to == " " or (sign in _WIDE and to.isalnum())}
+    in_chinese = {sign: to for sign, to in everywhere.items() if to == " " or to.isalnum()}
     return _compiled(everywhere), _compiled(in_chinese)
 
 
@@ -90,5 +90,4 @@ def _replaced(text: str, table: _Table) -> str:
 
 
 def _is_chinese(line: str) -> bool:
-    found = len(_CHINESE.findall(line))
-    return found > 0 and found > len(_LATIN.findall(line))
+    return len(_CHINESE.findall(line)) > len(_LATIN.findall(line))

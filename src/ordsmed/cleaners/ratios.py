@@ -52,7 +52,7 @@ class Settings:
     signs: float = 0.3
     "most share of characters that are punctuation or symbols"
     capitals: float = 0.5
-    "most share of letters that are capitals, of those that can be"
+    "most share of letters that are capitals"
     lost: float = 0.01
     "most share of characters that are U+FFFD"
     longest_word: int = 1000
@@ -117,7 +117,7 @@ def _characters(text: str) -> dict[str, float]:
         "digits": count[_DIGIT] / printed,
         "signs": count[_SIGN] / printed,
         "lost": count[_LOST] / printed,
-        "capitals": count[_UPPER] / max(count[_UPPER] + count[_LOWER], 1),
+        "capitals": count[_UPPER] / max(letters, 1),
     }
 
 

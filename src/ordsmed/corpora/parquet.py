@@ -157,7 +157,7 @@ def _values(column: Any, place: str) -> list[Any]:
         # not by way of Python, which has no nanoseconds and no year 10000
         column = pyarrow.compute.replace_substring(column.cast(pyarrow.string()), " ", "T", max_replacements=1)
     try:
-        return msgspec.to_builtins(column.to_pylist(), str_keys=True)
+        return msgspec.to_builtins(column.to_pylist())
     except (ValueError, OverflowError, TypeError) as error:
         said = str(error).split("\n")[0].rstrip(".")
         raise DataError(place, f"cannot be kept: {said}", "", "name the columns to keep in `keep`") from None

@@ -67,8 +67,9 @@ class Settings(Rules, Crawl):
             return
         if not self.download and not Path(self.pages).is_dir():
             raise DataError(self.pages, "no such folder", "one of downloaded pages", "set `download = true`")
-        left_out, led = Counter[str](), judge(self, self.private)
+        left_out = Counter[str]()
         with read.tallied():  # lists are no documents
+            led = judge(self, self.private)
             if self.download:
                 total = sum(1 for _ in self._addresses(Counter()))
                 counts = crawl(self._addresses(Counter()), Path(self.pages), self, total, led)

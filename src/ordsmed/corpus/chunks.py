@@ -99,7 +99,7 @@ class Source:
             return document
         with self._told(document.id):
             found = self.settings.refine(document)
-        return found if found is None else _checked(found)
+            return found if found is None else _checked(found)
 
     def _told(self, place: str) -> contextlib.AbstractContextManager[None]:
         return _told(f"{menu.kind_of(self.settings)}: {place}")

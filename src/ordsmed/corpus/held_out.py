@@ -228,7 +228,7 @@ def _hash(text: str) -> tuple[Array, Array, Array]:
     if not len(starts):
         return np.empty(0, np.uint64), starts, ends
     # the sum of value * ODD ** place, divided by ODD ** start: the same wherever the word stands
-    values = _values()[codes & (PLANES - 1)] * _powers(ODD)[: len(codes)]
+    values = _values()[codes & (PLANES - 1)] * _powers(ODD)[: len(codes)] * (kinds[1:-1] > 0)
     return _mix(np.add.reduceat(values, starts) * _powers(INVERSE)[starts]), starts, ends
 
 
@@ -249,8 +249,8 @@ def _kinds() -> Array:
 
 @cache
 def _values() -> Array:
-    """Of every code a random number; 0 for those that part words."""
-    return _mix(np.arange(1, PLANES + 1, dtype=np.uint64)) * (_kinds()[:PLANES] > 0)
+    """Of every code a random number."""
+    return _mix(np.arange(1, PLANES + 1, dtype=np.uint64))
 
 
 @cache

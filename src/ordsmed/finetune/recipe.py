@@ -94,7 +94,7 @@ class Finetuning(Training):
         if not self.steps and not 0 < self.epochs < MOST:
             raise ValueError(f"epochs: found {self.epochs}; wanted above 0, to {MOST:,}")
         if self.rate is not None and not 0 < self.rate < math.inf:
-            raise ValueError(f"rate: found {self.rate}; wanted more than 0")
+            raise ValueError(f"rate: found {self.rate}; wanted a finite number above 0")
         if self.warmup is not None and not 0 <= self.warmup <= (self.steps or math.inf):
             raise ValueError(f"warmup: found {self.warmup:g}; wanted 0 to {self.steps or 'all'} steps")
         if self.task.length < 1:

@@ -51,6 +51,7 @@ from ordsmed.train.training import named
 TRIALS = "trials.toml"
 LEFT = ("weights", "predictions")  # of the best trial, for the folder of all
 LOOK = 0.1  # seconds
+MOST = 10_000  # trials: more are a mistake
 SHOWN = 6  # scores in tables
 
 
@@ -164,8 +165,11 @@ def plan(recipe: Finetuning, folder: Path, place: str) -> list[Trial]:
     last = [path.rpartition(".")[2] for path in axes]
     short = [name if last.count(name) == 1 else path for path, name in zip(axes, last, strict=True)]
     alone = replace(recipe, seeds=(), grid={}, jobs=0, step=None if recipe.step == "all" else recipe.step)
+    seeds = recipe.seeds or (recipe.seed,)
+    if (count := math.prod(map(len, [*axes.values(), seeds]))) > MOST:
+        raise RecipeError(f"{place}: grid", f"found {count:,} trials", f"at most {MOST:,}", "leave some values out")
     trials = []
-    for *values, seed in itertools.product(*axes.values(), recipe.seeds or (recipe.seed,)):
+    for *values, seed in itertools.product(*axes.values(), seeds):
         setting = dict(zip(short, values, strict=True))
         title = ",".join(f"{key}-{_in_a_name(value)}" for key, value in [*setting.items(), ("seed", seed)])
         words = [f"{path}={_toml(value)}" for path, value in zip([*axes, "seed"], [*values, seed], strict=True)]

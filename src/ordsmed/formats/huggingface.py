@@ -49,6 +49,7 @@ class Settings:
         table = {"model": settings.plain(found), kind: settings.plain(learned)}
         networks = foreign.decoded(settings.override(table, overrides), path / "config.json")
         tokenizer = Tokenizer.load(path)
+        foreign.fits(networks.model, tokenizer, path)
         objective = networks.learned.build(networks.model, tokenizer)
         foreign.load_into(objective, path, tokenizer)
         self.to_learned(objective, learned)

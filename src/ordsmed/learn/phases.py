@@ -45,10 +45,10 @@ class Phase:
             raise ValueError(f"steps: found {self.steps}; wanted 1 or more, or epochs above 0")
         if self.batch * max(self.steps, 1) * self.length > MOST_ROWS:
             most = MOST_ROWS // (self.batch * self.length)
-            name = "steps" if most > 0 and self.steps > 1 else "batch" if self.batch > self.length else "length"
+            name = "steps" if most > 0 else "batch" if self.batch > self.length else "length"
             raise ValueError(f"{name}: found {getattr(self, name):,}; wanted less: no run counts so many tokens")
         if not 0 < self.rate < float("inf"):
-            raise ValueError(f"rate: found {self.rate}; wanted more than 0")
+            raise ValueError(f"rate: found {self.rate}; wanted a finite number above 0")
         if not 0 <= self.warmup <= (self.steps or float("inf")):
             raise ValueError(f"warmup: found {self.warmup}; wanted 0 to the phase's {self.steps} steps")
 

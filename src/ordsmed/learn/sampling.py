@@ -63,7 +63,7 @@ class Draw:
     def tempered(self, scores: Tensor, targets: Tensor, first: int = 0) -> Tensor:
         """The scores that words are drawn by."""
         tempered = scores / self.temperature
-        if self.never_right:
+        if self.never_right and scores.shape[1]:  # a rank may hold no word
             own = (targets >= first) & (targets < first + scores.shape[1])
             at = (targets - first).clamp(0, scores.shape[1] - 1)[:, None]
             tempered.scatter_add_(1, at, torch.where(own, -torch.inf, 0.0)[:, None])

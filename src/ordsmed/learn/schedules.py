@@ -32,7 +32,7 @@ class Schedule:
         if not 0 <= self.end <= 1:
             raise ValueError(f"end: found {self.end}; wanted a share of the peak, 0 to 1")
         if not 0 < self.power < math.inf:
-            raise ValueError(f"power: found {self.power}; wanted more than 0")
+            raise ValueError(f"power: found {self.power}; wanted a finite number above 0")
         if not 0 < self.decay <= 1:
             raise ValueError(f"decay: found {self.decay}; wanted a share of the phase, above 0 to 1")
 

@@ -23,6 +23,8 @@ from ordsmed.nn.letters import symbols
 from ordsmed.nn.mix import ScalarMix
 from ordsmed.nn.model import Block
 
+WIDEST, DEEPEST = 65_536, 100  # of the LSTM: more is a mistake, and would be made before memory is counted
+
 
 @dataclass(frozen=True)
 class Top:
@@ -38,10 +40,10 @@ class Top:
     """of the states, mixed or not, and of what each layer of the LSTM gives; left out: 0.5 for an ELMo, else 0.1"""
 
     def __post_init__(self) -> None:
-        if self.recurrent is not None and self.recurrent < 0:
-            raise ValueError(f"recurrent: found {self.recurrent}; wanted 0 or more")
-        if self.layers < 1:
-            raise ValueError(f"layers: found {self.layers}; wanted 1 or more")
+        if self.recurrent is not None and not 0 <= self.recurrent <= WIDEST:
+            raise ValueError(f"recurrent: found {self.recurrent}; wanted 0 to {WIDEST:,}")
+        if not 1 <= self.layers <= DEEPEST:
+            raise ValueError(f"layers: found {self.layers}; wanted 1 to {DEEPEST}")
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise ValueError(f"dropout: found {self.dropout}; wanted 0 to below 1")
 
@@ -51,7 +53,7 @@ class Top:
         usual: dict[str, Any] = {"mix": elmo, "recurrent": 256 if elmo else 0, "dropout": 0.5 if elmo else 0.1}
         made = replace(self, **{name: value for name, value in usual.items() if getattr(self, name) is None})
         if made.plain and (self.layers > 1 or self.dropout is not None):
-            found = "layers or dropout, with nothing that has them"
+            found = "found layers or dropout, with nothing that has them"
             raise RecipeError("task.top", found, "mix = true, or recurrent above 0", "the network's own is in [model]")
         return made
 

@@ -158,9 +158,9 @@ def _unpacked(path: Path, densest: int) -> Iterator[bytes | None]:
             data += packed
             while len(data) >= len(_GZIP) or (member and data):
                 if member is None and not data.startswith(_GZIP):
-                    yield None if data.strip(b"\0") else b""  # zeros are padding
                     at = data.find(_GZIP)
-                    data = data[at:] if at >= 0 else data[1 - len(_GZIP) :]
+                    lost, data = (data[:at], data[at:]) if at >= 0 else (data[:-2], data[-2:])
+                    yield None if lost.strip(b"\0") else b""  # zeros are padding
                     continue
                 member = member or zlib.decompressobj(31)
                 try:

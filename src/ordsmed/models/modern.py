@@ -359,6 +359,8 @@ class ModernHead(TokenHead):
         if self.dense.bias is not None:
             nn.init.zeros_(self.dense.bias)
         _fresh(self.dense.weight, deep(settings.spread, settings.layers))
+        if not settings.tied:
+            _fresh(self.words.weight, settings.spread)
 
     def transform(self, hidden: Tensor) -> Tensor:
         return self.norm(self.activation(self.dense(hidden)))

@@ -78,12 +78,24 @@ def is_imported(folder: Path) -> bool:
 
 def networks(folder: Path) -> Networks:
     """What an imported folder says of its networks."""
-    return decoded(tables.read(folder / SETTINGS), folder / SETTINGS)
+    found = decoded(tables.read(folder / SETTINGS), folder / SETTINGS)
+    if found.model is None:
+        raise DataError(folder / SETTINGS, "has no [model]", "the network's sizes", "make or import the folder again")
+    _affordable(found.model, folder, folder / SETTINGS)
+    return found
 
 
 def decoded(table: tables.Table, place: object) -> Networks:
     """A recipe's networks; the rest of it is left out."""
     return tables.decode(Networks, {k: v for k, v in table.items() if k in ("model", "objective", "task")}, str(place))
+
+
+def fits(family: Any, tokenizer: Any, folder: Path) -> None:
+    """Refuse a folder whose tokenizer is not one for its network."""
+    try:
+        family.fits(tokenizer)
+    except RecipeError as error:
+        raise DataError(f"{folder}: {error.place}", error.found, error.wanted, "put its own tokenizer there") from None
 
 
 def tokenizer_of(folder: Path) -> Path | None:
@@ -105,47 +117,53 @@ def settings(folder: Path) -> Any:
     try:
         expect(config, quantization_config=(None,))
         found = menu.load("models", families[kind]).from_hugging_face(config)
+        _whole(config, "vocab_size")
     except KeyError as error:
         raise DataError(place, f"has no {error}", f"the settings of a {kind}", REMEDY) from None
     except ValueError as error:
         raise DataError(place, f"{error}") from None
     except (TypeError, AttributeError, OverflowError, IndexError) as error:
         raise DataError(place, f"a setting of another kind ({error})", f"the settings of a {kind}", REMEDY) from None
-    _affordable(found, folder)
+    _affordable(found, folder, place)
     return found
 
 
-def _affordable(family: Any, folder: Path) -> None:
+def _affordable(family: Any, folder: Path, place: Path) -> None:
     """Refuse sizes that the weights beside them cannot have, before anything of such a size is made."""
     try:
         held = sum(path.stat().st_size for path in weights.foreign_files(folder))
     except DataError:  # said by who reads them
         return
-    layers, width, embedded = family.layers, family.width, getattr(family, "embedded", family.width)
-    rows = family.positions if "model.places.weight" in family.smaller(64, 1).names().table else 0
-    if layers * width * max(width, family.inner) + (rows + getattr(family, "types", 0)) * embedded > held:
+    layers, width, positions = family.layers, family.width, getattr(family, "positions", None)
+    inner, embedded = getattr(family, "inner", getattr(family, "cells", 0)), getattr(family, "embedded", width)
+    rows = getattr(family, "types", 0)
+    if positions and "model.places.weight" in family.smaller(64, 1).names().table:
+        rows += positions
+    if layers * width * max(width, inner) + rows * embedded > held:
         weights.foreign_names(folder)  # files that were cut off are told as such
-        found = f"tells of {layers} layers of width {width}, {family.inner} inside, and {family.positions} positions"
-        raise DataError(folder / "config.json", found, f"a network that fits {held:,} bytes of weights", REMEDY)
+        places = f", and {positions} positions" if positions else ""
+        found = f"tells of {layers} layers of width {width}, {inner} inside{places}"
+        remedy = REMEDY if place.name == "config.json" else "make or import the folder again"
+        raise DataError(place, found, f"a network that fits {held:,} bytes of weights", remedy)
 
 
 def load_into(objective: Any, folder: Path, tokenizer: Any, *, body: bool = False) -> None:
     """Put the tensors of a folder into an objective's network and heads; others stand beside a Hugging Face one.
 
-    With `body` a Hugging Face folder without heads will do, as AutoModel saves it.
+    With `body` a Hugging Face folder without those heads will do.
     """
     if is_imported(folder):
         _fill_own(objective, folder)
         return
     filled: dict[int, Any] = {}  # networks may share tensors: both folders must hold the same then
     for name, network in objective.networks().items():
-        bare = not name and is_bare(folder, network.settings)
-        if bare and not body and any(not tensor.startswith("model.") for tensor in network.tensors()):
-            found = f"holds a network without heads ({classes(folder)[0]})"
-            raise DataError(folder, found, "one with the heads asked for", "`embed` and `finetune init=...` take it")
-        if bare and body:
+        bare = not name and _lacks_heads(network, folder)
+        if bare and not body:
+            found = f"holds a network without the heads asked for ({', '.join(classes(folder)) or 'of no class'})"
+            raise DataError(folder, found, "one that has them", "`embed` and `finetune init=...` take it")
+        if bare:
             network = dataclasses.replace(network, modules={"model": network.modules["model"]})
-        _fill(network, beside(folder, name), tokenizer, filled)
+        _fill(network, beside(folder, name), tokenizer, filled, heads=not bare)
 
 
 def begin(network: Any, folder: Path, tokenizer: Any) -> list[str]:
@@ -175,11 +193,6 @@ def task_of(folder: Path) -> tuple[TaskKind, tuple[str, ...], bool] | None:
     return kind, () if number else labels, number
 
 
-def is_bare(folder: Path, family: Any) -> bool:
-    """Does a Hugging Face folder hold a network without heads?"""
-    return classes(folder) == [family.architectures.get("")]
-
-
 def classes(folder: Path) -> list[str]:
     """The classes that a Hugging Face folder was saved by; often one, or none."""
     found = read_config(folder).get("architectures") or []
@@ -204,6 +217,15 @@ def beside(folder: Path, name: str) -> Path:
     return found
 
 
+def _lacks_heads(network: Any, folder: Path) -> bool:
+    """Does a Hugging Face folder hold nothing of one of a network's heads? As AutoModel saves it, and other classes."""
+    table, held = network.settings.names().table, weights.foreign_names(folder)
+    heads: dict[str, set[str]] = {}
+    for name in network.tensors():
+        heads.setdefault(name.partition(".")[0], set()).add(str(table[name]))
+    return any(held.isdisjoint(theirs) for head, theirs in heads.items() if head != "model")
+
+
 def _fill_own(objective: Any, folder: Path) -> None:
     """From an imported folder; heads that it lacks altogether stay as they are, others of its own are left out."""
     own, found = weights.own_tensors(objective), weights.read(folder / WEIGHTS)
@@ -219,7 +241,7 @@ def _fill_own(objective: Any, folder: Path) -> None:
 
 def _read(wanted: Iterable[str], family: Any, folder: Path, tokenizer: Any, *, heads: bool = True) -> weights.Tensors:
     """Tensors of a Hugging Face folder by our names, without rows behind the vocabulary."""
-    rows = read_config(folder).get("vocab_size")
+    rows = read_config(folder)["vocab_size"]
     if not _holds(rows, tokenizer.vocabulary):
         raise DataError(
             folder, f"has {rows} token rows, the data's tokenizer {tokenizer.vocabulary}", "the same vocabulary",
@@ -234,9 +256,9 @@ def _read(wanted: Iterable[str], family: Any, folder: Path, tokenizer: Any, *, h
     return ours
 
 
-def _fill(network: Any, folder: Path, tokenizer: Any, filled: dict[int, Any]) -> None:
+def _fill(network: Any, folder: Path, tokenizer: Any, filled: dict[int, Any], *, heads: bool) -> None:
     own = network.tensors()
-    ours = _read(own, network.settings, folder, tokenizer)
+    ours = _read(own, network.settings, folder, tokenizer, heads=heads)
     weights.compare(ours, own, folder)
     apart = [name for name, tensor in own.items() if id(tensor) in filled and not tensor.equal(ours[name])]
     if apart:
@@ -246,9 +268,9 @@ def _fill(network: Any, folder: Path, tokenizer: Any, filled: dict[int, Any]) ->
     filled.update((id(tensor), name) for name, tensor in own.items())
 
 
-def _holds(rows: Any, vocabulary: int) -> bool:
+def _holds(rows: int, vocabulary: int) -> bool:
     """As many rows as tokens, or some of padding behind them (to a multiple of 8 and more, as NVIDIA's codes do)."""
-    return rows == vocabulary or (isinstance(rows, int) and vocabulary < rows < vocabulary + 1024 and rows % 8 == 0)
+    return rows == vocabulary or (vocabulary < rows < vocabulary + 1024 and rows % 8 == 0)
 
 
 def _labels(config: dict[str, Any]) -> tuple[str, ...]:
@@ -257,6 +279,8 @@ def _labels(config: dict[str, Any]) -> tuple[str, ...]:
     if not isinstance(count, int) or not 0 < count < MANY:
         raise ValueError(f"num_labels: found {_short(count)}; wanted a whole number, 1 or more")
     named = table_of(config, "id2label") or {f"{n}": f"LABEL_{n}" for n in range(count)}
+    if wrong := [number for number in named if not number.isdecimal()]:
+        raise ValueError(f"id2label: found the number {_short(wrong[0])}; wanted whole numbers from 0 on")
     found = {int(number): str(label) for number, label in named.items()}
     if set(found) != set(range(len(found))):
         raise ValueError(f"id2label: found the numbers {sorted(found)}; wanted all from 0 on")
@@ -287,10 +311,7 @@ def settings_of(
     """
     table: dict[str, Any] = {}
     for ours, theirs in sizes.items():
-        found, least = config[theirs], 1 + less.get(ours, 0)
-        if not isinstance(found, int) or isinstance(found, bool) or found < least:
-            raise ValueError(f"{theirs}: found {_short(found)}; wanted a whole number, {least} or more")
-        table[ours] = found - less.get(ours, 0)
+        table[ours] = _whole(config, theirs, 1 + less.get(ours, 0)) - less.get(ours, 0)
     table |= {ours: config[theirs] for ours, theirs in others.items() if theirs in config} | chosen
     try:
         return tables.decode(cls, table, "config.json")
@@ -298,6 +319,13 @@ def settings_of(
         key = error.place.removeprefix("config.json: ")
         told = "; wanted ".join(part for part in (error.found, error.wanted) if part)
         raise ValueError(f"{({**others, **sizes}).get(key, key)}: {told}") from None
+
+
+def _whole(config: dict[str, Any], key: str, least: int = 1) -> int:
+    found = config[key]
+    if not isinstance(found, int) or isinstance(found, bool) or found < least:
+        raise ValueError(f"{key}: found {_short(found)}; wanted a whole number, {least} or more")
+    return found
 
 
 def table_of(config: dict[str, Any], key: str) -> dict[str, Any]:
@@ -310,7 +338,8 @@ def table_of(config: dict[str, Any], key: str) -> dict[str, Any]:
 
 def _short(value: object) -> str:
     """A value of a config.json, for a line of a person's."""
-    text = json.dumps(value, ensure_ascii=False, default=str) if not isinstance(value, str | bool) else str(value)
+    plain = isinstance(value, bool) or (isinstance(value, str) and value[:1].isalpha())
+    text = str(value) if plain else json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) < 60 else text[:57] + "..."
 
 

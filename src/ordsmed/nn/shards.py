@@ -70,7 +70,7 @@ class Part:
 
 def is_sharded(tensor: Tensor) -> bool:
     """Is it a DTensor? Asked without importing torch.distributed where nobody has."""
-    return hasattr(tensor, "placements") and hasattr(tensor, "to_local")
+    return hasattr(tensor, "placements")
 
 
 def local(tensor: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ Fused rows of ours stand head by head, [H, 3, d, D]; theirs are three tensors, o
 from __future__ import annotations
 
 import re
+import warnings
 import zlib
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -108,7 +109,8 @@ def _unpickled(path: Path) -> Tensors:
 
     remedy = "take a copy saved as safetensors, or have it saved so where it was made"
     try:
-        held = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings(action="ignore"):  # of protocols of pickles
+            held = torch.load(path, map_location="cpu", weights_only=True)
     except UnpicklingError as error:  # torch's own advice is to switch this off
         asked = re.search(r"GLOBAL (\S+)", str(error))
         found = f"asks to run `{asked[1]}` when it is opened" if asked else "is damaged, or holds more than tensors"
@@ -118,6 +120,8 @@ def _unpickled(path: Path) -> Tensors:
         raise DataError(path, f"cannot be read: it is damaged ({said})", "plain tensors", remedy) from None
     if not isinstance(held, dict) or not all(isinstance(tensor, Tensor) for tensor in held.values()):
         raise DataError(path, "cannot be read: it holds more than tensors by their names", "plain tensors", remedy)
+    if odd := [name for name, tensor in held.items() if tensor.layout != torch.strided or tensor.is_meta]:
+        raise DataError(path, f"cannot be read: {odd[0]} is sparse, or without numbers", "plain tensors", remedy)
     return dict(held)
 
 
@@ -170,7 +174,8 @@ def from_foreign(
     idle = {*names.tied, *names.copies}
     left = [n for n in theirs if n not in known and n not in idle and not n.endswith(names.buffers or ("\0",))]
     of_heads = {part for ours, part in names.table.items() if isinstance(part, str) and not ours.startswith("model.")}
-    spared = [n for n in left if n.endswith(names.others or ("\0",)) or (not heads and n in of_heads)]
+    others = {n for n in left if n in of_heads or not n.startswith(names.prefix)} if not heads else set()
+    spared = [n for n in left if n in others or n.endswith(names.others or ("\0",))]
     left = [n for n in left if n not in spared]
     if missing or left or wrong:
         found = f"weights do not fit: missing {_some(missing)}; left over {_some(left)}; other shapes {_some(wrong)}"
@@ -193,13 +198,14 @@ def _untie(theirs: Tensors, names: Names, place: object, *, heads: bool) -> None
 
 
 def check_numbers(tensors: Mapping[str, Tensor], place: object) -> None:
-    """Refuse tensors with what is no number, or infinite: whatever is asked of them comes out as nothing."""
+    """Refuse tensors with what is no number in fp32, or infinite: whatever is asked of them comes out as nothing."""
     for name, tensor in tensors.items():
-        if not tensor.is_floating_point():
+        if not tensor.is_floating_point() or tensor.element_size() < 2:
             raise DataError(place, f"{name} holds {tensor.dtype}", "fractions: what is quantized is not read")
-        if tensor.numel() and not torch.isfinite(torch.stack(tensor.aminmax())).all():
-            count = int((~torch.isfinite(tensor)).sum())
-            found = f"{name}: {count:,} of {tensor.numel():,} numbers are NaN or infinite"
+        if tensor.numel() and not torch.isfinite(torch.stack(tensor.aminmax()).float()).all():
+            count = int((~torch.isfinite(tensor.float())).sum())
+            large = " or infinite" if tensor.element_size() <= 4 else ", infinite or too large for fp32"
+            found = f"{name}: {count:,} of {tensor.numel():,} numbers are NaN{large}"
             raise DataError(place, found, "finite weights", "take an earlier step, or the files from where they came")
 
 

@@ -50,7 +50,7 @@ class Settings:
         if self.samples < 0:
             raise ValueError(f"samples: found {self.samples}; wanted 0 or more")
         if not 0 < self.scale < float("inf"):
-            raise ValueError(f"scale: found {self.scale}; wanted more than 0")
+            raise ValueError(f"scale: found {self.scale}; wanted a finite number above 0")
 
     def rows(
         self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object,

@@ -76,8 +76,8 @@ class Settings:
     def __post_init__(self) -> None:
         if not 0 < self.hide < 1:
             raise ValueError(f"hide: found {self.hide}; wanted a share above 0 and below 1")
-        if not self.temperature > 0:
-            raise ValueError(f"temperature: found {self.temperature}; wanted more than 0")
+        if not 0 < self.temperature < float("inf"):
+            raise ValueError(f"temperature: found {self.temperature}; wanted a finite number above 0")
         for name in ("detect_weight", "guess_weight"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"{name}: found {getattr(self, name)}; wanted 0 or more")
@@ -94,7 +94,7 @@ class Settings:
         self._refuse(model)
         if self.share == "all":
             if self.generator != Generator():
-                found = 'a size of its own with share = "all"'
+                found = 'found a size of its own with share = "all"'
                 raise RecipeError("objective.generator", found, "none: the model is its own generator", "leave it out")
             return {}
         asked = self.generator

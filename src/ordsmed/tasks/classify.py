@@ -244,7 +244,14 @@ class Settings(Files):
         asked = {"text": self.text, "second": self.second, "label": self.label, "split": self.split}
         columns = {role: column for role, column in asked.items() if column is not None}
         how: dict[str, Any] = {"format": self.format, "header": self.header, "errors": self.errors}
-        return tables.table(path, columns, lacking=() if learning else ("label",), **how)
+        try:
+            return tables.table(path, columns, lacking=() if learning else ("label",), **how)
+        except tables.NoColumn as error:
+            told = {found: role for role, c in columns.items() for found in (f"no column `{c}`", f"no column {c}")}
+            chosen = f"choose it: task.{told[error.found]}=COLUMN"
+            asks = error.remedy.endswith("?")
+            remedy = f"{error.remedy} {chosen}" if asks else ", or ".join(filter(None, [chosen, error.remedy]))
+            raise tables.NoColumn(error.place, error.found, error.wanted, remedy) from None
 
     def _plain(self, label: str) -> str:
         """A label as it is known: in GLUE some have other names too."""

@@ -121,6 +121,9 @@ class Settings(Files):
         for name, value in least.items():
             if getattr(self, name) < value:
                 raise ValueError(f"{name}: found {getattr(self, name)}; wanted {value} or more")
+        for name, most in (("beam", 1000), ("n_best", 10_000)):
+            if getattr(self, name) > most:
+                raise ValueError(f"{name}: found {getattr(self, name):,}; wanted at most {most:,}")
         if not 0 <= self.answerable_weight < math.inf:
             raise ValueError(f"answerable_weight: found {self.answerable_weight}; wanted 0 or more")
         if self.threshold != "dev" and not math.isfinite(self.threshold):

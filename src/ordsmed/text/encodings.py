@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections import Counter
+from itertools import pairwise
 
 SAMPLE = 1 << 16  # bytes that are looked at
 AUTO = "auto"
@@ -36,13 +37,20 @@ _LATIN = {
 _CYRILLIC, _KANA = "оеаинтсрвлкмдпу", "".join(map(chr, range(0x3041, 0x30FB)))
 _OTHER = {
     "cp1251": (_CYRILLIC, 0.8), "koi8-r": (_CYRILLIC, 0.8), "iso8859-5": (_CYRILLIC, 0.8), "cp866": (_CYRILLIC, 0.8),
-    "cp1253": ("αοιετνσρκπμλυςη", 0.8), "cp1255": ("יוהלארתמבש", 0.66), "cp1256": ("اليمونرتبه", 0.66),
+    "cp1253": ("αοιετνσρκπμλυςηγδχάέήίόύώ", 0.9), "cp1255": ("יוהלארתמבש", 0.66), "cp1256": ("اليمونرتبه", 0.66),
+    "iso8859-6": ("اليمونرتبه", 0.66),
     "cp874": ("านรอกเงมยล่ว", 0.6),
     "cp932": (_KANA, 0.4), "euc_jp": (_KANA, 0.4),
     "gb18030": ("的一是不了在人有我他这个们中来上大为和国地到以说时要就出会可也你对生能而子那得于着下自之年", 0.16),
     "cp950": ("的一是不了在人有我他這個們中來上大為和國地到以說時要就出會可也你對生能而子那得於著下自之年", 0.16),
     "cp949": ("이다는을의에가고하지은를한로도기사어리자인시그나대해있서수", 0.3),
 }  # fmt: skip
+_WIDE = {name: [_OTHER[of] for of in ("euc_jp", "gb18030", "cp950", "cp949")] for name in ("utf-16-le", "utf-16-be")}
+_NEARLY = (  # encodings that differ in a few letters alone, and bytes that tell the second
+    ("koi8-r", "koi8-u", re.compile(rb"[\xa4\xa6\xa7\xad\xb4\xb6\xb7\xbd][\xc0-\xff]|[\xc0-\xff][\xa4\xa6\xa7\xad]")),
+    ("cp1252", "iso8859-15", re.compile(rb"[\xa4\xbc\xbd\xbe][A-Za-z\xc0-\xff]|[A-Za-z\xc0-\xff][\xa6\xa8\xb8\xbd]")),
+)  # fmt: skip
+_C1 = re.compile(rb"[\x80-\x9f]")
 
 
 def known(name: str) -> str:
@@ -57,20 +65,34 @@ def known(name: str) -> str:
 
 
 def marked(sample: bytes) -> str | None:
-    """UTF-8, -16 or -32 by the mark at the beginning, UTF-16 by its zeros."""
+    """UTF-8, -16 or -32 by the mark at the beginning, UTF-16 by its zeros or by the other signs that no text has."""
     for mark, name in _MARKS:
         if sample.startswith(mark):
             return name
-    even, odd = sample[0 : len(sample) // 2 * 2 : 2].count(0), sample[1::2].count(0)
-    fewer, more = sorted((even, odd))
-    if len(sample) < 16 or 50 * more < len(sample) or 20 * fewer > more:  # a line end has one in every script
+    if len(sample) < 16 or not (wide := _utf_16(sample)):
         return None
-    if 4 * more < len(sample) and _is_utf_8(sample):  # only ASCII in UTF-16 is that too, and half of it zeros
-        return None
-    name = "utf-16-be" if even > odd else "utf-16-le"
-    text = sample[: len(sample) // 2 * 2].decode(name, "replace")
+    text = sample[: len(sample) // 2 * 2].decode(wide, "replace")
     odd_signs = sum(text.count(sign) for sign in "\ufffd\0\ufffe\uffff")
-    return name if odd_signs * 100 <= len(text) else None
+    return wide if odd_signs * 100 <= len(text) else None
+
+
+def _utf_16(sample: bytes) -> str | None:
+    """Which order of bytes it would be: of the halves of its signs one is zero, or a block of few (\x04: Cyrillic)."""
+    halves = {"utf-16-be": Counter(sample[0 : len(sample) // 2 * 2 : 2]), "utf-16-le": Counter(sample[1::2])}
+    name = max(halves, key=lambda half: halves[half][0])
+    zeros, fewer = sorted((half[0] for half in halves.values()), reverse=True)
+    if not zeros or 20 * fewer > zeros:
+        return None
+    block, count = max(
+        ((byte, n) for byte, n in halves[name].items() if byte), key=lambda pair: pair[1], default=(0, 0)
+    )
+    if block < 0x20 and 6 * count > len(sample) // 2 and 1.1 * (count + zeros) > len(sample) // 2:
+        return name if 50 * zeros > len(sample) or block not in b"\t\n\r" else None
+    if 50 * zeros < len(sample):  # a line end has one in every script
+        return None
+    if 4 * zeros < len(sample) and _is_utf_8(sample):  # only ASCII in UTF-16 is that too, and half of it zeros
+        return None
+    return name
 
 
 def _is_utf_8(sample: bytes) -> bool:
@@ -109,16 +131,30 @@ def guess(sample: bytes, whole: bool) -> str | None:
     if not latin and length < FEWEST:
         return None
     fits = []
-    for name in _LATIN if latin else _OTHER:
+    for name, of in {**({name: [(letters, 1.0) for letters in _LATIN[name]] for name in _LATIN} if latin
+                        else {name: [fit] for name, fit in _OTHER.items()}), **_WIDE}.items():  # fmt: skip
         if (read := _read(sample, name)) is not None:
             signs = Counter(sign for sign in read.lower() if sign > "\x7f" and sign not in _NEUTRAL)
-            of = [(letters, 1.0) for letters in _LATIN[name]] if latin else [_OTHER[name]]
-            fits.append((max(_share(signs, *one) for one in of), name, read))
+            fits.append((max(_share(signs, *one) for one in of) * _cased(read), name, read))
     fits.sort(key=lambda fit: -fit[0])
     if not fits or fits[0][0] < LEAST:
         return None
     others = [fit[0] for fit in fits[1:] if fit[2] != fits[0][2]]
-    return fits[0][1] if fits[0][0] - max(others, default=0.0) >= AHEAD else None
+    return _nearly(fits[0][1], sample) if fits[0][0] - max(others, default=0.0) >= AHEAD else None
+
+
+def _nearly(name: str, sample: bytes) -> str:
+    """The encoding itself, or the one beside it that has letters where this one has signs."""
+    for usual, other, pattern in _NEARLY:
+        if name == usual and pattern.search(sample) and not (usual == "cp1252" and _C1.search(sample)):
+            return other
+    return name
+
+
+def _cased(read: str) -> float:
+    """1 where capitals stand as people write them, less where they follow small letters: KOI8 is ISO 8859-7 so."""
+    turns = sum(a > "\x7f" and a.islower() and b.isupper() for a, b in pairwise(read))
+    return 1 - min(1.0, 10 * turns / max(1, sum(sign > "\x7f" for sign in read)))
 
 
 def _share(signs: Counter[str], letters: str, usual: float) -> float:

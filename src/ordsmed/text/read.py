@@ -14,6 +14,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import glob
+import sys
 import threading
 import zlib
 from collections import Counter
@@ -230,11 +231,23 @@ def _remedy(said: str | None, found: str) -> str:
     return "convert it" if said is None else f'convert it, or set encoding = "{found}" or "auto"'
 
 
+def _of_another(data: bytes, said: str | None) -> str:
+    """What helps where text is not in UTF-8; a source that can be told an encoding is told which it looks like."""
+    if said is None:
+        return 'convert the file, or set errors = "replace"'
+    found = encodings.guess(data[: encodings.SAMPLE], whole=False)
+    named = "`encoding`" if found in (None, "utf-8", said) else f'encoding = "{found}" or "auto"'
+    return f'convert the file, or set {named}, or errors = "replace"'
+
+
 def _from_utf8(found: Iterator[bytes], place: object, errors: Errors, said: str | None, packed: bool) -> Iterator[str]:
     at, rest = 0, b""  # at: offset of `rest` in the (unpacked) file
     for block in _and_end(found):
         data = rest + (block or b"")
-        text, used = _decode(data, block is None, errors, place, at, packed)
+        try:
+            text, used = _decode(data, block is None, errors, place, at, packed)
+        except DataError as error:
+            raise DataError(error.place, error.found, error.wanted, _of_another(data, said)) from None
         if (b"\x1b$" in data or b"~{" in data) and (other := encodings.escaped(data)):
             raise DataError(
                 place, f"is {other.upper()}, which is written in ASCII", "text in UTF-8", _remedy(said, other)
@@ -337,11 +350,9 @@ def broken() -> tuple[type[Exception], ...]:
     import lzma
 
     found: tuple[type[Exception], ...] = (OSError, zlib.error, lzma.LZMAError)
-    with contextlib.suppress(ImportError):
-        import zstandard
-
-        found += (zstandard.ZstdError,)
-    return found
+    # who has not imported it has none of its errors; a reader may be closed while it is being imported
+    error = getattr(sys.modules.get("zstandard"), "ZstdError", None)
+    return (*found, error) if error else found
 
 
 def _expand(name: str) -> list[Path]:
@@ -387,9 +398,8 @@ def _decode(data: bytes, final: bool, errors: Errors, place: object, at: int, pa
         if errors == "strict":
             where = f"byte {at + error.start:,}{' (unpacked)' * packed}"
             raise DataError(
-                place, f"{where}: invalid UTF-8 (0x{data[error.start]:02x}: {error.reason})", "text in UTF-8",
-                'convert the file, or set errors = "replace"',
-            ) from None  # fmt: skip
+                place, f"{where}: invalid UTF-8 (0x{data[error.start]:02x}: {error.reason})", "text in UTF-8"
+            ) from None
     text, used = codecs.utf_8_decode(data, "replace", final)
     tally().replaced += text.count("\ufffd") - data[:used].count(b"\xef\xbf\xbd")  # U+FFFD that stood there is text
     return text, used

@@ -143,8 +143,11 @@ def _perform(
 ) -> None:  # fmt: skip
     recipe, ranks = plan.recipe, plan.ranks
     with contextlib.ExitStack() as held:
-        first_alone(ranks, lambda: bool(held.enter_context(run.locked(folder))))
+        opened = first_alone(ranks, lambda: bool(held.enter_context(run.locked(folder))) and _writable(folder))
         stands = first_alone(ranks, lambda: _stands(folder, recipe, words, anew=anew))
+        if stands and not opened and Run(folder).status.get("state") == "done":
+            say(f"{folder}: is done; it may only be read, and stays as it is")
+            return
         if stands:
             if deadline:
                 say(f"{folder}: --deadline is not applied again: a run keeps the one it began with")
@@ -168,6 +171,10 @@ def _perform(
                     Run(folder).set(state="failed", why=str(error))
             raise
         first_alone(ranks, lambda: Run(folder).set(state="done", why=None, **facts))
+
+
+def _writable(folder: Path) -> bool:
+    return not folder.exists() or os.access(folder, os.W_OK)
 
 
 def _begin(plan: Plan, folder: Path, began: float, deadline: float | None) -> Training:

@@ -392,7 +392,7 @@ def _failure(error: Exception) -> Failed:
         case ssl.SSLCertVerificationError():
             return Failed(f"certificate not trusted: {error.verify_message}")
         case ssl.SSLError():
-            return Failed(f"TLS failed: {error.reason or error}", again=True)
+            return Failed(f"TLS failed: {getattr(error, 'reason', None) or error}", again=True)
         case socket.gaierror():
             return Failed("no such host", again=error.errno == socket.EAI_AGAIN, unreached=True)
         case TimeoutError():

@@ -1,0 +1,180 @@
+"""How a process is set up for its device, and how processes meet: what torch is asked for, without others."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from ordsmed.base import machine, ranks
+from ordsmed.base.workers import crew
+from ordsmed.base.errors import RecipeError, RunError
+from ordsmed.base.ranks import Place, Ranks, meet, prepare
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"):
+        monkeypatch.delenv(name, raising=False)
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+    ranks.speak(True)
+
+
+def test_a_cpu_flushes_what_would_make_it_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Subnormal numbers are 0, memory is kept, and threads are those that were asked for."""
+    kept: list[int] = []
+    monkeypatch.setattr(machine, "keep_memory", lambda: kept.append(1))
+    torch.set_flush_denormal(False)
+    small = torch.tensor([1e-30])
+    assert float(small * 1e-10) > 0
+    found = prepare("cpu", 1)
+    assert float(small * 1e-10) == 0
+    assert (found.threads, torch.get_num_threads(), found.device.type, kept) == (1, 1, "cpu", [1])
+    with pytest.raises(RecipeError, match=r"^layout.threads: found 0"):
+        prepare("cpu", 0)
+    with pytest.raises(RecipeError, match=r"^--threads: found 0"):
+        prepare("cpu", 0, flags=True)
+
+
+def test_a_gpu_is_taken_and_its_memory_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[Any] = []
+    monkeypatch.setattr(machine, "device_of", lambda *_: "cuda:3")
+    monkeypatch.setattr(machine, "keep_memory", lambda: done.append("kept"))
+    monkeypatch.setattr(torch.cuda, "set_device", done.append)
+    assert prepare("cuda", 1).device == torch.device("cuda:3")
+    assert done == [torch.device("cuda:3")]
+
+
+def test_the_first_of_several_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    spoke: list[bool] = []
+    monkeypatch.setattr(ranks, "speak", spoke.append)
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        found = prepare("cpu", 1)
+        assert (found.rank, found.world, found.shape) == (int(rank), 2, (2, 1, 1))
+    assert spoke == [True, False]
+
+
+@pytest.fixture
+def met(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the processes are asked to meet by."""
+    asked: dict[str, Any] = {}
+
+    def rendezvous(url: str, timeout: timedelta) -> Any:
+        asked.update(url=url, patience=timeout, env={n: os.environ[n] for n in ("RANK", "WORLD_SIZE", "LOCAL_RANK")},
+                     where=f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}")  # fmt: skip
+        return iter([("store",)])
+
+    def group(backend: str, **how: Any) -> None:
+        asked.update(backend=backend, **how)
+
+    monkeypatch.setattr(dist, "rendezvous", rendezvous)
+    monkeypatch.setattr(dist, "PrefixStore", lambda word, store: (word, store))
+    monkeypatch.setattr(dist, "init_process_group", group)
+    monkeypatch.setattr(dist, "is_initialized", lambda: False)
+    monkeypatch.setattr(ranks, "word_of_attempt", lambda store, own, until: f"word of {store}")
+    return asked
+
+
+@pytest.mark.parametrize(("patience", "waits"), [(5.0, 60), (600.0, 600)])
+@pytest.mark.parametrize(("device", "backend"), [("cpu", "gloo"), ("cuda", "cpu:gloo,cuda:nccl")])
+def test_processes_meet(met: dict[str, Any], patience: float, waits: int, device: str, backend: str) -> None:
+    """By a word of this attempt; the watch speaks before torch gives up."""
+    place = Place(3, 4, 1, 2, "gpu001", 4567)
+    found = meet(Ranks(torch.device(device), 3, 4, place=place), patience)
+    assert (met["url"], met["patience"], met["where"]) == ("env://", timedelta(seconds=waits), "gpu001:4567")
+    assert met["env"] == {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"}
+    assert (met["backend"], met["rank"], met["world_size"]) == (backend, 3, 4)
+    assert met["timeout"] == timedelta(seconds=2 * patience)
+    assert found.store == ("word of store", "store")
+    assert met["store"] == ("groups", found.store)
+
+
+def test_one_process_meets_nobody(met: dict[str, Any]) -> None:
+    alone = Ranks(torch.device("cpu"))
+    assert meet(alone, 5.0) is alone
+    assert met == {}
+
+
+def test_who_does_not_meet_is_told_where(met: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("timed out\nwith a stack")
+
+    monkeypatch.setattr(dist, "rendezvous", nobody)
+    two = Ranks(torch.device("cpu"), 1, 2, place=Place(1, 2, 1, 2, "here", 99))
+    with pytest.raises(RunError, match=r"^rank 1 at here:99: did not meet the others: timed out; wanted 2 processes$"):
+        meet(two, 5.0)
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    with pytest.raises(RunError, match="process group: stands already; wanted one run at a time in a process"):
+        meet(two, 5.0)
+
+
+class Client:
+    """As much of Dask's as is asked."""
+
+    asked: dict[str, Any] = {}  # noqa: RUF012
+    threads: dict[str, int] = {}  # noqa: RUF012
+
+    def __init__(self, **how: Any) -> None:
+        Client.asked = how
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        Client.asked["closed"] = True
+
+    def nthreads(self) -> dict[str, int]:
+        return self.threads
+
+    def get_executor(self, *, pure: bool) -> Any:
+        Client.asked["pure"] = pure
+        submitted = lambda function, *task: SimpleNamespace(result=lambda: function(*task), cancel=lambda: None)  # noqa: E731
+        return SimpleNamespace(submit=submitted)
+
+
+def test_workers_of_a_scheduler(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    """By its address or the file it wrote; one without workers is refused, since nothing would ever be done."""
+    package = ModuleType("distributed")
+    package.Client = Client  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "distributed", package)
+    monkeypatch.setattr(Client, "threads", {"a": 2, "b": 1})
+    (tmp_path / "s.json").write_text("{}")
+    for engine, where in (
+        ("tcp://x:1", {"address": "tcp://x:1"}),
+        (f"{tmp_path}/s.json", {"scheduler_file": f"{tmp_path}/s.json"}),
+    ):
+        with crew(engine=engine) as spread:
+            assert list(spread(max, ((n, 3) for n in range(6)))) == [3, 3, 3, 3, 4, 5]
+        assert Client.asked == {**where, "timeout": "30s", "set_as_default": False, "pure": False, "closed": True}
+    monkeypatch.setattr(Client, "threads", {})
+    with (
+        pytest.raises(RecipeError, match="the scheduler at tcp://x:1 has no workers; start some: `dask worker`"),
+        crew(engine="tcp://x:1"),
+    ):
+        pass
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with (
+        pytest.raises(RecipeError, match="engine: `distributed` is not installed; pip install"),
+        crew(engine="tcp://x:1"),
+    ):
+        pass
+
+
+def test_more_processes_than_a_machine_bears(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ordsmed.base.workers.most_processes", lambda: 3)
+    with (
+        pytest.raises(RecipeError, match="processes: found 4; wanted at most 3 on this machine; leave it out"),
+        crew(4),
+    ):
+        pass

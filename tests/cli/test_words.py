@@ -1,0 +1,333 @@
+"""What each verb makes of its words: with none of its flags what its help promises, with all of them what they say."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ordsmed import cli
+from ordsmed.apply.embed import Form
+from ordsmed.apply.generate import Way
+from ordsmed.base.arguments import UsageError
+from ordsmed.base.run import Run
+from ordsmed.web.urls import Rules
+from ordsmed.train.loop import Stopped
+
+LINES, BOTH = ["made"], ({"f1": 1.5}, ["made"])
+ASKED = {"step": None, "device": "auto", "threads": None, "precision": "fp32"}
+ASKED_ALL = {"step": 3, "device": "cpu", "threads": 2, "precision": "bf16"}
+ASK = ["--step", "3", "--device", "cpu", "--threads", "2", "--precision", "bf16"]
+FETCHED = {"out": "work/fetch", "mirror": None, "allow_missing": False, "private": False, "timeout": 20.0,
+           "slowest": 1000, "attempts": 3}  # fmt: skip
+SHARED = {"train": 256, "test": 0, "fraction": 0.1, "splits": "train", "anew": False}
+ANSWERED = {**ASKED, "file": "", "best": 3, "as_json": False}
+STDIN = object()
+
+# the words, the deed, what it answers, what it is given
+HANDED: list[tuple[str, str, Any, tuple[Any, ...], dict[str, Any]]] = [
+    ("fetch", "text.fetch.listing", LINES, (), {}),
+    ("fetch a b", "text.fetch.fetch", LINES, (["a", "b"],), FETCHED),
+    ("fetch a --out o --mirror m --allow-missing --private --timeout 1.5 --slowest 7 --attempts 9",
+     "text.fetch.fetch", LINES, (["a"],),
+     {"out": "o", "mirror": "m", "allow_missing": True, "private": True, "timeout": 1.5, "slowest": 7, "attempts": 9}),
+    ("corpus r seed=1 --part 1/2", "text.pipeline.partly", LINES, ("r", ["seed=1"]), {"part": "1/2", "until": None}),
+    ("corpus r --until read", "text.pipeline.partly", LINES, ("r", []), {"part": None, "until": "read"}),
+    ("corpus stats f", "text.stats.stats", LINES, ("f",), {"tokenizer": None, "wide": 0}),
+    ("corpus stats f --tokenizer t", "text.stats.stats", LINES, ("f",), {"tokenizer": "t", "wide": 0}),
+    ("corpus shards a b out", "text.shards.shards", LINES, (["a", "b"], "out"), SHARED),
+    ("corpus shards a out --train 3 --test 2 --fraction 0.5 --splits all --anew", "text.shards.shards", LINES,
+     (["a"], "out"), {"train": 3, "test": 2, "fraction": 0.5, "splits": "all", "anew": True}),
+    ("corpus presplit a out", "text.presplit.presplit", LINES, ("a", "out"), {"anew": False}),
+    ("corpus presplit a out --anew", "text.presplit.presplit", LINES, ("a", "out"), {"anew": True}),
+    ("corpus addresses a b out", "text.urls.write_list", LINES, (["a", "b"], "out", Rules()),
+     {"private": False, "anew": False}),
+    ("corpus addresses a out --score 5 --over-18 --blacklist usual --pattern x --pattern y --private --anew",
+     "text.urls.write_list", LINES, (["a"], "out", Rules(5, True, ["usual"], ["x", "y"])),
+     {"private": True, "anew": True}),
+    ("evaluate r", "apply.predict.evaluate", BOTH, ("r", [""], []), ASKED),
+    (" ".join(["evaluate r f task.length=9 g=1", *ASK]), "apply.predict.evaluate", BOTH,
+     ("r", ["f", "g=1"], ["task.length=9"]), ASKED_ALL),
+    ("predict r f task.a=1 g out", "apply.predict.predict", LINES, ("r", ["f", "g"], "out", ["task.a=1"]),
+     {**ASKED, "anew": False, "scores": False}),
+    (" ".join(["predict r f out --anew --scores", *ASK]), "apply.predict.predict", LINES, ("r", ["f"], "out", []),
+     {**ASKED_ALL, "anew": True, "scores": True}),
+    ("answer r q task.a=1 c", "apply.answer.answer_lines", LINES, ("r", ["q", "c"], STDIN, ["task.a=1"]), ANSWERED),
+    (" ".join(["answer r --file f --best 7 --json", *ASK]), "apply.answer.answer_lines", LINES, ("r", [], STDIN, []),
+     {**ASKED_ALL, "file": "f", "best": 7, "as_json": True}),
+    ("score rte a task.x=1 b p", "apply.score.score", {"made": 1}, ("rte", ["a", "b"], "p", ["task.x=1"]), {}),
+    ("fill r", "apply.fill.fill_lines", LINES, ("r", STDIN, 5), {"step": None, "threads": None}),
+    ("fill r t u --best 2 --step 0 --threads 3", "apply.fill.fill_lines", LINES, ("r", ["t", "u"], 2),
+     {"step": 0, "threads": 3}),
+    ("generate r", "apply.generate.generate_lines", LINES, ("r", STDIN, Way()), {"step": None, "threads": None}),
+    ("generate r t --tokens 2 --temperature 0.5 --best 3 --share 0.9 --seed 4 --step 1 --threads 2",
+     "apply.generate.generate_lines", LINES, ("r", ["t"], Way(2, 0.5, 3, 0.9, 4)), {"step": 1, "threads": 2}),
+    ("embed r in o.h5", "apply.embed.embed", "made", ("r", "in", "o.h5", Form()), {"step": None, "anew": False}),
+    ("embed r - o.h5 --step 2 --anew --of sentences --layers 0,-1 --pieces first --pool first --dtype float16 "
+     "--batch 3 --device cpu --threads 2 --carry --cut", "apply.embed.embed", "made",
+     ("r", STDIN, "o.h5", Form("sentences", "0,-1", "", "first", "first", "float16", 3, "cpu", 2, True, True)),
+     {"step": 2, "anew": True}),
+    ("embed r in o.h5 --mix m.json", "apply.embed.embed", "made", ("r", "in", "o.h5", Form(mix="m.json")),
+     {"step": None, "anew": False}),
+    ("import a b", "apply.importing.take_over", LINES, ("a", "b", []), {"anew": False}),
+    ("import a b model.x=1 --anew", "apply.importing.take_over", LINES, ("a", "b", ["model.x=1"]), {"anew": True}),
+    ("export r o", "apply.export.export", Path("made"), ("r", "o"), {"step": None, "anew": False, "licence": None}),
+    ("export r o --step 7 --anew --licence MIT", "apply.export.export", Path("made"), ("r", "o"),
+     {"step": 7, "anew": True, "licence": "MIT"}),
+    ("export r o --step all --licence MIT", "apply.export.export_all", LINES, ("r", "o"),
+     {"anew": False, "licence": "MIT"}),
+    ("show r", "train.show.show", LINES, ("r", []), {"site": "", "devices": 0, "all_settings": False}),
+    ("show r a=1 b=2 --settings --site s --devices 3", "train.show.show", LINES, ("r", ["a=1", "b=2"]),
+     {"site": "s", "devices": 3, "all_settings": True}),
+    ("show r s a=1", "train.show.difference", LINES, ("r", "s", ["a=1"]), {}),
+    ("show r --step 4", "train.show.documents", LINES, ("r", 4), {}),
+    ("show r a=1 --layout", "train.show.layout", LINES, ("r", ["a=1"]), {"layout": "", "site": "", "devices": 0}),
+    ("show r --layout 1x2x1 --devices 2 --site s", "train.show.layout", LINES, ("r", []),
+     {"layout": "1x2x1", "site": "s", "devices": 2}),
+    ("pretrain r a=1 --dry-run", "train.show.show", LINES, ("r", ["a=1"]),
+     {"verb": "pretrain", "devices": 0, "layout": "", "site": ""}),
+    ("finetune r --dry-run --devices 2 --layout 1x2x1 --site s --threads 3", "train.show.show", LINES,
+     ("r", ["layout.threads=3"]), {"verb": "finetune", "devices": 2, "layout": "1x2x1", "site": "s"}),
+    ("bench r a=1", "train.bench.bench", LINES, ("r", ["a=1"]), {"json_line": False}),
+    ("bench r --json", "train.bench.bench", LINES, ("r", []), {"json_line": True}),
+    ("quickstart", "train.quickstart.quickstart", None, (), {}),
+]  # fmt: skip
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Puts something in the place of a deed: what it was given, and on how many occasions."""
+
+    def of(deed: str, answers: Any) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+        calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+
+        def stand_in(*args: Any, **how: Any) -> Any:
+            calls.append((args, how))
+            if isinstance(answers, BaseException):
+                raise answers
+            return answers
+
+        monkeypatch.setattr(f"ordsmed.{deed}", stand_in)
+        return calls
+
+    monkeypatch.delenv("COLUMNS", raising=False)
+    return of
+
+
+@pytest.mark.parametrize(("words", "deed", "answers", "args", "how"), HANDED, ids=[case[0] for case in HANDED])
+def test_what_a_deed_is_given(
+    given: Any, capsys: pytest.CaptureFixture[str], words: str, deed: str, answers: Any, args: tuple[Any, ...],
+    how: dict[str, Any],
+) -> None:  # fmt: skip
+    calls = given(deed, answers)
+    given("apply.export.readers", "and read")
+    cli.main(words.split())
+    stdin = sys.stdin.buffer
+    assert calls == [(tuple(stdin if arg is STDIN else arg for arg in args), how)]
+    if answers is not None:
+        assert "made" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", ["pretrain", "finetune"])
+def test_what_a_training_is_given(given: Any, verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    usual = {"deadline": None, "anew": False, "layout": "", "site": ""}
+    calls = given(f"train.{verb}.{verb}", None)
+    cli.main([verb, "r", "seed=1"])
+    cli.main([verb, "r", "--deadline", "90m", "--anew", "--layout", "auto", "--site", "s", "--threads", "3"])
+    full = {"deadline": 5400.0, "anew": True, "layout": "auto", "site": "s"}
+    assert calls == [(("r", ["seed=1"]), usual), (("r", ["layout.threads=3"]), full)]
+    assert capsys.readouterr().out == "", "another process tells it"
+    given(f"train.{verb}.{verb}", Stopped(4, 15))
+    with pytest.raises(SystemExit) as ended:
+        cli.main([verb, "r"])
+    assert ended.value.code == 143
+    given("train.bench.bench", Stopped(4, 2))
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["bench", "r"])
+    assert ended.value.code == 130
+
+
+@pytest.mark.parametrize("verb", ["pretrain", "finetune"])
+def test_several_processes_are_started_by_the_first(given: Any, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They get the words without the flags that are the first one's; those that it started train."""
+    monkeypatch.delenv("RANK", raising=False)
+    started = given("launch.local.start", 7)
+    done = given(f"train.{verb}.{verb}", None)
+    with pytest.raises(SystemExit) as ended:
+        cli.main([verb, "r", "--devices", "2", "--anew", "--restarts=3", "seed=1"])
+    assert (ended.value.code, done) == (7, [])
+    assert started == [(([verb, "r", "--anew", "seed=1"], 2), {"restarts": 3})]
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    cli.main([verb, "r", "--devices", "2"])
+    assert (len(started), len(done)) == (1, 1)
+
+
+def test_a_training_that_is_done_leads_on(
+    given: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first of several processes says it."""
+    given("train.pretrain.pretrain", Path("a b"))
+    given("train.finetune.finetune", Path("tuned"))
+    ended = given("train.trials.ended", ["told"])
+    cli.main(["pretrain", "r"])
+    assert capsys.readouterr().out == "a b: done; a b/loss.svg shows its course\nnext: ordsmed show 'a b'\n"
+    cli.main(["finetune", "r"])
+    assert (capsys.readouterr().out, ended) == ("told\n", [((Path("tuned"),), {})])
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for verb in ("pretrain", "finetune"):
+        cli.main([verb, "r"])
+    assert capsys.readouterr().out == ""
+
+
+def test_numbers_as_json(given: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    given("apply.predict.evaluate", BOTH)
+    given("apply.score.score", {"f1": 2.5, "exact": 1})
+    cli.main(["evaluate", "r", "--json"])
+    cli.main(["score", "rte", "a", "p", "--json"])
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [{"f1": 1.5}, {"f1": 2.5, "exact": 1}]
+    cli.main(["evaluate", "r"])
+    cli.main(["score", "rte", "a", "p"])
+    assert capsys.readouterr().out == "made\nf1: 2.5\nexact: 1\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("corpus shards out", "corpus shards: found one folder, out; wanted FOLDER... OUT"),
+        ("corpus addresses out", "corpus addresses: found one file, out; wanted FILE... OUT"),
+        ("predict r out", "predict: found one path, out; wanted RUN FILE... OUT"),
+        ("score rte p", "score: found one file, p; wanted TASK DATA... PREDICTIONS"),
+        ("corpus r --anew --part 1/2", "--anew: beside --part or --until; wanted one of them; "),
+        ("corpus r --anew --until read", "--anew: beside --part or --until; wanted one of them; "),
+        ("show a b c", "`c`: one name too many; wanted two recipes or runs to compare"),
+        ("finetune r --dry-run --deadline 3h", "--deadline: found for a fine-tuning, which goes by epochs"),
+        ("corpus addresses a out --pattern (", "corpus addresses: "),
+    ],
+)
+def test_words_that_lack_something(capsys: pytest.CaptureFixture[str], words: str, said: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words.split())
+    assert ended.value.code == 1
+    assert capsys.readouterr().err.startswith(f"ordsmed: {said}")
+
+
+@pytest.mark.parametrize("verb", ["corpus", "tokenizer", "encode"])
+def test_what_is_made_is_told(given: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path, verb: str) -> None:
+    """Facts of its state in words, without those that are its own business; of a corpus its report."""
+    folder = tmp_path / "f"
+    folder.mkdir()
+    facts = {"verb": verb, "state": "done", "fingerprint": "x", "parts": 3, "size": {"a": 1, "b": {"c": 2}}, "n": 4}
+    Run(folder).set(**facts)
+    calls = given("base.run.obtain", folder)
+    cli.main([verb, "r", "a=1", "--anew"])
+    assert capsys.readouterr().out == f"{folder}: done\n  size: a 1, b c 2\n  n: 4\n"
+    (((deed, *args), how),) = calls
+    assert (deed.verb, args, how) == (verb, ["r", ["a=1"]], {"anew": True})
+    (folder / "report.md").write_text("")
+    cli.main([verb, "r"])
+    assert calls[1][1] == {"anew": False}
+    told = f"{folder}: done; {folder}/report.md tells what it is made of\nnext: ordsmed corpus stats {folder}\n"
+    assert capsys.readouterr().out == told
+
+
+def test_one_of_several_processes_tells_what_is_wrong(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, given: Any
+) -> None:
+    """What all find the first tells; what one alone finds it tells with its number."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for rank, said in (("0", "ordsmed: `stdlb`: "), ("1", "")):
+        monkeypatch.setenv("RANK", rank)
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["recipes", "stdlb"])
+        assert ended.value.code == 1
+        err = capsys.readouterr().err
+        assert err.startswith(said) if said else err == ""
+    given("train.pretrain.pretrain", OSError(5, "Input/output error", "x"))
+    with pytest.raises(SystemExit):
+        cli.main(["pretrain", "r"])
+    assert capsys.readouterr().err.startswith("ordsmed: rank 1: x: Input/output error")
+    given("train.pretrain.pretrain", KeyboardInterrupt())
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["pretrain", "r"])
+    assert (ended.value.code, capsys.readouterr().err) == (130, "")
+
+
+def test_json_that_is_nested_too_deeply_is_one_line(given: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    given("text.stats.stats", RecursionError("maximum recursion depth exceeded while decoding a JSON object"))
+    with pytest.raises(SystemExit):
+        cli.main(["corpus", "stats", "f"])
+    assert "a file of JSON: is nested too deeply" in capsys.readouterr().err
+    given("text.stats.stats", RecursionError("maximum recursion depth exceeded"))
+    with pytest.raises(RecursionError):
+        cli.main(["corpus", "stats", "f"])
+
+
+def test_lines_are_as_wide_as_the_screen(
+    given: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    calls = given("text.stats.stats", ["word " * 20])
+    cli.main(["corpus", "stats", "f"])
+    assert calls[0][1]["wide"] == 40
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3
+    assert max(map(len, lines)) <= 40
+    with pytest.raises(SystemExit):
+        cli.main(["help", "nothing-that-there-is-among-the-verbs"])
+    assert max(map(len, capsys.readouterr().err.splitlines())) <= 60
+
+
+def test_a_flag_is_told_of_every_verb_that_knows_it() -> None:
+    assert cli._owners("--scor") == "--score is a flag of `corpus addresses`"
+    assert cli._owners("--licnce") == "--licence is a flag of `export`"
+    assert cli._owners("--jsn") == "--json is a flag of `evaluate`, `answer`, `score`, `bench`"
+    assert cli._owners("--zzzz") == ""
+    assert cli._step("all") == "all"
+    assert cli._step("7") == 7
+
+
+def test_words_without_a_flag_and_its_number() -> None:
+    assert cli._without(["a", "--x", "3", "b", "--x=4", "--y", "c"], "--x") == ["a", "b", "--y", "c"]
+    assert cli._without(["--x", "1", "--y", "2", "z"], "--x", "--y") == ["z"]
+    assert cli._verb(["corpus", "stats", "f"]) == "corpus stats"
+    assert cli._verb(["corpus", "r"]) == "corpus"
+
+
+LEAST = {
+    "corpus shards a o --train": 1, "corpus shards a o --test": 0, "pretrain r --restarts": 0,
+    "pretrain r --devices": 1,
+    "show r --devices": 1, "fill r --step": 0, "fill r --best": 1, "evaluate r --step": 0, "answer r --best": 1,
+    "generate r --tokens": 1, "generate r --best": 0, "generate r --seed": 0, "embed r i o --batch": 1,
+    "show r --step": 1,
+    "fill r --threads": 1, "export r o --step": 0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("words", LEAST)
+def test_the_least_that_numbers_may_be(words: str) -> None:
+    verb = cli._verb(words.split())
+    rest, flag = words.split()[len(verb.split()) :], words.split()[-1].removeprefix("--")
+    assert getattr(cli._parser(verb).read([*rest, str(LEAST[words])]), flag) == LEAST[words]
+    with pytest.raises(
+        UsageError, match=f"^--{flag}: found {LEAST[words] - 1}; wanted a whole number, {LEAST[words]} "
+    ):
+        cli._parser(verb).read([*rest, str(LEAST[words] - 1)])
+
+
+@pytest.mark.parametrize("verb", cli.VERBS)
+def test_the_help_of_a_verb_tells_its_words(capsys: pytest.CaptureFixture[str], verb: str) -> None:
+    """Its settings too, where it has a recipe; a complaint does not look them up."""
+    with pytest.raises(SystemExit, match=r"^0$"):
+        cli.main([*verb.split(), "--help"])
+    told = capsys.readouterr().out
+    cli.main(["help", *verb.split()])
+    assert capsys.readouterr().out == told
+    assert told.startswith(f"usage: ordsmed {verb}")
+    assert all(flag in told for flag in cli._parser(verb).flags())
+    assert ("settings of the recipe:" in told) == (verb in cli.SETTINGS)
+    assert not cli._parser(verb).epilog

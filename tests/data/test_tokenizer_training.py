@@ -1,0 +1,155 @@
+"""The deed that learns a tokenizer: what it learns from and measures, what makes it another, where it is found."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ordsmed.base import run
+from ordsmed.base.errors import DataError, OrdsmedError, RecipeError
+from ordsmed.base.run import Run
+from ordsmed.data import tokenizer_training as module
+from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.data.tokenizer_training import Texts, Training, measure, read_tokenizer
+from ordsmed.tokenizers import bytebpe, words
+
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "newt", "##s", "å"]
+
+
+def corpus(folder: Path, **splits: list[str]) -> Path:
+    for split, texts in splits.items():
+        (folder / split).mkdir(parents=True)
+        lines = [json.dumps({"text": text}) + "\n" for text in texts]
+        (folder / split / "00000.jsonl").write_text("".join(lines), encoding="utf-8")
+    Run(folder).set(verb="corpus", state="done", fingerprint="c0")
+    return folder
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Tokenizer:
+    (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in VOCABULARY), encoding="utf-8")
+    return Tokenizer.load(tmp_path / "vocab.txt", strip_accents=False)
+
+
+def test_what_is_measured(tmp_path: Path, own: Tokenizer, capsys: pytest.CaptureFixture[str]) -> None:
+    place = corpus(tmp_path / "c", train=["the x"], validation=["the newts", "å x the\nnewt"])
+    assert measure(own, place) == {"fertility": round(7 / 6, 4), "bytes_a_piece": 3.1429, "unknown": round(1 / 7, 6)}
+    said = " ".join(capsys.readouterr().err.split())
+    assert said == "1.17 pieces a word, 3.14 bytes a piece, 14.286% unknown (on the corpus's validation documents)"
+    assert measure(own, corpus(tmp_path / "d", train=["the x"])) == {
+        "fertility": 1.0, "bytes_a_piece": 2.5, "unknown": 0.5,
+    }  # fmt: skip
+    assert "(on the corpus's train documents)" in capsys.readouterr().err
+    gpt2 = bytebpe.Settings(size=257).train(["a"])
+    assert measure(gpt2, place)["unknown"] == 0.0
+    assert measure(own, corpus(tmp_path / "e", train=[" "])) == {"fertility": 0.0, "bytes_a_piece": 1.0, "unknown": 0.0}
+
+
+def test_only_so_much_is_measured(tmp_path: Path, own: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = corpus(tmp_path / "c", train=["the the", "the x x x", "x x"])
+    for letters, unknown in ((7, 0.0), (11, 0.0), (13, 0.25), (100, 0.625)):
+        monkeypatch.setattr(module, "MEASURED", letters)
+        assert measure(own, place)["unknown"] == unknown
+
+
+def test_what_is_learned_from(tmp_path: Path) -> None:
+    texts = [f"{n:02d}" + "x" * 88 for n in range(40)]  # 103 bytes a line of JSON
+    place = corpus(tmp_path / "c", train=texts)
+    every = Texts(place, None)
+    assert (list(every), every.step, every.bytes) == (texts, 1, sum(p.stat().st_size for p in every.files))
+    some = Texts(place, every.bytes // 4)
+    assert some.step == 4
+    assert list(some) == list(some) == texts[::4]
+    assert list(Texts(place, 100)) == [texts[0]]
+    cut = Texts(place, 95)
+    assert [len(text) for text in cut] == [90]
+    assert [len(text) for text in Texts(place, 45)] == [45], "the last is cut"
+    with pytest.raises(DataError, match=r"holds no training documents; wanted train/00000\.jsonl"):
+        Texts(corpus(tmp_path / "d", train=[]), None)
+
+
+def recipe(folder: Path, name: str, **settings: Any) -> str:
+    path = folder / f"{name}.toml"
+    kind = settings.pop("tokenizer")
+    top = {"out": str(folder / name), **settings}
+    lines = [f"{key} = {json.dumps(value)}" for key, value in top.items()]
+    path.write_text("\n".join([*lines, "[tokenizer]", *(f"{k} = {json.dumps(v)}" for k, v in kind.items())]))
+    return str(path)
+
+
+def test_what_is_told_and_found_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = corpus(tmp_path / "c", train=["the newts ran up", "a hill"] * 3)
+    name = recipe(tmp_path, "t", corpus=str(place), tokenizer={"kind": "wordpiece", "size": 900})
+    folder = run.obtain(Training, name)
+    found, said = Run(folder).status, " ".join(capsys.readouterr().err.split())
+    made = Tokenizer.load(folder)
+    assert (found["kind"], found["vocabulary"], found["tokenizer"]) == ("wordpiece", made.vocabulary, made.fingerprint)
+    assert f"tokenizer: wordpiece, {made.vocabulary} pieces" in said
+    assert "the corpus gives no more; 900 were asked for" in said
+    full = recipe(tmp_path, "u", corpus=str(place), tokenizer={"kind": "wordpiece", "size": 30})
+    run.obtain(Training, full)
+    assert "gives no more" not in capsys.readouterr().err
+    for known in (name, str(folder), str(folder / "vocab.txt"), str(folder / "tokenizer.json")):
+        assert read_tokenizer(known).fingerprint == made.fingerprint
+
+
+def test_a_file_is_taken_as_it_is(tmp_path: Path, own: Tokenizer, capsys: pytest.CaptureFixture[str]) -> None:
+    place = corpus(tmp_path / "c", train=["the newts"])
+    theirs = {"kind": "wordpiece", "file": str(tmp_path / "vocab.txt"), "strip_accents": False}
+    with_corpus = run.obtain(Training, recipe(tmp_path, "t", corpus=str(place), tokenizer=theirs))
+    assert Run(with_corpus).status["fertility"] == 1.5, "it is measured where there is a corpus"
+    bare = run.obtain(Training, recipe(tmp_path, "u", tokenizer=theirs))
+    assert "fertility" not in Run(bare).status
+    assert Tokenizer.load(bare).fingerprint == own.fingerprint
+    assert "gives no more" not in capsys.readouterr().err
+    (tmp_path / "plain").mkdir()
+    own.save(tmp_path / "plain")
+    assert read_tokenizer(str(tmp_path / "plain")).fingerprint == own.fingerprint, "a folder of anybody's"
+    (tmp_path / "store/tokenizer").mkdir(parents=True)
+    own.save(tmp_path / "store/tokenizer")
+    Run(tmp_path / "store").set(verb="encode", state="done")
+    assert read_tokenizer(str(tmp_path / "store")).fingerprint == own.fingerprint, "that of a store"
+
+
+def test_what_makes_another_of_it(tmp_path: Path, own: Tokenizer) -> None:
+    def stamp(file: Any, **more: Any) -> Any:
+        return Training(tokenizer=bytebpe.Settings(file=file), **more).stamp()
+
+    path = tmp_path / "vocab.txt"
+    before = stamp(str(path))
+    assert before[0] is None
+    assert [len(digest) for digest in before[1]] == [16]
+    assert stamp([str(path), str(path)])[1] == before[1] * 2
+    (tmp_path / "notes.md").write_text("no vocabulary")
+    assert stamp(str(tmp_path))[1] == before[1], "of a folder its vocabularies"
+    for name in ("a.json", "b.bpe", "c.tsv", "d.gz"):
+        (tmp_path / name).write_bytes(b"x")
+    assert len(stamp(str(tmp_path))[1]) == 5
+    path.write_text(path.read_text() + "more\n")
+    assert stamp(str(path))[1] != before[1]
+    place = corpus(tmp_path / "c", train=["a"])
+    assert Training(tokenizer=words.Settings(), corpus=str(place)).stamp() == ["c0", []]
+
+
+def test_what_cannot_be_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for wrong, said in (
+        ({"sample": 0}, "sample: found 0; wanted at least 1 character"),
+        ({"corpus": None}, "corpus: missing"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            Training(**{"tokenizer": words.Settings(), "corpus": "c", **wrong})
+    assert Training(tokenizer=words.Settings(), corpus="c", sample=1).sample == 1
+    monkeypatch.chdir(tmp_path)
+    for name in ("no/vocab.txt", "no/x.json", "no/x.bpe", "no/x.gz"):
+        with pytest.raises(RecipeError, match="no such file; wanted a tokenizer's folder, file or recipe"):
+            read_tokenizer(name)
+    with pytest.raises(OrdsmedError, match="no-recipe"):
+        read_tokenizer("no-recipe")
+    asked: list[Any] = []
+    monkeypatch.setattr(module, "afford", lambda *found: asked.append(found))
+    place = corpus(tmp_path / "c", train=["a b"])
+    run.obtain(Training, recipe(tmp_path, "t", corpus=str(place), tokenizer={"kind": "words", "least": 1}))
+    assert asked == [("tokenizer.size", 793_471, 256)], "before memory is taken for it"

@@ -1,0 +1,235 @@
+"""What tasks share: labels that can be, how much each counts, an example's tokens, costs, and how a family reads."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kit.families import Signs
+from kit.makers import SPECIAL
+from ordsmed.base.errors import RecipeError
+from ordsmed.learn.objective import Objective, at_places, built, fresh, need
+from ordsmed.learn.task import SPREAD, Files, Task, by_example, check_labels, label_weights, packing, reader
+from ordsmed.learn.upper_layers import Top
+from ordsmed.models import bert, electra, elmo, gpt2, roberta
+from ordsmed.nn.dropout import Dropout
+from ordsmed.nn.weights import digest, own_tensors
+from ordsmed.objectives import bilm, clm, mlm, mlm_nsp, rtd
+from ordsmed.tasks import classify, squad, tag
+from ordsmed.text.tokenizer import Tokenizer
+
+BERT = bert.Settings(width=16, layers=2, heads=2, positions=32)
+ELMO = elmo.Settings(width=4, cells=4, highways=1, filters=((1, 4),))
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    path = tmp_path_factory.mktemp("task") / "vocab.txt"
+    path.write_text("\n".join([*SPECIAL, "a", "b"]) + "\n")
+    return Tokenizer.load(path)
+
+
+@pytest.mark.parametrize("labels", [("a",), ("a", "a"), ("a", "b", "a")])
+def test_labels_that_cannot_be(labels: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match=r"labels: found .*; wanted two or more different ones"):
+        check_labels(labels, None)
+    check_labels((), None)
+    check_labels(("a", "b"), None)
+
+
+def test_weights_of_labels_that_cannot_be() -> None:
+    for wrong in ({"a": 0.0}, {"a": 1.0, "b": -1.0}, {}):
+        with pytest.raises(ValueError, match=r"class_weights: found .*; wanted numbers above 0"):
+            check_labels(("a", "b"), wrong)
+    for right in ({"a": 1e-9}, "balanced", None):
+        check_labels(("a", "b"), right)
+
+
+def test_how_much_a_label_counts() -> None:
+    """Balanced: each label's examples together count as much as any other's, and all of them as many as they are."""
+    seen = Counter({"a": 6, "b": 3, "c": 1, "d": 0})
+    found = label_weights("balanced", ("a", "b", "c", "d"), seen)
+    assert found == {"a": pytest.approx(10 / 18), "b": pytest.approx(10 / 9), "c": pytest.approx(10 / 3)}
+    assert label_weights(None, ("a", "b"), seen) is None
+    assert label_weights({"a": 2.0}, ("a", "b"), seen) == {"a": 2.0}
+    with pytest.raises(RecipeError, match=r"task\.class_weights: found `ab`; wanted labels"):
+        label_weights({"ab": 2.0}, ("a", "b"), seen)
+
+
+def test_an_examples_tokens() -> None:
+    values = torch.arange(12.0).view(2, 6) + 1
+    spans = torch.tensor([[0, 2], [2, 4], [8, 3]])
+    assert by_example(values, spans).tolist() == [[1, 2, 0, 0], [3, 4, 5, 6], [9, 10, 11, 0]]
+    assert by_example(values, spans[:1], fill=-9.0).tolist() == [[1, 2]]
+    wide = torch.stack([values, values * 10], 2)
+    assert by_example(wide, spans, fill=-1.0)[2].tolist() == [[9, 90], [10, 100], [11, 110], [-1, -1]]
+
+
+def test_what_a_task_costs(tokenizer: Tokenizer) -> None:
+    """Forward and twice that backward; of a frozen network forward alone."""
+    task = Task(Top(), BERT, tokenizer.vocabulary)
+    assert task.flops(7, 20) == 3 * 7 * 20 * BERT.flops(20)
+    assert all(weight.requires_grad for weight in task.model.parameters())
+    task.freeze()
+    assert task.flops(7, 20) == 7 * 20 * BERT.flops(20)
+    assert not any(weight.requires_grad for weight in task.model.parameters())
+    assert not task.train().model.training
+
+
+def test_what_masked_prediction_of_pairs_guesses_and_costs(tokenizer: Tokenizer) -> None:
+    """Who knows only how often pairs follow each other says the more frequent, with that share."""
+    made: Any = mlm_nsp.Settings().build(BERT, tokenizer)
+    told = made.guessing({"apart": 0.25}, 5.0, 0.1)
+    assert told == {
+        "mlm": 5.0, "mlm_right": 0.1, "pair_right": 0.75,
+        "pair": pytest.approx(-(0.25 * math.log(0.25) + 0.75 * math.log(0.75))),
+    }  # fmt: skip
+    one: Any = mlm.Settings().build(BERT, tokenizer)
+    assert one.guessing({}, 5.0, 0.1) == {"validation": 5.0, "mlm": 5.0, "mlm_right": 0.1}
+
+
+def test_a_head_on_a_top_is_a_plain_one() -> None:
+    task = Task(Top(mix=True), BERT, 9)
+    torch.manual_seed(0)
+    task.add_head("classify", 500)
+    [(name, head)] = [(name, part) for name, part in task.named_children() if name not in ("model", "top")]
+    assert name == "classify"
+    weights = dict(head.named_parameters())
+    assert weights["out.weight"].shape == (500, 16)
+    assert float(weights["out.weight"].detach().std()) == pytest.approx(SPREAD, rel=0.05)
+    assert not weights["out.bias"].any()
+    places = [m.place for m in task.modules() if isinstance(m, Dropout)]
+    assert sorted(places) == list(range(len(places)))
+
+
+def test_files_are_one_or_several() -> None:
+    files = Files(train="one.tsv", dev=("two.tsv", "three.tsv"))
+    assert (files.paths("train"), files.paths("dev")) == (("one.tsv",), ("two.tsv", "three.tsv"))
+    assert Files().paths("dev") == ()
+
+
+def test_how_families_read(tokenizer: Tokenizer) -> None:
+    """Types where there are two, signs at the end where it reads one way, an ELMo one example a row."""
+    found = [reader(tokenizer, family) for family in (BERT, roberta.Settings(), gpt2.Settings(), ELMO)]
+    assert [(one.types, one.causal) for one in found] == [(True, False), (False, False), (False, True), (False, False)]
+    assert not reader(tokenizer, bert.Settings(types=1)).types
+    assert [packing(tokenizer, family).alone for family in (BERT, ELMO)] == [False, True]
+    assert packing(tokenizer, BERT).pad == tokenizer.pad == 0
+
+
+def test_fresh_networks_are_those_of_their_seed(tokenizer: Tokenizer) -> None:
+    sums = [digest(own_tensors(fresh(mlm.Settings(), BERT, tokenizer, seed))) for seed in (1, 1, 2)]
+    assert sums[0] == sums[1] != sums[2]
+
+
+def test_what_is_no_objective_is_refused() -> None:
+    class Made:
+        def build(self, model: Any, tokenizer: Any) -> Any:
+            return self.gives
+
+        gives: Any = None
+
+    Made.__module__ = "ordsmed.objectives.made"
+    settings = Made()
+    settings.gives = torch.nn.Linear(1, 1)
+    with pytest.raises(RecipeError, match=r"build\(\) gives a Linear; wanted an ordsmed.learn.objective.Objective"):
+        built(settings, None, Signs())  # type: ignore[arg-type]
+
+    class Half(Objective):
+        def count(self, batch: Any) -> dict[str, torch.Tensor]:
+            return {}
+
+        def forward(self, batch: Any) -> dict[str, torch.Tensor]:
+            return {}
+
+    for name, value in (("model", torch.nn.Linear(1, 1)), ("model_settings", BERT), ("weights", {"half": 1.0})):
+        settings.gives = settings.gives if isinstance(settings.gives, Half) else Half()
+        with pytest.raises(RecipeError, match=rf"Half has no `self\.{name}`; wanted it, set in __init__"):
+            built(settings, None, Signs())  # type: ignore[arg-type]
+        setattr(settings.gives, name, value)
+    assert built(settings, None, Signs()) is settings.gives  # type: ignore[arg-type]
+
+
+def test_tokens_that_are_needed_are_named(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    need(tokenizer, "start", "stop", "mask", by="mlm")
+    (tmp_path / "vocab.txt").write_text("[UNK]\n[CLS]\n[SEP]\na\n")
+    with pytest.raises(RecipeError, match=r"tokenizer: has no mask token; wanted \[SEP\] \[MASK\], as mlm needs"):
+        need(Tokenizer.load(tmp_path / "vocab.txt"), "stop", "mask", by="mlm")
+
+
+def test_states_of_places() -> None:
+    hidden = torch.arange(24.0).view(2, 4, 3)
+    batch: Any = type("Asked", (), {"places": torch.tensor([[3, 0], [1, 1]])})
+    assert at_places(hidden, batch)[:, 0].tolist() == [9, 0, 15, 15]
+
+
+@pytest.mark.parametrize(
+    ("settings", "role"),
+    [
+        (classify.Settings(labels=("a", "b")), "classify"),
+        (tag.Settings(labels=("O", "X")), "tag"),
+        (squad.Settings(length=32), "span"),
+    ],
+)
+def test_networks_of_tasks_tell_what_they_are(settings: Any, role: str, tokenizer: Tokenizer) -> None:
+    [(name, network)] = settings.build(BERT, tokenizer).networks().items()
+    assert (name, list(network.modules), network.number) == ("", ["model", role], False)
+    assert network.labels == tuple(getattr(settings, "labels", ()))
+
+
+TAKEN: list[tuple[Any, dict[str, Any]]] = [
+    (mlm.Settings, {"hide": 0.999, "keep": 0.5, "swap": 0.5}),
+    (mlm.Settings, {"hide": 0.001, "keep": 0.0, "swap": 0.0}),
+    (mlm_nsp.Settings, {"hide": 0.999, "keep": 1.0, "swap": 0.0, "short": 1.0}),
+    (mlm_nsp.Settings, {"hide": 0.001, "keep": 0.0, "swap": 1.0, "short": 0.0}),
+    (rtd.Settings, {"hide": 0.999, "single": 1.0, "short": 0.0, "detect_weight": 0.0, "temperature": 1e-9}),
+    (rtd.Settings, {"hide": 0.001, "single": 0.0, "short": 1.0, "guess_weight": 0.0, "temperature": 1e9}),
+    (bilm.Settings, {"samples": 0, "scale": 1e-9}),
+    (bilm.Settings, {"samples": 1, "scale": 1e9}),
+]
+REFUSED: list[tuple[Any, dict[str, Any]]] = [
+    *((one.Settings, wrong) for one in (mlm, mlm_nsp)
+      for wrong in ({"keep": -0.1}, {"keep": 0.1, "swap": -0.1}, {"keep": 0.6, "swap": 0.5})),
+    *((one.Settings, {"hide": value}) for one in (mlm, mlm_nsp, rtd) for value in (0.0, 1.0, -1.0, 2.0)),
+    *((mlm_nsp.Settings, {"short": value}) for value in (-0.1, 1.1)),
+    *((rtd.Settings, {name: value}) for name in ("single", "short") for value in (-0.1, 1.1)),
+    *((rtd.Settings, {name: value}) for name in ("guess_weight", "detect_weight") for value in (-0.1, math.inf)),
+    *((rtd.Settings, {"temperature": value}) for value in (0.0, -1.0, math.nan)),
+    (bilm.Settings, {"samples": -1}),
+    *((bilm.Settings, {"scale": value}) for value in (0.0, math.inf, math.nan)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("settings", "how"), TAKEN)
+def test_the_last_values_that_can_be_are_taken(settings: Any, how: dict[str, Any]) -> None:
+    made = settings(**how)
+    assert {name: getattr(made, name) for name in how} == how
+
+
+@pytest.mark.parametrize(("settings", "how"), REFUSED)
+def test_what_cannot_be_is_refused(settings: Any, how: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"^{next(iter(how))}: found .*; wanted "):
+        settings(**how)
+
+
+def test_objectives_and_families_that_do_not_go_together(tokenizer: Tokenizer) -> None:
+    causal = gpt2.Settings(width=16, layers=1, heads=2)
+    for settings, family, said in (
+        (mlm.Settings(), causal, "mlm with a model that sees only what stands before"),
+        (clm.Settings(), BERT, "clm with a model that sees what it is to guess"),
+        (bilm.Settings(samples=0), BERT, "bilm with a model that carries no state"),
+        (rtd.Settings(), BERT, "rtd with a model that has no head to detect fakes"),
+        (mlm_nsp.Settings(), bert.Settings(width=16, heads=2, types=1), r"model\.types: found 1; wanted 2 or more"),
+        (rtd.Settings(), electra.Settings(width=16, heads=2, types=1), r"model\.types: found 1; wanted 2 or more"),
+        (bilm.Settings(samples=5), ELMO, r"objective\.samples: found 5, more than half of the 8 words"),
+    ):
+        with pytest.raises(RecipeError, match=said):
+            settings.build(family, tokenizer)  # type: ignore[attr-defined]
+    assert bilm.Settings(samples=4).build(ELMO, tokenizer).settings.samples == 4
+    assert mlm_nsp.Settings().build(bert.Settings(width=16, heads=2, layers=1), tokenizer)
+    assert rtd.Settings().build(electra.Settings(width=16, heads=2, layers=1), tokenizer)

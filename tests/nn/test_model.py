@@ -1,0 +1,209 @@
+"""What families share: fresh weights by their kind, sizes that cannot be, smaller ones, rates for fine-tuning."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+import torch
+
+from kit.families import WORDS, packed, shaken
+from ordsmed.models import bert, electra, elmo, gpt2, megatron_bert, modern, roberta
+from ordsmed.nn import activations
+from ordsmed.nn.adapters import Adapters
+from ordsmed.nn.lstm import Lstm
+
+SHAPE: dict[str, Any] = {"width": 64, "layers": 3, "heads": 4, "positions": 50, "spread": 0.05}
+DEEP = 0.05 / math.sqrt(6)
+FRESH: list[tuple[Any, dict[str, float]]] = [  # ends of names -> spreads other than 0.05
+    (bert.Settings(**SHAPE, tied=False), {}),
+    (roberta.Settings(**SHAPE), {}),
+    (megatron_bert.Settings(**SHAPE), {"mix.weight": DEEP, "down.weight": DEEP}),
+    (megatron_bert.Settings(**SHAPE, deep=False), {}),
+    (
+        electra.Settings(**SHAPE, embedding=32),
+        {"project.weight": math.sqrt(2 / (32 + 64)), "detect.out.weight": math.sqrt(2 / 65)},
+    ),
+    (gpt2.Settings(**SHAPE, tied=False), {"mix.weight": DEEP, "down.weight": DEEP, "places.weight": 0.01}),
+    (gpt2.Settings(**SHAPE, deep=False, places_spread=0.07), {"places.weight": 0.07}),
+    (
+        modern.Settings(**SHAPE, norm_bias=True, attention_bias=True, inner_bias=True, head_bias=True, tied=False),
+        {"mix.weight": DEEP, "down.weight": DEEP, "head.dense.weight": DEEP},
+    ),
+]
+CUT = math.sqrt(1 - 4 * math.exp(-2) / math.sqrt(2 * math.pi) / math.erf(math.sqrt(2)))  # spread of what ends at 2
+
+
+@pytest.mark.parametrize(("settings", "others"), FRESH, ids=lambda x: type(x).__module__ if hasattr(x, "width") else "")
+def test_fresh_weights(settings: Any, others: dict[str, float]) -> None:
+    """Normal with the spread that is asked for, ModernBERT's cut off at twice of it; biases 0, norms 1."""
+    torch.manual_seed(3)
+    model = settings.build(WORDS)
+    parts = {"model": model, "head": settings.token_head(model)}
+    parts |= {"pair": settings.pair_head(model)} if settings.capabilities.pairs else {}
+    parts |= {"detect": settings.detect_head(model)} if settings.capabilities.detects else {}
+    for name, parameter in torch.nn.ModuleDict(parts).named_parameters():
+        weight = parameter.detach()
+        if weight.ndim == 1:
+            wanted = 1.0 if name.endswith("weight") else 0.0
+            assert (weight == wanted).all(), name
+            continue
+        spread = next((value for end, value in others.items() if name.endswith(end)), 0.05)
+        cut = isinstance(settings, modern.Settings)
+        room = 5 / math.sqrt(2 * weight.numel())
+        assert float(weight.std()) == pytest.approx(spread * (CUT if cut else 1.0), rel=room), name
+        assert abs(float(weight.mean())) < 5 * spread / math.sqrt(weight.numel()), name
+        assert not cut or weight.abs().max() <= 2 * spread, name
+
+
+def test_fresh_elmos() -> None:
+    """Glorot's, input and recurrence as one matrix; the table that scores by its width."""
+    torch.manual_seed(3)
+    lstm = Lstm(40, 90, cell_clip=3.0, projection_clip=3.0)
+    for weight in (lstm.enter, lstm.carry):
+        assert float(weight.detach().abs().max()) == pytest.approx(math.sqrt(6 / (2 * 40 + 4 * 90)), rel=0.01)
+    assert lstm.project is not None
+    assert float(lstm.project.detach().abs().max()) == pytest.approx(math.sqrt(6 / 130), rel=0.01)
+    assert not lstm.bias.any()
+    assert Lstm(40, 40, cell_clip=0.0, projection_clip=0.0).project is None
+    head = elmo.Settings(width=64, cells=8).word_head(500)
+    assert float(head.table.weight.detach().std()) == pytest.approx(1 / 8, rel=0.05)
+    assert not head.bias.any()
+
+
+ENCODERS = (bert, roberta, megatron_bert, electra)
+TAKEN: list[tuple[Any, dict[str, Any]]] = [
+    (bert.Settings, {"types": 0}),
+    (bert.Settings, {"dropout": 0.999, "attention_dropout": 0.0, "epsilon": 0.0, "spread": 9.9}),
+    *((m.Settings, {"width": 1, "layers": 1, "positions": 1}) for m in (*ENCODERS, gpt2)),
+    (modern.Settings, {"width": 2, "layers": 1, "positions": 1, "inner": 1, "window": 1, "every": 1, "theta": 1.0}),
+    (modern.Settings, {"layers": 3, "whole": (0, 2), "local_theta": 1.0}),
+    (elmo.Settings, {"width": 1, "cells": 1, "layers": 1, "letter": 1, "highways": 0, "filters": ((1, 1),),
+                     "longest_word": 4, "cell_clip": 0.0, "projection_clip": 0.0, "dropout": 0.0}),
+    (elmo.Settings, {"filters": ((7, 1),), "longest_word": 7}),
+    (Adapters, {"rank": 1, "scale": 1e-9, "dropout": 0.0}),
+    (Adapters, {"dropout": 0.999, "scale": 1e9}),
+]  # fmt: skip
+REFUSED: list[tuple[Any, str, Any]] = [
+    *((m.Settings, name, 0) for m in (*ENCODERS, gpt2, modern) for name in ("width", "layers", "positions")),
+    *((m.Settings, name, -1) for m in (bert, gpt2, modern) for name in ("heads", "inner")),
+    *((m.Settings, "heads", 7) for m in (bert, gpt2, modern)),
+    *((bert.Settings, name, value) for name in ("dropout", "attention_dropout") for value in (1.0, -0.1)),
+    *((bert.Settings, "epsilon", value) for value in (1.0, -1e-9)),
+    *((gpt2.Settings, name, value) for name in ("spread", "places_spread") for value in (0.0, 10.0, math.nan)),
+    (bert.Settings, "types", -1),
+    (electra.Settings, "embedding", -1),
+    (modern.Settings, "heads", 256),
+    (modern.Settings, "every", 0),
+    (modern.Settings, "window", 0),
+    (modern.Settings, "whole", (22,)),
+    (modern.Settings, "whole", (-1,)),
+    *((modern.Settings, name, value) for name in ("theta", "local_theta") for value in (0.9, math.inf)),
+    *((elmo.Settings, name, 0) for name in ("width", "cells", "layers", "letter")),
+    (elmo.Settings, "highways", -1),
+    *((elmo.Settings, "filters", value) for value in ((), ((0, 4),), ((2, 0),))),
+    *((elmo.Settings, "longest_word", value) for value in (3, 6)),
+    (elmo.Settings, "cell_clip", -0.1),
+    (elmo.Settings, "projection_clip", -0.1),
+    (elmo.Settings, "dropout", 1.0),
+    (Adapters, "scale", math.inf),
+    (Adapters, "dropout", -0.1),
+]
+
+
+@pytest.mark.parametrize(("settings", "how"), TAKEN)
+def test_the_last_values_that_can_be_are_taken(settings: Any, how: dict[str, Any]) -> None:
+    made = settings(**how)
+    assert {name: getattr(made, name) for name in how} == how
+
+
+@pytest.mark.parametrize(("settings", "name", "value"), REFUSED)
+def test_what_cannot_be_is_refused(settings: Any, name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"^{name}: found .*; wanted "):
+        settings(**{name: value})
+
+
+def test_what_is_left_to_the_width() -> None:
+    for m in (*ENCODERS, gpt2):
+        assert (m.Settings(width=192).heads, m.Settings(width=192).inner) == (3, 768)
+    assert (modern.Settings(width=192).heads, modern.Settings(width=192).inner) == (3, 288)
+    assert (bert.Settings(width=32).heads, bert.Settings(width=32, heads=2, inner=5).inner) == (1, 5)
+    assert electra.Settings(width=192).embedding == 192
+
+
+@pytest.mark.parametrize("settings", [made for made, _ in FRESH], ids=lambda made: type(made).__module__)
+def test_a_smaller_one_is_else_the_same(settings: Any) -> None:
+    """Heads and inner widths follow the new width; an ELECTRA's embeddings shrink as the network does."""
+    changed = {"width": 128, "layers": 1, "heads": 2}
+    changed["inner"] = 192 if isinstance(settings, modern.Settings) else 512
+    if isinstance(settings, electra.Settings):
+        changed["embedding"] = 64
+    assert asdict(settings.smaller(128, 1)) == asdict(settings) | changed
+
+
+def test_a_smaller_elmo() -> None:
+    small = replace(elmo.Settings(), dropout=0.3).smaller(64, 1)
+    assert (small.width, small.cells, small.layers, small.highways, small.dropout) == (64, 512, 1, 1, 0.3)
+    assert small.filters == ((1, 8), (2, 8), (3, 16))
+    assert elmo.Settings(width=512, cells=4).smaller(8, 1).cells == 1
+
+
+@pytest.mark.parametrize(
+    ("m", "rates"),
+    [  # at width 1024, 768, 512, 256
+        (bert, (3e-5, 3e-5, 1e-4, 3e-4)), (roberta, (1e-5, 1e-5, 1e-4, 3e-4)), (gpt2, (3e-5, 3e-5, 1e-4, 3e-4)),
+        (electra, (5e-5, 1e-4, 1e-4, 3e-4)), (elmo, (1e-3,) * 4),
+    ],
+)  # fmt: skip
+def test_rates_for_fine_tuning(m: Any, rates: tuple[float, ...]) -> None:
+    assert tuple(m.Settings(width=width).tuning().rate for width in (1024, 768, 512, 256)) == rates
+
+
+def test_how_families_are_fine_tuned_beside_the_rate() -> None:
+    def rest(settings: Any) -> list[Any]:
+        return list(asdict(settings.tuning()).values())[1:]  # warmup, layer_decay, decay, betas, freeze
+
+    assert rest(bert.Settings()) == rest(gpt2.Settings()) == [0.1, 1.0, 0.01, (0.9, 0.999), False]
+    assert rest(roberta.Settings()) == [0.06, 1.0, 0.1, (0.9, 0.98), False]
+    assert rest(electra.Settings()) == [0.1, 0.8, 0.01, (0.9, 0.999), False]
+    assert rest(electra.Settings(width=1024)) == [0.1, 0.9, 0.01, (0.9, 0.999), False]
+    assert rest(elmo.Settings()) == [0.0, 1.0, 0.01, (0.9, 0.999), True]
+
+
+def test_what_an_elmo_costs() -> None:
+    """2 x multiply-adds: gates of input and recurrence, the projection, in both directions."""
+    made = elmo.Settings(width=6, cells=10, layers=3)
+    lstm = Lstm(6, 10, cell_clip=0.0, projection_clip=0.0)
+    held = sum(weight.numel() for weight in lstm.parameters() if weight.ndim == 2)
+    assert made.flops(1) == made.flops(50) == 2 * 2 * 3 * held
+    assert elmo.Settings(width=6, cells=6, layers=1).flops(9) == 2 * 2 * 4 * 6 * 12
+    assert made.head_flops(100) == 2 * 2 * 6 * 100
+    assert made.longest() > 10**9
+
+
+def test_activations_are_those_of_their_names() -> None:
+    from transformers.activations import ACT2FN
+
+    x = torch.linspace(-4, 4, 101)
+    for there, here in activations.THEIRS.items():
+        wanted = torch.tanh(x) if there == "tanh" else ACT2FN[there](x)
+        torch.testing.assert_close(activations.ACTIVATIONS[here](x), wanted, rtol=1e-5, atol=1e-6)
+        assert activations.THEIRS[activations.theirs(here)] == here
+    assert (activations.theirs("gelu"), activations.theirs("gelu_tanh")) == ("gelu", "gelu_new")
+    assert (activations.theirs("silu"), activations.ours({}, "act", "gelu_new")) == ("silu", "gelu_tanh")
+    assert activations.ours({"act": "swish"}, "act", "gelu") == "silu"
+    with pytest.raises(ValueError, match="act: found mish; wanted gelu or"):
+        activations.ours({"act": "mish"}, "act", "gelu")
+    assert set(activations.ACTIVATIONS) == set(activations.THEIRS.values())
+
+
+@pytest.mark.parametrize("m", [bert, megatron_bert, electra])
+def test_tokens_of_which_no_type_is_told_are_of_the_first(m: Any) -> None:
+    model = shaken(m.Settings(**SHAPE).build(WORDS))
+    ids, positions, _ = packed()
+    one, first, second = (model(ids, positions, None, types)
+                          for types in (None, torch.zeros_like(ids), torch.ones_like(ids)))  # fmt: skip
+    torch.testing.assert_close(one, first)
+    assert not torch.allclose(one, second, atol=1e-2)

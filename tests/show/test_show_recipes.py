@@ -1,0 +1,240 @@
+"""What is shown of recipes before anything is made: which verb's they are, what stands already, what is still to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kit.makers import make_store
+from ordsmed.base import files, settings
+from ordsmed.base.errors import OrdsmedError, RecipeError
+from ordsmed.base.run import Run
+from ordsmed.show import show
+from ordsmed.finetune.recipe import Finetuning
+from kit.task_files import task_files
+
+TUNING = """
+tokenizer = "vocab.txt"
+steps = 4
+batch = 8
+features = ""
+out = "tuned"
+layout = {device = "cpu", threads = 1}
+[model]
+kind = "bert"
+width = 16
+layers = 1
+heads = 2
+positions = 64
+[task]
+kind = "classify"
+length = 32
+train = "train.tsv"
+dev = "dev.tsv"
+"""
+TRAINING = """
+data = "store"
+[model]
+kind = "bert"
+width = 16
+layers = 1
+heads = 2
+positions = 64
+[objective]
+kind = "mlm"
+[layout]
+device = "cpu"
+[[phase]]
+steps = 3
+length = 32
+batch = 8
+rate = 1e-3
+"""
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def encoded() -> Path:
+    """A store with the recipe it would have been made by."""
+    store = make_store(Path("store"))
+    (store / "recipe.toml").write_text('corpus = "nowhere"\ntokenizer = "store/tokenizer"\n')
+    return store
+
+
+@pytest.fixture
+def tuning() -> Path:
+    task_files(Path())
+    Path("tune.toml").write_text(TUNING)
+    return Path("tune.toml")
+
+
+@pytest.mark.parametrize(
+    ("table", "verb"),
+    [
+        ({"measure": "finetune", "task": {}}, "bench"), ({"phase": [], "tokenizer": "x"}, "pretrain"),
+        ({"task": {}, "tokenizer": "x"}, "finetune"), ({"source": {}}, "corpus"),
+        ({"tokenizer": {"kind": "bpe"}, "corpus": "x"}, "tokenizer"), ({"tokenizer": "x", "corpus": "x"}, "encode"),
+    ],
+)  # fmt: skip
+def test_a_recipe_s_verb_is_known_by_its_keys(table: dict[str, Any], verb: str) -> None:
+    assert show._verb(table, "r") == verb
+
+
+def test_a_table_of_no_verb_is_refused() -> None:
+    with pytest.raises(RecipeError, match=r"^r: keys a, b; wanted those of a corpus, tokenizer, encode, pretrain, fi"):
+        show._verb({"a": 1, "b": 2}, "r")
+
+
+def test_a_name_of_two_verbs_is_that_of_the_first() -> None:
+    """Short names belong to a verb; those with their folder and files are looked into."""
+    path, verb = show._find("bert-base", "")
+    assert (path.parent.name, path.stem, verb) == ("pretrain", "bert-base", "pretrain")
+    path, verb = show._find("tiny/bert", "")
+    assert (path.parent.name, verb) == ("tiny", "")
+    path, verb = show._find("loader", "")
+    assert (path.parent.name, verb) == ("bench", "bench")
+    assert show._find("bert-base", "pretrain")[0].parent.name == "pretrain"
+    Path("bert-base").write_text("")
+    assert show._find("bert-base", "") == (Path("bert-base"), "")
+
+
+def test_what_a_recipe_is_like_may_be_of_either_training() -> None:
+    Path("one.toml").write_text('like = "bert-base"\nseed = 3\n')
+    Path("two.toml").write_text('like = "conll-2003"\nseed = 4\n')
+    assert {"data", "seed"} <= show._table(Path("one.toml"), "").keys()
+    assert {"task", "seed"} <= show._table(Path("two.toml"), "").keys()
+    with pytest.raises(RecipeError, match="no recipe of `encode`"):
+        show._table(Path("two.toml"), "encode")
+    Path("two.toml").write_text('like = "conll-2033"\n')
+    with pytest.raises(RecipeError, match="no recipe of `pretrain`"):
+        show._table(Path("two.toml"), "")
+
+
+def test_what_counts_as_a_tokenizer_that_is_made() -> None:
+    for name in ("there", "half", "done"):
+        Path(name).mkdir()
+    Run(Path("half")).set(state="running")
+    Run(Path("done")).set(state="done")
+    for name in ("vocab.txt", "wordpiece.toml"):
+        Path(name).write_text("")
+    names = ("there", "half", "done", "vocab.txt", "wordpiece.toml", "nowhere")
+    assert [show._is_made(Path(name)) for name in names] == [True, False, True, True, False, False]
+
+
+def test_a_tokenizer_that_will_be_made() -> None:
+    """A file and a finished folder are opened; of a recipe, and of a folder that is half made, its size is believed."""
+    store = make_store(Path("store"))
+    own = show.read_tokenizer(str(store / "tokenizer"))
+    assert show._expected("store/vocab.txt").vocabulary == own.vocabulary
+    assert show._expected("store/tokenizer").vocabulary == own.vocabulary
+    Path("t.toml").write_text('corpus = "stdlib"\nout = "made"\n[tokenizer]\nkind = "wordpiece"\nsize = 77\n')
+    assert vars(show._expected("t.toml")) == {"vocabulary": 77, "pad": 0, "mask": 0}
+    Path("made").mkdir()
+    Run(Path("made")).set(verb="tokenizer", state="running")
+    (Path("made") / "recipe.toml").write_text(Path("t.toml").read_text().replace("77", "78"))
+    assert show._expected("made").vocabulary == 78
+    own.save(Path("made"))
+    Run(Path("made")).set(state="done")
+    assert show._expected("t.toml").vocabulary == own.vocabulary
+    assert show._expected("made").vocabulary == own.vocabulary
+    Path("t.toml").write_text('corpus = "stdlib"\n[tokenizer]\nkind = "wordpiece"\nfile = "store/vocab.txt"\n')
+    assert show._expected("t.toml").vocabulary == own.vocabulary
+
+
+def test_what_the_data_of_a_recipe_are() -> None:
+    """A store is opened, one that will be made has its tokenizer read; the first source's tokenizer counts."""
+    encoded()
+    Path("e.toml").write_text('corpus = "stdlib"\ntokenizer = "t.toml"\nout = "encoded"\n')
+    Path("t.toml").write_text('corpus = "stdlib"\n[tokenizer]\nkind = "wordpiece"\nsize = 77\n')
+    facts = show.Encoded(Path("store")).train
+    stands = f"data: store, {facts.token_count:,} tokens in 60 documents"
+    later = "data: encoded does not stand yet; it will be made from e.toml"
+    for names, lines, size in (
+        (["store"], [stands], 126), (["e.toml"], [later], 77), (["store", "e.toml"], [stands, later], 126),
+        (["e.toml", "store"], [later, stands], 77),
+    ):  # fmt: skip
+        told, tokenizer = show._inputs(SimpleNamespace(sources=dict.fromkeys(names, 1.0)))  # type: ignore[arg-type]
+        assert (told, tokenizer.vocabulary) == (lines, size)
+    with pytest.raises(OrdsmedError):
+        show._inputs(SimpleNamespace(sources={"nothing": 1.0}))  # type: ignore[arg-type]
+
+
+def test_a_recipe_and_its_cost() -> None:
+    encoded()
+    Path("train.toml").write_text(TRAINING)
+    lines = show.show("train.toml", ["seed=4"])
+    assert lines[0] == "train.toml: pretrain"
+    assert "  seed = 4" in lines
+    at = lines.index(next(line for line in lines if line.startswith("data: ")))
+    heads = [line.partition(":")[0] for line in lines[at:]]
+    assert heads == ["data", "network", "phase 1", "in all", "layout", "phase 1", "memory a rank"]
+    spread = show.layout("train.toml", devices=2)
+    assert spread[0].startswith("layout: 2 x 1 x 1")
+    assert spread[1].endswith("batch = micro 4 x accumulation 1 x devices 2")
+    assert spread[2:] == lines[at + 6 :]
+    assert show.layout("train.toml", ["layout.micro=2"], devices=2)[1].endswith("micro 2 x accumulation 2 x devices 2")
+    assert show.layout("train.toml", layout="1x2x1")[0].startswith("layout: 1 x 2 x 1")
+    assert show.show("train.toml", ["seed=4"], "pretrain") == lines, "about to be started, with nothing to go on from"
+    assert not Path("work").exists()
+    with pytest.raises(RecipeError, match="is no training; wanted a recipe or run of"):
+        show.layout("loader")
+
+
+def test_a_fine_tuning_and_what_it_reads(tuning: Path) -> None:
+    """Its files, its examples as they will be cut, its network with the head that its labels make."""
+    lines = show.show(str(tuning))
+    at = lines.index("init: random weights, bert; 126 pieces")
+    found = lines[at + 1 :]
+    assert found[0].startswith("left to the family, as bert is usually fine-tuned: rate ")
+    assert found[1].startswith("task.train: train.tsv, ")
+    assert found[2].startswith("task.dev: dev.tsv, ")
+    words = [len(line.split("\t")[0].split()) + 2 for line in Path("train.tsv").read_text().splitlines()[1:]]
+    told = f"examples: 48 of {sum(words) / 48:.1f} tokens (the longest has {max(words)}); 21 to be judged by"
+    assert found[3] == told
+    assert found[4].startswith("network: ")
+    assert found[4].endswith(" parameters with its head")
+    assert [line.partition(":")[0] for line in found[5:]] == ["memory a rank", "layout", "phase 1"]
+    assert found[-1].endswith("batch = micro 8 x accumulation 1 x devices 1")
+    assert not Path("tuned").exists()
+    assert show.show(str(tuning), verb="finetune") == lines
+    two = show.layout(str(tuning), devices=2)
+    assert two[-1].endswith("batch = micro 4 x accumulation 1 x devices 2")
+    assert two[-2].startswith("layout: 2 x 1 x 1")
+
+
+def test_a_fine_tuning_whose_files_lack(tuning: Path) -> None:
+    """How many classes there are is not known: its network is told without a head."""
+    Path("train.tsv").unlink()
+    lines = show.show(str(tuning), ["task.dev=[]"])
+    assert "task.train: train.tsv is not there" in lines
+    assert "task.dev: none, so the last checkpoint is left, and no score is told" in lines
+    assert not any(line.startswith("examples") for line in lines)
+    assert any(line.endswith(" parameters without a head") for line in lines)
+    told = show.show(str(tuning), ["tokenizer=t.toml"])
+    assert "tokenizer: t.toml does not stand yet; it will be made when it is needed" in told
+    without = settings.read(tuning)
+    for key in ("tokenizer", "model"):
+        del without[key]
+    files.write_text(Path("from.toml"), settings.write(settings.decode(Finetuning, {**without, "init": "before"}, "r")))
+    (line,) = [line for line in show.show("from.toml") if line.startswith("init: ")]
+    assert line.startswith("init: before does not stand here (`ordsmed recipes` lists what can be made); ")
+    assert line.endswith("; what its family fills in and its size are told when it stands")
+
+
+def test_trials_are_told_before_they_are_made(tuning: Path) -> None:
+    lines = show.show(str(tuning), ["seeds=[1,2]", "grid.rate=[1e-4,1e-3]"])
+    (told,) = [line for line in lines if line.startswith("trials: ")]
+    assert told == ("trials: 4, each a run on a device of its own: rate-0.0001,seed-1 rate-0.0001,seed-2 "
+                    "rate-0.001,seed-1 ... and 1 others")  # fmt: skip
+    assert "seeds = [" in "".join(lines)
+    without = settings.read(tuning)
+    for key in ("tokenizer", "model"):
+        del without[key]
+    found = settings.decode(Finetuning, {**without, "init": "before", "step": "all"}, "r")
+    assert show._trials(found, "r") == ["trials: one from each checkpoint of `init`, and for each setting and seed"]

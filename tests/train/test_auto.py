@@ -1,0 +1,155 @@
+"""`--layout auto` without real steps: which micro-batch is taken of given speeds, and what counts as no room."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.ranks import Ranks
+from ordsmed.learn.phases import Phase
+from ordsmed.train import auto
+from ordsmed.mesh.layout import Layout
+
+CPU, GPU = Ranks(torch.device("cpu")), Ranks(torch.device("cuda"))
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """As much of a training as is looked at."""
+
+    phases: tuple[Phase, ...]
+    layout: Layout = field(default_factory=lambda: Layout(micro=3, threads=2))
+
+
+def phases(*batches: int) -> tuple[Phase, ...]:
+    return tuple(Phase(steps=1, length=16, batch=batch, rate=1.0) for batch in batches)
+
+
+free = auto._free
+
+
+@pytest.mark.parametrize("ranks", [CPU, GPU])
+def test_a_gpu_lets_go_of_what_was_tried(monkeypatch: pytest.MonkeyPatch, ranks: Ranks) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: done.append("memory"))
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: done.append(f"peak of {device}"))
+    free(ranks)
+    assert done == (["memory", "peak of cuda"] if ranks is GPU else [])
+
+
+@pytest.fixture(autouse=True)
+def _nothing_to_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "_free", lambda ranks: None)
+
+
+def test_micro_batches_about_double() -> None:
+    assert [auto.divisors(n) for n in (1, 2, 7, 12, 24, 30, 64)] == [
+        [1], [1, 2], [1, 7], [1, 2, 4, 12], [1, 2, 4, 8, 24], [1, 2, 5, 10, 30], [1, 2, 4, 8, 16, 32, 64]
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("ranks", "speeds", "micro"),
+    [
+        (CPU, {1: 10.0, 2: 10.3, 4: 10.4, 8: 99.0}, 2),  # a CPU: until the next is hardly faster
+        (CPU, {1: 10.0, 2: 10.2, 4: 10.404, 8: 10.6}, 4),
+        (CPU, {1: 10.0, 2: 0.0, 4: 99.0, 8: 99.0}, 1),
+        (GPU, {1: 10.0, 2: 9.0, 4: 8.0, 8: 0.0}, 4),  # a GPU: as long as there is room
+        (GPU, {1: 10.0, 2: 9.0, 4: 8.0, 8: 7.0}, 8),
+    ],
+)
+def test_the_largest_that_pays(
+    monkeypatch: pytest.MonkeyPatch, ranks: Ranks, speeds: dict[int, float], micro: int
+) -> None:
+    monkeypatch.setattr(auto, "_tried", lambda job, index, micro, ranks: speeds[micro])
+    found = auto.largest(Recipe(phases(8)), ranks, lambda recipe, ranks: "job")  # type: ignore[arg-type, return-value]
+    assert found == Layout(micro=(micro,), threads=2)
+
+
+def test_every_phase_has_its_own(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the rows of one rank; each phase is tried with a job that is made for it."""
+    tried: list[tuple[int, int]] = []
+    built: list[Any] = []
+    monkeypatch.setattr(auto, "_tried", lambda job, index, micro, ranks: tried.append((index, micro)) or 1234.56)
+    two = Ranks(torch.device("cuda"), world=2, shape=(2, 1, 1))
+    recipe: Any = Recipe(phases(8, 4))
+    assert auto.largest(recipe, two, lambda *given: built.append(given) or "job").micro == (4, 2)  # type: ignore[func-returns-value, return-value]
+    assert tried == [(0, 1), (0, 2), (0, 4), (1, 1), (1, 2)]
+    assert [(made.layout, ranks) for made, ranks in built] == [(Layout(micro=0, threads=2), two)] * 2
+    said = capsys.readouterr().err
+    assert "auto: phase 2, micro 2: 1,234.6 rows/s a rank" in said
+    assert "auto: layout.micro = [4, 2]" in said
+
+
+def test_a_phase_without_room_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "_tried", lambda job, index, micro, ranks: 1.0 - index)
+    with pytest.raises(
+        RecipeError, match=r"^phase\[2\]: one row of 16 tokens does not fit in memory; use layout.shard"
+    ):
+        auto.largest(Recipe(phases(8, 4)), CPU, lambda *_: "job")  # type: ignore[arg-type, return-value]
+
+
+def test_where_weights_have_no_room_there_is_no_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> Any:
+        raise torch.OutOfMemoryError
+
+    recipe: Any = Recipe(phases(8))
+    assert auto._built(recipe, CPU, full) is None
+    assert auto._tried(None, 0, 1, GPU) == 0.0
+    job: Any = Job(recipe)
+    monkeypatch.setattr(auto, "_speed", full)
+    assert auto._tried(job, 0, 1, GPU) == 0.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """As much of a job as is tried."""
+
+    recipe: Any
+
+
+def test_a_micro_batch_is_tried_in_its_layout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU only where memory is left: there is no error to wait for."""
+    asked: list[Any] = []
+    monkeypatch.setattr(auto, "_speed", lambda job, index: asked.append((job.recipe.layout, index)) or 7.5)
+    job: Any = Job(Recipe(phases(8, 8)))
+    for room, ranks, speed in ((True, CPU, 7.5), (False, CPU, 0.0), (False, GPU, 7.5)):
+        monkeypatch.setattr(auto, "_room_on_cpu", lambda room=room: room)
+        assert auto._tried(job, 1, 4, ranks) == speed
+    assert asked == [(Layout(micro=4, threads=2), 1)] * 2
+
+
+@pytest.mark.parametrize(("free", "room"), [(11, True), (9, False)])
+def test_nine_tenths_of_memory_may_be_filled(monkeypatch: pytest.MonkeyPatch, free: int, room: bool) -> None:
+    text = f"MemTotal:  1000 kB\nMemFree:  1 kB\nMemAvailable:  {free * 10} kB\nno colon\n"
+    monkeypatch.setattr(Path, "read_text", lambda self: text)
+    assert auto._room_on_cpu() is room
+
+
+@pytest.mark.parametrize(("kind", "filled", "speed"), [("cpu", 0, 8.0), ("cuda", 90, 8.0), ("cuda", 91, 0.0)])
+def test_the_second_micro_batch_is_timed(monkeypatch: pytest.MonkeyPatch, kind: str, filled: int, speed: float) -> None:
+    """Nothing is learned meanwhile, and no more rows are read than one micro-batch a rank."""
+    times = iter([0.0, 9.0, 10.0, 10.5])
+    taken: list[Any] = []
+    share = Layout(micro=4).share(phases(8)[0], 1, "cpu", 0, 2)
+    job: Any = SimpleNamespace(
+        share=lambda index: share, rows=lambda index: "rows", phases=phases(8),
+        ranks=SimpleNamespace(device=torch.device(kind)),
+        objective=SimpleNamespace(begin=lambda row, micro: taken.append(("begin", row, micro))),
+    )  # fmt: skip
+    monkeypatch.setattr(auto.time, "perf_counter", lambda: next(times))
+    load = lambda rows, cut, first, stop, workers, device: iter([(cut.batch, cut.micro, first, stop, workers)])  # noqa: E731
+    monkeypatch.setattr(auto.loop, "load", load)
+    update = lambda job, batches, rate, index, step: taken.append((batches, rate, index, step)) or ({}, 0.0, "")  # noqa: E731
+    monkeypatch.setattr(auto.loop, "update", update)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=100))
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: filled)
+    assert auto._speed(job, 0) == speed
+    assert [one for one in taken if one[0] != "begin"] == [((8, 4, 0, 1, 0), 0.0, 0, 0), ((8, 4, 1, 2, 0), 0.0, 0, 1)]
+    assert [one for one in taken if one[0] == "begin"] == [("begin", 0, 4)] * 2

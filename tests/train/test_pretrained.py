@@ -1,0 +1,130 @@
+"""What a finished pretraining leaves and tells, held against what it wrote on the way; and what it asks of its data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from kit.makers import job_of, make_store
+from ordsmed.base import files
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.run import Run
+from ordsmed.nn import weights
+from ordsmed.train import checkpoint
+from ordsmed.pretrain import pretrain as pretrains
+from ordsmed.train.meters import read
+from ordsmed.pretrain.pretrain import OfTexts, beside, pretrain, where
+
+Recipe = Callable[..., Path]
+
+
+def test_what_a_finished_run_leaves(recipe: Recipe, capsys: pytest.CaptureFixture[str]) -> None:
+    """Sums over its steps, the last loss, the last validation; weights and their running mean as they were saved."""
+    folder = pretrain(str(recipe(steps=4, validate=2, average=0.5)), ["model.width=16", "model.layers=1"])
+    facts, status = files.read_json(folder / "scores.json"), Run(folder).status
+    lines = read(folder / "metrics.jsonl")
+    steps, judged = [x for x in lines if "validation" not in x], [x for x in lines if "validation" in x]
+    assert ([x["step"] for x in steps], [x["step"] for x in judged]) == ([1, 2, 3, 4], [2, 4])
+    assert (facts["step"], facts["tokens"], facts["loss"]) == (4, 4 * 8 * 32, steps[-1]["loss"])
+    assert facts["training_seconds"] == round(sum(x["seconds"] for x in steps), 1)
+    assert {k: facts[k] for k in judged[-1] if k not in ("step", "phase")} == {
+        k: v for k, v in judged[-1].items() if k not in ("step", "phase")
+    }  # fmt: skip
+    assert "phase" not in facts
+    assert {k: status[k] for k in facts} == facts
+    assert (status["state"], "why" in status) == ("done", False)
+    share = 1 - facts["validation"] / facts["unigram"]
+    side = f"{share:.1%} below" if share >= 0 else f"{-share:.1%} above"
+    said = capsys.readouterr().err
+    told = f"validation loss {facts['validation']:.4f}: {side} the {facts['unigram']:.4f} of guessing by frequency"
+    assert told in said
+    saved = weights.read(folder / "checkpoints" / "step-000000004" / "model.safetensors")
+    own, mean = (weights.read(folder / name / "model.safetensors") for name in ("weights", "average"))
+    assert all(torch.equal(own[name], saved[name]) for name in saved)
+    assert not torch.equal(own["model.words.weight"], mean["model.words.weight"])
+    assert (folder / "loss.svg").exists()
+    assert where(folder) == "step 4 of 4, phase 1"
+
+
+def test_guessing_by_frequency_by_hand(recipe: Recipe, tmp_path: Path) -> None:
+    """Of all sources together; the targets are those of the rows that are judged."""
+    other = make_store(tmp_path / "other", seed=4, documents=200)
+    store = job_of(recipe()).recipe.data
+    job = job_of(recipe(validation_rows=5), f'data={{ "{store}" = 1.0, "{other}" = 1.0 }}')
+    texts: Any = job.material
+    rows = texts.validation(0)
+    batch = rows.batch(np.arange(5))
+    targets = batch.targets[batch.weights > 0].numpy()
+    counts = sum(np.bincount(np.asarray(e.train.tokens), minlength=126) for e in texts.encoded)
+    loss, right = texts.unigram(0)
+    assert right == pytest.approx(float((targets == counts.argmax()).mean()))
+    shares = (counts + 1) / (counts + 1).sum()
+    assert loss == pytest.approx(-np.log(shares[targets]).mean(), rel=0.02)
+    assert texts.validation(0) is rows, "made once"
+    assert list(texts.facts()) == [str(store), str(other)]
+    assert texts.told({"validation": 1.5, "mlm_right": 0.25, "mlm": 1.5}) == "validation loss 1.5000 (mlm 25.0% right)"
+    assert texts.told({"validation": 1.5}) == "validation loss 1.5000"
+
+
+def test_a_term_beside_guessing() -> None:
+    facts = {"guessing": {"nsp": 0.69, "nsp_right": 0.5, "mlm": 6.0}, "nsp": 0.5, "nsp_right": 0.75, "mlm": 3.0}
+    assert beside("nsp", facts) == "nsp: 75.0% right, 50.0% by guessing; loss 0.5000, 0.6900 by guessing"
+    assert beside("mlm", facts) == ""
+    assert beside("nsp", {**facts, "guessing": {"nsp": 0.69}}) == ""
+
+
+def test_data_are_checked_once_and_only_to_begin_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[Any] = []
+    monkeypatch.setattr(pretrains, "_check_data", checked.append)
+    monkeypatch.setattr(pretrains, "first_alone", lambda ranks, act: act())
+    monkeypatch.setattr(pretrains, "build", lambda recipe, ranks, gone_on: ("job", gone_on))
+    way: Any = OfTexts()
+    assert way.build("r", None, gone_on={"step": 3}) == ("job", {"step": 3})
+    assert checked == []
+    assert [way.build("r", None, gone_on=None) for _ in range(2)] == [("job", None)] * 2
+    assert checked == ["r"]
+
+
+def test_data_of_every_source_are_made_and_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(pretrains, "obtain", lambda kind, source: told.append(source) or f"at {source}")
+    monkeypatch.setattr(pretrains, "Encoded", lambda at: SimpleNamespace(check=lambda: told.append(at)))
+    monkeypatch.setattr(pretrains, "counted", lambda recipe: "counted")
+    recipe: Any = SimpleNamespace(sources={"a": 1.0, "b": 2.0})
+    assert OfTexts().obtain(recipe) == "counted"
+    assert told == ["a", "b"]
+    pretrains._check_data(recipe)
+    assert told[2:] == ["a", "at a", "b", "at b"]
+
+
+def test_what_it_starts_from_is_asked_for_before_data_are_made(recipe: Recipe, tmp_path: Path) -> None:
+    """Not where it has come to a checkpoint of its own."""
+    asked: Any = SimpleNamespace(init=str(tmp_path / "gone"), model="network")
+    way = OfTexts()
+    for folder in (None, tmp_path / "run"):
+        with pytest.raises(RecipeError, match=r"init: found .*gone, no such folder"):
+            way.network(asked, folder)
+    (tmp_path / "run" / "checkpoints" / "step-000000003").mkdir(parents=True)
+    (tmp_path / "run" / "checkpoints" / "step-000000003" / "state.json").write_text("{}")
+    assert checkpoint.steps(tmp_path / "run" / "checkpoints") == [3]
+    assert way.network(asked, tmp_path / "run") == "network"
+
+
+def test_where_a_run_stands(recipe: Recipe, tmp_path: Path) -> None:
+    folder = tmp_path / "stands"
+    folder.mkdir()
+    second = "[[phase]]\nsteps = 1200\nlength = 8\nbatch = 4\nrate = 1e-3\n"
+    (folder / "recipe.toml").write_text(recipe(steps=12, extra=second).read_text())
+    for step, told in ((0, "step 0 of 1,212, phase 1"), (12, "step 12 of 1,212, phase 2"), (1212, "step 1,212 of 1,2")):
+        if step:
+            made = folder / "checkpoints" / f"step-{step:09d}"
+            made.mkdir(parents=True)
+            (made / "state.json").write_text("{}")
+        assert where(folder).startswith(told)
+    assert where(folder).endswith("phase 2")
