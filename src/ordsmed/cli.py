@@ -59,7 +59,6 @@ def fetch(asked: Arguments) -> None:
 
 def corpus(asked: Arguments) -> None:
     """clean text, drop duplicates, split it into sentences, and hold some documents out"""
-    from ordsmed.corpus.pipeline import Corpus, partly
     from ordsmed.base.run import find_recipe
     from ordsmed.corpus.pipeline import Corpus, partly
 

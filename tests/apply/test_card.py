@@ -15,15 +15,12 @@ import pytest
 from kit.makers import PAD_SECOND, make_store
 from ordsmed.apply import card
 from ordsmed.apply.trained import Trained, open_model
+from ordsmed.base.run import Run
 from ordsmed.models import bert, electra
 from ordsmed.objectives import mlm, mlm_nsp, rtd
 from ordsmed.pretrain.finish import beside
 from ordsmed.pretrain.pretrain import pretrain
 from ordsmed.score.metrics import share_guessed
-from ordsmed.base.run import Run
-from ordsmed.score.metrics import share_guessed
-from ordsmed.models import bert, electra
-from ordsmed.objectives import mlm, mlm_nsp, rtd
 from ordsmed.tasks import classify, squad, tag
 from ordsmed.text.tokenizer import Tokenizer
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from kit.makers import SPECIAL, WORDS
+from kit.task_files import LABELS, task_files
 from ordsmed.apply import predict as predicts
 from ordsmed.apply.predict import evaluate, open_task, predict
 from ordsmed.base import files, settings
@@ -22,7 +23,6 @@ from ordsmed.nn.foreign import Networks
 from ordsmed.objectives import mlm
 from ordsmed.tasks import classify, squad, tag
 from ordsmed.text.tokenizer import Tokenizer
-from kit.task_files import LABELS, task_files
 
 
 def model_of(folder: Path, **learned: Any) -> Path:

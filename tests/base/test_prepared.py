@@ -14,9 +14,9 @@ import torch
 import torch.distributed as dist
 
 from ordsmed.base import machine, ranks
-from ordsmed.base.workers import crew
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.ranks import Place, Ranks, meet, prepare
+from ordsmed.base.workers import crew
 
 
 @pytest.fixture(autouse=True)

@@ -15,14 +15,15 @@ import pytest
 
 from kit.makers import invented_text
 from ordsmed.base.errors import RecipeError
+from ordsmed.bench import bench as benches
+from ordsmed.bench import synthetic as made_up
+from ordsmed.bench import tasks as bench_tasks
+from ordsmed.bench.bench import Bench, bench
+from ordsmed.corpus.folder import documents, parts
 from ordsmed.data.encode import Encoded
 from ordsmed.models import bert
 from ordsmed.objectives import clm, mlm
 from ordsmed.tasks import squad
-from ordsmed.corpus.folder import documents, parts
-from ordsmed.bench import bench as benches
-from ordsmed.bench import tasks as bench_tasks, synthetic as made_up
-from ordsmed.bench.bench import Bench, bench
 
 BERT = ["model.width=32", "model.layers=1", "model.heads=2", "vocabulary=300", "tokens=5000", "length=16", "batch=4",
         "layout.device=cpu", "layout.threads=1"]  # fmt: skip

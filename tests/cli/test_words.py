@@ -14,8 +14,8 @@ from ordsmed.apply.embed import Form
 from ordsmed.apply.generate import Way
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.run import Run
-from ordsmed.web.urls import Rules
 from ordsmed.train.loop import Stopped
+from ordsmed.web.urls import Rules
 
 LINES, BOTH = ["made"], ({"f1": 1.5}, ["made"])
 ASKED = {"step": None, "device": "auto", "threads": None, "precision": "fp32"}

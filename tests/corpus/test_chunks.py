@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-from ordsmed.base.errors import DataError
-from ordsmed.base.workers import crew
 from ordsmed.base.errors import DataError, RunError
 from ordsmed.base.run import obtain
 from ordsmed.base.workers import crew
@@ -21,14 +19,11 @@ from ordsmed.cleaners import length
 from ordsmed.corpus import chunks
 from ordsmed.corpus.chunks import Reading, Source, Work
 from ordsmed.corpus.folder import documents, parts
+from ordsmed.corpus.held_out import grams
 from ordsmed.corpus.near import Near
 from ordsmed.corpus.pipeline import Corpus, partly
 from ordsmed.text import read
 from ordsmed.text.document import Document
-from ordsmed.corpus.folder import documents, parts
-from ordsmed.corpus.held_out import grams
-from ordsmed.corpus.near import Near
-from ordsmed.corpus.pipeline import Corpus, partly
 from ordsmed.text.source import Piece
 
 

@@ -11,20 +11,14 @@ import pytest
 from kit.makers import invented_text
 from ordsmed.base.errors import DataError
 from ordsmed.base.run import Run, obtain
-from ordsmed.corpus.folder import SPLITS, check, documents, parts
+from ordsmed.corpus import folder as module
+from ordsmed.corpus.folder import SPLITS, Writer, check, documents, origin, parts
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.corpus.presplit import presplit
 from ordsmed.corpus.shards import shards
 from ordsmed.data.encode import Encoding
 from ordsmed.data.tokenizer_training import Training
 from ordsmed.show.stats import stats
-from ordsmed.corpus import folder as module
-from ordsmed.corpus.folder import SPLITS, Writer, check, documents, origin, parts
-from ordsmed.corpus.pipeline import Corpus
-from ordsmed.corpus.presplit import presplit
-from ordsmed.corpus.shards import shards
-from ordsmed.show.stats import stats
-from ordsmed.data.tokenizer_training import Training
 
 RECIPE = 'out = "{0}/c"\nshard = 2000\nvalidation = 0.2\n[source]\nkind = "text"\npath = "{0}/a.txt"\n'
 TOKENIZER = '{0}[tokenizer]\nkind = "wordpiece"\nsize = 200\n'

@@ -17,19 +17,14 @@ from ordsmed.base import menu
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
 from ordsmed.base.run import Run, load, obtain
 from ordsmed.corpora import text as text_files
-from ordsmed.corpus import folder as folders
-from ordsmed.corpus.folder import SPLITS, documents, parts
-from ordsmed.corpus.pipeline import Corpus
-from ordsmed.text.clean import tidy
-from ordsmed.text.document import Document
 from ordsmed.corpus import chunks, pipeline
 from ordsmed.corpus import folder as folders
-from ordsmed.text.clean import tidy
-from ordsmed.text.document import Document
 from ordsmed.corpus.folder import SPLITS, documents, parts
 from ordsmed.corpus.held_out import Decontaminate
 from ordsmed.corpus.near import Near
 from ordsmed.corpus.pipeline import Corpus, partly
+from ordsmed.text.clean import tidy
+from ordsmed.text.document import Document
 from ordsmed.text.read import stamp
 from ordsmed.text.seen import Seen
 

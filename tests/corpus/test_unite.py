@@ -16,10 +16,10 @@ from ordsmed.base.errors import DataError
 from ordsmed.base.run import Run, obtain
 from ordsmed.base.say import Progress
 from ordsmed.corpus import chunks, near, pipeline
-from ordsmed.text.document import Document
 from ordsmed.corpus.folder import SPLITS, documents, parts
 from ordsmed.corpus.near import Near
 from ordsmed.corpus.pipeline import Corpus
+from ordsmed.text.document import Document
 
 
 @dataclass(frozen=True)

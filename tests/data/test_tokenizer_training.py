@@ -12,8 +12,8 @@ from ordsmed.base import run
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError
 from ordsmed.base.run import Run
 from ordsmed.data import tokenizer_training as module
-from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.data.tokenizer_training import Texts, Training, measure, read_tokenizer
+from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.tokenizers import bytebpe, words
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "newt", "##s", "å"]

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from kit.makers import SPECIAL, change, job_of
-from kit.makers import SPECIAL, job_of
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.data.features import Features, Packing
 from ordsmed.finetune import examples

@@ -22,11 +22,7 @@ from ordsmed.finetune.trials import Trial
 from ordsmed.mesh.layout import Layout
 from ordsmed.models import bert
 from ordsmed.tasks import classify
-from ordsmed.finetune import trials
-from ordsmed.finetune.recipe import Finetuning
-from ordsmed.mesh.layout import Layout
 from ordsmed.train.loop import Stopped
-from ordsmed.finetune.trials import Trial
 
 
 def recipe(folder: Path, **how: Any) -> Finetuning:

@@ -17,18 +17,18 @@ GOLDEN = Path(__file__).with_name("constants.json")
 HOUSE = Path(__file__).parents[2] / "src" / "ordsmed"
 FREE = """
     apply/answer: AT_ONCE AROUND | apply/elmo_reader: WINDOW WORDS | apply/embed: HELD_LINES HELD_BYTES
-    apply/readers: TOKENS | apply/vectors: GROUP | base/errors: MANY | base/http: BLOCK
+    apply/readers: TOKENS | apply/vectors: GROUP | base/errors: MANY | web/http: BLOCK
     base/machine: LOOK PATIENCE SHORT LEAST LARGEST | base/say: WIDE NARROW | corpora/parquet: PART BATCH
     data/encode: BLOCK EVERY SHARE | data/features: FULL | data/pieces: AT_ONCE | data/store: BLOCK FIRST
-    data/windows: BLOCK | data/words: FULL LONG | launch/local: GRACE LOOK | learn/answers: BLOCK
-    learn/asking: TOKENS | learn/kept: MANY | nn/attention: CALL | nn/letters: CHUNK WIDE | nn/loss: CHUNK_SCORES
-    tasks/squad: BLOCK | tasks/tag: AT_ONCE | text/chunks: BUNDLE KEPT OVERHEAD SEARCHED EXAMPLES
-    text/crawl: WAITING KEPT | text/dump: PART BITE | text/held_out: BLOCK GATHER
-    text/histogram: WIDTH PANEL LEFT TOP RIGHT BOTTOM | text/near: BATCH RUN PART PAIRS | text/pages: BATCH
-    text/pipeline: SHARE | text/read: BLOCK | text/shards: HELD | text/stats: BLOCK TOP | text/unite: GROUPS EXCERPT
-    text/warc: _LINE _PACKED | tokenizers/wordpiece: BLOCK
-    train/picture: WIDTH HEIGHT LEFT TOP RIGHT BOTTOM LONGEST | train/replicas: BUCKET_BYTES | train/saving: SLOW
-    train/show: SAID | train/state: LAST | train/trials: LOOK SHOWN | train/watch: BEAT ANSWER
+    data/windows: BLOCK | data/words: FULL LONG | launch/local: GRACE LOOK | score/answers: BLOCK
+    learn/inference: TOKENS | learn/kept: MANY | nn/attention: CALL | nn/letters: CHUNK WIDE | nn/loss: CHUNK_SCORES
+    tasks/squad: BLOCK | tasks/tag: AT_ONCE | corpus/chunks: BUNDLE KEPT OVERHEAD SEARCHED EXAMPLES
+    web/crawl: WAITING KEPT | markup/dump: PART BITE | corpus/held_out: BLOCK GATHER
+    corpus/histogram: WIDTH PANEL LEFT TOP RIGHT BOTTOM | corpus/near: BATCH RUN PART PAIRS | web/pages: BATCH
+    corpus/pipeline: SHARE | text/read: BLOCK | corpus/shards: HELD | show/stats: BLOCK TOP | corpus/unite: GROUPS EXCERPT
+    markup/warc: _LINE _PACKED | tokenizers/wordpiece: BLOCK
+    train/picture: WIDTH HEIGHT LEFT TOP RIGHT BOTTOM LONGEST | mesh/replicas: BUCKET_BYTES | train/saving: SLOW
+    show/show: SAID | show/state: LAST | finetune/trials: LOOK SHOWN | train/watch: BEAT ANSWER
 """  # anybody's to change: sizes of buffers and pieces, times of waiting, how much is shown, how pictures look
 MAKES_NUMBERS = ("np.uint64", "range", "timedelta")
 

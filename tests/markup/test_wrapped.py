@@ -6,7 +6,6 @@ import textwrap
 
 import pytest
 
-from ordsmed.markup.wrapped import joined
 from kit.makers import digest_of
 from ordsmed.markup import wrapped
 from ordsmed.markup.wrapped import joined

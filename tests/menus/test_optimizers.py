@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import nn
 
+from kit.ranks_in_threads import Group, Split, on_ranks
 from ordsmed.base import settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.learn.groups import groups
 from ordsmed.nn.shards import Part
 from ordsmed.optimizers import adagrad, adamw, lamb, muon, stableadamw
-from kit.ranks_in_threads import Group, Split, on_ranks
 
 RATES = [0.1, 0.05, 0.2, 0.0, 0.3]
 EVERY = [

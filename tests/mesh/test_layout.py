@@ -18,9 +18,8 @@ from ordsmed.apply.trained import open_model
 from ordsmed.base import files, run, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.learn.phases import Phase
-from ordsmed.mesh.layout import Layout, arithmetic, parse, site_layout
+from ordsmed.mesh.layout import Layout, arithmetic, memory, parse, site_layout
 from ordsmed.mesh.parallel import padded_rows
-from ordsmed.models import bert
 from ordsmed.models import bert, elmo
 from ordsmed.nn.dropout import Dropout, begin_micro_batch
 from ordsmed.nn.weights import read as read_weights
@@ -29,7 +28,6 @@ from ordsmed.show.show import layout as show_layout
 from ordsmed.show.show import show
 from ordsmed.train import checkpoint
 from ordsmed.train.auto import divisors
-from ordsmed.mesh.layout import Layout, arithmetic, memory, parse, site_layout
 from ordsmed.train.meters import read
 from ordsmed.train.recipe import Pretraining
 

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from kit.ranks_in_threads import Split, on_ranks
 from ordsmed.learn.sampling import Draw, keys
 from ordsmed.nn import loss
 from ordsmed.nn.loss import token_hits, token_loss
-from kit.ranks_in_threads import Split, on_ranks
 
 N, D, V = 37, 12, 50
 

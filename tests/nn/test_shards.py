@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+from kit.ranks_in_threads import Group, Split, on_ranks
 from ordsmed.nn import shards
 from ordsmed.nn.shards import Part
-from kit.ranks_in_threads import Group, Split, on_ranks
 
 
 def parts_of(rank: int, group: Group) -> list[Part]:

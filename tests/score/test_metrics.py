@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 
-from ordsmed.score.metrics import below, unigram_cross_entropy
 from ordsmed.score.metrics import below, in_words, share_guessed, unigram_cross_entropy
 
 

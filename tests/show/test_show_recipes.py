@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from kit.makers import make_store
+from kit.task_files import task_files
 from ordsmed.base import files, settings
 from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.run import Run
-from ordsmed.show import show
 from ordsmed.finetune.recipe import Finetuning
-from kit.task_files import task_files
+from ordsmed.show import show
 
 TUNING = """
 tokenizer = "vocab.txt"

@@ -13,8 +13,8 @@ import torch
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.ranks import Ranks
 from ordsmed.learn.phases import Phase
-from ordsmed.train import auto
 from ordsmed.mesh.layout import Layout
+from ordsmed.train import auto
 
 CPU, GPU = Ranks(torch.device("cpu")), Ranks(torch.device("cuda"))
 

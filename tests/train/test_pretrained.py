@@ -16,10 +16,10 @@ from ordsmed.base import files
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.run import Run
 from ordsmed.nn import weights
-from ordsmed.train import checkpoint
 from ordsmed.pretrain import pretrain as pretrains
-from ordsmed.train.meters import read
 from ordsmed.pretrain.pretrain import OfTexts, beside, pretrain, where
+from ordsmed.train import checkpoint
+from ordsmed.train.meters import read
 
 Recipe = Callable[..., Path]
 

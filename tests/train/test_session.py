@@ -13,24 +13,17 @@ import pytest
 import torch
 
 from kit.makers import change, job_of
-from ordsmed.base.errors import RecipeError
+from ordsmed.apply.trained import open_model
+from ordsmed.base.errors import RecipeError, Trouble
 from ordsmed.base.run import Run
 from ordsmed.learn.objective import Objective
 from ordsmed.mesh.layout import memory
 from ordsmed.pretrain.plan import PretrainingPlan
+from ordsmed.pretrain.pretrain import pretrain
 from ordsmed.train import checkpoint, loop
 from ordsmed.train import session as deed
 from ordsmed.train.job import Job
 from ordsmed.train.plan import planned
-from kit.makers import job_of
-from ordsmed.apply.trained import open_model
-from ordsmed.base.errors import RecipeError
-from ordsmed.base.run import Run
-from ordsmed.learn.objective import Objective
-from ordsmed.train import checkpoint, session as deed, loop
-from ordsmed.base.errors import Trouble
-from ordsmed.train.job import Job
-from ordsmed.pretrain.pretrain import pretrain
 from ordsmed.train.recipe import Pretraining
 from ordsmed.train.saving import Saving
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from ordsmed.base.errors import RecipeError
+from ordsmed.finetune.recipe import Finetuning
 from ordsmed.models import bert
 from ordsmed.objectives import mlm
-from ordsmed.finetune.recipe import Finetuning
 from ordsmed.train.recipe import Pretraining
 from ordsmed.train.training import check_seed, named
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from kit.web_server import Answer, Server, serving
 from ordsmed import __version__
 from ordsmed.web import crawl as crawling
 from ordsmed.web.crawl import Crawl, crawl
 from ordsmed.web.pages import LOG
-from kit.web_server import Answer, Server, serving
 
 HTML = {"Content-Type": "text/html"}
 OK, BUSY, GONE = Answer(b"<p>", headers=HTML), Answer(status=503), Answer(status=404)

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from ordsmed.base.errors import DataError
-from ordsmed.web import pages as module
-from ordsmed.text import read
 from ordsmed.markup import warc
+from ordsmed.text import read
+from ordsmed.web import pages as module
 from ordsmed.web.pages import LOG, Outcomes, Page, Pages, bytes_laid_out, laid_out, lay_out, part_path
 
 URL = "http://a.org/"

@@ -117,7 +117,11 @@ def train(
                     _tell(shown, meters.flush(job.objective.weights, final=last or bool(stop)), step)
                 if each:
                     each(step)
-                plan = None if last or not job.state.deadline else job.state.deadline.look(job, step, time.perf_counter() - began)
+                plan = (
+                    None
+                    if last or not job.state.deadline
+                    else job.state.deadline.look(job, step, time.perf_counter() - began)
+                )
                 if recipe.is_judged(step) or last:
                     watch.at(step, "judging")
                     meters.flush(job.objective.weights)
