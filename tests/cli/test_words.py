@@ -29,24 +29,24 @@ STDIN = object()
 
 # the words, the deed, what it answers, what it is given
 HANDED: list[tuple[str, str, Any, tuple[Any, ...], dict[str, Any]]] = [
-    ("fetch", "text.fetch.listing", LINES, (), {}),
-    ("fetch a b", "text.fetch.fetch", LINES, (["a", "b"],), FETCHED),
+    ("fetch", "web.fetch.listing", LINES, (), {}),
+    ("fetch a b", "web.fetch.fetch", LINES, (["a", "b"],), FETCHED),
     ("fetch a --out o --mirror m --allow-missing --private --timeout 1.5 --slowest 7 --attempts 9",
-     "text.fetch.fetch", LINES, (["a"],),
+     "web.fetch.fetch", LINES, (["a"],),
      {"out": "o", "mirror": "m", "allow_missing": True, "private": True, "timeout": 1.5, "slowest": 7, "attempts": 9}),
-    ("corpus r seed=1 --part 1/2", "text.pipeline.partly", LINES, ("r", ["seed=1"]), {"part": "1/2", "until": None}),
-    ("corpus r --until read", "text.pipeline.partly", LINES, ("r", []), {"part": None, "until": "read"}),
-    ("corpus stats f", "text.stats.stats", LINES, ("f",), {"tokenizer": None, "wide": 0}),
-    ("corpus stats f --tokenizer t", "text.stats.stats", LINES, ("f",), {"tokenizer": "t", "wide": 0}),
-    ("corpus shards a b out", "text.shards.shards", LINES, (["a", "b"], "out"), SHARED),
-    ("corpus shards a out --train 3 --test 2 --fraction 0.5 --splits all --anew", "text.shards.shards", LINES,
+    ("corpus r seed=1 --part 1/2", "corpus.pipeline.partly", LINES, ("r", ["seed=1"]), {"part": "1/2", "until": None}),
+    ("corpus r --until read", "corpus.pipeline.partly", LINES, ("r", []), {"part": None, "until": "read"}),
+    ("corpus stats f", "show.stats.stats", LINES, ("f",), {"tokenizer": None, "wide": 0}),
+    ("corpus stats f --tokenizer t", "show.stats.stats", LINES, ("f",), {"tokenizer": "t", "wide": 0}),
+    ("corpus shards a b out", "corpus.shards.shards", LINES, (["a", "b"], "out"), SHARED),
+    ("corpus shards a out --train 3 --test 2 --fraction 0.5 --splits all --anew", "corpus.shards.shards", LINES,
      (["a"], "out"), {"train": 3, "test": 2, "fraction": 0.5, "splits": "all", "anew": True}),
-    ("corpus presplit a out", "text.presplit.presplit", LINES, ("a", "out"), {"anew": False}),
-    ("corpus presplit a out --anew", "text.presplit.presplit", LINES, ("a", "out"), {"anew": True}),
-    ("corpus addresses a b out", "text.urls.write_list", LINES, (["a", "b"], "out", Rules()),
+    ("corpus presplit a out", "corpus.presplit.presplit", LINES, ("a", "out"), {"anew": False}),
+    ("corpus presplit a out --anew", "corpus.presplit.presplit", LINES, ("a", "out"), {"anew": True}),
+    ("corpus addresses a b out", "web.urls.write_list", LINES, (["a", "b"], "out", Rules()),
      {"private": False, "anew": False}),
     ("corpus addresses a out --score 5 --over-18 --blacklist usual --pattern x --pattern y --private --anew",
-     "text.urls.write_list", LINES, (["a"], "out", Rules(5, True, ["usual"], ["x", "y"])),
+     "web.urls.write_list", LINES, (["a"], "out", Rules(5, True, ["usual"], ["x", "y"])),
      {"private": True, "anew": True}),
     ("evaluate r", "apply.predict.evaluate", BOTH, ("r", [""], []), ASKED),
     (" ".join(["evaluate r f task.length=9 g=1", *ASK]), "apply.predict.evaluate", BOTH,
@@ -79,21 +79,21 @@ HANDED: list[tuple[str, str, Any, tuple[Any, ...], dict[str, Any]]] = [
      {"step": 7, "anew": True, "licence": "MIT"}),
     ("export r o --step all --licence MIT", "apply.export.export_all", LINES, ("r", "o"),
      {"anew": False, "licence": "MIT"}),
-    ("show r", "train.show.show", LINES, ("r", []), {"site": "", "devices": 0, "all_settings": False}),
-    ("show r a=1 b=2 --settings --site s --devices 3", "train.show.show", LINES, ("r", ["a=1", "b=2"]),
+    ("show r", "show.show.show", LINES, ("r", []), {"site": "", "devices": 0, "all_settings": False}),
+    ("show r a=1 b=2 --settings --site s --devices 3", "show.show.show", LINES, ("r", ["a=1", "b=2"]),
      {"site": "s", "devices": 3, "all_settings": True}),
-    ("show r s a=1", "train.show.difference", LINES, ("r", "s", ["a=1"]), {}),
-    ("show r --step 4", "train.show.documents", LINES, ("r", 4), {}),
-    ("show r a=1 --layout", "train.show.layout", LINES, ("r", ["a=1"]), {"layout": "", "site": "", "devices": 0}),
-    ("show r --layout 1x2x1 --devices 2 --site s", "train.show.layout", LINES, ("r", []),
+    ("show r s a=1", "show.show.difference", LINES, ("r", "s", ["a=1"]), {}),
+    ("show r --step 4", "show.show.documents", LINES, ("r", 4), {}),
+    ("show r a=1 --layout", "show.show.layout", LINES, ("r", ["a=1"]), {"layout": "", "site": "", "devices": 0}),
+    ("show r --layout 1x2x1 --devices 2 --site s", "show.show.layout", LINES, ("r", []),
      {"layout": "1x2x1", "site": "s", "devices": 2}),
-    ("pretrain r a=1 --dry-run", "train.show.show", LINES, ("r", ["a=1"]),
+    ("pretrain r a=1 --dry-run", "show.show.show", LINES, ("r", ["a=1"]),
      {"verb": "pretrain", "devices": 0, "layout": "", "site": ""}),
-    ("finetune r --dry-run --devices 2 --layout 1x2x1 --site s --threads 3", "train.show.show", LINES,
+    ("finetune r --dry-run --devices 2 --layout 1x2x1 --site s --threads 3", "show.show.show", LINES,
      ("r", ["layout.threads=3"]), {"verb": "finetune", "devices": 2, "layout": "1x2x1", "site": "s"}),
-    ("bench r a=1", "train.bench.bench", LINES, ("r", ["a=1"]), {"json_line": False}),
-    ("bench r --json", "train.bench.bench", LINES, ("r", []), {"json_line": True}),
-    ("quickstart", "train.quickstart.quickstart", None, (), {}),
+    ("bench r a=1", "bench.bench.bench", LINES, ("r", ["a=1"]), {"json_line": False}),
+    ("bench r --json", "bench.bench.bench", LINES, ("r", []), {"json_line": True}),
+    ("quickstart", "pretrain.quickstart.quickstart", None, (), {}),
 ]  # fmt: skip
 
 
@@ -134,17 +134,17 @@ def test_what_a_deed_is_given(
 @pytest.mark.parametrize("verb", ["pretrain", "finetune"])
 def test_what_a_training_is_given(given: Any, verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     usual = {"deadline": None, "anew": False, "layout": "", "site": ""}
-    calls = given(f"train.{verb}.{verb}", None)
+    calls = given(f"{verb}.{verb}.{verb}", None)
     cli.main([verb, "r", "seed=1"])
     cli.main([verb, "r", "--deadline", "90m", "--anew", "--layout", "auto", "--site", "s", "--threads", "3"])
     full = {"deadline": 5400.0, "anew": True, "layout": "auto", "site": "s"}
     assert calls == [(("r", ["seed=1"]), usual), (("r", ["layout.threads=3"]), full)]
     assert capsys.readouterr().out == "", "another process tells it"
-    given(f"train.{verb}.{verb}", Stopped(4, 15))
+    given(f"{verb}.{verb}.{verb}", Stopped(4, 15))
     with pytest.raises(SystemExit) as ended:
         cli.main([verb, "r"])
     assert ended.value.code == 143
-    given("train.bench.bench", Stopped(4, 2))
+    given("bench.bench.bench", Stopped(4, 2))
     with pytest.raises(SystemExit) as ended:
         cli.main(["bench", "r"])
     assert ended.value.code == 130
@@ -155,7 +155,7 @@ def test_several_processes_are_started_by_the_first(given: Any, verb: str, monke
     """They get the words without the flags that are the first one's; those that it started train."""
     monkeypatch.delenv("RANK", raising=False)
     started = given("launch.local.start", 7)
-    done = given(f"train.{verb}.{verb}", None)
+    done = given(f"{verb}.{verb}.{verb}", None)
     with pytest.raises(SystemExit) as ended:
         cli.main([verb, "r", "--devices", "2", "--anew", "--restarts=3", "seed=1"])
     assert (ended.value.code, done) == (7, [])
@@ -170,9 +170,9 @@ def test_a_training_that_is_done_leads_on(
     given: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first of several processes says it."""
-    given("train.pretrain.pretrain", Path("a b"))
-    given("train.finetune.finetune", Path("tuned"))
-    ended = given("train.trials.ended", ["told"])
+    given("pretrain.pretrain.pretrain", Path("a b"))
+    given("finetune.finetune.finetune", Path("tuned"))
+    ended = given("finetune.trials.ended", ["told"])
     cli.main(["pretrain", "r"])
     assert capsys.readouterr().out == "a b: done; a b/loss.svg shows its course\nnext: ordsmed show 'a b'\n"
     cli.main(["finetune", "r"])
@@ -247,22 +247,22 @@ def test_one_of_several_processes_tells_what_is_wrong(
         assert ended.value.code == 1
         err = capsys.readouterr().err
         assert err.startswith(said) if said else err == ""
-    given("train.pretrain.pretrain", OSError(5, "Input/output error", "x"))
+    given("pretrain.pretrain.pretrain", OSError(5, "Input/output error", "x"))
     with pytest.raises(SystemExit):
         cli.main(["pretrain", "r"])
     assert capsys.readouterr().err.startswith("ordsmed: rank 1: x: Input/output error")
-    given("train.pretrain.pretrain", KeyboardInterrupt())
+    given("pretrain.pretrain.pretrain", KeyboardInterrupt())
     with pytest.raises(SystemExit) as ended:
         cli.main(["pretrain", "r"])
     assert (ended.value.code, capsys.readouterr().err) == (130, "")
 
 
 def test_json_that_is_nested_too_deeply_is_one_line(given: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    given("text.stats.stats", RecursionError("maximum recursion depth exceeded while decoding a JSON object"))
+    given("show.stats.stats", RecursionError("maximum recursion depth exceeded while decoding a JSON object"))
     with pytest.raises(SystemExit):
         cli.main(["corpus", "stats", "f"])
     assert "a file of JSON: is nested too deeply" in capsys.readouterr().err
-    given("text.stats.stats", RecursionError("maximum recursion depth exceeded"))
+    given("show.stats.stats", RecursionError("maximum recursion depth exceeded"))
     with pytest.raises(RecursionError):
         cli.main(["corpus", "stats", "f"])
 
@@ -271,7 +271,7 @@ def test_lines_are_as_wide_as_the_screen(
     given: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
-    calls = given("text.stats.stats", ["word " * 20])
+    calls = given("show.stats.stats", ["word " * 20])
     cli.main(["corpus", "stats", "f"])
     assert calls[0][1]["wide"] == 40
     lines = capsys.readouterr().out.splitlines()

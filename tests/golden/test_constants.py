@@ -25,8 +25,8 @@ FREE = """
     tasks/squad: BLOCK | tasks/tag: AT_ONCE | corpus/chunks: BUNDLE KEPT OVERHEAD SEARCHED EXAMPLES
     web/crawl: WAITING KEPT | markup/dump: PART BITE | corpus/held_out: BLOCK GATHER
     corpus/histogram: WIDTH PANEL LEFT TOP RIGHT BOTTOM | corpus/near: BATCH RUN PART PAIRS | web/pages: BATCH
-    corpus/pipeline: SHARE | text/read: BLOCK | corpus/shards: HELD | show/stats: BLOCK TOP | corpus/unite: GROUPS EXCERPT
-    markup/warc: _LINE _PACKED | tokenizers/wordpiece: BLOCK
+    corpus/pipeline: SHARE | text/read: BLOCK | corpus/shards: HELD | show/stats: BLOCK TOP
+    corpus/unite: GROUPS EXCERPT | markup/warc: _LINE _PACKED | tokenizers/wordpiece: BLOCK
     train/picture: WIDTH HEIGHT LEFT TOP RIGHT BOTTOM LONGEST | mesh/replicas: BUCKET_BYTES | train/saving: SLOW
     show/show: SAID | show/state: LAST | finetune/trials: LOOK SHOWN | train/watch: BEAT ANSWER
 """  # anybody's to change: sizes of buffers and pieces, times of waiting, how much is shown, how pictures look
