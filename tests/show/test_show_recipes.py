@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,8 +10,7 @@ import pytest
 from kit.makers import make_store
 from kit.task_files import task_files
 from ordsmed.base import files, settings
-from ordsmed.base.errors import OrdsmedError, RecipeError
-from ordsmed.base.run import Run
+from ordsmed.base.errors import RecipeError
 from ordsmed.finetune.recipe import Finetuning
 from ordsmed.show import show
 
@@ -116,55 +114,6 @@ def test_what_a_recipe_is_like_may_be_of_either_training() -> None:
         show._table(Path("two.toml"), "")
 
 
-def test_what_counts_as_a_tokenizer_that_is_made() -> None:
-    for name in ("there", "half", "done"):
-        Path(name).mkdir()
-    Run(Path("half")).set(state="running")
-    Run(Path("done")).set(state="done")
-    for name in ("vocab.txt", "wordpiece.toml"):
-        Path(name).write_text("")
-    names = ("there", "half", "done", "vocab.txt", "wordpiece.toml", "nowhere")
-    assert [show._is_made(Path(name)) for name in names] == [True, False, True, True, False, False]
-
-
-def test_a_tokenizer_that_will_be_made() -> None:
-    """A file and a finished folder are opened; of a recipe, and of a folder that is half made, its size is believed."""
-    store = make_store(Path("store"))
-    own = show.read_tokenizer(str(store / "tokenizer"))
-    assert show._expected("store/vocab.txt").vocabulary == own.vocabulary
-    assert show._expected("store/tokenizer").vocabulary == own.vocabulary
-    Path("t.toml").write_text('corpus = "stdlib"\nout = "made"\n[tokenizer]\nkind = "wordpiece"\nsize = 77\n')
-    assert vars(show._expected("t.toml")) == {"vocabulary": 77, "pad": 0, "mask": 0}
-    Path("made").mkdir()
-    Run(Path("made")).set(verb="tokenizer", state="running")
-    (Path("made") / "recipe.toml").write_text(Path("t.toml").read_text().replace("77", "78"))
-    assert show._expected("made").vocabulary == 78
-    own.save(Path("made"))
-    Run(Path("made")).set(state="done")
-    assert show._expected("t.toml").vocabulary == own.vocabulary
-    assert show._expected("made").vocabulary == own.vocabulary
-    Path("t.toml").write_text('corpus = "stdlib"\n[tokenizer]\nkind = "wordpiece"\nfile = "store/vocab.txt"\n')
-    assert show._expected("t.toml").vocabulary == own.vocabulary
-
-
-def test_what_the_data_of_a_recipe_are() -> None:
-    """A store is opened, one that will be made has its tokenizer read; the first source's tokenizer counts."""
-    encoded()
-    Path("e.toml").write_text('corpus = "stdlib"\ntokenizer = "t.toml"\nout = "encoded"\n')
-    Path("t.toml").write_text('corpus = "stdlib"\n[tokenizer]\nkind = "wordpiece"\nsize = 77\n')
-    facts = show.Encoded(Path("store")).train
-    stands = f"data: store, {facts.token_count:,} tokens in 60 documents"
-    later = "data: encoded does not stand yet; it will be made from e.toml"
-    for names, lines, size in (
-        (["store"], [stands], 126), (["e.toml"], [later], 77), (["store", "e.toml"], [stands, later], 126),
-        (["e.toml", "store"], [later, stands], 77),
-    ):  # fmt: skip
-        told, tokenizer = show._inputs(SimpleNamespace(sources=dict.fromkeys(names, 1.0)))  # type: ignore[arg-type]
-        assert (told, tokenizer.vocabulary) == (lines, size)
-    with pytest.raises(OrdsmedError):
-        show._inputs(SimpleNamespace(sources={"nothing": 1.0}))  # type: ignore[arg-type]
-
-
 def test_a_recipe_and_its_cost() -> None:
     encoded()
     Path("train.toml").write_text(TRAINING)
@@ -196,16 +145,17 @@ def test_a_fine_tuning_and_what_it_reads(tuning: Path) -> None:
     assert found[2].startswith("task.dev: dev.tsv, ")
     words = [len(line.split("\t")[0].split()) + 2 for line in Path("train.tsv").read_text().splitlines()[1:]]
     told = f"examples: 48 of {sum(words) / 48:.1f} tokens (the longest has {max(words)}); 21 to be judged by"
-    assert found[3] == told
-    assert found[4].startswith("network: ")
-    assert found[4].endswith(" parameters with its head")
-    assert [line.partition(":")[0] for line in found[5:]] == ["memory a rank", "layout", "phase 1"]
-    assert found[-1].endswith("batch = micro 8 x accumulation 1 x devices 1")
+    assert found[3:5] == [told, "48 examples to learn from: 4 steps of 8, 0.667 epochs"]
+    assert found[5].startswith("network: ")
+    assert found[5].endswith(" parameters with its head")
+    assert [line.partition(":")[0] for line in found[6:]] == ["layout", "phase 1", "memory a rank"]
+    assert found[7].endswith("batch = micro 8 x accumulation 1 x devices 1")
     assert not Path("tuned").exists()
     assert show.show(str(tuning), verb="finetune") == lines
     two = show.layout(str(tuning), devices=2)
-    assert two[-1].endswith("batch = micro 4 x accumulation 1 x devices 2")
-    assert two[-2].startswith("layout: 2 x 1 x 1")
+    assert two[0].startswith("layout: 2 x 1 x 1")
+    assert two[1].endswith("batch = micro 4 x accumulation 1 x devices 2")
+    assert two[2:] == found[8:]
 
 
 def test_a_fine_tuning_whose_files_lack(tuning: Path) -> None:

@@ -200,30 +200,29 @@ def test_a_run_of_a_gpu_goes_on_without_one(
 def test_a_run_is_asked_for_by_its_folder_or_a_recipe(
     recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    way: Any = SimpleNamespace(recipe=Pretraining)
     path = recipe("asked")
-    folder, found = deed._asked(way, str(path), ["seed=4", "layout.micro=4"], "1x1x1", "")
+    folder, found = deed._asked(Pretraining, str(path), ["seed=4", "layout.micro=4"], "1x1x1", "")
     assert (folder, found.seed, found.layout.micro, found.layout.replicate) == (tmp_path / "asked", 4, 4, 1)
     with pytest.raises(RecipeError, match="seed: found -1"):
-        deed._asked(way, str(path), ["seed=-1"], "", "")
+        deed._asked(Pretraining, str(path), ["seed=-1"], "", "")
     folder.mkdir()
     Run(folder).set(verb="pretrain", state="running", layouts=[])
     (folder / "recipe.toml").write_text(path.read_text() + "[trouble]\nwindow = 7\n")
     monkeypatch.setattr(deed, "site_layout", lambda site: {"threads": 3, "micro": 1})
-    again, found = deed._asked(way, str(folder), ["layout.micro=2", "trouble.window=9"], "auto", "big")
+    again, found = deed._asked(Pretraining, str(folder), ["layout.micro=2", "trouble.window=9"], "auto", "big")
     assert (again, found.layout.micro, found.layout.threads, found.trouble.window) == (folder, 2, 3, 9)
     with pytest.raises(RecipeError, match="is a run, but seed=4 is given; wanted a run goes on by its own recipe"):
-        deed._asked(way, str(folder), ["layout.micro=2", "seed=4"], "", "")
+        deed._asked(Pretraining, str(folder), ["layout.micro=2", "seed=4"], "", "")
     capsys.readouterr()
     (folder / "recipe.toml").write_text(path.read_text().replace("[layout]", "[layout]\nshard = 2"))
-    assert deed._asked(way, str(folder), [], "", "")[1].layout.shard == 1
+    assert deed._asked(Pretraining, str(folder), [], "", "")[1].layout.shard == 1
     assert f"{folder}: its layout on 1 process: any x 2 x 1 became 1 x 1 x 1" in capsys.readouterr().err
     Run(folder).set(state="done")
-    deed._asked(way, str(folder), [], "", "")
+    deed._asked(Pretraining, str(folder), [], "", "")
     assert capsys.readouterr().err == "", "nothing is left to be laid out"
     Run(folder).set(verb="finetune")
     with pytest.raises(RecipeError, match="is the folder of a `finetune`; wanted that of a `pretrain`"):
-        deed._asked(way, str(folder), [], "", "")
+        deed._asked(Pretraining, str(folder), [], "", "")
 
 
 def test_a_folder_notes_where_it_lay(job: Callable[..., Job], tmp_path: Path) -> None:
@@ -265,7 +264,7 @@ def test_a_run_goes_on_with_its_own_data(
     Run(tmp_path).set(data=before or [*stamp, ["more", 1]])
     monkeypatch.setattr(deed, "_found", lambda *_: (tmp_path, {"step": 4}))
     with pytest.raises(RecipeError, match=said):
-        deed.go_on(None, tmp_path, recipe, job().ranks, None)  # type: ignore[arg-type]
+        deed.go_on(plan_of(recipe, job().ranks), tmp_path, None)  # type: ignore[arg-type]
 
 
 def test_a_deadline_counts_from_the_start(
@@ -275,19 +274,19 @@ def test_a_deadline_counts_from_the_start(
     asked: list[float] = []
     shorter = job("seed=5").recipe
 
-    def fit(recipe: Any, ranks: Any, seconds: float) -> Any:
+    def fit(ranks: Any, seconds: float) -> Any:
         asked.append(seconds)
         return shorter, {"asked": [[3, 0]], "learning": [0.1], "judging": 0.0}
 
-    way: Any = SimpleNamespace(network=lambda recipe: recipe.model, fit=fit)
     own = job()
+    plan = plan_of(own.recipe, own.ranks, fit)
     monkeypatch.setattr(deed.time, "time", lambda: 1100.0)
-    assert deed._begin(way, tmp_path / "a", own.recipe, own.ranks, 1000.0, 500.0) is shorter
+    assert deed._begin(plan, tmp_path / "a", 1000.0, 500.0) is shorter
     status = Run(tmp_path / "a").status
     assert (asked, status["deadline"], status["began"], status["steps_asked"]) == ([400.0], 500.0, 1000.0, [3, 2])
     assert (status["fit"]["learning"], status["state"]) == ([0.1], "running")
     assert status["fingerprint"] == deed.run.fingerprint(own.recipe), "of what was asked for, not of what fits"
-    made = deed._begin(way, tmp_path / "b", own.recipe, own.ranks, 1000.0, None)
+    made = deed._begin(plan, tmp_path / "b", 1000.0, None)
     assert (made, len(asked), "fit" in Run(tmp_path / "b").status) == (own.recipe, 1, False)
 
 
@@ -302,9 +301,11 @@ def test_another_plan_is_followed(job: Callable[..., Job], tmp_path: Path, monke
 
     monkeypatch.setattr(loop, "train", train)
     own = job()
-    deed._train(own, tmp_path, 0, 1e12, None, None)  # type: ignore[arg-type]
+    saving: Any = SimpleNamespace(job=own)
+    new = deed._train(own, tmp_path, 0, 1e12, saving, None)  # type: ignore[arg-type]
     assert starts == [0, 2]
-    assert [phase.steps for phase in own.phases] == [2, 1]
+    assert [phase.steps for phase in new.phases] == [2, 1]
+    assert saving.job is new
 
 
 def test_seconds_that_were_used_are_those_of_steps_that_stand(
@@ -322,24 +323,23 @@ def test_seconds_that_were_used_are_those_of_steps_that_stand(
 
 def test_a_run_is_not_deleted_again_by_a_restart_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who restarts on several machines has no common count of restarts."""
-    way: Any = SimpleNamespace(recipe=Pretraining)
     how: dict[str, Any] = {"deadline": None, "anew": True, "layout": "", "site": ""}
     monkeypatch.setattr(deed, "_asked", lambda *_: (_ for _ in ()).throw(LookupError))
     for restarts, machines, refused in (("1", "2", True), ("0", "2", False), ("1", "1", False)):
         monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", restarts)
         monkeypatch.setenv("GROUP_WORLD_SIZE", machines)
         with pytest.raises(RecipeError if refused else LookupError):
-            deed._performed(way, "x", [], **how)
+            deed._performed(PretrainingPlan, "x", [], **how)
     monkeypatch.setenv("GROUP_WORLD_SIZE", "2")
     with pytest.raises(LookupError):
-        deed._performed(way, "x", [], **{**how, "anew": False})
+        deed._performed(PretrainingPlan, "x", [], **{**how, "anew": False})
 
 
 def test_most_of_a_run_must_have_taught_something(job: Callable[..., Job], tmp_path: Path) -> None:
     own = job()  # of 5 steps
-    own.skipped = [{"first": 1, "last": 2, "why": "loss nan"}]
+    own.state.left_out = [{"first": 1, "last": 2, "why": "loss nan"}]
     deed._check_learned(own, tmp_path)
-    own.skipped.append({"first": 4, "last": 4, "why": "norm inf"})
+    own.state.left_out.append({"first": 4, "last": 4, "why": "norm inf"})
     with pytest.raises(
         Trouble, match="3 of 5 steps taught nothing, the last for norm inf; wanted half of them at least"
     ):
@@ -357,6 +357,16 @@ def test_weights_are_left_with_what_opens_them(job: Callable[..., Job], tmp_path
     assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
 
 
+def plan_of(recipe: Any, ranks: Any, fit: Any = None, **more: Any) -> Any:
+    """As much of a plan as a session has to do with."""
+    plan = SimpleNamespace(
+        recipe=recipe, ranks=ranks, recipes=Pretraining, network=recipe.model, lines=lambda: ["planned"],
+        fitted=fit, finish=lambda job, folder: {"finished": True}, **{"verify": lambda: None, **more},
+    )  # fmt: skip
+    plan.on = lambda ranks, recipe: plan_of(recipe, ranks, fit, **more)
+    return plan
+
+
 @pytest.fixture
 def going(job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Goes on with a run of five steps, as a way does whose loop only notes what it is given."""
@@ -367,20 +377,21 @@ def going(job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ) -> Any:
         own = job(*words)
         if ranks:
-            own.ranks = dataclasses.replace(own.ranks, **ranks)
+            change(own, ranks=dataclasses.replace(own.ranks, **ranks))
 
-        def train(job: Job, folder: Path, start: int, peak: float, saving: Any, watch: Any) -> None:
+        def train(job: Job, folder: Path, start: int, peak: float, saving: Any, watch: Any) -> Job:
             noted.append(("train", start, peak))
             if ends:
                 raise ends
+            return job
 
-        way: Any = SimpleNamespace(
-            build=lambda recipe, ranks, gone_on: noted.append(("build", gone_on)) or own,
-            finish=lambda job, folder: {"finished": True},
+        plan = plan_of(
+            own.recipe, own.ranks, build=lambda ranks, gone_on: noted.append(("build", gone_on)) or own,
+            verify=lambda: noted.append("verified"),
         )  # fmt: skip
         state = {"step": found}
         monkeypatch.setattr(deed, "_train", train)
-        monkeypatch.setattr(deed, "told", lambda job, peak: ["told"])
+        monkeypatch.setattr(deed, "_machine", lambda job, peak: ["lent"])
         monkeypatch.setattr(deed, "measured_peak", lambda *_: 2e9)
         monkeypatch.setattr(deed, "_found", lambda *_: (tmp_path / "step", state) if found is not None else None)
         monkeypatch.setattr(deed, "_restore", lambda *_, over=False: noted.append(("restore", over)))
@@ -389,19 +400,20 @@ def going(job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPat
         saver = SimpleNamespace(save=lambda step: noted.append(("save", step)), settle=lambda: noted.append("settle"),
                                 writer=SimpleNamespace(wait_for_own=lambda: noted.append("wait")))  # fmt: skip
         monkeypatch.setattr(deed, "Saving", lambda job, folder: saver)
-        return deed.go_on(way, tmp_path, own.recipe, own.ranks, None)  # type: ignore[arg-type]
+        return deed.go_on(plan, tmp_path, None)  # type: ignore[arg-type]
 
     return go, noted
 
 
-def test_a_run_begins(going: Any) -> None:
-    """The peak is that of all ranks; who wants to rewind saves first, to have where to."""
+def test_a_run_begins(going: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """The peak is that of all ranks; who wants to rewind saves first, to have where to; its plan is told."""
     go, noted = going
     assert go() == {"finished": True}
-    assert noted == [("build", None), ("note", 0), ("train", 0, 2e9)]
+    assert capsys.readouterr().err == "planned\nlent\n"
+    assert noted == ["verified", ("build", None), ("note", 0), ("train", 0, 2e9)]
     noted.clear()
     go("trouble.action=rewind")
-    assert noted == [("build", None), ("note", 0), ("save", 0), ("train", 0, 2e9)]
+    assert noted == ["verified", ("build", None), ("note", 0), ("save", 0), ("train", 0, 2e9)]
     noted.clear()
     go(world=3, shape=(1, 1, 3))
     assert noted[-1] == ("train", 0, 6e9)
@@ -487,13 +499,12 @@ def test_a_layout_is_measured_to_begin_with(
     begun: list[Any] = []
     monkeypatch.setattr(deed, "largest", lambda recipe, ranks, build: laid(recipe, 2).layout)
     monkeypatch.setattr(deed, "_stands", lambda *_, **__: stands)
-    monkeypatch.setattr(deed, "_begin", lambda way, folder, recipe, *_: recipe)
-    monkeypatch.setattr(deed, "go_on", lambda way, folder, recipe, *_: begun.append(recipe) or {"found": 3})
+    monkeypatch.setattr(deed, "_begin", lambda plan, *_: plan.recipe)
+    monkeypatch.setattr(deed, "go_on", lambda plan, *_: begun.append(plan.recipe) or {"found": 3})
     monkeypatch.setattr(deed.run, "read_recipe", lambda *_: laid(job("seed=9").recipe, 4))
-    way: Any = SimpleNamespace(recipe=Pretraining, build=lambda *_, **__: None)
     folder = tmp_path / "run"
     folder.mkdir()
-    how: Any = (way, folder, own.recipe, ["tiny/bert"], own.ranks, None, 0.0, 60.0, "said before\n")
+    how: Any = (plan_of(own.recipe, own.ranks), folder, ["tiny/bert"], None, 0.0, 60.0, "said before\n")
     deed._perform(*how, auto=auto, anew=False)
     (recipe,) = begun
     assert (recipe.layout.micro, recipe.seed) == (micro, 9 if stands else 0)

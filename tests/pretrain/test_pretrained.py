@@ -14,10 +14,13 @@ import torch
 from kit.makers import job_of, make_store
 from ordsmed.base import files
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.ranks import Ranks
 from ordsmed.base.run import Run
 from ordsmed.nn import weights
-from ordsmed.pretrain import pretrain as pretrains
-from ordsmed.pretrain.pretrain import OfTexts, beside, pretrain, where
+from ordsmed.pretrain import plan as plans
+from ordsmed.pretrain.finish import beside, where
+from ordsmed.pretrain.plan import PretrainingPlan
+from ordsmed.pretrain.pretrain import pretrain
 from ordsmed.train import checkpoint
 from ordsmed.train.meters import read
 
@@ -79,41 +82,37 @@ def test_a_term_beside_guessing() -> None:
     assert beside("nsp", {**facts, "guessing": {"nsp": 0.69}}) == ""
 
 
-def test_data_are_checked_once_and_only_to_begin_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    checked: list[Any] = []
-    monkeypatch.setattr(pretrains, "_check_data", checked.append)
-    monkeypatch.setattr(pretrains, "first_alone", lambda ranks, act: act())
-    monkeypatch.setattr(pretrains, "build", lambda recipe, ranks, gone_on: ("job", gone_on))
-    way: Any = OfTexts()
-    assert way.build("r", None, gone_on={"step": 3}) == ("job", {"step": 3})
-    assert checked == []
-    assert [way.build("r", None, gone_on=None) for _ in range(2)] == [("job", None)] * 2
-    assert checked == ["r"]
+def test_data_of_every_source_are_made_and_verified(monkeypatch: pytest.MonkeyPatch) -> None:
+    noted: list[Any] = []
 
+    def stop(recipe: Any) -> Any:
+        raise LookupError
 
-def test_data_of_every_source_are_made_and_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Any] = []
-    monkeypatch.setattr(pretrains, "obtain", lambda kind, source: told.append(source) or f"at {source}")
-    monkeypatch.setattr(pretrains, "Encoded", lambda at: SimpleNamespace(check=lambda: told.append(at)))
-    monkeypatch.setattr(pretrains, "counted", lambda recipe: "counted")
+    monkeypatch.setattr(plans.run, "obtain", lambda kind, source: noted.append(source) or f"at {source}")
+    monkeypatch.setattr(plans, "Encoded", lambda at: SimpleNamespace(check=lambda: noted.append(at)))
+    monkeypatch.setattr(plans.job, "counted", stop)
     recipe: Any = SimpleNamespace(sources={"a": 1.0, "b": 2.0})
-    assert OfTexts().obtain(recipe) == "counted"
-    assert told == ["a", "b"]
-    pretrains._check_data(recipe)
-    assert told[2:] == ["a", "at a", "b", "at b"]
+    plan = PretrainingPlan(recipe=recipe, ranks=Ranks(torch.device("cpu")))
+    with pytest.raises(LookupError):
+        plan.completed(make=True)
+    assert noted == ["a", "b"]
+    plan.verify()
+    assert noted[2:] == ["a", "at a", "b", "at b"]
 
 
-def test_what_it_starts_from_is_asked_for_before_data_are_made(recipe: Recipe, tmp_path: Path) -> None:
-    """Not where it has come to a checkpoint of its own."""
+def test_what_it_starts_from_is_asked_for_before_data_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not where it has come to a checkpoint of its own, nor where it is only planned."""
+    monkeypatch.setattr(plans.job, "check", lambda *_: None)
     asked: Any = SimpleNamespace(init=str(tmp_path / "gone"), model="network")
-    way = OfTexts()
+    ranks = Ranks(torch.device("cpu"))
     for folder in (None, tmp_path / "run"):
         with pytest.raises(RecipeError, match=r"init: found .*gone, no such folder"):
-            way.network(asked, folder)
+            PretrainingPlan.of(asked, ranks, folder)
+        assert PretrainingPlan.of(asked, ranks, folder, here=False).network == "network"
     (tmp_path / "run" / "checkpoints" / "step-000000003").mkdir(parents=True)
     (tmp_path / "run" / "checkpoints" / "step-000000003" / "state.json").write_text("{}")
     assert checkpoint.steps(tmp_path / "run" / "checkpoints") == [3]
-    assert way.network(asked, tmp_path / "run") == "network"
+    assert PretrainingPlan.of(asked, ranks, tmp_path / "run").network == "network"
 
 
 def test_where_a_run_stands(recipe: Recipe, tmp_path: Path) -> None:

@@ -1,0 +1,72 @@
+"""The plan of a fine-tuning, part by part: files, what the family fills in, what learns and what a rank holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from ordsmed.base.ranks import Ranks
+from ordsmed.base.run import Run
+from ordsmed.finetune import plan as plans
+from ordsmed.finetune.plan import FinetuningPlan
+from ordsmed.mesh.layout import Layout, memory
+
+
+def test_files_are_told_with_their_size_or_how_to_get_them(tmp_path: Path) -> None:
+    for name in ("one.tsv", "many/a.tsv", "many/b.tsv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x" * 10)
+    paths = {"train": [f"{tmp_path}/one.tsv", f"{tmp_path}/many/*.tsv"], "dev": ["work/fetch/squad/dev.json", "no.tsv"]}
+    recipe: Any = SimpleNamespace(task=SimpleNamespace(paths=lambda split: paths[split]))
+    assert plans._files(recipe) == [
+        f"task.train: {tmp_path}/one.tsv, 0.01 kB", f"task.train: {tmp_path}/many/*.tsv, 2 files, 0.02 kB",
+        "task.dev: work/fetch/squad/dev.json is not there; `ordsmed fetch squad` gets it",
+        "task.dev: no.tsv is not there",
+    ]  # fmt: skip
+    paths["dev"] = []
+    assert plans._files(recipe)[-1] == "task.dev: none, so the last checkpoint is left, and no score is told"
+
+
+@pytest.mark.parametrize("learns", [True, False])
+def test_what_a_rank_holds_of_a_fine_tuning(monkeypatch: pytest.MonkeyPatch, learns: bool) -> None:
+    """Of weights that do not learn it holds no gradient and no moment."""
+    made = torch.nn.Sequential(torch.nn.Linear(30, 10, bias=False), torch.nn.Linear(10, 10, bias=False))
+    made[0].requires_grad_(learns)
+    monkeypatch.setattr(plans, "built", lambda *_: made)
+    monkeypatch.setattr(plans, "prepared", lambda task, recipe: task)
+    recipe: Any = SimpleNamespace(
+        examples=1, task=None, layout=Layout(), average=0.5, optimizer=SimpleNamespace(moments=2)
+    )
+    begun: Any = object()
+    plan = FinetuningPlan(recipe=recipe, ranks=Ranks(torch.device("cpu")), begun=begun)
+    if learns:
+        wanted = ["network: 400 parameters with its head", memory(1600, 3)]
+    else:
+        wanted = ["network: 400 parameters with its head, of which 100 learn",
+                  "memory a rank: weights 1.6 kB, gradients and moments 1.6 kB, and activations"]  # fmt: skip
+    assert [*plan.sizes(), *plan.memory()] == wanted
+
+
+def test_what_is_left_to_the_family_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe: Any = SimpleNamespace(rate=None, warmup=0.1, layer_decay=None, freeze=True, optimizer="x",
+                                  settle=lambda network: None)  # fmt: skip
+    monkeypatch.setattr(plans.settings, "plain", lambda _: {"rate": 3e-05, "layer_decay": None, "warmup": 0.5})
+    monkeypatch.setattr(plans, "kind_of", lambda network: "bert")
+    told = plans._filled_in(recipe, object())
+    assert told == "left to the family, as bert is usually fine-tuned: rate 3e-05, layer_decay -"
+
+
+def test_what_counts_as_a_tokenizer_that_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("there", "half", "done"):
+        Path(name).mkdir()
+    Run(Path("half")).set(state="running")
+    Run(Path("done")).set(state="done")
+    for name in ("vocab.txt", "wordpiece.toml"):
+        Path(name).write_text("")
+    names = ("there", "half", "done", "vocab.txt", "wordpiece.toml", "nowhere")
+    assert [plans._is_made(Path(name)) for name in names] == [True, False, True, True, False, False]
