@@ -13,6 +13,8 @@ from ordsmed.base.errors import OrdsmedError
 
 PLAIN = "\0"  # before words behind `--`, which are no flags whatever they begin with; no shell hands it over
 
+FILES = "<files>"  # among the words that an argument offers to a shell: any file or folder
+
 
 class UsageError(OrdsmedError):
     """Words that no command is written with. Exit status 2 at the command line."""
@@ -29,7 +31,10 @@ class Parser(argparse.ArgumentParser):
     def add_argument(
         self, *words: str, offers: Callable[[], Iterable[str]] | None = None, **how: Any
     ) -> argparse.Action:
-        """As argparse's; `offers` lists words that may stand there, for a shell to complete."""
+        """As argparse's; `offers` lists words that may stand there, for a shell to complete.
+
+        Behind a tab a word may say what it means.
+        """
         action = super().add_argument(*words, **how)
         if offers:
             self.offers[action.dest] = offers

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+import tomllib
+from collections.abc import Sequence
 from typing import Any
 
 from ordsmed.base import menu
-from ordsmed.base.arguments import Parser, whole
+from ordsmed.base.arguments import FILES, Parser, whole
+from ordsmed.command import verb
 
 EITHER = "a recipe (a built-in one by name, or a TOML file)"
 
@@ -15,16 +17,45 @@ EITHER = "a recipe (a built-in one by name, or a TOML file)"
 def recipe(parser: Parser, *, run: bool = False) -> None:
     """A recipe's name, and settings to change; or the folder of a run."""
     either, metavar = (f"{EITHER}, or a run's folder", "RECIPE|RUN") if run else (EITHER, "RECIPE")
-    parser.add_argument("name", metavar=metavar, help=either, offers=lambda: recipes_of(parser.verb))
+    parser.add_argument("name", metavar=metavar, help=either, offers=lambda: [*_recipes(parser.verb), FILES])
     overrides = "change a setting; phase[2].rate=... one phase"
-    parser.add_argument("overrides", nargs="*", metavar="key.path=value", help=overrides)
+    parser.add_argument(
+        "overrides", nargs="*", metavar="key.path=value", help=overrides, offers=lambda: _settings(parser.verb)
+    )
 
 
-def recipes_of(verb: str = "") -> list[str]:
+def _settings(name: str) -> list[str]:
+    """What can be changed of a verb's recipe, and what it means."""
+    place = verb.find(name).recipe
+    assert place
+    tables = [("", *place), *((f"{one.key}.", one.module, one.name) for one in menu.nested(*place))]
+    return [f"{key}{line.name}=\t{line.doc}" for key, *of in tables for line in menu.lines(*of)]
+
+
+def _recipes(name: str) -> list[str]:
+    """The built-in recipes of a verb, and those of no verb's folder that say what it needs: tiny/bert."""
+    place = verb.find(name).recipe
+    assert place
+    settings = menu.lines(*place)
+    keys, needed = {line.name for line in settings}, {line.name for line in settings if line.default == "required"}
+    found, verbs = recipes_of(name), verb.names()
+    for other in recipes_of():
+        if other.split("/")[0] not in verbs:
+            table = tomllib.loads((menu.HOUSE / "recipes" / f"{other}.toml").read_text(encoding="utf-8"))
+            found += [other] if needed <= set(table) <= keys else []
+    return found
+
+
+def recipes_of(name: str = "") -> list[str]:
     """The names of built-in recipes, of a verb or all."""
     from ordsmed.base.run import recipe_names
 
-    return recipe_names(verb)
+    return recipe_names(name)
+
+
+def recipes_and_files() -> list[str]:
+    """What a shell completes where a recipe or a folder may stand."""
+    return [*recipes_of(), FILES]
 
 
 def anew(parser: Parser, meaning: str = "delete what stands in the folder and make it again") -> None:
@@ -50,11 +81,11 @@ def devices(parser: Parser) -> None:
     meaning = "processes, one a GPU (or share of the CPU)"
     parser.add_argument("--devices", type=whole(1), metavar="N", default=0, help=meaning)
     meaning = "a machine's layout: a shipped site or a TOML file"
-    parser.add_argument("--site", default="", help=meaning, offers=lambda: _sites())
+    parser.add_argument("--site", default="", help=meaning, offers=_sites)
 
 
-def _sites() -> Iterable[str]:
-    return sorted(path.stem for path in (menu.HOUSE / "sites").glob("*.toml"))
+def _sites() -> list[str]:
+    return [*sorted(path.stem for path in (menu.HOUSE / "sites").glob("*.toml")), FILES]
 
 
 def training(parser: Parser) -> None:

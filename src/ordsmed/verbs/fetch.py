@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ordsmed.base import menu
-from ordsmed.base.arguments import Parser
+from ordsmed.base.arguments import FILES, Parser
 from ordsmed.base.ending import GOES_ON
 from ordsmed.command.output import print_lines
 
@@ -30,8 +30,8 @@ def arguments(parser: Parser) -> None:
 
 
 def shipped() -> list[str]:
-    """The names of what can be had."""
-    return sorted(path.stem for path in (menu.HOUSE / "recipes" / "fetch").glob("*.toml"))
+    """The names of what can be had, and files."""
+    return [*sorted(path.stem for path in (menu.HOUSE / "recipes" / "fetch").glob("*.toml")), FILES]
 
 
 def run(asked: argparse.Namespace) -> None:

@@ -13,7 +13,12 @@ PLACE = ("look", 9)
 
 def arguments(parser: Parser) -> None:
     meaning = "one of them, with all it takes"
-    parser.add_argument("of", nargs="*", metavar="VERB", help=meaning, offers=verb.names)
+    parser.add_argument("of", nargs="*", metavar="VERB", help=meaning, offers=words_of_verbs)
+
+
+def words_of_verbs() -> list[str]:
+    """`corpus stats` is two words to a shell."""
+    return sorted({word for name in verb.names() for word in name.split()})
 
 
 def run(asked: argparse.Namespace) -> None:

@@ -37,7 +37,7 @@ def _check(name: str, kind: str | None) -> None:
     """Is there such a menu, and such an entry in it?"""
     if name not in menu.MENUS:
         raise RecipeError(f"`{name}`", "no such menu", "", nearest(name, menu.MENUS))
-    if kind in (None, *menu.entries(name)):
+    if kind is None or kind in menu.entries(name):
         return
     if "." not in kind:
         raise RecipeError(f"`{kind}`", f"is not in {name}", "", nearest(kind, menu.entries(name)))

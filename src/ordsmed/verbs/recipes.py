@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 
 from ordsmed.base.arguments import Parser
-from ordsmed.command.flags import recipes_of
+from ordsmed.command import flags
 from ordsmed.command.output import print_lines
 
 PLACE = ("look", 3)
 
 
 def arguments(parser: Parser) -> None:
-    parser.add_argument("name", nargs="?", metavar="NAME", help="print this one", offers=recipes_of)
+    parser.add_argument("name", nargs="?", metavar="NAME", help="print this one", offers=flags.recipes_and_files)
 
 
 def run(asked: argparse.Namespace) -> None:
@@ -24,6 +24,6 @@ def run(asked: argparse.Namespace) -> None:
         read(path)  # what is no recipe is refused
         print(path.read_text(encoding="utf-8"), end="")
         return
-    for name in recipes_of():
+    for name in flags.recipes_of():
         first = find_recipe(name, "").read_text(encoding="utf-8").splitlines()[0]
         print_lines([f"  {name:<28}  {first.lstrip('# ')}"])

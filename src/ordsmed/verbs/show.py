@@ -13,9 +13,11 @@ PLACE = ("look", 1)
 
 
 def arguments(parser: Parser) -> None:
-    parser.add_argument("name", metavar="RECIPE|RUN", offers=flags.recipes_of)
+    parser.add_argument("name", metavar="RECIPE|RUN", offers=flags.recipes_and_files)
     meaning = "a second one, or overrides"
-    parser.add_argument("other", nargs="*", metavar="RECIPE|RUN|key.path=value", help=meaning, offers=flags.recipes_of)
+    parser.add_argument(
+        "other", nargs="*", metavar="RECIPE|RUN|key.path=value", help=meaning, offers=flags.recipes_and_files
+    )
     meaning = "tell which documents this step of the run saw"
     parser.add_argument("--step", type=whole(1), metavar="N", help=meaning)
     meaning = "mesh, batch arithmetic and memory on --devices"
