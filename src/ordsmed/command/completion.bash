@@ -1,5 +1,4 @@
-# Completion of ordsmed in bash. For this shell alone: source <(ordsmed completion bash); for each from now on:
-# ordsmed completion bash > ~/.local/share/bash-completion/completions/ordsmed
+# Completion of ordsmed in bash; `ordsmed help completion` tells where it belongs.
 
 __ordsmed_offers() { # KEY: a word a line, behind a tab what it means; 1 where there is no such key
     case "$1" in

@@ -1,5 +1,4 @@
-# Completion of ordsmed in fish. For this shell alone: ordsmed completion fish | source; for each from now on:
-# ordsmed completion fish > ~/.config/fish/completions/ordsmed.fish
+# Completion of ordsmed in fish; `ordsmed help completion` tells where it belongs.
 
 function __ordsmed_offers # KEY: a word a line, behind a tab what it means; 1 where there is no such key
     switch "$argv[1]"

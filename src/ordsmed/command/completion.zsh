@@ -1,6 +1,5 @@
 #compdef ordsmed
-# Completion of ordsmed in zsh. For this shell alone: source <(ordsmed completion zsh); for each from now on:
-# ordsmed completion zsh > FOLDER/_ordsmed (FOLDER: one of $fpath)
+# Completion of ordsmed in zsh; `ordsmed help completion` tells where it belongs.
 
 __ordsmed_offers() { # KEY: a word a line, behind a tab what it means; 1 where there is no such key
     case "$1" in

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import tomllib
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,6 +33,8 @@ def _settings(name: str) -> list[str]:
 
 def _recipes(name: str) -> list[str]:
     """The built-in recipes of a verb, and those of no verb's folder that say what it needs: tiny/bert."""
+    import tomllib
+
     place = verb.find(name).recipe
     assert place
     settings = menu.lines(*place)

@@ -1,4 +1,14 @@
-"""a script by which bash, zsh or fish completes verbs, flags, recipes and files: source <(ordsmed completion bash)"""
+"""a script by which bash, zsh or fish completes verbs, flags, recipes, settings and files
+
+For the shell that you are in:
+    bash        source <(ordsmed completion bash)
+    zsh         source <(ordsmed completion zsh)
+    fish        ordsmed completion fish | source
+For each from now on (once more where verbs were added):
+    bash        ordsmed completion bash > ~/.local/share/bash-completion/completions/ordsmed
+    zsh         ordsmed completion zsh > FOLDER/_ordsmed, FOLDER one of $fpath
+    fish        ordsmed completion fish > ~/.config/fish/completions/ordsmed.fish
+"""
 
 from __future__ import annotations
 
