@@ -107,6 +107,7 @@ class Settings(Base):
     attribute: deeper.Inner = field(default_factory=deeper.Inner)
     itself: "Settings | None" = None
     again: Base | None = None
+    outer: Renamed.Way | None = None
     task: Annotated[Any, Menu("tasks")] = None
 '''
 DEEPER = '''"""The other file."""

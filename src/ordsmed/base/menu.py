@@ -192,13 +192,23 @@ def _class(module: str, name: str) -> ast.ClassDef | None:
 
 
 def _tree(module: str) -> ast.Module:
-    path = HOUSE.joinpath(*module.split(".")[1:]).with_suffix(".py")
-    if not module.startswith("ordsmed.") or not path.is_file():
+    """The source of a module; nothing where there is none, as of a class that looks like a module: `Outer.Inner`."""
+    own = HOUSE.joinpath(*module.split(".")[1:]).with_suffix(".py")
+    path = own if module.startswith("ordsmed.") and own.is_file() else _source(module)
+    return _parsed(path, path.stat().st_mtime_ns) if path else ast.Module([], [])
+
+
+def _source(module: str) -> Path | None:
+    """Where Python would find a module; packages above it are imported, as Python does, but no module."""
+    package = module.rpartition(".")[0]
+    try:
+        above = importlib.util.find_spec(package) if package else None
+        if above and above.submodule_search_locations is None:
+            return None
         spec = importlib.util.find_spec(module)
-        assert spec is not None
-        assert spec.origin is not None
-        path = Path(spec.origin)
-    return _parsed(path, path.stat().st_mtime_ns)
+    except ModuleNotFoundError:
+        return None
+    return Path(spec.origin) if spec and spec.has_location and spec.origin else None
 
 
 @functools.cache

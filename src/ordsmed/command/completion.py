@@ -32,9 +32,10 @@ def offers() -> Offers:
     for one in verbs:
         found |= _of_verb(one)
     for one in verbs:
-        if " " in one.name:  # its second word stands where the first verb has a recipe
-            first, second = one.name.split()
-            found[f"{first} 1"][second] = one.headline
+        first, _, second = one.name.partition(" ")
+        if second:  # it stands where the verb of the first word, if there is one, has a recipe
+            found[""].setdefault(first, "")
+            found.setdefault(f"{first} 1", {})[second] = one.headline
     return found
 
 
