@@ -73,7 +73,12 @@ def test_flags_recipes_and_settings_are_those_of_the_verbs() -> None:
     assert "tiny/words" not in offers["pretrain 1"]
     assert offers["pretrain +"]["phase.schedule.kind="].startswith("constant; linear to")
     assert offers["embed --dtype"] == {"float32": "", "float16": ""}
-    assert offers["pretrain --devices"] == {}
+    assert offers["export --step"] == {"all": ""}
+    assert offers["pretrain --devices"] == offers["fill --best"] == {}
+    assert offers["pretrain --site"].keys() >= {"laptop", FILES}
+    assert offers["corpus 1"]["shards"] == verb.find("corpus shards").headline
+    assert FILES in offers["corpus 1"]
+    assert offers["finetune -"]["--anew"].startswith("delete what stands")
     assert offers["embed 2"] == offers["pretrain --deadline"] == {FILES: ""}
 
 

@@ -61,11 +61,9 @@ def _values(parser: Parser, action: argparse.Action) -> dict[str, str]:
         return {word: meaning for word, _, meaning in pairs}
     if action.choices:
         return {str(word): "" for word in action.choices}
-    if action.type is not None:
-        return {}
     listed = str(action.metavar).split("|")
     words = {word: "" for word in listed if len(listed) > 1 and re.fullmatch("[a-z][a-z0-9]*", word)}
-    return words or {FILES: ""}
+    return words or ({} if action.type else {FILES: ""})
 
 
 def _case(shell: str, key: str, words: dict[str, str]) -> str:
