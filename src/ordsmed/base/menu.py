@@ -177,7 +177,7 @@ def _table(module: str, name: str) -> tuple[str, str] | None:
 def _home(module: str, name: str) -> tuple[str, str] | None:
     """The module and class that a module means by a name: its own, or one that it imports."""
     first, _, rest = name.partition(".")
-    if not rest and _class(module, name):
+    if _class(module, name):
         return module, name
     for node in _tree(module).body:
         if isinstance(node, ast.ImportFrom):
