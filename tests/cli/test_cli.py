@@ -19,6 +19,7 @@ from ordsmed import __version__, cli
 from ordsmed.base import ending, menu, run, settings
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.files import REMEDIES
+from ordsmed.command import flags
 from ordsmed.command import verb as verbs
 
 
@@ -231,6 +232,12 @@ def test_words_behind_two_dashes_are_no_flags() -> None:
     assert (asked.run, asked.best, asked.text) == ("run", 2, ["--what is [MASK]?", "-- [MASK]"])
     asked = verbs.find("corpus shards").parser().read(["a", "--train", "3", "b", "c"])
     assert (asked.folders, asked.train) == (["a", "b", "c"], 3)
+
+
+def test_settings_of_a_task_stand_among_files() -> None:
+    words = ["a.json", "task.length=9", "task.json", "b=2", "out"]
+    assert flags.split_overrides(words) == (["a.json", "task.json", "b=2", "out"], ["task.length=9"])
+    assert not verbs.find("pretrain").parser().epilog  # which takes a while to read
 
 
 def test_mistakes_in_a_file_of_ones_own(ordsmed: Any) -> None:

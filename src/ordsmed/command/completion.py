@@ -33,9 +33,8 @@ def offers() -> Offers:
         found |= _of_verb(one)
     for one in verbs:
         first, _, second = one.name.partition(" ")
-        if second:  # it stands where the verb of the first word, if there is one, has a recipe
-            found[""].setdefault(first, "")
-            found.setdefault(f"{first} 1", {})[second] = one.headline
+        if second:  # it stands where the verb of the first word has a recipe
+            found[f"{first} 1"][second] = one.headline
     return found
 
 
@@ -62,7 +61,7 @@ def _values(parser: Parser, action: argparse.Action) -> dict[str, str]:
     if action.choices:
         return {str(word): "" for word in action.choices}
     listed = str(action.metavar).split("|")
-    words = {word: "" for word in listed if len(listed) > 1 and re.fullmatch("[a-z][a-z0-9]*", word)}
+    words = {word: "" for word in listed if re.fullmatch("[a-z][a-z0-9]*", word)}
     return words or ({} if action.type else {FILES: ""})
 
 
