@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -73,6 +74,90 @@ def test_lines_from_the_source(lab: str) -> None:
     }
     assert menu.headline(lab) == "A head line over two lines."
     assert [line.name for line in menu.lines(lab, "Other")] == ["wrong"]
+
+
+WITHIN = '''"""Settings with tables in them, of this file, of another, and of the house."""
+
+import decimal
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal
+
+from my_lab_for_menus import deeper
+from my_lab_for_menus.deeper import Inner as Renamed
+from ordsmed.base.menu import Menu
+from ordsmed.learn.schedules import Schedule
+
+Way = Literal["up", "down"]
+
+class Plain:
+    pass
+
+@dataclass(frozen=True)
+class Base:
+    base: Renamed | None = None
+    """of a base class"""
+
+@dataclass(frozen=True)
+class Settings(Base):
+    SHARED: ClassVar[Renamed]
+    many: tuple[Schedule, ...] = ()
+    """several"""
+    way: Way | None = None
+    plain: Plain | decimal.Decimal | None = None
+    attribute: deeper.Inner = field(default_factory=deeper.Inner)
+    itself: "Settings | None" = None
+    again: Base | None = None
+    outer: Renamed.Way | None = None
+    task: Annotated[Any, Menu("tasks")] = None
+'''
+DEEPER = '''"""The other file."""
+
+from dataclasses import dataclass
+
+@dataclass(frozen=True)
+class Innermost:
+    number: int = 0
+
+@dataclass(frozen=True)
+class Inner:
+    innermost: Innermost | None = None
+    itself: Inner | None = None
+'''
+
+
+def test_tables_within_settings_follow_from_annotations(lab: str, tmp_path: Path) -> None:
+    """By names as they were imported, through bases, unions and tuples, and each level of them; no other class."""
+    (tmp_path / "my_lab_for_menus" / "within.py").write_text(WITHIN)
+    (tmp_path / "my_lab_for_menus" / "deeper.py").write_text(DEEPER)
+    here, other = "my_lab_for_menus.within", "my_lab_for_menus.deeper"
+    found = {one.key: (one.module, one.name) for one in menu.nested(here)}
+    assert found == {
+        "base": (other, "Inner"),
+        "base.innermost": (other, "Innermost"),
+        "many": ("ordsmed.learn.schedules", "Schedule"),
+        "attribute": (other, "Inner"),
+        "attribute.innermost": (other, "Innermost"),
+        "again": (here, "Base"),
+        "again.base": (other, "Inner"),
+        "again.base.innermost": (other, "Innermost"),
+        "task.top": ("ordsmed.learn.upper_layers", "Top"),
+    }
+
+
+def test_tables_of_a_menu_name_the_kinds_that_have_them() -> None:
+    found = {one.key: one for one in menu.nested("ordsmed.train.recipe", "Pretraining")}
+    assert found["objective.generator"].kinds == ("rtd",)
+    assert found["objective.hide"].kinds == ("hybrid", "mlm")
+    assert found["phase.schedule"].kinds == ()
+    assert {one.key: one.kinds for one in menu.nested("ordsmed.finetune.recipe", "Finetuning")}["task.top"] == ()
+
+
+def test_a_source_that_changed_is_read_again(lab: str, tmp_path: Path) -> None:
+    path = tmp_path / "my_lab_for_menus" / "thing.py"
+    assert menu.lines(lab)[0].name == "first"
+    path.write_text(SAMPLE.replace("    first: int", "    other: int"))
+    os.utime(path, ns=(1, 1))
+    assert menu.lines(lab)[0].name == "other"
 
 
 def test_a_module_outside_the_house_is_a_choice(lab: str) -> None:

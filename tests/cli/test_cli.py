@@ -19,6 +19,8 @@ from ordsmed import __version__, cli
 from ordsmed.base import ending, menu, run, settings
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.files import REMEDIES
+from ordsmed.command import flags
+from ordsmed.command import verb as verbs
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +59,11 @@ def made() -> list[str]:
 def test_top_help_names_every_verb(ordsmed: Any) -> None:
     told = ordsmed("--help")
     assert told.status == 0
-    assert all(re.search(rf"^  {verb}  ", told.out, re.M) for verb in cli.VERBS)
+    assert all(re.search(rf"^  {verb}  ", told.out, re.M) for verb in verbs.names())
+    heads = re.findall(r"^(\w+):$", told.out, re.M)
+    assert heads == list(verbs.GROUPS)
+    for one in verbs.every():  # each under its group
+        assert f"\n  {one.name}  " in re.split(rf"^{one.group}:$", told.out, flags=re.M)[1].split("\n\n")[0]
     assert told.out == ordsmed("help").out == ordsmed("-h").out
     assert ordsmed("--version").out == ordsmed("version").out == f"ordsmed {__version__}\n"
 
@@ -74,26 +80,41 @@ def test_first_steps_fit_a_narrow_screen(wide: int, monkeypatch: pytest.MonkeyPa
 def test_alone_it_tells_first_steps_and_verbs(ordsmed: Any) -> None:
     told = ordsmed()
     assert (told.status, told.err) == (0, "")
-    verbs = told.out.splitlines()[-1].strip().split(" · ")
-    assert verbs == list(cli.VERBS)
-    steps = [line for line in told.out.splitlines() if line.startswith("  ordsmed ")]
-    assert len(steps) == len(cli.FIRST_STEPS)
-    for line in steps:
+    groups = [line.split(maxsplit=1) for line in told.out.splitlines()[-len(verbs.GROUPS) :]]
+    assert [group for group, _ in groups] == list(verbs.GROUPS)
+    assert [name for _, names in groups for name in names.split(" · ")] == [one.name for one in verbs.every()]
+    for line in told.out.split("First steps:\n")[1].split("\n\n")[0].splitlines():
         words = line.strip().split("  ")[0].split()
-        cli._parser(words[1]).read(words[2:])  # such a command there is
+        assert words[0] == "ordsmed"
+        verbs.find(words[1]).parser().read(words[2:])  # such a command there is
 
 
-@pytest.mark.parametrize("verb", cli.VERBS)
+LAYOUT = {"layout": ("ordsmed.mesh.layout", "Layout")}
+SCHEDULE = ("ordsmed.learn.schedules", "Schedule")
+MORE = {"group": ("ordsmed.learn.groups", "Rule"), "trouble": ("ordsmed.train.guard", "Guard"), **LAYOUT}
+TABLES = {  # verb -> tables within its recipe's settings, which help tells of
+    "corpus": {"near": ("ordsmed.corpus.near", "Near"), "held_out": ("ordsmed.corpus.held_out", "Decontaminate"),
+               "given": ("ordsmed.corpus.pipeline", "Given")},
+    "pretrain": {"phase": ("ordsmed.learn.phases", "Phase"), "phase.schedule": SCHEDULE, **MORE,
+                 "objective.generator (rtd)": ("ordsmed.objectives.rtd", "Generator")},
+    "finetune": {"schedule": SCHEDULE, "adapters": ("ordsmed.nn.adapters", "Adapters"), **MORE,
+                 "task.top": ("ordsmed.learn.upper_layers", "Top")},
+    "bench": LAYOUT,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", verbs.names())
 def test_help_of_a_verb(ordsmed: Any, verb: str) -> None:
     told = ordsmed(*verb.split(), "--help")
     assert told.status == 0
     assert told.out == ordsmed("help", *verb.split()).out
-    assert (cli.VERBS[verb].__doc__ or "") in " ".join(told.out.split())
-    if verb in cli.SETTINGS:
-        for line in menu.lines(*cli.SETTINGS[verb]):
+    one = verbs.find(verb)
+    assert " ".join(one.doc.split()) in " ".join(told.out.split())
+    if one.recipe:
+        for line in menu.lines(*one.recipe):
             assert f"  {line.name} ({line.type}, " in told.out
             assert line.doc in " ".join(told.out.split())
-    for key, place in cli.INNER.get(verb, {}).items():
+    for key, place in TABLES.get(verb, {}).items():
         part = told.out.split(f"\n{key}:\n")[1].split("\n\n")[0]
         assert [s for s in re.findall(r"^  (\w+) \(", part, re.M)] == [line.name for line in menu.lines(*place)]
 
@@ -221,10 +242,16 @@ def test_wrong_words_are_one_line(ordsmed: Any, words: list[str], said: str) -> 
 
 
 def test_words_behind_two_dashes_are_no_flags() -> None:
-    asked = cli._parser("fill").read(["run", "--best", "2", "--", "--what is [MASK]?", "-- [MASK]"])
+    asked = verbs.find("fill").parser().read(["run", "--best", "2", "--", "--what is [MASK]?", "-- [MASK]"])
     assert (asked.run, asked.best, asked.text) == ("run", 2, ["--what is [MASK]?", "-- [MASK]"])
-    asked = cli._parser("corpus shards").read(["a", "--train", "3", "b", "c"])
+    asked = verbs.find("corpus shards").parser().read(["a", "--train", "3", "b", "c"])
     assert (asked.folders, asked.train) == (["a", "b", "c"], 3)
+
+
+def test_settings_of_a_task_stand_among_files() -> None:
+    words = ["a.json", "task.length=9", "task.json", "b=2", "out"]
+    assert flags.split_overrides(words) == (["a.json", "task.json", "b=2", "out"], ["task.length=9"])
+    assert not verbs.find("pretrain").parser().epilog  # which takes a while to read
 
 
 def test_mistakes_in_a_file_of_ones_own(ordsmed: Any) -> None:
@@ -420,19 +447,27 @@ def test_a_full_disk_and_ctrl_c(ordsmed: Any, monkeypatch: pytest.MonkeyPatch) -
     def stopped(asked: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(cli.VERBS, "recipes", full)
+    monkeypatch.setattr(menu.opened(verbs.MENU, "recipes"), "run", full)
     told = ordsmed("recipes")
     assert (told.status, told.err) == (1, f"ordsmed: work/x: No space left on device; {REMEDIES[28]}\n")
-    monkeypatch.setitem(cli.VERBS, "recipes", stopped)
+    monkeypatch.setattr(menu.opened(verbs.MENU, "recipes"), "run", stopped)
     told = ordsmed("recipes")
     assert (told.status, told.err) == (130, "ordsmed: stopped\n")
 
 
-READS = {"answer", "score", "fill", "generate", "show", "menus", "recipes", "corpus stats", "help", "version"}
+GOES_ON = {"quickstart", "fetch", "corpus", "tokenizer", "encode", "pretrain", "finetune"}
+BEGINS_AGAIN = {"corpus addresses", "corpus shards", "corpus presplit", "evaluate", "predict", "embed", "import",
+                "export", "bench"}  # fmt: skip
+
+
+def test_what_is_left_of_a_verb_that_is_stopped() -> None:
+    left = {one.name: one.stopped for one in verbs.every()}
+    assert {name for name, what in left.items() if what == ending.GOES_ON} == GOES_ON
+    assert {name for name, what in left.items() if what == ending.BEGINS_AGAIN} == BEGINS_AGAIN
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("verb", [verb for verb in cli.VERBS if verb not in READS])
+@pytest.mark.parametrize("verb", sorted(GOES_ON | BEGINS_AGAIN))
 def test_who_is_stopped_is_told_how_to_go_on(
     ordsmed: Any, monkeypatch: pytest.MonkeyPatch, verb: str, number: int
 ) -> None:
@@ -442,14 +477,14 @@ def test_who_is_stopped_is_told_how_to_go_on(
         os.kill(os.getpid(), number)
         time.sleep(5)
 
-    monkeypatch.setitem(cli.VERBS, verb, stopped)
-    assert READS | {*ending.GOES_ON, *ending.BEGINS_AGAIN} == set(cli.VERBS)
+    stem = next(stem for stem in menu.entries(verbs.MENU) if verbs.name_of(stem) == verb)
+    monkeypatch.setattr(menu.opened(verbs.MENU, stem), "run", stopped)
     free = [[], ["a b/c"], ["a b/c", "x=$HOME"], ["a b/c", "d", "e"]]
     for words in free:
         with contextlib.suppress(UsageError):
-            cli._parser(verb).read(words)
+            verbs.find(verb).parser().read(words)
             break
-    anew = ["--anew"] if "--anew" in cli._parser(verb).flags() else []
+    anew = ["--anew"] if "--anew" in verbs.find(verb).parser().flags() else []
     before, ctrl_c = signal.getsignal(signal.SIGTERM), signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         told = ordsmed(*verb.split(), *words, *anew)
@@ -457,7 +492,7 @@ def test_who_is_stopped_is_told_how_to_go_on(
         signal.signal(signal.SIGINT, ctrl_c)
     assert (told.status, told.err.count("\n")) == (128 + number, 1)
     says, _, again = told.err.strip().partition(" with: ")
-    if verb in ending.GOES_ON:
+    if verb in GOES_ON:
         assert says == "ordsmed: stopped; what is done stands, go on"
         assert shlex.split(again) == ["ordsmed", *verb.split(), *words]
     else:

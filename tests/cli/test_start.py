@@ -214,15 +214,15 @@ def test_the_trained_folder_is_untouched(made: dict[str, list[str]]) -> None:
 
 
 def test_who_was_started_side_by_side_is_told_to_go_on_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ordsmed.base.ending import told
+    from ordsmed.base.ending import GOES_ON, stopped
     from ordsmed.launch import local
 
-    assert told("pretrain", ["a b", "--anew"]).endswith("go on with: ordsmed pretrain 'a b'")
+    assert stopped("pretrain", ["a b", "--anew"], GOES_ON).endswith("go on with: ordsmed pretrain 'a b'")
     begun: list[dict[str, str]] = []
     monkeypatch.setattr(local.subprocess, "Popen", lambda command, env, **_: begun.append(env))
     local._process(["pretrain", "x"], 1, 3, 4567)
     monkeypatch.setenv("ORDSMED_DEVICES", begun[0]["ORDSMED_DEVICES"])
-    assert told("pretrain", ["x"]).endswith("go on with: ordsmed pretrain x --devices 3")
+    assert stopped("pretrain", ["x"], GOES_ON).endswith("go on with: ordsmed pretrain x --devices 3")
 
 
 def test_an_unknown_recipe_is_no_verb(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ordsmed.base import run, settings
-from ordsmed.cli import SETTINGS, VERBS, _parser, _verb
+from ordsmed.command import verb
 from ordsmed.train.recipe import Pretraining
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +35,7 @@ def test_the_recipe_in_the_readme_decodes() -> None:
 def test_commands_in_the_readme_exist() -> None:
     verbs = re.findall(r"^ {4}ordsmed (\w+)", README, re.MULTILINE)
     assert len(verbs) >= 5
-    assert set(verbs) <= set(VERBS)
+    assert set(verbs) <= set(verb.names())
     for name in re.findall(r"ordsmed (?:pretrain|recipes) ([\w/-]+)", README):
         if not name.startswith(("work/", "-")):
             assert name in run.recipe_names() + run.recipe_names("pretrain")
@@ -77,12 +77,13 @@ def test_every_command_of_a_page_can_be_given(page: Path) -> None:
     for words in commands(page):
         if page.name == "log.md":  # what was done once
             continue
-        verb = _verb(words)
-        assert verb in VERBS, f"{page.name}: {words}"
-        asked = _parser(verb).read([word for word in words[len(verb.split()) :] if word != "..."])
+        named = verb.named(words)
+        assert named in verb.names(), f"{page.name}: {words}"
+        one = verb.find(named)
+        asked = one.parser().read([word for word in words[len(named.split()) :] if word != "..."])
         name = getattr(asked, "name", "")
-        if verb in SETTINGS and name in run.recipe_names(verb):
-            module, kind = SETTINGS[verb]
+        if one.recipe and name in run.recipe_names(named):
+            module, kind = one.recipe
             run.load(getattr(importlib.import_module(module), kind), name, asked.overrides)
 
 
@@ -91,10 +92,10 @@ def test_flags_that_a_page_speaks_of_exist(page: Path) -> None:
     """`ordsmed VERB --flag` within a sentence."""
     for told in re.findall(r"`ordsmed ([^`]+)`", page.read_text(encoding="utf-8")):
         words = shlex.split(told)
-        verb = _verb(words)
-        if page.name != "log.md" and verb in VERBS:
+        named = verb.named(words)
+        if page.name != "log.md" and named in verb.names():
             flags = {word.partition("=")[0] for word in words if word.startswith("--")}
-            assert flags <= {*_parser(verb).flags()}, f"{page.name}: {told}"
+            assert flags <= {*verb.find(named).parser().flags()}, f"{page.name}: {told}"
 
 
 def test_the_commands_are_found() -> None:
@@ -105,5 +106,5 @@ def test_the_commands_are_found() -> None:
 @pytest.mark.parametrize("path", sorted((ROOT / "src").rglob("*.py")), ids=lambda path: path.stem)
 def test_commands_that_are_told_are_quoted_for_a_shell(path: Path) -> None:
     """What stands in braces behind a verb may have spaces: base/screen.py's `command` writes such a line."""
-    told = re.findall(rf"ordsmed (?:{'|'.join(VERBS)}) [^`\"\n]*\{{.*", path.read_text(encoding="utf-8"))
+    told = re.findall(rf"ordsmed (?:{'|'.join(verb.names())}) [^`\"\n]*\{{.*", path.read_text(encoding="utf-8"))
     assert not [line for line in told if "{self.verb}" not in line], told

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ordsmed.base import menu
+from ordsmed.base import ending, menu
+from ordsmed.command import verb
 
 HOUSE = menu.HOUSE
 FLOORS = [
@@ -24,10 +25,13 @@ FLOORS = [
     {"pretrain", "finetune"},
     {"bench"},
     {"show"},
+    {"command"},
+    {"verbs"},
     {"cli"},
     {"__main__"},
 ]
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
+MENUS = (*menu.MENUS, verb.MENU)
 FILES = sorted(HOUSE.rglob("*.py"))
 MENU_FILES = [p for name in menu.MENUS for p in sorted((HOUSE / name).glob("*.py")) if not p.stem.startswith("_")]
 
@@ -77,10 +81,10 @@ def test_imports_point_down(path: Path) -> None:
         return
     for name in ours(path):
         other = room_of(name)
-        if not other or (other == room and room not in menu.MENUS):
+        if not other or (other == room and room not in MENUS):
             continue
         assert FLOOR[other] < FLOOR[room], f"{name_of(path)} imports {name}, which stands no lower"
-        assert other not in menu.MENUS, f"{name_of(path)} imports {name} of a menu: only base/menu.py loads one"
+        assert other not in MENUS, f"{name_of(path)} imports {name} of a menu: only base/menu.py loads one"
 
 
 def test_no_circles() -> None:
@@ -97,10 +101,23 @@ def test_models_know_nothing_of_other_processes() -> None:
         assert "distributed" not in path.read_text(encoding="utf-8"), path
 
 
-def test_the_command_line_imports_only_the_ground() -> None:
-    found = imports(HOUSE / "cli.py", top=True)
+ENTRANCE = [
+    HOUSE / "cli.py",
+    *(path for name in ("command", verb.MENU) for path in sorted((HOUSE / name).glob("*.py"))),
+]
+
+
+@pytest.mark.parametrize("path", ENTRANCE, ids=name_of)
+def test_the_command_line_imports_only_the_ground(path: Path) -> None:
+    """At the top; what is slow to import is imported by the verb that needs it, when it does."""
+    found = imports(path, top=True)
     allowed = {*sys.stdlib_module_names}
-    assert all(name.split(".")[0] in allowed or name == "ordsmed" or room_of(name) == "base" for name in found)
+    near = ("base", "command")
+    assert all(name.split(".")[0] in allowed or name == "ordsmed" or room_of(name) in near for name in found)
+
+
+def test_the_command_line_is_a_table_of_contents() -> None:
+    assert len((HOUSE / "cli.py").read_text(encoding="utf-8").splitlines()) < 150
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
@@ -123,11 +140,25 @@ def test_a_menu_file_has_one_frozen_settings_all_told(path: Path) -> None:
 
 
 def test_every_setting_of_a_verb_is_told() -> None:
-    from ordsmed import cli
-
-    places = [*cli.SETTINGS.values(), *(place for inner in cli.INNER.values() for place in inner.values())]
+    """Also of the tables within, which are found by the annotations."""
+    places = [one.recipe for one in verb.every() if one.recipe]
+    places += [(inner.module, inner.name) for place in places for inner in menu.nested(*place)]
     untold = [f"{place} {line.name}" for place in places for line in menu.lines(*place) if not line.doc]
     assert untold == []
+    assert ("ordsmed.learn.schedules", "Schedule") in places
+
+
+@pytest.mark.parametrize("stem", menu.entries(verb.MENU))
+def test_a_verb_says_what_it_is_where_it_stands_and_what_it_does(stem: str) -> None:
+    module = menu.opened(verb.MENU, stem)
+    one = verb.find(verb.name_of(stem))
+    public = {name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__}
+    assert {"arguments", "run"} <= public
+    assert one.group in verb.GROUPS
+    assert one.stopped in ("", ending.GOES_ON, ending.BEGINS_AGAIN)
+    assert 15 < len(one.headline) < 118
+    if one.recipe:
+        assert menu.lines(*one.recipe)
 
 
 def loaded_by(*words: str) -> set[str]:
@@ -150,6 +181,7 @@ def loaded_by(*words: str) -> set[str]:
         ["menus"],
         ["menus", "models"],
         ["recipes"],
+        ["completion", "bash"],
     ],
 )
 def test_help_imports_nothing_heavy(words: list[str]) -> None:

@@ -31,13 +31,17 @@ def score(name: str, data: Sequence[str], predictions: str | Path, overrides: Se
     return found
 
 
+def names() -> list[str]:
+    """What can be scored by its name."""
+    return [*SQUADS, *glue.TASKS, *entries("tasks")]
+
+
 def _named(name: str) -> tuple[str, dict[str, Any]]:
     """The kind of task that a name means, and what is known of its settings by that."""
     if name in SQUADS:
         return "squad", {"version": SQUADS[name]}
     if name in entries("tasks"):
         return name, {}
-    known = [*SQUADS, *glue.TASKS, *entries("tasks")]
     if name.lower() not in glue.TASKS:
-        raise RecipeError(f"`{name}`", "no task that can be scored", "", nearest(name, known))
+        raise RecipeError(f"`{name}`", "no task that can be scored", "", nearest(name, names()))
     return "classify", {"name": name}

@@ -13,6 +13,8 @@ from ordsmed.base.errors import OrdsmedError
 
 PLAIN = "\0"  # before words behind `--`, which are no flags whatever they begin with; no shell hands it over
 
+FILES = "<files>"  # among the words that an argument offers to a shell: any file or folder
+
 
 class UsageError(OrdsmedError):
     """Words that no command is written with. Exit status 2 at the command line."""
@@ -22,8 +24,21 @@ class Parser(argparse.ArgumentParser):
     """argparse, but flags are never guessed from their beginnings, and what is wrong is raised."""
 
     def __init__(self, verb: str, *, others: Callable[[str], str], settings: Iterable[str] = (), **how: Any) -> None:
+        self.offers: dict[str, Callable[[], Iterable[str]]] = {}  # of an argument: what a shell completes it with
         super().__init__(f"ordsmed {verb}", allow_abbrev=False, **how)
         self.verb, self.others, self.settings = verb, others, tuple(settings)
+
+    def add_argument(
+        self, *words: str, offers: Callable[[], Iterable[str]] | None = None, **how: Any
+    ) -> argparse.Action:
+        """As argparse's; `offers` lists words that may stand there, for a shell to complete.
+
+        Behind a tab a word may say what it means.
+        """
+        action = super().add_argument(*words, **how)
+        if offers:
+            self.offers[action.dest] = offers
+        return action
 
     def read(self, words: Sequence[str]) -> argparse.Namespace:
         """What the words say; flags may stand anywhere among them."""

@@ -11,18 +11,8 @@ from types import FrameType
 
 from ordsmed.base.screen import command
 
-GOES_ON = ("quickstart", "fetch", "corpus", "tokenizer", "encode", "pretrain", "finetune")  # what is done stands
-BEGINS_AGAIN = (
-    "corpus addresses",
-    "corpus shards",
-    "corpus presplit",
-    "evaluate",
-    "predict",
-    "embed",
-    "import",
-    "export",
-    "bench",
-)
+GOES_ON = "goes on"  # of a verb that is stopped: what is done stands
+BEGINS_AGAIN = "begins again"  # nothing is left of it
 DEVICES = "ORDSMED_DEVICES"  # tells a process how many `--devices` started it with
 ASKED = (signal.SIGTERM, signal.SIGHUP)
 
@@ -60,11 +50,11 @@ def side_by_side() -> list[str]:
     return ["--devices", os.environ[DEVICES]] if DEVICES in os.environ else []
 
 
-def told(verb: str, words: Sequence[str]) -> str:
-    """What a person is told of a command that was ended."""
-    if verb in GOES_ON:
+def stopped(verb: str, words: Sequence[str], after: str = "") -> str:
+    """What a person reads of a command that was ended; `after`: what the verb does when it is given again."""
+    if after == GOES_ON:
         again = [word for word in words if word != "--anew"]  # which would delete what stands
         return f"stopped; what is done stands, go on with: {command(*verb.split(), *again, *side_by_side())}"
-    if verb in BEGINS_AGAIN:
+    if after == BEGINS_AGAIN:
         return f"stopped; nothing is left of it, begin again with: {command(*verb.split(), *words)}"
     return "stopped"

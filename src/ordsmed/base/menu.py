@@ -7,10 +7,12 @@ kind = "my_lab.my_objective" ->  that module                 ->  its class `Sett
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import importlib.util
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from ordsmed.base import offers
@@ -39,6 +41,16 @@ class Line:
     doc: str
 
 
+@dataclass(frozen=True)
+class Nested:
+    """A table within settings: `phase.schedule`, and the dataclass that says what may stand there."""
+
+    key: str
+    module: str
+    name: str
+    kinds: tuple[str, ...] = ()  # of a menu, where not all of them have it
+
+
 def entries(menu: str) -> list[str]:
     """The kinds a menu folder offers."""
     return sorted(path.stem for path in (HOUSE / menu).glob("*.py") if not path.stem.startswith("_"))
@@ -47,7 +59,7 @@ def entries(menu: str) -> list[str]:
 def load(menu: str, kind: str, *, place: str = "") -> type[Any]:
     """The `Settings` class of one choice."""
     if kind in entries(menu):
-        return importlib.import_module(module_of(menu, kind)).Settings
+        return opened(menu, kind).Settings
     place = place or f"{menu} kind"
     if "." not in kind:
         raise RecipeError(place, f"`{kind}` is not in {menu}", "", nearest(kind, entries(menu)))
@@ -56,6 +68,11 @@ def load(menu: str, kind: str, *, place: str = "") -> type[Any]:
         raise RecipeError(place, f"`{kind}` has no class `Settings`", "one frozen dataclass of that name")
     offers.check(menu, kind, module.Settings, place)
     return module.Settings
+
+
+def opened(menu: str, kind: str) -> ModuleType:
+    """The file of one entry, imported."""
+    return importlib.import_module(module_of(menu, kind))
 
 
 def kind_of(settings: object) -> str:
@@ -77,42 +94,126 @@ def headline(module: str) -> str:
 
 def lines(module: str, name: str = "Settings") -> list[Line]:
     """The settings of a dataclass, read from its source: torch need not be imported to print help."""
-    tree = _tree(module)
-    node = next((n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name), None)
+    return [Line(one.name, _type(one.annotation), _default(one.value), one.doc) for one in _fields(module, name)]
+
+
+def nested(module: str, name: str = "Settings", above: tuple[tuple[str, str], ...] = ()) -> list[Nested]:
+    """The tables within the settings of a dataclass, by what their annotations name; those of a menu's kinds too."""
+    found: list[Nested] = []
+    above = (*above, (module, name))
+    for one in _fields(module, name):
+        for node in _named(one.annotation):
+            if isinstance(node, ast.Call):
+                found += _nested_of_kinds(one.name, ast.literal_eval(node.args[0]), above)
+            elif (place := _table(one.module, ast.unparse(node))) and place not in above:
+                found.append(Nested(one.name, *place))
+                found += [replace(inner, key=f"{one.name}.{inner.key}") for inner in nested(*place, above)]
+    return found
+
+
+def _nested_of_kinds(key: str, menu: str, above: tuple[tuple[str, str], ...]) -> list[Nested]:
+    """The tables within the settings of a menu's kinds, each once, with the kinds that have it."""
+    owners: dict[Nested, list[str]] = {}
+    for kind in entries(menu):
+        place = (module_of(menu, kind), "Settings")
+        for inner in nested(*place, above) if place not in above else []:
+            owners.setdefault(replace(inner, key=f"{key}.{inner.key}"), []).append(kind)
+    return [replace(one, kinds=() if own == entries(menu) else tuple(own)) for one, own in owners.items()]
+
+
+def _named(annotation: ast.AST) -> list[ast.Name | ast.Attribute | ast.Call]:
+    """The classes that an annotation names, and the menus: `Menu("tasks")`."""
+    if isinstance(annotation, ast.Call):
+        return [annotation] if ast.unparse(annotation.func) == "Menu" else []
+    if isinstance(annotation, ast.Name | ast.Attribute):
+        return [annotation]
+    return [name for node in ast.iter_child_nodes(annotation) for name in _named(node)]
+
+
+@dataclass(frozen=True)
+class _Field:
+    """A field of a dataclass as it stands in the source of a module."""
+
+    module: str
+    name: str
+    annotation: ast.expr
+    value: ast.expr | None
+    doc: str
+
+
+def _fields(module: str, name: str) -> list[_Field]:
+    """The fields of a dataclass, those of its bases first."""
+    node = _class(module, name)
     if node is None:  # it only hands on what stands elsewhere
-        return _inherited(module, tree, ast.Name(name))
-    inherited = [line for base in reversed(node.bases) for line in _inherited(module, tree, base)]
-    found = []
+        place = _home(module, name)
+        return _fields(*place) if place else []
+    inherited: dict[str, _Field] = {}
+    for base in reversed(node.bases):
+        if place := _home(module, ast.unparse(base)):
+            inherited |= {one.name: one for one in _fields(*place)}
+    own: dict[str, _Field] = {}
     for this, after in zip(node.body, [*node.body[1:], None], strict=True):
         if not isinstance(this, ast.AnnAssign) or not isinstance(this.target, ast.Name):
             continue
         if ast.unparse(this.annotation).startswith("ClassVar"):
             continue
-        told = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
-        doc = after.value.value if told else ""  # type: ignore[union-attr]
-        found.append(Line(this.target.id, _type(this.annotation), _default(this.value), " ".join(str(doc).split())))
-    own = {line.name: line for line in found}
-    return [own.pop(line.name, line) for line in inherited] + list(own.values())
+        explained = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+        doc = after.value.value if explained else ""  # type: ignore[union-attr]
+        own[this.target.id] = _Field(module, this.target.id, this.annotation, this.value, " ".join(str(doc).split()))
+    return list((inherited | own).values())
 
 
-def _inherited(module: str, tree: ast.Module, base: ast.expr) -> list[Line]:
-    """The settings of a base class that a module defines, or imports from the house."""
-    name = ast.unparse(base)
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef) and node.name == name:
-            return lines(module, name)
+def _table(module: str, name: str) -> tuple[str, str] | None:
+    """Where the dataclass stands that a module calls by this name: of the house, or of the module's own package."""
+    place = _home(module, name)
+    if place is None or place[0].split(".")[0] not in ("ordsmed", module.split(".")[0]):
+        return None
+    node = _class(*place)
+    if node is None:
+        return _table(*place)
+    return place if any(ast.unparse(d).startswith("dataclass") for d in node.decorator_list) else None
+
+
+def _home(module: str, name: str) -> tuple[str, str] | None:
+    """The module and class that a module means by a name: its own, or one that it imports."""
+    first, _, rest = name.partition(".")
+    if _class(module, name):
+        return module, name
+    for node in _tree(module).body:
         if isinstance(node, ast.ImportFrom):
             for alias in node.names:
-                if name == (alias.asname or alias.name):
-                    return lines(str(node.module), alias.name)
-    return []
+                if first == (alias.asname or alias.name):
+                    return (f"{node.module}.{alias.name}", rest) if rest else (str(node.module), alias.name)
+    return None
+
+
+def _class(module: str, name: str) -> ast.ClassDef | None:
+    return next((node for node in _tree(module).body if isinstance(node, ast.ClassDef) and node.name == name), None)
 
 
 def _tree(module: str) -> ast.Module:
-    spec = importlib.util.find_spec(module)
-    assert spec is not None
-    assert spec.origin is not None
-    return ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+    """The source of a module; nothing where there is none, as of a class that looks like a module: `Outer.Inner`."""
+    own = HOUSE.joinpath(*module.split(".")[1:]).with_suffix(".py")
+    path = own if module.startswith("ordsmed.") and own.is_file() else _source(module)
+    return _parsed(path, path.stat().st_mtime_ns) if path else ast.Module([], [])
+
+
+def _source(module: str) -> Path | None:
+    """Where Python would find a module; packages above it are imported, as Python does, but no module."""
+    package = module.rpartition(".")[0]
+    try:
+        above = importlib.util.find_spec(package) if package else None
+        if above and above.submodule_search_locations is None:
+            return None
+        spec = importlib.util.find_spec(module)
+    except ModuleNotFoundError:
+        return None
+    return Path(spec.origin) if spec and spec.has_location and spec.origin else None
+
+
+@functools.cache
+def _parsed(path: Path, changed: int) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def _type(annotation: ast.expr) -> str:

@@ -1,0 +1,1 @@
+"""What the verbs of the command line share: finding them, their flags, their help, what they print."""

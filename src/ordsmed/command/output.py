@@ -1,0 +1,64 @@
+"""What verbs print: lines that fit the screen, one object of JSON, the settings of a dataclass; and who prints."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from ordsmed.base import menu
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.screen import columns, fitted
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """On standard output, as wide as it is."""
+    wide = columns(sys.stdout)
+    for line in lines:
+        print("\n".join(fitted(line, wide)))
+
+
+def print_or_json(facts: Any, lines: Iterable[str], asked: argparse.Namespace) -> None:
+    """Lines for a person, or with --json the facts in one line."""
+    if asked.json:
+        print(json.dumps(facts))
+    else:
+        print_lines(lines)
+
+
+def fail(line: str, status: int) -> None:
+    """End with one line on standard error, which names the process where there are several."""
+    rank = f" rank {os.environ['RANK']}:" if os.environ.get("RANK", "0") != "0" else ""
+    print("\n".join(fitted(f"ordsmed:{rank} {line}", columns(sys.stderr))), file=sys.stderr)
+    sys.exit(status)
+
+
+def speaks() -> bool:
+    """Is this the process of several that speaks?"""
+    from ordsmed.base.ranks import place_of
+
+    try:
+        return place_of(os.environ).rank == 0
+    except RecipeError:  # then that is the message, of every process: none knows which it is
+        return True
+
+
+def settings_lines(settings: Iterable[menu.Line], indent: str) -> list[str]:
+    """Settings, each with its type and default, and what it means below."""
+    wide, lines = columns(sys.stdout) or 100 + len(indent) + 4, []
+    for one in settings:
+        lines += fitted(f"{indent}{one.name} ({one.type}, {one.default})", columns(sys.stdout))
+        lines += fitted(f"{indent}    {one.doc}", wide)
+    return lines
+
+
+def all_settings(module: str, name: str = "Settings", indent: str = "  ") -> list[str]:
+    """The settings of a dataclass, and of every table within them."""
+    lines = settings_lines(menu.lines(module, name), indent)
+    for one in menu.nested(module, name):
+        of = f" ({', '.join(one.kinds)})" if one.kinds else ""
+        lines += ["", f"{indent[2:]}{one.key}{of}:", *settings_lines(menu.lines(one.module, one.name), indent)]
+    return lines

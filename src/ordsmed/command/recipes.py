@@ -1,0 +1,81 @@
+"""What the verbs do that take a recipe: make a folder of it, or train."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.screen import command
+from ordsmed.command.output import print_lines
+
+# of a folder's status, what is no news to a person
+HIDDEN = ("verb", "state", "fingerprint", "began", "parts", "checksums", "stood_in", "folder")
+
+
+def make(kind: type[Any], asked: argparse.Namespace) -> None:
+    """What the recipe makes, and what was made."""
+    from ordsmed.base.run import Run, obtain
+
+    folder = obtain(kind, asked.name, asked.overrides, anew=asked.anew)
+    if (folder / "report.md").exists():
+        next_step = command("corpus", "stats", folder)
+        print_lines([f"{folder}: done; {folder}/report.md tells what it is made of", f"next: {next_step}"])
+        return
+    facts = [f"  {key}: {_in_words(value)}" for key, value in Run(folder).status.items() if key not in HIDDEN]
+    print_lines([f"{folder}: done", *facts])
+
+
+def _in_words(value: Any) -> str:
+    """A fact for a person: tables as names with their values."""
+    return ", ".join(f"{k} {_in_words(v)}" for k, v in value.items()) if isinstance(value, dict) else str(value)
+
+
+def train(asked: argparse.Namespace, training: Callable[..., Path | None]) -> Path | None:
+    """The folder of a training that is done; None where it was only shown, or done by other processes."""
+    if asked.threads:
+        asked.overrides.append(f"layout.threads={asked.threads}")
+    if asked.devices and not asked.dry_run and "RANK" not in os.environ:
+        from ordsmed.launch.local import start
+
+        sys.exit(start(without(asked.words, "--devices", "--restarts"), asked.devices, restarts=asked.restarts))
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a lost rank is told in a line, not in the others' stacks
+    from ordsmed.show import show
+    from ordsmed.train.loop import Stopped
+
+    how = {"layout": asked.layout, "site": asked.site}
+    deadline = _deadline(asked)
+    if asked.dry_run:
+        print_lines(show.show(asked.name, asked.overrides, verb=asked.verb, devices=asked.devices, **how))
+        return None
+    try:
+        return training(asked.name, asked.overrides, deadline=deadline, anew=asked.anew, **how)
+    except Stopped as stopped:
+        sys.exit(128 + stopped.by)
+
+
+def _deadline(asked: argparse.Namespace) -> float | None:
+    """In how many seconds the training is to end."""
+    from ordsmed.base.say import seconds
+
+    try:
+        deadline = seconds(asked.deadline) if asked.deadline is not None else None
+    except ValueError as error:
+        raise RecipeError("--deadline", str(error)) from None
+    if deadline and asked.dry_run and asked.verb == "finetune":
+        raise RecipeError("--deadline", "found for a fine-tuning, which goes by epochs", "", "set `steps` or `epochs`")
+    return deadline
+
+
+def without(words: Sequence[str], *flags: str) -> list[str]:
+    """A command's words without these flags and their numbers."""
+    kept, drop = [], False
+    for word in words:
+        if not drop and not any(word.startswith(f"{flag}=") for flag in flags) and word not in flags:
+            kept.append(word)
+        drop = word in flags
+    return kept

@@ -1,0 +1,34 @@
+"""what a fine-tuned model says of files, right answers known or not: predictions.json, .tsv, CoNLL"""
+
+from __future__ import annotations
+
+import argparse
+
+from ordsmed.base.arguments import Parser
+from ordsmed.base.ending import BEGINS_AGAIN
+from ordsmed.base.errors import RecipeError
+from ordsmed.command import flags
+from ordsmed.command.output import print_lines
+
+PLACE = ("use", 2)
+STOPPED = BEGINS_AGAIN
+
+
+def arguments(parser: Parser) -> None:
+    flags.finetuned(parser)
+    flags.task_files(parser, "+", "FILE... OUT")
+    flags.opening(parser)
+    meaning = "score them as well, where the files say what is right"
+    parser.add_argument("--scores", action="store_true", help=meaning)
+    flags.anew(parser, "replace the folder that stands")
+
+
+def run(asked: argparse.Namespace) -> None:
+    from ordsmed.apply.predict import predict
+
+    files, overrides = flags.split_overrides(asked.files)
+    *sources, out = files or [""]
+    if not sources:
+        raise RecipeError("predict", f"found one path, {out}", "RUN FILE... OUT")
+    how = flags.opened_as(asked)
+    print_lines(predict(asked.run, sources, out, overrides, anew=asked.anew, scores=asked.scores, **how))

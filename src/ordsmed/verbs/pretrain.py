@@ -1,0 +1,29 @@
+"""train a network: a new run from a recipe, or go on with a run's folder"""
+
+from __future__ import annotations
+
+import argparse
+
+from ordsmed.base.arguments import Parser
+from ordsmed.base.ending import GOES_ON
+from ordsmed.base.screen import command
+from ordsmed.command import flags
+from ordsmed.command.output import print_lines, speaks
+from ordsmed.command.recipes import train
+
+PLACE = ("train", 2)
+RECIPE = "ordsmed.train.recipe:Pretraining"
+STOPPED = GOES_ON
+
+
+def arguments(parser: Parser) -> None:
+    flags.training(parser)
+
+
+def run(asked: argparse.Namespace) -> None:
+    from ordsmed.pretrain.pretrain import pretrain
+
+    folder = train(asked, pretrain)
+    if folder and speaks():
+        done = f"{folder}: done; {folder}/loss.svg shows its course"
+        print_lines([done, f"next: {command('show', folder)}"])
