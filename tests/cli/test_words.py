@@ -14,7 +14,10 @@ from ordsmed.apply.embed import Form
 from ordsmed.apply.generate import Way
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.run import Run
+from ordsmed.command import recipes
+from ordsmed.command import verb as verbs
 from ordsmed.train.loop import Stopped
+from ordsmed.verbs import export
 from ordsmed.web.urls import Rules
 
 LINES, BOTH = ["made"], ({"f1": 1.5}, ["made"])
@@ -48,7 +51,7 @@ HANDED: list[tuple[str, str, Any, tuple[Any, ...], dict[str, Any]]] = [
     ("corpus addresses a out --score 5 --over-18 --blacklist usual --pattern x --pattern y --private --anew",
      "web.urls.write_list", LINES, (["a"], "out", Rules(5, True, ["usual"], ["x", "y"])),
      {"private": True, "anew": True}),
-    ("evaluate r", "apply.predict.evaluate", BOTH, ("r", [""], []), ASKED),
+    ("evaluate r", "apply.predict.evaluate", BOTH, ("r", [], []), ASKED),
     (" ".join(["evaluate r f task.length=9 g=1", *ASK]), "apply.predict.evaluate", BOTH,
      ("r", ["f", "g=1"], ["task.length=9"]), ASKED_ALL),
     ("predict r f task.a=1 g out", "apply.predict.predict", LINES, ("r", ["f", "g"], "out", ["task.a=1"]),
@@ -283,19 +286,19 @@ def test_lines_are_as_wide_as_the_screen(
 
 
 def test_a_flag_is_told_of_every_verb_that_knows_it() -> None:
-    assert cli._owners("--scor") == "--score is a flag of `corpus addresses`"
-    assert cli._owners("--licnce") == "--licence is a flag of `export`"
-    assert cli._owners("--jsn") == "--json is a flag of `evaluate`, `answer`, `score`, `bench`"
-    assert cli._owners("--zzzz") == ""
-    assert cli._step("all") == "all"
-    assert cli._step("7") == 7
+    assert verbs.owners("--scor") == "--score is a flag of `corpus addresses`"
+    assert verbs.owners("--licnce") == "--licence is a flag of `export`"
+    assert verbs.owners("--jsn") == "--json is a flag of `evaluate`, `score`, `bench`, `answer`"
+    assert verbs.owners("--zzzz") == ""
+    assert export.step("all") == "all"
+    assert export.step("7") == 7
 
 
 def test_words_without_a_flag_and_its_number() -> None:
-    assert cli._without(["a", "--x", "3", "b", "--x=4", "--y", "c"], "--x") == ["a", "b", "--y", "c"]
-    assert cli._without(["--x", "1", "--y", "2", "z"], "--x", "--y") == ["z"]
-    assert cli._verb(["corpus", "stats", "f"]) == "corpus stats"
-    assert cli._verb(["corpus", "r"]) == "corpus"
+    assert recipes.without(["a", "--x", "3", "b", "--x=4", "--y", "c"], "--x") == ["a", "b", "--y", "c"]
+    assert recipes.without(["--x", "1", "--y", "2", "z"], "--x", "--y") == ["z"]
+    assert verbs.named(["corpus", "stats", "f"]) == "corpus stats"
+    assert verbs.named(["corpus", "r"]) == "corpus"
 
 
 LEAST = {
@@ -310,16 +313,16 @@ LEAST = {
 
 @pytest.mark.parametrize("words", LEAST)
 def test_the_least_that_numbers_may_be(words: str) -> None:
-    verb = cli._verb(words.split())
+    verb = verbs.named(words.split())
     rest, flag = words.split()[len(verb.split()) :], words.split()[-1].removeprefix("--")
-    assert getattr(cli._parser(verb).read([*rest, str(LEAST[words])]), flag) == LEAST[words]
+    assert getattr(verbs.find(verb).parser().read([*rest, str(LEAST[words])]), flag) == LEAST[words]
     with pytest.raises(
         UsageError, match=f"^--{flag}: found {LEAST[words] - 1}; wanted a whole number, {LEAST[words]} "
     ):
-        cli._parser(verb).read([*rest, str(LEAST[words] - 1)])
+        verbs.find(verb).parser().read([*rest, str(LEAST[words] - 1)])
 
 
-@pytest.mark.parametrize("verb", cli.VERBS)
+@pytest.mark.parametrize("verb", verbs.names())
 def test_the_help_of_a_verb_tells_its_words(capsys: pytest.CaptureFixture[str], verb: str) -> None:
     """Its settings too, where it has a recipe; a complaint does not look them up."""
     with pytest.raises(SystemExit, match=r"^0$"):
@@ -328,6 +331,6 @@ def test_the_help_of_a_verb_tells_its_words(capsys: pytest.CaptureFixture[str], 
     cli.main(["help", *verb.split()])
     assert capsys.readouterr().out == told
     assert told.startswith(f"usage: ordsmed {verb}")
-    assert all(flag in told for flag in cli._parser(verb).flags())
-    assert ("settings of the recipe:" in told) == (verb in cli.SETTINGS)
-    assert not cli._parser(verb).epilog
+    assert all(flag in told for flag in verbs.find(verb).parser().flags())
+    assert ("settings of the recipe:" in told) == (verbs.find(verb).recipe is not None)
+    assert not verbs.find(verb).parser().epilog

@@ -21,7 +21,7 @@ def first_steps() -> list[str]:
     """How one begins, and the verbs by name."""
     rows = [(group, " · ".join(one.name for one in verbs)) for group, verbs in _grouped()]
     steps = table(FIRST_STEPS)
-    if max(map(len, steps)) > columns(sys.stdout):  # what a command does stands below it
+    if 0 < columns(sys.stdout) < max(map(len, steps)):  # what a command does stands below it
         steps = [line for words, does in FIRST_STEPS for line in (f"  {words}", f"      {does}")]
     head = "Verbs (`ordsmed help` tells what each does, `ordsmed help VERB` its flags and settings):"
     return [TITLE, "", "First steps:", *steps, "", head, *table(rows)]
