@@ -86,10 +86,15 @@ def test_what_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(ending.DEVICES, raising=False)
     goes_on = "stopped; what is done stands, go on with: "
     again = "stopped; nothing is left of it, begin again with: "
-    assert ending.told("pretrain", ["a b", "--anew", "x=1"]) == f"{goes_on}ordsmed pretrain 'a b' x=1"
-    assert ending.told("corpus shards", ["a", "--anew"]) == f"{again}ordsmed corpus shards a --anew"
-    assert ending.told("fill", ["r"]) == "stopped"
+    assert (
+        ending.stopped("pretrain", ["a b", "--anew", "x=1"], ending.GOES_ON) == f"{goes_on}ordsmed pretrain 'a b' x=1"
+    )
+    assert (
+        ending.stopped("corpus shards", ["a", "--anew"], ending.BEGINS_AGAIN)
+        == f"{again}ordsmed corpus shards a --anew"
+    )
+    assert ending.stopped("fill", ["r"]) == "stopped"
     assert ending.side_by_side() == []
     monkeypatch.setenv(ending.DEVICES, "4")
     assert ending.side_by_side() == ["--devices", "4"]
-    assert ending.told("finetune", ["r"]) == f"{goes_on}ordsmed finetune r --devices 4"
+    assert ending.stopped("finetune", ["r"], ending.GOES_ON) == f"{goes_on}ordsmed finetune r --devices 4"
