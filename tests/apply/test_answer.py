@@ -12,7 +12,7 @@ from kit.families import shaken
 from kit.makers import SPECIAL
 from ordsmed import cli
 from ordsmed.apply import answer as verb
-from ordsmed.apply.predict import _told, open_task
+from ordsmed.apply.predict import _lines, open_task
 from ordsmed.base import files, settings
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError
 from ordsmed.base.menu import load
@@ -284,7 +284,7 @@ def test_a_threshold_is_printed_so_that_it_says_the_same(run):
     [line] = [x for x in verb.answer_lines(run, ("what ?", TEXT), io.BytesIO(), [f"task.threshold={odd}"], device="cpu")
               if "threshold" in x]  # fmt: skip
     assert float(line.rpartition("threshold ")[2].rstrip(")")) == odd == asked.settings.threshold
-    told = _told({"best_f1": 71.23456, "best_f1_thresh": odd})
+    told = _lines({"best_f1": 71.23456, "best_f1_thresh": odd})
     assert told == ["  best_f1: 71.23", f"  best_f1_thresh: {odd!r}"]
 
 

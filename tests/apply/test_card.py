@@ -152,11 +152,11 @@ def test_a_run_notes_what_guessing_gets(tmp_path, capsys, objective, model):
 def labels(found: Trained, store: Path, count: int) -> Any:
     """The pairs that the validation asks about, read anew."""
     from ordsmed.base import run
-    from ordsmed.train.material import Texts
+    from ordsmed.train.material import TextData
     from ordsmed.train.recipe import Pretraining
 
     recipe = run.read_recipe(Pretraining, found.folder)
-    rows = Texts.of(recipe).validation(0)
+    rows = TextData.of(recipe).validation(0)
     return rows.batch(np.arange(count)).pairs.numpy()
 
 

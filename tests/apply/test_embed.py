@@ -18,7 +18,7 @@ from kit.families import shaken
 from ordsmed import cli
 from ordsmed.apply import embed as verb
 from ordsmed.apply.embed import Form, embed, entries, lines_of, reader_of
-from ordsmed.apply.readers import Parts, Read, TransformerReader, layers_of, windows
+from ordsmed.apply.readers import Read, TransformerReader, WordShares, layers_of, windows
 from ordsmed.apply.trained import Trained, open_model
 from ordsmed.base.errors import DataError, RecipeError, RunError
 from ordsmed.models import gpt2
@@ -218,7 +218,7 @@ def test_a_hybrid_sees_all_of_a_line(tmp_path):
 
 def test_pieces_find_their_words_through_white_space_of_every_kind():
     line = "  a\u2028bc\t\t d\u3000"
-    found = Parts.of(line, [(0, 1), (1, 3), (4, 5), (5, 6), (6, 6), (7, 8), (8, 9), (9, 10)], "mean")
+    found = WordShares.of(line, [(0, 1), (1, 3), (4, 5), (5, 6), (6, 6), (7, 8), (8, 9), (9, 10)], "mean")
     assert found.words == ["a", "bc", "d"]
     assert list(zip(found.piece, found.word, found.share, strict=True)) == [
         (1, 0, 1), (2, 1, 0.5), (3, 1, 0.5), (7, 2, 1),
@@ -226,10 +226,10 @@ def test_pieces_find_their_words_through_white_space_of_every_kind():
 
 
 def test_a_piece_over_two_words_counts_for_both():
-    found = Parts.of("ab cd", [(0, 4), (4, 5)], "mean")
+    found = WordShares.of("ab cd", [(0, 4), (4, 5)], "mean")
     assert list(zip(found.piece, found.word, found.share, strict=True)) == [(0, 0, 1), (0, 1, 0.5), (1, 1, 0.5)]
     for how, last in (("first", [1, 1, 0]), ("last", [1, 0, 1])):
-        assert Parts.of("ab cd", [(0, 4), (4, 5)], how).share.tolist() == last
+        assert WordShares.of("ab cd", [(0, 4), (4, 5)], how).share.tolist() == last
 
 
 @pytest.mark.parametrize("prefix", [False, True])
@@ -237,7 +237,7 @@ def test_a_piece_over_two_words_counts_for_both():
 def test_byte_level_pieces_find_their_words(kind, prefix):
     line = "the  the gæte 🙂x"
     encoding = bytebpe(kind, prefix).plain.encode(line, add_special_tokens=False)
-    found = Parts.of(line, encoding.offsets, "mean")
+    found = WordShares.of(line, encoding.offsets, "mean")
     assert found.bare == 0
     pieces = [[encoding.tokens[p] for p in found.piece[found.word == n]] for n in range(4)]
     start = "Ġthe" if prefix and kind == "gpt2" else "the"
@@ -316,7 +316,7 @@ def test_a_line_longer_than_the_positions_is_read_in_windows(folders, family, tm
         ids = torch.tensor([framed(family, tokenizer, encoding.ids[start : start + room])])
         with torch.no_grad():
             states[low:high] = model(ids, torch.arange(ids.shape[1])[None])[0, 1 + low - start : 1 + high - start]
-    parts = Parts.of(line, encoding.offsets, "mean")
+    parts = WordShares.of(line, encoding.offsets, "mean")
     wanted = np.zeros((60, 16))
     np.add.at(wanted, parts.word, states[parts.piece] * parts.share[:, None])
     np.testing.assert_allclose(found, wanted, atol=1e-5)

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from kit.families import shaken
-from ordsmed.apply.fill import fill, fill_lines, lines, told
-from ordsmed.apply.generate import Way, generate
+from ordsmed.apply.fill import describe, fill, fill_lines, lines
+from ordsmed.apply.generate import SamplingOptions, generate
 from ordsmed.apply.trained import Trained, open_model
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.models import bert, gpt2
@@ -70,11 +70,11 @@ def test_pieces_inside_words_are_written_without_their_mark(trained):
 
 
 def test_lines_for_people(trained):
-    [first, guesses] = told(trained, "a [MASK] fox", 2)
+    [first, guesses] = describe(trained, "a [MASK] fox", 2)
     assert first == "a [MASK] fox"
     assert guesses.startswith("  [MASK]: ")
     assert guesses.count("%") == 2
-    assert [row.partition(":")[0] for row in told(trained, "[MASK] [MASK]")[1:]] == ["  [MASK] 1", "  [MASK] 2"]
+    assert [row.partition(":")[0] for row in describe(trained, "[MASK] [MASK]")[1:]] == ["  [MASK] 1", "  [MASK] 2"]
 
 
 def test_mask_is_understood_whatever_the_tokenizers_spelling():
@@ -165,7 +165,7 @@ def test_what_is_generated_is_its_seeds():
     trained = Trained(shaken(clm.Settings().build(settings, tokenizer)), tokenizer, settings, "model")
 
     def said(seed, temperature=3.0):
-        return generate(trained, "the", Way(tokens=12, temperature=temperature, seed=seed))
+        return generate(trained, "the", SamplingOptions(tokens=12, temperature=temperature, seed=seed))
 
     assert [said(seed) for seed in range(4)] == [said(seed) for seed in range(4)]
     assert len({said(seed) for seed in range(4)}) == 4

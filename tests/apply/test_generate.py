@@ -15,7 +15,7 @@ import torch
 from kit.families import shaken
 from kit.makers import SPECIAL
 from ordsmed.apply import generate as generates
-from ordsmed.apply.generate import Way, choose, generate, generate_lines
+from ordsmed.apply.generate import SamplingOptions, choose, generate, generate_lines
 from ordsmed.apply.trained import Trained
 from ordsmed.base.errors import RecipeError
 from ordsmed.models import bert, elmo, gpt2
@@ -29,7 +29,7 @@ SCORES = torch.tensor([0.15, 0.5, 0.05, 0.3]).log()
 def drawn(count: int = 4000, scores: torch.Tensor = SCORES, **how: Any) -> dict[int, float]:
     """How often each token comes."""
     chance = torch.Generator().manual_seed(5)
-    found = Counter(choose(scores, Way(**how), chance) for _ in range(count))
+    found = Counter(choose(scores, SamplingOptions(**how), chance) for _ in range(count))
     return {token: number / count for token, number in sorted(found.items())}
 
 
@@ -78,7 +78,7 @@ def test_first_the_temperature_then_the_best_then_the_share() -> None:
 )  # fmt: skip
 def test_ways_that_cannot_be(how: dict[str, Any], said: str) -> None:
     with pytest.raises(RecipeError) as error:
-        Way(**how)
+        SamplingOptions(**how)
     assert str(error.value) == said
 
 
@@ -112,25 +112,25 @@ def test_what_was_read_is_kept(trained: Trained) -> None:
     for text in ("the cat", "a", ""):
         ids = [tokenizer.stop, *tokenizer.encode(text)]
         wanted = tokenizer.decode([*ids, *slowly(trained, ids, 9)]).removeprefix(tokenizer.decode(ids))
-        assert generate(trained, text, Way(tokens=9, temperature=0)) == wanted
+        assert generate(trained, text, SamplingOptions(tokens=9, temperature=0)) == wanted
 
 
 def test_it_writes_as_many_as_asked_or_fit(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     """Up to the longest row; the end sign ends it, and is not written."""
     letter = trained.tokenizer.encode("x")[0]
     monkeypatch.setattr(generates, "choose", lambda *_: letter)
-    assert generate(trained, "ab", Way(tokens=5)) == "xxxxx"
-    assert generate(trained, "ab", Way(tokens=99)) == "x" * (24 - 3)
-    assert generate(trained, "a" * 22, Way(tokens=99)) == "x"
+    assert generate(trained, "ab", SamplingOptions(tokens=5)) == "xxxxx"
+    assert generate(trained, "ab", SamplingOptions(tokens=99)) == "x" * (24 - 3)
+    assert generate(trained, "a" * 22, SamplingOptions(tokens=99)) == "x"
     said = iter([letter, letter, trained.tokenizer.stop, letter])
     monkeypatch.setattr(generates, "choose", lambda *_: next(said))
-    assert generate(trained, "ab", Way(tokens=9)) == "xx"
+    assert generate(trained, "ab", SamplingOptions(tokens=9)) == "xx"
     monkeypatch.setattr(generates, "choose", lambda *_: trained.tokenizer.stop)
-    assert generate(trained, "ab", Way(tokens=9)) == ""
+    assert generate(trained, "ab", SamplingOptions(tokens=9)) == ""
     with pytest.raises(
         RecipeError, match=r"^'aaaaaaaaaaaaaaaaaaaaaaa': found 24 tokens; wanted 1 to 23, so that one can"
     ):
-        generate(trained, "a" * 23, Way())
+        generate(trained, "a" * 23, SamplingOptions())
 
 
 def test_each_line_goes_on(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,10 +139,10 @@ def test_each_line_goes_on(trained: Trained, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(generates, "prepare", lambda *given, **how: asked.append((given, how)))
     monkeypatch.setattr(generates, "open_model", lambda *given: asked.append(given) or trained)
     monkeypatch.setattr(generates, "generate", lambda model, text, way: f"|{way.tokens}")
-    assert list(generate_lines("run", ["a", "", "b"], Way(3), step=7, threads=2)) == ["a|3", "|3", "b|3"]
+    assert list(generate_lines("run", ["a", "", "b"], SamplingOptions(3), step=7, threads=2)) == ["a|3", "|3", "b|3"]
     assert asked == [(("cpu", 2), {"flags": True}), ("run", 7)]
     stream = io.BytesIO(b"one\r\ntwo\n")
-    lines = generate_lines("run", stream, Way(3))
+    lines = generate_lines("run", stream, SamplingOptions(3))
     assert next(lines) == "one|3"
     assert stream.tell() == 5
     assert list(lines) == ["two|3"]
@@ -152,9 +152,9 @@ def test_what_cannot_go_on_is_refused(trained: Trained) -> None:
     masked = bert.Settings(width=32, layers=1, heads=2, positions=16)
     objective = mlm.Settings().build(masked, trained.tokenizer)
     with pytest.raises(RecipeError, match=r"is no causal model \(bert\); wanted one trained with clm .*`ordsmed fill`"):
-        generate(Trained(objective, trained.tokenizer, masked, "model"), "a", Way())
+        generate(Trained(objective, trained.tokenizer, masked, "model"), "a", SamplingOptions())
     with pytest.raises(RecipeError, match="`ordsmed embed` takes it"):
-        generate(Trained(objective, trained.tokenizer, elmo.Settings(), "model"), "a", Way())
+        generate(Trained(objective, trained.tokenizer, elmo.Settings(), "model"), "a", SamplingOptions())
 
 
 def untrained(tmp_path: Path, pieces: list[str]) -> Trained:
@@ -178,7 +178,7 @@ def test_the_sign_behind_texts_ends_what_is_written(tmp_path: Path, monkeypatch:
         made.objective.model, "forward", lambda *how, **more: given.append(how[0]) or inner(*how, **more)
     )
     monkeypatch.setattr(generates, "choose", lambda *_: next(said))
-    assert generate(made, "a", Way(tokens=6)).split() == ["b", "b"], "it goes on behind the other one"
+    assert generate(made, "a", SamplingOptions(tokens=6)).split() == ["b", "b"], "it goes on behind the other one"
     assert given[0].tolist() == [[end, made.tokenizer.encode("a")[0]]]
 
 
@@ -188,8 +188,8 @@ def test_without_a_sign_a_text_is_needed(trained: Trained) -> None:
     )
     made = replace(trained, tokenizer=bare)
     with pytest.raises(RecipeError, match="found 0 tokens; wanted 1 to 23, so that one can follow; shorten it"):
-        generate(made, "", Way())
-    assert generate(made, "ab", Way(tokens=2)) == "xx"
+        generate(made, "", SamplingOptions())
+    assert generate(made, "ab", SamplingOptions(tokens=2)) == "xx"
 
 
 def test_who_cannot_go_on_says_so_before_a_line_is_read(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,5 +198,5 @@ def test_who_cannot_go_on_says_so_before_a_line_is_read(trained: Trained, monkey
     monkeypatch.setattr(generates, "open_model", lambda *_: other)
     stream = io.BytesIO(b"one\n")
     with pytest.raises(RecipeError, match="is no causal model"):
-        next(generate_lines("run", stream, Way()))
+        next(generate_lines("run", stream, SamplingOptions()))
     assert stream.tell() == 0

@@ -11,7 +11,7 @@ import torch
 from kit.makers import make_store
 from ordsmed.apply.export import export, export_all
 from ordsmed.apply.fill import fill_lines
-from ordsmed.apply.generate import Way, generate_lines
+from ordsmed.apply.generate import SamplingOptions, generate_lines
 from ordsmed.apply.trained import kept, open_model
 from ordsmed.base import files, snapshots
 from ordsmed.base.errors import DataError, RecipeError
@@ -149,10 +149,10 @@ def test_pairs_and_hybrids_are_exported(recipe: Write, tmp_path: Path) -> None:
     _, report = t.AutoModelForCausalLM.from_pretrained(export(hybrid, tmp_path / "b"), output_loading_info=True)
     assert not any(report.values())
     assert len(list(fill_lines(hybrid, ["w1 [MASK] w3"]))) == 2
-    made = list(generate_lines(hybrid, ["w1 w2"], Way(4, temperature=0)))
-    assert made == list(generate_lines(tmp_path / "b", ["w1 w2"], Way(4, temperature=0)))
+    made = list(generate_lines(hybrid, ["w1 w2"], SamplingOptions(4, temperature=0)))
+    assert made == list(generate_lines(tmp_path / "b", ["w1 w2"], SamplingOptions(4, temperature=0)))
     with pytest.raises(RecipeError, match="is no causal model"):
-        list(generate_lines(pairs, ["w1"], Way()))
+        list(generate_lines(pairs, ["w1"], SamplingOptions()))
 
 
 def test_another_vocabulary_is_refused(recipe: Write, store: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from ordsmed.base import machine, ranks
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.ranks import Place, Ranks, meet, prepare
-from ordsmed.base.workers import crew
+from ordsmed.base.workers import worker_pool
 
 
 @pytest.fixture(autouse=True)
@@ -154,19 +154,19 @@ def test_workers_of_a_scheduler(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) 
         ("tcp://x:1", {"address": "tcp://x:1"}),
         (f"{tmp_path}/s.json", {"scheduler_file": f"{tmp_path}/s.json"}),
     ):
-        with crew(engine=engine) as spread:
+        with worker_pool(engine=engine) as spread:
             assert list(spread(max, ((n, 3) for n in range(6)))) == [3, 3, 3, 3, 4, 5]
         assert Client.asked == {**where, "timeout": "30s", "set_as_default": False, "pure": False, "closed": True}
     monkeypatch.setattr(Client, "threads", {})
     with (
         pytest.raises(RecipeError, match="the scheduler at tcp://x:1 has no workers; start some: `dask worker`"),
-        crew(engine="tcp://x:1"),
+        worker_pool(engine="tcp://x:1"),
     ):
         pass
     monkeypatch.setitem(sys.modules, "distributed", None)
     with (
         pytest.raises(RecipeError, match="engine: `distributed` is not installed; pip install"),
-        crew(engine="tcp://x:1"),
+        worker_pool(engine="tcp://x:1"),
     ):
         pass
 
@@ -175,6 +175,6 @@ def test_more_processes_than_a_machine_bears(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("ordsmed.base.workers.most_processes", lambda: 3)
     with (
         pytest.raises(RecipeError, match="processes: found 4; wanted at most 3 on this machine; leave it out"),
-        crew(4),
+        worker_pool(4),
     ):
         pass

@@ -20,7 +20,7 @@ from ordsmed.base.menu import Menu
 from ordsmed.bench.bench import Bench
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.data.encode import Encoding
-from ordsmed.data.tokenizer_training import Training
+from ordsmed.data.tokenizer_training import TokenizerTraining
 from ordsmed.finetune.recipe import Finetuning
 from ordsmed.learn.phases import Phase
 from ordsmed.learn.schedules import Schedule
@@ -298,10 +298,10 @@ REFUSED: list[tuple[Any, dict[str, Any], dict[str, Any], str]] = [
     (gpt2.Settings, {}, {"attention_dropout": -0.1}, "attention_dropout"),
     (Corpus, {"source": "stdlib"}, {"validation": 1.0}, "validation"),
     (Corpus, {"source": "stdlib"}, {"shard": 0}, "shard"),
-    (Training, {"tokenizer": "wordpiece", "corpus": "a"}, {"sample": 0}, "sample"),
-    (Training, {"tokenizer": "wordpiece", "corpus": "a"}, {"corpus": None}, "corpus"),
+    (TokenizerTraining, {"tokenizer": "wordpiece", "corpus": "a"}, {"sample": 0}, "sample"),
+    (TokenizerTraining, {"tokenizer": "wordpiece", "corpus": "a"}, {"corpus": None}, "corpus"),
     (
-        Training,
+        TokenizerTraining,
         {"tokenizer": "wordpiece", "corpus": "a"},
         {"tokenizer": {"kind": "bytebpe", "size": 3}},
         "tokenizer.size",

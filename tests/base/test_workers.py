@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ordsmed.base.errors import DataError, RecipeError, RunError
-from ordsmed.base.workers import _in_order, crew
+from ordsmed.base.workers import _in_order, worker_pool
 
 
 def fail(number: int) -> int:
@@ -37,7 +37,7 @@ def test_results_come_in_order_and_tasks_as_they_are_needed(processes: int) -> N
             drawn.append(number)
             yield number, 2
 
-    with crew(processes) as spread:
+    with worker_pool(processes) as spread:
         for count, result in enumerate(spread(operator.mul, tasks())):
             assert result == 2 * count
             assert len(drawn) <= count + 2 * processes + 2
@@ -45,21 +45,21 @@ def test_results_come_in_order_and_tasks_as_they_are_needed(processes: int) -> N
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_an_error_is_that_of_the_task(processes: int) -> None:
-    with crew(processes) as spread, pytest.raises(DataError, match=r"a\.txt:3: nonsense; wanted sense"):
+    with worker_pool(processes) as spread, pytest.raises(DataError, match=r"a\.txt:3: nonsense; wanted sense"):
         list(spread(fail, ((n,) for n in range(9))))
 
 
 def test_a_killed_worker_is_told() -> None:
-    with pytest.raises(RunError, match="a worker process: ended without a word"), crew(2) as spread:
+    with pytest.raises(RunError, match="a worker process: ended without a word"), worker_pool(2) as spread:
         list(spread(die, ((n,) for n in range(9))))
 
 
 def test_no_scheduler(tmp_path: Path) -> None:
     pytest.importorskip("distributed")
     (tmp_path / "s.json").write_text("{}")
-    with pytest.raises(RecipeError, match="engine: no scheduler at"), crew(engine=str(tmp_path / "s.json")):
+    with pytest.raises(RecipeError, match="engine: no scheduler at"), worker_pool(engine=str(tmp_path / "s.json")):
         pass
-    with pytest.raises(RecipeError, match=r"engine: no file no-such\.json"), crew(engine="no-such.json"):
+    with pytest.raises(RecipeError, match=r"engine: no file no-such\.json"), worker_pool(engine="no-such.json"):
         pass
 
 

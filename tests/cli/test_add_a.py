@@ -202,5 +202,5 @@ def test_what_an_objective_need_not_say() -> None:
     assert made.flops(3, 4) == 3 * 3 * 4 * (2 * (4 * 64 + 4 * 8) + 2 * 8 * 50)
     row = torch.arange(4)[None]
     batch = Batch(torch.zeros(1).long(), row, row, row, torch.ones(1, 4))
-    assert torch.equal(made.judge(batch)["every"], made(batch)["every"])
+    assert torch.equal(made.validate(batch)["every"], made(batch)["every"])
     assert made.state == {}

@@ -146,7 +146,7 @@ def test_an_example_that_is_asked_is_the_next_one(monkeypatch: pytest.MonkeyPatc
     def ask(task: Any, examples: Any, packing: Any, ranks: Any, *, within: Any) -> None:
         asked.append((len(examples.sizes), examples.ids[: examples.sizes[0]].tolist(), packing.alone, packing.length))
 
-    monkeypatch.setattr("ordsmed.learn.inference.ask", ask)
+    monkeypatch.setattr("ordsmed.learn.inference.predict_all", ask)
     words = [word for word in BERT if not word.startswith(("length", "tokens"))]
     measured("predict", *words, "task.length=32", "sizes=[[0,9],[100,20]]", "batches=[[2,2]]")
     packed, padded = asked[::2], asked[1::2]
@@ -264,8 +264,8 @@ def test_absurd_sizes_are_refused_before_anything_is_made(words: list[str], said
 
 
 def test_numbers_are_told_with_their_names() -> None:
-    assert benches._told(3.5) == "3.5"
-    assert benches._told({"a": 1, "b": {"c": 2, "d": 3}}) == "a 1, b (c 2, d 3)"
+    assert benches._shown(3.5) == "3.5"
+    assert benches._shown({"a": 1, "b": {"c": 2, "d": 3}}) == "a 1, b (c 2, d 3)"
 
 
 def test_dropout_everywhere_or_the_network_s_own() -> None:

@@ -94,7 +94,7 @@ SCHEDULE = ("ordsmed.learn.schedules", "Schedule")
 MORE = {"group": ("ordsmed.learn.groups", "Rule"), "trouble": ("ordsmed.train.guard", "Guard"), **LAYOUT}
 TABLES = {  # verb -> tables within its recipe's settings, which help tells of
     "corpus": {"near": ("ordsmed.corpus.near", "Near"), "held_out": ("ordsmed.corpus.held_out", "Decontaminate"),
-               "given": ("ordsmed.corpus.pipeline", "Given")},
+               "given": ("ordsmed.corpus.pipeline", "GivenSplits")},
     "pretrain": {"phase": ("ordsmed.learn.phases", "Phase"), "phase.schedule": SCHEDULE, **MORE,
                  "objective.generator (rtd)": ("ordsmed.objectives.rtd", "Generator")},
     "finetune": {"schedule": SCHEDULE, "adapters": ("ordsmed.nn.adapters", "Adapters"), **MORE,

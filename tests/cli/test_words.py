@@ -11,7 +11,7 @@ import pytest
 
 from ordsmed import cli
 from ordsmed.apply.embed import Form
-from ordsmed.apply.generate import Way
+from ordsmed.apply.generate import SamplingOptions
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.run import Run
 from ordsmed.command import recipes
@@ -65,9 +65,11 @@ HANDED: list[tuple[str, str, Any, tuple[Any, ...], dict[str, Any]]] = [
     ("fill r", "apply.fill.fill_lines", LINES, ("r", STDIN, 5), {"step": None, "threads": None}),
     ("fill r t u --best 2 --step 0 --threads 3", "apply.fill.fill_lines", LINES, ("r", ["t", "u"], 2),
      {"step": 0, "threads": 3}),
-    ("generate r", "apply.generate.generate_lines", LINES, ("r", STDIN, Way()), {"step": None, "threads": None}),
+    ("generate r", "apply.generate.generate_lines", LINES, ("r", STDIN, SamplingOptions()),
+     {"step": None, "threads": None}),
     ("generate r t --tokens 2 --temperature 0.5 --best 3 --share 0.9 --seed 4 --step 1 --threads 2",
-     "apply.generate.generate_lines", LINES, ("r", ["t"], Way(2, 0.5, 3, 0.9, 4)), {"step": 1, "threads": 2}),
+     "apply.generate.generate_lines", LINES, ("r", ["t"], SamplingOptions(2, 0.5, 3, 0.9, 4)),
+     {"step": 1, "threads": 2}),
     ("embed r in o.h5", "apply.embed.embed", "made", ("r", "in", "o.h5", Form()), {"step": None, "anew": False}),
     ("embed r - o.h5 --step 2 --anew --of sentences --layers 0,-1 --pieces first --pool first --dtype float16 "
      "--batch 3 --device cpu --threads 2 --carry --cut", "apply.embed.embed", "made",

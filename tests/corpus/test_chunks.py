@@ -14,10 +14,10 @@ import pytest
 
 from ordsmed.base.errors import DataError, RunError
 from ordsmed.base.run import obtain
-from ordsmed.base.workers import crew
+from ordsmed.base.workers import worker_pool
 from ordsmed.cleaners import length
 from ordsmed.corpus import chunks
-from ordsmed.corpus.chunks import Reading, Source, Work
+from ordsmed.corpus.chunks import CorpusSource, Reading, Work
 from ordsmed.corpus.folder import documents, parts
 from ordsmed.corpus.held_out import grams
 from ordsmed.corpus.near import Near
@@ -58,8 +58,8 @@ class Counting:
 
 
 def facts(folder: Path, *, shortest: int = 1) -> chunks.Facts:
-    reading = Reading(folder, [Source(Counting(["text"] * 30))], Work(shortest=shortest))
-    with crew() as spread:
+    reading = Reading(folder, [CorpusSource(Counting(["text"] * 30))], Work(shortest=shortest))
+    with worker_pool() as spread:
         reading.run(spread, 1)
     found = chunks.Facts()
     for chunk in reading.chunks():
@@ -79,8 +79,8 @@ def test_what_both_halves_count_adds_up(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_chunk_stands_on_the_disk_before_it_has_a_name(tmp_path: Path, synced: list[tuple[str, str]]) -> None:
-    reading = Reading(tmp_path, [Source(Counting(["some text"] * 4))], Work(near=Near()))
-    with crew() as spread:
+    reading = Reading(tmp_path, [CorpusSource(Counting(["some text"] * 4))], Work(near=Near()))
+    with worker_pool() as spread:
         reading.run(spread, 1)
     renamed = [place for what, place in synced if what == "rename"]
     assert [Path(place).name.partition(".")[2] for place in renamed] == ["jsonl", "npy", "near.npy", "json", "whole"]
@@ -114,7 +114,7 @@ def test_documents_without_text_fill_a_chunk_too(monkeypatch: pytest.MonkeyPatch
 def test_of_what_two_kept_the_longer_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turned: bool) -> None:
     stem, work = str(tmp_path / "00000-00000"), Work()
     for raw in (3, 5):
-        chunks._keep(stem, chunks.Made(chunks._nothing(work), raw), 0)
+        chunks._keep(stem, chunks.CleanedBatch(chunks._nothing(work), raw), 0)
     listed = sorted(chunks._beside(stem).iterdir(), reverse=turned)
     assert len(listed) == 2
     monkeypatch.setattr(Path, "iterdir", lambda self: iter(listed))
@@ -123,10 +123,10 @@ def test_of_what_two_kept_the_longer_counts(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_chunk_goes_on_behind_what_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
-    monkeypatch.setattr(chunks, "_kept", lambda stem, work: chunks.Made(chunks._nothing(work), 2))
+    monkeypatch.setattr(chunks, "_kept", lambda stem, work: chunks.CleanedBatch(chunks._nothing(work), 2))
     monkeypatch.setattr(chunks, "_refined", lambda documents, *_: seen.extend(d.id for d in documents) or [])
-    batch = chunks.Batch([Document("text", id=f"{n}") for n in range(4)], 0, 0, Counter(), Counter())
-    chunks._make(tmp_path, Work(), Source(Counting()), 0, 0, batch)
+    batch = chunks.RawBatch([Document("text", id=f"{n}") for n in range(4)], 0, 0, Counter(), Counter())
+    chunks._make(tmp_path, Work(), CorpusSource(Counting()), 0, 0, batch)
     assert seen == ["2", "3"]
 
 
@@ -157,11 +157,11 @@ def test_large_bundles_are_read_here(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_chunk_that_stands_is_kept_nowhere_else_and_whole(tmp_path: Path) -> None:
-    batch = chunks.Batch([Document("text", id="1")], 0, 0, Counter(), Counter())
+    batch = chunks.RawBatch([Document("text", id="1")], 0, 0, Counter(), Counter())
     stem = str(tmp_path / "00000-00000")
-    chunks._keep(stem, chunks.Made(chunks._nothing(Work()), 1), 7)
+    chunks._keep(stem, chunks.CleanedBatch(chunks._nothing(Work()), 1), 7)
     assert chunks._beside(stem).is_dir()
-    chunks._make(tmp_path, Work(), Source(Counting()), 0, 0, batch)
+    chunks._make(tmp_path, Work(), CorpusSource(Counting()), 0, 0, batch)
     assert not chunks._beside(stem).exists()
     made = chunks.Chunk(stem, 0, chunks.Facts(documents=1))
     assert len(made.index) == 1
@@ -185,12 +185,14 @@ class Files:
 
 def test_small_files_are_read_together_in_their_order() -> None:
     """As long as they hold no more than eight million bytes; a source that tells of no files is read as a whole."""
-    source = Source(Files({"a": 4_000_000, "b": 4_000_000, "c": 1, "d": 8_000_000, "e": 9_000_000, "f": 0, "g": 7}))
+    source = CorpusSource(
+        Files({"a": 4_000_000, "b": 4_000_000, "c": 1, "d": 8_000_000, "e": 9_000_000, "f": 0, "g": 7})
+    )
     bundles = [[str(piece.path) for piece in bundle] for bundle in source.bundles()]
     assert bundles == [["a", "b"], ["c"], ["d"], ["e"], ["f", "g"]]
     assert [source.size(bundle) for bundle in source.bundles()] == [8_000_000, 1, 8_000_000, 9_000_000, 7]
-    assert Source(Counting([])).bundles() == [()]
-    assert Source(Files({"a": 5})).size(()) == 5
+    assert CorpusSource(Counting([])).bundles() == [()]
+    assert CorpusSource(Files({"a": 5})).size(()) == 5
     assert chunks._size(Piece(Path("a"), start=30, stop=70)) == 40
 
 
@@ -219,8 +221,8 @@ class Halving:
 
 def test_what_each_step_did_is_counted(tmp_path: Path) -> None:
     source = Plain([f"text {n}" for n in range(10)] + ["text  12"])
-    reading = Reading(tmp_path, [Source(source)], Work(clean=(Halving(),)))
-    with crew() as spread:
+    reading = Reading(tmp_path, [CorpusSource(source)], Work(clean=(Halving(),)))
+    with worker_pool() as spread:
         reading.run(spread, 1)
     (chunk,) = reading.chunks()
     assert chunk.facts.steps == [[11, 1, 5, 6 * 10 + 8, 6 * 5 + 1 + 8], [6, 1, 0, 39, 38]]
@@ -247,14 +249,14 @@ class Plain:
 
 def test_another_reading_has_a_folder_of_its_own(tmp_path: Path) -> None:
     """Whatever a chunk depends on names it: sources, what they are for, settings, but not the threshold."""
-    source = Source(Plain(["a"]))
+    source = CorpusSource(Plain(["a"]))
 
-    def name(sources: list[Source], **work: Any) -> str:
+    def name(sources: list[CorpusSource], **work: Any) -> str:
         return Reading(tmp_path, sources, Work(**work)).folder.name
 
     plain, signed = name([source]), name([source], near=Near())
     others = [
-        name([Source(Plain(["b"]))]), name([source, source]), name([Source(Plain(["a"]), "test")]),
+        name([CorpusSource(Plain(["b"]))]), name([source, source]), name([CorpusSource(Plain(["a"]), "test")]),
         name([source], seed=1), name([source], clean=(length.Settings(),)), name([source], normalise="none"),
         name([source], shortest=2), name([source], sentences="lines"), name([source], held_out="x/one.npy"),
         name([source], held_out="x/two.npy"), signed, name([source], near=Near(shingle=5)),
@@ -298,8 +300,8 @@ def test_documents_that_quote_held_out_text_are_told_and_dropped(
     (tmp_path / "held.txt").write_text("one two three four five six seven eight")
     grams(str(tmp_path / "held.txt")).save(tmp_path / "held.npy")
     texts = [f"{n}: one two three four five six seven eight." if n % 2 else f"Other text {n}." for n in range(60)]
-    reading = Reading(tmp_path, [Source(Plain(texts))], Work(held_out=str(tmp_path / "held.npy")))
-    with crew() as spread:
+    reading = Reading(tmp_path, [CorpusSource(Plain(texts))], Work(held_out=str(tmp_path / "held.npy")))
+    with worker_pool() as spread:
         reading.run(spread, 1)
     (chunk,) = reading.chunks()
     assert chunk.facts.left_out == {"held-out text": 30}
@@ -342,14 +344,14 @@ def test_what_a_source_gives_that_is_no_document_is_named(given: Any, said: str)
             return 7
 
     with pytest.raises(DataError, match=said):
-        list(Source(Feed()).read(()))
+        list(CorpusSource(Feed()).read(()))
     with pytest.raises(DataError, match="a:1: TypeError: gives 7, a int"):
-        Source(Feed()).refine(Document("x", id="a:1"))
+        CorpusSource(Feed()).refine(Document("x", id="a:1"))
 
 
 @pytest.mark.parametrize("error", [OSError("disk"), MemoryError(), DataError("a", "b", "c", "d")])
 def test_errors_that_tell_their_place_are_left_as_they_are(error: Exception) -> None:
-    with pytest.raises(type(error)) as caught, chunks._told("x"):
+    with pytest.raises(type(error)) as caught, chunks._placed("x"):
         raise error
     assert caught.value is error
 

@@ -12,12 +12,12 @@ from kit.makers import invented_text
 from ordsmed.base.errors import DataError
 from ordsmed.base.run import Run, obtain
 from ordsmed.corpus import folder as module
-from ordsmed.corpus.folder import SPLITS, Writer, check, documents, origin, parts
+from ordsmed.corpus.folder import SPLITS, PartWriter, check, documents, origin, parts
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.corpus.presplit import presplit
 from ordsmed.corpus.shards import shards
 from ordsmed.data.encode import Encoding
-from ordsmed.data.tokenizer_training import Training
+from ordsmed.data.tokenizer_training import TokenizerTraining
 from ordsmed.show.stats import stats
 
 RECIPE = 'out = "{0}/c"\nshard = 2000\nvalidation = 0.2\n[source]\nkind = "text"\npath = "{0}/a.txt"\n'
@@ -49,7 +49,9 @@ VERBS: dict[str, Callable[[Path], object]] = {
     "stats": lambda place: stats(f"{place}/c"),
     "shards": lambda place: shards([f"{place}/c"], f"{place}/shards", train=2, test=0),
     "presplit": lambda place: presplit(f"{place}/c", f"{place}/presplit"),
-    "tokenizer": lambda place: obtain(Training, recipe(place, "t", TOKENIZER.format(f'corpus = "{place}/c"\n'))),
+    "tokenizer": lambda place: obtain(
+        TokenizerTraining, recipe(place, "t", TOKENIZER.format(f'corpus = "{place}/c"\n'))
+    ),
     "encode": lambda place: obtain(
         Encoding, recipe(place, "e", f'corpus = "{place}/c"\ntokenizer = "{place}/known"\n')
     ),
@@ -63,7 +65,7 @@ VERBS: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_turned_bit_and_a_lost_part_are_named(folder: Path, tmp_path: Path, verb: str) -> None:
     known = recipe(tmp_path, "known", TOKENIZER.format(f'corpus = "{folder}"\n'))
-    obtain(Training, known)
+    obtain(TokenizerTraining, known)
     path = parts(folder, "train")[1]
     whole = path.read_bytes()
     damage(path)
@@ -96,8 +98,8 @@ def test_no_document_of_a_damaged_part_is_given(folder: Path) -> None:
         next(documents(path))
 
 
-def written(place: Path, lines: list[bytes], **how: bool) -> Writer:
-    with Writer(place / "train", 20, **how) as writer:
+def written(place: Path, lines: list[bytes], **how: bool) -> PartWriter:
+    with PartWriter(place / "train", 20, **how) as writer:
         for line in lines:
             writer.write(line, 2, 3, 5, 7)
     return writer
@@ -127,7 +129,7 @@ def test_parts_that_stand_are_counted_and_left_as_they_are(tmp_path: Path) -> No
     assert (again.parts, again.checksums, again.count) == (whole.parts, whole.checksums, whole.count)
     assert (tmp_path / "train/00000.jsonl").stat().st_mtime_ns == before
     assert (tmp_path / "train/00001.jsonl").read_bytes() == lines[2]
-    with Writer(tmp_path / "train", 20, again=True) as told:
+    with PartWriter(tmp_path / "train", 20, again=True) as told:
         wants = []
         for line in [*lines, b"a new one\n"]:
             wants.append(told.wants(len(line)))
@@ -150,7 +152,7 @@ def test_what_is_half_written_has_no_name(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_where_a_document_of_a_number_stands(tmp_path: Path) -> None:
-    with Writer(tmp_path / "train", 64) as writer:
+    with PartWriter(tmp_path / "train", 64) as writer:
         for n in range(5):
             writer.write(b'{"text":"t%d"%b}\n' % (n, b',"id":"a:%d"' % n if n != 3 else b""), 1, 1, 1)
     names = [path.name for path in parts(tmp_path, "train")]

@@ -394,12 +394,12 @@ def test_keys_alone_and_keys_with_signatures(tmp_path: Path) -> None:
 
 
 def test_the_biggest_groups(tmp_path: Path) -> None:
-    found = near.Found(
+    found = near.Duplicates(
         np.array([1, 2, 3, 5, 6]), np.array([0, 0, 0, 4, 4]), np.array([1.0, 0.75, 0.875, 1.0, 1.0], "<f4")
     )
     assert near.groups(found, 1, 2) == [near.Group(0, 4, [(2, 0.75), (3, 0.875)])]
     assert [group.size for group in near.groups(found, 9)] == [4, 3]
-    assert near.groups(near.Found(*[np.empty(0, int)] * 3), 3) == []
+    assert near.groups(near.Duplicates(*[np.empty(0, int)] * 3), 3) == []
 
 
 def damaged(kind: str, path: Path, rows: np.ndarray) -> None:
@@ -452,7 +452,7 @@ def test_settings_that_cannot_be(wrong: dict[str, Any]) -> None:
 def test_bytes_that_agree_by_chance_are_no_similarity(monkeypatch: pytest.MonkeyPatch) -> None:
     chance = np.random.default_rng(5)
     judge = object.__new__(near._Judge)
-    judge.work = near._Work(Path(), HOW, None, 0, (), False, True)
+    judge.work = near._MatchingWork(Path(), HOW, None, 0, (), False, True)
     drawn = [chance.integers(0, 256, (4000, 128), np.uint8) for _ in range(2)]
     half = np.where(np.arange(128) < 64, drawn[0], drawn[1])
     monkeypatch.setattr(near._Judge, "_bytes", lambda self, ranks: ranks)
@@ -492,7 +492,7 @@ def test_what_is_too_close_to_call_is_read_until_four_were_found_apart(
 ) -> None:
     """Document 9 was found apart from so many others; no pair is read twice."""
     judge, asked = object.__new__(near._Judge), list[int]()
-    judge.work = near._Work(Path(), HOW, str, 0, (), False, True)
+    judge.work = near._MatchingWork(Path(), HOW, str, 0, (), False, True)
     judge.unlike = []
     pair = lambda worse, better: near._joined(np.array([worse], "<u4"), np.array([better], "<u4"))  # noqa: E731
     others = [*(pair(9, n) for n in range(tried)), pair(8, 7)]

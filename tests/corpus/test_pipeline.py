@@ -322,7 +322,7 @@ def test_a_small_corpus_has_few_processes(
     monkeypatch.setattr(pipeline, "cores", lambda: 8)
     sources = tuple(Sized([], size) for size in sizes)
     assert Corpus(sources, processes=processes)._workers() == wanted
-    assert Corpus(sources[:1], processes=processes, given=pipeline.Given(test=Sized([], 0)))._workers() <= wanted
+    assert Corpus(sources[:1], processes=processes, given=pipeline.GivenSplits(test=Sized([], 0)))._workers() <= wanted
 
 
 def test_every_input_is_in_the_stamp_and_what_is_not_said_leaves_it_as_it_was(tmp_path: Path) -> None:
@@ -334,14 +334,14 @@ def test_every_input_is_in_the_stamp_and_what_is_not_said_leaves_it_as_it_was(tm
     mark = Run(obtain(Corpus, str(first))).status["fingerprint"]
     assert Corpus(Given(["a"])).stamp() == ["a"]
     assert Corpus((Given(["a"]), Given(["b"]))).stamp() == [["a"], ["b"]]
-    given = pipeline.Given(validation=Given(["v"]), test=Given(["t"]))
+    given = pipeline.GivenSplits(validation=Given(["v"]), test=Given(["t"]))
     assert Corpus(Given(["a"]), given=given).stamp() == [["a"], [["v"], ["t"]]]
     assert Corpus(Given(["a"]), against=(str(tmp_path / "first"),)).stamp() == [["a"], [mark]]
     assert Corpus(Given(["a"]), held_out=Decontaminate(str(path))).stamp() == [["a"], stamp([path])]
 
 
 def test_given_texts_alone_are_no_corpus(tmp_path: Path) -> None:
-    given = pipeline.Given(validation=Given(["One text."]))
+    given = pipeline.GivenSplits(validation=Given(["One text."]))
     with pytest.raises(DataError, match="no documents at all; wanted at least one text; look at `source`"):
         Corpus(Given([]), given=given).perform(Run(tmp_path))
 
@@ -354,7 +354,7 @@ def test_what_is_given_stands_where_it_was_given_for_and_first(tmp_path: Path) -
     )
     (folder := tmp_path / "c").mkdir()
     first, second = Sized([f"Text {n}." for n in range(4)]), Sized([f"Text {n}." for n in range(2, 8)])
-    given = pipeline.Given(validation=Sized(["Text 1.", "Held one."]), test=Sized(["Held two.", "Text 6."]))
+    given = pipeline.GivenSplits(validation=Sized(["Text 1.", "Held one."]), test=Sized(["Held two.", "Text 6."]))
     facts = Corpus((first, second), given=given, against=(str(tmp_path / "a.toml"),)).perform(Run(folder))
     found = {split: [d.text for d in read(folder, split)] for split in SPLITS}
     assert found == {
@@ -371,7 +371,7 @@ def test_what_is_given_stands_where_it_was_given_for_and_first(tmp_path: Path) -
 
 def test_the_licences_of_what_is_learned_from_are_named_once_each(tmp_path: Path) -> None:
     sources = tuple(Sized([f"Text {n}."], LICENCE=name) for n, name in enumerate(["X", "", "Y", "X"]))
-    given = pipeline.Given(validation=Sized(["Held."], LICENCE="Z"))
+    given = pipeline.GivenSplits(validation=Sized(["Held."], LICENCE="Z"))
     facts = Corpus(sources, given=given).perform(Run(tmp_path))
     assert (facts["licence"], facts["language"], facts["title"]) == ("X; Y", None, None)
     assert (tmp_path / "report.md").read_text().startswith(f"# {tmp_path.name}\n")

@@ -16,7 +16,7 @@ from ordsmed.base import run
 from ordsmed.base.errors import DataError, OrdsmedError, RunError
 from ordsmed.corpora import jsonl
 from ordsmed.corpus import presplit as deed
-from ordsmed.corpus.folder import Writer, documents, parts
+from ordsmed.corpus.folder import PartWriter, documents, parts
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.corpus.presplit import presplit
 from ordsmed.data.encode import Encoding
@@ -86,7 +86,7 @@ def corpus(tmp_path: Path) -> Path:
 def write(folder: Path, splits: dict[str, list[Document]]) -> Path:
     """A finished corpus folder."""
     for split, found in splits.items():
-        with Writer(folder / split, 2000) as writer:
+        with PartWriter(folder / split, 2000) as writer:
             for document in found:
                 writer.write(msgspec.json.encode(document) + b"\n", 1, 1, 1)
     run.Run(folder).set(verb="corpus", state="done", fingerprint=folder.name)

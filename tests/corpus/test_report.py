@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from ordsmed.corpus import report
-from ordsmed.corpus.chunks import Chunk, Facts, Source, Work
-from ordsmed.corpus.folder import Count, Writer
+from ordsmed.corpus.chunks import Chunk, CorpusSource, Facts, Work
+from ordsmed.corpus.folder import Count, PartWriter
 from ordsmed.corpus.near import Near
 from ordsmed.corpus.unite import Matched
 
@@ -25,8 +25,8 @@ class Kind:
         return self.bytes
 
 
-def writers(folder: Path) -> dict[str, Writer]:
-    made = {name: Writer(folder / name, 9) for name in ("train", "validation", "test")}
+def writers(folder: Path) -> dict[str, PartWriter]:
+    made = {name: PartWriter(folder / name, 9) for name in ("train", "validation", "test")}
     made["train"].count = Count(1200, 3400, 500_000, 2_500_000, 2_600_000)
     made["validation"].count = Count(1, 2, 3, 40, 50)
     made["train"].parts, made["train"].checksums = {"00000.jsonl": 1200}, {"00000.jsonl": "abc"}
@@ -37,9 +37,9 @@ def writers(folder: Path) -> dict[str, Writer]:
 def facts(tmp_path: Path) -> dict[str, Any]:
     """Of three sources, one of them another corpus."""
     sources = [
-        Source(Kind(0, "no licence of ours"), "against"),
-        Source(Kind(2_000_000, "CC0", 2_500_000_000)),
-        Source(Kind(500), "test"),
+        CorpusSource(Kind(0, "no licence of ours"), "against"),
+        CorpusSource(Kind(2_000_000, "CC0", 2_500_000_000)),
+        CorpusSource(Kind(500), "test"),
     ]
     against = Facts(read=7, documents=7, left_out=Counter({"other": 9}), steps=[[7, 7, 7, 7, 7]] * 2)
     gone = Counter({"redirects": 5, "empty": 5, "ratios: digits": 4, "ratios: lost": 6, "late": 6})

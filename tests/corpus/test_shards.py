@@ -14,7 +14,7 @@ from ordsmed.base import run
 from ordsmed.base.errors import DataError, RecipeError, RunError
 from ordsmed.corpora import text
 from ordsmed.corpus import shards as deed
-from ordsmed.corpus.folder import Writer
+from ordsmed.corpus.folder import PartWriter
 from ordsmed.corpus.shards import shards
 from ordsmed.text.document import Document
 from ordsmed.text.sentences import by_lines
@@ -23,7 +23,7 @@ from ordsmed.text.sentences import by_lines
 def corpus(folder: Path, name: str, documents: Iterator[Document]) -> str:
     """A finished corpus folder, with a held-out document."""
     for split, found in (("train", documents), ("validation", [Document("Held out.", [9])])):
-        with Writer(folder / name / split, 4000) as writer:
+        with PartWriter(folder / name / split, 4000) as writer:
             for document in found:
                 writer.write(msgspec.json.encode(document) + b"\n", 1, 1, 1)
     run.Run(folder / name).set(verb="corpus", state="done", fingerprint=name)

@@ -96,7 +96,7 @@ def test_of_near_duplicates_the_longer_or_the_first_is_kept(tmp_path: Path, keep
 def test_shares_are_of_what_is_left_to_be_split(tmp_path: Path) -> None:
     """Neither duplicates nor texts that are given for a split count."""
     texts = invented(200, seed=4, words=5)
-    given = pipeline.Given(test=Given(invented(100, seed=5, words=5), "given"))
+    given = pipeline.GivenSplits(test=Given(invented(100, seed=5, words=5), "given"))
     facts = perform(tmp_path / "out", Given(texts + texts), given=given, validation=0.15, exact=True)
     assert [facts[split]["documents"] for split in SPLITS] == [170, 30, 100]
     facts = perform(tmp_path / "more", Given(texts), validation=0.15, test=0.1, exact=True)

@@ -20,7 +20,7 @@ from ordsmed.base.errors import DataError, OrdsmedError
 from ordsmed.base.run import Run
 from ordsmed.data import encode
 from ordsmed.data.encode import Encoding, read_store
-from ordsmed.data.tokenizer_training import Training, read_tokenizer
+from ordsmed.data.tokenizer_training import TokenizerTraining, read_tokenizer
 from ordsmed.text.tokenizer import Tokenizer
 
 TEXT = "the newts ran up a hill and won 42 prizes , they said ; nobody knew why it was so"
@@ -102,7 +102,7 @@ def test_what_is_told(place: Path) -> None:
 
 
 def test_the_tokenizer_is_learned_once_and_measured(place: Path) -> None:
-    folder = run.obtain(Training, "pieces.toml")
+    folder = run.obtain(TokenizerTraining, "pieces.toml")
     facts = Run(folder).status
     tokenizer = read_tokenizer("pieces.toml")
     assert (facts["tokenizer"], facts["vocabulary"]) == (tokenizer.fingerprint, tokenizer.vocabulary)
@@ -119,12 +119,12 @@ def test_the_tokenizer_is_learned_once_and_measured(place: Path) -> None:
 
 
 def test_a_sample_is_spread_evenly(place: Path) -> None:
-    from ordsmed.data.tokenizer_training import Texts
+    from ordsmed.data.tokenizer_training import TrainingTexts
 
-    everything = list(Texts(place / "novels", None))
+    everything = list(TrainingTexts(place / "novels", None))
     assert everything == ["".join(d) for d in made_up(60)]
-    some = list(Texts(place / "novels", 3000))
-    assert some == list(Texts(place / "novels", 3000))
+    some = list(TrainingTexts(place / "novels", 3000))
+    assert some == list(TrainingTexts(place / "novels", 3000))
     assert sum(map(len, some)) <= 3000
     at = [everything.index(text) for text in some[:-1]]
     assert at[-1] > 40
@@ -248,7 +248,7 @@ def test_an_encoding_that_is_killed_goes_on(place: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(encode, "EVERY", 0.0)
     inner, seen, left = encode._encode, list[tuple[str, int]](), 0
 
-    def stopped(how: encode.How, block: encode.Lines) -> encode.Made:
+    def stopped(how: encode.How, block: encode.PartLines) -> encode.EncodedLines:
         nonlocal left
         left -= 1
         if left < 0:
@@ -289,7 +289,7 @@ def test_what_was_kept_of_another_encoding_or_is_cut_off_is_not_gone_on_from(
     monkeypatch.setattr(encode, "EVERY", 0.0)
     inner, left = encode._encode, 3
 
-    def stopped(how: encode.How, block: encode.Lines) -> encode.Made:
+    def stopped(how: encode.How, block: encode.PartLines) -> encode.EncodedLines:
         nonlocal left
         left -= 1
         if left < 0:
@@ -379,8 +379,8 @@ def test_what_is_shown_on_the_way(place: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_how_many_processes_a_corpus_is_worth(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    real = encode.crew
-    monkeypatch.setattr(encode, "crew", lambda processes: asked.append(processes) or real(1))
+    real = encode.worker_pool
+    monkeypatch.setattr(encode, "worker_pool", lambda processes: asked.append(processes) or real(1))
     monkeypatch.setattr(encode, "cores", lambda: 6)
     size = sum(path.stat().st_size for path in (place / "novels/train").iterdir())
     for number, share in enumerate((size + 1, size // 4, 100)):
@@ -401,9 +401,9 @@ def test_it_is_kept_every_few_seconds(place: Path, monkeypatch: pytest.MonkeyPat
             assert note == {"at": {"file": "a", "byte": 7, "line": 2}, "text": 9, "words": 0}
             kept.append(now)
 
-    one = encode.Kept(place, "key", None)
+    one = encode.KeptEncoding(place, "key", None)
     for now in (101.0, 105.0, 105.5, 110.0, 110.5, 110.6, 120.0):  # noqa: B007
-        one.now_and_then(Store(), encode.Place("a", 7, 2), 9)  # type: ignore[arg-type]
+        one.now_and_then(Store(), encode.LinePosition("a", 7, 2), 9)  # type: ignore[arg-type]
     assert kept == [105.5, 110.6, 120.0]
 
 
@@ -415,7 +415,7 @@ def test_other_processes_are_no_other_result_and_lost_words_are_told(
     monkeypatch.setattr(encode, "EVERY", 0.0)
     inner, left = encode._encode, 3
 
-    def stopped(how: encode.How, block: encode.Lines) -> encode.Made:
+    def stopped(how: encode.How, block: encode.PartLines) -> encode.EncodedLines:
         nonlocal left
         left -= 1
         if left < 0:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ordsmed.base.errors import DataError
 from ordsmed.data.batch import Batch
 from ordsmed.data.features import ExampleRows, Features, Packing, Text, by_length, framed, rounded
-from ordsmed.data.pieces import Frame
+from ordsmed.data.pieces import TextFrame
 
 PAD = 7
 SIZES = st.lists(st.integers(1, 90), min_size=1, max_size=40)
@@ -132,12 +132,12 @@ def test_examples_framed_by_hand() -> None:
     """Two examples of texts 10 11 12 and 20 21; the second has nothing of the second text."""
     one = Text(np.arange(10, 13), np.array([0, 1]), np.array([2, 3]))
     two = Text(np.arange(20, 22), np.array([0, 2]), np.array([2, 2]))
-    starts, ids, kinds, begun = framed(Frame((1,), (2,), (3, 4), types=True), one, two)
+    starts, ids, kinds, begun = framed(TextFrame((1,), (2,), (3, 4), types=True), one, two)
     assert starts.tolist() == [0, 8, 14]
     assert ids.tolist() == [1, 10, 11, 3, 4, 20, 21, 2, 1, 11, 12, 3, 4, 2]
     assert kinds.tolist() == [0, 0, 0, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 1]
     assert [part.tolist() for part in begun] == [[1, 1], [5, 5]]
-    starts, ids, kinds, begun = framed(Frame((1, 5), (2,), (3,), types=False), one)
+    starts, ids, kinds, begun = framed(TextFrame((1, 5), (2,), (3,), types=False), one)
     assert (starts.tolist(), ids.tolist()) == ([0, 5, 10], [1, 5, 10, 11, 2, 1, 5, 11, 12, 2])
     assert ([part.tolist() for part in begun], kinds.any()) == ([[2, 2]], False)
 

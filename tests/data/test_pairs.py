@@ -17,7 +17,7 @@ from kit.makers import Source
 from ordsmed.base import chance
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.data import pairs
-from ordsmed.data.pairs import NONE, SPECIAL, WHOLE, Ahead, Examples, PairRows, Pairs, deal, shorten
+from ordsmed.data.pairs import NONE, SPECIAL, WHOLE, Ahead, PairExamples, PairRows, Pairs, deal, shorten
 
 CLS, SEP, PAD = 1, 2, 0
 FIRST = 10  # the first id of a text: its tokens are FIRST, FIRST + 1, ... so that each is known by its id
@@ -102,9 +102,9 @@ def test_both_segments_are_runs_of_documents(
                 assert b[-1] + 1 == a[0] if label else a[-1] + 1 == b[0]
 
 
-def walked(source: Source, length: int, style: Any, short: float) -> tuple[Examples, Pairs, int]:
+def walked(source: Source, length: int, style: Any, short: float) -> tuple[PairExamples, Pairs, int]:
     """All examples in the order of the text, and the key of their chance."""
-    examples = Examples(source, style, length, short, 0.1, 5)
+    examples = PairExamples(source, style, length, short, 0.1, 5)
     return examples, examples.walk(np.arange(examples.blocks), "here"), chance.key(5, "here")
 
 
@@ -407,14 +407,14 @@ def test_a_large_store_is_read_in_groups(style: str) -> None:
 @pytest.mark.usefixtures("small_blocks")
 def test_what_a_group_lacks_comes_from_a_second_walk(monkeypatch: pytest.MonkeyPatch) -> None:
     source = drawn_source(60, 12)
-    monkeypatch.setattr(Examples, "_expected", lambda self: 500)
-    examples = Examples(source, "next", 40, 0.1, 0.1, 5)
+    monkeypatch.setattr(PairExamples, "_expected", lambda self: 500)
+    examples = PairExamples(source, "next", 40, 0.1, 0.1, 5)
     found = examples.group(0)
     assert len(found) == 500
     assert len(np.unique(found.start, axis=0)) > 60
     assert np.array_equal(examples.group(0).start, found.start)
-    monkeypatch.setattr(Examples, "_expected", lambda self: 3)
-    assert len(Examples(source, "next", 40, 0.1, 0.1, 5).group(0)) == 3
+    monkeypatch.setattr(PairExamples, "_expected", lambda self: 3)
+    assert len(PairExamples(source, "next", 40, 0.1, 0.1, 5).group(0)) == 3
 
 
 def pairs_of(number: int) -> Pairs:

@@ -11,7 +11,7 @@ import pytest
 
 from ordsmed.base.errors import RecipeError
 from ordsmed.data import pieces as module
-from ordsmed.data.pieces import Frame, Reader
+from ordsmed.data.pieces import TextFrame, TextReader
 from ordsmed.text.tokenizer import Tokenizer
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "new", "##ts", "swim", "a"]
@@ -28,24 +28,24 @@ def test_pieces_and_the_characters_they_cover(tmp_path: Path, monkeypatch: pytes
     own = tokenizer(tmp_path, *WORDS)
     for at_once in (1, 2, 1000):
         monkeypatch.setattr(module, "AT_ONCE", at_once)
-        found = Reader(own, types=True).pieces(["newts swim", "", "swim newts"])
+        found = TextReader(own, types=True).pieces(["newts swim", "", "swim newts"])
         assert found.starts.tolist() == [0, 3, 3, 6]
         assert found.ids.tolist() == [NEW, TS, SWIM, SWIM, NEW, TS]
         assert found.left.tolist() == [0, 3, 6, 0, 5, 8]
         assert found.right.tolist() == [3, 5, 10, 4, 8, 10]
         assert [found.of(text) for text in range(3)] == [slice(0, 3), slice(3, 3), slice(3, 6)]
-    nothing = Reader(own, types=True).pieces([])
+    nothing = TextReader(own, types=True).pieces([])
     assert (nothing.starts.tolist(), len(nothing.ids), nothing.ids.dtype) == ([0], 0, np.int64)
-    assert CLS not in Reader(own, types=True).pieces(["[CLS] a"]).ids
+    assert CLS not in TextReader(own, types=True).pieces(["[CLS] a"]).ids
 
 
 def test_signs_around_one_text_and_between_two(tmp_path: Path) -> None:
-    frame = Frame.of(tokenizer(tmp_path, *WORDS), types=True)
+    frame = TextFrame.of(tokenizer(tmp_path, *WORDS), types=True)
     assert (frame.before, frame.after, frame.between, frame.types) == ((CLS,), (SEP,), (SEP,), True)
     assert (frame.joint(two=False), frame.joint(two=True)) == (2, 3)
-    roberta = Frame((0,), (2,), (2, 2), types=False)
+    roberta = TextFrame((0,), (2,), (2, 2), types=False)
     assert (roberta.joint(two=False), roberta.joint(two=True)) == (2, 4)
-    assert Reader(tokenizer(tmp_path, *WORDS), types=False).frame.types is False
+    assert TextReader(tokenizer(tmp_path, *WORDS), types=False).frame.types is False
 
 
 def test_a_tokenizer_that_makes_nothing_is_refused() -> None:
@@ -53,12 +53,12 @@ def test_a_tokenizer_that_makes_nothing_is_refused() -> None:
     made = SimpleNamespace(ids=[2, 3], sequence_ids=[None, None])
     own: Any = SimpleNamespace(whole_words=False, pipeline=SimpleNamespace(encode=lambda *texts: made))
     with pytest.raises(RecipeError, match="tokenizer: makes nothing of the letter a"):
-        Frame.of(own, types=False)
+        TextFrame.of(own, types=False)
 
 
 def test_whole_words_are_listed_once_by_their_letters(tmp_path: Path) -> None:
     """Behind the two signs, which have no letters; words the vocabulary lacks are as good as others."""
-    reader = Reader(tokenizer(tmp_path, "<S>", "</S>", "<UNK>", "newts", "swim"), types=True)
+    reader = TextReader(tokenizer(tmp_path, "<S>", "</S>", "<UNK>", "newts", "swim"), types=True)
     found = reader.pieces(["newts swim ø", "swim newts"])
     assert found.ids.tolist() == [2, 3, 4, 3, 2]
     assert found.left.tolist() == [0, 6, 11, 0, 5]
@@ -69,4 +69,4 @@ def test_whole_words_are_listed_once_by_their_letters(tmp_path: Path) -> None:
     assert starts.tolist() == [0, 0, 0, 5, 9, 11]
     frame = reader.frame
     assert (frame.before, frame.after, frame.between, frame.types) == ((0,), (1,), (1,), False)
-    assert Reader(tokenizer(tmp_path, *WORDS), types=True).listed() is None
+    assert TextReader(tokenizer(tmp_path, *WORDS), types=True).listed() is None

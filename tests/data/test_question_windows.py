@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from ordsmed.base.errors import RecipeError
-from ordsmed.data.question_windows import Limits, Windows, answer_tokens, windows
+from ordsmed.data.question_windows import Limits, QuestionWindows, answer_tokens, windows
 
 
-def made(question: int, context: int, signs: int = 3, **limits: int) -> Windows:
+def made(question: int, context: int, signs: int = 3, **limits: int) -> QuestionWindows:
     return windows(np.array([question]), np.array([context]), Limits(**limits), signs)
 
 
-def spans(found: Windows) -> list[tuple[int, int]]:
+def spans(found: QuestionWindows) -> list[tuple[int, int]]:
     return list(zip(found.first.tolist(), found.last.tolist(), strict=True))
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kit.makers import Source
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.data.rows import PATTERN, Blend, Frame, PackedRows, Stream, StreamRows, assemble, see
-from ordsmed.data.windows import Pieces, windows
+from ordsmed.data.windows import DocumentPieces, windows
 
 CLS, SEP, PAD, END = 1, 2, 0, 3
 FIRST = 10  # the first id of a text: its tokens are FIRST, FIRST + 1, ... so that each is known by its id
@@ -34,7 +34,7 @@ def packed(
 
 def test_assemble_by_hand() -> None:
     source = Source.of([[3], [2], [4]])
-    pieces = Pieces(*(np.asarray(x) for x in ([0, 0, 1], [0, 1, 2], [1, 3, 5], [3, 5, 9])))
+    pieces = DocumentPieces(*(np.asarray(x) for x in ([0, 0, 1], [0, 1, 2], [1, 3, 5], [3, 5, 9])))
     found = assemble(source.tokens, pieces, 2, Frame(9, CLS, SEP, PAD))
     assert found.tokens.tolist() == [
         [CLS, 11, 12, SEP, CLS, 13, 14, SEP, PAD],
@@ -47,7 +47,7 @@ def test_assemble_by_hand() -> None:
 
 def test_assemble_with_other_frames() -> None:
     source = Source.of([[3], [2]])
-    pieces = Pieces(*(np.asarray(x) for x in ([0, 0], [0, 1], [0, 3], [3, 5])))
+    pieces = DocumentPieces(*(np.asarray(x) for x in ([0, 0], [0, 1], [0, 3], [3, 5])))
     assert assemble(source.tokens, pieces, 1, Frame(6, None, None, 9)).tokens.tolist() == [[10, 11, 12, 13, 14, 9]]
     after = assemble(source.tokens, pieces, 1, Frame(8, None, SEP, PAD))
     assert after.tokens.tolist() == [[10, 11, 12, SEP, 13, 14, SEP, PAD]]

@@ -12,7 +12,7 @@ from ordsmed.base import run
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError
 from ordsmed.base.run import Run
 from ordsmed.data import tokenizer_training as module
-from ordsmed.data.tokenizer_training import Texts, Training, measure, read_tokenizer
+from ordsmed.data.tokenizer_training import TokenizerTraining, TrainingTexts, measure, read_tokenizer
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.tokenizers import bytebpe, words
 
@@ -58,17 +58,17 @@ def test_only_so_much_is_measured(tmp_path: Path, own: Tokenizer, monkeypatch: p
 def test_what_is_learned_from(tmp_path: Path) -> None:
     texts = [f"{n:02d}" + "x" * 88 for n in range(40)]  # 103 bytes a line of JSON
     place = corpus(tmp_path / "c", train=texts)
-    every = Texts(place, None)
+    every = TrainingTexts(place, None)
     assert (list(every), every.step, every.bytes) == (texts, 1, sum(p.stat().st_size for p in every.files))
-    some = Texts(place, every.bytes // 4)
+    some = TrainingTexts(place, every.bytes // 4)
     assert some.step == 4
     assert list(some) == list(some) == texts[::4]
-    assert list(Texts(place, 100)) == [texts[0]]
-    cut = Texts(place, 95)
+    assert list(TrainingTexts(place, 100)) == [texts[0]]
+    cut = TrainingTexts(place, 95)
     assert [len(text) for text in cut] == [90]
-    assert [len(text) for text in Texts(place, 45)] == [45], "the last is cut"
+    assert [len(text) for text in TrainingTexts(place, 45)] == [45], "the last is cut"
     with pytest.raises(DataError, match=r"holds no training documents; wanted train/00000\.jsonl"):
-        Texts(corpus(tmp_path / "d", train=[]), None)
+        TrainingTexts(corpus(tmp_path / "d", train=[]), None)
 
 
 def recipe(folder: Path, name: str, **settings: Any) -> str:
@@ -83,14 +83,14 @@ def recipe(folder: Path, name: str, **settings: Any) -> str:
 def test_what_is_told_and_found_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = corpus(tmp_path / "c", train=["the newts ran up", "a hill"] * 3)
     name = recipe(tmp_path, "t", corpus=str(place), tokenizer={"kind": "wordpiece", "size": 900})
-    folder = run.obtain(Training, name)
+    folder = run.obtain(TokenizerTraining, name)
     found, said = Run(folder).status, " ".join(capsys.readouterr().err.split())
     made = Tokenizer.load(folder)
     assert (found["kind"], found["vocabulary"], found["tokenizer"]) == ("wordpiece", made.vocabulary, made.fingerprint)
     assert f"tokenizer: wordpiece, {made.vocabulary} pieces" in said
     assert "the corpus gives no more; 900 were asked for" in said
     full = recipe(tmp_path, "u", corpus=str(place), tokenizer={"kind": "wordpiece", "size": 30})
-    run.obtain(Training, full)
+    run.obtain(TokenizerTraining, full)
     assert "gives no more" not in capsys.readouterr().err
     for known in (name, str(folder), str(folder / "vocab.txt"), str(folder / "tokenizer.json")):
         assert read_tokenizer(known).fingerprint == made.fingerprint
@@ -99,9 +99,9 @@ def test_what_is_told_and_found_again(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_a_file_is_taken_as_it_is(tmp_path: Path, own: Tokenizer, capsys: pytest.CaptureFixture[str]) -> None:
     place = corpus(tmp_path / "c", train=["the newts"])
     theirs = {"kind": "wordpiece", "file": str(tmp_path / "vocab.txt"), "strip_accents": False}
-    with_corpus = run.obtain(Training, recipe(tmp_path, "t", corpus=str(place), tokenizer=theirs))
+    with_corpus = run.obtain(TokenizerTraining, recipe(tmp_path, "t", corpus=str(place), tokenizer=theirs))
     assert Run(with_corpus).status["fertility"] == 1.5, "it is measured where there is a corpus"
-    bare = run.obtain(Training, recipe(tmp_path, "u", tokenizer=theirs))
+    bare = run.obtain(TokenizerTraining, recipe(tmp_path, "u", tokenizer=theirs))
     assert "fertility" not in Run(bare).status
     assert Tokenizer.load(bare).fingerprint == own.fingerprint
     assert "gives no more" not in capsys.readouterr().err
@@ -116,7 +116,7 @@ def test_a_file_is_taken_as_it_is(tmp_path: Path, own: Tokenizer, capsys: pytest
 
 def test_what_makes_another_of_it(tmp_path: Path, own: Tokenizer) -> None:
     def stamp(file: Any, **more: Any) -> Any:
-        return Training(tokenizer=bytebpe.Settings(file=file), **more).stamp()
+        return TokenizerTraining(tokenizer=bytebpe.Settings(file=file), **more).stamp()
 
     path = tmp_path / "vocab.txt"
     before = stamp(str(path))
@@ -131,7 +131,7 @@ def test_what_makes_another_of_it(tmp_path: Path, own: Tokenizer) -> None:
     path.write_text(path.read_text() + "more\n")
     assert stamp(str(path))[1] != before[1]
     place = corpus(tmp_path / "c", train=["a"])
-    assert Training(tokenizer=words.Settings(), corpus=str(place)).stamp() == ["c0", []]
+    assert TokenizerTraining(tokenizer=words.Settings(), corpus=str(place)).stamp() == ["c0", []]
 
 
 def test_what_cannot_be_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,8 +140,8 @@ def test_what_cannot_be_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ({"corpus": None}, "corpus: missing"),
     ):
         with pytest.raises(ValueError, match=said):
-            Training(**{"tokenizer": words.Settings(), "corpus": "c", **wrong})
-    assert Training(tokenizer=words.Settings(), corpus="c", sample=1).sample == 1
+            TokenizerTraining(**{"tokenizer": words.Settings(), "corpus": "c", **wrong})
+    assert TokenizerTraining(tokenizer=words.Settings(), corpus="c", sample=1).sample == 1
     monkeypatch.chdir(tmp_path)
     for name in ("no/vocab.txt", "no/x.json", "no/x.bpe", "no/x.gz"):
         with pytest.raises(RecipeError, match="no such file; wanted a tokenizer's folder, file or recipe"):
@@ -151,5 +151,5 @@ def test_what_cannot_be_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     asked: list[Any] = []
     monkeypatch.setattr(module, "afford", lambda *found: asked.append(found))
     place = corpus(tmp_path / "c", train=["a b"])
-    run.obtain(Training, recipe(tmp_path, "t", corpus=str(place), tokenizer={"kind": "words", "least": 1}))
+    run.obtain(TokenizerTraining, recipe(tmp_path, "t", corpus=str(place), tokenizer={"kind": "words", "least": 1}))
     assert asked == [("tokenizer.size", 793_471, 256)], "before memory is taken for it"

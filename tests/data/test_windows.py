@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ordsmed.data import windows as module
-from ordsmed.data.windows import Fitted, Lines, Packed, Single, Windows, document_at, run, split, windows
+from ordsmed.data.windows import Fitted, Packed, SentenceLines, Single, Windows, document_at, run, split, windows
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def test_fitted(text: Text, room: int, joint: int, pack: bool) -> None:
 
 @given(texts, st.integers(2, 40), st.booleans())
 def test_lines(text: Text, room: int, cross: bool) -> None:
-    made = Lines.of(text.document_starts, text.starts, room, cross=cross)
+    made = SentenceLines.of(text.document_starts, text.starts, room, cross=cross)
     found, parts = spans(made), made.parts(np.arange(len(made)))
     assert [t for a, b in found for t in range(a, b)] == list(range(text.tokens))
     assert [t for a, b in zip(parts.start, parts.stop, strict=True) for t in range(a, b)] == list(range(text.tokens))
@@ -130,10 +130,10 @@ def test_lines(text: Text, room: int, cross: bool) -> None:
 
 @given(texts, st.integers(2, 40), st.booleans(), st.integers(1, 9))
 def test_blocks_of_lines_do_not_show(text: Text, room: int, cross: bool, block: int) -> None:
-    whole = Lines.of(text.document_starts, text.starts, room, cross=cross)
+    whole = SentenceLines.of(text.document_starts, text.starts, room, cross=cross)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BLOCK", block)
-        cut = Lines.of(text.document_starts, text.starts, room, cross=cross)
+        cut = SentenceLines.of(text.document_starts, text.starts, room, cross=cross)
     assert np.array_equal(whole.bounds, cut.bounds)
 
 
@@ -171,9 +171,9 @@ def test_blocks_do_not_show_in_a_longer_text(monkeypatch: pytest.MonkeyPatch) ->
 def test_empty_sentences_and_documents_of_a_foreign_store(text: Text, room: int, pack: bool, block: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BLOCK", block)
-        lines = Lines.of(text.document_starts, text.starts, room, cross=pack)
+        lines = SentenceLines.of(text.document_starts, text.starts, room, cross=pack)
         filled = Text([full for d in text.documents if (full := [s for s in d if s])])
-        alike = Lines.of(filled.document_starts, filled.starts, room, cross=pack)
+        alike = SentenceLines.of(filled.document_starts, filled.starts, room, cross=pack)
         assert spans(lines) == spans(alike)
         rows = np.arange(len(lines))
         assert lines.parts(rows).signs.tolist() == alike.parts(rows).signs.tolist()

@@ -14,7 +14,7 @@ from kit.makers import SPECIAL, change, job_of
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.data.features import Features, Packing
 from ordsmed.finetune import examples
-from ordsmed.finetune.examples import Examples, Split
+from ordsmed.finetune.examples import TaskData, TaskSplit
 from ordsmed.finetune.start import prepared
 from ordsmed.learn.objective import fresh
 from ordsmed.learn.phases import Stretch
@@ -23,7 +23,7 @@ from ordsmed.nn.adapters import Adapters
 from ordsmed.nn.dropout import Dropout
 from ordsmed.tasks import classify
 from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.train.material import Texts
+from ordsmed.train.material import TextData
 
 NETWORK = bert.Settings(width=16, layers=1, heads=2, positions=32, dropout=0.1, attention_dropout=0.1)
 
@@ -34,10 +34,10 @@ def words(tmp_path: Path) -> Tokenizer:
     return Tokenizer.load(tmp_path / "vocab.txt")
 
 
-def made(seed: int = 0, sizes: tuple[int, ...] = (3, 4, 6)) -> Examples:
+def made(seed: int = 0, sizes: tuple[int, ...] = (3, 4, 6)) -> TaskData:
     starts = np.cumsum([0, *sizes * 10])
     features = Features(starts, np.arange(starts[-1], dtype=np.int32), types=None)
-    return Examples(None, None, Packing(0), seed, Split([], features), None)  # type: ignore[arg-type]
+    return TaskData(None, None, Packing(0), seed, TaskSplit([], features), None)  # type: ignore[arg-type]
 
 
 def test_examples_come_in_another_order_for_each_phase_and_seed() -> None:
@@ -90,12 +90,12 @@ def test_a_phase_knows_which_part_of_the_run_it_is(recipe: Any, monkeypatch: pyt
     monkeypatch.setattr(type(job.recipe.objective), "rows", lambda *given, **how: asked.append((given[4:], how)))
     change(job, phases_before=2)
     job.rows(1)
-    assert isinstance(job.material, Texts)
+    assert isinstance(job.material, TextData)
     job.material.validation(1)
     (training, how), (held_out, judged) = asked
     assert (training[1:], how["stretch"]) == ((5, 3), Stretch.of(job.phases, 1))
     assert held_out[1:] == ("validation",)
-    assert judged["stretch"].judged
+    assert judged["stretch"].validating
     assert held_out[0].length == 16
 
 
@@ -110,9 +110,9 @@ def read_in(tmp_path: Path, words: Tokenizer) -> Any:
     train = write("train.tsv", "w1 w2\ta", "w3\tb", "w4 w5 w6\ta")
     dev = write("dev.tsv", "w1\ta", "w2 w8\tb")
 
-    def read_in(cache: str = "", **how: Any) -> Examples:
+    def read_in(cache: str = "", **how: Any) -> TaskData:
         task = classify.Settings(**{"train": train, "dev": dev, "length": 8, **how})
-        return Examples.of(task, NETWORK, words, 0, cache)
+        return TaskData.of(task, NETWORK, words, 0, cache)
 
     return write, read_in
 
@@ -143,7 +143,7 @@ def test_checks_in_words(read_in: Any) -> None:
         "q": 2,
         "r": 3,
     }
-    assert own.told(found) == "dev loss 0.5123 (macro_f1 33.33, accuracy 50.00, p 1.00, q 2.00)"
+    assert own.describe(found) == "dev loss 0.5123 (macro_f1 33.33, accuracy 50.00, p 1.00, q 2.00)"
 
 
 def test_dev_files_must_tell_the_score_that_counts(read_in: Any) -> None:

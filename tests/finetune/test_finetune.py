@@ -25,9 +25,9 @@ from ordsmed.base import files, snapshots
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.run import Run
-from ordsmed.finetune.examples import Examples
+from ordsmed.finetune.examples import TaskData
 from ordsmed.finetune.finetune import finetune
-from ordsmed.learn.inference import ask
+from ordsmed.learn.inference import predict_all
 from ordsmed.learn.task import packing, reader
 from ordsmed.nn import adapters, boxes, weights
 from ordsmed.pretrain.pretrain import pretrain
@@ -95,7 +95,7 @@ class Course:
     """All that a fine-tuning found and left, to the last bit."""
 
     losses: list[tuple[int, float, float]]
-    judged: list[dict[str, Any]]
+    validations: list[dict[str, Any]]
     left: dict[str, bytes]
 
 
@@ -114,7 +114,7 @@ def scores(folder: Path) -> dict[str, Any]:
 
 
 def checks(folder: Path) -> list[int]:
-    return [line["step"] for line in course(folder).judged]
+    return [line["step"] for line in course(folder).validations]
 
 
 def left(folder: Path, step: int | None = None) -> dict[str, torch.Tensor]:
@@ -143,12 +143,12 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[float]], None]:
     """Let the checks of a run find these accuracies, whatever it learned."""
 
     def tell(accuracies: list[float]) -> None:
-        real = Examples.judge
+        real = TaskData.validate
 
-        def judge(self: Examples, job: Any, index: int) -> dict[str, Any]:
+        def judge(self: TaskData, job: Any, index: int) -> dict[str, Any]:
             return {**real(self, job, index), "accuracy": accuracies[len(job.state.validations)]}
 
-        monkeypatch.setattr(Examples, "judge", judge)
+        monkeypatch.setattr(TaskData, "validate", judge)
 
     return tell
 
@@ -346,7 +346,9 @@ def test_adapters_are_merged_into_what_is_left(recipe: Recipe, pretrained: Path)
         merged.learned.records(merged.learned.paths("dev")), reader(merged.tokenizer, merged.settings)
     )
     said, plain = (
-        ask(each, features, packing(merged.tokenizer, merged.settings), Ranks(torch.device("cpu")))[0]["probabilities"]
+        predict_all(each, features, packing(merged.tokenizer, merged.settings), Ranks(torch.device("cpu")))[0][
+            "probabilities"
+        ]
         for each in (task, merged.objective)
     )
     assert np.abs(said - plain).max() < 1e-5
@@ -565,7 +567,7 @@ def test_without_dev_files_the_last_step_is_left(recipe: Recipe) -> None:
     assert scores(folder) == {"step": 12, "examples": 48}
     assert equal(left(folder), left(folder, 12))
     assert not (folder / "predictions").exists()
-    assert not course(folder).judged
+    assert not course(folder).validations
 
 
 def test_predictions_of_files_with_and_without_right_answers(

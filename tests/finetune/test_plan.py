@@ -53,7 +53,7 @@ def test_what_a_rank_holds_of_a_fine_tuning(monkeypatch: pytest.MonkeyPatch, lea
 
 def test_what_is_left_to_the_family_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     recipe: Any = SimpleNamespace(rate=None, warmup=0.1, layer_decay=None, freeze=True, optimizer="x",
-                                  settle=lambda network: None)  # fmt: skip
+                                  fill_defaults=lambda network: None)  # fmt: skip
     monkeypatch.setattr(plans.settings, "plain", lambda _: {"rate": 3e-05, "layer_decay": None, "warmup": 0.5})
     monkeypatch.setattr(plans, "kind_of", lambda network: "bert")
     told = plans._filled_in(recipe, object())

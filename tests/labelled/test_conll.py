@@ -25,12 +25,12 @@ TREE = """# sent_id = 1
 NAMES = "-DOCSTART- -X- O\n\nOslo NNP  B-LOC\nis VBZ O\n \t\n\n#1 CD O \n-DOCSTART- -X- O\nOh UH _\n"
 
 
-def found(path: Path, text: str | bytes, column: str | int, **settings: Any) -> conll.Sentences:
+def found(path: Path, text: str | bytes, column: str | int, **settings: Any) -> conll.TaggedSentences:
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return conll.read(str(path), column, **settings)
 
 
-def written(sentences: conll.Sentences, predictions: list[list[str]]) -> str:
+def written(sentences: conll.TaggedSentences, predictions: list[list[str]]) -> str:
     [text] = conll.texts(sentences, predictions)
     return text
 

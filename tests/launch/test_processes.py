@@ -18,19 +18,19 @@ class Process:
     """Says how it stands each time it is asked; the last answer stays."""
 
     def __init__(self, *states: int | None) -> None:
-        self.states, self.told = list(states), list[Any]()
+        self.states, self.calls = list(states), list[Any]()
 
     def poll(self) -> int | None:
         return self.states.pop(0) if self.states[1:] else self.states[0]
 
     def send_signal(self, number: int) -> None:
-        self.told.append(number)
+        self.calls.append(number)
 
     def kill(self) -> None:
-        self.told.append("kill")
+        self.calls.append("kill")
 
     def wait(self) -> None:
-        self.told.append("wait")
+        self.calls.append("wait")
 
 
 def test_a_process_stands_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +71,7 @@ def test_others_have_their_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     soon, never, ended = Process(None, None, 3), Process(None), Process(0)
     local._end([soon, never, ended])  # type: ignore[list-item]
     assert clock[0] == pytest.approx(100 + local.GRACE, abs=2 * local.LOOK)
-    assert [process.told for process in (soon, never, ended)] == [["wait"], ["kill", "wait"], ["wait"]]
+    assert [process.calls for process in (soon, never, ended)] == [["wait"], ["kill", "wait"], ["wait"]]
     clock[0] = 0.0
     local._end([Process(None, 0)])  # type: ignore[list-item]
     assert clock[0] < 2 * local.LOOK
@@ -83,7 +83,11 @@ def test_what_is_heard_is_passed_on_to_who_is_left() -> None:
     with local._signals_to([left, gone]) as heard:  # type: ignore[list-item]
         for number in (signal.SIGUSR1, signal.SIGTERM):
             os.kill(os.getpid(), number)
-    assert (heard, left.told, gone.told) == ([signal.SIGUSR1, signal.SIGTERM], [signal.SIGUSR1, signal.SIGTERM], [])
+    assert (heard, left.calls, gone.calls) == (
+        [signal.SIGUSR1, signal.SIGTERM],
+        [signal.SIGUSR1, signal.SIGTERM],
+        [],
+    )
     assert {number: signal.getsignal(number) for number in local.PASSED_ON} == before
 
 
@@ -134,7 +138,7 @@ def test_who_ends_in_a_while_is_not_killed(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(local.time, "sleep", lambda seconds: None)
     slow = Process(None, None, None, None, None, 0)
     local._end([slow])  # type: ignore[list-item]
-    assert slow.told == ["wait"]
+    assert slow.calls == ["wait"]
 
 
 def test_a_process_hears_that_its_parent_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,7 +86,7 @@ def work(case: dict[str, Any], met: Ranks, folder: Path) -> dict[str, Any]:
     if case.get("judge"):
         validation = job.material.validation(0)
         assert validation is not None
-        found_out["judged"] = material.judge(job, validation, case["judge"])
+        found_out["judged"] = material.validate(job, validation, case["judge"])
     if case.get("save"):
         saving = Saving(job, Path(case["save"]))
         saving.save(first + len(lines), final=True)
@@ -111,12 +111,12 @@ def fine_tune(case: dict[str, Any], met: Ranks) -> dict[str, Any]:
     job = FinetuningPlan.of(recipe, ranks).completed(make=True).build(ranks)
     lines = learned(job, rate=None)
     made = job.material
-    assert isinstance(made, examples.Examples)
+    assert isinstance(made, examples.TaskData)
     assert made.dev is not None
     answers, _ = made.asked(job.objective, made.dev.features, ranks)
     batches = len(by_length(made.dev.features.sizes, case["asked"]))
     told = {name: values.astype(float).flatten().tolist() for name, values in answers.items()}
-    return {"lines": lines, "judged": made.judge(job, 0), "answers": told, "batches": batches}
+    return {"lines": lines, "judged": made.validate(job, 0), "answers": told, "batches": batches}
 
 
 def main() -> None:

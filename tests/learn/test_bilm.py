@@ -112,8 +112,8 @@ def test_judging_leaves_the_state_of_learning_alone(folder: Path) -> None:
     losses(rows, objective, 2)
     before = {name: state.clone() for name, state in objective.state.items()}
     with torch.no_grad():
-        first = [objective.judge(rows.batch(step(n))) for n in range(2)]
-        again = [objective.judge(rows.batch(step(n))) for n in range(2)]
+        first = [objective.validate(rows.batch(step(n))) for n in range(2)]
+        again = [objective.validate(rows.batch(step(n))) for n in range(2)]
     assert all(torch.equal(objective.state[name], before[name]) for name in before)
     for one, other in zip(first, again, strict=True):
         assert {k: float(v) for k, v in one.items()} == pytest.approx({k: float(v) for k, v in other.items()})
@@ -174,8 +174,8 @@ def test_perplexities_are_told(folder: Path) -> None:
         {"perplexity": math.exp(4.5), "perplexity_forward": math.exp(4), "perplexity_backward": math.exp(5)}
     )
     assert objective.derived({"forward": 1e6, "backward": 1e6})["perplexity"] > 1e30
-    assert "exact cell, clipped at every step" in objective.told("cpu")[0]
-    assert "all words" in objective.told("cpu")[0]
+    assert "exact cell, clipped at every step" in objective.describe("cpu")[0]
+    assert "all words" in objective.describe("cpu")[0]
 
 
 def test_what_is_told_of_it(folder: Path) -> None:
@@ -186,7 +186,7 @@ def test_what_is_told_of_it(folder: Path) -> None:
     assert objective.flops(7, 5) == 3 * 7 * 5 * (MODEL.flops(5) + MODEL.head_flops(words))
     sampled = made(folder, samples=10)[1]
     assert sampled.flops(7, 5) == 3 * 7 * 5 * (MODEL.flops(5) + MODEL.head_flops(10))
-    assert "softmax over 10 sampled words" in sampled.told("cpu")[0]
+    assert "softmax over 10 sampled words" in sampled.describe("cpu")[0]
     guesses = objective.guessing({}, 2.0, 0.3)
     assert guesses == {
         "validation": 2.0, "forward": 2.0, "backward": 2.0, "forward_right": 0.3, "backward_right": 0.3,
@@ -194,7 +194,7 @@ def test_what_is_told_of_it(folder: Path) -> None:
     }  # fmt: skip
     with torch.no_grad():
         hidden, _, _ = objective._read(batch, *objective.model.silence(BATCH))
-        told = objective.judge(batch)
+        told = objective.validate(batch)
     for way, states, targets, weights in zip(
         bilm.WAYS, hidden, batch.targets.chunk(2, 1), batch.weights.chunk(2, 1), strict=True
     ):
@@ -223,7 +223,7 @@ def test_it_learns_and_is_judged_on_every_held_out_word(recipe: Path) -> None:
     learned(job, 150, rate=None)
     rows = job.material.validation(0)
     assert rows is not None
-    found = material.judge(job, rows, len(rows))
+    found = material.validate(job, rows, len(rows))
     batches = [rows.batch(np.arange(n, n + 32)) for n in range(0, len(rows), 32)]
     held = Encoded(Path(job.recipe.data)).validation  # type: ignore[arg-type]
     assert held is not None

@@ -10,7 +10,7 @@ import torch
 
 from kit.makers import make_store
 from ordsmed.apply.fill import fill
-from ordsmed.apply.generate import Way, choose, generate
+from ordsmed.apply.generate import SamplingOptions, choose, generate
 from ordsmed.apply.trained import Trained
 from ordsmed.base.errors import RecipeError
 from ordsmed.data.encode import Encoded
@@ -101,7 +101,7 @@ def test_what_a_validation_tells(encoded: Encoded) -> None:
     batch = rows_of(encoded).batch(np.arange(24))
     assert batch.causal is not None
     with torch.no_grad():
-        told = {name: float(value) for name, value in objective.judge(batch).items()}
+        told = {name: float(value) for name, value in objective.validate(batch).items()}
         hidden = objective.model(batch.tokens, batch.positions, batch.documents, causal=batch.causal)
         scores = objective.head(hidden)
     lost = torch.nn.functional.cross_entropy(scores.transpose(1, 2), batch.targets, reduction="none")
@@ -152,7 +152,7 @@ def test_it_fills_gaps_and_goes_on_with_texts(encoded: Encoded) -> None:
     assert len(one) == 1
     assert len(one[0]) == 3
     assert one != other, "what stands behind a gap is seen"
-    way = Way(tokens=12, temperature=0)
+    way = SamplingOptions(tokens=12, temperature=0)
     made = generate(trained, "w1 w2", way)
     assert made == generate(trained, "w1 w2", way)
     ids = [encoded.tokenizer.end, *encoded.tokenizer.encode("w1 w2")]
@@ -169,17 +169,17 @@ def test_it_fills_gaps_and_goes_on_with_texts(encoded: Encoded) -> None:
 def test_how_the_next_word_is_chosen() -> None:
     scores = torch.tensor([0.5, 0.3, 0.15, 0.05]).log()
     chance = torch.Generator().manual_seed(0)
-    drawn = lambda **how: {choose(scores, Way(**how), chance) for _ in range(300)}  # noqa: E731
+    drawn = lambda **how: {choose(scores, SamplingOptions(**how), chance) for _ in range(300)}  # noqa: E731
     assert drawn(temperature=0) == {0}
     assert drawn() == {0, 1, 2, 3}
     assert drawn(best=2) == {0, 1}
     assert drawn(share=0.75) == {0, 1}
     assert drawn(share=0.4) == {0}
-    counts = np.bincount([choose(scores, Way(best=2), chance) for _ in range(4_000)], minlength=2) / 4_000
+    counts = np.bincount([choose(scores, SamplingOptions(best=2), chance) for _ in range(4_000)], minlength=2) / 4_000
     assert counts[0] == pytest.approx(0.5 / 0.8, abs=0.03)
     for bad in ({"tokens": 0}, {"temperature": -1}, {"best": -1}, {"share": 0.0}, {"share": 1.5}):
         with pytest.raises(RecipeError, match=f"--{next(iter(bad))}: found"):
-            Way(**bad)
+            SamplingOptions(**bad)
 
 
 def test_what_cannot_be_is_refused(encoded: Encoded) -> None:
@@ -191,4 +191,4 @@ def test_what_cannot_be_is_refused(encoded: Encoded) -> None:
         hybrid.Settings().build(bert.Settings(width=32, layers=1), encoded.tokenizer)
     trained = Trained(clm.Settings().build(MODEL, encoded.tokenizer), encoded.tokenizer, MODEL, encoded.folder)
     with pytest.raises(RecipeError, match="1 to 63, so that one can follow"):
-        generate(trained, "w1 " * 80, Way())
+        generate(trained, "w1 " * 80, SamplingOptions())

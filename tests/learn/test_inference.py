@@ -13,7 +13,7 @@ from ordsmed.base.ranks import Ranks
 from ordsmed.data.batch import Batch
 from ordsmed.data.features import Features, Packing
 from ordsmed.learn import inference as asking
-from ordsmed.learn.inference import ask
+from ordsmed.learn.inference import predict_all
 from ordsmed.learn.task import LOST
 
 SIZES = [5, 2, 9, 1, 4, 4, 7]
@@ -33,7 +33,7 @@ class Told(torch.nn.Module):
     def count(self, batch: Batch) -> dict[str, torch.Tensor]:
         return {"own": (batch.numbers % 2 == 0).sum(), "never": torch.zeros(())}
 
-    def judge(self, batch: Batch) -> dict[str, torch.Tensor]:
+    def validate(self, batch: Batch) -> dict[str, torch.Tensor]:
         self.seen += batch.numbers.tolist()
         self.states.add((self.training, torch.is_grad_enabled()))
         even = batch.numbers * (batch.numbers % 2 == 0)
@@ -54,7 +54,7 @@ def asked(rank: int = 0, world: int = 1, **how: Any) -> tuple[Any, dict[str, flo
     task = Told().train()
     with pytest.MonkeyPatch.context() as patched:
         patched.setitem(asking.TOKENS, "cpu", 10)  # batches of about two
-        found, means = ask(
+        found, means = predict_all(
             task, features(), Packing(0), Ranks(torch.device("cpu"), rank, world, shape=(world, 1, 1)), **how
         )  # type: ignore[arg-type]
     return found, means, task

@@ -50,7 +50,7 @@ def test_labels_go_by_their_names(kind: str, family: str, tokenizer: Tokenizer) 
     was = head(task)
     found = keep(task, before)
     assert found.labels == ("entailment",)
-    assert found.told == f"and its {kind} head with 1 of 2 labels (entailment); fresh: not_entailment"
+    assert found.note == f"and its {kind} head with 1 of 2 labels (entailment); fresh: not_entailment"
     now, theirs = head(task), head(before)
     for name, tensor in now.items():
         if name.startswith(f"{kind}.out."):
@@ -98,7 +98,7 @@ def test_heads_of_questions(kind: Any, version: Any, tokenizer: Tokenizer) -> No
     assert found.names == now.keys() - new
     assert all(torch.equal(now[name], theirs[name]) for name in found.names)
     assert all(torch.equal(now[name], was[name]) for name in new)
-    assert found.told == f"and its {task_role(kind)} head" + (", which learns anew to refuse" if new else "")
+    assert found.note == f"and its {task_role(kind)} head" + (", which learns anew to refuse" if new else "")
 
 
 def task_role(kind: str) -> str:
@@ -112,7 +112,7 @@ def test_a_number_is_told_as_before_on_any_scale(scale: tuple[float, float], tok
         learned(classify.Settings(number=True, scale=s), tokenizer, seed=n) for n, s in enumerate((own, scale))
     )
     found = keep(task, before, (own, scale))
-    assert found.told == "and its head for a number"
+    assert found.note == "and its head for a number"
     state = torch.randn(5, SHAPE["width"])
     task.eval(), before.eval()
     said, told = (
@@ -128,7 +128,10 @@ def test_a_head_without_a_bias_tells_another_scale_where_it_can(tokenizer: Token
     assert torch.allclose(head(wider)["classify.out.weight"] * 2, head(before)["classify.out.weight"])
     was = head(moved)
     found = keep(moved, before, (scales[0], scales[2]))
-    assert (found.names, found.told) == (frozenset(), "its head has no bias, so it tells no numbers of another scale")
+    assert (found.names, found.note) == (
+        frozenset(),
+        "its head has no bias, so it tells no numbers of another scale",
+    )
     assert all(torch.equal(was[name], tensor) for name, tensor in head(moved).items())
 
 
@@ -162,5 +165,5 @@ def test_what_is_of_another_kind_stays_behind(one: Any, other: Any, said: str, t
     was = head(task)
     found = keep(task, before)
     assert (found.names, found.labels) == (frozenset(), ())
-    assert re.search(said, found.told), found.told
+    assert re.search(said, found.note), found.note
     assert all(torch.equal(was[name], tensor) for name, tensor in head(task).items())

@@ -167,7 +167,7 @@ def test_sums_add_up_over_any_cut(store: Store, tokenizer: Tokenizer, task: Any,
     with torch.no_grad():
         together = float(objective(whole)[term])
         cut = sum(float(objective(rows.batch(numbers[n : n + 1]))[term]) for n in range(6))
-        judged = objective.judge(whole)
+        judged = objective.validate(whole)
     assert cut == pytest.approx(together, rel=1e-5)
     assert float(judged[term]) == pytest.approx(together, rel=1e-6)
     assert 0 <= float(judged[f"{term}_right"]) <= float(objective.count(whole)[term])
@@ -195,7 +195,7 @@ def test_the_loss_is_the_cross_entropy_of_the_targets(
                 right += float(scores[row, place].argmax() == batch.targets[row, slot])
         (term,) = objective.weights
         assert float(objective(batch)[term]) == pytest.approx(wanted, rel=1e-4)
-        assert float(objective.judge(batch)[f"{term}_right"]) == right
+        assert float(objective.validate(batch)[f"{term}_right"]) == right
 
 
 def test_flops_are_counted(tokenizer: Tokenizer) -> None:

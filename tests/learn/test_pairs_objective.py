@@ -149,7 +149,7 @@ def test_sums_and_counts(store: Store, tokenizer: Tokenizer) -> None:
     batch = rows.batch(numbers)
     assert batch.pairs is not None
     with torch.no_grad():
-        whole, judged = objective(batch), objective.judge(batch)
+        whole, judged = objective(batch), objective.validate(batch)
         cut = [objective(rows.batch(numbers[n : n + 1])) for n in range(6)]
         hidden = objective.model(batch.tokens, batch.positions, batch.documents, batch.types)
         scores = objective.pair(hidden)

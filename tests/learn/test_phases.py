@@ -62,8 +62,8 @@ def test_a_stretch_goes_by_rows_not_by_steps() -> None:
     assert (one.start, one.end, one.rows, two.start, two.end, two.rows) == (0.0, 0.75, 24, 0.75, 1.0, 8)
     assert one.progress(np.array([0, 8, 24, 99])).tolist() == [0.0, 0.25, 0.75, 0.75]
     assert two.progress(np.array([0, 4, 8])).tolist() == [0.75, 0.875, 1.0]
-    assert not one.judged
-    assert OVER.judged
+    assert not one.validating
+    assert OVER.validating
     assert OVER.progress(np.array([0, 1, 5])).tolist() == [1.0, 1.0, 1.0]
 
 

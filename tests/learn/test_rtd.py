@@ -111,7 +111,7 @@ def test_what_a_validation_tells(encoded: Encoded) -> None:
     with torch.no_grad():
         _, drawn, (states, words, bias, *_) = objective._guess(batch)
         scores, fake = objective._detect(batch, drawn)
-        told = {name: float(value) for name, value in objective.judge(batch).items()}
+        told = {name: float(value) for name, value in objective.validate(batch).items()}
         terms = objective(batch)
     real = (batch.documents > 0 if batch.documents is not None else torch.ones_like(fake)).tolist()
     tally = dict.fromkeys(("fake said fake", "fake said real", "real said fake", "real said real"), 0)
@@ -270,7 +270,7 @@ def test_a_run_tells_of_both_networks(encoded: Encoded, tmp_path: Path) -> None:
     lines = learned(job, 12, rate=None)
     assert np.isfinite(lines).all()
     assert lines[-1][0] < lines[0][0]
-    found = material.judge(job, job.material.validation(0), 32)
+    found = material.validate(job, job.material.validation(0), 32)
     assert {"guess", "guess_right", "drawn_right", "detect", "detect_right", "real_right", "balanced"} <= set(found)
     assert found["balanced"] == pytest.approx((found["real_right"] + found["fake_right"]) / 2)
     assert found["validation"] == pytest.approx(found["guess"] + 50 * found["detect"])

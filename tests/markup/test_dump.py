@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from ordsmed.base.errors import DataError
 from ordsmed.markup import dump
-from ordsmed.markup.dump import Page, pages
+from ordsmed.markup.dump import DumpPage, pages
 from ordsmed.text import read
 from ordsmed.text.source import Piece
 
@@ -43,14 +43,14 @@ def written(path: Path, *streams: str) -> Path:
     return path
 
 
-def taken(path: Path, **choices: str) -> list[Page]:
+def taken(path: Path, **choices: str) -> list[DumpPage]:
     return list(pages(Piece(path), **choices))  # type: ignore[arg-type]
 
 
 def test_a_page_and_what_is_known_of_it(tmp_path: Path) -> None:
     (path := tmp_path / "a.xml").write_text(HEAD + page(7) + page(8, more='<redirect title="x" />', space=4) + FOOT)
     one, two = taken(path)
-    assert one == Page(
+    assert one == DumpPage(
         "nowiki:7", "Ålen 7", "Tekst <ref>æ</ref>", "https://no.wikipedia.org/wiki/%C3%85len_7", 0, False, ["eget slag"]
     )
     assert (two.id, two.namespace, two.redirect) == ("nowiki:8", 4, True)
@@ -143,7 +143,7 @@ def test_a_damaged_stream_is_never_left_out(tmp_path: Path, size: int, at: int, 
     for bad in (1, 9, 20):
         damaged = [s[:at] + bytes(4) + s[at + 4 :] if n == bad else s for n, s in enumerate(streams)]
         (path := tmp_path / "a.bz2").write_bytes(b"".join(damaged))
-        found: list[Page] = []
+        found: list[DumpPage] = []
         every = (p for part in dump.parts(path, size) for p in pages(part, cut=cut))  # type: ignore[arg-type]
         with pytest.raises(DataError, match=r"damaged \.bz2 data before byte"):
             found.extend(every)
@@ -179,7 +179,7 @@ def test_a_dump_cut_off(tmp_path: Path, name: str) -> None:
 def test_the_pages_before_the_end_of_a_multistream_dump_come(tmp_path: Path) -> None:
     path = written(tmp_path / "a.bz2", HEAD, *map(page, range(5)), page(5), FOOT)
     path.write_bytes(path.read_bytes()[:-90])
-    found: list[Page] = []
+    found: list[DumpPage] = []
     with pytest.raises(DataError, match="after 5 whole pages"):
         found.extend(pages(Piece(path)))
     assert [p.id for p in found] == [f"nowiki:{n}" for n in range(5)]
@@ -250,7 +250,7 @@ def test_wikiextractor_json(tmp_path: Path) -> None:
         '{"id": "1", "revid": "5", "url": "http://x", "title": "Å", "text": "Å\\n\\nOne &lt;b&gt;.\\n\\nTwo."}\n'
         '{"id": "2", "url": "", "title": "B", "text": ""}\n'
     )
-    assert taken(path) == [Page("1", "Å", "One <b>.\nTwo.", "http://x"), Page("2", "B")]
+    assert taken(path) == [DumpPage("1", "Å", "One <b>.\nTwo.", "http://x"), DumpPage("2", "B")]
     for bad, said in {
         '{"id": "1"}': "without 'url'",
         '{"id": ': "Input data was truncated",
@@ -266,7 +266,7 @@ def test_wikiextractor_documents(tmp_path: Path) -> None:
     (path := tmp_path / "wiki_00").write_text(
         '<doc id="1" url="http://x" title="Å "b"">\nÅ "b"\n\nOne &amp; two.\n\n</doc>\n\n<doc id="2">\n</doc>\n'
     )
-    assert taken(path) == [Page("1", 'Å "b"', "One & two.", "http://x"), Page("2")]
+    assert taken(path) == [DumpPage("1", 'Å "b"', "One & two.", "http://x"), DumpPage("2")]
     path.write_text('<doc id="1" url="http://x" title="A">\nA')
     with pytest.raises(DataError, match="wiki_00: is cut off at line 2, a <doc> without its </doc>"):
         taken(path)
@@ -421,7 +421,7 @@ def test_what_wikiextractor_wrote_is_read_as_the_settings_say(
 def test_titles_above_texts_and_empty_lines_go(tmp_path: Path) -> None:
     text = '<doc id="1" revid="2" url="http://x" title="A &amp; B">\n\nA &amp; B\n\nOne.\n\nA &amp; B\n</doc>\n\n'
     (path := tmp_path / "wiki_00").write_text(text + '<doc id="2" url="" title="T">\nOne.\nT\n</doc>\n')
-    assert taken(path) == [Page("1", "A & B", "One.\nA & B", "http://x"), Page("2", "T", "One.\nT")]
+    assert taken(path) == [DumpPage("1", "A & B", "One.\nA & B", "http://x"), DumpPage("2", "T", "One.\nT")]
     path.write_text(text + "\n" + '<doc id="3">\nA')
     with pytest.raises(DataError, match=f"line {text.count(chr(10)) + 3}, a <doc> without"):
         taken(path)

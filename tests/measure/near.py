@@ -109,7 +109,7 @@ def peak(_: int) -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
 
 
-def judge(found: near.Found, total: int, how: near.Near, spread) -> None:
+def judge(found: near.Duplicates, total: int, how: near.Near, spread) -> None:
     """Planted pairs of which both are kept, by their true similarity; dropped documents that are like no kept one."""
     dropped = set(found.numbers.tolist())
     planted = [(n, other) for n in range(total) if (other := source(n)) is not None]

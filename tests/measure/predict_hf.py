@@ -26,7 +26,7 @@ from ordsmed.base.ranks import prepare
 from ordsmed.bench.tasks import latencies, part, ratios
 from ordsmed.data.features import Features
 from ordsmed.formats.huggingface import config, tensors
-from ordsmed.learn.inference import ask
+from ordsmed.learn.inference import predict_all
 from ordsmed.learn.objective import fresh
 from ordsmed.learn.task import Task, packing, reader
 from ordsmed.nn import weights
@@ -66,7 +66,7 @@ def measure(asked: argparse.Namespace) -> None:
         return torch.autocast("cpu", torch.bfloat16) if asked.precision == "bf16" else contextlib.nullcontext()
 
     def ours(examples: Features) -> list[np.ndarray]:
-        said, _ = ask(task, examples, how, ranks, within=within)
+        said, _ = predict_all(task, examples, how, ranks, within=within)
         return [said["start"], said["end"]]
 
     def timed(way, *given) -> float:

@@ -17,12 +17,12 @@ from ordsmed.base.menu import lines
 from ordsmed.base.ranks import prepare
 from ordsmed.base.settings import decode, plain
 from ordsmed.data.features import ExampleRows, Packing
-from ordsmed.learn.inference import ask
+from ordsmed.learn.inference import predict_all
 from ordsmed.learn.objective import fresh
 from ordsmed.learn.task import packing, reader
 from ordsmed.learn.upper_layers import Top
 from ordsmed.models import bert, elmo, gpt2
-from ordsmed.tasks.classify import Classifier, Predictions, Records, Settings, longest_first, pooled
+from ordsmed.tasks.classify import Classifier, LabelPredictions, Records, Settings, longest_first, pooled
 from ordsmed.text.tokenizer import Tokenizer
 
 WORDS = [f"w{n}" for n in range(40)]
@@ -69,7 +69,7 @@ def learned(settings: Settings, model: Any, words: Tokenizer, paths: list[str], 
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    answers, means = ask(task, judged, pack, CPU)
+    answers, means = predict_all(task, judged, pack, CPU)
     return SimpleNamespace(settings=settings, task=task, train=train, dev=dev, answers=answers, means=means,
                            said=settings.predictions(dev, judged, answers))  # fmt: skip
 
@@ -181,7 +181,7 @@ def test_a_text_without_a_token_is_still_asked(tmp_path: Path) -> None:
     words, settings = Tokenizer(pipeline), Settings(labels=("a", "b"))
     found = settings.features(Records(["", "w1 w2", ""], [], [""] * 3, []), reader(words, GPT))
     assert (found.ids.tolist(), found.starts.tolist()) == ([0, 1, 2, 0], [0, 1, 3, 4])
-    answers, _ = ask(fresh(settings, GPT, words, 0), found, packing(words, GPT), CPU)  # type: ignore[arg-type]
+    answers, _ = predict_all(fresh(settings, GPT, words, 0), found, packing(words, GPT), CPU)  # type: ignore[arg-type]
     assert np.allclose(answers["probabilities"][0], answers["probabilities"][2], atol=1e-6)
 
 
@@ -286,15 +286,15 @@ def test_unseen_labels_are_wrong_and_unknown_ones_are_not_scored(tmp_path: Path,
     assert features.labels is not None
     assert features.labels.tolist() == [0, 1, -1, -1]
     assert "1 of 4 labels are none of the training data's, as `new`" in capsys.readouterr().err
-    said = Predictions(["a", "b", "b", "b"])
+    said = LabelPredictions(["a", "b", "b", "b"])
     assert settings.score(records, said) == pytest.approx({"accuracy": 200 / 3, "f1": 200 / 3})
     shares, confused = settings.details(records, said)
     assert [row[0] for row in shares[2]] == ["a", "b", "new"]
     assert confused[2][2] == ["new", 0, 1, 0]
     bare = settings.records([tsv(tmp_path / "b.tsv", ("text",), ("w1",))])
     assert "b.tsv: no column `label`: what is right is not known" in capsys.readouterr().err
-    assert settings.score(bare, Predictions(["a"])) == {}
-    assert settings.details(bare, Predictions(["a"])) == []
+    assert settings.score(bare, LabelPredictions(["a"])) == {}
+    assert settings.details(bare, LabelPredictions(["a"])) == []
 
 
 def test_one_file_may_hold_what_to_learn_and_what_to_be_judged_by(tmp_path: Path) -> None:
@@ -315,7 +315,7 @@ def test_predictions_are_read_as_they_were_written_and_as_others_write_them(tmp_
         said = ["b", "a", "a", "a"][: len(records)]
         shares = np.array([[0.25, 0.75], [1.0, 0.0], [0.9, 0.1], [0.75, 0.25]], np.float32)[: len(records)]
         (tmp_path / "out").mkdir(exist_ok=True)
-        [path] = settings.write(tmp_path / "out", records, Predictions(said, shares))
+        [path] = settings.write(tmp_path / "out", records, LabelPredictions(said, shares))
         assert settings.read(path, records).said == said
     assert path.read_text().split("\n")[:2] == ["line\tpredicted\tgold\ta\tb", f"{paths[0]}:2\tb\ta\t0.25\t0.75"]
     plain_file = tmp_path / "plain.txt"
@@ -370,7 +370,7 @@ def test_tasks_of_glue_by_name(benchmark: Path, monkeypatch: pytest.MonkeyPatch)
     assert settings.settled(train) == settings
     assert settings.records([str(benchmark)]).parts[0].path.name == "dev.tsv"
     test = settings.records([str(benchmark / "RTE/test.tsv")])
-    written = settings.write(benchmark, test, Predictions(["not_entailment", "entailment"]))
+    written = settings.write(benchmark, test, LabelPredictions(["not_entailment", "entailment"]))
     assert [path.name for path in written] == ["predictions.tsv", "RTE.tsv"]
     assert written[1].read_text() == "index\tprediction\n5\tnot_entailment\n6\tentailment\n"
     assert settings.read(written[1], test).said == settings.read(written[0], test).said
@@ -391,7 +391,7 @@ def test_a_test_file_with_labels_is_scored_and_handed_in(benchmark: Path, capsys
     settings = Settings(name="mrpc", train=str(benchmark))
     records = settings.records([path])
     assert (records.gold, records.known, records.indexes) == (["1", "0"], [0, 1], ["0", "1"])
-    said = Predictions(["1", "1"])
+    said = LabelPredictions(["1", "1"])
     assert settings.score(records, said)["accuracy"] == 50
     assert [made.name for made in settings.write(benchmark, records, said)] == ["predictions.tsv", "MRPC.tsv"]
     withheld = tsv(benchmark / "withheld.tsv", ("sentence1", "sentence2", "label"), ("w1", "w2", -1))

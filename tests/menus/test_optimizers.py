@@ -15,7 +15,7 @@ from kit.ranks_in_threads import Group, Split, on_ranks
 from ordsmed.base import settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.learn.groups import groups
-from ordsmed.nn.shards import Part
+from ordsmed.nn.shards import LocalParameter
 from ordsmed.optimizers import adagrad, adamw, lamb, muon, stableadamw
 
 RATES = [0.1, 0.05, 0.2, 0.0, 0.3]
@@ -364,7 +364,7 @@ def test_weights_split_over_ranks_learn_what_whole_ones_learn(how: Any, monkeypa
     table, matrix = torch.randn(5, 4, generator=chance), torch.randn(3, 6, generator=chance)
     slopes = [[torch.randn(w.shape, generator=chance) * size for w in (table, matrix)] for size in (0.1, 3.0, 1.0)]
 
-    def group_of(parts: list[Part], kind: str) -> dict[str, Any]:
+    def group_of(parts: list[LocalParameter], kind: str) -> dict[str, Any]:
         return {"kind": kind, "decayed": True, "share": 1.0, "names": [p.name for p in parts], "parts": parts,
                 "params": [p.local for p in parts]}  # fmt: skip
 
@@ -379,7 +379,7 @@ def test_weights_split_over_ranks_learn_what_whole_ones_learn(how: Any, monkeypa
         first, second = one, two
         if group.size > 1:
             first, second = Split(group, torch.empty(8, 4), one, rank * 4), Split(group, matrix, two, rank * 3, 1)
-        parts = [Part("table", first, one, 5), Part("matrix", second, two)]
+        parts = [LocalParameter("table", first, one, 5), LocalParameter("matrix", second, two)]
         optimizer = how.build([group_of(parts[:1], "table"), group_of(parts[1:], "matrix")])
         for both in slopes:
             one.grad, two.grad = boxes(*both)

@@ -11,7 +11,7 @@ import pytest
 
 from kit.makers import SPECIAL
 from ordsmed.base.errors import DataError, OrdsmedError
-from ordsmed.data.pieces import Reader
+from ordsmed.data.pieces import TextReader
 from ordsmed.tasks import classify, squad, tag
 from ordsmed.text.tokenizer import Tokenizer
 
@@ -72,7 +72,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def read(folder: Path) -> Read:
     """As `predict` and `evaluate` do before the network is asked."""
-    own = Reader(Tokenizer.load(folder / "vocab.txt"), types=True, causal=False)
+    own = TextReader(Tokenizer.load(folder / "vocab.txt"), types=True, causal=False)
 
     def act(settings: Any, name: str) -> Any:
         return settings.features(settings.records((str(folder / name),)), own)

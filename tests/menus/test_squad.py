@@ -19,14 +19,14 @@ from ordsmed.base.settings import decode, plain
 from ordsmed.data.features import ExampleRows, Features, Packing
 from ordsmed.labelled.questions import Answer, Question
 from ordsmed.learn import inference as asking
-from ordsmed.learn.inference import ask
+from ordsmed.learn.inference import predict_all
 from ordsmed.learn.objective import fresh
 from ordsmed.learn.task import packing, reader
 from ordsmed.learn.upper_layers import Top
 from ordsmed.models import bert, elmo, gpt2, roberta
 from ordsmed.score import squad as official
 from ordsmed.tasks import squad
-from ordsmed.tasks.squad import Records, Settings, lowered
+from ordsmed.tasks.squad import QuestionRecords, Settings, lowered
 from ordsmed.text import vocabulary
 from ordsmed.text.tokenizer import Tokenizer, byte_of
 
@@ -92,14 +92,14 @@ def certain(features: Features) -> dict[str, Any]:
 def told(task: Any, features: Features, rows: Packing) -> tuple[dict[str, Any], dict[str, float]]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setitem(asking.TOKENS, "cpu", 512)
-        return ask(task, features, rows, Ranks(torch.device("cpu")))
+        return predict_all(task, features, rows, Ranks(torch.device("cpu")))
 
 
 def learned(settings: Settings, family: Any, steps: int) -> tuple[Any, Tokenizer]:
     """A network that has seen the planted rule."""
     tokenizer = tokenizer_of(family)
     torch.set_num_threads(1)
-    questions = Records.of(planted(600, 1, 0.3 if settings.refuse else 0.0), learning=True)
+    questions = QuestionRecords.of(planted(600, 1, 0.3 if settings.refuse else 0.0), learning=True)
     rows = ExampleRows(settings.features(questions, reader(tokenizer, family)), packing(tokenizer, family), 1)
     task = fresh(settings, family, tokenizer, 3)
     optimizer = torch.optim.AdamW(task.parameters(), lr=5e-3)
@@ -131,9 +131,9 @@ def test_a_planted_rule_is_learned_and_the_threshold_refuses(head: Any, form: An
         threshold="dev",
         dev="dev.json",
         top=Top(recurrent=32 if family is ELMO else 0),
-    ).settled(Records.of([]))
+    ).settled(QuestionRecords.of([]))
     task, tokenizer = learned(settings, family, steps)
-    dev = Records.of(planted(150, 2, 0.3))
+    dev = QuestionRecords.of(planted(150, 2, 0.3))
     features = settings.features(dev, reader(tokenizer, family))
     answers, losses = told(task, features, packing(tokenizer, family))
     assert losses.keys() == task.weights.keys()
@@ -160,7 +160,7 @@ def test_packed_examples_are_told_what_they_are_told_alone(head: Any, family: An
     version = "1.1" if family.capabilities.causal else "2.0"
     settings = Settings(version=version, head=head, length=60, stride=16, beam=4)  # type: ignore[arg-type]
     tokenizer = tokenizer_of(family)
-    features = settings.features(Records.of(planted(40, 5, 0.3)), reader(tokenizer, family))
+    features = settings.features(QuestionRecords.of(planted(40, 5, 0.3)), reader(tokenizer, family))
     torch.manual_seed(1)
     task = fresh(settings, family, tokenizer, 3)
     for parameter in task.parameters():
@@ -187,7 +187,7 @@ FRAMED = {
 def test_examples_are_framed_as_the_tokenizer_does(name: str) -> None:
     family = {"bert": BERT, "roberta": roberta.Settings(**SHAPE), "gpt2": gpt2.Settings(**SHAPE)}[name]
     tokenizer, (tokens, types, begin) = tokenizer_of(family), FRAMED[name]
-    found = Settings(length=40).features(Records.of([asked("w1 here w2", "w2")]), reader(tokenizer, family))
+    found = Settings(length=40).features(QuestionRecords.of([asked("w1 here w2", "w2")]), reader(tokenizer, family))
     assert [tokenizer.piece(n) for n in found.ids] == tokens.split()
     assert (found.types is None) if types is None else (tuple(found.types.tolist()) == types)  # type: ignore[union-attr]
     context = np.flatnonzero(found.marks == 0)  # type: ignore[operator]
@@ -216,7 +216,7 @@ def test_an_answer_is_found_again_in_the_original_text(name: str) -> None:
     question = CONTEXTS[name]
     tokenizer = pieces([question.context, question.question, "?"])
     settings = Settings(length=40, stride=8, longest_question=30)
-    records = Records.of([question])
+    records = QuestionRecords.of([question])
     features = settings.features(records, reader(tokenizer, BERT))
     assert features.sizes.max() <= 40
     [found] = settings.predictions(records, features, certain(features))
@@ -225,7 +225,7 @@ def test_an_answer_is_found_again_in_the_original_text(name: str) -> None:
 
 
 def test_nothing_to_answer_from() -> None:
-    records = Records.of([asked("", name="a"), asked("w1", "w1", name="b"), asked("", name="c", question="")])
+    records = QuestionRecords.of([asked("", name="a"), asked("w1", "w1", name="b"), asked("", name="c", question="")])
     causal = gpt2.Settings(**SHAPE)
     for family, version in ((BERT, "1.1"), (BERT, "2.0"), (causal, "1.1")):
         settings = Settings(length=16, version=version)  # type: ignore[arg-type]
@@ -240,7 +240,7 @@ def test_nothing_to_answer_from() -> None:
 
 def test_a_document_of_a_hundred_thousand_words() -> None:
     context = " ".join(WORDS[n % 12] for n in range(100_000)) + " here Rome"
-    records, settings = Records.of([asked(context, "Rome")]), Settings(length=384)
+    records, settings = QuestionRecords.of([asked(context, "Rome")]), Settings(length=384)
     features = settings.features(records, reader(pieces(words=[*WORDS, *SIGNS, "Rome"]), BERT))
     room = 384 - 3 - 2
     assert len(features) == 1 + -(-(100_002 - room) // 128)
@@ -252,7 +252,7 @@ def test_lower_case_keeps_every_character_in_its_place() -> None:
     every = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x20000)]))
     assert len(lowered(every)) == len(every)
     question = asked("İ İSTANBUL Straße İ ÅRE", "ÅRE")
-    records, settings = Records.of([question]), Settings(length=40, lowercase=True)
+    records, settings = QuestionRecords.of([question]), Settings(length=40, lowercase=True)
     features = settings.features(records, reader(pieces(["istanbul", "straße", "åre", "where?"]), BERT))
     assert SPECIAL.index("[UNK]") not in features.ids
     [found] = settings.predictions(records, features, certain(features))
@@ -261,7 +261,7 @@ def test_lower_case_keeps_every_character_in_its_place() -> None:
 
 @pytest.mark.parametrize(("more", "impossible"), [({}, 1), ({"form": "google"}, 0), ({"impossible_windows": False}, 0)])
 def test_windows_without_the_answer_point_at_the_first_token(more: dict[str, Any], impossible: int) -> None:
-    records = Records.of([asked(f"{LONG} here w1", "here"), asked("w1 w2", name="none")], learning=True)
+    records = QuestionRecords.of([asked(f"{LONG} here w1", "here"), asked("w1 w2", name="none")], learning=True)
     settings = Settings(version="2.0", length=30, stride=20, **more)
     labels = settings.features(records, reader(tokenizer_of(BERT), BERT)).labels
     assert labels is not None
@@ -274,7 +274,7 @@ def test_what_no_token_holds_is_told_and_not_learned(capsys: pytest.CaptureFixtu
     questions = [asked("w1 \u200b w2", "\u200b", name="lost"), asked("w1 w22", "w2", name="part"), asked("w1", "w1")]
     tokenizer, settings = pieces(words=["w1", "w2", "w22", *SIGNS]), Settings(length=16)
     for learning, windows in ((True, 2), (False, 3)):
-        found = settings.features(Records.of(questions, learning=learning), reader(tokenizer, BERT))
+        found = settings.features(QuestionRecords.of(questions, learning=learning), reader(tokenizer, BERT))
         assert len(found) == windows
         assert capsys.readouterr().err == (
             "squad: 1 answer held by no token (lost); 1 answer beginning or ending inside a token (part)\n"
@@ -292,7 +292,7 @@ def test_what_no_token_holds_is_told_and_not_learned(capsys: pytest.CaptureFixtu
         one, other = (task(batch) for batch in (batch, rows.batch(found, held, held)))
     assert {name: float(v) for name, v in one.items()} == pytest.approx({name: float(v) for name, v in other.items()})
     with pytest.raises(DataError, match="no token holds an answer"):
-        settings.features(Records.of(questions[:1], learning=True), reader(tokenizer, BERT))
+        settings.features(QuestionRecords.of(questions[:1], learning=True), reader(tokenizer, BERT))
 
 
 def test_files_there_and_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -374,7 +374,7 @@ def test_settings_that_cannot_be() -> None:
     ):
         Settings().build(BERT, tokenizer_of(BERT))
     with pytest.raises(RecipeError, match="no dev files"):
-        Settings(version="2.0", threshold="dev").settled(Records.of([]))
+        Settings(version="2.0", threshold="dev").settled(QuestionRecords.of([]))
     with pytest.raises(RecipeError, match="threshold"):
         decode(Settings, {"threshold": "best"}, "recipe")
     for threshold in ("dev", -2.75, 1):
@@ -393,7 +393,7 @@ def test_public_files(shared_data: Path, version: Any, capsys: pytest.CaptureFix
     found = settings.score(records, settings.read(given, records))
     assert found == {"exact_match": wanted.get("exact"), **wanted}
     tokenizer = Tokenizer.load(shared_data / "vocab" / "bert-base-cased-vocab.txt")
-    records = Records.of(records.questions[:500])
+    records = QuestionRecords.of(records.questions[:500])
     features = settings.features(records, reader(tokenizer, BERT))
     scores = settings.score(records, settings.predictions(records, features, certain(features)))
     assert scores["f1"] > 98

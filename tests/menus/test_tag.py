@@ -16,14 +16,14 @@ from kit.families import shaken
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.ranks import Ranks
 from ordsmed.data.features import ExampleRows, Features, Packing
-from ordsmed.data.pieces import Reader
+from ordsmed.data.pieces import TextReader
 from ordsmed.labelled import conll
-from ordsmed.learn.inference import ask
+from ordsmed.learn.inference import predict_all
 from ordsmed.learn.objective import fresh
 from ordsmed.learn.task import packing, reader
 from ordsmed.learn.upper_layers import Top
 from ordsmed.models import bert, elmo, gpt2, modern
-from ordsmed.tasks.tag import Predictions, Settings
+from ordsmed.tasks.tag import Settings, TagPredictions
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.tokenizers import bytebpe, words
 
@@ -63,9 +63,9 @@ def tokenizer_of(kind: str) -> Tokenizer:
     return Tokenizer(made)
 
 
-def sentences_of(words: list[list[str]]) -> conll.Sentences:
+def sentences_of(words: list[list[str]]) -> conll.TaggedSentences:
     """All tagged alike."""
-    return conll.Sentences(words, [["A" for _ in one] for one in words], ["f:1"] * len(words))
+    return conll.TaggedSentences(words, [["A" for _ in one] for one in words], ["f:1"] * len(words))
 
 
 def columns(path: Path, sentences: list[list[tuple[str, str]]]) -> str:
@@ -88,10 +88,10 @@ def planted(path: Path, count: int = 400, seed: int = 0) -> str:
     return columns(path, sentences)
 
 
-def read_of(settings: Settings, path: str, tokenizer: Tokenizer) -> tuple[Settings, conll.Sentences, Features]:
+def read_of(settings: Settings, path: str, tokenizer: Tokenizer) -> tuple[Settings, conll.TaggedSentences, Features]:
     records = settings.records([path], learning=True)
     settings = settings.settled(records)
-    return settings, records, settings.features(records, Reader(tokenizer, types=True))
+    return settings, records, settings.features(records, TextReader(tokenizer, types=True))
 
 
 def right_answers(features: Features) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def test_every_word_is_asked_about_at_its_first_piece(kind: str, wanted: list[st
     """Where a network sees only what stands before, at its last."""
     kind, _, causal = kind.partition(", ")
     tokenizer = tokenizer_of(kind)
-    own = Reader(tokenizer, types=True, causal=bool(causal))
+    own = TextReader(tokenizer, types=True, causal=bool(causal))
     features = Settings(column=2, labels=("A", "B")).features(sentences_of(ODD), own)
     listed = [b"<S>", b"</S>", *own.words]
     at = features.starts[features.more["example"]] + features.more["place"]
@@ -134,10 +134,10 @@ def test_long_sentences_are_read_in_windows(tmp_path: Path) -> None:
     chance = random.Random(1)
     sentences = [chance.choices([*LETTERS, "abc", "to be"], k=k) for k in (400, 3, 1, 60, 8)]
     gold = [[word[0].upper() for word in one] for one in sentences]
-    records = conll.Sentences(sentences, [list(tags) for tags in gold], ["f:1"] * 5)
+    records = conll.TaggedSentences(sentences, [list(tags) for tags in gold], ["f:1"] * 5)
     settings = Settings(column=2, labels=tuple(map(str.upper, LETTERS)), length=14, stride=4)
     tokenizer = tokenizer_of("pieces")
-    features = settings.features(records, Reader(tokenizer, types=True))
+    features = settings.features(records, TextReader(tokenizer, types=True))
     assert features.sizes.max() == 14
     assert len(features) > 400 / 4
     assert features.marks is not None
@@ -150,7 +150,7 @@ def test_long_sentences_are_read_in_windows(tmp_path: Path) -> None:
     begins = opened.ids[opened.starts[opened.more["example"]] + place]
     assert [tokenizer.piece(n).upper() for n in begins] == [tag for tags in gold for tag in tags]
     with pytest.raises(RecipeError, match=r"length: 2, of which 2 are signs; wanted 3 or more"):
-        dataclasses.replace(settings, length=2).features(records, Reader(tokenizer, types=True))
+        dataclasses.replace(settings, length=2).features(records, TextReader(tokenizer, types=True))
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_a_planted_rule_is_learned(
         slower.step()
     dev = settings.records(settings.paths("dev"))
     features = settings.features(dev, own)
-    answers, means = ask(task, features, packed, RANKS)
+    answers, means = predict_all(task, features, packed, RANKS)
     predictions = settings.predictions(dev, features, answers)
     scores, guessed = settings.score(dev, predictions), settings.score(dev, settings.guesses(train, dev))
     assert scores["f1"] > 95 > guessed["f1"] + 10
@@ -235,16 +235,16 @@ def test_words_without_a_tag_are_neither_learned_nor_scored(tmp_path: Path, caps
     assert "1 of 3 sentences have no tag: left out" in capsys.readouterr().err
     records = settings.records([path])
     assert len(records) == 3
-    features = settings.features(records, Reader(tokenizer_of("pieces"), types=True))
+    features = settings.features(records, TextReader(tokenizer_of("pieces"), types=True))
     assert f"{path}:1: 1 word has tags that are not learned: Z (1)" in capsys.readouterr().err
     assert features.marks is not None
     assert features.marks[features.marks >= 0].tolist() == [0, 1]
-    scores = settings.score(records, Predictions([["X", "W", "X"], ["W"], ["X"]]))
+    scores = settings.score(records, TagPredictions([["X", "W", "X"], ["W"], ["X"]]))
     assert scores == {"accuracy": pytest.approx(100 / 3), "macro_f1": pytest.approx(100 * (1 / 2) / 3)}
     bare = settings.records([columns(tmp_path / "b", [[("a", "_")]])])
-    assert settings.score(bare, Predictions([["X"]])) == {}
-    assert settings.features(bare, Reader(tokenizer_of("pieces"), types=True)).marks is None
-    assert [path.name for path in settings.write(tmp_path, bare, Predictions([["X"]]))] == ["b"]
+    assert settings.score(bare, TagPredictions([["X"]])) == {}
+    assert settings.features(bare, TextReader(tokenizer_of("pieces"), types=True)).marks is None
+    assert [path.name for path in settings.write(tmp_path, bare, TagPredictions([["X"]]))] == ["b"]
     assert (tmp_path / "b").read_text() == "a\tX\n"
 
 
@@ -282,7 +282,7 @@ def test_scores_guesses_and_tables(tmp_path: Path) -> None:
     assert (settings.labels, settings.record, settings.file_scheme) == (("D", "N", "V"), "accuracy", None)
     dev = settings.records([columns(tmp_path / "b", [[("the", "D"), ("run", "N"), ("newts", "N"), ("the", "X")]])])
     guesses = settings.guesses(learned, dev)
-    assert guesses == Predictions([["D", "V", "N", "D"]])
+    assert guesses == TagPredictions([["D", "V", "N", "D"]])
     assert settings.score(dev, guesses) == {"accuracy": 50.0, "macro_f1": pytest.approx(100 * (2 / 3 + 2 / 3) / 4)}
     [(title, head, rows)] = settings.details(dev, guesses)
     assert title == "scores by tag"
@@ -290,7 +290,7 @@ def test_scores_guesses_and_tables(tmp_path: Path) -> None:
     assert rows[:2] == [["N", 2, 1, 1, 100.0, 50.0, 66.67], ["D", 1, 2, 1, 50.0, 100.0, 66.67]]
     settings = Settings(column=2, labels=("B-A", "I-A", "O"))
     dev = settings.records([columns(tmp_path / "c", [[("x", "B-A"), ("y", "I-A"), ("z", "B-B"), ("z", "O")]])])
-    said = Predictions([["B-A", "I-A", "B-A", "O"]])
+    said = TagPredictions([["B-A", "I-A", "B-A", "O"]])
     rates = {"f1": 50.0, "precision": 50.0, "recall": 50.0}
     strict = {f"strict_{name}": value for name, value in rates.items()}
     assert settings.score(dev, said) == {**rates, "accuracy": 75.0, **strict}
@@ -307,7 +307,7 @@ def test_files_come_back_with_what_is_said_in_them(tmp_path: Path, capsys: pytes
     records = settings.records(list(map(str, paths)))
     out = tmp_path / "out"
     out.mkdir()
-    gold = Predictions([[tag or "O" for tag in tags] for tags in records.tags], np.full(10, 0.5, np.float32))
+    gold = TagPredictions([[tag or "O" for tag in tags] for tags in records.tags], np.full(10, 0.5, np.float32))
     written = settings.write(out, records, gold)
     assert [path.name for path in written] == ["a.conllu", "2-a.conllu", "conlleval.txt"]
     assert [path.read_bytes() for path in written[:2]] == [NAMES.encode(), NAMES.replace("\n", "\r\n").encode()]
@@ -315,7 +315,7 @@ def test_files_come_back_with_what_is_said_in_them(tmp_path: Path, capsys: pytes
     assert table[1] == "New_York 0.5000 B-LOC B-LOC\nCity 0.5000 I-LOC I-LOC"
 
     first = settings.records([str(paths[0])])
-    said = Predictions([["O", "B-LOC", "O"], ["B-LOC", "O"]])
+    said = TagPredictions([["O", "B-LOC", "O"], ["B-LOC", "O"]])
     for path in settings.write(out, first, said):
         assert settings.read(path, first) == said
     said_so = capsys.readouterr().err
@@ -390,7 +390,7 @@ def test_real_files(
     assert (len(settings.labels), settings.record) == (labels, record)
     records = settings.records(settings.paths("dev"))
     assert settings.score(records, settings.guesses(learned, records))[record] == pytest.approx(guessed, abs=0.005)
-    gold = Predictions([[str(tag) for tag in tags] for tags in records.tags])
+    gold = TagPredictions([[str(tag) for tag in tags] for tags in records.tags])
     written = settings.write(tmp_path, records, gold)
     assert written[0].read_bytes() == (shared_data / dev).read_bytes()
     assert [settings.read(path, records) for path in written] == [gold, gold]

@@ -406,7 +406,7 @@ def test_a_batch_that_cannot_be_cut_names_those_that_can(layout: Layout, batch: 
 )  # fmt: skip
 def test_a_mesh_in_words(layout: Layout, world: int, said: list[str]) -> None:
     mesh, *more = said
-    assert layout.told(world) == "; ".join([f"{mesh} (replicate x shard x tensor)", *more])
+    assert layout.describe(world) == "; ".join([f"{mesh} (replicate x shard x tensor)", *more])
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from ordsmed.mesh.parallel import Parallel, held_by_rank, padded_rows, spread, s
 from ordsmed.models import bert
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.model import Block
-from ordsmed.nn.shards import Part
+from ordsmed.nn.shards import LocalParameter
 from ordsmed.objectives import mlm
 
 
@@ -142,7 +142,7 @@ def test_copies_sum_where_weights_are_not_split(
     made: list[Any] = []
     monkeypatch.setattr(parallel, "Replicas", lambda *given, **how: made.append((given, how)))
     ranks = dataclasses.replace(at(*shape), data_group="data")
-    parts = [Part.of("p", torch.nn.Parameter(torch.zeros(1)))]
+    parts = [LocalParameter.of("p", torch.nn.Parameter(torch.zeros(1)))]
     sum_copies(Parallel(), parts, Layout(overlap=overlap, reduce="bf16"), ranks)
     assert made == ([] if wanted is None else [((parts, "data"), {"overlap": wanted, "reduce": "bf16"})])
 
@@ -165,20 +165,20 @@ def test_the_first_ranks_weights_count(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_gradients_are_handed_over_before_copies_sum(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
-    monkeypatch.setattr(Part, "hand_over_gradient", lambda self: done.append(self.name))
+    monkeypatch.setattr(LocalParameter, "hand_over_gradient", lambda self: done.append(self.name))
 
     class Copies:
-        def listen(self, last: bool) -> None:
+        def before_micro_batch(self, last: bool) -> None:
             done.append(f"listen {last}")
 
-        def settle(self) -> None:
-            done.append("settle")
+        def sum_gradients(self) -> None:
+            done.append("sum_gradients")
 
     spreads = Parallel(replicas=Copies())  # type: ignore[arg-type]
-    spreads.listen(False)
-    spreads.listen(True)
-    spreads.settle([Part.of(name, torch.nn.Parameter(torch.zeros(1))) for name in "ab"])
-    assert done == ["listen False", "listen True", "a", "b", "settle"]
+    spreads.before_micro_batch(False)
+    spreads.before_micro_batch(True)
+    spreads.sum_gradients([LocalParameter.of(name, torch.nn.Parameter(torch.zeros(1))) for name in "ab"])
+    assert done == ["listen False", "listen True", "a", "b", "sum_gradients"]
 
 
 @pytest.mark.parametrize(

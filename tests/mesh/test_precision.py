@@ -201,9 +201,9 @@ def test_the_factor_doubles_after_a_window_of_good_steps(recipe: Recipe) -> None
 
 def test_an_overflow_begins_the_window_anew() -> None:
     scaler, good, bad = Scaler(8.0, 3), torch.tensor(1.0), torch.tensor(torch.nan)
-    assert [scaler.took(norm, "") for norm in (good, good, bad, good, good)] == [True, True, False, True, True]
+    assert [scaler.accept(norm, "") for norm in (good, good, bad, good, good)] == [True, True, False, True, True]
     assert scaler.factor == 4
-    assert scaler.took(good, "")
+    assert scaler.accept(good, "")
     assert scaler.factor == 8
 
 
@@ -231,10 +231,10 @@ def test_the_factor_changes_nothing_that_is_learned(recipe: Recipe) -> None:
 
 def test_gradients_that_are_no_numbers_at_the_smallest_factor_end_the_run() -> None:
     scaler, bad = Scaler(4.0, 10), torch.tensor(torch.inf)
-    assert [scaler.took(bad, "phase 1, step 7") for _ in range(2)] == [False, False]
+    assert [scaler.accept(bad, "phase 1, step 7") for _ in range(2)] == [False, False]
     assert scaler.factor == precision.LEAST_SCALE
     with pytest.raises(RunError, match=r"phase 1, step 7: gradients are no numbers at the smallest scale"):
-        scaler.took(bad, "phase 1, step 7")
+        scaler.accept(bad, "phase 1, step 7")
 
 
 @long
@@ -360,18 +360,18 @@ def test_norms_without_biases_and_out_of_autocast() -> None:
 
 def test_a_factor_is_kept_where_there_is_one() -> None:
     of_half, none = Scaler.of(Layout(precision="fp16", scale=64.0, scale_window=5)), Scaler.of(Layout())
-    assert (of_half.factor, of_half.window, of_half.told(), of_half.state()) == (
+    assert (of_half.factor, of_half.window, of_half.describe(), of_half.state()) == (
         64.0, 5, {"scale": 64.0}, {"factor": 64.0, "good": 0},
     )  # fmt: skip
     of_half.restore({})
     assert of_half.factor == 64.0
     of_half.restore({"factor": 8.0, "good": 4})
-    assert of_half.took(torch.tensor(1.0), "")
+    assert of_half.accept(torch.tensor(1.0), "")
     assert of_half.factor == 16.0
-    assert (none.factor, none.told(), none.state()) == (1.0, {}, {})
+    assert (none.factor, none.describe(), none.state()) == (1.0, {}, {})
     none.restore({"factor": 8.0, "good": 4})
     assert none.factor == 1.0
-    assert none.took(torch.tensor(torch.inf), "")
+    assert none.accept(torch.tensor(torch.inf), "")
     low = Scaler(1.5, 10)
-    assert not low.took(torch.tensor(torch.inf), "")
+    assert not low.accept(torch.tensor(torch.inf), "")
     assert low.factor == precision.LEAST_SCALE

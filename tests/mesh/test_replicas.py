@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ordsmed.mesh import replicas
 from ordsmed.mesh.replicas import Replicas, _cut
-from ordsmed.nn.shards import Part
+from ordsmed.nn.shards import LocalParameter
 
 
 class Work:
@@ -38,11 +38,14 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Work]:
     return works
 
 
-def parts_of(*sizes: int) -> list[Part]:
-    return [Part.of(f"p{n}", torch.nn.Parameter(torch.full((size,), float(n + 1)))) for n, size in enumerate(sizes)]
+def parts_of(*sizes: int) -> list[LocalParameter]:
+    return [
+        LocalParameter.of(f"p{n}", torch.nn.Parameter(torch.full((size,), float(n + 1))))
+        for n, size in enumerate(sizes)
+    ]
 
 
-def backward(parts: list[Part], *, first: int = 0) -> None:
+def backward(parts: list[LocalParameter], *, first: int = 0) -> None:
     """A gradient of 2 * its own number for each, the last part first as a backward pass has it."""
     for part in reversed(parts[first:]):
         (part.local * part.local).sum().backward()
@@ -55,7 +58,7 @@ def test_buckets_are_cut_by_size_and_kind_of_number() -> None:
         patched.setattr(replicas, "BUCKET_BYTES", 40)
         assert named(_cut(parts_of(*sizes))) == [["p0", "p1"], ["p2", "p3"], ["p4"]]
         mixed = parts_of(1, 1, 1)
-        mixed[1] = Part.of("half", torch.nn.Parameter(torch.zeros(1, dtype=torch.bfloat16)))
+        mixed[1] = LocalParameter.of("half", torch.nn.Parameter(torch.zeros(1, dtype=torch.bfloat16)))
         assert named(_cut(mixed)) == [["p0"], ["half"], ["p2"]]
     assert _cut([]) == []
 
@@ -67,10 +70,10 @@ def test_gradients_are_summed_over_the_group_from_the_last_to_the_first(sent: li
     made = Replicas(parts, "the group", overlap=overlap, reduce="fp32")
     assert [[part.name for part in bucket.parts] for bucket in made.buckets] == [["p3", "p2"], ["p1", "p0"]]
     for _ in range(2):
-        made.listen(True)
+        made.before_micro_batch(True)
         backward(parts, first=1)
         assert len(sent) == int(overlap)
-        made.settle()
+        made.sum_gradients()
         assert [work.sent.tolist() for work in sent] == [[8.0] * 3 + [6.0] * 12, [4.0] * 6 + [0.0] * 4]
         assert [work.group for work in sent] == ["the group"] * 2
         for number, part in enumerate(parts):
@@ -84,10 +87,10 @@ def test_only_the_last_micro_batch_gives_its_sums_away(sent: list[Work]) -> None
     parts = parts_of(10, 10)
     made = Replicas(parts, None, overlap=True, reduce="fp32")
     for last in (False, False, True):
-        made.listen(last)
+        made.before_micro_batch(last)
         backward(parts)
         assert len(sent) == 2 * last
-    made.settle()
+    made.sum_gradients()
     assert [work.sent[0].item() for work in sent] == [12.0, 6.0]  # three micro-batches, the last part first
     assert [part.local.grad[0].item() for part in parts if part.local.grad is not None] == [18.0, 36.0]
     backward(parts)  # a validation or a measurement between two steps
@@ -98,14 +101,14 @@ def test_buckets_leave_in_their_own_order_whoever_is_ready_first(sent: list[Work
     """Ranks may finish gradients in other orders: what is summed with what must not depend on it."""
     parts = parts_of(10, 10, 5, 5)
     made = Replicas(parts, None, overlap=True, reduce="fp32")
-    made.listen(True)
+    made.before_micro_batch(True)
     (parts[0].local * 1).sum().backward()
     (parts[1].local * 2).sum().backward()
     (parts[2].local * 3).sum().backward()
     assert sent == []
     (parts[3].local * 4).sum().backward()
     assert [work.sent.tolist() for work in sent] == [[4.0] * 5 + [3.0] * 5, [2.0] * 10, [1.0] * 10]
-    made.settle()
+    made.sum_gradients()
     assert len(sent) == 3
 
 
@@ -113,7 +116,7 @@ def test_sums_travel_in_the_numbers_that_are_asked_for(sent: list[Work]) -> None
     parts = parts_of(2)
     made = Replicas(parts, None, overlap=False, reduce="bf16")
     backward(parts)
-    made.settle()
+    made.sum_gradients()
     assert sent[0].flat.dtype == torch.bfloat16
     assert parts[0].local.grad is not None
     assert parts[0].local.grad.dtype == torch.float32

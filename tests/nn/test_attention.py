@@ -165,7 +165,7 @@ def test_lower_is_the_lower_triangle():
 
 
 def test_what_is_read_later_stands_behind() -> None:
-    kept = attention.Kept()
+    kept = attention.KeyValueCache()
     first, then = torch.zeros(1, 1, 2, 1), torch.ones(1, 1, 1, 1)
     kept.extend(first, first + 5)
     key, value = kept.extend(then, then + 5)

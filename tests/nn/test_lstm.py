@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ordsmed.nn.lstm import Lstm, told
+from ordsmed.nn.lstm import Lstm, describe
 
 STEPS, ROWS, WIDTH = 9, 5, 6
 
@@ -116,7 +116,7 @@ def test_sixteen_bits_are_near() -> None:
 
 
 def test_a_person_is_told_which_runs() -> None:
-    assert told(False, 3.0, 3.0) == "LSTM: exact cell, clipped at every step (cell at 3 and projection at 3)"
-    assert told(False, 0.0, 0.0) == "LSTM: exact cell, without clipping"
-    assert told(True, 0.0, 0.0) == "LSTM: torch's fused kernel"
-    assert "cannot clip inside a window" in told(True, 3.0, 3.0)
+    assert describe(False, 3.0, 3.0) == "LSTM: exact cell, clipped at every step (cell at 3 and projection at 3)"
+    assert describe(False, 0.0, 0.0) == "LSTM: exact cell, without clipping"
+    assert describe(True, 0.0, 0.0) == "LSTM: torch's fused kernel"
+    assert "cannot clip inside a window" in describe(True, 3.0, 3.0)

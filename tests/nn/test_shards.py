@@ -9,15 +9,19 @@ import torch
 
 from kit.ranks_in_threads import Group, Split, on_ranks
 from ordsmed.nn import shards
-from ordsmed.nn.shards import Part
+from ordsmed.nn.shards import LocalParameter
 
 
-def parts_of(rank: int, group: Group) -> list[Part]:
+def parts_of(rank: int, group: Group) -> list[LocalParameter]:
     """A matrix whose rows are split, one whose columns are, and a vector that both ranks hold; with slopes."""
     rows, columns, vector = torch.arange(12.0).view(4, 3), torch.arange(10.0).view(2, 5) - 3, torch.tensor([2.0, -1.0])
     first = Split(group, rows, rows[rank * 3 : rank * 3 + 3 - 2 * rank].clone(), rank * 3)
     second = Split(group, columns, columns[:, rank * 3 : rank * 3 + 3 - rank].clone(), rank * 3, 1)
-    made = [Part.of("rows", first, 3), Part.of("vector", vector), Part.of("columns", second)]  # type: ignore[arg-type]
+    made = [
+        LocalParameter.of("rows", first, 3),
+        LocalParameter.of("vector", vector),
+        LocalParameter.of("columns", second),
+    ]  # type: ignore[arg-type]
     for part in made:
         part.local.grad = part.local.detach().clone()
     return made
@@ -62,7 +66,7 @@ def test_sizes_boxes_and_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_tensor_on_a_mesh_of_one_is_not_split(monkeypatch: pytest.MonkeyPatch) -> None:
     group, whole = Group(1), torch.ones(3, 2)
-    part = Part.of("rows", Split(group, whole, whole.clone(), 0))  # type: ignore[arg-type]
+    part = LocalParameter.of("rows", Split(group, whole, whole.clone(), 0))  # type: ignore[arg-type]
     assert not part.split
     assert shards.gathered(part, whole) is whole
     assert shards.cut(part, whole) is whole
@@ -72,7 +76,7 @@ def test_a_tensor_on_a_mesh_of_one_is_not_split(monkeypatch: pytest.MonkeyPatch)
 
 def test_plain_parts_are_their_own() -> None:
     weight, bias = torch.nn.Parameter(torch.ones(3, 2)), torch.nn.Parameter(torch.ones(2))
-    parts = [Part.of("weight", weight, 2), Part.of("bias", bias)]
+    parts = [LocalParameter.of("weight", weight, 2), LocalParameter.of("bias", bias)]
     assert [(part.size, part.split, part.groups, part.local is part.whole) for part in parts] == [
         (4, False, (), True), (2, False, (), True),
     ]  # fmt: skip
@@ -88,7 +92,7 @@ def test_a_gradient_is_handed_over_as_the_parameter_lies() -> None:
     """In one piece, though a share of columns is a view with gaps; where there is none there is none."""
     group, whole, slopes = Group(2), torch.zeros(2, 5), torch.arange(10.0).view(2, 5)
     split: Any = Split(group, whole, whole[:, 3:].clone(), 3, 1)
-    part = Part.of("columns", split)
+    part = LocalParameter.of("columns", split)
     asked = []
 
     def redistribute(placements: Any) -> Split:

@@ -101,7 +101,7 @@ def test_what_takes_part_in_a_cost(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_a_rank_holds_of_a_pretraining(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plans, "held_by_rank", lambda *_: 1000)
-    _, plan = planned(monkeypatch, 2, told=lambda device: [f"told of {device}"])
+    _, plan = planned(monkeypatch, 2, describe=lambda device: [f"told of {device}"])
     lines = [*plan.spread(), *plan.memory()]
     assert lines[0].startswith("layout: 2 x 1 x 1")
     assert lines[1] == "told of cpu"

@@ -71,8 +71,10 @@ def test_guessing_by_frequency_by_hand(recipe: Recipe, tmp_path: Path) -> None:
     assert loss == pytest.approx(-np.log(shares[targets]).mean(), rel=0.02)
     assert texts.validation(0) is rows, "made once"
     assert list(texts.facts()) == [str(store), str(other)]
-    assert texts.told({"validation": 1.5, "mlm_right": 0.25, "mlm": 1.5}) == "validation loss 1.5000 (mlm 25.0% right)"
-    assert texts.told({"validation": 1.5}) == "validation loss 1.5000"
+    assert (
+        texts.describe({"validation": 1.5, "mlm_right": 0.25, "mlm": 1.5}) == "validation loss 1.5000 (mlm 25.0% right)"
+    )
+    assert texts.describe({"validation": 1.5}) == "validation loss 1.5000"
 
 
 def test_a_term_beside_guessing() -> None:

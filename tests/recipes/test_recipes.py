@@ -18,7 +18,7 @@ from ordsmed.base.say import logged
 from ordsmed.bench.bench import Bench
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.data.encode import Encoding
-from ordsmed.data.tokenizer_training import Training
+from ordsmed.data.tokenizer_training import TokenizerTraining
 from ordsmed.finetune.finetune import finetune
 from ordsmed.finetune.plan import check as check_plan
 from ordsmed.finetune.recipe import Finetuning
@@ -32,8 +32,8 @@ from ordsmed.train.recipe import Pretraining
 NAMES = run.recipe_names()
 LESSONS = ("tiny/questions", "tiny/sentences", "tiny/words")  # what a small model is fine-tuned for
 KINDS = {
-    "corpus": Corpus, "tokenizer": Training, "encode": Encoding, "pretrain": Pretraining, "finetune": Finetuning,
-    "bench": Bench,
+    "corpus": Corpus, "tokenizer": TokenizerTraining, "encode": Encoding, "pretrain": Pretraining,
+    "finetune": Finetuning, "bench": Bench,
 }  # fmt: skip
 TRAINED = [name for name in NAMES if name.startswith(("pretrain/", "tiny/")) and name not in LESSONS]
 TUNED = [*(name for name in NAMES if name.startswith("finetune/")), *LESSONS]
@@ -60,8 +60,8 @@ def test_what_a_recipe_names_is_shipped(name: str) -> None:
         for source in recipe.sources:
             run.load(Encoding, source)
     if isinstance(recipe, Encoding):
-        run.load(Training, recipe.tokenizer)
-    if isinstance(recipe, Encoding | Training) and recipe.corpus:
+        run.load(TokenizerTraining, recipe.tokenizer)
+    if isinstance(recipe, Encoding | TokenizerTraining) and recipe.corpus:
         run.load(Corpus, recipe.corpus)
 
 
@@ -108,7 +108,7 @@ def test_a_fine_tuning_fits_the_network_that_it_names(name: str) -> None:
     assert recipe.init is not None
     title = recipe.init.removeprefix("work/pretrain/")
     network = read(f"tiny/{title.removeprefix('tiny-')}" if title.startswith("tiny-") else f"pretrain/{title}")[0].model
-    check_plan(recipe.settle(network), network, Ranks(torch.device("cpu")))
+    check_plan(recipe.fill_defaults(network), network, Ranks(torch.device("cpu")))
     paths = [*recipe.task.paths("train"), *recipe.task.paths("dev")]
     tables = {n: run.find_recipe(f"fetch/{n}", "").read_text(encoding="utf-8") for n in ("squad", "glue")}
     for fetched in (path.removeprefix("work/fetch/") for path in paths if path.startswith("work/fetch/")):

@@ -20,7 +20,7 @@ from kit.makers import invented_text
 from ordsmed.base import run
 from ordsmed.base.errors import OrdsmedError
 from ordsmed.corpus import histogram
-from ordsmed.corpus.folder import Writer
+from ordsmed.corpus.folder import PartWriter
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.corpus.report import COUNTED as REPORTED
 from ordsmed.show import stats as deed
@@ -35,7 +35,7 @@ TEXTS = [text + " Æ “ø” – 5." * (n % 3 == 0) for n, text in enumerate(in
 def corpus(folder: Path, texts: list[str], *, meta: dict[str, Any] | None = None, **status: Any) -> str:
     """A finished corpus folder; the last text is held out."""
     for split, found in (("train", texts[:-1]), ("validation", texts[-1:])):
-        with Writer(folder / split, 4000) as writer:
+        with PartWriter(folder / split, 4000) as writer:
             for number, text in enumerate(found):
                 document = Document(text, rules(text) if number else [], f"a:{number}", meta or {})
                 writer.write(msgspec.json.encode(document) + b"\n", 1, 1, 1)
@@ -259,7 +259,7 @@ def test_what_is_told_of_a_corpus_line_by_line(tmp_path: Path) -> None:
         "validation": [Document("Æ!", [2], "c", {"language": "en"})],
     }
     for split, found in made.items():
-        with Writer(folder / split, 4000) as writer:
+        with PartWriter(folder / split, 4000) as writer:
             for document in found:
                 writer.write(msgspec.json.encode(document) + b"\n", 1, 1, 1)
     status = {

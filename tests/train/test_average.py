@@ -10,17 +10,17 @@ from typing import Any
 import torch
 
 from ordsmed.nn import boxes
-from ordsmed.nn.shards import Part, box_of
+from ordsmed.nn.shards import LocalParameter, box_of
 from ordsmed.train import average
 
 
-def learner(*values: float) -> tuple[Any, list[Part]]:
+def learner(*values: float) -> tuple[Any, list[LocalParameter]]:
     """As much of an optimizer as keeps a state, and what it learns."""
     parameters = [torch.nn.Parameter(torch.tensor([value])) for value in values]
-    return SimpleNamespace(state=defaultdict(dict)), [Part.of(f"p{n}", p) for n, p in enumerate(parameters)]
+    return SimpleNamespace(state=defaultdict(dict)), [LocalParameter.of(f"p{n}", p) for n, p in enumerate(parameters)]
 
 
-def move(parts: list[Part], *values: float) -> None:
+def move(parts: list[LocalParameter], *values: float) -> None:
     with torch.no_grad():
         for part, value in zip(parts, values, strict=True):
             part.local.fill_(value)

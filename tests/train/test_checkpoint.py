@@ -48,7 +48,7 @@ def test_copies_share_the_writing_and_state_is_cut_by_streams(tmp_path: Path) ->
     writers = []
     for rank in (1, 0):
         objective, optimizer, parts = learned(0, streams[2 * rank : 2 * rank + 2].clone())
-        writers.append(checkpoint.Writer(tmp_path, rank_of(rank, 2), 3, background=True, token="x"))
+        writers.append(checkpoint.CheckpointWriter(tmp_path, rank_of(rank, 2), 3, background=True, token="x"))
         writers[-1].save(5, objective, optimizer, parts, {}, scaler={})
     assert writers[1].outcome(give_up=False) is None
     path = tmp_path / "step-000000005"
@@ -68,10 +68,10 @@ def test_copies_share_the_writing_and_state_is_cut_by_streams(tmp_path: Path) ->
             assert torch.equal(optimizer.state[ours.local]["exp_avg_sq"], moments.state[theirs.local]["exp_avg_sq"])
 
 
-def saved(folder: Path, *steps: int, keep: int = 3, revision: Any = lambda step: False) -> checkpoint.Writer:
+def saved(folder: Path, *steps: int, keep: int = 3, revision: Any = lambda step: False) -> checkpoint.CheckpointWriter:
     """A writer that has written these steps, one after the other."""
     objective, optimizer, parts = learned(0, torch.zeros(1, 1))
-    writer = checkpoint.Writer(folder, rank_of(0, 1), keep, background=False, token="x", revision=revision)
+    writer = checkpoint.CheckpointWriter(folder, rank_of(0, 1), keep, background=False, token="x", revision=revision)
     for step in steps:
         writer.save(step, objective, optimizer, parts, {}, scaler={})
         assert writer.outcome(give_up=False) is None
@@ -111,7 +111,7 @@ def test_a_step_that_is_saved_again_takes_the_place_of_the_first(tmp_path: Path)
 
 def test_what_goes_on_learning_does_not_reach_what_is_written(tmp_path: Path) -> None:
     objective, optimizer, parts = learned(0, torch.ones(1, 1))
-    writer = checkpoint.Writer(tmp_path, rank_of(0, 1), 3, background=True, token="x")
+    writer = checkpoint.CheckpointWriter(tmp_path, rank_of(0, 1), 3, background=True, token="x")
     kinds = writer._copied(checkpoint._weights(objective, writer.ranks, {}))[0]
     with torch.no_grad():
         for part in parts:
@@ -126,7 +126,7 @@ def test_what_goes_on_learning_does_not_reach_what_is_written(tmp_path: Path) ->
 def test_what_was_left_half_written_is_cleaned(tmp_path: Path) -> None:
     for name in (".step-000000005.x.part", "step-000000004", "mine"):
         (tmp_path / name).mkdir()
-    checkpoint.Writer(tmp_path, rank_of(0, 1), 3, background=False).clean()
+    checkpoint.CheckpointWriter(tmp_path, rank_of(0, 1), 3, background=False).clean()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "step-000000004"]
 
 
@@ -191,7 +191,7 @@ def test_a_slow_disk_is_waited_for_in_the_foreground_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, background: bool
 ) -> None:
     objective, optimizer, parts = learned(0, torch.zeros(1, 1))
-    writer = checkpoint.Writer(tmp_path, rank_of(0, 1), 3, background=background, token="x")
+    writer = checkpoint.CheckpointWriter(tmp_path, rank_of(0, 1), 3, background=background, token="x")
     writer.wait_for_own()  # nothing is being written
     slow, real, asked = threading.Event(), checkpoint.boxes.write, []
 

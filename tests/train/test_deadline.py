@@ -37,7 +37,7 @@ def looked(tmp_path: Path, now: tuple[Phase, ...], asked: tuple[Phase, ...], *, 
     end.began = deadline.time.perf_counter() - step * each
     end.spent = [99.0, *[each] * (step - 1)]
     job = SimpleNamespace(phases=now, ranks=Ranks(torch.device("cpu")))
-    found = end.look(job, step, each)
+    found = end.replan(job, step, each)
     assert (Run(tmp_path).status.get("plans") or [{}])[-1].get("now") == found
     return found
 
@@ -195,7 +195,7 @@ def fitted(
         clock.now += spent
         return judging
 
-    monkeypatch.setattr(deadline, "_judge_seconds", judge)
+    monkeypatch.setattr(deadline, "_validation_seconds", judge)
     ranks = SimpleNamespace(total=lambda numbers: numbers * world, data_world=world)
     return deadline.fit(recipe, ranks, seconds)  # type: ignore[arg-type, return-value]
 
@@ -258,7 +258,7 @@ def test_a_plan_is_looked_at_now_and_then(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(Deadline, "_plan", lambda self, job, step, each: seen.append((step, each)))
     end = Deadline(tmp_path, 99.0, [[96, 0.0]], [1.0], 0.0, 0.0)
     for step in range(1, 41):
-        assert end.look(job_of(*phases(96)), step, 50.0 if step == 1 else float(step)) is None
+        assert end.replan(job_of(*phases(96)), step, 50.0 if step == 1 else float(step)) is None
     assert seen == [(4, 3.0), (8, 7.0), (12, 11.0), (16, 15.0), (24, 21.0), (32, 29.0), (36, 35.0)]
 
 
@@ -268,7 +268,7 @@ def test_of_a_gpu_only_the_mean_is_true(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(Deadline, "_plan", lambda self, job, step, each: seen.append(each))
     end = Deadline(tmp_path, 99.0, [[96, 0.0]], [1.0], 0.0, 0.0)
     for step in range(1, 5):
-        end.look(job_of(*phases(96), device="cuda"), step, 9.0 if step == 4 else 0.0)
+        end.replan(job_of(*phases(96), device="cuda"), step, 9.0 if step == 4 else 0.0)
     assert seen == [3.0]
 
 
@@ -276,7 +276,7 @@ def test_what_was_decided_holds_for_who_goes_on(tmp_path: Path, monkeypatch: pyt
     end = Deadline(tmp_path, 99.0, [[96, 0.0]], [1.0], 0.0, 0.0, plans=[
         {"after": 4, "now": [[50, 0.0]]}, {"after": 8, "now": [[70, 0.0]]}])  # fmt: skip
     monkeypatch.setattr(Deadline, "_plan", lambda *_: [[60, 0.0]])
-    found = {step: end.look(job_of(*phases(96)), step, 1.0) for step in range(1, 17)}
+    found = {step: end.replan(job_of(*phases(96)), step, 1.0) for step in range(1, 17)}
     assert {step: plan for step, plan in found.items() if plan} == {
         4: [[50, 0.0]], 8: [[70, 0.0]], 12: [[60, 0.0]], 16: [[60, 0.0]]}  # fmt: skip
     assert [(plan["after"], plan["now"][0][0]) for plan in end.plans[2:]] == [(12, 60), (16, 60)]
@@ -342,24 +342,24 @@ def test_a_trial_takes_a_few_steps_and_leaves_the_first_out(clock: Clock, monkey
 
 
 def test_a_validation_is_timed_by_some_of_its_rows(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = object.__new__(deadline.Texts)
-    texts.recipe = SimpleNamespace(validation_rows=10 * deadline.JUDGED_ROWS)  # type: ignore[assignment]
-    held: list[Any] = [range(1000 * deadline.JUDGED_ROWS)]
+    texts = object.__new__(deadline.TextData)
+    texts.recipe = SimpleNamespace(validation_rows=10 * deadline.VALIDATION_ROWS)  # type: ignore[assignment]
+    held: list[Any] = [range(1000 * deadline.VALIDATION_ROWS)]
     monkeypatch.setattr(type(texts), "validation", lambda self, index: held[0])
-    monkeypatch.setattr(deadline, "judge", lambda job, rows, count: setattr(clock, "now", clock.now + count / 4))
+    monkeypatch.setattr(deadline, "validate", lambda job, rows, count: setattr(clock, "now", clock.now + count / 4))
     job = SimpleNamespace(material=texts, phases=phases(1))
-    assert deadline._judge_seconds(job) == 10 * deadline.JUDGED_ROWS / 4  # type: ignore[arg-type]
-    held[0] = range(deadline.JUDGED_ROWS // 2)
-    assert deadline._judge_seconds(job) == deadline.JUDGED_ROWS // 2 / 4  # type: ignore[arg-type]
+    assert deadline._validation_seconds(job) == 10 * deadline.VALIDATION_ROWS / 4  # type: ignore[arg-type]
+    held[0] = range(deadline.VALIDATION_ROWS // 2)
+    assert deadline._validation_seconds(job) == deadline.VALIDATION_ROWS // 2 / 4  # type: ignore[arg-type]
     held[0] = None
-    assert deadline._judge_seconds(job) == 0.0  # type: ignore[arg-type]
+    assert deadline._validation_seconds(job) == 0.0  # type: ignore[arg-type]
 
 
 def test_two_steps_after_a_restart_tell_too_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first of them is slow."""
     monkeypatch.setattr(Deadline, "_plan", lambda *_: [[60, 0.0]])
     end = Deadline(tmp_path, 99.0, [[96, 0.0]], [1.0], 0.0, 0.0)
-    assert [end.look(job_of(*phases(96)), step, 1.0) for step in (15, 16)] == [None, None]
+    assert [end.replan(job_of(*phases(96)), step, 1.0) for step in (15, 16)] == [None, None]
 
 
 def test_a_warm_up_is_the_share_of_its_phase_that_it_was(tmp_path: Path, clock: Clock) -> None:
@@ -373,7 +373,7 @@ def test_a_warm_up_is_the_share_of_its_phase_that_it_was(tmp_path: Path, clock: 
 def test_a_job_and_its_folder_follow_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
     """What makes the rows goes by it as well; the first rank writes it down."""
     recipe: Any = Plain(phases(9))
-    texts = deadline.Texts(recipe, [], None)  # type: ignore[arg-type]
+    texts = deadline.TextData(recipe, [], None)  # type: ignore[arg-type]
     monkeypatch.setattr(deadline.settings, "write", lambda recipe: f"steps {recipe.phase[0].steps}")
     own: Any = object()
     job = Job(recipe, Ranks(torch.device("cpu"), rank, 2), texts, own, own, own, own, "fp32")

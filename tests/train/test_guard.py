@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from ordsmed.train.guard import Course, Guard, left_out, remedy
+from ordsmed.train.guard import Guard, LossHistory, left_out, remedy
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_what_is_no_number_is_trouble(bad: float) -> None:
     """Of the loss and of the gradient's norm, each by itself, with and without an eye for jumps."""
     for spike in (0.0, 3.0):
-        course = Course(Guard(spike=spike, window=2))
+        course = LossHistory(Guard(spike=spike, window=2))
         assert course.trouble(1.0, 1.0) == ""
         assert course.trouble(bad, 1.0) == f"loss {bad:g}, gradient norm 1"
         assert course.trouble(1.0, bad) == f"loss 1, gradient norm {bad:g}"
@@ -22,16 +22,16 @@ def test_what_is_no_number_is_trouble(bad: float) -> None:
 
 
 def test_a_jump_is_known_by_a_full_window_alone() -> None:
-    course = Course(Guard(spike=2.0, window=3))
+    course = LossHistory(Guard(spike=2.0, window=3))
     assert [course.trouble(loss, 1.0) for loss in (1.0, 100.0, 1.0)] == ["", "", ""]
-    course = Course(Guard(spike=2.0, window=3), (1.0, 2.0))
+    course = LossHistory(Guard(spike=2.0, window=3), (1.0, 2.0))
     assert course.trouble(3.0, 1.0) == ""  # the third of three
     assert course.trouble(4.0, 1.0) == ""  # twice the mean of 2, and no more
     assert course.trouble(6.1, 1.0) == "loss 6.1, 2.03 times the mean of 3 steps"
 
 
 def test_a_jump_does_not_raise_the_mean_it_is_known_by() -> None:
-    course = Course(Guard(spike=2.0, window=2), (1.0, 1.0))
+    course = LossHistory(Guard(spike=2.0, window=2), (1.0, 1.0))
     assert all(course.trouble(loss, 1.0) for loss in (3.0, 3.0, 3.0, 2.1))
     assert list(course.losses) == [1.0, 1.0]
     assert course.trouble(1.5, 1.0) == ""
@@ -39,7 +39,7 @@ def test_a_jump_does_not_raise_the_mean_it_is_known_by() -> None:
 
 
 def test_without_a_spike_no_jump_is_trouble() -> None:
-    course = Course(Guard(window=1), (1.0,))
+    course = LossHistory(Guard(window=1), (1.0,))
     assert course.trouble(1e9, 1e9) == ""
 
 

@@ -264,7 +264,7 @@ def test_epochs_become_the_nearest_number_of_steps(
 ) -> None:
     """Of ten rows, four a step; a warm-up may be as long as the phase, not longer."""
     material = SimpleNamespace(tokenizer=None, rows=lambda index, before: range(10))
-    monkeypatch.setattr(jobs.Texts, "of", lambda recipe: material)
+    monkeypatch.setattr(jobs.TextData, "of", lambda recipe: material)
     monkeypatch.setattr(jobs, "model_settings", lambda recipe: SimpleNamespace(fits=lambda tokenizer: None))
     phase = Phase(length=8, batch=4, rate=1.0, epochs=epochs, warmup=warmup)
     found = jobs.counted(Several((phase, Phase(steps=7, length=8, batch=4, rate=1.0))))  # type: ignore[arg-type]
@@ -276,7 +276,7 @@ def test_epochs_become_the_nearest_number_of_steps(
 
 def test_more_rows_than_a_run_counts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     material = SimpleNamespace(tokenizer=None, rows=lambda index, before: range(10))
-    monkeypatch.setattr(jobs.Texts, "of", lambda recipe: material)
+    monkeypatch.setattr(jobs.TextData, "of", lambda recipe: material)
     monkeypatch.setattr(jobs, "model_settings", lambda recipe: SimpleNamespace(fits=lambda tokenizer: None))
     endless = Phase(length=8, batch=4, rate=1.0, epochs=1e20)
     with pytest.raises(RecipeError, match=r"^phase\[1\].epochs: found 1e\+20; wanted fewer"):

@@ -13,7 +13,7 @@ from kit.makers import job_of, learned, make_store
 from ordsmed.base import run, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.mesh.layout import Layout
-from ordsmed.nn.shards import Part, total_norm
+from ordsmed.nn.shards import LocalParameter, total_norm
 from ordsmed.pretrain.pretrain import pretrain
 from ordsmed.train import checkpoint, loop, material
 from ordsmed.train.meters import read
@@ -52,7 +52,7 @@ def test_dropout_is_on_in_training_and_off_in_validation(recipe: Recipe) -> None
     job = job_of(recipe())
     rows = job.material.validation(0)
     assert rows is not None
-    assert material.judge(job, rows, 8) == material.judge(job, rows, 8)
+    assert material.validate(job, rows, 8) == material.validate(job, rows, 8)
     batch = next(loop.load(job.rows(0), job.share(0), 0, 1, workers=0, device=job.ranks.device))
     assert job.objective.training
     seen = []
@@ -136,7 +136,7 @@ def test_clip_scales_to_the_limit() -> None:
     for limit, wanted in ((1.0, 1.0), (100.0, 5.0), (0.0, 5.0)):
         p = torch.nn.Parameter(torch.zeros(2))
         p.grad = torch.tensor([3.0, 4.0])
-        part = Part.of("p", p)
+        part = LocalParameter.of("p", p)
         norm = total_norm([part])
         assert float(norm) == pytest.approx(5.0)
         loop.clip([part], norm, limit)

@@ -122,8 +122,8 @@ def test_lines_of_steps_that_will_be_made_again_go(tmp_path: Path, board: Board)
     assert (tmp_path / "metrics.jsonl").read_text().startswith(text)
     own = of(tmp_path, start=2)
     assert read(own.path) == lines[:3]
-    assert own.judged() == [{"step": 2, "validation": 1.5}]
-    assert of(tmp_path / "nowhere", rank=1).judged() == []
+    assert own.validations() == [{"step": 2, "validation": 1.5}]
+    assert of(tmp_path / "nowhere", rank=1).validations() == []
 
 
 def test_only_the_first_rank_writes(tmp_path: Path, board: Board) -> None:

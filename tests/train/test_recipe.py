@@ -33,9 +33,9 @@ def finetuning(task: dict[str, Any] | None = None, **how: Any) -> Finetuning:
 def test_steps_of_a_pretraining_that_are_saved_and_judged() -> None:
     often = pretraining(save=5, validate=4)
     assert [step for step in STEPS if often.is_saved(step)] == [5, 10]
-    assert [step for step in STEPS if often.is_judged(step)] == [4, 8, 12]
+    assert [step for step in STEPS if often.validates(step)] == [4, 8, 12]
     never = pretraining(save=0, validate=0)
-    assert not any(never.is_saved(step) or never.is_judged(step) or never.is_revision(step) for step in STEPS)
+    assert not any(never.is_saved(step) or never.validates(step) or never.is_revision(step) for step in STEPS)
 
 
 @pytest.mark.parametrize(("revisions", "wanted"), [("powers", [1, 2, 4, 8]), (5, [5, 10]), ((3, 7), [3, 7]), ((), [])])
@@ -105,7 +105,7 @@ def test_steps_of_a_fine_tuning_follow_from_examples() -> None:
 )
 def test_dev_files_are_judged_so_often_an_epoch(how: dict[str, Any], wanted: list[int]) -> None:
     recipe = finetuning(**{"examples": 20, "batch": 8, **how})
-    assert [step for step in STEPS if recipe.is_judged(step)] == wanted
+    assert [step for step in STEPS if recipe.validates(step)] == wanted
     assert [step for step in STEPS if recipe.is_saved(step)] == wanted
     more = dataclasses.replace(recipe, save=7)
     assert [step for step in STEPS if more.is_saved(step)] == sorted({*wanted, 7})
@@ -132,11 +132,11 @@ def test_what_the_recipe_leaves_out_is_the_familys() -> None:
     usual = SimpleNamespace(rate=7e-5, warmup=0.25, layer_decay=0.5, freeze=True, decay=0.125, betas=(0.5, 0.75))
     network = SimpleNamespace(tuning=lambda: usual)
     assert not finetuning().settled
-    whole = finetuning().settle(network)
+    whole = finetuning().fill_defaults(network)
     assert whole.settled
     assert (whole.model, whole.rate, whole.warmup, whole.layer_decay, whole.freeze) == (network, 7e-5, 0.25, 0.5, True)
     assert (whole.optimizer.decay, whole.optimizer.betas, whole.optimizer.epsilon) == (0.125, (0.5, 0.75), 1e-6)
-    said = finetuning(rate=1e-3, warmup=0.0, layer_decay=1.0, freeze=False).settle(network)
+    said = finetuning(rate=1e-3, warmup=0.0, layer_decay=1.0, freeze=False).fill_defaults(network)
     assert (said.rate, said.warmup, said.layer_decay, said.freeze) == (1e-3, 0.0, 1.0, False)
 
 

@@ -360,7 +360,7 @@ def broken_once(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
         seen.append(1)
         return "loss nan" if len(seen) == at else look(job, found, norm)
 
-    monkeypatch.setattr(loop, "look", looked)
+    monkeypatch.setattr(loop, "find_trouble", looked)
 
 
 @pytest.mark.parametrize("at", [1, 4, 7])

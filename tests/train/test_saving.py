@@ -39,10 +39,10 @@ def test_three_failures_in_a_row_end_a_run(told: Callable[..., Saving], capsys: 
     """Not three with a good checkpoint among them."""
     saved = told(FULL, FULL, None, FULL, FULL, FULL)
     for _ in range(5):
-        saved.settle()
+        saved.wait()
     assert capsys.readouterr().err.count("here: no space; wanted some; free some; the run goes on") == 4
     with pytest.raises(RunError, match="here: no space"):
-        saved.settle()
+        saved.wait()
 
 
 def test_the_last_checkpoint_must_stand(told: Callable[..., Saving]) -> None:
@@ -99,10 +99,10 @@ def test_what_another_rank_could_not_write_is_told_in_its_words(
         return ["mine", "a part is missing", "", ""] if give_up else None
 
     saved.writer.outcome = outcome  # type: ignore[method-assign, assignment]
-    saved.settle()
+    saved.wait()
     assert (asked, saved.failures) == ([bool(theirs)], int(bool(theirs)))
     assert json.loads(board.kept["part/0/0"]) is None
-    saved.settle()
+    saved.wait()
     assert (asked[1], saved.failures) == (False, 0)
 
 
@@ -116,7 +116,7 @@ def test_a_second_rank_tells_its_own_and_hears_the_outcome(
     board.kept[f"agreed/{ranks._agreed + 1}"] = json.dumps({"is": FULL})
     change(saved.job, ranks=dataclasses.replace(saved.job.ranks, rank=1, world=2, store=board))
     saved.writer.complaint = FULL  # type: ignore[misc]
-    saved.settle()
+    saved.wait()
     assert json.loads(board.kept["part/0/1"]) == FULL
     assert saved.failures == 1
     assert "here: no space" in capsys.readouterr().err

@@ -39,9 +39,9 @@ def job(recipe: Recipe) -> Callable[..., Job]:
 def test_validations_up_to_the_step_that_is_gone_on_from(tmp_path: Path) -> None:
     lines = [{"step": 2, "loss": 1.0}, {"step": 2, "validation": 3.0}, {"step": 4, "validation": 2.0},
              {"step": 6, "validation": 1.0}]  # fmt: skip
-    assert deed._judged(tmp_path, 4) == []
+    assert deed._validations(tmp_path, 4) == []
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert deed._judged(tmp_path, 4) == lines[1:3]
+    assert deed._validations(tmp_path, 4) == lines[1:3]
 
 
 @pytest.mark.parametrize("step", [2, 3])
@@ -108,7 +108,7 @@ def test_it_rewinds_as_often_as_it_must(
     monkeypatch.setattr(loop, "train", train)
     monkeypatch.setattr(deed, "_found", lambda *_: (tmp_path, {"step": 4}))
     monkeypatch.setattr(deed, "_restore", lambda *_: done.append("restored") or 4)
-    saving: Any = SimpleNamespace(settle=lambda: done.append("settled"))
+    saving: Any = SimpleNamespace(wait=lambda: done.append("settled"))
     deed._train(own, tmp_path, 0, 1e12, saving, None)  # type: ignore[arg-type]
     assert done == ["from 0", "settled", "restored", "from 4", "settled", "restored", "from 4"]
     assert own.state.left_out == [{"first": 5, "last": 6, "why": "loss 6"}, {"first": 5, "last": 9, "why": "loss 9"}]
@@ -397,7 +397,7 @@ def going(job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(deed, "_restore", lambda *_, over=False: noted.append(("restore", over)))
         monkeypatch.setattr(deed, "_note", lambda folder, job, stamp, start: noted.append(("note", start)))
         monkeypatch.setattr(Job, "finite", property(lambda self: finite))
-        saver = SimpleNamespace(save=lambda step: noted.append(("save", step)), settle=lambda: noted.append("settle"),
+        saver = SimpleNamespace(save=lambda step: noted.append(("save", step)), wait=lambda: noted.append("settle"),
                                 writer=SimpleNamespace(wait_for_own=lambda: noted.append("wait")))  # fmt: skip
         monkeypatch.setattr(deed, "Saving", lambda job, folder: saver)
         return deed.go_on(plan, tmp_path, None)  # type: ignore[arg-type]

@@ -95,7 +95,7 @@ class Course:
     """What a run learned, to the last bit, and what it said."""
 
     losses: list[tuple[int, float, float]]
-    judged: list[tuple[int, float]]
+    validations: list[tuple[int, float]]
     seconds: float = field(compare=False, default=0.0)
     said: str = field(compare=False, default="")
 
@@ -122,7 +122,7 @@ def whole(start: Start, undisturbed: dict[tuple[Any, ...], Course], tmp_path: Pa
             process = start(folder, *words, devices=devices, fault=fault)
             assert process.wait() == 0, process.said
             found = course(folder, seconds=time.monotonic() - began, said=process.said)
-            assert found.judged
+            assert found.validations
             undisturbed[key] = found
         return undisturbed[key]
 
@@ -767,7 +767,7 @@ def test_validation_rows_that_do_not_divide(
     ]
     process = start(tmp_path / "rows", *words, *MESHES[mesh], devices=2)
     assert process.wait(30) == 0, process.said
-    found, alone = course(tmp_path / "rows").judged, whole(*words).judged
+    found, alone = course(tmp_path / "rows").validations, whole(*words).validations
     assert [step for step, _ in found] == [2, 4]
     assert [loss for _, loss in found] == pytest.approx([loss for _, loss in alone], rel=1e-4)
 

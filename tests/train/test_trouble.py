@@ -18,7 +18,7 @@ from ordsmed.pretrain.pretrain import pretrain
 from ordsmed.show.show import show
 from ordsmed.train import checkpoint, loop
 from ordsmed.train.guard import left_out
-from ordsmed.train.material import Texts
+from ordsmed.train.material import TextData
 from ordsmed.train.meters import read
 
 Recipe = Callable[..., Path]
@@ -31,14 +31,14 @@ def acting(action: str) -> str:
 
 def judged_as_nan(monkeypatch: pytest.MonkeyPatch, at: Callable[[int], bool]) -> None:
     """Those of the run's validations are no number whose count (from 1) is one of these."""
-    judge, seen = Texts.judge, []
+    judge, seen = TextData.validate, []
 
-    def judged(self: Texts, job: Any, index: int) -> dict[str, Any]:
+    def judged(self: TextData, job: Any, index: int) -> dict[str, Any]:
         seen.append(1)
         found = judge(self, job, index)
         return {**found, "validation": math.nan} if at(len(seen)) else found
 
-    monkeypatch.setattr(Texts, "judge", judged)
+    monkeypatch.setattr(TextData, "judge", judged)
 
 
 def broken_after(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
@@ -119,7 +119,7 @@ def test_a_run_most_of_whose_steps_taught_nothing_is_not_done(
         seen.append(1)
         return "loss nan" if len(seen) <= broken else look(job, found, norm)
 
-    monkeypatch.setattr(loop, "look", looked)
+    monkeypatch.setattr(loop, "find_trouble", looked)
     asked = recipe(extra=acting("skip"))
     folder = asked.with_suffix("")
     for name in (asked, folder):

@@ -18,7 +18,7 @@ import torch
 from kit.makers import change, job_of
 from ordsmed.base.errors import RunError
 from ordsmed.nn import dropout
-from ordsmed.nn.shards import Part
+from ordsmed.nn.shards import LocalParameter
 from ordsmed.train import average, loop
 from ordsmed.train.job import Job, Vote
 from ordsmed.train.meters import read
@@ -115,27 +115,27 @@ def test_the_guard_is_told_the_loss_and_the_norm(small: Callable[..., Job]) -> N
     job.state.losses.trouble = lambda loss, norm: told.append((loss, norm)) or "-"  # type: ignore[method-assign,func-returns-value]
     job.objective.weights = {"a": 2.0, "b": 0.5}
     seen = {"a": torch.tensor(3.0), "b": torch.tensor(4.0)}
-    assert loop.look(job, seen, torch.tensor(torch.inf)) == "-"
+    assert loop.find_trouble(job, seen, torch.tensor(torch.inf)) == "-"
     assert told == [(8.0, torch.inf)]
     job.scaler.window = 5
-    loop.look(job, seen, torch.tensor(torch.inf))
-    loop.look(job, {"a": torch.tensor(torch.nan), "b": torch.tensor(0.0)}, torch.tensor(7.0))
+    loop.find_trouble(job, seen, torch.tensor(torch.inf))
+    loop.find_trouble(job, {"a": torch.tensor(torch.nan), "b": torch.tensor(0.0)}, torch.tensor(7.0))
     assert told[1] == (8.0, 0.0)
     assert told[2][1] == 7.0
     calm = small()
     calm.state.losses.trouble = lambda loss, norm: pytest.fail("nobody asked")  # type: ignore[method-assign]
-    assert loop.look(calm, seen, torch.tensor(1.0)) == ""
+    assert loop.find_trouble(calm, seen, torch.tensor(1.0)) == ""
 
 
 def test_trouble_is_stopped_by_skipped_or_rewound(small: Callable[..., Job], tmp_path: Path) -> None:
     stopped, skipped, rewound = (small(f'trouble.action="{action}"') for action in ("stop", "skip", "rewind"))
     with pytest.raises(RunError, match="step 3: loss nan"):
-        loop.skip(stopped, tmp_path, 3, "loss nan")
+        loop.handle_trouble(stopped, tmp_path, 3, "loss nan")
     with pytest.raises(loop.Rewind) as raised:
-        loop.skip(rewound, tmp_path, 3, "loss nan")
+        loop.handle_trouble(rewound, tmp_path, 3, "loss nan")
     assert (raised.value.step, raised.value.why) == (3, "loss nan")
-    loop.skip(skipped, tmp_path, 3, "loss nan")
-    loop.skip(skipped, tmp_path, 3, "left out")  # known already
+    loop.handle_trouble(skipped, tmp_path, 3, "loss nan")
+    loop.handle_trouble(skipped, tmp_path, 3, "left out")  # known already
     assert skipped.state.left_out == [{"first": 3, "last": 3, "why": "loss nan"}]
     assert [skipped.leaves_out(step) for step in (2, 3, 4)] == [False, True, False]
 
@@ -144,7 +144,7 @@ def test_a_clip_leaves_short_gradients_and_undoes_the_scaling() -> None:
     for limit, scaling, wanted in ((1.0, 1.0, 1.0), (5.0, 1.0, 5.0), (0.0, 4.0, 5.0), (1.0, 4.0, 1.0), (9.0, 4.0, 5.0)):
         p = torch.nn.Parameter(torch.zeros(2))
         p.grad = torch.tensor([3.0, 4.0]) * scaling
-        loop.clip([Part.of("p", p)], torch.tensor(5.0), limit, scaling)
+        loop.clip([LocalParameter.of("p", p)], torch.tensor(5.0), limit, scaling)
         assert float(p.grad.norm()) == pytest.approx(wanted, rel=1e-5)
 
 
@@ -185,7 +185,7 @@ class Course:
     def __init__(self, job: Job, folder: Path, monkeypatch: pytest.MonkeyPatch, stop_after: int = 0) -> None:
         self.job, self.folder, self.monkeypatch, self.stop_after = job, folder, monkeypatch, stop_after
         self.saved: list[tuple[int, bool]] = []
-        self.judged: list[tuple[int, int]] = []
+        self.validations: list[tuple[int, int]] = []
         self.seen: list[int] = []
         self.stages: list[tuple[int, str]] = []
         self.carried: list[int] = []
@@ -195,7 +195,7 @@ class Course:
         def judge(job: Job, index: int, meters: Any, step: int) -> None:
             lines = read(self.folder / "metrics.jsonl")
             assert lines[-1]["step"] == step or job.leaves_out(step), "written before"
-            self.judged.append((index, step))
+            self.validations.append((index, step))
 
         @contextlib.contextmanager
         def asked() -> Iterator[Callable[[], int]]:
@@ -212,7 +212,7 @@ class Course:
             def save(writing, step: int, *, final: bool = False) -> None:
                 self.saved.append((step, final))
 
-        self.monkeypatch.setattr(loop, "_judge", judge)
+        self.monkeypatch.setattr(loop, "_validate", judge)
         self.monkeypatch.setattr(loop, "asked_to_stop", asked)
         self.monkeypatch.setattr(type(self.job), "carry", lambda job, index: self.carried.append(index))
         how: Any = {"saving": Writing(), "watch": Watching(), "each": self.seen.append}
@@ -237,7 +237,7 @@ def test_a_run_goes_through_its_phases(course: Callable[..., Course]) -> None:
     assert found.train() == 5
     assert found.seen == [1, 2, 3, 4, 5]
     assert found.saved == [(2, False), (4, False), (5, True)]
-    assert found.judged == [(0, 2), (1, 4), (1, 5)]
+    assert found.validations == [(0, 2), (1, 4), (1, 5)]
     assert found.carried == [0, 1]
     lines = read(found.folder / "metrics.jsonl")
     told = [(line["step"], line["phase"], line["rows"], line["tokens"]) for line in lines]
@@ -287,7 +287,7 @@ def test_asked_to_stop_in_its_last_step_it_is_done(course: Callable[..., Course]
 
 def test_it_ends_when_a_check_says_it_is_enough(course: Callable[..., Course]) -> None:
     found = course("validate=1", "save=0")
-    found.monkeypatch.setattr(type(found.job.recipe), "is_enough", lambda recipe, judged: len(found.judged) == 3)
+    found.monkeypatch.setattr(type(found.job.recipe), "is_enough", lambda recipe, judged: len(found.validations) == 3)
     assert found.train() == 3
     assert found.saved == [(3, True)]
 
@@ -295,7 +295,7 @@ def test_it_ends_when_a_check_says_it_is_enough(course: Callable[..., Course]) -
 def test_without_saving_and_judging_a_run_ends_all_the_same(course: Callable[..., Course]) -> None:
     found = course("validate=0", "save=0")
     assert found.train() == 5
-    assert (found.saved, found.judged) == ([(5, True)], [(1, 5)])
+    assert (found.saved, found.validations) == ([(5, True)], [(1, 5)])
 
 
 def test_steps_that_are_left_out_have_no_line_and_teach_nothing(course: Callable[..., Course]) -> None:
@@ -303,7 +303,7 @@ def test_steps_that_are_left_out_have_no_line_and_teach_nothing(course: Callable
     found = course()
     found.job.state.left_out = [{"first": 1, "last": 1, "why": "-"}, {"first": 3, "last": 3, "why": "-"}]
     before = weights_of(found.job)
-    found.monkeypatch.setattr(loop, "_judge", lambda *_: None)
+    found.monkeypatch.setattr(loop, "_validate", lambda *_: None)
 
     def taught(step: int) -> None:
         found.seen.append(step)
@@ -322,7 +322,9 @@ def test_trouble_in_a_step_is_answered_at_once(course: Callable[..., Course]) ->
     """The second step's: it is left out of the record of steps, or the run rewinds or stops there."""
     for action, wanted in (("skip", None), ("rewind", loop.Rewind), ("stop", RunError)):
         found = course(f'trouble.action="{action}"', "trouble.spike=9.0")
-        found.monkeypatch.setattr(loop, "look", lambda job, *_, found=found: "loss nan" if len(found.seen) == 1 else "")
+        found.monkeypatch.setattr(
+            loop, "find_trouble", lambda job, *_, found=found: "loss nan" if len(found.seen) == 1 else ""
+        )
         if wanted:
             with pytest.raises(wanted, match="step 2"):
                 found.train()

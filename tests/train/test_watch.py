@@ -64,7 +64,7 @@ def test_a_beat_says_how_far_a_rank_is(board: Board) -> None:
     own._tell()
     count, step, stage, _, _ = json.loads(board.kept["beat/1"])
     assert (count, step, stage) == (2, 7, "saving")
-    assert own._told().keys() == {1}
+    assert own._reports().keys() == {1}
 
 
 def test_it_beats_while_it_stands_and_no_longer(board: Board) -> None:
@@ -228,7 +228,7 @@ def test_without_a_store_that_answers_the_first_rank_is_lost(
     monkeypatch.setattr(watch, "ANSWER", 0.05)
     hanging = threading.Event()
     own = of(board, 1)
-    monkeypatch.setattr(own, "_told", lambda: hanging.wait(5))
+    monkeypatch.setattr(own, "_reports", lambda: hanging.wait(5))
     with pytest.raises(TimeoutError):
         own._beats()
     with pytest.raises(TimeoutError):

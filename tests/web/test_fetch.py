@@ -580,7 +580,7 @@ def test_what_is_gone_on_with_by_its_date_and_within_its_length(server: Server) 
 def test_a_body_that_trickles(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 50.0
     monkeypatch.setattr(module.time, "monotonic", lambda: now)
-    way = module.Way(None, False, 1, True, timeout=10.0, slowest=100, sleep=lambda _: None)
+    way = module.FetchOptions(None, False, 1, True, timeout=10.0, slowest=100, sleep=lambda _: None)
 
     def comes(*steps: tuple[float, int]) -> Iterator[bytes]:
         nonlocal now

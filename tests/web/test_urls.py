@@ -227,7 +227,7 @@ def test_the_list_of_a_dump_is_written(tmp_path: Path, capsys: pytest.CaptureFix
 def test_a_name_without_a_dot_is_no_ending(tmp_path: Path) -> None:
     """`com` stands for com.org and the like, not for all that ends in it."""
     (tmp_path / "black.txt").write_text("com\n")
-    told = urls.judge(Rules(blacklist=[str(tmp_path / "black.txt")]), private=True)
+    told = urls.fault_of(Rules(blacklist=[str(tmp_path / "black.txt")]), private=True)
     assert [told(link) for link in ("http://example.com/", "http://com.org/", "http://ab")] == [
         "", "blacklisted domain", ""]  # fmt: skip
 
@@ -289,4 +289,4 @@ def test_an_address_is_known_by_64_bits_that_stay() -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_page_by_its_extension(url: str, page: bool) -> None:
-    assert (urls.judge(Rules(blacklist=[]))(url) == "") == page
+    assert (urls.fault_of(Rules(blacklist=[]))(url) == "") == page

@@ -25,8 +25,8 @@ from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.say import many, say
 from ordsmed.labelled import questions
 from ordsmed.labelled.questions import Question
-from ordsmed.learn.inference import ask
-from ordsmed.score.answers import Answered, Found
+from ordsmed.learn.inference import predict_all
+from ordsmed.score.answers import Answered, AnswerSpan
 from ordsmed.text import read
 
 AT_ONCE = 32  # questions of a file
@@ -49,7 +49,7 @@ def answer_lines(
     asked = dataclasses.replace(asked, settings=wide)
     if isinstance(given, list) and all(each.wrong for each in given):
         given[0].checked()
-    tell, left, total = as_line if as_json else told, [], 0
+    tell, left, total = as_line if as_json else describe, [], 0
     for block in _blocks(given, AT_ONCE if isinstance(given, list) else 1):
         whole = iter(answers(asked, [each.question for each in block if not each.wrong]))
         total += len(block)
@@ -65,7 +65,7 @@ def answer_lines(
 
 
 @dataclass(frozen=True)
-class Given:
+class AskedQuestion:
     """A question, and why it cannot be answered, if it cannot."""
 
     question: Question
@@ -73,7 +73,7 @@ class Given:
     wrong: str = ""
     wanted: str = ""
 
-    def checked(self) -> Given:
+    def checked(self) -> AskedQuestion:
         """Refused where it cannot be answered."""
         if self.wrong:
             raise DataError(self.place, self.wrong, self.wanted)
@@ -89,12 +89,12 @@ def answers(asked: Asked, block: Sequence[Question]) -> list[Answered]:
     packing = asked.packing
     if len(block) == 1:  # rows as long as its longest window: nothing is padded
         packing = dataclasses.replace(packing, length=int(features.sizes.max()))
-    found, _ = ask(asked.task, features, packing, asked.ranks, within=asked.within)
+    found, _ = predict_all(asked.task, features, packing, asked.ranks, within=asked.within)
     said: list[Answered] = asked.settings.predictions(records, features, found)
     return said
 
 
-def told(asked: Asked, question: Question, answered: Answered, best: int) -> Iterator[str]:
+def describe(asked: Asked, question: Question, answered: Answered, best: int) -> Iterator[str]:
     """For a person: the question, the answer and where it stands, and what else it may be."""
     spans = [found for found in answered.n_best if found.text]
     odds = ""
@@ -113,7 +113,7 @@ def told(asked: Asked, question: Question, answered: Answered, best: int) -> Ite
             yield f"    {before}[{text}]{after}"
 
 
-def _unanswered(given: Given, *, as_json: bool) -> Iterator[str]:
+def _unanswered(given: AskedQuestion, *, as_json: bool) -> Iterator[str]:
     """In the place of an answer."""
     if as_json:
         yield json.dumps({"id": given.question.id, "question": given.question.question, "error": given.wrong})
@@ -153,7 +153,7 @@ def around(context: str, start: int, end: int) -> tuple[str, str, str]:
     return before, context[start:end], after
 
 
-def conversation(stream: IO[bytes], errors: read.Errors) -> Iterator[Given]:
+def conversation(stream: IO[bytes], errors: read.Errors) -> Iterator[AskedQuestion]:
     """Questions about a context as a person types them; what is asked for stands on standard error."""
     given, count = lines(stream), 0
     while context := _context(given, errors):
@@ -192,7 +192,9 @@ def _of_text_file(name: str, errors: read.Errors) -> str:
     return text
 
 
-def _given(words: Sequence[str], file: str, stream: IO[bytes], errors: read.Errors) -> list[Given] | Iterator[Given]:
+def _given(
+    words: Sequence[str], file: str, stream: IO[bytes], errors: read.Errors
+) -> list[AskedQuestion] | Iterator[AskedQuestion]:
     """The questions; a list where all of them are there before the first is answered."""
     if words and (file or len(words) > 2):
         found = "--file beside a text" if file else f"{len(words)} texts"
@@ -222,9 +224,9 @@ def _context_of(words: Sequence[str], stream: IO[bytes], errors: read.Errors) ->
     return context
 
 
-def _of_files(paths: Sequence[Path], errors: read.Errors) -> list[Given]:
+def _of_files(paths: Sequence[Path], errors: read.Errors) -> list[AskedQuestion]:
     """Those of all files; of equal ids the later ones get their file's name."""
-    found: dict[str, Given] = {}
+    found: dict[str, AskedQuestion] = {}
     for path in paths:
         if _is_json(next(filter(str.strip, read.lines(path, "replace")), "")):
             own = _all_checked(questions.read(str(path), repair=False, errors=errors)[0], str(path))
@@ -239,7 +241,7 @@ def _of_files(paths: Sequence[Path], errors: read.Errors) -> list[Given]:
     return list(found.values())
 
 
-def _of_stream(given: Iterator[str]) -> list[Given] | Iterator[Given]:
+def _of_stream(given: Iterator[str]) -> list[AskedQuestion] | Iterator[AskedQuestion]:
     """As the first line tells: JSON, or two columns, which are given as they come."""
     numbered: Iterator[tuple[int, str]] = enumerate(given, 1)
     first = next(((number, line) for number, line in numbered if line.strip()), None)
@@ -255,11 +257,11 @@ def _is_json(line: str) -> bool:
     return line.lstrip("\ufeff \t")[:1] in ("{", "[")
 
 
-def _all_checked(found: Sequence[Question], place: str) -> list[Given]:
+def _all_checked(found: Sequence[Question], place: str) -> list[AskedQuestion]:
     return [_checked(question, f"{place}: {question.id}") for question in found]
 
 
-def _of_columns(given: Iterable[tuple[int, str]], name: str) -> Iterator[Given]:
+def _of_columns(given: Iterable[tuple[int, str]], name: str) -> Iterator[AskedQuestion]:
     sound = False  # is a line before this one as it should be? Else it is another kind of file
     for number, line in given:
         columns = line.lstrip("\ufeff").split("\t")
@@ -270,7 +272,7 @@ def _of_columns(given: Iterable[tuple[int, str]], name: str) -> Iterator[Given]:
         sound = True
         question = Question(f"{number}", columns[0], "".join(columns[1:2]), (), impossible=False)
         if len(columns) != 2:
-            yield Given(question, f"{name}:{number}", many(len(columns), "column"), FORM)
+            yield AskedQuestion(question, f"{name}:{number}", many(len(columns), "column"), FORM)
         else:
             yield _checked(question, f"{name}:{number}")
 
@@ -294,25 +296,25 @@ def _written(given: Iterable[str]) -> Iterator[str]:
         yield file.name
 
 
-def _checked(question: Question, place: str) -> Given:
+def _checked(question: Question, place: str) -> AskedQuestion:
     if not question.question.strip():
-        return Given(question, place, "an empty question", "a question")
+        return AskedQuestion(question, place, "an empty question", "a question")
     if not question.context.strip():
-        return Given(question, place, "an empty context: there is nothing to answer from", "a text")
+        return AskedQuestion(question, place, "an empty context: there is nothing to answer from", "a text")
     try:
         (question.question + question.context).encode()
     except UnicodeEncodeError as error:
-        return Given(question, place, f"invalid UTF-8 ({error.reason})", "UTF-8 text")
-    return Given(question, place)
+        return AskedQuestion(question, place, f"invalid UTF-8 ({error.reason})", "UTF-8 text")
+    return AskedQuestion(question, place)
 
 
-def _blocks(given: Iterable[Given], count: int) -> Iterator[list[Given]]:
+def _blocks(given: Iterable[AskedQuestion], count: int) -> Iterator[list[AskedQuestion]]:
     given = iter(given)
     while block := list(itertools.islice(given, count)):
         yield block
 
 
-def _line(found: Found) -> str:
+def _line(found: AnswerSpan) -> str:
     return (
         f"{_flat(found.text)}  {found.probability:.1%} (score {found.score:.2f}), characters {found.start}-{found.end}"
     )

@@ -162,7 +162,7 @@ def _scores(trained: Trained) -> str:
     """Every number beside what it is compared with."""
     if _fine_tuned(trained):
         return _scores_of_task(trained)
-    facts = _judged(trained)
+    facts = _score_table(trained)
     guessed, terms = _guessed(trained, facts), list(trained.objective.weights)
     rights = [k for k in facts if k.endswith("_right")]
     names = {
@@ -202,7 +202,7 @@ def _guessed(trained: Trained, facts: Table) -> Table:
     return {name: value for name, value in found.items() if not math.isnan(value)}
 
 
-def _judged(trained: Trained) -> Table:
+def _score_table(trained: Trained) -> Table:
     ended = trained.folder / "scores.json"
     facts = files.read_table(ended) if trained.recipe and ended.exists() else {}
     if facts.get("step") != trained.step:
@@ -213,7 +213,7 @@ def _judged(trained: Trained) -> Table:
 
 def _scores_of_task(trained: Trained) -> str:
     """On the dev files, beside those of who knows only how often what is right."""
-    facts = {"loss" if k == "validation" else k: v for k, v in _judged(trained).items()}
+    facts = {"loss" if k == "validation" else k: v for k, v in _score_table(trained).items()}
     names = [k for k in facts if k not in ("step", "phase", "examples", "guessing")]
     if not names:
         return ""

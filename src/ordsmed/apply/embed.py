@@ -19,7 +19,7 @@ import torch
 
 from ordsmed.apply import vectors
 from ordsmed.apply.fill import lines
-from ordsmed.apply.readers import Floats, Read, Reader, TransformerReader, layers_of
+from ordsmed.apply.readers import EmbeddingReader, Floats, Read, TransformerReader, layers_of
 from ordsmed.apply.trained import Trained, open_model
 from ordsmed.base import files
 from ordsmed.base.errors import DataError, RecipeError, meant
@@ -108,7 +108,7 @@ def embed(
     return f"{target}: {many(number, 'line')}, {many(words, 'word')}; an entry is {size} numbers of {form.dtype}"
 
 
-def reader_of(trained: Trained, form: Form) -> Reader:
+def reader_of(trained: Trained, form: Form) -> EmbeddingReader:
     """Who reads for this family, on the device that is asked for: just the layers that are."""
     trained.objective.to(prepare(form.device, form.threads, flags=True).device)
     asked = "all" if form.mixed else form.layers
@@ -117,7 +117,7 @@ def reader_of(trained: Trained, form: Form) -> Reader:
 
         if form.pieces != "mean":
             raise RecipeError("--pieces", f"{trained.folder} reads whole words", "leave it out")
-        reader: Reader = ElmoReader(trained, carry=form.carry, cut=form.cut, batch=form.batch)
+        reader: EmbeddingReader = ElmoReader(trained, carry=form.carry, cut=form.cut, batch=form.batch)
         return Chosen(reader, numbers(asked or "all", reader.layers))
     if form.carry:
         raise RecipeError("--carry", f"{trained.folder} ({trained.kind}) carries nothing from line to line", "an ELMo")
@@ -131,7 +131,7 @@ def reader_of(trained: Trained, form: Form) -> Reader:
 class Chosen:
     """Another reader's layers, some of them."""
 
-    def __init__(self, reader: Reader, wanted: list[int]) -> None:
+    def __init__(self, reader: EmbeddingReader, wanted: list[int]) -> None:
         self.reader, self.wanted = reader, wanted
         self.layers, self.width, self.has_start = len(wanted), reader.width, reader.has_start
 
@@ -167,7 +167,7 @@ def read_mix(path: Path) -> ScalarMix:
     return mix
 
 
-def finisher(form: Form, reader: Reader, mix: ScalarMix | None, folder: Path) -> Callable[[int, Read], Floats]:
+def finisher(form: Form, reader: EmbeddingReader, mix: ScalarMix | None, folder: Path) -> Callable[[int, Read], Floats]:
     """What makes an entry of what was read of a line: pooled, mixed, in its number type."""
     if form.pool == "first" and not reader.has_start:
         raise RecipeError("--pool", f"found first, but {folder} has no sign at the start that sees a line", "mean")
@@ -193,7 +193,7 @@ def finisher(form: Form, reader: Reader, mix: ScalarMix | None, folder: Path) ->
     return finish
 
 
-def entries(reader: Reader, found: Iterable[str], form: Form) -> Iterator[Read]:
+def entries(reader: EmbeddingReader, found: Iterable[str], form: Form) -> Iterator[Read]:
     """One result a line, in their order; inside a buffer lines of about one length are read together."""
     for held in _buffers(found, reader, form):
         order = range(len(held)) if form.carry else sorted(range(len(held)), key=lambda n: len(held[n]))
@@ -234,7 +234,7 @@ def _split(blocks: Iterable[bytes]) -> Iterator[bytes]:
         yield rest
 
 
-def _buffers(found: Iterable[str], reader: Reader, form: Form) -> Iterator[list[str]]:
+def _buffers(found: Iterable[str], reader: EmbeddingReader, form: Form) -> Iterator[list[str]]:
     """So many lines, fewer where their vectors are large; where state is carried exactly a batch."""
     most = HELD_BYTES // (4 * reader.layers * reader.width)
     held: list[str] = []
@@ -249,13 +249,13 @@ def _buffers(found: Iterable[str], reader: Reader, form: Form) -> Iterator[list[
         yield held
 
 
-def _shape(form: Form, reader: Reader) -> vectors.Shape:
+def _shape(form: Form, reader: EmbeddingReader) -> vectors.Shape:
     """Of an entry."""
     return (
         *([reader.layers] if _many(form, reader) else []), *([None] if form.of == "words" else []), reader.width
     )  # fmt: skip
 
 
-def _many(form: Form, reader: Reader) -> bool:
+def _many(form: Form, reader: EmbeddingReader) -> bool:
     """Do entries have an axis for their layers?"""
     return not form.mixed and (reader.layers > 1 or form.layers == "all")

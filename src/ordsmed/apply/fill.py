@@ -33,7 +33,7 @@ def fill_lines(
     given = lines(cast("IO[bytes]", texts)) if hasattr(texts, "readline") else cast("Iterable[str]", texts)
     for text in given:
         if text.strip():
-            yield from told(trained, text, best)
+            yield from describe(trained, text, best)
 
 
 def lines(stream: IO[bytes], name: str = "standard input") -> Iterator[str]:
@@ -46,7 +46,7 @@ def lines(stream: IO[bytes], name: str = "standard input") -> Iterator[str]:
             raise DataError(f"{name}:{number}", found, "UTF-8 text", "mend that line") from None
 
 
-def told(trained: Trained, text: str, best: int = 5) -> list[str]:
+def describe(trained: Trained, text: str, best: int = 5) -> list[str]:
     """A text and, below it, every mask's guesses with their probabilities."""
     found = fill(trained, text, best)
     name = (lambda n: f"{MASK} {n}") if len(found) > 1 else (lambda n: MASK)

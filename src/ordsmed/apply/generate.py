@@ -22,7 +22,7 @@ from ordsmed.nn.attention import Cache
 
 
 @dataclass(frozen=True)
-class Way:
+class SamplingOptions:
     """How the next token is chosen."""
 
     tokens: int = 40  # at most so many
@@ -41,7 +41,7 @@ class Way:
 
 
 def generate_lines(
-    path: str | Path, texts: Iterable[str] | IO[bytes], way: Way, *, step: int | None = None,
+    path: str | Path, texts: Iterable[str] | IO[bytes], way: SamplingOptions, *, step: int | None = None,
     threads: int | None = None,
 ) -> Iterator[str]:  # fmt: skip
     """Each text and how the model goes on; an empty one is begun by the model."""
@@ -54,7 +54,7 @@ def generate_lines(
 
 
 @torch.no_grad()
-def generate(trained: Trained, text: str, way: Way) -> str:
+def generate(trained: Trained, text: str, way: SamplingOptions) -> str:
     """What the model writes behind a text, up to its end sign."""
     _check(trained)
     tokenizer = trained.tokenizer
@@ -83,7 +83,7 @@ def generate(trained: Trained, text: str, way: Way) -> str:
     return tokenizer.decode([*ids, *made]).removeprefix(before) if made else ""
 
 
-def choose(scores: Tensor, way: Way, chance: torch.Generator) -> int:
+def choose(scores: Tensor, way: SamplingOptions, chance: torch.Generator) -> int:
     """The next token by its scores, [V]."""
     if way.temperature == 0:
         return int(scores.argmax())

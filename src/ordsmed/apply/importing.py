@@ -34,7 +34,7 @@ def take_over(source: str | Path, out: str | Path, overrides: Sequence[str] = ()
         weights.write(folder / foreign.WEIGHTS, found.tensors)
         files.write_text(folder / foreign.SETTINGS, settings.write(found.networks))
         found.tokenizer.save(folder / foreign.TOKENIZER)
-        files.write_text(folder / "README.md", _told(found, target.name, place, kind_of(form)))
+        files.write_text(folder / "README.md", _describe(found, target.name, place, kind_of(form)))
     for note in found.notes:
         say(note)
     size = sum(tensor.numel() for tensor in found.tensors.values())
@@ -56,7 +56,7 @@ def recognised(place: Path) -> Format:
     raise RecipeError(place, "is of no known format", "; or ".join(form.wanted for form in formats))
 
 
-def _told(found: Imported, name: str, place: Path, form: str) -> str:
+def _describe(found: Imported, name: str, place: Path, form: str) -> str:
     """What the folder says of itself to a person."""
     lines = [f"# {name}", f"Taken over by ordsmed {ordsmed.__version__} from `{place.name}` ({form})."]
     return "\n\n".join([*lines, *found.notes, "`ordsmed embed`, `export` and `pretrain init=...` take it."]) + "\n"

@@ -27,8 +27,8 @@ from ordsmed.base.run import Run, at_home
 from ordsmed.base.say import Progress, many, say
 from ordsmed.base.screen import command
 from ordsmed.data.features import Features, Packing
-from ordsmed.data.pieces import Reader
-from ordsmed.learn.inference import ask
+from ordsmed.data.pieces import TextReader
+from ordsmed.learn.inference import predict_all
 from ordsmed.learn.task import Arrays, Task, packing, reader
 from ordsmed.score.squad import written
 
@@ -46,7 +46,7 @@ class Asked:
     precision: str = "fp32"
 
     @functools.cached_property
-    def reader(self) -> Reader:
+    def reader(self) -> TextReader:
         """How it reads texts."""
         return reader(self.trained.tokenizer, self.trained.settings)
 
@@ -57,7 +57,7 @@ class Asked:
 
     def answers(self, features: Features, **how: Any) -> tuple[Arrays, dict[str, float]]:
         """What the task tells of examples, and its mean losses where what is right is known."""
-        return ask(self.task, features, self.packing, self.ranks, within=self.within, **how)
+        return predict_all(self.task, features, self.packing, self.ranks, within=self.within, **how)
 
     def within(self) -> Any:
         """In which numbers products are made."""
@@ -86,7 +86,7 @@ def open_task(
     if changed.length > trained.settings.longest():
         found = f"found {changed.length}, more than the model's {trained.settings.longest()} positions"
         raise RecipeError("task.length", found, "", f"use task.length={trained.settings.longest()}")
-    trained.objective.heed(changed)
+    trained.objective.update_settings(changed)
     ranks = prepare(device, threads, flags=True)
     trained.objective.to(ranks.device).eval()
     if times := slower_in(precision, ranks.device):
@@ -112,7 +112,7 @@ def predict(
         written = [made.name for made in asked.settings.write(folder, records, predictions)]
         if facts:
             files.write_json(folder / "scores.json", facts)
-    return [f"{target}: {', '.join(written)} of {many(len(records), 'record')}", *_told(facts)]
+    return [f"{target}: {', '.join(written)} of {many(len(records), 'record')}", *_lines(facts)]
 
 
 def evaluate(
@@ -133,7 +133,7 @@ def evaluate(
             ", ".join(chosen), "do not say what is right", "labelled files", "`ordsmed predict` needs none"
         )
     facts = {"loss": loss, **facts} if loss is not None else facts
-    return facts, [*_told(facts), *_tables(asked.settings.details(records, predictions))]
+    return facts, [*_lines(facts), *_tables(asked.settings.details(records, predictions))]
 
 
 def _own_files(folder: Path, paths: list[str]) -> list[str]:
@@ -183,7 +183,7 @@ def _changed(task: Any, overrides: Sequence[str]) -> Any:
     return settings.decode(type(task), {k: v for k, v in table.items() if k != "kind"}, "task")
 
 
-def _told(facts: dict[str, Any]) -> list[str]:
+def _lines(facts: dict[str, Any]) -> list[str]:
     return [f"  {name}: {written(name, value)}" for name, value in facts.items()]
 
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ordsmed.apply.trained import Trained
-from ordsmed.nn.capture import listening
+from ordsmed.nn.capture import capture_layers
 from ordsmed.nn.model import Block
 
 Floats = NDArray[np.floating[Any]]
@@ -41,7 +41,7 @@ class Read:
     cut: int = 0  # words that were too long, of which the front alone was read
 
 
-class Reader(Protocol):
+class EmbeddingReader(Protocol):
     """What every kind of network offers `embed`."""
 
     layers: int  # L of what it reads
@@ -69,7 +69,9 @@ class TransformerReader:
     @torch.inference_mode()
     def read(self, lines: list[str]) -> list[Read]:
         encodings = self.tokenizer.plain.encode_batch(lines, add_special_tokens=False)
-        parts = [Parts.of(line, encoding.offsets, self.pieces) for line, encoding in zip(lines, encodings, strict=True)]
+        parts = [
+            WordShares.of(line, encoding.offsets, self.pieces) for line, encoding in zip(lines, encodings, strict=True)
+        ]
         rows = [row for number, encoding in enumerate(encodings) for row in self._rows(number, encoding.ids)]
         begin = np.cumsum([0, *(len(part.words) for part in parts)])
         sums = torch.zeros(self.layers, int(begin[-1]), self.width)
@@ -128,7 +130,7 @@ class TransformerReader:
         # behind what a causal network has read padding does no harm
         plain = not self.hybrid and (self.causal or min(lengths) == max(lengths))
         more = {"causal": torch.zeros(len(rows), dtype=torch.bool, device=device)} if self.hybrid else {}
-        with listening(self.model, self.wanted) as heard:
+        with capture_layers(self.model, self.wanted) as heard:
             last = self.model(tokens.to(device), positions.to(device), None if plain else documents.to(device), **more)
         return [heard.get(number, last) for number in self.wanted]
 
@@ -145,7 +147,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Parts:
+class WordShares:
     """Which share of which word a piece is; one entry a piece and word, in the order of the pieces."""
 
     words: list[str]
@@ -155,7 +157,7 @@ class Parts:
     bare: int
 
     @staticmethod
-    def of(line: str, offsets: Sequence[tuple[int, int]], how: str) -> Parts:
+    def of(line: str, offsets: Sequence[tuple[int, int]], how: str) -> WordShares:
         """From the places of the line's words and pieces; `how`: mean, first or last."""
         spans = [match.span() for match in re.finditer(r"\S+", line)]
         begins, ends = np.array(spans, np.int64).reshape(-1, 2).T
@@ -171,7 +173,7 @@ class Parts:
             _, chosen = np.unique(word if how == "first" else word[::-1], return_index=True)
             share = np.zeros(len(word), np.float32)
             share[chosen if how == "first" else -1 - chosen] = 1
-        return Parts([line[a:b] for a, b in spans], piece, word, share, int((each == 0).sum()))
+        return WordShares([line[a:b] for a, b in spans], piece, word, share, int((each == 0).sum()))
 
     def between(self, low: int, high: int) -> tuple[Ints, Ints, NDArray[np.float32]]:
         """The entries of these pieces."""

@@ -52,7 +52,7 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Source:
+class WeightsSource:
     """Where a run's weights stand, in one file or in parts."""
 
     folder: Path
@@ -174,12 +174,12 @@ def _before_the_first_step(folder: Path, recipe: dict[str, Any], status: dict[st
     return Trained(objective.eval(), tokenizer, networks.model, folder, recipe, 0, networks.learned)
 
 
-def _source(folder: Path, status: dict[str, Any], step: int | None) -> Source:
+def _source(folder: Path, status: dict[str, Any], step: int | None) -> WeightsSource:
     """The weights to read: of the step asked for, of the end, or of the newest whole checkpoint."""
     ended = status.get("state") == "done" and foreign.is_imported(folder / "weights")
     last = _step(folder, status) if ended else None
     if last is not None and step in (None, last):
-        return Source(folder / "weights", last)
+        return WeightsSource(folder / "weights", last)
     stored = snapshots.steps(folder / "checkpoints")
     if step is not None and step not in stored:
         held = ", ".join(f"{s}" for s in sorted({0, *stored, *([last] if last else [])}))
@@ -189,11 +189,11 @@ def _source(folder: Path, status: dict[str, Any], step: int | None) -> Source:
         wrong = snapshots.damage(path, (KIND,))
         if wrong:
             raise DataError(path, wrong, "a whole checkpoint", "leave --step out: the newest whole one is taken")
-        return Source(path, step, files.read_table(path / "state.json"))
+        return WeightsSource(path, step, files.read_table(path / "state.json"))
     newest = snapshots.latest(folder / "checkpoints", place=folder, kinds=(KIND,))
     if newest is None:
         raise RecipeError(folder, "no checkpoint yet", "", f"`{command('pretrain', folder)}` goes on and makes one")
-    return Source(newest[0], int(newest[1]["step"]), newest[1])
+    return WeightsSource(newest[0], int(newest[1]["step"]), newest[1])
 
 
 def _moved(folder: Path, step: int | None) -> Trained:
@@ -219,7 +219,7 @@ def _foreign(folder: Path, *, body: bool) -> Trained:
     return Trained(objective.eval(), tokenizer, model, folder, learned=learned)
 
 
-def _task_as_left(folder: Path, found: Source, networks: Networks) -> Any:
+def _task_as_left(folder: Path, found: WeightsSource, networks: Networks) -> Any:
     """What it learned; of a finished fine-tuning with what was chosen on the dev set."""
     left = folder / "weights"
     if networks.task is not None and found.folder == left:

@@ -29,7 +29,7 @@ Shape = tuple[int | None, ...]  # of an entry; None: differs from line to line
 GROUP = 32 << 20  # bytes of vectors in a row group of Parquet
 
 
-class Writer(Protocol):
+class VectorWriter(Protocol):
     """Takes entries in the order of their lines."""
 
     def __init__(self, path: Path, shape: Shape, dtype: str) -> None: ...
@@ -133,7 +133,7 @@ class Parquet:
         return made
 
 
-WRITERS: dict[str, type[Writer]] = {".h5": Hdf5, ".hdf5": Hdf5, ".npz": Npz, ".npy": Npy, ".parquet": Parquet}
+WRITERS: dict[str, type[VectorWriter]] = {".h5": Hdf5, ".hdf5": Hdf5, ".npz": Npz, ".npy": Npy, ".parquet": Parquet}
 
 
 def check(target: Path, *, even: bool, anew: bool) -> None:
@@ -162,7 +162,7 @@ def check(target: Path, *, even: bool, anew: bool) -> None:
 
 
 @contextlib.contextmanager
-def writing(target: Path, shape: Shape, dtype: str) -> Iterator[Writer]:
+def writing(target: Path, shape: Shape, dtype: str) -> Iterator[VectorWriter]:
     """A writer whose file takes its place when all went well; else nothing is left of it."""
     beside = target.with_name(f".{target.name}.part")
     try:

@@ -41,7 +41,7 @@ class Recipe(Protocol):
         """What the result depends on beside the recipe: fingerprints of inputs, sizes and times of source files."""
 
 
-class Deed(Recipe, Protocol):
+class Runnable(Recipe, Protocol):
     """A recipe whose folder is made in one go."""
 
     def perform(self, run: Run) -> dict[str, Any]:
@@ -51,7 +51,7 @@ class Deed(Recipe, Protocol):
 STEPS = "steps"  # in a deed's folder: what is half done, and outlives a change of the recipe; it has keys of its own
 
 R = TypeVar("R", bound=Recipe)
-D = TypeVar("D", bound=Deed)
+D = TypeVar("D", bound=Runnable)
 _said: set[Path] = set()  # folders a person has been told of
 _under_way: list[Path] = []  # folders that are being made, each for the one before
 
@@ -248,7 +248,7 @@ def obtain(cls: type[D], name: str, overrides: Sequence[str] = (), *, anew: bool
     return _obtained(place(deed, title), deed, name, overrides, anew)
 
 
-def _obtained(folder: Path, deed: Deed, name: str, overrides: Sequence[str], anew: bool) -> Path:
+def _obtained(folder: Path, deed: Runnable, name: str, overrides: Sequence[str], anew: bool) -> Path:
     if folder.resolve() in _under_way:
         raise RecipeError(folder, f"is made from itself, by {name}", "another input")
     _under_way.append(folder.resolve())
@@ -258,7 +258,7 @@ def _obtained(folder: Path, deed: Deed, name: str, overrides: Sequence[str], ane
         _under_way.pop()
 
 
-def _made(folder: Path, deed: Deed, name: str, overrides: Sequence[str], anew: bool) -> Path:
+def _made(folder: Path, deed: Runnable, name: str, overrides: Sequence[str], anew: bool) -> Path:
     """Make a folder, or find it made, under its lock."""
     verb = deed.verb
     with locked(folder, anew=anew):
@@ -293,7 +293,7 @@ def clear(folder: Path) -> None:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def misfit(folder: Path, deed: Deed, name: str, overrides: Sequence[str]) -> RecipeError:
+def misfit(folder: Path, deed: Runnable, name: str, overrides: Sequence[str]) -> RecipeError:
     """Why a finished folder is not taken: another recipe, or inputs that changed since."""
     if essence(read_recipe(type(deed), folder)) == essence(deed):
         found, tell = "its inputs have changed since it was made", ""

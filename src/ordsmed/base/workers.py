@@ -23,11 +23,11 @@ from typing import Any
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.machine import most_processes
 
-Spread = Callable[[Callable[..., Any], Iterable[tuple[Any, ...]]], Iterator[Any]]
+MapInOrder = Callable[[Callable[..., Any], Iterable[tuple[Any, ...]]], Iterator[Any]]
 
 
 @contextlib.contextmanager
-def crew(processes: int = 1, engine: str | None = None) -> Iterator[Spread]:
+def worker_pool(processes: int = 1, engine: str | None = None) -> Iterator[MapInOrder]:
     """A `spread` that works until this block ends."""
     if not engine and processes == 1:
         yield lambda function, tasks: (function(*task) for task in tasks)

@@ -110,14 +110,14 @@ def bench(name: str, overrides: Sequence[str] = (), *, json_line: bool = False) 
         afford(f"{name}: {key}", getattr(recipe, key), each)
     afford(f"{name}: batch", recipe.batch * recipe.length, 64)
     found = {"bench": name, "measure": recipe.measure, **MEASURES[recipe.measure](recipe)}
-    return [json.dumps(found)] if json_line else [f"{k}: {_told(v)}" for k, v in found.items()]
+    return [json.dumps(found)] if json_line else [f"{k}: {_shown(v)}" for k, v in found.items()]
 
 
-def _told(value: Any) -> str:
+def _shown(value: Any) -> str:
     """A number, or several with their names."""
     if not isinstance(value, dict):
         return str(value)
-    return ", ".join(f"{name} ({_told(v)})" if isinstance(v, dict) else f"{name} {v}" for name, v in value.items())
+    return ", ".join(f"{name} ({_shown(v)})" if isinstance(v, dict) else f"{name} {v}" for name, v in value.items())
 
 
 def measure_training(recipe: Bench) -> dict[str, Any]:
@@ -274,7 +274,7 @@ def measure_plain(recipe: Bench) -> dict[str, Any]:
         "plain_words_per_second": round(words / theirs), "ratio": round(theirs / ours, 2),
         "least_ratio": round(float(np.min(np.divide(plains, loops)[WARM:])), 2),
         "different_words_a_step": different, "words_a_step": words, "batch": recipe.batch, "length": recipe.length,
-        "told": job.objective.told(ranks.device.type), "micro": job.share(0).micro, "threads": ranks.threads,
+        "told": job.objective.describe(ranks.device.type), "micro": job.share(0).micro, "threads": ranks.threads,
         "device": str(ranks.device), "steps": recipe.steps,
     }  # fmt: skip
 

@@ -72,7 +72,7 @@ def measure_finetune(recipe: Any) -> dict[str, Any]:
 def measure_predict(recipe: Any) -> dict[str, Any]:
     """Batches asked as `predict` asks them, each followed by the same one padded to the greatest length."""
     from ordsmed.data.features import ExampleRows
-    from ordsmed.learn.inference import ask
+    from ordsmed.learn.inference import predict_all
     from ordsmed.learn.task import Task
     from ordsmed.mesh.precision import autocast
 
@@ -89,15 +89,15 @@ def measure_predict(recipe: Any) -> dict[str, Any]:
             examples = part(rows.features, np.arange(turn * batch, (turn + 1) * batch) % len(rows))
             for way, packing in enumerate(ways):
                 began = now(device)
-                ask(task, examples, packing, job.ranks, within=within)
+                predict_all(task, examples, packing, job.ranks, within=within)
                 spent[way].append(now(device) - began)
         ours, theirs = (seconds[1:] for seconds in spent)
-        found[f"batch_{batch}"] = {"times": times, **told(batch, ours), **ratios(ours, theirs)}
-        found[f"batch_{batch}_padded"] = told(batch, theirs)
+        found[f"batch_{batch}"] = {"times": times, **summary(batch, ours), **ratios(ours, theirs)}
+        found[f"batch_{batch}_padded"] = summary(batch, theirs)
     return found
 
 
-def told(batch: int, seconds: Seconds) -> dict[str, Any]:
+def summary(batch: int, seconds: Seconds) -> dict[str, Any]:
     """How fast batches were asked."""
     return rates(batch, seconds) | {"latency_ms": latencies(seconds), "nvidia_latency_ms": trimmed(seconds)}
 

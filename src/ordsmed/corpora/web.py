@@ -24,7 +24,7 @@ from ordsmed.text.document import Document
 from ordsmed.text.source import Piece
 from ordsmed.web.crawl import KINDS, Crawl, crawl
 from ordsmed.web.pages import SLOT, bytes_laid_out, laid_out, lay_out
-from ordsmed.web.urls import Rules, addresses, judge
+from ordsmed.web.urls import Rules, addresses, fault_of
 
 HTML = re.compile(r"\.(?:x?html|htm)(?:\.(?:gz|bz2|xz|zst))?$", re.IGNORECASE)
 WARC = re.compile(r"\.(?:warc|wet)(?:\.gz)?$", re.IGNORECASE)
@@ -69,7 +69,7 @@ class Settings(Rules, Crawl):
             raise DataError(self.pages, "no such folder", "one of downloaded pages", "set `download = true`")
         left_out = Counter[str]()
         with read.tallied():  # lists are no documents
-            led = judge(self, self.private)
+            led = fault_of(self, self.private)
             if self.download:
                 total = sum(1 for _ in self._addresses(Counter()))
                 counts = crawl(self._addresses(Counter()), Path(self.pages), self, total, led)

@@ -69,7 +69,7 @@ class Settings(FileSource):
             read.tally().left_out["empty"] += 1
         return None
 
-    def _left_out(self, page: dump.Page) -> str:
+    def _left_out(self, page: dump.DumpPage) -> str:
         if page.namespace not in self.namespaces:
             return "other namespaces"
         if page.redirect or (page.unshown is not None and wikitext.is_redirect(page.text)):

@@ -37,7 +37,7 @@ import numpy as np
 from ordsmed.base import files, menu, settings
 from ordsmed.base.errors import DataError, OrdsmedError, RunError
 from ordsmed.base.say import Progress
-from ordsmed.base.workers import Spread
+from ordsmed.base.workers import MapInOrder
 from ordsmed.corpus.held_out import HeldOut
 from ordsmed.corpus.near import VERSION as SIGNED
 from ordsmed.corpus.near import Near, signatures
@@ -62,7 +62,7 @@ Bundle = tuple[Piece, ...]
 
 
 @dataclass(frozen=True)
-class Source:
+class CorpusSource:
     """Where documents come from, and what they are for."""
 
     settings: Any
@@ -88,7 +88,7 @@ class Source:
 
     def read(self, bundle: Bundle) -> Iterator[Document]:
         """Raw documents, in order."""
-        with self._told("documents"):
+        with self._placed("documents"):
             found = (self.settings.read(piece) for piece in bundle) if bundle else [self.settings.documents()]
             for document in chain.from_iterable(found):
                 yield _checked(document)
@@ -97,12 +97,12 @@ class Source:
         """The slow half for one of them."""
         if not hasattr(self.settings, "refine"):
             return document
-        with self._told(document.id):
+        with self._placed(document.id):
             found = self.settings.refine(document)
             return found if found is None else _checked(found)
 
-    def _told(self, place: str) -> contextlib.AbstractContextManager[None]:
-        return _told(f"{menu.kind_of(self.settings)}: {place}")
+    def _placed(self, place: str) -> contextlib.AbstractContextManager[None]:
+        return _placed(f"{menu.kind_of(self.settings)}: {place}")
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ def read_index(stem: str) -> np.ndarray:
 class Reading:
     """The step's folder, and what is still to do in it."""
 
-    def __init__(self, steps: Path, sources: Sequence[Source], work: Work) -> None:
+    def __init__(self, steps: Path, sources: Sequence[CorpusSource], work: Work) -> None:
         from_ = [[settings.plain(s.settings, essence=True), s.purpose, s.settings.stamp()] for s in sources]
         near = work.near
         signed = [SIGNED, near.shingle, near.permutations, near.seed] if near else None
@@ -203,13 +203,13 @@ class Reading:
         self.folder, self.sources, self.work = steps / f"read-{name}", sources, work
         self.bundles = [(number, bundle) for number, source in enumerate(sources) for bundle in source.bundles()]
 
-    def run(self, spread: Spread, workers: int, part: tuple[int, int] = (0, 1)) -> None:
+    def run(self, map_in_order: MapInOrder, workers: int, part: tuple[int, int] = (0, 1)) -> None:
         """Make the chunks that are missing: all, or those of this part of so many."""
         with files.survive_disk(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         total = sum(source.settings.size() for source in self.sources)
         with Progress("read", total / 1e6, "MB") as shown:
-            for bytes in spread(_work, ((task,) for task in self._tasks(total, workers, part, shown))):
+            for bytes in map_in_order(_work, ((task,) for task in self._tasks(total, workers, part, shown))):
                 shown.add(bytes / 1e6, f"(kept every {KEPT:.0f} s)")
 
     def chunks(self) -> list[Chunk]:
@@ -222,7 +222,7 @@ class Reading:
                     found.append(Chunk(stem, source, _facts(files.read_json(Path(f"{stem}.json")))))
         return found
 
-    def _tasks(self, total: int, workers: int, part: tuple[int, int], shown: Progress) -> Iterator[Task]:
+    def _tasks(self, total: int, workers: int, part: tuple[int, int], shown: Progress) -> Iterator[ChunkTask]:
         """Large bundles are read here and their chunks worked on elsewhere; a small bundle is one task.
 
         A part of an array takes whole bundles, and of large ones every n-th chunk, n being how many parts there are.
@@ -236,25 +236,25 @@ class Reading:
             elif not what or source.size(what) > large:
                 yield from self._large(piece, source, what, part, shown)
             elif piece % parts == mine:
-                yield Task(self.folder, self.work, source, piece, what)
+                yield ChunkTask(self.folder, self.work, source, piece, what)
 
     def _large(
-        self, piece: int, source: Source, what: Bundle, part: tuple[int, int], shown: Progress
-    ) -> Iterator[Task]:
+        self, piece: int, source: CorpusSource, what: Bundle, part: tuple[int, int], shown: Progress
+    ) -> Iterator[ChunkTask]:
         mine, parts = part
         done, number = 0, 0
         with tallied() as tally:
             for number, batch in enumerate(_batches(source.read(what), tally), 1):
                 new, done = tally.bytes - done, tally.bytes
                 if (piece + number) % parts == mine and not _stands(self.folder, piece, number - 1):
-                    yield Task(self.folder, self.work, source, piece, what, number - 1, batch, new)
+                    yield ChunkTask(self.folder, self.work, source, piece, what, number - 1, batch, new)
                 else:
                     shown.add(new / 1e6)
         _write(self.folder / f"{piece:05d}.whole", number)
 
 
 @dataclass(frozen=True)
-class Batch:
+class RawBatch:
     """Raw documents, and what was counted while they were read."""
 
     documents: list[Document]
@@ -265,21 +265,21 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Task:
+class ChunkTask:
     """A chunk to make of these documents; or a whole bundle to read and make chunks of."""
 
     folder: Path
     work: Work
-    source: Source
+    source: CorpusSource
     piece: int
     what: Bundle
     number: int = 0
-    batch: Batch | None = None
+    batch: RawBatch | None = None
     bytes: int = 0
     "that were read for this batch"
 
 
-def _work(task: Task) -> int:
+def _work(task: ChunkTask) -> int:
     """Returns the bytes that were read for it."""
     if task.batch:
         _make(task.folder, task.work, task.source, task.piece, task.number, task.batch)
@@ -293,7 +293,7 @@ def _work(task: Task) -> int:
         return tally.bytes
 
 
-def _batches(documents: Iterator[Document], tally: Tally) -> Iterator[Batch]:
+def _batches(documents: Iterator[Document], tally: Tally) -> Iterator[RawBatch]:
     """Raw documents in batches; at least one, so that what was counted has a place."""
     held: list[Document] = []
     size = 0
@@ -306,24 +306,24 @@ def _batches(documents: Iterator[Document], tally: Tally) -> Iterator[Batch]:
     yield _batch(held, tally)
 
 
-def _batch(held: list[Document], tally: Tally) -> Batch:
-    batch = Batch(held, tally.replaced, tally.cut, Counter(tally.left_out), Counter(tally.encodings))
+def _batch(held: list[Document], tally: Tally) -> RawBatch:
+    batch = RawBatch(held, tally.replaced, tally.cut, Counter(tally.left_out), Counter(tally.encodings))
     tally.replaced = tally.cut = 0
     tally.left_out.clear()
     tally.encodings.clear()
     return batch
 
 
-def _make(folder: Path, work: Work, source: Source, piece: int, number: int, batch: Batch) -> None:
+def _make(folder: Path, work: Work, source: CorpusSource, piece: int, number: int, batch: RawBatch) -> None:
     """Refine, clean, cut into sentences, and write; the facts last."""
     stem = _stem(folder, piece, number)
-    whole, fresh = _kept(stem, work), Made(_nothing(work))
+    whole, fresh = _kept(stem, work), CleanedBatch(_nothing(work))
     for some in _refined(batch.documents[whole.raw :], work, source):
         whole.add(some)
         fresh.add(some)
         if time.monotonic() - fresh.since > KEPT and whole.raw < len(batch.documents):
             _keep(stem, fresh, whole.raw - fresh.raw)
-            fresh = Made(_nothing(work))
+            fresh = CleanedBatch(_nothing(work))
     facts = whole.facts
     facts.read, facts.documents = len(batch.documents), sum(map(len, whole.index))
     facts.replaced, facts.cut = facts.replaced + batch.replaced, facts.cut + batch.cut
@@ -339,7 +339,7 @@ def _make(folder: Path, work: Work, source: Source, piece: int, number: int, bat
 
 
 @dataclass
-class Made:
+class CleanedBatch:
     """What some raw documents of a chunk became."""
 
     facts: Facts
@@ -351,7 +351,7 @@ class Made:
     since: float = field(default_factory=time.monotonic)
     "when the last of it was kept"
 
-    def add(self, other: Made) -> None:
+    def add(self, other: CleanedBatch) -> None:
         """What the next ones became."""
         self.facts.add(other.facts)
         self.raw += other.raw
@@ -360,7 +360,7 @@ class Made:
         self.signed += other.signed
 
 
-def _joined(whole: Made) -> np.ndarray:
+def _joined(whole: CleanedBatch) -> np.ndarray:
     """All entries, their places counted from the start of the chunk."""
     index = np.concatenate(whole.index)
     ends = np.cumsum([len(lines) for lines in whole.lines])
@@ -368,10 +368,10 @@ def _joined(whole: Made) -> np.ndarray:
     return index
 
 
-def _refined(documents: list[Document], work: Work, source: Source) -> Iterator[Made]:
+def _refined(documents: list[Document], work: Work, source: CorpusSource) -> Iterator[CleanedBatch]:
     """Some raw documents after others refined, cleaned, compared with what is held out, and cut into sentences."""
     names, split = work.names(), _split_with(work.sentences)
-    made, kept, size, since = Made(_nothing(work)), list[Document](), 0, time.monotonic()
+    made, kept, size, since = CleanedBatch(_nothing(work)), list[Document](), 0, time.monotonic()
     for number, raw in enumerate(documents, 1):
         made.raw += 1
         with tallied() as tally:
@@ -393,7 +393,7 @@ def _refined(documents: list[Document], work: Work, source: Source) -> Iterator[
             made.lines, made.index = [b"".join(lines)], [_indexed(kept, lines, work.seed)]
             made.signed = [signatures([document.text for document in kept], work.near)] if work.near else []
         yield made
-        made, kept, size, since = Made(_nothing(work)), [], 0, time.monotonic()
+        made, kept, size, since = CleanedBatch(_nothing(work)), [], 0, time.monotonic()
 
 
 def _nothing(work: Work) -> Facts:
@@ -406,7 +406,7 @@ def _beside(stem: str) -> Path:
     return path.with_name(f".{path.name}")
 
 
-def _keep(stem: str, some: Made, at: int) -> None:
+def _keep(stem: str, some: CleanedBatch, at: int) -> None:
     """Write down what came since the last time; its name tells which raw documents it was."""
     told, lines = json.dumps(some.facts.__dict__).encode(), b"".join(some.lines)
     arrays = {"facts": np.frombuffer(told, np.uint8), "lines": np.frombuffer(lines, np.uint8)}
@@ -422,9 +422,9 @@ def _save_all(arrays: dict[str, np.ndarray], path: Path) -> None:
         np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
-def _kept(stem: str, work: Work) -> Made:
+def _kept(stem: str, work: Work) -> CleanedBatch:
     """What was kept of a chunk by whoever worked on it."""
-    whole, ends = Made(_nothing(work)), dict[int, int]()
+    whole, ends = CleanedBatch(_nothing(work)), dict[int, int]()
     ended = (FileNotFoundError, ValueError, EOFError, KeyError, zipfile.BadZipFile)  # by another process; or damaged
     with contextlib.suppress(*ended):
         for path in _beside(stem).iterdir():
@@ -433,7 +433,7 @@ def _kept(stem: str, work: Work) -> Made:
                 ends[first] = max(last, ends.get(first, 0))
         while last := ends.get(whole.raw, 0):
             with (_beside(stem) / f"{whole.raw}-{last}").open("rb") as file, np.load(file) as told:
-                some = Made(_facts(json.loads(told["facts"].tobytes())), last - whole.raw)
+                some = CleanedBatch(_facts(json.loads(told["facts"].tobytes())), last - whole.raw)
                 if "index" in told:
                     some.lines, some.index = [told["lines"].tobytes()], [told["index"]]
                     some.signed = [told["signed"]] if work.near else []
@@ -451,7 +451,7 @@ def _clean(document: Document, work: Work, names: Sequence[str], facts: Facts) -
         _unfold(document)
     for name, step, counts in zip(names, [*work.clean, None], facts.steps, strict=True):
         before = document.text
-        with _told(f"{name}: {document.id}"), tallied() as tally:
+        with _placed(f"{name}: {document.id}"), tallied() as tally:
             after = tidy(before, work.normalise) if step is None else _cleaned(step.clean(before, document.meta))
         for why, count in tally.left_out.items():
             facts.left_out[f"{name}: {why.partition(': ')[2] or why}"] += count
@@ -474,7 +474,7 @@ def _line(document: Document) -> bytes:
     import msgspec
 
     document.id = document.id.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    with _told(document.id):
+    with _placed(document.id):
         return msgspec.json.encode(document) + b"\n"
 
 
@@ -545,7 +545,7 @@ def _grams(path: str) -> HeldOut:
 
 
 @contextlib.contextmanager
-def _told(place: str) -> Iterator[None]:
+def _placed(place: str) -> Iterator[None]:
     """What code of others raises, as one line that names the place; the house's own errors tell theirs."""
     try:
         yield

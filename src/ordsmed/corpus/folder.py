@@ -34,7 +34,7 @@ class Count:
     "of the texts in UTF-8"
 
 
-class Writer:
+class PartWriter:
     """One split's part files; `again`: parts that stand from a writing that was killed are left as they are."""
 
     def __init__(self, folder: Path, shard: int, *, again: bool = False) -> None:
@@ -44,7 +44,7 @@ class Writer:
         self.documents = self.bytes = self.sum = 0  # of the part that is being written
         self.stands = False  # it was written before
 
-    def __enter__(self) -> Writer:
+    def __enter__(self) -> PartWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: object) -> None:

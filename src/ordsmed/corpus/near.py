@@ -109,7 +109,7 @@ class Near:
 
 
 @dataclass(frozen=True)
-class Found:
+class Duplicates:
     """What is dropped, sorted by number; the arrays lie in files of the folder."""
 
     numbers: Array
@@ -155,11 +155,11 @@ def find(
     text: Text | None,
     how: Near,
     folder: Path,
-    spread: Spread = starmap,
+    map_in_order: Spread = starmap,
     *,
     keys: Array | None = None,
     against: int = 0,
-) -> Found:
+) -> Duplicates:
     """Which documents to drop; they are numbered through the files.
 
     files: signatures, each a .npy of [count, permutations] '<u4'; none: only equal `keys` are duplicates.
@@ -175,14 +175,14 @@ def find(
         scratch = _scratch(
             folder, [how, list(counts), against, _sum(keys), _sum(preference), _stamps(files), text is None]
         )
-        spread = _remembering(spread, scratch)
+        map_in_order = _remembering(map_in_order, scratch)
         order = _ranked(sum(counts), preference if how.keep == "longest" else None, against, scratch, keys)
         runs = _runs(files, counts)
-        work = _Work(scratch, how, text, against, tuple(run[1] for run in runs), keys is not None, bool(files))
-        for _ in spread(_write_run, ((work, *run) for run in runs)):
+        work = _MatchingWork(scratch, how, text, against, tuple(run[1] for run in runs), keys is not None, bool(files))
+        for _ in map_in_order(_write_run, ((work, *run) for run in runs)):
             pass
-        twin = _twins(work, len(order), spread)
-        pairs = _similar(work, twin, spread) if files else _Pairs()
+        twin = _twins(work, len(order), map_in_order)
+        pairs = _similar(work, twin, map_in_order) if files else _Pairs()
         found = _found(folder, order, twin, pairs, against)
         shutil.rmtree(scratch)
     return found
@@ -210,13 +210,15 @@ def _stamps(files: Sequence[Path]) -> list[tuple[str, int, int]]:
     return [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files if path.exists()]
 
 
-def _remembering(spread: Spread, scratch: Path) -> Spread:
+def _remembering(map_in_order: Spread, scratch: Path) -> Spread:
     """A spread whose tasks leave what they gave, so that the same task, counted from the start, is not done again."""
     calls = itertools.count()
 
     def again(function: Callable[..., Any], tasks: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
         call = next(calls)
-        return spread(_remembered, ((scratch / f"{call}-{n}.npz", function, *task) for n, task in enumerate(tasks)))
+        return map_in_order(
+            _remembered, ((scratch / f"{call}-{n}.npz", function, *task) for n, task in enumerate(tasks))
+        )
 
     return again
 
@@ -234,14 +236,14 @@ def _remembered(path: Path, function: Callable[..., tuple[Array, ...] | None], *
     return found
 
 
-def groups(found: Found, limit: int, members: int = 5) -> list[Group]:
+def groups(found: Duplicates, limit: int, members: int = 5) -> list[Group]:
     """The documents for which most were dropped, at most `limit` of them."""
     kept, sizes = np.unique(found.kept, return_counts=True)
     biggest = np.lexsort((kept, -sizes))[:limit]
     return [_group(found, int(kept[n]), int(sizes[n]), members) for n in biggest]
 
 
-def _group(found: Found, kept: int, size: int, members: int) -> Group:
+def _group(found: Duplicates, kept: int, size: int, members: int) -> Group:
     at = np.flatnonzero(found.kept == kept)
     at = at[np.argsort(found.similarity[at], kind="stable")[:members]]
     return Group(kept, size + 1, [(int(found.numbers[n]), float(found.similarity[n])) for n in at])
@@ -354,7 +356,7 @@ def _overlap(one: Array, other: Array) -> float:
 
 
 @dataclass(frozen=True)
-class _Work:
+class _MatchingWork:
     """What every task knows."""
 
     folder: Path
@@ -405,7 +407,7 @@ def _runs(files: Sequence[Path], counts: Sequence[int]) -> list[tuple[int, int, 
     return runs
 
 
-def _write_run(work: _Work, run: int, first: int, files: list[Path], counts: list[int]) -> None:
+def _write_run(work: _MatchingWork, run: int, first: int, files: list[Path], counts: list[int]) -> None:
     """One run's lanes, each sorted by key, and a byte of every number of its signatures."""
     count = sum(counts)
     keys = np.empty((work.lanes, count), "<u8")
@@ -428,7 +430,7 @@ def _write_run(work: _Work, run: int, first: int, files: list[Path], counts: lis
         sync(work.folder / f"{name}-{run}.npy")
 
 
-def _rows(path: Path, count: int, first: int, work: _Work) -> Iterator[Array]:
+def _rows(path: Path, count: int, first: int, work: _MatchingWork) -> Iterator[Array]:
     """The signatures of a file, some thousands at a time, if they are what they should be."""
     wanted, remedy = f"{count:,} signatures of {work.how.permutations} '<u4'", "make the signatures again"
     rows = mapped(path, wanted, remedy)
@@ -462,12 +464,12 @@ def _fold(columns: Iterable[Array]) -> Array:
 # ---- buckets
 
 
-def _twins(work: _Work, total: int, spread: Spread) -> Array:
+def _twins(work: _MatchingWork, total: int, map_in_order: Spread) -> Array:
     """For each rank the best one of the same key or signature."""
     twin = np.arange(total, dtype="<u4")
     for lane in range(work.exact):
         np.save(work.folder / "state.npy", (twin == np.arange(total, dtype="<u4")).astype(np.uint8))
-        for worse, better in spread(_equal, ((work, lane, *part) for part in _parts(total))):
+        for worse, better in map_in_order(_equal, ((work, lane, *part) for part in _parts(total))):
             twin[worse] = better
         twin = twin[twin]
     return twin
@@ -479,14 +481,14 @@ def _parts(total: int) -> list[tuple[int, int]]:
     return [(part, parts) for part in range(parts)]
 
 
-def _equal(work: _Work, lane: int, part: int, parts: int) -> tuple[Array, Array]:
+def _equal(work: _MatchingWork, lane: int, part: int, parts: int) -> tuple[Array, Array]:
     """Ranks that equal a better one in this lane."""
     group, rank = _buckets(work, lane, part, parts, work.open("state"))
     first = _firsts(group)
     return rank[~first], rank[first][np.cumsum(first) - 1][~first]
 
 
-def _buckets(work: _Work, lane: int, part: int, parts: int, state: Array) -> tuple[Array, Array]:
+def _buckets(work: _MatchingWork, lane: int, part: int, parts: int, state: Array) -> tuple[Array, Array]:
     """Keys that several documents share, and those documents: sorted by key, then rank."""
     key, rank = _entries(work, lane, part, parts, state)
     order = np.argsort(key, kind="stable")
@@ -498,7 +500,7 @@ def _buckets(work: _Work, lane: int, part: int, parts: int, state: Array) -> tup
     return key[order], rank[order]
 
 
-def _entries(work: _Work, lane: int, part: int, parts: int, state: Array) -> tuple[Array, Array]:
+def _entries(work: _MatchingWork, lane: int, part: int, parts: int, state: Array) -> tuple[Array, Array]:
     low, high = (np.uint64(min((n << 64) // parts, (1 << 64) - 1)) for n in (part, part + 1))
     keys, ranks = [np.empty(0, "<u8")], [np.empty(0, "<u4")]
     for run in range(len(work.starts)):
@@ -559,7 +561,7 @@ def _joined(worse: Array, better: Array) -> Array:
     return (worse.astype("<u8") << np.uint64(32)) | better
 
 
-def _similar(work: _Work, twin: Array, spread: Spread) -> _Pairs:
+def _similar(work: _MatchingWork, twin: Array, map_in_order: Spread) -> _Pairs:
     """All similar pairs that matter: among those kept in the end there is none."""
     total = len(twin)
     alone = twin == np.arange(total, dtype="<u4")
@@ -571,7 +573,7 @@ def _similar(work: _Work, twin: Array, spread: Spread) -> _Pairs:
             for lane in range(work.exact, work.lanes):
                 np.save(work.folder / "state.npy", ((alone & ~dropped) * (KEPT + fresh)).astype(np.uint8))
                 np.save(work.folder / "apart.npy", apart)
-                new = list(spread(_compare, ((work, lane, *part) for part in _parts(total))))
+                new = list(map_in_order(_compare, ((work, lane, *part) for part in _parts(total))))
                 found.add([pairs for pairs, _, _ in new], [similarity for _, similarity, _ in new])
                 apart = np.sort(np.concatenate([apart, *(unlike for _, _, unlike in new)]))
                 dropped = found.dropped(total)
@@ -583,7 +585,7 @@ def _similar(work: _Work, twin: Array, spread: Spread) -> _Pairs:
     return found
 
 
-def _compare(work: _Work, lane: int, part: int, parts: int) -> tuple[Array, Array, Array]:
+def _compare(work: _MatchingWork, lane: int, part: int, parts: int) -> tuple[Array, Array, Array]:
     """Similar pairs of a band's buckets with their similarity, and pairs whose texts were found not to be similar."""
     state = work.open("state")
     group, rank = _buckets(work, lane, part, parts, state)
@@ -620,7 +622,7 @@ def _worth(group: Array, rank: Array, state: Array) -> tuple[Array, Array]:
 class _Judge:
     """Which pairs of ranks are similar: by their signatures, or by their texts where these settle nothing."""
 
-    def __init__(self, work: _Work) -> None:
+    def __init__(self, work: _MatchingWork) -> None:
         self.work = work
         self.order, self.apart = work.open("order"), work.open("apart")
         self.bytes = [work.open(f"bytes-{run}") for run in range(len(work.starts))]
@@ -681,7 +683,7 @@ class _Judge:
         return found
 
 
-def _found(folder: Path, order: Array, twin: Array, pairs: _Pairs, against: int) -> Found:
+def _found(folder: Path, order: Array, twin: Array, pairs: _Pairs, against: int) -> Duplicates:
     """Each dropped document with the kept one most similar to it, written down."""
     total = len(order)
     target, similarity = np.arange(total, dtype="<u4"), np.ones(total, "<f4")
@@ -698,4 +700,4 @@ def _found(folder: Path, order: Array, twin: Array, pairs: _Pairs, against: int)
     made = {"dropped": numbers[by], "kept": kept[by], "similarity": how_like[by]}
     for name, array in made.items():
         np.save(folder / f"{name}.npy", array)
-    return Found(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in made))
+    return Duplicates(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in made))

@@ -31,9 +31,9 @@ from ordsmed.base.menu import Menu
 from ordsmed.base.run import STEPS, Run
 from ordsmed.base.say import many, say
 from ordsmed.base.screen import command
-from ordsmed.base.workers import Spread, crew
+from ordsmed.base.workers import MapInOrder, worker_pool
 from ordsmed.corpus import report, unite
-from ordsmed.corpus.chunks import Chunk, Reading, Source, Work
+from ordsmed.corpus.chunks import Chunk, CorpusSource, Reading, Work
 from ordsmed.corpus.held_out import Decontaminate
 from ordsmed.corpus.near import Near
 from ordsmed.corpus.splits import Shares
@@ -44,7 +44,7 @@ SHARE = 1_000_000  # bytes of source, perhaps packed, that are worth a process o
 
 
 @dataclass(frozen=True)
-class Given:
+class GivenSplits:
     """Texts that are validation and test data as they are; nothing of the others is held out for what is given."""
 
     validation: Annotated[Any, Menu("corpora")] | None = None
@@ -86,7 +86,7 @@ class Corpus:
     'instead of these two: proportions of train, validation and test, such as "949,50,1"'
     exact: bool = False
     "cut off exactly so many; else a document stays on its side when others are added"
-    given: Given = Given()
+    given: GivenSplits = GivenSplits()
     "validation or test documents of their own"
     seed: int = 0
     "decides which documents are held out"
@@ -122,7 +122,7 @@ class Corpus:
     @property
     def sources(self) -> tuple[Any, ...]:
         """One or many, as a tuple; names of an alias file are what stands behind them."""
-        return tuple(inner for one in self._told() for inner in (one.sources() if hasattr(one, "sources") else [one]))
+        return tuple(inner for one in self._notes() for inner in (one.sources() if hasattr(one, "sources") else [one]))
 
     @property
     def shares(self) -> Shares:
@@ -135,7 +135,7 @@ class Corpus:
 
     def stamp(self) -> Any:
         """What the result depends on beside the recipe."""
-        found = [source.stamp() for source in self._told()]
+        found = [source.stamp() for source in self._notes()]
         given = [source.stamp() for source in (self.given.validation, self.given.test) if source]
         others = [run.Run(folder).status["fingerprint"] for folder in self._others()]
         held_out = read.stamp(read.files(self.held_out.paths)) if self.held_out else []
@@ -145,15 +145,15 @@ class Corpus:
     def perform(self, run: Run) -> dict[str, Any]:
         """Read, match and write it all; returns the counts."""
         sources = self._sources()
-        with crew(self._workers(), self.engine) as spread:
-            reading = self.read(run, spread)
+        with worker_pool(self._workers(), self.engine) as map_in_order:
+            reading = self.read(run, map_in_order)
             chunks = reading.chunks()
             if not any(chunk.facts.read for chunk in chunks if not sources[chunk.source].purpose):
                 gone = sum((chunk.facts.left_out for chunk in chunks), Counter[str]())
                 told = ", ".join(f"{count:,} {what}" for what, count in report.most(gone))
                 found = "no documents at all" + (f"; left out: {told}" if told else "")
                 raise DataError(self._named(), found, "at least one text", "look at `source`")
-            matched = self.match(reading, chunks, spread)
+            matched = self.match(reading, chunks, map_in_order)
         writers = unite.write(run.path, chunks, sources, matched.dropped, self.shares, self.shard)
         facts = report.facts(reading.work, chunks, sources, matched, writers)
         if not writers["train"].count.documents:
@@ -174,7 +174,7 @@ class Corpus:
         if not self.keep_steps:
             shutil.rmtree(run.path / STEPS, ignore_errors=True)
 
-    def read(self, run: Run, spread: Spread, part: tuple[int, int] = (0, 1)) -> Reading:
+    def read(self, run: Run, map_in_order: MapInOrder, part: tuple[int, int] = (0, 1)) -> Reading:
         """The first step, or one part of it."""
         sources = self._sources()
         for source in sources:
@@ -183,14 +183,14 @@ class Corpus:
         grams = self._grams(run.path / STEPS) if self.held_out else None
         work = Work(self.clean, self.normalise, self.shortest, self.sentences, self.seed, self.near, grams)
         reading = Reading(run.path / STEPS, sources, work)
-        reading.run(spread, self._workers(), part)
+        reading.run(map_in_order, self._workers(), part)
         return reading
 
-    def match(self, reading: Reading, chunks: Sequence[Chunk], spread: Spread) -> unite.Matched:
+    def match(self, reading: Reading, chunks: Sequence[Chunk], map_in_order: MapInOrder) -> unite.Matched:
         """The second step."""
         if self.duplicates == "keep":
             return unite.Matched()
-        return unite.match(reading.folder, chunks, reading.sources, self.near, spread)
+        return unite.match(reading.folder, chunks, reading.sources, self.near, map_in_order)
 
     def _grams(self, steps: Path) -> str:
         """The file of what is held out, made once."""
@@ -205,13 +205,13 @@ class Corpus:
                 beside.replace(path)
         return str(path)
 
-    def _sources(self) -> list[Source]:
+    def _sources(self) -> list[CorpusSource]:
         """All of them; what no duplicate displaces stands first: given texts, and other corpora."""
         given = {"validation": self.given.validation, "test": self.given.test}
-        first = [Source(settings, purpose) for purpose, settings in given.items() if settings]
+        first = [CorpusSource(settings, purpose) for purpose, settings in given.items() if settings]
         made = menu.load("corpora", "corpus")
-        others = [Source(made(str(folder)), "against") for folder in self._others()]
-        return [*first, *others, *map(Source, self.sources)]
+        others = [CorpusSource(made(str(folder)), "against") for folder in self._others()]
+        return [*first, *others, *map(CorpusSource, self.sources)]
 
     def _others(self) -> list[Path]:
         return [run.obtain(Corpus, name) for name in self.against]
@@ -222,7 +222,7 @@ class Corpus:
         size = sum(source.settings.size() for source in self._sources())
         return max(1, min(cores(), size // SHARE))
 
-    def _told(self) -> tuple[Any, ...]:
+    def _notes(self) -> tuple[Any, ...]:
         return self.source if isinstance(self.source, tuple) else (self.source,)
 
     def _named(self) -> str:
@@ -257,11 +257,11 @@ def partly(name: str, overrides: Sequence[str], *, part: str | None, until: str 
             place.begin(deed, began=time.time())
         if part:
             alone.close()  # parts are read side by side
-        with crew(deed._workers(), deed.engine) as spread:
-            reading = deed.read(place, spread, share)
+        with worker_pool(deed._workers(), deed.engine) as map_in_order:
+            reading = deed.read(place, map_in_order, share)
             chunks = reading.chunks()
             if until == "match":
-                deed.match(reading, chunks, spread)
+                deed.match(reading, chunks, map_in_order)
     count = sum(chunk.facts.documents for chunk in chunks)
     return [
         f"{folder}: {many(len(chunks), 'chunk')} with {many(count, 'document')} stand",

@@ -10,15 +10,19 @@ from typing import Any
 from ordsmed.base import files
 from ordsmed.base.menu import kind_of
 from ordsmed.base.say import many, say, size
-from ordsmed.corpus.chunks import Chunk, Facts, Source, Work
-from ordsmed.corpus.folder import Writer
+from ordsmed.corpus.chunks import Chunk, CorpusSource, Facts, Work
+from ordsmed.corpus.folder import PartWriter
 from ordsmed.corpus.unite import Matched
 
 PUBLISHED = {"English Wikipedia": 2_500_000_000, "BookCorpus": 800_000_000}  # words, as BERT's paper counts them
 
 
 def facts(
-    work: Work, chunks: Sequence[Chunk], sources: Sequence[Source], matched: Matched, writers: Mapping[str, Writer]
+    work: Work,
+    chunks: Sequence[Chunk],
+    sources: Sequence[CorpusSource],
+    matched: Matched,
+    writers: Mapping[str, PartWriter],
 ) -> dict[str, Any]:
     """What `status.json` keeps."""
     told, whole = [], Facts()
@@ -136,7 +140,7 @@ def _page(facts: Mapping[str, Any]) -> list[str]:
 COUNTED = ("documents", "sentences", "words", "characters", "bytes")
 
 
-def _source(source: Source, own: Facts) -> dict[str, Any]:
+def _source(source: CorpusSource, own: Facts) -> dict[str, Any]:
     settings = source.settings
     return {
         "kind": kind_of(settings), "purpose": source.purpose, "licence": getattr(settings, "LICENCE", "") or None,

@@ -64,7 +64,7 @@ def shards(
         _write(made, sources, chosen, places, found)
         _compare(made, sizes, found)
         files.write_json(made / "manifest.json", {"splits": chosen, **_manifest(sources, sizes, found)})
-    lines = [_told(target, kind, some) for kind in ("train", "test") if (some := _of(found, kind))]
+    lines = [_describe(target, kind, some) for kind in ("train", "test") if (some := _of(found, kind))]
     return [*lines, _spoken_of(sources, chosen)]
 
 
@@ -216,7 +216,7 @@ def _of(found: list[Shard], kind: str) -> list[Shard]:
     return [shard for shard in found if shard.name.startswith(kind)]
 
 
-def _told(target: Path, kind: str, found: list[Shard]) -> str:
+def _describe(target: Path, kind: str, found: list[Shard]) -> str:
     documents, sentences = sum(s.documents for s in found), [s.sentences for s in found]
     each = f"{min(sentences):,} to {max(sentences):,} sentences each"
     held = f"{many(documents, 'document')}, {many(sum(sentences), 'sentence')}"

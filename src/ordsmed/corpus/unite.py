@@ -21,10 +21,10 @@ from ordsmed.base import files, settings
 from ordsmed.base.errors import DataError
 from ordsmed.base.run import STEPS
 from ordsmed.base.say import Progress
-from ordsmed.base.workers import Spread
+from ordsmed.base.workers import MapInOrder
 from ordsmed.corpus import near
-from ordsmed.corpus.chunks import Chunk, Source, read_index
-from ordsmed.corpus.folder import SPLITS, Writer
+from ordsmed.corpus.chunks import Chunk, CorpusSource, read_index
+from ordsmed.corpus.folder import SPLITS, PartWriter
 from ordsmed.corpus.splits import Shares
 from ordsmed.text.document import Document
 
@@ -67,7 +67,11 @@ class Library:
 
 
 def match(
-    folder: Path, chunks: Sequence[Chunk], sources: Sequence[Source], how: near.Near | None, spread: Spread
+    folder: Path,
+    chunks: Sequence[Chunk],
+    sources: Sequence[CorpusSource],
+    how: near.Near | None,
+    map_in_order: MapInOrder,
 ) -> Matched:
     """Find duplicates of what was read to this folder: of words, and near ones where that is wanted; once."""
     chunks = [chunk for chunk in chunks if chunk.facts.documents]
@@ -88,24 +92,24 @@ def match(
     signed = [Path(f"{chunk.stem}.near.npy") for chunk in chunks] if how else []
     counts = [chunk.facts.documents for chunk in chunks]
     text, how = (library, how) if how else (None, near.Near())
-    found = near.find(signed, counts, preference, text, how, scratch, spread, keys=keys, against=fixed)
+    found = near.find(signed, counts, preference, text, how, scratch, map_in_order, keys=keys, against=fixed)
     exact = int((keys[found.numbers] == keys[found.kept]).sum())
-    groups = [_told(group, library) for group in near.groups(found, GROUPS)]
+    groups = [_facts_of(group, library) for group in near.groups(found, GROUPS)]
     told: dict[str, Any] = {"exact": exact, "near": len(found.numbers) - exact, "groups": groups}
     files.sync(scratch / "dropped.npy")
     files.write_json(scratch / "matched.json", told)  # last: it vouches for the other
     return Matched(np.array(found.numbers, np.int64), **told)
 
 
-def _told(group: near.Group, library: Library) -> dict[str, Any]:
+def _facts_of(group: near.Group, library: Library) -> dict[str, Any]:
     kept = library.document(group.kept)
     members = [[library.document(number).id, round(share, 3)] for number, share in group.members]
     return {"kept": kept.id, "size": group.size, "members": members, "excerpt": " ".join(kept.text[:EXCERPT].split())}
 
 
 def write(
-    out: Path, chunks: Sequence[Chunk], sources: Sequence[Source], dropped: np.ndarray, shares: Shares, shard: int
-) -> dict[str, Writer]:
+    out: Path, chunks: Sequence[Chunk], sources: Sequence[CorpusSource], dropped: np.ndarray, shares: Shares, shard: int
+) -> dict[str, PartWriter]:
     """Every document that is not dropped to its split, in the order of the sources.
 
     Parts that stand whole from a writing of the very same that was killed stay.
@@ -118,7 +122,7 @@ def write(
     ]
     borders = np.array(shares.borders(np.concatenate([np.zeros(0, "<u8"), *draws])), "<u8")
     again = _begun(out, [_named(chunks), borders.tolist(), shard], dropped)
-    writers = {name: Writer(out / name, shard, again=again) for name in SPLITS}
+    writers = {name: PartWriter(out / name, shard, again=again) for name in SPLITS}
     total = sum(Path(f"{chunk.stem}.jsonl").stat().st_size for chunk in chunks if chunk.facts.documents)
     with contextlib.ExitStack() as stack, Progress("write", total / 1e6, "MB") as shown:
         for writer in writers.values():
@@ -159,7 +163,7 @@ def _begun(out: Path, what: list[Any], dropped: np.ndarray) -> bool:
     return False
 
 
-def _write(writers: dict[str, Writer], chunk: Chunk, keep: np.ndarray, borders: np.ndarray, purpose: str) -> int:
+def _write(writers: dict[str, PartWriter], chunk: Chunk, keep: np.ndarray, borders: np.ndarray, purpose: str) -> int:
     """One chunk's documents; returns its bytes."""
     index = chunk.index
     sides = np.searchsorted(borders, index["draw"], "right").tolist()

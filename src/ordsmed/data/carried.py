@@ -48,7 +48,7 @@ class Signs:
     vocabulary: int  # words below are asked for as themselves, others as unknown
 
 
-class Course:
+class StreamOrder:
     """The sentences of one store in the order of one epoch, in one direction, as a line of words to be read."""
 
     def __init__(
@@ -137,7 +137,7 @@ class CarriedRows:
         self.source_of = _shared(weights, batch)  # of each stream
         streams = np.bincount(self.source_of, minlength=len(sources))
         self.ways = [
-            [Course(source, signs, backward=backward, held=2 * int(streams[k]),
+            [StreamOrder(source, signs, backward=backward, held=2 * int(streams[k]),
                     key=(*key, k, "backward" if backward and not together else "")) for backward in (False, True)]
             for k, source in enumerate(sources)
         ]  # fmt: skip

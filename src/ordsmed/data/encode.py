@@ -23,7 +23,7 @@ from ordsmed.base.errors import DataError
 from ordsmed.base.machine import cores
 from ordsmed.base.run import Run
 from ordsmed.base.say import Progress, many, say
-from ordsmed.base.workers import crew
+from ordsmed.base.workers import worker_pool
 from ordsmed.corpus.folder import SPLITS, check, parts
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.data.lexicon import KEPT as STRANGERS
@@ -76,12 +76,12 @@ class Encoding:
         }  # fmt: skip
         how = How(run.path / "tokenizer", tokenizer.fingerprint, self.sentences)
         with _lexicon(run.path, tokenizer) as lexicon:
-            kept = Kept(run.path, _key(self), lexicon)
+            kept = KeptEncoding(run.path, _key(self), lexicon)
             for split in SPLITS:
                 if paths := parts(corpus, split):
                     facts[split] = kept.splits.get(split) or self._split(paths, run.path / split, tokenizer, how, kept)
                     kept.done(split, facts[split])
-                    say(_told(split, facts[split]))
+                    say(_describe(split, facts[split]))
         if lexicon:
             written = Lexicon.open(run.path)
             facts |= {"words": len(written), "long": written.long}
@@ -97,15 +97,20 @@ class Encoding:
         for name in (KEPT, STRANGERS):
             (run.path / name).unlink(missing_ok=True)
 
-    def _split(self, paths: list[Path], prefix: Path, tokenizer: Tokenizer, how: How, kept: Kept) -> dict[str, Any]:
+    def _split(
+        self, paths: list[Path], prefix: Path, tokenizer: Tokenizer, how: How, kept: KeptEncoding
+    ) -> dict[str, Any]:
         size, lexicon = sum(path.stat().st_size for path in paths), kept.lexicon
         processes = min(self.processes or cores(), max(1, size // SHARE) if not self.processes else size)
         unknown_word = lexicon.unknown if lexicon else None
-        with StoreWriter(prefix, tokenizer.vocabulary, unknown_word, key=kept.key) as store, crew(processes) as spread:
-            total, at = kept.since(store), Place(**store.note.get("at", {}))
+        with (
+            StoreWriter(prefix, tokenizer.vocabulary, unknown_word, key=kept.key) as store,
+            worker_pool(processes) as map_in_order,
+        ):
+            total, at = kept.since(store), LinePosition(**store.note.get("at", {}))
             passed = sum(path.stat().st_size for path in paths[: _index(paths, at)]) + at.byte
             with Progress(prefix.name, size / 1e6, "MB", done=passed / 1e6) as shown:
-                for made in spread(_encode, ((how, block) for block in _blocks(paths, at))):
+                for made in map_in_order(_encode, ((how, block) for block in _blocks(paths, at))):
                     ids = lexicon.number(made.ids, made.strangers) if lexicon else made.ids
                     store.extend(ids, made.lengths, made.sequences)
                     total += made.text
@@ -131,7 +136,7 @@ class How:
 
 
 @dataclass(frozen=True)
-class Place:
+class LinePosition:
     """Behind which lines of a split the work stands."""
 
     file: str = ""
@@ -143,7 +148,7 @@ def _key(deed: Encoding) -> str:
     return f"{VERSION} {run.fingerprint(deed)}"
 
 
-class Kept:
+class KeptEncoding:
     """What stands of an encoding that was killed: whole splits, and of one the lines up to some place."""
 
     def __init__(self, folder: Path, key: str, lexicon: LexiconWriter | None) -> None:
@@ -158,7 +163,7 @@ class Kept:
             raise DataError(self.path.parent / STRANGERS, "lacks words", "those of the store", "encode with --anew")
         return int(store.note.get("text", 0))
 
-    def now_and_then(self, store: StoreWriter, at: Place, text: int) -> None:
+    def now_and_then(self, store: StoreWriter, at: LinePosition, text: int) -> None:
         """Every few seconds, push all to the disk."""
         if time.monotonic() - self.last > EVERY:
             words = self.lexicon.keep() if self.lexicon else 0
@@ -218,7 +223,7 @@ def read_store(name: str) -> Encoded:
 
 
 @dataclass(frozen=True)
-class Lines:
+class PartLines:
     """Some lines of a part file."""
 
     path: Path
@@ -228,7 +233,7 @@ class Lines:
 
 
 @dataclass(frozen=True)
-class Made:
+class EncodedLines:
     """What some lines became."""
 
     ids: Ids
@@ -237,10 +242,10 @@ class Made:
     sequences: Ints
     text: int  # bytes of text
     bytes: int  # bytes of lines
-    end: Place
+    end: LinePosition
 
 
-class Encoder:
+class LineEncoder:
     """Lines of a corpus -> ids."""
 
     def __init__(self, tokenizer: Tokenizer, sentences: bool) -> None:
@@ -252,17 +257,17 @@ class Encoder:
         self.sentences = sentences
         self.decode = msgspec.json.Decoder(Document).decode
 
-    def __call__(self, block: Lines) -> Made:
+    def __call__(self, block: PartLines) -> EncodedLines:
         found = [self._document(block, number) for number in range(len(block.lines))]
         pieces = [d.sentences() if self.sentences else [d.text] for d in found]
         ids, lengths = self.words.encode([sentence for piece in pieces for sentence in piece])
         ids, strangers = self.words.strangers(ids)
         sequences = np.fromiter(map(len, pieces), np.int64, len(pieces))
         text = sum(len(d.text) if d.text.isascii() else len(d.text.encode()) for d in found)
-        end = Place(block.path.name, block.end, block.first + len(block.lines))
-        return Made(ids, strangers, lengths, sequences, text, sum(map(len, block.lines)), end)
+        end = LinePosition(block.path.name, block.end, block.first + len(block.lines))
+        return EncodedLines(ids, strangers, lengths, sequences, text, sum(map(len, block.lines)), end)
 
-    def _document(self, block: Lines, number: int) -> Document:
+    def _document(self, block: PartLines, number: int) -> Document:
         import msgspec
 
         try:
@@ -274,19 +279,19 @@ class Encoder:
 
 
 @functools.lru_cache(1)
-def _encoder(folder: Path, fingerprint: str, sentences: bool) -> Encoder:
-    return Encoder(Tokenizer.load(folder), sentences)
+def _encoder(folder: Path, fingerprint: str, sentences: bool) -> LineEncoder:
+    return LineEncoder(Tokenizer.load(folder), sentences)
 
 
-def _encode(how: How, block: Lines) -> Made:
+def _encode(how: How, block: PartLines) -> EncodedLines:
     return _encoder(how.tokenizer, how.fingerprint, how.sentences)(block)
 
 
-def _index(paths: list[Path], at: Place) -> int:
+def _index(paths: list[Path], at: LinePosition) -> int:
     return [path.name for path in paths].index(at.file) if at.file else 0
 
 
-def _blocks(paths: list[Path], at: Place) -> Iterator[Lines]:
+def _blocks(paths: list[Path], at: LinePosition) -> Iterator[PartLines]:
     """Lines behind a place, some at a time."""
     for path in paths[_index(paths, at) :]:
         check(path)
@@ -294,7 +299,7 @@ def _blocks(paths: list[Path], at: Place) -> Iterator[Lines]:
             first = at.line if path.name == at.file else 1
             file.seek(at.byte if path.name == at.file else 0)
             while lines := file.readlines(BLOCK):
-                yield Lines(path, first, lines, file.tell())
+                yield PartLines(path, first, lines, file.tell())
                 first += len(lines)
 
 
@@ -311,7 +316,7 @@ def _corpus(name: str) -> Path:
     return run.obtain(Corpus, name)
 
 
-def _told(split: str, facts: dict[str, Any]) -> str:
+def _describe(split: str, facts: dict[str, Any]) -> str:
     return (
         f"{split}: {', '.join(many(facts[f'{noun}s'], noun) for noun in ('document', 'sequence', 'token'))}, "
         f"{facts['bytes_a_token']:.2f} bytes of text a token, {facts['unknown']:.3%} unknown"

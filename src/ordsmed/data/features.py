@@ -22,7 +22,7 @@ from ordsmed.base import files
 from ordsmed.base.errors import DataError
 from ordsmed.data.batch import Batch, batch_of
 from ordsmed.data.order import draw
-from ordsmed.data.pieces import Frame
+from ordsmed.data.pieces import TextFrame
 from ordsmed.data.rows import Span, see
 from ordsmed.data.windows import Ints, run
 
@@ -84,7 +84,7 @@ class Text:
     last: Ints  # [E]
 
 
-def framed(frame: Frame, one: Text, two: Text | None = None) -> tuple[Ints, Ints, NDArray[np.uint8], list[Ints]]:
+def framed(frame: TextFrame, one: Text, two: Text | None = None) -> tuple[Ints, Ints, NDArray[np.uint8], list[Ints]]:
     """Examples with their signs: where each begins, ids, types, and where each part's first token stands, [E] each."""
     count = len(one.first)
     signs = [frame.before, frame.after] if two is None else [frame.before, frame.between, frame.after]

@@ -61,7 +61,7 @@ NONE = Pairs(np.zeros((0, 2), np.int64), np.zeros((0, 2), np.int64), np.zeros(0,
 
 
 @dataclass(frozen=True)
-class Pieces:
+class TokenRanges:
     """Ranges of tokens in the order in which they stand in rows, none empty."""
 
     row: Ints  # which of the asked rows
@@ -71,7 +71,7 @@ class Pieces:
 
 
 @dataclass(frozen=True)
-class Sentences:
+class BlockSentences:
     """The sentences of a block that hold something."""
 
     starts: Ints  # [N + 1]  token each begins with; last = end of the block
@@ -112,7 +112,7 @@ class PairRows:
         self.start, self.stop, self.pad = start, stop, pad
         self.key = chance.key("pairs", *key)
         self.examples = [
-            Examples(source, style, length, short, single, *key, index) for index, source in enumerate(sources)
+            PairExamples(source, style, length, short, single, *key, index) for index, source in enumerate(sources)
         ]
         for index, examples in enumerate(self.examples):
             if not len(examples):
@@ -159,13 +159,15 @@ class PairRows:
             at = np.flatnonzero(source == k)
             yield k, at, self.examples[k].take(count[at])
 
-    def _pieces(self, source: int, found: Pairs, numbers: Ints) -> Pieces:
+    def _pieces(self, source: int, found: Pairs, numbers: Ints) -> TokenRanges:
         if self.style == "electra":
             return self._dealt(source, found, numbers)
         start, stop = shorten(found.start, found.stop, self.length - SPECIAL, self.key, numbers)
-        return Pieces(np.repeat(np.arange(len(found)), 2), np.tile([0, 1], len(found)), start.ravel(), stop.ravel())
+        return TokenRanges(
+            np.repeat(np.arange(len(found)), 2), np.tile([0, 1], len(found)), start.ravel(), stop.ravel()
+        )
 
-    def _dealt(self, source: int, found: Pairs, numbers: Ints) -> Pieces:
+    def _dealt(self, source: int, found: Pairs, numbers: Ints) -> TokenRanges:
         """ELECTRA's segments: the sentences of each chunk dealt out, what does not fit cut off."""
         starts, begin, end = self.sources[source].starts, found.start[:, 0], found.stop[:, 0]
         low = np.searchsorted(starts, begin, "right") - 1
@@ -184,9 +186,9 @@ class PairRows:
         room = np.where(side == 0, self.length - 2, self.length - SPECIAL - first[row])
         size = np.minimum(size, room - before)
         full = size > 0
-        return Pieces(row[full], side[full], start[full], (start + size)[full])
+        return TokenRanges(row[full], side[full], start[full], (start + size)[full])
 
-    def _lay(self, source: NDArray[np.integer], pieces: Pieces, found: Pairs) -> Assembled:
+    def _lay(self, source: NDArray[np.integer], pieces: TokenRanges, found: Pairs) -> Assembled:
         """Rows of both segments between special tokens; a segment without tokens has no [SEP]."""
         rows, length, size = len(found), self.length, pieces.stop - pieces.start
         slot = pieces.row * 2 + pieces.side
@@ -210,7 +212,7 @@ class PairRows:
         )  # fmt: skip
 
 
-class Examples:
+class PairExamples:
     """The examples of one source by their running count, an epoch after the other."""
 
     def __init__(
@@ -279,13 +281,13 @@ class Examples:
         sentence = np.maximum(np.searchsorted(starts, begin), grid)
         return np.where(sentence < grid + BLOCK, sentence, grid)
 
-    def _sentences(self, first: int, last: int) -> Sentences | None:
+    def _sentences(self, first: int, last: int) -> BlockSentences | None:
         starts = np.asarray(self.source.starts[first : last + 1], np.int64)
         starts = starts[np.append(np.diff(starts) > 0, True)]  # stores made elsewhere may hold empty sentences
         if len(starts) < 2:
             return None
         document = np.searchsorted(self.source.document_starts, starts[:-1], "right") - 1
-        return Sentences(
+        return BlockSentences(
             starts, document, np.searchsorted(document, document), np.searchsorted(document, document, "right")
         )
 
@@ -294,7 +296,7 @@ class Examples:
         drawn = least + _draw(key, AIM, counter, most - least + 1)
         return np.where(chance.unit(key, SHORT, counter) < self.short, drawn, most)
 
-    def _next(self, sentences: Sentences, key: int) -> Pairs:
+    def _next(self, sentences: BlockSentences, key: int) -> Pairs:
         starts, place = sentences.starts, np.arange(len(sentences.document))
         aim = self._aims(sentences.document, 2, self.length - SPECIAL, key)
         end = sentences.reach(aim)
@@ -337,7 +339,7 @@ class Examples:
                 break
         return drawn
 
-    def _order(self, sentences: Sentences, key: int) -> Pairs:
+    def _order(self, sentences: BlockSentences, key: int) -> Pairs:
         starts, place = sentences.starts, np.arange(len(sentences.document))
         aim = self._aims(sentences.document, 2, self.length - SPECIAL, key)
         end = np.maximum(sentences.reach(aim), np.minimum(place + 2, sentences.last))
@@ -352,7 +354,7 @@ class Examples:
         last = np.where(swapped[:, None], borders[:, [2, 1]], borders[:, 1:])
         return Pairs(first, last, swapped.astype(np.int64))
 
-    def _electra(self, sentences: Sentences, key: int) -> Pairs:
+    def _electra(self, sentences: BlockSentences, key: int) -> Pairs:
         starts = sentences.starts
         aim = self._aims(starts[:-1], SPECIAL + 2, self.length, key)
         end = sentences.reach(aim)

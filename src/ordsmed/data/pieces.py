@@ -24,7 +24,7 @@ AT_ONCE = 1_000  # texts
 
 
 @dataclass(frozen=True)
-class Pieces:
+class TextPieces:
     """Texts in pieces, laid end to end."""
 
     starts: Ints  # [texts + 1]  where each text begins
@@ -38,7 +38,7 @@ class Pieces:
 
 
 @dataclass(frozen=True)
-class Frame:
+class TextFrame:
     """The signs around a text, or two."""
 
     before: tuple[int, ...]
@@ -47,10 +47,10 @@ class Frame:
     types: bool  # is the second text told from the first by its type?
 
     @staticmethod
-    def of(tokenizer: Tokenizer, *, types: bool) -> Frame:
+    def of(tokenizer: Tokenizer, *, types: bool) -> TextFrame:
         """As the tokenizer frames: what it puts around two texts, whatever those are."""
         if tokenizer.whole_words:
-            return Frame((0,), (1,), (1,), types=False)
+            return TextFrame((0,), (1,), (1,), types=False)
         one, two = tokenizer.pipeline.encode("a"), tokenizer.pipeline.encode("a", "a")
         single, double = np.asarray(one.ids), np.asarray(two.ids)
         inside = [k for k, which in enumerate(one.sequence_ids) if which is not None]
@@ -60,7 +60,7 @@ class Frame:
             raise RecipeError("tokenizer", "makes nothing of the letter a", "one that encodes text")
         before, after = single[: inside[0]].tolist(), single[inside[-1] + 1 :].tolist()
         between = double[first[-1] + 1 : second[0]].tolist()
-        return Frame(tuple(before), tuple(after), tuple(between), types)
+        return TextFrame(tuple(before), tuple(after), tuple(between), types)
 
     def joint(self, *, two: bool) -> int:
         """Places that signs take."""
@@ -68,7 +68,7 @@ class Frame:
 
 
 @dataclass
-class Reader:
+class TextReader:
     """Cuts and frames texts for one network."""
 
     tokenizer: Tokenizer
@@ -77,15 +77,15 @@ class Reader:
     words: dict[bytes, int] = field(default_factory=dict)  # of a tokenizer of whole words: those that were met
 
     def __post_init__(self) -> None:
-        self.frame = Frame.of(self.tokenizer, types=self.types)
+        self.frame = TextFrame.of(self.tokenizer, types=self.types)
 
-    def pieces(self, texts: Sequence[str]) -> Pieces:
+    def pieces(self, texts: Sequence[str]) -> TextPieces:
         """The texts without signs; names of special tokens in them are mere text."""
         found = [self._cut(texts[at : at + AT_ONCE]) for at in range(0, len(texts), AT_ONCE)]
         sizes = [size for part, _, _ in found for size in part]
         places = _ints(itertools.chain.from_iterable(part for _, _, part in found), 2 * sum(sizes)).reshape(-1, 2)
         ids = np.concatenate([part for _, part, _ in found]) if found else np.zeros(0, np.int64)
-        return Pieces(np.cumsum([0, *sizes], dtype=np.int64), ids, places[:, 0], places[:, 1])
+        return TextPieces(np.cumsum([0, *sizes], dtype=np.int64), ids, places[:, 0], places[:, 1])
 
     def _cut(self, texts: Sequence[str]) -> tuple[list[int], Ints, list[int]]:
         """How many pieces each text has, their ids, and their places: left, right, left, right..."""

@@ -40,7 +40,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Windows:
+class QuestionWindows:
     """The windows of Q questions, in their order; a context without tokens has one, whose last token is -1."""
 
     kept: Ints  # [Q]  tokens of each question that stay
@@ -93,7 +93,7 @@ class Windows:
         return np.where(in_last, last, nearest)
 
 
-def windows(questions: Ints, contexts: Ints, limits: Limits, signs: int) -> Windows:
+def windows(questions: Ints, contexts: Ints, limits: Limits, signs: int) -> QuestionWindows:
     """The windows for questions and contexts of so many tokens, [Q] each, in rows with so many signs."""
     if limits.length <= signs:
         raise RecipeError("length", f"{limits.length}, of which {signs} are signs", f"{signs + 1} or more")
@@ -107,7 +107,7 @@ def windows(questions: Ints, contexts: Ints, limits: Limits, signs: int) -> Wind
     first = number * steps[question]
     last = np.minimum(first + rooms[question], contexts[question]) - 1
     cut, squeezed = int((questions > wanted).sum()), int((wanted > kept).sum())
-    return Windows(kept, contexts, rooms, steps, question, first, last, cut, squeezed)
+    return QuestionWindows(kept, contexts, rooms, steps, question, first, last, cut, squeezed)
 
 
 def answer_tokens(context: str, left: Ints, right: Ints, start: int, end: int) -> tuple[int, int, bool]:

@@ -16,7 +16,7 @@ from ordsmed.base import chance
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.data.batch import Batch
 from ordsmed.data.order import draw
-from ordsmed.data.windows import Ints, Pieces, Windows, document_at, run, split, windows
+from ordsmed.data.windows import DocumentPieces, Ints, Windows, document_at, run, split, windows
 
 PATTERN = 10_000  # a blend keeps its weights to this precision, exactly, over every so many rows
 
@@ -88,7 +88,7 @@ class Assembled:
     pairs: NDArray[np.int64] | None = None  # [B]  0: the second segment follows the first, 1: it does not
 
 
-def assemble(source: NDArray[np.integer], pieces: Pieces, rows: int, frame: Frame) -> Assembled:
+def assemble(source: NDArray[np.integer], pieces: DocumentPieces, rows: int, frame: Frame) -> Assembled:
     """Lay pieces side by side in rows of a fixed length."""
     lengths = pieces.stop - pieces.start
     sizes = lengths + frame.joint
@@ -201,7 +201,7 @@ class PackedRows:
             ]
         return found
 
-    def _pieces(self, rows: Ints, source: int) -> Pieces:
+    def _pieces(self, rows: Ints, source: int) -> DocumentPieces:
         return split(self.sources[source].document_starts, *self.windows[source].spans(rows))
 
 

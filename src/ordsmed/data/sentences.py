@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ordsmed.data.rows import Assembled, Blend, Frame, Span, TokenSource
-from ordsmed.data.windows import Ints, Lines, Parts, run, split
+from ordsmed.data.windows import Ints, SentenceLines, SentenceParts, run, split
 
 
 class LineRows:
@@ -23,7 +23,7 @@ class LineRows:
         self, sources: Sequence[TokenSource], weights: Sequence[float], frame: Frame, *key: object, cross: bool
     ) -> None:
         self.sources, self.frame = sources, frame
-        self.lines = [Lines.of(s.document_starts, s.starts, frame.length - 1, cross=cross) for s in sources]
+        self.lines = [SentenceLines.of(s.document_starts, s.starts, frame.length - 1, cross=cross) for s in sources]
         self.blend = Blend([len(lines) for lines in self.lines], weights, *key)
 
     def __len__(self) -> int:
@@ -57,7 +57,7 @@ class LineRows:
         return found
 
 
-def lay(source: NDArray[np.integer], parts: Parts, frame: Frame) -> Assembled:
+def lay(source: NDArray[np.integer], parts: SentenceParts, frame: Frame) -> Assembled:
     """Lay sentences and their signs side by side; what is neither a sentence nor padding is a sign."""
     rows, row, lengths = len(parts.led), parts.row, parts.stop - parts.start
     sizes = lengths + parts.signs

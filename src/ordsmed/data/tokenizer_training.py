@@ -27,7 +27,7 @@ PIECE = 256  # bytes that a piece takes at least while a tokenizer learns
 
 
 @dataclass(frozen=True)
-class Training:
+class TokenizerTraining:
     """From a corpus to a tokenizer."""
 
     verb: ClassVar[str] = "tokenizer"
@@ -69,11 +69,11 @@ class Training:
     def _learn(self, folder: Path | None) -> Tokenizer:
         assert folder is not None
         afford("tokenizer.size", getattr(self.tokenizer, "size", 0), PIECE)
-        found: Tokenizer = self.tokenizer.train(Texts(folder, self.sample))
+        found: Tokenizer = self.tokenizer.train(TrainingTexts(folder, self.sample))
         return found
 
 
-class Texts:
+class TrainingTexts:
     """Documents of a corpus's training split, every k-th where a sample is enough; can be walked again."""
 
     def __init__(self, folder: Path, sample: int | None) -> None:
@@ -127,7 +127,7 @@ def read_tokenizer(name: str) -> Tokenizer:
             return Tokenizer.load(path)
     if "/" in name and not path.exists() and path.suffix in (".json", ".txt", ".bpe", ".gz"):
         raise RecipeError(name, "no such file", "a tokenizer's folder, file or recipe")
-    return Tokenizer.load(run.obtain(Training, name))
+    return Tokenizer.load(run.obtain(TokenizerTraining, name))
 
 
 def _corpus(name: str) -> Path:

@@ -101,7 +101,7 @@ class Fitted:
 
 
 @dataclass(frozen=True)
-class Lines:
+class SentenceLines:
     """Rows of whole sentences with a sign after each, RoBERTa's; where rows cross documents, a sign more between two.
 
     fairseq encodes the empty line there as a sentence of nothing but its sign. So that sign ends a row or, where it no
@@ -115,7 +115,7 @@ class Lines:
     cross: bool
 
     @staticmethod
-    def of(document_starts: Ints, sentence_starts: Ints, room: int, *, cross: bool) -> Lines:
+    def of(document_starts: Ints, sentence_starts: Ints, room: int, *, cross: bool) -> SentenceLines:
         """Fill each row with as many sentences as fit; one longer than a row is cut, with a sign after each part."""
         found, first, last, block = [0], 0, len(sentence_starts) - 1, max(BLOCK, 2 * room)
         while first < last:
@@ -123,7 +123,7 @@ class Lines:
             rows = _walk_lines(document_starts, sentence_starts[first : end + 1], found[-1], room, cross)
             found += rows if end == last else rows[:-1] or rows
             first = end if end == last else int(np.searchsorted(sentence_starts, found[-1] // 2, "right")) - 1
-        return Lines(document_starts, sentence_starts, np.asarray(found, np.int64), room, cross)
+        return SentenceLines(document_starts, sentence_starts, np.asarray(found, np.int64), room, cross)
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
@@ -131,7 +131,7 @@ class Lines:
     def spans(self, rows: Ints) -> tuple[Ints, Ints]:
         return self.bounds[rows] >> 1, self.bounds[rows + 1] >> 1
 
-    def parts(self, rows: Ints) -> Parts:
+    def parts(self, rows: Ints) -> SentenceParts:
         """The sentences of rows and their signs."""
         cut = split(self.sentence_starts, *self.spans(rows))
         full = cut.stop > cut.start
@@ -141,11 +141,11 @@ class Lines:
             signs += _begins(self.document_starts, stop) & (stop < self.document_starts[-1])
             over = led + np.bincount(row, stop - start + signs, len(rows)).astype(np.int64) - self.room
             signs -= (over[row] > 0) & (np.diff(row, append=len(rows)) > 0)  # the last sign stands in the next row
-        return Parts(row, start, stop, signs, led)
+        return SentenceParts(row, start, stop, signs, led)
 
 
 @dataclass(frozen=True)
-class Parts:
+class SentenceParts:
     """Sentences, or parts of long ones, in row order."""
 
     row: Ints  # which of the asked rows
@@ -165,7 +165,7 @@ def windows(
 
 
 @dataclass(frozen=True)
-class Pieces:
+class DocumentPieces:
     """The parts of rows that come from one document each, in row order."""
 
     row: Ints  # which of the asked rows
@@ -174,14 +174,14 @@ class Pieces:
     stop: Ints
 
 
-def split(document_starts: Ints, start: Ints, stop: Ints) -> Pieces:
+def split(document_starts: Ints, start: Ints, stop: Ints) -> DocumentPieces:
     """Cut rows at the borders of documents."""
     first = np.minimum(np.searchsorted(document_starts, start, "right"), len(document_starts) - 1) - 1
     count = np.maximum(np.searchsorted(document_starts, stop, "left") - first, 1)
     row = np.repeat(np.arange(len(start)), count)
     document = np.repeat(first, count) + run(count)
     begins, ends = document_starts[document], document_starts[document + 1]
-    return Pieces(row, document, np.maximum(start[row], begins), np.minimum(stop[row], ends))
+    return DocumentPieces(row, document, np.maximum(start[row], begins), np.minimum(stop[row], ends))
 
 
 def run(counts: Ints) -> Ints:

@@ -16,7 +16,7 @@ from ordsmed.base.ranks import Ranks, first_alone
 from ordsmed.base.say import say
 from ordsmed.data.features import ExampleRows, Features, Packing
 from ordsmed.data.rows import Rows
-from ordsmed.learn.inference import ask
+from ordsmed.learn.inference import predict_all
 from ordsmed.learn.task import Arrays, Task, packing, reader
 from ordsmed.mesh.precision import autocast
 from ordsmed.text import read
@@ -27,7 +27,7 @@ FORMAT = 2  # of features: another where they are made otherwise
 
 
 @dataclass(frozen=True)
-class Split:
+class TaskSplit:
     """One split of a task: what its files hold, and what the network reads of it."""
 
     records: Any
@@ -35,18 +35,18 @@ class Split:
 
 
 @dataclass
-class Examples:
+class TaskData:
     """What a fine-tuning reads and is judged by."""
 
     task: Any  # its settings, settled
     tokenizer: Tokenizer
     packing: Packing
     seed: int
-    train: Split
-    dev: Split | None
+    train: TaskSplit
+    dev: TaskSplit | None
 
     @staticmethod
-    def of(task: Any, network: Any, tokenizer: Tokenizer, seed: int, cache: str) -> Examples:
+    def of(task: Any, network: Any, tokenizer: Tokenizer, seed: int, cache: str) -> TaskData:
         """Read the files of a task; its labels are those of the training data where the recipe names none."""
         learning = task.records(task.paths("train"), learning=True)
         task = task.settled(learning)
@@ -55,7 +55,7 @@ class Examples:
         dev = make("dev", task.records(task.paths("dev"))) if task.paths("dev") else None
         if not len(train.features):
             raise DataError(", ".join(task.paths("train")), "no example to learn from", "one or more")
-        return Examples(task, tokenizer, packing(tokenizer, network), seed, train, dev)
+        return TaskData(task, tokenizer, packing(tokenizer, network), seed, train, dev)
 
     def rows(self, index: int, before: int = 0) -> Rows:
         return ExampleRows(self.train.features, self.packing, self.seed, index + before)
@@ -63,7 +63,7 @@ class Examples:
     def row_length(self, index: int) -> int:
         return max(1, round(float(self.train.features.sizes.mean())))
 
-    def judge(self, job: Any, index: int) -> dict[str, Any]:
+    def validate(self, job: Any, index: int) -> dict[str, Any]:
         if self.dev is None:
             return {}
         dev, task, objective = self.dev, self.task, job.objective
@@ -101,9 +101,9 @@ class Examples:
 
     def asked(self, task: Task, features: Features, ranks: Ranks, **how: Any) -> tuple[Arrays, dict[str, float]]:
         """What a task tells of examples, and its mean losses."""
-        return ask(task, features, self.packing, ranks, **how)
+        return predict_all(task, features, self.packing, ranks, **how)
 
-    def told(self, found: dict[str, Any]) -> str:
+    def describe(self, found: dict[str, Any]) -> str:
         scores = {k: v for k, v in found.items() if k != "validation" and not k.endswith(UNCOMPARED)}
         first = {self.task.record: scores.pop(self.task.record), **scores}  # what checkpoints are compared by
         listed = ", ".join(f"{name} {value:.2f}" for name, value in list(first.items())[:4])
@@ -121,10 +121,10 @@ class Examples:
         }  # fmt: skip
 
 
-def _split(task: Any, network: Any, tokenizer: Tokenizer, cache: str, name: str, records: Any) -> Split:
+def _split(task: Any, network: Any, tokenizer: Tokenizer, cache: str, name: str, records: Any) -> TaskSplit:
     """Features from the cache, or made and put there."""
     if not cache:
-        return Split(records, task.features(records, reader(tokenizer, network)))
+        return TaskSplit(records, task.features(records, reader(tokenizer, network)))
     said = {k: v for k, v in settings.plain(task).items() if k not in task.UNREAD}
     stamps = read.stamp(read.files(task.paths(name)))
     made = reader(tokenizer, network)
@@ -137,4 +137,4 @@ def _split(task: Any, network: Any, tokenizer: Tokenizer, cache: str, name: str,
         with run.locked(folder):
             if not folder.is_dir():  # another process made them meanwhile
                 task.features(records, made).save(folder)
-    return Split(records, Features.open(folder))
+    return TaskSplit(records, Features.open(folder))

@@ -9,7 +9,7 @@ from typing import Any
 from ordsmed.base import files
 from ordsmed.base.errors import DataError
 from ordsmed.base.say import say
-from ordsmed.finetune.examples import Examples, Split
+from ordsmed.finetune.examples import TaskData, TaskSplit
 from ordsmed.finetune.recipe import Finetuning
 from ordsmed.learn.task import Task
 from ordsmed.nn import adapters, boxes, weights
@@ -22,7 +22,7 @@ def finish(job: Job, folder: Path) -> dict[str, Any]:
     """The weights of the best check, what they predict of the dev files, and the scores."""
     recipe, material = job.recipe, job.material
     assert isinstance(recipe, Finetuning)
-    assert isinstance(material, Examples)
+    assert isinstance(material, TaskData)
     step, path = _chosen(job, recipe, folder / "checkpoints")
     tensors = boxes.read_weights(path)
     if recipe.average:
@@ -34,7 +34,7 @@ def finish(job: Job, folder: Path) -> dict[str, Any]:
     weights.load_into(task, tensors, path)
     facts: dict[str, Any] = {"step": step, "examples": recipe.examples}
     if material.dev is not None:
-        facts |= _judged(job, task.to(job.ranks.device), material, material.dev, folder / "predictions")
+        facts |= _scored(job, task.to(job.ranks.device), material, material.dev, folder / "predictions")
     picture.draw(folder, folder.name)
     fitted = dataclasses.replace(recipe, task=material.task)
     leave_weights(dataclasses.replace(job, recipe=fitted), folder / "weights", tensors)
@@ -58,7 +58,7 @@ def _chosen(job: Job, recipe: Finetuning, folder: Path) -> tuple[int, Path]:
         judged = [line for line in judged if line["step"] != step]
 
 
-def _judged(job: Job, task: Task, material: Examples, dev: Split, out: Path) -> dict[str, Any]:
+def _scored(job: Job, task: Task, material: TaskData, dev: TaskSplit, out: Path) -> dict[str, Any]:
     """Scores and files of the dev set, by the weights that are left; settings that are fitted to it stand after."""
     alone = dataclasses.replace(job.ranks, rank=0, world=1, shape=(1, 1, 1))
     answers, means = material.asked(task, dev.features, alone)  # in full precision, as `evaluate` does

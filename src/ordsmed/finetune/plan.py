@@ -19,7 +19,7 @@ from ordsmed.base.ranks import Ranks, first_alone
 from ordsmed.base.run import Run
 from ordsmed.base.say import many, say, size
 from ordsmed.base.screen import command
-from ordsmed.finetune.examples import Examples
+from ordsmed.finetune.examples import TaskData
 from ordsmed.finetune.finish import finish
 from ordsmed.finetune.recipe import Finetuning
 from ordsmed.finetune.start import Begun, Start, prepared, start
@@ -41,7 +41,7 @@ class FinetuningPlan(Plan):
 
     recipe: Finetuning
     begun: Start | None = None  # what it starts from; None: it does not stand
-    data: Examples | None = None  # None: they were not read
+    data: TaskData | None = None  # None: they were not read
 
     recipes: ClassVar[type[Finetuning]] = Finetuning
 
@@ -63,7 +63,7 @@ class FinetuningPlan(Plan):
         if plan.begun is None:
             return dataclasses.replace(plan, notes=(*plan.notes, *_files(recipe)))
         filled = [] if recipe.settled else [_filled_in(recipe, plan.network)]
-        recipe = recipe.settle(plan.network)
+        recipe = recipe.fill_defaults(plan.network)
         if recipe.layout.tensor > 1 and recipe.layout.sequence:
             say("layout.sequence = false: rows of examples are of any length, which tensor ranks could not split")
             recipe = dataclasses.replace(recipe, layout=dataclasses.replace(recipe.layout, sequence=False))
@@ -77,7 +77,7 @@ class FinetuningPlan(Plan):
         """With the examples of its files, read and checked."""
         recipe = self.recipe
         self.network.fits(self.tokenizer)
-        data = Examples.of(recipe.task, self.network, self.tokenizer, recipe.seed, cache)
+        data = TaskData.of(recipe.task, self.network, self.tokenizer, recipe.seed, cache)
         counted = dataclasses.replace(recipe, task=data.task, examples=len(data.train.features))
         if (counted.warmup or 0.0) > counted.updates:
             raise RecipeError("warmup", f"found {counted.warmup:g}", f"0 to {counted.updates} steps")
@@ -134,8 +134,8 @@ class FinetuningPlan(Plan):
             task = fresh(recipe.task, begun.network, begun.tokenizer, recipe.seed)
             assert isinstance(task, Task)
             with_these = begun.fill(task, recipe.task) if gone_on is None else Begun()
-            if with_these.told:
-                say(with_these.told)
+            if with_these.note:
+                say(with_these.note)
             facts.update(with_these.facts)
             return prepared(task, recipe)
 
@@ -201,7 +201,7 @@ def _is_made(tokenizer: Path) -> bool:
 def _filled_in(recipe: Finetuning, network: Any) -> str:
     """What the recipe leaves to the family."""
     left = [key for key in ("rate", "warmup", "layer_decay", "freeze", "optimizer") if getattr(recipe, key) is None]
-    usual = settings.plain(recipe.settle(network))
+    usual = settings.plain(recipe.fill_defaults(network))
     values = {key: "-" if usual[key] is None else json.dumps(usual[key], ensure_ascii=False) for key in left}
     listed = ", ".join(f"{key} {value}" for key, value in values.items())
     return f"left to the family, as {kind_of(network)} is usually fine-tuned: {listed}"

@@ -127,7 +127,7 @@ class Finetuning(Training):
         """Is everything said that a run needs, as in a run's folder?"""
         return None not in (self.rate, self.warmup, self.layer_decay, self.freeze, self.optimizer)
 
-    def settle(self, network: Any) -> Finetuning:
+    def fill_defaults(self, network: Any) -> Finetuning:
         """With what the recipe left to the family."""
         usual = network.tuning()
         said = {"rate": usual.rate, "warmup": usual.warmup, "layer_decay": usual.layer_decay, "freeze": usual.freeze}
@@ -158,12 +158,12 @@ class Finetuning(Training):
         """The score by which checkpoints are compared."""
         return self.best or str(self.task.record)
 
-    def is_judged(self, step: int) -> bool:
+    def validates(self, step: int) -> bool:
         each = max(self.examples / (self.batch * self.checks), 1.0)  # steps between checks, not always a whole number
         return any(round(count * each) == step for count in (int(step / each), int(step / each) + 1))
 
     def is_saved(self, step: int) -> bool:
-        return self.is_judged(step) or (self.save > 0 and step % self.save == 0)
+        return self.validates(step) or (self.save > 0 and step % self.save == 0)
 
     def is_revision(self, step: int) -> bool:
         return False

@@ -17,7 +17,7 @@ from ordsmed.base.run import Run
 from ordsmed.base.say import say
 from ordsmed.data.tokenizer_training import read_tokenizer
 from ordsmed.finetune.recipe import Finetuning
-from ordsmed.learn.kept import Kept, head_of, keep
+from ordsmed.learn.kept import KeptHead, head_of, keep
 from ordsmed.learn.task import Task
 from ordsmed.nn import adapters, foreign, weights
 from ordsmed.nn.dropout import number_layers
@@ -39,7 +39,7 @@ class Start:
 class Begun:
     """With which weights a task begins."""
 
-    told: str = ""  # whose they are, and what is random; empty: all of them are
+    note: str = ""  # whose they are, and what is random; empty: all of them are
     labels: tuple[str, ...] = ()  # of a head that goes on, those that it knows
     head: bool = False  # does one go on?
 
@@ -83,7 +83,7 @@ def _pretrained(recipe: Finetuning) -> Start:
     if step is not None:
         raise RecipeError("step", f"found {step}, but {init} is a Hugging Face folder", "a run's folder, or none")
     network, tokenizer = foreign.settings(folder), Tokenizer.load(folder)
-    head = str((_told(folder) or [""])[0])
+    head = str((_task_of(folder) or [""])[0])
     return Start(network, tokenizer, lambda task, its: _adopt_foreign(task, its, recipe, folder, tokenizer), head)
 
 
@@ -96,7 +96,7 @@ def _adopt(task: Task, its: Any, recipe: Finetuning, trained: Trained) -> Begun:
 def _adopt_foreign(task: Task, its: Any, recipe: Finetuning, folder: Path, tokenizer: Tokenizer) -> Begun:
     """A folder's head is opened where it is of the same kind; one that cannot be is told of, and stays behind."""
     left, trained = foreign.begin(task.networks()[""], folder, tokenizer), None
-    if not recipe.fresh_head and (_told(folder) or [head_of(task)])[0] == head_of(task):
+    if not recipe.fresh_head and (_task_of(folder) or [head_of(task)])[0] == head_of(task):
         try:
             trained = open_model(folder)
         except DataError as error:
@@ -104,7 +104,7 @@ def _adopt_foreign(task: Task, its: Any, recipe: Finetuning, folder: Path, token
     return _go_on(task, its, recipe, trained, left)
 
 
-def _told(folder: Path) -> Sequence[Any] | None:
+def _task_of(folder: Path) -> Sequence[Any] | None:
     """What a Hugging Face folder was fine-tuned for; None where its labels cannot be read: who opens it is told so."""
     with contextlib.suppress(DataError):
         return foreign.task_of(folder) or [""]
@@ -113,16 +113,16 @@ def _told(folder: Path) -> Sequence[Any] | None:
 
 def _go_on(task: Task, its: Any, recipe: Finetuning, trained: Trained | None, left: list[str]) -> Begun:
     """With the head of what has learned a task of the same kind; `left`: what is random else."""
-    found = Kept()
+    found = KeptHead()
     if trained and isinstance(trained.objective, Task) and not recipe.fresh_head:
         scales = (trained.learned.scale, its.scale) if task.number and trained.objective.number else None
         found = keep(task, trained.objective, scales)
     roles = dict.fromkeys(name.partition(".")[0] for name in left if name not in found.names)
-    told = f"weights from {recipe.init}"
+    note = f"weights from {recipe.init}"
     if found.names:
-        return Begun(f"{told} {found.told}", found.labels, head=True)
+        return Begun(f"{note} {found.note}", found.labels, head=True)
     random = f"; random to begin with: {', '.join(roles)}" if roles else ""
-    return Begun(f"{told}{random}{f' ({found.told})' if found.told else ''}")
+    return Begun(f"{note}{random}{f' ({found.note})' if found.note else ''}")
 
 
 def prepared(task: Task, recipe: Finetuning) -> Task:

@@ -12,7 +12,7 @@ import torch
 from ordsmed.base import files, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import load
-from ordsmed.data.pieces import Reader
+from ordsmed.data.pieces import TextReader
 from ordsmed.learn.kept import Scale, rescaled
 from ordsmed.learn.objective import Network
 from ordsmed.learn.task import Task, reader
@@ -200,7 +200,7 @@ def _write_tokenizer(trained: Any, folder: Path) -> None:
         _typed(own).save(str(folder / "tokenizer.json"))
 
 
-def _typed(own: Reader) -> Any:
+def _typed(own: TextReader) -> Any:
     """The pipeline of a tokenizer that tells no types, as RoBERTa's, for a network that reads them of two texts."""
     from tokenizers import Tokenizer as Pipeline
     from tokenizers import processors

@@ -66,7 +66,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Source:
+class TaggedFile:
     """A file as it stands, and where in it the tags stand."""
 
     path: Path
@@ -114,13 +114,13 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Sentences:
+class TaggedSentences:
     """Words and tags, a list of each for a sentence; a word without a tag has None, and one may be empty."""
 
     words: list[list[str]] = field(default_factory=list)
     tags: list[list[str | None]] = field(default_factory=list)
     places: list[str] = field(default_factory=list)  # file and line where each begins
-    sources: list[Source] = field(default_factory=list)
+    sources: list[TaggedFile] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.words)
@@ -134,16 +134,16 @@ class Sentences:
             number -= len(source.spots) // 2
         return self.places[sentence]
 
-    def to_learn(self) -> Sentences:
+    def to_learn(self) -> TaggedSentences:
         """Those that have a tag, apart from their files: they are not written again."""
         kept = [n for n, tags in enumerate(self.tags) if any(tag is not None for tag in tags)]
         if len(kept) < len(self):
             say(f"{self.sources[0].path}: {len(self) - len(kept):,} of {len(self):,} sentences have no tag: left out")
         words, tags = [self.words[n] for n in kept], [self.tags[n] for n in kept]
-        return Sentences(words, tags, [self.places[n] for n in kept])
+        return TaggedSentences(words, tags, [self.places[n] for n in kept])
 
 
-class _Row(NamedTuple):
+class _TokenLine(NamedTuple):
     number: int  # of its line
     word: str
     start: int  # of its tag in the text
@@ -152,12 +152,12 @@ class _Row(NamedTuple):
 
 def read(
     paths: str | Sequence[str], column: str | int, *, word: int = 1, tagged: bool = True, errors: Errors = "strict"
-) -> Sentences:
+) -> TaggedSentences:
     """The sentences of files in CoNLL-U or in columns; in these, `word` is the number of the words' column.
 
     Where they need not be `tagged`, columns may lack that of the tags: it becomes their last when they are written.
     """
-    wanted, words, found = Column.of(column), Column.of(word), Sentences()
+    wanted, words, found = Column.of(column), Column.of(word), TaggedSentences()
     for path in files(paths):
         data = b"".join(blocks(path))
         _refuse_others(path, data)
@@ -172,7 +172,7 @@ def read(
     return found
 
 
-def texts(sentences: Sentences, predictions: Sequence[Sequence[str]]) -> list[str]:
+def texts(sentences: TaggedSentences, predictions: Sequence[Sequence[str]]) -> list[str]:
     """Each of the files that were read, with these tags in place of theirs."""
     if [len(tags) for tags in predictions] != [len(words) for words in sentences.words]:
         raise ValueError("predictions: found other numbers of tags than of words; wanted one for each word")
@@ -234,14 +234,14 @@ def _is_conllu(line: str) -> bool:
     return line.count("\t") == 9 and bool(_NUMBER.match(line.partition("\t")[0]))
 
 
-def _conllu(path: Path, text: str, column: Column) -> tuple[Source, Iterator[_Row | None]]:
+def _conllu(path: Path, text: str, column: Column) -> tuple[TaggedFile, Iterator[_TokenLine | None]]:
     at = column.among(10)
     if at is None:
         raise DataError(path, "10 columns of CoNLL-U", f"column {column.asked}, that of the tags")
-    return Source(path, text, column.key, features=at == FEATS), _conllu_rows(path, text, at)
+    return TaggedFile(path, text, column.key, features=at == FEATS), _conllu_rows(path, text, at)
 
 
-def _conllu_rows(path: Path, text: str, at: int) -> Iterator[_Row | None]:
+def _conllu_rows(path: Path, text: str, at: int) -> Iterator[_TokenLine | None]:
     """The words, and None where a sentence ends."""
     inside, split = False, []
     for number, start, line in _lines(text):
@@ -260,7 +260,7 @@ def _conllu_rows(path: Path, text: str, at: int) -> Iterator[_Row | None]:
             yield None
         if said and said[0].isdigit():
             inside = True
-            yield _Row(number, said[FORM], start + sum(map(len, said[:at])) + at, said[at])
+            yield _TokenLine(number, said[FORM], start + sum(map(len, said[:at])) + at, said[at])
     if split:
         count = many(len(split), "sentence", "begins", "begin")
         say(f"{path}: {count} without a blank line before them, the first in line {split[0]:,}")
@@ -268,12 +268,12 @@ def _conllu_rows(path: Path, text: str, at: int) -> Iterator[_Row | None]:
 
 def _columns(
     path: Path, text: str, column: Column, words: Column, tagged: bool, begin: tuple[int, int, str]
-) -> tuple[Source, Iterator[_Row | None]]:
+) -> tuple[TaggedFile, Iterator[_TokenLine | None]]:
     number, _, line = begin
     place, pattern = f"{path}:{number}", _parted(line)
     width = len(pattern.findall(line)) if line else 0
     if not width:
-        return Source(path, text), iter(())
+        return TaggedFile(path, text), iter(())
     word, tag = words.among(width), None if column.named else column.among(width)
     if word is None:
         raise DataError(place, many(width, "column"), f"column {words.asked}, that of the words")
@@ -281,18 +281,18 @@ def _columns(
         if width > 1:
             say(f"{path}: {many(width, 'column')}, none of them {column.asked}: what is right is not known")
         gap = " " if pattern is _SPACED and width > 1 else "\t"
-        return Source(path, text, gap=gap), _column_rows(path, text, pattern, number, width, word, None)
+        return TaggedFile(path, text, gap=gap), _column_rows(path, text, pattern, number, width, word, None)
     if column.named:
         raise DataError(place, many(width, "column"), f"CoNLL-U for {column.asked}", "or name a column by its number")
     if tag is None or tag == word:
         what = f"{many(width, 'column')}, the words in column {words.asked}"
         raise DataError(place, what, f"column {column.asked}, that of the tags, beside it")
-    return Source(path, text), _column_rows(path, text, pattern, number, width, word, tag)
+    return TaggedFile(path, text), _column_rows(path, text, pattern, number, width, word, tag)
 
 
 def _column_rows(
     path: Path, text: str, pattern: re.Pattern[str], first: int, width: int, word: int, tag: int | None
-) -> Iterator[_Row | None]:
+) -> Iterator[_TokenLine | None]:
     """The words, and None where a sentence ends; line `first` has as many columns as each row must have."""
     length, longest, comments = 0, (0, 0), 0
     for number, start, line in _lines(text):
@@ -310,14 +310,14 @@ def _column_rows(
         length += 1
         longest = max(longest, (length, number))
         begin, end = (len(line), len(line)) if tag is None else found[tag].span()
-        yield _Row(number, found[word][0], start + begin, line[begin:end])
+        yield _TokenLine(number, found[word][0], start + begin, line[begin:end])
     if comments:
         say(f"{path}: {many(comments, 'line')} beginning with # taken for comments")
     if longest[0] > LONG:
         say(f"{path}: a sentence of {longest[0]:,} words ends in line {longest[1]:,}; are blank lines missing there?")
 
 
-def _gather(source: Source, rows: Iterator[_Row | None], found: Sentences, wanted: str) -> None:
+def _gather(source: TaggedFile, rows: Iterator[_TokenLine | None], found: TaggedSentences, wanted: str) -> None:
     """Put the rows of a file together as sentences; `wanted`: the column where tags must be, if they must."""
     known: dict[str, str | None] = {}
     words: list[str] = []

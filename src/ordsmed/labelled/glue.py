@@ -37,7 +37,7 @@ ENTAILED_NUMBERS = {"0": "entailment", "1": "not_entailment"}
 
 
 @dataclass(frozen=True)
-class Task:
+class GlueTask:
     """What a task's files hold, and how it is scored."""
 
     folder: str
@@ -67,29 +67,29 @@ class Task:
 
 
 TASKS = {
-    "cola": Task(
+    "cola": GlueTask(
         "CoLA", {"train": 8551, "dev": 1043, "test": 1063}, ONE, ("matthews", "accuracy"), bare={"text": 4, "label": 2},
         files=FILES | {"train": ("train.tsv", "in_domain_train.tsv"), "dev": ("dev.tsv", "in_domain_dev.tsv")},
     ),
-    "sst-2": Task("SST-2", {"train": 67349, "dev": 872, "test": 1821}, ONE),
+    "sst-2": GlueTask("SST-2", {"train": 67349, "dev": 872, "test": 1821}, ONE),
     # GLUE's own board takes the mean of the two metrics of mrpc, qqp and sts-b; ELECTRA tells the first
-    "mrpc": Task(
+    "mrpc": GlueTask(
         "MRPC", {"train": 3668, "dev": 408, "test": 1725},
         {"text": ("#1 String", "sentence1"), "second": ("#2 String", "sentence2"), "label": ("Quality", "label")},
         ("accuracy", "f1"), unordered=True,
         files={"train": ("train.tsv", MRPC[0]), "dev": ("dev.tsv", DEV_IDS), "test": ("test.tsv", MRPC[1])},
     ),
-    "sts-b": Task(
+    "sts-b": GlueTask(
         "STS-B", {"train": 5749, "dev": 1500, "test": 1379}, {**TWO, "label": ("score", "label")},
         ("spearman", "pearson"), labels=(), range=(0.0, 5.0), unordered=True,
         bare={"label": 5, "text": 6, "second": 7},  # the STS benchmark as published, tabs whatever its name says
         files={split: (*FILES[split], *(name.format(split) for name in STS)) for split in FILES},
     ),
-    "qqp": Task(
+    "qqp": GlueTask(
         "QQP", {"train": 363846, "dev": 40430, "test": 390965},
         {"text": ("question1",), "second": ("question2",), "label": ("is_duplicate", "label")}, ("accuracy", "f1"),
     ),
-    "mnli": Task(
+    "mnli": GlueTask(
         "MNLI",
         {
             "train": 392702, "dev": 9815, "dev_mismatched": 9832,
@@ -109,19 +109,19 @@ TASKS = {
         },
         handed_in={"test": "MNLI-m", "test_mismatched": "MNLI-mm", "test_diagnostic": "AX"},
     ),
-    "qnli": Task(
+    "qnli": GlueTask(
         "QNLI", {"train": 104743, "dev": 5463, "test": 5463},
         {"text": ("question",), "second": ("sentence",), "label": ("label",)},
         labels=ENTAILED, spellings=ENTAILED_NUMBERS,
     ),
-    "rte": Task(
+    "rte": GlueTask(
         "RTE", {"train": 2490, "dev": 277, "test": 3000}, TWO, labels=ENTAILED, spellings=ENTAILED_NUMBERS
     ),
-    "wnli": Task("WNLI", {"train": 635, "dev": 71, "test": 146}, TWO),
+    "wnli": GlueTask("WNLI", {"train": 635, "dev": 71, "test": 146}, TWO),
 }  # fmt: skip
 
 
-def named(name: str) -> Task:
+def named(name: str) -> GlueTask:
     """A task by its name, in any case, with or without its hyphen."""
     found = {_letters(known): task for known, task in TASKS.items()}.get(_letters(name))
     if found is None:
@@ -129,7 +129,7 @@ def named(name: str) -> Task:
     return found
 
 
-def find(folder: Path, task: Task) -> dict[str, Path]:
+def find(folder: Path, task: GlueTask) -> dict[str, Path]:
     """The files of a task by split, in a folder of all tasks or its own."""
     inner = [path for path in sorted(folder.glob("*/")) if _letters(path.name) == _letters(task.folder)]
     for place in (*inner, folder):
@@ -142,12 +142,12 @@ def find(folder: Path, task: Task) -> dict[str, Path]:
     )
 
 
-def split_of(task: Task, path: Path) -> str:
+def split_of(task: GlueTask, path: Path) -> str:
     """Which split a file is, by its name; "" where it is none of GLUE's."""
     return next((split for split, names in task.files.items() if _unpacked(path) in map(_last, names)), "")
 
 
-def read(task: Task, path: Path, errors: Errors = "strict", format: Format | None = None) -> tuple[Table, str]:
+def read(task: GlueTask, path: Path, errors: Errors = "strict", format: Format | None = None) -> tuple[Table, str]:
     """The rows of a file, and which split of GLUE it is; labels may lack."""
     split = split_of(task, path)
     if _unpacked(path) in (*MRPC, DEV_IDS) and split:
@@ -160,7 +160,7 @@ def read(task: Task, path: Path, errors: Errors = "strict", format: Format | Non
     return found, split
 
 
-def hand_in(folder: Path, task: Task, split: str, indexes: Sequence[str], predicted: Sequence[float]) -> Path:
+def hand_in(folder: Path, task: GlueTask, split: str, indexes: Sequence[str], predicted: Sequence[float]) -> Path:
     """Write predictions of a test split as gluebenchmark.com takes them: numbers of labels, or values."""
     path = folder / f"{task.handed_in.get(split, task.folder)}.tsv"
     lines = [f"{index}\t{_written(task, value)}\n" for index, value in zip(indexes, predicted, strict=True)]
@@ -168,7 +168,7 @@ def hand_in(folder: Path, task: Task, split: str, indexes: Sequence[str], predic
     return path
 
 
-def _table(task: Task, split: str, path: Path, errors: Errors, format: Format | None) -> Table:
+def _table(task: GlueTask, split: str, path: Path, errors: Errors, format: Format | None) -> Table:
     """By its names, or by numbers where the first line is an example."""
     form = format or ("tsv" if split else None)
     columns: Columns = {**({"index": INDEX} if split.startswith("test") else {}), **task.columns}
@@ -184,7 +184,7 @@ def _table(task: Task, split: str, path: Path, errors: Errors, format: Format | 
         raise tables.NoColumn(path, missing.found, missing.wanted, f"name them yourself: task.name= {own}") from None
 
 
-def _published(task: Task, split: str, path: Path, errors: Errors) -> Table:
+def _published(task: GlueTask, split: str, path: Path, errors: Errors) -> Table:
     """MRPC from the files that it was published in: dev is the rows of train whose two texts' numbers are listed."""
     if split == "test":
         found = tables.table(path, task.columns, format="tsv", errors=errors)
@@ -210,7 +210,7 @@ def _unpacked(path: Path) -> str:
     return path.name.removesuffix(path.suffix if path.suffix in tables.PACKED else "")
 
 
-def _written(task: Task, value: float) -> str:
+def _written(task: GlueTask, value: float) -> str:
     if task.range is None:
         return task.labels[int(value)]
     return f"{min(max(float(value), task.range[0]), task.range[1]):.6f}"

@@ -112,7 +112,7 @@ def table(
             else:
                 lines.append(row.line)
                 kept.append([v if isinstance(v, str) else _written(v, f"{path}:{row.line}") for v in row.values])
-    _judge(path, broken, len(broken) + len(lines))
+    _refuse_broken(path, broken, len(broken) + len(lines))
     if not lines:
         raise DataError(path, "no rows", "one at least")
     found = Table(path, lines, dict(zip(asked.named, map(list, zip(*kept, strict=True)), strict=True)), asked.named)
@@ -163,7 +163,7 @@ def _reader(path: Path, format: Format | None) -> _Reader:
     return {"tsv": _tsv, "csv": _csv, "jsonl": _json_lines, "json": _json, "parquet": _parquet}[found]
 
 
-def _judge(path: Path, broken: list[_Row], total: int) -> None:
+def _refuse_broken(path: Path, broken: list[_Row], total: int) -> None:
     if not broken:
         return
     line, _, wrong = broken[0]

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from ordsmed.nn.shards import Part
+from ordsmed.nn.shards import LocalParameter
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,13 @@ def groups(
     tables = {id(m.weight) for m in module.modules() if isinstance(m, nn.Embedding)}
     named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
     height = levels([name for name, _ in named])
-    found: dict[tuple[str, bool, float], list[Part]] = {}
+    found: dict[tuple[str, bool, float], list[LocalParameter]] = {}
     for name, parameter in named:
         rule = next((r for r in rules if re.search(r.match, name)), Rule(""))
         kind = "table" if id(parameter) in tables else "matrix" if parameter.ndim > 1 else "vector"
         decayed = kind != "vector" if rule.decay is None else rule.decay
         share = rule.rate * layer_decay ** (height["heads"] - height[name])
-        found.setdefault((kind, decayed, share), []).append(Part.of(name, parameter, (rows or {}).get(name)))
+        found.setdefault((kind, decayed, share), []).append(LocalParameter.of(name, parameter, (rows or {}).get(name)))
     return [
         {"kind": kind, "decayed": decayed, "share": share, "names": [p.name for p in parts], "parts": parts,
          "params": [p.local for p in parts]}

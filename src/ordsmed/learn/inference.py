@@ -16,7 +16,7 @@ from ordsmed.learn.task import LOST, Arrays, Task
 TOKENS = {"cpu": 2_048, "cuda": 65_536}  # of a batch
 
 
-def ask(
+def predict_all(
     task: Task, features: Features, packing: Packing, ranks: Ranks, *,
     within: Callable[[], Any] = contextlib.nullcontext, each: Callable[[int], None] = lambda examples: None,
 ) -> tuple[Arrays, dict[str, float]]:  # fmt: skip
@@ -37,7 +37,7 @@ def ask(
             own = packing.batch(features, chosen, chosen)
             batch = own.to(ranks.device)
             with within():
-                told = task.judge(batch)
+                told = task.validate(batch)
             counts = task.count(own)
             for term, of_term in sums.items():
                 if (lost := told.pop(f"{term}{LOST}", None)) is not None:

@@ -18,15 +18,15 @@ MANY = 8  # names of labels in a line
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptHead:
     """What was taken over, and a line's end that tells of it."""
 
     names: frozenset[str] = frozenset()
-    told: str = ""
+    note: str = ""
     labels: tuple[str, ...] = ()  # those whose scores go on
 
 
-def keep(task: Task, learned: Task, scales: tuple[Scale, Scale] | None = None) -> Kept:
+def keep(task: Task, learned: Task, scales: tuple[Scale, Scale] | None = None) -> KeptHead:
     """Fill a task's head, and the top under it, from one that has learned; what is not of the same kind stays fresh.
 
     Labels go by their names: those that both have keep their rows, others begin at random. Numbers, learned between the
@@ -34,13 +34,13 @@ def keep(task: Task, learned: Task, scales: tuple[Scale, Scale] | None = None) -
     """
     role, other = head_of(task), head_of(learned)
     if (role, task.number) != (other, learned.number):
-        return Kept(told=f"its head, for {'a number' if learned.number else other}, is of another kind")
+        return KeptHead(note=f"its head, for {'a number' if learned.number else other}, is of another kind")
     own, held = task.networks()[""].tensors(), learned.networks()[""].tensors()
     if _shapes(own, "top.") != _shapes(held, "top."):
-        return Kept(told="what stands under its head (task.top) is another")
+        return KeptHead(note="what stands under its head (task.top) is another")
     rows = _rows(task.labels, learned.labels)
     if task.labels and not rows:
-        return Kept(told=f"none of its labels ({_listed(learned.labels)}) is one of these ({_listed(task.labels)})")
+        return KeptHead(note=f"none of its labels ({_listed(learned.labels)}) is one of these ({_listed(task.labels)})")
     last = (f"{role}.out.weight", f"{role}.out.bias")
     taken = {}
     for name in [name for name in own if name.startswith((f"{role}.", "top.")) and name in held]:
@@ -52,15 +52,15 @@ def keep(task: Task, learned: Task, scales: tuple[Scale, Scale] | None = None) -
     lacking = [name for name in own if name.startswith(f"{role}.") and name not in taken]
     if scales and scales[0] != scales[1]:
         if scales[0][0] != scales[1][0] and last[1] not in taken:
-            return Kept(told="its head has no bias, so it tells no numbers of another scale")
+            return KeptHead(note="its head has no bias, so it tells no numbers of another scale")
         taken |= rescaled({name: taken[name] for name in last if name in taken}, *scales)
     if [name for name in lacking if not name.startswith("joint.none.")]:  # 1.1 does not learn to refuse
-        return Kept(told=f"its {role} head is of another shape")
+        return KeptHead(note=f"its {role} head is of another shape")
     with torch.no_grad():
         for name, tensor in taken.items():
             own[name].copy_(tensor)
     names = tuple(task.labels[number] for number in rows)
-    return Kept(frozenset(taken), _told(role, task, names, bool(lacking)), names)
+    return KeptHead(frozenset(taken), _note(role, task, names, bool(lacking)), names)
 
 
 def head_of(task: Task) -> str:
@@ -76,7 +76,7 @@ def rescaled(last: Mapping[str, Tensor], learned: Scale, meant: Scale) -> dict[s
     return {name: tensor * ratio + (shift if name.endswith("bias") else 0.0) for name, tensor in last.items()}
 
 
-def _told(role: str, task: Task, kept: Sequence[str], partly: bool) -> str:
+def _note(role: str, task: Task, kept: Sequence[str], partly: bool) -> str:
     if not task.labels:
         what = "head for a number" if task.number else f"{role} head"
         return f"and its {what}" + (", which learns anew to refuse" if partly else "")

@@ -65,7 +65,7 @@ class Objective(nn.Module):
         """The SUMMED losses of this micro-batch, one a term."""
         raise NotImplementedError
 
-    def judge(self, batch: Batch) -> dict[str, Tensor]:
+    def validate(self, batch: Batch) -> dict[str, Tensor]:
         """For validation: the sums of `forward`, beside them summed right answers as `<term>_right`.
 
         More of the kind may stand there under other names, with `<name>_count`, of what they are a share. Who does
@@ -100,7 +100,7 @@ class Objective(nn.Module):
     def begin(self, first: int, count: int) -> None:
         """This process reads the rows from `first` on, so many, of every step from now on: for who carries a state."""
 
-    def told(self, device: str) -> list[str]:
+    def describe(self, device: str) -> list[str]:
         """What a person should know of how it is computed there."""
         return []
 

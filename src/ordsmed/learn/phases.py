@@ -86,7 +86,7 @@ class Stretch:
     """and when it ends"""
     rows: int
     """its rows"""
-    judged: bool = False
+    validating: bool = False
     """it is a validation: every way a row can be read is wanted"""
 
     @staticmethod
@@ -101,4 +101,4 @@ class Stretch:
         return self.start + (self.end - self.start) * np.minimum(numbers / self.rows, 1.0)
 
 
-OVER = Stretch(1.0, 1.0, 1, judged=True)  # the end of a run: what validation goes by
+OVER = Stretch(1.0, 1.0, 1, validating=True)  # the end of a run: what validation goes by

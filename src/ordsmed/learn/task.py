@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ordsmed.base.errors import RecipeError, nearest
 from ordsmed.data.batch import Batch
 from ordsmed.data.features import Features, Packing
-from ordsmed.data.pieces import Reader
+from ordsmed.data.pieces import TextReader
 from ordsmed.learn.objective import Network, Objective
 from ordsmed.learn.upper_layers import Top, Upper, read
 from ordsmed.nn.dropout import number_layers
@@ -76,7 +76,7 @@ class Task(Objective):
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         return self.losses(self.scores(batch), batch)
 
-    def judge(self, batch: Batch) -> dict[str, Tensor]:
+    def validate(self, batch: Batch) -> dict[str, Tensor]:
         """What predictions are read from; where it is known what is right, the summed losses as `<term> lost`.
 
         In one call: networks whose weights are split over ranks gather them for as long as it takes.
@@ -91,7 +91,7 @@ class Task(Objective):
         layers = read(self.model, self.model_settings, batch, every=every, frozen=self.frozen)
         return self.top(layers, batch) if self.top is not None else layers[-1]
 
-    def heed(self, settings: Any) -> None:
+    def update_settings(self, settings: Any) -> None:
         """Work by these settings from now on, which differ from its own in what may change later."""
 
     def freeze(self) -> None:
@@ -154,7 +154,7 @@ class TaskSettings(Protocol):
     def settled(self, records: Any) -> Self:
         """These settings with what the training data tell: the labels."""
 
-    def features(self, records: Any, reader: Reader) -> Features:
+    def features(self, records: Any, reader: TextReader) -> Features:
         """What the network reads; right answers (labels, marks) stand in them where they are known."""
 
     def build(self, model: Any, tokenizer: Tokenizer) -> Task:
@@ -207,9 +207,9 @@ def packing(tokenizer: Tokenizer, model: Any) -> Packing:
     return Packing(pad=tokenizer.pad or 0, alone=bool(model.capabilities.state))
 
 
-def reader(tokenizer: Tokenizer, model: Any) -> Reader:
+def reader(tokenizer: Tokenizer, model: Any) -> TextReader:
     """How a family reads texts."""
-    return Reader(tokenizer, types=getattr(model, "types", 0) > 1, causal=model.capabilities.causal)
+    return TextReader(tokenizer, types=getattr(model, "types", 0) > 1, causal=model.capabilities.causal)
 
 
 def by_example(values: Tensor, spans: Tensor, fill: float = 0.0) -> Tensor:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from ordsmed.nn.shards import Part, sums
+from ordsmed.nn.shards import LocalParameter, sums
 
 MOMENTS = ("exp_avg", "exp_avg_sq")  # torch's names, so that checkpoints of both are one kind
 Groups = Sequence[dict[str, Any]]
@@ -23,7 +23,7 @@ class Turn:
 
     group: dict[str, Any]
     weights: list[Tensor]
-    parts: list[Part]
+    parts: list[LocalParameter]
     grads: list[Tensor]
     steps: list[float]  # 1 at a weight's first
     kept: dict[str, list[Tensor]]
@@ -96,7 +96,7 @@ def walk(turn: Turn, along: list[Tensor], rate: float) -> None:
     torch._foreach_add_(turn.weights, along, alpha=-rate)
 
 
-def squares(tensors: list[Tensor], parts: list[Part]) -> Tensor:
+def squares(tensors: list[Tensor], parts: list[LocalParameter]) -> Tensor:
     """The squared norm of each tensor over all its boxes, [n]: the same numbers on every rank, by one all-reduce."""
     return sums(torch.stack(torch._foreach_norm(tensors)).square(), parts)
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ordsmed.base.errors import RecipeError
 from ordsmed.data.batch import Batch
-from ordsmed.nn.capture import listening
+from ordsmed.nn.capture import capture_layers
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.letters import symbols
 from ordsmed.nn.mix import ScalarMix
@@ -167,7 +167,7 @@ def turned(begin: Tensor, lengths: Tensor, longest: int) -> Tensor:
 
 def _read_blocks(model: Any, family: Any, batch: Batch, every: bool) -> list[Tensor]:
     count = sum(isinstance(module, Block) for module in model.modules()) if every else 0
-    with listening(model, range(count)) as heard:
+    with capture_layers(model, range(count)) as heard:
         last = model(batch.tokens, batch.positions, batch.documents, batch.types)
     return [*(heard[number] for number in range(count)), last]
 

@@ -36,7 +36,7 @@ WANTED = "a MediaWiki XML dump, or WikiExtractor's <doc> or JSON lines"
 
 
 @dataclass
-class Page:
+class DumpPage:
     """One page; `unshown` are the dump's names for files and categories, None where the text is plain already."""
 
     id: str = ""
@@ -60,7 +60,7 @@ def parts(path: Path, size: int = 0) -> list[Piece]:
 
 def pages(
     piece: Piece, errors: read.Errors = "strict", cut: Cut = "refuse", densest: int = read.DENSEST
-) -> Iterator[Page]:
+) -> Iterator[DumpPage]:
     """The pages of a file or of a part of one, whatever their namespace."""
     head = _head(piece.path)
     encoding = _encoding(head, piece.path)
@@ -223,13 +223,13 @@ class _Reading:
         self.piece, self.errors, self.cut, self.encoding, self.densest = piece, errors, cut, encoding, densest
         self.site: dict[str, str] = {}  # base, dbname
         self.unshown: list[str] = []
-        self.found: list[Page] = []
+        self.found: list[DumpPage] = []
         self.whole, self.depth, self.ended, self.shown = 0, 0, False, True
-        self.page: Page | None = None
+        self.page: DumpPage | None = None
         self.held: list[str] = []
         self._begin()
 
-    def pages(self, head: str) -> Iterator[Page]:
+    def pages(self, head: str) -> Iterator[DumpPage]:
         """The pages, then the error if there is one."""
         if self.piece.start:
             self._site_of(head)
@@ -295,7 +295,7 @@ class _Reading:
         if self.depth == 1 and name != "mediawiki":
             raise DataError(self.piece.path, f"found XML that begins with <{name}>", WANTED, "name the dump itself")
         if name == "page":
-            self.page = Page(unshown=self.unshown)
+            self.page = DumpPage(unshown=self.unshown)
         elif name == "redirect" and self.page:
             self.page.redirect = True
         elif name in _TEXTS:
@@ -330,7 +330,7 @@ class _Reading:
         elif name == "id" and not page.id:  # those of the revision and its author come later
             page.id = value
 
-    def _name(self, page: Page) -> None:
+    def _name(self, page: DumpPage) -> None:
         base, _, home = self.site.get("base", "").rpartition("/")
         if base.startswith("http") and "?" not in home:
             page.url = f"{base}/{quote(page.title.replace(' ', '_'), safe=_SAFE)}"
@@ -356,7 +356,7 @@ def _cut_off(path: Path, place: str, cut: Cut) -> None:
 _DOC = re.compile(r'<doc id="([^"]*)"(?: revid="[^"]*")?(?: url="([^"]*)")?(?: title="(.*)")?\s*>\s*\Z')
 
 
-def _records(path: Path, errors: read.Errors, densest: int) -> Iterator[Page]:
+def _records(path: Path, errors: read.Errors, densest: int) -> Iterator[DumpPage]:
     import msgspec
 
     for number, line in enumerate(read.lines(path, errors, longest=LONGEST, densest=densest), 1):
@@ -373,7 +373,7 @@ def _records(path: Path, errors: read.Errors, densest: int) -> Iterator[Page]:
             ) from None  # fmt: skip
 
 
-def _docs(path: Path, errors: read.Errors, cut: Cut, densest: int) -> Iterator[Page]:
+def _docs(path: Path, errors: read.Errors, cut: Cut, densest: int) -> Iterator[DumpPage]:
     begin: re.Match[str] | None = None
     held: list[str] = []
     number = 0
@@ -389,10 +389,10 @@ def _docs(path: Path, errors: read.Errors, cut: Cut, densest: int) -> Iterator[P
         _cut_off(path, f"line {number:,}, a <doc> without its </doc>", cut)
 
 
-def _plain(name: str, url: str, title: str, text: str) -> Page:
+def _plain(name: str, url: str, title: str, text: str) -> DumpPage:
     """WikiExtractor escapes <, > and &, and some versions write the title above the text."""
     lines = [line.strip() for line in wikitext.decoded(text).split("\n")]
     paragraphs = [line for line in lines if line]
     if paragraphs[:1] == [title]:
         del paragraphs[0]
-    return Page(name, title, "\n".join(paragraphs), url)
+    return DumpPage(name, title, "\n".join(paragraphs), url)

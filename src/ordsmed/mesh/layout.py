@@ -219,7 +219,7 @@ class Layout:
     def _mesh(self) -> str:
         return f"{self.replicate or 'any'} x {self.shard} x {self.tensor}"
 
-    def told(self, world: int) -> str:
+    def describe(self, world: int) -> str:
         """The mesh and what is done on it, in words."""
         replicate, shard, tensor = self.shape(world)
         parts = [f"{replicate} x {shard} x {tensor} (replicate x shard x tensor)"]

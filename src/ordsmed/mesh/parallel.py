@@ -21,7 +21,7 @@ from ordsmed.mesh.precision import DTYPES
 from ordsmed.mesh.replicas import Replicas
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.model import Block, Model, TokenHead
-from ordsmed.nn.shards import Part
+from ordsmed.nn.shards import LocalParameter
 
 BACKEND = "inductor"  # of torch.compile
 
@@ -34,17 +34,17 @@ class Parallel:
     factor: float = 1.0  # of the loss: FSDP2 takes the mean over ranks where the loop wants the sum
     replicas: Replicas | None = None
 
-    def listen(self, last: bool) -> None:
+    def before_micro_batch(self, last: bool) -> None:
         """Before a micro-batch: is it the step's last?"""
         if self.replicas:
-            self.replicas.listen(last)
+            self.replicas.before_micro_batch(last)
 
-    def settle(self, parts: list[Part]) -> None:
+    def sum_gradients(self, parts: list[LocalParameter]) -> None:
         """After the step's last backward pass: gradients are sums over all ranks from here on."""
         for part in parts:
             part.hand_over_gradient()
         if self.replicas:
-            self.replicas.settle()
+            self.replicas.sum_gradients()
 
 
 def spread(objective: nn.Module, layout: Layout, ranks: Ranks) -> Parallel:
@@ -67,7 +67,7 @@ def spread(objective: nn.Module, layout: Layout, ranks: Ranks) -> Parallel:
     return parallel
 
 
-def sum_copies(parallel: Parallel, parts: list[Part], layout: Layout, ranks: Ranks) -> None:
+def sum_copies(parallel: Parallel, parts: list[LocalParameter], layout: Layout, ranks: Ranks) -> None:
     """Where ranks hold copies: let them sum gradients; under tensor parallelism after the backward pass."""
     if ranks.shape[0] > 1 and ranks.shape[1] == 1:
         overlap = layout.overlap and ranks.shape[2] == 1

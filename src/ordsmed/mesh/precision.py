@@ -43,7 +43,7 @@ def set_up(layout: Layout, device: torch.device) -> str:
         warnings.simplefilter("ignore", UserWarning)
         torch.backends.cuda.matmul.allow_tf32 = layout.precision == "tf32"
         torch.backends.cudnn.allow_tf32 = layout.precision == "tf32"
-    return _told(layout, cuda, arch, name)
+    return _describe(layout, cuda, arch, name)
 
 
 def has_tf32(arch: tuple[int, int]) -> bool:
@@ -51,7 +51,7 @@ def has_tf32(arch: tuple[int, int]) -> bool:
     return arch >= (8, 0) and torch.version.hip is None
 
 
-def _told(layout: Layout, cuda: bool, arch: tuple[int, int], name: str) -> str:
+def _describe(layout: Layout, cuda: bool, arch: tuple[int, int], name: str) -> str:
     said = {"fp32": "fp32", "tf32": "TF32 products, fp32 else", "bf16": "bf16 products, fp32 weights",
             "fp16": f"fp16 products, fp32 weights, loss scaled by {layout.scale:,.0f}"}[layout.precision]  # fmt: skip
     if layout.half:
@@ -113,7 +113,7 @@ class Scaler:
         """The scaler a layout asks for."""
         return Scaler(layout.scale, layout.scale_window) if layout.precision == "fp16" else Scaler()
 
-    def took(self, norm: Tensor, place: str) -> bool:
+    def accept(self, norm: Tensor, place: str) -> bool:
         """Was the step's gradient a number? Adjusts the factor; a factor that cannot get smaller is trouble."""
         if not self.window:
             return True
@@ -127,7 +127,7 @@ class Scaler:
         self.factor, self.good = max(self.factor / 2, LEAST_SCALE), 0
         return False
 
-    def told(self) -> dict[str, float]:
+    def describe(self) -> dict[str, float]:
         """For the step's line in the metrics."""
         return {"scale": self.factor} if self.window else {}
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ordsmed.mesh.precision import DTYPES
-from ordsmed.nn.shards import Part
+from ordsmed.nn.shards import LocalParameter
 
 BUCKET_BYTES = 25 << 20
 
@@ -21,7 +21,7 @@ BUCKET_BYTES = 25 << 20
 class Bucket:
     """Parameters whose gradients travel together."""
 
-    def __init__(self, parts: Sequence[Part], group: Any, dtype: torch.dtype) -> None:
+    def __init__(self, parts: Sequence[LocalParameter], group: Any, dtype: torch.dtype) -> None:
         self.parts, self.group, self.dtype = parts, group, dtype
         self.ready = 0
         self.flat: Tensor | None = None
@@ -33,7 +33,7 @@ class Bucket:
         self.flat = torch.cat(grads).to(self.dtype)
         self.work = torch.distributed.all_reduce(self.flat, group=self.group, async_op=True)
 
-    def settle(self) -> None:
+    def sum_gradients(self) -> None:
         """Wait for the sums and put them into the gradients."""
         assert self.flat is not None
         self.work.wait()
@@ -46,7 +46,7 @@ class Bucket:
 class Replicas:
     """Sums gradients over a group of ranks that hold copies of the same parts."""
 
-    def __init__(self, parts: Sequence[Part], group: Any, *, overlap: bool, reduce: str) -> None:
+    def __init__(self, parts: Sequence[LocalParameter], group: Any, *, overlap: bool, reduce: str) -> None:
         self.buckets: list[Bucket] = []
         self.listening, self.launched = False, 0
         for some in _cut(list(reversed(parts))):
@@ -56,17 +56,17 @@ class Replicas:
                 for part in bucket.parts:
                     part.local.register_post_accumulate_grad_hook(lambda _, bucket=bucket: self._hear(bucket))
 
-    def listen(self, last: bool) -> None:
+    def before_micro_batch(self, last: bool) -> None:
         """Only the last micro-batch's backward pass completes the gradients."""
         self.listening = last
 
-    def settle(self) -> None:
+    def sum_gradients(self) -> None:
         """Launch what nobody announced, wait for all."""
         self.listening = False
         for bucket in self.buckets[self.launched :]:
             bucket.launch()
         for bucket in self.buckets:
-            bucket.settle()
+            bucket.sum_gradients()
         self.launched = 0
 
     def _hear(self, bucket: Bucket) -> None:
@@ -88,9 +88,9 @@ def _grad(parameter: Tensor) -> Tensor:
     return parameter.grad
 
 
-def _cut(parts: list[Part]) -> list[list[Part]]:
+def _cut(parts: list[LocalParameter]) -> list[list[LocalParameter]]:
     """Buckets of about equal size; tensors of one kind of number each."""
-    found: list[list[Part]] = []
+    found: list[list[LocalParameter]] = []
     size = 0
     for part in parts:
         if not found or size >= BUCKET_BYTES or part.local.dtype != found[-1][-1].local.dtype:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ordsmed.nn import activations
 from ordsmed.nn.activations import ACTIVATIONS
-from ordsmed.nn.attention import Cache, Kept, SelfAttention, Visible, as_scores, visibility
+from ordsmed.nn.attention import Cache, KeyValueCache, SelfAttention, Visible, as_scores, visibility
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.foreign import expect, settings_of
 from ordsmed.nn.heads import in_turn, scored_words
@@ -85,7 +85,7 @@ class Settings(Family):
     }  # fmt: skip
 
     def __post_init__(self) -> None:
-        self.settle(inner=4 * self.width)
+        self.fill_defaults(inner=4 * self.width)
 
     def build(self, vocabulary: int) -> Gpt2:
         return Gpt2(self, vocabulary)
@@ -213,7 +213,7 @@ class Gpt2Block(Block):
         self.attention_dropout, self.dropout = Dropout(settings.dropout), Dropout(settings.dropout)
         self.activation = ACTIVATIONS[settings.activation]
 
-    def forward(self, x: Tensor, visible: Visible, *, kept: Kept | None = None) -> Tensor:
+    def forward(self, x: Tensor, visible: Visible, *, kept: KeyValueCache | None = None) -> Tensor:
         x = self.attention_dropout.add(self.attention(self.attention_norm(x), visible, kept=kept), x)
         return self.dropout.add(self.down(self.activation(self.up(self.norm(x)))), x)
 

@@ -119,7 +119,7 @@ class Settings(Family):
     }
 
     def __post_init__(self) -> None:
-        self.settle(inner=max(1, 3 * self.width // 2), counts=("every", "window"))
+        self.fill_defaults(inner=max(1, 3 * self.width // 2), counts=("every", "window"))
         if self.width % (2 * self.heads):
             raise ValueError(f"heads: found {self.heads}; wanted a divisor of half the width {self.width}")
         if self.whole is not None and not all(0 <= layer < self.layers for layer in self.whole):

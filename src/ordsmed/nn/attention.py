@@ -38,7 +38,7 @@ class Runs:
 Visible = Tensor | Runs | None  # a mask (True, or 0 among scores, where a token sees another), runs; None: all see all
 
 
-class Kept:
+class KeyValueCache:
     """The keys and values that a layer has seen: what lets a causal network go on without reading anew."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Cache:
     """What a causal network has read of some rows: keys and values a layer, and which document each token is of."""
 
     def __init__(self, layers: int) -> None:
-        self.layers = [Kept() for _ in range(layers)]
+        self.layers = [KeyValueCache() for _ in range(layers)]
         self.documents: Tensor | None = None
         self.length = 0
 
@@ -90,7 +90,12 @@ class SelfAttention(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(
-        self, x: Tensor, visible: Visible, *, turn: tuple[Tensor, Tensor] | None = None, kept: Kept | None = None
+        self,
+        x: Tensor,
+        visible: Visible,
+        *,
+        turn: tuple[Tensor, Tensor] | None = None,
+        kept: KeyValueCache | None = None,
     ) -> Tensor:
         """`turn`: cosine and sine of every place's angles, [B, T, d]; `kept`: what was read before."""
         fused = self.gather(x).unflatten(-1, (-1, 3, self.head))  # [B, T, H, 3, d]; heads follow the local width

@@ -50,7 +50,7 @@ class Boxes:
         self.opened = {path: _opened(path) for path in sorted(folder.glob(f"{kind}*.safetensors"))}
         self.stored: dict[str, list[Stored]] = {}
         for path, file in self.opened.items():
-            told = _told(path, file)
+            told = _header(path, file)
             for name in file.keys():  # noqa: SIM118 (safetensors' file is no mapping)
                 size = tuple(file.get_slice(name).get_shape())
                 shape, start = (tuple(x) for x in told.get(name, [size, (0,) * len(size)]))
@@ -95,7 +95,7 @@ def read_whole(folder: Path, kind: str = snapshots.KINDS[0]) -> dict[str, Tensor
     return Boxes(folder, kind).all()
 
 
-def _told(path: Path, file: Any) -> dict[str, tuple[list[int], list[int]]]:
+def _header(path: Path, file: Any) -> dict[str, tuple[list[int], list[int]]]:
     """Where the boxes of a file lie, by its header."""
     try:
         told = json.loads((file.metadata() or {}).get("boxes", "{}"))

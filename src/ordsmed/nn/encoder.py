@@ -68,7 +68,7 @@ class EncoderSettings(Family):
     head_activation: ClassVar[str | None] = None  # the token head's activation where it is not the network's
 
     def __post_init__(self) -> None:
-        self.settle(inner=4 * self.width)
+        self.fill_defaults(inner=4 * self.width)
         if self.types < 0:
             raise ValueError(f"types: found {self.types}; wanted 0 or more")
 

@@ -69,7 +69,7 @@ class Lstm(nn.Module):
         return out, last[0].detach().float(), state[0].detach().float().clamp(-cell_clip, cell_clip)
 
 
-def told(fused: bool, cell_clip: float, projection_clip: float) -> str:
+def describe(fused: bool, cell_clip: float, projection_clip: float) -> str:
     """Which path runs, for a person."""
     limits = f"cell at {cell_clip:g} and projection at {projection_clip:g}"
     if not fused:

@@ -128,7 +128,7 @@ class Family:
         """BERT's way: 3e-5 for base and large, more for the smaller ones (its release's grid goes to 3e-4)."""
         return Tuning(rate=small_rate(self, base=3e-5))
 
-    def settle(self, *, inner: int, counts: tuple[str, ...] = ()) -> None:
+    def fill_defaults(self, *, inner: int, counts: tuple[str, ...] = ()) -> None:
         """Fill in what is left to the width; refuse sizes, spreads and dropouts that cannot be."""
         own: Any = self
         object.__setattr__(self, "heads", own.heads or max(1, own.width // 64))

@@ -25,7 +25,7 @@ class Box:
 
 
 @dataclass(frozen=True)
-class Part:
+class LocalParameter:
     """A parameter as the network has it, and what of it lies on this rank."""
 
     name: str
@@ -34,11 +34,11 @@ class Part:
     rows: int | None = None  # those that count, where rows of padding stand at its end
 
     @staticmethod
-    def of(name: str, parameter: Tensor, rows: int | None = None) -> Part:
+    def of(name: str, parameter: Tensor, rows: int | None = None) -> LocalParameter:
         """The part of a parameter; a plain one is its own."""
         if not is_sharded(parameter):
-            return Part(name, parameter, parameter, rows)
-        return Part(name, parameter, local(parameter).detach().requires_grad_(parameter.requires_grad), rows)
+            return LocalParameter(name, parameter, parameter, rows)
+        return LocalParameter(name, parameter, local(parameter).detach().requires_grad_(parameter.requires_grad), rows)
 
     @property
     def size(self) -> int:
@@ -96,7 +96,7 @@ def box_of(tensor: Tensor) -> Box:
     return Box(shape, tuple(chunk.offsets), tuple(chunk.sizes))
 
 
-def sums(values: Tensor, parts: Sequence[Part]) -> Tensor:
+def sums(values: Tensor, parts: Sequence[LocalParameter]) -> Tensor:
     """Numbers of parts, [n], summed each over the ranks that hold the other boxes; one all-reduce a process group."""
     spread: dict[Any, list[int]] = {}
     for index, part in enumerate(parts):
@@ -111,7 +111,7 @@ def sums(values: Tensor, parts: Sequence[Part]) -> Tensor:
     return values
 
 
-def total_norm(parts: Sequence[Part]) -> Tensor:
+def total_norm(parts: Sequence[LocalParameter]) -> Tensor:
     """The common norm of the gradients of parts; what every rank holds counts once."""
     held = [part for part in parts if part.local.grad is not None]
     if not held:
@@ -122,7 +122,7 @@ def total_norm(parts: Sequence[Part]) -> Tensor:
     return sums(norms.square(), held).sum().sqrt()
 
 
-def gathered(part: Part, tensor: Tensor) -> Tensor:
+def gathered(part: LocalParameter, tensor: Tensor) -> Tensor:
     """The whole of a tensor whose boxes lie as the part's do."""
     if not part.split:
         return tensor
@@ -135,7 +135,7 @@ def gathered(part: Part, tensor: Tensor) -> Tensor:
     return spread.full_tensor()
 
 
-def cut(part: Part, whole: Tensor) -> Tensor:
+def cut(part: LocalParameter, whole: Tensor) -> Tensor:
     """This rank's box of a whole tensor."""
     if not part.split:
         return whole

@@ -66,7 +66,7 @@ class Settings:
         assert tokenizer.unknown is not None
         signs = Signs(tokenizer.start, tokenizer.stop, tokenizer.unknown, tokenizer.vocabulary)
         how = {"length": phase.length, "batch": phase.batch, "together": self.together}
-        return BiRows(self, stores, weights, signs, *key, whole=stretch.judged, **how)
+        return BiRows(self, stores, weights, signs, *key, whole=stretch.validating, **how)
 
     def build(self, model: Any, tokenizer: Tokenizer) -> BiLm:
         if not model.capabilities.state:
@@ -139,7 +139,7 @@ class BiLm(Objective):
         more = self.settings.scale - 1  # the loss keeps its value
         return {way: loss + more * (loss - loss.detach()) for way, loss in zip(WAYS, losses, strict=True)}
 
-    def judge(self, batch: Batch) -> dict[str, Tensor]:
+    def validate(self, batch: Batch) -> dict[str, Tensor]:
         assert batch.streams is not None
         streams = int(batch.streams.max()) + 1
         if self.heard is None or len(self.heard[0]) < streams:
@@ -173,10 +173,10 @@ class BiLm(Objective):
         modules = {"model": self.model, **({"head": self.head} if self.settings.head else {})}
         return {"": Network(self.model_settings, modules)}
 
-    def told(self, device: str) -> list[str]:
+    def describe(self, device: str) -> list[str]:
         """Which cell and which softmax are used, for a person."""
         scored = f"{self.settings.samples:,} sampled words" if self.settings.samples else "all words"
-        return [f"{self.model_settings.told(device)}; softmax over {scored}"]
+        return [f"{self.model_settings.describe(device)}; softmax over {scored}"]
 
     def _read(self, batch: Batch, h: Tensor, c: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
         """The last layer's states of both directions, [B, T, P] each; streams that begin have heard nothing."""

@@ -87,7 +87,7 @@ class NextTokens(Objective):
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         return {"clm": token_loss(*self._asked(batch))}
 
-    def judge(self, batch: Batch) -> dict[str, Tensor]:
+    def validate(self, batch: Batch) -> dict[str, Tensor]:
         asked = self._asked(batch)
         return {"clm": token_loss(*asked), "clm_right": token_hits(*asked)}
 

@@ -92,7 +92,7 @@ class HybridRows(StreamRows):
         """The rows with these running numbers, each read one way or the other."""
         rows, how, progress = self.assembled(numbers), self.settings, self.stretch.progress(numbers)
         ratio = schedules.at(how.masked, progress)
-        if self.stretch.judged:  # as many rows either way, unless the model only ever reads one
+        if self.stretch.validating:  # as many rows either way, unless the model only ever reads one
             ratio[ratio * (1 - ratio) > 0] = 0.5
         masked = chance.unit(self.key, DIRECTION, numbers) < ratio
         # a token is hidden only where the place before it is of the same document: from there it is guessed
@@ -137,7 +137,7 @@ class BothWays(Objective):
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         return {"hybrid": self._loss(batch, batch.weights, self._hidden(batch))}
 
-    def judge(self, batch: Batch) -> dict[str, Tensor]:
+    def validate(self, batch: Batch) -> dict[str, Tensor]:
         """Both ways together, and each by itself."""
         assert batch.causal is not None
         hidden = self._hidden(batch)

@@ -158,7 +158,7 @@ class MaskedTokens(Objective):
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         return {"mlm": token_loss(*self._asked(batch))}
 
-    def judge(self, batch: Batch) -> dict[str, Tensor]:
+    def validate(self, batch: Batch) -> dict[str, Tensor]:
         asked = self._asked(batch)
         return {"mlm": token_loss(*asked), "mlm_right": token_hits(*asked)}
 

@@ -134,7 +134,7 @@ class MaskedPairs(Objective):
         asked, scores = self._asked(batch)
         return {"mlm": token_loss(*asked), "pair": _pair_loss(scores, batch)}
 
-    def judge(self, batch: Batch) -> dict[str, Tensor]:
+    def validate(self, batch: Batch) -> dict[str, Tensor]:
         asked, scores = self._asked(batch)
         assert batch.pairs is not None
         right = {"mlm_right": token_hits(*asked), "pair_right": (scores.argmax(-1) == batch.pairs).sum().float()}

@@ -224,7 +224,7 @@ class Replaced(Detector):
         scores, fake = self._detect(batch, drawn)
         return {"guess": loss, "detect": _detection_loss(scores, fake, batch)}
 
-    def judge(self, batch: Batch) -> dict[str, Tensor]:
+    def validate(self, batch: Batch) -> dict[str, Tensor]:
         loss, drawn, asked = self._guess(batch)
         scores, fake = self._detect(batch, drawn)
         real, called = _real(batch), scores > 0

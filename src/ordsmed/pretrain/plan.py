@@ -19,7 +19,7 @@ from ordsmed.base.run import Run
 from ordsmed.base.say import many
 from ordsmed.base.screen import command
 from ordsmed.data.encode import Encoded, Encoding
-from ordsmed.data.tokenizer_training import Training as TokenizerTraining
+from ordsmed.data.tokenizer_training import TokenizerTraining as TokenizerTraining
 from ordsmed.data.tokenizer_training import read_tokenizer
 from ordsmed.learn.objective import Objective, built
 from ordsmed.learn.phases import total
@@ -88,7 +88,7 @@ class PretrainingPlan(Plan):
 
     def spread(self) -> list[str]:
         first, *batches = super().spread()
-        return [first, *self.objective.told(self.ranks.device.type), *batches]
+        return [first, *self.objective.describe(self.ranks.device.type), *batches]
 
     def memory(self) -> list[str]:
         held = 4 * held_by_rank(self.objective, self.recipe.layout)

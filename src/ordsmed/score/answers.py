@@ -82,7 +82,7 @@ class Passage:
 
 
 @dataclass(frozen=True)
-class Found:
+class AnswerSpan:
     """A possible answer; "" from -1 to -1 is none."""
 
     text: str
@@ -103,7 +103,7 @@ class Answered:
     span: tuple[int, int]
     probability: float
     null_odds: float | None  # None where every question has an answer
-    n_best: list[Found]
+    n_best: list[AnswerSpan]
 
 
 def independent(
@@ -333,17 +333,17 @@ def _score(span: _Span) -> float:
     return span[3] + span[4]
 
 
-def _weighed(spans: list[_Span]) -> list[Found]:
+def _weighed(spans: list[_Span]) -> list[AnswerSpan]:
     """With probabilities: softmax of the scores."""
     scores = np.array([_score(span) for span in spans])
     weights = np.exp(scores - scores.max())
     shares = (weights / weights.sum()).tolist()
     return [
-        Found(text, start, end, share, start_score + end_score, start_score, end_score)
+        AnswerSpan(text, start, end, share, start_score + end_score, start_score, end_score)
         for (text, start, end, start_score, end_score), share in zip(spans, shares, strict=True)
     ]
 
 
-def _entry(found: Found, kind: str) -> dict[str, Any]:
+def _entry(found: AnswerSpan, kind: str) -> dict[str, Any]:
     scores = {f"start_{kind}": found.start_score, f"end_{kind}": found.end_score}
     return {"text": found.text, "probability": found.probability, **scores}

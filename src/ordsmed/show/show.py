@@ -23,7 +23,7 @@ from ordsmed.bench.bench import Bench
 from ordsmed.corpus.folder import origin
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.data.encode import Encoded, Encoding
-from ordsmed.data.tokenizer_training import Training as TokenizerTraining
+from ordsmed.data.tokenizer_training import TokenizerTraining as TokenizerTraining
 from ordsmed.finetune import trials
 from ordsmed.finetune.plan import FinetuningPlan
 from ordsmed.finetune.recipe import Finetuning

@@ -38,7 +38,7 @@ TOP = 10  # languages, groups of duplicates
 
 
 @dataclass
-class Split(Count):
+class SplitCounts(Count):
     """What was counted in one split."""
 
     tokens: int = 0
@@ -101,8 +101,8 @@ def _keep(place: Path, facts: Mapping[str, Any], picture: str) -> str:
     return f"{place}/stats.svg, {place}/stats.json"
 
 
-def _counted(name: str, sources: list[Path], languages: Languages, tokenizer: Tokenizer | None) -> Split:
-    split = Split()
+def _counted(name: str, sources: list[Path], languages: Languages, tokenizer: Tokenizer | None) -> SplitCounts:
+    split = SplitCounts()
     for block in _blocks(shown(name, sources)):
         _count(split, block)
         for document in block:
@@ -125,7 +125,7 @@ def _blocks(found: Iterator[Document]) -> Iterator[list[Document]]:
         yield block
 
 
-def _count(split: Split, block: list[Document]) -> None:
+def _count(split: SplitCounts, block: list[Document]) -> None:
     text = "\n".join(document.text for document in block)
     ends = [[0, *(document.ends or [len(document.text)])] for document in block]
     borders = np.fromiter(itertools.chain.from_iterable(ends), np.int64)  # of sentences, from 0 in each document
@@ -144,7 +144,7 @@ def _count(split: Split, block: list[Document]) -> None:
     split.a_sentence += histogram.count(a_sentence)
 
 
-def _facts(split: Split, tokenizer: Tokenizer | None) -> dict[str, Any]:
+def _facts(split: SplitCounts, tokenizer: Tokenizer | None) -> dict[str, Any]:
     names = ("documents", "sentences", "words", "characters", "bytes", *(["tokens"] if tokenizer else []))
     lengths = {"words_a_document": split.a_document, "words_a_sentence": split.a_sentence}
     named = {name: histogram.named(counts) for name, counts in lengths.items()}

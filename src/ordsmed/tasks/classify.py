@@ -27,7 +27,7 @@ from ordsmed.base.files import write_text
 from ordsmed.base.say import many, say
 from ordsmed.data.batch import Batch
 from ordsmed.data.features import Features, Text, framed
-from ordsmed.data.pieces import Ints, Reader
+from ordsmed.data.pieces import Ints, TextReader
 from ordsmed.labelled import glue, tables
 from ordsmed.labelled.tables import Column, Format, Table
 from ordsmed.learn.task import Arrays, ClassWeights, Files, Task, by_example, check_labels, label_weights
@@ -86,7 +86,7 @@ class Records:
 
 
 @dataclass(frozen=True)
-class Predictions:
+class LabelPredictions:
     """What is said of each record."""
 
     said: list[Any]  # labels or numbers
@@ -157,7 +157,7 @@ class Settings(Files):
         if self.unordered and not pairs:
             raise ValueError("unordered: found without `second`; wanted pairs")
 
-    def _adopt(self, task: glue.Task) -> None:
+    def _adopt(self, task: glue.GlueTask) -> None:
         """What GLUE says of a task by name."""
         if (self.text, self.second, self.label, self.split) != ("text", None, "label", None):
             raise ValueError("name: found with columns; wanted none of them, for those of GLUE are known")
@@ -225,7 +225,7 @@ class Settings(Files):
             column = glue.named(self.name).columns["label"][0] if self.name else self.label
             say(f"{path}: no column `{column}`: what is right is not known")
         if self.split:
-            table = table.where("split", "train" if learning else _judged(table))
+            table = table.where("split", "train" if learning else _score_column(table))
             say(f"{path}: the {len(table):,} rows of {table.columns['split'][0]}")
         if "label" not in table.columns:
             if learning:
@@ -288,7 +288,7 @@ class Settings(Files):
         if "f1" in self.metrics and len(labels) != 2:
             raise RecipeError("task.metrics", f"f1 of {len(labels)} labels", "two", "use macro_f1")
 
-    def features(self, records: Records, reader: Reader) -> Features:
+    def features(self, records: Records, reader: TextReader) -> Features:
         texts = [reader.pieces(each) for each in (records.texts, records.seconds) if each]
         signs = reader.frame.joint(two=len(texts) == 2)
         if self.length <= signs:
@@ -334,21 +334,23 @@ class Settings(Files):
     def build(self, model: Any, tokenizer: Tokenizer) -> Classifier:
         return Classifier(self, model, tokenizer.vocabulary)
 
-    def predictions(self, records: Records, features: Features, answers: Arrays) -> Predictions:
+    def predictions(self, records: Records, features: Features, answers: Arrays) -> LabelPredictions:
         if self.number:
             low, high = self._ends
-            return Predictions((low + answers["number"].astype(np.float64) * (high - low)).tolist())
+            return LabelPredictions((low + answers["number"].astype(np.float64) * (high - low)).tolist())
         shares = answers["probabilities"]
-        return Predictions([self.labels[number] for number in shares.argmax(1)], shares)
+        return LabelPredictions([self.labels[number] for number in shares.argmax(1)], shares)
 
-    def score(self, records: Records, predictions: Predictions) -> dict[str, float]:
+    def score(self, records: Records, predictions: LabelPredictions) -> dict[str, float]:
         if not records.known:
             return {}
         _, right, said = self._compared(records, predictions)
         found = scores.scored(self.metrics, right, said)
         return {name: value if name in LOSSES else 100 * value for name, value in found.items()}
 
-    def _compared(self, records: Records, predictions: Predictions) -> tuple[list[str], NDArray[Any], NDArray[Any]]:
+    def _compared(
+        self, records: Records, predictions: LabelPredictions
+    ) -> tuple[list[str], NDArray[Any], NDArray[Any]]:
         """Right and predicted where the right is known, as numbers; labels that are none of the task's come last."""
         known = records.known
         right, said = [records.gold[n] for n in known], [predictions.said[n] for n in known]
@@ -363,13 +365,13 @@ class Settings(Files):
     def fitted(self, records: Records, features: Features, answers: Arrays) -> Settings:
         return self
 
-    def guesses(self, train: Records, records: Records) -> Predictions:
+    def guesses(self, train: Records, records: Records) -> LabelPredictions:
         if self.number:
-            return Predictions(scores.mean_guess(_numbers(train.gold), records.texts).tolist())
+            return LabelPredictions(scores.mean_guess(_numbers(train.gold), records.texts).tolist())
         numbers = [self.labels.index(gold) for gold in train.gold]
-        return Predictions([self.labels[number] for number in scores.majority(numbers, records.texts)])
+        return LabelPredictions([self.labels[number] for number in scores.majority(numbers, records.texts)])
 
-    def write(self, folder: Path, records: Records, predictions: Predictions) -> list[Path]:
+    def write(self, folder: Path, records: Records, predictions: LabelPredictions) -> list[Path]:
         said = [f"{value:.6g}" for value in predictions.said] if self.number else predictions.said
         columns = [records.places, said, records.gold]
         labels: tuple[str, ...] = ()
@@ -380,7 +382,7 @@ class Settings(Files):
         write_text(path, "".join("\t".join(row) + "\n" for row in [(*OWN, *labels), *zip(*columns, strict=True)]))
         return [path, *self._handed_in(folder, records, predictions)]
 
-    def _handed_in(self, folder: Path, records: Records, predictions: Predictions) -> list[Path]:
+    def _handed_in(self, folder: Path, records: Records, predictions: LabelPredictions) -> list[Path]:
         """Of test splits of GLUE, what its board takes."""
         found, begin = [], 0
         for part in records.parts:
@@ -391,7 +393,7 @@ class Settings(Files):
                 found.append(glue.hand_in(folder, glue.named(self.name), part.split, part.indexes, values))
         return found
 
-    def read(self, path: Path, records: Records) -> Predictions:
+    def read(self, path: Path, records: Records) -> LabelPredictions:
         rows = [line.split("\t") for line in lines(path, self.errors)]
         while rows and rows[-1] == [""]:
             rows.pop()
@@ -406,7 +408,7 @@ class Settings(Files):
                 raise DataError(path, f"a prediction for `{next(iter(found))}`", "one for each row of the data alone")
         else:
             written = ["\t".join(row) for row in rows]
-        return Predictions(self._understood(path, written, records, len(rows)))
+        return LabelPredictions(self._understood(path, written, records, len(rows)))
 
     def _check_gold(self, path: Path, rows: Sequence[Sequence[str]], records: Records) -> None:
         """Refuse predictions that were made for other data: what was right there is not what is right here."""
@@ -447,7 +449,7 @@ class Settings(Files):
             say(f"{path}: {found}: they count as wrong")
         return said
 
-    def details(self, records: Records, predictions: Predictions) -> list[tuple[str, list[str], list[list[Any]]]]:
+    def details(self, records: Records, predictions: LabelPredictions) -> list[tuple[str, list[str], list[list[Any]]]]:
         if not records.known:
             return []
         labels, right, said = self._compared(records, predictions)
@@ -536,7 +538,7 @@ def _not_nothing(part: Text, empty: NDArray[np.bool_], tokenizer: Tokenizer) -> 
     return Text(np.append(part.ids, token), first, last)
 
 
-def _judged(table: Table) -> str:
+def _score_column(table: Table) -> str:
     """What the rows are called that are not to learn from."""
     there = set(table.columns["split"])
     found = next((name for name in JUDGED if name in there), None)

@@ -24,8 +24,8 @@ from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.say import many, say
 from ordsmed.data.batch import Batch
 from ordsmed.data.features import NOT_ASKED, Features, Text, framed
-from ordsmed.data.pieces import Pieces, Reader
-from ordsmed.data.question_windows import Limits, Windows, answer_tokens, windows
+from ordsmed.data.pieces import TextPieces, TextReader
+from ordsmed.data.question_windows import Limits, QuestionWindows, answer_tokens, windows
 from ordsmed.data.windows import Ints, run
 from ordsmed.labelled.questions import Answer, Question, placed, read, shortened
 from ordsmed.learn.joint import NEVER, JointHead
@@ -45,7 +45,7 @@ BEAMS = ("start_log_probs", "start_index", "end_log_probs", "end_index", "unansw
 
 
 @dataclass(frozen=True)
-class Records:
+class QuestionRecords:
     """Questions, and the different contexts that they are about."""
 
     questions: list[Question]
@@ -57,11 +57,11 @@ class Records:
         return len(self.questions)
 
     @staticmethod
-    def of(questions: Sequence[Question], *, learning: bool = False) -> Records:
+    def of(questions: Sequence[Question], *, learning: bool = False) -> QuestionRecords:
         """Each context once."""
         numbers: dict[str, int] = {}
         about = [numbers.setdefault(each.context, len(numbers)) for each in questions]
-        return Records(list(questions), list(numbers), np.asarray(about, np.int64), learning)
+        return QuestionRecords(list(questions), list(numbers), np.asarray(about, np.int64), learning)
 
     @property
     def known(self) -> bool:
@@ -138,7 +138,7 @@ class Settings(Files):
         """May a question have no answer?"""
         return self.version == "2.0"
 
-    def records(self, paths: Sequence[str], *, learning: bool = False) -> Records:
+    def records(self, paths: Sequence[str], *, learning: bool = False) -> QuestionRecords:
         questions, _ = read(paths, repair=learning, errors=self.errors)
         if learning and not self.refuse:
             questions, every = [each for each in questions if each.answers], questions
@@ -146,18 +146,18 @@ class Settings(Files):
                 say(f'squad: {many(less, "question")} without an answer left out: version = "2.0" learns from such')
             if not questions:
                 raise DataError(", ".join(paths), "no question has an answer", "", 'set version = "2.0"')
-        return Records.of(questions, learning=learning)
+        return QuestionRecords.of(questions, learning=learning)
 
-    def about(self, questions: Sequence[Question]) -> Records:
+    def about(self, questions: Sequence[Question]) -> QuestionRecords:
         """Questions that stand in no file."""
-        return Records.of(questions)
+        return QuestionRecords.of(questions)
 
-    def settled(self, records: Records) -> Self:
+    def settled(self, records: QuestionRecords) -> Self:
         if self.refuse and self.threshold == "dev" and not self.paths("dev"):
             raise RecipeError("task.threshold", '"dev", but no dev files', "task.dev, or a number such as 0.0")
         return self
 
-    def features(self, records: Records, reader: Reader) -> Features:
+    def features(self, records: QuestionRecords, reader: TextReader) -> Features:
         contexts, questions = self._pieces(records, reader)
         sizes = np.diff(contexts.starts)[records.about]
         signs = reader.frame.joint(two=True)
@@ -193,17 +193,17 @@ class Settings(Files):
             raise RecipeError("task.version", found, '"1.1", or a network that reads both ways')
         return (Joint if self.head == "joint" else Independent)(self, model, tokenizer.vocabulary)
 
-    def predictions(self, records: Records, features: Features, answers: Arrays) -> list[Answered]:
+    def predictions(self, records: QuestionRecords, features: Features, answers: Arrays) -> list[Answered]:
         """While it learns, a threshold "dev" is the best for these records, which then are the dev files'."""
         return self.fitted(records, features, answers)._answered(records, features, answers)
 
-    def score(self, records: Records, predictions: Sequence[Answered]) -> dict[str, float]:
+    def score(self, records: QuestionRecords, predictions: Sequence[Answered]) -> dict[str, float]:
         if not records.known:
             return {}
         odds = {one.id: one.null_odds for one in predictions if one.null_odds is not None}
         return official.scored(self.version, records.questions, _texts(predictions), odds or None)
 
-    def fitted(self, records: Records, features: Features, answers: Arrays) -> Self:
+    def fitted(self, records: QuestionRecords, features: Features, answers: Arrays) -> Self:
         if not self.refuse or self.threshold != "dev":
             return self
         if not records.known:
@@ -215,14 +215,14 @@ class Settings(Files):
         odds = {one.id: one.null_odds or 0.0 for one in found}
         return dataclasses.replace(self, threshold=official.fitted_threshold(records.questions, texts, odds))
 
-    def guesses(self, train: Records, records: Records) -> list[Answered]:
+    def guesses(self, train: QuestionRecords, records: QuestionRecords) -> list[Answered]:
         """That no question has an answer."""
         return [_given(each.id, "") for each in records.questions]
 
-    def write(self, folder: Path, records: Records, predictions: Sequence[Answered]) -> list[Path]:
+    def write(self, folder: Path, records: QuestionRecords, predictions: Sequence[Answered]) -> list[Path]:
         return decode.write(folder, predictions, joint=self.head == "joint")
 
-    def read(self, path: Path, records: Records) -> list[Answered]:
+    def read(self, path: Path, records: QuestionRecords) -> list[Answered]:
         """Of 2.0 with the null odds of a null_odds.json beside it."""
         predictions, beside = official.read_predictions(path), path.with_name("null_odds.json")
         odds = official.read_null_odds(beside) if self.refuse and beside.is_file() else {}
@@ -234,7 +234,7 @@ class Settings(Files):
         return [_given(name, text, odds.get(name)) for name, text in predictions.items()]
 
     def details(
-        self, records: Records, predictions: Sequence[Answered]
+        self, records: QuestionRecords, predictions: Sequence[Answered]
     ) -> list[tuple[str, list[str], list[list[Any]]]]:
         if not records.known:
             return []
@@ -245,14 +245,14 @@ class Settings(Files):
             for title, rows in tables.items()
         ]  # fmt: skip
 
-    def _pieces(self, records: Records, reader: Reader) -> tuple[Pieces, Pieces]:
+    def _pieces(self, records: QuestionRecords, reader: TextReader) -> tuple[TextPieces, TextPieces]:
         """Contexts and questions. Without signs a token must stand first that is not the context's."""
         contexts, questions = records.contexts, [each.question or "?" for each in records.questions]
         if self.lowercase and not reader.tokenizer.lowercase:
             contexts, questions = (list(map(lowered, texts)) for texts in (contexts, questions))
         return reader.pieces(contexts), reader.pieces(questions)
 
-    def _labels(self, cut: Windows, begins: Ints, first: Ints, last: Ints) -> Ints:
+    def _labels(self, cut: QuestionWindows, begins: Ints, first: Ints, last: Ints) -> Ints:
         """Start, end and whether there is no answer, [W, 3]; -1 where what is right cannot be told."""
         start, end = cut.answers(first, last)
         here, none, lost = start >= 0, (first == NO_ANSWER)[cut.question], (first == LOST)[cut.question]
@@ -263,7 +263,7 @@ class Settings(Files):
         found[lost] = -1
         return found
 
-    def _tell(self, cut: Windows) -> None:
+    def _tell(self, cut: QuestionWindows) -> None:
         noted = {
             f"questions longer than {self.longest_question} tokens, cut": cut.cut,
             "questions cut further, to leave room for a token of the context": cut.squeezed,
@@ -271,9 +271,9 @@ class Settings(Files):
         if lines := [f"{count:,} {what}" for what, count in noted.items() if count]:
             say("squad: " + "; ".join(lines))
 
-    def _answered(self, records: Records, features: Features, answers: Arrays) -> list[Answered]:
+    def _answered(self, records: QuestionRecords, features: Features, answers: Arrays) -> list[Answered]:
         more = features.more
-        cut = Windows(**{f.name: more.get(f.name, 0) for f in fields(Windows)})  # type: ignore[arg-type]
+        cut = QuestionWindows(**{f.name: more.get(f.name, 0) for f in fields(QuestionWindows)})  # type: ignore[arg-type]
         threshold = 0.0 if self.threshold == "dev" else self.threshold
         decoding = Decoding(self.n_best, self.longest_answer, self.search, self.refuse, threshold, self.whole_words)
         blocks = [np.arange(at, min(at + BLOCK, len(cut))) for at in range(0, len(cut), BLOCK)]
@@ -283,7 +283,7 @@ class Settings(Files):
         return decode.pool(_passages(records, more), cut.question, shift, candidates, decoding, joint=joint)
 
     def _candidates(
-        self, cut: Windows, features: Features, answers: Arrays, block: Ints, decoding: Decoding
+        self, cut: QuestionWindows, features: Features, answers: Arrays, block: Ints, decoding: Decoding
     ) -> Candidates:
         longest = int(features.sizes[block].max())
         may_end, may_start = cut.places(block, features.more["begins"][block], longest)
@@ -333,7 +333,7 @@ class Joint(Task):
         self.joint.apply(lambda module: fresh(module, SPREAD))
         number_layers(self)
 
-    def heed(self, settings: Settings) -> None:
+    def update_settings(self, settings: Settings) -> None:
         self.beam = settings.beam
 
     def count(self, batch: Batch) -> dict[str, Tensor]:
@@ -368,7 +368,7 @@ def lowered(text: str) -> str:
     return text.replace("İ", "I").lower()
 
 
-def _right_tokens(records: Records, contexts: Pieces) -> tuple[Ints, Ints]:
+def _right_tokens(records: QuestionRecords, contexts: TextPieces) -> tuple[Ints, Ints]:
     """The first and the last token of each question's answer, [Q] tokens of its context."""
     found = np.full((2, len(records)), NO_ANSWER, np.int64)
     lost, inexact = [], []
@@ -395,7 +395,7 @@ def _tokens(question: Question, left: Ints, right: Ints) -> tuple[int, int, bool
     return answer_tokens(question.context, left, right, answer.start, answer.start + len(answer.text))
 
 
-def _learnable(cut: Windows, kept: NDArray[np.bool_]) -> Windows:
+def _learnable(cut: QuestionWindows, kept: NDArray[np.bool_]) -> QuestionWindows:
     """The windows of these questions alone."""
     keep = kept[cut.question]
     if not keep.any():
@@ -403,7 +403,7 @@ def _learnable(cut: Windows, kept: NDArray[np.bool_]) -> Windows:
     return dataclasses.replace(cut, question=cut.question[keep], first=cut.first[keep], last=cut.last[keep])
 
 
-def _marks(starts: Ints, begins: Ints, cut: Windows) -> NDArray[np.int32]:
+def _marks(starts: Ints, begins: Ints, cut: QuestionWindows) -> NDArray[np.int32]:
     """0 at the context's tokens."""
     found = np.full(int(starts[-1]), NOT_ASKED, np.int32)
     sizes = cut.last - cut.first + 1
@@ -411,7 +411,7 @@ def _marks(starts: Ints, begins: Ints, cut: Windows) -> NDArray[np.int32]:
     return found
 
 
-def _passages(records: Records, more: Arrays) -> list[Passage]:
+def _passages(records: QuestionRecords, more: Arrays) -> list[Passage]:
     starts = more["contexts_begin"].tolist()
     return [
         Passage(each.id, each.context, *(more[side][starts[about] : starts[about + 1]] for side in ("left", "right")))

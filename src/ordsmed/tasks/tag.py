@@ -29,10 +29,10 @@ from ordsmed.base.files import write_text
 from ordsmed.base.say import many, say
 from ordsmed.data.batch import Batch
 from ordsmed.data.features import NOT_ASKED, Features, Text, framed
-from ordsmed.data.pieces import SIGNS, Ints, Reader
-from ordsmed.data.question_windows import Limits, Windows, windows
+from ordsmed.data.pieces import SIGNS, Ints, TextReader
+from ordsmed.data.question_windows import Limits, QuestionWindows, windows
 from ordsmed.labelled import conll
-from ordsmed.labelled.conll import Sentences
+from ordsmed.labelled.conll import TaggedSentences
 from ordsmed.learn.task import Arrays, ClassWeights, Files, Task, by_example, check_labels, label_weights
 from ordsmed.score import spans
 from ordsmed.text import read
@@ -47,7 +47,7 @@ Tags = Sequence[str | None]
 
 
 @dataclass(frozen=True)
-class Predictions:
+class TagPredictions:
     """What is said of each word."""
 
     tags: list[list[str]]  # by sentence
@@ -105,11 +105,11 @@ class Settings(Files):
         """Do the labels mark spans?"""
         return spans.is_spans(self.labels)
 
-    def records(self, paths: Sequence[str], *, learning: bool = False) -> Sentences:
+    def records(self, paths: Sequence[str], *, learning: bool = False) -> TaggedSentences:
         found = conll.read(paths, self.column, word=self.word, tagged=learning, errors=self.errors)
         return found.to_learn() if learning else found
 
-    def settled(self, records: Sentences) -> Settings:
+    def settled(self, records: TaggedSentences) -> Settings:
         found = Counter(tag for tag in chain.from_iterable(records.tags) if tag is not None)
         file_scheme = self.file_scheme
         if spans.is_spans(self.labels or found):
@@ -127,7 +127,7 @@ class Settings(Files):
         weights = label_weights(self.class_weights, labels, found)
         return replace(self, labels=labels, file_scheme=file_scheme, class_weights=weights)
 
-    def _tell_odd(self, records: Sentences) -> None:
+    def _tell_odd(self, records: TaggedSentences) -> None:
         """Not all tags mark spans: say so where some look as if they did."""
         tags = {tag for tag in chain.from_iterable(records.tags) if tag is not None}
         odd = {tag for tag in tags if not _is_span(tag)} or {tag for tag in tags - {"O"} if "-" not in tag} or tags
@@ -142,7 +142,7 @@ class Settings(Files):
         if "O" in tags and any(tag.startswith("B-") for tag in tags):
             say(f"{place}: with tags such as {tag} not all mark spans, so each word's tag counts by itself")
 
-    def features(self, records: Sentences, reader: Reader) -> Features:
+    def features(self, records: TaggedSentences, reader: TextReader) -> Features:
         cut = _cut(records.words, reader)
         signs = reader.frame.joint(two=False)
         stride = self.stride or max(1, (self.length - signs) // 2)
@@ -163,7 +163,7 @@ class Settings(Files):
             more={"example": example.astype(np.int32), "place": place.astype(np.int32)},
         )  # fmt: skip
 
-    def _codes(self, records: Sentences) -> NDArray[np.int32]:
+    def _codes(self, records: TaggedSentences) -> NDArray[np.int32]:
         """The number of each word's label; those that are not there, or not to be learned, are not asked about."""
         if self.of_spans:
             _check_spans(records, records.tags)
@@ -187,16 +187,16 @@ class Settings(Files):
     def build(self, model: Any, tokenizer: Tokenizer) -> Tagger:
         return Tagger(self, model, tokenizer.vocabulary)
 
-    def predictions(self, records: Sentences, features: Features, answers: Arrays) -> Predictions:
+    def predictions(self, records: TaggedSentences, features: Features, answers: Arrays) -> TagPredictions:
         asked = features.more["example"], features.more["place"]
         said = iter(np.array(self.labels, object)[answers["tag"][asked]].tolist())
         tags = [list(islice(said, len(words))) for words in records.words]
         if self.of_spans and (self.mend or self.scheme):
             assert self.file_scheme
             tags = [spans.converted(own, self.file_scheme) for own in tags]
-        return Predictions(tags, answers["probability"][asked])
+        return TagPredictions(tags, answers["probability"][asked])
 
-    def score(self, records: Sentences, predictions: Predictions) -> dict[str, float]:
+    def score(self, records: TaggedSentences, predictions: TagPredictions) -> dict[str, float]:
         gold, said = records.tags, predictions.tags
         if not any(tag is not None for tag in chain.from_iterable(gold)):
             return {}
@@ -213,10 +213,10 @@ class Settings(Files):
     def _written_as(self, gold: Sequence[Tags]) -> spans.Scheme:
         return self.file_scheme or spans.scheme([[tag or "O" for tag in tags] for tags in gold])
 
-    def fitted(self, records: Sentences, features: Features, answers: Arrays) -> Settings:
+    def fitted(self, records: TaggedSentences, features: Features, answers: Arrays) -> Settings:
         return self
 
-    def guesses(self, train: Sentences, records: Sentences) -> Predictions:
+    def guesses(self, train: TaggedSentences, records: TaggedSentences) -> TagPredictions:
         """Each word's most frequent tag; that of all words for those that were not met."""
         seen: dict[str, Counter[str]] = defaultdict(Counter)
         for word, tag in zip(chain.from_iterable(train.words), chain.from_iterable(train.tags), strict=True):
@@ -224,9 +224,9 @@ class Settings(Files):
                 seen[word][tag] += 1
         [(usual, _)] = Counter(tag for tag in chain.from_iterable(train.tags) if tag is not None).most_common(1)
         best = {word: counts.most_common(1)[0][0] for word, counts in seen.items()}
-        return Predictions([[best.get(word, usual) for word in words] for words in records.words])
+        return TagPredictions([[best.get(word, usual) for word in words] for words in records.words])
 
-    def write(self, folder: Path, records: Sentences, predictions: Predictions) -> list[Path]:
+    def write(self, folder: Path, records: TaggedSentences, predictions: TagPredictions) -> list[Path]:
         """The files that were read with what is said in place of the tags; where it is known, beside what is right."""
         taken = {TABLE}
         written = []
@@ -238,7 +238,7 @@ class Settings(Files):
             write_text(written[-1], "\n".join(_table(records, predictions, of_spans=self.of_spans)) + "\n")
         return written
 
-    def read(self, path: Path, records: Sentences) -> Predictions:
+    def read(self, path: Path, records: TaggedSentences) -> TagPredictions:
         """From a file like those that `write` made, or from the last column of any other with the same words."""
         found = conll.read(str(path), -1, tagged=False, errors=self.errors)
         alike = found.sources[0].width == records.sources[0].width
@@ -253,9 +253,11 @@ class Settings(Files):
                     raise DataError(found.place(number, own.index(None)), "no tag", "one for each word")
         if self.of_spans:
             _check_spans(found, tags)
-        return Predictions(tags)
+        return TagPredictions(tags)
 
-    def details(self, records: Sentences, predictions: Predictions) -> list[tuple[str, list[str], list[list[Any]]]]:
+    def details(
+        self, records: TaggedSentences, predictions: TagPredictions
+    ) -> list[tuple[str, list[str], list[list[Any]]]]:
         gold, said = records.tags, predictions.tags
         kind = "type" if self.of_spans else "tag"
         found = spans.span_f1(gold, said)["types"] if self.of_spans else spans.by_tag(gold, said)
@@ -311,7 +313,7 @@ class _Cut:
     words: Ints  # [W]  the piece of each word that is asked
 
 
-def _cut(sentences: Sequence[Sequence[str]], reader: Reader) -> _Cut:
+def _cut(sentences: Sequence[Sequence[str]], reader: TextReader) -> _Cut:
     """A piece belongs to the first word of which it covers a character; who has none gets the unknown token."""
     made = reader.pieces([" ".join(words) for words in sentences])
     sizes = np.fromiter(map(len, chain.from_iterable(sentences)), np.int64)
@@ -332,7 +334,7 @@ def _cut(sentences: Sequence[Sequence[str]], reader: Reader) -> _Cut:
     return _with_unknown(_Cut(made.starts, made.ids, words), owner, first, list(chain.from_iterable(sentences)), reader)
 
 
-def _with_unknown(cut: _Cut, owner: Ints, first: Ints, spelled: list[str], reader: Reader) -> _Cut:
+def _with_unknown(cut: _Cut, owner: Ints, first: Ints, spelled: list[str], reader: TextReader) -> _Cut:
     """A piece for each word that has none; `first` is the first word of each sentence, `owner` the word of a piece."""
     bare = np.flatnonzero(cut.words < 0)
     if not len(bare):
@@ -344,7 +346,7 @@ def _with_unknown(cut: _Cut, owner: Ints, first: Ints, spelled: list[str], reade
     return _Cut(starts, np.insert(cut.ids, at, [_unknown(spelled[word], reader) for word in bare]), words)
 
 
-def _unknown(word: str, reader: Reader) -> int:
+def _unknown(word: str, reader: TextReader) -> int:
     tokenizer = reader.tokenizer
     if tokenizer.whole_words:
         return reader.words.setdefault(word.encode(), len(SIGNS) + len(reader.words))
@@ -354,7 +356,7 @@ def _unknown(word: str, reader: Reader) -> int:
     raise RecipeError("tokenizer", f"makes nothing of the word {word!r} and has no unknown token", "an unknown token")
 
 
-def _best_windows(found: Windows, starts: Ints) -> Ints:
+def _best_windows(found: QuestionWindows, starts: Ints) -> Ints:
     """For each piece of all sentences, in which window it has the most context."""
     counts = np.bincount(found.question, minlength=len(starts) - 1)
     best = np.repeat(np.cumsum(counts) - counts, np.diff(starts))
@@ -371,7 +373,7 @@ def _is_span(tag: str) -> bool:
     return tag == "O" or spans.is_spans([tag])
 
 
-def _check_spans(records: Sentences, tags: Sequence[Tags]) -> None:
+def _check_spans(records: TaggedSentences, tags: Sequence[Tags]) -> None:
     """Refuse tags that mark no spans where the others do."""
     odd = {tag for tag in set(chain.from_iterable(tags)) if tag is not None and not _is_span(tag)}
     if odd:
@@ -379,11 +381,11 @@ def _check_spans(records: Sentences, tags: Sequence[Tags]) -> None:
         raise DataError(place, f"the tag {tag}", "O, or a tag such as B-PER", f"mend it, or {OTHER_COLUMN}")
 
 
-def _file(records: Sentences) -> str:
+def _file(records: TaggedSentences) -> str:
     return ", ".join(str(source.path) for source in records.sources)
 
 
-def _first(records: Sentences, tags: Sequence[Tags], odd: set[str]) -> tuple[str, str]:
+def _first(records: TaggedSentences, tags: Sequence[Tags], odd: set[str]) -> tuple[str, str]:
     """Where the first of these tags stands, and which it is."""
     for number, own in enumerate(tags):
         for at, tag in enumerate(own):
@@ -408,7 +410,7 @@ def _name(path: Path, taken: set[str]) -> str:
     return name
 
 
-def _table(records: Sentences, predictions: Predictions, *, of_spans: bool) -> Iterator[str]:
+def _table(records: TaggedSentences, predictions: TagPredictions, *, of_spans: bool) -> Iterator[str]:
     """Lines as conlleval reads them: word, probability, right, predicted; no span is there where none is known."""
     shares: Iterable[str] = repeat("")
     if predictions.probability is not None:
@@ -427,7 +429,7 @@ def _unbroken(word: str) -> str:
     return "_".join(word.split()) or "_"
 
 
-def _check_words(found: Sentences, records: Sentences) -> None:
+def _check_words(found: TaggedSentences, records: TaggedSentences) -> None:
     """Refuse predictions for other words than these; in a file whose columns blanks part, words have none."""
     for number, (own, words) in enumerate(zip(found.words, records.words, strict=False)):
         if own == words or own == list(map(_unbroken, words)):

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from ordsmed.nn.boxes import Boxes
-from ordsmed.nn.shards import Part
+from ordsmed.nn.shards import LocalParameter
 
 KEY = "average"
 
 
-def follow(optimizer: Any, parts: Sequence[Part], memory: float) -> None:
+def follow(optimizer: Any, parts: Sequence[LocalParameter], memory: float) -> None:
     """After an update: mean = memory * mean + (1 - memory) * weights; it begins with the first weights it sees."""
     if not memory:
         return

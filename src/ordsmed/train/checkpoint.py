@@ -30,13 +30,13 @@ from ordsmed.base.say import say
 from ordsmed.base.snapshots import KINDS, damage, file_of, latest, path_of, steps
 from ordsmed.learn.objective import Objective
 from ordsmed.nn import boxes, weights
-from ordsmed.nn.shards import Box, Part, box_of, is_sharded, local
+from ordsmed.nn.shards import Box, LocalParameter, box_of, is_sharded, local
 
-__all__ = ["KINDS", "Writer", "damage", "latest", "restore", "restore_moments", "steps", "threads_kept"]
+__all__ = ["KINDS", "CheckpointWriter", "damage", "latest", "restore", "restore_moments", "steps", "threads_kept"]
 
 
 @dataclass(frozen=True)
-class Piece:
+class TensorPiece:
     """A tensor that a checkpoint keeps: what of it lies here, where that lies in the whole, and who else holds it."""
 
     name: str
@@ -55,7 +55,7 @@ def threads_kept(folder: Path) -> int | None:
     return found if isinstance(found, int) else None
 
 
-class Writer:
+class CheckpointWriter:
     """Writes checkpoints of a run; one at a time, from a copy of what this rank writes."""
 
     def __init__(
@@ -81,7 +81,13 @@ class Writer:
             shutil.rmtree(left, ignore_errors=True)
 
     def save(
-        self, step: int, objective: Objective, optimizer: Any, parts: list[Part], rows: dict[str, int], **facts: Any
+        self,
+        step: int,
+        objective: Objective,
+        optimizer: Any,
+        parts: list[LocalParameter],
+        rows: dict[str, int],
+        **facts: Any,
     ) -> None:
         """Copy what this rank writes and begin to write it; in the foreground if so asked."""
         self.error = None
@@ -116,7 +122,7 @@ class Writer:
         """What was being written stands, or was told of."""
         self.thread = self.error = None
 
-    def _copied(self, pieces: Iterator[Piece]) -> tuple[dict[str, Tensor], dict[str, Box]]:
+    def _copied(self, pieces: Iterator[TensorPiece]) -> tuple[dict[str, Tensor], dict[str, Box]]:
         """This rank's share of what is held by several, on the CPU and apart from what goes on learning."""
         tensors, where = {}, {}
         for number, piece in enumerate(pieces):
@@ -183,7 +189,7 @@ class Writer:
 
 
 def restore(
-    path: Path, objective: Objective, optimizer: Any, parts: list[Part], ranks: Ranks, rows: Mapping[str, int]
+    path: Path, objective: Objective, optimizer: Any, parts: list[LocalParameter], ranks: Ranks, rows: Mapping[str, int]
 ) -> None:
     """Put a checkpoint back into networks, carried state and optimizer, whatever mesh it was saved on."""
     stored = boxes.Boxes(path, KINDS[0])
@@ -203,7 +209,7 @@ def restore(
     restore_moments(path, optimizer, parts)
 
 
-def restore_moments(path: Path, optimizer: Any, parts: list[Part]) -> None:
+def restore_moments(path: Path, optimizer: Any, parts: list[LocalParameter]) -> None:
     """The optimizer's moments, by parameter name; this rank's box of each."""
     stored = boxes.Boxes(path, KINDS[1])
     fused = {p: g.get("fused") or g.get("capturable") for g in optimizer.param_groups for p in g["params"]}
@@ -221,33 +227,33 @@ def restore_moments(path: Path, optimizer: Any, parts: list[Part]) -> None:
             optimizer.state[part.local] = state
 
 
-def _weights(objective: Objective, ranks: Ranks, rows: dict[str, int]) -> Iterator[Piece]:
+def _weights(objective: Objective, ranks: Ranks, rows: dict[str, int]) -> Iterator[TensorPiece]:
     for name, tensor in weights.own_tensors(objective).items():
         yield _piece(name, local(tensor), tensor, ranks, rows.get(name))
     for name, tensor in objective.state.items():
         copies, copy = ranks.shape[2], ranks.tensor_rank
-        yield Piece(f"state/{name}", tensor, _share_of(tensor, ranks), copies, copy)
+        yield TensorPiece(f"state/{name}", tensor, _share_of(tensor, ranks), copies, copy)
 
 
-def _moments(optimizer: Any, parts: list[Part], ranks: Ranks, rows: dict[str, int]) -> Iterator[Piece]:
+def _moments(optimizer: Any, parts: list[LocalParameter], ranks: Ranks, rows: dict[str, int]) -> Iterator[TensorPiece]:
     for part in parts:
         for key, value in sorted(optimizer.state.get(part.local, {}).items()):
             if not isinstance(value, Tensor):
                 continue
             if value.ndim == 0 and part.whole.ndim:
-                yield Piece(f"{key}/{part.name}", value, Box((), (), ()), ranks.world, ranks.rank)
+                yield TensorPiece(f"{key}/{part.name}", value, Box((), (), ()), ranks.world, ranks.rank)
             else:
                 yield _piece(f"{key}/{part.name}", value, part.whole, ranks, rows.get(part.name))
 
 
-def _piece(name: str, own: Tensor, like: Tensor, ranks: Ranks, rows: int | None) -> Piece:
+def _piece(name: str, own: Tensor, like: Tensor, ranks: Ranks, rows: int | None) -> TensorPiece:
     """What a rank holds of a tensor; rows of padding at its end are left out."""
     box = box_of(like)
     if rows is not None:
         kept = max(min(box.start[0] + box.size[0], rows) - box.start[0], 0)
         own = own[:kept]
         box = Box((rows, *box.shape[1:]), box.start, (kept, *box.size[1:]))
-    return Piece(name, own, box, *_copies(like, ranks))
+    return TensorPiece(name, own, box, *_copies(like, ranks))
 
 
 def _copies(tensor: Tensor, ranks: Ranks) -> tuple[int, int]:

@@ -23,7 +23,7 @@ from ordsmed.base.say import duration, say
 from ordsmed.learn.phases import Phase, locate, total
 from ordsmed.train import loop
 from ordsmed.train.job import Job, build
-from ordsmed.train.material import JUDGED_ROWS, Texts, judge
+from ordsmed.train.material import VALIDATION_ROWS, TextData, validate
 from ordsmed.train.recipe import Pretraining
 
 Table = list[list[float]]  # steps and warm-up of every phase
@@ -44,7 +44,7 @@ def fit(recipe: Pretraining, ranks: Ranks, seconds: float) -> tuple[Pretraining,
     job = build(recipe, ranks)
     start = time.perf_counter()
     trials = [_trial(job, index) for index in range(len(recipe.phase))]
-    judging = _judge_seconds(job)
+    judging = _validation_seconds(job)
     numbers = [*(number for trial in trials for number in trial), judging, time.perf_counter() - start]
     *flat, judging, spent = (ranks.total(torch.tensor(numbers).double()) / ranks.data_world).tolist()
     each, fastest, slowest = flat[::3], flat[1::3], flat[2::3]
@@ -95,7 +95,7 @@ class Deadline:
         return Deadline(folder, status["deadline"], used=used if start else time.time() - status["began"],
                         every=recipe.validate, plans=list(status.get("plans", [])), **status["fit"])  # fmt: skip
 
-    def look(self, job: Job, step: int, seconds: float) -> Table | None:
+    def replan(self, job: Job, step: int, seconds: float) -> Table | None:
         """After a step that took so long: the plan from now on, where it is another one; equal on all ranks."""
         self.spent.append(seconds)
         if self.plans and step <= self.plans[-1]["after"]:  # what was decided once holds for who goes on
@@ -163,7 +163,7 @@ def in_force(recipe: Any, plans: Sequence[dict[str, Any]], step: int) -> Any:
 
 def follow(job: Job, folder: Path, plan: Table) -> Job:
     """The job that goes by another plan from now on; its folder says so."""
-    assert isinstance(job.material, Texts)
+    assert isinstance(job.material, TextData)
     recipe = planned(job.recipe, plan)
     if job.ranks.first:
         files.write_text(folder / "recipe.toml", settings.write(recipe))
@@ -191,13 +191,13 @@ def _trial(job: Job, index: int) -> tuple[float, float, float]:
     return sorted(spent)[len(spent) // 2], min(told), max(told)
 
 
-def _judge_seconds(job: Job) -> float:
+def _validation_seconds(job: Job) -> float:
     texts = job.material
-    assert isinstance(texts, Texts)
+    assert isinstance(texts, TextData)
     rows = texts.validation(len(job.phases) - 1)
     if rows is None:
         return 0.0
     count, began = min(texts.recipe.validation_rows, len(rows)), time.perf_counter()
-    some = min(count, JUDGED_ROWS)
-    judge(job, rows, some)
+    some = min(count, VALIDATION_ROWS)
+    validate(job, rows, some)
     return (time.perf_counter() - began) * count / some

@@ -50,7 +50,7 @@ class Guard:
         return self.action != "stop" or self.spike > 0
 
 
-class Course:
+class LossHistory:
     """The last losses, by which a jump is known."""
 
     def __init__(self, guard: Guard, losses: Iterable[float] = ()) -> None:

@@ -33,11 +33,11 @@ from ordsmed.mesh import parallel, precision
 from ordsmed.mesh.parallel import Parallel
 from ordsmed.mesh.precision import Scaler
 from ordsmed.nn import boxes, foreign, weights
-from ordsmed.nn.shards import Part
+from ordsmed.nn.shards import LocalParameter
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train import checkpoint, room
-from ordsmed.train.guard import Course, Guard
-from ordsmed.train.material import Material, Texts
+from ordsmed.train.guard import Guard, LossHistory
+from ordsmed.train.material import TextData, TrainingData
 from ordsmed.train.recipe import Pretraining
 from ordsmed.train.training import Training
 
@@ -61,7 +61,7 @@ class Vote:
 class RunState:
     """What changes while a training goes on."""
 
-    losses: Course
+    losses: LossHistory
     vote: Vote = field(default_factory=Vote)
     deadline: Any = None  # train/deadline.py: when the run has to end, and its plans
     tell: Callable[[str], None] = lambda stage: None  # the watch: what this rank does now
@@ -75,13 +75,13 @@ class Job:
 
     recipe: Training
     ranks: Ranks
-    material: Material
+    material: TrainingData
     objective: Objective
     optimizer: torch.optim.Optimizer
     parallel: Parallel
     scaler: Scaler
     precision: str  # what is used and why, for a person
-    state: RunState = field(default_factory=lambda: RunState(Course(Guard())))
+    state: RunState = field(default_factory=lambda: RunState(LossHistory(Guard())))
     phases_before: int = 0  # those of the run this one starts from: its chance goes on, it does not begin again
     began_with: str = ""  # the digest of the weights before the first step; empty: the run goes on
     began_as: dict[str, Any] = field(default_factory=dict)  # what the run's record says of those weights
@@ -112,7 +112,7 @@ class Job:
         self.objective.begin(share.rank * own, own)
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[LocalParameter]:
         """Every weight that learns, as it lies on this rank."""
         return [part for group in self.optimizer.param_groups for part in group["parts"]]
 
@@ -154,7 +154,7 @@ def build(recipe: Pretraining, ranks: Ranks, *, gone_on: dict[str, Any] | None =
 
     `gone_on` is the state of the checkpoint that will be put in: then what `init` names is not needed any more.
     """
-    material, settings = Texts.of(recipe), model_settings(recipe)
+    material, settings = TextData.of(recipe), model_settings(recipe)
     check(recipe, settings, ranks)
     settings.fits(material.tokenizer)
     wordy = next((own.folder for own in material.encoded if own.train.lexicon is not None), None)
@@ -181,7 +181,7 @@ def build(recipe: Pretraining, ranks: Ranks, *, gone_on: dict[str, Any] | None =
 
 
 def assemble(
-    recipe: Training, ranks: Ranks, material: Material, networks: Callable[[], Objective], *, new: bool
+    recipe: Training, ranks: Ranks, material: TrainingData, networks: Callable[[], Objective], *, new: bool
 ) -> Job:
     """Networks spread over the mesh, with their optimizer; `new`: the weights are those that the run begins with."""
     if recipe.layout.deterministic:
@@ -196,7 +196,7 @@ def assemble(
     made = groups(objective, rules=recipe.group, layer_decay=recipe.layer_decay, rows=spread.rows)
     optimizer = recipe.optimizer.build(made)
     job = Job(recipe, ranks, material, objective, optimizer, spread, Scaler.of(recipe.layout), said,
-              RunState(Course(recipe.trouble)), began_with=began_with)  # fmt: skip
+              RunState(LossHistory(recipe.trouble)), began_with=began_with)  # fmt: skip
     parallel.sum_copies(spread, job.parts, recipe.layout, ranks)
     return job
 
@@ -207,7 +207,7 @@ def counted(recipe: Pretraining) -> Pretraining:
     for index, phase in enumerate(recipe.phase):
         if not phase.steps:
             one = dataclasses.replace(phase, steps=1, epochs=0.0, warmup=0.0)
-            material = Texts.of(dataclasses.replace(recipe, phase=(one,)))
+            material = TextData.of(dataclasses.replace(recipe, phase=(one,)))
             model_settings(recipe).fits(material.tokenizer)
             rows = material.rows(0, index)
             if phase.epochs * len(rows) > MOST_ROWS:

@@ -26,7 +26,7 @@ from ordsmed.learn.objective import Objective
 from ordsmed.learn.phases import locate, total
 from ordsmed.mesh.precision import autocast
 from ordsmed.nn.dropout import begin_micro_batch
-from ordsmed.nn.shards import Part, total_norm
+from ordsmed.nn.shards import LocalParameter, total_norm
 from ordsmed.train import average
 from ordsmed.train.job import Job, Vote
 from ordsmed.train.meters import Meters
@@ -80,7 +80,7 @@ def train(
     progress = Progress(recipe.verb, steps, "steps", done=start, every=30)
     watch = watch or Watch(job.ranks, recipe.layout.patience)
     job.state.tell = lambda stage: watch.at(watch.step, stage)
-    job.state.validations = first_alone(job.ranks, meters.judged)
+    job.state.validations = first_alone(job.ranks, meters.validations)
     with contextlib.closing(meters), asked_to_stop() as asked, progress as shown:
         for index in range(locate(job.phases, start)[0], len(job.phases)):
             phase, first = job.phases[index], locate(job.phases, step)[1]
@@ -105,27 +105,24 @@ def train(
                     raise Stopped(step, job.state.vote.result(asked())) from None
                 step += 1
                 if why:
-                    skip(job, folder, step, why)
+                    handle_trouble(job, folder, step, why)
                 else:
                     line = {"step": step, "phase": index + 1, "rate": phase.rate_at(inner), "norm": norm,
                             "seconds": time.perf_counter() - began, "rows": phase.batch,
                             "tokens": phase.batch * length, "flops": flops,
-                            "ahead": flops * (phase.steps - inner - 1) + later, **job.scaler.told()}  # fmt: skip
+                            "ahead": flops * (phase.steps - inner - 1) + later, **job.scaler.describe()}  # fmt: skip
                     meters.add(line, sums)
                 last, stop = step == steps, job.state.vote.result(asked())
                 if step % recipe.log == 0 or last or stop:
                     _tell(shown, meters.flush(job.objective.weights, final=last or bool(stop)), step)
                 if each:
                     each(step)
-                plan = (
-                    None
-                    if last or not job.state.deadline
-                    else job.state.deadline.look(job, step, time.perf_counter() - began)
-                )
-                if recipe.is_judged(step) or last:
+                deadline = None if last else job.state.deadline
+                plan = deadline.replan(job, step, time.perf_counter() - began) if deadline else None
+                if recipe.validates(step) or last:
                     watch.at(step, "judging")
                     meters.flush(job.objective.weights)
-                    if why := _judge(job, index, meters, step):
+                    if why := _validate(job, index, meters, step):
                         stop_or_rewind(job, folder, step, why)
                     last = last or recipe.is_enough(job.state.validations)
                 if saving and (last or stop or recipe.is_saved(step)):
@@ -168,7 +165,7 @@ def update(
     for micro, batch in enumerate(batches):
         key = (job.recipe.seed, index + job.phases_before, inner, micro, ranks.data_rank)
         begin_micro_batch(*key, stream=ranks.tensor_rank + 1 if ranks.shape[2] > 1 else 0)
-        job.parallel.listen(micro == len(batches) - 1)
+        job.parallel.before_micro_batch(micro == len(batches) - 1)
         with autocast(job.recipe.layout, ranks.device):
             sums = objective(batch.to(ranks.device))
             loss = sum(
@@ -178,12 +175,12 @@ def update(
         for term in seen:
             seen[term] += sums[term].detach() / counts[term]
     job.state.tell("summing gradients")  # who hangs in its own arithmetic never comes so far
-    job.parallel.settle(job.parts)
+    job.parallel.sum_gradients(job.parts)
     norm = total_norm(job.parts) / scaling
-    why = look(job, seen, norm)
+    why = find_trouble(job, seen, norm)
     if why:
         _begin_anew(objective)
-    if not why and job.scaler.took(norm, f"phase {index + 1}, step {inner + 1}"):
+    if not why and job.scaler.accept(norm, f"phase {index + 1}, step {inner + 1}"):
         clip(job.parts, norm, job.recipe.clip, scaling)
         for group in optimizer.param_groups:
             group["lr"] = rate * group["share"]
@@ -218,7 +215,7 @@ def total_counts(job: Job, batches: list[Batch]) -> dict[str, Tensor]:
     return {term: torch.where(value > 0, value, 1.0).float() for term, value in zip(terms, totals, strict=True)}
 
 
-def look(job: Job, seen: dict[str, Tensor], norm: Tensor) -> str:
+def find_trouble(job: Job, seen: dict[str, Tensor], norm: Tensor) -> str:
     """What is wrong with a step, where the recipe wants every step looked at; sums over all ranks in `seen` then."""
     if not job.recipe.trouble.watches:
         return ""
@@ -229,7 +226,7 @@ def look(job: Job, seen: dict[str, Tensor], norm: Tensor) -> str:
     return job.state.losses.trouble(loss, 0.0 if over else float(norm))
 
 
-def skip(job: Job, folder: Path, step: int, why: str) -> None:
+def handle_trouble(job: Job, folder: Path, step: int, why: str) -> None:
     """A step that taught nothing: in the run's record, once; or the way back to the last checkpoint."""
     if job.leaves_out(step):
         return
@@ -247,7 +244,7 @@ def stop_or_rewind(job: Job, folder: Path, step: int, why: str) -> NoReturn:
     raise Trouble(f"{folder}: step {step}", why, "finite numbers and no jump")
 
 
-def clip(parts: list[Part], norm: Tensor, limit: float, scaling: float = 1.0) -> None:
+def clip(parts: list[LocalParameter], norm: Tensor, limit: float, scaling: float = 1.0) -> None:
     """Scale all gradients so that their common norm is at most `limit` (0: any), and fp16's scaling is undone."""
     on_cpu = norm.device.type == "cpu"  # there a look at the norm costs nothing, and mostly saves a pass over memory
     short = not limit or (on_cpu and float(norm) <= limit)
@@ -286,14 +283,14 @@ def asked_to_stop() -> Iterator[Callable[[], int]]:
             signal.signal(name, handler)
 
 
-def _judge(job: Job, index: int, meters: Meters, step: int) -> str:
+def _validate(job: Job, index: int, meters: Meters, step: int) -> str:
     """What a validation finds is told and noted, where anything is held out; returns what is wrong with it."""
-    found = job.material.judge(job, index)
+    found = job.material.validate(job, index)
     if found:
         line = {"step": step, "phase": index + 1, **found}
         job.state.validations.append(line)
         meters.note(line)
-        say(f"step {step}: {job.material.told(found)}")
+        say(f"step {step}: {job.material.describe(found)}")
         if not math.isfinite(found["validation"]):
             return f"validation loss {found['validation']:g}"
     return ""

@@ -24,10 +24,10 @@ from ordsmed.score.metrics import in_words, unigram_cross_entropy
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train.recipe import Pretraining
 
-JUDGED_ROWS = 32  # rows of a validation batch
+VALIDATION_ROWS = 32  # rows of a validation batch
 
 
-class Material(Protocol):
+class TrainingData(Protocol):
     """What a job needs of it."""
 
     tokenizer: Tokenizer
@@ -38,13 +38,13 @@ class Material(Protocol):
     def row_length(self, index: int) -> int:
         """Tokens of a row of a phase, on average."""
 
-    def judge(self, job: Any, index: int) -> dict[str, Any]:
+    def validate(self, job: Any, index: int) -> dict[str, Any]:
         """What a validation finds; its loss is called `validation`. Empty where nothing is held out.
 
         The job, which stands above this, lends its objective and ranks.
         """
 
-    def told(self, found: dict[str, Any]) -> str:
+    def describe(self, found: dict[str, Any]) -> str:
         """That in words."""
 
     def facts(self) -> dict[str, Any]:
@@ -52,7 +52,7 @@ class Material(Protocol):
 
 
 @dataclass
-class Texts:
+class TextData:
     """Encoded text."""
 
     recipe: Pretraining
@@ -62,10 +62,10 @@ class Texts:
     held_out: dict[int, Rows | None] = field(default_factory=dict)  # by phase, once they were asked for
 
     @staticmethod
-    def of(recipe: Pretraining) -> Texts:
+    def of(recipe: Pretraining) -> TextData:
         """The data that a recipe names, made if they are missing."""
         encoded = [Encoded(obtain(Encoding, name)) for name in recipe.sources]
-        return Texts(recipe, encoded, _tokenizer(recipe, encoded))
+        return TextData(recipe, encoded, _tokenizer(recipe, encoded))
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -86,11 +86,11 @@ class Texts:
             self.held_out[index] = self._validation(index)
         return self.held_out[index]
 
-    def judge(self, job: Any, index: int) -> dict[str, Any]:
+    def validate(self, job: Any, index: int) -> dict[str, Any]:
         rows = self.validation(index)
-        return {} if rows is None else judge(job, rows, min(self.recipe.validation_rows, len(rows)))
+        return {} if rows is None else validate(job, rows, min(self.recipe.validation_rows, len(rows)))
 
-    def told(self, found: dict[str, Any]) -> str:
+    def describe(self, found: dict[str, Any]) -> str:
         right = [f"{k.removesuffix('_right')} {v:.1%} right" for k, v in found.items() if k.endswith("_right")]
         right += [f"{k} {in_words(k, v)}" for k, v in found.items() if k in self.measures]
         return f"validation loss {found['validation']:.4f}" + (f" ({', '.join(right)})" if right else "")
@@ -119,7 +119,7 @@ class Texts:
         held = [(store, w) for store, w in pairs if store is not None and store.token_count]
         if not held:
             return None
-        phase = dataclasses.replace(self.phases[index], batch=JUDGED_ROWS)
+        phase = dataclasses.replace(self.phases[index], batch=VALIDATION_ROWS)
         return self._rows([s for s, _ in held], [w for _, w in held], phase, "validation")
 
     def _rows(
@@ -129,16 +129,16 @@ class Texts:
         return rows
 
 
-def judge(job: Any, rows: Rows, count: int) -> dict[str, float]:
+def validate(job: Any, rows: Rows, count: int) -> dict[str, float]:
     """Mean losses and shares of right answers over the first `count` rows; dropout off. Ranks take batches in turn."""
     ranks = job.ranks
     found: dict[str, Tensor] = {}
     job.objective.eval()
     with torch.no_grad(), autocast(job.recipe.layout, ranks.device):
-        for numbers, mine in _judged(job, count):
+        for numbers, mine in _validation_batches(job, count):
             batch = rows.batch(numbers)
             counts = {f"{term}_count": value for term, value in job.objective.count(batch).items()}
-            sums = job.objective.judge(batch.to(ranks.device))
+            sums = job.objective.validate(batch.to(ranks.device))
             for name, value in (*sums.items(), *counts.items()):
                 own = value.double().cpu() * mine
                 found[name] = found.get(name, torch.zeros((), dtype=torch.float64)) + own
@@ -156,17 +156,17 @@ def judge(job: Any, rows: Rows, count: int) -> dict[str, float]:
     return {"validation": validation, **means, **job.objective.derived(means)}
 
 
-def _judged(job: Any, count: int) -> Iterator[tuple[NDArray[np.int64], bool]]:
+def _validation_batches(job: Any, count: int) -> Iterator[tuple[NDArray[np.int64], bool]]:
     """The rows of each validation batch that this rank takes; False: it goes along, so that nobody waits for it."""
-    rank, world, firsts = job.ranks.data_rank, job.ranks.data_world, range(0, count, JUDGED_ROWS)
+    rank, world, firsts = job.ranks.data_rank, job.ranks.data_world, range(0, count, VALIDATION_ROWS)
     if job.objective.state:  # rows go on from those before them: each rank follows its own
-        own = np.array_split(np.arange(JUDGED_ROWS), world)[rank]
+        own = np.array_split(np.arange(VALIDATION_ROWS), world)[rank]
         for first in firsts:
             yield first + (own if len(own) else np.zeros(1, np.int64)), len(own) > 0
         return
     for turn in range(rank, rank + len(firsts), world):
         first = firsts[min(turn, len(firsts) - 1)]
-        yield np.arange(first, min(first + JUDGED_ROWS, count)), turn < len(firsts)
+        yield np.arange(first, min(first + VALIDATION_ROWS, count)), turn < len(firsts)
 
 
 def _tokenizer(recipe: Pretraining, data: Sequence[Encoded]) -> Tokenizer:

@@ -43,7 +43,7 @@ class Meters:
             lines = [line for line in read(self.path) if line["step"] <= step]
             files.write_text(self.path, "".join(json.dumps(line) + "\n" for line in lines))
 
-    def judged(self) -> list[dict[str, Any]]:
+    def validations(self) -> list[dict[str, Any]]:
         """What the validations so far found."""
         return [line for line in read(self.path) if "validation" in line] if self.path.exists() else []
 

@@ -75,7 +75,7 @@ class Plan(abc.ABC):
     def spread(self) -> list[str]:
         """Mesh and batches, in lines."""
         layout, ranks = self.recipe.layout, self.ranks
-        lines = [f"layout: {layout.told(ranks.world)}"]
+        lines = [f"layout: {layout.describe(ranks.world)}"]
         for number, phase in enumerate(self.recipe.phases, 1):
             lines.append(arithmetic(phase, number, layout.share(phase, number, ranks.device.type, 0, ranks.data_world)))
         return lines

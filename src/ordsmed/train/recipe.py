@@ -65,7 +65,7 @@ class Pretraining(Training):
     def learned(self) -> dict[str, Any]:
         return {"objective": self.objective}
 
-    def is_judged(self, step: int) -> bool:
+    def validates(self, step: int) -> bool:
         return self.validate > 0 and step % self.validate == 0
 
     def is_saved(self, step: int) -> bool:

@@ -13,7 +13,7 @@ from ordsmed.base.errors import RunError
 from ordsmed.base.ranks import AGES, first_alone
 from ordsmed.base.say import say
 from ordsmed.learn.phases import locate
-from ordsmed.train.checkpoint import Writer, steps
+from ordsmed.train.checkpoint import CheckpointWriter, steps
 from ordsmed.train.job import Job
 
 TRIES = 3  # checkpoints in a row that may fail before the run stops
@@ -27,7 +27,7 @@ class Saving:
         self.job, self.folder, self.failures, self.count = job, folder / "checkpoints", 0, 0
         token = first_alone(job.ranks, lambda: str(time.time_ns()))
         layout = job.recipe.layout
-        self.writer = Writer(
+        self.writer = CheckpointWriter(
             self.folder, job.ranks, job.recipe.keep, background=layout.background, token=token,
             revision=job.is_kept,
         )  # fmt: skip
@@ -35,19 +35,19 @@ class Saving:
 
     def save(self, step: int, *, final: bool = False) -> None:
         """Begin to write a checkpoint when the one before stands; the last of a run is waited for."""
-        self.settle()
+        self.wait()
         job = self.job
         self.writer.save(step, job.objective, job.optimizer, job.parts, job.parallel.rows, **facts(job, step))
         if final:
-            self.settle(final=True)
+            self.wait(final=True)
 
     def save_as_it_is(self, step: int) -> None:
         """A checkpoint of a step that may have one."""
-        self.settle(final=True)
+        self.wait(final=True)
         if step and not first_alone(self.job.ranks, lambda: step in steps(self.folder)):
             self.save(step, final=True)
 
-    def settle(self, *, final: bool = False) -> None:
+    def wait(self, *, final: bool = False) -> None:
         """Wait for what is being written. A failure is told; the third in a row, or the last one's, ends the run."""
         began = time.monotonic()
         ranks = self.job.ranks

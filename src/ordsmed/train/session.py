@@ -30,7 +30,7 @@ from ordsmed.nn import weights
 from ordsmed.train import checkpoint, loop
 from ordsmed.train.auto import largest
 from ordsmed.train.deadline import Deadline, follow, in_force, table
-from ordsmed.train.guard import LEAST, REMEDY, Course, left_out, remedy
+from ordsmed.train.guard import LEAST, REMEDY, LossHistory, left_out, remedy
 from ordsmed.train.job import Job
 from ordsmed.train.meters import read
 from ordsmed.train.plan import Plan
@@ -236,7 +236,7 @@ def go_on(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
     job = plan.build(ranks, gone_on=found[1] if found else None)
     job.state.left_out = list(status.get("left_out", []))
     start, steps = int(found[1]["step"]) if found else 0, total(job.phases)
-    job.state.validations = first_alone(ranks, lambda: _judged(folder, start))
+    job.state.validations = first_alone(ranks, lambda: _validations(folder, start))
     over = start >= steps or bool(start and recipe.is_enough(job.state.validations))
     if not over:  # what is over stays as it lies
         first_alone(ranks, lambda: _note(folder, job, stamp, start))
@@ -271,7 +271,7 @@ def go_on(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
         raise
     except Trouble as error:
         with contextlib.suppress(RunError):  # the disk is not what the run failed for
-            saving.settle()
+            saving.wait()
         raise _with_remedy(error, job, folder) from None
     except OrdsmedError:
         saving.writer.wait_for_own()
@@ -293,7 +293,7 @@ def _train(job: Job, folder: Path, start: int, peak: float, saving: Saving, watc
             job = saving.job = follow(job, folder, new.plan)
             start = new.step
         except loop.Rewind as back:
-            saving.settle()
+            saving.wait()
             found = _found(folder, job.ranks)
             assert found is not None, "a run that rewinds saves before its first step"
             start = _restore(job, *found)
@@ -337,7 +337,7 @@ def _found(folder: Path, ranks: Ranks) -> tuple[Path, dict[str, Any]] | None:
     return (Path(answer[0]), answer[1]) if answer else None
 
 
-def _judged(folder: Path, step: int) -> list[dict[str, Any]]:
+def _validations(folder: Path, step: int) -> list[dict[str, Any]]:
     """What the validations up to a step found."""
     path = folder / "metrics.jsonl"
     return [line for line in read(path) if "validation" in line and line["step"] <= step] if path.exists() else []
@@ -379,7 +379,7 @@ def _restore(job: Job, path: Path, state: dict[str, Any], *, over: bool = False)
         job.objective.state = {}
     checkpoint.restore(path, job.objective, job.optimizer, job.parts, job.ranks, job.parallel.rows)
     job.scaler.restore(state.get("scaler", {}))
-    job.state.losses = Course(job.recipe.trouble, state.get("course", []))
+    job.state.losses = LossHistory(job.recipe.trouble, state.get("course", []))
     say(f"goes on from {path}")
     return int(state["step"])
 

@@ -100,7 +100,7 @@ class Training:
         """The stretches of training."""
         raise NotImplementedError
 
-    def is_judged(self, step: int) -> bool:
+    def validates(self, step: int) -> bool:
         """Is there a validation after this step?"""
         raise NotImplementedError
 

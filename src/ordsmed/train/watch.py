@@ -133,7 +133,7 @@ class Watch:
 
         def ask() -> None:
             try:
-                found.append(self._told())
+                found.append(self._reports())
             except RuntimeError as error:
                 found.append(error)
 
@@ -147,7 +147,7 @@ class Watch:
             raise found[0]
         return dict(found[0])
 
-    def _told(self) -> dict[int, list[Any]]:
+    def _reports(self) -> dict[int, list[Any]]:
         keys = {rank: f"beat/{rank}" for rank in range(self.ranks.world)}
         return {rank: json.loads(self.store.get(key)) for rank, key in keys.items() if self.store.check([key])}
 

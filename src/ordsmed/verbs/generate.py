@@ -29,9 +29,9 @@ def arguments(parser: Parser) -> None:
 
 
 def run(asked: argparse.Namespace) -> None:
-    from ordsmed.apply.generate import Way, generate_lines
+    from ordsmed.apply.generate import SamplingOptions, generate_lines
 
-    way = Way(asked.tokens, asked.temperature, asked.best, asked.share, asked.seed)
+    way = SamplingOptions(asked.tokens, asked.temperature, asked.best, asked.share, asked.seed)
     how = {"step": asked.step, "threads": asked.threads}
     for line in generate_lines(asked.run, asked.text or sys.stdin.buffer, way, **how):
         print(line, flush=True)

@@ -10,7 +10,7 @@ from ordsmed.command import flags
 from ordsmed.command.recipes import make
 
 PLACE = ("make", 4)
-RECIPE = "ordsmed.data.tokenizer_training:Training"
+RECIPE = "ordsmed.data.tokenizer_training:TokenizerTraining"
 STOPPED = GOES_ON
 
 
@@ -20,6 +20,6 @@ def arguments(parser: Parser) -> None:
 
 
 def run(asked: argparse.Namespace) -> None:
-    from ordsmed.data.tokenizer_training import Training
+    from ordsmed.data.tokenizer_training import TokenizerTraining
 
-    make(Training, asked)
+    make(TokenizerTraining, asked)

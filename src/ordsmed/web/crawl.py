@@ -82,14 +82,14 @@ class Crawl:
 
 
 def crawl(
-    urls: Iterable[str], folder: Path, how: Crawl, total: int = 0, judge: Callable[[str], str] = lambda _: ""
+    urls: Iterable[str], folder: Path, how: Crawl, total: int = 0, fault_of: Callable[[str], str] = lambda _: ""
 ) -> Counter[str]:
     """Download what the folder lacks; how many pages were got, stood already, or why not. `total` is for the bar.
 
     `judge` tells why an address that a redirect leads to is not gone to; "": it is.
     """
-    with locked(folder), Pages(folder, judge) as pages, Progress("crawl", total, "pages") as shown:
-        work = _Work(pages, how, shown, judge)
+    with locked(folder), Pages(folder, fault_of) as pages, Progress("crawl", total, "pages") as shown:
+        work = _CrawlState(pages, how, shown, fault_of)
         threads = [threading.Thread(target=work.go, daemon=True) for _ in range(how.threads)]
         for thread in threads:
             thread.start()
@@ -216,11 +216,11 @@ class _Queue:
         self.changed.notify()
 
 
-class _Work:
+class _CrawlState:
     """What the threads of a crawl share."""
 
-    def __init__(self, pages: Pages, how: Crawl, shown: Progress, judge: Callable[[str], str]) -> None:
-        self.pages, self.how, self.shown, self.judge = pages, how, shown, judge
+    def __init__(self, pages: Pages, how: Crawl, shown: Progress, fault_of: Callable[[str], str]) -> None:
+        self.pages, self.how, self.shown, self.fault_of = pages, how, shown, fault_of
         self.queue, self.counts, self.lock = _Queue(how.pause), Counter[str](), threading.Lock()
         self.error: BaseException | None = None
         self.headers = {
@@ -272,7 +272,7 @@ class _Work:
         return host.pause, None
 
     def _get(self, job: _Job) -> Page:
-        how, move = self.how, functools.partial(_move, job, self.judge)
+        how, move = self.how, functools.partial(_move, job, self.fault_of)
         with get(job.at, headers=self.headers, timeout=how.timeout, private=how.private, hop=move) as reply:
             if reply.status != 200:
                 raise reply.failure()
@@ -322,14 +322,14 @@ class _Work:
             self.shown.add(1, f"{self.counts['got']:,} got")
 
 
-def _move(job: _Job, judge: Callable[[str], str], target: str) -> NoReturn:
+def _move(job: _Job, fault_of: Callable[[str], str], target: str) -> NoReturn:
     """A redirect is not followed here and now: the job is to wait for its turn at the other address."""
     if target in (job.url, *job.hops):
         raise Failed("redirects in a circle")
     if len(job.hops) == REDIRECTS:
         raise Failed(f"more than {REDIRECTS} redirects")
     job.hops += (target,)
-    if why := judge(target):
+    if why := fault_of(target):
         raise _Astray(behind(why))
     raise _Moved
 

@@ -87,7 +87,7 @@ class List:
 
 
 @dataclass(frozen=True)
-class Table:
+class FetchTable:
     """What a name stands for."""
 
     title: str
@@ -105,7 +105,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Way:
+class FetchOptions:
     """How files are fetched."""
 
     mirror: str | None
@@ -122,7 +122,7 @@ class Shelf:
     """The folder of a name, what is recorded there, and what became of its files this time."""
 
     folder: Path
-    way: Way
+    way: FetchOptions
     record: dict[str, dict[str, Any]]
     got: int = 0
     bytes: int = 0
@@ -148,7 +148,7 @@ def fetch(
             raise RecipeError(f"--{name}", f"found {value}", f"{least} or more")
     if not 0 < timeout < math.inf:
         raise RecipeError("--timeout", f"found {timeout:g}", "seconds, more than 0")
-    way = Way(mirror, allow_missing, attempts, private, timeout, slowest, sleep)
+    way = FetchOptions(mirror, allow_missing, attempts, private, timeout, slowest, sleep)
     if mirror is not None and "://" not in mirror and not Path(mirror).is_dir():
         raise DataError(mirror, "no such folder", "a mirror: a folder or an address", "name another `--mirror`")
     tables = [find(name) for name in names]  # a name that is none is told before anything is fetched
@@ -167,7 +167,7 @@ def listing() -> list[str]:
     return lines
 
 
-def find(name: str) -> tuple[str, Table]:
+def find(name: str) -> tuple[str, FetchTable]:
     """The table of a name or file, and what its folder is called."""
     shipped = _shipped()
     if Path(name).is_file():
@@ -179,7 +179,7 @@ def find(name: str) -> tuple[str, Table]:
         if name.startswith(pattern[:-2]) and re.fullmatch("[a-z]{2,}(-[a-z]+)*", language):
             text = shipped[pattern].read_text(encoding="utf-8")
             code = tomllib.loads(text).get("codes", {}).get(language, language.replace("-", "_"))
-            return name, settings.decode(Table, tomllib.loads(text.replace("XX", code)), str(shipped[pattern]))
+            return name, settings.decode(FetchTable, tomllib.loads(text.replace("XX", code)), str(shipped[pattern]))
     if name not in shipped:
         raise RecipeError(f"`{name}`", "no table of addresses and no file", "", nearest(name, shipped))
     return name, _read(shipped[name])
@@ -189,11 +189,11 @@ def _shipped() -> dict[str, Path]:
     return {path.stem: path for path in sorted((menu.HOUSE / "recipes" / "fetch").glob("*.toml"))}
 
 
-def _read(path: Path) -> Table:
-    return settings.decode(Table, settings.read(path), str(path))
+def _read(path: Path) -> FetchTable:
+    return settings.decode(FetchTable, settings.read(path), str(path))
 
 
-def _fetch(folder: Path, table: Table, way: Way) -> str:
+def _fetch(folder: Path, table: FetchTable, way: FetchOptions) -> str:
     """All files of a table; those that cannot be had are told together in the end."""
     with run.locked(folder):
         with files.survive_disk(folder):
@@ -405,7 +405,7 @@ def _copy(source: Path, part: Path) -> None:
         shutil.copyfile(source, part)
 
 
-def _pull(url: str, part: Path, file: File, way: Way) -> None:
+def _pull(url: str, part: Path, file: File, way: FetchOptions) -> None:
     """An attempt goes on where the last one was cut off, and new ones are granted while bytes come."""
     while True:
         before = _length(part)
@@ -416,7 +416,7 @@ def _pull(url: str, part: Path, file: File, way: Way) -> None:
                 raise
 
 
-def _once(url: str, part: Path, file: File, way: Way) -> None:
+def _once(url: str, part: Path, file: File, way: FetchOptions) -> None:
     begun, start, headers = _begun(part), _length(part), {}
     if start and begun.get("url") == url:
         headers = {"Range": f"bytes={start}-", "If-Range": begun["tag"]}
@@ -437,7 +437,7 @@ def _once(url: str, part: Path, file: File, way: Way) -> None:
             raise failure
 
 
-def _save(reply: Reply, url: str, part: Path, start: int, file: File, way: Way) -> None:
+def _save(reply: Reply, url: str, part: Path, start: int, file: File, way: FetchOptions) -> None:
     """Write a body behind the first `start` bytes."""
     packed = file.path.lower().endswith((".gz", ".tgz"))  # some servers take that for a Content-Encoding
     coded = not packed and reply.headers.get("Content-Encoding", "identity").lower() != "identity"
@@ -461,7 +461,7 @@ def _save(reply: Reply, url: str, part: Path, start: int, file: File, way: Way) 
                 raise
 
 
-def _lively(blocks: Iterator[bytes], way: Way) -> Iterator[bytes]:
+def _lively(blocks: Iterator[bytes], way: FetchOptions) -> Iterator[bytes]:
     """Give up a body that only trickles."""
     began, came = time.monotonic(), 0
     for block in blocks:

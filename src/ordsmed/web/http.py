@@ -89,7 +89,7 @@ class Reply:
         """The body as it was sent: to its announced length, the last chunk or the end of the connection."""
         read = 0
         while self._length is None or read < self._length:
-            with _told():
+            with _explained():
                 block = self._answer.read1(BLOCK if self._length is None else min(BLOCK, self._length - read))
             if not block:
                 break
@@ -136,7 +136,7 @@ def _follow(
     while True:
         place = _split(url)
         seen.add(place.geturl())
-        with _told():
+        with _explained():
             reply = _ask(place, headers, timeout, private)
         if reply.status not in (301, 302, 303, 307, 308):
             return reply
@@ -379,7 +379,7 @@ def _inflated(blocks: Iterator[bytes], deflate: bool) -> Iterator[bytes]:
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[None]:
+def _explained() -> Iterator[None]:
     """Turn what sockets, TLS and http.client raise into a `Failed`."""
     try:
         yield

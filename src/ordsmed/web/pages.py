@@ -58,8 +58,8 @@ class Page:
 class Outcomes:
     """What the log says of each address: where its page is, or why it has none and how often it was tried."""
 
-    def __init__(self, folder: Path, judge: Callable[[str], str] | None = None) -> None:
-        self.folder, self.judge = folder, judge
+    def __init__(self, folder: Path, fault_of: Callable[[str], str] | None = None) -> None:
+        self.folder, self.fault_of = folder, fault_of
         self.reasons = [NEVER]  # why, and whether another try may change it: `rows` holds the place here
         self.sizes = {int(path.name[6:11]): path.stat().st_size for path in folder.glob("pages-*.warc.gz")}
         self.ends = dict.fromkeys(self.sizes, 0)  # of the last whole page
@@ -101,8 +101,8 @@ class Outcomes:
                 raise DataError(place, f"is damaged: {error}", "one outcome a line", remedy) from None
             part, byte, length = said.get("place", (0, 0, 0))
             why = (said.get("reason", ""), said.get("again", False))
-            final = said.get("final", "") if self.judge else ""
-            fault = self.judge(final) if self.judge and final else ""
+            final = said.get("final", "") if self.fault_of else ""
+            fault = self.fault_of(final) if self.fault_of and final else ""
             if length and byte + length > self.sizes.get(part, 0):
                 self.ends.setdefault(part, 0)
                 self.lost += 1
@@ -124,10 +124,10 @@ class Outcomes:
 class Pages:
     """The folder while threads write to it. Only one process may."""
 
-    def __init__(self, folder: Path, judge: Callable[[str], str] | None = None) -> None:
+    def __init__(self, folder: Path, fault_of: Callable[[str], str] | None = None) -> None:
         with survive_disk(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            self.folder, self.outcomes = folder, Outcomes(folder, judge)
+            self.folder, self.outcomes = folder, Outcomes(folder, fault_of)
             self._mend()
             self._log = (folder / LOG).open("ab", buffering=0)
         self._lock = threading.Lock()
@@ -209,9 +209,11 @@ def behind(why: str) -> str:
     return f"{why} behind a redirect"
 
 
-def lay_out(urls: Iterable[str], folder: Path, order: Path, judge: Callable[[str], str] | None = None) -> Counter[str]:
+def lay_out(
+    urls: Iterable[str], folder: Path, order: Path, fault_of: Callable[[str], str] | None = None
+) -> Counter[str]:
     """Write where the page of each address stands, in the order of the addresses; returns why others have none."""
-    outcomes, missing = Outcomes(folder, judge), Counter[str]()
+    outcomes, missing = Outcomes(folder, fault_of), Counter[str]()
     beside = order.with_name(f".{order.name}.{os.getpid()}.part")
     with survive_disk(order):
         with beside.open("wb") as file:

@@ -83,7 +83,7 @@ class Rules:
 
 def addresses(paths: Sequence[Path], rules: Rules, left_out: Counter[str], private: bool = False) -> Iterator[str]:
     """The addresses of lists and dumps that pass the rules, in their order and in one spelling."""
-    seen, fault = Seen(), _judge(rules, private)
+    seen, fault = Seen(), _fault_of(rules, private)
     for link in (link for path in paths for link in _links(path, rules, left_out)):
         url, host = spelled(link)
         why = fault(link, url, host) or ("" if seen.add(number(url)) else "duplicate address")
@@ -93,9 +93,9 @@ def addresses(paths: Sequence[Path], rules: Rules, left_out: Counter[str], priva
             yield url
 
 
-def judge(rules: Rules, private: bool = False) -> Callable[[str], str]:
+def fault_of(rules: Rules, private: bool = False) -> Callable[[str], str]:
     """A function that tells by which rule an address is left out that a redirect leads to; "": by none."""
-    fault = _judge(rules, private)
+    fault = _fault_of(rules, private)
     return lambda link: fault(link, *spelled(link))
 
 
@@ -170,7 +170,7 @@ def blacklisted(host: str, names: frozenset[str]) -> bool:
     return any(".".join(labels[i:]) in names for i in range(len(labels) - 1)) or _middle(labels) in names
 
 
-def _judge(rules: Rules, private: bool) -> Callable[[str, str, str], str]:
+def _fault_of(rules: Rules, private: bool) -> Callable[[str, str, str], str]:
     """A function that tells by which rule an address is left out; "": by none."""
     names = frozenset(name for path in _blacklists(rules) for name in _names(path))
     patterns = [re.compile(pattern) for pattern in rules.patterns]
