@@ -273,7 +273,7 @@ def test_names_of_recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         (
             ".",
             "encode",
-            ".: is a folder that no `ordsmed` deed finished; "
+            ".: is a folder that no `ordsmed` command finished; "
             "wanted a recipe or the folder of a finished `ordsmed encode`",
         ),
     ):
@@ -376,7 +376,7 @@ def test_a_folder_is_ours_from_its_first_file_on(deeds: Any, monkeypatch: pytest
     Run(Path("kept")).begin(deeds.Deed("hello"))  # what is half done may stand
     (Path("taken") / "mine").write_text("")
     with pytest.raises(
-        RecipeError, match="taken: holds files that no `ordsmed` deed made; wanted a new or empty folder"
+        RecipeError, match="taken: holds files that no `ordsmed` command made; wanted a new or empty folder"
     ):
         Run(Path("taken")).begin(deeds.Deed("hello"))
 

@@ -163,7 +163,10 @@ def test_recipes(ordsmed: Any) -> None:
         (["menus", "model"], "`model`: no such menu; did you mean `models`?"),
         (["menus", "models", "brt"], "`brt`: is not in models; did you mean `bert`?"),
         (["show", "nothing"], "`nothing`: no built-in recipe and no file; "),
-        (["show", "."], ".: is a folder that no `ordsmed` deed finished; wanted a recipe or the folder of a finished"),
+        (
+            ["show", "."],
+            ".: is a folder that no `ordsmed` command finished; wanted a recipe or the folder of a finished",
+        ),
         (["show", "tiny/bert", "tiny/gpt2", "tiny/bert"], "`tiny/bert`: one name too many; wanted two recipes or runs"),
         (["show", "tiny/bert", "--step", "3"], "tiny/bert: is no run; wanted the folder of an `ordsmed pretrain`"),
         (["pretrain", "tiny/bert", "--deadline", "soon"], "--deadline: 'soon' is not a time: wanted for example 3h"),

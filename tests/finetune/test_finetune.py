@@ -179,18 +179,18 @@ def start(nursery: Callable[..., Any], tmp_path: Path) -> Iterator[Start]:
 
 ACCURACIES = [50.0, 80.0, 70.0, 60.0]  # with patience 2 that is all
 UPS_AND_DOWNS = f"""
-from ordsmed.finetune.examples import Examples
-judge = Examples.judge
+from ordsmed.finetune.examples import TaskData
+judge = TaskData.validate
 found = lambda job: {{"accuracy": {ACCURACIES}[len(job.state.validations)]}}
-Examples.judge = lambda self, job, index: judge(self, job, index) | found(job)
+TaskData.validate = lambda self, job, index: judge(self, job, index) | found(job)
 """
 KILLS = """
-from ordsmed.finetune import finetune
+from ordsmed.finetune import finish, plan
 kill = lambda moment: once(moment) and die()
 before(loop, "update", lambda job, batches, rate, index, inner, **_: inner in (1, 4, 10) and kill(f"step {inner + 1}"))
 before(saving.Saving, "save", lambda self, step, **_: step == 6 and kill("judged, not saved"))
-before(finetune, "finish", lambda *_: kill("saved, not finished"))
-before(finetune, "leave_weights", lambda *_: kill("predicted"))
+before(plan, "finish", lambda *_: kill("saved, not finished"))
+before(finish, "leave_weights", lambda *_: kill("predicted"))
 after(finetune, "leave_weights", lambda *_: kill("weights stand, scores do not"))
 """
 

@@ -164,15 +164,15 @@ def test_a_full_disk_leaves_the_last_checkpoint(recipe: Recipe) -> None:
 
 _LIMITED = """
 import resource, signal, sys
-from ordsmed.train.checkpoint import Writer
+from ordsmed.train.checkpoint import CheckpointWriter
 from ordsmed.cli import main
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-save, limit = Writer.save, int(sys.argv[2]) // 2
+save, limit = CheckpointWriter.save, int(sys.argv[2]) // 2
 def saving(self, step, *given, **facts):
     if step > 4:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
     save(self, step, *given, **facts)
-Writer.save = saving
+CheckpointWriter.save = saving
 main(["pretrain", sys.argv[1]])
 """
 
@@ -328,7 +328,7 @@ def test_a_folder_of_the_users_is_not_taken(recipe: Recipe, tmp_path: Path) -> N
     mine.mkdir()
     (mine / "thesis.txt").write_text("years of work")
     for anew in (False, True):
-        with pytest.raises(RecipeError, match="no `ordsmed` deed made"):
+        with pytest.raises(RecipeError, match="no `ordsmed` command made"):
             pretrain(str(recipe()), [f'out="{mine}"'], anew=anew)
     assert (mine / "thesis.txt").exists()
 
@@ -354,7 +354,7 @@ def elmo(folder: Path, *top: str, phases: tuple[tuple[int, int], ...] = ((8, 6),
 
 def broken_once(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     """One step of the run whose loss is no number, the first time it comes."""
-    look, seen = loop.look, []
+    look, seen = loop.find_trouble, []
 
     def looked(job, found, norm):  # type: ignore[no-untyped-def]
         seen.append(1)

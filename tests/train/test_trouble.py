@@ -38,7 +38,7 @@ def judged_as_nan(monkeypatch: pytest.MonkeyPatch, at: Callable[[int], bool]) ->
         found = judge(self, job, index)
         return {**found, "validation": math.nan} if at(len(seen)) else found
 
-    monkeypatch.setattr(TextData, "judge", judged)
+    monkeypatch.setattr(TextData, "validate", judged)
 
 
 def broken_after(monkeypatch: pytest.MonkeyPatch, at: int) -> None:

@@ -88,8 +88,8 @@ def standing(name: str) -> Path:
     """The folder that a recipe's `data` means; nothing is made."""
     if Path(name).is_dir():
         return Path(name)
-    deed, title = run.load(Encoding, name)
-    return run.place(deed, title)
+    encoding, title = run.load(Encoding, name)
+    return run.place(encoding, title)
 
 
 def sources(recipe: dict[str, Any]) -> list[str]:

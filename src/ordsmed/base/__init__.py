@@ -1,1 +1,1 @@
-"""Machine: what knows nothing of language: errors, settings, menus, folders of deeds, ranks, progress."""
+"""Machine: what knows nothing of language: errors, settings, menus, folders of what is made, ranks, progress."""

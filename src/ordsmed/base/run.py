@@ -1,9 +1,9 @@
-"""The folder of a deed: found by name, made once under a lock, reused when its fingerprint fits.
+"""The folder of a run: found by name, made once under a lock, reused when its fingerprint fits.
 
     a name in a recipe -> a folder that stands?  -> use it
                        -> a recipe?              -> its `out` folder stands and fits: use it; else make it
 
-A deed is a frozen dataclass (the recipe) with `verb`, `out`, `stamp()` and `perform(run)`.
+What makes one is a frozen dataclass (the recipe) with `verb`, `out`, `stamp()` and `perform(run)`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Runnable(Recipe, Protocol):
         """Do it, into the folder; what is returned stands in `status.json`."""
 
 
-STEPS = "steps"  # in a deed's folder: what is half done, and outlives a change of the recipe; it has keys of its own
+STEPS = "steps"  # in a run's folder: what is half done, and outlives a change of the recipe; it has keys of its own
 
 R = TypeVar("R", bound=Recipe)
 D = TypeVar("D", bound=Runnable)
@@ -57,7 +57,7 @@ _under_way: list[Path] = []  # folders that are being made, each for the one bef
 
 
 class Run:
-    """One folder with `recipe.toml`, `environment.json`, `status.json`, `log.txt` and what the deed wrote."""
+    """One folder with `recipe.toml`, `environment.json`, `status.json`, `log.txt` and what was made."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -73,17 +73,22 @@ class Run:
         known = {k: v for k, v in {**self.status, **facts}.items() if v is not None}
         files.write_json(self.path / "status.json", known)
 
-    def begin(self, deed: Recipe, **facts: Any) -> None:
+    def begin(self, recipe: Recipe, **facts: Any) -> None:
         """Write what is going to be done and where."""
         with files.survive_disk(self.path):
             if self.path.is_dir() and not self.status and any(p.name != STEPS for p in self.path.iterdir()):
                 raise RecipeError(
-                    self.path, "holds files that no `ordsmed` deed made", "a new or empty folder", "name another `out=`"
+                    self.path,
+                    "holds files that no `ordsmed` command made",
+                    "a new or empty folder",
+                    "name another `out=`",
                 )
             self.path.mkdir(parents=True, exist_ok=True)
         # the status first: by it the folder is known as ours, and may be made anew
-        self.set(**{"verb": deed.verb, "state": "running", "fingerprint": fingerprint(deed), **self._where(), **facts})
-        files.write_text(self.path / "recipe.toml", settings.write(deed))
+        self.set(
+            **{"verb": recipe.verb, "state": "running", "fingerprint": fingerprint(recipe), **self._where(), **facts}
+        )
+        files.write_text(self.path / "recipe.toml", settings.write(recipe))
         files.write_json(self.path / "environment.json", environment())
 
     def _where(self) -> dict[str, str]:
@@ -126,19 +131,19 @@ def at_home(name: str | Path) -> Iterator[str]:
         yield own
 
 
-def fingerprint(deed: Recipe) -> str:
+def fingerprint(recipe: Recipe) -> str:
     """Recipe and inputs in 16 hexadecimal digits; where the result is put and how machines do it do not count."""
-    return _mark(deed, essence(deed))
+    return _mark(recipe, essence(recipe))
 
 
-def _mark(deed: Recipe, table: Any) -> str:
-    text = json.dumps([deed.verb, table, deed.stamp()], sort_keys=True)
+def _mark(recipe: Recipe, table: Any) -> str:
+    text = json.dumps([recipe.verb, table, recipe.stamp()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def essence(deed: Recipe) -> Any:
+def essence(recipe: Recipe) -> Any:
     """A recipe without what makes no difference to its result."""
-    return {k: v for k, v in settings.plain(deed, essence=True).items() if k not in ("out", "layout")}
+    return {k: v for k, v in settings.plain(recipe, essence=True).items() if k not in ("out", "layout")}
 
 
 def environment() -> dict[str, Any]:
@@ -167,7 +172,7 @@ def find_recipe(name: str, verb: str) -> Path:
         if path.is_file():
             return path
     if name.endswith(".toml") or Path(name).is_dir():
-        found = "is a folder that no `ordsmed` deed finished" if Path(name).is_dir() else "no such file"
+        found = "is a folder that no `ordsmed` command finished" if Path(name).is_dir() else "no such file"
         raise RecipeError(name, found, f"a recipe or the folder of a finished `ordsmed {verb or 'VERB'}`")
     found = f"no recipe of `{verb}` and no file" if verb else "no built-in recipe and no file"
     raise RecipeError(f"`{name}`", found, "", nearest(name, recipe_names("" if "/" in name else verb)))
@@ -184,8 +189,8 @@ def recipe_names(verb: str = "") -> list[str]:
 def load(cls: type[R], name: str, overrides: Sequence[str] = ()) -> tuple[R, str]:
     """A recipe by name or path, decoded; and the title its folder gets."""
     path = find_recipe(name, getattr(cls, "verb", ""))
-    deed = settings.decode(cls, settings.override(read_table(path, getattr(cls, "verb", "")), overrides), name)
-    return deed, title(name)
+    recipe = settings.decode(cls, settings.override(read_table(path, getattr(cls, "verb", "")), overrides), name)
+    return recipe, title(name)
 
 
 def read_table(path: Path, verb: str, seen: tuple[Path, ...] = ()) -> settings.Table:
@@ -217,9 +222,9 @@ def title(name: str) -> str:
     return Path(name).stem if Path(name).is_file() else name.replace("/", "-")
 
 
-def place(deed: Recipe, title: str) -> Path:
-    """Where a deed's folder stands."""
-    folder = Path(deed.out or f"work/{deed.verb}/{title}")
+def place(recipe: Recipe, title: str) -> Path:
+    """Where a run's folder stands."""
+    folder = Path(recipe.out or f"work/{recipe.verb}/{title}")
     if folder.exists() and not folder.is_dir():
         raise RecipeError("out", f"found {folder}, a file", "a folder", "name another")
     files.named(folder)
@@ -244,28 +249,28 @@ def obtain(cls: type[D], name: str, overrides: Sequence[str] = (), *, anew: bool
             return Path(name)
         with at_home(name) as own:
             return _obtained(Path(own), read_recipe(cls, Path(own)), own, (), anew)
-    deed, title = load(cls, name, overrides)
-    return _obtained(place(deed, title), deed, name, overrides, anew)
+    recipe, title = load(cls, name, overrides)
+    return _obtained(place(recipe, title), recipe, name, overrides, anew)
 
 
-def _obtained(folder: Path, deed: Runnable, name: str, overrides: Sequence[str], anew: bool) -> Path:
+def _obtained(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str], anew: bool) -> Path:
     if folder.resolve() in _under_way:
         raise RecipeError(folder, f"is made from itself, by {name}", "another input")
     _under_way.append(folder.resolve())
     try:
-        return _made(folder, deed, name, overrides, anew)
+        return _made(folder, recipe, name, overrides, anew)
     finally:
         _under_way.pop()
 
 
-def _made(folder: Path, deed: Runnable, name: str, overrides: Sequence[str], anew: bool) -> Path:
+def _made(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str], anew: bool) -> Path:
     """Make a folder, or find it made, under its lock."""
-    verb = deed.verb
+    verb = recipe.verb
     with locked(folder, anew=anew):
         run = Run(folder)
-        if run.status and not fits(run, deed):
+        if run.status and not fits(run, recipe):
             if finished(folder, verb) and not anew:  # what is not finished holds nothing that anybody waits for
-                raise misfit(folder, deed, name, overrides)
+                raise misfit(folder, recipe, name, overrides)
             clear(folder)
         elif anew and run.status:
             with files.survive_disk(folder):
@@ -275,47 +280,47 @@ def _made(folder: Path, deed: Runnable, name: str, overrides: Sequence[str], ane
                 say(f"{folder}: stands, reused")
             _said.add(folder.resolve())
             return folder
-        run.begin(deed, began=time.time())
+        run.begin(recipe, began=time.time())
         with logged(folder / "log.txt"):
-            facts = deed.perform(run)
+            facts = recipe.perform(run)
         _said.add(folder.resolve())
         run.set(state="done", seconds=round(time.time() - run.status["began"], 1), **facts)
-        if tidy := getattr(deed, "tidy", None):
+        if tidy := getattr(recipe, "tidy", None):
             tidy(run)  # what the finished folder needs no more
     return folder
 
 
 def clear(folder: Path) -> None:
-    """Empty a folder of ours, but for steps a next deed may go on with; its status, by which it is ours, goes last."""
+    """Empty a folder of ours, but for steps a next run may go on with; its status, by which it is ours, goes last."""
     with files.survive_disk(folder):
         for path in sorted(folder.iterdir(), key=lambda path: path.name == "status.json"):
             if path.name != STEPS:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def misfit(folder: Path, deed: Runnable, name: str, overrides: Sequence[str]) -> RecipeError:
+def misfit(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str]) -> RecipeError:
     """Why a finished folder is not taken: another recipe, or inputs that changed since."""
-    if essence(read_recipe(type(deed), folder)) == essence(deed):
+    if essence(read_recipe(type(recipe), folder)) == essence(recipe):
         found, tell = "its inputs have changed since it was made", ""
     else:
         found, tell = (
             "was made from another recipe",
             f"`{command('show', folder, name, *overrides)}` tells the difference; ",
         )
-    again = f"make it again with `{command(deed.verb, name, *overrides, '--anew')}`, or name another `out=`"
-    return RecipeError(folder, found, f"fingerprint {fingerprint(deed)}", tell + again)
+    again = f"make it again with `{command(recipe.verb, name, *overrides, '--anew')}`, or name another `out=`"
+    return RecipeError(folder, found, f"fingerprint {fingerprint(recipe)}", tell + again)
 
 
-def fits(run: Run, deed: Recipe) -> bool:
+def fits(run: Run, recipe: Recipe) -> bool:
     """Was this folder made by this recipe from these inputs? Settings that came since stand at what they begin with."""
-    finished(run.path, deed.verb)
+    finished(run.path, recipe.verb)
     mark, path = run.status.get("fingerprint"), run.path / "recipe.toml"
-    if mark is None or mark == fingerprint(deed):
+    if mark is None or mark == fingerprint(recipe):
         return mark is not None
     try:
         stored = settings.read(path) if path.exists() else None
-        return bool(stored and essence(read_recipe(type(deed), run.path)) == essence(deed)) and mark == _mark(
-            deed, _within(essence(deed), stored)
+        return bool(stored and essence(read_recipe(type(recipe), run.path)) == essence(recipe)) and mark == _mark(
+            recipe, _within(essence(recipe), stored)
         )
     except RecipeError:  # of a version that knew other settings
         return False

@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 from ordsmed.base.screen import columns, fitted
 
-_logs: list[TextIO] = []  # the innermost deed's log is the last
+_logs: list[TextIO] = []  # the innermost run's log is the last
 _bar: Any = None  # the rich progress on screen, if one is: lines are printed above it
 WIDE, NARROW = 100, 72  # columns of a screen: from where on a bar is long, and below which there is none
 _silent = False  # of several processes that do the same, one speaks

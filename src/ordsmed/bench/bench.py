@@ -1,4 +1,4 @@
-"""Bench: speeds anyone can measure again, through the same loop, loader, store and deeds that do the work."""
+"""Bench: speeds anyone can measure again, through the same loop, loader, store and verbs that do the work."""
 
 from __future__ import annotations
 
@@ -385,7 +385,7 @@ def _skewed_source(sentences: int) -> MadeUp:
 
 
 def measure_encode(recipe: Bench) -> dict[str, Any]:
-    """The deed `encode` beside `encode_batch_fast` of the tokenizers library on the same sentences, same cores."""
+    """The verb `encode` beside `encode_batch_fast` of the tokenizers library on the same sentences, same cores."""
     import resource
 
     from ordsmed.corpus.folder import documents, parts
@@ -405,10 +405,10 @@ def measure_encode(recipe: Bench) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as out:
         tokenizer.save(Path(out) / "tokenizer")
         began = time.perf_counter()
-        deed = Encoding(corpus=str(folder), tokenizer=str(Path(out) / "tokenizer"))
+        encoding = Encoding(corpus=str(folder), tokenizer=str(Path(out) / "tokenizer"))
         place = Run(Path(out) / "store")
-        place.begin(deed)
-        facts = deed.perform(place)
+        place.begin(encoding)
+        facts = encoding.perform(place)
         ours = time.perf_counter() - began
     return {
         "megabytes": round(size, 2), "library_mb_per_second": round(size / library, 2),

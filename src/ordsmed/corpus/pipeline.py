@@ -1,4 +1,4 @@
-"""The deed `corpus`: documents -> clean, each once, sentences told apart -> splits in JSON lines, and a report.
+"""The verb `corpus`: documents -> clean, each once, sentences told apart -> splits in JSON lines, and a report.
 
     read    sources -> chunks: every document cleaned by itself, its sentences found (`chunks.py`)
     match   hashes and signatures of all chunks -> which documents are duplicates of which (`near.py`)
@@ -241,27 +241,27 @@ def partly(name: str, overrides: Sequence[str], *, part: str | None, until: str 
     if part and until == "match":
         raise RecipeError("--until", "match, beside --part", "--part alone: what all parts read is matched as a whole")
     share = _part(part)
-    deed, title = run.load(Corpus, name, overrides)
-    folder = run.place(deed, title)
+    recipe, title = run.load(Corpus, name, overrides)
+    folder = run.place(recipe, title)
     place = run.Run(folder)
     with contextlib.ExitStack() as alone:
         alone.enter_context(run.locked(folder))
-        fits = run.fits(place, deed)
+        fits = run.fits(place, recipe)
         if run.finished(folder, "corpus"):
             if not fits:
-                raise run.misfit(folder, deed, name, overrides)
+                raise run.misfit(folder, recipe, name, overrides)
             return [f"{folder}: stands"]
         if not fits:
             if place.status:
                 run.clear(folder)
-            place.begin(deed, began=time.time())
+            place.begin(recipe, began=time.time())
         if part:
             alone.close()  # parts are read side by side
-        with worker_pool(deed._workers(), deed.engine) as map_in_order:
-            reading = deed.read(place, map_in_order, share)
+        with worker_pool(recipe._workers(), recipe.engine) as map_in_order:
+            reading = recipe.read(place, map_in_order, share)
             chunks = reading.chunks()
             if until == "match":
-                deed.match(reading, chunks, map_in_order)
+                recipe.match(reading, chunks, map_in_order)
     count = sum(chunk.facts.documents for chunk in chunks)
     return [
         f"{folder}: {many(len(chunks), 'chunk')} with {many(count, 'document')} stand",

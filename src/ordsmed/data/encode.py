@@ -1,4 +1,4 @@
-"""The deed `encode`: a corpus folder and a tokenizer -> a store of ids for each split.
+"""The verb `encode`: a corpus folder and a tokenizer -> a store of ids for each split.
 
 train/00000.jsonl -> blocks of lines -> sentences -> ids, lengths, sequences a document -> train.bin, train.idx
                      (one process, or several for a large corpus; written in order by the first)
@@ -144,8 +144,8 @@ class LinePosition:
     line: int = 0
 
 
-def _key(deed: Encoding) -> str:
-    return f"{VERSION} {run.fingerprint(deed)}"
+def _key(encoding: Encoding) -> str:
+    return f"{VERSION} {run.fingerprint(encoding)}"
 
 
 class KeptEncoding:

@@ -1,4 +1,4 @@
-"""The deed `tokenizer`: learns a vocabulary from a corpus, or takes the one its settings name, and measures it.
+"""The verb `tokenizer`: learns a vocabulary from a corpus, or takes the one its settings name, and measures it.
 
 corpus/train/*.jsonl -> every k-th document -> Settings.train(texts) -> tokenizer.json, vocab.txt ... + how well it fits
 """

@@ -105,7 +105,7 @@ def asked(
     name: str, overrides: Sequence[str] = (), *, deadline: float | None = None, anew: bool = False,
     layout: str = "", site: str = "",
 ) -> tuple[Path, Finetuning] | None:  # fmt: skip
-    """The folder and recipe of the trials that are meant; None where one run is. `how` as in deed.perform."""
+    """The folder and recipe of the trials that are meant; None where one run is. `how` as in session.perform."""
     own = Path(name) / TRIALS
     if Run(Path(name)).status and not own.exists():
         return None

@@ -137,7 +137,8 @@ def _affordable(family: Any, folder: Path, place: Path) -> None:
     layers, width, positions = family.layers, family.width, getattr(family, "positions", None)
     inner, embedded = getattr(family, "inner", getattr(family, "cells", 0)), getattr(family, "embedded", width)
     rows = getattr(family, "types", 0)
-    if positions and "model.places.weight" in family.smaller(64, 1).names().table:
+    names = getattr(family.smaller(64, 1), "names", None)  # a family of somebody's own may have none elsewhere
+    if positions and names and "model.places.weight" in names().table:
         rows += positions
     if layers * width * max(width, inner) + rows * embedded > held:
         weights.foreign_names(folder)  # files that were cut off are told as such

@@ -1,4 +1,4 @@
-"""State: how the folder of a run or of another deed stands, in lines for a person; first how far it came."""
+"""State: how the folder of a run or of what else was made stands, in lines for a person; first how far it came."""
 
 from __future__ import annotations
 

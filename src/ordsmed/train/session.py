@@ -1,4 +1,4 @@
-"""The deed of a training: a new run, or one that goes on from its last whole checkpoint; pretraining and fine-tuning.
+"""The session of a training: a new run, or one that goes on from its last whole checkpoint; of either training.
 
 recipe -> what it needs is made -> processes meet -> a folder, locked -> Job -> loop -> what a finished run leaves
 """

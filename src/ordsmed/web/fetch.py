@@ -1,4 +1,4 @@
-"""The deed `fetch`: a table of addresses -> files that are whole, checked and recorded.
+"""The verb `fetch`: a table of addresses -> files that are whole, checked and recorded.
 
     squad.toml -> out/squad/train-v1.1.json, ..., .fetched.jsonl
 
