@@ -110,7 +110,7 @@ from ordsmed.base.run import obtain
 from ordsmed.corpus import chunks, near, folder, pipeline
 chunks.CHUNK = 20_000
 place, left = sys.argv[2], int(sys.argv[3])
-module = {"make": chunks, "put": chunks, "find": near, "close": folder.Writer}[place]
+module = {"make": chunks, "put": chunks, "find": near, "close": folder.PartWriter}[place]
 name = {"make": "_make", "put": "_put", "find": "find", "close": "close"}[place]
 inner = getattr(module, name)
 def killed(*args, **how):

@@ -186,11 +186,11 @@ def test_blocks_do_not_show(place: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 KILLED = """
 import time
 from ordsmed.data import encode
-make = encode.Encoder.__call__
+make = encode.LineEncoder.__call__
 def slow(self, block):
     time.sleep(0.3)
     return make(self, block)
-encode.Encoder.__call__, encode.BLOCK = slow, 700
+encode.LineEncoder.__call__, encode.BLOCK = slow, 700
 encode.read_store("recipe.toml")
 """
 

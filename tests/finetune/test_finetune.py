@@ -191,7 +191,7 @@ before(loop, "update", lambda job, batches, rate, index, inner, **_: inner in (1
 before(saving.Saving, "save", lambda self, step, **_: step == 6 and kill("judged, not saved"))
 before(plan, "finish", lambda *_: kill("saved, not finished"))
 before(finish, "leave_weights", lambda *_: kill("predicted"))
-after(finetune, "leave_weights", lambda *_: kill("weights stand, scores do not"))
+after(finish, "leave_weights", lambda *_: kill("weights stand, scores do not"))
 """
 
 

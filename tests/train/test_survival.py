@@ -215,7 +215,7 @@ def half_a_part(path, tensors, boxes):
         path.write_bytes(b"half")
         die()
 before(boxes, "write", half_a_part)
-before(checkpoint.Writer, "_complete", lambda *_: kill("parts stand, state does not"))
+before(checkpoint.CheckpointWriter, "_complete", lambda *_: kill("parts stand, state does not"))
 after(files, "write_json", lambda path, value: path.name == "state.json" and kill("state stands, has no name"))
 before(files, "sync", lambda path: path.name == "checkpoints" and kill("named, but not on the disk"))
 
@@ -327,7 +327,7 @@ def test_torchrun_begins_again(whole: Callable[..., Course], recipe_file: Path, 
 def test_the_first_rank_leaves_last(start: Start, whole: Callable[..., Course], tmp_path: Path) -> None:
     """What ranks tell each other is kept by the first: it waits until a slow one has heard the end."""
     folder = tmp_path / "slow"
-    late = 'before(pretrain, "first_alone", lambda *_: RANK == 1 and time.sleep(0.1))'
+    late = 'before(plan, "first_alone", lambda *_: RANK == 1 and time.sleep(0.1))'
     for _ in ("to the end", "all is done"):
         process = start(folder, devices=2, fault=late)
         assert process.wait() == 0, process.said
@@ -435,8 +435,8 @@ ASLEEP = 'before(loader.MicroBatches, "__getitem__", lambda self, i: i + self.fi
 HANGING = {  # which rank hangs where -> what it does
     (1, "in a step"): f"at_step(10, lambda: {STILL})",
     (0, "in a step"): f"at_step(10, lambda: {STILL})",
-    (0, "at the start"): f'before(pretrain, "build", lambda *_, **__: {STILL})',
-    (1, "while saving"): f'before(checkpoint.Writer, "save", lambda *_, **__: {STILL})',
+    (0, "at the start"): f'before(plan.job, "build", lambda *_, **__: {STILL})',
+    (1, "while saving"): f'before(checkpoint.CheckpointWriter, "save", lambda *_, **__: {STILL})',
     (0, "making rows"): ASLEEP,
     (1, "making rows"): ASLEEP,
     (1, "learning"): 'at_step(10, lambda: before(mlm.MaskedTokens, "forward", lambda *_: time.sleep(120)))',
@@ -590,7 +590,7 @@ def test_too_much_trouble_stops(start: Start, tmp_path: Path, action: str) -> No
 
 FULL_AT = """
 steps = {steps}
-before(checkpoint.Writer, "save", lambda self, step, *_, **__: limit(20_000 if step in steps else 0))
+before(checkpoint.CheckpointWriter, "save", lambda self, step, *_, **__: limit(20_000 if step in steps else 0))
 """
 
 

@@ -113,7 +113,7 @@ def test_a_run_most_of_whose_steps_taught_nothing_is_not_done(
     recipe: Recipe, monkeypatch: pytest.MonkeyPatch, broken: int, fails: bool
 ) -> None:
     """Half of twelve steps may; one more may not, also when it is asked again."""
-    look, seen = loop.look, []
+    look, seen = loop.find_trouble, []
 
     def looked(job, found, norm):  # type: ignore[no-untyped-def]
         seen.append(1)

@@ -87,7 +87,7 @@ def split_weights(objective: nn.Module, blocks: list[Block], layout: Layout, mes
     for block in blocks:
         fully_shard(block, mesh=mesh, reshard_after_forward=layout.reshard, mp_policy=inner)
     fully_shard(objective, mesh=mesh, reshard_after_forward=False, mp_policy=outer)
-    register_fsdp_forward_method(objective, "judge")
+    register_fsdp_forward_method(objective, "validate")
 
 
 def split_layers(objective: nn.Module, layout: Layout, ranks: Ranks) -> dict[str, int]:

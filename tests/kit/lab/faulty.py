@@ -18,7 +18,7 @@ from ordsmed.data import loader
 from ordsmed.nn import boxes, weights
 from ordsmed.objectives import mlm
 from ordsmed.objectives.mlm import Settings
-from ordsmed.pretrain import finish
+from ordsmed.pretrain import finish, plan
 from ordsmed.train import checkpoint, loop, material, meters, saving, watch
 
 RANK = int(os.environ.get("RANK", "0"))
