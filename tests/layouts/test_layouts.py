@@ -190,8 +190,9 @@ def at_work(folder: Path, world: int, todo: list[dict[str, Any]]) -> list[dict[s
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
+    path = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
     shared = os.environ | {"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1",
-                           "MASTER_PORT": str(port), "PYTHONPATH": str(HERE.parent)}  # fmt: skip
+                           "MASTER_PORT": str(port), "PYTHONPATH": path}  # fmt: skip
     command = [sys.executable, str(HERE / "ranks_at_work.py"), str(folder / "cases.json"), str(folder)]
     started = [
         subprocess.Popen(

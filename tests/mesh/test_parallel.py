@@ -210,7 +210,7 @@ def test_split_weights_are_fetched_block_by_block(
     assert [policy.param_dtype for policy in policies] == [inner, inner, outer]
     assert {policy.reduce_dtype for policy in policies} == {torch.bfloat16}
     assert not any(policy.cast_forward_inputs for policy in policies)
-    assert methods == ["judge"]
+    assert methods == ["validate"]
     parallel.split_weights(made, blocks, Layout(reshard=False), "the mesh")
     assert [given["reshard_after_forward"] for _, given in asked[3:]] == [False] * 3
 
