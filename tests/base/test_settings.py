@@ -476,3 +476,14 @@ def test_models_fingerprints_stay_as_they_were(kind):
     later = set(getattr(type(made), "LATER_ADDED", ()))
     assert not later & settings.plain(made, essence=True).keys()
     assert {"tied"} <= later or kind == "elmo"
+
+
+def test_a_choice_that_may_be_left_out_is_taken_back_by_hand() -> None:
+    """`model=none` beside `init`, in a recipe that names a network; what must be said cannot be taken back."""
+    table = tomllib.loads(GOOD)
+    found = settings.decode(Pretraining, settings.override(copy.deepcopy(table), ["model=none", "init=run"]), "r")
+    assert found.model is None
+    with pytest.raises(RecipeError, match="model: missing; wanted a \\[model\\], or `init` to start from"):
+        settings.decode(Pretraining, settings.override(copy.deepcopy(table), ["model=none"]), "r")
+    with pytest.raises(RecipeError, match="objective"):
+        settings.decode(Pretraining, settings.override(copy.deepcopy(table), ["objective=none"]), "r")

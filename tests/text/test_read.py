@@ -351,3 +351,21 @@ def test_a_reader_may_be_closed_while_an_unpacker_is_imported(monkeypatch: pytes
     assert OSError in read.broken()
     monkeypatch.undo()
     assert zstandard.ZstdError in read.broken()
+
+
+@pytest.mark.parametrize(
+    ("path", "remedy"),
+    [
+        ("work/fetch/squad/train-v1.1.json", "`ordsmed fetch squad` gets it"),
+        ("work/fetch/wikipedia-nn", "`ordsmed fetch wikipedia-nn` gets it"),
+        ("work/fetch/", "relative paths are from the current folder"),
+        ("mine/squad/train.json", "relative paths are from the current folder"),
+    ],
+)
+def test_what_fetch_gets_and_is_not_there_leads_to_fetch(
+    path: str, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError) as refused:
+        read.files(path)
+    assert str(refused.value).endswith(f"; {remedy}")

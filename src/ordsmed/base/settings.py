@@ -83,7 +83,9 @@ def _decoded(cls: type[T], table: object, place: str) -> T:
     values = {}
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         where = _at(place, field.name)
-        if field.name in table:
+        if field.default is None and table.get(field.name) == "none" and _is_menu(hints[field.name]):
+            values[field.name] = None  # a choice that may be left out, taken back by hand: model=none
+        elif field.name in table:
             values[field.name] = _decode(hints[field.name], table[field.name], where)
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             raise RecipeError(where, "missing", _wish(hints[field.name]), "")
@@ -134,7 +136,7 @@ def flat(table: object, prefix: str = "") -> dict[str, Any]:
 
 
 def _decode(wish: Any, value: Any, place: str) -> Any:
-    if get_origin(wish) is Annotated and isinstance(get_args(wish)[1], menu.Menu):
+    if _is_menu(wish):
         return _choice(get_args(wish)[1], value, place)
     if get_origin(wish) in (Union, types.UnionType):
         inner = [w for w in get_args(wish) if w is not type(None)]
@@ -154,6 +156,10 @@ def _decode(wish: Any, value: Any, place: str) -> Any:
     if dataclasses.is_dataclass(wish):
         return _decoded(wish, value, place)  # type: ignore[arg-type]
     return _leaf(wish, value, place)
+
+
+def _is_menu(wish: Any) -> bool:
+    return get_origin(wish) is Annotated and isinstance(get_args(wish)[1], menu.Menu)
 
 
 def _is_word(wish: Any) -> bool:

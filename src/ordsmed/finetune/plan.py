@@ -18,7 +18,6 @@ from ordsmed.base.menu import kind_of
 from ordsmed.base.ranks import Ranks, first_alone
 from ordsmed.base.run import Run
 from ordsmed.base.say import many, say, size
-from ordsmed.base.screen import command
 from ordsmed.finetune.examples import TaskData
 from ordsmed.finetune.finish import finish
 from ordsmed.finetune.recipe import Finetuning
@@ -31,7 +30,6 @@ from ordsmed.text import read
 from ordsmed.train.job import Job, assemble
 from ordsmed.train.plan import Plan
 
-FETCHED = "work/fetch/"  # where `ordsmed fetch` puts what recipes name
 SPLITS = ("train", "dev")
 
 
@@ -223,9 +221,8 @@ def _files(recipe: Finetuning) -> list[str]:
                 count = f"{many(len(found), 'file')}, " if len(found) > 1 else ""
                 lines.append(f"task.{split}: {path}, {count}{size(read.size(found))}")
                 continue
-            name = path.removeprefix(FETCHED).partition("/")[0] if path.startswith(FETCHED) else ""
-            get = f"; `{command('fetch', name)}` gets it" if name else ""
-            lines.append(f"task.{split}: {path} is not there{get}")
+            get = read.fetching(path)
+            lines.append(f"task.{split}: {path} is not there{'; ' + get if get else ''}")
     if not recipe.task.paths("dev"):
         lines.append("task.dev: none, so the last checkpoint is left, and no score is told")
     return lines

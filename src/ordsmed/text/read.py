@@ -26,9 +26,11 @@ from typing import IO, Any, Literal
 
 from ordsmed.base.errors import DataError
 from ordsmed.base.say import say
+from ordsmed.base.screen import command
 from ordsmed.text import encodings
 
 Errors = Literal["strict", "replace"]
+FETCHED = "work/fetch/"  # where `ordsmed fetch` puts what recipes name
 BLOCK = 1 << 20
 LONGEST = 8 << 20  # characters of one line; what is longer is cut at white space
 DENSEST = 200  # times its size a packed file may unpack to ...
@@ -370,9 +372,15 @@ def _expand(name: str) -> list[Path]:
             name,
             what,
             "a file, a folder or a pattern such as texts/*.txt.gz",
-            "relative paths are from the current folder",
+            fetching(name) or "relative paths are from the current folder",
         )
     return sorted(found)
+
+
+def fetching(name: str) -> str:
+    """How to get what recipes name in the folder of `ordsmed fetch`; empty for a path elsewhere."""
+    source = name.removeprefix(FETCHED).partition("/")[0] if name.startswith(FETCHED) else ""
+    return f"`{command('fetch', source)}` gets it" if source else ""
 
 
 def _hidden(path: Path) -> bool:

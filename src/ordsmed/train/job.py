@@ -307,7 +307,7 @@ def check_same(ours: Any, theirs: Any, init: str) -> None:
         found, wanted = (", ".join(f"{name} {_said(model, name)}" for name in names) for model in (ours, theirs))
     else:
         return
-    raise RecipeError("model", f"found {found}", f"{wanted}, as {init} has", "leave [model] out")
+    raise RecipeError("model", f"found {found}", f"{wanted}, as {init} has", "leave [model] out (`model=none`)")
 
 
 def _said(model: Any, name: str) -> str:
