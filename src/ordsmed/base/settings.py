@@ -80,7 +80,7 @@ def _decoded(cls: type[T], table: object, place: str) -> T:
     for key in table:
         if key not in _names(cls):
             raise _Unknown(_at(place, key), key, _names(cls))
-    values = {}
+    values: dict[str, Any] = {}
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         where = _at(place, field.name)
         if field.default is None and table.get(field.name) == "none" and _is_menu(hints[field.name]):
