@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from typing import Any
 
 import pytest
@@ -149,7 +150,7 @@ def test_what_a_person_is_told(run, capsys, monkeypatch):
     assert capsys.readouterr().out.splitlines()[:3] == [
         "what falls ?",
         f"  {found['answer']}  {found['probability']:.1%} (score {score:.2f}), characters {start}-{end} "
-        f"(null odds {odds}, threshold 1000000.0)",
+        f"(null odds {odds:.6g}, threshold 1000000.0)",
         f"    {TEXT[:start]}[{TEXT[start:end]}]{TEXT[end:]}",
     ]
     assert second["text"] in TEXT
@@ -255,7 +256,8 @@ def test_one_question_that_cannot_be_answered_stops_no_other(run, tmp_path, endi
         assert said_of == [{k: json.loads(one)[k] for k in said_of[0]} for [one] in alone]
     else:
         assert "  not answered: an empty context: there is nothing to answer from" in found
-        assert found[: len(alone[0])] == alone[0]
+        odds = r"null odds \S+,"  # their last digits depend on what else is in the batch
+        assert [re.sub(odds, "", line) for line in found[: len(alone[0])]] == [re.sub(odds, "", x) for x in alone[0]]
         if ending != "json":
             assert found[-1] == "  not answered: 3 columns"
 

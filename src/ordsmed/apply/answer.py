@@ -99,7 +99,7 @@ def describe(asked: Asked, question: Question, answered: Answered, best: int) ->
     spans = [found for found in answered.n_best if found.text]
     odds = ""
     if answered.null_odds is not None and spans:
-        odds = f" (null odds {answered.null_odds}, threshold {asked.settings.threshold})"
+        odds = f" (null odds {answered.null_odds:.6g}, threshold {asked.settings.threshold})"
     yield _flat(question.question)
     if answered.text:
         yield f"  {_line(spans[0])}{odds}"
