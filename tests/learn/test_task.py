@@ -153,6 +153,10 @@ def test_what_is_no_objective_is_refused() -> None:
             built(settings, None, Signs())  # type: ignore[arg-type]
         setattr(settings.gives, name, value)
     assert built(settings, None, Signs()) is settings.gives  # type: ignore[arg-type]
+    for old, now in (("judge", "validate"), ("told", "describe"), ("heed", "update_settings")):
+        settings.gives = type("Old", (Half,), {old: lambda self, batch: {}})()
+        with pytest.raises(RecipeError, match=f"Old has `{old}`; wanted `{now}`, as it is called now"):
+            built(settings, None, Signs())  # type: ignore[arg-type]
 
 
 def test_tokens_that_are_needed_are_named(tokenizer: Tokenizer, tmp_path: Path) -> None:

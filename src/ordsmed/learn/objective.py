@@ -27,6 +27,7 @@ from ordsmed.text.tokenizer import Tokenizer
 
 SIGNS = {"start": "[CLS]", "stop": "[SEP]", "mask": "[MASK]", "pad": "[PAD]", "unknown": "[UNK]"}
 ROLES = ("model", "head", "pair", "detect", "top", *TASK_CLASSES, "joint")  # what a network of an objective is made of
+RENAMED = {"judge": "validate", "told": "describe", "heed": "update_settings"}  # methods that had another name
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,9 @@ def built(settings: Any, model: Any, tokenizer: Tokenizer) -> Any:
     if not isinstance(made, Objective):
         raise RecipeError(place, f"build() gives a {type(made).__name__}", "an ordsmed.learn.objective.Objective", PAGE)
     check_finished(type(made), type(made).__name__, place)
+    for old, now in RENAMED.items():
+        if hasattr(made, old):  # one of somebody's own, which nobody would call
+            raise RecipeError(place, f"{type(made).__name__} has `{old}`", f"`{now}`, as it is called now", PAGE)
     for name in ("model", "model_settings", "weights"):
         if getattr(made, name, None) in (None, {}):
             raise RecipeError(place, f"{type(made).__name__} has no `self.{name}`", "it, set in __init__", PAGE)
