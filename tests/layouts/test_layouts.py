@@ -407,6 +407,8 @@ def test_every_optimizer_on_every_mesh(recipes: dict[str, str], tmp_path: Path) 
 
 def test_the_real_compiler(recipes: dict[str, str], alone: Any, tmp_path: Path) -> None:
     """What CI compiles elsewhere goes through the compiler's front half only."""
+    if os.environ.get("ATEN_CPU_CAPABILITY") == "default":
+        pytest.skip("torch's compiler writes vectors that this switch takes away from its own headers")
     case = {"name": "compiled", "recipe": recipes["bert mlm"], "shape": [1, 1, 1], "overrides": OPTIONS["compiled"]}
     found = at_work(tmp_path, 1, [{**case, "backend": "inductor"}])[0]
     assert np.allclose(found["compiled"]["lines"], alone["bert mlm plain"]["lines"], rtol=1e-5)

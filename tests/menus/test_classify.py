@@ -112,7 +112,7 @@ def test_a_planted_rule_is_learned(tmp_path: Path, model: Any, pool: str) -> Non
 @pytest.mark.long
 def test_an_elmo_learns_it_through_its_top(tmp_path: Path) -> None:
     settings = Settings(top=Top(recurrent=24, dropout=0.1))
-    run = learned(settings, ELMO, of_words(tmp_path), planted(tmp_path, early, 1000), 120, 1e-2)
+    run = learned(settings, ELMO, of_words(tmp_path), planted(tmp_path, early, 1000), 180, 1e-2)
     assert run.task.pool == "max"
     assert run.settings.score(run.dev, run.said)["accuracy"] > 95
 

@@ -215,7 +215,8 @@ def check_task(family: str, seed: int, folder: Any) -> bool:
     pairs = [(said, there[0])] if role == "classify" else [(said[seen], there[0][seen])]
     if role == "span":
         pairs = [(said[seen][:, n], there[n][seen]) for n in (0, 1)]
-    assert all(close(*pair, 1e-5) for pair in pairs), (type(theirs).__name__, drawn.keys)
+    # a norm over 4 numbers multiplies roundings: 1.1e-5 without vector units, 5e-7 with them
+    assert all(close(*pair, 3e-5) for pair in pairs), (type(theirs).__name__, drawn.keys)
     return True
 
 
