@@ -220,10 +220,10 @@ after(files, "write_json", lambda path, value: path.name == "state.json" and kil
 before(files, "sync", lambda path: path.name == "checkpoints" and kill("named, but not on the disk"))
 
 def half_away(path, *_, **__):
-    if path.name.startswith("step-") and once("the oldest half away"):
+    if path.name.endswith(".old.part") and once("the oldest half away"):
         (path / "state.json").unlink()
         die()
-before(checkpoint.shutil, "rmtree", half_away)
+before(snapshots.shutil, "rmtree", half_away)
 
 def half_a_line(self, text, **_):
     if text and once("half a line"):
@@ -254,6 +254,26 @@ def test_kill_9_between_any_two_writes_loses_nothing(
     assert course(folder) == wanted
     assert is_whole(folder)
     assert Run(folder).status["state"] == "done"
+
+
+@pytest.mark.long
+def test_kill_9_while_the_last_takes_the_oldest_away(
+    start: Start, whole: Callable[..., Course], tmp_path: Path
+) -> None:
+    """All is learned by then, and nothing is written any more: what is half deleted goes all the same."""
+    wanted, folder = whole(), tmp_path / "killed"
+    fault = f"""
+def half_away(path, *_, **__):
+    if path.name.endswith(".old.part") and (path.parent / "step-{STEPS:09d}").exists() and once():
+        (path / "state.json").unlink()
+        die()
+before(snapshots.shutil, "rmtree", half_away)
+"""
+    assert start(folder, fault=fault).wait() == -signal.SIGKILL
+    assert list((folder / "checkpoints").glob(".*"))
+    assert start(folder).wait() == 0
+    assert course(folder) == wanted
+    assert is_whole(folder)
 
 
 @pytest.mark.long

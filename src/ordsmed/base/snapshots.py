@@ -7,6 +7,7 @@ Several processes write a file of each kind each: model-00002-of-00004.safetenso
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,19 @@ def strip(path: Path) -> None:
         files.write_json(path / "state.json", {**state, "checksums": kept})
         for name in others:
             (path / name).unlink(missing_ok=True)
+
+
+def remove(path: Path) -> None:
+    """Delete a snapshot; it loses its name first, so that one half deleted is not taken for one."""
+    aside = path.with_name(f".{path.name}.old.part")
+    path.rename(aside)
+    shutil.rmtree(aside)
+
+
+def clean(folder: Path) -> None:
+    """Take away what was left half written or half deleted; while nobody writes."""
+    for left in folder.glob(".step-*.part"):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def is_stripped(path: Path) -> bool:

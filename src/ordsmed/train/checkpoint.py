@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -75,11 +74,6 @@ class CheckpointWriter:
         error = self.error
         return [error.place, error.found, error.wanted, error.remedy] if error else None
 
-    def clean(self) -> None:
-        """Take away what was left half written; for the first rank, while nobody writes."""
-        for left in self.folder.glob(".step-*.part"):
-            shutil.rmtree(left, ignore_errors=True)
-
     def save(
         self,
         step: int,
@@ -115,7 +109,7 @@ class CheckpointWriter:
             self.given_up.set()
         self.thread.join()
         if self.error:  # by now no rank writes any more
-            self.clean()
+            snapshots.clean(self.folder)
         return self.complaint
 
     def forget(self) -> None:
@@ -148,7 +142,7 @@ class CheckpointWriter:
             stands = f"checkpoint of step {last[-1]} stands" if last else "no checkpoint stands"
             self.error = RunError(error.place, f"{error.found} ({stands})", error.wanted, error.remedy)
             if self.ranks.world == 1:  # others may be writing there still; the first takes it away in the end
-                self.clean()
+                snapshots.clean(self.folder)
         finally:
             self.written.set()
 
@@ -177,7 +171,7 @@ class CheckpointWriter:
         files.write_json(beside / "state.json", {"step": step, **facts, "checksums": sums})
         with files.survive_disk(path):
             if path.exists():
-                shutil.rmtree(path)
+                snapshots.remove(path)
             beside.rename(path)
             files.sync(self.folder)
             stand = steps(self.folder)  # those after this step were passed over as damaged: they hold nothing to keep
@@ -185,7 +179,7 @@ class CheckpointWriter:
                 if old < step and self.revision(old):
                     snapshots.strip(path_of(self.folder, old))
                 else:
-                    shutil.rmtree(path_of(self.folder, old))
+                    snapshots.remove(path_of(self.folder, old))
 
 
 def restore(

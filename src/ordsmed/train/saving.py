@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ordsmed.base import snapshots
 from ordsmed.base.errors import RunError
 from ordsmed.base.ranks import AGES, first_alone
 from ordsmed.base.say import say
@@ -31,7 +32,7 @@ class Saving:
             self.folder, job.ranks, job.recipe.keep, background=layout.background, token=token,
             revision=job.is_kept,
         )  # fmt: skip
-        first_alone(job.ranks, self.writer.clean)
+        first_alone(job.ranks, lambda: snapshots.clean(self.folder))
 
     def save(self, step: int, *, final: bool = False) -> None:
         """Begin to write a checkpoint when the one before stands; the last of a run is waited for."""

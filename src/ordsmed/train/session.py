@@ -249,6 +249,7 @@ def go_on(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
     if over:
         early = f"it stopped early, at step {start} of {steps}, and is"
         say(f"{folder}: {early if start < steps else f'all {steps:,} steps are'} done")
+        first_alone(ranks, lambda: snapshots.clean(folder / "checkpoints"))  # it was killed at its last one
         _check_learned(job, folder)
         return plan.finish(job, folder)
     peak = float(ranks.total(torch.tensor(measured_peak(ranks.device, recipe.layout.precision)))) * ranks.shape[2]
