@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import struct
 from pathlib import Path
 
 import pytest
@@ -160,6 +161,27 @@ def test_other_pickles_are_refused_in_a_line_of_our_own(tmp_path, held):
         weights.read_foreign(tmp_path)
     assert "weights_only" not in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_flipped_byte_in_a_file_of_torchs_is_found(tmp_path):
+    path, number = tmp_path / "pytorch_model.bin", 1.2345678
+    torch.save({"a": torch.full((50,), number)}, path)
+    whole = path.read_bytes()
+    place = whole.index(struct.pack("<f", number)) + 81
+    path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+    with pytest.raises(DataError, match=r"pytorch_model\.bin: is damaged: the checksum of \S+/data/0 differs"):
+        weights.read_foreign(tmp_path)
+
+
+def test_a_file_of_torchs_without_checksums_or_in_its_older_form_is_read(tmp_path):
+    try:
+        torch.serialization.set_crc32_options(False)
+        for zipped in (False, True):
+            torch.save({"a": torch.arange(3.0)}, tmp_path / "model", _use_new_zipfile_serialization=zipped)
+            (tmp_path / "model").rename(tmp_path / "pytorch_model.bin")
+            assert weights.read_foreign(tmp_path)["a"].tolist() == [0, 1, 2]
+    finally:
+        torch.serialization.set_crc32_options(True)
 
 
 @pytest.mark.parametrize("held", [torch.eye(3).to_sparse(), torch.empty(3, device="meta")])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import warnings
+import zipfile
 import zlib
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -108,6 +109,10 @@ def _unpickled(path: Path) -> Tensors:
     from pickle import UnpicklingError
 
     remedy = "take a copy saved as safetensors, or have it saved so where it was made"
+    if part := _damaged_part(path):
+        raise DataError(
+            path, f"is damaged: the checksum of {part} differs", "the file as it was saved", "fetch it again"
+        )
     try:
         with warnings.catch_warnings(action="ignore"):  # of protocols of pickles
             held = torch.load(path, map_location="cpu", weights_only=True)
@@ -123,6 +128,21 @@ def _unpickled(path: Path) -> Tensors:
     if odd := [name for name, tensor in held.items() if tensor.layout != torch.strided or tensor.is_meta]:
         raise DataError(path, f"cannot be read: {odd[0]} is sparse, or without numbers", "plain tensors", remedy)
     return dict(held)
+
+
+def _damaged_part(path: Path) -> str | None:
+    """The first part of a file of torch's that is not as it was saved; torch itself does not look."""
+    if not zipfile.is_zipfile(path):  # torch's older format has no checksums
+        return None
+    with zipfile.ZipFile(path) as parts:
+        for part in (part for part in parts.infolist() if part.CRC):  # 0: it was saved without
+            try:
+                with parts.open(part) as file:
+                    while file.read(1 << 22):
+                        pass
+            except (zipfile.BadZipFile, EOFError, OSError):
+                return part.filename
+    return None
 
 
 def to_foreign(ours: Mapping[str, Tensor], names: Names) -> Tensors:
