@@ -16,10 +16,11 @@ from ordsmed.apply import answer as verb
 from ordsmed.apply.predict import _lines, open_task
 from ordsmed.base import files, settings
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError
+from ordsmed.base.folder import SETTINGS, TOKENIZER, WEIGHTS
 from ordsmed.base.menu import load
 from ordsmed.labelled.questions import Question
 from ordsmed.learn.objective import fresh
-from ordsmed.nn import foreign, weights
+from ordsmed.nn import weights
 from ordsmed.nn.foreign import Networks
 from ordsmed.objectives import mlm
 from ordsmed.tasks import squad
@@ -45,9 +46,9 @@ def model_of(folder: Any, family: str = "bert", task: Any = None) -> Any:
     shape = {"width": 16, "layers": 1, "heads": 2, "inner": 16, "positions": 64}
     model = load("models", family)(**shape)
     role = "task" if hasattr(task, "role") else "objective"
-    weights.write(folder / foreign.WEIGHTS, weights.own_tensors(shaken(fresh(task, model, tokenizer, 3), 0.5)))
-    files.write_text(folder / foreign.SETTINGS, settings.write(Networks(**{"model": model, role: task})))
-    tokenizer.save(folder / foreign.TOKENIZER)
+    weights.write(folder / WEIGHTS, weights.own_tensors(shaken(fresh(task, model, tokenizer, 3), 0.5)))
+    files.write_text(folder / SETTINGS, settings.write(Networks(**{"model": model, role: task})))
+    tokenizer.save(folder / TOKENIZER)
     return folder
 
 

@@ -19,6 +19,7 @@ from ordsmed.apply.predict import open_task
 from ordsmed.apply.trained import open_model
 from ordsmed.base import files, settings
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.folder import SETTINGS, TOKENIZER, WEIGHTS
 from ordsmed.base.menu import load
 from ordsmed.finetune.finetune import finetune
 from ordsmed.learn.objective import fresh
@@ -59,10 +60,10 @@ def learned(folder: Any, family: str, task: Any, tokenizer: Tokenizer | None = N
     model = load("models", family)(**(SHAPE | shape))
     objective = shaken(fresh(task, model, tokenizer, 0))
     folder.mkdir(parents=True)
-    weights.write(folder / foreign.WEIGHTS, weights.own_tensors(objective))
+    weights.write(folder / WEIGHTS, weights.own_tensors(objective))
     role = "task" if hasattr(task, "role") else "objective"
-    files.write_text(folder / foreign.SETTINGS, settings.write(Networks(**{"model": model, role: task})))
-    tokenizer.save(folder / foreign.TOKENIZER)
+    files.write_text(folder / SETTINGS, settings.write(Networks(**{"model": model, role: task})))
+    tokenizer.save(folder / TOKENIZER)
     return folder
 
 
@@ -237,7 +238,7 @@ def test_a_fine_tuning_begins_with_an_export(tmp_path):
     task = fresh(TASKS["tag"][0], foreign.settings(out), Tokenizer.load(out), 1)
     left = foreign.begin(task.networks()[""], out, Tokenizer.load(out))
     assert {name.partition(".")[0] for name in left} == {"tag"}
-    held = weights.read(tmp_path / "own" / foreign.WEIGHTS)
+    held = weights.read(tmp_path / "own" / WEIGHTS)
     assert all(torch.equal(held[f"model.{n}"], t) for n, t in weights.own_tensors(task.model).items())
 
 
@@ -258,9 +259,9 @@ def test_what_no_class_has_is_refused_before_anything_is_written(family, task, f
         objective = shaken(fresh(task, model, tokenizer, 0))
         own = tmp_path / "own"
         own.mkdir()
-        weights.write(own / foreign.WEIGHTS, weights.own_tensors(objective))
-        files.write_text(own / foreign.SETTINGS, settings.write(Networks(model=model, task=task)))
-        tokenizer.save(own / foreign.TOKENIZER)
+        weights.write(own / WEIGHTS, weights.own_tensors(objective))
+        files.write_text(own / SETTINGS, settings.write(Networks(model=model, task=task)))
+        tokenizer.save(own / TOKENIZER)
     else:
         own = learned(tmp_path / "own", family, task)
     with pytest.raises(RecipeError, match=found):

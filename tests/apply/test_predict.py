@@ -16,9 +16,10 @@ from ordsmed.apply import predict as predicts
 from ordsmed.apply.predict import evaluate, open_task, predict
 from ordsmed.base import files, settings
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.folder import SETTINGS, TOKENIZER, WEIGHTS
 from ordsmed.learn.objective import fresh
 from ordsmed.models import bert
-from ordsmed.nn import foreign, weights
+from ordsmed.nn import weights
 from ordsmed.nn.foreign import Networks
 from ordsmed.objectives import mlm
 from ordsmed.tasks import classify, squad, tag
@@ -32,9 +33,9 @@ def model_of(folder: Path, **learned: Any) -> Path:
     tokenizer = Tokenizer.load(folder / "vocab.txt")
     network = bert.Settings(width=16, layers=1, heads=2, inner=16, positions=64)
     (what,) = learned.values()
-    weights.write(folder / foreign.WEIGHTS, weights.own_tensors(fresh(what, network, tokenizer, 3)))
-    files.write_text(folder / foreign.SETTINGS, settings.write(Networks(model=network, **learned)))
-    tokenizer.save(folder / foreign.TOKENIZER)
+    weights.write(folder / WEIGHTS, weights.own_tensors(fresh(what, network, tokenizer, 3)))
+    files.write_text(folder / SETTINGS, settings.write(Networks(model=network, **learned)))
+    tokenizer.save(folder / TOKENIZER)
     return folder
 
 

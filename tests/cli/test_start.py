@@ -17,9 +17,10 @@ from kit.makers import SPECIAL, make_store
 from kit.task_files import task_files
 from ordsmed import cli
 from ordsmed.base import files, machine, settings
+from ordsmed.base.folder import SETTINGS, TOKENIZER, WEIGHTS
 from ordsmed.learn.objective import fresh
 from ordsmed.models import bert
-from ordsmed.nn import foreign, weights
+from ordsmed.nn import weights
 from ordsmed.nn.foreign import Networks
 from ordsmed.tasks import squad
 from ordsmed.text.tokenizer import Tokenizer
@@ -62,9 +63,9 @@ def model_of(folder: Path) -> Path:
     (folder / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS]) + "\n")
     tokenizer, task = Tokenizer.load(folder / "vocab.txt"), squad.Settings(length=48)
     network = bert.Settings(width=16, layers=1, heads=2, inner=16, positions=64)
-    weights.write(folder / foreign.WEIGHTS, weights.own_tensors(fresh(task, network, tokenizer, 3)))
-    files.write_text(folder / foreign.SETTINGS, settings.write(Networks(model=network, task=task)))
-    tokenizer.save(folder / foreign.TOKENIZER)
+    weights.write(folder / WEIGHTS, weights.own_tensors(fresh(task, network, tokenizer, 3)))
+    files.write_text(folder / SETTINGS, settings.write(Networks(model=network, task=task)))
+    tokenizer.save(folder / TOKENIZER)
     return folder
 
 

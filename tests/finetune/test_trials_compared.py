@@ -15,6 +15,7 @@ import pytest
 
 from ordsmed.base import files, settings
 from ordsmed.base.errors import DataError, RecipeError, RunError
+from ordsmed.base.folder import TRIALS
 from ordsmed.base.run import Run
 from ordsmed.finetune import trials
 from ordsmed.finetune.recipe import Finetuning
@@ -325,7 +326,8 @@ def test_trials_are_asked_for_by_seeds_and_grids(asked: Callable[..., Any], tmp_
             asked("seeds=[1,2]", **how)
         assert asked(**how) is None
     folder.mkdir()
-    (folder / trials.TRIALS).write_text("")
+    Run(folder).set(verb="finetune")
+    (folder / TRIALS).write_text("")
     with pytest.raises(RecipeError, match="holds several trials; wanted one run"):
         asked()
     assert asked(anew=True) is None
@@ -383,7 +385,7 @@ def test_trials_are_made_compared_and_stood_for(
         assert made.read_text().endswith("of seed-3")
     assert settings.read(folder / "recipe.toml") == settings.plain(asked) | {"seed": 3, "seeds": [], "jobs": 0}
     assert settings.read(folder / "recipe.toml")["out"] == str(folder)
-    assert settings.read(folder / trials.TRIALS)["seeds"] == [2, 3]
+    assert settings.read(folder / TRIALS)["seeds"] == [2, 3]
     assert files.read_json(folder / "scores.json")["accuracy"] == 63.0
     assert (Run(folder).status["best"], Run(folder).status["began"]) == ("seed-3", began)
     assert [(folder / "trials" / f"seed-{n}" / "checkpoints").exists() for n in (1, 2, 3)] == [False, False, True]
@@ -409,7 +411,7 @@ def test_trials_of_another_recipe_are_begun_anew_on_request(tmp_path: Path, at_o
     early = tmp_path / "early"
     trials._begin(early, recipe(early, seeds=(1,)), anew=False)
     trials._begin(early, recipe(early, seeds=(1,), batch=4), anew=False)  # nothing was trained: nothing is lost
-    assert settings.read(early / trials.TRIALS)["batch"] == 4
+    assert settings.read(early / TRIALS)["batch"] == 4
 
 
 def test_a_trial_that_stands_has_the_settings_of_its_name(tmp_path: Path, at_once: list[str]) -> None:

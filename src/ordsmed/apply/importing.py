@@ -13,11 +13,11 @@ import ordsmed
 from ordsmed.apply.export import check
 from ordsmed.base import files, hub, settings
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.folder import SETTINGS, TOKENIZER, WEIGHTS, FolderKind, kind_of_folder
 from ordsmed.base.menu import entries, kind_of, load
-from ordsmed.base.run import Run
 from ordsmed.base.say import say
 from ordsmed.base.screen import command
-from ordsmed.nn import foreign, weights
+from ordsmed.nn import weights
 from ordsmed.nn.foreign import Format, Imported
 
 
@@ -31,9 +31,9 @@ def take_over(source: str | Path, out: str | Path, overrides: Sequence[str] = ()
     form = recognised(place)
     found = form.read(place, overrides)
     with files.making(target) as folder:
-        weights.write(folder / foreign.WEIGHTS, found.tensors)
-        files.write_text(folder / foreign.SETTINGS, settings.write(found.networks))
-        found.tokenizer.save(folder / foreign.TOKENIZER)
+        weights.write(folder / WEIGHTS, found.tensors)
+        files.write_text(folder / SETTINGS, settings.write(found.networks))
+        found.tokenizer.save(folder / TOKENIZER)
         files.write_text(folder / "README.md", _describe(found, target.name, place, kind_of(form)))
     for note in found.notes:
         say(note)
@@ -47,7 +47,8 @@ def recognised(place: Path) -> Format:
     """The format of a folder or file."""
     if not place.exists():
         raise RecipeError(place, "no such folder or file", "a model of another format", hub.remedy(place))
-    if Run(place).status or foreign.is_imported(place):
+    kind = kind_of_folder(place)
+    if kind.made or kind is FolderKind.IMPORT:
         raise RecipeError(place, "is a folder of ours", "a model of another format", "it is opened as it is")
     formats: list[Format] = [load("formats", kind)() for kind in entries("formats")]
     for form in formats:

@@ -13,6 +13,7 @@ from typing import Any
 
 from ordsmed.base import files, hub, run, settings, snapshots
 from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.folder import SETTINGS, TOKENIZER, WEIGHTS
 from ordsmed.base.menu import kind_of, load
 from ordsmed.base.run import Run
 from ordsmed.base.say import say
@@ -201,8 +202,8 @@ def _moved(folder: Path, step: int | None) -> Trained:
     if step is not None:
         raise RecipeError("--step", f"found {step}, but {folder} holds the weights of one step", "a run's folder")
     networks = foreign.networks(folder)
-    tokenizer = Tokenizer.load(folder / foreign.TOKENIZER)
-    objective = _filled(networks, tokenizer, weights.read(folder / foreign.WEIGHTS), folder / foreign.WEIGHTS)
+    tokenizer = Tokenizer.load(folder / TOKENIZER)
+    objective = _filled(networks, tokenizer, weights.read(folder / WEIGHTS), folder / WEIGHTS)
     return Trained(objective, tokenizer, networks.model, folder, learned=networks.learned)
 
 
@@ -238,7 +239,7 @@ def _networks(recipe: dict[str, Any], folder: Path) -> Networks:
     found = decoded(recipe, folder / "recipe.toml")
     if found.model is not None:
         return found
-    if (folder / "weights" / foreign.SETTINGS).exists():
+    if (folder / "weights" / SETTINGS).exists():
         return foreign.networks(folder / "weights")
     start = hub.folder(recipe["init"])
     if not start.is_dir():

@@ -22,6 +22,7 @@ from typing import Any, Protocol, TypeVar
 import ordsmed
 from ordsmed.base import files, menu, settings
 from ordsmed.base.errors import DataError, RecipeError, nearest
+from ordsmed.base.folder import RECIPE, STATUS, FolderKind, kind_of_folder, read_status
 from ordsmed.base.say import logged, say
 from ordsmed.base.screen import command
 
@@ -65,13 +66,12 @@ class Run:
     @property
     def status(self) -> dict[str, Any]:
         """What `status.json` says; empty where there is none."""
-        found = self.path / "status.json"
-        return files.read_table(found) if found.exists() else {}
+        return read_status(self.path)
 
     def set(self, **facts: Any) -> None:
         """Change `status.json`, whole or not at all; None takes a fact out."""
         known = {k: v for k, v in {**self.status, **facts}.items() if v is not None}
-        files.write_json(self.path / "status.json", known)
+        files.write_json(self.path / STATUS, known)
 
     def begin(self, recipe: Recipe, **facts: Any) -> None:
         """Write what is going to be done and where."""
@@ -88,7 +88,7 @@ class Run:
         self.set(
             **{"verb": recipe.verb, "state": "running", "fingerprint": fingerprint(recipe), **self._where(), **facts}
         )
-        files.write_text(self.path / "recipe.toml", settings.write(recipe))
+        files.write_text(self.path / RECIPE, settings.write(recipe))
         files.write_json(self.path / "environment.json", environment())
 
     def _where(self) -> dict[str, str]:
@@ -122,7 +122,7 @@ def at_home(name: str | Path) -> Iterator[str]:
 
     Other names (of recipes, of files) are left as they are.
     """
-    home = Run(Path(name)).home if (Path(name) / "status.json").exists() else None
+    home = Run(Path(name)).home if kind_of_folder(name).made else None
     if home is None or home.resolve() == Path.cwd().resolve():
         yield str(name)
         return
@@ -171,8 +171,9 @@ def find_recipe(name: str, verb: str) -> Path:
     for path in (shipped / verb / f"{name}.toml", shipped / f"{name}.toml"):
         if path.is_file():
             return path
-    if name.endswith(".toml") or Path(name).is_dir():
-        found = "is a folder that no `ordsmed` command finished" if Path(name).is_dir() else "no such file"
+    is_folder = kind_of_folder(name) is not FolderKind.ABSENT  # a file was taken above
+    if name.endswith(".toml") or is_folder:
+        found = "is a folder that no `ordsmed` command finished" if is_folder else "no such file"
         raise RecipeError(name, found, f"a recipe or the folder of a finished `ordsmed {verb or 'VERB'}`")
     found = f"no recipe of `{verb}` and no file" if verb else "no built-in recipe and no file"
     raise RecipeError(f"`{name}`", found, "", nearest(name, recipe_names("" if "/" in name else verb)))
@@ -242,7 +243,7 @@ def finished(path: Path, verb: str) -> bool:
 def obtain(cls: type[D], name: str, overrides: Sequence[str] = (), *, anew: bool = False) -> Path:
     """The finished folder that a name stands for; what is missing is made once, by one process, while others wait."""
     verb = getattr(cls, "verb", "")
-    if Path(name).is_dir() and (Path(name) / "status.json").exists():
+    if kind_of_folder(name).made:
         if overrides:
             raise RecipeError(name, f"is a folder, but {overrides[0]} is given", "a recipe to change, or no override")
         if finished(Path(name), verb) and not anew:
@@ -293,7 +294,7 @@ def _made(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str], a
 def clear(folder: Path) -> None:
     """Empty a folder of ours, but for steps a next run may go on with; its status, by which it is ours, goes last."""
     with files.survive_disk(folder):
-        for path in sorted(folder.iterdir(), key=lambda path: path.name == "status.json"):
+        for path in sorted(folder.iterdir(), key=lambda path: path.name == STATUS):
             if path.name != STEPS:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
@@ -314,7 +315,7 @@ def misfit(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str]) 
 def fits(run: Run, recipe: Recipe) -> bool:
     """Was this folder made by this recipe from these inputs? Settings that came since stand at what they begin with."""
     finished(run.path, recipe.verb)
-    mark, path = run.status.get("fingerprint"), run.path / "recipe.toml"
+    mark, path = run.status.get("fingerprint"), run.path / RECIPE
     if mark is None or mark == fingerprint(recipe):
         return mark is not None
     try:
@@ -359,6 +360,7 @@ def locked(folder: Path, *, anew: bool = False) -> Any:
 
 def read_recipe(cls: type[R], folder: Path) -> R:
     """The recipe a folder was made by."""
-    if not (folder / "recipe.toml").exists():
-        raise DataError(folder, "holds no recipe.toml", f"the folder of an `ordsmed {getattr(cls, 'verb', '')}`")
-    return settings.decode(cls, settings.read(folder / "recipe.toml"), f"{folder}/recipe.toml")
+    path = folder / RECIPE
+    if not path.exists():
+        raise DataError(folder, f"holds no {RECIPE}", f"the folder of an `ordsmed {getattr(cls, 'verb', '')}`")
+    return settings.decode(cls, settings.read(path), str(path))

@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar
 
 from ordsmed.base import run
 from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.folder import FolderKind, kind_of_folder
 from ordsmed.base.machine import afford
 from ordsmed.base.menu import Menu
 from ordsmed.base.run import Run
@@ -117,15 +118,12 @@ def measure(tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
 def read_tokenizer(name: str) -> Tokenizer:
     """A folder or file with a tokenizer (ours or anybody's), or a recipe: made once, while others wait."""
     path = Path(name)
-    if path.is_file() and path.suffix != ".toml":
+    kind = kind_of_folder(path)
+    if kind is FolderKind.STORE and (path / "tokenizer").is_dir():
+        return Tokenizer.load(path / "tokenizer")
+    if path.suffix != ".toml" if kind is FolderKind.FILE else path.is_dir() and not kind.made:
         return Tokenizer.load(path)
-    if path.is_dir():
-        status = Run(path).status
-        if status.get("verb") == "encode" and (path / "tokenizer").is_dir():
-            return Tokenizer.load(path / "tokenizer")
-        if not status:
-            return Tokenizer.load(path)
-    if "/" in name and not path.exists() and path.suffix in (".json", ".txt", ".bpe", ".gz"):
+    if "/" in name and kind is FolderKind.ABSENT and path.suffix in (".json", ".txt", ".bpe", ".gz"):
         raise RecipeError(name, "no such file", "a tokenizer's folder, file or recipe")
     return Tokenizer.load(run.obtain(TokenizerTraining, name))
 

@@ -34,6 +34,7 @@ import torch
 from ordsmed.apply.trained import kept, open_model
 from ordsmed.base import files, hub, run, settings
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
+from ordsmed.base.folder import TRIALS, WEIGHTS, FolderKind, kind_of_folder
 from ordsmed.base.machine import cores, threads_of
 from ordsmed.base.ranks import place_of
 from ordsmed.base.run import Run
@@ -41,14 +42,12 @@ from ordsmed.base.say import Progress, logged, many, say
 from ordsmed.base.screen import command
 from ordsmed.finetune.recipe import Finetuning
 from ordsmed.mesh.layout import parse, site_layout
-from ordsmed.nn import foreign
 from ordsmed.score.labels import mean_and_deviation
 from ordsmed.score.squad import written
 from ordsmed.train import checkpoint, meters, picture
 from ordsmed.train.loop import Stopped, asked_to_stop
 from ordsmed.train.training import named
 
-TRIALS = "trials.toml"
 LEFT = ("weights", "predictions")  # of the best trial, for the folder of all
 LOOK = 0.1  # seconds
 MOST = 10_000  # trials: more are a mistake
@@ -106,16 +105,19 @@ def asked(
     layout: str = "", site: str = "",
 ) -> tuple[Path, Finetuning] | None:  # fmt: skip
     """The folder and recipe of the trials that are meant; None where one run is. `how` as in session.perform."""
-    own = Path(name) / TRIALS
-    if Run(Path(name)).status and not own.exists():
+    kind = kind_of_folder(name)
+    stand = kind is FolderKind.TRIALS
+    if kind.made and not stand:
         return None
-    table = settings.read(own) if own.exists() else run.read_table(run.find_recipe(name, "finetune"), "finetune")
+    table = (
+        settings.read(Path(name) / TRIALS) if stand else run.read_table(run.find_recipe(name, "finetune"), "finetune")
+    )
     if site:
         table["layout"] = {**table.get("layout", {}), **site_layout(site)}
     recipe = settings.decode(Finetuning, settings.override(table, overrides), name)
-    folder = Path(name) if own.exists() else run.place(recipe, run.title(name))
+    folder = Path(name) if stand else run.place(recipe, run.title(name))
     if not recipe.several:
-        if (folder / TRIALS).exists() and not anew:
+        if kind_of_folder(folder) is FolderKind.TRIALS and not anew:
             raise RecipeError(folder, "holds several trials", "one run", "name another `out=`, or add --anew")
         return None
     if place_of(os.environ).world > 1:
@@ -130,8 +132,7 @@ def asked(
 
 def is_put_away(folder: Path) -> bool:
     """Is this a trial that is done, its checkpoints gone?"""
-    status = Run(folder).status
-    done = (status.get("verb"), status.get("state")) == ("finetune", "done")
+    done = kind_of_folder(folder) is FolderKind.FINETUNING and Run(folder).status.get("state") == "done"
     return done and not (folder / "checkpoints").exists()
 
 
@@ -188,7 +189,7 @@ def plan(recipe: Finetuning, folder: Path, place: str) -> list[Trial]:
 
 def _steps(init: str | None) -> list[int]:
     """The checkpoints of a run; the weights it began with among them, where they can be made again."""
-    if init is None or not Run(folder := hub.folder(init)).status:
+    if init is None or not kind_of_folder(folder := hub.folder(init)).made:
         raise RecipeError("step", f"found all, but {init} is no run", "a run's folder as `init`")
     steps = kept(folder)
     try:
@@ -219,7 +220,7 @@ def _begin(folder: Path, recipe: Finetuning, *, anew: bool) -> None:
     if place.status:
         run.finished(folder, recipe.verb)
         other = place.status.get("fingerprint") != mark
-        if other and not anew and any(folder.rglob(foreign.WEIGHTS)):
+        if other and not anew and any(folder.rglob(WEIGHTS)):
             found = "holds trials of another recipe or other data, or one run"
             raise RecipeError(folder, found, "only `seeds` and `grid` may change", "name another `out=`, or add --anew")
         if other or anew:
@@ -231,7 +232,7 @@ def _begin(folder: Path, recipe: Finetuning, *, anew: bool) -> None:
 
 def _write(trial: Trial) -> None:
     """The trial's recipe; what stands under its name has to be the same."""
-    if trial.path.exists() and Run(trial.folder).status:
+    if trial.path.exists() and kind_of_folder(trial.folder).made:
         stands = settings.decode(Finetuning, settings.read(trial.path), str(trial.path))
         if run.essence(stands) != run.essence(trial.recipe):
             raise RecipeError(trial.folder, "is a trial of other settings", "", "name another `out=`, or add --anew")
@@ -495,7 +496,7 @@ def found_in(folder: Path) -> dict[str, Any]:
 def ended(folder: Path) -> list[str]:
     """What a person is told of a finished fine-tuning, and what to do next."""
     facts = found_in(folder)
-    if (folder / TRIALS).exists():
+    if kind_of_folder(folder) is FolderKind.TRIALS:
         found = files.read_json(folder / "trials.json")
         rows = found["settings"]
         wide = max(len(picture.setting_of(row["setting"])) for row in rows)

@@ -17,12 +17,12 @@ from typing import Annotated, Any, ClassVar, Protocol
 from ordsmed.base import files, menu
 from ordsmed.base import settings as tables
 from ordsmed.base.errors import DataError, RecipeError, nearest
+from ordsmed.base.folder import SETTINGS, TOKENIZER, WEIGHTS, FolderKind, kind_of_folder
 from ordsmed.base.menu import Menu
 from ordsmed.base.say import say
 from ordsmed.nn import weights
 from ordsmed.nn.model import TASK_CLASSES, TaskKind
 
-SETTINGS, WEIGHTS, TOKENIZER = "settings.toml", "model.safetensors", "tokenizer"  # of an imported folder
 MANY = 1_000_000  # labels: more are a mistake
 REMEDY = "take config.json anew from where the model came from"
 
@@ -73,7 +73,7 @@ class Format(Protocol):
 
 def is_imported(folder: Path) -> bool:
     """Does this folder hold weights and settings of ours, but no run?"""
-    return (folder / SETTINGS).exists() and (folder / WEIGHTS).exists()
+    return kind_of_folder(folder) is FolderKind.IMPORT
 
 
 def networks(folder: Path) -> Networks:

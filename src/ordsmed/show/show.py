@@ -15,6 +15,7 @@ import numpy as np
 
 from ordsmed.base import hub, run, settings
 from ordsmed.base.errors import OrdsmedError, RecipeError
+from ordsmed.base.folder import RECIPE, SETTINGS, WEIGHTS, FolderKind, kind_of_folder
 from ordsmed.base.ranks import place_of
 from ordsmed.base.run import Run
 from ordsmed.base.say import many
@@ -29,7 +30,7 @@ from ordsmed.finetune.plan import FinetuningPlan
 from ordsmed.finetune.recipe import Finetuning
 from ordsmed.learn.phases import Stretch, locate, total
 from ordsmed.mesh.layout import parse, site_layout
-from ordsmed.nn import foreign, weights
+from ordsmed.nn import weights
 from ordsmed.pretrain.plan import PretrainingPlan
 from ordsmed.show import state
 from ordsmed.train.plan import Plan, planned
@@ -54,11 +55,11 @@ def show(
 
     `verb`: it is about to be started so, and what would be refused then is refused.
     """
-    if Path(name).is_dir() and foreign.is_imported(Path(name)):
+    if kind_of_folder(name) is FolderKind.IMPORT:
         if overrides:
             raise RecipeError(name, f"is a folder, but {overrides[0]} is given", "no override")
-        count = sum(math.prod(shape) for shape in weights.shapes(Path(name) / foreign.WEIGHTS).values())
-        text = (Path(name) / foreign.SETTINGS).read_text(encoding="utf-8")
+        count = sum(math.prod(shape) for shape in weights.shapes(Path(name) / WEIGHTS).values())
+        text = (Path(name) / SETTINGS).read_text(encoding="utf-8")
         return [
             f"{name}: weights, of no run that stands here",
             *_indent(text.rstrip().splitlines()),
@@ -66,7 +67,7 @@ def show(
         ]
     with run.at_home(name) as own:
         recipe, kind = read(own, overrides, verb, site=site)
-        folder = Path(own) if Path(own).is_dir() else None
+        folder = Path(own) if kind_of_folder(own).made else None
         stands, told = state.lines(folder) if folder else [], []
         if isinstance(recipe, Training):
             several = recipe if isinstance(recipe, Finetuning) and recipe.several else None
@@ -130,7 +131,7 @@ def layout(
         recipe, _ = read(own, overrides, site=site)
         if not isinstance(recipe, Training):
             raise RecipeError(name, "is no training", "a recipe or run of `ordsmed pretrain` or `finetune`")
-        folder = Path(own) if Path(own).is_dir() else None
+        folder = Path(own) if kind_of_folder(own).made else None
         plan, changed = _planned(recipe, own, folder, overrides, "", layout, site, devices)
         return [*plan.spread(), *plan.memory(), *changed]
 
@@ -154,7 +155,7 @@ def documents(name: str, step: int) -> list[str]:
 
 
 def _documents(name: str, folder: Path, step: int) -> list[str]:
-    if Run(folder).status.get("verb") != "pretrain":
+    if kind_of_folder(folder) is not FolderKind.PRETRAINING:
         raise RecipeError(name, "is no run", "the folder of an `ordsmed pretrain`")
     recipe = run.read_recipe(Pretraining, folder)
     if not 1 <= step <= total(recipe.phase):
@@ -186,14 +187,14 @@ def _documents(name: str, folder: Path, step: int) -> list[str]:
 
 def read(name: str, overrides: Sequence[str] = (), verb: str = "", *, site: str = "") -> tuple[Any, str]:
     """The recipe of a name, a file or a folder, and the verb it belongs to."""
-    if Path(name).is_dir() and (Path(name) / "recipe.toml").exists():
-        verb = str(Run(Path(name)).status.get("verb", ""))
+    stands = kind_of_folder(name).made
+    if stands and (path := Path(name) / RECIPE).exists():
+        verb = str(Run(Path(name)).status.get("verb"))
         if verb not in RECIPES:
             raise RecipeError(name, "is no folder that ordsmed made", "one made by " + ", ".join(RECIPES))
         other = [word for word in overrides if not word.startswith(MAY_CHANGE)]
         if other:
             raise RecipeError(name, f"is a folder, but {other[0]} is given", "a recipe to change, or no override")
-        path = Path(name) / "recipe.toml"
     else:
         path, verb = _find(name, verb)
     table = _table(path, verb)
@@ -202,7 +203,7 @@ def read(name: str, overrides: Sequence[str] = (), verb: str = "", *, site: str 
     table = settings.override(table, overrides)
     verb = verb or _verb(table, name)
     recipe = settings.decode(RECIPES[verb], table, name)
-    if isinstance(recipe, Training) and not Path(name).is_dir():
+    if isinstance(recipe, Training) and not stands:
         check_seed(recipe, name)
     return recipe, verb
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from ordsmed.base import run
 from ordsmed.base.errors import DataError
+from ordsmed.base.folder import FolderKind, kind_of_folder
 from ordsmed.base.run import Run
 from ordsmed.base.say import duration, many
 from ordsmed.finetune import trials
@@ -40,9 +41,10 @@ def lines(folder: Path) -> list[str]:
     told = [f"state: {status.get('state')}"]
     if why := status.get("why"):
         told.append(f"why: {why}")
-    if status.get("verb") == "finetune":
+    kind = kind_of_folder(folder)
+    if kind in (FolderKind.FINETUNING, FolderKind.TRIALS):
         told += _fine_tuning(folder, status)
-    elif status.get("verb") == "pretrain":
+    elif kind is FolderKind.PRETRAINING:
         told += _pretraining(folder, status)
     else:
         told += [f"  {key}: {_said(value)}" for key, value in status.items() if key not in INNER]
@@ -94,7 +96,7 @@ def _fine_tuning(folder: Path, status: Mapping[str, Any]) -> list[str]:
     recipe, told = run.read_recipe(Finetuning, folder), []
     if (folder / "scores.json").exists() and status.get("state") == "done":
         told.append(f"scores: {_scores(folder)}")
-    if (folder / trials.TRIALS).exists():
+    if kind_of_folder(folder) is FolderKind.TRIALS:
         made = sorted((folder / "trials").glob("*/status.json"))
         done = sum(Run(path.parent).status.get("state") == "done" for path in made)
         told.append(f"trials: {done} done of {len(list((folder / 'trials').glob('*.toml')))}")

@@ -19,6 +19,7 @@ import torch
 from ordsmed.base import files, run, settings, snapshots
 from ordsmed.base.ending import side_by_side
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError, Trouble
+from ordsmed.base.folder import RECIPE, kind_of_folder
 from ordsmed.base.machine import measured_peak, slower_in
 from ordsmed.base.ranks import Ranks, first_alone, join, leave, place_of, prepare
 from ordsmed.base.run import Run
@@ -90,7 +91,7 @@ def _performed(
 
 def _asked(kind: type[Training], name: str, overrides: Sequence[str], layout: str, site: str) -> tuple[Path, Training]:
     """The folder and recipe that are meant. A run goes on by its own recipe; only its layout may be another."""
-    if Path(name).is_dir() and Run(Path(name)).status:
+    if kind_of_folder(name).made:
         run.finished(Path(name), kind.verb)
         folder = Path(name)
         other = [word for word in overrides if not word.startswith(MAY_CHANGE)]
@@ -99,8 +100,8 @@ def _asked(kind: type[Training], name: str, overrides: Sequence[str], layout: st
                 name, f"is a run, but {other[0]} is given",
                 "a run goes on by its own recipe and any layout; `trouble` may change too",
             )  # fmt: skip
-        table = settings.read(folder / "recipe.toml") if (folder / "recipe.toml").exists() else {}
-        place = f"{name}/recipe.toml"
+        table = settings.read(folder / RECIPE) if (folder / RECIPE).exists() else {}
+        place = f"{name}/{RECIPE}"
     else:
         table, place = run.read_table(run.find_recipe(name, kind.verb), kind.verb), name
         folder = None
@@ -152,7 +153,7 @@ def _perform(
             if deadline:
                 say(f"{folder}: --deadline is not applied again: a run keeps the one it began with")
             kept = run.read_recipe(plan.recipes, folder)
-            trouble = recipe.trouble if Path(words[0]).is_dir() else kept.trouble
+            trouble = recipe.trouble if kind_of_folder(words[0]).made else kept.trouble
             own = laid(kept, folder, ranks.world, set())[0].layout
             layout = own if auto and own.shape(ranks.world) == ranks.shape else recipe.layout
             recipe = dataclasses.replace(kept, layout=layout, trouble=trouble)
@@ -194,8 +195,8 @@ def _stands(folder: Path, recipe: Training, words: Sequence[str], *, anew: bool)
     if not place.status:
         return False
     run.finished(folder, recipe.verb)
-    own = Path(words[0]).is_dir()
-    if not own and not (folder / "recipe.toml").exists():
+    own = kind_of_folder(words[0]).made
+    if not own and not (folder / RECIPE).exists():
         return False  # killed between the first two files of a run
     if anew and not int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")):
         _remove(folder)

@@ -1,0 +1,78 @@
+"""What stands at a path: the folder of a verb, weights taken over, a Hugging Face folder, or nothing of that kind.
+
+Asked here alone; verbs and machines differ only in what they do about the answer.
+"""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import files
+
+STATUS, RECIPE = "status.json", "recipe.toml"  # of what a verb made
+TRIALS = "trials.toml"  # of several fine-tunings side by side
+SETTINGS, WEIGHTS, TOKENIZER = "settings.toml", "model.safetensors", "tokenizer"  # of an import, a run's `weights/`
+CONFIG = "config.json"  # Hugging Face's
+
+
+class FolderKind(enum.Enum):
+    """What stands at a path; of what a verb made, the verb."""
+
+    ABSENT = "no such folder"
+    FILE = "a file"
+    CORPUS = "corpus"
+    TOKENIZER = "tokenizer"
+    STORE = "encode"
+    PRETRAINING = "pretrain"
+    FINETUNING = "finetune"
+    TRIALS = "trials of finetune"
+    BENCH = "bench"
+    OTHER_VERB = "made by a verb that is not known here"
+    IMPORT = "weights and settings of ours, of no run"
+    HUGGING_FACE = "a Hugging Face folder"
+    FOREIGN = "a folder of something else"
+
+    @property
+    def made(self) -> bool:
+        """By a verb, with a status?"""
+        return self in (*VERBS.values(), FolderKind.TRIALS, FolderKind.OTHER_VERB)
+
+    @property
+    def run(self) -> bool:
+        """Of a training, whose weights can be opened once they stand?"""
+        return self in (FolderKind.PRETRAINING, FolderKind.FINETUNING, FolderKind.TRIALS)
+
+    @property
+    def model(self) -> bool:
+        """Can weights be opened from it?"""
+        return self.run or self in (FolderKind.IMPORT, FolderKind.HUGGING_FACE)
+
+
+VERBS = {
+    kind.value: kind
+    for kind in (
+        FolderKind.CORPUS, FolderKind.TOKENIZER, FolderKind.STORE, FolderKind.PRETRAINING, FolderKind.FINETUNING,
+        FolderKind.BENCH,
+    )
+}  # fmt: skip
+
+
+def kind_of_folder(path: str | Path) -> FolderKind:
+    """What stands there; a name that only leads to a folder (base/hub.py) is looked up before."""
+    path = Path(path)
+    if not path.is_dir():
+        return FolderKind.FILE if path.exists() else FolderKind.ABSENT
+    if status := read_status(path):
+        kind = VERBS.get(str(status.get("verb")), FolderKind.OTHER_VERB)
+        return FolderKind.TRIALS if kind is FolderKind.FINETUNING and (path / TRIALS).exists() else kind
+    if (path / SETTINGS).exists() and (path / WEIGHTS).exists():
+        return FolderKind.IMPORT
+    return FolderKind.HUGGING_FACE if (path / CONFIG).exists() else FolderKind.FOREIGN
+
+
+def read_status(folder: Path) -> dict[str, Any]:
+    """What its `status.json` says; empty where there is none."""
+    path = folder / STATUS
+    return files.read_table(path) if path.exists() else {}
