@@ -15,6 +15,7 @@ from ordsmed.command import verb
 from ordsmed.train.recipe import Pretraining
 
 ROOT = Path(__file__).parents[2]
+WIDE = 120  # columns
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -47,10 +48,33 @@ def test_links_lead_somewhere() -> None:
             assert (page.parent / link).exists(), f"{page}: {link}"
 
 
-def test_the_tree_in_the_readme_is_the_tree() -> None:
-    named = set(re.findall(r"(\w+)/", indented(README, "src/ordsmed/"))) - {"src", "ordsmed", "docs"}
+def test_the_tree_of_the_design_is_the_tree() -> None:
+    page = (ROOT / "docs/design/README.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"(\w+)/", indented(page, "src/ordsmed/"))) - {"src", "ordsmed"}
     folders = {p.parent.name for p in (ROOT / "src/ordsmed").glob("*/__init__.py")} | {"recipes", "sites"}
     assert named == folders
+
+
+def test_paths_in_the_readme_exist() -> None:
+    """Whatever is written as code and looks like a file of this checkout; what runs leave is theirs."""
+    named = set(re.findall(r"`((?:docs|src|tests)/[\w./-]+|[\w-]+\.(?:md|py|toml))`", README))
+    assert len(named) >= 6
+    assert sorted(name for name in named if not (ROOT / name).exists()) == []
+
+
+def test_no_line_of_a_page_is_longer_than_a_screen() -> None:
+    pages = [*PAGES, ROOT / "CHANGELOG.md"]
+    lines = ((page, number, len(line)) for page in pages
+             for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1))  # fmt: skip
+    assert [f"{page.relative_to(ROOT)}:{number}: {long}" for page, number, long in lines if long > WIDE] == []
+
+
+def test_pictures_are_small_and_our_own() -> None:
+    pictures = sorted((ROOT / "docs").rglob("*.svg"))
+    assert pictures
+    for path in pictures:
+        assert path.stat().st_size < 60_000
+        assert path.read_text(encoding="utf-8").startswith("<svg")
 
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
@@ -99,7 +123,7 @@ def test_flags_that_a_page_speaks_of_exist(page: Path) -> None:
 
 
 def test_the_commands_are_found() -> None:
-    assert ["export", "work/pretrain/tiny-bert", "steps", "--step", "all"] in commands(ROOT / "README.md")
+    assert ["export", "work/pretrain/tiny-bert", "steps", "--step", "all"] in commands(ROOT / "docs/daily-use.md")
     assert sum(len(commands(page)) for page in PAGES) > 60
 
 

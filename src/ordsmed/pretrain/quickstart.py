@@ -8,7 +8,7 @@ from pathlib import Path
 from ordsmed.apply.fill import fill_lines
 from ordsmed.base.run import Run
 from ordsmed.base.say import duration, say
-from ordsmed.base.screen import command
+from ordsmed.base.screen import command, table
 from ordsmed.pretrain.pretrain import pretrain
 from ordsmed.score.metrics import below
 
@@ -27,21 +27,22 @@ def quickstart() -> None:
     folder = pretrain("quickstart")
     facts = Run(folder).status
     print(f"\nvalidation loss at masked places: {facts['validation']:.4f}")
-    print(f"unigram cross-entropy of the same: {facts['unigram']:.4f}")
-    print(f"the model is {below(facts['validation'], facts['unigram']):.1%} below guessing by frequency\n")
+    print(f"guessing by frequency: {facts['unigram']:.4f}")
+    print(f"the model is {below(facts['validation'], facts['unigram']):.1%} below guessing\n")
     for line in fill_lines(str(folder), EXAMPLES, 4):
         print(line)
     print(f"\npicture of the loss: {folder / 'loss.svg'}")
     print(f"all of it took {duration(time.time() - began)}; try next:")
-    for line in _next(folder):
-        print(f"  {line}")
+    for line in table(_next(folder)):
+        print(line)
 
 
-def _next(folder: Path) -> list[str]:
+def _next(folder: Path) -> list[tuple[str, str]]:
+    """Commands, and what each is for."""
     return [
-        f'{command("fill", folder)} "the default [MASK] is used."',
-        f"{command('export', folder)} my-bert          # a folder for Hugging Face's transformers",
-        command("show", folder),
-        "ordsmed pretrain tiny/gpt2                # the same way with a GPT-2",
-        "ordsmed recipes                           # all built-in recipes; `ordsmed menus` what they choose from",
+        (f'{command("fill", folder)} "the default [MASK] is used."', "# ask the model"),
+        (command("export", folder, "my-bert"), "# a folder for Hugging Face's transformers"),
+        (command("show", folder), "# how the run stands"),
+        ("ordsmed pretrain tiny/gpt2", "# the same with a GPT-2"),
+        ("ordsmed recipes", "# all built-in recipes"),
     ]
