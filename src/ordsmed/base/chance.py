@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Bits = NDArray[np.uint64]
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+GOLDEN, FIRST, SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _ALL = (1 << 64) - 1
 
 
@@ -25,9 +25,11 @@ def bits(key: int | Bits, *counters: Bits | NDArray[np.int64] | int) -> Bits:
     state = mix(np.asarray(key, np.uint64)) if np.ndim(key) else _mix_number(int(key) & _ALL)
     for counter in counters:
         if np.ndim(counter):
-            state = mix(np.uint64(state) ^ (np.asarray(counter).astype(np.uint64) * _GOLDEN + _GOLDEN))
+            state = mix(
+                np.uint64(state) ^ (np.asarray(counter).astype(np.uint64) * np.uint64(GOLDEN) + np.uint64(GOLDEN))
+            )
             continue
-        turned = (int(counter) * int(_GOLDEN) + int(_GOLDEN)) & _ALL
+        turned = (int(counter) * GOLDEN + GOLDEN) & _ALL
         state = _mix_number(state ^ turned) if isinstance(state, int) else mix(state ^ np.uint64(turned))
     return np.asarray(state, np.uint64)
 
@@ -39,13 +41,13 @@ def unit(key: int | Bits, *counters: Bits | NDArray[np.int64] | int) -> NDArray[
 
 def mix(z: Bits) -> Bits:
     """Scramble the 64 bits of every number of an array, which wraps in silence; a bijection."""
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(FIRST)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(SECOND)
     return z ^ (z >> np.uint64(31))
 
 
 def _mix_number(z: int) -> int:
     """The same for one number, without numpy: a row's key costs as much as its bits otherwise."""
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _ALL
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _ALL
+    z = ((z ^ (z >> 30)) * FIRST) & _ALL
+    z = ((z ^ (z >> 27)) * SECOND) & _ALL
     return z ^ (z >> 31)

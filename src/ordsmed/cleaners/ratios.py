@@ -176,9 +176,11 @@ def _grams(keys: Numbers, n: int) -> Numbers:
     """A number for each run of n words; that two runs share one by chance is as likely as a bit gone wrong."""
     import numpy as np
 
+    from ordsmed.base import chance
+
     mixed = np.zeros(max(len(keys) - n + 1, 0), np.uint64)
     for at in range(n if len(mixed) else 0):
-        mixed = mixed * np.uint64(0x9E3779B97F4A7C15) + keys[at : at + len(mixed)]
+        mixed = mixed * np.uint64(chance.GOLDEN) + keys[at : at + len(mixed)]
     return mixed
 
 

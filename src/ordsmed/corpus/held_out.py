@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from ordsmed.base import chance
 from ordsmed.base.errors import DataError
 from ordsmed.base.files import mapped, survive_disk
 from ordsmed.labelled.tables import LONGEST_FIELD
@@ -40,7 +41,7 @@ TOLD = 5  # words that make an entry: names, labels and numbers are none
 BLOCK = 1 << 18  # characters turned into words at once
 GATHER = 1 << 20  # hashes held before they are made unique
 MARK = 0x6F72647331  # first number of a saved file: its kind and version
-ODD = np.uint64(0x9E3779B97F4A7C15)
+ODD = np.uint64(chance.GOLDEN)
 INVERSE = np.uint64(pow(int(ODD), -1, 1 << 64))
 IDEOGRAPHS = [(0x2E80, 0x3000), (0x3005, 0x3008), (0x3021, 0x302A), (0x3040, 0x3100), (0x31F0, 0x3200)]
 IDEOGRAPHS += [(0x3400, 0x4DC0), (0x4E00, 0xA000), (0xF900, 0xFB00), (0xFF66, 0xFFA0)]
@@ -229,7 +230,7 @@ def _hash(text: str) -> tuple[Array, Array, Array]:
         return np.empty(0, np.uint64), starts, ends
     # the sum of value * ODD ** place, divided by ODD ** start: the same wherever the word stands
     values = _values()[codes & (PLANES - 1)] * _powers(ODD)[: len(codes)] * (kinds[1:-1] > 0)
-    return _mix(np.add.reduceat(values, starts) * _powers(INVERSE)[starts]), starts, ends
+    return chance.mix(np.add.reduceat(values, starts) * _powers(INVERSE)[starts]), starts, ends
 
 
 def _codes(text: str) -> Array:
@@ -250,7 +251,7 @@ def _kinds() -> Array:
 @cache
 def _values() -> Array:
     """Of every code a random number."""
-    return _mix(np.arange(1, PLANES + 1, dtype=np.uint64))
+    return chance.mix(np.arange(1, PLANES + 1, dtype=np.uint64))
 
 
 @cache
@@ -258,12 +259,6 @@ def _powers(base: np.uint64) -> Array:
     found = np.full(BLOCK, base, np.uint64)
     found[0] = 1
     return np.multiply.accumulate(found)
-
-
-def _mix(numbers: Array) -> Array:
-    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return numbers ^ (numbers >> np.uint64(31))
 
 
 def _runs(hashed: Array, shortest: int, longest: int) -> Iterator[tuple[int, Array]]:

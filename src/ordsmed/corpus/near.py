@@ -50,6 +50,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ordsmed.base import chance
 from ordsmed.base.errors import DataError
 from ordsmed.base.files import mapped, survive_disk, sync, write_text
 from ordsmed.base.say import Progress
@@ -68,7 +69,7 @@ PART = 1 << 21  # entries of a band that a task holds
 PAIRS = 1 << 14  # pairs estimated at once
 EMPTY = 0xFFFFFFFF  # a bin without a shingle
 WIDE = 0x2E80  # the first code of East Asian writing
-ODD = np.uint64(0x9E3779B97F4A7C15)
+ODD = np.uint64(chance.GOLDEN)
 VERSION = 2  # of signatures: what was signed by another is signed anew
 BLANK, SIGN, LETTER = range(3)
 
@@ -311,15 +312,7 @@ def _hash(rows: list[int], pieces: list[Array], how: Near) -> tuple[Array, Array
     valid = np.ones(len(codes), bool)
     valid[np.subtract.outer(np.cumsum(lengths), np.arange(1, how.shingle))] = False
     valid = valid[:count]
-    return np.repeat(np.array(rows), lengths)[:count][valid], _mix(hashes[valid] + _mix(np.uint64(how.seed)))
-
-
-def _mix(hashes: Any) -> Any:
-    """Every bit of the result hangs on every bit of the number (the finaliser of SplitMix64)."""
-    with np.errstate(over="ignore"):
-        hashes = (hashes ^ (hashes >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        hashes = (hashes ^ (hashes >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return hashes ^ (hashes >> np.uint64(31))
+    return np.repeat(np.array(rows), lengths)[:count][valid], chance.mix(hashes[valid] + chance.bits(how.seed))
 
 
 def _fill(found: Array) -> None:
@@ -339,7 +332,7 @@ def _fill(found: Array) -> None:
 @cache
 def _orders(bins: int) -> Array:
     """For each bin an order of all bins."""
-    drawn = _mix(np.arange(1, bins * bins + 1, dtype=np.uint64) * ODD).reshape(bins, bins)
+    drawn = chance.mix(np.arange(1, bins * bins + 1, dtype=np.uint64) * ODD).reshape(bins, bins)
     return np.argsort(drawn, axis=1, kind="stable")
 
 
@@ -458,7 +451,7 @@ def _fold(columns: Iterable[Array]) -> Array:
     for column in columns:
         found = (found ^ column) * ODD
         found ^= found >> np.uint64(29)
-    return _mix(found)
+    return chance.mix(found)
 
 
 # ---- buckets

@@ -26,7 +26,7 @@ from ordsmed.base import chance
 
 BLOCK = 128
 _BLOCKS = 1 << 32  # counters of blocks begin here, those of words at 0
-_GOLDEN, _FIRST, _SECOND = (n - (1 << 64) for n in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+_GOLDEN, _FIRST, _SECOND = (n - (1 << 64) for n in (chance.GOLDEN, chance.FIRST, chance.SECOND))
 
 
 def keys(key: int, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
