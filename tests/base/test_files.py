@@ -27,6 +27,22 @@ def test_written_and_replaced(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
 
 
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_what_could_not_be_written_leaves_what_stood(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def full(handle: int) -> None:
+        assert len(list(tmp_path.iterdir())) == 2
+        raise error
+
+    (tmp_path / "a").write_bytes(b"old")
+    monkeypatch.setattr(files.os, "fsync", full)
+    wanted = RunError if isinstance(error, OSError) else KeyboardInterrupt
+    with pytest.raises(wanted), files.writing(tmp_path / "a") as file:
+        file.write(b"new")
+    assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("a", b"old")]
+
+
 @pytest.mark.parametrize("text", ["", '{"a": 1', "\x00"])
 def test_damaged_json_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "a.json").write_text(text)

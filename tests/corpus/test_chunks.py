@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ordsmed.base.errors import DataError, RunError
+from ordsmed.base.errors import DataError
 from ordsmed.base.run import obtain
 from ordsmed.base.workers import worker_pool
 from ordsmed.cleaners import length
@@ -307,19 +307,6 @@ def test_documents_that_quote_held_out_text_are_told_and_dropped(
     assert chunk.facts.left_out == {"held-out text": 30}
     assert chunk.facts.held_out == [f"{n}: 'one two three four five six seven eight'" for n in range(1, 41, 2)]
     assert [line.count(b"Other text") for line in Path(f"{chunk.stem}.jsonl").read_bytes().splitlines()] == [1] * 30
-
-
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
-def test_what_could_not_be_written_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
-) -> None:
-    def full(path: Path) -> None:
-        raise error
-
-    monkeypatch.setattr(chunks.files, "sync", full)
-    with pytest.raises(RunError if isinstance(error, OSError) else KeyboardInterrupt):
-        chunks._write(tmp_path / "a.json", {})
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

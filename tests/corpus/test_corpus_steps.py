@@ -110,8 +110,8 @@ from ordsmed.base.run import obtain
 from ordsmed.corpus import chunks, near, folder, pipeline
 chunks.CHUNK = 20_000
 place, left = sys.argv[2], int(sys.argv[3])
-module = {"make": chunks, "put": chunks, "find": near, "close": folder.PartWriter}[place]
-name = {"make": "_make", "put": "_put", "find": "find", "close": "close"}[place]
+module = {"make": chunks, "save": chunks, "find": near, "close": folder.PartWriter}[place]
+name = {"make": "_make", "save": "_save", "find": "find", "close": "close"}[place]
 inner = getattr(module, name)
 def killed(*args, **how):
     global left
@@ -124,7 +124,7 @@ obtain(pipeline.Corpus, sys.argv[1], ["processes=1"])
 """
 
 
-@pytest.mark.parametrize(("place", "left"), [("make", 0), ("make", 3), ("put", 10), ("find", 0), ("close", 1)])
+@pytest.mark.parametrize(("place", "left"), [("make", 0), ("make", 3), ("save", 5), ("find", 0), ("close", 1)])
 def test_a_killed_step_goes_on(
     sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, left: int
 ) -> None:

@@ -11,19 +11,23 @@ import socket
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ordsmed.base.errors import DataError, RecipeError, RunError
 from ordsmed.base.say import say
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file in one piece: after a crash there is the old one or the new one, never half of one."""
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[BinaryIO]:
+    """A file in one piece: after a crash there is the old one or the new one, never half of one.
+
+    Also where processes of several machines write the same one.
+    """
     beside = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.part")
     try:
         with survive_disk(path):
-            with beside.open("w", encoding="utf-8") as file:
-                file.write(text)
+            with beside.open("wb") as file:
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
             beside.replace(path)
@@ -31,6 +35,12 @@ def write_text(path: Path, text: str) -> None:
         with contextlib.suppress(OSError):  # a disk that may only be read has none, and says so when asked
             beside.unlink(missing_ok=True)
         raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """A text, whole or absent."""
+    with writing(path) as file:
+        file.write(text.encode())
 
 
 def write_json(path: Path, value: Any) -> None:

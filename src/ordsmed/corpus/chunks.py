@@ -22,7 +22,6 @@ import hashlib
 import json
 import os
 import shutil
-import socket
 import time
 import zipfile
 from collections import Counter
@@ -330,10 +329,11 @@ def _make(folder: Path, work: Work, source: CorpusSource, piece: int, number: in
     facts.left_out += batch.left_out
     facts.encodings += batch.encodings
     if facts.documents:
-        _put(Path(f"{stem}.jsonl"), lambda path: path.write_bytes(b"".join(whole.lines)))
-        _put(Path(f"{stem}.npy"), functools.partial(_save, _joined(whole)))
+        with files.writing(Path(f"{stem}.jsonl")) as file:
+            file.writelines(whole.lines)
+        _save(Path(f"{stem}.npy"), _joined(whole))
         if work.near:
-            _put(Path(f"{stem}.near.npy"), functools.partial(_save, np.concatenate(whole.signed)))
+            _save(Path(f"{stem}.near.npy"), np.concatenate(whole.signed))
     _write(Path(f"{stem}.json"), facts.__dict__)
     shutil.rmtree(_beside(stem), ignore_errors=True)
 
@@ -414,12 +414,8 @@ def _keep(stem: str, some: CleanedBatch, at: int) -> None:
     arrays |= {"signed": np.concatenate(some.signed)} if some.signed else {}
     with contextlib.suppress(RunError):  # a full disk stops the chunk itself; another process may have ended it
         _beside(stem).mkdir(exist_ok=True)
-        _put(_beside(stem) / f"{at}-{at + some.raw}", functools.partial(_save_all, arrays))
-
-
-def _save_all(arrays: dict[str, np.ndarray], path: Path) -> None:
-    with path.open("wb") as file:
-        np.savez(file, **arrays)  # type: ignore[arg-type]
+        with files.writing(_beside(stem) / f"{at}-{at + some.raw}") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
 def _kept(stem: str, work: Work) -> CleanedBatch:
@@ -596,24 +592,10 @@ def _whole(folder: Path, piece: int) -> bool:
     return length is not None and all(_stands(folder, piece, number) for number in range(length))
 
 
-def _save(array: np.ndarray, path: Path) -> None:
-    with path.open("wb") as file:
+def _save(path: Path, array: np.ndarray) -> None:
+    with files.writing(path) as file:
         np.save(file, array)
 
 
 def _write(path: Path, value: object) -> None:
-    _put(path, lambda beside: beside.write_text(json.dumps(value), encoding="utf-8"))
-
-
-def _put(path: Path, write: Callable[[Path], object]) -> None:
-    """A file whole or absent, also where processes of several machines write the same one."""
-    beside = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.part")
-    try:
-        with files.survive_disk(path):
-            write(beside)
-            files.sync(beside)
-            beside.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
-        raise
+    files.write_text(path, json.dumps(value))

@@ -30,7 +30,7 @@ import numpy as np
 
 from ordsmed.base import chance
 from ordsmed.base.errors import DataError
-from ordsmed.base.files import mapped, survive_disk
+from ordsmed.base.files import mapped, writing
 from ordsmed.labelled.tables import LONGEST_FIELD
 from ordsmed.text import read
 
@@ -119,8 +119,8 @@ class HeldOut:
     def save(self, path: Path) -> None:
         """As .npy of '<u8': five numbers, then the hashes."""
         head = [MARK, self.words, self.shortest, self.entries, self.short]
-        with survive_disk(path):
-            np.save(path, np.concatenate([np.array(head, np.uint64), self.hashes]).astype("<u8"))
+        with writing(path) as file:
+            np.save(file, np.concatenate([np.array(head, np.uint64), self.hashes]).astype("<u8"))
 
     @staticmethod
     def load(path: Path) -> HeldOut:

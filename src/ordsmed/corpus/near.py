@@ -36,7 +36,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
-import os
 import shutil
 import unicodedata
 import zipfile
@@ -52,7 +51,7 @@ import numpy as np
 
 from ordsmed.base import chance
 from ordsmed.base.errors import DataError
-from ordsmed.base.files import mapped, survive_disk, sync, write_text
+from ordsmed.base.files import mapped, survive_disk, sync, write_text, writing
 from ordsmed.base.say import Progress
 
 Array = np.ndarray[Any, Any]
@@ -230,10 +229,8 @@ def _remembered(path: Path, function: Callable[..., tuple[Array, ...] | None], *
     with contextlib.suppress(*cut_off), path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
         return tuple(kept[name] for name in kept.files) or None
     found = function(*task)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    with beside.open("wb") as made:
+    with writing(path) as made:
         np.savez(made, *(found or ()))
-    beside.replace(path)
     return found
 
 

@@ -13,10 +13,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import re
 import shutil
-import socket
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -198,11 +196,10 @@ class Corpus:
         stamp = [settings.plain(self.held_out), read.stamp(read.files(self.held_out.paths))]
         path = steps / f"held-out-{hashlib.sha256(json.dumps(stamp).encode()).hexdigest()[:12]}.npy"
         if not path.exists():
+            grams = self.held_out.grams()
             with files.survive_disk(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                beside = path.with_name(f".{socket.gethostname()}.{os.getpid()}.{path.name}")
-                self.held_out.grams().save(beside)
-                beside.replace(path)
+            grams.save(path)
         return str(path)
 
     def _sources(self) -> list[CorpusSource]:

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ordsmed.base import files
-from ordsmed.base.errors import DataError
+from ordsmed.base.errors import DataError, RunError
 from ordsmed.data.lexicon import INDEX, LETTERS, Lexicon
 
 Ids = NDArray[np.integer[Any]]
@@ -118,7 +118,7 @@ class Store:
         for block in blocks(self.tokens):
             found = _add(found, np.bincount(self._known(block)))
         found = self._widened(found)
-        with contextlib.suppress(OSError):  # a store that may only be read is counted each time
+        with contextlib.suppress(RunError):  # a store that may only be read is counted each time
             _save_counts(beside, found)
         return found
 
@@ -372,7 +372,5 @@ def _add(counts: Ints, more: Ints) -> Ints:
 
 
 def _save_counts(path: Path, counts: Ints) -> None:
-    part = path.with_name(path.name + ".part")
-    with part.open("wb") as file:
+    with files.writing(path) as file:
         np.save(file, counts.astype("<i8"))
-    part.replace(path)

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import datetime
 import gzip
-import os
 import threading
 import uuid
 import zlib
@@ -32,7 +31,7 @@ from typing import IO, Any, TypedDict
 import numpy as np
 
 from ordsmed.base.errors import DataError
-from ordsmed.base.files import survive_disk, sync
+from ordsmed.base.files import survive_disk, sync, writing
 from ordsmed.base.say import say
 from ordsmed.text import read
 from ordsmed.web.urls import number
@@ -214,15 +213,12 @@ def lay_out(
 ) -> Counter[str]:
     """Write where the page of each address stands, in the order of the addresses; returns why others have none."""
     outcomes, missing = Outcomes(folder, fault_of), Counter[str]()
-    beside = order.with_name(f".{order.name}.{os.getpid()}.part")
-    with survive_disk(order):
-        with beside.open("wb") as file:
-            for batch in _batches(urls, BATCH):
-                slots, why = outcomes.find(batch)
-                file.write(slots.tobytes())
-                for code, count in zip(*np.unique(why[slots["length"] == 0], return_counts=True), strict=True):
-                    missing[outcomes.reasons[code][0]] += int(count)
-        beside.replace(order)
+    with writing(order) as file:
+        for batch in _batches(urls, BATCH):
+            slots, why = outcomes.find(batch)
+            file.write(slots.tobytes())
+            for code, count in zip(*np.unique(why[slots["length"] == 0], return_counts=True), strict=True):
+                missing[outcomes.reasons[code][0]] += int(count)
     return missing
 
 

@@ -25,7 +25,7 @@ from typing import Any, TypedDict
 from urllib.parse import quote, urlsplit
 
 from ordsmed.base.errors import DataError
-from ordsmed.base.files import checksum, survive_disk, sync
+from ordsmed.base.files import checksum, survive_disk, writing
 from ordsmed.base.say import Progress, many
 from ordsmed.text import read
 from ordsmed.text.seen import Seen
@@ -111,19 +111,13 @@ def write_list(
     paths, left_out, count = read.files(inputs), Counter[str](), 0
     if out.exists() and any(path.samefile(out) for path in paths):
         raise DataError(out, "is one of the lists that are read", "another file to write", "name another")
-    beside = out.with_name(f".{out.name}.part")
     with survive_disk(out):
         out.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with beside.open("w", encoding="ascii", newline="\n") as file, Progress("addresses", 0, "") as shown:
-                for url in addresses(paths, rules, left_out, private):
-                    file.write(f"{url}\n")
-                    count += 1
-                    shown.add(1)
-            sync(beside)
-            beside.replace(out)
-        finally:
-            beside.unlink(missing_ok=True)
+    with writing(out) as file, Progress("addresses", 0, "") as shown:
+        for url in addresses(paths, rules, left_out, private):
+            file.write(f"{url}\n".encode("ascii"))
+            count += 1
+            shown.add(1)
     gone = ", ".join(f"{number_:,} {why}" for why, number_ in left_out.most_common())
     return [f"{out}: {many(count, 'address')}" + (f"; left out: {gone}" if gone else "")]
 
