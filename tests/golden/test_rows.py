@@ -24,7 +24,7 @@ from ordsmed.data.store import Store, StoreWriter
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.sampling import Draw, keys
 from ordsmed.learn.schedules import Ramp
-from ordsmed.objectives import bilm, clm, hybrid, mlm, mlm_nsp, rtd
+from ordsmed.objectives import bilm, clm, diffusion, hybrid, mlm, mlm_nsp, rtd
 from ordsmed.text.tokenizer import Tokenizer
 
 GOLDEN = Path(__file__).with_name("rows.json")
@@ -47,6 +47,8 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {  # settings, and what a phase o
     "hybrid ramps": (hybrid.Settings(masked=Ramp(0.9, 0.1), hide=Ramp(0.3, 0.2)), {"stretch": HALF}),
     "hybrid judged": (hybrid.Settings(masked=0.9), {}),
     "hybrid judged, one way": (hybrid.Settings(masked=1.0), {}),
+    "diffusion": (diffusion.Settings(), {}),
+    "diffusion sentences": (diffusion.Settings(cut="sentence"), {}),
     "mlm_nsp": (mlm_nsp.Settings(), {"pack": False}),
     "mlm_nsp words, order": (mlm_nsp.Settings(unit="word", pairs="order", short=0.5), {"pack": False}),
     "rtd": (rtd.Settings(), {}),
@@ -112,7 +114,7 @@ def test_rows_are_as_they_were(tmp_path: Path) -> None:
     assert made(tmp_path) == json.loads(GOLDEN.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("name", ["mlm", "clm", "hybrid", "rtd", "bilm"])
+@pytest.mark.parametrize("name", ["mlm", "clm", "hybrid", "diffusion", "rtd", "bilm"])
 def test_no_two_cases_are_alike(name: str) -> None:
     """Every setting that is tried here changes what rows hold."""
     sums = [value for case, value in json.loads(GOLDEN.read_text(encoding="utf-8")).items() if case.startswith(name)]

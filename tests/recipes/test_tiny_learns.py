@@ -34,7 +34,7 @@ def test_a_tiny_recipe_learns(name: str, tmp_path: Path, monkeypatch: pytest.Mon
     if name == "elmo":
         assert scores["perplexity"] < 0.8 * math.exp(scores["unigram"])
         return
-    guesses = next(scores[term] for term in ("mlm", "clm", "hybrid", "guess") if term in scores)
+    guesses = next(scores[term] for term in ("mlm", "clm", "hybrid", "diffusion", "guess") if term in scores)
     assert guesses < 0.97 * scores["unigram"]
     if "balanced" in scores:
         assert scores["balanced"] > 0.6

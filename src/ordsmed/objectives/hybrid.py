@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from ordsmed.base import chance
@@ -24,7 +23,7 @@ from ordsmed.data.rows import StreamRows
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
 from ordsmed.learn import masking, schedules
-from ordsmed.learn.objective import Objective, predictions
+from ordsmed.learn.objective import Objective, counted, predictions
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.schedules import Ramp
 from ordsmed.nn.dropout import number_layers
@@ -161,8 +160,4 @@ class BothWays(Objective):
         return token_loss(*self._asked(batch, weights, hidden))
 
     def _asked(self, batch: Batch, weights: Tensor, hidden: Tensor) -> tuple[Any, ...]:
-        """What counts alone goes through the head: of a masked row that is little."""
-        at = torch.nonzero(weights.flatten() > 0).squeeze(1)
-        states = self.head.transform(hidden.flatten(0, 1).index_select(0, at))
-        targets, counted = batch.targets.flatten()[at], weights.flatten()[at]
-        return states, self.head.words.weight, self.head.bias, targets, counted, self.vocabulary
+        return counted(self.head, hidden, batch.targets, weights, self.vocabulary)

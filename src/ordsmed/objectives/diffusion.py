@@ -1,0 +1,139 @@
+"""Masked diffusion: of each row another share is hidden, from one token to all, and what is hidden is guessed.
+
+share 1/4   [CLS] the cat [MASK] down [SEP]  ->  sat               its loss counts 4 times
+share 4/4   [CLS] [MASK] [MASK] [MASK] [MASK] [SEP]  ->  the cat sat down               once
+
+Weighted by one over the share (MDLM, Sahoo et al. 2024; LLaDA, Nie et al. 2025) the mean loss a token is a bound: no
+less than what the text costs who writes it token by token, in any order. So many tokens are hidden as the share says,
+not each by chance: the same bound, with less noise (LLaDA's equation 6).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ordsmed.base import chance
+from ordsmed.base.errors import RecipeError
+from ordsmed.data.batch import Batch, batch_of
+from ordsmed.data.rows import Frame, PackedRows, Span, see
+from ordsmed.data.store import Store
+from ordsmed.data.windows import Ints
+from ordsmed.learn import masking
+from ordsmed.learn.objective import Objective, counted, need, predictions
+from ordsmed.learn.phases import OVER, Phase, Stretch
+from ordsmed.nn.dropout import number_layers
+from ordsmed.nn.loss import token_hits, token_loss
+from ordsmed.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Masked diffusion: every share of masks, weighted so that the loss is a bound."""
+
+    cut: Literal["anywhere", "sentence"] = "anywhere"
+    """rows end anywhere and are full, or with a sentence"""
+
+    def rows(
+        self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object,
+        stretch: Stretch = OVER,
+    ) -> HiddenRows:  # fmt: skip
+        need(tokenizer, "start", "stop", "mask", "pad", by="diffusion")
+        frame = Frame(phase.length, tokenizer.start, tokenizer.stop, tokenizer.pad or 0)
+        if phase.length <= frame.joint:
+            short = f"found {phase.length}, of which {frame.joint} are special tokens"
+            raise RecipeError("phase.length", short, f"{frame.joint + 1} or more")
+        cut = {"pack": phase.pack, "sentences": self.cut == "sentence"}
+        plain = PackedRows.of(stores, weights, frame, *key, **cut)
+        return HiddenRows(plain, tokenizer.mask or 0, chance.key("diffusion", *key))
+
+    def build(self, model: Any, tokenizer: Tokenizer) -> HiddenTokens:
+        if model.capabilities.causal:
+            raise RecipeError(
+                "objective.kind", "diffusion with a model that sees only what stands before", "", "use clm"
+            )
+        return HiddenTokens(model, tokenizer.vocabulary)
+
+
+@dataclass(frozen=True)
+class HiddenRows:
+    """Rows with masks drawn by their number, every row with a share of its own."""
+
+    plain: PackedRows
+    mask: int
+    key: int
+
+    def __len__(self) -> int:
+        return len(self.plain)
+
+    def spans(self, numbers: Ints) -> list[Span]:
+        """Which documents these rows hold."""
+        return self.plain.spans(numbers)
+
+    def batch(self, numbers: Ints) -> Batch:
+        """The rows with these running numbers, masked; the weights of a row sum to its tokens."""
+        rows = self.plain.assembled(numbers)
+        words = rows.inner.sum(1)
+        amount = np.minimum((shares(self.key, numbers) * words).astype(np.int64) + 1, words)
+        places, used = masking.choose(rows.inner, amount, rows.tokens.shape[1], self.key, numbers)
+        row, slot = np.nonzero(used)
+        tokens, weights = rows.tokens.copy(), np.zeros(rows.tokens.shape, np.float32)
+        tokens[row, places[row, slot]] = self.mask
+        weights[row, places[row, slot]] = (words / np.maximum(amount, 1))[row]
+        return batch_of(
+            numbers=numbers, tokens=tokens, positions=rows.positions, documents=see(rows.documents),
+            targets=rows.tokens, weights=weights,
+        )  # fmt: skip
+
+
+def shares(key: int, numbers: Ints) -> NDArray[np.float64]:
+    """The share of each row, in [0, 1): those of rows that follow each other lie evenly, however they are batched.
+
+    So every batch, and every rank's part of it, has small, middle and large ones; MDLM draws one from each of as many
+    strata as a batch has rows. From row to row they step by the golden ratio's fraction.
+    """
+    turned = numbers.astype(np.uint64) * np.uint64(chance.GOLDEN) + np.uint64(key)
+    return np.asarray((turned >> np.uint64(11)) * (1.0 / (1 << 53)), np.float64)
+
+
+class HiddenTokens(Objective):
+    """A network and its token head, which sees only what is hidden."""
+
+    measures = ("perplexity_bound",)
+
+    def __init__(self, model: Any, vocabulary: int) -> None:
+        super().__init__()
+        self.model_settings, self.vocabulary = model, vocabulary
+        self.model = model.build(vocabulary)
+        self.head = model.token_head(self.model)
+        self.weights, self.state, self.guesses = {"diffusion": 1.0}, {}, "diffusion"
+        number_layers(self)
+
+    def count(self, batch: Batch) -> dict[str, Tensor]:
+        return {"diffusion": predictions(batch)}
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        return {"diffusion": token_loss(*self._asked(batch))}
+
+    def validate(self, batch: Batch) -> dict[str, Tensor]:
+        asked = self._asked(batch)
+        return {"diffusion": token_loss(*asked), "diffusion_right": token_hits(*asked)}
+
+    def derived(self, means: dict[str, float]) -> dict[str, float]:
+        """No model that writes token by token as this one would has a higher perplexity."""
+        return {"perplexity_bound": math.exp(min(means["diffusion"], 100.0))}
+
+    def flops(self, rows: int, length: int) -> float:
+        """Half of all tokens are hidden."""
+        head = (length + 1) / 2 * self.model_settings.head_flops(self.vocabulary)
+        return 3.0 * rows * (length * self.model_settings.flops(length) + head)
+
+    def _asked(self, batch: Batch) -> tuple[Any, ...]:
+        hidden = self.model(batch.tokens, batch.positions, batch.documents, batch.types)
+        return counted(self.head, hidden, batch.targets, batch.weights, self.vocabulary)
