@@ -12,7 +12,8 @@ from kit.makers import make_store
 from ordsmed.apply.export import export, export_all
 from ordsmed.apply.fill import fill_lines
 from ordsmed.apply.generate import SamplingOptions, generate_lines
-from ordsmed.apply.trained import kept, open_model
+from ordsmed.apply.origin import Origin
+from ordsmed.apply.trained import open_model
 from ordsmed.base import files, snapshots
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.run import Run
@@ -56,7 +57,7 @@ def test_revisions_are_kept_without_moments_and_all_are_exported(recipe: Write, 
     import transformers
 
     folder = pretrain(str(recipe(*BERT, top='revisions = "powers"')))
-    assert kept(folder) == [0, 1, 2, 4, 8, 10]
+    assert Origin.of(folder).steps() == [0, 1, 2, 4, 8, 10]
     for step in (1, 2, 4):
         names = sorted(p.name for p in snapshots.path_of(folder / "checkpoints", step).iterdir())
         assert names == ["model.safetensors", "state.json"]

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import ordsmed
-from ordsmed.apply.trained import Trained, planned, sources, standing
+from ordsmed.apply.origin import planned, sources, standing
+from ordsmed.apply.trained import Trained
 from ordsmed.base import files, settings
 from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.menu import headline, load

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import ordsmed
 from ordsmed.apply import card
-from ordsmed.apply.trained import Trained, kept, open_model
-from ordsmed.base import files, hub
+from ordsmed.apply.origin import Origin
+from ordsmed.apply.trained import Trained, open_model
+from ordsmed.base import files
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.menu import entries, kind_of, load
 from ordsmed.base.run import Run
@@ -27,16 +28,16 @@ MARK = "ordsmed.json"  # says that the folder is an export, of what and in which
 
 def export_all(path: str | Path, out: str | Path, *, anew: bool = False, licence: str | None = None) -> list[Path]:
     """Every step of a run whose weights stand, and step 0, each as a folder in `out`: to see how a model learns."""
-    folder = hub.folder(path)
-    verb = Run(folder).status.get("verb")
-    if verb not in ("pretrain", "finetune"):
+    origin = Origin.of(path)
+    if not origin.is_run:
         raise RecipeError("--step", f"found all, but {path} is no run", "a run's folder")
-    if Path(out).exists() and Path(out).resolve() in (folder.resolve(), *folder.resolve().parents):
+    folder = origin.folder.resolve()
+    if Path(out).exists() and Path(out).resolve() in (folder, *folder.parents):
         raise RecipeError(out, "is, or holds, the run that is exported", "another folder")
     made = []
-    for step in kept(folder) if verb == "pretrain" else filter(None, kept(folder)):
+    for step in origin.steps() if origin.status["verb"] == "pretrain" else filter(None, origin.steps()):
         try:
-            made.append(export(folder, Path(out) / f"step-{step}", step, anew=anew, licence=licence))
+            made.append(export(origin.folder, Path(out) / f"step-{step}", step, anew=anew, licence=licence))
         except DataError as error:
             if step:
                 raise

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 
 import torch
 
+from ordsmed.apply.origin import Origin
 from ordsmed.base import hub, settings
 from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.menu import kind_of
@@ -176,7 +177,7 @@ def _start(recipe: Finetuning, folder: Path | None) -> tuple[Start | None, list[
     """What it starts from, if that stands, and that in words; nothing is made."""
     if folder and (folder / "tokenizer").is_dir() and recipe.examples:
         return start(recipe, folder), []
-    if recipe.init is not None and not hub.folder(recipe.init).is_dir():
+    if recipe.init is not None and Origin.find(recipe.init, key="init") is None:
         hint = hub.remedy(recipe.init)
         left = "what its family fills in and its size are told when it stands"
         return None, [f"init: {recipe.init} does not stand here{f' ({hint})' if hint else ''}; {left}"]

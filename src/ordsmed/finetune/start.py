@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 
+from ordsmed.apply.origin import Origin
 from ordsmed.apply.trained import Trained, open_model
 from ordsmed.base import chance
 from ordsmed.base.errors import DataError, RecipeError
-from ordsmed.base.run import Run
+from ordsmed.base.folder import FolderKind
 from ordsmed.base.say import say
 from ordsmed.data.tokenizer_training import read_tokenizer
 from ordsmed.finetune.recipe import Finetuning
@@ -22,7 +23,7 @@ from ordsmed.learn.task import Task
 from ordsmed.nn import adapters, foreign, weights
 from ordsmed.nn.dropout import number_layers
 from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.train.job import check_init, check_same
+from ordsmed.train.job import check_same
 
 
 @dataclass(frozen=True)
@@ -73,16 +74,14 @@ def start(recipe: Finetuning, folder: Path | None = None) -> Start:
 
 def _pretrained(recipe: Finetuning) -> Start:
     """A run of ours, a run's weights, an import, or a Hugging Face folder."""
-    init, step = str(recipe.init), recipe.step
-    folder = check_init(init)
-    if Run(folder).status or foreign.is_imported(folder):
-        assert step != "all", "each trial has a step of its own"
-        trained = open_model(folder, step)
+    assert recipe.step != "all", "each trial has a step of its own"
+    origin = Origin.of(str(recipe.init), key="init").owner
+    origin.one_step(recipe.step, "step")
+    if origin.kind is not FolderKind.HUGGING_FACE:
+        trained = open_model(origin, recipe.step)
         head = head_of(trained.objective) if isinstance(trained.objective, Task) else ""
         return Start(trained.settings, trained.tokenizer, lambda task, its: _adopt(task, its, recipe, trained), head)
-    if step is not None:
-        raise RecipeError("step", f"found {step}, but {init} is a Hugging Face folder", "a run's folder, or none")
-    network, tokenizer = foreign.settings(folder), Tokenizer.load(folder)
+    folder, network, tokenizer = origin.folder, origin.network(), origin.tokenizer()
     head = str((_task_of(folder) or [""])[0])
     return Start(network, tokenizer, lambda task, its: _adopt_foreign(task, its, recipe, folder, tokenizer), head)
 

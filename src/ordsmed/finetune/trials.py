@@ -31,8 +31,9 @@ from typing import Any
 
 import torch
 
-from ordsmed.apply.trained import kept, open_model
-from ordsmed.base import files, hub, run, settings
+from ordsmed.apply.origin import Origin
+from ordsmed.apply.trained import open_model
+from ordsmed.base import files, run, settings
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
 from ordsmed.base.folder import TRIALS, WEIGHTS, FolderKind, kind_of_folder
 from ordsmed.base.machine import cores, threads_of
@@ -189,11 +190,12 @@ def plan(recipe: Finetuning, folder: Path, place: str) -> list[Trial]:
 
 def _steps(init: str | None) -> list[int]:
     """The checkpoints of a run; the weights it began with among them, where they can be made again."""
-    if init is None or not kind_of_folder(folder := hub.folder(init)).made:
+    origin = Origin.of(init, key="init") if init is not None else None
+    if origin is None or not origin.is_run:
         raise RecipeError("step", f"found all, but {init} is no run", "a run's folder as `init`")
-    steps = kept(folder)
+    steps = origin.steps()
     try:
-        open_model(folder, 0)
+        open_model(origin, 0)
     except OrdsmedError as error:
         say(f"step 0 is left out: {error}")
         steps.remove(0)

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Self
 
 import torch
 
-from ordsmed.apply.trained import standing, unfinished
-from ordsmed.base import hub, run
+from ordsmed.apply.origin import Origin, standing
+from ordsmed.base import run
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.ranks import Ranks, first_alone
 from ordsmed.base.run import Run
@@ -45,7 +45,7 @@ class PretrainingPlan(Plan):
     def of(cls, recipe: Pretraining, ranks: Ranks, folder: Path | None = None, *, here: bool = True) -> Self:
         begun = folder is not None and bool(checkpoint.steps(folder / "checkpoints"))
         if recipe.init and here and not begun:
-            job.check_init(recipe.init)  # before the data are made, which may take hours
+            Origin.of(recipe.init, key="init")  # before the data are made, which may take hours
         network = job.model_settings(recipe)
         job.check(recipe, network, ranks)
         return cls(recipe=recipe, ranks=ranks, folder=folder, network=network)
@@ -58,9 +58,8 @@ class PretrainingPlan(Plan):
         if make or all(run.finished(standing(name), "encode") for name in recipe.sources):
             recipe = job.counted(recipe)
         notes, tokenizer = _inputs(recipe)
-        if recipe.init and Run(begun := hub.folder(recipe.init)).status:
-            saved = checkpoint.steps(begun / "checkpoints")
-            notes += [f"init: {left}"] if saved and (left := unfinished(begun, saved[-1])) else []
+        if (origin := Origin.find(recipe.init, key="init")) and (left := origin.unfinished()):
+            notes.append(f"init: {left}")
         plan = dataclasses.replace(self, recipe=recipe, tokenizer=tokenizer, notes=tuple(notes))
         plan.fits(lambda model: recipe.objective.build(model, tokenizer), here=here)
         return plan

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ordsmed.base import hub, run, settings
+from ordsmed.apply.origin import Origin
+from ordsmed.base import run, settings
 from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.folder import RECIPE, SETTINGS, WEIGHTS, FolderKind, kind_of_folder
 from ordsmed.base.ranks import place_of
@@ -242,7 +243,7 @@ def _verb(table: dict[str, Any], name: str) -> str:
 
 def _trials(recipe: Finetuning, name: str) -> list[str]:
     """Which trials would be made."""
-    if recipe.step == "all" and not hub.folder(recipe.init or "").is_dir():
+    if recipe.step == "all" and Origin.find(recipe.init) is None:
         return ["trials: one from each checkpoint of `init`, and for each setting and seed"]
     titles = [trial.name for trial in trials.plan(recipe, run.place(recipe, run.title(name)), name)]
     more = f" ... and {len(titles) - SAID} others" if len(titles) > SAID else ""

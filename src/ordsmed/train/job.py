@@ -16,12 +16,13 @@ from typing import Any
 
 import torch
 
-from ordsmed.apply.trained import unfinished
-from ordsmed.base import hub, menu
+from ordsmed.apply.origin import Origin
+from ordsmed.base import menu
 from ordsmed.base import settings as tables
 from ordsmed.base.errors import RecipeError, Trouble
+from ordsmed.base.folder import FolderKind
 from ordsmed.base.ranks import Ranks
-from ordsmed.base.run import Run, at_home, read_recipe
+from ordsmed.base.run import Run
 from ordsmed.base.say import many, say
 from ordsmed.data.loader import Share
 from ordsmed.data.rows import Rows
@@ -32,7 +33,7 @@ from ordsmed.learn.updates import squares
 from ordsmed.mesh import parallel, precision
 from ordsmed.mesh.parallel import Parallel
 from ordsmed.mesh.precision import Scaler
-from ordsmed.nn import boxes, foreign, weights
+from ordsmed.nn import weights
 from ordsmed.nn.shards import LocalParameter
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train import checkpoint, room
@@ -225,13 +226,10 @@ def model_settings(recipe: Pretraining) -> Any:
     """The network's settings: the recipe's, or those of what it starts from."""
     if recipe.init is None:
         return recipe.model
-    folder = hub.folder(recipe.init)
-    if not folder.is_dir() and recipe.model is not None:
+    origin = Origin.find(recipe.init, key="init")
+    if origin is None and recipe.model is not None:
         return recipe.model  # a run that goes on has no need of it any more
-    check_init(recipe.init)
-    with at_home(folder) as own:
-        begun = Run(Path(own)).status
-        theirs = model_settings(read_recipe(Pretraining, Path(own))) if begun else foreign.settings(Path(own))
+    theirs = (origin or Origin.of(recipe.init, key="init")).network()
     check_same(recipe.model, theirs, recipe.init)
     return recipe.model or theirs
 
@@ -251,48 +249,15 @@ def check(recipe: Pretraining, settings: Any, ranks: Ranks) -> None:
 
 def _start_from(init: str, objective: Objective, tokenizer: Tokenizer) -> tuple[Path, dict[str, Any]] | None:
     """Take weights over; returns the checkpoint whose moments go on too, None for weights alone."""
-    folder = check_init(init)
-    if not Run(folder).status:
-        numbered = foreign.tokenizer_of(folder)
-        if numbered:
-            _same_pieces(numbered, tokenizer)
-        foreign.load_into(objective, folder, tokenizer)
-        say(f"weights from {init} ({'imported' if foreign.is_imported(folder) else 'Hugging Face'})")
-        return None
-    found = checkpoint.latest(folder / "checkpoints", place=folder)
-    if found is None:
-        raise RecipeError("init", f"{init} has no checkpoint", "a run that saved one")
-    theirs = found[1]["tokenizer"]
-    if theirs != tokenizer.fingerprint:
-        raise RecipeError("init", f"{init} was trained with tokenizer {theirs}", tokenizer.fingerprint,
-                          "use data encoded with its tokenizer")  # fmt: skip
-    if left := unfinished(folder, int(found[1]["step"])):
+    origin = Origin.of(init, key="init")
+    if left := origin.unfinished():
         say(left)
-    weights.load_into(objective, boxes.read_weights(found[0]), found[0])
-    say(f"weights and moments from {found[0]}")
-    return found
-
-
-def check_init(init: str) -> Path:
-    """The folder that weights come from; refused where there is none."""
-    folder = hub.folder(init)
-    if not folder.is_dir():
-        wanted = "a run, an import, a Hugging Face folder, or a name that leads to one"
-        raise RecipeError("init", f"found {init}, no such folder", wanted, hub.remedy(init))
-    return folder
-
-
-def _same_pieces(folder: Path, tokenizer: Tokenizer) -> None:
-    """Refuse a folder whose own tokenizer numbers pieces otherwise; one without a tokenizer is trusted."""
-    if not any((folder / name).exists() for name in ("tokenizer.json", "vocab.txt", "vocab.json")):
-        return
-    theirs = Tokenizer.load(folder).pipeline.get_vocab(with_added_tokens=True)
-    ours = tokenizer.pipeline.get_vocab(with_added_tokens=True)
-    other = sorted(piece for piece in ours.keys() | theirs.keys() if ours.get(piece) != theirs.get(piece))
-    if other:
-        found = f"{folder} numbers {len(other)} pieces otherwise than the data, `{other[0]}` among them"
-        raise RecipeError("init", found, "the same vocabulary",
-                          f'encode with `tokenizer = "{folder}"`')  # fmt: skip
+    start = origin.load_into(objective, tokenizer)
+    if start:
+        say(f"weights and moments from {start[0]}")
+    else:
+        say(f"weights from {init} ({'imported' if origin.kind is FolderKind.IMPORT else 'Hugging Face'})")
+    return start
 
 
 def check_same(ours: Any, theirs: Any, init: str) -> None:
