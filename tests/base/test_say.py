@@ -18,8 +18,9 @@ from ordsmed.base.say import Progress, duration, logged, remembered, say, second
 
 @pytest.mark.parametrize(
     ("number", "text"),
-    [(0, "0 s"), (-3, "0 s"), (59.9, "59 s"), (60, "1 min 0 s"), (250, "4 min 10 s"), (3599, "59 min 59 s"),
-     (18_120, "5 h 2 min"), (86_399, "23 h 59 min"), (273_600, "3 d 4 h")],
+    [(0, "0 s"), (-3, "0 s"), (59.9, "59 s"), (60, "1 min"), (61, "1 min 1 s"), (250, "4 min 10 s"),
+     (3599, "59 min 59 s"), (3600, "1 h"), (3659, "1 h"), (18_120, "5 h 2 min"),
+     (345_600, "4 d"), (349_199, "4 d"), (349_200, "4 d 1 h"), (86_399, "23 h 59 min"), (273_600, "3 d 4 h")],
 )  # fmt: skip
 def test_duration(number: float, text: str) -> None:
     assert duration(number) == text

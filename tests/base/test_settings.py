@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ordsmed.base import menu, settings
+from ordsmed.base import menu, run, settings
 from ordsmed.base.errors import RecipeError, nearest
 from ordsmed.base.menu import Menu
 from ordsmed.bench.bench import Bench
@@ -487,3 +487,53 @@ def test_a_choice_that_may_be_left_out_is_taken_back_by_hand() -> None:
         settings.decode(Pretraining, settings.override(copy.deepcopy(table), ["model=none"]), "r")
     with pytest.raises(RecipeError, match="objective"):
         settings.decode(Pretraining, settings.override(copy.deepcopy(table), ["objective=none"]), "r")
+
+
+@dataclass(frozen=True)
+class Held:
+    a: int = 1
+    b: tuple[int, ...] = (1, 2)
+
+
+@dataclass(frozen=True)
+class Holder:
+    must: int
+    name: str = "x"
+    inner: Held = field(default_factory=Held)
+    maybe: Held | None = None
+    many: tuple[Held, ...] = ()
+    model: Annotated[Any, Menu("models")] = field(default_factory=bert.Settings)
+
+
+@pytest.mark.parametrize(("recipe", "kept"), [
+    (Holder(1), {"must": 1}),
+    (Holder(1, "y", Held(b=(3,))), {"must": 1, "name": "y", "inner": {"b": [3]}}),
+    (Holder(1, maybe=Held()), {"must": 1, "maybe": {}}),
+    (Holder(1, many=(Held(), Held(2))), {"must": 1, "many": [{}, {"a": 2}]}),
+    (Holder(1, model=gpt2.Settings()), {"must": 1, "model": {"kind": "gpt2"}}),
+    (Holder(1, model=bert.Settings(layers=3)), {"must": 1, "model": {"kind": "bert", "layers": 3}}),
+    (Holder(1, model=bert.Settings(width=64, heads=2, inner=256)), {"must": 1, "model": {"kind": "bert", "width": 64,
+                                                                                          "heads": 2}}),
+])  # fmt: skip
+def test_what_is_at_its_default_is_left_out(recipe: Holder, kept: dict[str, Any]) -> None:
+    assert settings.changed(recipe) == kept
+
+
+def test_lines_for_a_person_are_the_table() -> None:
+    table = {"a": ["x[", "b,\n"], "b": [[1, 2], []], "c": True, "d": [{"x": 1, "s": {"k": 1e-6}}, {}],
+             "w/x": {"é": "\""}, "m": [1, {"a": 2}], "e": {}}  # fmt: skip
+    told = settings.lines(table)
+    assert tomllib.loads("\n".join(told)) == table
+    assert told[:4] == ['a = ["x[", "b,\\n"]', "b = [[1, 2], []]", "c = true", "m = [1, { a = 2 }]"]
+    assert {"[[d]]", "[d.s]", '["w/x"]', "[e]"} <= set(told)
+
+
+@pytest.mark.parametrize("kind", [Corpus, TokenizerTraining, Encoding, Pretraining, Finetuning, Bench])
+def test_a_recipe_is_what_is_shown_of_it(kind: Any) -> None:
+    """Of every one that is built in, with its defaults and without."""
+    for name in run.recipe_names(kind.verb):
+        recipe = run.load(kind, name)[0]
+        short, whole = settings.changed(recipe), settings.plain(recipe)
+        assert settings.decode(kind, short, name) == recipe
+        assert tomllib.loads("\n".join(settings.lines(short))) == short
+        assert tomllib.loads("\n".join(settings.lines(whole))) == whole

@@ -81,12 +81,16 @@ def test_of_a_folder_whose_data_are_gone_its_state_is_told(tmp_path: Path, monke
 
     recipe = object.__new__(show.Pretraining)
     monkeypatch.setattr(show, "read", lambda *_, **__: (recipe, "encode"))
-    monkeypatch.setattr(show.settings, "write", lambda recipe: "[layout]\nshard = 1\n")
+    monkeypatch.setattr(show.settings, "plain", lambda recipe: {"layout": {"shard": 1, "tensor": 1}})
+    monkeypatch.setattr(show.settings, "changed", lambda recipe: {"layout": {"shard": 1}})
     monkeypatch.setattr(show, "_planned", gone)
     assert show.show(str(tmp_path)) == [
         f"{tmp_path}: encode", "state: done", "cost: not known, for store: no such folder",
-        f"settings: `ordsmed show {tmp_path} --settings` tells all"]  # fmt: skip
-    assert "  shard = 1" in show.show(str(tmp_path), all_settings=True)
+        f"settings: `ordsmed show {tmp_path} --settings`"]  # fmt: skip
+    own = show.show(str(tmp_path), own_settings=True)
+    rest = f"settings at their defaults: `ordsmed show {tmp_path} --all`"
+    assert own[3:] == ["", "  [layout]", "  shard = 1", rest]
+    assert show.show(str(tmp_path), defaults=True)[3:] == ["", "  [layout]", "  shard = 1", "  tensor = 1"]
     with pytest.raises(DataError):
         show.show(str(tmp_path), verb="encode")
 

@@ -38,11 +38,13 @@ def test_a_run_is_shown_by_its_state(recipe: Recipe) -> None:
     assert told[5] == f"guessing by frequency: loss {Run(folder).status['unigram']:.4f}"
     assert re.fullmatch(r"began: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d; training took \d+ s", told[6])
     assert told[7] == f"picture: {folder}/loss.svg"
-    assert told[-1] == f"settings: `ordsmed show {folder} --settings` tells all"
+    assert told[-1] == f"settings: `ordsmed show {folder} --settings`"
     assert len(told) < 20
-    whole = show(str(folder), all_settings=True)
-    assert {"  [model]", "  width = 32"} <= set(whole)
-    assert whole[:8] == told[:8]
+    own, whole = show(str(folder), own_settings=True), show(str(folder), defaults=True)
+    assert {"  [model]", "  width = 32"} <= set(own) < {*whole, own[-1]}
+    assert own[-1] == f"settings at their defaults: `ordsmed show {folder} --all`"
+    assert "  tied = true" in set(whole) - set(own)
+    assert whole[:8] == own[:8] == told[:8]
 
 
 def test_a_folder_that_is_hardly_begun_is_shown(tmp_path: Path) -> None:
@@ -150,7 +152,7 @@ def test_the_last_losses_and_the_last_validation_are_told(
         "state: failed", "why: a disk", "step 14 of 20, phase 2", told,
         "validation at step 12: loss 6.0000 (mlm 25.0% right, right_share 0.5)",
         "left out: 4 steps taught nothing, the last for no number",
-        "deadline 2 h 0 min: steps were fitted from [99]",
+        "deadline 2 h: steps were fitted from [99]",
     ]  # fmt: skip
     for name in ("loss.svg", "trials.svg"):
         (tmp_path / name).touch()
@@ -204,3 +206,16 @@ def test_a_fine_tuning_whose_scores_are_damaged_is_shown(text: str, tmp_path: Pa
     assert told[2].startswith("began: ")
     with pytest.raises(DataError, match=r"scores\.json"):
         trials.ended(tmp_path)
+
+
+def test_what_a_folder_holds_is_told_in_words(tmp_path: Path) -> None:
+    Run(tmp_path).set(
+        verb="corpus", state="done", read=1200, train={"documents": 3000, "parts": {"a": 1}, "bytes_a_token": 4.5},
+        steps=[{"name": "tidy", "dropped": 0}, {"name": "length", "reasons": {"short": 2, "long": {}}}], left_out={},
+        duplicates={"exact": 1, "groups": [["x"]]}, language="en", licence=None, test=[], whole=True, kinds=["a", 1],
+    )  # fmt: skip
+    assert state.lines(tmp_path) == [
+        "state: done", "  read: 1,200", "  train: documents 3,000, bytes a token 4.5", "  steps: name tidy, dropped 0",
+        "  steps: name length, reasons short 2", "  duplicates: exact 1", "  language: en", "  whole: true",
+        "  kinds: a, 1",
+    ]  # fmt: skip

@@ -145,15 +145,15 @@ class Progress:
 
 
 def duration(seconds: float) -> str:
-    """`3 s`, `4 min 10 s`, `5 h 2 min`, `3 d 4 h`."""
+    """`3 s`, `4 min 10 s`, `5 h 2 min`, `3 d 4 h`, `4 d`: the largest unit and what the next one adds."""
     s = int(max(seconds, 0))
-    if s < 60:
-        return f"{s} s"
-    if s < 3600:
-        return f"{s // 60} min {s % 60} s"
-    if s < 86400:
-        return f"{s // 3600} h {s % 3600 // 60} min"
-    return f"{s // 86400} d {s % 86400 // 3600} h"
+    units = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
+    largest = next((n for n, (_, long) in enumerate(units) if s >= long), 3)
+    parts = []
+    for unit, long in units[largest : largest + 2]:
+        count, s = divmod(s, long)
+        parts += [f"{count} {unit}"] if count or not parts else []
+    return " ".join(parts)
 
 
 def size(count: float) -> str:

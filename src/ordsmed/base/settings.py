@@ -7,7 +7,9 @@ Settings are standard dataclasses in the file that does the work; msgspec checks
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import json
 import re
 import tomllib
 import types
@@ -115,6 +117,55 @@ def plain(settings: object, *, essence: bool = False) -> Any:
     if isinstance(settings, list | tuple):
         return [plain(v, essence=essence) for v in settings]
     return str(settings) if isinstance(settings, Path) else settings
+
+
+def changed(settings: object) -> Any:
+    """As `plain`, without what is at its default: tables of which nothing is left go, a choice keeps its kind."""
+    if isinstance(settings, list | tuple):
+        return [changed(v) for v in settings]
+    if not dataclasses.is_dataclass(settings) or isinstance(settings, type):
+        return plain(settings)
+    kind = {"kind": menu.kind_of(settings)} if _is_choice(settings) else {}
+    kept = {field.name: value for field in dataclasses.fields(settings)
+            if (value := getattr(settings, field.name)) is not None and value != _usual(field)}  # fmt: skip
+    for name in list(kept):  # what follows from the others, such as four times the width
+        with contextlib.suppress(TypeError, ValueError):
+            if type(settings)(**{key: value for key, value in kept.items() if key != name}) == settings:
+                del kept[name]
+    return kind | {name: changed(value) for name, value in kept.items()}
+
+
+def _usual(field: dataclasses.Field[Any]) -> Any:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+
+
+def lines(table: Table, path: str = "") -> list[str]:
+    """A table as lines of TOML for a person to read: a list of values in one line, each table under its name."""
+    tables = {k: v for k, v in table.items() if isinstance(v, Mapping) or _is_tables(v)}
+    said = [f"{_key(k)} = {_in_line(v)}" for k, v in table.items() if k not in tables]
+    for key, below in tables.items():
+        name = f"{path}.{_key(key)}" if path else _key(key)
+        for each in below if isinstance(below, list) else [below]:
+            said += ["", f"[[{name}]]" if isinstance(below, list) else f"[{name}]", *lines(each, name)]
+    return said
+
+
+def _is_tables(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(each, Mapping) for each in value)
+
+
+def _key(key: str) -> str:
+    return key if re.fullmatch(r"[\w-]+", key, re.ASCII) else json.dumps(key, ensure_ascii=False)
+
+
+def _in_line(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{_key(k)} = {_in_line(v)}' for k, v in value.items())} }}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_in_line, value))}]"
+    if isinstance(value, str) or value is True or value is False:
+        return json.dumps(value, ensure_ascii=False)
+    return str(value)
 
 
 def write(settings: object) -> str:

@@ -50,11 +50,12 @@ SAID = 3  # trials that are named
 
 def show(
     name: str, overrides: Sequence[str] = (), verb: str = "", *, layout: str = "", site: str = "", devices: int = 0,
-    all_settings: bool = False,
+    own_settings: bool = False, defaults: bool = False,
 ) -> list[str]:  # fmt: skip
     """A recipe or a run in lines, of a run first how it stands; of an imported folder its settings and size.
 
-    `verb`: it is about to be started so, and what would be refused then is refused.
+    `verb`: it is about to be started so, and what would be refused then is refused. `own_settings`: those of a run as
+    well; `defaults`: also the settings that are at their defaults.
     """
     if kind_of_folder(name) is FolderKind.IMPORT:
         if overrides:
@@ -81,11 +82,19 @@ def show(
                 if folder is None or verb:
                     raise
                 told = [f"cost: not known, for {error}"]  # data that are gone are no reason not to show how it stands
-    table = _indent(settings.write(recipe).rstrip().splitlines())
     if folder is None:
-        return [f"{name}: {kind}", *table, *told]
-    more = table if all_settings else [f"settings: `{command('show', name, '--settings')}` tells all"]
-    return [f"{name}: {kind}", *stands, *told, *more]
+        return [f"{name}: {kind}", *_settings(recipe, [name, *overrides], defaults), *told]
+    if own_settings or defaults:
+        return [f"{name}: {kind}", *stands, *told, *_settings(recipe, [name], defaults)]
+    return [f"{name}: {kind}", *stands, *told, f"settings: `{command('show', name, '--settings')}`"]
+
+
+def _settings(recipe: Any, words: Sequence[str], defaults: bool) -> list[str]:
+    """What the recipe says, and how the rest of its settings is seen."""
+    if defaults:
+        return _indent(settings.lines(settings.plain(recipe)))
+    rest = f"settings at their defaults: `{command('show', *words, '--all')}`"
+    return [*_indent(settings.lines(settings.changed(recipe))), rest]
 
 
 def _planned(

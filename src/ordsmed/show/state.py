@@ -32,6 +32,7 @@ INNER = (
     "checksums",
     "stood_in",
     "folder",
+    "groups",
 )  # no news to a person
 
 
@@ -47,7 +48,7 @@ def lines(folder: Path) -> list[str]:
     elif kind is FolderKind.PRETRAINING:
         told += _pretraining(folder, status)
     else:
-        told += [f"  {key}: {_said(value)}" for key, value in status.items() if key not in INNER]
+        told += [line for key, value in status.items() if key not in INNER for line in _facts(key, value)]
     pictures = (folder / name for name in ("trials.svg", "loss.svg"))
     return [*told, *_times(status), *(f"picture: {path}" for path in pictures if path.exists())]
 
@@ -141,5 +142,20 @@ def _times(status: Mapping[str, Any]) -> Sequence[str]:
     return [f"began: {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(status['began']))}{spent}"]
 
 
-def _said(value: Any) -> str:
-    return "-" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def _facts(key: str, value: Any) -> list[str]:
+    """A key of a status with what it holds; of a list of tables a line each; nothing of what is empty."""
+    if isinstance(value, list) and value and all(isinstance(each, Mapping) for each in value):
+        return [line for each in value for line in _facts(key, each)]
+    words = _in_words(value)
+    return [f"  {key.replace('_', ' ')}: {words}"] if words else []
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, Mapping):
+        parts = ((key, _in_words(each)) for key, each in value.items() if key not in INNER)
+        return ", ".join(f"{key.replace('_', ' ')} {words}" for key, words in parts if words)
+    if isinstance(value, list):
+        return ", ".join(filter(None, map(_in_words, value)))
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
+    return "" if value is None else value if isinstance(value, str) else json.dumps(value)

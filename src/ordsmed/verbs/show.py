@@ -22,7 +22,8 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--step", type=whole(1), metavar="N", help=meaning)
     meaning = "mesh, batch arithmetic and memory on --devices"
     parser.add_argument("--layout", nargs="?", const="", metavar="RxSxT", help=meaning)
-    parser.add_argument("--settings", action="store_true", help="of a run: all settings as well")
+    parser.add_argument("--settings", action="store_true", help="of a run: its settings as well")
+    parser.add_argument("--all", action="store_true", help="also the settings that are at their defaults")
     flags.devices(parser)
 
 
@@ -40,5 +41,5 @@ def run(asked: argparse.Namespace) -> None:
         how = {"layout": asked.layout, "site": asked.site, "devices": asked.devices}
         print_lines(show.layout(asked.name, asked.other, **how))
     else:
-        how = {"site": asked.site, "devices": asked.devices, "all_settings": asked.settings}
+        how = {"site": asked.site, "devices": asked.devices, "own_settings": asked.settings, "defaults": asked.all}
         print_lines(show.show(asked.name, asked.other, **how))
