@@ -142,12 +142,12 @@ def _usual(field: dataclasses.Field[Any]) -> Any:
 def lines(table: Table, path: str = "") -> list[str]:
     """A table as lines of TOML for a person to read: a list of values in one line, each table under its name."""
     tables = {k: v for k, v in table.items() if isinstance(v, Mapping) or _is_tables(v)}
-    said = [f"{_key(k)} = {_in_line(v)}" for k, v in table.items() if k not in tables]
+    written = [f"{_key(k)} = {_in_line(v)}" for k, v in table.items() if k not in tables]
     for key, below in tables.items():
         name = f"{path}.{_key(key)}" if path else _key(key)
         for each in below if isinstance(below, list) else [below]:
-            said += ["", f"[[{name}]]" if isinstance(below, list) else f"[{name}]", *lines(each, name)]
-    return said
+            written += ["", f"[[{name}]]" if isinstance(below, list) else f"[{name}]", *lines(each, name)]
+    return written
 
 
 def _is_tables(value: Any) -> bool:
