@@ -68,6 +68,7 @@ FAMILIES = {
     "megatron_bert mlm_nsp": Family(phase=("pack = false",)),
     "electra rtd": Family(model=("embedding = 16",), objective=("generator = { width = 16, heads = 4 }",)),
     "gpt2 hybrid": Family(),
+    "modern hybrid": Family(model=("window = 8",)),
     "modern diffusion": Family(model=("window = 8",)),
     "elmo bilm": Family(
         body=("cells = 48", "highways = 1", "filters = [[1, 8], [2, 8], [3, 16]]"), objective=("samples = 40",)

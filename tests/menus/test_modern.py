@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -29,7 +30,8 @@ from ordsmed.base.errors import DataError
 from ordsmed.models import modern
 from ordsmed.models.modern import Settings
 from ordsmed.nn import foreign, weights
-from ordsmed.nn.attention import nearby
+from ordsmed.nn.attention import Cache, nearby
+from ordsmed.objectives import clm
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -409,3 +411,75 @@ def test_a_split_of_rows_is_a_split_of_whole_pairs():
     for ranks in (2, 4):
         parts = zip(block.up.weight.chunk(ranks, 0), block.down.weight.chunk(ranks, 1), strict=True)
         assert close(sum(sums(*part) for part in parts), whole, 1e-5)
+
+
+# decoders
+
+
+def decoder_of(name, **more):
+    import transformers as t
+
+    torch.manual_seed(sum(map(ord, name)))
+    shape = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 48, "num_hidden_layers": 5,
+             "max_position_embeddings": 40, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2,
+             "sep_token_id": 3, **THEIRS[name], **more}  # fmt: skip
+    return shaken(t.ModernBertDecoderForCausalLM(t.ModernBertDecoderConfig(vocab_size=WORDS, **shape)))
+
+
+BIASED = dict.fromkeys(("norm_bias", "attention_bias", "mlp_bias", "classifier_bias"), True)
+
+
+@pytest.mark.parametrize("name", [name for name in THEIRS if name != "own place"])
+def test_a_decoder_equals_its_class_both_ways(name, tmp_path):
+    """Far and near: 17 tokens, of which a local layer sees a few before each."""
+    theirs = decoder_of(name, **(BIASED if name == "heads" else {}))
+    theirs.save_pretrained(tmp_path / "hub")
+    found = foreign.settings(tmp_path / "hub")
+    assert found.causal
+    assert found.capabilities.causal
+    ours = clm.Settings().build(found, Signs()).eval()
+    foreign.load_into(ours, tmp_path / "hub", Signs())
+    ids, positions, kept = sentence()
+    with torch.no_grad():
+        wanted = theirs(input_ids=ids).logits
+        assert close(ours.head(ours.model(ids, positions)), wanted, 1e-5)
+        packed_alike = ours.head(ours.model(ids, positions, kept))[kept.bool()]
+        assert close(packed_alike, theirs(input_ids=ids, attention_mask=kept).logits[kept.bool()], 1e-5)
+        cache = Cache(found.layers)
+        parts = [ours.head(ours.model(ids[:, at], positions[:, at], cache=cache))
+                 for at in (slice(0, 9), slice(9, 10), slice(10, 17))]  # fmt: skip
+        assert close(torch.cat(parts, 1), wanted, 1e-5)
+    again = type(theirs).from_pretrained(hub_folder(ours, tmp_path / "again")).eval()
+    with torch.no_grad():
+        assert torch.equal(again(input_ids=ids).logits, wanted)
+
+
+def test_a_decoder_of_the_narrowest_window_sees_itself():
+    assert Settings.from_hugging_face({**decoder_of("plain").config.to_dict(), "local_attention": 2}).reach == 0
+
+
+def test_a_network_that_reads_both_ways_can_be_told_to_go_on():
+    """Rows read causally are those of a decoder with the same weights; so is what is read bit by bit."""
+    ids, positions, documents = packed()
+    both = Settings(width=32, layers=4, heads=2, positions=40, window=6, spread=0.3)
+    rows = torch.ones(len(ids), dtype=torch.bool)
+    torch.manual_seed(8)
+    network = shaken(both.build(WORDS))
+    decoder = replace(both, causal=True).build(WORDS).eval()
+    decoder.load_state_dict(network.state_dict())
+    with torch.no_grad():
+        wanted = decoder(ids, positions, documents)
+        assert close(network(ids, positions, documents, causal=rows), wanted, 1e-6)
+        seen = network(ids, positions, documents, causal=~rows)
+        assert close(seen, network(ids, positions, documents), 1e-6)
+        assert not close(seen, wanted, 1e-2)
+        cache, line = Cache(4), torch.arange(20)[None].expand(2, -1)
+        parts = [network(ids[:, at], line[:, at], cache=cache) for at in (slice(0, 12), slice(12, 20))]
+        assert close(torch.cat(parts, 1), decoder(ids, line), 1e-5)
+
+
+def test_a_decoder_costs_what_it_looks_at():
+    both = Settings(width=32, layers=2, heads=2, inner=40, positions=40, window=4)
+    linear = 2 * (4 * 32**2 + 3 * 32 * 40)
+    pairs = (10 + 1) / 2 + (1 + 2 + 3 * 8) / 10  # of each token: all before it; itself and two before it
+    assert replace(both, causal=True).flops(10) == pytest.approx(2.0 * (linear + 2 * pairs * 32))

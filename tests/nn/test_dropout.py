@@ -153,7 +153,7 @@ def test_attention_weights_are_dropped_and_not_what_they_gather(monkeypatch):
     layer = machine.SelfAttention(64, 1, 0.5, causal=False).train()
     query = key = torch.randn(4, 1, 200, 64)
     begin_micro_batch(3)
-    mixed = layer._attend(query * 0, key * 0, torch.ones(4, 1, 200, 64), None)
+    mixed = layer._attend(query * 0, key * 0, torch.ones(4, 1, 200, 64), None, causal=False)
     assert float(mixed.mean()) == pytest.approx(1, abs=0.02)
     assert mixed.std() > 0.02
     assert torch.allclose(mixed.std(-1), torch.zeros(4, 1, 200), atol=1e-5)

@@ -23,6 +23,7 @@ FAMILIES = {  # model, objective, phase
     "electra rtd": ("embedding = 16\n", "generator = { width = 16 }\n", ""),
     "electra rtd examples": ("embedding = 16\n", "reference_duplicates = true\n", "pack = false\n"),
     "gpt2 hybrid": ("", "masked = { start = 0.8, end = 0.2 }\n", ""),
+    "modern hybrid": ("window = 8\ndropout = 0.1\n", "", ""),
     "modern diffusion": ("window = 8\ndropout = 0.1\n", 'cut = "sentence"\n', ""),
     "elmo bilm": ("cells = 48\nfilters = [[1, 8], [3, 16]]\n", "samples = 30\n", ""),
     "elmo bilm apart": ("cells = 32\nfilters = [[2, 8]]\n", "samples = 0\ntogether = false\nscale = 20.0\n", ""),

@@ -70,7 +70,7 @@ def _what(trained: Trained) -> str:
     if trained.settings.capabilities.state:
         how = "gives vectors of words in their sentence, from their letters"
     if trained.objective.shifted:
-        how += ", and fills gaps (the latter with `ordsmed fill` alone)"
+        how = "goes on with texts, each token seeing those before it, and fills gaps, seeing both sides"
     others = [name for name in trained.objective.networks() if name]
     if others:
         how += f"; beside it the {others[0]} that it learned with, in the folder `{others[0]}`"
@@ -233,6 +233,8 @@ def _use(trained: Trained, name: str) -> str:
     if _fine_tuned(trained):
         asks = {"classify": _asks_class, "tag": _asks_tags, "span": _asks_answer}[trained.learned.role]
         return f"## How to use it\n\nWith `{name}` the path of this folder:\n\n```python\n{asks(trained, name)}```"
+    if trained.objective.shifted:
+        return _use_of_a_hybrid(trained, name)
     if trained.causal:
         asked = f'pipeline("text-generation", model={json.dumps(name)})\nprint(ask("Once", max_new_tokens=20))'
     else:
@@ -246,6 +248,50 @@ def _use(trained: Trained, name: str) -> str:
         f"model = {kind}.from_pretrained({json.dumps(name)})"
     )
     return f"## How to use it\n\nWith `{name}` the path of this folder:\n\n```python\n{code}\n```"
+
+
+def _use_of_a_hybrid(trained: Trained, name: str) -> str:
+    """Both ways of reading: what comes next is asked as of any causal model, gaps are asked of the place before."""
+    folder = json.dumps(name if trained.causal else f"{name}/causal")
+    text = (
+        f"It has learned to go on with texts and to fill gaps. With `{name}` the path of this folder:\n\n```python\n"
+        f'from transformers import pipeline\n\nask = pipeline("text-generation", model={folder})\n'
+        'print(ask("Once", max_new_tokens=20))\n```\n\n'
+    )
+    if trained.causal:
+        return f"## How to use it\n\n{text}No class of transformers fills its gaps; `ordsmed fill` and `embed` do."
+    tokenizer = trained.tokenizer
+    end = tokenizer.piece(tokenizer.end if tokenizer.end is not None else tokenizer.stop or 0)
+    mask = tokenizer.piece(tokenizer.mask or 0)
+    code = f"""import torch
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained({json.dumps(name)})
+model = AutoModelForMaskedLM.from_pretrained({json.dumps(name)}).eval()
+asked = tokenizer({json.dumps(f"{end}This is a {mask}.{end}")}, add_special_tokens=False, return_tensors="pt")
+gap = (asked["input_ids"][0] == tokenizer.mask_token_id).nonzero()[0, 0]
+with torch.no_grad():
+    scores = model(**asked).logits[0, gap - 1]  # of the place BEFORE the gap
+print(tokenizer.decode(scores.argmax()))
+"""
+    shifted = (
+        "The folder `causal` holds the same weights for a class that reads causally (`ModernBertDecoderForCausalLM`).\n"
+        "**This folder's class fills gaps, from the place before each**: the scores at a place are of the token that\n"
+        'comes next, so `pipeline("fill-mask")`, which asks the gap itself, gets nothing of worth. Texts stand\n'
+        f"between two `{end}`.\n\n```python\n{code}```"
+    )
+    return f"## How to use it\n\n{text}{shifted}"
+
+
+def inner(trained: Trained, name: str) -> dict[str, str]:
+    """Cards of the folders inside, where one needs to be told from the other."""
+    if "causal" not in trained.objective.exported():
+        return {}
+    text = (
+        f"# {name}/causal\n\nThe weights of the folder above, for a class that reads causally: a token sees those\n"
+        "before it, and the scores at a place are of the token that comes next. The folder above fills gaps."
+    )
+    return {"causal": f"---\nlibrary_name: transformers\npipeline_tag: text-generation\n---\n\n{text}\n"}
 
 
 def _use_of_a_detector(trained: Trained, name: str) -> str:
@@ -407,7 +453,7 @@ def _task(trained: Trained) -> str:
         return TASKS[trained.learned.role]
     if trained.settings.capabilities.state or "detect" in trained.objective.networks()[""].modules:
         return "feature-extraction"
-    return "text-generation" if trained.causal else "fill-mask"
+    return "text-generation" if trained.causal or trained.objective.shifted else "fill-mask"
 
 
 def _each(values: Any) -> list[str]:

@@ -59,6 +59,8 @@ def export(
     with files.making(target) as folder:
         format_of(trained).write(trained, folder)
         files.write_text(folder / "README.md", _card(trained, target.name, licence))
+        for inner, text in card.inner(trained, target.name).items():
+            files.write_text(folder / inner / "README.md", text)
         facts = {"ordsmed": ordsmed.__version__, "of": str(trained.folder), "step": trained.step}
         files.write_json(folder / MARK, {**facts, "format": kind_of(format_of(trained))})
     return target
@@ -89,6 +91,8 @@ def _check_head(trained: Trained, task: Task, path: str | Path) -> None:
         found = "is an ELMo with the head of a task: its files have no place for one"
     elif task.top is not None:
         found = "has a mix of layers or an LSTM under its head (task.top): no class of transformers has"
+    elif trained.settings.model_type and not trained.settings.architectures:
+        found = f"is a {trained.kind} whose tokens see both sides: no class of transformers is"
     elif heads not in trained.settings.architectures:
         found = f"has a {heads} head: no class of transformers has"
     elif getattr(task, "pool", usual) != usual:

@@ -99,7 +99,7 @@ def choose(scores: Tensor, way: SamplingOptions, chance: torch.Generator) -> int
 
 
 def _check(trained: Trained) -> None:
-    if not trained.settings.capabilities.cached:
+    if not trained.continues:
         raise RecipeError(
             trained.folder, f"is no causal model ({trained.kind})", "one trained with clm or hybrid",
             "`ordsmed embed` takes it" if trained.settings.capabilities.state else "`ordsmed fill` asks a masked one",

@@ -46,6 +46,11 @@ class Trained:
         """Does a token see only what stands before it?"""
         return bool(self.settings.capabilities.causal)
 
+    @property
+    def continues(self) -> bool:
+        """Can it go on with a text token by token?"""
+        return bool(self.settings.capabilities.cached and (self.causal or self.objective.shifted))
+
 
 def open_model(origin: Origin | str | Path, step: int | None = None, *, body: bool = False) -> Trained:
     """The newest model of a run, the one of a kept step, or that of a Hugging Face folder; `body`: heads may lack."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from ordsmed.apply.trained import Trained, open_model
 from ordsmed.base import chance
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.folder import FolderKind
+from ordsmed.base.menu import load
 from ordsmed.base.say import say
 from ordsmed.data.tokenizer_training import read_tokenizer
 from ordsmed.finetune.recipe import Finetuning
@@ -80,10 +82,17 @@ def _pretrained(recipe: Finetuning) -> Start:
     if origin.kind is not FolderKind.HUGGING_FACE:
         trained = open_model(origin, recipe.step)
         head = head_of(trained.objective) if isinstance(trained.objective, Task) else ""
-        return Start(trained.settings, trained.tokenizer, lambda task, its: _adopt(task, its, recipe, trained), head)
-    folder, network, tokenizer = origin.folder, origin.network(), origin.tokenizer()
+        network = _as_read(trained.settings, shifted=trained.objective.shifted)
+        return Start(network, trained.tokenizer, lambda task, its: _adopt(task, its, recipe, trained), head)
+    folder, tokenizer = origin.folder, origin.tokenizer()
+    network = _as_read(origin.network(), shifted=load("formats", "huggingface")().is_shifted(folder))
     head = str((_task_of(folder) or [""])[0])
     return Start(network, tokenizer, lambda task, its: _adopt_foreign(task, its, recipe, folder, tokenizer), head)
+
+
+def _as_read(network: Any, *, shifted: bool) -> Any:
+    """A hybrid is fine-tuned as it fills gaps: its tokens see both sides."""
+    return dataclasses.replace(network, causal=False) if shifted and network.capabilities.causal else network
 
 
 def _adopt(task: Task, its: Any, recipe: Finetuning, trained: Trained) -> Begun:

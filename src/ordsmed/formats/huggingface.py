@@ -22,7 +22,7 @@ from ordsmed.nn.model import TASK_CLASSES
 from ordsmed.score import spans
 from ordsmed.text.tokenizer import Tokenizer
 
-KEPT = "ordsmed"  # in config.json: the settings of the task that a class there does not know
+KEPT = "ordsmed"  # in config.json: the settings of a task, or of a hybrid, that a class there does not know
 LEFT_OUT = ("train", "dev", "top", "class_weights")  # of them: what is of no use any more
 KINDS = {"span": "squad"}  # tasks that are not called as their head is
 UNIT: Scale = (0.0, 1.0)
@@ -59,11 +59,19 @@ class Settings:
         """The settings of what a folder's network learned, as far as its classes and its heads tell."""
         if task := self.task(folder):
             return task
+        if self.is_shifted(folder):
+            table = {name: value for name, value in foreign.read_config(folder)[KEPT].items() if name != "kind"}
+            return settings.decode(load("objectives", "hybrid"), table, f"{folder}/config.json: {KEPT}")
         if _detects(folder, model):
             return load("objectives", "rtd")()
         if model.capabilities.causal:
             return load("objectives", "clm")()
         return load("objectives", "mlm_nsp" if _tells_pairs(folder, model) else "mlm")()
+
+    def is_shifted(self, folder: Path) -> bool:
+        """Is it a hybrid's, whose gaps are filled from the places before them? Its class there does not tell."""
+        kept = foreign.read_config(folder).get(KEPT)
+        return isinstance(kept, dict) and kept.get("kind") == "hybrid" and not foreign.task_of(folder)
 
     def task(self, folder: Path) -> Any:
         """The settings of the task that a folder was fine-tuned for; None: it was not."""
@@ -94,15 +102,17 @@ class Settings:
         """The network that is kept, and in folders inside it the others (ELECTRA's generator)."""
         scale = told_scale(trained.objective, trained.learned)
         fine_tuned = isinstance(trained.objective, Task)
-        for inner, network in trained.objective.networks().items():
+        own = _kept(trained.learned) if fine_tuned or trained.objective.shifted else {}
+        for inner, network in trained.objective.exported().items():
             (folder / inner).mkdir(exist_ok=True)
-            described = config(network, trained.tokenizer) | (_kept(trained.learned) if fine_tuned else {})
+            described = config(network, trained.tokenizer) | own
             files.write_json(folder / inner / "config.json", described)
             weights.write(folder / inner / "model.safetensors", tensors(network, scale))
             _write_tokenizer(trained, folder / inner)
-        if trained.causal and not fine_tuned:
-            ends = {k: described.get(k) for k in ("bos_token_id", "eos_token_id")}
-            files.write_json(folder / "generation_config.json", {**ends, "pad_token_id": ends["eos_token_id"]})
+            if network.settings.capabilities.causal and not fine_tuned:
+                ends = {k: described.get(k) for k in ("bos_token_id", "eos_token_id")}
+                usual = {**ends, "pad_token_id": ends["eos_token_id"]}
+                files.write_json(folder / inner / "generation_config.json", usual)
 
 
 def _detects(folder: Path, model: Any) -> bool:
@@ -166,7 +176,7 @@ def _rescaled(own: weights.Tensors, scale: Scale, *, back: bool = False) -> weig
 
 
 def _kept(learned: Any) -> dict[str, Any]:
-    """What only we need to know of a task: which columns it reads, when a question has no answer..."""
+    """What only we need to know of what was learned: which columns it reads, when a question has no answer..."""
     return {KEPT: {name: value for name, value in settings.plain(learned).items() if name not in LEFT_OUT}}
 
 

@@ -110,6 +110,10 @@ class Objective(nn.Module):
         modules = dict(self.named_children())
         return {"": Network(self.model_settings, {role: modules[role] for role in ROLES if role in modules})}
 
+    def exported(self) -> dict[str, Network]:
+        """The folders that an export makes of them, by their names: a network may be kept in more than one form."""
+        return self.networks()
+
 
 def fresh(objective: ObjectiveSettings, model: Any, tokenizer: Tokenizer, seed: int) -> Objective:
     """The networks of a recipe before their first step: the same for the same seed and version of torch."""

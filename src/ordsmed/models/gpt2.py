@@ -68,8 +68,10 @@ class Settings(Family):
     """attention's scores are divided by the square root of a head's width"""
     scaled_by_layer: bool = False
     """and by the number of the layer, counted from 1"""
+    causal: bool = True
+    """a token sees only what stands before it; false: all of its text, as a hybrid is fine-tuned"""
 
-    LATER_ADDED: ClassVar[tuple[str, ...]] = ("activation", "tied", "scaled", "scaled_by_layer")
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("activation", "tied", "scaled", "scaled_by_layer", "causal")
 
     SIZES: ClassVar[dict[str, dict[str, int]]] = {
         "mini": _size(4, 256, 4),
@@ -86,6 +88,8 @@ class Settings(Family):
 
     def __post_init__(self) -> None:
         self.fill_defaults(inner=4 * self.width)
+        if not self.causal:
+            self.say_otherwise(architectures={}, capabilities=replace(self.capabilities, causal=False))
 
     def build(self, vocabulary: int) -> Gpt2:
         return Gpt2(self, vocabulary)
@@ -101,7 +105,8 @@ class Settings(Family):
         return replace(self, width=width, layers=layers, heads=0, inner=0)
 
     def flops(self, length: int) -> float:
-        attention = self.width * (length + 1)  # half of the square: a token sees what stands before it
+        # half of the square where a token sees what stands before it
+        attention = self.width * (length + 1 if self.causal else 2 * length)
         return 2.0 * self.layers * (4 * self.width**2 + 2 * self.width * self.inner + attention)
 
     def hugging_face(self, vocabulary: int, tokenizer: Any) -> dict[str, Any]:
@@ -161,6 +166,7 @@ class Gpt2(Model):
 
     def __init__(self, settings: Settings, vocabulary: int) -> None:
         super().__init__()
+        self.causal = settings.causal
         self.words = nn.Embedding(vocabulary, settings.width)
         self.places = nn.Embedding(settings.positions, settings.width)
         self.dropout = Dropout(settings.dropout)
@@ -190,7 +196,7 @@ class Gpt2(Model):
             for block, kept in zip(self.blocks, cache.layers, strict=True):
                 x = block(x, visible, kept=kept)
             return self.norm(x)
-        visible = as_scores(visibility(documents, causal=True, rows=causal, blocks=self.blocks))
+        visible = as_scores(visibility(documents, causal=self.causal, rows=causal, blocks=self.blocks))
         for block in self.blocks:
             x = block(x, visible)
         return self.norm(x)
@@ -207,7 +213,8 @@ class Gpt2Block(Block):
         scale = 1 / math.sqrt(width // settings.heads) if settings.scaled else 1.0
         scale /= layer + 1 if settings.scaled_by_layer else 1
         self.attention_norm = nn.LayerNorm(width, settings.epsilon)
-        self.attention = SelfAttention(width, settings.heads, settings.attention_dropout, causal=True, scale=scale)
+        dropout = settings.attention_dropout
+        self.attention = SelfAttention(width, settings.heads, dropout, causal=settings.causal, scale=scale)
         self.norm = nn.LayerNorm(width, settings.epsilon)
         self.up, self.down = nn.Linear(width, settings.inner), nn.Linear(settings.inner, width)
         self.attention_dropout, self.dropout = Dropout(settings.dropout), Dropout(settings.dropout)

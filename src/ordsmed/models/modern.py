@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ordsmed.nn import activations
 from ordsmed.nn.activations import ACTIVATIONS
-from ordsmed.nn.attention import SelfAttention, Visible, as_scores, nearby, visibility
+from ordsmed.nn.attention import Cache, KeyValueCache, SelfAttention, Visible, as_scores, nearby, visibility
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.encoder import deep
 from ordsmed.nn.foreign import expect, settings_of, table_of
@@ -39,6 +39,8 @@ from ordsmed.nn.model import (
 )
 
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
+DECODER = "modernbert-decoder"
+AHEAD = 2  # tokens that a decoder's window is wider there for the same reach: it counts a token's own place as one
 
 
 def _size(layers: int, width: int, inner: int) -> dict[str, int]:
@@ -100,17 +102,20 @@ class Settings(Family):
     """the scores of words have one"""
     tied: bool = True
     """words are scored by the table of the embeddings; false: by one of their own"""
+    causal: bool = False
+    """a token sees only what stands before it: a ModernBERT decoder"""
 
     LATER_ADDED: ClassVar[tuple[str, ...]] = (
         "whole", "activation", "head_activation", "norm_bias", "attention_bias", "inner_bias", "head_bias",
-        "word_bias", "tied",
+        "word_bias", "tied", "causal",
     )  # fmt: skip
 
     SIZES: ClassVar[dict[str, dict[str, int]]] = {
         "small": _size(12, 384, 576), "base": _size(22, 768, 1152), "large": _size(28, 1024, 2624),
     }  # fmt: skip
-    capabilities: ClassVar[Capabilities] = Capabilities(tensor=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(cached=True, tensor=True, both=True)
     model_type: ClassVar[str] = "modernbert"
+    other_types: ClassVar[tuple[str, ...]] = (DECODER,)
     architectures: ClassVar[dict[str, str]] = {
         "": "ModernBertModel", "head": "ModernBertForMaskedLM", **task_classes("ModernBert"),
     }  # fmt: skip
@@ -127,6 +132,10 @@ class Settings(Family):
         for name in ("theta", "local_theta"):
             if not 1 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name}: found {getattr(self, name)}; wanted 1 or more")
+        if self.causal:
+            classes = {"": "ModernBertDecoderModel", "head": "ModernBertDecoderForCausalLM"}
+            able = replace(self.capabilities, causal=True)
+            self.say_otherwise(model_type=DECODER, architectures=classes, capabilities=able)
 
     @property
     def reach(self) -> int:
@@ -162,9 +171,10 @@ class Settings(Family):
         return self.positions
 
     def flops(self, length: int) -> float:
-        reach = min(self.reach, length - 1)
-        near = 2 * reach + 1 - reach * (reach + 1) / length  # the mean: fewer where a row begins and ends
-        seen = sum(near if self.local(n) else length for n in range(self.layers))
+        reach, sides = min(self.reach, length - 1), 1 if self.causal else 2
+        near = sides * reach + 1 - sides * reach * (reach + 1) / (2 * length)  # the mean: fewer where a row ends
+        whole = (length + 1) / 2 if self.causal else length
+        seen = sum(near if self.local(n) else whole for n in range(self.layers))
         linear = self.layers * (4 * self.width**2 + 3 * self.width * self.inner)
         return 2.0 * (linear + 2 * seen * self.width)
 
@@ -179,7 +189,7 @@ class Settings(Family):
             "max_position_embeddings": self.positions, "hidden_activation": activations.theirs(self.activation),
             "classifier_activation": activations.theirs(self.head_activation),
             "layer_types": [LOCAL if self.local(n) else GLOBAL for n in range(self.layers)],
-            "global_attn_every_n_layers": self.every, "local_attention": self.window,
+            "global_attn_every_n_layers": self.every, "local_attention": self.window + AHEAD * self.causal,
             "rope_parameters": {
                 GLOBAL: {"rope_type": "default", "rope_theta": self.theta},
                 LOCAL: {"rope_type": "default", "rope_theta": self.local_theta},
@@ -195,9 +205,10 @@ class Settings(Family):
         }  # fmt: skip
 
     def names(self) -> Names:
+        head = "lm_head" if self.causal else "head"
         pairs = {
             "model.words": "model.embeddings.tok_embeddings", "model.norm": "model.embeddings.norm",
-            "model.last": "model.final_norm", "head.dense": "head.dense", "head.norm": "head.norm", **self.begins,
+            "model.last": "model.final_norm", "head.dense": f"{head}.dense", "head.norm": f"{head}.norm", **self.begins,
         }  # fmt: skip
         for n in range(self.layers):
             ours, theirs = f"model.blocks.{n}", f"model.layers.{n}"
@@ -211,6 +222,9 @@ class Settings(Family):
             }
         table: dict[str, str | tuple[str, ...]] = {f"{k}.weight": f"{v}.weight" for k, v in pairs.items()}
         table |= {f"{k}.bias": f"{v}.bias" for k, v in pairs.items() if self._has_bias(k)}
+        if self.causal:  # there query, key and value stand apart
+            table |= {ours: tuple(str(theirs).replace("Wqkv", f"{part}_proj") for part in "qkv")
+                      for ours, theirs in table.items() if ".gather." in ours}  # fmt: skip
         table |= {"head.bias": "decoder.bias"} if self.word_bias else {}
         table |= {} if self.tied else {"head.words.weight": "decoder.weight"}
         for kind in TASK_CLASSES:
@@ -242,9 +256,13 @@ class Settings(Family):
             "local_theta": "local_rope_theta",
         }  # fmt: skip
         usual = {"max_position_embeddings": 8192, "local_attention": 128} | config
+        if causal := config.get("model_type") == DECODER:
+            wide = usual["local_attention"]  # read with the others, where it is no number
+            usual["local_attention"] = max(wide - AHEAD, 1) if isinstance(wide, int) else wide
         chosen: dict[str, Any] = {
             "activation": activations.ours(config, "hidden_activation", "gelu"),
             "head_activation": activations.ours(config, "classifier_activation", "gelu"),
+            "causal": causal,
         }
         return settings_of(Settings, usual, sizes, numbers, **chosen, **_thetas(config), **_whole(config))
 
@@ -299,16 +317,25 @@ class Modern(Model):
                 nn.init.zeros_(weight)
 
     def forward(
-        self, tokens: Tensor, positions: Tensor, documents: Tensor | None = None, types: Tensor | None = None
-    ) -> Tensor:
-        how = self.settings
+        self, tokens: Tensor, positions: Tensor, documents: Tensor | None = None, types: Tensor | None = None, *,
+        causal: Tensor | None = None, cache: Cache | None = None,
+    ) -> Tensor:  # fmt: skip
+        """`causal`, [B]: rows where it is False see all of their document; `cache`: what was read of these rows."""
+        how, head, new = self.settings, self.settings.width // self.settings.heads, tokens.shape[1]
         x = self.dropout(self.norm(self.words(tokens)))
-        head, visible = how.width // how.heads, visibility(documents, causal=False, blocks=self.blocks)
+        visible: Visible
+        near: Visible
+        if cache is not None:
+            visible = before = cache.visible(new, documents, tokens.device)
+            near = cache.nearby(before, new, how.reach, tokens.device)
+        else:
+            visible = visibility(documents, causal=how.causal, rows=causal, blocks=self.blocks)
+            near = nearby(visible, how.reach, tokens, causal=how.causal)
         whole = as_scores(visible), angles(positions, how.theta, head)
-        near = as_scores(nearby(visible, how.reach, tokens)), angles(positions, how.local_theta, head)
+        local = as_scores(near), angles(positions, how.local_theta, head)
         for number, block in enumerate(self.blocks):
-            seen, turn = near if how.local(number) else whole
-            x = block(x, seen, turn=turn)
+            seen, turn = local if how.local(number) else whole
+            x = block(x, seen, turn=turn, kept=None if cache is None else cache.layers[number])
         return self.last(x)
 
 
@@ -323,7 +350,7 @@ class ModernBlock(Block):
         width = settings.width
         self.attention_norm = _norm(settings)
         self.attention = SelfAttention(
-            width, settings.heads, settings.attention_dropout, causal=False, bias=settings.attention_bias
+            width, settings.heads, settings.attention_dropout, causal=settings.causal, bias=settings.attention_bias
         )
         self.norm = _norm(settings)
         self.up = nn.Linear(width, 2 * settings.inner, bias=settings.inner_bias)
@@ -331,8 +358,10 @@ class ModernBlock(Block):
         self.attention_dropout, self.inner_dropout = Dropout(settings.dropout), Dropout(settings.inner_dropout)
         self.run, self.activation = settings.inner // settings.runs, ACTIVATIONS[settings.activation]
 
-    def forward(self, x: Tensor, visible: Visible, *, turn: tuple[Tensor, Tensor]) -> Tensor:
-        x = self.attention_dropout.add(self.attention(self.attention_norm(x), visible, turn=turn), x)
+    def forward(
+        self, x: Tensor, visible: Visible, *, turn: tuple[Tensor, Tensor], kept: KeyValueCache | None = None
+    ) -> Tensor:
+        x = self.attention_dropout.add(self.attention(self.attention_norm(x), visible, turn=turn, kept=kept), x)
         gated, gate = self.up(self.norm(x)).unflatten(-1, (-1, 2, self.run)).unbind(-2)  # pairs follow the local width
         return x + self.down(self.inner_dropout((self.activation(gated) * gate).flatten(-2)))
 

@@ -74,6 +74,13 @@ class Cache:
             return None if new in (1, self.length) else seen[None, None]
         return (documents[:, None, :, None] == self.documents[:, None, None, :]) & seen
 
+    def nearby(self, visible: Tensor | None, new: int, reach: int, device: torch.device) -> Tensor | None:
+        """What of it is no further than `reach` before; None: that is all."""
+        if self.length <= reach + 1:
+            return visible
+        within = near(self.length, reach, device)[-new:]
+        return (within & lower(self.length, device)[-new:])[None, None] if visible is None else visible & within
+
 
 class SelfAttention(nn.Module):
     """Scaled dot-product attention over the tokens that may see each other."""
@@ -107,12 +114,12 @@ class SelfAttention(nn.Module):
         if isinstance(visible, Runs):
             mixed = self._attend_by_run(query, key, value, visible)
         else:
-            mixed = self._attend(query, key, value, visible)
+            mixed = self._attend(query, key, value, visible, causal=self.causal or kept is not None)
         return self.mix(mixed.transpose(1, 2).flatten(2))
 
-    def _attend(self, query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None) -> Tensor:
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, *, causal: bool) -> Tensor:
         rate = self.dropout.rate if self.training else 0.0
-        causal = self.causal and visible is None and query.shape[2] > 1
+        causal = causal and visible is None and query.shape[2] > 1
         if rate == 0 or query.device.type != "cpu":
             return F.scaled_dot_product_attention(
                 query, key, value, visible, dropout_p=rate, is_causal=causal, scale=self.scale
@@ -182,15 +189,20 @@ def near(length: int, reach: int, device: torch.device) -> Tensor:
     return (places[:, None] - places).abs() <= reach
 
 
-def nearby(visible: Visible, reach: int, tokens: Tensor) -> Visible:
-    """What is visible and no further than `reach` to either side; of masks [1 or B, 1, T, T]; None: that is all."""
+def nearby(visible: Visible, reach: int, tokens: Tensor, *, causal: bool = False) -> Visible:
+    """What is visible and no further than `reach` to either side; of masks [1 or B, 1, T, T]; None: that is all.
+
+    `causal`: where nothing is told, a token sees only what stands before it.
+    """
     length = tokens.shape[1]
     if length <= reach + 1:
         return visible
     if isinstance(visible, Runs):
         return replace(visible, reach=reach)
     within = near(length, reach, tokens.device)
-    return within[None, None] if visible is None else visible & within
+    if visible is None:
+        return (within & lower(length, tokens.device) if causal else within)[None, None]
+    return visible & within
 
 
 def visibility(

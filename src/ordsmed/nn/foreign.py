@@ -111,12 +111,13 @@ def settings(folder: Path) -> Any:
         return networks(folder).model
     config, place = read_config(folder), folder / "config.json"
     kind = config.get("model_type", "")
-    families = {menu.load("models", name).model_type: name for name in menu.entries("models")}
+    choices = {name: menu.load("models", name) for name in menu.entries("models")}
+    families = {called: name for name, own in choices.items() for called in (own.model_type, *own.other_types)}
     if not isinstance(kind, str) or kind not in families:
         raise DataError(place, f"model_type: found {_short(kind)}", "", nearest(str(kind)[:40], filter(None, families)))
     try:
         expect(config, quantization_config=(None,))
-        found = menu.load("models", families[kind]).from_hugging_face(config)
+        found = choices[families[kind]].from_hugging_face(config)
         _whole(config, "vocab_size")
     except KeyError as error:
         raise DataError(place, f"has no {error}", f"the settings of a {kind}", REMEDY) from None
@@ -248,6 +249,8 @@ def _read(wanted: Iterable[str], family: Any, folder: Path, tokenizer: Any, *, h
             folder, f"has {rows} token rows, the data's tokenizer {tokenizer.vocabulary}", "the same vocabulary",
             f"encode with `tokenizer = \"{folder}\"`",
         )  # fmt: skip
+    if hasattr(family, "causal"):  # weights bear the names of the class that they were saved by, however they are read
+        family = dataclasses.replace(family, causal=settings(folder).causal)
     ours = weights.from_foreign(weights.read_foreign(folder), wanted, family.names(), folder, heads=heads)
     for name in ("model.words.weight", "head.words.weight", "head.bias"):  # rows behind the vocabulary are padding
         if name in ours:

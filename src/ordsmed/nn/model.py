@@ -106,6 +106,13 @@ class Family:
     architectures: ClassVar[dict[str, str]] = {}  # its class there, by the heads kept: "", "head", "head pair"...
     begins: ClassVar[Mapping[str, str]] = {}  # layers of tasks' heads -> those of pretrained heads that they begin as
 
+    other_types: ClassVar[tuple[str, ...]] = ()  # more of what Hugging Face calls it
+
+    def say_otherwise(self, **facts: Any) -> None:
+        """Of these settings hold other facts than of the family's usual ones."""
+        for name, value in facts.items():
+            object.__setattr__(self, name, value)
+
     def fits(self, tokenizer: Any) -> None:
         """Refuse a tokenizer that such a network cannot work with."""
 

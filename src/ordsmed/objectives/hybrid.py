@@ -10,7 +10,7 @@ Every row weighs the same in the loss, however many of its tokens are guessed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from ordsmed.data.rows import StreamRows
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
 from ordsmed.learn import masking, schedules
-from ordsmed.learn.objective import Objective, counted, predictions
+from ordsmed.learn.objective import Network, Objective, counted, predictions
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.schedules import Ramp
 from ordsmed.nn.dropout import number_layers
@@ -65,7 +65,7 @@ class Settings:
     def build(self, model: Any, tokenizer: Tokenizer) -> BothWays:
         if not model.capabilities.both:
             found = "hybrid with a model that reads one way only"
-            raise RecipeError("objective.kind", found, 'kind = "gpt2" in [model]')
+            raise RecipeError("objective.kind", found, 'kind = "gpt2" or "modern" in [model]')
         if tokenizer.mask is None:
             raise RecipeError("tokenizer", "has no mask token", "one with [MASK] or <mask>, as hybrid needs")
         return BothWays(self, model, tokenizer.vocabulary)
@@ -152,6 +152,13 @@ class BothWays(Objective):
         masked, hide = (sum(schedules.ends(value)) / 2 for value in (self.settings.masked, self.settings.hide))
         scored = length * (1 - masked + masked * hide) * self.model_settings.head_flops(self.vocabulary)
         return 3.0 * rows * (length * self.model_settings.flops(length) + scored)
+
+    def exported(self) -> dict[str, Network]:
+        """Where a network is kept as one that sees both sides, beside it one that goes on with texts."""
+        networks = self.networks()
+        if not self.model_settings.capabilities.causal:
+            networks["causal"] = replace(networks[""], settings=replace(self.model_settings, causal=True))
+        return networks
 
     def _hidden(self, batch: Batch) -> Tensor:
         return self.model(batch.tokens, batch.positions, batch.documents, batch.types, causal=batch.causal)

@@ -281,8 +281,8 @@ def _said(model: Any, name: str) -> str:
 
 
 def unlike(ours: Any, theirs: Any) -> list[str]:
-    """In which settings two networks differ; dropout and fresh weights may."""
-    free = ("dropout", "spread", "deep", "lstm", "types")
+    """In which settings two networks differ; dropout, fresh weights and what a token sees may."""
+    free = ("dropout", "spread", "deep", "lstm", "types", "causal")
     fields = dict.fromkeys(f.name for model in (ours, theirs) for f in dataclasses.fields(model))
     names = [name for name in fields if not name.endswith(free)]
     found = [name for name in names if getattr(ours, name, None) != getattr(theirs, name, None)]
