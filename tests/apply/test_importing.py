@@ -76,8 +76,14 @@ def test_whole_or_not_at_all(theirs, tmp_path):
             take_over(theirs / "model.hdf5", target, anew=True)
 
 
-def test_what_cannot_be_taken_over(theirs, tmp_path):
-    with pytest.raises(RecipeError, match="nowhere: no such folder or file"):
+def test_what_cannot_be_taken_over(theirs, tmp_path, monkeypatch):
+    """What is not there: what is looked for is said, and no run of ours is offered."""
+    wanted = (
+        r"nowhere: no such folder or file; wanted a folder with options\.json .*; or a folder with config\.json[^;]*$"
+    )
+    (tmp_path / "work/pretrain/nowhere").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RecipeError, match=wanted):
         take_over(tmp_path / "nowhere", tmp_path / "ours")
     with pytest.raises(RecipeError, match=r"`phase\.rate=1`: changes no setting of the model; wanted model\.key"):
         take_over(theirs, tmp_path / "ours", ["phase.rate=1"])

@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import filelock
 import pytest
 
 from ordsmed.base import run, settings
@@ -220,6 +222,47 @@ def test_two_processes_at_once(deeds: Any) -> None:
     assert sum("another process works on it; waiting" in line for line in said) >= 1
     assert sum("writing hello" in line for line in said) == 1
     assert (Path("work/deed/a") / "text").read_text() == "hello"
+
+
+def variables(rank: str) -> dict[str, str]:
+    """Those of the first or second process of one command, of another command's, or of one alone."""
+    port = "29501" if rank == "other" else "29500"
+    return {} if rank == "alone" else {"RANK": rank.replace("other", "0"), "WORLD_SIZE": "2", "MASTER_PORT": port}
+
+
+@pytest.mark.parametrize(("holder", "waiter", "is_told"), [
+    ("1", "0", False), ("0", "1", False), ("other", "0", True), ("alone", "0", True), ("other", "1", False),
+    ("0", "alone", True), ("alone", "alone", True),
+])  # fmt: skip
+def test_processes_of_one_command_are_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], holder: str, waiter: str,
+    is_told: bool,
+) -> None:  # fmt: skip
+    """Who waits for a process that was started with it says nothing; of another command the first one says it."""
+    monkeypatch.setattr(run, "LOOK", 0.01)
+    for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    note, environment = tmp_path / ".a.holder", dict(os.environ)
+    note.write_text(run._started_together(variables("1"))[0])  # of one that was killed
+    holds = threading.Event()
+
+    def other() -> None:
+        held = filelock.FileLock(tmp_path / ".a.lock", thread_local=False)  # not the one that this process would share
+        held.acquire()
+        with run._held(held, note, run._started_together(variables(holder))[0]):
+            holds.set()
+            time.sleep(0.1)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    assert holds.wait(60)
+    assert note.exists() == (holder != "alone")
+    monkeypatch.setattr(os, "environ", environment | variables(waiter))
+    with run.locked(tmp_path / "a"):
+        assert note.exists() == (waiter != "alone")
+    assert ("another process works on it; waiting" in capsys.readouterr().err) == is_told
+    thread.join()
+    assert not note.exists()
 
 
 def test_a_deed_within_a_deed_writes_its_own_log(deeds: Any) -> None:

@@ -45,16 +45,17 @@ def take_over(source: str | Path, out: str | Path, overrides: Sequence[str] = ()
 
 def recognised(place: Path) -> Format:
     """The format of a folder or file."""
+    formats: list[Format] = [load("formats", kind)() for kind in entries("formats")]
+    wanted = "; or ".join(form.wanted for form in formats)
     if not place.exists():
-        raise RecipeError(place, "no such folder or file", "a model of another format", hub.remedy(place))
+        raise RecipeError(place, "no such folder or file", wanted, hub.remedy_of_others(place))
     kind = kind_of_folder(place)
     if kind.made or kind is FolderKind.IMPORT:
         raise RecipeError(place, "is a folder of ours", "a model of another format", "it is opened as it is")
-    formats: list[Format] = [load("formats", kind)() for kind in entries("formats")]
     for form in formats:
         if form.recognises(place):
             return form
-    raise RecipeError(place, "is of no known format", "; or ".join(form.wanted for form in formats))
+    raise RecipeError(place, "is of no known format", wanted)
 
 
 def _describe(found: Imported, name: str, place: Path, form: str) -> str:

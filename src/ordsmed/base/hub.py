@@ -53,13 +53,25 @@ def remedy(name: str | Path) -> str:
     text = str(name)
     if near := _recipe(text) or _near(text):
         return near
-    if _looks_published(text):
-        table = _table_path()
-        told = f"{table} does not lead to it" if table else f"there is no {TABLE}"
-        return f'{told}: add `"{name}" = "FOLDER"` under [names], or `mirror = "FOLDER"`'
-    made = [str(path) for path in _made()]
-    there = f"there are: {', '.join(made[:4])}{' ...' if made[4:] else ''}; " if made else ""
+    if published := _published(text):
+        return published
+    runs = [str(path) for path in _made()]
+    there = f"there are: {', '.join(runs[:4])}{' ...' if runs[4:] else ''}; " if runs else ""
     return there + "`ordsmed recipes` lists what can be made"
+
+
+def remedy_of_others(name: str | Path) -> str:
+    """The same for who names a model of others: nothing that was made here is meant."""
+    return _beside(Path(name)) or _published(str(name))
+
+
+def _published(name: str) -> str:
+    """Where a published name is told which folder it means."""
+    if not _looks_published(name):
+        return ""
+    table = _table_path()
+    state = f"{table} does not lead to it" if table else f"there is no {TABLE}"
+    return f'{state}: add `"{name}" = "FOLDER"` under [names], or `mirror = "FOLDER"`'
 
 
 def _recipe(name: str) -> str:
@@ -79,14 +91,20 @@ def _recipe(name: str) -> str:
 def _near(name: str) -> str:
     """The nearest folder: beside the one that is named, or among those that were made here."""
     path = Path(name)
+    if beside := _beside(path):
+        return beside
+    runs = {p.name: p for p in reversed(_made())}
+    like = difflib.get_close_matches(path.name, runs, n=1, cutoff=0.6)
+    return f"did you mean `{runs[like[0]]}`?" if like and not path.is_absolute() else ""
+
+
+def _beside(path: Path) -> str:
+    """The folder in the same place whose name is much like it."""
     with contextlib.suppress(OSError):
-        beside = [p for p in path.parent.iterdir() if p.is_dir() and not p.name.startswith(".")]
-        found = difflib.get_close_matches(path.name, [p.name for p in beside], n=1, cutoff=0.7)
-        if found:
-            return f"did you mean `{path.with_name(found[0])}`?"
-    made = {p.name: p for p in reversed(_made())}
-    found = difflib.get_close_matches(path.name, made, n=1, cutoff=0.6)
-    return f"did you mean `{made[found[0]]}`?" if found and not path.is_absolute() else ""
+        folders = [p.name for p in path.parent.iterdir() if p.is_dir() and not p.name.startswith(".")]
+        if like := difflib.get_close_matches(path.name, folders, n=1, cutoff=0.7):
+            return f"did you mean `{path.with_name(like[0])}`?"
+    return ""
 
 
 def _made() -> list[Path]:

@@ -11,11 +11,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import platform
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -23,6 +24,7 @@ import ordsmed
 from ordsmed.base import files, menu, settings
 from ordsmed.base.errors import DataError, RecipeError, nearest
 from ordsmed.base.folder import RECIPE, STATUS, FolderKind, kind_of_folder, read_status
+from ordsmed.base.ranks import place_of
 from ordsmed.base.say import logged, say
 from ordsmed.base.screen import command
 
@@ -50,6 +52,7 @@ class Runnable(Recipe, Protocol):
 
 
 STEPS = "steps"  # in a run's folder: what is half done, and outlives a change of the recipe; it has keys of its own
+LOOK = 1.0  # seconds after which a process that holds a lock has noted who it is
 
 R = TypeVar("R", bound=Recipe)
 D = TypeVar("D", bound=Runnable)
@@ -337,7 +340,7 @@ def _within(new: Any, old: Any) -> Any:
 
 
 def locked(folder: Path, *, anew: bool = False) -> Any:
-    """A lock beside a folder: one process works in it, others wait and say so.
+    """A lock beside a folder: one process works in it, others wait and say so, unless they were started with it.
 
     A finished folder that may only be read needs none, for nobody changes it, unless it is to be made anew.
     """
@@ -345,17 +348,45 @@ def locked(folder: Path, *, anew: bool = False) -> Any:
 
     folder = files.named(folder)
     lock = filelock.FileLock(folder.with_name(f".{folder.name}.lock"), thread_local=False, is_singleton=True)
+    note, (group, rank) = folder.with_name(f".{folder.name}.holder"), _started_together(os.environ)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        return lock.acquire(timeout=0)
-    except filelock.Timeout:
-        say(f"{folder}: another process works on it; waiting")
-        return lock.acquire()
+        try:
+            lock.acquire(timeout=LOOK if group else 0)  # by then who holds it has noted its group
+        except filelock.Timeout:
+            if not rank and not (group and note.exists() and note.read_text(encoding="utf-8") == group):
+                say(f"{folder}: another process works on it; waiting")
+            lock.acquire()
+        return _held(lock, note, group)
     except OSError as error:
         if not anew and files.unwritable(error) and Run(folder).status.get("state") == "done":
             return contextlib.nullcontext()
         with files.survive_disk(folder):
             raise
+
+
+def _held(lock: Any, note: Path, group: str) -> contextlib.ExitStack:
+    """A lock that is held, with a note beside it while a group of processes works under it."""
+    stack = contextlib.ExitStack()
+    stack.callback(lock.release)
+    if lock.lock_counter == 1:
+        with contextlib.suppress(OSError):
+            if group:
+                note.write_text(group, encoding="utf-8")
+                stack.callback(note.unlink, missing_ok=True)
+            else:
+                note.unlink(missing_ok=True)  # of one that was killed
+    return stack
+
+
+def _started_together(given: Mapping[str, str]) -> tuple[str, int]:
+    """What the processes of one command share ("" where there is but one), and which of them this is."""
+    try:
+        place = place_of(given)
+    except RecipeError:  # who trains is told of it; who makes a corpus needs no others
+        return "", 0
+    words = (given.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID"))
+    return ("/".join((f"{place.address}:{place.port}", *words)) if place.world > 1 else ""), place.rank
 
 
 def read_recipe(cls: type[R], folder: Path) -> R:

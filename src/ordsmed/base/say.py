@@ -149,7 +149,7 @@ def duration(seconds: float) -> str:
     s = int(max(seconds, 0))
     units = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
     largest = next((n for n, (_, long) in enumerate(units) if s >= long), 3)
-    parts = []
+    parts: list[str] = []
     for unit, long in units[largest : largest + 2]:
         count, s = divmod(s, long)
         parts += [f"{count} {unit}"] if count or not parts else []
