@@ -5,10 +5,10 @@ The mixing is the finaliser of SplitMix64 (Steele, Lea and Flood 2014), applied 
 
 from __future__ import annotations
 
-import hashlib
-
 import numpy as np
 from numpy.typing import NDArray
+
+from ordsmed.base.keys import text_number
 
 Bits = NDArray[np.uint64]
 GOLDEN, FIRST, SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
@@ -17,7 +17,7 @@ _ALL = (1 << 64) - 1
 
 def key(*parts: object) -> int:
     """A 64-bit key from seed, phase, name...: equal parts give equal keys on every machine."""
-    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "little")
+    return text_number(repr(parts))
 
 
 def bits(key: int | Bits, *counters: Bits | NDArray[np.int64] | int) -> Bits:

@@ -9,8 +9,6 @@ What makes one is a frozen dataclass (the recipe) with `verb`, `out`, `stamp()` 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import os
 import platform
 import shutil
@@ -24,6 +22,7 @@ import ordsmed
 from ordsmed.base import files, menu, settings
 from ordsmed.base.errors import DataError, RecipeError, nearest
 from ordsmed.base.folder import RECIPE, STATUS, FolderKind, kind_of_folder, read_status
+from ordsmed.base.keys import value_key
 from ordsmed.base.ranks import place_of
 from ordsmed.base.say import logged, say
 from ordsmed.base.screen import command
@@ -140,8 +139,7 @@ def fingerprint(recipe: Recipe) -> str:
 
 
 def _mark(recipe: Recipe, table: Any) -> str:
-    text = json.dumps([recipe.verb, table, recipe.stamp()], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return value_key([recipe.verb, table, recipe.stamp()], 16, any_order=True)
 
 
 def essence(recipe: Recipe) -> Any:

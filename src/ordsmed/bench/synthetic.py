@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import tempfile
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from ordsmed.base import files, run
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.keys import bytes_key
 from ordsmed.base.run import Run
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<|endoftext|>")
@@ -44,7 +44,7 @@ def examples(task: Any, sizes: Sequence[tuple[int, int]], vocabulary: int) -> tu
         raise RecipeError("task.train", f"missing, and no examples are made up for {task.role}", "files")
     name, write = MADE[task.role]
     described = json.dumps([vocabulary, sizes, task.length])
-    folder = Path(f"work/bench/{Path(name).stem}-{hashlib.sha256(described.encode()).hexdigest()[:8]}")
+    folder = Path(f"work/bench/{Path(name).stem}-{bytes_key(described.encode(), 8)}")
     with run.locked(folder):
         if not run.finished(folder, "bench"):
             folder.mkdir(parents=True, exist_ok=True)

@@ -6,8 +6,6 @@ files of HTML, WARC                    -> pages in the order of the files -> mai
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -17,6 +15,7 @@ from typing import Any, ClassVar
 
 from ordsmed.base import files
 from ordsmed.base.errors import DataError
+from ordsmed.base.keys import value_key
 from ordsmed.base.say import say
 from ordsmed.markup import html, warc
 from ordsmed.text import read
@@ -134,7 +133,7 @@ class Settings(Rules, Crawl):
     @property
     def _order(self) -> Path:
         """Where the pages of these lists are noted: one folder serves many lists."""
-        name = hashlib.sha256(json.dumps(self.stamp()).encode()).hexdigest()[:12]
+        name = value_key(self.stamp(), 12)
         return Path(self.pages) / f"order-{name}.bin"
 
     def _addresses(self, left_out: Counter[str]) -> Iterator[str]:

@@ -35,6 +35,7 @@ import numpy as np
 
 from ordsmed.base import files, menu, settings
 from ordsmed.base.errors import DataError, OrdsmedError, RunError
+from ordsmed.base.keys import value_key
 from ordsmed.base.say import Progress
 from ordsmed.base.workers import MapInOrder
 from ordsmed.corpus.held_out import HeldOut
@@ -198,7 +199,7 @@ class Reading:
         signed = [SIGNED, near.shingle, near.permutations, near.seed] if near else None
         held_out = Path(work.held_out).name if work.held_out else None
         key = [VERSION, settings.plain(replace(work, near=None, held_out=held_out)), signed, from_]
-        name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12]
+        name = value_key(key, 12, any_order=True)
         self.folder, self.sources, self.work = steps / f"read-{name}", sources, work
         self.bundles = [(number, bundle) for number, source in enumerate(sources) for bundle in source.bundles()]
 

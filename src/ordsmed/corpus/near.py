@@ -34,7 +34,6 @@ permutation for each document, 450 by default.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import itertools
 import shutil
 import unicodedata
@@ -52,6 +51,7 @@ import numpy as np
 from ordsmed.base import chance
 from ordsmed.base.errors import DataError
 from ordsmed.base.files import mapped, survive_disk, sync, write_text, writing
+from ordsmed.base.keys import bytes_key
 from ordsmed.base.say import Progress
 
 Array = np.ndarray[Any, Any]
@@ -193,7 +193,7 @@ def find(
 
 def _scratch(folder: Path, what: list[Any]) -> Path:
     """The folder of this search; what another one left goes."""
-    scratch, key = folder / "near", hashlib.sha256(repr([VERSION, RUN, PART, PIVOTS, *what]).encode()).hexdigest()
+    scratch, key = folder / "near", bytes_key(repr([VERSION, RUN, PART, PIVOTS, *what]).encode())
     mark = scratch / "search"
     if not mark.exists() or mark.read_text(encoding="utf-8") != key:
         shutil.rmtree(scratch, ignore_errors=True)

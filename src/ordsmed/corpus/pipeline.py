@@ -11,8 +11,6 @@ On which side a document falls is decided by a hash of its words and the seed al
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import re
 import shutil
 import time
@@ -24,6 +22,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from ordsmed.base import files, menu, run, settings
 from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.keys import value_key
 from ordsmed.base.machine import cores
 from ordsmed.base.menu import Menu
 from ordsmed.base.run import STEPS, Run
@@ -194,7 +193,7 @@ class Corpus:
         """The file of what is held out, made once."""
         assert self.held_out
         stamp = [settings.plain(self.held_out), read.stamp(read.files(self.held_out.paths))]
-        path = steps / f"held-out-{hashlib.sha256(json.dumps(stamp).encode()).hexdigest()[:12]}.npy"
+        path = steps / f"held-out-{value_key(stamp, 12)}.npy"
         if not path.exists():
             grams = self.held_out.grams()
             with files.survive_disk(path):

@@ -7,7 +7,6 @@ chunks without these -> the side of each draw -> train/, validation/, test/     
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import shutil
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ import numpy as np
 
 from ordsmed.base import files, settings
 from ordsmed.base.errors import DataError
+from ordsmed.base.keys import bytes_key, value_key
 from ordsmed.base.run import STEPS
 from ordsmed.base.say import Progress
 from ordsmed.base.workers import MapInOrder
@@ -75,7 +75,7 @@ def match(
 ) -> Matched:
     """Find duplicates of what was read to this folder: of words, and near ones where that is wanted; once."""
     chunks = [chunk for chunk in chunks if chunk.facts.documents]
-    key = hashlib.sha256(json.dumps([folder.name, settings.plain(how)]).encode()).hexdigest()[:12]
+    key = value_key([folder.name, settings.plain(how)], 12)
     scratch = folder.with_name(f"match-{key}")
     if (scratch / "matched.json").exists():
         return Matched(np.load(scratch / "dropped.npy"), **files.read_json(scratch / "matched.json"))
@@ -152,7 +152,7 @@ def _kept(chunks: Sequence[Chunk], dropped: np.ndarray) -> list[np.ndarray]:
 def _begun(out: Path, what: list[Any], dropped: np.ndarray) -> bool:
     """Was the same being written here before? If not, what stands is no part of it."""
     mark = out / STEPS / "write.json"
-    key = hashlib.sha256(json.dumps(what).encode() + np.ascontiguousarray(dropped, "<i8").tobytes()).hexdigest()
+    key = bytes_key(json.dumps(what).encode() + np.ascontiguousarray(dropped, "<i8").tobytes())
     if mark.exists() and files.read_json(mark) == key:
         return True
     for name in SPLITS:

@@ -5,7 +5,6 @@ corpus/train/*.jsonl -> every k-th document -> Settings.train(texts) -> tokenize
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Annotated, Any, ClassVar
 from ordsmed.base import run
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.folder import FolderKind, kind_of_folder
+from ordsmed.base.keys import bytes_key
 from ordsmed.base.machine import afford
 from ordsmed.base.menu import Menu
 from ordsmed.base.run import Run
@@ -143,4 +143,4 @@ def _contents(named: str | list[str] | None) -> list[str]:
     paths = [Path(p) for p in ([named] if isinstance(named, str) else named or [])]
     inside = [f for p in paths for f in (sorted(p.iterdir()) if p.is_dir() else [p]) if f.is_file()]
     kinds = (".json", ".txt", ".bpe", ".gz", ".tsv")
-    return [hashlib.sha256(f.read_bytes()).hexdigest()[:16] for f in inside if f.suffix in kinds]
+    return [bytes_key(f.read_bytes(), 16) for f in inside if f.suffix in kinds]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ordsmed.base import run, settings
 from ordsmed.base.errors import DataError, RecipeError, nearest
+from ordsmed.base.keys import value_key
 from ordsmed.base.menu import kind_of
 from ordsmed.base.ranks import Ranks, first_alone
 from ordsmed.base.say import say
@@ -129,7 +128,7 @@ def _split(task: Any, network: Any, tokenizer: Tokenizer, cache: str, name: str,
     stamps = read.stamp(read.files(task.paths(name)))
     made = reader(tokenizer, network)
     described = [FORMAT, name, said, stamps, tokenizer.fingerprint, made.types, made.causal]
-    key = hashlib.sha256(json.dumps(described).encode()).hexdigest()[:16]
+    key = value_key(described, 16)
     folder = Path(cache) / f"{kind_of(task)}-{name}-{key}"
     if folder.is_dir():
         say(f"{folder}: features stand, reused")

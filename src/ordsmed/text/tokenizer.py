@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from ordsmed.base import files
 from ordsmed.base.errors import DataError
+from ordsmed.base.keys import value_key
 from ordsmed.text import vocabulary
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Tokenizer:
     def fingerprint(self) -> str:
         """16 hexadecimal digits: equal where every text gets equal ids."""
         known = {k: v for k, v in self.about.items() if k not in ("version", "truncation", "padding")}
-        return hashlib.sha256(json.dumps(_said(known), sort_keys=True).encode()).hexdigest()[:16]
+        return value_key(_said(known), 16, any_order=True)
 
     @property
     def lowercase(self) -> bool:

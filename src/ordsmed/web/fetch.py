@@ -29,6 +29,7 @@ from urllib.parse import unquote, urlsplit
 
 from ordsmed.base import files, menu, run, settings
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError, nearest
+from ordsmed.base.keys import bytes_key
 from ordsmed.base.say import Progress, many, size
 from ordsmed.text import read
 from ordsmed.web.http import BLOCK, Failed, Refused, Reply, get, retry
@@ -513,7 +514,7 @@ def _last(url: str) -> str:
 def _name(url: str) -> str:
     """A file name for any address: no two share one."""
     end = re.sub(r"[^A-Za-z0-9._-]+", "_", unquote(_last(url)))[-80:]
-    return f"{hashlib.sha256(url.encode()).hexdigest()[:10]}-{end}"
+    return f"{bytes_key(url.encode(), 10)}-{end}"
 
 
 def _read_record(path: Path) -> dict[str, dict[str, Any]]:

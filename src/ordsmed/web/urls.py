@@ -13,7 +13,6 @@ and behind it. Here `example.com` means that domain and all below it; only a nam
 from __future__ import annotations
 
 import functools
-import hashlib
 import ipaddress
 import re
 import socket
@@ -26,6 +25,7 @@ from urllib.parse import quote, urlsplit
 
 from ordsmed.base.errors import DataError
 from ordsmed.base.files import checksum, survive_disk, writing
+from ordsmed.base.keys import text_number
 from ordsmed.base.say import Progress, many
 from ordsmed.text import read
 from ordsmed.text.seen import Seen
@@ -143,7 +143,7 @@ def spelled(link: str) -> tuple[str, str]:
 
 def number(url: str) -> int:
     """64 bits that stand for an address in one spelling; http and https are the same."""
-    return int.from_bytes(hashlib.blake2b(url.partition("://")[2].encode(), digest_size=8).digest(), "little")
+    return text_number(url.partition("://")[2])
 
 
 def is_private(host: str) -> bool:
