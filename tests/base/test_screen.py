@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from ordsmed.base.screen import columns, command, fitted, table
+from ordsmed.base.screen import columns, command, fitted, markdown, table
 
 
 @pytest.mark.parametrize("wide", [40, 60])
@@ -38,6 +38,20 @@ def test_a_table_goes_on_under_its_last_column() -> None:
     assert fitted(rows[1], 40) == ["  corpus stats  documents, sentences and", "                words of a corpus"]
     assert fitted("  a name that is longer than half of it  text and more text", 40) == [
         "  a name that is longer than half of it", "      text and more text"]  # fmt: skip
+
+
+def test_numbers_end_below_each_other() -> None:
+    rows = [("label", "F1", "examples"), ("ORG", "9.50", "3"), ("PERSON", "100.00", "12")]
+    assert table(rows, numbers=True) == ["  label       F1  examples", "  ORG       9.50         3",
+                                         "  PERSON  100.00        12"]  # fmt: skip
+    assert table([]) == []
+
+
+def test_a_table_in_markdown() -> None:
+    rows = [("a|b", 1), ("c", None)]
+    assert markdown(["name", "n"], rows) == ["| name | n |", "| --- | --- |", "| a\\|b | 1 |", "| c | None |"]
+    assert markdown(["name", "n"], rows, padded=True) == [
+        "| name | n    |", "| ---- | ---- |", "| a\\|b | 1    |", "| c    | None |"]  # fmt: skip
 
 
 def test_a_pipe_is_not_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.menu import headline, load
 from ordsmed.base.run import Run, at_home
 from ordsmed.base.say import many
+from ordsmed.base.screen import markdown
 from ordsmed.labelled import glue
 from ordsmed.learn.task import Task
 from ordsmed.score.metrics import in_words
@@ -467,6 +468,4 @@ def _said(value: Any) -> str:
 
 
 def _table(head: list[str], rows: Any) -> str:
-    """Markdown; a bar inside a cell is escaped."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(str(c).replace("|", "\\|") for c in line) + " |" for line in lines)
+    return "\n".join(markdown(head, rows))

@@ -25,7 +25,7 @@ from ordsmed.base.menu import kind_of
 from ordsmed.base.ranks import Ranks, prepare
 from ordsmed.base.run import Run, at_home
 from ordsmed.base.say import Progress, many, say
-from ordsmed.base.screen import command
+from ordsmed.base.screen import command, table
 from ordsmed.data.features import Features, Packing
 from ordsmed.data.pieces import TextReader
 from ordsmed.learn.inference import predict_all
@@ -179,8 +179,8 @@ def _changed(task: Any, overrides: Sequence[str]) -> Any:
             known = key in {field.name for field in dataclasses.fields(task)}
             found = "cannot change once it has learned" if known else "unknown setting"
             raise RecipeError(f"`{word}`", found, f"one of {', '.join(task.LATER)}", meant(key, task.LATER))
-    table = settings.override({"task": settings.plain(task)}, overrides)["task"]
-    return settings.decode(type(task), {k: v for k, v in table.items() if k != "kind"}, "task")
+    changed = settings.override({"task": settings.plain(task)}, overrides)["task"]
+    return settings.decode(type(task), {k: v for k, v in changed.items() if k != "kind"}, "task")
 
 
 def _lines(facts: dict[str, Any]) -> list[str]:
@@ -191,8 +191,6 @@ def _tables(tables: list[tuple[str, list[str], list[list[Any]]]]) -> list[str]:
     """Tables as text, columns aligned."""
     lines: list[str] = []
     for title, head, rows in tables:
-        cells = [head, *([f"{c:.2f}" if isinstance(c, float) else str(c) for c in row] for row in rows)]
-        wide = [max(len(row[k]) for row in cells) for k in range(len(head))]
-        lines += ["", title, *("  " + "  ".join(c.rjust(w) if k else c.ljust(w) for k, (c, w) in
-                                                enumerate(zip(row, wide, strict=True))) for row in cells)]  # fmt: skip
+        cells = [[f"{c:.2f}" if isinstance(c, float) else str(c) for c in row] for row in rows]
+        lines += ["", title, *table([head, *cells], numbers=True)]
     return lines

@@ -36,11 +36,23 @@ def fitted(line: str, wide: int) -> list[str]:
     return [part.replace("\0", " ") for part in parts]
 
 
-def table(rows: Iterable[Sequence[str]]) -> list[str]:
-    """Names and what they are, in two columns."""
-    rows = list(rows)
-    wide = max((len(name) for name, _ in rows), default=0) + 2
-    return [f"  {name:<{wide}}{text}".rstrip() for name, text in rows]
+def table(rows: Iterable[Sequence[str]], *, numbers: bool = False) -> list[str]:
+    """Columns one below the other; `numbers`: all but the first end below each other."""
+    return ["  " + "  ".join(row).rstrip() for row in _padded(list(rows), numbers)]
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[object]], *, padded: bool = False) -> list[str]:
+    """A Markdown table, a bar within a cell escaped; `padded`: columns one below the other for who reads it as text."""
+    cells = [[str(cell).replace("|", "\\|") for cell in row] for row in [head, *rows]]
+    cells = _padded(cells) if padded else cells
+    cells.insert(1, ["-" * (len(cell) if padded else 3) for cell in cells[0]])
+    return ["| " + " | ".join(row) + " |" for row in cells]
+
+
+def _padded(rows: Sequence[Sequence[str]], numbers: bool = False) -> list[list[str]]:
+    """Cells as wide as the widest of their column."""
+    wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [[f"{cell:{'>' if numbers and at else '<'}{wide[at]}}" for at, cell in enumerate(row)] for row in rows]
 
 
 def command(*words: object) -> str:

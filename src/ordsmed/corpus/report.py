@@ -10,6 +10,7 @@ from typing import Any
 from ordsmed.base import files
 from ordsmed.base.menu import kind_of
 from ordsmed.base.say import many, say, size
+from ordsmed.base.screen import markdown
 from ordsmed.corpus.chunks import Chunk, CorpusSource, Facts, Work
 from ordsmed.corpus.folder import PartWriter
 from ordsmed.corpus.unite import Matched
@@ -112,21 +113,18 @@ def _page(facts: Mapping[str, Any]) -> list[str]:
     words = sum(facts[name]["words"] for name in ("train", "validation", "test"))
     beside = ", ".join(f"{words / count:.2%} of {name} ({count / 1e6:,.0f} M)" for name, count in PUBLISHED.items())
     whole = f"All splits: {many(words, 'word')}: {beside}."
-    lines = ["## What there is", "", *_table(["split", *COUNTED], splits), "", whole]
+    lines = ["## What there is", "", *markdown(["split", *COUNTED], splits), "", whole]
     lines += ["", f"Language: {facts.get('language') or 'not said'}. Licence: {facts.get('licence') or 'not said'}."]
-    lines += ["", "## Sources", "", *_table(["kind", "for", "licence", "size", "documents", "published size"], sources)]
-    lines += [
-        "",
-        "## Cleaning",
-        "",
-        *_table(["step", "documents", "changed", "dropped", "characters lost", "why dropped"], steps),
-    ]
+    head = ["kind", "for", "licence", "size", "documents", "published size"]
+    lines += ["", "## Sources", "", *markdown(head, sources)]
+    head = ["step", "documents", "changed", "dropped", "characters lost", "why dropped"]
+    lines += ["", "## Cleaning", "", *markdown(head, steps)]
     gone = [[what, f"{count:,}"] for what, count in [*facts["dropped"].items(), *facts["left_out"].items()] if count]
     gone += [["places of invalid UTF-8 replaced", f"{facts['replaced']:,}"]] if facts["replaced"] else []
     gone += [["lines or documents cut", f"{facts['cut']:,}"]] if facts["cut"] else []
     if told := facts.get("encodings"):
         lines += ["", "## Encodings", "", f"Files that are not in UTF-8: {_counted(told)}."]
-    lines += ["", "## Left out", "", *(_table(["what", "documents"], gone) if gone else ["Nothing."])]
+    lines += ["", "## Left out", "", *(markdown(["what", "documents"], gone) if gone else ["Nothing."])]
     if groups := facts["duplicates"]["groups"]:
         lines += ["", "## The largest groups of duplicates", ""]
         for group in groups:
@@ -164,8 +162,3 @@ def _reasons(whole: Facts, name: str) -> dict[str, int]:
 
 def _lost(step: Mapping[str, Any]) -> float:
     return 1 - step["characters_after"] / max(step["characters_before"], 1)
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    line = lambda cells: "| " + " | ".join(str(c).replace("|", "\\|") for c in cells) + " |"  # noqa: E731
-    return [line(head), line(["---"] * len(head)), *map(line, rows)]

@@ -40,7 +40,7 @@ from ordsmed.base.machine import cores, threads_of
 from ordsmed.base.ranks import place_of
 from ordsmed.base.run import Run
 from ordsmed.base.say import Progress, logged, many, say
-from ordsmed.base.screen import command
+from ordsmed.base.screen import command, markdown
 from ordsmed.finetune.recipe import Finetuning
 from ordsmed.mesh.layout import parse, site_layout
 from ordsmed.score.labels import mean_and_deviation
@@ -434,11 +434,12 @@ def table(title: str, found: Mapping[str, Any]) -> list[str]:
     lines = [
         f"# {title}: {many(len(found['trials']), 'trial')}", "",
         "Of the dev files: mean over seeds ± sample deviation (n - 1). Bold: the setting with the best mean.", "",
-        *_rows([["setting", "seeds", score, "best", "guessing", *names[1:]],
-                *(_of_setting(row, names) for row in found["settings"])]), "",
+        *markdown(["setting", "seeds", score, "best", "guessing", *names[1:]],
+                  [_of_setting(row, names) for row in found["settings"]], padded=True), "",
         "←: the best trial, of which `weights/`, `predictions/` and `recipe.toml` of the folder are.", "",
-        *_rows([["trial", score, "step", "seconds", ""],
-                *(_of_trial(trial, score, best=trial["trial"] == found["best"]) for trial in found["trials"])]),
+        *markdown(["trial", score, "step", "seconds", ""],
+                  [_of_trial(trial, score, best=trial["trial"] == found["best"]) for trial in found["trials"]],
+                  padded=True),
     ]  # fmt: skip
     return lines + [f"\n{trial['trial']} failed: {trial['failed']}" for trial in found["trials"] if "failed" in trial]
 
@@ -457,13 +458,6 @@ def _of_trial(trial: Mapping[str, Any], score: str, *, best: bool) -> list[str]:
         return [trial["trial"], "failed", "", "", ""]
     told = f"{trial['scores'][score]:.2f}" if score in trial["scores"] else ""
     return [trial["trial"], told, f"{trial['step']:,}", f"{trial['seconds']:,.0f}", "←" if best else ""]
-
-
-def _rows(rows: Sequence[Sequence[str]]) -> list[str]:
-    """A Markdown table, its columns one below the other for who reads it as text."""
-    wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    padded = [[f"{cell:{width}}" for cell, width in zip(row, wide, strict=True)] for row in rows]
-    return ["| " + " | ".join(row) + " |" for row in [padded[0], ["-" * width for width in wide], *padded[1:]]]
 
 
 def _stand_for(folder: Path, best: Trial) -> dict[str, Any]:
