@@ -20,8 +20,8 @@ from ordsmed.corpus import chunks
 from ordsmed.corpus.chunks import CorpusSource, Reading, Work
 from ordsmed.corpus.folder import documents, parts
 from ordsmed.corpus.held_out import grams
-from ordsmed.corpus.near import Near
 from ordsmed.corpus.pipeline import Corpus, partly
+from ordsmed.corpus.signatures import Near
 from ordsmed.text import read
 from ordsmed.text.document import Document
 from ordsmed.text.source import Piece

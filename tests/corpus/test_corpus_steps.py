@@ -16,7 +16,7 @@ import pytest
 from ordsmed.base import files
 from ordsmed.base.errors import DataError, OrdsmedError
 from ordsmed.base.run import Run, obtain
-from ordsmed.corpus import chunks, unite
+from ordsmed.corpus import chunks, write
 from ordsmed.corpus.folder import SPLITS, documents, parts
 from ordsmed.corpus.pipeline import Corpus, partly
 
@@ -171,7 +171,7 @@ def test_what_another_writing_left_is_no_part_of_this_one(
     part.unlink()
     folder = obtain(Corpus, name, ["processes=1"])
     assert bits(folder) == bits(obtain(Corpus, recipe(tmp_path, "two", text), ["processes=1"]))
-    assert not unite._begun(folder, ["anything else"], np.zeros(0))
+    assert not write._begun(folder, ["anything else"], np.zeros(0))
     assert not list(folder.glob("*/0*.jsonl"))
 
 

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from ordsmed.base.errors import DataError
-from ordsmed.corpus import near
-from ordsmed.corpus.near import Near
+from ordsmed.corpus import buckets, near, signatures, similar
+from ordsmed.corpus.signatures import Near
 
 HOW = Near()
 ALPHABETS = {
@@ -100,7 +100,7 @@ def search(
     for start in range(0, len(texts), cut):
         files.append(folder / f"{start}.npy")
         counts.append(len(texts[start : start + cut]))
-        np.save(files[-1], near.signatures(texts[start : start + cut], how))
+        np.save(files[-1], signatures.signatures(texts[start : start + cut], how))
     wanted = None if preference is None else np.array(preference, np.int64)
     found = near.find(files, counts, wanted, Shelf(texts), how, folder, spread, **more)
     assert not (folder / "near").exists()
@@ -165,7 +165,7 @@ def test_two_novels_are_not_alike(shared_data: Path, tmp_path: Path) -> None:
     with lzma.open(shared_data / "corpus/english-novels-100.txt.xz", "rt") as file:
         texts = [file.read(500_000) for _ in range(4)]
     assert search(tmp_path, texts) == []
-    assert max(near.jaccard(texts[0], other, HOW) for other in texts[1:]) < 0.4
+    assert max(signatures.jaccard(texts[0], other, HOW) for other in texts[1:]) < 0.4
 
 
 def test_one_of_the_kept_is_always_named_and_the_promise_is_kept(tmp_path: Path) -> None:
@@ -179,13 +179,13 @@ def test_one_of_the_kept_is_always_named_and_the_promise_is_kept(tmp_path: Path)
     for number, kept, similarity in found:
         assert kept not in dropped
         assert (-preference[kept], kept) < (-preference[number], number)
-        assert near.jaccard(texts[number], texts[kept], HOW) == pytest.approx(similarity, abs=0.15)
+        assert signatures.jaccard(texts[number], texts[kept], HOW) == pytest.approx(similarity, abs=0.15)
 
 
 def test_no_chain(tmp_path: Path) -> None:
     words = [f"word{n:03d}" for n in range(300)]
     chain = [" ".join(words[20 * n : 20 * n + 140]) for n in range(4)]  # neighbours share 120 of 160 words: 0.75
-    assert [near.jaccard(chain[0], other, HOW) > 0.7 for other in chain[1:]] == [True, False, False]
+    assert [signatures.jaccard(chain[0], other, HOW) > 0.7 for other in chain[1:]] == [True, False, False]
     assert pairs(search(tmp_path, chain)) == [(1, 0), (3, 2)]
     found = pairs(search(tmp_path, chain, preference=[0, 9, 0, 1]))
     assert found in ([(0, 1), (2, 1)], [(0, 1), (2, 3)])  # it is as much like the one as like the other
@@ -200,9 +200,9 @@ def test_the_same_however_it_is_cut_and_by_however_many(tmp_path: Path, monkeypa
     with ProcessPoolExecutor(2) as pool:
         spread = lambda function, arguments: pool.map(function, *zip(*arguments, strict=True))  # noqa: E731
         assert search(tmp_path / "c", texts, cut=50, preference=preference, spread=spread) == wanted
-    monkeypatch.setattr(near, "RUN", 30)
-    monkeypatch.setattr(near, "PART", 13)
-    monkeypatch.setattr(near, "PAIRS", 2)
+    monkeypatch.setattr(buckets, "RUN", 30)
+    monkeypatch.setattr(buckets, "PART", 13)
+    monkeypatch.setattr(similar, "PAIRS", 2)
     assert search(tmp_path / "d", texts, cut=7, preference=preference) == wanted
 
 
@@ -210,7 +210,7 @@ def test_a_search_that_was_killed_goes_on(tmp_path: Path, monkeypatch: pytest.Mo
     """Whenever it is interrupted: what tasks gave is taken, the result is the same; another search begins anew."""
     texts, done = mixture(90), list[str]()
     wanted = search(tmp_path / "whole", texts, cut=30)
-    monkeypatch.setattr(near, "RUN", 30)
+    monkeypatch.setattr(buckets, "RUN", 30)
 
     def interrupted(after: int) -> Callable[..., Iterator[Any]]:
         def spread(function: Callable[..., Any], tasks: Iterator[tuple[Any, ...]]) -> Iterator[Any]:
@@ -221,9 +221,9 @@ def test_a_search_that_was_killed_goes_on(tmp_path: Path, monkeypatch: pytest.Mo
 
         return spread
 
-    for name in ("_write_run", "_equal", "_compare"):
-        inner = getattr(near, name)
-        monkeypatch.setattr(near, name, lambda *task, inner=inner: (done.append(inner.__name__), inner(*task))[1])
+    for module, name in ((near, "write_run"), (buckets, "_equal"), (similar, "_compare")):
+        inner = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *task, inner=inner: (done.append(inner.__name__), inner(*task))[1])
     folder = tmp_path / "killed"
     for after in (1, 3, 9, 20):
         with pytest.raises(KeyboardInterrupt):
@@ -249,7 +249,7 @@ def search_again(
     """The same signatures' files, if they are of the same texts."""
     files = [folder / f"{start}.npy" for start in range(0, len(texts), 30)]
     for n, path in enumerate(files):
-        made = near.signatures(texts[30 * n : 30 * n + 30], HOW)
+        made = signatures.signatures(texts[30 * n : 30 * n + 30], HOW)
         if not path.exists() or (np.load(path) != made).any():
             folder.mkdir(exist_ok=True)
             np.save(path, made)
@@ -270,17 +270,17 @@ def test_signatures_are_the_same_in_any_company(monkeypatch: pytest.MonkeyPatch)
         "\ud800 lone",
         *mixture(5),
     ]
-    together = near.signatures(texts, HOW)
+    together = signatures.signatures(texts, HOW)
     assert together.dtype.str == "<u4"
     assert together.shape == (len(texts), 128)
-    assert (np.stack([near.signatures([text], HOW)[0] for text in texts]) == together).all()
-    monkeypatch.setattr(near, "BATCH", 50)
-    assert (near.signatures(texts, HOW) == together).all()
-    assert (near.signatures(texts, Near(seed=1)) != together).mean() > 0.99
+    assert (np.stack([signatures.signatures([text], HOW)[0] for text in texts]) == together).all()
+    monkeypatch.setattr(signatures, "BATCH", 50)
+    assert (signatures.signatures(texts, HOW) == together).all()
+    assert (signatures.signatures(texts, Near(seed=1)) != together).mean() > 0.99
 
 
 def test_signatures_of_every_machine() -> None:
-    found = near.signatures(["Over hekken står en grå hegre.", "短い文"], Near(permutations=16))
+    found = signatures.signatures(["Over hekken står en grå hegre.", "短い文"], Near(permutations=16))
     assert found[:, :4].tolist() == [
         [3108220568, 3108220568, 3108220568, 1656444595],
         [3663561873, 2939301955, 1956321166, 3663561873],
@@ -288,10 +288,10 @@ def test_signatures_of_every_machine() -> None:
 
 
 def test_case_white_space_and_punctuation_do_not_count() -> None:
-    assert near.jaccard("One  TWO\n\tthree four", " one two three FOUR ", HOW) == 1
-    assert near.jaccard("«Don’t», she said – “re-use 1.5 €”…", "dont SHE said: reuse 15!", HOW) == 1
-    assert near.jaccard("a", "b", HOW) == 0
-    assert near.jaccard("", " \n", HOW) == 1
+    assert signatures.jaccard("One  TWO\n\tthree four", " one two three FOUR ", HOW) == 1
+    assert signatures.jaccard("«Don’t», she said – “re-use 1.5 €”…", "dont SHE said: reuse 15!", HOW) == 1
+    assert signatures.jaccard("a", "b", HOW) == 0
+    assert signatures.jaccard("", " \n", HOW) == 1
 
 
 def test_letters_digits_and_marks_of_any_script_count() -> None:
@@ -303,17 +303,17 @@ def test_letters_digits_and_marks_of_any_script_count() -> None:
         ("短い文", "短い分"),
         ("𐍈a", "𐍉a"),
     ]:
-        assert near.jaccard(one, other, HOW) < 1, one
+        assert signatures.jaccard(one, other, HOW) < 1, one
     for code in (*range(0x3000), *range(0xFE00, 0x10000), *range(0x1F000, 0x1FA00), *range(0xE0000, 0xE0100)):
         kind = unicodedata.category(chr(code))
         if kind not in ("Cn", "Co", "Cs"):
-            assert (near._kinds()[code] == near.LETTER) == (kind[0] in "LMN"), hex(code)
+            assert (signatures._kinds()[code] == signatures.LETTER) == (kind[0] in "LMN"), hex(code)
 
 
 def test_texts_of_signs_alone_are_told_apart() -> None:
-    assert near.jaccard("🙂 🙂", "*** ***", HOW) == 0
-    assert near.jaccard("🙂🙂", "🙂\n🙂", HOW) == 1
-    assert near.jaccard("?!", "", HOW) == 0
+    assert signatures.jaccard("🙂 🙂", "*** ***", HOW) == 0
+    assert signatures.jaccard("🙂🙂", "🙂\n🙂", HOW) == 1
+    assert signatures.jaccard("?!", "", HOW) == 0
 
 
 @pytest.mark.parametrize("change", [r"[^\w\s]", r"\s", r"[^\w]"])
@@ -333,8 +333,8 @@ def test_the_estimate_is_as_good_as_it_says(words: int) -> None:
     made = [spoken.document(chance, words) for _ in range(150)]
     one = [spoken.text(d) for d in made]
     other = [spoken.text(replaced(d, 0.09, spoken, chance)) for d in made]
-    estimate = (near.signatures(one, HOW) == near.signatures(other, HOW)).mean(1)
-    truth = np.array([near.jaccard(a, b, HOW) for a, b in zip(one, other, strict=True)])
+    estimate = (signatures.signatures(one, HOW) == signatures.signatures(other, HOW)).mean(1)
+    truth = np.array([signatures.jaccard(a, b, HOW) for a, b in zip(one, other, strict=True)])
     assert 0.5 < truth.mean() < 0.95
     assert abs((estimate - truth).mean()) < 0.012
     assert (estimate - truth).std() < 0.045
@@ -364,7 +364,7 @@ def test_many_equal_and_many_of_one_template(tmp_path: Path) -> None:
     template = spoken.document(chance, 60)
     made = [template + spoken.document(chance, 50) for _ in range(3000)]
     pages = [spoken.text(d) for d in made]
-    assert 0.3 < near.jaccard(pages[0], pages[1], HOW) < 0.6
+    assert 0.3 < signatures.jaccard(pages[0], pages[1], HOW) < 0.6
     pages.append(spoken.text(replaced(made[2000], 0.03, spoken, chance)))
     assert pairs(search(tmp_path / "b", pages)) == [(3000, 2000)]
     little = [spoken.text(template) * 2 + f"number {n}" for n in range(3000)]
@@ -410,7 +410,7 @@ def damaged(kind: str, path: Path, rows: np.ndarray) -> None:
     elif kind == "rows":
         np.save(path, rows[:1])
     elif kind == "seed":
-        np.save(path, near.signatures(["one text", "another"], Near(seed=9)))
+        np.save(path, signatures.signatures(["one text", "another"], Near(seed=9)))
     elif kind == "gone":
         path.unlink()
     else:
@@ -432,7 +432,7 @@ def damaged(kind: str, path: Path, rows: np.ndarray) -> None:
 def test_a_file_that_is_not_what_it_should_be_is_named(kind: str, said: str, tmp_path: Path) -> None:
     texts = ["one text", "another"]
     path = tmp_path / "0.npy"
-    np.save(path, rows := near.signatures(texts, HOW))
+    np.save(path, rows := signatures.signatures(texts, HOW))
     damaged(kind, path, rows)
     with pytest.raises(DataError) as caught:
         near.find([path], [2], None, Shelf(texts), HOW, tmp_path)
@@ -451,11 +451,11 @@ def test_settings_that_cannot_be(wrong: dict[str, Any]) -> None:
 
 def test_bytes_that_agree_by_chance_are_no_similarity(monkeypatch: pytest.MonkeyPatch) -> None:
     chance = np.random.default_rng(5)
-    judge = object.__new__(near._Judge)
-    judge.work = near._MatchingWork(Path(), HOW, None, 0, (), False, True)
+    judge = object.__new__(similar.PairJudge)
+    judge.work = buckets.MatchingWork(Path(), HOW, None, 0, (), False, True)
     drawn = [chance.integers(0, 256, (4000, 128), np.uint8) for _ in range(2)]
     half = np.where(np.arange(128) < 64, drawn[0], drawn[1])
-    monkeypatch.setattr(near._Judge, "_bytes", lambda self, ranks: ranks)
+    monkeypatch.setattr(similar.PairJudge, "_bytes", lambda self, ranks: ranks)
     assert abs(judge._estimate(*drawn).mean()) < 0.0008  # uncorrected: 0.0039
     assert abs(judge._estimate(drawn[0], half).mean() - 0.5) < 0.0008
     assert (judge._estimate(drawn[0], drawn[0]) == 1).all()
@@ -476,7 +476,7 @@ def test_settings_reach_to_their_bounds() -> None:
 def test_of_a_large_bucket_the_others_are_compared_with_the_best_64(tmp_path: Path, before: int) -> None:
     """All agree in one band and nowhere else, but for the last two, which are alike and share no other band."""
     chance = np.random.default_rng(before)
-    rows = chance.integers(0, near.EMPTY, (before + 2, 128), dtype=np.uint32)
+    rows = chance.integers(0, signatures.EMPTY, (before + 2, 128), dtype=np.uint32)
     alike = np.arange(128) % 5 < 4
     rows[-1, alike] = rows[-2, alike]
     rows[:, :5] = rows[0, :5]
@@ -491,15 +491,17 @@ def test_what_is_too_close_to_call_is_read_until_four_were_found_apart(
     monkeypatch: pytest.MonkeyPatch, estimate: float, close: bool, tried: int
 ) -> None:
     """Document 9 was found apart from so many others; no pair is read twice."""
-    judge, asked = object.__new__(near._Judge), list[int]()
-    judge.work = near._MatchingWork(Path(), HOW, str, 0, (), False, True)
+    judge, asked = object.__new__(similar.PairJudge), list[int]()
+    judge.work = buckets.MatchingWork(Path(), HOW, str, 0, (), False, True)
     judge.unlike = []
-    pair = lambda worse, better: near._joined(np.array([worse], "<u4"), np.array([better], "<u4"))  # noqa: E731
+    pair = lambda worse, better: similar._joined(np.array([worse], "<u4"), np.array([better], "<u4"))  # noqa: E731
     others = [*(pair(9, n) for n in range(tried)), pair(8, 7)]
     judge.apart = np.sort(np.concatenate(others))
-    monkeypatch.setattr(near._Judge, "_estimate", lambda self, worse, better: np.full(len(worse), estimate, "<f4"))
     monkeypatch.setattr(
-        near._Judge, "_exact", lambda self, worse, better: (asked.extend(worse.tolist()), [0.69] * len(worse))[1]
+        similar.PairJudge, "_estimate", lambda self, worse, better: np.full(len(worse), estimate, "<f4")
+    )
+    monkeypatch.setattr(
+        similar.PairJudge, "_exact", lambda self, worse, better: (asked.extend(worse.tolist()), [0.69] * len(worse))[1]
     )
     like, similarity = judge(np.array([9, 8], "<u4"), np.array([50, 7], "<u4"), exactly=True)
     assert asked == ([9] if close and tried < 4 else [])

@@ -21,8 +21,8 @@ from ordsmed.corpus import chunks, pipeline
 from ordsmed.corpus import folder as folders
 from ordsmed.corpus.folder import SPLITS, documents, parts
 from ordsmed.corpus.held_out import Decontaminate
-from ordsmed.corpus.near import Near
 from ordsmed.corpus.pipeline import Corpus, partly
+from ordsmed.corpus.signatures import Near
 from ordsmed.text.clean import tidy
 from ordsmed.text.document import Document
 from ordsmed.text.read import stamp

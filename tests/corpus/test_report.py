@@ -10,9 +10,9 @@ import pytest
 
 from ordsmed.corpus import report
 from ordsmed.corpus.chunks import Chunk, CorpusSource, Facts, Work
+from ordsmed.corpus.dedup import Matched
 from ordsmed.corpus.folder import Count, PartWriter
-from ordsmed.corpus.near import Near
-from ordsmed.corpus.unite import Matched
+from ordsmed.corpus.signatures import Near
 
 
 class Kind:

@@ -24,9 +24,10 @@ FREE = """
     learn/inference: TOKENS | learn/kept: MANY | nn/attention: CALL | nn/letters: CHUNK WIDE | nn/loss: CHUNK_SCORES
     tasks/squad: BLOCK | tasks/tag: AT_ONCE | corpus/chunks: BUNDLE KEPT OVERHEAD SEARCHED EXAMPLES
     web/crawl: WAITING KEPT | markup/dump: PART BITE | corpus/held_out: BLOCK GATHER
-    corpus/histogram: WIDTH PANEL LEFT TOP RIGHT BOTTOM | corpus/near: BATCH RUN PART PAIRS | web/pages: BATCH
+    corpus/histogram: WIDTH PANEL LEFT TOP RIGHT BOTTOM | corpus/signatures: BATCH | corpus/buckets: RUN PART
+    corpus/similar: PAIRS | web/pages: BATCH | corpus/dedup: GROUPS EXCERPT
     corpus/pipeline: SHARE | text/read: BLOCK | corpus/shards: HELD | show/stats: BLOCK TOP
-    corpus/unite: GROUPS EXCERPT | markup/warc: _LINE _PACKED | tokenizers/wordpiece: BLOCK
+    markup/warc: _LINE _PACKED | tokenizers/wordpiece: BLOCK
     train/picture: WIDTH HEIGHT LEFT TOP RIGHT BOTTOM LONGEST | mesh/replicas: BUCKET_BYTES | train/saving: SLOW
     show/show: SAID | show/state: LAST | finetune/trials: LOOK SHOWN | train/watch: BEAT ANSWER
 """  # anybody's to change: sizes of buffers and pieces, times of waiting, how much is shown, how pictures look

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ordsmed.corpus import near
+from ordsmed.corpus import near, signatures
 
 CHUNK = 5000
 SHARES = {0: 0.0, 1: 0.05, 2: 0.05, 3: 0.1, 4: 0.5}  # by number % 20: the share of words replaced
@@ -60,17 +60,17 @@ def vocabulary() -> np.ndarray:
     return np.array(["".join(letters[chance.integers(0, 22, chance.integers(2, 11))]) for _ in range(20_000)], object)
 
 
-def sign(folder: Path, start: int, stop: int, how: near.Near) -> tuple[Path, np.ndarray, float]:
+def sign(folder: Path, start: int, stop: int, how: signatures.Near) -> tuple[Path, np.ndarray, float]:
     """One file of signatures; the lengths, and the seconds that signing took."""
     texts = [text(n) for n in range(start, stop)]
     begun = time.perf_counter()
     path = folder / f"{start:09d}.npy"
-    np.save(path, near.signatures(texts, how))
+    np.save(path, signatures.signatures(texts, how))
     return path, np.array([len(t) for t in texts]), time.perf_counter() - begun
 
 
-def check(pairs: list[tuple[int, int]], how: near.Near) -> list[float]:
-    return [near.jaccard(text(one), text(other), how) for one, other in pairs]
+def check(pairs: list[tuple[int, int]], how: signatures.Near) -> list[float]:
+    return [signatures.jaccard(text(one), text(other), how) for one, other in pairs]
 
 
 def spread_over(pool: ProcessPoolExecutor, function, arguments) -> Iterator:
@@ -88,7 +88,7 @@ def main() -> None:
 
 
 def measure(folder: Path, total: int, pool: ProcessPoolExecutor, processes: int) -> None:
-    how = near.Near()
+    how = signatures.Near()
     spread = functools.partial(spread_over, pool)
     chunks = [(folder, start, min(start + CHUNK, total), how) for start in range(0, total, CHUNK)]
     files, lengths, seconds = zip(*spread(sign, chunks), strict=True)
@@ -109,7 +109,7 @@ def peak(_: int) -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
 
 
-def judge(found: near.Duplicates, total: int, how: near.Near, spread) -> None:
+def judge(found: near.Duplicates, total: int, how: signatures.Near, spread) -> None:
     """Planted pairs of which both are kept, by their true similarity; dropped documents that are like no kept one."""
     dropped = set(found.numbers.tolist())
     planted = [(n, other) for n in range(total) if (other := source(n)) is not None]
@@ -124,7 +124,7 @@ def judge(found: near.Duplicates, total: int, how: near.Near, spread) -> None:
     print(f"kept ones that are dropped: {len(set(found.kept.tolist()) & dropped)}")
 
 
-def jaccards(pairs: list[tuple[int, int]], how: near.Near, spread) -> list[float]:
+def jaccards(pairs: list[tuple[int, int]], how: signatures.Near, spread) -> list[float]:
     blocks = [(pairs[start : start + 2000], how) for start in range(0, len(pairs), 2000)]
     return [similarity for block in spread(check, blocks) for similarity in block]
 

@@ -39,8 +39,8 @@ from ordsmed.base.keys import value_key
 from ordsmed.base.say import Progress
 from ordsmed.base.workers import MapInOrder
 from ordsmed.corpus.held_out import HeldOut
-from ordsmed.corpus.near import VERSION as SIGNED
-from ordsmed.corpus.near import Near, signatures
+from ordsmed.corpus.signatures import VERSION as SIGNED
+from ordsmed.corpus.signatures import Near, signatures
 from ordsmed.text import counting, sentences
 from ordsmed.text.clean import Form, tidy
 from ordsmed.text.document import Document

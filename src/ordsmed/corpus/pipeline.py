@@ -1,8 +1,8 @@
 """The verb `corpus`: documents -> clean, each once, sentences told apart -> splits in JSON lines, and a report.
 
     read    sources -> chunks: every document cleaned by itself, its sentences found (`chunks.py`)
-    match   hashes and signatures of all chunks -> which documents are duplicates of which (`near.py`)
-    write   chunks without these -> train/00000.jsonl, ...  validation/00000.jsonl, ...  test/00000.jsonl, ...
+    match   hashes and signatures of all chunks -> which documents are duplicates of which (`dedup.py`, `near.py`)
+    write   chunks without these -> train/00000.jsonl, ..., validation/..., test/... (`write.py`)
 
 Steps lie below `steps/` and go on where they were killed; when all is written they are removed.
 On which side a document falls is decided by a hash of its words and the seed alone, so equal texts fall on one side.
@@ -29,11 +29,13 @@ from ordsmed.base.run import STEPS, Run
 from ordsmed.base.say import many, say
 from ordsmed.base.screen import command
 from ordsmed.base.workers import MapInOrder, worker_pool
-from ordsmed.corpus import report, unite
+from ordsmed.corpus import report
 from ordsmed.corpus.chunks import Chunk, CorpusSource, Reading, Work
+from ordsmed.corpus.dedup import Matched, match
 from ordsmed.corpus.held_out import Decontaminate
-from ordsmed.corpus.near import Near
+from ordsmed.corpus.signatures import Near
 from ordsmed.corpus.splits import Shares
+from ordsmed.corpus.write import write
 from ordsmed.text import read
 from ordsmed.text.clean import Form
 
@@ -151,7 +153,7 @@ class Corpus:
                 found = "no documents at all" + (f"; left out: {told}" if told else "")
                 raise DataError(self._named(), found, "at least one text", "look at `source`")
             matched = self.match(reading, chunks, map_in_order)
-        writers = unite.write(run.path, chunks, sources, matched.dropped, self.shares, self.shard)
+        writers = write(run.path, chunks, sources, matched.dropped, self.shares, self.shard)
         facts = report.facts(reading.work, chunks, sources, matched, writers)
         if not writers["train"].count.documents:
             found = f"none of {facts['read']:,} documents is left"
@@ -183,11 +185,11 @@ class Corpus:
         reading.run(map_in_order, self._workers(), part)
         return reading
 
-    def match(self, reading: Reading, chunks: Sequence[Chunk], map_in_order: MapInOrder) -> unite.Matched:
+    def match(self, reading: Reading, chunks: Sequence[Chunk], map_in_order: MapInOrder) -> Matched:
         """The second step."""
         if self.duplicates == "keep":
-            return unite.Matched()
-        return unite.match(reading.folder, chunks, reading.sources, self.near, map_in_order)
+            return Matched()
+        return match(reading.folder, chunks, reading.sources, self.near, map_in_order)
 
     def _grams(self, steps: Path) -> str:
         """The file of what is held out, made once."""

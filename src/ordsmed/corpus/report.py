@@ -12,8 +12,8 @@ from ordsmed.base.menu import kind_of
 from ordsmed.base.say import many, say, size
 from ordsmed.base.screen import markdown
 from ordsmed.corpus.chunks import Chunk, CorpusSource, Facts, Work
+from ordsmed.corpus.dedup import Matched
 from ordsmed.corpus.folder import PartWriter
-from ordsmed.corpus.unite import Matched
 
 PUBLISHED = {"English Wikipedia": 2_500_000_000, "BookCorpus": 800_000_000}  # words, as BERT's paper counts them
 

@@ -17,8 +17,8 @@ from ordsmed.base.run import Run, obtain
 from ordsmed.base.say import Progress
 from ordsmed.corpus import chunks, near, pipeline
 from ordsmed.corpus.folder import SPLITS, documents, parts
-from ordsmed.corpus.near import Near
 from ordsmed.corpus.pipeline import Corpus
+from ordsmed.corpus.signatures import Near
 from ordsmed.text.document import Document
 
 

@@ -1,0 +1,189 @@
+"""Buckets of documents that agree in a band of their signatures, out of run files sorted by key.
+
+A bucket holds the documents that agree in all `rows` bins of a band. There are as many rows as leave a pair at the
+threshold found with probability SURE or more: 5 rows and 25 bands at 0.7 and 128, which find 0.99 of the pairs at
+0.7, 0.9999 at 0.8, and offer 1 of 17 pairs at 0.3 in vain. Documents of one signature (or one key) count as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ordsmed.base import chance
+from ordsmed.base.errors import DataError
+from ordsmed.base.files import mapped, sync
+from ordsmed.base.workers import MapInOrder
+from ordsmed.corpus.signatures import EMPTY, ODD, Array, Near, signatures
+
+Text = Callable[[int], str]
+
+RUN = 1 << 17  # documents of a run file
+PART = 1 << 21  # entries of a band that a task holds
+
+
+@dataclass(frozen=True)
+class MatchingWork:
+    """What every task knows."""
+
+    folder: Path
+    how: Near
+    text: Text | None
+    against: int
+    starts: tuple[int, ...]  # the first document of each run
+    keyed: bool
+    signed: bool
+
+    @property
+    def exact(self) -> int:
+        """Lanes of a run file in which equal means the same: the words' key, the whole signature."""
+        return self.keyed + self.signed
+
+    @property
+    def lanes(self) -> int:
+        return self.exact + (self.how.bands()[0] if self.signed else 0)
+
+    def open(self, name: str) -> Array:
+        return np.load(self.folder / f"{name}.npy", mmap_mode="r")
+
+
+def ranked(total: int, preference: Array | None, against: int, scratch: Path, keys: Array | None) -> Array:
+    """The documents in order of preference; written down with each one's rank, and the keys."""
+    if total > EMPTY:
+        raise DataError("near duplicates", f"{total:,} documents", f"at most {EMPTY:,}", "divide the corpus")
+    order = np.arange(total, dtype="<u4")
+    if preference is not None:
+        order[against:] = against + np.argsort(-preference[against:], kind="stable")
+    rank = np.empty(total, "<u4")
+    rank[order] = np.arange(total, dtype="<u4")
+    np.save(scratch / "order.npy", order)
+    np.save(scratch / "rank.npy", rank)
+    if keys is not None:
+        np.save(scratch / "keys.npy", np.asarray(keys, "<u8"))
+    return order
+
+
+def runs_of(files: Sequence[Path], counts: Sequence[int]) -> list[tuple[int, int, list[Path], list[int]]]:
+    """Files put together to runs: number, first document, files, their counts."""
+    runs, first, start, size = list[tuple[int, int, list[Path], list[int]]](), 0, 0, 0
+    for end, count in enumerate(counts, 1):
+        size += count
+        if size >= RUN or end == len(counts):
+            runs.append((len(runs), first, list(files[start:end]), list(counts[start:end])))
+            first, start, size = first + size, end, 0
+    return runs
+
+
+def write_run(work: MatchingWork, run: int, first: int, files: list[Path], counts: list[int]) -> None:
+    """One run's lanes, each sorted by key, and a byte of every number of its signatures."""
+    count = sum(counts)
+    keys = np.empty((work.lanes, count), "<u8")
+    ranks = np.empty((work.lanes, count), "<u4")
+    bytes_ = np.empty((count, work.how.permutations if work.signed else 0), np.uint8)
+    if work.keyed:
+        keys[0] = work.open("keys")[first : first + count]
+    at = 0
+    for path, size in zip(files, counts, strict=False):
+        for rows in _rows(path, size, first + at, work):
+            keys[work.keyed :, at : at + len(rows)] = _lanes(rows, work.how)
+            bytes_[at : at + len(rows)] = (rows * np.uint32(0x9E3779B1)) >> np.uint32(24)
+            at += len(rows)
+    rank = work.open("rank")[first : first + count]
+    for lane in range(work.lanes):
+        order = np.argsort(keys[lane], kind="stable")
+        keys[lane], ranks[lane] = keys[lane][order], rank[order]
+    for name, array in (("run", keys), ("ranks", ranks), ("bytes", bytes_)):
+        np.save(work.folder / f"{name}-{run}.npy", array)
+        sync(work.folder / f"{name}-{run}.npy")
+
+
+def _rows(path: Path, count: int, first: int, work: MatchingWork) -> Iterator[Array]:
+    """The signatures of a file, some thousands at a time, if they are what they should be."""
+    wanted, remedy = f"{count:,} signatures of {work.how.permutations} '<u4'", "make the signatures again"
+    rows = mapped(path, wanted, remedy)
+    if rows.dtype.str != "<u4" or rows.shape != (count, work.how.permutations):
+        raise DataError(path, f"{rows.shape} '{rows.dtype.str}'", wanted, remedy)
+    if count and work.text and (signatures([work.text(first)], work.how)[0] != rows[0]).any():
+        settings = f"shingle {work.how.shingle} and seed {work.how.seed}"
+        found = f"another signature than that of document {first:,} by {settings}"
+        raise DataError(path, found, "signatures of these texts", remedy)
+    for start in range(0, count, 4096):
+        yield np.ascontiguousarray(rows[start : start + 4096])
+
+
+def _lanes(rows: Array, how: Near) -> Array:
+    """The hash of the whole signature, and that of each band."""
+    columns = np.ascontiguousarray(rows.T).astype(np.uint64)
+    bands, width = how.bands()
+    found = [_fold(columns[band * width : band * width + width]) for band in range(bands)]
+    return np.stack([_fold([*found, *columns[bands * width :]]), *found])
+
+
+def _fold(columns: Iterable[Array]) -> Array:
+    """One hash of several columns."""
+    found: Any = np.uint64(1)
+    for column in columns:
+        found = (found ^ column) * ODD
+        found ^= found >> np.uint64(29)
+    return chance.mix(found)
+
+
+def twins(work: MatchingWork, total: int, map_in_order: MapInOrder) -> Array:
+    """For each rank the best one of the same key or signature."""
+    twin = np.arange(total, dtype="<u4")
+    for lane in range(work.exact):
+        np.save(work.folder / "state.npy", (twin == np.arange(total, dtype="<u4")).astype(np.uint8))
+        for worse, better in map_in_order(_equal, ((work, lane, *part) for part in parts_of_keys(total))):
+            twin[worse] = better
+        twin = twin[twin]
+    return twin
+
+
+def parts_of_keys(total: int) -> list[tuple[int, int]]:
+    """Parts of the range of keys: enough for many processes, and none too large."""
+    parts = max(min(16, 1 + (total >> 16)), 1 + total // PART)
+    return [(part, parts) for part in range(parts)]
+
+
+def _equal(work: MatchingWork, lane: int, part: int, parts: int) -> tuple[Array, Array]:
+    """Ranks that equal a better one in this lane."""
+    group, rank = buckets(work, lane, part, parts, work.open("state"))
+    first = firsts(group)
+    return rank[~first], rank[first][np.cumsum(first) - 1][~first]
+
+
+def buckets(work: MatchingWork, lane: int, part: int, parts: int, state: Array) -> tuple[Array, Array]:
+    """Keys that several documents share, and those documents: sorted by key, then rank."""
+    key, rank = _entries(work, lane, part, parts, state)
+    order = np.argsort(key, kind="stable")
+    key, rank = key[order], rank[order]
+    same = key[1:] == key[:-1]
+    shared = np.append(same, False) | np.insert(same, 0, False) if len(key) else np.zeros(0, bool)
+    key, rank = key[shared], rank[shared]
+    order = np.lexsort((rank, key))
+    return key[order], rank[order]
+
+
+def _entries(work: MatchingWork, lane: int, part: int, parts: int, state: Array) -> tuple[Array, Array]:
+    low, high = (np.uint64(min((n << 64) // parts, (1 << 64) - 1)) for n in (part, part + 1))
+    keys, ranks = [np.empty(0, "<u8")], [np.empty(0, "<u4")]
+    for run in range(len(work.starts)):
+        key = work.open(f"run-{run}")[lane]
+        start = np.searchsorted(key, low)
+        stop = len(key) if part + 1 == parts else np.searchsorted(key, high)
+        rank = work.open(f"ranks-{run}")[lane, start:stop]
+        alive = state[rank] > 0
+        keys.append(key[start:stop][alive])
+        ranks.append(rank[alive])
+    return np.concatenate(keys), np.concatenate(ranks)
+
+
+def firsts(group: Array) -> Array:
+    """Where a new group begins."""
+    first = np.ones(len(group), bool)
+    first[1:] = group[1:] != group[:-1]
+    return first

@@ -1,0 +1,100 @@
+"""The second step of a corpus: which documents are duplicates of which.
+
+chunks -> hashes, signatures -> near.find -> Matched: who is dropped, for whom    (given texts and other corpora come
+                                                                                    first in the numbering and stay)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ordsmed.base import files, settings
+from ordsmed.base.keys import value_key
+from ordsmed.base.workers import MapInOrder
+from ordsmed.corpus import near
+from ordsmed.corpus.chunks import Chunk, CorpusSource, read_index
+from ordsmed.corpus.signatures import Near
+from ordsmed.text.document import Document
+
+FIXED = ("validation", "test", "against")  # purposes of documents that no duplicate displaces
+GROUPS = 20  # of duplicates that a report shows
+EXCERPT = 160  # characters
+
+
+@dataclass(frozen=True)
+class Matched:
+    """The duplicates of a corpus."""
+
+    dropped: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    "running numbers of the documents that go, sorted"
+    exact: int = 0
+    near: int = 0
+    groups: list[dict[str, Any]] = field(default_factory=list)
+    "the largest: who is kept, how many are like it, some of them, an excerpt"
+
+
+class Library:
+    """Documents of chunks by their running number; light enough to travel to other processes."""
+
+    def __init__(self, chunks: Sequence[Chunk]) -> None:
+        self.stems = [chunk.stem for chunk in chunks]
+        self.starts = np.concatenate([[0], np.cumsum([chunk.facts.documents for chunk in chunks])])
+
+    def __call__(self, number: int) -> str:
+        """A document's text."""
+        return self.document(number).text
+
+    def document(self, number: int) -> Document:
+        """A document."""
+        import msgspec
+
+        which = int(np.searchsorted(self.starts, number, "right")) - 1
+        with Path(f"{self.stems[which]}.jsonl").open("rb") as file:
+            file.seek(int(read_index(self.stems[which])["at"][number - self.starts[which]]))
+            return msgspec.json.decode(file.readline(), type=Document)
+
+
+def match(
+    folder: Path,
+    chunks: Sequence[Chunk],
+    sources: Sequence[CorpusSource],
+    how: Near | None,
+    map_in_order: MapInOrder,
+) -> Matched:
+    """Find duplicates of what was read to this folder: of words, and near ones where that is wanted; once."""
+    chunks = [chunk for chunk in chunks if chunk.facts.documents]
+    key = value_key([folder.name, settings.plain(how)], 12)
+    scratch = folder.with_name(f"match-{key}")
+    if (scratch / "matched.json").exists():
+        return Matched(np.load(scratch / "dropped.npy"), **files.read_json(scratch / "matched.json"))
+    with files.survive_disk(scratch):
+        scratch.mkdir(parents=True, exist_ok=True)  # with what a search left that was killed
+    keys = np.concatenate([np.zeros(0, "<u8"), *(chunk.index["key"] for chunk in chunks)])
+    fixed = sum(chunk.facts.documents for chunk in chunks if sources[chunk.source].purpose in FIXED)
+    library = Library(chunks)
+    preference = None
+    if how and how.keep == "longest":
+        preference = np.concatenate([np.zeros(0, "<i4"), *(chunk.index["characters"] for chunk in chunks)]).astype(
+            "<i8"
+        )
+    signed = [Path(f"{chunk.stem}.near.npy") for chunk in chunks] if how else []
+    counts = [chunk.facts.documents for chunk in chunks]
+    text, how = (library, how) if how else (None, Near())
+    found = near.find(signed, counts, preference, text, how, scratch, map_in_order, keys=keys, against=fixed)
+    exact = int((keys[found.numbers] == keys[found.kept]).sum())
+    groups = [_facts_of(group, library) for group in near.groups(found, GROUPS)]
+    told: dict[str, Any] = {"exact": exact, "near": len(found.numbers) - exact, "groups": groups}
+    files.sync(scratch / "dropped.npy")
+    files.write_json(scratch / "matched.json", told)  # last: it vouches for the other
+    return Matched(np.array(found.numbers, np.int64), **told)
+
+
+def _facts_of(group: near.Group, library: Library) -> dict[str, Any]:
+    kept = library.document(group.kept)
+    members = [[library.document(number).id, round(share, 3)] for number, share in group.members]
+    return {"kept": kept.id, "size": group.size, "members": members, "excerpt": " ".join(kept.text[:EXCERPT].split())}

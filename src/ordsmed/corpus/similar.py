@@ -1,0 +1,184 @@
+"""Similar pairs: who in a bucket is so like a better one that it is dropped.
+
+Documents are ranked by preference; ranks, not numbers, stand in the run files. The search goes over the bands one
+after another: buckets hold only documents not dropped so far, which keeps template pages and mirrors cheap. In a bucket
+the best is compared with all others, then the best of those that are not similar, and so on, PIVOTS times at most: so
+of a bucket of more than PIVOTS documents that are not similar the others are compared with the best PIVOTS only. An
+estimate within ERRORS standard errors of the threshold is settled by the texts; a document that was found apart by them
+EXACT times is one of many of a template, and is dropped only for an estimate that needs no text. Who is dropped follows
+from all similar pairs found so far. One that was dropped comes back when the one it is similar to is dropped itself; it
+is compared anew, until nothing changes. So the outcome is that of taking documents one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ordsmed.base.say import Progress
+from ordsmed.base.workers import MapInOrder
+from ordsmed.corpus.buckets import MatchingWork, buckets, firsts, parts_of_keys
+from ordsmed.corpus.signatures import Array, overlap, shingles
+
+PIVOTS = 64  # kept documents of one bucket with which its others are compared
+EXACT = 4  # of these, with how many by their texts, where the estimate is too close to call
+PAIRS = 1 << 14  # pairs estimated at once
+KEPT, FRESH = 1, 2  # 0: dropped, or the twin of another
+
+
+@dataclass
+class SimilarPairs:
+    """Similar pairs of ranks, worse << 32 | better, sorted."""
+
+    pairs: Array
+    similarity: Array
+
+    def __init__(self) -> None:
+        self.pairs, self.similarity = np.empty(0, "<u8"), np.empty(0, "<f4")
+
+    def add(self, pairs: list[Array], similarity: list[Array]) -> None:
+        self.pairs = np.concatenate([self.pairs, *pairs])
+        self.similarity = np.concatenate([self.similarity, *similarity])
+        order = np.argsort(self.pairs, kind="stable")
+        self.pairs, self.similarity = self.pairs[order], self.similarity[order]
+
+    def dropped(self, total: int) -> Array:
+        """Taken by rank: dropped if similar to one that is not."""
+        dropped = bytearray(total)
+        for start in range(0, len(self.pairs), 1 << 16):
+            worse, better = split(self.pairs[start : start + (1 << 16)])
+            for w, b in zip(worse.tolist(), better.tolist(), strict=True):
+                if not dropped[b]:
+                    dropped[w] = 1
+        return np.frombuffer(dropped, bool)
+
+
+def split(pairs: Array) -> tuple[Array, Array]:
+    return (pairs >> np.uint64(32)).astype("<u4"), pairs.astype("<u4")
+
+
+def _joined(worse: Array, better: Array) -> Array:
+    return (worse.astype("<u8") << np.uint64(32)) | better
+
+
+def similar_pairs(work: MatchingWork, twin: Array, map_in_order: MapInOrder) -> SimilarPairs:
+    """All similar pairs that matter: among those kept in the end there is none."""
+    total = len(twin)
+    alone = twin == np.arange(total, dtype="<u4")
+    found, apart = SimilarPairs(), np.empty(0, "<u8")
+    dropped, fresh = np.zeros(total, bool), alone  # fresh: not yet compared with all that are kept now
+    while fresh.any():
+        again = np.zeros(total, bool)
+        with Progress("match", work.lanes - work.exact, "bands") as shown:
+            for lane in range(work.exact, work.lanes):
+                np.save(work.folder / "state.npy", ((alone & ~dropped) * (KEPT + fresh)).astype(np.uint8))
+                np.save(work.folder / "apart.npy", apart)
+                new = list(map_in_order(_compare, ((work, lane, *part) for part in parts_of_keys(total))))
+                found.add([pairs for pairs, _, _ in new], [similarity for _, similarity, _ in new])
+                apart = np.sort(np.concatenate([apart, *(unlike for _, _, unlike in new)]))
+                dropped = found.dropped(total)
+                again |= dropped
+                for pairs, _, _ in new:
+                    again[split(pairs)[0]] = True
+                shown.add(1, "(kept as it goes)")
+        fresh = again & alone & ~dropped
+    return found
+
+
+def _compare(work: MatchingWork, lane: int, part: int, parts: int) -> tuple[Array, Array, Array]:
+    """Similar pairs of a band's buckets with their similarity, and pairs whose texts were found not to be similar."""
+    state = work.open("state")
+    group, rank = buckets(work, lane, part, parts, state)
+    judge = PairJudge(work)
+    pairs, similarity = [np.empty(0, "<u8")], [np.empty(0, "<f4")]
+    for turn in range(PIVOTS):
+        group, rank = _worth(group, rank, state)
+        if not len(group):
+            break
+        first = firsts(group)
+        pivot = rank[first][np.cumsum(first) - 1][~first]
+        group, rank = group[~first], rank[~first]
+        asked = ((state[rank] == FRESH) | (state[pivot] == FRESH)) & (rank >= work.against)
+        like, how_like = judge(rank[asked], pivot[asked], exactly=turn < EXACT)
+        gone = np.zeros(len(rank), bool)
+        gone[np.flatnonzero(asked)[like]] = True
+        pairs.append(_joined(rank[gone], pivot[gone]))
+        similarity.append(how_like[like])
+        group, rank = group[~gone], rank[~gone]
+    return np.concatenate(pairs), np.concatenate(similarity), np.array(sorted(judge.unlike), "<u8")
+
+
+def _worth(group: Array, rank: Array, state: Array) -> tuple[Array, Array]:
+    """Buckets of two or more, at least one of them fresh."""
+    if not len(group):
+        return group, rank
+    starts = np.flatnonzero(firsts(group))
+    sizes = np.diff(np.append(starts, len(group)))
+    fresh = np.logical_or.reduceat(state[rank] == FRESH, starts)
+    worth = np.repeat((sizes > 1) & fresh, sizes)
+    return group[worth], rank[worth]
+
+
+class PairJudge:
+    """Which pairs of ranks are similar: by their signatures, or by their texts where these settle nothing."""
+
+    def __init__(self, work: MatchingWork) -> None:
+        self.work = work
+        self.order, self.apart = work.open("order"), work.open("apart")
+        self.bytes = [work.open(f"bytes-{run}") for run in range(len(work.starts))]
+        self.starts = np.array(work.starts)
+        self.unlike = list[int]()
+
+    def __call__(self, worse: Array, better: Array, *, exactly: bool) -> tuple[Array, Array]:
+        """Whether each pair is similar, and how much."""
+        how = self.work.how
+        similarity = np.empty(len(worse), "<f4")
+        for start in range(0, len(worse), PAIRS):
+            block = slice(start, start + PAIRS)
+            similarity[block] = self._estimate(worse[block], better[block])
+        if not self.work.text:
+            return similarity >= how.threshold, similarity
+        close = np.abs(similarity - how.threshold) < how.doubt()
+        like = (similarity >= how.threshold) & ~close
+        if exactly:
+            at = np.flatnonzero(close & (self._tried(worse) < EXACT) & ~self._known_apart(worse, better))
+            similarity[at] = self._exact(worse[at], better[at])
+            like[at] = similarity[at] >= how.threshold
+            self.unlike += _joined(worse[at], better[at])[~like[at]].tolist()
+        return like, similarity
+
+    def _tried(self, ranks: Array) -> Array:
+        """With how many others each was compared by its text, in vain."""
+        first = _joined(ranks, np.zeros(1, "<u4"))
+        return np.searchsorted(self.apart, first + np.uint64(1 << 32)) - np.searchsorted(self.apart, first)
+
+    def _known_apart(self, worse: Array, better: Array) -> Array:
+        if not len(self.apart):
+            return np.zeros(len(worse), bool)
+        pairs = _joined(worse, better)
+        at = np.minimum(np.searchsorted(self.apart, pairs), len(self.apart) - 1)
+        return self.apart[at] == pairs
+
+    def _estimate(self, worse: Array, better: Array) -> Array:
+        """The share of equal numbers, less those whose bytes agree by chance."""
+        equal = (self._bytes(worse) == self._bytes(better)).sum(1, dtype=np.int64) / self.work.how.permutations
+        return (equal * 256 - 1) / 255
+
+    def _bytes(self, ranks: Array) -> Array:
+        numbers = self.order[ranks]
+        run = np.searchsorted(self.starts, numbers, "right") - 1
+        found = np.empty((len(ranks), self.work.how.permutations), np.uint8)
+        for n in np.unique(run).tolist():
+            found[run == n] = self.bytes[n][numbers[run == n] - self.starts[n]]
+        return found
+
+    def _exact(self, worse: Array, better: Array) -> list[float]:
+        """SimilarPairs come sorted by bucket, so that the better one is the same for many in a row."""
+        assert self.work.text
+        found, last, held = list[float](), -1, np.empty(0)
+        for w, b in zip(self.order[worse].tolist(), self.order[better].tolist(), strict=True):
+            if b != last:
+                last, held = b, shingles(self.work.text(b), self.work.how)
+            found.append(overlap(held, shingles(self.work.text(w), self.work.how)))
+        return found

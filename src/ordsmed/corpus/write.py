@@ -1,0 +1,105 @@
+"""The third step of a corpus: what is no duplicate written to its splits.
+
+chunks without the dropped -> the side of each draw -> train/, validation/, test/
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ordsmed.base import files
+from ordsmed.base.errors import DataError
+from ordsmed.base.keys import bytes_key
+from ordsmed.base.run import STEPS
+from ordsmed.base.say import Progress
+from ordsmed.corpus.chunks import Chunk, CorpusSource
+from ordsmed.corpus.dedup import FIXED
+from ordsmed.corpus.folder import SPLITS, PartWriter
+from ordsmed.corpus.splits import Shares
+
+SIDES = ("validation", "test", "train")
+
+
+def write(
+    out: Path, chunks: Sequence[Chunk], sources: Sequence[CorpusSource], dropped: np.ndarray, shares: Shares, shard: int
+) -> dict[str, PartWriter]:
+    """Every document that is not dropped to its split, in the order of the sources.
+
+    Parts that stand whole from a writing of the very same that was killed stay.
+    """
+    kept = _kept(chunks, dropped)
+    draws = [
+        chunk.index["draw"][keep]
+        for chunk, keep in zip(chunks, kept, strict=True)
+        if sources[chunk.source].purpose not in FIXED
+    ]
+    borders = np.array(shares.borders(np.concatenate([np.zeros(0, "<u8"), *draws])), "<u8")
+    again = _begun(out, [_named(chunks), borders.tolist(), shard], dropped)
+    writers = {name: PartWriter(out / name, shard, again=again) for name in SPLITS}
+    total = sum(Path(f"{chunk.stem}.jsonl").stat().st_size for chunk in chunks if chunk.facts.documents)
+    with contextlib.ExitStack() as stack, Progress("write", total / 1e6, "MB") as shown:
+        for writer in writers.values():
+            stack.enter_context(writer)
+        for chunk, keep in zip(chunks, kept, strict=True):
+            purpose = sources[chunk.source].purpose
+            if purpose != "against" and chunk.facts.documents:
+                shown.add(_write(writers, chunk, keep, borders, purpose) / 1e6)
+    return writers
+
+
+def _named(chunks: Sequence[Chunk]) -> list[tuple[str, str, int]]:
+    """What they were read from (it is in their folder's name), and which they are."""
+    return [(*Path(chunk.stem).parts[-2:], chunk.facts.documents) for chunk in chunks]  # type: ignore[misc]
+
+
+def _kept(chunks: Sequence[Chunk], dropped: np.ndarray) -> list[np.ndarray]:
+    """Which documents of each chunk are not dropped."""
+    starts = np.concatenate([[0], np.cumsum([chunk.facts.documents for chunk in chunks])])
+    at = np.searchsorted(dropped, starts)
+    kept = [np.ones(chunk.facts.documents, bool) for chunk in chunks]
+    for number, keep in enumerate(kept):
+        keep[dropped[at[number] : at[number + 1]] - starts[number]] = False
+    return kept
+
+
+def _begun(out: Path, what: list[Any], dropped: np.ndarray) -> bool:
+    """Was the same being written here before? If not, what stands is no part of it."""
+    mark = out / STEPS / "write.json"
+    key = bytes_key(json.dumps(what).encode() + np.ascontiguousarray(dropped, "<i8").tobytes())
+    if mark.exists() and files.read_json(mark) == key:
+        return True
+    for name in SPLITS:
+        shutil.rmtree(out / name, ignore_errors=True)
+    with files.survive_disk(mark):
+        mark.parent.mkdir(parents=True, exist_ok=True)
+    files.write_json(mark, key)
+    return False
+
+
+def _write(writers: dict[str, PartWriter], chunk: Chunk, keep: np.ndarray, borders: np.ndarray, purpose: str) -> int:
+    """One chunk's documents; returns its bytes."""
+    index = chunk.index
+    sides = np.searchsorted(borders, index["draw"], "right").tolist()
+    path = Path(f"{chunk.stem}.jsonl")
+    ends = [*index["at"].tolist()[1:], path.stat().st_size]
+    with path.open("rb") as file:
+        for entry, end, kept, side in zip(index.tolist(), ends, keep.tolist(), sides, strict=True):
+            _, _, at, *counts = entry
+            writer = writers[purpose or SIDES[side]]
+            if kept and not writer.wants(end - at):
+                writer.add(end - at, *counts)
+            elif kept:
+                file.seek(at)
+                line = file.readline()
+                if at + len(line) != end or not line.endswith(b"\n"):
+                    remedy = "remove the folder `steps`, go on"
+                    raise DataError(path, f"no document at byte {at:,}", "a whole chunk", remedy)
+                writer.write(line, *counts)
+    return ends[-1]
