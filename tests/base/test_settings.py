@@ -28,7 +28,7 @@ from ordsmed.mesh.layout import Layout
 from ordsmed.models import bert, gpt2
 from ordsmed.objectives import clm, mlm
 from ordsmed.optimizers import adamw
-from ordsmed.train.recipe import Pretraining
+from ordsmed.pretrain.recipe import Pretraining
 
 GOOD = """
 data = "somewhere"

@@ -14,7 +14,7 @@ import torch
 from ordsmed.base.errors import RecipeError
 from ordsmed.bench.bench import bench
 from ordsmed.bench.plain import PlainBiLm
-from ordsmed.train.job import build
+from ordsmed.pretrain.plan import PretrainingPlan
 
 
 @pytest.fixture(autouse=True)
@@ -84,9 +84,9 @@ def test_elmo_beside_a_plain_script() -> None:
     """The script is given the same weights and rows: its loss, slopes and what it carries on are ours."""
     small = ["model.width=8", "model.cells=12", "vocabulary=400", "tokens=4000", "length=5", "batch=4", "steps=3"]
     words = ["model.filters=[[1,6],[2,6]]", "objective.samples=50", "layout.device=cpu", "model.dropout=0.0"]
-    jobs: list[Any] = []
+    jobs, build = list[Any](), PretrainingPlan.build
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ordsmed.train.job.build", lambda *given: jobs.append(build(*given)) or jobs[-1])
+        patch.setattr(PretrainingPlan, "build", lambda plan: jobs.append(build(plan)) or jobs[-1])
         found = measured("elmo-small", *small, *words)
     said = {"measure": "plain", "width": 8, "cells": 12, "words_a_step": 20, "steps": 3}
     assert said.items() <= found.items()
@@ -121,9 +121,9 @@ def test_the_loop_beside_its_arithmetic() -> None:
 def test_bare_steps_learn_what_the_loop_learns() -> None:
     """Otherwise the difference of their times would mean nothing."""
     small = ["model.width=32", "model.layers=1", "vocabulary=300", "tokens=5000", "length=16", "steps=4"]
-    jobs: list[Any] = []
+    jobs, build = list[Any](), PretrainingPlan.build
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ordsmed.train.job.build", lambda *given: jobs.append(build(*given)) or jobs[-1])
+        patch.setattr(PretrainingPlan, "build", lambda plan: jobs.append(build(plan)) or jobs[-1])
         measured("overhead", *small, "layout.device=cpu", "model.dropout=0.0", "model.attention_dropout=0.0")
     looped, bare = jobs
     for one, other in zip(looped.parts, bare.parts, strict=True):

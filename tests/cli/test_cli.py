@@ -524,9 +524,9 @@ def test_which_documents_a_step_saw(ordsmed: Any, tiny_run: Any, kind: str) -> N
     """The tokens it tells of are those of the rows the step was given."""
     import numpy as np
 
+    from kit.makers import build
     from ordsmed.base.ranks import Ranks
-    from ordsmed.train.job import build
-    from ordsmed.train.recipe import Pretraining
+    from ordsmed.pretrain.recipe import Pretraining
 
     folder = getattr(tiny_run, kind)
     for step, phase, inner in ((1, 1, 1), (8, 1, 8), (12, 2, 4)):
@@ -543,7 +543,7 @@ def test_which_documents_a_step_saw(ordsmed: Any, tiny_run: Any, kind: str) -> N
         spans = rows.spans(np.arange(4 * (inner - 1), 4 * inner))
         assert len(spans) == len(lines)
         for span, line in zip(spans, lines, strict=True):
-            begin = span.start - int(job.material.encoded[0].train.document_starts[span.document])
+            begin = span.start - int(job.data.encoded[0].train.document_starts[span.document])
             assert f"row {span.number}: " in line
             assert f" document {span.document} (" in line
             assert f"tokens {begin} to {begin + span.stop - span.start}: " in line

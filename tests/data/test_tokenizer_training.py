@@ -12,7 +12,7 @@ from ordsmed.base import run
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError
 from ordsmed.base.run import Run
 from ordsmed.data import tokenizer_training as module
-from ordsmed.data.tokenizer_training import TokenizerTraining, TrainingTexts, measure, read_tokenizer
+from ordsmed.data.tokenizer_training import TokenizerTraining, TrainingTexts, is_tokenizer, measure, read_tokenizer
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.tokenizers import bytebpe, words
 
@@ -153,3 +153,15 @@ def test_what_cannot_be_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     place = corpus(tmp_path / "c", train=["a b"])
     run.obtain(TokenizerTraining, recipe(tmp_path, "t", corpus=str(place), tokenizer={"kind": "words", "least": 1}))
     assert asked == [("tokenizer.size", 793_471, 256)], "before memory is taken for it"
+
+
+def test_what_counts_as_a_tokenizer_that_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("there", "half", "done"):
+        Path(name).mkdir()
+    Run(Path("half")).set(state="running")
+    Run(Path("done")).set(state="done")
+    for name in ("vocab.txt", "wordpiece.toml"):
+        Path(name).write_text("")
+    names = ("there", "half", "done", "vocab.txt", "wordpiece.toml", "nowhere")
+    assert [is_tokenizer(name) for name in names] == [True, False, True, True, False, False]

@@ -21,9 +21,9 @@ from ordsmed.learn.phases import Stretch
 from ordsmed.models import bert
 from ordsmed.nn.adapters import Adapters
 from ordsmed.nn.dropout import Dropout
+from ordsmed.pretrain.texts import TextData
 from ordsmed.tasks import classify
 from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.train.material import TextData
 
 NETWORK = bert.Settings(width=16, layers=1, heads=2, positions=32, dropout=0.1, attention_dropout=0.1)
 
@@ -90,8 +90,8 @@ def test_a_phase_knows_which_part_of_the_run_it_is(recipe: Any, monkeypatch: pyt
     monkeypatch.setattr(type(job.recipe.objective), "rows", lambda *given, **how: asked.append((given[4:], how)))
     change(job, phases_before=2)
     job.rows(1)
-    assert isinstance(job.material, TextData)
-    job.material.validation(1)
+    assert isinstance(job.data, TextData)
+    job.data.validation(1)
     (training, how), (held_out, judged) = asked
     assert (training[1:], how["stretch"]) == ((5, 3), Stretch.of(job.phases, 1))
     assert held_out[1:] == ("validation",)
@@ -143,7 +143,7 @@ def test_checks_in_words(read_in: Any) -> None:
         "q": 2,
         "r": 3,
     }
-    assert own.describe(found) == "dev loss 0.5123 (macro_f1 33.33, accuracy 50.00, p 1.00, q 2.00)"
+    assert own.describe(own, found) == "dev loss 0.5123 (macro_f1 33.33, accuracy 50.00, p 1.00, q 2.00)"
 
 
 def test_dev_files_must_tell_the_score_that_counts(read_in: Any) -> None:

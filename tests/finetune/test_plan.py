@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from ordsmed.base.ranks import Ranks
-from ordsmed.base.run import Run
 from ordsmed.finetune import plan as plans
 from ordsmed.finetune.plan import FinetuningPlan
 from ordsmed.mesh.layout import Layout, memory
@@ -58,15 +57,3 @@ def test_what_is_left_to_the_family_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(plans, "kind_of", lambda network: "bert")
     told = plans._filled_in(recipe, object())
     assert told == "left to the family, as bert is usually fine-tuned: rate 3e-05, layer_decay -"
-
-
-def test_what_counts_as_a_tokenizer_that_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in ("there", "half", "done"):
-        Path(name).mkdir()
-    Run(Path("half")).set(state="running")
-    Run(Path("done")).set(state="done")
-    for name in ("vocab.txt", "wordpiece.toml"):
-        Path(name).write_text("")
-    names = ("there", "half", "done", "vocab.txt", "wordpiece.toml", "nowhere")
-    assert [plans._is_made(Path(name)) for name in names] == [True, False, True, True, False, False]

@@ -16,6 +16,7 @@ import torch
 from torch import distributed as dist
 from torch import nn
 
+from kit.makers import build
 from ordsmed.base import run
 from ordsmed.base.machine import measured_peak
 from ordsmed.base.ranks import Ranks, prepare, stand
@@ -29,10 +30,10 @@ from ordsmed.mesh.replicas import Replicas
 from ordsmed.nn.dropout import Dropout, begin_micro_batch
 from ordsmed.nn.model import Block
 from ordsmed.pretrain.pretrain import pretrain
+from ordsmed.pretrain.recipe import Pretraining
 from ordsmed.train import auto, checkpoint, loop
-from ordsmed.train.job import Job, build
+from ordsmed.train.job import Job
 from ordsmed.train.meters import read
-from ordsmed.train.recipe import Pretraining
 
 DEVICE, BACKEND = "cuda", "cpu:gloo,cuda:nccl"
 KINDS = ("bert", "gpt2")

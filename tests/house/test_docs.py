@@ -12,7 +12,7 @@ import pytest
 
 from ordsmed.base import run, settings
 from ordsmed.command import verb
-from ordsmed.train.recipe import Pretraining
+from ordsmed.pretrain.recipe import Pretraining
 
 ROOT = Path(__file__).parents[2]
 WIDE = 120  # columns

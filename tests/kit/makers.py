@@ -18,6 +18,8 @@ from ordsmed.data.store import StoreWriter
 from ordsmed.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from ordsmed.base.ranks import Ranks
+    from ordsmed.pretrain.recipe import Pretraining
     from ordsmed.train.job import Job
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<|endoftext|>"]
@@ -95,10 +97,16 @@ def job_of(path: Path, *overrides: str, device: str = "cpu") -> Job:
     """The job of a recipe's file, on one thread of this process."""
     from ordsmed.base import run
     from ordsmed.base.ranks import prepare
-    from ordsmed.train.job import build
-    from ordsmed.train.recipe import Pretraining
+    from ordsmed.pretrain.recipe import Pretraining
 
     return build(run.load(Pretraining, str(path), overrides)[0], prepare(device, 1))
+
+
+def build(recipe: Pretraining, ranks: Ranks) -> Job:
+    """What is planned of a pretraining, ready to go; its data are made where they lack."""
+    from ordsmed.pretrain.plan import PretrainingPlan
+
+    return PretrainingPlan.of(recipe, ranks).completed(make=True).build()
 
 
 def learned(job: Job, steps: int = 10, *, first: int = 0, rate: float | None = 1e-3) -> list[tuple[float, float]]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from kit.makers import learned
+from kit.makers import build, learned
 from ordsmed.base import run
 from ordsmed.base.ranks import Ranks, leave, meet, prepare, stand
 from ordsmed.data.features import by_length
@@ -25,9 +25,9 @@ from ordsmed.finetune.recipe import Finetuning
 from ordsmed.learn import inference as asking
 from ordsmed.mesh import parallel
 from ordsmed.nn import attention
-from ordsmed.train import checkpoint, loop, material
-from ordsmed.train.job import build
-from ordsmed.train.recipe import Pretraining
+from ordsmed.pretrain import texts
+from ordsmed.pretrain.recipe import Pretraining
+from ordsmed.train import checkpoint, loop
 from ordsmed.train.saving import Saving
 
 
@@ -84,9 +84,9 @@ def work(case: dict[str, Any], met: Ranks, folder: Path) -> dict[str, Any]:
     if case.get("measure"):
         found_out["live"] = live_bytes() - before
     if case.get("judge"):
-        validation = job.material.validation(0)
+        validation = job.data.validation(0)
         assert validation is not None
-        found_out["judged"] = material.validate(job, validation, case["judge"])
+        found_out["judged"] = texts.validate(job, validation, case["judge"])
     if case.get("save"):
         saving = Saving(job, Path(case["save"]))
         saving.save(first + len(lines), final=True)
@@ -108,9 +108,9 @@ def fine_tune(case: dict[str, Any], met: Ranks) -> dict[str, Any]:
     shape = tuple(case["shape"])
     layout = dataclasses.replace(recipe.layout, replicate=shape[0], shard=shape[1], tensor=shape[2])
     recipe, ranks = dataclasses.replace(recipe, layout=layout), stand(met, shape)
-    job = FinetuningPlan.of(recipe, ranks).completed(make=True).build(ranks)
+    job = FinetuningPlan.of(recipe, ranks).completed(make=True).build()
     lines = learned(job, rate=None)
-    made = job.material
+    made = job.data
     assert isinstance(made, examples.TaskData)
     assert made.dev is not None
     answers, _ = made.asked(job.objective, made.dev.features, ranks)

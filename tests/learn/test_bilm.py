@@ -19,7 +19,7 @@ from ordsmed.learn.phases import Phase, Stretch
 from ordsmed.mesh.layout import Layout
 from ordsmed.models import bert, elmo
 from ordsmed.objectives import bilm
-from ordsmed.train import material
+from ordsmed.pretrain import texts
 
 MODEL = elmo.Settings(width=16, cells=24, highways=1, filters=((1, 8), (3, 8)), dropout=0.0)
 BATCH, LENGTH = 4, 6
@@ -221,15 +221,15 @@ def recipe(folder: Path, tmp_path: Path) -> Path:
 def test_it_learns_and_is_judged_on_every_held_out_word(recipe: Path) -> None:
     job = job_of(recipe)
     learned(job, 150, rate=None)
-    rows = job.material.validation(0)
+    rows = job.data.validation(0)
     assert rows is not None
-    found = material.validate(job, rows, len(rows))
+    found = texts.validate(job, rows, len(rows))
     batches = [rows.batch(np.arange(n, n + 32)) for n in range(0, len(rows), 32)]
     held = Encoded(Path(job.recipe.data)).validation  # type: ignore[arg-type]
     assert held is not None
     asked = sum(int(batch.weights.sum()) for batch in batches)
     assert asked == 2 * (held.token_count + held.sequence_count)
-    assert found["perplexity"] < 0.8 * math.exp(job.material.unigram(0)[0])
+    assert found["perplexity"] < 0.8 * math.exp(job.data.unigram(0)[0])
     assert found["perplexity"] == pytest.approx(math.exp(found["validation"]))
 
 
@@ -244,7 +244,7 @@ def test_guessing_by_frequency_knows_where_sentences_end(recipe: Path) -> None:
     share = (counts + 1) / (counts.sum() + len(counts))
     seen = held.counts.astype(float)
     seen[job.tokenizer.stop] += held.sequence_count
-    loss, right = job.material.unigram(0)
+    loss, right = job.data.unigram(0)
     assert loss == pytest.approx(float(-(seen * np.log(share)).sum() / seen.sum()), rel=1e-6)
     assert right == pytest.approx(seen[counts.argmax()] / seen.sum())
 

@@ -18,7 +18,7 @@ from ordsmed.learn.phases import Phase
 from ordsmed.models import bert, electra
 from ordsmed.nn import weights
 from ordsmed.objectives import rtd
-from ordsmed.train import material
+from ordsmed.pretrain import texts
 
 MODEL = electra.Settings(width=32, layers=2, heads=2, inner=48, positions=64, embedding=24)
 SMALL = rtd.Generator(width=16, layers=1)
@@ -270,7 +270,7 @@ def test_a_run_tells_of_both_networks(encoded: Encoded, tmp_path: Path) -> None:
     lines = learned(job, 12, rate=None)
     assert np.isfinite(lines).all()
     assert lines[-1][0] < lines[0][0]
-    found = material.validate(job, job.material.validation(0), 32)
+    found = texts.validate(job, job.data.validation(0), 32)
     assert {"guess", "guess_right", "drawn_right", "detect", "detect_right", "real_right", "balanced"} <= set(found)
     assert found["balanced"] == pytest.approx((found["real_right"] + found["fake_right"]) / 2)
     assert found["validation"] == pytest.approx(found["guess"] + 50 * found["detect"])

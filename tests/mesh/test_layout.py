@@ -24,12 +24,12 @@ from ordsmed.models import bert, elmo
 from ordsmed.nn.dropout import Dropout, begin_micro_batch
 from ordsmed.nn.weights import read as read_weights
 from ordsmed.pretrain.pretrain import pretrain
+from ordsmed.pretrain.recipe import Pretraining
 from ordsmed.show.show import layout as show_layout
 from ordsmed.show.show import show
 from ordsmed.train import checkpoint
 from ordsmed.train.auto import divisors
 from ordsmed.train.meters import read
-from ordsmed.train.recipe import Pretraining
 
 Recipe = Callable[..., Path]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,15 +11,20 @@ from typing import Any
 import pytest
 import torch
 
-from kit.makers import make_store
-from ordsmed.base.errors import OrdsmedError
-from ordsmed.base.ranks import Ranks
+from kit.makers import job_of, make_store
+from ordsmed.base import run
+from ordsmed.base.errors import OrdsmedError, RecipeError
+from ordsmed.base.ranks import Ranks, prepare
 from ordsmed.base.run import Run
 from ordsmed.learn.phases import Phase
 from ordsmed.mesh.layout import Layout, memory
 from ordsmed.pretrain import plan as plans
 from ordsmed.pretrain.plan import PretrainingPlan
+from ordsmed.pretrain.recipe import Pretraining
 from ordsmed.train import plan as train_plans
+
+Recipe = Callable[..., Path]
+SMALL = ("model.width=16", "model.layers=1")
 
 
 def phase(steps: int, length: int = 8, batch: int = 2, **more: Any) -> Phase:
@@ -68,10 +75,24 @@ def test_what_the_data_of_a_recipe_are() -> None:
         (["store"], [stands], 126), (["e.toml"], [later], 77), (["store", "e.toml"], [stands, later], 126),
         (["e.toml", "store"], [later, stands], 77),
     ):  # fmt: skip
-        told, tokenizer = plans._inputs(SimpleNamespace(sources=dict.fromkeys(names, 1.0)))  # type: ignore[arg-type]
+        recipe: Any = SimpleNamespace(sources=dict.fromkeys(names, 1.0), tokenizer=None)
+        told, tokenizer, data = plans._inputs(recipe, make=False)
         assert (told, tokenizer.vocabulary) == (lines, size)
+        assert (data is not None) == ("e.toml" not in names), "they are read where all stand"
+    recipe.sources = {"nothing": 1.0}
     with pytest.raises(OrdsmedError):
-        plans._inputs(SimpleNamespace(sources={"nothing": 1.0}))  # type: ignore[arg-type]
+        plans._inputs(recipe, make=False)
+
+
+def test_the_data_go_by_the_recipe_of_their_plan(recipe: Recipe) -> None:
+    """Also by one with other steps, whose rows are others."""
+    asked, _ = run.load(Pretraining, str(recipe()), SMALL)
+    plan = PretrainingPlan.of(asked, prepare("cpu", 1)).completed(make=True)
+    other = plan.by(dataclasses.replace(asked, seed=5))
+    assert plan.data is not None
+    assert other.data is not None
+    assert (plan.data.recipe, other.data.recipe) == (plan.recipe, other.recipe)
+    assert other.build().data is other.data
 
 
 def planned(monkeypatch: pytest.MonkeyPatch, world: int = 1, **objective: Any) -> tuple[Any, PretrainingPlan]:
@@ -133,3 +154,92 @@ def test_gpus_may_stand_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         found = train_plans.planned(layout, devices)
         assert (found.threads, found.shape) == (5, shape)
+
+
+def test_rows_longer_than_the_network_and_warm_ups_longer_than_the_run(recipe: Recipe) -> None:
+    with pytest.raises(RecipeError, match=r"phase\[1\].length: found 65, more than the model's 64 positions"):
+        job_of(recipe(), "phase.length=65")
+    assert job_of(recipe(), "phase.length=64").phases[0].length == 64
+
+
+def test_epochs_are_so_many_steps_of_the_datas_rows(recipe: Recipe, capsys: pytest.CaptureFixture[str]) -> None:
+    more = "[[phase]]\nepochs = 2.5\nlength = 32\nbatch = 8\nrate = 1e-3\nwarmup = 2"
+    asked, _ = run.load(Pretraining, str(recipe(steps=5, extra=more)), SMALL)
+    rows = len(job_of(recipe(), *SMALL).rows(0))
+    counted = lambda asked: PretrainingPlan.of(asked, prepare("cpu", 1)).completed(make=True).recipe  # noqa: E731
+    made = counted(asked)
+    assert [phase.steps for phase in made.phase] == [5, round(2.5 * rows / 8)]
+    assert (made.phase[1].epochs, made.phase[1].warmup) == (0.0, 2.0)
+    assert f"phase 2: 2.5 epochs of {rows:,} rows are {made.phase[1].steps:,} steps" in capsys.readouterr().err
+    late = dataclasses.replace(asked.phase[1], epochs=0.01)
+    assert counted(dataclasses.replace(asked, phase=(dataclasses.replace(late, warmup=1.0),))).phase[0].steps == 1
+    with pytest.raises(RecipeError, match=r"phase\[1\].warmup: found 2; wanted 0 to 1 steps"):
+        counted(dataclasses.replace(asked, phase=(late,)))
+
+
+def test_what_a_layout_cannot_take_is_refused_before_anything_is_built(recipe: Recipe) -> None:
+    """A batch of 8 for three processes, a cut that is no divisor, heads that do not divide."""
+    job = job_of(recipe(), *SMALL)
+    for shape, words, said in (
+        ((3, 1, 1), {}, r"phase\[1\].batch: found 8; wanted a multiple of the 3 devices"),
+        ((1, 1, 1), {"micro": 3}, r"phase\[1\].batch: found 8, not a multiple of micro 3"),
+        ((1, 1, 4), {"tensor": 4}, r"layout.tensor: found 4"),
+    ):
+        ranks = dataclasses.replace(job.ranks, world=shape[0] * shape[2], shape=shape)
+        asked = dataclasses.replace(job.recipe, layout=dataclasses.replace(job.recipe.layout, **words))  # type: ignore[arg-type]
+        with pytest.raises(RecipeError, match=said):
+            plans.check(asked, job.objective.model_settings, ranks)
+
+
+def test_phases_and_networks_are_held_against_the_layout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The longest row a network can have is allowed; each network of an objective is asked, by its name."""
+    asked: list[Any] = []
+    layout = SimpleNamespace(share=lambda phase, number, *more: asked.append((phase.length, number, *more)),
+                             check=lambda *given, whose: asked.append((*given, whose)))  # fmt: skip
+    phases = tuple(Phase(steps=1, length=length, batch=2, rate=1.0) for length in (4, 8))
+    objective = SimpleNamespace(others=lambda settings: {"generator": "small"})
+    recipe: Any = SimpleNamespace(phase=phases, layout=layout, objective=objective)
+    settings, ranks = SimpleNamespace(longest=lambda: 8), Ranks(torch.device("cpu"), world=4, shape=(2, 1, 2))
+    plans.check(recipe, settings, ranks)
+    assert asked == [(4, 1, "cpu", 0, 2), (8, 2, "cpu", 0, 2), (settings, [4, 8], 4, "model"),
+                     ("small", [4, 8], 4, "generator")]  # fmt: skip
+    settings.longest = lambda: 7
+    with pytest.raises(RecipeError, match=r"^phase\[2\].length: found 8, more than the model's 7 positions"):
+        plans.check(recipe, settings, ranks)
+
+
+@dataclasses.dataclass(frozen=True)
+class Several:
+    """As much of a recipe as is counted."""
+
+    phase: tuple[Phase, ...]
+
+    def with_phases(self, phases: list[Phase]) -> Several:
+        return Several(tuple(phases))
+
+
+@dataclasses.dataclass(frozen=True)
+class Ten:
+    """Data of ten rows."""
+
+    recipe: Several
+
+    def rows(self, index: int, before: int) -> range:
+        return range(10)
+
+
+@pytest.mark.parametrize(("epochs", "warmup", "steps"), [(1.5, 0.0, 4), (1.3, 3.0, 3), (0.01, 0.0, 1)])
+def test_epochs_become_the_nearest_number_of_steps(epochs: float, warmup: float, steps: int) -> None:
+    """Of ten rows, four a step; a warm-up may be as long as the phase, not longer."""
+    phase = Phase(length=8, batch=4, rate=1.0, epochs=epochs, warmup=warmup)
+    found = plans.counted(Ten(Several((phase, Phase(steps=7, length=8, batch=4, rate=1.0)))))  # type: ignore[arg-type]
+    assert [(one.steps, one.epochs, one.warmup) for one in found.phase] == [(steps, 0.0, warmup), (7, 0.0, 0.0)]
+    late = dataclasses.replace(phase, warmup=steps + 1.0)
+    with pytest.raises(RecipeError, match=rf"^phase\[1\].warmup: found {steps + 1}; wanted 0 to {steps} steps"):
+        plans.counted(Ten(Several((late,))))  # type: ignore[arg-type]
+
+
+def test_more_rows_than_a_run_counts_are_refused() -> None:
+    endless = Phase(length=8, batch=4, rate=1.0, epochs=1e20)
+    with pytest.raises(RecipeError, match=r"^phase\[1\].epochs: found 1e\+20; wanted fewer"):
+        plans.counted(Ten(Several((endless,))))  # type: ignore[arg-type]

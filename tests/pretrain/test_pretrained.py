@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from kit.makers import job_of, make_store
-from ordsmed.base import files
+from ordsmed.base import files, run
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.run import Run
@@ -21,6 +21,7 @@ from ordsmed.pretrain import plan as plans
 from ordsmed.pretrain.finish import beside, where
 from ordsmed.pretrain.plan import PretrainingPlan
 from ordsmed.pretrain.pretrain import pretrain
+from ordsmed.pretrain.recipe import Pretraining
 from ordsmed.train import checkpoint
 from ordsmed.train.meters import read
 
@@ -60,7 +61,7 @@ def test_guessing_by_frequency_by_hand(recipe: Recipe, tmp_path: Path) -> None:
     other = make_store(tmp_path / "other", seed=4, documents=200)
     store = job_of(recipe()).recipe.data
     job = job_of(recipe(validation_rows=5), f'data={{ "{store}" = 1.0, "{other}" = 1.0 }}')
-    texts: Any = job.material
+    texts: Any = job.data
     rows = texts.validation(0)
     batch = rows.batch(np.arange(5))
     targets = batch.targets[batch.weights > 0].numpy()
@@ -71,10 +72,9 @@ def test_guessing_by_frequency_by_hand(recipe: Recipe, tmp_path: Path) -> None:
     assert loss == pytest.approx(-np.log(shares[targets]).mean(), rel=0.02)
     assert texts.validation(0) is rows, "made once"
     assert list(texts.facts()) == [str(store), str(other)]
-    assert (
-        texts.describe({"validation": 1.5, "mlm_right": 0.25, "mlm": 1.5}) == "validation loss 1.5000 (mlm 25.0% right)"
-    )
-    assert texts.describe({"validation": 1.5}) == "validation loss 1.5000"
+    told = texts.describe(job, {"validation": 1.5, "mlm_right": 0.25, "mlm": 1.5})
+    assert told == "validation loss 1.5000 (mlm 25.0% right)"
+    assert texts.describe(job, {"validation": 1.5}) == "validation loss 1.5000"
 
 
 def test_a_term_beside_guessing() -> None:
@@ -86,35 +86,30 @@ def test_a_term_beside_guessing() -> None:
 
 def test_data_of_every_source_are_made_and_verified(monkeypatch: pytest.MonkeyPatch) -> None:
     noted: list[Any] = []
-
-    def stop(recipe: Any) -> Any:
-        raise LookupError
-
     monkeypatch.setattr(plans.run, "obtain", lambda kind, source: noted.append(source) or f"at {source}")
-    monkeypatch.setattr(plans, "Encoded", lambda at: SimpleNamespace(check=lambda: noted.append(at)))
-    monkeypatch.setattr(plans.job, "counted", stop)
-    recipe: Any = SimpleNamespace(sources={"a": 1.0, "b": 2.0})
-    plan = PretrainingPlan(recipe=recipe, ranks=Ranks(torch.device("cpu")))
-    with pytest.raises(LookupError):
-        plan.completed(make=True)
+    train = SimpleNamespace(token_count=1, document_count=1)
+    monkeypatch.setattr(plans, "Encoded", lambda at: SimpleNamespace(
+        check=lambda: noted.append(at), train=train, tokenizer=SimpleNamespace(fingerprint="same")))  # fmt: skip
+    monkeypatch.setattr(plans.run, "finished", lambda *_: True)
+    recipe: Any = SimpleNamespace(sources={"a": 1.0, "b": 2.0}, tokenizer=None)
+    _, _, data = plans._inputs(recipe, make=True)
     assert noted == ["a", "b"]
-    plan.verify()
-    assert noted[2:] == ["a", "at a", "b", "at b"]
+    PretrainingPlan(recipe=recipe, ranks=Ranks(torch.device("cpu")), data=data).verify()
+    assert noted[2:] == ["at a", "at b"]
 
 
-def test_what_it_starts_from_is_asked_for_before_data_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_it_starts_from_is_asked_for_before_data_are_made(recipe: Recipe, tmp_path: Path) -> None:
     """Not where it has come to a checkpoint of its own, nor where it is only planned."""
-    monkeypatch.setattr(plans.job, "check", lambda *_: None)
-    asked: Any = SimpleNamespace(init=str(tmp_path / "gone"), model="network")
+    asked, _ = run.load(Pretraining, str(recipe()), [f'init="{tmp_path}/gone"'])
     ranks = Ranks(torch.device("cpu"))
     for folder in (None, tmp_path / "run"):
         with pytest.raises(RecipeError, match=r"init: found .*gone, no such folder"):
             PretrainingPlan.of(asked, ranks, folder)
-        assert PretrainingPlan.of(asked, ranks, folder, here=False).network == "network"
+        assert PretrainingPlan.of(asked, ranks, folder, here=False).network is asked.model
     (tmp_path / "run" / "checkpoints" / "step-000000003").mkdir(parents=True)
     (tmp_path / "run" / "checkpoints" / "step-000000003" / "state.json").write_text("{}")
     assert checkpoint.steps(tmp_path / "run" / "checkpoints") == [3]
-    assert PretrainingPlan.of(asked, ranks, tmp_path / "run").network == "network"
+    assert PretrainingPlan.of(asked, ranks, tmp_path / "run").network is asked.model
 
 
 def test_where_a_run_stands(recipe: Recipe, tmp_path: Path) -> None:

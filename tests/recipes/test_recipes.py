@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from kit.makers import build
 from ordsmed.base import run, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.ranks import Ranks
@@ -23,11 +24,10 @@ from ordsmed.finetune.finetune import finetune
 from ordsmed.finetune.plan import check as check_plan
 from ordsmed.finetune.recipe import Finetuning
 from ordsmed.mesh.layout import Layout
+from ordsmed.pretrain.recipe import Pretraining
 from ordsmed.show.show import difference, read, show
 from ordsmed.train import loop
-from ordsmed.train.job import build
 from ordsmed.train.meters import read as read_metrics
-from ordsmed.train.recipe import Pretraining
 
 NAMES = run.recipe_names()
 LESSONS = ("tiny/questions", "tiny/sentences", "tiny/words")  # what a small model is fine-tuned for

@@ -15,8 +15,8 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.mesh import precision
 from ordsmed.mesh.layout import Layout, site_layout
 from ordsmed.pretrain.pretrain import pretrain
+from ordsmed.pretrain.recipe import Pretraining
 from ordsmed.show.show import layout, read
-from ordsmed.train.recipe import Pretraining
 
 SITES = {path.stem: path for path in sorted((menu.HOUSE / "sites").glob("*.toml"))}
 NAMED = ("a100", "ex3", "h100", "laptop", "lumi", "power9", "puhti", "saga")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,6 +30,11 @@ class Recipe:
 
 def phases(*batches: int) -> tuple[Phase, ...]:
     return tuple(Phase(steps=1, length=16, batch=batch, rate=1.0) for batch in batches)
+
+
+def planned(recipe: Any, ranks: Ranks, build: Callable[[], Any] = lambda: "job") -> Any:
+    """As much of a plan as is asked."""
+    return SimpleNamespace(recipe=recipe, ranks=ranks, build=build, by=lambda recipe: planned(recipe, ranks, build))
 
 
 free = auto._free
@@ -68,7 +74,7 @@ def test_the_largest_that_pays(
     monkeypatch: pytest.MonkeyPatch, ranks: Ranks, speeds: dict[int, float], micro: int
 ) -> None:
     monkeypatch.setattr(auto, "_tried", lambda job, index, micro, ranks: speeds[micro])
-    found = auto.largest(Recipe(phases(8)), ranks, lambda recipe, ranks: "job")  # type: ignore[arg-type, return-value]
+    found = auto.largest(planned(Recipe(phases(8)), ranks))
     assert found == Layout(micro=(micro,), threads=2)
 
 
@@ -78,10 +84,11 @@ def test_every_phase_has_its_own(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     built: list[Any] = []
     monkeypatch.setattr(auto, "_tried", lambda job, index, micro, ranks: tried.append((index, micro)) or 1234.56)
     two = Ranks(torch.device("cuda"), world=2, shape=(2, 1, 1))
-    recipe: Any = Recipe(phases(8, 4))
-    assert auto.largest(recipe, two, lambda *given: built.append(given) or "job").micro == (4, 2)  # type: ignore[func-returns-value, return-value]
+    plan = planned(Recipe(phases(8, 4)), two)
+    plan.by = lambda recipe: planned(recipe, two, lambda: built.append(recipe) or "job")
+    assert auto.largest(plan).micro == (4, 2)
     assert tried == [(0, 1), (0, 2), (0, 4), (1, 1), (1, 2)]
-    assert [(made.layout, ranks) for made, ranks in built] == [(Layout(micro=0, threads=2), two)] * 2
+    assert [made.layout for made in built] == [Layout(micro=0, threads=2)] * 2
     said = capsys.readouterr().err
     assert "auto: phase 2, micro 2: 1,234.6 rows/s a rank" in said
     assert "auto: layout.micro = [4, 2]" in said
@@ -92,7 +99,7 @@ def test_a_phase_without_room_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
         RecipeError, match=r"^phase\[2\]: one row of 16 tokens does not fit in memory; use layout.shard"
     ):
-        auto.largest(Recipe(phases(8, 4)), CPU, lambda *_: "job")  # type: ignore[arg-type, return-value]
+        auto.largest(planned(Recipe(phases(8, 4)), CPU))
 
 
 def test_where_weights_have_no_room_there_is_no_speed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +107,7 @@ def test_where_weights_have_no_room_there_is_no_speed(monkeypatch: pytest.Monkey
         raise torch.OutOfMemoryError
 
     recipe: Any = Recipe(phases(8))
-    assert auto._built(recipe, CPU, full) is None
+    assert auto._built(planned(recipe, CPU, full)) is None
     assert auto._tried(None, 0, 1, GPU) == 0.0
     job: Any = Job(recipe)
     monkeypatch.setattr(auto, "_speed", full)

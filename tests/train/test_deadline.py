@@ -17,8 +17,9 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.run import Run
 from ordsmed.learn.phases import Phase
+from ordsmed.pretrain import deadline as fitting
 from ordsmed.pretrain.pretrain import pretrain
-from ordsmed.train import deadline
+from ordsmed.train import deadline, session
 from ordsmed.train.deadline import Deadline, in_force, planned, table
 from ordsmed.train.job import Job
 from ordsmed.train.meters import read
@@ -115,9 +116,9 @@ def test_who_goes_on_follows_the_same_plans(recipe: Recipe, monkeypatch: pytest.
         return found
 
     monkeypatch.setattr(Deadline, "_plan", plan)
-    monkeypatch.setattr(deadline, "fit", None)
-    monkeypatch.setattr("ordsmed.pretrain.plan.fit", lambda recipe, ranks, seconds: (
-        planned(recipe, [[10, 2.0]]), {"asked": table(recipe.phase), "learning": [1.0], "judging": 0.0}))  # fmt: skip
+    monkeypatch.setattr("ordsmed.pretrain.plan.fit", lambda plan, seconds: (
+        planned(plan.recipe, [[10, 2.0]]), 
+        {"asked": table(plan.recipe.phases), "learning": [1.0], "judging": 0.0}))  # fmt: skip
     whole = pretrain(str(recipe("whole", steps=60, save=2, keep=99)), deadline=99.0)
     lines = [line for line in read(whole / "metrics.jsonl") if "loss" in line]
     assert [line["step"] for line in lines] == list(range(1, 13))
@@ -170,15 +171,19 @@ class Plain:
     """As much of a recipe as plans are made of."""
 
     phase: tuple[Phase, ...]
-    validate: int = 0
+    validation_interval: int = 0
 
     phases = property(lambda self: self.phase)
+
+    def with_phases(self, phases: list[Phase]) -> Plain:
+        return dataclasses.replace(self, phase=tuple(phases))
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
-    monkeypatch.setattr(deadline, "time", found)
+    for place in (deadline, fitting):
+        monkeypatch.setattr(place, "time", found)
     return found
 
 
@@ -188,16 +193,16 @@ def fitted(
 ) -> tuple[Plain, dict[str, Any]]:  # fmt: skip
     """What becomes of it where a step of phase n takes n seconds, the fastest half and the slowest twice of that."""
     clock = deadline.time
-    monkeypatch.setattr(deadline, "build", lambda recipe, ranks: SimpleNamespace())
-    monkeypatch.setattr(deadline, "_trial", lambda job, index: (1.0 + index, 0.5, 2.0))
+    monkeypatch.setattr(fitting, "_trial", lambda job, index: (1.0 + index, 0.5, 2.0))
 
     def judge(job: Any) -> float:
         clock.now += spent
         return judging
 
-    monkeypatch.setattr(deadline, "_validation_seconds", judge)
+    monkeypatch.setattr(fitting, "_validation_seconds", judge)
     ranks = SimpleNamespace(total=lambda numbers: numbers * world, data_world=world)
-    return deadline.fit(recipe, ranks, seconds)  # type: ignore[arg-type, return-value]
+    plan: Any = SimpleNamespace(recipe=recipe, ranks=ranks, build=SimpleNamespace)
+    return fitting.fit(plan, seconds)  # type: ignore[return-value]
 
 
 @pytest.mark.parametrize(
@@ -240,7 +245,7 @@ def test_a_run_knows_its_deadline_and_what_is_used(tmp_path: Path, clock: Clock)
     assert Deadline.of(tmp_path, Plain(()), 0, 5.0) is None
     Run(tmp_path).set(deadline=60.0, began=93.0, plans=[{"after": 4}],
                       fit={"asked": [[9, 0.0]], "learning": [2.0], "judging": 3.0})  # fmt: skip
-    begun, gone_on = (Deadline.of(tmp_path, Plain((), validate=7), start, 5.0) for start in (0, 4))
+    begun, gone_on = (Deadline.of(tmp_path, Plain((), validation_interval=7), start, 5.0) for start in (0, 4))
     assert begun
     assert gone_on
     assert (begun.used, gone_on.used) == (7.0, 5.0)
@@ -331,28 +336,28 @@ def test_a_trial_takes_a_few_steps_and_leaves_the_first_out(clock: Clock, monkey
         asked.append((first, stop))
         return range(stop)
 
-    monkeypatch.setattr(deadline.loop, "update", update)
-    monkeypatch.setattr(deadline.loop, "load", load)
+    monkeypatch.setattr(fitting.loop, "update", update)
+    monkeypatch.setattr(fitting.loop, "load", load)
     job = SimpleNamespace(rows=lambda index: None, share=lambda index: None, phases=phases(9, 1),
                           carry=carried.append, ranks=Ranks(torch.device("cpu")))  # fmt: skip
-    assert deadline._trial(job, 0) == (3.0, 1.0, 3.0)  # type: ignore[arg-type]
+    assert fitting._trial(job, 0) == (3.0, 1.0, 3.0)  # type: ignore[arg-type]
     took = iter([4.0])
-    assert deadline._trial(job, 1) == (4.0, 4.0, 4.0)  # type: ignore[arg-type]
+    assert fitting._trial(job, 1) == (4.0, 4.0, 4.0)  # type: ignore[arg-type]
     assert (carried, asked) == ([0, 1], [(0, 4), (0, 1)])
 
 
 def test_a_validation_is_timed_by_some_of_its_rows(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = object.__new__(deadline.TextData)
-    texts.recipe = SimpleNamespace(validation_rows=10 * deadline.VALIDATION_ROWS)  # type: ignore[assignment]
-    held: list[Any] = [range(1000 * deadline.VALIDATION_ROWS)]
+    texts = object.__new__(fitting.TextData)
+    texts.recipe = SimpleNamespace(validation_rows=10 * fitting.VALIDATION_ROWS)  # type: ignore[assignment]
+    held: list[Any] = [range(1000 * fitting.VALIDATION_ROWS)]
     monkeypatch.setattr(type(texts), "validation", lambda self, index: held[0])
-    monkeypatch.setattr(deadline, "validate", lambda job, rows, count: setattr(clock, "now", clock.now + count / 4))
-    job = SimpleNamespace(material=texts, phases=phases(1))
-    assert deadline._validation_seconds(job) == 10 * deadline.VALIDATION_ROWS / 4  # type: ignore[arg-type]
-    held[0] = range(deadline.VALIDATION_ROWS // 2)
-    assert deadline._validation_seconds(job) == deadline.VALIDATION_ROWS // 2 / 4  # type: ignore[arg-type]
+    monkeypatch.setattr(fitting, "validate", lambda job, rows, count: setattr(clock, "now", clock.now + count / 4))
+    job = SimpleNamespace(data=texts, phases=phases(1))
+    assert fitting._validation_seconds(job) == 10 * fitting.VALIDATION_ROWS / 4  # type: ignore[arg-type]
+    held[0] = range(fitting.VALIDATION_ROWS // 2)
+    assert fitting._validation_seconds(job) == fitting.VALIDATION_ROWS // 2 / 4  # type: ignore[arg-type]
     held[0] = None
-    assert deadline._validation_seconds(job) == 0.0  # type: ignore[arg-type]
+    assert fitting._validation_seconds(job) == 0.0  # type: ignore[arg-type]
 
 
 def test_two_steps_after_a_restart_tell_too_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -373,13 +378,11 @@ def test_a_warm_up_is_the_share_of_its_phase_that_it_was(tmp_path: Path, clock: 
 def test_a_job_and_its_folder_follow_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
     """What makes the rows goes by it as well; the first rank writes it down."""
     recipe: Any = Plain(phases(9))
-    texts = deadline.TextData(recipe, [], None)  # type: ignore[arg-type]
-    monkeypatch.setattr(deadline.settings, "write", lambda recipe: f"steps {recipe.phase[0].steps}")
-    own: Any = object()
-    job = Job(recipe, Ranks(torch.device("cpu"), rank, 2), texts, own, own, own, own, "fp32")
-    new = deadline.follow(job, tmp_path, [[5, 0.0]])
-    assert new.recipe is new.material.recipe  # type: ignore[attr-defined]
-    assert (new.recipe.phases[0].steps, job.recipe.phase[0].steps) == (5, 9)  # type: ignore[attr-defined]
+    monkeypatch.setattr(session.settings, "write", lambda recipe: f"steps {recipe.phase[0].steps}")
+    own: Any = SimpleNamespace(by=lambda recipe: SimpleNamespace(data=f"data by {recipe.phase[0].steps}"))
+    job = Job(recipe, Ranks(torch.device("cpu"), rank, 2), own, own, own, own, own, "fp32")
+    new: Any = session._replanned(own, job, tmp_path, [[5, 0.0]])
+    assert (new.recipe.phases[0].steps, new.data, recipe.phase[0].steps) == (5, "data by 5", 9)
     assert new.state is job.state
     written = [path.read_text() for path in tmp_path.glob("recipe.toml")]
     assert written == ([] if rank else ["steps 5"])

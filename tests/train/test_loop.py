@@ -14,8 +14,9 @@ from ordsmed.base import run, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.mesh.layout import Layout
 from ordsmed.nn.shards import LocalParameter, total_norm
+from ordsmed.pretrain import texts
 from ordsmed.pretrain.pretrain import pretrain
-from ordsmed.train import checkpoint, loop, material
+from ordsmed.train import checkpoint, loop
 from ordsmed.train.meters import read
 
 pytestmark = pytest.mark.long
@@ -50,9 +51,9 @@ def test_ragged_micro_batches_are_divided_by_the_global_count(recipe: Recipe, ki
 
 def test_dropout_is_on_in_training_and_off_in_validation(recipe: Recipe) -> None:
     job = job_of(recipe())
-    rows = job.material.validation(0)
+    rows = job.data.validation(0)
     assert rows is not None
-    assert material.validate(job, rows, 8) == material.validate(job, rows, 8)
+    assert texts.validate(job, rows, 8) == texts.validate(job, rows, 8)
     batch = next(loop.load(job.rows(0), job.share(0), 0, 1, workers=0, device=job.ranks.device))
     assert job.objective.training
     seen = []

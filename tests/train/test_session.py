@@ -20,11 +20,11 @@ from ordsmed.learn.objective import Objective
 from ordsmed.mesh.layout import memory
 from ordsmed.pretrain.plan import PretrainingPlan
 from ordsmed.pretrain.pretrain import pretrain
+from ordsmed.pretrain.recipe import Pretraining
 from ordsmed.train import checkpoint, loop
 from ordsmed.train import session as deed
 from ordsmed.train.job import Job
 from ordsmed.train.plan import planned
-from ordsmed.train.recipe import Pretraining
 from ordsmed.train.saving import Saving
 
 Recipe = Callable[..., Path]
@@ -109,7 +109,7 @@ def test_it_rewinds_as_often_as_it_must(
     monkeypatch.setattr(deed, "_found", lambda *_: (tmp_path, {"step": 4}))
     monkeypatch.setattr(deed, "_restore", lambda *_: done.append("restored") or 4)
     saving: Any = SimpleNamespace(wait=lambda: done.append("settled"))
-    deed._train(own, tmp_path, 0, 1e12, saving, None)  # type: ignore[arg-type]
+    deed._train(plan_of(own.recipe, own.ranks, data=own.data), own, tmp_path, 0, 1e12, saving, None)  # type: ignore[arg-type]
     assert done == ["from 0", "settled", "restored", "from 4", "settled", "restored", "from 4"]
     assert own.state.left_out == [{"first": 5, "last": 6, "why": "loss 6"}, {"first": 5, "last": 9, "why": "loss 9"}]
 
@@ -247,7 +247,7 @@ def test_a_folder_notes_where_it_lay(job: Callable[..., Job], tmp_path: Path) ->
     )
     assert status["began_with"] == own.began_with
     assert (tmp_path / "tokenizer" / "tokenizer.json").exists()
-    assert json.loads((tmp_path / "data.json").read_text()) == own.material.facts()
+    assert json.loads((tmp_path / "data.json").read_text()) == own.data.facts()
     assert Pretraining is type(deed.run.read_recipe(Pretraining, tmp_path))
 
 
@@ -274,7 +274,7 @@ def test_a_deadline_counts_from_the_start(
     asked: list[float] = []
     shorter = job("seed=5").recipe
 
-    def fit(ranks: Any, seconds: float) -> Any:
+    def fit(seconds: float) -> Any:
         asked.append(seconds)
         return shorter, {"asked": [[3, 0]], "learning": [0.1], "judging": 0.0}
 
@@ -302,7 +302,7 @@ def test_another_plan_is_followed(job: Callable[..., Job], tmp_path: Path, monke
     monkeypatch.setattr(loop, "train", train)
     own = job()
     saving: Any = SimpleNamespace(job=own)
-    new = deed._train(own, tmp_path, 0, 1e12, saving, None)  # type: ignore[arg-type]
+    new = deed._train(plan_of(own.recipe, own.ranks, data=own.data), own, tmp_path, 0, 1e12, saving, None)  # type: ignore[arg-type]
     assert starts == [0, 2]
     assert [phase.steps for phase in new.phases] == [2, 1]
     assert saving.job is new
@@ -317,7 +317,7 @@ def test_seconds_that_were_used_are_those_of_steps_that_stand(
     monkeypatch.setattr(deed.Deadline, "of", lambda *how: given.append(how[2:]))
     monkeypatch.setattr(loop, "train", lambda *_, **__: 5)
     for start in (3, 0):
-        deed._train(job(), tmp_path, start, 1e12, None, None)  # type: ignore[arg-type]
+        deed._train(None, job(), tmp_path, start, 1e12, None, None)  # type: ignore[arg-type]
     assert given == [(3, 6.0), (0, 0)]
 
 
@@ -363,7 +363,7 @@ def plan_of(recipe: Any, ranks: Any, fit: Any = None, **more: Any) -> Any:
         recipe=recipe, ranks=ranks, recipes=Pretraining, network=recipe.model, lines=lambda: ["planned"],
         fitted=fit, finish=lambda job, folder: {"finished": True}, **{"verify": lambda: None, **more},
     )  # fmt: skip
-    plan.on = lambda ranks, recipe: plan_of(recipe, ranks, fit, **more)
+    plan.by = lambda recipe: plan_of(recipe, ranks, fit, **more)
     return plan
 
 
@@ -379,14 +379,14 @@ def going(job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPat
         if ranks:
             change(own, ranks=dataclasses.replace(own.ranks, **ranks))
 
-        def train(job: Job, folder: Path, start: int, peak: float, saving: Any, watch: Any) -> Job:
+        def train(plan: Any, job: Job, folder: Path, start: int, peak: float, saving: Any, watch: Any) -> Job:
             noted.append(("train", start, peak))
             if ends:
                 raise ends
             return job
 
         plan = plan_of(
-            own.recipe, own.ranks, build=lambda ranks, gone_on: noted.append(("build", gone_on)) or own,
+            own.recipe, own.ranks, build=lambda gone_on: noted.append(("build", gone_on)) or own,
             verify=lambda: noted.append("verified"),
         )  # fmt: skip
         state = {"step": found}
@@ -497,7 +497,7 @@ def test_a_layout_is_measured_to_begin_with(
     own = job("layout.micro=1")
     laid = lambda recipe, micro: dataclasses.replace(recipe, layout=dataclasses.replace(recipe.layout, micro=micro))  # noqa: E731
     begun: list[Any] = []
-    monkeypatch.setattr(deed, "largest", lambda recipe, ranks, build: laid(recipe, 2).layout)
+    monkeypatch.setattr(deed, "largest", lambda plan: laid(plan.recipe, 2).layout)
     monkeypatch.setattr(deed, "_stands", lambda *_, **__: stands)
     monkeypatch.setattr(deed, "_begin", lambda plan, *_: plan.recipe)
     monkeypatch.setattr(deed, "go_on", lambda plan, *_: begun.append(plan.recipe) or {"found": 3})

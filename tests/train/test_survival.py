@@ -233,7 +233,7 @@ def half_a_line(self, text, **_):
 before(meters.Meters, "_write", half_a_line)
 before(meters.Meters, "_cut", lambda self, step: step and kill("before the metrics are cut"))
 before(files, "write_text", lambda path, text: path.name == "metrics.jsonl" and text and kill("they are being cut"))
-before(material, "validate", lambda *_: kill("judging"))
+before(texts, "validate", lambda *_: kill("judging"))
 after(finish, "leave_weights", lambda *_: kill("weights are left, scores are not"))
 before(files, "write_json", lambda path, value: path.name == "scores.json" and kill("all but scores"))
 """

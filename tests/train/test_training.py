@@ -11,7 +11,7 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.finetune.recipe import Finetuning
 from ordsmed.models import bert
 from ordsmed.objectives import mlm
-from ordsmed.train.recipe import Pretraining
+from ordsmed.pretrain.recipe import Pretraining
 from ordsmed.train.training import check_seed, named
 
 

@@ -23,11 +23,12 @@ from ordsmed.bench import tasks as bench_tasks
 from ordsmed.bench.tasks import WARM, now, with_dropout
 from ordsmed.learn.phases import Phase
 from ordsmed.mesh.layout import Layout
+from ordsmed.pretrain.recipe import Pretraining
 from ordsmed.train.guard import Guard
-from ordsmed.train.recipe import Pretraining
 
 if TYPE_CHECKING:
     from ordsmed.data.batch import Batch
+    from ordsmed.pretrain.plan import PretrainingPlan
     from ordsmed.train.job import Job
 
 
@@ -123,13 +124,10 @@ def _shown(value: Any) -> str:
 def measure_training(recipe: Bench) -> dict[str, Any]:
     """Steps through THE loop, from a store, full rows."""
     from ordsmed.base.machine import measured_peak
-    from ordsmed.base.ranks import prepare
     from ordsmed.train import loop
-    from ordsmed.train.job import build
 
-    ranks = prepare(recipe.layout.device, recipe.layout.threads or None)
-    job = build(_pretraining(recipe, log=recipe.steps + WARM), ranks)
-    model = job.recipe.model
+    job = _plan(recipe, log=recipe.steps + WARM).build()
+    model, ranks = job.recipe.model, job.ranks
     peak = measured_peak(ranks.device, recipe.layout.precision)
     ends: list[float] = []
 
@@ -160,17 +158,14 @@ def measure_overhead(recipe: Bench) -> dict[str, Any]:
     Every step of the loop is followed by the same step made bare: a batch that was made beforehand through the same
     objective forward and backward, torch's clipping and the optimizer. The last number is the median of differences.
     """
-    from ordsmed.base.ranks import prepare
     from ordsmed.data.loader import load
     from ordsmed.train import loop
-    from ordsmed.train.job import build
 
-    ranks = prepare(recipe.layout.device, recipe.layout.threads or None)
-    asked = _pretraining(recipe, trouble=Guard(action="skip"))
-    job, bare = build(asked, ranks), build(asked, ranks)
+    plan = _plan(recipe, trouble=Guard(action="skip"))
+    job, bare, ranks, phase = plan.build(), plan.build(), plan.ranks, plan.recipe.phases[0]
     bare.carry(0)
-    ready = load(bare.rows(0), bare.share(0), 0, asked.phase[0].steps, workers=0, device=ranks.device)
-    rates = [asked.phase[0].rate_at(step) for step in range(asked.phase[0].steps)]
+    ready = load(bare.rows(0), bare.share(0), 0, phase.steps, workers=0, device=ranks.device)
+    rates = [phase.rate_at(step) for step in range(phase.steps)]
     made = [([batch.to(ranks.device) for batch in batches], _counts(bare, batches)) for batches in ready]
     loops, bares, began = [], [], [0.0]
 
@@ -216,30 +211,33 @@ def _counts(job: Job, batches: list[Batch]) -> dict[str, float]:
     return {term: float(sum(count[term] for count in made)) for term in job.objective.weights}
 
 
-def _pretraining(recipe: Bench, **changes: Any) -> Pretraining:
-    """The training that is measured: one phase on made-up text, nothing saved or judged."""
+def _plan(recipe: Bench, **changes: Any) -> PretrainingPlan:
+    """Of the training that is measured: one phase on made-up text, nothing saved or judged."""
+    from ordsmed.base.ranks import prepare
+    from ordsmed.pretrain.plan import PretrainingPlan
+
     model = with_dropout(recipe.model, recipe.dropout)
     phase = Phase(steps=recipe.steps + WARM, length=recipe.length, batch=recipe.batch, rate=1e-4)
     store = word_store if model.capabilities.state else random_store
-    return Pretraining(
+    training = Pretraining(
         data=str(store(recipe.vocabulary, recipe.tokens)),
         objective=recipe.objective, phase=(phase,), model=model,
         optimizer=recipe.optimizer, save=0, validate=0, layout=recipe.layout, **changes,
     )  # fmt: skip
+    ranks = prepare(recipe.layout.device, recipe.layout.threads or None)
+    return PretrainingPlan.of(training, ranks).completed(make=True)
 
 
 def measure_plain(recipe: Bench) -> dict[str, Any]:
     """ELMo: a step of THE loop, then one of a plain script on the same rows, in turn; words a second of both."""
     import torch
 
-    from ordsmed.base.ranks import prepare
     from ordsmed.bench.plain import PlainBiLm
     from ordsmed.data.loader import load
     from ordsmed.train import loop
-    from ordsmed.train.job import build
 
-    ranks = prepare(recipe.layout.device, recipe.layout.threads or None)
-    job = build(_pretraining(recipe), ranks)
+    job = _plan(recipe).build()
+    ranks = job.ranks
     job.carry(0)
     plain = PlainBiLm(job.objective).to(ranks.device).train()
     optimizer = recipe.optimizer.build([{"params": list(plain.parameters()), "decayed": False}])

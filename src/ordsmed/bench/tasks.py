@@ -147,7 +147,7 @@ def _job(recipe: Any) -> Job:
     from ordsmed.finetune.plan import FinetuningPlan
 
     ranks = prepare(recipe.layout.device, recipe.layout.threads or None)
-    return FinetuningPlan.of(_finetuning(recipe), ranks).completed(make=True).build(ranks)
+    return FinetuningPlan.of(_finetuning(recipe), ranks).completed(make=True).build()
 
 
 def _finetuning(recipe: Any) -> Finetuning:

@@ -115,6 +115,14 @@ def measure(tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
     return facts
 
 
+def is_tokenizer(name: str) -> bool:
+    """Does one stand under this name, so that nothing has to be made?"""
+    kind = kind_of_folder(name)
+    if kind in (FolderKind.ABSENT, FolderKind.FILE):
+        return kind is FolderKind.FILE and not name.endswith(".toml")
+    return bool(Run(Path(name)).status.get("state", "done") == "done")
+
+
 def read_tokenizer(name: str) -> Tokenizer:
     """A folder or file with a tokenizer (ours or anybody's), or a recipe: made once, while others wait."""
     path = Path(name)

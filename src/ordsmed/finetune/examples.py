@@ -1,4 +1,4 @@
-"""Examples: the material of a fine-tuning, read from a task's files, as features that are kept on disk, and judged."""
+"""Examples: the data of a fine-tuning, read from a task's files, as features that are kept on disk, and judged."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from ordsmed.base.ranks import Ranks, first_alone
 from ordsmed.base.say import say
 from ordsmed.data.features import ExampleRows, Features, Packing
 from ordsmed.data.rows import Rows
+from ordsmed.finetune.recipe import Finetuning
 from ordsmed.learn.inference import predict_all
 from ordsmed.learn.task import Arrays, Task, packing, reader
 from ordsmed.mesh.precision import autocast
 from ordsmed.text import read
 from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.train.job import Job
 
 UNCOMPARED = ("total", "thresh", "_error")  # how scores end of which more is not better
 FORMAT = 2  # of features: another where they are made otherwise
@@ -62,10 +64,12 @@ class TaskData:
     def row_length(self, index: int) -> int:
         return max(1, round(float(self.train.features.sizes.mean())))
 
-    def validate(self, job: Any, index: int) -> dict[str, Any]:
+    def validate(self, job: Job, index: int) -> dict[str, float]:
         if self.dev is None:
             return {}
-        dev, task, objective = self.dev, self.task, job.objective
+        dev, task, objective, recipe = self.dev, self.task, job.objective, job.recipe
+        assert isinstance(objective, Task)
+        assert isinstance(recipe, Finetuning)
         within = functools.partial(autocast, job.recipe.layout, job.ranks.device)
         answers, means = self.asked(
             objective, dev.features, job.ranks, within=within,
@@ -75,7 +79,7 @@ class TaskData:
 
         def scored() -> dict[str, float]:
             found: dict[str, float] = task.score(dev.records, task.predictions(dev.records, dev.features, answers))
-            self._check(found, job.recipe.score)
+            self._check(found, recipe.score)
             return found
 
         return {"validation": loss, **first_alone(job.ranks, scored)}
@@ -102,7 +106,7 @@ class TaskData:
         """What a task tells of examples, and its mean losses."""
         return predict_all(task, features, self.packing, ranks, **how)
 
-    def describe(self, found: dict[str, Any]) -> str:
+    def describe(self, job: Job, found: dict[str, float]) -> str:
         scores = {k: v for k, v in found.items() if k != "validation" and not k.endswith(UNCOMPARED)}
         first = {self.task.record: scores.pop(self.task.record), **scores}  # what checkpoints are compared by
         listed = ", ".join(f"{name} {value:.2f}" for name, value in list(first.items())[:4])

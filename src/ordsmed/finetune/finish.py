@@ -20,9 +20,9 @@ from ordsmed.train.session import leave_weights
 
 def finish(job: Job, folder: Path) -> dict[str, Any]:
     """The weights of the best check, what they predict of the dev files, and the scores."""
-    recipe, material = job.recipe, job.material
+    recipe, data = job.recipe, job.data
     assert isinstance(recipe, Finetuning)
-    assert isinstance(material, TaskData)
+    assert isinstance(data, TaskData)
     step, path = _chosen(job, recipe, folder / "checkpoints")
     tensors = boxes.read_weights(path)
     if recipe.average:
@@ -30,13 +30,13 @@ def finish(job: Job, folder: Path) -> dict[str, Any]:
     if recipe.adapters:
         tensors = adapters.merged(tensors, recipe.adapters)
     network = job.objective.model_settings
-    task = recipe.task.build(network, material.tokenizer)
+    task = recipe.task.build(network, data.tokenizer)
     weights.load_into(task, tensors, path)
     facts: dict[str, Any] = {"step": step, "examples": recipe.examples}
-    if material.dev is not None:
-        facts |= _scored(job, task.to(job.ranks.device), material, material.dev, folder / "predictions")
+    if data.dev is not None:
+        facts |= _scored(job, task.to(job.ranks.device), data, data.dev, folder / "predictions")
     picture.draw(folder, folder.name)
-    fitted = dataclasses.replace(recipe, task=material.task)
+    fitted = dataclasses.replace(recipe, task=data.task)
     leave_weights(dataclasses.replace(job, recipe=fitted), folder / "weights", tensors)
     files.write_json(folder / "scores.json", facts)
     return facts
@@ -58,21 +58,21 @@ def _chosen(job: Job, recipe: Finetuning, folder: Path) -> tuple[int, Path]:
         judged = [line for line in judged if line["step"] != step]
 
 
-def _scored(job: Job, task: Task, material: TaskData, dev: TaskSplit, out: Path) -> dict[str, Any]:
+def _scored(job: Job, task: Task, data: TaskData, dev: TaskSplit, out: Path) -> dict[str, Any]:
     """Scores and files of the dev set, by the weights that are left; settings that are fitted to it stand after."""
     alone = dataclasses.replace(job.ranks, rank=0, world=1, shape=(1, 1, 1))
-    answers, means = material.asked(task, dev.features, alone)  # in full precision, as `evaluate` does
-    asked, fitted = material.task, material.task.fitted(dev.records, dev.features, answers)
+    answers, means = data.asked(task, dev.features, alone)  # in full precision, as `evaluate` does
+    asked, fitted = data.task, data.task.fitted(dev.records, dev.features, answers)
     for field in dataclasses.fields(fitted):
         if (value := getattr(fitted, field.name)) != getattr(asked, field.name):
             say(
                 f"task.{field.name} = {value}: the best on the dev files, so what they score by it is a little too good"
             )
-    material.task = fitted
+    data.task = fitted
     predictions = fitted.predictions(dev.records, dev.features, answers)
     with files.making(out) as beside:
         fitted.write(beside, dev.records, predictions)
-    guessed = fitted.guesses(material.train.records, dev.records)
+    guessed = fitted.guesses(data.train.records, dev.records)
     told = {"validation": sum(w * means[term] for term, w in task.weights.items() if term in means)}
     told |= fitted.score(dev.records, predictions)
     if guessed is not None:

@@ -17,8 +17,8 @@ from ordsmed.base import hub, settings
 from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.menu import kind_of
 from ordsmed.base.ranks import Ranks, first_alone
-from ordsmed.base.run import Run
 from ordsmed.base.say import many, say, size
+from ordsmed.data.tokenizer_training import is_tokenizer
 from ordsmed.finetune.examples import TaskData
 from ordsmed.finetune.finish import finish
 from ordsmed.finetune.recipe import Finetuning
@@ -30,6 +30,7 @@ from ordsmed.mesh.parallel import held_by_rank
 from ordsmed.text import read
 from ordsmed.train.job import Job, assemble
 from ordsmed.train.plan import Plan
+from ordsmed.train.training import Training
 
 SPLITS = ("train", "dev")
 
@@ -40,12 +41,13 @@ class FinetuningPlan(Plan):
 
     recipe: Finetuning
     begun: Start | None = None  # what it starts from; None: it does not stand
-    data: TaskData | None = None  # None: they were not read
+    data: TaskData | None = None
 
     recipes: ClassVar[type[Finetuning]] = Finetuning
 
     @classmethod
-    def of(cls, recipe: Finetuning, ranks: Ranks, folder: Path | None = None, *, here: bool = True) -> Self:
+    def of(cls, recipe: Training, ranks: Ranks, folder: Path | None = None, *, here: bool = True) -> Self:
+        assert isinstance(recipe, Finetuning)
         begun, notes = _start(recipe, folder)
         return cls(recipe=recipe, ranks=ranks, folder=folder, notes=tuple(notes))._from(begun)
 
@@ -123,7 +125,7 @@ class FinetuningPlan(Plan):
         beside = size(held * learned / count * (1 + moments))
         return [f"memory a rank: weights {size(held)}, gradients and moments {beside}, and activations"]
 
-    def build(self, ranks: Ranks, *, gone_on: dict[str, Any] | None = None) -> Job:
+    def build(self, *, gone_on: dict[str, Any] | None = None) -> Job:
         begun, recipe = self.begun, self.recipe
         assert begun is not None
         assert self.data is not None
@@ -138,10 +140,10 @@ class FinetuningPlan(Plan):
             facts.update(with_these.facts)
             return prepared(task, recipe)
 
-        job = assemble(recipe, ranks, self.data, networks, new=gone_on is None)
+        job = assemble(recipe, self.ranks, self.data, networks, new=gone_on is None)
         return dataclasses.replace(job, began_as=facts)
 
-    def fitted(self, ranks: Ranks, seconds: float) -> tuple[Finetuning, dict[str, Any]]:
+    def fitted(self, seconds: float) -> tuple[Finetuning, dict[str, Any]]:
         raise no_deadline()
 
     def verify(self) -> None:
@@ -181,20 +183,13 @@ def _start(recipe: Finetuning, folder: Path | None) -> tuple[Start | None, list[
         hint = hub.remedy(recipe.init)
         left = "what its family fills in and its size are told when it stands"
         return None, [f"init: {recipe.init} does not stand here{f' ({hint})' if hint else ''}; {left}"]
-    if recipe.tokenizer and not _is_made(Path(recipe.tokenizer)):
+    if recipe.tokenizer and not is_tokenizer(recipe.tokenizer):
         return None, [f"tokenizer: {recipe.tokenizer} does not stand yet; it will be made when it is needed"]
     begun = start(recipe)
     weights_of = "random weights" if recipe.init is None or recipe.fresh else recipe.init
     head = f"; its {begun.head} head goes on" if begun.head == recipe.task.role else ""
     pieces = many(begun.tokenizer.vocabulary, "piece")
     return begun, [f"init: {weights_of}, {kind_of(begun.network)}; {pieces}{head}"]
-
-
-def _is_made(tokenizer: Path) -> bool:
-    """Does it stand as it is named, not as a recipe?"""
-    if tokenizer.is_dir():
-        return bool(Run(tokenizer).status.get("state", "done") == "done")
-    return tokenizer.is_file() and tokenizer.suffix != ".toml"
 
 
 def _filled_in(recipe: Finetuning, network: Any) -> str:

@@ -25,7 +25,7 @@ from ordsmed.learn.task import Task
 from ordsmed.nn import adapters, foreign, weights
 from ordsmed.nn.dropout import number_layers
 from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.train.job import check_same
+from ordsmed.train.start import check_same
 
 
 @dataclass(frozen=True)

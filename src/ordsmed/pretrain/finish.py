@@ -9,12 +9,12 @@ from ordsmed.base import files, run
 from ordsmed.base.say import say
 from ordsmed.learn.phases import locate, total
 from ordsmed.nn import boxes
+from ordsmed.pretrain.recipe import Pretraining
+from ordsmed.pretrain.texts import TextData
 from ordsmed.score.metrics import below
 from ordsmed.train import average, checkpoint, picture
 from ordsmed.train.job import Job
-from ordsmed.train.material import TextData
 from ordsmed.train.meters import read
-from ordsmed.train.recipe import Pretraining
 from ordsmed.train.session import leave_weights
 
 
@@ -37,8 +37,8 @@ def finish(job: Job, folder: Path) -> dict[str, Any]:
         facts |= {k: v for k, v in judged[-1].items() if k not in ("step", "phase")}
         guesses = job.objective.guesses
         if guesses in facts:
-            assert isinstance(job.material, TextData)
-            facts["unigram"], right = job.material.unigram(len(job.phases) - 1)
+            assert isinstance(job.data, TextData)
+            facts["unigram"], right = job.data.unigram(len(job.phases) - 1)
             facts["guessing"] = job.objective.guessing(facts, facts["unigram"], right)
             share = below(facts[guesses], facts["unigram"])
             side = f"{share:.1%} below" if share >= 0 else f"{-share:.1%} above"

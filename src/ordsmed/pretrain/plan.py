@@ -14,23 +14,28 @@ import torch
 from ordsmed.apply.origin import Origin, standing
 from ordsmed.base import run
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.folder import FolderKind, kind_of_folder
 from ordsmed.base.ranks import Ranks, first_alone
-from ordsmed.base.run import Run
-from ordsmed.base.say import many
+from ordsmed.base.say import many, say
 from ordsmed.base.screen import command
 from ordsmed.data.encode import Encoded, Encoding
 from ordsmed.data.tokenizer_training import TokenizerTraining as TokenizerTraining
-from ordsmed.data.tokenizer_training import read_tokenizer
-from ordsmed.learn.objective import Objective, built
-from ordsmed.learn.phases import total
+from ordsmed.data.tokenizer_training import is_tokenizer, read_tokenizer
+from ordsmed.learn.objective import Objective, built, fresh
+from ordsmed.learn.phases import MOST_ROWS, total
 from ordsmed.mesh.layout import memory
 from ordsmed.mesh.parallel import held_by_rank
 from ordsmed.nn import weights
+from ordsmed.pretrain.deadline import fit
 from ordsmed.pretrain.finish import finish
-from ordsmed.train import checkpoint, job
-from ordsmed.train.deadline import fit
+from ordsmed.pretrain.recipe import Pretraining
+from ordsmed.pretrain.texts import TextData
+from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.train import checkpoint
+from ordsmed.train.job import Job, assemble
 from ordsmed.train.plan import Plan
-from ordsmed.train.recipe import Pretraining
+from ordsmed.train.start import check_same
+from ordsmed.train.training import Training
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,31 +43,36 @@ class PretrainingPlan(Plan):
     """What a pretraining would do."""
 
     recipe: Pretraining
+    data: TextData | None = None
 
     recipes: ClassVar[type[Pretraining]] = Pretraining
 
     @classmethod
-    def of(cls, recipe: Pretraining, ranks: Ranks, folder: Path | None = None, *, here: bool = True) -> Self:
+    def of(cls, recipe: Training, ranks: Ranks, folder: Path | None = None, *, here: bool = True) -> Self:
+        assert isinstance(recipe, Pretraining)
         begun = folder is not None and bool(checkpoint.steps(folder / "checkpoints"))
         if recipe.init and here and not begun:
             Origin.of(recipe.init, key="init")  # before the data are made, which may take hours
-        network = job.model_settings(recipe)
-        job.check(recipe, network, ranks)
+        network = network_of(recipe)
+        check(recipe, network, ranks)
         return cls(recipe=recipe, ranks=ranks, folder=folder, network=network)
 
     def completed(self, *, make: bool, here: bool = True) -> Self:
-        recipe = self.recipe
-        if make:
-            for source in recipe.sources:
-                run.obtain(Encoding, source)
-        if make or all(run.finished(standing(name), "encode") for name in recipe.sources):
-            recipe = job.counted(recipe)
-        notes, tokenizer = _inputs(recipe)
-        if (origin := Origin.find(recipe.init, key="init")) and (left := origin.unfinished()):
+        notes, tokenizer, data = _inputs(self.recipe, make=make)
+        plan = dataclasses.replace(self, tokenizer=tokenizer, data=data)
+        if data:
+            check_data(data, self.network)
+            plan = plan.by(counted(data))
+        if (origin := Origin.find(self.recipe.init, key="init")) and (left := origin.unfinished()):
             notes.append(f"init: {left}")
-        plan = dataclasses.replace(self, recipe=recipe, tokenizer=tokenizer, notes=tuple(notes))
-        plan.fits(lambda model: recipe.objective.build(model, tokenizer), here=here)
+        plan = dataclasses.replace(plan, notes=tuple(notes))
+        plan.fits(lambda model: plan.recipe.objective.build(model, plan.tokenizer), here=here)
         return plan
+
+    def by(self, recipe: Training) -> Self:
+        assert isinstance(recipe, Pretraining)
+        data = dataclasses.replace(self.data, recipe=recipe) if self.data else None
+        return dataclasses.replace(self, recipe=recipe, data=data, network=recipe.model or self.network)
 
     @functools.cached_property
     def objective(self) -> Objective:
@@ -93,45 +103,127 @@ class PretrainingPlan(Plan):
         held = 4 * held_by_rank(self.objective, self.recipe.layout)
         return [memory(held, self.recipe.optimizer.moments + (self.recipe.average > 0))]
 
-    def build(self, ranks: Ranks, *, gone_on: dict[str, Any] | None = None) -> job.Job:
-        return job.build(self.recipe, ranks, gone_on=gone_on)
+    def build(self, *, gone_on: dict[str, Any] | None = None) -> Job:
+        """What `init` names is not needed any more where a checkpoint will be put in."""
+        recipe, data = self.recipe, self.data
+        assert data is not None
+        start: tuple[Path, dict[str, Any]] | None = None
 
-    def fitted(self, ranks: Ranks, seconds: float) -> tuple[Pretraining, dict[str, Any]]:
-        return fit(self.recipe, ranks, seconds)
+        def networks() -> Objective:
+            nonlocal start
+            objective = fresh(recipe.objective, self.network, data.tokenizer, recipe.seed)
+            if recipe.init and gone_on is None:
+                start = _start_from(recipe.init, objective, data.tokenizer)
+            return objective
 
-    def finish(self, job: job.Job, folder: Path) -> dict[str, Any]:
+        job = assemble(recipe, self.ranks, data, networks, new=gone_on is None)
+        if gone_on:
+            return dataclasses.replace(job, phases_before=int(gone_on["phases"]) - len(recipe.phase))
+        if start:
+            checkpoint.restore_moments(start[0], job.optimizer, job.parts)
+            return dataclasses.replace(job, phases_before=int(start[1]["phases"]))
+        return job
+
+    def fitted(self, seconds: float) -> tuple[Training, dict[str, Any]]:
+        return fit(self, seconds)
+
+    def finish(self, job: Job, folder: Path) -> dict[str, Any]:
         found: dict[str, Any] = first_alone(job.ranks, lambda: finish(job, folder))
         return found
 
     def verify(self) -> None:
-        for source in self.recipe.sources:
-            Encoded(run.obtain(Encoding, source)).check()
+        assert self.data is not None
+        for encoded in self.data.encoded:
+            encoded.check()
 
 
-def _inputs(recipe: Pretraining) -> tuple[list[str], Any]:
-    """The tokenizer of the data; one that is not made yet is stood in for by what its recipe says."""
-    lines, tokenizer = [], None
+def counted(data: TextData) -> Pretraining:
+    """The recipe of these data with steps in place of epochs, by how many rows they have."""
+    recipe, phases = data.recipe, []
+    for index, phase in enumerate(recipe.phase):
+        if not phase.steps:
+            one = dataclasses.replace(phase, steps=1, epochs=0.0, warmup=0.0)
+            rows = dataclasses.replace(data, recipe=dataclasses.replace(recipe, phase=(one,))).rows(0, index)
+            if phase.epochs * len(rows) > MOST_ROWS:
+                raise RecipeError(f"phase[{index + 1}].epochs", f"found {phase.epochs:g}", "fewer")
+            steps = max(1, round(phase.epochs * len(rows) / phase.batch))
+            say(f"phase {index + 1}: {phase.epochs:g} epochs of {len(rows):,} rows are {many(steps, 'step')}")
+            if phase.warmup > steps:
+                raise RecipeError(f"phase[{index + 1}].warmup", f"found {phase.warmup:g}", f"0 to {steps} steps")
+            phase = dataclasses.replace(phase, steps=steps, epochs=0.0)
+        phases.append(phase)
+    return recipe.with_phases(phases)
+
+
+def network_of(recipe: Pretraining) -> Any:
+    """The network's settings: the recipe's, or those of what it starts from."""
+    if recipe.init is None:
+        return recipe.model
+    origin = Origin.find(recipe.init, key="init")
+    if origin is None and recipe.model is not None:
+        return recipe.model  # a run that goes on has no need of it any more
+    theirs = (origin or Origin.of(recipe.init, key="init")).network()
+    check_same(recipe.model, theirs, recipe.init)
+    return recipe.model or theirs
+
+
+def check(recipe: Pretraining, network: Any, ranks: Ranks) -> None:
+    """Refuse phases that this network or layout cannot take."""
+    for index, phase in enumerate(recipe.phase):
+        if phase.length > network.longest():
+            found = f"found {phase.length}, more than the model's {network.longest()} positions"
+            raise RecipeError(f"phase[{index + 1}].length", found, "", "shorten it or raise `model.positions`")
+        recipe.layout.share(phase, index + 1, ranks.device.type, 0, ranks.data_world)
+    others = getattr(recipe.objective, "others", None)
+    networks = {"model": network, **(others(network) if others else {})}
+    for name, own in networks.items():
+        recipe.layout.check(own, [phase.length for phase in recipe.phase], ranks.world, whose=name)
+
+
+def _start_from(init: str, objective: Objective, tokenizer: Tokenizer) -> tuple[Path, dict[str, Any]] | None:
+    """Take weights over; returns the checkpoint whose moments go on too, None for weights alone."""
+    origin = Origin.of(init, key="init")
+    if left := origin.unfinished():
+        say(left)
+    start = origin.load_into(objective, tokenizer)
+    if start:
+        say(f"weights and moments from {start[0]}")
+    else:
+        say(f"weights from {init} ({'imported' if origin.kind is FolderKind.IMPORT else 'Hugging Face'})")
+    return start
+
+
+def check_data(data: TextData, network: Any) -> None:
+    """Refuse data that this network cannot read."""
+    network.fits(data.tokenizer)
+    wordy = next((own.folder for own in data.encoded if own.train.lexicon is not None), None)
+    if wordy and not network.capabilities.state:
+        raise RecipeError(wordy, "holds whole words", "pieces of words", "encode with another tokenizer, or use elmo")
+
+
+def _inputs(recipe: Pretraining, *, make: bool) -> tuple[list[str], Any, TextData | None]:
+    """What stands of the data, their tokenizer or what is expected of it, and themselves where all of them stand."""
+    lines, tokenizer, stand = [], None, []
     for name in recipe.sources:
-        folder = standing(name)
+        folder = run.obtain(Encoding, name) if make else standing(name)
         if run.finished(folder, "encode"):
-            encoded = Encoded(folder)
+            stand.append(encoded := Encoded(folder))
             tokens, documents = encoded.train.token_count, encoded.train.document_count
             lines.append(f"data: {folder}, {tokens:,} tokens in {documents:,} documents")
             tokenizer = tokenizer or encoded.tokenizer
         else:
             lines.append(f"data: {folder} does not stand yet; it will be made from {name}")
-            own = run.read_recipe(Encoding, folder) if Path(name).is_dir() else run.load(Encoding, name)[0]
+            own = run.read_recipe(Encoding, folder) if kind_of_folder(name).made else run.load(Encoding, name)[0]
             tokenizer = tokenizer or _expected(own.tokenizer)
-    return lines, tokenizer
+    return lines, tokenizer, TextData.of(recipe, stand) if len(stand) == len(recipe.sources) else None
 
 
 def _expected(name: str) -> Any:
-    """A tokenizer that is not made yet, as far as its recipe tells."""
-    path = Path(name)
-    if path.is_dir() or (path.is_file() and path.suffix != ".toml"):
-        if Run(path).status.get("state", "done") == "done":
-            return read_tokenizer(name)
-        recipe = run.read_recipe(TokenizerTraining, path)
+    """A tokenizer that may not be made yet, as far as its recipe tells."""
+    if is_tokenizer(name):
+        return read_tokenizer(name)
+    if kind_of_folder(name).made:
+        recipe = run.read_recipe(TokenizerTraining, Path(name))
     else:
         recipe, title = run.load(TokenizerTraining, name)
         folder = run.place(recipe, title)

@@ -33,9 +33,9 @@ from ordsmed.learn.phases import Stretch, locate, total
 from ordsmed.mesh.layout import parse, site_layout
 from ordsmed.nn import weights
 from ordsmed.pretrain.plan import PretrainingPlan
+from ordsmed.pretrain.recipe import Pretraining
 from ordsmed.show import state
 from ordsmed.train.plan import Plan, planned
-from ordsmed.train.recipe import Pretraining
 from ordsmed.train.session import asked_of_layout, laid
 from ordsmed.train.training import MAY_CHANGE, Training, check_seed, named
 

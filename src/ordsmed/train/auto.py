@@ -6,9 +6,7 @@ import contextlib
 import dataclasses
 import gc
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -18,18 +16,17 @@ from ordsmed.base.say import say
 from ordsmed.mesh.layout import Layout
 from ordsmed.train import loop
 from ordsmed.train.job import Job
-from ordsmed.train.training import Training
+from ordsmed.train.plan import Plan
 
-Build = Callable[[Any, Ranks], Job]
 ROOM = 0.9  # of a device's memory may be filled
 GAIN = 1.02  # a larger micro-batch must be so much faster on a CPU, where large ones only leave the caches
 
 
-def largest(recipe: Training, ranks: Ranks, build: Build) -> Layout:
-    """The recipe's layout with the largest micro-batch of each phase that fits; equal on all ranks."""
-    micros = []
+def largest(plan: Plan) -> Layout:
+    """The layout of a plan with the largest micro-batch of each phase that fits; equal on all ranks."""
+    recipe, ranks, micros = plan.recipe, plan.ranks, []
     for index, phase in enumerate(recipe.phases):
-        job, best, fastest = _built(recipe, ranks, build), 0, 0.0
+        job, best, fastest = _built(plan), 0, 0.0
         for micro in divisors(phase.batch // ranks.data_world):
             speed = _tried(job, index, micro, ranks)
             if speed <= 0 or (ranks.device.type == "cpu" and speed < fastest * GAIN):
@@ -57,10 +54,11 @@ def divisors(number: int) -> list[int]:
     return kept
 
 
-def _built(recipe: Training, ranks: Ranks, build: Build) -> Job | None:
+def _built(plan: Plan) -> Job | None:
     """A job to try with, thrown away after; None: not even the weights have room."""
+    layout = dataclasses.replace(plan.recipe.layout, micro=0)
     try:
-        return build(dataclasses.replace(recipe, layout=dataclasses.replace(recipe.layout, micro=0)), ranks)
+        return plan.by(dataclasses.replace(plan.recipe, layout=layout)).build()
     except torch.OutOfMemoryError:
         return None
 

@@ -1,4 +1,4 @@
-"""A deadline: steps are fitted when a run begins, and again while it goes, by the speed that its steps really have.
+"""A deadline: steps are planned again while a run goes, by the speed that its steps really have.
 
 Every change of plan stands in the run's status, with the step after which it holds: who goes on follows the same plans.
 """
@@ -11,62 +11,26 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import torch
-
-from ordsmed.base import files, settings
-from ordsmed.base.errors import RecipeError
-from ordsmed.base.ranks import Ranks, first_alone
+from ordsmed.base.ranks import first_alone
 from ordsmed.base.run import Run
-from ordsmed.base.say import duration, say
+from ordsmed.base.say import say
 from ordsmed.learn.phases import Phase, locate, total
-from ordsmed.train import loop
-from ordsmed.train.job import Job, build
-from ordsmed.train.material import VALIDATION_ROWS, TextData, validate
-from ordsmed.train.recipe import Pretraining
+from ordsmed.train.job import Job
+from ordsmed.train.training import Training
 
+R = TypeVar("R", bound=Training)
 Table = list[list[float]]  # steps and warm-up of every phase
 
 RESERVE = 0.95  # of a deadline is planned; the rest is for the checkpoint at the end and a slower hour
-TRIAL_STEPS = 3
 FIRST = 4  # the step after which a plan is first looked at again
 PARTS = 8  # of a plan, after each of which it is looked at again
 SLACK = 0.1  # of the steps that are left: a change of fewer is none
 SANE = 0.1  # of the steps asked for: with fewer the rates of the recipe may mean little
 
 
-def fit(recipe: Pretraining, ranks: Ranks, seconds: float) -> tuple[Pretraining, dict[str, Any]]:
-    """Fewer steps, never more, so that all phases end in time; each phase and its warm-up shrink by the same share.
-
-    Beside the recipe: what the run's status keeps, for the plan to be made again by it.
-    """
-    job = build(recipe, ranks)
-    start = time.perf_counter()
-    trials = [_trial(job, index) for index in range(len(recipe.phase))]
-    judging = _validation_seconds(job)
-    numbers = [*(number for trial in trials for number in trial), judging, time.perf_counter() - start]
-    *flat, judging, spent = (ranks.total(torch.tensor(numbers).double()) / ranks.data_world).tolist()
-    each, fastest, slowest = flat[::3], flat[1::3], flat[2::3]
-    every = judging / recipe.validate if recipe.validate else 0.0
-    needed = sum(p.steps * (e + every) for p, e in zip(recipe.phase, each, strict=True))
-    facts = {"asked": table(recipe.phase), "learning": each, "judging": judging}
-    left = (seconds - spent) * RESERVE - judging
-    if needed <= left:
-        return recipe, facts
-    share = left / needed
-    if share <= 0 or any(phase.steps * share < 1 for phase in recipe.phase):
-        found = f"{duration(seconds)} is less than a step of every phase takes"
-        raise RecipeError("--deadline", found, f"more than {duration(needed / min(p.steps for p in recipe.phase))}")
-    fitted = dataclasses.replace(recipe, phase=tuple(_shrunk(phase, share) for phase in recipe.phase))
-    steps = [[phase.steps for phase in which.phase] for which in (recipe, fitted)]
-    say(f"deadline {duration(seconds)}: steps {steps[0]} became {steps[1]}; a step took {min(fastest):.3g} to "
-        f"{max(slowest):.3g} s, and the plan is made again as the run goes")  # fmt: skip
-    _warn(total(fitted.phase), total(recipe.phase))
-    return fitted, facts
-
-
-def _warn(steps: int, asked: int) -> None:
+def warn(steps: int, asked: int) -> None:
     if steps < SANE * asked:
         say(f"--deadline: {steps / asked:.2%} of the recipe's steps; its rate and warm-up were made for all of them")
 
@@ -87,13 +51,14 @@ class Deadline:
     spent: list[float] = field(default_factory=list)  # seconds of the steps since the plan was looked at
 
     @staticmethod
-    def of(folder: Path, recipe: Any, start: int, used: float) -> Deadline | None:
+    def of(folder: Path, recipe: Training, start: int, used: float) -> Deadline | None:
         """That of a run; None: it has none."""
         status = Run(folder).status
         if "fit" not in status:
             return None
         return Deadline(folder, status["deadline"], used=used if start else time.time() - status["began"],
-                        every=recipe.validate, plans=list(status.get("plans", [])), **status["fit"])  # fmt: skip
+                        every=recipe.validation_interval,
+                        plans=list(status.get("plans", [])), **status["fit"])  # fmt: skip
 
     def replan(self, job: Job, step: int, seconds: float) -> Table | None:
         """After a step that took so long: the plan from now on, where it is another one; equal on all ranks."""
@@ -132,7 +97,7 @@ class Deadline:
         plan = {"after": step, "was": table(job.phases), "now": now}
         Run(self.folder).set(plans=[*self.plans, plan])
         say(f"deadline: a step takes {each:.3g} s; {before:,} steps became {planned_now:,}, of which {step:,} are done")
-        _warn(planned_now, int(sum(row[0] for row in self.asked)))
+        warn(planned_now, int(sum(row[0] for row in self.asked)))
         return now
 
     def _share(self, left: float, costs: list[float], first: int) -> float:
@@ -148,56 +113,14 @@ def table(phases: Sequence[Phase]) -> Table:
     return [[phase.steps, phase.warmup] for phase in phases]
 
 
-def planned(recipe: Any, plan: Table) -> Any:
+def planned(recipe: R, plan: Table) -> R:
     """A recipe with a plan's steps."""
     phases = (dataclasses.replace(phase, steps=int(steps), warmup=warmup)
-              for phase, (steps, warmup) in zip(recipe.phase, plan, strict=True))  # fmt: skip
-    return dataclasses.replace(recipe, phase=tuple(phases))
+              for phase, (steps, warmup) in zip(recipe.phases, plan, strict=True))  # fmt: skip
+    return recipe.with_phases(list(phases))
 
 
-def in_force(recipe: Any, plans: Sequence[dict[str, Any]], step: int) -> Any:
+def in_force(recipe: R, plans: Sequence[dict[str, Any]], step: int) -> R:
     """A recipe as it was planned when so many steps were done."""
     plan = next((plan["was"] for plan in plans if step < plan["after"]), plans[-1]["now"] if plans else None)
     return recipe if plan is None else planned(recipe, plan)
-
-
-def follow(job: Job, folder: Path, plan: Table) -> Job:
-    """The job that goes by another plan from now on; its folder says so."""
-    assert isinstance(job.material, TextData)
-    recipe = planned(job.recipe, plan)
-    if job.ranks.first:
-        files.write_text(folder / "recipe.toml", settings.write(recipe))
-    return dataclasses.replace(job, recipe=recipe, material=dataclasses.replace(job.material, recipe=recipe))
-
-
-def _shrunk(phase: Phase, share: float) -> Phase:
-    steps = max(1, int(phase.steps * share))
-    warmup = phase.warmup if phase.warmup < 1 else max(float(int(phase.warmup * share)), 0.0)
-    return dataclasses.replace(phase, steps=steps, warmup=min(warmup, steps))
-
-
-def _trial(job: Job, index: int) -> tuple[float, float, float]:
-    """Seconds of a step of this phase: the median, the fastest and the slowest of a few, on networks that are thrown
-    away after."""
-    rows, share, phase = job.rows(index), job.share(index), job.phases[index]
-    job.carry(index)
-    ready = loop.load(rows, share, 0, min(TRIAL_STEPS + 1, phase.steps), workers=0, device=job.ranks.device)
-    spent = []
-    for inner, batches in enumerate(ready):
-        began = time.perf_counter()
-        float(loop.update(job, batches, 0.0, index, inner)[1])
-        spent.append(time.perf_counter() - began)
-    told = spent[1:] or spent  # the first wakes much
-    return sorted(spent)[len(spent) // 2], min(told), max(told)
-
-
-def _validation_seconds(job: Job) -> float:
-    texts = job.material
-    assert isinstance(texts, TextData)
-    rows = texts.validation(len(job.phases) - 1)
-    if rows is None:
-        return 0.0
-    count, began = min(texts.recipe.validation_rows, len(rows)), time.perf_counter()
-    some = min(count, VALIDATION_ROWS)
-    validate(job, rows, some)
-    return (time.perf_counter() - began) * count / some

@@ -87,7 +87,7 @@ def train(
             rows, share = job.rows(index), job.share(index)
             if not first:
                 job.carry(index)
-            length = job.material.row_length(index)
+            length = job.data.row_length(index)
             flops, later = job.objective.flops(phase.batch, length), _flops(job, index + 1)
             ready = load(rows, share, first, phase.steps, workers=job.workers, device=job.ranks.device, stop=asked)
             for inner in range(first, phase.steps):
@@ -143,7 +143,7 @@ def train(
 
 def _flops(job: Job, first: int) -> float:
     """Of all phases from one on."""
-    lengths = enumerate(map(job.material.row_length, range(first, len(job.phases))), first)
+    lengths = enumerate(map(job.data.row_length, range(first, len(job.phases))), first)
     return sum(job.objective.flops(job.phases[n].batch, length) * job.phases[n].steps for n, length in lengths)
 
 
@@ -285,12 +285,12 @@ def asked_to_stop() -> Iterator[Callable[[], int]]:
 
 def _validate(job: Job, index: int, meters: Meters, step: int) -> str:
     """What a validation finds is told and noted, where anything is held out; returns what is wrong with it."""
-    found = job.material.validate(job, index)
+    found = job.data.validate(job, index)
     if found:
         line = {"step": step, "phase": index + 1, **found}
         job.state.validations.append(line)
         meters.note(line)
-        say(f"step {step}: {job.material.describe(found)}")
+        say(f"step {step}: {job.data.describe(job, found)}")
         if not math.isfinite(found["validation"]):
             return f"validation loss {found['validation']:g}"
     return ""

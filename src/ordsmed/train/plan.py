@@ -18,7 +18,7 @@ from ordsmed.base import ranks as processes
 from ordsmed.base.ranks import Ranks
 from ordsmed.mesh.layout import Layout, arithmetic
 from ordsmed.train import room
-from ordsmed.train.job import Job
+from ordsmed.train.job import Job, TrainingData
 from ordsmed.train.training import Training
 
 
@@ -26,18 +26,19 @@ from ordsmed.train.training import Training
 class Plan(abc.ABC):
     """What a training would do; pretraining and fine-tuning plan each in their own way."""
 
-    recipe: Any  # with what network and data tell, as far as those stand
+    recipe: Training  # with what network and data tell, as far as those stand
     ranks: Ranks  # one of the processes it is meant for, and their mesh
     folder: Path | None = None  # where the run stands, or would
     network: Any = None  # its settings; None: what it starts from does not stand
     tokenizer: Any = None  # of what is read, or what is expected of it
+    data: TrainingData | None = None  # what is read; None: it does not stand, or was not read
     notes: tuple[str, ...] = ()  # what stands, what lacks, what is filled in
 
     recipes: ClassVar[type[Training]]
 
     @classmethod
     @abc.abstractmethod
-    def of(cls, recipe: Any, ranks: Ranks, folder: Path | None = None, *, here: bool = True) -> Self:
+    def of(cls, recipe: Training, ranks: Ranks, folder: Path | None = None, *, here: bool = True) -> Self:
         """That of a recipe. What cannot be is refused; `here`: what is to be started now, on this machine."""
 
     @abc.abstractmethod
@@ -53,11 +54,11 @@ class Plan(abc.ABC):
         """What a rank holds, in lines."""
 
     @abc.abstractmethod
-    def build(self, ranks: Ranks, *, gone_on: dict[str, Any] | None = None) -> Job:
+    def build(self, *, gone_on: dict[str, Any] | None = None) -> Job:
         """Everything the training needs; `gone_on`: the state of the checkpoint that will be put in."""
 
     @abc.abstractmethod
-    def fitted(self, ranks: Ranks, seconds: float) -> tuple[Any, dict[str, Any]]:
+    def fitted(self, seconds: float) -> tuple[Training, dict[str, Any]]:
         """The recipe with fewer steps, if needed, so that it ends in time; and what the plan is made again by."""
 
     @abc.abstractmethod
@@ -68,9 +69,13 @@ class Plan(abc.ABC):
     def verify(self) -> None:
         """Refuse data that are not as they were made, before they are learned from."""
 
-    def on(self, ranks: Ranks, recipe: Any) -> Self:
-        """The same for these processes, and for a recipe that differs in its layout or steps."""
-        return dataclasses.replace(self, ranks=ranks, recipe=recipe)
+    def on(self, ranks: Ranks) -> Self:
+        """The same for these processes."""
+        return dataclasses.replace(self, ranks=ranks)
+
+    def by(self, recipe: Training) -> Self:
+        """The same for a recipe that differs in its layout, its steps or what is done about trouble."""
+        return dataclasses.replace(self, recipe=recipe)
 
     def spread(self) -> list[str]:
         """Mesh and batches, in lines."""

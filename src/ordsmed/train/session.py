@@ -30,7 +30,7 @@ from ordsmed.mesh.layout import parse, site_layout
 from ordsmed.nn import weights
 from ordsmed.train import checkpoint, loop
 from ordsmed.train.auto import largest
-from ordsmed.train.deadline import Deadline, follow, in_force, table
+from ordsmed.train.deadline import Deadline, Table, in_force, planned, table
 from ordsmed.train.guard import LEAST, REMEDY, LossHistory, left_out, remedy
 from ordsmed.train.job import Job
 from ordsmed.train.meters import read
@@ -52,7 +52,14 @@ def perform(
 
 
 def _performed(
-    kind: type[Plan], name: str, overrides: Sequence[str], *, deadline: float | None, anew: bool, layout: str, site: str
+    kind: type[Plan],
+    name: str,
+    overrides: Sequence[str],
+    *,
+    deadline: float | None,
+    anew: bool,
+    layout: str,
+    site: str,
 ) -> Path:
     began = time.time()
     if (
@@ -71,7 +78,7 @@ def _performed(
             plan = kind.of(recipe, alone, folder)
             plan = plan.completed(make=True)  # before the processes meet: a corpus may take hours
         ranks = join(alone, alone.shape, recipe.layout.patience)
-        plan = plan.on(ranks, plan.recipe)
+        plan = plan.on(ranks)
         with contextlib.ExitStack() as at_the_end, Watch(ranks, recipe.layout.patience) as watch:
             at_the_end.push(lambda error, *_: leave(ranks, well=error in (None, loop.Stopped)))
             try:
@@ -159,13 +166,12 @@ def _perform(
             recipe = dataclasses.replace(kept, layout=layout, trouble=trouble)
         else:
             if auto:
-                chosen = largest(recipe, ranks, lambda tried, ranks: plan.on(ranks, tried).build(ranks))
-                recipe = dataclasses.replace(recipe, layout=chosen)
-            recipe = _begin(plan.on(ranks, recipe), folder, began, deadline)
+                plan = plan.by(dataclasses.replace(recipe, layout=largest(plan)))
+            recipe = _begin(plan, folder, began, deadline)
         if ranks.first:
             held.enter_context(logged(folder / "log.txt", before))
         try:
-            facts = go_on(plan.on(ranks, recipe), folder, watch)
+            facts = go_on(plan.by(recipe), folder, watch)
         except OrdsmedError as error:
             if ranks.first:
                 with contextlib.suppress(OrdsmedError):  # a full disk may be what failed
@@ -184,7 +190,7 @@ def _begin(plan: Plan, folder: Path, began: float, deadline: float | None) -> Tr
     resolved: Training = dataclasses.replace(plan.recipe, model=plan.network)
     facts = {"fingerprint": mark, "began": began, "deadline": deadline, "steps_asked": asked}
     if deadline:
-        resolved, facts["fit"] = plan.on(plan.ranks, resolved).fitted(plan.ranks, deadline - (time.time() - began))
+        resolved, facts["fit"] = plan.by(resolved).fitted(deadline - (time.time() - began))
     first_alone(plan.ranks, lambda: Run(folder).begin(resolved, **facts))
     return resolved
 
@@ -231,10 +237,10 @@ def go_on(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
         found_now = f"other data: {', '.join(map(str, others))}" if others else "fewer data"
         raise RecipeError(folder, found_now, "those which it began with", "put those back, or begin a new run")
     recipe = in_force(recipe, status.get("plans", []), int(found[1]["step"]) if found else 0)
-    plan = plan.on(ranks, recipe)
+    plan = plan.by(recipe)
     if not found:  # who goes on began with whole ones, and is to lose no minute again
         first_alone(ranks, plan.verify)
-    job = plan.build(ranks, gone_on=found[1] if found else None)
+    job = plan.build(gone_on=found[1] if found else None)
     job.state.left_out = list(status.get("left_out", []))
     start, steps = int(found[1]["step"]) if found else 0, total(job.phases)
     job.state.validations = first_alone(ranks, lambda: _validations(folder, start))
@@ -262,7 +268,7 @@ def go_on(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
     if recipe.trouble.action == "rewind" and not found:
         saving.save(0)
     try:
-        job = _train(job, folder, start, peak, saving, watch)
+        job = _train(plan, job, folder, start, peak, saving, watch)
     except loop.Stopped as stopped:
         if ranks.first:
             Run(folder).set(state="stopped", step=stopped.step)
@@ -282,7 +288,7 @@ def go_on(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
     return plan.finish(job, folder)
 
 
-def _train(job: Job, folder: Path, start: int, peak: float, saving: Saving, watch: Watch) -> Job:
+def _train(plan: Plan, job: Job, folder: Path, start: int, peak: float, saving: Saving, watch: Watch) -> Job:
     """The loop, begun again from the last checkpoint where the recipe wants to rewind; the job as it ended."""
     done = read(folder / "metrics.jsonl") if start else []
     used = sum(line.get("seconds", 0.0) for line in done if line["step"] <= start)
@@ -292,7 +298,7 @@ def _train(job: Job, folder: Path, start: int, peak: float, saving: Saving, watc
             loop.train(job, folder, start, peak, saving=saving, watch=watch)
             return job
         except loop.Replanned as new:
-            job = saving.job = follow(job, folder, new.plan)
+            job = saving.job = _replanned(plan, job, folder, new.plan)
             start = new.step
         except loop.Rewind as back:
             saving.wait()
@@ -301,11 +307,21 @@ def _train(job: Job, folder: Path, start: int, peak: float, saving: Saving, watc
             start = _restore(job, *found)
             if job.state.deadline:
                 plans = job.state.deadline.plans
-                job = saving.job = follow(job, folder, table(in_force(job.recipe, plans, start).phase))
+                job = saving.job = _replanned(plan, job, folder, table(in_force(job.recipe, plans, start).phases))
             if all(job.leaves_out(step) for step in range(start + 1, back.step + 1)):
                 since = f"nothing was learned since the checkpoint of step {start}, so going back does not help"
                 raise Trouble(f"{folder}: step {back.step}", f"{back.why}; {since}") from None
             job.leave_out(folder, start + 1, back.step, back.why)
+
+
+def _replanned(plan: Plan, job: Job, folder: Path, steps: Table) -> Job:
+    """The job that goes by another plan from now on; its folder says so."""
+    recipe = planned(job.recipe, steps)
+    if job.ranks.first:
+        files.write_text(folder / RECIPE, settings.write(recipe))
+    data = plan.by(recipe).data
+    assert data is not None
+    return dataclasses.replace(job, recipe=recipe, data=data)
 
 
 def _with_remedy(error: Trouble, job: Job, folder: Path) -> Trouble:
@@ -357,7 +373,7 @@ def _note(folder: Path, job: Job, stamp: Any, step: int) -> None:
     layouts = before if same else [*before, here]
     place.set(state="running", data=stamp, phases_before=job.phases_before, layouts=layouts, threads=job.ranks.threads)
     job.tokenizer.save(folder / "tokenizer")
-    files.write_json(folder / "data.json", job.material.facts())
+    files.write_json(folder / "data.json", job.data.facts())
 
 
 def _machine(job: Job, peak: float) -> list[str]:

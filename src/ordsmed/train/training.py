@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import Menu
@@ -98,6 +98,15 @@ class Training:
     @property
     def phases(self) -> tuple[Phase, ...]:
         """The stretches of training."""
+        raise NotImplementedError
+
+    def with_phases(self, phases: Sequence[Phase]) -> Self:
+        """With other stretches, as a deadline wants them."""
+        raise NotImplementedError
+
+    @property
+    def validation_interval(self) -> int:
+        """Steps between validations; 0: only at the end."""
         raise NotImplementedError
 
     def validates(self, step: int) -> bool:

@@ -12,7 +12,7 @@ from ordsmed.command.output import print_lines, speaks
 from ordsmed.command.recipes import train
 
 PLACE = ("train", 2)
-RECIPE = "ordsmed.train.recipe:Pretraining"
+RECIPE = "ordsmed.pretrain.recipe:Pretraining"
 STOPPED = GOES_ON
 
 

@@ -18,8 +18,8 @@ from ordsmed.data import loader
 from ordsmed.nn import boxes, weights
 from ordsmed.objectives import mlm
 from ordsmed.objectives.mlm import Settings
-from ordsmed.pretrain import finish, plan
-from ordsmed.train import checkpoint, loop, material, meters, saving, watch
+from ordsmed.pretrain import finish, plan, texts
+from ordsmed.train import checkpoint, loop, meters, saving, watch
 
 RANK = int(os.environ.get("RANK", "0"))
 

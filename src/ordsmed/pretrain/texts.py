@@ -1,11 +1,11 @@
-"""Material: what a training reads and is judged by. Of pretraining it is encoded text, in part held out."""
+"""Texts: what a pretraining reads and is judged by: encoded text, in part held out."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,42 +13,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.run import obtain
-from ordsmed.data.encode import Encoded, Encoding
+from ordsmed.data.encode import Encoded
 from ordsmed.data.rows import Rows
 from ordsmed.data.store import Store
 from ordsmed.data.tokenizer_training import read_tokenizer
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.mesh.precision import autocast
+from ordsmed.pretrain.recipe import Pretraining
 from ordsmed.score.metrics import in_words, unigram_cross_entropy
 from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.train.recipe import Pretraining
+from ordsmed.train.job import Job
 
 VALIDATION_ROWS = 32  # rows of a validation batch
-
-
-class TrainingData(Protocol):
-    """What a job needs of it."""
-
-    tokenizer: Tokenizer
-
-    def rows(self, index: int, before: int) -> Rows:
-        """The training rows of a phase; `before`: phases of the run that this one started from."""
-
-    def row_length(self, index: int) -> int:
-        """Tokens of a row of a phase, on average."""
-
-    def validate(self, job: Any, index: int) -> dict[str, Any]:
-        """What a validation finds; its loss is called `validation`. Empty where nothing is held out.
-
-        The job, which stands above this, lends its objective and ranks.
-        """
-
-    def describe(self, found: dict[str, Any]) -> str:
-        """That in words."""
-
-    def facts(self) -> dict[str, Any]:
-        """What the run's folder keeps of it, by the names of the recipe."""
 
 
 @dataclass
@@ -58,13 +34,11 @@ class TextData:
     recipe: Pretraining
     encoded: list[Encoded]
     tokenizer: Tokenizer
-    measures: tuple[str, ...] = ()  # what the objective derives beside
     held_out: dict[int, Rows | None] = field(default_factory=dict)  # by phase, once they were asked for
 
     @staticmethod
-    def of(recipe: Pretraining) -> TextData:
-        """The data that a recipe names, made if they are missing."""
-        encoded = [Encoded(obtain(Encoding, name)) for name in recipe.sources]
+    def of(recipe: Pretraining, encoded: list[Encoded]) -> TextData:
+        """The data that a recipe names, where all of them stand."""
         return TextData(recipe, encoded, _tokenizer(recipe, encoded))
 
     @property
@@ -86,13 +60,13 @@ class TextData:
             self.held_out[index] = self._validation(index)
         return self.held_out[index]
 
-    def validate(self, job: Any, index: int) -> dict[str, Any]:
+    def validate(self, job: Job, index: int) -> dict[str, float]:
         rows = self.validation(index)
         return {} if rows is None else validate(job, rows, min(self.recipe.validation_rows, len(rows)))
 
-    def describe(self, found: dict[str, Any]) -> str:
+    def describe(self, job: Job, found: dict[str, float]) -> str:
         right = [f"{k.removesuffix('_right')} {v:.1%} right" for k, v in found.items() if k.endswith("_right")]
-        right += [f"{k} {in_words(k, v)}" for k, v in found.items() if k in self.measures]
+        right += [f"{k} {in_words(k, v)}" for k, v in found.items() if k in job.objective.measures]
         return f"validation loss {found['validation']:.4f}" + (f" ({', '.join(right)})" if right else "")
 
     def facts(self) -> dict[str, Any]:
@@ -129,7 +103,7 @@ class TextData:
         return rows
 
 
-def validate(job: Any, rows: Rows, count: int) -> dict[str, float]:
+def validate(job: Job, rows: Rows, count: int) -> dict[str, float]:
     """Mean losses and shares of right answers over the first `count` rows; dropout off. Ranks take batches in turn."""
     ranks = job.ranks
     found: dict[str, Tensor] = {}
@@ -156,7 +130,7 @@ def validate(job: Any, rows: Rows, count: int) -> dict[str, float]:
     return {"validation": validation, **means, **job.objective.derived(means)}
 
 
-def _validation_batches(job: Any, count: int) -> Iterator[tuple[NDArray[np.int64], bool]]:
+def _validation_batches(job: Job, count: int) -> Iterator[tuple[NDArray[np.int64], bool]]:
     """The rows of each validation batch that this rank takes; False: it goes along, so that nobody waits for it."""
     rank, world, firsts = job.ranks.data_rank, job.ranks.data_world, range(0, count, VALIDATION_ROWS)
     if job.objective.state:  # rows go on from those before them: each rank follows its own

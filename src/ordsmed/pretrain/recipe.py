@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from ordsmed.base.menu import Menu
 from ordsmed.base.run import Run, obtain
@@ -61,6 +63,13 @@ class Pretraining(Training):
     @property
     def phases(self) -> tuple[Phase, ...]:
         return self.phase
+
+    def with_phases(self, phases: Sequence[Phase]) -> Self:
+        return dataclasses.replace(self, phase=tuple(phases))
+
+    @property
+    def validation_interval(self) -> int:
+        return self.validate
 
     def learned(self) -> dict[str, Any]:
         return {"objective": self.objective}

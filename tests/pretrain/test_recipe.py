@@ -13,8 +13,8 @@ from ordsmed.finetune.recipe import Finetuning
 from ordsmed.learn.phases import Phase
 from ordsmed.models import bert
 from ordsmed.objectives import mlm
+from ordsmed.pretrain.recipe import Pretraining
 from ordsmed.tasks import classify
-from ordsmed.train.recipe import Pretraining
 
 STEPS = range(1, 13)
 

@@ -11,7 +11,7 @@ import torch
 
 from ordsmed.base.ranks import Ranks
 from ordsmed.mesh.layout import Layout
-from ordsmed.train import material
+from ordsmed.pretrain import texts
 
 
 class Numbers:
@@ -55,7 +55,7 @@ def judged(count: int, rank: int = 0, world: int = 1, state: bool = False) -> tu
     job = SimpleNamespace(objective=objective, ranks=ranks, recipe=SimpleNamespace(layout=Layout()))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Ranks, "total", lambda self, values: values)
-        return material.validate(job, rows, count), objective, rows.asked  # type: ignore[arg-type]
+        return texts.validate(job, rows, count), objective, rows.asked  # type: ignore[arg-type]
 
 
 def test_means_are_over_all_predictions_of_all_rows() -> None:
@@ -79,7 +79,7 @@ def test_a_single_prediction_is_its_own_mean() -> None:
 @pytest.mark.parametrize(("rows", "world"), [(70, 2), (32, 2), (200, 3), (10, 4)])
 def test_ranks_take_batches_in_turn(rows: int, world: int) -> None:
     """Each batch counts once over all ranks; who has none goes along with one that does not count."""
-    taken = [list(material._validation_batches(job_at(rank, world), rows)) for rank in range(world)]
+    taken = [list(texts._validation_batches(job_at(rank, world), rows)) for rank in range(world)]
     assert len({len(own) for own in taken}) == 1, "as many turns each, or one would wait"
     counted = [n for own in taken for numbers, mine in own if mine for n in numbers.tolist()]
     assert sorted(counted) == list(range(rows))
@@ -87,10 +87,10 @@ def test_ranks_take_batches_in_turn(rows: int, world: int) -> None:
 
 @pytest.mark.parametrize("world", [1, 2, 3])
 def test_who_carries_a_state_follows_its_own_streams(world: int) -> None:
-    taken = [list(material._validation_batches(job_at(rank, world, state=True), 96)) for rank in range(world)]
+    taken = [list(texts._validation_batches(job_at(rank, world, state=True), 96)) for rank in range(world)]
     for own in taken:
         firsts = np.stack([numbers for numbers, _ in own])
-        assert (np.diff(firsts, axis=0) == material.VALIDATION_ROWS).all(), "the same streams in every batch"
+        assert (np.diff(firsts, axis=0) == texts.VALIDATION_ROWS).all(), "the same streams in every batch"
     assert sorted(n for own in taken for numbers, mine in own if mine for n in numbers.tolist()) == list(range(96))
 
 
@@ -100,13 +100,13 @@ def job_at(rank: int, world: int, *, state: bool = False) -> Any:
 
 
 def test_more_ranks_than_streams_go_along() -> None:
-    (numbers, mine), *_ = material._validation_batches(job_at(39, 40, state=True), 32)
+    (numbers, mine), *_ = texts._validation_batches(job_at(39, 40, state=True), 32)
     assert (len(numbers), mine) == (1, False)
 
 
 def test_what_a_validation_found_in_words() -> None:
-    texts = SimpleNamespace(measures=("perplexity",))
-    told = lambda **found: material.TextData.describe(texts, found)  # type: ignore[arg-type]  # noqa: E731
+    job: Any = SimpleNamespace(objective=SimpleNamespace(measures=("perplexity",)))
+    told = lambda **found: texts.TextData.describe(job, job, found)  # noqa: E731
     assert told(validation=2.5, mlm=2.5) == "validation loss 2.5000"
     assert told(validation=2.5, mlm_right=0.257, pair_right=1.0) == (
         "validation loss 2.5000 (mlm 25.7% right, pair 100.0% right)"
@@ -116,9 +116,9 @@ def test_what_a_validation_found_in_words() -> None:
 
 def test_nothing_is_held_out_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(material, "validate", lambda *given: asked.append(given[1:]) or {"validation": 1.0})
-    texts: Any = SimpleNamespace(recipe=SimpleNamespace(validation_rows=5))
+    monkeypatch.setattr(texts, "validate", lambda *given: asked.append(given[1:]) or {"validation": 1.0})
+    data: Any = SimpleNamespace(recipe=SimpleNamespace(validation_rows=5))
     for rows, wanted in ((None, {}), (range(3), {"validation": 1.0}), (range(9), {"validation": 1.0})):
-        texts.validation = lambda index, rows=rows: rows
-        assert material.TextData.validate(texts, None, 0) == wanted
+        data.validation = lambda index, rows=rows: rows
+        assert texts.TextData.validate(data, data, 0) == wanted
     assert asked == [(range(3), 3), (range(9), 5)], "as many rows as are asked for, or as there are"

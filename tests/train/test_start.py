@@ -1,0 +1,26 @@
+"""What a training starts from: whether two networks are the same."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from ordsmed.base.errors import RecipeError
+from ordsmed.models import bert, gpt2
+from ordsmed.train.start import check_same
+
+
+def test_what_makes_another_network() -> None:
+    """Not its dropout nor how fresh weights are spread; a row of types or none is the same."""
+    one = bert.Settings(width=16, layers=2, heads=2, positions=8)
+    check_same(one, dataclasses.replace(one, dropout=0.5, spread=0.5), "a run")
+    check_same(None, one, "a run")
+    for name, value in {"width": 32, "layers": 3, "heads": 4, "positions": 16, "inner": 99, "epsilon": 0.5}.items():
+        with pytest.raises(RecipeError, match=f"model: found {name} .*; wanted {name} {value}, as a run has"):
+            check_same(one, dataclasses.replace(one, **{name: value}), "a run")  # type: ignore[arg-type]
+    check_same(dataclasses.replace(one, types=0), dataclasses.replace(one, types=1), "a run")
+    with pytest.raises(RecipeError, match="types"):
+        check_same(dataclasses.replace(one, types=2), dataclasses.replace(one, types=1), "a run")
+    with pytest.raises(RecipeError, match="found kind bert; wanted kind gpt2"):
+        check_same(one, gpt2.Settings(width=16, layers=2, heads=2, positions=8), "a run")
