@@ -50,8 +50,8 @@ class Phase:
         if not 0 < self.rate < float("inf"):
             raise ValueError(f"rate: found {self.rate}; wanted a finite number above 0")
         if not 0 <= self.warmup <= (self.steps or float("inf")):
-            most = f"at most the {self.steps:,} steps of its phase" if self.warmup > 0 else "0 or more steps"
-            raise ValueError(f"warmup: found {self.warmup:g}; wanted {most}, or a share of the phase, below 1")
+            wanted = f"at most the {self.steps:,} steps of its phase" if self.warmup > 0 else "0 or more steps"
+            raise ValueError(f"warmup: found {self.warmup:g}; wanted {wanted}, or a share of the phase, below 1")
 
     @property
     def rows(self) -> int:
