@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import signal
 import statistics
 import subprocess
@@ -20,8 +22,8 @@ from kit.makers import SPECIAL, WORDS
 from kit.task_files import task_files
 from ordsmed import cli
 from ordsmed.apply.trained import open_model
-from ordsmed.base import files, settings, snapshots
-from ordsmed.base.errors import RecipeError
+from ordsmed.base import files, run, settings, snapshots
+from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
 from ordsmed.base.run import Run
 from ordsmed.finetune import trials
 from ordsmed.finetune.finetune import finetune
@@ -169,6 +171,32 @@ def test_a_trial_that_is_done_is_not_made_again(grid: Path, made: list[str]) -> 
     assert Run(grid).status["state"] == "done"
 
 
+def test_finished_trials_may_lie_where_nothing_can_be_written(
+    grid: Path, made: list[str], read_only: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They stay; what would change them is refused, in the line that says where."""
+    read_only(grid)
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)
+    assert finetune(str(grid)) == grid
+    assert f"{grid}: is done; it may only be read, and stays as it is" in capsys.readouterr().err
+    with pytest.raises(OrdsmedError, match=r"^\S+: cannot write: Read-only file system; name another folder"):
+        finetune(str(grid), ["seeds=[1,2,3]"])
+    assert made == []
+
+
+def test_a_disk_that_fails_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by the status that cannot be written either."""
+    recipe = run.load(Finetuning, str(labelled(tmp_path)), ["seeds=[1,2]"])[0]
+
+    def full(*_: Any) -> Any:
+        monkeypatch.setattr(Run, "set", lambda *_, **__: (_ for _ in ()).throw(OSError(errno.ENOSPC, "status")))
+        raise RunError("trials", "cannot write: No space left on device")
+
+    monkeypatch.setattr(trials, "_make", full)
+    with pytest.raises(RunError, match=r"^trials: cannot write: No space left on device$"):
+        trials.perform(tmp_path / "run", recipe, "recipe")
+
+
 def test_another_recipe_is_refused(grid: Path, made: list[str]) -> None:
     recipe, how = str(grid.parent / "recipe.toml"), ["seeds=[1,2]", "grid.rate=[1e-6,5e-3]"]
     with pytest.raises(RecipeError, match="another recipe"):
@@ -292,6 +320,6 @@ def test_a_request_to_stop_reaches_the_trials(tmp_path: Path) -> None:
     assert f"0 of 2 trials are done; go on with: ordsmed finetune {tmp_path}/out" in " ".join(said.split())
     for folder in (*runs, tmp_path / "out"):
         assert Run(folder).status["state"] == "stopped"
-    for run in runs:
-        assert snapshots.steps(run / "checkpoints")[-1] == Run(run).status["step"]
-        assert settings.read(run / "recipe.toml")["layout"]["threads"] == 1
+    for one in runs:
+        assert snapshots.steps(one / "checkpoints")[-1] == Run(one).status["step"]
+        assert settings.read(one / "recipe.toml")["layout"]["threads"] == 1

@@ -141,6 +141,9 @@ def perform(folder: Path, recipe: Finetuning, name: str, *, anew: bool = False) 
     """Make the trials that are not made yet, and the table of all; the folder then stands for the best of them."""
     with run.locked(folder):
         trials = plan(recipe, folder, name)
+        if not anew and _stands_for_good(folder, recipe, trials):
+            say(f"{folder}: is done; it may only be read, and stays as it is")
+            return folder
         _begin(folder, recipe, anew=anew)
         with logged(folder / "log.txt"):
             try:
@@ -152,10 +155,18 @@ def perform(folder: Path, recipe: Finetuning, name: str, *, anew: bool = False) 
                     raise RunError(folder, what, "", "the same command makes those again")
                 facts = _stand_for(folder, next(t for t in trials if t.name == found["best"]))
             except OrdsmedError as error:
-                Run(folder).set(state="failed", why=str(error))
+                with contextlib.suppress(OrdsmedError, OSError):  # of a disk that fails the first error is enough
+                    Run(folder).set(state="failed", why=str(error))
                 raise
             Run(folder).set(state="done", best=found["best"], **facts)
     return folder
+
+
+def _stands_for_good(folder: Path, recipe: Finetuning, trials: Sequence[Trial]) -> bool:
+    """Are these very trials done, in a folder that may only be read?"""
+    status = Run(folder).status
+    own = status.get("state") == "done" and status.get("fingerprint") == _fingerprint(recipe)
+    return own and not os.access(folder, os.W_OK) and all(trial.done for trial in trials)
 
 
 def plan(recipe: Finetuning, folder: Path, place: str) -> list[Trial]:
@@ -216,9 +227,14 @@ def _in_a_name(value: Any) -> str:
     return re.sub(r"[^\w.+-]+", "_", text).strip("_")[-60:]
 
 
+def _fingerprint(recipe: Finetuning) -> str:
+    """Of what all trials share."""
+    return run.fingerprint(replace(recipe, seeds=(), grid={}, seed=0))
+
+
 def _begin(folder: Path, recipe: Finetuning, *, anew: bool) -> None:
     """The folder of all; another recipe's is refused, but for its seeds, its grid and what was never trained."""
-    place, mark = Run(folder), run.fingerprint(replace(recipe, seeds=(), grid={}, seed=0))
+    place, mark = Run(folder), _fingerprint(recipe)
     if place.status:
         run.finished(folder, recipe.verb)
         other = place.status.get("fingerprint") != mark
