@@ -6,7 +6,6 @@ import dataclasses
 import json
 import math
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -269,7 +268,8 @@ def test_a_scale_that_no_class_can_keep_stands_in_the_code(tmp_path, tokenizer, 
     task, model = classify.Settings(**NUMBER, train="a", length=9), bert.Settings(**SMALL)
     found = Trained(task.build(model, tokenizer).eval(), tokenizer, model, tmp_path, learned=task)
     for tells in (True, False):
-        monkeypatch.setattr(card, "load", lambda *_, tells=tells: SimpleNamespace(tells=lambda trained: tells))
+        monkeypatch.setattr(classify, "told_scale", lambda *_, tells=tells: (1.0, 5.0) if tells else None)
         asked = 'ask("Rain falls.", truncation=True, max_length=9)'
         scaled = f'1 + 4 * {asked}[0]["score"]'
-        assert card._asks_class(found, "x").splitlines()[-1].startswith(f"print({asked if tells else scaled})")
+        code = section(card.write(found, "x"), "How to use it")
+        assert code[-2].startswith(f"print({asked if tells else scaled})")

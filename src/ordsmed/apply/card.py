@@ -17,43 +17,50 @@ from ordsmed.apply.origin import planned, sources, standing
 from ordsmed.apply.trained import Trained
 from ordsmed.base import files, settings
 from ordsmed.base.errors import OrdsmedError
-from ordsmed.base.menu import headline, load
+from ordsmed.base.menu import headline
 from ordsmed.base.run import Run, at_home
 from ordsmed.base.say import many
 from ordsmed.base.screen import markdown
-from ordsmed.labelled import glue
 from ordsmed.learn.task import Task
+from ordsmed.learn.usage import Usage
 from ordsmed.score.metrics import in_words
 from ordsmed.score.squad import written
 
 Table = dict[str, Any]
-TASKS = {"classify": "text-classification", "tag": "token-classification", "span": "question-answering"}
 MACHINE = ("out", "layout")  # of a recipe: how a machine did it
 TRAINING = ("epochs", "steps", "batch", "rate", "warmup", "layer_decay", "freeze", "average", "clip", "seed")
 
 
 def write(trained: Trained, name: str, licence: str | None = None) -> str:
     """The whole card."""
-    data = _data(trained)
+    data, usage = _data(trained), _usage(trained, name)
     parts = [
-        _front(trained, data, licence),
-        f"# {name}",
-        _what(trained),
-        _data_section(data),
-        _settings_section(trained),
-    ]
-    parts += [_training(trained), _scores(trained), _use(trained, name), _made(trained)]
+        _front(trained, usage.pipeline, data, licence), f"# {name}", _what(trained, usage.does), _data_section(data),
+        _settings_section(trained), _training(trained), _scores(trained),
+        f"## How to use it\n\n{usage.how}" if usage.how else "", _made(trained),
+    ]  # fmt: skip
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _front(trained: Trained, data: list[Table], licence: str | None) -> str:
+def inner(trained: Trained, name: str) -> dict[str, str]:
+    """Cards of the folders inside, where one needs to be told from the other."""
+    usage = _usage(trained, name)
+    head = f"---\nlibrary_name: transformers\npipeline_tag: {usage.pipeline}\n---\n\n"
+    return {folder: f"{head}{text}\n" for folder, text in usage.inner.items()}
+
+
+def _usage(trained: Trained, name: str) -> Usage:
+    return trained.objective.usage(name, trained.tokenizer, trained.learned)
+
+
+def _front(trained: Trained, pipeline: str, data: list[Table], licence: str | None) -> str:
     """The YAML head; JSON strings are YAML strings."""
     library = ["library_name: transformers"] if trained.settings.architectures else []
-    lines = [*library, f"pipeline_tag: {_task(trained)}"]
+    lines = [*library, f"pipeline_tag: {pipeline}"]
     if licence:
         lines.append(f"license: {json.dumps(licence)}")
     lists = {
-        "language": _each(d.get("language") for d in data), "tags": [trained.kind, _task(trained), "ordsmed"],
+        "language": _each(d.get("language") for d in data), "tags": [trained.kind, pipeline, "ordsmed"],
         "datasets": _each(d.get("title") for d in data),
     }  # fmt: skip
     for key, values in lists.items():
@@ -62,48 +69,18 @@ def _front(trained: Trained, data: list[Table], licence: str | None) -> str:
     return "\n".join(["---", *lines, "---"])
 
 
-def _what(trained: Trained) -> str:
+def _what(trained: Trained, does: str) -> str:
     count = sum(t.numel() for t in trained.objective.networks()[""].tensors().values())
-    how = _what_for(trained) if _fine_tuned(trained) else {
-        "fill-mask": "fills masked tokens, seeing both sides", "text-generation": "predicts the next token",
-        "feature-extraction": "tells which tokens of a text are not the real ones",
-    }[_task(trained)]  # fmt: skip
-    if trained.settings.capabilities.state:
-        how = "gives vectors of words in their sentence, from their letters"
-    if trained.objective.shifted:
-        how = "goes on with texts, each token seeing those before it, and fills gaps, seeing both sides"
     others = [name for name in trained.objective.networks() if name]
     if others:
-        how += f"; beside it the {others[0]} that it learned with, in the folder `{others[0]}`"
+        does += f"; beside it the {others[0]} that it learned with, in the folder `{others[0]}`"
     tokenizer, longest = trained.tokenizer, getattr(trained.learned, "length", trained.settings.longest())
     takes = f"texts of up to {longest:,} tokens of a vocabulary of {tokenizer.vocabulary:,} ({tokenizer.kind})"
     if trained.settings.capabilities.state:
         takes = "texts of any length and words of any kind"
     return (
-        f"{headline(type(trained.settings).__module__)} This one has {count:,} parameters and {how}. It takes {takes}."
+        f"{headline(type(trained.settings).__module__)} This one has {count:,} parameters and {does}. It takes {takes}."
     )
-
-
-def _what_for(trained: Trained) -> str:
-    """What a fine-tuned model is asked for."""
-    learned = trained.learned
-    if _task(trained) == "question-answering":
-        none = ", or says that it holds no answer" if learned.version == "2.0" else ""
-        return f"answers a question by a part of a text{none}"
-    if trained.objective.networks()[""].number:
-        return f"tells a number of {_texts(learned)}, from {learned.scale[0]:g} to {learned.scale[1]:g}"
-    labels = ", ".join(f"`{label}`" for label in learned.labels)
-    return (
-        f"tells {f'the class of {_texts(learned)}' if learned.role == 'classify' else 'the tag of each word'}: {labels}"
-    )
-
-
-def _texts(learned: Any) -> str:
-    return "two texts" if _of_pairs(learned) else "a text"
-
-
-def _of_pairs(learned: Any) -> bool:
-    return bool(learned.second or (learned.name and "second" in glue.named(learned.name).columns))
 
 
 def _data_section(data: list[Table]) -> str:
@@ -226,153 +203,6 @@ def _scores_of_task(trained: Trained) -> str:
     return f"## Scores\n\nOn {dev}, in per cent but for the loss and thresholds:\n\n" + _table(list(columns), rows)
 
 
-def _use(trained: Trained, name: str) -> str:
-    if trained.settings.capabilities.state:
-        return _use_of_an_elmo(name)
-    if _task(trained) == "feature-extraction":
-        return _use_of_a_detector(trained, name)
-    if _fine_tuned(trained):
-        asks = {"classify": _asks_class, "tag": _asks_tags, "span": _asks_answer}[trained.learned.role]
-        return f"## How to use it\n\nWith `{name}` the path of this folder:\n\n```python\n{asks(trained, name)}```"
-    if trained.objective.shifted:
-        return _use_of_a_hybrid(trained, name)
-    if trained.causal:
-        asked = f'pipeline("text-generation", model={json.dumps(name)})\nprint(ask("Once", max_new_tokens=20))'
-    else:
-        mask = trained.tokenizer.mask
-        text = f"This is a {trained.tokenizer.piece(mask) if mask is not None else '[MASK]'}."
-        asked = f'pipeline("fill-mask", model={json.dumps(name)})\nprint(ask({json.dumps(text)}))'
-    kind = "AutoModelForCausalLM" if trained.causal else "AutoModelForMaskedLM"
-    code = (
-        f"from transformers import AutoTokenizer, {kind}, pipeline\n\nask = {asked}\n\n"
-        f"tokenizer = AutoTokenizer.from_pretrained({json.dumps(name)})\n"
-        f"model = {kind}.from_pretrained({json.dumps(name)})"
-    )
-    return f"## How to use it\n\nWith `{name}` the path of this folder:\n\n```python\n{code}\n```"
-
-
-def _use_of_a_hybrid(trained: Trained, name: str) -> str:
-    """Both ways of reading: what comes next is asked as of any causal model, gaps are asked of the place before."""
-    folder = json.dumps(name if trained.causal else f"{name}/causal")
-    text = (
-        f"It has learned to go on with texts and to fill gaps. With `{name}` the path of this folder:\n\n```python\n"
-        f'from transformers import pipeline\n\nask = pipeline("text-generation", model={folder})\n'
-        'print(ask("Once", max_new_tokens=20))\n```\n\n'
-    )
-    if trained.causal:
-        return f"## How to use it\n\n{text}No class of transformers fills its gaps; `ordsmed fill` and `embed` do."
-    tokenizer = trained.tokenizer
-    end = tokenizer.piece(tokenizer.end if tokenizer.end is not None else tokenizer.stop or 0)
-    mask = tokenizer.piece(tokenizer.mask or 0)
-    code = f"""import torch
-from transformers import AutoModelForMaskedLM, AutoTokenizer
-
-tokenizer = AutoTokenizer.from_pretrained({json.dumps(name)})
-model = AutoModelForMaskedLM.from_pretrained({json.dumps(name)}).eval()
-asked = tokenizer({json.dumps(f"{end}This is a {mask}.{end}")}, add_special_tokens=False, return_tensors="pt")
-gap = (asked["input_ids"][0] == tokenizer.mask_token_id).nonzero()[0, 0]
-with torch.no_grad():
-    scores = model(**asked).logits[0, gap - 1]  # of the place BEFORE the gap
-print(tokenizer.decode(scores.argmax()))
-"""
-    shifted = (
-        "The folder `causal` holds the same weights for a class that reads causally (`ModernBertDecoderForCausalLM`).\n"
-        "**This folder's class fills gaps, from the place before each**: the scores at a place are of the token that\n"
-        'comes next, so `pipeline("fill-mask")`, which asks the gap itself, gets nothing of worth. Texts stand\n'
-        f"between two `{end}`.\n\n```python\n{code}```"
-    )
-    return f"## How to use it\n\n{text}{shifted}"
-
-
-def inner(trained: Trained, name: str) -> dict[str, str]:
-    """Cards of the folders inside, where one needs to be told from the other."""
-    if "causal" not in trained.objective.exported():
-        return {}
-    text = (
-        f"# {name}/causal\n\nThe weights of the folder above, for a class that reads causally: a token sees those\n"
-        "before it, and the scores at a place are of the token that comes next. The folder above fills gaps."
-    )
-    return {"causal": f"---\nlibrary_name: transformers\npipeline_tag: text-generation\n---\n\n{text}\n"}
-
-
-def _use_of_a_detector(trained: Trained, name: str) -> str:
-    kind = trained.settings.architectures["detect"]
-    code = (
-        f"import torch\nfrom transformers import AutoTokenizer, {kind}\n\n"
-        f"tokenizer = AutoTokenizer.from_pretrained({json.dumps(name)})\n"
-        f"model = {kind}.from_pretrained({json.dumps(name)})\n"
-        'asked = tokenizer("This is a text.", return_tensors="pt")\n'
-        "print((model(**asked).logits > 0).long())  # 1: not the real token\n"
-    )
-    return f"## How to use it\n\nWith `{name}` the path of this folder:\n\n```python\n{code}```"
-
-
-def _asks_class(trained: Trained, name: str) -> str:
-    learned, number = trained.learned, trained.objective.networks()[""].number
-    asked = '{"text": "Rain falls.", "text_pair": "It is wet."}' if _of_pairs(learned) else '"Rain falls."'
-    told, note = f"ask({asked}, truncation=True, max_length={learned.length})", ""
-    if number and learned.scale != (0.0, 1.0) and not load("formats", "huggingface").tells(trained):
-        low, high = learned.scale
-        told, note = f'{low:g} + {high - low:g} * {told}[0]["score"]', "  # its class has no place for the scale"
-    return (
-        f'from transformers import pipeline\n\nask = pipeline("text-classification", model={json.dumps(name)})\n'
-        f"print({told}){note}\n"
-    )
-
-
-def _asks_tags(trained: Trained, name: str) -> str:
-    grouped = all(label == "O" or label[:2] in ("B-", "I-") for label in trained.learned.labels)
-    how = ', aggregation_strategy="first"' if grouped else ""
-    return (
-        f'from transformers import pipeline\n\nask = pipeline("token-classification", model={json.dumps(name)}{how})\n'
-        'for found in ask("Rain falls in Bergen ."):\n    print(found)\n'
-    )
-
-
-def _asks_answer(trained: Trained, name: str) -> str:
-    """Without a pipeline, which transformers has no more: the best part of a context that is not too long."""
-    learned = trained.learned
-    texts = "question.lower(), context.lower()" if learned.lowercase else "question, context"
-    threshold = 0.0 if learned.threshold == "dev" else learned.threshold
-    none = f"scores[0, 0] - best.max() > {threshold}"
-    told = "context[places[start][0] : places[end][1]]"
-    told = f'"no answer" if {none} else {told}' if learned.version == "2.0" else told
-    return f"""import torch
-from transformers import AutoModelForQuestionAnswering, AutoTokenizer
-
-tokenizer = AutoTokenizer.from_pretrained({json.dumps(name)})
-model = AutoModelForQuestionAnswering.from_pretrained({json.dumps(name)}).eval()
-question, context = "What falls?", "It is wet, for rain falls."
-
-asked = tokenizer({texts}, truncation="only_second", max_length={learned.length},
-                  return_offsets_mapping=True, return_tensors="pt")
-places, inside = asked.pop("offset_mapping")[0].tolist(), torch.tensor([n == 1 for n in asked.sequence_ids()])
-with torch.no_grad():
-    said = model(**asked)
-scores = said.start_logits[0][:, None] + said.end_logits[0]
-allowed = (inside[:, None] & inside).triu().tril({learned.longest_answer - 1})
-best = scores.masked_fill(~allowed, float("-inf"))
-start, end = divmod(int(best.argmax()), len(inside))
-print({told})
-"""
-
-
-def _use_of_an_elmo(name: str) -> str:
-    code = (
-        "import os\n\n"
-        'os.environ["TF_USE_LEGACY_KERAS"] = "1"  # before TensorFlow is imported; with pip install tf-keras\n'
-        "from simple_elmo import ElmoModel\n\n"
-        "model = ElmoModel()\n"
-        f"model.load({json.dumps(name)})\n"
-        'vectors = model.get_elmo_vectors([["This", "is", "a", "text", "."]])\n'
-    )
-    return (
-        f"## How to use it\n\nWith `{name}` the path of this folder:\n\n```python\n{code}```\n\n"
-        "AllenNLP's `Elmo` takes `options.json` and `model.hdf5` where layers are residual, filters and cells are\n"
-        "more than the width, and words have 50 letters; `ordsmed import` makes a folder of ordsmed's of it."
-    )
-
-
 def _made(trained: Trained) -> str:
     text = f"## How it was made\n\nWith ordsmed {_version(trained)}"
     if not trained.recipe:
@@ -447,14 +277,6 @@ def _version(trained: Trained) -> str:
 
 def _fine_tuned(trained: Trained) -> bool:
     return isinstance(trained.objective, Task)
-
-
-def _task(trained: Trained) -> str:
-    if _fine_tuned(trained):
-        return TASKS[trained.learned.role]
-    if trained.settings.capabilities.state or "detect" in trained.objective.networks()[""].modules:
-        return "feature-extraction"
-    return "text-generation" if trained.causal or trained.objective.shifted else "fill-mask"
 
 
 def _each(values: Any) -> list[str]:

@@ -13,7 +13,7 @@ from ordsmed.base import files, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import load
 from ordsmed.data.pieces import TextReader
-from ordsmed.learn.kept import Scale, rescaled
+from ordsmed.learn.kept import UNIT, Scale, rescaled, told_scale
 from ordsmed.learn.objective import Network
 from ordsmed.learn.task import Task, reader
 from ordsmed.nn import foreign, weights
@@ -25,7 +25,6 @@ from ordsmed.text.tokenizer import Tokenizer
 KEPT = "ordsmed"  # in config.json: the settings of a task, or of a hybrid, that a class there does not know
 LEFT_OUT = ("train", "dev", "top", "class_weights")  # of them: what is of no use any more
 KINDS = {"span": "squad"}  # tasks that are not called as their head is
-UNIT: Scale = (0.0, 1.0)
 SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
@@ -93,11 +92,6 @@ class Settings:
                 for name, value in _rescaled(own, scale, back=True).items():
                     own[name].copy_(value)
 
-    @staticmethod
-    def tells(trained: Any) -> bool:
-        """Does an exported head tell numbers as they are meant?"""
-        return told_scale(trained.objective, trained.learned) is not None
-
     def write(self, trained: Any, folder: Path) -> None:
         """The network that is kept, and in folders inside it the others (ELECTRA's generator)."""
         scale = told_scale(trained.objective, trained.learned)
@@ -156,17 +150,6 @@ def tensors(network: Network, scale: Scale | None = None) -> weights.Tensors:
     """The weights under Hugging Face's names, in fp32, each once; `scale`: of the numbers that a head is to tell."""
     own = {name: tensor.detach().to(torch.float32) for name, tensor in network.tensors().items()}
     return weights.to_foreign(own | (_rescaled(own, scale) if scale else {}), network.settings.names())
-
-
-def told_scale(objective: Any, learned: Any) -> Scale | None:
-    """The scale by which a head learned numbers, where its class can tell them as they are meant; None: as learned.
-
-    A class whose last layer has no bias cannot tell numbers that begin elsewhere than at 0.
-    """
-    scale = getattr(learned, "scale", None) if getattr(objective, "number", False) else None
-    if scale in (None, (0.0, 1.0)) or (scale[0] and objective.get_submodule("classify.out").bias is None):
-        return None
-    return (float(scale[0]), float(scale[1]))
 
 
 def _rescaled(own: weights.Tensors, scale: Scale, *, back: bool = False) -> weights.Tensors:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from torch import Tensor
 from ordsmed.learn.task import Task
 
 Scale = tuple[float, float]
+UNIT: Scale = (0.0, 1.0)
 MANY = 8  # names of labels in a line
 
 
@@ -74,6 +76,17 @@ def rescaled(last: Mapping[str, Tensor], learned: Scale, meant: Scale) -> dict[s
     ratio = (learned[1] - learned[0]) / (meant[1] - meant[0])
     shift = (learned[0] - meant[0]) / (meant[1] - meant[0])
     return {name: tensor * ratio + (shift if name.endswith("bias") else 0.0) for name, tensor in last.items()}
+
+
+def told_scale(objective: Any, learned: Any) -> Scale | None:
+    """The scale by which a head learned numbers, where its class can tell them as they are meant; None: as learned.
+
+    A class whose last layer has no bias cannot tell numbers that begin elsewhere than at 0.
+    """
+    scale = getattr(learned, "scale", None) if getattr(objective, "number", False) else None
+    if scale in (None, UNIT) or (scale[0] and objective.get_submodule("classify.out").bias is None):
+        return None
+    return (float(scale[0]), float(scale[1]))
 
 
 def _note(role: str, task: Task, kept: Sequence[str], partly: bool) -> str:

@@ -20,6 +20,7 @@ from ordsmed.data.batch import Batch
 from ordsmed.data.rows import Rows
 from ordsmed.data.store import Store
 from ordsmed.learn.phases import OVER, Phase, Stretch
+from ordsmed.learn.usage import Usage, filling, generation
 from ordsmed.nn.dropout import number_layers
 from ordsmed.nn.model import TASK_CLASSES, Model
 from ordsmed.nn.weights import own_tensors
@@ -104,6 +105,12 @@ class Objective(nn.Module):
     def describe(self, device: str) -> list[str]:
         """What a person should know of how it is computed there."""
         return []
+
+    def usage(self, name: str, tokenizer: Tokenizer, learned: Any) -> Usage:
+        """What it is for and how it is asked by people who have it in a folder of this name; `learned`: settings."""
+        if self.model_settings.capabilities.causal:
+            return generation(name)
+        return filling(name, tokenizer.piece(tokenizer.mask) if tokenizer.mask is not None else SIGNS["mask"])
 
     def networks(self) -> dict[str, Network]:
         """What is exported: the network that is kept under "", others under their names."""

@@ -22,9 +22,10 @@ from ordsmed.data.features import Features, Packing
 from ordsmed.data.pieces import TextReader
 from ordsmed.learn.objective import Network, Objective
 from ordsmed.learn.upper_layers import Top, Upper, read
+from ordsmed.learn.usage import Usage
 from ordsmed.nn.dropout import number_layers
 from ordsmed.nn.heads import in_turn
-from ordsmed.nn.model import TaskKind
+from ordsmed.nn.model import PIPELINES, TaskKind
 from ordsmed.text.tokenizer import Tokenizer
 
 SPREAD = 0.02  # of a fresh head's weights
@@ -105,6 +106,9 @@ class Task(Objective):
         if self.frozen:
             self.model.eval()
         return self
+
+    def usage(self, name: str, tokenizer: Tokenizer, learned: Any) -> Usage:
+        return Usage(PIPELINES[learned.role], "was fine-tuned", "`ordsmed predict` and `evaluate` open it.")
 
     def networks(self) -> dict[str, Network]:
         whole = super().networks()[""]

@@ -21,6 +21,10 @@ TASK_CLASSES: dict[TaskKind, str] = {  # how Hugging Face's classes with such a 
     "classify": "ForSequenceClassification", "tag": "ForTokenClassification", "span": "ForQuestionAnswering",
 }  # fmt: skip
 
+PIPELINES: dict[TaskKind, str] = {  # and its pipelines over such a head
+    "classify": "text-classification", "tag": "token-classification", "span": "question-answering",
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Capabilities:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from ordsmed.data.windows import Ints
 from ordsmed.learn.objective import Network, Objective, need
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.sampling import candidates, log_expected
+from ordsmed.learn.usage import Usage, in_python
 from ordsmed.nn.dropout import Dropout, number_layers
 from ordsmed.nn.letters import symbols
 from ordsmed.nn.loss import sampled_loss, token_hits, token_loss
@@ -168,6 +170,22 @@ class BiLm(Objective):
     def flops(self, rows: int, length: int) -> float:
         scored = self.settings.samples or self.vocabulary
         return 3.0 * rows * length * (self.model_settings.flops(length) + self.model_settings.head_flops(scored))
+
+    def usage(self, name: str, tokenizer: Tokenizer, learned: Any) -> Usage:
+        code = (
+            "import os\n\n"
+            'os.environ["TF_USE_LEGACY_KERAS"] = "1"  # before TensorFlow is imported; with pip install tf-keras\n'
+            "from simple_elmo import ElmoModel\n\n"
+            "model = ElmoModel()\n"
+            f"model.load({json.dumps(name)})\n"
+            'vectors = model.get_elmo_vectors([["This", "is", "a", "text", "."]])\n'
+        )
+        how = (
+            f"{in_python(name, code)}\n\n"
+            "AllenNLP's `Elmo` takes `options.json` and `model.hdf5` where layers are residual, filters and cells are\n"
+            "more than the width, and words have 50 letters; `ordsmed import` makes a folder of ordsmed's of it."
+        )
+        return Usage("feature-extraction", "gives vectors of words in their sentence, from their letters", how)
 
     def networks(self) -> dict[str, Network]:
         modules = {"model": self.model, **({"head": self.head} if self.settings.head else {})}

@@ -9,6 +9,7 @@ Every row weighs the same in the loss, however many of its tokens are guessed.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,6 +27,7 @@ from ordsmed.learn import masking, schedules
 from ordsmed.learn.objective import Network, Objective, counted, predictions
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.schedules import Ramp
+from ordsmed.learn.usage import Usage, block, in_python, loaded, pipeline
 from ordsmed.nn.dropout import number_layers
 from ordsmed.nn.loss import token_hits, token_loss
 from ordsmed.text.tokenizer import Tokenizer
@@ -153,6 +155,22 @@ class BothWays(Objective):
         scored = length * (1 - masked + masked * hide) * self.model_settings.head_flops(self.vocabulary)
         return 3.0 * rows * (length * self.model_settings.flops(length) + scored)
 
+    def usage(self, name: str, tokenizer: Tokenizer, learned: Any) -> Usage:
+        """Both ways of reading: what comes next is asked as of any causal model, gaps are asked of the place before."""
+        does = "goes on with texts, each token seeing those before it, and fills gaps, seeing both sides"
+        causal = self.model_settings.capabilities.causal
+        asked = pipeline("text-generation", name if causal else f"{name}/causal")
+        how = "It has learned to go on with texts and to fill gaps. "
+        how += in_python(name, asked + 'print(ask("Once", max_new_tokens=20))\n') + "\n\n"
+        if causal:
+            how += "No class of transformers fills its gaps; `ordsmed fill` and `embed` do."
+            return Usage("text-generation", does, how)
+        inner = (
+            f"# {name}/causal\n\nThe weights of the folder above, for a class that reads causally: a token sees those\n"
+            "before it, and the scores at a place are of the token that comes next. The folder above fills gaps."
+        )
+        return Usage("text-generation", does, how + _filled_by_others(name, tokenizer), {"causal": inner})
+
     def exported(self) -> dict[str, Network]:
         """Where a network is kept as one that sees both sides, beside it one that goes on with texts."""
         networks = self.networks()
@@ -168,3 +186,25 @@ class BothWays(Objective):
 
     def _asked(self, batch: Batch, weights: Tensor, hidden: Tensor) -> tuple[Any, ...]:
         return counted(self.head, hidden, batch.targets, weights, self.vocabulary)
+
+
+def _filled_by_others(name: str, tokenizer: Tokenizer) -> str:
+    """How a class of transformers fills its gaps."""
+    end = tokenizer.piece(tokenizer.end if tokenizer.end is not None else tokenizer.stop or 0)
+    mask = tokenizer.piece(tokenizer.mask or 0)
+    code = f"""import torch
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+{loaded("AutoModelForMaskedLM", name, ".eval()")}\
+asked = tokenizer({json.dumps(f"{end}This is a {mask}.{end}")}, add_special_tokens=False, return_tensors="pt")
+gap = (asked["input_ids"][0] == tokenizer.mask_token_id).nonzero()[0, 0]
+with torch.no_grad():
+    scores = model(**asked).logits[0, gap - 1]  # of the place BEFORE the gap
+print(tokenizer.decode(scores.argmax()))
+"""
+    return (
+        "The folder `causal` holds the same weights for a class that reads causally (`ModernBertDecoderForCausalLM`).\n"
+        "**This folder's class fills gaps, from the place before each**: the scores at a place are of the token that\n"
+        'comes next, so `pipeline("fill-mask")`, which asks the gap itself, gets nothing of worth. Texts stand\n'
+        f"between two `{end}`.\n\n{block(code)}"
+    )

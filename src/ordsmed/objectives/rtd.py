@@ -26,6 +26,7 @@ from ordsmed.data.windows import Ints
 from ordsmed.learn import masking, sampling
 from ordsmed.learn.objective import Network, Objective, at_places, need, predictions
 from ordsmed.learn.phases import OVER, Phase, Stretch
+from ordsmed.learn.usage import Usage, in_python, loaded
 from ordsmed.nn.dropout import number_layers
 from ordsmed.nn.loss import token_hits, token_loss_and_draws
 from ordsmed.score.metrics import share_guessed
@@ -190,6 +191,16 @@ class Detector(Objective):
         self.model = model.build(vocabulary)
         self.detect = model.detect_head(self.model)
         self.weights, self.state = {"detect": 1.0}, {}
+
+    def usage(self, name: str, tokenizer: Tokenizer, learned: Any) -> Usage:
+        kind = self.model_settings.architectures["detect"]
+        code = (
+            f"import torch\nfrom transformers import AutoTokenizer, {kind}\n\n{loaded(kind, name)}"
+            'asked = tokenizer("This is a text.", return_tensors="pt")\n'
+            "print((model(**asked).logits > 0).long())  # 1: not the real token\n"
+        )
+        does = "tells which tokens of a text are not the real ones"
+        return Usage("feature-extraction", does, in_python(name, code))
 
 
 class Replaced(Detector):

@@ -30,7 +30,9 @@ from ordsmed.data.features import Features, Text, framed
 from ordsmed.data.pieces import Ints, TextReader
 from ordsmed.labelled import glue, tables
 from ordsmed.labelled.tables import Column, Format, Table
+from ordsmed.learn.kept import UNIT, told_scale
 from ordsmed.learn.task import Arrays, ClassWeights, Files, Task, by_example, check_labels, label_weights
+from ordsmed.learn.usage import Usage, in_python, pipeline
 from ordsmed.score import labels as scores
 from ordsmed.text.read import Errors, files, lines
 from ordsmed.text.tokenizer import Tokenizer
@@ -507,6 +509,22 @@ class Classifier(Task):
     def answers(self, scores: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         found = scores["scores"]
         return {"number": found} if self.number else {"probabilities": found.softmax(-1)}
+
+    def usage(self, name: str, tokenizer: Tokenizer, learned: Settings) -> Usage:
+        pairs = learned.second or (learned.name and "second" in glue.named(learned.name).columns)
+        asked = '{"text": "Rain falls.", "text_pair": "It is wet."}' if pairs else '"Rain falls."'
+        asked, texts = f"ask({asked}, truncation=True, max_length={learned.length})", "two texts" if pairs else "a text"
+        does, note = f"tells the class of {texts}: " + ", ".join(f"`{label}`" for label in self.labels), ""
+        if self.number:
+            low, high = learned._ends
+            does = f"tells a number of {texts}, from {low:g} to {high:g}"
+            if (low, high) != UNIT and told_scale(self, learned) is None:
+                asked, note = (
+                    f'{low:g} + {high - low:g} * {asked}[0]["score"]',
+                    "  # its class has no place for the scale",
+                )
+        kind = "text-classification"
+        return Usage(kind, does, in_python(name, f"{pipeline(kind, name)}print({asked}){note}"))
 
     def _label_weights(self, device: torch.device) -> Tensor | None:
         return None if self.label_weights is None else torch.tensor(self.label_weights, device=device)

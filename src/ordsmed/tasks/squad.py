@@ -31,6 +31,7 @@ from ordsmed.labelled.questions import Answer, Question, placed, read, shortened
 from ordsmed.learn.joint import NEVER, JointHead
 from ordsmed.learn.task import SPREAD, Arrays, Files, Task, by_example
 from ordsmed.learn.upper_layers import width
+from ordsmed.learn.usage import Usage, in_python, loaded
 from ordsmed.nn.dropout import number_layers
 from ordsmed.nn.heads import fresh
 from ordsmed.score import answers as decode
@@ -320,6 +321,33 @@ class Independent(Task):
 
     def answers(self, scores: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         return scores
+
+    def usage(self, name: str, tokenizer: Tokenizer, learned: Settings) -> Usage:
+        """Without a pipeline, which transformers has no more: the best part of a context that is not too long."""
+        texts = "question.lower(), context.lower()" if learned.lowercase else "question, context"
+        threshold = 0.0 if learned.threshold == "dev" else learned.threshold
+        none = f"scores[0, 0] - best.max() > {threshold}"
+        told = "context[places[start][0] : places[end][1]]"
+        told = f'"no answer" if {none} else {told}' if learned.refuse else told
+        code = f"""import torch
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+{loaded("AutoModelForQuestionAnswering", name, ".eval()")}\
+question, context = "What falls?", "It is wet, for rain falls."
+
+asked = tokenizer({texts}, truncation="only_second", max_length={learned.length},
+                  return_offsets_mapping=True, return_tensors="pt")
+places, inside = asked.pop("offset_mapping")[0].tolist(), torch.tensor([n == 1 for n in asked.sequence_ids()])
+with torch.no_grad():
+    said = model(**asked)
+scores = said.start_logits[0][:, None] + said.end_logits[0]
+allowed = (inside[:, None] & inside).triu().tril({learned.longest_answer - 1})
+best = scores.masked_fill(~allowed, float("-inf"))
+start, end = divmod(int(best.argmax()), len(inside))
+print({told})
+"""
+        none = ", or says that it holds no answer" if learned.refuse else ""
+        return Usage("question-answering", f"answers a question by a part of a text{none}", in_python(name, code))
 
 
 class Joint(Task):

@@ -34,6 +34,7 @@ from ordsmed.data.question_windows import Limits, QuestionWindows, windows
 from ordsmed.labelled import conll
 from ordsmed.labelled.conll import TaggedSentences
 from ordsmed.learn.task import Arrays, ClassWeights, Files, Task, by_example, check_labels, label_weights
+from ordsmed.learn.usage import Usage, in_python, pipeline
 from ordsmed.score import spans
 from ordsmed.text import read
 from ordsmed.text.tokenizer import Tokenizer
@@ -296,6 +297,17 @@ class Tagger(Task):
         assert batch.spans is not None
         probability, tag = scores["tag"].softmax(-1).max(-1)
         return {"tag": by_example(tag, batch.spans, 0).int(), "probability": by_example(probability, batch.spans)}
+
+    def usage(self, name: str, tokenizer: Tokenizer, learned: Settings) -> Usage:
+        kind, does = (
+            "token-classification",
+            "tells the tag of each word: " + ", ".join(f"`{tag}`" for tag in self.labels),
+        )
+        grouped = all(label == "O" or label[:2] in ("B-", "I-") for label in self.labels)
+        made = pipeline(kind, name, ', aggregation_strategy="first"' if grouped else "")
+        return Usage(
+            kind, does, in_python(name, f'{made}for found in ask("Rain falls in Bergen ."):\n    print(found)\n')
+        )
 
     def _asked(self, batch: Batch) -> Tensor:
         """How much each token counts, [B, T]."""

@@ -1,0 +1,60 @@
+"""How a model is used: what it is for, and code of others' libraries that asks it; for its card."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What an objective or a task says of its network to people who know nothing of ordsmed."""
+
+    pipeline: str
+    "as Hugging Face calls what it is for: fill-mask, text-classification..."
+    does: str
+    "behind `This one has so many parameters and`"
+    how: str = ""
+    "how it is asked, in Markdown"
+    inner: Mapping[str, str] = field(default_factory=dict)
+    "of folders inside that need a word of their own: what their card says"
+
+
+def in_python(name: str, code: str) -> str:
+    """Code that names a model's folder."""
+    return f"With `{name}` the path of this folder:\n\n{block(code)}"
+
+
+def block(code: str) -> str:
+    """Code in Markdown."""
+    return f"```python\n{code.rstrip()}\n```"
+
+
+def pipeline(kind: str, name: str, more: str = "") -> str:
+    """Code that makes a pipeline of transformers of it, `ask`."""
+    return f'from transformers import pipeline\n\nask = pipeline("{kind}", model={json.dumps(name)}{more})\n'
+
+
+def loaded(kind: str, name: str, more: str = "") -> str:
+    """Code that loads it, and its tokenizer, by one of transformers' classes."""
+    quoted = json.dumps(name)
+    return f"tokenizer = AutoTokenizer.from_pretrained({quoted})\nmodel = {kind}.from_pretrained({quoted}){more}\n"
+
+
+def generation(name: str) -> Usage:
+    """Of a network that goes on with texts."""
+    asked = f'pipeline("text-generation", model={json.dumps(name)})\nprint(ask("Once", max_new_tokens=20))'
+    return Usage("text-generation", "predicts the next token", _of_tokens(name, "AutoModelForCausalLM", asked))
+
+
+def filling(name: str, mask: str) -> Usage:
+    """Of a network that fills gaps."""
+    asked = f'pipeline("fill-mask", model={json.dumps(name)})\nprint(ask({json.dumps(f"This is a {mask}.")}))'
+    what = "fills masked tokens, seeing both sides"
+    return Usage("fill-mask", what, _of_tokens(name, "AutoModelForMaskedLM", asked))
+
+
+def _of_tokens(name: str, kind: str, asked: str) -> str:
+    head = f"from transformers import AutoTokenizer, {kind}, pipeline\n\nask = {asked}\n\n"
+    return in_python(name, head + loaded(kind, name))
