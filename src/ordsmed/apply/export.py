@@ -21,7 +21,7 @@ from ordsmed.base.run import Run
 from ordsmed.base.say import say
 from ordsmed.base.screen import command
 from ordsmed.learn.task import Task
-from ordsmed.nn.foreign import Format
+from ordsmed.nn.foreign import FORMAT, Format
 
 MARK = "ordsmed.json"  # says that the folder is an export, of what and in which format
 
@@ -99,14 +99,15 @@ def _check_head(trained: Trained, task: Task, path: str | Path) -> None:
         found = f"asks the {task.pool} of all states (task.pool): its class there asks that of the {usual} token"
     else:
         return
-    verbs = "`ordsmed predict` and `evaluate`" + (", and `answer`," if kind_of(trained.learned) == "squad" else "")
+    verbs = "`ordsmed predict` and `evaluate`"
+    verbs += "".join(f", and `{verb}`," for verb in getattr(trained.learned, "VERBS", ()))
     raise RecipeError(path, found, "", f"{verbs} open it as it is")
 
 
 def format_of(trained: Trained) -> Format:
     """Who writes its files."""
-    kind, heads = "huggingface" if trained.settings.architectures else trained.kind, ""
-    if kind == "huggingface":
+    kind, heads = FORMAT if trained.settings.architectures else trained.kind, ""
+    if kind == FORMAT:
         heads = " ".join(role for role in trained.objective.networks()[""].modules if role != "model")
     if kind not in entries("formats") or (heads and heads not in trained.settings.architectures):
         found = f"is a {trained.kind}{f' with heads `{heads}`' if heads else ''}: no class or format of others has it"

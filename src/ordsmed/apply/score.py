@@ -10,8 +10,7 @@ from ordsmed.base import settings
 from ordsmed.base.errors import RecipeError, nearest
 from ordsmed.base.menu import entries, load
 from ordsmed.labelled import glue
-
-SQUADS = {"squad-1.1": "1.1", "squad-2.0": "2.0"}
+from ordsmed.labelled.questions import VERSIONS
 
 
 def score(name: str, data: Sequence[str], predictions: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
@@ -33,15 +32,14 @@ def score(name: str, data: Sequence[str], predictions: str | Path, overrides: Se
 
 def names() -> list[str]:
     """What can be scored by its name."""
-    return [*SQUADS, *glue.TASKS, *entries("tasks")]
+    return [*VERSIONS, *glue.TASKS, *entries("tasks")]
 
 
 def _named(name: str) -> tuple[str, dict[str, Any]]:
     """The kind of task that a name means, and what is known of its settings by that."""
-    if name in SQUADS:
-        return "squad", {"version": SQUADS[name]}
     if name in entries("tasks"):
         return name, {}
-    if name.lower() not in glue.TASKS:
-        raise RecipeError(f"`{name}`", "no task that can be scored", "", nearest(name, names()))
-    return "classify", {"name": name}
+    for kind in entries("tasks"):
+        if (table := load("tasks", kind).named(name)) is not None:
+            return kind, table
+    raise RecipeError(f"`{name}`", "no task that can be scored", "", nearest(name, names()))

@@ -111,7 +111,7 @@ def _foreign(folder: Path, *, body: bool) -> Trained:
     model = foreign.settings(folder)
     tokenizer = Tokenizer.load(folder)
     foreign.fits(model, tokenizer, folder)
-    form = load("formats", "huggingface")()
+    form = load("formats", foreign.FORMAT)()
     learned = form.learned(folder, model)
     alone = getattr(learned, "alone", learned.build)  # a detector without the network that makes its fakes
     objective = alone(model, tokenizer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,9 @@ from ordsmed.base.keys import bytes_key
 from ordsmed.base.run import Run
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<|endoftext|>")
-QUESTION = 12  # words
-SIGNS = 3  # around two texts; one less around one
 EXAMPLES = 4_096
 
 Ints = NDArray[np.int64]
-Words = Callable[[int], str]  # so many
 
 
 def tokenizer(vocabulary: int) -> Any:
@@ -39,10 +36,9 @@ def tokenizer(vocabulary: int) -> Any:
 
 
 def examples(task: Any, sizes: Sequence[tuple[int, int]], vocabulary: int) -> tuple[Path, Path]:
-    """A tokenizer, and a file of examples for a task's kind of head; made once, in work/bench."""
-    if task.role not in MADE:
+    """A tokenizer, and a file of examples as the task makes them up; made once, in work/bench."""
+    if not (name := getattr(task, "MADE_UP", "")):
         raise RecipeError("task.train", f"missing, and no examples are made up for {task.role}", "files")
-    name, write = MADE[task.role]
     described = json.dumps([vocabulary, sizes, task.length])
     folder = Path(f"work/bench/{Path(name).stem}-{bytes_key(described.encode(), 8)}")
     with run.locked(folder):
@@ -51,7 +47,7 @@ def examples(task: Any, sizes: Sequence[tuple[int, int]], vocabulary: int) -> tu
             tokenizer(vocabulary).save(folder / "tokenizer")
             chance = np.random.default_rng(0)
             lengths = np.minimum(drawn(sizes, EXAMPLES, chance), task.length)
-            files.write_text(folder / name, write(lengths, functools.partial(_words, chance, vocabulary)))
+            files.write_text(folder / name, task.synthetic(lengths, functools.partial(_words, chance, vocabulary)))
             Run(folder).set(verb="bench", state="done", fingerprint=described)
     return folder / "tokenizer", folder / name
 
@@ -64,24 +60,3 @@ def drawn(sizes: Sequence[tuple[int, int]], count: int, chance: np.random.Genera
 
 def _words(chance: np.random.Generator, vocabulary: int, count: int) -> str:
     return " ".join(f"w{number}" for number in chance.integers(0, vocabulary - len(SPECIAL), count))
-
-
-def _questions(sizes: Ints, words: Words) -> str:
-    """SQuAD's form; the answer is a context's first word."""
-    made = []
-    for number, size in enumerate(np.maximum(sizes, 5).tolist()):
-        asked = min(QUESTION, (size - SIGNS) // 2)
-        context = words(size - SIGNS - asked)
-        answers = [{"text": context.split()[0], "answer_start": 0}]
-        made.append({"id": str(number), "question": words(asked), "context": context, "answers": answers})
-    return json.dumps({"data": made})
-
-
-def _texts(sizes: Ints, words: Words) -> str:
-    rows = (f"{words(max(1, size - SIGNS + 1))}\t{number % 2}\n" for number, size in enumerate(sizes.tolist()))
-    return "text\tlabel\n" + "".join(rows)
-
-
-MADE: dict[str, tuple[str, Callable[[Ints, Words], str]]] = {
-    "span": ("questions.json", _questions), "joint": ("questions.json", _questions), "classify": ("texts.tsv", _texts),
-}  # fmt: skip

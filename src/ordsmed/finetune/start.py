@@ -85,7 +85,7 @@ def _pretrained(recipe: Finetuning) -> Start:
         network = _as_read(trained.settings, shifted=trained.objective.shifted)
         return Start(network, trained.tokenizer, lambda task, its: _adopt(task, its, recipe, trained), head)
     folder, tokenizer = origin.folder, origin.tokenizer()
-    network = _as_read(origin.network(), shifted=load("formats", "huggingface")().is_shifted(folder))
+    network = _as_read(origin.network(), shifted=load("formats", foreign.FORMAT)().is_shifted(folder))
     head = str((_task_of(folder) or [""])[0])
     return Start(network, tokenizer, lambda task, its: _adopt_foreign(task, its, recipe, folder, tokenizer), head)
 

@@ -11,7 +11,7 @@ import torch
 
 from ordsmed.base import files, settings
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.menu import load
+from ordsmed.base.menu import entries, load
 from ordsmed.data.pieces import TextReader
 from ordsmed.learn.kept import UNIT, Scale, rescaled, told_scale
 from ordsmed.learn.objective import Network
@@ -19,12 +19,10 @@ from ordsmed.learn.task import Task, reader
 from ordsmed.nn import foreign, weights
 from ordsmed.nn.foreign import Imported
 from ordsmed.nn.model import TASK_CLASSES
-from ordsmed.score import spans
 from ordsmed.text.tokenizer import Tokenizer
 
 KEPT = "ordsmed"  # in config.json: the settings of a task, or of a hybrid, that a class there does not know
 LEFT_OUT = ("train", "dev", "top", "class_weights")  # of them: what is of no use any more
-KINDS = {"span": "squad"}  # tasks that are not called as their head is
 SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
@@ -77,8 +75,10 @@ class Settings:
         if not (told := foreign.task_of(folder)):
             return None
         role, labels, number = told
-        kind, kept = KINDS.get(role, str(role)), foreign.read_config(folder).get(KEPT)
-        made, table = load("tasks", kind), _usual(role, labels, number)
+        kept = foreign.read_config(folder).get(KEPT)
+        asked = ((kind, load("tasks", kind).of_others(role, labels, number)) for kind in entries("tasks"))
+        kind, table = next((kind, table) for kind, table in asked if table is not None)
+        made = load("tasks", kind)
         if isinstance(kept, dict) and kept.get("kind") == kind and _same_labels(kept, table):
             table = {name: value for name, value in kept.items() if name != "kind"}
         table["length"] = min(table.get("length", made.length), foreign.settings(folder).longest())
@@ -166,17 +166,6 @@ def _kept(learned: Any) -> dict[str, Any]:
 def _same_labels(kept: dict[str, Any], table: dict[str, Any]) -> bool:
     """Is a folder still of the task that we wrote it for? Others may have taught it another one."""
     return all(kept.get(name, usual) == table.get(name, usual) for name, usual in (("labels", []), ("number", False)))
-
-
-def _usual(role: str, labels: tuple[str, ...], number: bool) -> dict[str, Any]:
-    """The settings of a task of others, as far as they are told or needed."""
-    if number:
-        return {"number": True, "scale": [0.0, 1.0]}
-    found: dict[str, Any] = {"labels": list(labels)} if labels else {}
-    if role == "tag":
-        found["column"] = -1  # the last one
-        found |= {"file_scheme": spans.scheme([labels])} if spans.is_spans(labels) else {}
-    return found
 
 
 def _write_tokenizer(trained: Any, folder: Path) -> None:

@@ -23,6 +23,7 @@ from ordsmed.text import read as reading
 
 FORM = "SQuAD: data > paragraphs > qas; or one record a question: id, context, question, answers"
 NESTS = ("data", "paragraphs", "qas")
+VERSIONS = {"squad-1.1": "1.1", "squad-2.0": "2.0"}  # of SQuAD, by the names that it is scored by
 
 MOVED = "answers moved to where their text stands"
 SPACED = "answers found but for white space"

@@ -7,7 +7,7 @@ files -> records -> features -> Batch -> scores -> summed losses     (learning)
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, Self
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ordsmed.base.errors import RecipeError, nearest
 from ordsmed.data.batch import Batch
 from ordsmed.data.features import Features, Packing
-from ordsmed.data.pieces import TextReader
+from ordsmed.data.pieces import Ints, TextReader
 from ordsmed.learn.objective import Network, Objective
 from ordsmed.learn.upper_layers import Top, Upper, read
 from ordsmed.learn.usage import Usage
@@ -132,6 +132,22 @@ class Files:
 
     UNREAD: ClassVar[tuple[str, ...]] = ("train", "dev", "top")  # what changes no feature
     LATER: ClassVar[tuple[str, ...]] = ()  # what may be changed once it has learned: how files are read and decoded
+    VERBS: ClassVar[tuple[str, ...]] = ()  # verbs that open its models, beside predict and evaluate
+    MADE_UP: ClassVar[str] = ""  # the name of a file of examples that `synthetic` makes; none: it makes none
+
+    @classmethod
+    def named(cls, name: str) -> dict[str, Any] | None:
+        """The settings that a name of a data set stands for, such as squad-2.0; None: it is of no such name."""
+        return None
+
+    @classmethod
+    def of_others(cls, role: str, labels: tuple[str, ...], number: bool) -> dict[str, Any] | None:
+        """The settings that a head of others comes with, as far as they are told or needed; None: it is of no such."""
+        return None
+
+    def synthetic(self, sizes: Ints, words: Callable[[int], str]) -> str:
+        """A file of examples of so many tokens each, out of so many words; what a bench reads."""
+        return ""
 
     def paths(self, split: str) -> tuple[str, ...]:
         """The files of `train` or `dev`."""

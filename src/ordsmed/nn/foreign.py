@@ -23,6 +23,7 @@ from ordsmed.base.say import say
 from ordsmed.nn import weights
 from ordsmed.nn.model import TASK_CLASSES, TaskKind
 
+FORMAT = "huggingface"  # in formats/: who reads and writes the folders that this module knows
 MANY = 1_000_000  # labels: more are a mistake
 REMEDY = "take config.json anew from where the model came from"
 

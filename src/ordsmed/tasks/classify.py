@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -43,6 +43,7 @@ OF_NUMBERS = ("pearson", "spearman", "squared_error")
 LOSSES = ("squared_error",)  # less is better, and no share of anything
 OWN, OFFICIAL = ("line", "predicted", "gold"), ("index", "prediction")  # how files of predictions begin
 UNKNOWN = -1
+SIGNS = 2  # around a text
 OTHER = 0.1  # the share of lines whose right answer may have been mended since they were predicted
 
 Pool = Literal["first", "last", "mean", "max"]
@@ -134,6 +135,7 @@ class Settings(Files):
     """learn from pairs in both orders; left out: of mrpc and sts-b alone, as ELECTRA does"""
 
     role: ClassVar[str] = "classify"
+    MADE_UP: ClassVar[str] = "texts.tsv"
     UNREAD: ClassVar[tuple[str, ...]] = (*Files.UNREAD, "metrics", "class_weights", "pool")
     LATER: ClassVar[tuple[str, ...]] = (
         "train", "dev", "name", "text", "second", "label", "split", "format", "header", "errors", "metrics", "length",
@@ -170,6 +172,20 @@ class Settings(Files):
         said |= {"unordered": task.unordered if self.unordered is None else self.unordered}
         for key, value in said.items():
             object.__setattr__(self, key, value)
+
+    @classmethod
+    def named(cls, name: str) -> dict[str, Any] | None:
+        return {"name": name} if name.lower() in glue.TASKS else None
+
+    @classmethod
+    def of_others(cls, role: str, labels: tuple[str, ...], number: bool) -> dict[str, Any] | None:
+        if role != cls.role:
+            return None
+        return {"number": True, "scale": [*UNIT]} if number else {"labels": list(labels)} if labels else {}
+
+    def synthetic(self, sizes: Ints, words: Callable[[int], str]) -> str:
+        rows = (f"{words(max(1, size - SIGNS))}\t{number % 2}\n" for number, size in enumerate(sizes.tolist()))
+        return "text\tlabel\n" + "".join(rows)
 
     @property
     def record(self) -> str:

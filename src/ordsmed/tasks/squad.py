@@ -8,8 +8,9 @@ The first token stands for "no answer": for windows that do not hold it, and in 
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -27,7 +28,7 @@ from ordsmed.data.features import NOT_ASKED, Features, Text, framed
 from ordsmed.data.pieces import TextPieces, TextReader
 from ordsmed.data.question_windows import Limits, QuestionWindows, answer_tokens, windows
 from ordsmed.data.windows import Ints, run
-from ordsmed.labelled.questions import Answer, Question, placed, read, shortened
+from ordsmed.labelled.questions import VERSIONS, Answer, Question, placed, read, shortened
 from ordsmed.learn.joint import NEVER, JointHead
 from ordsmed.learn.task import SPREAD, Arrays, Files, Task, by_example
 from ordsmed.learn.upper_layers import width
@@ -41,6 +42,8 @@ from ordsmed.text.read import Errors
 from ordsmed.text.tokenizer import Tokenizer
 
 BLOCK = 256  # windows decoded at a time, for memory
+SYNTHETIC_QUESTION = 12  # words
+SIGNS = 3  # around a question and its context
 NO_ANSWER, LOST = -1, -2  # in place of an answer's tokens: there is none; there is one, but no token holds it
 BEAMS = ("start_log_probs", "start_index", "end_log_probs", "end_index", "unanswerable")
 
@@ -84,6 +87,8 @@ class Settings(Files):
         "train", "dev", "errors", "version", "length", "stride", "longest_question", "lowercase", "beam", "n_best",
         "longest_answer", "search", "threshold", "whole_words",
     )  # fmt: skip
+    VERBS: ClassVar[tuple[str, ...]] = ("answer",)
+    MADE_UP: ClassVar[str] = "questions.json"
     errors: Errors = "strict"
     """bytes that are no UTF-8: refused, or replaced and counted"""
     version: Literal["1.1", "2.0"] = "1.1"
@@ -133,6 +138,24 @@ class Settings(Files):
     @property
     def role(self) -> str:
         return "joint" if self.head == "joint" else "span"
+
+    @classmethod
+    def named(cls, name: str) -> dict[str, Any] | None:
+        return {"version": VERSIONS[name]} if name in VERSIONS else None
+
+    @classmethod
+    def of_others(cls, role: str, labels: tuple[str, ...], number: bool) -> dict[str, Any] | None:
+        return {} if role == "span" else None
+
+    def synthetic(self, sizes: Ints, words: Callable[[int], str]) -> str:
+        """SQuAD's form; the answer is a context's first word."""
+        made = []
+        for number, size in enumerate(np.maximum(sizes, 5).tolist()):
+            asked = min(SYNTHETIC_QUESTION, (size - SIGNS) // 2)
+            context = words(size - SIGNS - asked)
+            answers = [{"text": context.split()[0], "answer_start": 0}]
+            made.append({"id": str(number), "question": words(asked), "context": context, "answers": answers})
+        return json.dumps({"data": made})
 
     @property
     def refuse(self) -> bool:

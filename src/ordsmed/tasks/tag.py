@@ -97,6 +97,13 @@ class Settings(Files):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"{name}: found {value}; wanted 1 or more")
 
+    @classmethod
+    def of_others(cls, role: str, labels: tuple[str, ...], number: bool) -> dict[str, Any] | None:
+        if role != cls.role:
+            return None
+        known: dict[str, Any] = {"column": -1} | ({"labels": list(labels)} if labels else {})  # the last one
+        return known | ({"file_scheme": spans.scheme([labels])} if spans.is_spans(labels) else {})
+
     @property
     def record(self) -> str:
         return "f1" if self.of_spans else "accuracy"

@@ -1,0 +1,43 @@
+"""Machines know no choice of a menu by its name: what differs between choices, the choices offer."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+
+from ordsmed.base import menu
+from ordsmed.command import verb
+
+MENUS = ("models", "objectives", "tasks", "tokenizers", "optimizers", "formats")
+WORDS = {"words"}  # the name of an entry, and a word that is used everywhere
+HEAD = "the role of a head, which Hugging Face's classes have as well"
+STYLE = "a way to make pairs, called as the model that began it"
+USUAL = "what is taken where a recipe names none"
+KNOWN = {  # these may only become fewer
+    "apply/answer.py": {"squad": "the verb for the models of this task alone"},
+    "apply/fill.py": {"wordpiece": "what the library of tokenizers calls a file's kind"},
+    "base/hub.py": {"gpt2": "a name of others", "huggingface": "a folder of others"},
+    "bench/bench.py": {"adamw": USUAL, "electra": STYLE},
+    "data/pairs.py": {"electra": STYLE},
+    "finetune/recipe.py": {"adamw": USUAL},
+    "nn/encoder.py": {"bert": "how names of weights begin in others' files", "classify": HEAD},
+    "nn/foreign.py": {"huggingface": "the format of a model of others", "classify": HEAD},
+    "nn/model.py": {"classify": HEAD, "tag": HEAD},
+    "text/tokenizer.py": {"wordpiece": "what the library of tokenizers calls a file's kind"},
+    "train/training.py": {"adamw": USUAL},
+    "web/fetch.py": {"tag": "what a server calls a file's version"},
+}
+
+
+def test_no_machine_names_a_choice() -> None:
+    """As a text of its own, such as `if task == "squad"` and tables of names; what people read may name it."""
+    entries = {entry for name in MENUS for entry in menu.entries(name)} - WORDS
+    named = defaultdict(set)
+    for path in sorted(menu.HOUSE.rglob("*.py")):
+        room = path.relative_to(menu.HOUSE).parts[0]
+        if room in (*menu.MENUS, verb.MENU):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in entries:
+                named[path.relative_to(menu.HOUSE).as_posix()].add(node.value)
+    assert named == {path: set(reasons) for path, reasons in KNOWN.items()}, "what is gone is taken out of KNOWN"
