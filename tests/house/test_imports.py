@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from kit.sources import FILES, offenders, tree
 from ordsmed.base import ending, menu
 from ordsmed.command import verb
 
@@ -32,7 +34,6 @@ FLOORS = [
 ]
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
 MENUS = (*menu.MENUS, verb.MENU)
-FILES = sorted(HOUSE.rglob("*.py"))
 MENU_FILES = [p for name in menu.MENUS for p in sorted((HOUSE / name).glob("*.py")) if not p.stem.startswith("_")]
 
 
@@ -49,11 +50,11 @@ def room_of(module: str) -> str:
     return parts[1] if len(parts) > 1 else ""
 
 
+@functools.cache
 def imports(path: Path, *, top: bool = False) -> set[str]:
     """What a file imports, at the top of the module or anywhere."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
     found = set()
-    for node in tree.body if top else ast.walk(tree):
+    for node in tree(path).body if top else ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -73,18 +74,16 @@ def test_every_room_has_a_floor() -> None:
     assert rooms == set(FLOOR), "a new folder needs its floor here"
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_imports_point_down(path: Path) -> None:
+def astray(path: Path) -> list[str]:
+    """What a file imports that stands no lower, or in a menu, which only base/menu.py loads."""
     room = room_of(name_of(path))
-    if not room:
-        assert not ours(path)
-        return
-    for name in ours(path):
-        other = room_of(name)
-        if not other or (other == room and room not in MENUS):
-            continue
-        assert FLOOR[other] < FLOOR[room], f"{name_of(path)} imports {name}, which stands no lower"
-        assert other not in MENUS, f"{name_of(path)} imports {name} of a menu: only base/menu.py loads one"
+    others = {name: room_of(name) for name in ours(path) if room_of(name) or not room}
+    others = {name: other for name, other in others.items() if not room or other != room or room in MENUS}
+    return [name for name, other in others.items() if not room or FLOOR[other] >= FLOOR[room] or other in MENUS]
+
+
+def test_imports_point_down() -> None:
+    assert offenders(astray) == {}
 
 
 def test_no_circles() -> None:
@@ -107,36 +106,42 @@ ENTRANCE = [
 ]
 
 
-@pytest.mark.parametrize("path", ENTRANCE, ids=name_of)
-def test_the_command_line_imports_only_the_ground(path: Path) -> None:
-    """At the top; what is slow to import is imported by the verb that needs it, when it does."""
-    found = imports(path, top=True)
-    allowed = {*sys.stdlib_module_names}
+def heavy(path: Path) -> list[str]:
     near = ("base", "command")
-    assert all(name.split(".")[0] in allowed or name == "ordsmed" or room_of(name) in near for name in found)
+    known = {*sys.stdlib_module_names}
+    return [name for name in imports(path, top=True)
+            if name.split(".")[0] not in known and name != "ordsmed" and room_of(name) not in near]  # fmt: skip
+
+
+def test_the_command_line_imports_only_the_ground() -> None:
+    """At the top; what is slow to import is imported by the verb that needs it, when it does."""
+    assert offenders(heavy, ENTRANCE) == {}
 
 
 def test_the_command_line_is_a_table_of_contents() -> None:
     assert len((HOUSE / "cli.py").read_text(encoding="utf-8").splitlines()) < 150
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_every_module_says_what_it_is(path: Path) -> None:
-    doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
-    assert doc
-    first = doc.split("\n\n")[0]
-    assert len(first) > 15
-    assert not {"utils", "util", "common", "manager", "helpers", "misc"} & set(path.stem.split("_"))
+def test_every_module_says_what_it_is() -> None:
+    said = lambda path: (ast.get_docstring(tree(path)) or "").split("\n\n")[0]  # noqa: E731
+    vague = {"utils", "util", "common", "manager", "helpers", "misc"}
+    assert offenders(lambda path: len(said(path)) <= 15 or vague & set(path.stem.split("_"))) == {}
 
 
-@pytest.mark.parametrize("path", MENU_FILES, ids=name_of)
-def test_a_menu_file_has_one_frozen_settings_all_told(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    found = [n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "Settings"]
-    assert len(found) == 1
-    assert [ast.unparse(d).replace(", kw_only=True", "") for d in found[0].decorator_list] == ["dataclass(frozen=True)"]
-    assert ast.get_docstring(found[0])
-    assert [line.name for line in menu.lines(name_of(path)) if not line.doc] == []
+def unclear(path: Path) -> list[str]:
+    """What is wrong with the settings of a choice: they are one frozen dataclass, and told line by line."""
+    classes = [n for n in tree(path).body if isinstance(n, ast.ClassDef) and n.name == "Settings"]
+    if len(classes) != 1:
+        return [f"{len(classes)} Settings"]
+    marks = [ast.unparse(d).replace(", kw_only=True", "") for d in classes[0].decorator_list]
+    wrong = [] if marks == ["dataclass(frozen=True)"] else [f"marked {marks}"]
+    wrong += [] if ast.get_docstring(classes[0]) else ["no docstring"]
+    return wrong + [f"no help: {line.name}" for line in menu.lines(name_of(path)) if not line.doc]
+
+
+def test_a_menu_file_has_one_frozen_settings_all_told() -> None:
+    assert len(MENU_FILES) > 40
+    assert offenders(unclear, MENU_FILES) == {}
 
 
 def test_every_setting_of_a_verb_is_told() -> None:
@@ -148,17 +153,16 @@ def test_every_setting_of_a_verb_is_told() -> None:
     assert ("ordsmed.learn.schedules", "Schedule") in places
 
 
-@pytest.mark.parametrize("stem", menu.entries(verb.MENU))
-def test_a_verb_says_what_it_is_where_it_stands_and_what_it_does(stem: str) -> None:
-    module = menu.opened(verb.MENU, stem)
-    one = verb.find(verb.name_of(stem))
-    public = {name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__}
-    assert {"arguments", "run"} <= public
-    assert one.group in verb.GROUPS
-    assert one.stopped in ("", ending.GOES_ON, ending.BEGINS_AGAIN)
-    assert 15 < len(one.headline) < 118
-    if one.recipe:
-        assert menu.lines(*one.recipe)
+def test_a_verb_says_what_it_is_where_it_stands_and_what_it_does() -> None:
+    for stem in menu.entries(verb.MENU):
+        module = menu.opened(verb.MENU, stem)
+        one = verb.find(verb.name_of(stem))
+        public = {name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__}
+        assert {"arguments", "run"} <= public, stem
+        assert one.group in verb.GROUPS, stem
+        assert one.stopped in ("", ending.GOES_ON, ending.BEGINS_AGAIN), stem
+        assert 15 < len(one.headline) < 118, stem
+        assert not one.recipe or menu.lines(*one.recipe), stem
 
 
 def loaded_by(*words: str) -> set[str]:

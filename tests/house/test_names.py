@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import ast
 from collections import Counter, defaultdict
-from pathlib import Path
 
+from kit.sources import FILES, tree
 from ordsmed.base import menu
 
 THIN = ("found", "told", "said", "made")
 MOST = {"found": 471, "told": 96, "said": 61, "made": 57}  # variables called so; these may only become fewer
 
 
-def trees() -> dict[Path, ast.Module]:
-    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(menu.HOUSE.rglob("*.py"))}
-
-
 def test_a_class_name_means_one_thing() -> None:
     """But for `Settings`, of which every choice of a menu has one."""
     places = defaultdict(list)
-    for path, tree in trees().items():
-        for node in ast.walk(tree):
+    for path in FILES:
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.ClassDef) and node.name != "Settings":
                 places[node.name].append(path.relative_to(menu.HOUSE).as_posix())
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
 
 
 def test_words_that_say_little_become_fewer() -> None:
-    names = (node.id for tree in trees().values() for node in ast.walk(tree)
+    names = (node.id for path in FILES for node in ast.walk(tree(path))
              if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))  # fmt: skip
     count = Counter(name for name in names if name in THIN)
     assert all(count[name] <= MOST[name] for name in THIN), f"{dict(count)}; lower MOST, never raise it"
