@@ -1,0 +1,197 @@
+"""TensorFlow's checkpoints: tensors by their names, in the table NAME.index and the files NAME.data-00000-of-00001.
+
+The table's empty key tells how many files there are; every other one is a tensor's name, its entry says the number
+type, the shape, which file, where there, how long, and the checksum. Nothing is read before it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ordsmed.base import files
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.binary import proto, sstable
+from ordsmed.binary.crc32c import crc32c, masked
+from ordsmed.binary.proto import Torn
+
+TYPES = {  # TensorFlow's numbers of types
+    1: torch.float32, 2: torch.float64, 3: torch.int32, 4: torch.uint8, 5: torch.int16, 6: torch.int8, 9: torch.int64,
+    10: torch.bool, 14: torch.bfloat16, 19: torch.float16,
+}  # fmt: skip
+TEXT = 7  # strings, in which TensorFlow 2 keeps what belongs to what
+WHOLE = "the files NAME.index and NAME.data-* of one save"
+STATE = "checkpoint"  # a text beside them that names the newest
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Where a tensor lies."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    shard: int
+    offset: int
+    size: int
+    crc: int
+
+
+class Bundle(Mapping[str, Tensor]):
+    """A checkpoint's tensors; each is read, and checked, when it is asked for."""
+
+    def __init__(self, prefix: Path) -> None:
+        self.prefix, self.index = prefix, prefix.with_name(prefix.name + ".index")
+        table = sstable.read(self.index)
+        try:
+            shards = _header(memoryview(table.pop(b"", b"")), self.index)
+            entries = {key.decode(): _entry(memoryview(value)) for key, value in table.items()}
+        except (Torn, UnicodeDecodeError, TypeError) as error:
+            raise DataError(self.index, f"is damaged: {error}", WHOLE, "fetch it again") from None
+        self.entries = {name: entry for name, entry in entries.items() if entry}
+        self.shards = [prefix.with_name(f"{prefix.name}.data-{n:05}-of-{shards:05}") for n in range(shards)]
+        if absent := [path for path in self.shards if not path.is_file()]:
+            raise DataError(absent[0], "no such file", WHOLE, "fetch it as well")
+        for name, entry in self.entries.items():
+            self._check(name, entry)
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of every tensor."""
+        return {name: entry.shape for name, entry in self.entries.items()}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.entries
+
+    def __getitem__(self, name: str) -> Tensor:
+        entry = self.entries[name]
+        path, raw = self.shards[entry.shard], np.empty(entry.size, np.uint8)
+        with path.open("rb") as file:
+            file.seek(entry.offset)
+            read = file.readinto(raw.data)
+        if read != entry.size or int(masked(crc32c(raw))) != entry.crc:
+            found = f"is damaged: the checksum of {name}, at byte {entry.offset:,}, differs"
+            raise DataError(path, found, WHOLE, "fetch it again")
+        return torch.from_numpy(raw).view(entry.dtype).reshape(entry.shape)
+
+    def _check(self, name: str, entry: Stored) -> None:
+        """Refuse an entry that cannot be before anything of its size is made."""
+        numbers = int(np.prod(entry.shape, dtype=object))
+        if entry.shard >= len(self.shards) or numbers * entry.dtype.itemsize != entry.size:
+            raise DataError(self.index, f"is damaged: {name} {list(entry.shape)} has {entry.size:,} bytes", WHOLE)
+        path = self.shards[entry.shard]
+        held = path.stat().st_size
+        if entry.offset + entry.size > held:
+            found = f"is cut off: {held:,} bytes, but {name} ends at {entry.offset + entry.size:,}"
+            raise DataError(path, found, WHOLE, "fetch it again")
+
+
+def find(path: Path) -> Path | None:
+    """The prefix of the checkpoint that a folder or file means; None: there is none."""
+    if path.is_dir():
+        names = sorted(p.name.removesuffix(".index") for p in path.glob("*.index"))
+        if len(names) < 2:
+            return path / names[0] if names else None
+        newest = _newest(path)
+        if newest in names:
+            return path / newest
+        raise RecipeError(path, f"holds {' and '.join(names[:4])}", "one checkpoint", f"name one: {path / names[-1]}")
+    name = path.name.removesuffix(".index")
+    name = name.partition(".data-")[0] if ".data-" in name else name.removesuffix(".meta")
+    return path.with_name(name) if path.with_name(f"{name}.index").is_file() else None
+
+
+def first_version(path: Path) -> Path | None:
+    """A file of TensorFlow's first kind of checkpoint (before 2017), which is a table alone, if one stands there."""
+    beside = sorted(path.iterdir()) if path.is_dir() else [path]
+    own = (p for p in beside if p.is_file() and ".ckpt" in p.name and p.suffix not in (".index", ".meta"))
+    return next((p for p in own if ".data-" not in p.name and sstable.is_table(p)), None)
+
+
+def refuse_first_version(path: Path) -> None:
+    """Say so where such a file stands: a table of slices, and no index."""
+    if old := first_version(path):
+        remedy = "load it with TensorFlow 1 and save it by tf.train.Saver(write_version=tf.train.SaverDef.V2)"
+        raise DataError(old, "is a checkpoint of TensorFlow's first kind", WHOLE, remedy)
+
+
+def write(prefix: Path, tensors: Iterator[tuple[str, Tensor]]) -> None:
+    """Write a checkpoint that TensorFlow opens, tensor by tensor."""
+    data = prefix.with_name(f"{prefix.name}.data-00000-of-00001")
+    codes = {dtype: code for code, dtype in TYPES.items()}
+    entries: dict[bytes, bytes] = {}
+    offset = 0
+    with files.survive_disk(data):
+        with data.open("wb") as file:
+            for name, tensor in tensors:
+                raw = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
+                shape = b"".join(proto.run(2, proto.message({1: size})) for size in tensor.shape)
+                entry = {1: codes[tensor.dtype], 2: shape, 4: offset, 5: len(raw), 6: int(masked(crc32c(raw)))}
+                entries[name.encode()] = proto.message(entry, fixed=(6,))
+                file.write(raw.data)
+                offset += len(raw)
+        files.sync(data)
+    entries[b""] = proto.message({1: 1, 3: proto.message({1: 1})})
+    index = prefix.with_name(f"{prefix.name}.index")
+    with files.survive_disk(index):
+        index.write_bytes(sstable.write(entries))
+        files.sync(index)
+    state = f'model_checkpoint_path: "{prefix.name}"\nall_model_checkpoint_paths: "{prefix.name}"\n'
+    files.write_text(prefix.with_name(STATE), state)
+
+
+def _newest(folder: Path) -> str:
+    """The name that the text beside checkpoints says; empty where it says none."""
+    try:
+        lines = (folder / STATE).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    own = (line.partition(":")[2].strip().strip('"') for line in lines if line.startswith("model_checkpoint_path:"))
+    return Path(next(own, "")).name
+
+
+def _header(value: memoryview, index: Path) -> int:
+    """How many files of data there are."""
+    table = proto.table(value)
+    if table.get(2):
+        remedy = "load and save it on a machine of today"
+        raise DataError(index, "was written on a big-endian machine", "little-endian numbers", remedy)
+    shards = table.get(1, 0)
+    if not isinstance(shards, int) or not 1 <= shards < 100_000:
+        raise Torn("it does not tell how many files there are")
+    return shards
+
+
+def _entry(value: memoryview) -> Stored | None:
+    """A tensor's entry; None: texts, which hold no weights."""
+    table: dict[int, proto.Value] = {1: 0, 3: 0, 4: 0, 5: 0, 6: 0}
+    sizes: list[int] = []
+    for field, inner in proto.fields(value):
+        if field == 7:
+            raise Torn("it holds parts of tensors, not whole ones (partitioned variables)")
+        if field == 2 and isinstance(inner, memoryview):
+            sizes = [_size(dim) for number, dim in proto.fields(inner) if number == 2 and isinstance(dim, memoryview)]
+        else:
+            table[field] = inner
+    code, shard, offset, size, crc = (table[n] for n in (1, 3, 4, 5, 6))
+    if not all(isinstance(n, int) for n in (code, shard, offset, size, crc)) or min(sizes, default=0) < 0:
+        raise Torn("an entry without numbers")
+    if code == TEXT:
+        return None
+    if code not in TYPES:
+        raise Torn(f"numbers of TensorFlow's type {code}")
+    return Stored(TYPES[code], tuple(sizes), shard, offset, size, crc)  # type: ignore[index, arg-type]
+
+
+def _size(dim: memoryview) -> int:
+    value = proto.table(dim).get(1, 0)
+    return proto.signed(value) if isinstance(value, int) else -1

@@ -1,0 +1,149 @@
+"""CRC-32C, the checksum of TensorFlow's files, in numpy: of one long run of bytes, or of many short ones at once.
+
+A checksum is the remainder of a polynomial, so what is far from the end may be moved nearer by any multiple of the
+divisor. One multiple has four terms a multiple of 64 bits apart: whole words move by three XORs, at the speed of memory.
+What is left, and short runs, is looked up, 128 bytes a row, all rows at once; rows are joined in pairs.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bytes = NDArray[np.uint8]
+Sums = NDArray[np.uint32]
+
+DIVISOR = 0x82F63B78  # Castagnoli's, its highest power in the lowest bit
+FOLD = (4323, 5259, 5685)  # x^(64 * 5685) + x^(64 * 1362) + x^(64 * 426) + 1 is a multiple of it: how far words move
+ROW = 128  # bytes looked up in one row
+BLOCK = 1 << 20  # words held at once
+MASK = 0xA282EAD8  # TensorFlow's: sums of data that holds sums are not sums of sums
+
+
+def crc32c(data: bytes | bytearray | memoryview | NDArray[Any]) -> int:
+    """The checksum of a run of bytes."""
+    raw = np.frombuffer(data, np.uint8)
+    if len(raw) <= 8 * FOLD[-1]:
+        return int(crc32c_many(raw, np.zeros(1, np.int64), np.array([len(raw)]))[0])
+    whole = len(raw) // 8 * 8
+    rest = np.concatenate([_folded(raw[:whole].view("<u8")).view(np.uint8), raw[whole:]])
+    return int(_joined(_rows(rest[None]))[0] ^ np.uint32(0xFFFFFFFF))
+
+
+def crc32c_many(raw: Bytes, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Sums:
+    """The checksums of runs of these lengths, that begin at these places of a buffer."""
+    found = np.zeros(len(starts), np.uint32)
+    rows = np.maximum(1, -(-lengths // ROW))
+    sizes = 1 << np.ceil(np.log2(rows)).astype(np.int64)
+    for size in np.unique(sizes):
+        of = np.flatnonzero(sizes == size)
+        block = np.zeros((len(of), int(size) * ROW), np.uint8)  # right-aligned: zeros in front change nothing
+        for row, (start, length) in enumerate(zip(starts[of].tolist(), lengths[of].tolist(), strict=True)):
+            block[row, block.shape[1] - length :] = raw[start : start + length]
+        first = block.shape[1] - lengths[of]  # its first four bytes are flipped: so sums begin
+        block[np.arange(len(of))[:, None], np.minimum(first[:, None] + np.arange(4), block.shape[1] - 1)] ^= 0xFF
+        found[of] = _joined(_rows(block)) ^ np.uint32(0xFFFFFFFF)
+    for short in np.flatnonzero(lengths < 4):
+        found[short] = _plain(raw[starts[short] : starts[short] + lengths[short]].tobytes())
+    return found
+
+
+def masked(sums: Any) -> Any:
+    """As TensorFlow writes them."""
+    sums = np.asarray(sums, np.uint32)
+    with np.errstate(over="ignore"):
+        return ((sums >> np.uint32(15)) | (sums << np.uint32(17))) + np.uint32(MASK)
+
+
+def _folded(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """As many words as the fold is long, with the same remainder; the first ones begin with flipped bits."""
+    far = FOLD[-1]
+    block = np.empty(far + BLOCK, np.uint64)
+    block[:far] = words[:far]
+    block[0] ^= np.uint64(0xFFFFFFFF)
+    for start in range(far, len(words), BLOCK):
+        new = words[start : start + BLOCK]
+        block[far : far + len(new)] = new
+        for at in range(0, len(new), FOLD[0]):
+            moved = block[at : min(at + FOLD[0], len(new))]
+            for by in FOLD:
+                block[at + by : at + by + len(moved)] ^= moved
+        block[:far] = block[len(new) : len(new) + far].copy()
+    return block[:far]
+
+
+def _rows(block: Bytes) -> Sums:
+    """The remainders of rows of ROW bytes, [R, n] -> [R, rows]: zeros are put in front so that rows are a power of 2."""
+    wanted = ROW << max(0, (-(-block.shape[1] // ROW) - 1).bit_length())
+    if block.shape[1] != wanted:
+        block = np.pad(block, ((0, 0), (wanted - block.shape[1], 0)))
+    pairs = np.ascontiguousarray(block.reshape(-1, ROW).view("<u2").T)
+    tables = _tables()
+    sums = np.zeros(pairs.shape[1], np.uint32)
+    for at in range(0, ROW // 2, 4):
+        sums ^= pairs[at] | (pairs[at + 1].astype(np.uint32) << np.uint32(16))
+        sums = tables[3][sums & np.uint32(0xFFFF)] ^ tables[2][sums >> np.uint32(16)]
+        sums ^= tables[1][pairs[at + 2]] ^ tables[0][pairs[at + 3]]
+    return sums.reshape(len(block), -1)
+
+
+def _joined(sums: Sums) -> Sums:
+    """Remainders of rows that follow each other, [R, rows] -> [R]."""
+    level = 0
+    while sums.shape[1] > 1:
+        table, before = _moving(level), sums[:, 0::2]
+        moved = table[0][before & np.uint32(0xFF)]
+        for part in (1, 2, 3):
+            moved ^= table[part][(before >> np.uint32(8 * part)) & np.uint32(0xFF)]
+        sums, level = moved ^ sums[:, 1::2], level + 1
+    return sums[:, 0]
+
+
+@functools.cache
+def _bytes() -> Sums:
+    """What each byte leaves."""
+    table = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        table = np.where(table & 1, (table >> np.uint32(1)) ^ np.uint32(DIVISOR), table >> np.uint32(1))
+    return table
+
+
+def _zeros(sums: Sums, count: int) -> Sums:
+    """What so many zero bytes behind them make of remainders."""
+    for _ in range(count):
+        sums = (sums >> np.uint32(8)) ^ _bytes()[sums & np.uint32(0xFF)]
+    return sums
+
+
+@functools.cache
+def _tables() -> list[Sums]:
+    """What each pair of bytes leaves, with 0, 2, 4 and 6 zero bytes behind it."""
+    one = _zeros(np.arange(1 << 16, dtype=np.uint32), 2)
+    return [_zeros(one, 2 * n) for n in range(4)]
+
+
+@functools.cache
+def _moving(level: int) -> list[Sums]:
+    """What ROW * 2^level zero bytes make of a remainder, by each of its four bytes."""
+    own = [np.arange(256, dtype=np.uint32) << np.uint32(8 * part) for part in range(4)]
+    if level == 0:
+        return [_zeros(part, ROW) for part in own]
+    half = _moving(level - 1)
+
+    def again(sums: Sums) -> Sums:
+        return np.bitwise_xor.reduce(
+            [half[part][(sums >> np.uint32(8 * part)) & np.uint32(0xFF)] for part in range(4)]
+        )
+
+    return [again(part) for part in half]
+
+
+def _plain(data: bytes) -> int:
+    """Byte by byte."""
+    table, crc = _bytes(), 0xFFFFFFFF
+    for byte in data:
+        crc = (crc >> 8) ^ int(table[(crc ^ byte) & 0xFF])
+    return crc ^ 0xFFFFFFFF
