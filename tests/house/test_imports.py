@@ -17,7 +17,7 @@ from ordsmed.command import verb
 HOUSE = menu.HOUSE
 FLOORS = [
     {"base"},
-    {"text", "nn", "launch"},
+    {"text", "nn", "launch", "binary"},
     {"markup", "labelled", "web", "tokenizers", "models"},
     {"score", "cleaners", "corpus"},
     {"corpora", "data"},

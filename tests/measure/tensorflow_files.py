@@ -87,8 +87,16 @@ def gpt2_arrays(width: int = 8, layers: int = 2) -> Arrays:
         at = f"model/h{n}"
         for name in ("ln_1", "ln_2"):
             own[f"{at}/{name}/g"], own[f"{at}/{name}/b"] = draw((width,), "/g"), draw((width,))
-        for name, here, there in (("attn/c_attn", 1, 3), ("attn/c_proj", 1, 1), ("mlp/c_fc", 1, 4), ("mlp/c_proj", 4, 1)):
-            own[f"{at}/{name}/w"], own[f"{at}/{name}/b"] = draw((1, here * width, there * width)), draw((there * width,))
+        for name, here, there in (
+            ("attn/c_attn", 1, 3),
+            ("attn/c_proj", 1, 1),
+            ("mlp/c_fc", 1, 4),
+            ("mlp/c_proj", 4, 1),
+        ):
+            own[f"{at}/{name}/w"], own[f"{at}/{name}/b"] = (
+                draw((1, here * width, there * width)),
+                draw((there * width,)),
+            )
     own["model/ln_f/g"], own["model/ln_f/b"] = draw((width,), "/g"), draw((width,))
     return own
 
@@ -162,7 +170,7 @@ def bert_says(own: Arrays) -> Arrays:
 def electra_says(own: Arrays) -> Arrays:
     net = Network(own, erf_gelu)
     shared, scope = net.embedded("electra/embeddings"), "generator_predictions"
-    small = net.encoded(net.dense(shared, "generator/embeddings_project"), "generator/encoder", 2, 1)
+    small = net.encoded(net.dense(shared, "generator/embeddings_project"), "generator/encoder", 1, 1)
     words = net.words(small, scope, "", "electra/embeddings/word_embeddings", f"{scope}/output_bias")
     x = net.encoded(net.dense(shared, "electra/embeddings_project"), "electra/encoder", 2, 1)
     x = net.dense(net.gelu(net.dense(x, "discriminator_predictions/dense")), "discriminator_predictions/dense_1")
@@ -207,11 +215,13 @@ def as_nvidia(own: Arrays) -> Arrays:
         name = name.replace("attention/output/", "attention/dense_output/")
         name = name.replace("/output/", "/bert_output/").replace("dense_1/", "dense_prediction/")
         name = name.replace("generator_predictions/output_bias", "generator_lm_head/bias")
-        name = name.replace("word_embeddings", "weight").replace("position_embeddings", "position_embeddings/embeddings")
+        name = name.replace("word_embeddings", "weight").replace(
+            "position_embeddings", "position_embeddings/embeddings"
+        )
         name = name.replace("token_type_embeddings", "token_type_embeddings/embeddings")
         made[f"model/{network}/{name}"] = array
-        if "/embeddings/" in name and not name.endswith("weight"):
-            made[f"model/generator/{name}"] = array
+        if "/embeddings/LayerNorm/" in name:  # the tables are shared, and stand once; the norms are two
+            made[f"model/generator/{name}"] = array + 1
     return made
 
 

@@ -8,13 +8,15 @@ fine-tuned model its class with the task's head, if there is one that does what 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import ordsmed
 from ordsmed.apply import card
 from ordsmed.apply.origin import Origin
 from ordsmed.apply.trained import Trained, open_model
-from ordsmed.base import files
+from ordsmed.base import files, settings
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.menu import entries, kind_of, load
 from ordsmed.base.run import Run
@@ -26,7 +28,7 @@ from ordsmed.nn.foreign import FORMAT, Format
 MARK = "ordsmed.json"  # says that the folder is an export, of what and in which format
 
 
-def export_all(path: str | Path, out: str | Path, *, anew: bool = False, licence: str | None = None) -> list[Path]:
+def export_all(path: str | Path, out: str | Path, **how: Any) -> list[Path]:
     """Every step of a run whose weights stand, and step 0, each as a folder in `out`: to see how a model learns."""
     origin = Origin.of(path)
     if not origin.is_run:
@@ -37,7 +39,7 @@ def export_all(path: str | Path, out: str | Path, *, anew: bool = False, licence
     made = []
     for step in origin.steps() if origin.status["verb"] == "pretrain" else filter(None, origin.steps()):
         try:
-            made.append(export(origin.folder, Path(out) / f"step-{step}", step, anew=anew, licence=licence))
+            made.append(export(origin.folder, Path(out) / f"step-{step}", step, **how))
         except DataError as error:
             if step:
                 raise
@@ -46,23 +48,28 @@ def export_all(path: str | Path, out: str | Path, *, anew: bool = False, licence
 
 
 def export(
-    path: str | Path, out: str | Path, step: int | None = None, *, anew: bool = False, licence: str | None = None
-) -> Path:
-    """Write the folder of a run, an import or a Hugging Face folder, whole or not at all; replaces an earlier one."""
+    path: str | Path, out: str | Path, step: int | None = None, *, anew: bool = False, licence: str | None = None,
+    to: str | None = None, overrides: Sequence[str] = (),
+) -> Path:  # fmt: skip
+    """Write the folder of a run, an import or a Hugging Face folder, whole or not at all; replaces an earlier one.
+
+    `to`: a format of formats/, and its settings; None: Hugging Face's where it knows the family, else the family's own.
+    """
     target = Path(out)
     check(target, Path(path), anew=anew or (target / MARK).exists())
     trained = open_model(path, step)
-    if isinstance(trained.objective, Task):
+    if isinstance(trained.objective, Task) and to in (None, "huggingface"):
         _check_head(trained, trained.objective, path)
     if trained.recipe is None:
         _say_left(trained)
+    form = asked_format(trained, to, overrides) if to else format_of(trained)
     with files.making(target) as folder:
-        format_of(trained).write(trained, folder)
+        form.write(trained, folder)
         files.write_text(folder / "README.md", _card(trained, target.name, licence))
         for inner, text in card.inner(trained, target.name).items():
             files.write_text(folder / inner / "README.md", text)
         facts = {"ordsmed": ordsmed.__version__, "of": str(trained.folder), "step": trained.step}
-        files.write_json(folder / MARK, {**facts, "format": kind_of(format_of(trained))})
+        files.write_json(folder / MARK, {**facts, "format": kind_of(form)})
     return target
 
 
@@ -102,6 +109,18 @@ def _check_head(trained: Trained, task: Task, path: str | Path) -> None:
     verbs = "`ordsmed predict` and `evaluate`"
     verbs += "".join(f", and `{verb}`," for verb in getattr(trained.learned, "VERBS", ()))
     raise RecipeError(path, found, "", f"{verbs} open it as it is")
+
+
+def asked_format(trained: Trained, name: str, overrides: Sequence[str] = ()) -> Format:
+    """The format of this name, with these settings, if it takes such a model."""
+    form: Format = settings.decode(load("formats", name, place="--to"), settings.override({}, overrides), "--to")
+    if name == "huggingface":
+        return format_of(trained)
+    if trained.kind not in form.families:
+        wrong = f"{name} takes {' and '.join(form.families)}; {trained.folder} holds a {trained.kind}"
+        fitting = [kind for kind in entries("formats") if trained.kind in load("formats", kind).families]
+        raise RecipeError("--to", wrong, " or ".join(["huggingface", *fitting]))
+    return form
 
 
 def format_of(trained: Trained) -> Format:

@@ -6,7 +6,8 @@ type, the shape, which file, where there, how long, and the checksum. Nothing is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +31,7 @@ STATE = "checkpoint"  # a text beside them that names the newest
 
 
 @dataclass(frozen=True)
-class Stored:
+class Entry:
     """Where a tensor lies."""
 
     dtype: torch.dtype
@@ -41,7 +42,7 @@ class Stored:
     crc: int
 
 
-class Bundle(Mapping[str, Tensor]):
+class Bundle:
     """A checkpoint's tensors; each is read, and checked, when it is asked for."""
 
     def __init__(self, prefix: Path) -> None:
@@ -63,27 +64,21 @@ class Bundle(Mapping[str, Tensor]):
         """Of every tensor."""
         return {name: entry.shape for name, entry in self.entries.items()}
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.entries)
-
-    def __len__(self) -> int:
-        return len(self.entries)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.entries
-
-    def __getitem__(self, name: str) -> Tensor:
+    def read(self, name: str) -> Tensor:
+        """A tensor, checked."""
         entry = self.entries[name]
         path, raw = self.shards[entry.shard], np.empty(entry.size, np.uint8)
         with path.open("rb") as file:
             file.seek(entry.offset)
             read = file.readinto(raw.data)
         if read != entry.size or int(masked(crc32c(raw))) != entry.crc:
-            found = f"is damaged: the checksum of {name}, at byte {entry.offset:,}, differs"
-            raise DataError(path, found, WHOLE, "fetch it again")
+            wrong = f"is damaged: the checksum of {name}, at byte {entry.offset:,}, differs"
+            raise DataError(path, wrong, WHOLE, "fetch it again")
+        if not entry.size:
+            return torch.empty(entry.shape, dtype=entry.dtype)
         return torch.from_numpy(raw).view(entry.dtype).reshape(entry.shape)
 
-    def _check(self, name: str, entry: Stored) -> None:
+    def _check(self, name: str, entry: Entry) -> None:
         """Refuse an entry that cannot be before anything of its size is made."""
         numbers = int(np.prod(entry.shape, dtype=object))
         if entry.shard >= len(self.shards) or numbers * entry.dtype.itemsize != entry.size:
@@ -91,8 +86,8 @@ class Bundle(Mapping[str, Tensor]):
         path = self.shards[entry.shard]
         held = path.stat().st_size
         if entry.offset + entry.size > held:
-            found = f"is cut off: {held:,} bytes, but {name} ends at {entry.offset + entry.size:,}"
-            raise DataError(path, found, WHOLE, "fetch it again")
+            wrong = f"is cut off: {held:,} bytes, but {name} ends at {entry.offset + entry.size:,}"
+            raise DataError(path, wrong, WHOLE, "fetch it again")
 
 
 def find(path: Path) -> Path | None:
@@ -104,22 +99,34 @@ def find(path: Path) -> Path | None:
         newest = _newest(path)
         if newest in names:
             return path / newest
-        raise RecipeError(path, f"holds {' and '.join(names[:4])}", "one checkpoint", f"name one: {path / names[-1]}")
+        raise RecipeError(
+            path, f"holds {' and '.join(names[:4])}", "one checkpoint", f"name one: {path / names[-1]}.index"
+        )
     name = path.name.removesuffix(".index")
     name = name.partition(".data-")[0] if ".data-" in name else name.removesuffix(".meta")
     return path.with_name(name) if path.with_name(f"{name}.index").is_file() else None
 
 
-def first_version(path: Path) -> Path | None:
-    """A file of TensorFlow's first kind of checkpoint (before 2017), which is a table alone, if one stands there."""
-    beside = sorted(path.iterdir()) if path.is_dir() else [path]
-    own = (p for p in beside if p.is_file() and ".ckpt" in p.name and p.suffix not in (".index", ".meta"))
-    return next((p for p in own if ".data-" not in p.name and sstable.is_table(p)), None)
+def names(prefix: Path) -> frozenset[str]:
+    """Of a checkpoint's tensors; none where its index is damaged, which is said when it is opened."""
+    with contextlib.suppress(DataError, UnicodeDecodeError):
+        return frozenset(key.decode() for key in sstable.read(prefix.with_name(f"{prefix.name}.index")))
+    return frozenset()
+
+
+def opened(path: Path) -> Bundle:
+    """The checkpoint that a folder or file means."""
+    prefix = find(path)
+    if prefix is None:
+        raise DataError(path, "holds no TensorFlow checkpoint", WHOLE)
+    return Bundle(prefix)
 
 
 def refuse_first_version(path: Path) -> None:
-    """Say so where such a file stands: a table of slices, and no index."""
-    if old := first_version(path):
+    """Say so where a checkpoint of TensorFlow's first kind (before 2017) stands: one table, without an index."""
+    beside = sorted(path.iterdir()) if path.is_dir() else [path]
+    own = (p for p in beside if p.is_file() and ".ckpt" in p.name and p.suffix not in (".index", ".meta"))
+    if old := next((p for p in own if ".data-" not in p.name and sstable.is_table(p)), None):
         remedy = "load it with TensorFlow 1 and save it by tf.train.Saver(write_version=tf.train.SaverDef.V2)"
         raise DataError(old, "is a checkpoint of TensorFlow's first kind", WHOLE, remedy)
 
@@ -133,9 +140,15 @@ def write(prefix: Path, tensors: Iterator[tuple[str, Tensor]]) -> None:
     with files.survive_disk(data):
         with data.open("wb") as file:
             for name, tensor in tensors:
-                raw = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
+                raw = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
                 shape = b"".join(proto.run(2, proto.message({1: size})) for size in tensor.shape)
-                entry = {1: codes[tensor.dtype], 2: shape, 4: offset, 5: len(raw), 6: int(masked(crc32c(raw)))}
+                entry: dict[int, int | bytes] = {
+                    1: codes[tensor.dtype],
+                    2: shape,
+                    4: offset,
+                    5: len(raw),
+                    6: int(masked(crc32c(raw))),
+                }
                 entries[name.encode()] = proto.message(entry, fixed=(6,))
                 file.write(raw.data)
                 offset += len(raw)
@@ -171,7 +184,7 @@ def _header(value: memoryview, index: Path) -> int:
     return shards
 
 
-def _entry(value: memoryview) -> Stored | None:
+def _entry(value: memoryview) -> Entry | None:
     """A tensor's entry; None: texts, which hold no weights."""
     table: dict[int, proto.Value] = {1: 0, 3: 0, 4: 0, 5: 0, 6: 0}
     sizes: list[int] = []
@@ -189,7 +202,7 @@ def _entry(value: memoryview) -> Stored | None:
         return None
     if code not in TYPES:
         raise Torn(f"numbers of TensorFlow's type {code}")
-    return Stored(TYPES[code], tuple(sizes), shard, offset, size, crc)  # type: ignore[index, arg-type]
+    return Entry(TYPES[code], tuple(sizes), shard, offset, size, crc)  # type: ignore[arg-type]
 
 
 def _size(dim: memoryview) -> int:

@@ -1,7 +1,7 @@
 """CRC-32C, the checksum of TensorFlow's files, in numpy: of one long run of bytes, or of many short ones at once.
 
 A checksum is the remainder of a polynomial, so what is far from the end may be moved nearer by any multiple of the
-divisor. One multiple has four terms a multiple of 64 bits apart: whole words move by three XORs, at the speed of memory.
+divisor. One multiple has four terms, whole words of 64 bits apart: words move by three XORs, at the speed of memory.
 What is left, and short runs, is looked up, 128 bytes a row, all rows at once; rows are joined in pairs.
 """
 
@@ -35,7 +35,7 @@ def crc32c(data: bytes | bytearray | memoryview | NDArray[Any]) -> int:
 
 def crc32c_many(raw: Bytes, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Sums:
     """The checksums of runs of these lengths, that begin at these places of a buffer."""
-    found = np.zeros(len(starts), np.uint32)
+    sums = np.zeros(len(starts), np.uint32)
     rows = np.maximum(1, -(-lengths // ROW))
     sizes = 1 << np.ceil(np.log2(rows)).astype(np.int64)
     for size in np.unique(sizes):
@@ -45,10 +45,10 @@ def crc32c_many(raw: Bytes, starts: NDArray[np.int64], lengths: NDArray[np.int64
             block[row, block.shape[1] - length :] = raw[start : start + length]
         first = block.shape[1] - lengths[of]  # its first four bytes are flipped: so sums begin
         block[np.arange(len(of))[:, None], np.minimum(first[:, None] + np.arange(4), block.shape[1] - 1)] ^= 0xFF
-        found[of] = _joined(_rows(block)) ^ np.uint32(0xFFFFFFFF)
+        sums[of] = _joined(_rows(block)) ^ np.uint32(0xFFFFFFFF)
     for short in np.flatnonzero(lengths < 4):
-        found[short] = _plain(raw[starts[short] : starts[short] + lengths[short]].tobytes())
-    return found
+        sums[short] = _plain(raw[starts[short] : starts[short] + lengths[short]].tobytes())
+    return sums
 
 
 def masked(sums: Any) -> Any:
@@ -76,7 +76,7 @@ def _folded(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def _rows(block: Bytes) -> Sums:
-    """The remainders of rows of ROW bytes, [R, n] -> [R, rows]: zeros are put in front so that rows are a power of 2."""
+    """The remainders of rows of ROW bytes, [R, n] -> [R, rows]: with zeros in front the rows are a power of 2."""
     wanted = ROW << max(0, (-(-block.shape[1] // ROW) - 1).bit_length())
     if block.shape[1] != wanted:
         block = np.pad(block, ((0, 0), (wanted - block.shape[1], 0)))
@@ -134,9 +134,7 @@ def _moving(level: int) -> list[Sums]:
     half = _moving(level - 1)
 
     def again(sums: Sums) -> Sums:
-        return np.bitwise_xor.reduce(
-            [half[part][(sums >> np.uint32(8 * part)) & np.uint32(0xFF)] for part in range(4)]
-        )
+        return np.bitwise_xor.reduce([half[part][(sums >> np.uint32(8 * part)) & np.uint32(0xFF)] for part in range(4)])
 
     return [again(part) for part in half]
 

@@ -40,6 +40,10 @@ class Broken(ValueError):
     """Bytes that are no pickle of torch's."""
 
 
+BROKEN = (Broken, zipfile.BadZipFile, zlib.error, struct.error, KeyError, ValueError, TypeError, AttributeError,
+          IndexError, EOFError)  # fmt: skip
+
+
 class Stub:
     """Something of a class that nobody here knows: its name, what it was made from, its state. It does nothing."""
 
@@ -62,7 +66,7 @@ class Storage:
 
 
 @dataclass(frozen=True)
-class Piece:
+class Strided:
     """A tensor: how it lies in a run of numbers."""
 
     storage: Storage
@@ -81,12 +85,12 @@ class Pickled:
             with path.open("rb") as file:
                 self.bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
                 self.value = self._zipped(file) if zipfile.is_zipfile(path) else self._legacy(file)
-        except (Broken, zipfile.BadZipFile, struct.error, KeyError, ValueError, TypeError, IndexError, EOFError) as error:
+        except BROKEN as error:
             remedy = "fetch it again, or have it saved anew by torch.save"
             raise DataError(path, f"cannot be read: {error}", WANTED, remedy) from None
         self.checked: set[str] = set()
 
-    def tensor(self, piece: Piece) -> Tensor:
+    def tensor(self, piece: Strided) -> Tensor:
         """A tensor, as it lies in the file: not copied."""
         key, dtype = piece.storage.key, piece.storage.dtype
         if 0 in piece.shape:
@@ -206,7 +210,8 @@ class Machine:
             if isinstance(self.stack[-1], list):  # of a stub's items nobody knows what they are
                 self.stack[-1].extend(more)
         elif name == "ADDITEMS":
-            self.stack[-1].update(self.marked())
+            more = self.marked()
+            self.stack[-1].update(more)
         elif name in ("SETITEM", "SETITEMS"):
             pairs = self.marked() if name == "SETITEMS" else [self.stack.pop(-2), pop()]
             if isinstance(self.stack[-1], dict):
@@ -263,8 +268,8 @@ def called(of: Any, arguments: tuple[Any, ...]) -> Any:
         whole = all(isinstance(n, int) for n in (offset, *shape, *strides)) and len(shape) == len(strides)
         if not isinstance(storage, Storage) or not whole:
             raise Broken("a tensor without numbers")
-        return Piece(storage, offset, tuple(shape), tuple(strides))
-    if name.startswith("torch._utils._rebuild_parameter") and isinstance(arguments[0], Piece):
+        return Strided(storage, offset, tuple(shape), tuple(strides))
+    if name.startswith("torch._utils._rebuild_parameter") and isinstance(arguments[0], Strided):
         return arguments[0]
     if name == "collections.OrderedDict":
         return dict(*arguments)

@@ -37,16 +37,18 @@ def read(path: Path) -> dict[bytes, bytes]:
     data = memoryview(path.read_bytes())
     if len(data) < FOOTER or bytes(data[-len(MAGIC) :]) != MAGIC:
         remedy = "fetch it again: it was cut off, or is another kind of file"
-        raise DataError(path, f"{len(data):,} bytes without a table's end", "TensorFlow's index of a checkpoint", remedy)
+        raise DataError(
+            path, f"{len(data):,} bytes without a table's end", "TensorFlow's index of a checkpoint", remedy
+        )
     try:
         footer = data[-FOOTER:]
         at = varint(footer, varint(footer, 0)[1])[1]  # behind the place of the block of metadata
-        found: dict[bytes, bytes] = {}
+        table: dict[bytes, bytes] = {}
         for _, handle in _entries(_block(data, *_place(footer[at:]), path)):
-            found.update(_entries(_block(data, *_place(memoryview(handle)), path)))
+            table.update(_entries(_block(data, *_place(memoryview(handle)), path)))
     except (Torn, struct.error, IndexError) as error:
         raise DataError(path, f"is damaged: {error}", "TensorFlow's index of a checkpoint", "fetch it again") from None
-    return found
+    return table
 
 
 def write(table: Mapping[bytes, bytes]) -> bytes:

@@ -58,6 +58,7 @@ class Settings:
 
     wanted: ClassVar[str] = "a folder with options.json and weights (*.hdf5), or the weights with their options beside"
     readers: ClassVar[str] = "options.json, model.hdf5, vocab.txt: the files of bilm-tf, simple_elmo and AllenNLP"
+    families: ClassVar[tuple[str, ...]] = ("elmo",)
 
     def recognises(self, path: Path) -> bool:
         folder = path if path.is_dir() else path.parent
@@ -79,8 +80,7 @@ class Settings:
         tensors = {name: tensor.detach().float().cpu() for name, tensor in network.tensors().items()}
         files.write_json(folder / OPTIONS, _options(trained.settings, trained.tokenizer.vocabulary))
         _write(folder / WEIGHTS, _theirs(tensors, trained.settings))
-        words = (trained.tokenizer.piece(number) for number in range(trained.tokenizer.vocabulary))
-        files.write_text(folder / LISTS[0], "".join(f"{word}\n" for word in words))
+        files.write_text(folder / LISTS[0], trained.tokenizer.listed())
         if "head" in network.modules:
             say("the softmax over words stays behind: these files have no place for it")
         for reason in unread(trained.settings):

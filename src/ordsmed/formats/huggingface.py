@@ -32,6 +32,7 @@ class Settings:
 
     wanted: ClassVar[str] = "a folder with config.json, weights and a tokenizer"
     readers: ClassVar[str] = "transformers' AutoModel, AutoTokenizer and pipeline load it"
+    families: ClassVar[tuple[str, ...]] = ()
 
     def recognises(self, path: Path) -> bool:
         return (path / "config.json").is_file()

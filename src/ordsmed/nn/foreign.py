@@ -14,6 +14,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Protocol
 
+from torch import Tensor
+
 from ordsmed.base import files, menu
 from ordsmed.base import settings as tables
 from ordsmed.base.errors import DataError, RecipeError, nearest
@@ -52,7 +54,7 @@ class Imported:
 
     networks: Networks
     tokenizer: Any
-    tensors: weights.Tensors  # by our names
+    tensors: Mapping[str, Tensor]  # by our names; of large files each is read when it is asked for
     notes: tuple[str, ...] = ()  # what a person should know of them
 
 
@@ -61,6 +63,7 @@ class Format(Protocol):
 
     wanted: ClassVar[str]  # what it reads, for who gave something else
     readers: ClassVar[str]  # who loads what it writes
+    families: ClassVar[tuple[str, ...]]  # the models that it writes; Hugging Face's says so by `architectures`
 
     def recognises(self, path: Path) -> bool:
         """Does this folder or file look like one of its own? What is broken does, too: `read` says so."""
@@ -116,9 +119,17 @@ def settings(folder: Path) -> Any:
     families = {called: name for name, own in choices.items() for called in (own.model_type, *own.other_types)}
     if not isinstance(kind, str) or kind not in families:
         raise DataError(place, f"model_type: found {_short(kind)}", "", nearest(str(kind)[:40], filter(None, families)))
+    found = meant(families[kind], config, place)
+    _affordable(found, folder, place)
+    return found
+
+
+def meant(family: str, config: dict[str, Any], place: Path) -> Any:
+    """The settings of a family that a table of Hugging Face's keys means."""
+    kind = config.get("model_type", family)
     try:
         expect(config, quantization_config=(None,))
-        found = choices[families[kind]].from_hugging_face(config)
+        found = menu.load("models", family).from_hugging_face(config)
         _whole(config, "vocab_size")
     except KeyError as error:
         raise DataError(place, f"has no {error}", f"the settings of a {kind}", REMEDY) from None
@@ -126,7 +137,6 @@ def settings(folder: Path) -> Any:
         raise DataError(place, f"{error}") from None
     except (TypeError, AttributeError, OverflowError, IndexError) as error:
         raise DataError(place, f"a setting of another kind ({error})", f"the settings of a {kind}", REMEDY) from None
-    _affordable(found, folder, place)
     return found
 
 

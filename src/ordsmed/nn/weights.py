@@ -5,6 +5,8 @@ Fused rows of ours stand head by head, [H, 3, d, D]; theirs are three tensors, o
 
 from __future__ import annotations
 
+import json
+import math
 import re
 import warnings
 import zipfile
@@ -36,6 +38,27 @@ def write(path: Path, tensors: Mapping[str, Tensor], **facts: str) -> None:
             )
         except SafetensorError as error:
             raise OSError(None, str(error)) from None
+        path.chmod(0o644)
+        files.sync(path)
+
+
+def write_each(path: Path, shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Tensor]) -> None:
+    """The same in fp32, where tensors are read as they are written: only one of them is in memory."""
+    table: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    at = 0
+    for name, shape in shapes.items():
+        end = at + 4 * math.prod(shape)
+        table[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [at, end]}
+        at = end
+    head = json.dumps(table, separators=(",", ":")).encode()
+    head += b" " * (-len(head) % 8)
+    with files.survive_disk(path):
+        with path.open("wb") as file:
+            file.write(len(head).to_bytes(8, "little") + head)
+            for name, shape in shapes.items():
+                tensor = tensors[name]
+                assert (tuple(tensor.shape), tensor.dtype) == (shape, torch.float32), name
+                file.write(tensor.detach().contiguous().numpy().data)
         path.chmod(0o644)
         files.sync(path)
 
@@ -150,17 +173,23 @@ def to_foreign(ours: Mapping[str, Tensor], names: Names) -> Tensors:
     found: Tensors = {}
     for name, tensor in ours.items():
         theirs = names.table[name]
-        if isinstance(theirs, tuple):
-            for part, third in zip(theirs, split_heads(tensor, names.heads), strict=True):
-                found[part] = third.contiguous()
-        else:
-            if _is_fused(name, names):
-                tensor = torch.cat(split_heads(tensor, names.heads))
-            if _is_halved(name, names):
-                tensor = tensor.unflatten(0, (names.halves, 2, -1)).transpose(0, 1).flatten(0, 2)
-            found[theirs] = (tensor.T if _is_turned(name, tensor, names) else tensor).contiguous()
+        for part, own in zip(
+            (theirs,) if isinstance(theirs, str) else theirs, theirs_of(name, tensor, names), strict=True
+        ):
+            found[part] = own.contiguous()
     found |= {name: found[like].clone() for name, like in names.copies.items() if like in found}
     return found | {name: torch.zeros(shape) for name, shape in names.zeros.items()}
+
+
+def theirs_of(name: str, tensor: Tensor, names: Names) -> list[Tensor]:
+    """One of our tensors as it stands there: whole, or as query, key and value."""
+    if isinstance(names.table[name], tuple):
+        return split_heads(tensor, names.heads)
+    if _is_fused(name, names):
+        tensor = torch.cat(split_heads(tensor, names.heads))
+    if _is_halved(name, names):
+        tensor = tensor.unflatten(0, (names.halves, 2, -1)).transpose(0, 1).flatten(0, 2)
+    return [tensor.T if _is_turned(name, tensor, names) else tensor]
 
 
 def from_foreign(
@@ -188,7 +217,7 @@ def from_foreign(
         if absent:
             continue
         try:
-            ours[name] = _ours(name, [theirs[part] for part in parts], names)
+            ours[name] = ours_of(name, [theirs[part] for part in parts], names)
         except RuntimeError:  # heads or halves that cannot be taken apart
             wrong += [f"{part} {list(theirs[part].shape)}" for part in parts]
     idle = {*names.tied, *names.copies}
@@ -198,7 +227,7 @@ def from_foreign(
     spared = [n for n in left if n in others or n.endswith(names.others or ("\0",))]
     left = [n for n in left if n not in spared]
     if missing or left or wrong:
-        found = f"weights do not fit: missing {_some(missing)}; left over {_some(left)}; other shapes {_some(wrong)}"
+        found = f"weights do not fit: missing {some(missing)}; left over {some(left)}; other shapes {some(wrong)}"
         raise DataError(place, found, "the tensors of this network and no others")
     check_numbers({part: theirs[part] for part in theirs if part in known}, place)
     if spared:
@@ -229,7 +258,7 @@ def check_numbers(tensors: Mapping[str, Tensor], place: object) -> None:
             raise DataError(place, found, "finite weights", "take an earlier step, or the files from where they came")
 
 
-def _ours(name: str, parts: list[Tensor], names: Names) -> Tensor:
+def ours_of(name: str, parts: list[Tensor], names: Names) -> Tensor:
     """One of their tensors, or their query, key and value, as we keep it."""
     if len(parts) == 3:
         return join_heads(parts, names.heads)
@@ -297,7 +326,7 @@ def compare(
     ]
     missing, left = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
     if wrong or missing or left:
-        found = f"weights do not fit: missing {_some(missing)}; left over {_some(left)}; other shapes {_some(wrong)}"
+        found = f"weights do not fit: missing {some(missing)}; left over {some(left)}; other shapes {some(wrong)}"
         raise DataError(place, found, "weights of a network with the same settings")
 
 
@@ -344,7 +373,8 @@ def _is_turned(name: str, tensor: Tensor, names: Names) -> bool:
     return names.transposed and tensor.ndim == 2 and ".blocks." in f".{name}"
 
 
-def _some(names: list[str]) -> str:
+def some(names: list[str]) -> str:
+    """The first of many names."""
     if not names:
         return "none"
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

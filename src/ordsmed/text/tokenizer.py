@@ -146,6 +146,10 @@ class Tokenizer:
             raise DataError("tokenizer", f"no piece {number}", f"0 to {self.vocabulary - 1}")
         return found
 
+    def listed(self) -> str:
+        """All pieces by their numbers, one a line."""
+        return "".join(f"{self.piece(number)}\n" for number in range(self.vocabulary))
+
     def continues(self, ids: Ids) -> NDArray[np.bool_]:
         """True where a piece goes on the word before it; never in the first column, never at a special token."""
         first, last = self._borders

@@ -18,6 +18,8 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("out", metavar="FOLDER", help="where to write")
     meaning = "of this step, 0 included; all: a folder each"
     parser.add_argument("--step", type=step, metavar="N|all", help=meaning)
+    parser.add_argument("--to", metavar="FORMAT", help="one of `ordsmed menus formats`; else Hugging Face's, or ELMo's")
+    parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="a setting of that format")
     parser.add_argument("--licence", help="of the model, for its card")
     flags.anew(parser)
 
@@ -30,7 +32,7 @@ def step(text: str) -> int | str:
 def run(asked: argparse.Namespace) -> None:
     from ordsmed.apply.export import export, export_all, readers
 
-    how = {"anew": asked.anew, "licence": asked.licence}
+    how = {"anew": asked.anew, "licence": asked.licence, "to": asked.to, "overrides": asked.set}
     if asked.step == "all":
         print_lines([f"{out}: written" for out in export_all(asked.run, asked.out, **how)])
         return

@@ -1,0 +1,106 @@
+"""Google's BERT: bert_config.json, vocab.txt, and a TensorFlow checkpoint with the heads of pretraining.
+
+Names: nn/google.py. Its `gelu` is the tanh form, which others call gelu_new. The optimizer's slots are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ordsmed.base import files
+from ordsmed.base import settings as tables
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.say import say
+from ordsmed.binary import bundle
+from ordsmed.nn import foreign, google, renaming
+from ordsmed.nn.foreign import Imported
+from ordsmed.nn.renaming import Held
+from ordsmed.text.tokenizer import Tokenizer
+
+CONFIG, PREFIX, VOCABULARY = "bert_config.json", "bert_model.ckpt", "vocab.txt"
+WORDS = "bert/embeddings/word_embeddings"
+HEADS = {"cls/predictions/": "head", "cls/seq_relationship/": "pair"}
+WRITTEN = (
+    "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_dropout_prob",
+    "attention_probs_dropout_prob", "max_position_embeddings", "type_vocab_size", "initializer_range",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Read and written, with the heads for masked words and for pairs."""
+
+    wanted: ClassVar[str] = "a folder with bert_config.json, vocab.txt and a TensorFlow checkpoint (*.index, *.data-*)"
+    readers: ClassVar[str] = "bert_config.json, bert_model.ckpt, vocab.txt: google-research/bert and TensorFlow open it"
+    families: ClassVar[tuple[str, ...]] = ("bert",)
+
+    def recognises(self, path: Path) -> bool:
+        folder = path if path.is_dir() else path.parent
+        held = bundle.find(path)
+        return held is not None and ((folder / CONFIG).is_file() or WORDS in bundle.names(held))
+
+    def read(self, path: Path, overrides: Sequence[str] = ()) -> Imported:
+        folder = path if path.is_dir() else path.parent
+        source = bundle.opened(path)
+        theirs = google.without_slots(Held(source.shapes(), source.read))
+        heads = [role for scope, role in HEADS.items() if any(name.startswith(scope) for name in theirs)]
+        if "head" not in heads:
+            theirs_are = ", ".join(sorted({name.split("/")[0] for name in theirs}))
+            raise DataError(path, f"holds no head for masked words (scopes: {theirs_are})", "cls/predictions/...",
+                            "take the checkpoint that pretraining left")  # fmt: skip
+        learned = {"kind": "mlm_nsp" if "pair" in heads else "mlm"}
+        table = {"model": tables.plain(_network(folder)), "objective": learned}
+        networks = foreign.decoded(tables.override(table, overrides), folder / CONFIG)
+        if "pair" not in heads:  # a pooler that nobody asks
+            theirs = theirs.renamed(lambda name: None if name.startswith("bert/pooler/") else name)
+        tokenizer = Tokenizer.load(_vocabulary(folder))
+        notes = renaming.rows_behind(theirs, WORDS, tokenizer, path)
+        notes += [] if "pair" in heads else [f"{path}: no head for pairs: the pooler, which it is for, is left out"]
+        tensors = renaming.taken(networks, tokenizer, theirs, google.spelled, path)
+        return Imported(networks, tokenizer, tensors, tuple(notes))
+
+    def write(self, trained: Any, folder: Path) -> None:
+        network = trained.objective.networks()[""]
+        if trained.tokenizer.kind != "wordpiece":
+            raise RecipeError(trained.folder, f"has a tokenizer of the kind {trained.tokenizer.kind}", "wordpiece")
+        heads = [role for role in network.modules if role != "model"]
+        if not network.settings.tied or heads not in (["head"], ["head", "pair"]):
+            wrong = f"has the heads {', '.join(heads) or 'none'}, {'' if network.settings.tied else 'not '}tied"
+            raise RecipeError(trained.folder, wrong, "what BERT's pretraining leaves: mlm or mlm_nsp, tied")
+        described = network.settings.hugging_face(trained.tokenizer.vocabulary, trained.tokenizer)
+        theirs = {there: here for here, there in google.ACTIVATIONS.items()} | {"gelu": "gelu"}
+        settings, asked = network.settings, described["hidden_act"]
+        if asked not in theirs or settings.epsilon != 1e-12 or not settings.types:
+            wrong = f"has {settings.activation}, epsilon {settings.epsilon}, types {settings.types}"
+            remedy = "`ordsmed export` without --to writes it as it is"
+            raise RecipeError(
+                trained.folder, wrong, "what google-research/bert computes: gelu, 1e-12, 1 or more", remedy
+            )
+        if asked == "gelu":
+            say("its gelu is the exact one: google-research/bert computes the tanh form, and differs by up to 1e-3")
+        own = {"vocab_size": trained.tokenizer.vocabulary, "hidden_act": theirs[asked]}
+        files.write_json(folder / CONFIG, own | {key: described[key] for key in WRITTEN})
+        bundle.write(folder / PREFIX, renaming.given(trained.objective, google.spelled))
+        files.write_text(folder / VOCABULARY, trained.tokenizer.listed())
+
+
+def _network(folder: Path) -> Any:
+    """The settings that bert_config.json means."""
+    place = folder / CONFIG
+    config = files.read_table(place)
+    known = config.get("hidden_act")
+    if known not in google.ACTIVATIONS:
+        raise DataError(place, f"hidden_act: found {known}", " or ".join(google.ACTIVATIONS))
+    return foreign.meant("bert", config | {"hidden_act": google.ACTIVATIONS[known]}, place)
+
+
+def _vocabulary(folder: Path) -> Path:
+    """The one list of pieces beside the weights."""
+    lists = sorted(folder.glob("*vocab*.txt"))
+    if len(lists) != 1:
+        wrong = f"holds {' and '.join(p.name for p in lists)}" if lists else "holds no vocab.txt"
+        raise DataError(folder, wrong, "the one vocabulary that its numbers mean", "put it there as vocab.txt")
+    return lists[0]

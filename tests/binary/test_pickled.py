@@ -1,0 +1,156 @@
+"""torch's pickles: the same tensors as torch reads, and nothing that a file asks for is done."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import os
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ordsmed.base.errors import DataError
+from ordsmed.binary.pickled import Pickled, Strided, Stub, is_pickled
+
+
+class Unknown:
+    """A class that no reader has."""
+
+    def __init__(self) -> None:
+        self.scale = 2.0
+
+
+class Hostile:
+    """What runs something when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return os.system, (f"touch {self.path}",)
+
+
+def everything() -> dict[str, Any]:
+    table = torch.arange(12.0).reshape(3, 4)
+    return {
+        "args": argparse.Namespace(heads=2, dtype=torch.float16, sizes=[1, (2, 3)]),
+        "model": collections.OrderedDict(
+            a=table, turned=table.T, part=table[1:, 2:], half=table.half(), none=table[:0]
+        ),
+        "parameter": torch.nn.Parameter(torch.ones(2)),
+        "numbers": (torch.ones(3, dtype=torch.bfloat16), torch.tensor([1, 2]), torch.tensor(True)),
+        "optimizer": torch.optim.Adam([torch.nn.Parameter(torch.ones(2))]).state_dict(),
+        "chance": np.random.default_rng(0).bit_generator.state,
+        "array": np.arange(3),
+        "unknown": Unknown(),
+        "values": [None, True, 1 << 70, -5, 2.5, "ø", (), (1,), (1, 2, 3, 4), b"bytes", {1, 2}],
+    }
+
+
+@pytest.mark.parametrize("protocol", [2, 4, 5])
+@pytest.mark.parametrize("zipped", [True, False])
+def test_tensors_are_those_that_torch_reads(tmp_path: Path, zipped: bool, protocol: int) -> None:
+    own, path = everything(), tmp_path / "x.pt"
+    torch.save(own, path, _use_new_zipfile_serialization=zipped, pickle_protocol=protocol)
+    assert is_pickled(path)
+    found = Pickled(path)
+    read = found.value
+    assert list(read["model"]) == list(own["model"])
+    for name, tensor in own["model"].items():
+        assert torch.equal(found.tensor(read["model"][name]), tensor)
+        assert found.tensor(read["model"][name]).dtype == tensor.dtype
+    assert all(torch.equal(found.tensor(a), b) for a, b in zip(read["numbers"], own["numbers"], strict=True))
+    assert torch.equal(found.tensor(read["parameter"]), own["parameter"])
+    table = read["args"].table()
+    assert (table["heads"], table["sizes"], table["dtype"].name) == (2, [1, (2, 3)], "torch.float16")
+    assert read["unknown"].name.endswith("Unknown")
+    assert read["unknown"].state == {"scale": 2.0}
+    assert read["values"][:9] == own["values"][:9]
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_nothing_is_run(tmp_path: Path, zipped: bool) -> None:
+    path, traces = tmp_path / "x.pt", tmp_path / "traces"
+    torch.save({"a": torch.ones(2), "bad": Hostile(traces)}, path, _use_new_zipfile_serialization=zipped)
+    found = Pickled(path).value
+    assert (found["bad"].name, found["bad"].arguments) == ("posix.system", (f"touch {traces}",))
+    assert not traces.exists()
+    torch.load(path, weights_only=False)  # it would have been
+    assert traces.exists()
+
+
+HOSTILE = {  # of every way to make something: what a reader that runs it would do
+    "reduce": b"cos\nsystem\n(S'touch %s'\ntR.",
+    "inst": b"(S'touch %s'\nios\nsystem\n.",
+    "obj": b"(cos\nsystem\nS'touch %s'\no.",
+    "newobj": b"\x80\x02cos\nsystem\n(S'touch %s'\nt\x81.",
+    "build": b"cos\nsystem\n(S'touch %s'\ntR}S'__setstate__'\ncos\nsystem\nsb.",
+    "global": b"\x80\x04\x8c\x02os\x8c\x06system\x93(S'touch %s'\ntR.",
+}
+
+
+@pytest.mark.parametrize("program", HOSTILE.values(), ids=HOSTILE)
+def test_no_operation_runs_anything(tmp_path: Path, program: bytes) -> None:
+    traces, path = tmp_path / "traces", tmp_path / "x.pt"
+    with zipfile.ZipFile(path, "w") as parts:
+        parts.writestr("x/data.pkl", program % str(traces).encode())
+    assert isinstance(Pickled(path).value, Stub)
+    assert not traces.exists()
+
+
+@pytest.mark.parametrize(
+    ("program", "told"),
+    [
+        (b"\x80\x02}", "pickle exhausted before seeing STOP"),
+        (b"not a pickle", "opcode"),
+        (b"\x80\x02U\x05modelQ.", "speaks of something outside itself"),
+        (b"\x80\x02\x82\x01.", "asks for EXT1"),
+        (b".", "index out of range"),
+        (b"h\x05.", "5"),
+    ],
+)
+def test_what_is_no_pickle_of_torch_is_refused(tmp_path: Path, program: bytes, told: str) -> None:
+    path = tmp_path / "x.pt"
+    with zipfile.ZipFile(path, "w") as parts:
+        parts.writestr("x/data.pkl", program)
+    with pytest.raises(DataError, match=rf"x\.pt: cannot be read: .*{told}.*; wanted a file of torch\.save"):
+        Pickled(path)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_damage_is_named(tmp_path: Path, zipped: bool) -> None:
+    path = tmp_path / "x.pt"
+    torch.save({"a": torch.arange(1000.0)}, path, _use_new_zipfile_serialization=zipped)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DataError, match=r"x\.pt: cannot be read"):
+        Pickled(path)
+    if zipped:
+        at = whole.index(np.arange(1000, dtype=np.float32).tobytes())
+        path.write_bytes(whole[:at] + b"\x01" + whole[at + 1 :])
+        found = Pickled(path)
+        with pytest.raises(DataError, match=r"the checksum of data/0 differs"):
+            found.tensor(found.value["a"])
+
+
+def test_a_tensor_beyond_its_numbers_is_refused(tmp_path: Path) -> None:
+    torch.save({"a": torch.arange(10.0)}, tmp_path / "x.pt")
+    found = Pickled(tmp_path / "x.pt")
+    storage = found.value["a"].storage
+    for piece in (Strided(storage, 1, (10,), (1,)), Strided(storage, 0, (2,), (10,)), Strided(storage, -1, (2,), (1,))):
+        with pytest.raises(DataError, match="reaches over its numbers"):
+            found.tensor(piece)
+
+
+def test_other_files_do_not_look_like_one(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"something else")
+    assert not is_pickled(tmp_path / "x")
+    assert not is_pickled(tmp_path)
+    (tmp_path / "y").write_bytes(pickle.dumps({"a": 1}))
+    with pytest.raises(DataError, match="another kind of file"):
+        Pickled(tmp_path / "y")

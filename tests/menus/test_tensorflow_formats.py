@@ -1,0 +1,195 @@
+"""Google's BERT and ELECTRA, NVIDIA's ELECTRA, OpenAI's GPT-2: real checkpoints in, the same bits out."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from kit import foreign_files
+from ordsmed.apply.export import export
+from ordsmed.apply.importing import recognised, take_over
+from ordsmed.apply.trained import open_model
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.menu import entries, kind_of, load
+from ordsmed.binary import bundle
+from ordsmed.nn import weights
+
+SAYS = np.load(foreign_files.REAL / "says.npz")  # what TensorFlow computed
+TOKENS, TYPES = (torch.from_numpy(SAYS[name]) for name in ("tokens", "types"))
+MAKERS = {
+    "google_bert": foreign_files.google_bert, "google_electra": foreign_files.electra,
+    "openai_gpt2": foreign_files.openai_gpt2,
+}  # fmt: skip
+HEADS = {"google_electra": ["model.heads=2"]}  # which its files do not tell
+
+
+def imported(tmp_path: Path, kind: str) -> Path:
+    take_over(MAKERS[kind](tmp_path / "theirs"), tmp_path / "ours", HEADS.get(kind, []))
+    return tmp_path / "ours"
+
+
+def near(found: torch.Tensor, name: str) -> bool:
+    return float((found.detach() - torch.from_numpy(SAYS[name])).abs().max()) < 1e-5
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_in_and_out_bit_for_bit(tmp_path: Path, kind: str) -> None:
+    out = export(imported(tmp_path, kind), tmp_path / "out", to=kind)
+    theirs, back = bundle.opened(tmp_path / "theirs"), bundle.opened(out)
+    left = theirs.shapes().keys() - back.shapes().keys()
+    assert all(name == "global_step" or "/adam_" in name for name in left)
+    assert back.shapes().keys() < theirs.shapes().keys()
+    assert all(torch.equal(theirs.read(name), back.read(name)) for name in back.shapes())
+    assert json.loads((out / "ordsmed.json").read_text())["format"] == kind
+    for name in ("vocab.txt", "vocab.bpe"):
+        if (tmp_path / "theirs" / name).exists():
+            assert (out / name).read_bytes() == (tmp_path / "theirs" / name).read_bytes()
+    for name in ("bert_config.json", "hparams.json", "encoder.json"):
+        if (tmp_path / "theirs" / name).exists():
+            own, was = (json.loads((folder / name).read_text()) for folder in (out, tmp_path / "theirs"))
+            assert own == was
+            assert list(own) == list(was) or name != "encoder.json"
+    take_over(out, tmp_path / "again", HEADS.get(kind, []))
+    assert (tmp_path / "again/model.safetensors").read_bytes() == (tmp_path / "ours/model.safetensors").read_bytes()
+
+
+@pytest.mark.long
+def test_bert_says_what_tensorflow_says(tmp_path: Path) -> None:
+    from transformers import BertForPreTraining
+
+    out = export(imported(tmp_path, "google_bert"), tmp_path / "out")
+    said = BertForPreTraining.from_pretrained(out).eval()(input_ids=TOKENS, token_type_ids=TYPES)
+    assert near(said.prediction_logits, "bert.words")
+    assert near(said.seq_relationship_logits, "bert.pair")
+
+
+@pytest.mark.long
+def test_electra_says_what_tensorflow_says(tmp_path: Path) -> None:
+    from transformers import ElectraForMaskedLM, ElectraForPreTraining
+
+    out = export(imported(tmp_path, "google_electra"), tmp_path / "out")
+    fakes = ElectraForPreTraining.from_pretrained(out).eval()(input_ids=TOKENS, token_type_ids=TYPES)
+    words = ElectraForMaskedLM.from_pretrained(out / "generator").eval()(input_ids=TOKENS, token_type_ids=TYPES)
+    assert near(fakes.logits, "electra.fake")
+    assert near(words.logits, "electra.words")
+
+
+@pytest.mark.long
+def test_gpt2_says_what_tensorflow_says(tmp_path: Path) -> None:
+    from transformers import GPT2LMHeadModel
+
+    out = export(imported(tmp_path, "openai_gpt2"), tmp_path / "out")
+    assert near(GPT2LMHeadModel.from_pretrained(out).eval()(input_ids=TOKENS).logits, "gpt2.words")
+
+
+def test_nvidias_electra_is_googles_but_for_a_norm(tmp_path: Path) -> None:
+    """There both networks share the tables and each has a norm of its own."""
+    google = open_model(imported(tmp_path, "google_electra"))
+    take_over(foreign_files.electra(tmp_path / "nvidia", "nvidia"), tmp_path / "other", ["model.heads=2"])
+    nvidia = open_model(tmp_path / "other")
+    assert (google.learned.share, nvidia.learned.share) == ("embeddings", "words")
+    one, two = (weights.own_tensors(model.objective) for model in (google, nvidia))
+    assert one.keys() < two.keys()
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    for own in ("places.weight", "types.weight"):
+        assert torch.equal(two[f"generator.{own}"], one[f"model.{own}"])
+    for own in ("norm.weight", "norm.bias"):
+        assert torch.equal(two[f"generator.{own}"], one[f"model.{own}"] + 1)
+    with pytest.raises(RecipeError, match="shares words between its two networks"):
+        export(tmp_path / "other", tmp_path / "out", to="google_electra")
+
+
+def test_sizes_that_electras_files_do_not_tell_are_asked_for_or_told(tmp_path: Path) -> None:
+    folder = foreign_files.electra(tmp_path / "theirs")
+    with pytest.raises(RecipeError, match=r"width 8, whose heads these files do not tell; wanted .*add model\.heads=N"):
+        take_over(folder, tmp_path / "ours")
+
+
+def test_a_vocabulary_may_be_padded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As NVIDIA's codes do, to a multiple of 8; more, and other numbers of rows, are another vocabulary."""
+    folder = foreign_files.google_bert(tmp_path / "theirs")
+    foreign_files.wordpieces(folder, 37)
+    take_over(folder, tmp_path / "ours")
+    assert "theirs: 3 rows behind the vocabulary are padding, and left out" in capsys.readouterr().err
+    found = weights.own_tensors(open_model(tmp_path / "ours").objective)
+    assert found["model.words.weight"].shape == (37, 8)
+    assert found["head.bias"].shape == (37,)
+    foreign_files.wordpieces(folder, 41)
+    with pytest.raises(DataError, match=r"of another shape bert/embeddings/word_embeddings \[40, 8\], not \[41, 8\]"):
+        take_over(folder, tmp_path / "ours", anew=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda own: own.pop("bert/pooler/dense/bias"), r"holds 45 of the 46 .*; missing bert/pooler/dense/bias \[8\]"),
+        (lambda own: own.update(extra=torch.ones(2)), r"holds 46 of the 46 .*; left over extra \[2\]"),
+        (
+            lambda own: own.update({"cls/predictions/output_bias": torch.ones(3)}),
+            r"holds 46 of the 46.*of another shape cls/predictions/output_bias \[3\], not \[40\]",
+        ),
+        (lambda own: own["bert/pooler/dense/bias"].fill_(torch.nan), "8 of 8 numbers are NaN"),
+        (
+            lambda own: [own.pop(name) for name in list(own) if name.startswith("cls/predictions")],
+            r"holds no head for masked words \(scopes: bert, cls\); wanted cls/predictions",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_named(tmp_path: Path, change: object, told: str) -> None:
+    folder = foreign_files.google_bert(tmp_path / "theirs")
+    source = bundle.opened(folder)
+    own = {name: source.read(name) for name in source.shapes()}
+    change(own)  # type: ignore[operator]
+    bundle.write(folder / "bert_model.ckpt", iter(own.items()))
+    with pytest.raises(DataError, match=told):
+        take_over(folder, tmp_path / "ours")
+    assert not (tmp_path / "ours").exists()
+
+
+def test_a_bert_without_pairs_leaves_its_pooler(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = foreign_files.google_bert(tmp_path / "theirs")
+    source = bundle.opened(folder)
+    own = {name: source.read(name) for name in source.shapes() if "seq_relationship" not in name}
+    bundle.write(folder / "bert_model.ckpt", iter(own.items()))
+    take_over(folder, tmp_path / "ours")
+    assert "no head for pairs: the pooler, which it is for, is left out" in capsys.readouterr().err
+    assert kind_of(open_model(tmp_path / "ours").learned) == "mlm"
+
+
+def test_each_knows_its_own(tmp_path: Path) -> None:
+    for kind, make in MAKERS.items():
+        folder = make(tmp_path / kind)
+        assert [k for k in entries("formats") if load("formats", k)().recognises(folder)] == [kind]
+        assert kind_of(recognised(next(folder.glob("*.index")))) == kind
+
+
+def test_other_checkpoints_are_told(tmp_path: Path) -> None:
+    bundle.write(tmp_path / "model.ckpt", iter([("resnet/conv1/kernel", torch.ones(2))]))
+    with pytest.raises(DataError, match=r"checkpoint of an unknown network: resnet/conv1/kernel; wanted bert/\.\.\."):
+        recognised(tmp_path)
+    (tmp_path / "old").mkdir()
+    shutil.copy(foreign_files.REAL / "first.ckpt", tmp_path / "old")
+    with pytest.raises(DataError, match=r"TensorFlow's first kind"):
+        recognised(tmp_path / "old")
+
+
+def test_what_a_format_cannot_say_is_not_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ours = imported(tmp_path, "google_bert")
+    for kind, told in (
+        ("openai_gpt2", r"--to: openai_gpt2 takes gpt2; .*ours holds a bert; wanted huggingface or google_bert"),
+        ("nowhere", r"--to: `nowhere` is not in formats"),
+    ):
+        with pytest.raises(RecipeError, match=told):
+            export(ours, tmp_path / "out", to=kind)
+    take_over(tmp_path / "theirs", tmp_path / "silu", ["model.activation=silu"])
+    with pytest.raises(RecipeError, match=r"silu: has silu, epsilon 1e-12, types 2; wanted what google-research/bert"):
+        export(tmp_path / "silu", tmp_path / "out", to="google_bert")
+    assert not (tmp_path / "out").exists()
+    take_over(tmp_path / "theirs", tmp_path / "exact", ["model.activation=gelu"])
+    export(tmp_path / "exact", tmp_path / "out", to="google_bert")
+    assert "its gelu is the exact one" in capsys.readouterr().err
