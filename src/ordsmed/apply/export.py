@@ -58,7 +58,7 @@ def export(
     target = Path(out)
     check(target, Path(path), anew=anew or (target / MARK).exists())
     trained = open_model(path, step)
-    if isinstance(trained.objective, Task) and to in (None, "huggingface"):
+    if isinstance(trained.objective, Task) and (to is None or not load("formats", to, place="--to").families):
         _check_head(trained, trained.objective, path)
     if trained.recipe is None:
         _say_left(trained)
@@ -114,13 +114,17 @@ def _check_head(trained: Trained, task: Task, path: str | Path) -> None:
 def asked_format(trained: Trained, name: str, overrides: Sequence[str] = ()) -> Format:
     """The format of this name, with these settings, if it takes such a model."""
     form: Format = settings.decode(load("formats", name, place="--to"), settings.override({}, overrides), "--to")
-    if name == "huggingface":
+    if not form.families:
         return format_of(trained)
-    if trained.kind not in form.families:
+    if not _takes(form, trained):
         wrong = f"{name} takes {' and '.join(form.families)}; {trained.folder} holds a {trained.kind}"
-        fitting = [kind for kind in entries("formats") if trained.kind in load("formats", kind).families]
-        raise RecipeError("--to", wrong, " or ".join(["huggingface", *fitting]))
+        fitting = [kind for kind in entries("formats") if _takes(load("formats", kind), trained)]
+        raise RecipeError("--to", wrong, " or ".join(fitting))
     return form
+
+
+def _takes(form: Any, trained: Trained) -> bool:
+    return not form.families or trained.kind in form.families
 
 
 def format_of(trained: Trained) -> Format:
