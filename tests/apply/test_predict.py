@@ -85,7 +85,7 @@ def test_nothing_is_scored_unasked_or_unknown(
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["predictions.tsv"]
     capsys.readouterr()
     assert len(predict(model, [str(silent)], tmp_path / "b", scores=True, device="cpu")) == 1
-    assert f"{silent}: no right answers are told, so nothing is scored" in capsys.readouterr().err
+    assert f"{silent}: no right answers in there, so nothing is scored" in capsys.readouterr().err
     assert not (tmp_path / "b" / "scores.json").exists()
     shares = [[row.split("\t")[3:] for row in (tmp_path / name / "predictions.tsv").read_text().splitlines()[1:]]
               for name in "ab"]  # fmt: skip
@@ -95,7 +95,7 @@ def test_nothing_is_scored_unasked_or_unknown(
     ):
         evaluate(model, [str(silent)], device="cpu")
     alone = model_of(tmp_path / "alone", task=classify.Settings(train="none", labels=LABELS, length=40))
-    with pytest.raises(RecipeError, match="alone: names no dev files; wanted files to be judged by"):
+    with pytest.raises(RecipeError, match="alone: names no dev files; wanted files to validate on"):
         evaluate(alone, device="cpu")
 
 

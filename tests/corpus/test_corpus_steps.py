@@ -323,7 +323,7 @@ def test_a_finished_corpus_is_a_source(tmp_path: Path) -> None:
 def test_sentences_that_no_source_gives_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("One. Two.")
     name = recipe(tmp_path, "a", f'sentences = "given"\n[source]\nkind = "text"\npath = "{tmp_path}/a.txt"\n')
-    with pytest.raises(DataError, match="its source tells no sentences"):
+    with pytest.raises(DataError, match="its source gives no sentences"):
         obtain(Corpus, name)
 
 

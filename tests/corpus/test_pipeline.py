@@ -269,7 +269,7 @@ def test_the_report_tells_the_licence_that_the_status_tells(tmp_path: Path, lice
     found = obtain(Corpus, str(tmp_path / "x.toml"))
     assert Run(found).status.get("licence") == licence
     page = (found / "report.md").read_text()
-    assert f"Language: {'en' if licence else 'not said'}. Licence: {licence or 'not said'}." in page
+    assert f"Language: {'en' if licence else 'not said'}. License: {licence or 'not said'}." in page
     assert f"| text | all | {licence or 'not said'} |" in page
 
 

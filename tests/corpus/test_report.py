@@ -88,7 +88,7 @@ def test_the_page_of_a_corpus(facts: dict[str, Any], tmp_path: Path) -> None:
         "| train | 1,200 | 3,400 | 500,000 | 2,500,000 | 2,600,000 |",
         "| validation | 1 | 2 | 3 | 40 | 50 |",
         "All splits: 500,003 words: 0.02% of English Wikipedia (2,500 M), 0.06% of BookCorpus (800 M).",
-        "Language: en. Licence: not said.",
+        "Language: en. License: not said.",
         "| ratios | 1,580 | 20 | 10 | 37.50% | lost 6, digits 4 |",
         "| tidy | 1,570 | 1 | 0 | 0.00% |  |",
         "Files that are not in UTF-8: 1 in cp1252, 2 in utf-16.",
@@ -98,7 +98,7 @@ def test_the_page_of_a_corpus(facts: dict[str, Any], tmp_path: Path) -> None:
     ):  # fmt: skip
         assert line in lines, line
     assert not [line for line in lines if line.startswith("| test | 0")]
-    table = lines[lines.index("| kind | for | licence | size | documents | published size |") + 2 :][:3]
+    table = lines[lines.index("| kind | for | license | size | documents | published size |") + 2 :][:3]
     assert [[cell.strip() for cell in row.split("|")[2:-1]] for row in table] == [
         ["against", "no licence of ours", "0 kB", "7", ""],
         ["all", "CC0", "2 MB", "800", "2,500 M words"],
@@ -110,10 +110,10 @@ def test_a_licence_that_is_said_is_that_of_sources_that_tell_none(facts: dict[st
     facts["sources"][0]["licence"], facts["sources"][1]["licence"] = None, "CC0 | MIT"
     report.write(tmp_path, "a|b", {**facts, "licence": "own"})
     lines = (tmp_path / "report.md").read_text().split("\n")
-    at = lines.index("| kind | for | licence | size | documents | published size |")
+    at = lines.index("| kind | for | license | size | documents | published size |")
     cells = [row.replace("\\|", "or").split("|")[3].strip() for row in lines[at + 2 :][:3]]
     assert cells == ["not said", "CC0 or MIT", "own"]
-    assert "Language: not said. Licence: own." in lines
+    assert "Language: not said. License: own." in lines
 
 
 def test_a_page_of_a_corpus_of_which_all_is_there_says_so(facts: dict[str, Any], tmp_path: Path) -> None:

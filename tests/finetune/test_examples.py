@@ -156,7 +156,7 @@ def test_dev_files_must_tell_the_score_that_counts(read_in: Any) -> None:
     read(dev=()).check("whatever")
     silent = read(dev=write("silent.tsv", "w1\t", "w2\t"))
     with pytest.raises(
-        DataError, match=r"silent.tsv: tell no right answers; wanted files to be judged by; leave task.dev"
+        DataError, match=r"silent.tsv: hold no right answers; wanted files to validate on; leave task.dev"
     ):
         silent.check("accuracy")
     for name in ("total", "best_thresh", "squared_error"):

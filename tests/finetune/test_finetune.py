@@ -582,7 +582,7 @@ def test_predictions_of_files_with_and_without_right_answers(
     silent.write_text("text\nw1 w2\nw3\n")
     capsys.readouterr()
     predict(folder, [str(silent)], tmp_path / "unknown", scores=True, device="cpu")
-    assert "silent.tsv: no right answers are told, so nothing is scored" in capsys.readouterr().err
+    assert "silent.tsv: no right answers in there, so nothing is scored" in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "unknown").iterdir()] == ["predictions.tsv"]
     with pytest.raises(RecipeError, match=r"length=8: is no folder to write to; wanted RUN FILE\.\.\. OUT"):
         predict(folder, [str(silent)], "length=8", device="cpu")
@@ -603,7 +603,7 @@ def test_dev_files_that_tell_nothing_are_refused(recipe: Recipe, data: Path, tmp
                 del asked["answers"], asked["is_impossible"]
         silent.write_text(json.dumps(told))
     with pytest.raises(
-        DataError, match=r"silent\..*: tell no right answers; wanted files to be judged by; leave task\.dev out"
+        DataError, match=r"silent\..*: hold no right answers; wanted files to validate on; leave task\.dev out"
     ):
         finetune(recipe("run", kind, task={"dev": str(silent)}))
     assert not (tmp_path / "run").exists()

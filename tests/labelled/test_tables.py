@@ -205,7 +205,7 @@ def test_files_that_hold_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[
         "a.csv: 2 columns are called `label`"
     )
     assert complaint(tmp_path, "a.txt", "x").startswith(
-        "a.txt: a name that tells no format; wanted one that ends in .tsv"
+        "a.txt: a name without a known ending; wanted one that ends in .tsv"
     )
     assert "byte 18: invalid UTF-8" in complaint(tmp_path, "a.tsv", b"sentence\tlabel\nok \xff\t1\n")
     with read.tallied() as tally:

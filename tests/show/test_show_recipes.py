@@ -144,7 +144,7 @@ def test_a_fine_tuning_and_what_it_reads(tuning: Path) -> None:
     assert found[1].startswith("task.train: train.tsv, ")
     assert found[2].startswith("task.dev: dev.tsv, ")
     words = [len(line.split("\t")[0].split()) + 2 for line in Path("train.tsv").read_text().splitlines()[1:]]
-    told = f"examples: 48 of {sum(words) / 48:.1f} tokens (the longest has {max(words)}); 21 to be judged by"
+    told = f"examples: 48 of {sum(words) / 48:.1f} tokens (the longest has {max(words)}); 21 to validate on"
     assert found[3:5] == [told, "48 examples to learn from: 4 steps of 8, 0.667 epochs"]
     assert found[5].startswith("network: ")
     assert found[5].endswith(" parameters with its head")

@@ -112,7 +112,7 @@ def test_a_file_that_stood_there_is_taken_if_it_can_be_checked(server: Server) -
     Path("out/mine").mkdir(parents=True)
     Path("out/mine/a").write_bytes(TEXT)
     row = {"path": "a", "url": server.url("/a")}
-    assert "nothing tells where it is from" in str(complaint(table(row)))
+    assert "nothing says where it is from" in str(complaint(table(row)))
     assert bring(table(row | {"md5": hashlib.md5(TEXT).hexdigest()})) == ["out/mine: 0 got (0 kB), 1 stood already"]
     assert bring(table(row)) == ["out/mine: 0 got (0 kB), 1 stood already"]
     assert server.asked == []

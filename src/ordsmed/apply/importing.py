@@ -1,6 +1,6 @@
 """Import: a model from files of another format becomes a folder of ours, for embed, export and `init`.
 
-folder or file -> the format in formats/ that recognises it -> .out.part/ settings.toml, model.safetensors, tokenizer/
+folder or file -> the format in formats/ that recognizes it -> .out.part/ settings.toml, model.safetensors, tokenizer/
                                                                                                     -> renamed to out/
 """
 

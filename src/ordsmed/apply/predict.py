@@ -107,7 +107,7 @@ def predict(
     asked = open_task(path, overrides, **how)
     records, predictions, facts, _ = _predicted(asked, sources, scores=scores)
     if scores and not facts:
-        say(f"{', '.join(sources)}: no right answers are told, so nothing is scored")
+        say(f"{', '.join(sources)}: no right answers in there, so nothing is scored")
     with files.making(target) as folder:
         written = [made.name for made in asked.settings.write(folder, records, predictions)]
         if facts:
@@ -123,7 +123,7 @@ def evaluate(
     named = [s for s in sources if s]
     chosen = named or list(asked.settings.paths("dev"))
     if not chosen:
-        raise RecipeError(path, "names no dev files", "files to be judged by", "name them behind the run")
+        raise RecipeError(path, "names no dev files", "files to validate on", "name them behind the run")
     if not named:
         chosen = _own_files(asked.trained.folder, chosen)
     with contextlib.nullcontext() if named else at_home(asked.trained.folder):  # its own are named from there
@@ -143,13 +143,13 @@ def _own_files(folder: Path, paths: list[str]) -> list[str]:
     for number, home in enumerate(homes):
         if all((Path(home) / path).exists() for path in paths):
             if number:
-                say(f"{folder}: judged by the dev files in {home}, where it began")
+                say(f"{folder}: scored on the dev files in {home}, where it began")
             return [str(Path(home) / path) for path in paths] if number else paths
     absent = [path for path in paths if not any((Path(home) / path).exists() for home in homes or [Path()])]
     if not absent or any(glob.has_magic(path) for path in paths):
         return paths
     found = f"its dev file {absent[0]} stands neither beside it nor where it began"
-    raise DataError(folder, found, "files to be judged by", f"name them: `{command('evaluate', folder)} FILE`")
+    raise DataError(folder, found, "files to validate on", f"name them: `{command('evaluate', folder)} FILE`")
 
 
 def _predicted(

@@ -25,7 +25,7 @@ from ordsmed.base.errors import RecipeError
 
 TABLE = "models.toml"
 VERBS = ("pretrain", "finetune")  # that make models
-# names from before organisations had to be named
+# names from before organizations had to be named
 MOVED = {
     "bert-base-uncased": "google-bert/bert-base-uncased", "bert-base-cased": "google-bert/bert-base-cased",
     "bert-large-uncased": "google-bert/bert-large-uncased", "bert-large-cased": "google-bert/bert-large-cased",

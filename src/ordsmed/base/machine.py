@@ -42,7 +42,7 @@ _known: dict[str, float] = {}  # speeds this process knows
 
 
 def device_of(asked: str, local: int = 0, local_world: int = 1, world: int = 1, place: str = "layout.device") -> str:
-    """The device of a process, with its number: the one asked for, or the GPU of its own among its neighbours."""
+    """The device of a process, with its number: the one asked for, or the GPU of its own among its neighbors."""
     import torch
 
     if not re.fullmatch(DEVICES, asked):

@@ -2,7 +2,7 @@
 
 torchrun's, OpenMPI's or Slurm's variables -> Place -> prepare -> Ranks -> join -> Ranks with groups and a mesh
 
-A mesh is replicate x shard x tensor; ranks count through tensor first, so that a tensor group is neighbours.
+A mesh is replicate x shard x tensor; ranks count through tensor first, so that a tensor group is neighbors.
 """
 
 from __future__ import annotations

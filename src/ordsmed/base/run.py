@@ -307,7 +307,7 @@ def misfit(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str]) 
     else:
         found, tell = (
             "was made from another recipe",
-            f"`{command('show', folder, name, *overrides)}` tells the difference; ",
+            f"`{command('show', folder, name, *overrides)}` shows the difference; ",
         )
     again = f"make it again with `{command(recipe.verb, name, *overrides, '--anew')}`, or name another `out=`"
     return RecipeError(folder, found, f"fingerprint {fingerprint(recipe)}", tell + again)

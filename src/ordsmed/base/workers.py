@@ -1,7 +1,7 @@
 """Who works: this process, several on this machine, or the workers of an engine on many; results come in order.
 
-    with crew(processes=8) as spread:                   spread(function, [(a, 1), (b, 2), ...]) -> function(a, 1), ...
-    with crew(engine="tcp://head:8786") as spread:      the same on the workers of a Dask cluster
+    with worker_pool(processes=8) as map_in_order:   map_in_order(function, [(a, 1), ...]) -> function(a, 1), ...
+    with worker_pool(engine="tcp://head:8786") as map_in_order:   the same on the workers of a Dask cluster
 
 Functions stand in a module and take and return what can be pickled. Tasks are drawn as they are needed: a few more are
 in flight than there are workers, so that memory stays small whatever is sent.

@@ -1,6 +1,6 @@
 """Lines that are no prose are taken out: menus, cookies, copyright, sharing, requirements of JavaScript.
 
-    Home                        (with its neighbours: a menu at the edge of the text)
+    Home                        (with its neighbors: a menu at the edge of the text)
     About us
     Contact
     The fire began at noon and was out by four, the fire chief said.

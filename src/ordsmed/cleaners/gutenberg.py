@@ -1,4 +1,4 @@
-"""The licence before and behind a book of Project Gutenberg is taken off; texts without its marks stay as they are."""
+"""The license before and behind a book of Project Gutenberg is taken off; texts without its marks stay as they are."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ordsmed.markup.gutenberg import frame
 
 @dataclass(frozen=True)
 class Settings:
-    """A book of Project Gutenberg without licence and credits."""
+    """A book of Project Gutenberg without license and credits."""
 
     def clean(self, text: str, meta: dict[str, Any]) -> str | None:
         """The book between its marks."""

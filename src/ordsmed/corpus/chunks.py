@@ -525,7 +525,7 @@ def _unfold(document: Document) -> None:
     """The sentences that a source gives become lines, which cleaning leaves apart."""
     if not document.ends:
         wanted = "a source that does, such as conllu"
-        raise DataError(document.id, "its source tells no sentences", wanted, 'sentences = "rules"')
+        raise DataError(document.id, "its source gives no sentences", wanted, 'sentences = "rules"')
     told = sentences.record(document)
     document.text, _ = told.pop("text"), told.pop("id")
     told.get(sentences.BETWEEN, {}).pop(sentences.WITHIN, None)  # places that cleaning may move

@@ -41,7 +41,7 @@ def lines(counts: Counts, wide: int = 0) -> list[str]:
 
 
 def svg(panels: Mapping[str, Mapping[str, Counts]]) -> str:
-    """A panel a quantity, a colour a split: the share of its documents, or sentences, in each bin."""
+    """A panel a quantity, a color a split: the share of its documents, or sentences, in each bin."""
     height = PANEL * len(panels) + 10
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}">'
     parts = [head, '<rect width="100%" height="100%" fill="white"/>']

@@ -114,8 +114,8 @@ def _page(facts: Mapping[str, Any]) -> list[str]:
     beside = ", ".join(f"{words / count:.2%} of {name} ({count / 1e6:,.0f} M)" for name, count in PUBLISHED.items())
     whole = f"All splits: {many(words, 'word')}: {beside}."
     lines = ["## What there is", "", *markdown(["split", *COUNTED], splits), "", whole]
-    lines += ["", f"Language: {facts.get('language') or 'not said'}. Licence: {facts.get('licence') or 'not said'}."]
-    head = ["kind", "for", "licence", "size", "documents", "published size"]
+    lines += ["", f"Language: {facts.get('language') or 'not said'}. License: {facts.get('licence') or 'not said'}."]
+    head = ["kind", "for", "license", "size", "documents", "published size"]
     lines += ["", "## Sources", "", *markdown(head, sources)]
     head = ["step", "documents", "changed", "dropped", "characters lost", "why dropped"]
     lines += ["", "## Cleaning", "", *markdown(head, steps)]

@@ -5,7 +5,7 @@
 
 The row with the number n is window n // batch of stream n % batch. Every word but a sentence's last sign is read, and
 the next one asked for. Both directions stand in one row, forward and then backward; the second reads sentences from
-their ends. Sentences are shuffled anew each epoch, blocks of neighbours and inside the blocks, so any window is found
+their ends. Sentences are shuffled anew each epoch, blocks of neighbors and inside the blocks, so any window is found
 at once.
 """
 

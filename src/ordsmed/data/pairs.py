@@ -314,7 +314,7 @@ class PairExamples:
         own = np.searchsorted(borders, counter, "right") - 1
         drawn, left = self._other_documents(own, counter, key), self._aims(own, 2, self.length - SPECIAL, key)
         left = np.maximum(left - (found.stop[far, 0] - counter), 1)  # at least one sentence
-        order = np.argsort(drawn)  # neighbours are found much faster
+        order = np.argsort(drawn)  # neighbors are found much faster
         far, drawn, left, counter = far[order], drawn[order], left[order], counter[order]
         end = borders[drawn + 1]
         low, high = np.searchsorted(starts, borders[drawn], "right") - 1, np.searchsorted(starts, end)

@@ -113,7 +113,7 @@ def windows(questions: Ints, contexts: Ints, limits: Limits, signs: int) -> Ques
 def answer_tokens(context: str, left: Ints, right: Ints, start: int, end: int) -> tuple[int, int, bool]:
     """The first and the last token of the characters `start` to `end`, and whether they spell just those.
 
-    White space around the answer is not looked at: a tokenizer gives it to a neighbour, or to none. -1 and -1 where no
+    White space around the answer is not looked at: a tokenizer gives it to a neighbor, or to none. -1 and -1 where no
     token holds any of the rest.
     """
     text = context[start:end]

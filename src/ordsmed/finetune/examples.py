@@ -1,4 +1,4 @@
-"""Examples: the data of a fine-tuning, read from a task's files, as features that are kept on disk, and judged."""
+"""Examples: the data of a fine-tuning, read from a task's files, as features that are kept on disk, and validated."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class TaskData:
 
     def _check(self, found: dict[str, float], score: str) -> None:
         if not found:
-            raise DataError(", ".join(self.task.paths("dev")), "tell no right answers", "files to be judged by",
+            raise DataError(", ".join(self.task.paths("dev")), "hold no right answers", "files to validate on",
                             "leave task.dev out; `ordsmed predict` answers them when it is done")  # fmt: skip
         better = [name for name in found if not name.endswith(UNCOMPARED)]
         if score not in better:

@@ -84,7 +84,7 @@ class FinetuningPlan(Plan):
             raise RecipeError("warmup", f"found {counted.warmup:g}", f"0 to {counted.updates} steps")
         data.check(counted.score)
         sizes, often = data.train.features.sizes, counted.updates * counted.batch / counted.examples
-        dev = f"; {len(data.dev.features):,} to be judged by" if data.dev is not None else ""
+        dev = f"; {len(data.dev.features):,} to validate on" if data.dev is not None else ""
         notes = (
             f"examples: {len(sizes):,} of {sizes.mean():.1f} tokens (the longest has {int(sizes.max()):,}){dev}",
             f"{many(counted.examples, 'example')} to learn from: {many(counted.updates, 'step')} of {counted.batch}, "

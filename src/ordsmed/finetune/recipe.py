@@ -102,7 +102,7 @@ class Finetuning(Training):
         if isinstance(self.step, int) and self.init is None:
             raise ValueError(f"step: found {self.step} without init; wanted a run as `init`, which saved it")
         if self.patience and not self.task.paths("dev"):
-            raise ValueError(f"patience: found {self.patience} without task.dev; wanted files to be judged by")
+            raise ValueError(f"patience: found {self.patience} without task.dev; wanted files to validate on")
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError(f"seeds: found {list(self.seeds)}; wanted different ones")
         object.__setattr__(self, "grid", dict(_by_path(self.grid)))

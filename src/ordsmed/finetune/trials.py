@@ -382,7 +382,7 @@ def _least(value: float | None) -> float:
 
 
 def _said(score: str, scores: Mapping[str, float]) -> str:
-    return f"{score} {scores[score]:.2f}" if score in scores else "not judged"
+    return f"{score} {scores[score]:.2f}" if score in scores else "not scored"
 
 
 def numbers(facts: Mapping[str, Any]) -> dict[str, float]:
@@ -501,7 +501,9 @@ def found_in(folder: Path) -> dict[str, Any]:
     facts = files.read_table(folder / "scores.json")
     if not isinstance(facts.get("guessing", {}), dict):
         found = f"`guessing` is {facts['guessing']!r}, no table of scores"
-        raise DataError(folder / "scores.json", found, "", "the file is damaged; `ordsmed evaluate` tells scores anew")
+        raise DataError(
+            folder / "scores.json", found, "", "the file is damaged; `ordsmed evaluate` computes them again"
+        )
     return facts
 
 
@@ -526,5 +528,5 @@ def ended(folder: Path) -> list[str]:
 
 def _of_record(score: str, row: Mapping[str, Any]) -> str:
     count = len(row["seeds"])
-    told = f"{score} {picture.spread(row['scores'][score])}" if row["scores"] else "not judged"
+    told = f"{score} {picture.spread(row['scores'][score])}" if row["scores"] else "not scored"
     return f"{told} ({count} seed{'s' if count > 1 else ''}){'  <- best' if row['best'] else ''}"

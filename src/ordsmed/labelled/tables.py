@@ -159,7 +159,9 @@ def _reader(path: Path, format: Format | None) -> _Reader:
     name = path.with_suffix("") if path.suffix.lower() in PACKED else path
     found = format or ENDINGS.get(name.suffix.lower())
     if found is None:
-        raise RecipeError(path, "a name that tells no format", "one that ends in " + " ".join(ENDINGS), "set `format`")
+        raise RecipeError(
+            path, "a name without a known ending", "one that ends in " + " ".join(ENDINGS), "set `format`"
+        )
     return {"tsv": _tsv, "csv": _csv, "jsonl": _json_lines, "json": _json, "parquet": _parquet}[found]
 
 
@@ -200,7 +202,7 @@ def _csv(asked: _Asked) -> Iterator[_Row]:
 
 
 def _quoted(path: Path, reader: Any, comma: str) -> Iterator[tuple[int, list[str]]]:
-    """Records and the lines they begin in. One of several lines and another width: a quote swallowed its neighbours."""
+    """Records and the lines they begin in. One of several lines and another width: a quote swallowed its neighbors."""
     import csv
 
     width, several, strange = 0, 0, []

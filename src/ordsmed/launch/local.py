@@ -1,4 +1,4 @@
-"""Processes of one command on this machine, one a device: started, signalled and ended together.
+"""Processes of one command on this machine, one a device: started, signaled and ended together.
 
 ordsmed pretrain R --devices 4  ->  four times `ordsmed pretrain R`, with the variables that torchrun sets
 """

@@ -4,7 +4,7 @@
 
 Such a draw moves only when two words are all but equal, so it is the same on every layout; an inverse CDF flips with a
 rounding. Noise for every word of a vocabulary would cost more than the scores, so a draw is made in two: one of blocks
-of BLOCK neighbouring words, by the sums of their shares, then one within the block. Each place hashes a few hundred
+of BLOCK neighboring words, by the sums of their shares, then one within the block. Each place hashes a few hundred
 numbers of its own, so draws are exact, alone and together.
 
     shares [n, V] -> sums [n, blocks] -> block [n] -> its shares [n, BLOCK] -> word [n]

@@ -5,7 +5,7 @@ The Project Gutenberg eBook of ...        (before)
 Produced by ...                           (before)
 the book
 *** END OF THE PROJECT GUTENBERG EBOOK EMMA ***
-... licence                               (behind)
+... license                               (behind)
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class Layout:
     shard: int = 1
     """ranks over which weights, gradients and moments are split (FSDP2); 1: each holds all"""
     tensor: int = 1
-    """ranks that share every layer (tensor parallelism), best neighbours on one machine; 1: none;
+    """ranks that share every layer (tensor parallelism), best neighbors on one machine; 1: none;
     elsewhere tensor_model_parallel_size"""
     micro: int | tuple[int, ...] = 0
     """rows a device holds at a time, one number or one a phase; 0: as many as make about 8 thousand tokens (CPU) or 64

@@ -26,7 +26,7 @@ from ordsmed.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Settings:
-    """Causal language modelling: documents one after the other, an end sign between them."""
+    """Causal language modeling: documents one after the other, an end sign between them."""
 
     separate: bool = True
     """a document does not see the one before it in its row, and positions begin anew; false: one running text"""

@@ -31,7 +31,7 @@ from ordsmed.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Settings:
-    """Masked language modelling, dynamic."""
+    """Masked language modeling, dynamic."""
 
     hide: float | Ramp = 0.15
     """share of a row's tokens that are predicted; `{ start = 0.3, end = 0.15 }`: changing over the run;

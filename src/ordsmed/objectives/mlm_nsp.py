@@ -32,7 +32,7 @@ from ordsmed.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Settings:
-    """Masked language modelling with a second task over pairs of segments; pairs and masks are new each epoch."""
+    """Masked language modeling with a second task over pairs of segments; pairs and masks are new each epoch."""
 
     hide: float = 0.15
     """share of a row's tokens, special ones counted, that are predicted; elsewhere mlm_probability, masked_lm_prob"""

@@ -1,4 +1,4 @@
-"""Texts: what a pretraining reads and is judged by: encoded text, in part held out."""
+"""Texts: what a pretraining reads and is validated on: encoded text, in part held out."""
 
 from __future__ import annotations
 

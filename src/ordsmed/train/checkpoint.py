@@ -264,6 +264,6 @@ def _copies(tensor: Tensor, ranks: Ranks) -> tuple[int, int]:
 
 
 def _share_of(tensor: Tensor, ranks: Ranks) -> Box:
-    """Carried state: each rank that sees other rows holds its streams, which are neighbours in the whole."""
+    """Carried state: each rank that sees other rows holds its streams, which are neighbors in the whole."""
     size = tuple(tensor.shape)
     return Box((size[0] * ranks.data_world, *size[1:]), (size[0] * ranks.data_rank, *(0 for _ in size[1:])), size)

@@ -1,4 +1,4 @@
-"""Pictures as SVG: of a run its loss over steps, a colour a phase, validation as dots; of trials their scores."""
+"""Pictures as SVG: of a run its loss over steps, a color a phase, validation as dots; of trials their scores."""
 
 from __future__ import annotations
 

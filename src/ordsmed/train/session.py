@@ -212,7 +212,7 @@ def _stands(folder: Path, recipe: Training, words: Sequence[str], *, anew: bool)
     if checkpoint.steps(folder / "checkpoints"):
         raise RecipeError(
             folder, "holds a run of another recipe or other data", "",
-            f"`{command('show', folder, *words)}` tells the difference; name another `out=`, or add --anew",
+            f"`{command('show', folder, *words)}` shows the difference; name another `out=`, or add --anew",
         )  # fmt: skip
     _remove(folder)  # it never came to a checkpoint: a recipe that was mended
     return False

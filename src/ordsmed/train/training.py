@@ -1,4 +1,4 @@
-"""What every training says in its recipe: what it starts from, how weights are updated, saved and judged, and where."""
+"""What every training says in its recipe: its start, how weights are updated, saved and validated, and where."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("text", nargs="*", metavar="QUESTION CONTEXT", help=meaning)
     meaning = "questions: SQuAD's JSON, JSON lines, question<TAB>context; or -"
     parser.add_argument("--file", default="", help=meaning)
-    parser.add_argument("--best", type=whole(1), metavar="N", default=3, help="possible answers told (default 3)")
+    parser.add_argument("--best", type=whole(1), metavar="N", default=3, help="possible answers shown (default 3)")
     flags.opening(parser)
     flags.json_line(parser)
 

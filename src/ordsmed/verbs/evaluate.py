@@ -1,4 +1,4 @@
-"""the scores of a fine-tuned model on files, or on those it was judged by, with tables"""
+"""the scores of a fine-tuned model on files, or on its own dev files, with tables"""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def fetch(
 
 
 def listing() -> list[str]:
-    """What can be fetched by name: size, licence, title."""
+    """What can be fetched by name: size, license, title."""
     lines = []
     for name, path in _shipped().items():
         table = _read(path)
@@ -292,7 +292,7 @@ def _stands(place: Path, file: File, shelf: Shelf) -> bool:
     if known is None:
         wanted = _wanted(file, shelf)
         if not wanted:
-            raise DataError(place, "stands here, and nothing tells where it is from", "", STALE)
+            raise DataError(place, "stands here, and nothing says where it is from", "", STALE)
         _note(file, place, _check(place, place, wanted, file.size), None, shelf)
     elif known["url"] != file.url:
         raise DataError(place, f"was fetched from {known['url']}", file.url, STALE)
