@@ -119,7 +119,7 @@ def given(objective: Any, spell: Spell) -> Iterator[tuple[str, Tensor]]:
 
 
 def fitting(held: Held, wanted: Mapping[str, Shape], padded: Iterable[str], place: object) -> None:
-    """Refuse tensors that are not those of a network: what was recognised, what is missing, what is left over."""
+    """Refuse tensors that are not those of a network: what was recognized, what is missing, what is left over."""
     padded = set(padded)
     missing = [f"{name} {list(shape)}" for name, shape in wanted.items() if name not in held]
     left = [f"{name} {list(held.shapes[name])}" for name in held if name not in wanted]
