@@ -152,7 +152,7 @@ def test_the_second_micro_batch_is_timed(monkeypatch: pytest.MonkeyPatch, kind: 
     )  # fmt: skip
     monkeypatch.setattr(auto.time, "perf_counter", lambda: next(times))
     load = lambda rows, cut, first, stop, workers, device: iter([(cut.batch, cut.micro, first, stop, workers)])  # noqa: E731
-    monkeypatch.setattr(auto.loop, "load", load)
+    monkeypatch.setattr(auto, "load", load)
     update = lambda job, batches, rate, index, step: taken.append((batches, rate, index, step)) or ({}, 0.0, "")  # noqa: E731
     monkeypatch.setattr(auto.loop, "update", update)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=100))

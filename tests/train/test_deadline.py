@@ -337,7 +337,7 @@ def test_a_trial_takes_a_few_steps_and_leaves_the_first_out(clock: Clock, monkey
         return range(stop)
 
     monkeypatch.setattr(fitting.loop, "update", update)
-    monkeypatch.setattr(fitting.loop, "load", load)
+    monkeypatch.setattr(fitting, "load", load)
     job = SimpleNamespace(rows=lambda index: None, share=lambda index: None, phases=phases(9, 1),
                           carry=carried.append, ranks=Ranks(torch.device("cpu")))  # fmt: skip
     assert fitting._trial(job, 0) == (3.0, 1.0, 3.0)  # type: ignore[arg-type]

@@ -30,7 +30,7 @@ def fill_lines(
     prepare("cpu", threads, flags=True)
     trained = open_model(path, step)
     _check(trained, best)
-    given = lines(cast("IO[bytes]", texts)) if hasattr(texts, "readline") else cast("Iterable[str]", texts)
+    given = lines(cast("IO[bytes]", texts)) if hasattr(texts, "readline") else texts
     for text in given:
         if text.strip():
             yield from describe(trained, text, best)

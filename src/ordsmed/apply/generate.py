@@ -48,7 +48,7 @@ def generate_lines(
     prepare("cpu", threads, flags=True)
     trained = open_model(path, step)
     _check(trained)
-    given = lines(cast("IO[bytes]", texts)) if hasattr(texts, "readline") else cast("Iterable[str]", texts)
+    given = lines(cast("IO[bytes]", texts)) if hasattr(texts, "readline") else texts
     for text in given:
         yield text + generate(trained, text, way)
 

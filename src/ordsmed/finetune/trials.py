@@ -98,7 +98,7 @@ class Trial:
         """Spent on its steps."""
         found = self.folder / "metrics.jsonl"
         lines = meters.read(found) if found.exists() else []
-        return round(sum(line.get("seconds", 0.0) for line in lines), 1)
+        return round(sum(float(line.get("seconds", 0.0)) for line in lines), 1)
 
 
 def asked(

@@ -68,7 +68,8 @@ class JointHead(nn.Module):
 
     def starts(self, states: Tensor, allowed: Tensor) -> Tensor:
         """[E, L, D] -> [E, L]."""
-        return self.start(states).squeeze(-1).float().masked_fill(~allowed, NEVER)
+        scores: Tensor = self.start(states).squeeze(-1)
+        return scores.float().masked_fill(~allowed, NEVER)
 
     def ends(self, states: Tensor, allowed: Tensor, starts: Tensor) -> Tensor:
         """Scores of ends, each example's start given, [E] -> [E, L]."""

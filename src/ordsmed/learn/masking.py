@@ -37,7 +37,8 @@ def amounts(
     able = allowed.sum(1)
     wanted = (able if of is None or of is allowed else of.sum(1)) * share
     rounded = np.clip(np.rint(wanted), 1, limit) if chances is None else np.minimum(wanted + chances, limit)
-    return np.minimum(rounded, able).astype(np.int64)
+    counts: NDArray[np.int64] = np.minimum(rounded, able).astype(np.int64)
+    return counts
 
 
 def round_by_chance(key: int, numbers: Ids) -> Shares:

@@ -129,7 +129,8 @@ def candidates(key: int, count: int, vocabulary: int) -> tuple[NDArray[np.int64]
 
 def _log_uniform(key: int, start: int, count: int, vocabulary: int) -> NDArray[np.int64]:
     spread = np.exp(chance.unit(key, np.arange(start, start + count)) * np.log(vocabulary + 1))
-    return np.minimum(spread.astype(np.int64) - 1, vocabulary - 1)
+    words: NDArray[np.int64] = np.minimum(spread.astype(np.int64) - 1, vocabulary - 1)
+    return words
 
 
 def log_expected(words: Tensor, tries: Tensor, vocabulary: int) -> Tensor:

@@ -83,8 +83,10 @@ class Upper(nn.Module):
 
     def forward(self, layers: Sequence[Tensor], batch: Batch) -> Tensor:
         """What `read` gives -> [B, T, W]."""
-        states = self.dropout(layers[-1] if self.mix is None else self.mix(layers))
-        return states if self.recurrent is None else self.recurrent(states, batch)
+        states: Tensor = self.dropout(layers[-1] if self.mix is None else self.mix(layers))
+        if self.recurrent is not None:
+            states = self.recurrent(states, batch)
+        return states
 
 
 class Recurrent(nn.Module):
@@ -116,7 +118,8 @@ class Recurrent(nn.Module):
         inside = (step < lengths).flatten().nonzero().squeeze(1)
         found = x.new_zeros(states.shape[0] * states.shape[1], self.width)
         found = found.index_copy(0, places.flatten()[inside], x.flatten(0, 1).index_select(0, inside))
-        return found.unflatten(0, states.shape[:2])
+        rows: Tensor = found.unflatten(0, states.shape[:2])
+        return rows
 
     def _both_ways(self, x: Tensor, lengths: Tensor) -> Tensor:
         """[E, L, D] -> [E, L, W], in full precision: not every device has this kernel in 16 bits."""
@@ -153,7 +156,8 @@ def fresh(lstm: nn.LSTM) -> None:
 
 def picked(states: Tensor, places: Tensor) -> Tensor:
     """What stands at these places of the rows laid end to end, [B, T, D] and [E, L] -> [E, L, D]."""
-    return states.flatten(0, 1).index_select(0, places.flatten()).unflatten(0, places.shape)
+    words: Tensor = states.flatten(0, 1).index_select(0, places.flatten()).unflatten(0, places.shape)
+    return words
 
 
 def turned(begin: Tensor, lengths: Tensor, longest: int) -> Tensor:

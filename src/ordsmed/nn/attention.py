@@ -115,7 +115,8 @@ class SelfAttention(nn.Module):
             mixed = self._attend_by_run(query, key, value, visible)
         else:
             mixed = self._attend(query, key, value, visible, causal=self.causal or kept is not None)
-        return self.mix(mixed.transpose(1, 2).flatten(2))
+        out: Tensor = self.mix(mixed.transpose(1, 2).flatten(2))
+        return out
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, *, causal: bool) -> Tensor:
         rate = self.dropout.rate if self.training else 0.0
@@ -149,7 +150,8 @@ class SelfAttention(nn.Module):
                 scores = scores if seen is None else scores + seen
                 found = torch.matmul(scores.softmax(-1) * kept, own_value)
             mixed.append(found.transpose(0, 1))
-        return torch.cat(mixed).unflatten(0, (batch, length)).transpose(1, 2)
+        out: Tensor = torch.cat(mixed).unflatten(0, (batch, length)).transpose(1, 2)
+        return out
 
     def _masks(self, heads: int, sizes: tuple[int, ...]) -> list[Tensor] | list[None]:
         """Dropout's, of the scores of each run: cut from one draw."""

@@ -68,7 +68,8 @@ class Boxes:
         wanted = box or Box(shape, (0,) * len(shape), shape)
         first = self.opened[self.stored[name][0].file]
         if not shape:
-            return first.get_tensor(name)
+            tensor: Tensor = first.get_tensor(name)
+            return tensor
         dtype, filled = DTYPES[first.get_slice(name).get_dtype()], 0
         out = torch.zeros(wanted.size, dtype=dtype) if over is None else over.detach().to("cpu", dtype, copy=True)
         for stored in self.stored[name]:

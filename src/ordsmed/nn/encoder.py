@@ -134,7 +134,8 @@ class EncoderSettings(Family):
         numbers = NUMBERS | {"epsilon": "layer_norm_eps"}
         usual = {"layer_norm_eps": 1e-12} | config  # whatever a family's own is here
         sizes = SIZES | {"positions": "max_position_embeddings"} | more
-        return settings_of(cls, usual, sizes, numbers, less={"positions": cls.offset}, **chosen)
+        decoded: Self = settings_of(cls, usual, sizes, numbers, less={"positions": cls.offset}, **chosen)
+        return decoded
 
     def without_types(self, prefix: str) -> dict[str, tuple[int, ...]]:
         """What their class has, and no network without types: a row of zeros."""
@@ -237,7 +238,8 @@ class Encoder(Model):
         visible = as_scores(visibility(documents, causal=False, blocks=self.blocks))
         for block in self.blocks:
             x = block(x, visible)
-        return self.norm(x) if self.pre_norm else x
+        out: Tensor = self.norm(x) if self.pre_norm else x
+        return out
 
 
 class PostNormBlock(Block):
@@ -257,7 +259,8 @@ class PostNormBlock(Block):
 
     def forward(self, x: Tensor, visible: Visible) -> Tensor:
         x = self.attention_norm(self.attention_dropout.add(self.attention(x, visible), x))
-        return self.norm(self.dropout.add(self.down(self.activation(self.up(x))), x))
+        out: Tensor = self.norm(self.dropout.add(self.down(self.activation(self.up(x))), x))
+        return out
 
 
 class PreNormBlock(PostNormBlock):

@@ -30,7 +30,8 @@ class MaskedHead(TokenHead):
         fresh(self.dense, spread)
 
     def transform(self, hidden: Tensor) -> Tensor:
-        return self.norm(self.activation(self.dense(hidden)))
+        out: Tensor = self.norm(self.activation(self.dense(hidden)))
+        return out
 
 
 class DetectHead(nn.Module):
@@ -44,7 +45,8 @@ class DetectHead(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """[..., D] -> [...]."""
-        return self.out(self.activation(self.dense(hidden))).squeeze(-1)
+        scores: Tensor = self.out(self.activation(self.dense(hidden))).squeeze(-1)
+        return scores
 
 
 class PairHead(nn.Module):
@@ -57,7 +59,8 @@ class PairHead(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """[B, T, D] -> [B, 2]."""
-        return self.out(torch.tanh(self.dense(hidden[:, 0])))
+        scores: Tensor = self.out(torch.tanh(self.dense(hidden[:, 0])))
+        return scores
 
 
 class WordHead(nn.Module):

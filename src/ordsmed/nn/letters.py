@@ -92,7 +92,8 @@ class Letters(Block):
         if torch.is_autocast_enabled(symbols.device.type):
             kernel = kernel.to(torch.get_autocast_dtype(symbols.device.type))
         letters = self.table(padded).to(kernel.dtype)
-        best = _Strongest.apply(letters, kernel, self._counts(symbols), self.filters, torch.is_grad_enabled())
+        counts = self._counts(symbols)
+        best = _Strongest.apply(letters, kernel, counts, self.filters, torch.is_grad_enabled())  # type: ignore[no-untyped-call]
         found = self.activation(best + torch.cat([w.bias for w, _ in self._windows()]))
         for highway in self.highways:
             found = highway(found)

@@ -81,7 +81,9 @@ def _loss(
     if torch.is_autocast_enabled(hidden.device.type):
         hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
     table, bias, split = _own_rows(table, bias, vocabulary)
-    return _TokenLoss.apply(hidden.flatten(0, -2), table, bias, targets.flatten(), weights.flatten(), split, draw)
+    given = (hidden.flatten(0, -2), table, bias, targets.flatten(), weights.flatten(), split, draw)
+    summed: tuple[Tensor, Tensor] = _TokenLoss.apply(*given)  # type: ignore[no-untyped-call]
+    return summed
 
 
 def sampled_loss(
@@ -98,7 +100,7 @@ def sampled_loss(
     right = (hidden * own[0]).sum(-1, dtype=torch.float32) + own[1]
     if torch.is_autocast_enabled(hidden.device.type):
         hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
-    loss: Tensor = _SampledLoss.apply(hidden, *others, right, targets, weights, candidates)
+    loss: Tensor = _SampledLoss.apply(hidden, *others, right, targets, weights, candidates)  # type: ignore[no-untyped-call]
     return loss
 
 
@@ -137,7 +139,8 @@ def _drawn(draw: Any, shares: Tensor, sums: Tensor, slots: slice, split: Range |
     """A word for each slot, from its shares and their sums by block."""
     block = draw.block(sums, slots)
     if split is None:
-        return draw.word(shares, block, slots)[1]
+        word: Tensor = draw.word(shares, block, slots)[1]
+        return word
     value, column = draw.word(shares, block, slots, split.first) if split.count else _nothing(shares)
     return _agreed_best(value, column, split)
 

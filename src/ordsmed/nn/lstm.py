@@ -49,7 +49,8 @@ class Lstm(nn.Module):
         dtype = torch.get_autocast_dtype(x.device.type) if half else x.dtype
         weights = [w if w is None else w.to(dtype) for w in (self.enter, self.carry, self.project)]
         ahead = (x.to(dtype) @ weights[0].T).float()  # type: ignore[union-attr]
-        out, states = _Steps.apply(ahead, h.float(), c.float(), weights[1], self.bias, weights[2], self.clips)
+        started = (ahead, h.float(), c.float())
+        out, states = _Steps.apply(*started, weights[1], self.bias, weights[2], self.clips)  # type: ignore[no-untyped-call]
         last = torch.full((x.shape[1],), len(x), device=x.device) if lengths is None else lengths
         rows = torch.arange(x.shape[1], device=x.device)
         return out, out.detach()[last - 1, rows], states[last - 1, rows]

@@ -128,7 +128,7 @@ class Family:
     def head_flops(self, vocabulary: int) -> float:
         """A product with the word table, and nothing before it."""
         own: Any = self
-        return 2.0 * own.width * vocabulary
+        return 2.0 * float(own.width) * vocabulary
 
     def task_head(self, kind: TaskKind, outputs: int) -> nn.Module:
         """[E, D] of a text's first token (causal: of its last), or [..., D] of all -> [..., outputs]."""

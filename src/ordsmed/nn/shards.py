@@ -118,7 +118,8 @@ def total_norm(parts: Sequence[LocalParameter]) -> Tensor:
         return torch.zeros(())
     norms = torch.stack(torch._foreach_norm([part.local.grad for part in held if part.local.grad is not None]))
     if not any(part.split for part in held):
-        return norms.norm()
+        whole: Tensor = norms.norm()
+        return whole
     return sums(norms.square(), held).sum().sqrt()
 
 

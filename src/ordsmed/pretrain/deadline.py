@@ -10,6 +10,7 @@ import torch
 
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.say import duration, say
+from ordsmed.data.loader import load
 from ordsmed.learn.phases import Phase, total
 from ordsmed.pretrain.texts import VALIDATION_ROWS, TextData, validate
 from ordsmed.train import loop
@@ -62,7 +63,7 @@ def _trial(job: Job, index: int) -> tuple[float, float, float]:
     away after."""
     rows, share, phase = job.rows(index), job.share(index), job.phases[index]
     job.carry(index)
-    ready = loop.load(rows, share, 0, min(TRIAL_STEPS + 1, phase.steps), workers=0, device=job.ranks.device)
+    ready = load(rows, share, 0, min(TRIAL_STEPS + 1, phase.steps), workers=0, device=job.ranks.device)
     spent = []
     for inner, batches in enumerate(ready):
         began = time.perf_counter()

@@ -13,6 +13,7 @@ import torch
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.say import say
+from ordsmed.data.loader import load
 from ordsmed.mesh.layout import Layout
 from ordsmed.train import loop
 from ordsmed.train.job import Job
@@ -91,7 +92,7 @@ def _speed(job: Job, index: int) -> float:
     single = dataclasses.replace(share, batch=share.micro * share.world)
     seconds = 0.0
     for step in range(2):
-        batches = next(loop.load(rows, single, step, step + 1, workers=0, device=job.ranks.device))
+        batches = next(load(rows, single, step, step + 1, workers=0, device=job.ranks.device))
         job.objective.begin(int(single.numbers(step, 0)[0]) % job.phases[index].batch, share.micro)
         began = time.perf_counter()
         float(loop.update(job, batches, 0.0, index, step)[1])

@@ -31,7 +31,17 @@ from ordsmed.learn.objective import Objective
 from ordsmed.nn import boxes, weights
 from ordsmed.nn.shards import Box, LocalParameter, box_of, is_sharded, local
 
-__all__ = ["KINDS", "CheckpointWriter", "damage", "latest", "restore", "restore_moments", "steps", "threads_kept"]
+__all__ = [
+    "KINDS",
+    "CheckpointWriter",
+    "damage",
+    "latest",
+    "path_of",
+    "restore",
+    "restore_moments",
+    "steps",
+    "threads_kept",
+]
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -21,7 +22,7 @@ from ordsmed.base.errors import Trouble
 from ordsmed.base.ranks import first_alone
 from ordsmed.base.say import Progress, say
 from ordsmed.data.batch import Batch
-from ordsmed.data.loader import load
+from ordsmed.data.loader import Share, load
 from ordsmed.learn.objective import Objective
 from ordsmed.learn.phases import locate, total
 from ordsmed.mesh.precision import autocast
@@ -65,15 +66,9 @@ class Rewind(Exception):
 
 
 def train(
-    job: Job,
-    folder: Path,
-    start: int,
-    peak: float,
-    *,
-    saving: Saving | None = None,
-    watch: Watch | None = None,
+    job: Job, folder: Path, start: int, peak: float, *, saving: Saving | None = None, watch: Watch | None = None,
     each: Each | None = None,
-) -> int:
+) -> int:  # fmt: skip
     """Train from a step of the run to its end; returns the last step."""
     step, steps, recipe = start, total(job.phases), job.recipe
     meters = Meters(folder, peak, start, job.ranks, summed=recipe.trouble.watches)
@@ -82,63 +77,99 @@ def train(
     job.state.tell = lambda stage: watch.at(watch.step, stage)
     job.state.validations = first_alone(job.ranks, meters.validations)
     with contextlib.closing(meters), asked_to_stop() as asked, progress as shown:
+        under_way = RunLoop(job, folder, steps, meters, shown, watch, asked, saving, each)
         for index in range(locate(job.phases, start)[0], len(job.phases)):
-            phase, first = job.phases[index], locate(job.phases, step)[1]
-            rows, share = job.rows(index), job.share(index)
-            if not first:
-                job.carry(index)
-            length = job.data.row_length(index)
-            flops, later = job.objective.flops(phase.batch, length), _flops(job, index + 1)
-            ready = load(rows, share, first, phase.steps, workers=job.workers, device=job.ranks.device, stop=asked)
-            for inner in range(first, phase.steps):
-                began = time.perf_counter()
-                watch.at(step + 1, "making rows")
-                batches = next(ready)
-                watch.at(step + 1, "learning")
-                job.state.vote = Vote(asked(), short=len(batches) < share.accumulation)
-                try:
-                    sums, norm, why = update(job, batches, phase.rate_at(inner), index, inner, step=step + 1)
-                except Unmade:
-                    meters.flush(job.objective.weights, final=True)
-                    if saving and job.finite:
-                        saving.save_as_it_is(step)
-                    raise Stopped(step, job.state.vote.result(asked())) from None
-                step += 1
-                if why:
-                    handle_trouble(job, folder, step, why)
-                else:
-                    line = {"step": step, "phase": index + 1, "rate": phase.rate_at(inner), "norm": norm,
-                            "seconds": time.perf_counter() - began, "rows": phase.batch,
-                            "tokens": phase.batch * length, "flops": flops,
-                            "ahead": flops * (phase.steps - inner - 1) + later, **job.scaler.describe()}  # fmt: skip
-                    meters.add(line, sums)
-                last, stop = step == steps, job.state.vote.result(asked())
-                if step % recipe.log == 0 or last or stop:
-                    _tell(shown, meters.flush(job.objective.weights, final=last or bool(stop)), step)
-                if each:
-                    each(step)
-                deadline = None if last else job.state.deadline
-                plan = deadline.replan(job, step, time.perf_counter() - began) if deadline else None
-                if recipe.validates(step) or last:
-                    watch.at(step, "judging")
-                    meters.flush(job.objective.weights)
-                    if why := _validate(job, index, meters, step):
-                        stop_or_rewind(job, folder, step, why)
-                    last = last or recipe.is_enough(job.state.validations)
-                if saving and (last or stop or recipe.is_saved(step)):
-                    watch.at(step, "saving")
-                    meters.flush(job.objective.weights, final=last or bool(stop))
-                    if not job.finite:  # what cannot be gone on from must not push out what can
-                        stop_or_rewind(job, folder, step, "weights that are no numbers")
-                    saving.save(step, final=last or bool(stop))
-                if stop and not last:
-                    raise Stopped(step, stop)
-                if plan and not last:
-                    meters.flush(job.objective.weights)
-                    raise Replanned(step, plan)
-                if last:
-                    return step
+            step, over = under_way.go_through(index, step)
+            if over:
+                break
     return step
+
+
+@dataclass(frozen=True)
+class RunLoop:
+    """A run under way: its steps, and what comes between them."""
+
+    job: Job
+    folder: Path
+    steps: int
+    meters: Meters
+    shown: Progress
+    watch: Watch
+    asked: Callable[[], int]  # the signal to stop by, 0: none
+    saving: Saving | None
+    each: Each | None
+
+    def go_through(self, index: int, step: int) -> tuple[int, bool]:
+        """The rest of a phase after a step of the run; the step that it came to, and whether the run is over."""
+        job = self.job
+        phase, first, share = job.phases[index], locate(job.phases, step)[1], job.share(index)
+        rows = job.rows(index)
+        if not first:
+            job.carry(index)
+        length = job.data.row_length(index)
+        flops, later = job.objective.flops(phase.batch, length), _flops(job, index + 1)
+        ready = load(rows, share, first, phase.steps, workers=job.workers, device=job.ranks.device, stop=self.asked)
+        for inner in range(first, phase.steps):
+            began = time.perf_counter()
+            sums, norm, why = self._learn(ready, share, index, inner, step)
+            step += 1
+            if why:
+                handle_trouble(job, self.folder, step, why)
+            else:
+                line = {"step": step, "phase": index + 1, "rate": phase.rate_at(inner), "norm": norm,
+                        "seconds": time.perf_counter() - began, "rows": phase.batch,
+                        "tokens": phase.batch * length, "flops": flops,
+                        "ahead": flops * (phase.steps - inner - 1) + later, **job.scaler.describe()}  # fmt: skip
+                self.meters.add(line, sums)
+            if self._is_over(index, step, began):
+                return step, True
+        return step, False
+
+    def _learn(
+        self, ready: Iterator[list[Batch]], share: Share, index: int, inner: int, step: int
+    ) -> tuple[dict[str, Tensor], Tensor, str]:
+        """The step after this one; where some rank has too few rows of it, the run is saved as it is and stops."""
+        job = self.job
+        self.watch.at(step + 1, "making rows")
+        batches = next(ready)
+        self.watch.at(step + 1, "learning")
+        job.state.vote = Vote(self.asked(), short=len(batches) < share.accumulation)
+        try:
+            return update(job, batches, job.phases[index].rate_at(inner), index, inner, step=step + 1)
+        except Unmade:
+            self.meters.flush(job.objective.weights, final=True)
+            if self.saving and job.finite:
+                self.saving.save_as_it_is(step)
+            raise Stopped(step, job.state.vote.result(self.asked())) from None
+
+    def _is_over(self, index: int, step: int, began: float) -> bool:
+        """What comes after a step: numbers, a plan, a validation, a checkpoint. Is it the run's last one?"""
+        job, recipe, meters, weights = self.job, self.job.recipe, self.meters, self.job.objective.weights
+        last, stop = step == self.steps, job.state.vote.result(self.asked())
+        if step % recipe.log == 0 or last or stop:
+            _tell(self.shown, meters.flush(weights, final=last or bool(stop)), step)
+        if self.each:
+            self.each(step)
+        deadline = None if last else job.state.deadline
+        plan = deadline.replan(job, step, time.perf_counter() - began) if deadline else None
+        if recipe.validates(step) or last:
+            self.watch.at(step, "judging")
+            meters.flush(weights)
+            if why := _validate(job, index, meters, step):
+                stop_or_rewind(job, self.folder, step, why)
+            last = last or recipe.is_enough(job.state.validations)
+        if self.saving and (last or stop or recipe.is_saved(step)):
+            self.watch.at(step, "saving")
+            meters.flush(weights, final=last or bool(stop))
+            if not job.finite:  # what cannot be gone on from must not push out what can
+                stop_or_rewind(job, self.folder, step, "weights that are no numbers")
+            self.saving.save(step, final=last or bool(stop))
+        if stop and not last:
+            raise Stopped(step, stop)
+        if plan and not last:
+            meters.flush(weights)
+            raise Replanned(step, plan)
+        return last
 
 
 def _flops(job: Job, first: int) -> float:

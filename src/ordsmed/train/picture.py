@@ -34,9 +34,9 @@ def draw(folder: Path, title: str) -> Path | None:
 
 def svg(training: Sequence[dict[str, Any]], judged: Sequence[dict[str, Any]], title: str) -> str:
     """The picture as text; losses that are no numbers are left out."""
-    steps = [line["step"] for line in training]
+    steps: list[int] = [line["step"] for line in training]
     training, judged = _numbers(training, "loss"), _numbers(judged, "validation")
-    ordered = sorted([line["loss"] for line in training] + [line["validation"] for line in judged])
+    ordered: list[float] = sorted([line["loss"] for line in training] + [line["validation"] for line in judged])
     low = ordered[0]
     high = max(ordered[int(len(ordered) * 0.995)], low + max(1e-3, 1e-6 * abs(low)))
     first, last = steps[0], max(steps[-1], steps[0] + 1)

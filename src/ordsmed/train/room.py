@@ -64,7 +64,8 @@ def parameters(model: Any, make: Make) -> int | None:
         if getattr(model, "layers", 1) <= MANY:
             return count(None)
         few, more = count(MANY // 2), count(MANY)
-        return more + (more - few) * (model.layers - MANY) // (MANY - MANY // 2)
+        layers: int = model.layers
+        return more + (more - few) * (layers - MANY) // (MANY - MANY // 2)
     except (RuntimeError, TypeError, OverflowError):  # torch counts in 64 bits
         return None
 
@@ -80,7 +81,7 @@ def _copies(recipe: Training) -> int:
     """Of every weight: itself, its slope and its moments; where some do not learn, itself."""
     if getattr(recipe, "freeze", None) or getattr(recipe, "adapters", None):
         return 1
-    return 2 + recipe.optimizer.moments + (recipe.average > 0)
+    return 2 + int(recipe.optimizer.moments) + (recipe.average > 0)
 
 
 def _there(held: int, *, here: bool) -> str:
