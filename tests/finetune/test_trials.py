@@ -25,8 +25,9 @@ from ordsmed.apply.trained import open_model
 from ordsmed.base import files, run, settings, snapshots
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
 from ordsmed.base.run import Run
-from ordsmed.finetune import trials
+from ordsmed.finetune import compared, trials
 from ordsmed.finetune.finetune import finetune
+from ordsmed.finetune.grid import Trial
 from ordsmed.finetune.recipe import Finetuning
 from ordsmed.nn import weights
 from ordsmed.pretrain.pretrain import pretrain
@@ -81,7 +82,7 @@ class AtOnce:
 
     made: list[str] = []  # noqa: RUF012
 
-    def __init__(self, trial: trials.Trial, environment: dict[str, str], threads: int) -> None:
+    def __init__(self, trial: Trial, environment: dict[str, str], threads: int) -> None:
         self.made.append(trial.name)
         self.returncode: Any = 0
         with trial.said.open("w") as said, contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
@@ -158,7 +159,7 @@ def test_the_folder_stands_for_the_best_trial(grid: Path) -> None:
     predicted = "predictions/predictions.tsv"
     assert (grid / predicted).read_bytes() == (grid / "trials" / best / predicted).read_bytes()
     assert [name for name in NAMES if (grid / "trials" / name / "checkpoints").exists()] == [best]
-    assert f"the folder stands for the best trial, {best}" in trials.ended(grid)
+    assert f"the folder stands for the best trial, {best}" in compared.ended(grid)
 
 
 def test_a_trial_that_is_done_is_not_made_again(grid: Path, made: list[str]) -> None:

@@ -17,9 +17,9 @@ from ordsmed.base import files, settings
 from ordsmed.base.errors import DataError, RecipeError, RunError
 from ordsmed.base.folder import TRIALS
 from ordsmed.base.run import Run
-from ordsmed.finetune import trials
+from ordsmed.finetune import compared, finish, grid, trials
+from ordsmed.finetune.grid import Trial
 from ordsmed.finetune.recipe import Finetuning
-from ordsmed.finetune.trials import Trial
 from ordsmed.mesh.layout import Layout
 from ordsmed.models import bert
 from ordsmed.tasks import classify
@@ -33,7 +33,7 @@ def recipe(folder: Path, **how: Any) -> Finetuning:
 
 
 def planned(folder: Path, **how: Any) -> list[Trial]:
-    return trials.plan(recipe(folder, **how), folder, "the recipe")
+    return grid.plan(recipe(folder, **how), folder, "the recipe")
 
 
 def done(trial: Trial, accuracy: float | None, f1: float = 50.0, guessing: float = 40.0) -> Trial:
@@ -75,8 +75,8 @@ def test_the_best_is_the_first_of_the_highest_score(tmp_path: Path) -> None:
     made = planned(tmp_path, seeds=(1, 2, 3, 4))
     for trial, accuracy in zip(made, (70.0, 90.0, 90.0, None), strict=True):
         done(trial, accuracy)
-    assert trials._best(made, "accuracy") is made[1]
-    assert trials._best(made[3:], "accuracy") is made[3]
+    assert compared.best_of(made, "accuracy") is made[1]
+    assert compared.best_of(made[3:], "accuracy") is made[3]
 
 
 def test_what_is_compared(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_what_is_compared(tmp_path: Path) -> None:
     made = planned(tmp_path, seeds=(1, 2), grid={"rate": [1e-5, 3e-5]})
     for trial, accuracy in zip(made[:3], (70.0, 80.0, 77.0), strict=True):
         done(trial, accuracy)
-    found = trials.compared("accuracy", made, {made[3].name: "out of memory"})
+    found = compared.compared("accuracy", made, {made[3].name: "out of memory"})
     low, high = found["settings"]
     assert (low["setting"], low["seeds"], high["seeds"]) == ({"rate": 1e-5}, [1, 2], [1])
     assert low["scores"]["accuracy"] == {"mean": 75.0, "best": 80.0, "deviation": pytest.approx(50.0**0.5)}
@@ -97,9 +97,9 @@ def test_what_is_compared(tmp_path: Path) -> None:
         "scores": {"accuracy": 70.0, "f1": 50.0},
     }  # fmt: skip
     assert found["trials"][3]["failed"] == "out of memory"
-    (only,) = trials.compared("accuracy", made[:2], {})["settings"]
+    (only,) = compared.compared("accuracy", made[:2], {})["settings"]
     assert not only["best"], "one setting is compared with nothing"
-    none = trials.compared("accuracy", made[3:], {made[3].name: "-"})
+    none = compared.compared("accuracy", made[3:], {made[3].name: "-"})
     assert (none["best"], none["settings"][0]["best"]) == (None, False)
 
 
@@ -107,7 +107,7 @@ def test_the_table(tmp_path: Path) -> None:
     made = planned(tmp_path, seeds=(1, 2), grid={"rate": [1e-5, 3e-5]})
     for trial, accuracy in zip(made[:3], (70.0, 80.0, 77.0), strict=True):
         done(trial, accuracy)
-    lines = trials.table("tiny", trials.compared("accuracy", made, {made[3].name: "out of memory"}))
+    lines = compared.table("tiny", compared.compared("accuracy", made, {made[3].name: "out of memory"}))
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
     assert lines[0] == "# tiny: 4 trials"
     assert cells[0] == ["setting", "seeds", "accuracy", "best", "guessing", "f1"]
@@ -303,7 +303,7 @@ def test_a_file_is_linked_where_a_disk_allows_it(tmp_path: Path, monkeypatch: py
     ],
 )  # fmt: skip
 def test_a_value_in_a_name_and_in_a_recipe(value: Any, name: str, toml: str) -> None:
-    assert (trials._in_a_name(value), trials._toml(value)) == (name, toml)
+    assert (grid._in_a_name(value), grid._toml(value)) == (name, toml)
 
 
 @pytest.fixture
@@ -475,7 +475,7 @@ def test_a_site_s_settings_are_every_trial_s(asked: Callable[..., Any], monkeypa
 def test_a_table_has_room_for_six_scores(tmp_path: Path) -> None:
     row = {"setting": {}, "seeds": [1], "best": False, "guessing": {},
            "scores": {f"s{n}": {"mean": float(n), "best": float(n)} for n in range(9)}}  # fmt: skip
-    lines = trials.table("t", {"score": "s3", "best": None, "settings": [row], "trials": []})
+    lines = compared.table("t", {"score": "s3", "best": None, "settings": [row], "trials": []})
     (head,) = [line for line in lines if line.startswith("| setting")]
     assert [cell.strip() for cell in head.strip("|").split("|")] == [
         "setting", "seeds", "s3", "best", "guessing", "s0", "s1", "s2", "s4", "s5"
@@ -501,17 +501,17 @@ def test_what_a_person_is_told_of_what_is_done(tmp_path: Path, at_once: list[str
     trials.perform(folder, recipe(folder, seeds=(1, 2), grid={"rate": [1e-5, 2e-5]}), "r")
     nexts = [f"next: ordsmed {verb} {folder}{more}" for verb, more in
              (("show", ""), ("evaluate", ""), ("predict", " FILE OUT"))]  # fmt: skip
-    assert trials.ended(folder) == [
+    assert compared.ended(folder) == [
         f"{folder}: 4 trials are done; {folder}/trials.md compares them",
         "  rate 1e-05  accuracy 61.50 ± 0.71 (2 seeds)  <- best",
         "  rate 2e-05  accuracy 61.50 ± 0.71 (2 seeds)  <- best",
         "the folder stands for the best trial, rate-1e-05,seed-2", "guessing: accuracy 40.00", *nexts,
     ]  # fmt: skip
     alone = folder / "trials" / "rate-1e-05,seed-2"
-    assert trials.ended(alone)[0] == f"{alone}: done; step 5: accuracy 62.00, f1 50.00"
+    assert compared.ended(alone)[0] == f"{alone}: done; step 5: accuracy 62.00, f1 50.00"
     files.write_json(alone / "scores.json", {"step": 5})
     nexts = [f"next: ordsmed show {alone}", f"next: ordsmed predict {alone} FILE OUT"]
-    assert trials.ended(alone) == [f"{alone}: done", *nexts]
+    assert compared.ended(alone) == [f"{alone}: done", *nexts]
     files.write_json(alone / "scores.json", {"step": 5, "guessing": 3})
     with pytest.raises(DataError, match="`guessing` is 3, no table of scores"):
-        trials.found_in(alone)
+        finish.found_in(alone)

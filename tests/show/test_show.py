@@ -50,7 +50,7 @@ def test_a_run_is_shown_on_as_many_processes_as_it_lay_on(
 @pytest.mark.parametrize(("count", "said"), [(3, "t0 t1 t2"), (5, "t0 t1 t2 ... and 2 others")])
 def test_the_first_trials_are_named(monkeypatch: pytest.MonkeyPatch, count: int, said: str) -> None:
     made = [SimpleNamespace(name=f"t{n}") for n in range(count)]
-    monkeypatch.setattr(show.trials, "plan", lambda *_: made)
+    monkeypatch.setattr(show.grid, "plan", lambda *_: made)
     monkeypatch.setattr(show.run, "place", lambda *_: Path("out"))
     recipe: Any = SimpleNamespace(step=None)
     assert show._trials(recipe, "r") == [f"trials: {count}, each a run on a device of its own: {said}"]

@@ -14,7 +14,7 @@ import pytest
 from ordsmed.base import say
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.run import Run
-from ordsmed.finetune import trials
+from ordsmed.finetune import compared
 from ordsmed.pretrain.pretrain import pretrain
 from ordsmed.show import state
 from ordsmed.show.show import show
@@ -205,7 +205,7 @@ def test_a_fine_tuning_whose_scores_are_damaged_is_shown(text: str, tmp_path: Pa
     assert told[1].startswith(f"scores: not known, for {tmp_path}/scores.json: ")
     assert told[2].startswith("began: ")
     with pytest.raises(DataError, match=r"scores\.json"):
-        trials.ended(tmp_path)
+        compared.ended(tmp_path)
 
 
 def test_what_a_folder_holds_is_told_in_words(tmp_path: Path) -> None:

@@ -13,92 +13,38 @@ Of a trial that is done, weights, predictions and metrics stay; its checkpoints 
 from __future__ import annotations
 
 import contextlib
-import itertools
-import json
 import math
 import os
-import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ordsmed.apply.origin import Origin
-from ordsmed.apply.trained import open_model
 from ordsmed.base import files, run, settings
-from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
+from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
 from ordsmed.base.folder import TRIALS, WEIGHTS, FolderKind, kind_of_folder
 from ordsmed.base.machine import cores, threads_of
 from ordsmed.base.ranks import place_of
 from ordsmed.base.run import Run
-from ordsmed.base.say import Progress, logged, many, say
-from ordsmed.base.screen import command, markdown
+from ordsmed.base.say import Progress, logged, say
+from ordsmed.base.screen import command
+from ordsmed.finetune.compared import best_of, compared, table
+from ordsmed.finetune.grid import Trial, plan
 from ordsmed.finetune.recipe import Finetuning
 from ordsmed.mesh.layout import parse, site_layout
-from ordsmed.score.labels import mean_and_deviation
-from ordsmed.score.squad import written
-from ordsmed.train import checkpoint, meters, picture
+from ordsmed.train import checkpoint, picture
 from ordsmed.train.loop import Stopped, asked_to_stop
-from ordsmed.train.training import named
 
 LEFT = ("weights", "predictions")  # of the best trial, for the folder of all
 LOOK = 0.1  # seconds
-MOST = 10_000  # trials: more are a mistake
-SHOWN = 6  # scores in tables
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One fine-tuning among others."""
-
-    name: str
-    setting: dict[str, Any]  # in what it differs from others, beside its seed
-    recipe: Finetuning
-
-    @property
-    def folder(self) -> Path:
-        """Its run's."""
-        return Path(str(self.recipe.out))
-
-    @property
-    def path(self) -> Path:
-        """Its recipe's; what it says before it has a log of its own stands beside that."""
-        return self.folder.with_name(f"{self.name}.toml")
-
-    @property
-    def said(self) -> Path:
-        """What it says, until it is done."""
-        return self.folder.with_name(f"{self.name}.said")
-
-    @property
-    def done(self) -> bool:
-        """Is there nothing left to do?"""
-        return Run(self.folder).status.get("state") == "done"
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What it found, once it is done."""
-        return found_in(self.folder)
-
-    @property
-    def scores(self) -> dict[str, float]:
-        """Those of its dev set."""
-        return numbers(self.facts)
-
-    @property
-    def seconds(self) -> float:
-        """Spent on its steps."""
-        found = self.folder / "metrics.jsonl"
-        lines = meters.read(found) if found.exists() else []
-        return round(sum(float(line.get("seconds", 0.0)) for line in lines), 1)
 
 
 def asked(
@@ -167,64 +113,6 @@ def _stands_for_good(folder: Path, recipe: Finetuning, trials: Sequence[Trial]) 
     status = Run(folder).status
     own = status.get("state") == "done" and status.get("fingerprint") == _fingerprint(recipe)
     return own and not os.access(folder, os.W_OK) and all(trial.done for trial in trials)
-
-
-def plan(recipe: Finetuning, folder: Path, place: str) -> list[Trial]:
-    """A trial for each checkpoint, combination of settings and seed."""
-    axes: dict[str, Sequence[Any]] = dict(recipe.grid)
-    if recipe.step == "all":
-        with named(place, Finetuning):
-            axes = {"step": _steps(recipe.init), **axes}
-    last = [path.rpartition(".")[2] for path in axes]
-    short = [name if last.count(name) == 1 else path for path, name in zip(axes, last, strict=True)]
-    alone = replace(recipe, seeds=(), grid={}, jobs=0, step=None if recipe.step == "all" else recipe.step)
-    seeds = recipe.seeds or (recipe.seed,)
-    if (count := math.prod(map(len, [*axes.values(), seeds]))) > MOST:
-        raise RecipeError(f"{place}: grid", f"found {count:,} trials", f"at most {MOST:,}", "leave some values out")
-    trials = []
-    for *values, seed in itertools.product(*axes.values(), seeds):
-        setting = dict(zip(short, values, strict=True))
-        title = ",".join(f"{key}-{_in_a_name(value)}" for key, value in [*setting.items(), ("seed", seed)])
-        words = [f"{path}={_toml(value)}" for path, value in zip([*axes, "seed"], [*values, seed], strict=True)]
-        table = settings.override(settings.plain(alone), words) | {"out": str(folder / "trials" / title)}
-        trials.append(Trial(title, setting, settings.decode(Finetuning, table, place)))
-    seen: dict[str, str] = {}
-    for trial in trials:
-        for key in (trial.name, settings.write(replace(trial.recipe, out=None))):
-            if key in seen:
-                raise RecipeError(
-                    f"{place}: grid", f"{seen[key]} and {trial.name} are the same trial", "different ones"
-                )
-            seen[key] = trial.name
-    return trials
-
-
-def _steps(init: str | None) -> list[int]:
-    """The checkpoints of a run; the weights it began with among them, where they can be made again."""
-    origin = Origin.of(init, key="init") if init is not None else None
-    if origin is None or not origin.is_run:
-        raise RecipeError("step", f"found all, but {init} is no run", "a run's folder as `init`")
-    steps = origin.steps()
-    try:
-        open_model(origin, 0)
-    except OrdsmedError as error:
-        say(f"step 0 is left out: {error}")
-        steps.remove(0)
-    return steps
-
-
-def _toml(value: Any) -> str:
-    """A value as it stands in one line of TOML."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{json.dumps(key)} = {_toml(inner)}" for key, inner in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_toml, value)) + "]"
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _in_a_name(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return re.sub(r"[^\w.+-]+", "_", text).strip("_")[-60:]
 
 
 def _fingerprint(recipe: Finetuning) -> str:
@@ -363,7 +251,7 @@ def _why_failed(trial: Trial, status: int) -> str:
 def _note(trial: Trial, trials: Sequence[Trial], score: str, left: str) -> None:
     """Tell of a trial that is done; the checkpoints of those that are not the best so far are not needed any more."""
     done = [other for other in trials if other.done]
-    best = _best(done, score)
+    best = best_of(done, score)
     for other in done:
         if other is not best:
             shutil.rmtree(other.folder / "checkpoints", ignore_errors=True)
@@ -371,68 +259,8 @@ def _note(trial: Trial, trials: Sequence[Trial], score: str, left: str) -> None:
     say(f"{trial.name}: {_said(score, trial.scores)}; {course}; best: {_said(score, best.scores)}, {best.name}")
 
 
-def _best(done: Sequence[Trial], score: str) -> Trial:
-    """Of trials that are done, the first of the highest score; of those without scores the first."""
-    return max(done, key=lambda trial: _least(trial.scores.get(score)))
-
-
-def _least(value: float | None) -> float:
-    """For comparing: what was not judged, or is no number, comes last."""
-    return -math.inf if value is None or math.isnan(value) else value
-
-
 def _said(score: str, scores: Mapping[str, float]) -> str:
     return f"{score} {scores[score]:.2f}" if score in scores else "not scored"
-
-
-def numbers(facts: Mapping[str, Any]) -> dict[str, float]:
-    """The scores among what a fine-tuning found."""
-    return {name: value for name, value in facts.items() if isinstance(value, float) and name != "validation"}
-
-
-def compared(score: str, trials: Sequence[Trial], failed: Mapping[str, str]) -> dict[str, Any]:
-    """Means and deviations of every setting, and every trial: what trials.json holds."""
-    done = [trial for trial in trials if trial.done]
-    rows: list[dict[str, Any]] = []
-    for setting in _different(trial.setting for trial in trials):
-        own = [trial for trial in done if trial.setting == setting]
-        rows.append({
-            "setting": setting, "seeds": [trial.recipe.seed for trial in own],
-            "scores": _over_seeds([trial.scores for trial in own]),
-            "guessing": _over_seeds([numbers(trial.facts.get("guessing", {})) for trial in own]),
-        })  # fmt: skip
-    means = [_least(row["scores"].get(score, {}).get("mean")) for row in rows]
-    for row, mean in zip(rows, means, strict=True):
-        row["best"] = len(rows) > 1 and mean == max(means) > -math.inf
-    listed = [
-        {"trial": trial.name, "setting": trial.setting, "seed": trial.recipe.seed}
-        | ({"failed": failed[trial.name]} if trial.name in failed else _left_by(trial))
-        for trial in trials
-    ]
-    return {"score": score, "best": _best(done, score).name if done else None, "settings": rows, "trials": listed}
-
-
-def _left_by(trial: Trial) -> dict[str, Any]:
-    return {"step": trial.facts["step"], "seconds": trial.seconds, "scores": trial.scores}
-
-
-def _different(settings: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each once, in their order."""
-    found: list[dict[str, Any]] = []
-    for setting in settings:
-        if setting not in found:
-            found.append(setting)
-    return found
-
-
-def _over_seeds(scores: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:
-    """Mean and best of each score, and of several its sample deviation."""
-    found = {}
-    for name in scores[0] if scores else ():
-        values = [one[name] for one in scores]
-        mean, deviation = mean_and_deviation(values)
-        found[name] = {"mean": mean, "best": max(values)} | ({"deviation": deviation} if len(values) > 1 else {})
-    return found
 
 
 def _tell(folder: Path, found: dict[str, Any]) -> None:
@@ -440,40 +268,6 @@ def _tell(folder: Path, found: dict[str, Any]) -> None:
     files.write_json(folder / "trials.json", found)
     files.write_text(folder / "trials.md", "\n".join(table(folder.name, found)) + "\n")
     picture.draw_trials(folder, folder.name, found)
-
-
-def table(title: str, found: Mapping[str, Any]) -> list[str]:
-    """The trials in Markdown: a line a setting, then a line a trial."""
-    score = found["score"]
-    others = [name for name in dict.fromkeys(n for row in found["settings"] for n in row["scores"]) if name != score]
-    names = [score, *others[: SHOWN - 1]]
-    lines = [
-        f"# {title}: {many(len(found['trials']), 'trial')}", "",
-        "Of the dev files: mean over seeds ± sample deviation (n - 1). Bold: the setting with the best mean.", "",
-        *markdown(["setting", "seeds", score, "best", "guessing", *names[1:]],
-                  [_of_setting(row, names) for row in found["settings"]], padded=True), "",
-        "←: the best trial, of which `weights/`, `predictions/` and `recipe.toml` of the folder are.", "",
-        *markdown(["trial", score, "step", "seconds", ""],
-                  [_of_trial(trial, score, best=trial["trial"] == found["best"]) for trial in found["trials"]],
-                  padded=True),
-    ]  # fmt: skip
-    return lines + [f"\n{trial['trial']} failed: {trial['failed']}" for trial in found["trials"] if "failed" in trial]
-
-
-def _of_setting(row: Mapping[str, Any], names: Sequence[str]) -> list[str]:
-    first, *others = [picture.spread(row["scores"].get(name)) for name in names]
-    record, guessed = (row[which].get(names[0], {}) for which in ("scores", "guessing"))
-    mark = "**" if row["best"] else ""
-    beside = [f"{record['best']:.2f}" if record else "", f"{guessed['mean']:.2f}" if guessed else ""]
-    title = f"{mark}{picture.setting_of(row['setting'])}{mark}"
-    return [title, str(len(row["seeds"])), f"{mark}{first}{mark}", *beside, *others]
-
-
-def _of_trial(trial: Mapping[str, Any], score: str, *, best: bool) -> list[str]:
-    if "failed" in trial:
-        return [trial["trial"], "failed", "", "", ""]
-    told = f"{trial['scores'][score]:.2f}" if score in trial["scores"] else ""
-    return [trial["trial"], told, f"{trial['step']:,}", f"{trial['seconds']:,.0f}", "←" if best else ""]
 
 
 def _stand_for(folder: Path, best: Trial) -> dict[str, Any]:
@@ -494,39 +288,3 @@ def _link(source: str, target: str) -> None:
         os.link(source, target)
     except OSError:
         shutil.copyfile(source, target)
-
-
-def found_in(folder: Path) -> dict[str, Any]:
-    """What a finished fine-tuning found: its scores, and under `guessing` those of who only knows what is frequent."""
-    facts = files.read_table(folder / "scores.json")
-    if not isinstance(facts.get("guessing", {}), dict):
-        found = f"`guessing` is {facts['guessing']!r}, no table of scores"
-        raise DataError(
-            folder / "scores.json", found, "", "the file is damaged; `ordsmed evaluate` computes them again"
-        )
-    return facts
-
-
-def ended(folder: Path) -> list[str]:
-    """What a person is told of a finished fine-tuning, and what to do next."""
-    facts = found_in(folder)
-    if kind_of_folder(folder) is FolderKind.TRIALS:
-        found = files.read_json(folder / "trials.json")
-        rows = found["settings"]
-        wide = max(len(picture.setting_of(row["setting"])) for row in rows)
-        lines = [f"{folder}: {many(len(found['trials']), 'trial', 'is', 'are')} done; {folder}/trials.md compares them"]
-        lines += [f"  {picture.setting_of(row['setting']):{wide}}  {_of_record(found['score'], row)}" for row in rows]
-        lines.append(f"the folder stands for the best trial, {found['best']}")
-    else:
-        told = ", ".join(f"{name} {written(name, value, '.2f')}" for name, value in numbers(facts).items())
-        lines = [f"{folder}: done" + (f"; step {facts['step']:,}: {told}" if told else "")]
-    if guessed := numbers(facts.get("guessing", {})):
-        lines.append("guessing: " + ", ".join(f"{name} {value:.2f}" for name, value in guessed.items()))
-    judged = [f"next: {command('evaluate', folder)}"] if numbers(facts) else []
-    return [*lines, f"next: {command('show', folder)}", *judged, f"next: {command('predict', folder)} FILE OUT"]
-
-
-def _of_record(score: str, row: Mapping[str, Any]) -> str:
-    count = len(row["seeds"])
-    told = f"{score} {picture.spread(row['scores'][score])}" if row["scores"] else "not scored"
-    return f"{told} ({count} seed{'s' if count > 1 else ''}){'  <- best' if row['best'] else ''}"

@@ -26,7 +26,7 @@ from ordsmed.corpus.folder import origin
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.data.encode import Encoded, Encoding
 from ordsmed.data.tokenizer_training import TokenizerTraining as TokenizerTraining
-from ordsmed.finetune import trials
+from ordsmed.finetune import grid
 from ordsmed.finetune.plan import FinetuningPlan
 from ordsmed.finetune.recipe import Finetuning
 from ordsmed.learn.phases import Stretch, locate, total
@@ -254,7 +254,7 @@ def _trials(recipe: Finetuning, name: str) -> list[str]:
     """Which trials would be made."""
     if recipe.step == "all" and Origin.find(recipe.init) is None:
         return ["trials: one from each checkpoint of `init`, and for each setting and seed"]
-    titles = [trial.name for trial in trials.plan(recipe, run.place(recipe, run.title(name)), name)]
+    titles = [trial.name for trial in grid.plan(recipe, run.place(recipe, run.title(name)), name)]
     more = f" ... and {len(titles) - SAID} others" if len(titles) > SAID else ""
     return [f"trials: {len(titles)}, each a run on a device of its own: {' '.join(titles[:SAID])}{more}"]
 

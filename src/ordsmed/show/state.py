@@ -13,7 +13,7 @@ from ordsmed.base.errors import DataError
 from ordsmed.base.folder import FolderKind, kind_of_folder
 from ordsmed.base.run import Run
 from ordsmed.base.say import duration, many
-from ordsmed.finetune import trials
+from ordsmed.finetune.finish import found_in, numbers
 from ordsmed.finetune.recipe import Finetuning
 from ordsmed.learn.phases import total
 from ordsmed.pretrain.finish import beside, where
@@ -123,10 +123,10 @@ def _course(folder: Path) -> list[dict[str, Any]]:
 def _scores(folder: Path) -> str:
     """In a line, with those of guessing; a damaged file of them is no reason not to show how a run stands."""
     try:
-        facts = trials.found_in(folder)
+        facts = found_in(folder)
     except DataError as error:
         return f"not known, for {error}"
-    own, guessed = trials.numbers(facts), trials.numbers(facts.get("guessing", {}))
+    own, guessed = numbers(facts), numbers(facts.get("guessing", {}))
     return ", ".join(
         f"{key} {written(key, value, '.2f')}" + (f" (guessing {guessed[key]:.2f})" if key in guessed else "")
         for key, value in own.items()

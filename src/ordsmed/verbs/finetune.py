@@ -24,6 +24,6 @@ def run(asked: argparse.Namespace) -> None:
 
     folder = train(asked, finetune)
     if folder and speaks():
-        from ordsmed.finetune.trials import ended
+        from ordsmed.finetune.compared import ended
 
         print_lines(ended(folder))
