@@ -1,3 +1,35 @@
-"""Ordsmed makes contextual language models: from raw text to a folder that Hugging Face loads."""
+"""Ordsmed makes contextual language models: from raw text to a folder that Hugging Face loads.
+
+    import ordsmed
+    run = ordsmed.pretrain("tiny/bert")                   # recipe -> run, as `ordsmed pretrain tiny/bert`
+    ordsmed.open(run.folder).fill("it is [MASK].")        # any run, import, Hugging Face folder or published name
+
+What stands behind these names is imported when it is first asked for; docs/python.md shows them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
 
 __version__ = "0.1.0"
+
+FACE = {  # a name -> where it stands
+    "open": "apply.model", "OpenModel": "apply.model", "Filled": "apply.fill", "Guess": "apply.fill",
+    "Generated": "apply.generate", "Embedded": "apply.embed", "Answered": "score.answers",
+    "Classified": "apply.predict", "Tagged": "apply.predict", "TrainingRun": "train.result", "Stopped": "train.loop",
+    "OrdsmedError": "base.errors", "RecipeError": "base.errors", "DataError": "base.errors", "RunError": "base.errors",
+}  # fmt: skip
+VERBS = ("pretrain", "finetune")  # packages that can be called
+__all__ = ["__version__", *FACE, *VERBS]
+
+
+def __getattr__(name: str) -> object:
+    if name in VERBS:
+        return import_module(f"ordsmed.{name}")
+    if name in FACE:
+        return getattr(import_module(f"ordsmed.{FACE[name]}"), name)
+    raise AttributeError(f"module 'ordsmed' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from kit.families import shaken
-from ordsmed.apply.fill import describe, fill, fill_lines, lines
+from ordsmed import cli
+from ordsmed.apply.fill import fill, lines
 from ordsmed.apply.generate import SamplingOptions, generate
+from ordsmed.apply.model import open
 from ordsmed.apply.trained import Trained, open_model
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.models import bert, gpt2
@@ -44,25 +47,25 @@ def test_guesses_are_the_heads_own_probabilities(trained):
         hidden = trained.objective.model(torch.tensor([ids]), torch.arange(len(ids))[None])
         shares = trained.objective.head(hidden)[0].softmax(-1)
     places = [i for i, n in enumerate(ids) if n == tokenizer.mask]
-    found = fill(trained, text, best=tokenizer.vocabulary)
+    found = fill(trained, text, best=tokenizer.vocabulary).masks
     assert len(found) == len(places) == 2
     for guesses, place in zip(found, places, strict=True):
-        assert [share for _, share in guesses] == pytest.approx(
+        assert [guess.probability for guess in guesses] == pytest.approx(
             shares[place].sort(descending=True).values.tolist(), rel=1e-4
         )
-        assert sum(share for _, share in guesses) == pytest.approx(1, abs=1e-4)
-        assert guesses[0][0] == tokenizer.piece(int(shares[place].argmax())).removeprefix("##")
+        assert sum(guess.probability for guess in guesses) == pytest.approx(1, abs=1e-4)
+        assert guesses[0].text == tokenizer.piece(int(shares[place].argmax())).removeprefix("##")
 
 
 def test_best_says_how_many(trained):
-    assert [len(g) for g in fill(trained, "a [MASK]", best=3)] == [3]
-    assert len(fill(trained, "a [MASK]", best=10**6)[0]) == trained.tokenizer.vocabulary
+    assert [len(guesses) for guesses in fill(trained, "a [MASK]", best=3).masks] == [3]
+    assert len(fill(trained, "a [MASK]", best=10**6).masks[0]) == trained.tokenizer.vocabulary
     with pytest.raises(RecipeError, match="--best: found 0; wanted 1 or more"):
         fill(trained, "a [MASK]", best=0)
 
 
 def test_pieces_inside_words_are_written_without_their_mark(trained):
-    written = [piece for piece, _ in fill(trained, "[MASK]", best=10**6)[0]]
+    written = [guess.text for guess in fill(trained, "[MASK]", best=10**6).masks[0]]
     inside = [p for p in trained.tokenizer.pipeline.get_vocab() if p.startswith("##")]
     assert inside
     assert all(p.removeprefix("##") in written for p in inside)
@@ -70,18 +73,18 @@ def test_pieces_inside_words_are_written_without_their_mark(trained):
 
 
 def test_lines_for_people(trained):
-    [first, guesses] = describe(trained, "a [MASK] fox", 2)
+    [first, guesses] = fill(trained, "a [MASK] fox", 2).lines
     assert first == "a [MASK] fox"
     assert guesses.startswith("  [MASK]: ")
     assert guesses.count("%") == 2
-    assert [row.partition(":")[0] for row in describe(trained, "[MASK] [MASK]")[1:]] == ["  [MASK] 1", "  [MASK] 2"]
+    assert [row.partition(":")[0] for row in fill(trained, "[MASK] [MASK]").lines[1:]] == ["  [MASK] 1", "  [MASK] 2"]
 
 
 def test_mask_is_understood_whatever_the_tokenizers_spelling():
     model = untrained(roberta())
     assert model.tokenizer.piece(model.tokenizer.mask) == "<mask>"
-    assert fill(model, "the [MASK] the") == fill(model, "the <mask> the")
-    assert "the" in {piece for piece, _ in fill(model, "the [MASK]", best=100)[0]}  # not Ġthe
+    assert fill(model, "the [MASK] the").masks == fill(model, "the <mask> the").masks
+    assert "the" in {guess.text for guess in fill(model, "the [MASK]", best=100).masks[0]}  # not Ġthe
 
 
 def test_a_text_without_a_mask_is_refused_with_its_spelling(trained):
@@ -96,14 +99,14 @@ def test_a_text_that_is_no_utf_8_is_refused(trained):
 
 
 def test_a_text_longer_than_the_longest_row_is_refused(trained):
-    assert fill(trained, "[MASK]" + " a" * 61)
+    assert fill(trained, "[MASK]" + " a" * 61).masks
     with pytest.raises(RecipeError, match="found 65 tokens; wanted at most 64"):
         fill(trained, "[MASK]" + " a" * 62)
 
 
 def test_a_causal_model_is_refused_with_the_remedy(tiny_run):
     with pytest.raises(RecipeError, match=r"is a causal model \(gpt2\).*trained with mlm or hybrid.*ordsmed generate"):
-        list(fill_lines(tiny_run.gpt2, ["a [MASK]"]))
+        open(tiny_run.gpt2, device="cpu").fill("a [MASK]")
 
 
 def test_a_tokenizer_without_a_mask_is_refused(tiny_run):
@@ -112,17 +115,19 @@ def test_a_tokenizer_without_a_mask_is_refused(tiny_run):
         fill(untrained(model), "a [MASK]")
 
 
-def test_lines_of_a_stream_come_one_by_one(tiny_run):
-    class Stream(io.BytesIO):
-        read = readlines = None  # only readline may be used: what is typed is answered at once
+def test_lines_of_a_stream_are_answered_one_by_one(tiny_run, monkeypatch):
+    """What is typed is answered before more is read; empty lines are passed over."""
 
-    stream = Stream(b"a [MASK]\r\n\n  \nthe [MASK] fox\nnever [MASK] read\n")
-    found = fill_lines(tiny_run.bert, stream, 1)
-    assert next(found) == "a [MASK]"
-    assert stream.tell() == len(b"a [MASK]\r\n")
-    next(found)
-    assert next(found) == "the [MASK] fox"
-    assert stream.tell() == len(b"a [MASK]\r\n\n  \nthe [MASK] fox\n")
+    class Stream(io.BytesIO):
+        read = readlines = None  # only readline may be used
+
+    stream, seen = Stream(b"a [MASK]\r\n\n  \nthe [MASK] fox\n"), []
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=stream))
+    monkeypatch.setattr("builtins.print", lambda text, **how: seen.append((text, stream.tell())))
+    cli.main(["fill", str(tiny_run.bert), "--best", "1"])
+    model = open(tiny_run.bert, device="cpu")
+    wanted = ["\n".join(model.fill(text, best=1).lines) for text in ("a [MASK]", "the [MASK] fox")]
+    assert seen == [(wanted[0], len(b"a [MASK]\r\n")), (wanted[1], len(stream.getvalue()))]
 
 
 def test_invalid_utf_8_is_refused_by_line_and_byte():
@@ -133,8 +138,9 @@ def test_invalid_utf_8_is_refused_by_line_and_byte():
 
 
 def test_texts_given_as_words_need_no_stream(tiny_run):
-    assert len(list(fill_lines(tiny_run.bert, ["a [MASK]", "", "the [MASK]"], 1))) == 4
-    assert list(fill_lines(tiny_run.bert, ["a [MASK]"], 2, step=8)) != list(fill_lines(tiny_run.bert, ["a [MASK]"], 2))
+    early, late = open(tiny_run.bert, step=8, device="cpu"), open(tiny_run.bert, device="cpu")
+    assert [len(filled.lines) for filled in late.fill(["a [MASK]", "the [MASK]"], best=1)] == [2, 2]
+    assert early.fill("a [MASK]") != late.fill("a [MASK]")
 
 
 def test_a_hybrid_guesses_from_the_place_before_a_mask():
@@ -151,11 +157,11 @@ def test_a_hybrid_guesses_from_the_place_before_a_mask():
             tokens, torch.arange(len(ids))[None], torch.ones_like(tokens), causal=torch.tensor([False])
         )
         shares = objective.head(seen)[0].softmax(-1)
-    found = fill(trained, "the [MASK] is [MASK]", best=3)
+    found = fill(trained, "the [MASK] is [MASK]", best=3).masks
     for guesses, place in zip(found, masks, strict=True):
         before, own = (shares[at].topk(3).values.tolist() for at in (place - 1, place))
-        assert [share for _, share in guesses] == pytest.approx(before, rel=1e-4)
-        assert [share for _, share in guesses] != pytest.approx(own, rel=1e-2)
+        assert [guess.probability for guess in guesses] == pytest.approx(before, rel=1e-4)
+        assert [guess.probability for guess in guesses] != pytest.approx(own, rel=1e-2)
 
 
 def test_what_is_generated_is_its_seeds():

@@ -14,8 +14,9 @@ import torch
 
 from kit.families import shaken
 from kit.makers import SPECIAL
+from ordsmed import cli
 from ordsmed.apply import generate as generates
-from ordsmed.apply.generate import SamplingOptions, choose, generate, generate_lines
+from ordsmed.apply.generate import Generated, SamplingOptions, choose, generate
 from ordsmed.apply.trained import Trained
 from ordsmed.base.errors import RecipeError
 from ordsmed.models import bert, elmo, gpt2
@@ -112,40 +113,42 @@ def test_what_was_read_is_kept(trained: Trained) -> None:
     for text in ("the cat", "a", ""):
         ids = [tokenizer.stop, *tokenizer.encode(text)]
         wanted = tokenizer.decode([*ids, *slowly(trained, ids, 9)]).removeprefix(tokenizer.decode(ids))
-        assert generate(trained, text, SamplingOptions(tokens=9, temperature=0)) == wanted
+        assert generate(trained, text, SamplingOptions(tokens=9, temperature=0)).continuation == wanted
 
 
 def test_it_writes_as_many_as_asked_or_fit(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     """Up to the longest row; the end sign ends it, and is not written."""
     letter = trained.tokenizer.encode("x")[0]
     monkeypatch.setattr(generates, "choose", lambda *_: letter)
-    assert generate(trained, "ab", SamplingOptions(tokens=5)) == "xxxxx"
-    assert generate(trained, "ab", SamplingOptions(tokens=99)) == "x" * (24 - 3)
-    assert generate(trained, "a" * 22, SamplingOptions(tokens=99)) == "x"
+    assert generate(trained, "ab", SamplingOptions(tokens=5)).continuation == "xxxxx"
+    assert generate(trained, "ab", SamplingOptions(tokens=99)).continuation == "x" * (24 - 3)
+    assert generate(trained, "a" * 22, SamplingOptions(tokens=99)).continuation == "x"
     said = iter([letter, letter, trained.tokenizer.stop, letter])
     monkeypatch.setattr(generates, "choose", lambda *_: next(said))
-    assert generate(trained, "ab", SamplingOptions(tokens=9)) == "xx"
+    assert generate(trained, "ab", SamplingOptions(tokens=9)).continuation == "xx"
     monkeypatch.setattr(generates, "choose", lambda *_: trained.tokenizer.stop)
-    assert generate(trained, "ab", SamplingOptions(tokens=9)) == ""
+    assert generate(trained, "ab", SamplingOptions(tokens=9)).continuation == ""
     with pytest.raises(
         RecipeError, match=r"^'aaaaaaaaaaaaaaaaaaaaaaa': found 24 tokens; wanted 1 to 23, so that one can"
     ):
         generate(trained, "a" * 23, SamplingOptions())
 
 
-def test_each_line_goes_on(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_line_goes_on(
+    trained: Trained, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Texts that are given, or lines of a stream as they come; empty ones are begun by the model."""
     asked: list[Any] = []
-    monkeypatch.setattr(generates, "prepare", lambda *given, **how: asked.append((given, how)))
-    monkeypatch.setattr(generates, "open_model", lambda *given: asked.append(given) or trained)
-    monkeypatch.setattr(generates, "generate", lambda model, text, way: f"|{way.tokens}")
-    assert list(generate_lines("run", ["a", "", "b"], SamplingOptions(3), step=7, threads=2)) == ["a|3", "|3", "b|3"]
-    assert asked == [(("cpu", 2), {"flags": True}), ("run", 7)]
-    stream = io.BytesIO(b"one\r\ntwo\n")
-    lines = generate_lines("run", stream, SamplingOptions(3))
-    assert next(lines) == "one|3"
-    assert stream.tell() == 5
-    assert list(lines) == ["two|3"]
+    monkeypatch.setattr("ordsmed.apply.model.opened", lambda *given, **how: asked.append((given, how)) or trained)
+    monkeypatch.setattr(generates, "generate", lambda model, text, way: Generated(text, f"|{way.tokens}"))
+    cli.main(["generate", "run", "a", "", "b", "--tokens", "3", "--step", "7", "--threads", "2"])
+    assert capsys.readouterr().out == "a|3\n|3\nb|3\n"
+    assert asked == [(("run",), {"step": 7, "device": "cpu", "precision": "fp32", "threads": 2})]
+    stream, seen = io.BytesIO(b"one\r\ntwo\n"), list[Any]()
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=stream))
+    monkeypatch.setattr("builtins.print", lambda text, **how: seen.append((text, stream.tell())))
+    cli.main(["generate", "run", "--tokens", "3"])
+    assert seen == [("one|3", 5), ("two|3", 9)]
 
 
 def test_what_cannot_go_on_is_refused(trained: Trained) -> None:
@@ -178,7 +181,8 @@ def test_the_sign_behind_texts_ends_what_is_written(tmp_path: Path, monkeypatch:
         made.objective.model, "forward", lambda *how, **more: given.append(how[0]) or inner(*how, **more)
     )
     monkeypatch.setattr(generates, "choose", lambda *_: next(said))
-    assert generate(made, "a", SamplingOptions(tokens=6)).split() == ["b", "b"], "it goes on behind the other one"
+    written = generate(made, "a", SamplingOptions(tokens=6)).continuation
+    assert written.split() == ["b", "b"], "it goes on behind the other one"
     assert given[0].tolist() == [[end, made.tokenizer.encode("a")[0]]]
 
 
@@ -189,14 +193,18 @@ def test_without_a_sign_a_text_is_needed(trained: Trained) -> None:
     made = replace(trained, tokenizer=bare)
     with pytest.raises(RecipeError, match="found 0 tokens; wanted 1 to 23, so that one can follow; shorten it"):
         generate(made, "", SamplingOptions())
-    assert generate(made, "ab", SamplingOptions(tokens=2)) == "xx"
+    assert generate(made, "ab", SamplingOptions(tokens=2)).continuation == "xx"
 
 
-def test_who_cannot_go_on_says_so_before_a_line_is_read(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_cannot_go_on_says_so_before_a_line_is_read(
+    trained: Trained, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     masked = bert.Settings(width=32, layers=1, heads=2, positions=16)
     other = Trained(mlm.Settings().build(masked, trained.tokenizer), trained.tokenizer, masked, "model")
-    monkeypatch.setattr(generates, "open_model", lambda *_: other)
+    monkeypatch.setattr("ordsmed.apply.model.opened", lambda *_, **__: other)
     stream = io.BytesIO(b"one\n")
-    with pytest.raises(RecipeError, match="is no causal model"):
-        next(generate_lines("run", stream, SamplingOptions()))
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=stream))
+    with pytest.raises(SystemExit):
+        cli.main(["generate", "run"])
+    assert "is no causal model" in capsys.readouterr().err
     assert stream.tell() == 0

@@ -83,8 +83,10 @@ def test_their_classes_give_the_same_scores(exported: tuple[Trained, Path]) -> N
         asked = [*end, *tokenizer.encode(TEXT), *end]
         gaps = [place for place, number in enumerate(asked) if number == tokenizer.mask]
         shares = fills(torch.tensor([asked])).logits[0].softmax(-1)
-    for guesses, gap in zip(fill(trained, TEXT, 4), gaps, strict=True):
-        assert [share for _, share in guesses] == pytest.approx(shares[gap - 1].topk(4).values.tolist(), rel=1e-4)
+    for guesses, gap in zip(fill(trained, TEXT, 4).masks, gaps, strict=True):
+        assert [guess.probability for guess in guesses] == pytest.approx(
+            shares[gap - 1].topk(4).values.tolist(), rel=1e-4
+        )
 
 
 def test_their_folders_open_again_as_hybrids(exported: tuple[Trained, Path]) -> None:
@@ -113,7 +115,7 @@ def test_the_card_tells_what_each_folder_holds(
     code = told.split("```python\n")[2].split("```")[0].replace("This is a", "w1 w2")
     (out.parent / "asks.py").write_text(code)
     runpy.run_path(str(out.parent / "asks.py"))
-    assert capsys.readouterr().out.strip() == fill(trained, "w1 w2 [MASK].", 1)[0][0][0]
+    assert capsys.readouterr().out.strip() == fill(trained, "w1 w2 [MASK].", 1).masks[0][0].text
 
 
 def test_export_writes_a_card_for_each(tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -119,10 +119,10 @@ def test_what_stands_is_replaced_on_request_alone(model: Path, data: Path, tmp_p
 def test_a_task_is_opened_with_what_may_change(model: Path, data: Path, tmp_path: Path) -> None:
     asked = open_task(model, ["task.length=64", "task.metrics=['matthews']"], device="cpu", threads=1)
     assert (asked.settings.length, asked.settings.metrics, asked.settings.labels) == (64, ("matthews",), LABELS)
-    assert (asked.task.training, asked.ranks.device.type) == (False, "cpu")
-    assert not hasattr(asked.within(), "fast_dtype")
+    assert (asked.task.training, asked.trained.device.type) == (False, "cpu")
+    assert not hasattr(asked.trained.within(), "fast_dtype")
     half = open_task(model, device="cpu", precision="bf16")
-    with half.within():
+    with half.trained.within():
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.bfloat16
     assert open_task(model, device="cpu", kind="classify").settings.length == 40
     pretrained = model_of(tmp_path / "mlm", objective=mlm.Settings())
@@ -142,7 +142,8 @@ def test_a_task_is_opened_with_what_may_change(model: Path, data: Path, tmp_path
 def test_who_waits_for_16_bits_is_told(
     model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(predicts, "slower_in", lambda precision, device: 61.7 if precision == "bf16" else None)
+    slow = {"bf16": 61.7}
+    monkeypatch.setattr("ordsmed.apply.trained.slower_in", lambda precision, device: slow.get(precision))
     open_task(model, device="cpu", precision="bf16")
     assert "--precision: products in bf16 take 61.7 times as long as in fp32 here" in capsys.readouterr().err
     open_task(model, device="cpu")

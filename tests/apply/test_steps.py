@@ -10,8 +10,8 @@ import torch
 
 from kit.makers import make_store
 from ordsmed.apply.export import export, export_all
-from ordsmed.apply.fill import fill_lines
-from ordsmed.apply.generate import SamplingOptions, generate_lines
+from ordsmed.apply.fill import Filled
+from ordsmed.apply.model import open
 from ordsmed.apply.origin import Origin
 from ordsmed.apply.trained import open_model
 from ordsmed.base import files, snapshots
@@ -47,6 +47,11 @@ def recipe(store: Path, tmp_path: Path) -> Write:
 BERT, ELECTRA = ('kind = "bert"', 'kind = "mlm"'), (
     'kind = "electra"\nembedding = 16', 'kind = "rtd"\ngenerator = { width = 16 }'
 )  # fmt: skip
+
+
+def guesses(folder: Path | str) -> Filled:
+    """What a model says of a mask."""
+    return open(folder, device="cpu").fill("w1 [MASK] w3")
 
 
 def tensors(path: Path, step: int | None = None) -> dict[str, torch.Tensor]:
@@ -123,9 +128,9 @@ def test_an_electra_is_two_folders_and_comes_back(recipe: Write, tmp_path: Path)
         t.AutoTokenizer.from_pretrained(out / "generator").vocab_size == t.AutoTokenizer.from_pretrained(out).vocab_size
     )
     assert "ElectraForPreTraining" in (out / "README.md").read_text()
-    assert [*fill_lines(folder, ["w1 [MASK] w3"])][1:] == [*fill_lines(out / "generator", ["w1 [MASK] w3"])][1:]
+    assert guesses(folder) == guesses(out / "generator")
     with pytest.raises(RecipeError, match="has no head that predicts tokens"):
-        list(fill_lines(out, ["w1 [MASK]"]))
+        guesses(out)
     stored = weights.read(out / "generator" / "model.safetensors")
     name = "electra.embeddings.word_embeddings.weight"
     weights.write(out / "generator" / "model.safetensors", {**stored, name: stored[name] + 1})
@@ -145,15 +150,15 @@ def test_pairs_and_hybrids_are_exported(recipe: Write, tmp_path: Path) -> None:
     model, report = t.BertForPreTraining.from_pretrained(export(pairs, tmp_path / "a"), output_loading_info=True)
     assert not any(report.values())
     assert torch.equal(model.cls.seq_relationship.weight, open_model(pairs).objective.pair.out.weight)
-    assert len(list(fill_lines(pairs, ["w1 [MASK] w3"]))) == 2
+    assert len(guesses(pairs).masks) == 1
     hybrid = pretrain(str(recipe('kind = "gpt2"', 'kind = "hybrid"', name="hybrid")))
     _, report = t.AutoModelForCausalLM.from_pretrained(export(hybrid, tmp_path / "b"), output_loading_info=True)
     assert not any(report.values())
-    assert len(list(fill_lines(hybrid, ["w1 [MASK] w3"]))) == 2
-    made = list(generate_lines(hybrid, ["w1 w2"], SamplingOptions(4, temperature=0)))
-    assert made == list(generate_lines(tmp_path / "b", ["w1 w2"], SamplingOptions(4, temperature=0)))
+    assert len(guesses(hybrid).masks) == 1
+    runs = [open(place, device="cpu") for place in (hybrid, tmp_path / "b")]
+    assert len({run.generate("w1 w2", tokens=4, temperature=0) for run in runs}) == 1
     with pytest.raises(RecipeError, match="is no causal model"):
-        list(generate_lines(pairs, ["w1"], SamplingOptions()))
+        open(pairs, device="cpu").generate("w1")
 
 
 def test_another_vocabulary_is_refused(recipe: Write, store: Path, tmp_path: Path) -> None:
@@ -171,7 +176,7 @@ def test_names_lead_to_folders(recipe: Write, tmp_path: Path, monkeypatch: pytes
     out = export(pretrain(str(recipe(*BERT))), tmp_path / "hub" / "some" / "bert")
     (tmp_path / "models.toml").write_text(f'mirror = "{tmp_path / "hub"}"\n')
     monkeypatch.setenv("ORDSMED_MODELS", str(tmp_path / "models.toml"))
-    assert len(list(fill_lines("some/bert", ["w1 [MASK]"]))) == 2
+    assert len(guesses("some/bert").masks) == 1
     started = pretrain(str(recipe(*BERT, name="named", top='init = "some/bert"')))
     assert torch.equal(tensors(started, 0)["model.words.weight"], tensors(out)["model.words.weight"])
     with pytest.raises(RecipeError, match=r"init: found some/bort, no such folder.*models.toml does not lead to it"):

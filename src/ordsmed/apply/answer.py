@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from ordsmed.apply.fill import lines
-from ordsmed.apply.predict import Asked, open_task
+from ordsmed.apply.predict import Asked, asked_of, open_task
+from ordsmed.apply.trained import Trained
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.say import many, say
 from ordsmed.labelled import questions
@@ -43,10 +44,8 @@ def answer_lines(
     """Each question with what is answered, in lines for people or one of JSON; the model is opened once."""
     if best < 1:
         raise RecipeError("--best", f"found {best}", "1 or more")
-    asked = open_task(path, overrides, kind="squad", **how)
+    asked = widened(open_task(path, overrides, kind="squad", **how), best)
     given = _given(words, file, stream, asked.settings.errors)
-    wide = dataclasses.replace(asked.settings, n_best=max(best, asked.settings.n_best))
-    asked = dataclasses.replace(asked, settings=wide)
     if isinstance(given, list) and all(each.wrong for each in given):
         given[0].checked()
     tell, left, total = as_line if as_json else describe, [], 0
@@ -62,6 +61,22 @@ def answer_lines(
     if left:
         found = f"{left[0].wrong}; {len(left):,} of {total:,} questions left unanswered"
         raise DataError(left[0].place, found, left[0].wanted)
+
+
+def answer(trained: Trained, question: str, context: str, best: int = 3) -> Answered:
+    """What a model says to one question."""
+    given = _checked(Question("1", question, context, (), impossible=False), "answer").checked()
+    [found] = answers(widened(asked_of(trained, kind="squad"), best), [given.question])
+    return dataclasses.replace(found, n_best=found.n_best[:best])
+
+
+def widened(asked: Asked, best: int) -> Asked:
+    """With as many possible answers as are told."""
+    if best < 1:
+        raise RecipeError("--best", f"found {best}", "1 or more")
+    return dataclasses.replace(
+        asked, settings=dataclasses.replace(asked.settings, n_best=max(best, asked.settings.n_best))
+    )
 
 
 @dataclass(frozen=True)
@@ -89,7 +104,8 @@ def answers(asked: Asked, block: Sequence[Question]) -> list[Answered]:
     packing = asked.packing
     if len(block) == 1:  # rows as long as its longest window: nothing is padded
         packing = dataclasses.replace(packing, length=int(features.sizes.max()))
-    found, _ = predict_all(asked.task, features, packing, asked.ranks, within=asked.within)
+    trained = asked.trained
+    found, _ = predict_all(asked.task, features, packing, trained.ranks, within=trained.within)
     said: list[Answered] = asked.settings.predictions(records, features, found)
     return said
 

@@ -8,8 +8,9 @@ One line is one entry, an empty one too; what is held in memory does not grow wi
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
@@ -20,10 +21,9 @@ import torch
 from ordsmed.apply import vectors
 from ordsmed.apply.fill import lines
 from ordsmed.apply.readers import EmbeddingReader, Floats, Read, TransformerReader, layers_of
-from ordsmed.apply.trained import Trained, open_model
+from ordsmed.apply.trained import Trained, opened
 from ordsmed.base import files
 from ordsmed.base.errors import DataError, RecipeError, meant
-from ordsmed.base.ranks import prepare
 from ordsmed.base.say import Progress, many, say
 from ordsmed.nn.mix import ScalarMix
 from ordsmed.text import read as texts
@@ -70,6 +70,49 @@ class Form:
         return bool(self.mix) or self.layers == "mean"
 
 
+@dataclass(frozen=True)
+class Embedded:
+    """A text's vectors."""
+
+    text: str
+    words: tuple[str, ...]
+    vectors: Floats  # a row a word [T, D]; of a sentence [D]; of several layers an axis more, in front
+
+
+@dataclass(frozen=True)
+class Embedder:
+    """Lines to vectors, in the form that is asked for."""
+
+    reader: EmbeddingReader
+    finish: Callable[[int, Read], Floats]
+    form: Form
+
+    @staticmethod
+    def of(trained: Trained, form: Form, mix: ScalarMix | None = None) -> Embedder:
+        """By what a model reads; `mix`: the weights of its layers, if the form wants them mixed by some."""
+        reader = reader_of(trained, form)
+        return Embedder(reader, finisher(form, reader, mix, trained.folder), form)
+
+    @property
+    def shape(self) -> vectors.Shape:
+        """Of what becomes of a line; None: as many as it has words."""
+        layers = [self.reader.layers] if _many(self.form, self.reader) else []
+        return (*layers, *([None] if self.form.of == "words" else []), self.reader.width)
+
+    def entries(self, lines: Iterable[str]) -> Iterator[tuple[Read, Callable[[], Floats]]]:
+        """What is read of each line, in their order, and what makes its vectors of that."""
+        for number, read in enumerate(entries(self.reader, lines, self.form), 1):
+            yield read, partial(self.finish, number, read)
+
+
+def embedded(trained: Trained, texts: Sequence[str], form: Form) -> list[Embedded]:
+    """The vectors of some texts."""
+    with torch.inference_mode(), trained.within():
+        embedder = Embedder.of(trained, form, read_mix(Path(form.mix)) if form.mix else None)
+        return [Embedded(text, tuple(read.words), finish())
+                for text, (read, finish) in zip(texts, embedder.entries(texts), strict=True)]  # fmt: skip
+
+
 def embed(
     run: str | Path, source: str | Path | IO[bytes], out: str | Path, form: Form, *, step: int | None = None,
     anew: bool = False,
@@ -81,17 +124,16 @@ def embed(
     vectors.check(target, even=form.of == "sentences", anew=anew)
     mix = read_mix(Path(form.mix)) if form.mix else None
     total = None if hasattr(source, "readline") else count(Path(str(source)))
-    trained = open_model(run, step, body=True)
+    trained = opened(run, step=step, device=form.device, threads=form.threads)
     with torch.inference_mode():
-        reader = reader_of(trained, form)
-        finish = finisher(form, reader, mix, trained.folder)
-        shape = _shape(form, reader)
+        embedder = Embedder.of(trained, form, mix)
+        shape = embedder.shape
         told = bare = long = cut = number = words = 0
         bar = Progress("embed", total, "lines") if total else contextlib.nullcontext()
         with vectors.writing(target, shape, form.dtype) as writer, bar as shown:
-            for number, read in enumerate(entries(reader, lines_of(source), form), 1):
+            for number, (read, finish) in enumerate(embedder.entries(lines_of(source)), 1):
                 with files.survive_disk(target):
-                    writer.add(number - 1, read.words, finish(number, read))
+                    writer.add(number - 1, read.words, finish())
                 words, bare, long = words + len(read.words), bare + read.bare, long + (read.windows > 1)
                 cut += read.cut
                 if shown and number - told >= form.batch:
@@ -109,8 +151,7 @@ def embed(
 
 
 def reader_of(trained: Trained, form: Form) -> EmbeddingReader:
-    """Who reads for this family, on the device that is asked for: just the layers that are."""
-    trained.objective.to(prepare(form.device, form.threads, flags=True).device)
+    """Who reads for this family: just the layers that are asked for."""
     asked = "all" if form.mixed else form.layers
     if trained.settings.capabilities.state:
         from ordsmed.apply.elmo_reader import ElmoReader
@@ -247,13 +288,6 @@ def _buffers(found: Iterable[str], reader: EmbeddingReader, form: Form) -> Itera
             held, words = [], 0
     if held:
         yield held
-
-
-def _shape(form: Form, reader: EmbeddingReader) -> vectors.Shape:
-    """Of an entry."""
-    return (
-        *([reader.layers] if _many(form, reader) else []), *([None] if form.of == "words" else []), reader.width
-    )  # fmt: skip
 
 
 def _many(form: Form, reader: EmbeddingReader) -> bool:

@@ -1,39 +1,46 @@
 """Fill: a model's best guesses for every [MASK] of a text.
 
-"the [MASK] sat on the [MASK]"  ->  [[("cat", 0.41), ("dog", 0.12)], [("mat", 0.33), ("sofa", 0.08)]]
+"the [MASK] sat on the [MASK]"  ->  cat 41.0%, dog 12.0%  |  mat 33.0%, sofa 8.0%
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import IO, Any, cast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO, Any
 
 import torch
 
-from ordsmed.apply.trained import Trained, open_model
+from ordsmed.apply.trained import Trained
 from ordsmed.base.errors import DataError, RecipeError
-from ordsmed.base.ranks import prepare
 from ordsmed.base.say import many
 from ordsmed.base.screen import command
 from ordsmed.text.tokenizer import Tokenizer
 
 MASK = "[MASK]"  # understood whatever the tokenizer's own spelling
-Guesses = list[tuple[str, float]]
 
 
-def fill_lines(
-    path: str | Path, texts: Iterable[str] | IO[bytes], best: int = 5, *, step: int | None = None,
-    threads: int | None = None,
-) -> Iterator[str]:  # fmt: skip
-    """Each text with its guesses, in lines for people; texts are given, or come line by line from a stream of bytes."""
-    prepare("cpu", threads, flags=True)
-    trained = open_model(path, step)
-    _check(trained, best)
-    given = lines(cast("IO[bytes]", texts)) if hasattr(texts, "readline") else texts
-    for text in given:
-        if text.strip():
-            yield from describe(trained, text, best)
+@dataclass(frozen=True)
+class Guess:
+    """A piece that may stand at a mask."""
+
+    text: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A text and the best guesses for each of its masks."""
+
+    text: str
+    masks: tuple[tuple[Guess, ...], ...]
+
+    @property
+    def lines(self) -> list[str]:
+        """The text and, below it, every mask's guesses with their probabilities."""
+        rows = (", ".join(f"{guess.text} {guess.probability:.1%}" for guess in mask) for mask in self.masks)
+        names = [MASK] if len(self.masks) == 1 else [f"{MASK} {number}" for number in range(1, len(self.masks) + 1)]
+        return [self.text, *(f"  {name}: {row}" for name, row in zip(names, rows, strict=True))]
 
 
 def lines(stream: IO[bytes], name: str = "standard input") -> Iterator[str]:
@@ -46,17 +53,9 @@ def lines(stream: IO[bytes], name: str = "standard input") -> Iterator[str]:
             raise DataError(f"{name}:{number}", found, "UTF-8 text", "mend that line") from None
 
 
-def describe(trained: Trained, text: str, best: int = 5) -> list[str]:
-    """A text and, below it, every mask's guesses with their probabilities."""
-    found = fill(trained, text, best)
-    name = (lambda n: f"{MASK} {n}") if len(found) > 1 else (lambda n: MASK)
-    rows = (", ".join(f"{piece} {share:.1%}" for piece, share in guesses) for guesses in found)
-    return [text, *(f"  {name(number)}: {row}" for number, row in enumerate(rows, 1))]
-
-
-def fill(trained: Trained, text: str, best: int = 5) -> list[Guesses]:
+def fill(trained: Trained, text: str, best: int = 5) -> Filled:
     """The likeliest pieces at each mask of a text, with their probabilities."""
-    _check(trained, best)
+    check(trained, best)
     tokenizer = trained.tokenizer
     ids = _framed(tokenizer, text, ends=trained.objective.shifted)
     masks = [place for place, number in enumerate(ids) if number == tokenizer.mask]
@@ -67,14 +66,16 @@ def fill(trained: Trained, text: str, best: int = 5) -> list[Guesses]:
             _short(text), f"found {many(len(ids), 'token')}", f"at most {trained.settings.longest():,}", "shorten it"
         )
     network, head = _guesser(trained)
-    tokens, positions, shifted = torch.tensor([ids]), torch.arange(len(ids))[None], trained.objective.shifted
-    both = {"documents": torch.ones_like(tokens), "causal": torch.tensor([False])} if shifted else {}
-    with torch.no_grad():
+    shifted, device = trained.objective.shifted, trained.device
+    tokens, positions = torch.tensor([ids], device=device), torch.arange(len(ids), device=device)[None]
+    both = {"documents": torch.ones_like(tokens), "causal": torch.tensor([False], device=device)} if shifted else {}
+    with torch.no_grad(), trained.within():
         hidden = network(tokens, positions, **both)
         shares = head(hidden[0, [place - 1 for place in masks] if shifted else masks]).float().softmax(-1)
     top = shares.topk(min(best, shares.shape[-1]))
-    return [[(_written(tokenizer, number), share) for share, number in zip(*row, strict=True)]
-            for row in zip(top.values.tolist(), top.indices.tolist(), strict=True)]  # fmt: skip
+    rows = zip(top.values.tolist(), top.indices.tolist(), strict=True)
+    guesses = ((Guess(_written(tokenizer, n), share) for share, n in zip(*row, strict=True)) for row in rows)
+    return Filled(text, tuple(map(tuple, guesses)))
 
 
 def _guesser(trained: Trained) -> Any:
@@ -83,9 +84,11 @@ def _guesser(trained: Trained) -> Any:
     return next(((modules["model"], modules["head"]) for modules in found), None)
 
 
-def _check(trained: Trained, best: int) -> None:
+def check(trained: Trained, best: int = 1) -> None:
+    """Refuse a model that fills no masks."""
     if best < 1:
         raise RecipeError("--best", f"found {best}", "1 or more")
+    trained.check_heads()
     if trained.settings.capabilities.state:
         remedy = "`ordsmed embed` gives its vectors"
         raise RecipeError(trained.folder, "is an ELMo: it fills no masks", "a model trained with mlm or hybrid", remedy)

@@ -5,18 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, cast
 
 import torch
 from torch import Tensor
 
-from ordsmed.apply.fill import lines
-from ordsmed.apply.trained import Trained, open_model
+from ordsmed.apply.trained import Trained
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.ranks import prepare
 from ordsmed.base.say import many
 from ordsmed.nn.attention import Cache
 
@@ -40,23 +35,23 @@ class SamplingOptions:
                 raise RecipeError(f"--{name}", f"found {getattr(self, name)}", wanted)
 
 
-def generate_lines(
-    path: str | Path, texts: Iterable[str] | IO[bytes], way: SamplingOptions, *, step: int | None = None,
-    threads: int | None = None,
-) -> Iterator[str]:  # fmt: skip
-    """Each text and how the model goes on; an empty one is begun by the model."""
-    prepare("cpu", threads, flags=True)
-    trained = open_model(path, step)
-    _check(trained)
-    given = lines(cast("IO[bytes]", texts)) if hasattr(texts, "readline") else texts
-    for text in given:
-        yield text + generate(trained, text, way)
+@dataclass(frozen=True)
+class Generated:
+    """A text and how the model goes on with it."""
+
+    prompt: str
+    continuation: str
+
+    @property
+    def text(self) -> str:
+        """The whole."""
+        return self.prompt + self.continuation
 
 
 @torch.no_grad()
-def generate(trained: Trained, text: str, way: SamplingOptions) -> str:
+def generate(trained: Trained, text: str, way: SamplingOptions) -> Generated:
     """What the model writes behind a text, up to its end sign."""
-    _check(trained)
+    check(trained)
     tokenizer = trained.tokenizer
     end = tokenizer.end if tokenizer.end is not None else tokenizer.stop
     ids = [*([] if end is None else [end]), *tokenizer.encode(text)]
@@ -68,19 +63,20 @@ def generate(trained: Trained, text: str, way: SamplingOptions) -> str:
             f"1 to {longest - 1:,}, so that one can follow",
             "shorten it",
         )
-    chance = torch.Generator().manual_seed(way.seed)
+    chance, device = torch.Generator().manual_seed(way.seed), trained.device
     model, head = trained.objective.model, trained.objective.get_submodule("head")
-    cache, new, made = Cache(trained.settings.layers), torch.tensor([ids]), []
+    cache, new, made = Cache(trained.settings.layers), torch.tensor([ids], device=device), []
     for _ in range(min(way.tokens, longest - len(ids))):
-        positions = torch.arange(cache.length, cache.length + new.shape[1])[None]
-        hidden = model(new, positions, cache=cache)
-        word = choose(head(hidden[0, -1]).float(), way, chance)
+        positions = torch.arange(cache.length, cache.length + new.shape[1], device=device)[None]
+        with trained.within():
+            scores = head(model(new, positions, cache=cache)[0, -1])
+        word = choose(scores.float().cpu(), way, chance)
         if word == end:
             break
         made.append(word)
-        new = torch.tensor([[word]])
+        new = torch.tensor([[word]], device=device)
     before = tokenizer.decode(ids)
-    return tokenizer.decode([*ids, *made]).removeprefix(before) if made else ""
+    return Generated(text, tokenizer.decode([*ids, *made]).removeprefix(before) if made else "")
 
 
 def choose(scores: Tensor, way: SamplingOptions, chance: torch.Generator) -> int:
@@ -98,7 +94,9 @@ def choose(scores: Tensor, way: SamplingOptions, chance: torch.Generator) -> int
     return int(torch.multinomial(scores.softmax(-1), 1, generator=chance))
 
 
-def _check(trained: Trained) -> None:
+def check(trained: Trained) -> None:
+    """Refuse a model that goes on with no text."""
+    trained.check_heads()
     if not trained.continues:
         raise RecipeError(
             trained.folder, f"is no causal model ({trained.kind})", "one trained with clm or hybrid",

@@ -10,19 +10,15 @@ import dataclasses
 import functools
 import glob
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from ordsmed.apply.trained import Trained, open_model
+from ordsmed.apply.trained import Trained, opened
 from ordsmed.base import files, settings
 from ordsmed.base.errors import DataError, RecipeError, meant
-from ordsmed.base.machine import slower_in
 from ordsmed.base.menu import kind_of
-from ordsmed.base.ranks import Ranks, prepare
 from ordsmed.base.run import Run, at_home
 from ordsmed.base.say import Progress, many, say
 from ordsmed.base.screen import command, table
@@ -32,8 +28,6 @@ from ordsmed.learn.inference import predict_all
 from ordsmed.learn.task import Arrays, Task, packing, reader
 from ordsmed.score.squad import written
 
-HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-
 
 @dataclass(frozen=True)
 class Asked:
@@ -42,8 +36,6 @@ class Asked:
     trained: Trained
     task: Task
     settings: Any  # the task's
-    ranks: Ranks
-    precision: str = "fp32"
 
     @functools.cached_property
     def reader(self) -> TextReader:
@@ -57,41 +49,85 @@ class Asked:
 
     def answers(self, features: Features, **how: Any) -> tuple[Arrays, dict[str, float]]:
         """What the task tells of examples, and its mean losses where what is right is known."""
-        return predict_all(self.task, features, self.packing, self.ranks, within=self.within, **how)
-
-    def within(self) -> Any:
-        """In which numbers products are made."""
-        if self.precision in HALVES:
-            return torch.autocast(self.ranks.device.type, HALVES[self.precision])
-        return contextlib.nullcontext()
+        return predict_all(self.task, features, self.packing, self.trained.ranks, within=self.trained.within, **how)
 
 
-def open_task(
-    path: str | Path, overrides: Sequence[str] = (), *, step: int | None = None, device: str = "auto",
-    threads: int | None = None, precision: str = "fp32", kind: str = "",
-) -> Asked:  # fmt: skip
-    """The fine-tuned model of a run, its weights or a Hugging Face folder; overrides are of its task's settings."""
-    if precision not in ("fp32", *HALVES):
-        raise RecipeError(
-            "--precision", f"found {precision}", f"fp32 or {' or '.join(HALVES)}", meant(precision, HALVES)
-        )
-    trained = open_model(path, step)
+@dataclass(frozen=True)
+class Classified:
+    """A text and its class, or the number that it is given."""
+
+    text: str
+    label: str | None
+    probability: float | None = None  # of that class
+    probabilities: Mapping[str, float] = field(default_factory=dict)  # of all
+    number: float | None = None
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """The words of a sentence, each with its tag."""
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+    probabilities: tuple[float, ...]  # of each of those tags
+
+
+def open_task(path: str | Path, overrides: Sequence[str] = (), *, kind: str = "", **how: Any) -> Asked:
+    """The fine-tuned model of a run, its weights or a Hugging Face folder; `how` as trained.opened."""
+    return asked_of(opened(path, **how), overrides, kind=kind, name=path)
+
+
+def asked_of(trained: Trained, overrides: Sequence[str] = (), *, kind: str = "", name: object = "") -> Asked:
+    """A model that learned a task, of this kind; overrides are of its settings."""
+    place = name or trained.folder
+    trained.check_heads()
     if not isinstance(trained.objective, Task):
         verb = Run(trained.folder).status.get("verb", "")
         found = f"is the run of a `{verb}`" if verb else "holds no head of a task"
-        raise RecipeError(path, found, "a fine-tuned model", "`ordsmed finetune` makes one")
+        raise RecipeError(place, found, "a fine-tuned model", "`ordsmed finetune` makes one")
     if kind and kind_of(trained.learned) != kind:
-        raise RecipeError(path, f"was fine-tuned for {kind_of(trained.learned)}", kind)
+        raise RecipeError(place, f"was fine-tuned for {kind_of(trained.learned)}", kind)
     changed = _changed(trained.learned, overrides)
     if changed.length > trained.settings.longest():
         found = f"found {changed.length}, more than the model's {trained.settings.longest()} positions"
         raise RecipeError("task.length", found, "", f"use task.length={trained.settings.longest()}")
     trained.objective.update_settings(changed)
-    ranks = prepare(device, threads, flags=True)
-    trained.objective.to(ranks.device).eval()
-    if times := slower_in(precision, ranks.device):
-        say(f"--precision: products in {precision} take {times:.3g} times as long as in fp32 here")
-    return Asked(trained, trained.objective, changed, ranks, precision)
+    return Asked(trained, trained.objective, changed)
+
+
+def classified(trained: Trained, texts: Sequence[str], seconds: Sequence[str] = ()) -> list[Classified]:
+    """The class of each text, or of each pair."""
+    asked = asked_of(trained)
+    records = asked.settings.about(texts, seconds)
+    if not texts:
+        return []
+    their = _said(asked, records)
+    shares = their.shares.tolist() if their.shares is not None else [()] * len(records)
+    labels = asked.task.labels
+    return [
+        Classified(text, None, number=one) if asked.task.number else
+        Classified(text, one, max(own), probabilities=dict(zip(labels, own, strict=True)))
+        for text, one, own in zip(texts, their.said, shares, strict=True)
+    ]  # fmt: skip
+
+
+def tagged(trained: Trained, sentences: Sequence[Sequence[str]]) -> list[Tagged]:
+    """The tag of each word."""
+    asked = asked_of(trained)
+    if not any(sentences):
+        return [Tagged((), (), ()) for _ in sentences]
+    their = _said(asked, asked.settings.about(sentences))
+    shares = iter(their.probability.tolist())
+    return [
+        Tagged(tuple(words), tuple(tags), tuple(next(shares) for _ in words))
+        for words, tags in zip(sentences, their.tags, strict=True)
+    ]
+
+
+def _said(asked: Asked, records: Any) -> Any:
+    """What a model says of records of which nothing is known."""
+    features = asked.settings.features(records, asked.reader)
+    return asked.settings.predictions(records, features, asked.answers(features)[0])
 
 
 def predict(

@@ -6,16 +6,21 @@ hub-folder/      config.json, model.safetensors        ->
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ordsmed.apply.origin import Origin, WeightsSource
 from ordsmed.base import settings, snapshots
-from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.errors import DataError, RecipeError, meant
 from ordsmed.base.folder import TOKENIZER, WEIGHTS, FolderKind
+from ordsmed.base.machine import slower_in
 from ordsmed.base.menu import kind_of, load
+from ordsmed.base.ranks import Ranks, prepare
 from ordsmed.base.say import say
 from ordsmed.learn.objective import Objective, fresh
 from ordsmed.nn import boxes, foreign, weights
@@ -23,10 +28,12 @@ from ordsmed.nn.adapters import Adapters, merged
 from ordsmed.nn.foreign import Networks
 from ordsmed.text.tokenizer import Tokenizer
 
+HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
 
 @dataclass(frozen=True)
 class Trained:
-    """A model that has learned, on the CPU, not learning any more."""
+    """A model that has learned, not learning any more; on the CPU, unless it was opened for another device."""
 
     objective: Objective
     tokenizer: Tokenizer
@@ -35,6 +42,9 @@ class Trained:
     recipe: dict[str, Any] | None = None  # of the run, as a table; None: not a run of ours
     step: int | None = None
     learned: Any = None  # the settings of what it learned: of its objective or task
+    bare: bool = False  # has its folder no heads for that?
+    ranks: Ranks = field(default_factory=lambda: Ranks(torch.device("cpu")))  # where it stands
+    precision: str = "fp32"  # of products
 
     @property
     def kind(self) -> str:
@@ -50,6 +60,38 @@ class Trained:
     def continues(self) -> bool:
         """Can it go on with a text token by token?"""
         return bool(self.settings.capabilities.cached and (self.causal or self.objective.shifted))
+
+    @property
+    def device(self) -> torch.device:
+        """Where its weights lie."""
+        return self.ranks.device
+
+    def within(self) -> Any:
+        """In which numbers products are made."""
+        if self.precision in HALVES:
+            return torch.autocast(self.device.type, HALVES[self.precision])
+        return contextlib.nullcontext()
+
+    def check_heads(self) -> None:
+        """Refuse a folder of a network alone, which `embed` and `init` can do with."""
+        if self.bare:
+            raise foreign.no_heads(self.folder)
+
+
+def opened(
+    origin: Origin | str | Path, *, step: int | None = None, device: str = "auto", precision: str = "fp32",
+    threads: int | None = None,
+) -> Trained:  # fmt: skip
+    """A model on the device that is asked for, ready to be asked; its heads may lack."""
+    if precision not in ("fp32", *HALVES):
+        wanted = f"fp32 or {' or '.join(HALVES)}"
+        raise RecipeError("--precision", f"found {precision}", wanted, meant(precision, HALVES))
+    trained = open_model(origin, step, body=True)
+    ranks = prepare(device, threads, flags=True)
+    trained.objective.to(ranks.device).eval()
+    if times := slower_in(precision, ranks.device):
+        say(f"--precision: products in {precision} take {times:.3g} times as long as in fp32 here")
+    return dataclasses.replace(trained, ranks=ranks, precision=precision)
 
 
 def open_model(origin: Origin | str | Path, step: int | None = None, *, body: bool = False) -> Trained:
@@ -115,9 +157,9 @@ def _foreign(folder: Path, *, body: bool) -> Trained:
     learned = form.learned(folder, model)
     alone = getattr(learned, "alone", learned.build)  # a detector without the network that makes its fakes
     objective = alone(model, tokenizer)
-    foreign.load_into(objective, folder, tokenizer, body=body)
+    whole = foreign.load_into(objective, folder, tokenizer, body=body)
     form.to_learned(objective, learned)
-    return Trained(objective.eval(), tokenizer, model, folder, learned=learned)
+    return Trained(objective.eval(), tokenizer, model, folder, learned=learned, bare=not whole)
 
 
 def _task_as_left(folder: Path, found: WeightsSource, networks: Networks) -> Any:

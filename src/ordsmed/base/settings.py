@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import re
 import tomllib
 import types
@@ -307,6 +308,22 @@ def _counted_from_1(table: Table, path: list[str]) -> tuple[str, str, str] | Non
     right = f"{told[1]}[{min(max(int(told[3]), 1), count)}]{told[5] or ''}"
     wanted = f"{told[1]}[1]" + (f" to {told[1]}[{count}]" if count > 1 else "")
     return "".join(told.groups()[:4]), wanted, f"did you mean `{right}`?"
+
+
+def literal(value: Any) -> str:
+    """A value of Python as a word of the command line has it, which is TOML; None takes a setting back."""
+    value = plain(value.item() if callable(getattr(value, "item", None)) else value)
+    if value is None:
+        return "none"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{json.dumps(key)} = {literal(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(literal, value)) + "]"
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if not isinstance(value, str | bool | int | float):
+        raise RecipeError(f"`{value}`", f"found {type(value).__name__}", "a text, a number, a list or a table")
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _value(text: str) -> Any:

@@ -13,11 +13,14 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.context import SpawnContext, SpawnProcess
+from types import ModuleType
 from typing import Any
 
 from ordsmed.base.errors import RecipeError, RunError
@@ -65,9 +68,28 @@ def _in_order(
             future.cancel()
 
 
+class WorkerProcess(SpawnProcess):
+    """One that does not run the caller's script again, as spawned ones do: it may be a user's, who calls us from it."""
+
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")
+        try:
+            return SpawnProcess._Popen(process_obj)
+        finally:
+            sys.modules["__main__"] = main
+
+
+class WorkerContext(SpawnContext):
+    """How worker processes are started."""
+
+    Process = WorkerProcess
+
+
 @contextlib.contextmanager
 def _pool(processes: int) -> Iterator[tuple[Executor, int]]:
-    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _begin) as executor:
+    with ProcessPoolExecutor(processes, WorkerContext(), _begin) as executor:
         yield executor, processes
 
 

@@ -35,8 +35,8 @@ def _in_words(value: Any) -> str:
     return ", ".join(f"{k} {_in_words(v)}" for k, v in value.items()) if isinstance(value, dict) else str(value)
 
 
-def train(asked: argparse.Namespace, training: Callable[..., Path | None]) -> Path | None:
-    """The folder of a training that is done; None where it was only shown, or done by other processes."""
+def train(asked: argparse.Namespace, training: Callable[..., Any]) -> Path | None:
+    """The folder of a training that is done; None where it was only shown."""
     if asked.threads:
         asked.overrides.append(f"layout.threads={asked.threads}")
     if asked.devices and not asked.dry_run and "RANK" not in os.environ:
@@ -53,7 +53,8 @@ def train(asked: argparse.Namespace, training: Callable[..., Path | None]) -> Pa
         print_lines(show.show(asked.name, asked.overrides, verb=asked.verb, devices=asked.devices, **how))
         return None
     try:
-        return training(asked.name, asked.overrides, deadline=deadline, anew=asked.anew, **how)
+        done = training(asked.name, overrides=asked.overrides, deadline=deadline, anew=asked.anew, **how)
+        return Path(done.folder)
     except Stopped as stopped:
         sys.exit(128 + stopped.by)
 

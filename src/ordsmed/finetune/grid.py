@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -87,7 +87,8 @@ def plan(recipe: Finetuning, folder: Path, place: str) -> list[Trial]:
     for *values, seed in itertools.product(*axes.values(), seeds):
         setting = dict(zip(short, values, strict=True))
         title = ",".join(f"{key}-{_in_a_name(value)}" for key, value in [*setting.items(), ("seed", seed)])
-        words = [f"{path}={_toml(value)}" for path, value in zip([*axes, "seed"], [*values, seed], strict=True)]
+        pairs = zip([*axes, "seed"], [*values, seed], strict=True)
+        words = [f"{path}={settings.literal(value)}" for path, value in pairs]
         table = settings.override(settings.plain(alone), words) | {"out": str(folder / "trials" / title)}
         trials.append(Trial(title, setting, settings.decode(Finetuning, table, place)))
     seen: dict[str, str] = {}
@@ -113,15 +114,6 @@ def _steps(init: str | None) -> list[int]:
         say(f"step 0 is left out: {error}")
         steps.remove(0)
     return steps
-
-
-def _toml(value: Any) -> str:
-    """A value as it stands in one line of TOML."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{json.dumps(key)} = {_toml(inner)}" for key, inner in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_toml, value)) + "]"
-    return json.dumps(value, ensure_ascii=False)
 
 
 def _in_a_name(value: Any) -> str:

@@ -133,6 +133,7 @@ class Files:
     UNREAD: ClassVar[tuple[str, ...]] = ("train", "dev", "top")  # what changes no feature
     LATER: ClassVar[tuple[str, ...]] = ()  # what may be changed once it has learned: how files are read and decoded
     VERBS: ClassVar[tuple[str, ...]] = ()  # verbs that open its models, beside predict and evaluate
+    METHOD: ClassVar[str] = ""  # of a model that Python opens: by which it is asked
     MADE_UP: ClassVar[str] = ""  # the name of a file of examples that `synthetic` makes; none: it makes none
 
     @classmethod

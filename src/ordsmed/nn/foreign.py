@@ -160,23 +160,31 @@ def _affordable(family: Any, folder: Path, place: Path) -> None:
         raise DataError(place, found, f"a network that fits {held:,} bytes of weights", remedy)
 
 
-def load_into(objective: Any, folder: Path, tokenizer: Any, *, body: bool = False) -> None:
+def load_into(objective: Any, folder: Path, tokenizer: Any, *, body: bool = False) -> bool:
     """Put the tensors of a folder into an objective's network and heads; others stand beside a Hugging Face one.
 
-    With `body` a Hugging Face folder without those heads will do.
+    With `body` a Hugging Face folder without those heads will do; says whether it holds them.
     """
     if is_imported(folder):
         _fill_own(objective, folder)
-        return
+        return True
+    whole = True
     filled: dict[int, Any] = {}  # networks may share tensors: both folders must hold the same then
     for name, network in objective.networks().items():
         bare = not name and _lacks_heads(network, folder)
         if bare and not body:
-            found = f"holds a network without the heads asked for ({', '.join(classes(folder)) or 'of no class'})"
-            raise DataError(folder, found, "one that has them", "`embed` and `finetune init=...` take it")
+            raise no_heads(folder)
         if bare:
+            whole = False
             network = dataclasses.replace(network, modules={"model": network.modules["model"]})
         _fill(network, beside(folder, name), tokenizer, filled, heads=not bare)
+    return whole
+
+
+def no_heads(folder: Path) -> DataError:
+    """A folder of a network alone, where its heads are asked."""
+    holds = f"holds a network without the heads asked for ({', '.join(classes(folder)) or 'of no class'})"
+    return DataError(folder, holds, "one that has them", "`embed` and `finetune init=...` take it")
 
 
 def begin(network: Any, folder: Path, tokenizer: Any) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from ordsmed.apply.fill import fill_lines
+from ordsmed.apply.model import open
 from ordsmed.base.run import Run
 from ordsmed.base.say import duration, say
 from ordsmed.base.screen import command, table
@@ -29,8 +29,8 @@ def quickstart() -> None:
     print(f"\nvalidation loss at masked places: {facts['validation']:.4f}")
     print(f"guessing by frequency: {facts['unigram']:.4f}")
     print(f"the model is {below(facts['validation'], facts['unigram']):.1%} below guessing\n")
-    for line in fill_lines(str(folder), EXAMPLES, 4):
-        print(line)
+    for filled in open(folder, device="cpu").fill(EXAMPLES, best=4):
+        print("\n".join(filled.lines))
     print(f"\npicture of the loss: {folder / 'loss.svg'}")
     print(f"all of it took {duration(time.time() - began)}; try next:")
     for line in table(_next(folder)):

@@ -134,6 +134,7 @@ class Settings(Files):
     unordered: bool | None = None
     """learn from pairs in both orders; left out: of mrpc and sts-b alone, as ELECTRA does"""
 
+    METHOD: ClassVar[str] = "classify"
     role: ClassVar[str] = "classify"
     MADE_UP: ClassVar[str] = "texts.tsv"
     UNREAD: ClassVar[tuple[str, ...]] = (*Files.UNREAD, "metrics", "class_weights", "pool")
@@ -218,6 +219,15 @@ class Settings(Files):
         if learning and self.unordered:
             texts, seconds, gold, parts = texts + seconds, seconds + texts, gold * 2, parts * 2
         return Records(texts, seconds, gold, parts)
+
+    def about(self, texts: Sequence[str], seconds: Sequence[str] = ()) -> Records:
+        """Texts that stand in no file."""
+        pairs = self.second is not None or bool(self.name and "second" in glue.named(self.name).columns)
+        if pairs != bool(seconds) or len(seconds) not in (0, len(texts)):
+            found = f"found {many(len(texts), 'text')} and {len(seconds):,} second ones"
+            wanted = "a second text for each" if pairs else "texts alone: it learned no pairs"
+            raise RecipeError("classify", found, wanted)
+        return Records([*texts], [*seconds], [""] * len(texts), [])
 
     def _files(self, paths: Sequence[str], learning: bool) -> list[Path]:
         """Of GLUE a folder stands for its file to learn from, or to be judged by."""

@@ -87,6 +87,7 @@ class Settings(Files):
         "train", "dev", "errors", "version", "length", "stride", "longest_question", "lowercase", "beam", "n_best",
         "longest_answer", "search", "threshold", "whole_words",
     )  # fmt: skip
+    METHOD: ClassVar[str] = "answer"
     VERBS: ClassVar[tuple[str, ...]] = ("answer",)
     MADE_UP: ClassVar[str] = "questions.json"
     errors: Errors = "strict"

@@ -80,6 +80,7 @@ class Settings(Files):
     class_weights: ClassWeights = None
     """how much the loss of each label counts, 1 if not said; balanced: all labels alike, however often they are"""
 
+    METHOD: ClassVar[str] = "tag"
     role: ClassVar[str] = "tag"
     UNREAD: ClassVar[tuple[str, ...]] = (*Files.UNREAD, "file_scheme", "mend", "class_weights")
     LATER: ClassVar[tuple[str, ...]] = (
@@ -116,6 +117,12 @@ class Settings(Files):
     def records(self, paths: Sequence[str], *, learning: bool = False) -> TaggedSentences:
         found = conll.read(paths, self.column, word=self.word, tagged=learning, errors=self.errors)
         return found.to_learn() if learning else found
+
+    def about(self, sentences: Sequence[Sequence[str]]) -> TaggedSentences:
+        """Words that stand in no file."""
+        words = [[*sentence] for sentence in sentences]
+        places = [f"sentence {number}" for number in range(1, len(words) + 1)]
+        return TaggedSentences(words, [[None] * len(own) for own in words], places)
 
     def settled(self, records: TaggedSentences) -> Settings:
         found = Counter(tag for tag in chain.from_iterable(records.tags) if tag is not None)

@@ -21,8 +21,10 @@ def arguments(parser: Parser) -> None:
 
 
 def run(asked: argparse.Namespace) -> None:
-    from ordsmed.apply.fill import fill_lines
+    from ordsmed.apply.fill import lines
+    from ordsmed.apply.model import open
 
-    how = {"step": asked.step, "threads": asked.threads}
-    for line in fill_lines(asked.run, asked.text or sys.stdin.buffer, asked.best, **how):
-        print(line, flush=True)
+    model = open(asked.run, step=asked.step, device="cpu", threads=asked.threads)
+    model.check("fill")  # before anybody types a line
+    for text in filter(str.strip, asked.text or lines(sys.stdin.buffer)):
+        print("\n".join(model.fill(text, best=asked.best).lines), flush=True)

@@ -9,6 +9,7 @@ from ordsmed.base.arguments import Parser, number, whole
 from ordsmed.command import flags
 
 PLACE = ("use", 1)
+WAY = ("tokens", "temperature", "best", "share", "seed")
 
 
 def arguments(parser: Parser) -> None:
@@ -29,9 +30,12 @@ def arguments(parser: Parser) -> None:
 
 
 def run(asked: argparse.Namespace) -> None:
-    from ordsmed.apply.generate import SamplingOptions, generate_lines
+    from ordsmed.apply.fill import lines
+    from ordsmed.apply.generate import SamplingOptions
+    from ordsmed.apply.model import open
 
-    way = SamplingOptions(asked.tokens, asked.temperature, asked.best, asked.share, asked.seed)
-    how = {"step": asked.step, "threads": asked.threads}
-    for line in generate_lines(asked.run, asked.text or sys.stdin.buffer, way, **how):
-        print(line, flush=True)
+    SamplingOptions(**(way := {name: getattr(asked, name) for name in WAY}))  # refused before a model is opened
+    model = open(asked.run, step=asked.step, device="cpu", threads=asked.threads)
+    model.check("generate")  # before anybody types a line
+    for prompt in asked.text or lines(sys.stdin.buffer):
+        print(model.generate(prompt, **way).text, flush=True)

@@ -1,0 +1,204 @@
+"""OpenModel: what `ordsmed.open` gives, a trained model that is asked from Python; the verbs ask by the same methods.
+
+model = ordsmed.open("work/pretrain/quickstart")
+model.fill("the default [MASK] is used.").masks[0][0]     ->  Guess(text='value', probability=0.31)
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypedDict, Unpack, overload
+
+from ordsmed.apply import answer, embed, fill, generate, predict
+from ordsmed.apply.embed import Embedded, Form
+from ordsmed.apply.fill import Filled
+from ordsmed.apply.generate import Generated, SamplingOptions
+from ordsmed.apply.predict import Classified, Tagged
+from ordsmed.apply.trained import Trained, opened
+from ordsmed.base.errors import OrdsmedError, RecipeError
+from ordsmed.base.menu import kind_of
+from ordsmed.learn.task import Task
+from ordsmed.score.answers import Answered
+
+Texts = list[str] | tuple[str, ...]
+
+
+def open(  # the name that people call it by: ordsmed.open
+    name: str | Path, *, step: int | None = None, device: str = "auto", precision: str = "fp32",
+    threads: int | None = None,
+) -> OpenModel:  # fmt: skip
+    """Open a model: a run's or trials' folder, an import's, a Hugging Face folder, or a published name (models.toml).
+
+    `step`: of this checkpoint, not the last (0: before the first step); `device`: auto, cpu or cuda; `precision` of
+    products: fp32, bf16 or fp16; `threads` of the CPU.
+
+        model = ordsmed.open("work/pretrain/tiny-bert")
+        model.fill("it is [MASK].")
+    """
+    return OpenModel(opened(name, step=step, device=device, precision=precision, threads=threads))
+
+
+class EmbedOptions(TypedDict, total=False):
+    """What may be asked of vectors."""
+
+    of: Literal["words", "sentences"]
+    layers: str | int | Sequence[int]  # top, all, mean, or numbers: 0 the embeddings, -1 the last
+    mix: str | Path  # a JSON file with the weights of all layers
+    pieces: Literal["mean", "first", "last"]  # of a word
+    pool: Literal["mean", "first"]  # of a sentence
+    dtype: Literal["float32", "float16"]
+    batch: int  # texts the network reads at once
+    carry: bool  # an ELMo goes on from the text before
+    cut: bool  # an ELMo's words are those of its tokenizer
+
+
+@dataclass(frozen=True)
+class OpenModel:
+    """A trained model, opened; a text gives one result, a list of texts a list of them."""
+
+    trained: Trained
+
+    @property
+    def folder(self) -> Path:
+        """Where it stands."""
+        return self.trained.folder
+
+    @property
+    def family(self) -> str:
+        """bert, gpt2, elmo..."""
+        return self.trained.kind
+
+    @property
+    def step(self) -> int | None:
+        """Of which checkpoint it is; None: of no run."""
+        return self.trained.step
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The classes or tags that it knows."""
+        return self.trained.objective.labels if isinstance(self.trained.objective, Task) else ()
+
+    @property
+    def can(self) -> tuple[str, ...]:
+        """Which of its methods it can answer."""
+        asked = [name for name, check in CHECKS.items() if _passes(check, self.trained)]
+        task = getattr(self.trained.learned, "METHOD", "") if isinstance(self.trained.objective, Task) else ""
+        return (*asked, *([task] if task and not self.trained.bare else []), "embed")
+
+    def __repr__(self) -> str:
+        at = f", step {self.step:,}" if self.step is not None else ""
+        return f"<{self.family} from {self.folder}{at}: {', '.join(self.can)}>"
+
+    @overload
+    def fill(self, texts: str, *, best: int = 5) -> Filled: ...
+    @overload
+    def fill(self, texts: Texts, *, best: int = 5) -> list[Filled]: ...
+    def fill(self, texts: str | Texts, *, best: int = 5) -> Filled | list[Filled]:
+        """The best guesses for each [MASK] of a text.
+
+        model.fill("it is [MASK].").masks[0][0].text
+        """
+        self.check("fill")
+        filled = [fill.fill(self.trained, text, best) for text in _texts("fill", texts)]
+        return filled[0] if isinstance(texts, str) else filled
+
+    def generate(
+        self, prompt: str = "", *, tokens: int = 40, temperature: float = 1.0, best: int = 0, share: float = 1.0,
+        seed: int = 0,
+    ) -> Generated:  # fmt: skip
+        """How a causal model goes on with a text; an empty one it begins itself.
+
+        `tokens`: at most so many; `temperature` 0: always the likeliest; draw among the `best`, or among the likeliest
+        that have this `share` together.
+
+            model.generate("The value of", tokens=20, share=0.9).text
+        """
+        self.check("generate")
+        [text] = _texts("generate", prompt)
+        return generate.generate(self.trained, text, SamplingOptions(tokens, temperature, best, share, seed))
+
+    @overload
+    def embed(self, texts: str, **how: Unpack[EmbedOptions]) -> Embedded: ...
+    @overload
+    def embed(self, texts: Texts, **how: Unpack[EmbedOptions]) -> list[Embedded]: ...
+    def embed(self, texts: str | Texts, **how: Unpack[EmbedOptions]) -> Embedded | list[Embedded]:
+        """A vector for each word of a text, or one for all of it (of="sentences"), as `ordsmed help embed` tells.
+
+        model.embed("it is old", of="sentences").vectors.shape
+        """
+        layers = how.pop("layers", "")
+        if not isinstance(layers, str):
+            layers = ",".join(map(str, [layers] if isinstance(layers, int) else layers))
+        form = Form(**{**how, "mix": str(how.get("mix", "")), "layers": layers})  # type: ignore[arg-type]
+        rows = embed.embedded(self.trained, _texts("embed", texts), form)
+        return rows[0] if isinstance(texts, str) else rows
+
+    def answer(self, question: str, context: str, *, best: int = 3) -> Answered:
+        """Which part of a text answers a question, how sure that is, and what else it may be.
+
+        model.answer("What does it raise?", "It takes bytes and raises a key error.").text
+        """
+        self.check("answer")
+        question, context = _texts("answer", [question, context])
+        return answer.answer(self.trained, question, context, best)
+
+    @overload
+    def classify(self, texts: str, seconds: str = "") -> Classified: ...
+    @overload
+    def classify(self, texts: Texts, seconds: Texts = ()) -> list[Classified]: ...
+    def classify(self, texts: str | Texts, seconds: str | Texts = ()) -> Classified | list[Classified]:
+        """The class of a text, or the number that it is given; of a text and a second one, where it learned pairs.
+
+        model.classify("the fox mends the gate").label
+        """
+        self.check("classify")
+        pairs = _texts("classify", seconds) if seconds else []
+        labelled = predict.classified(self.trained, _texts("classify", texts), pairs)
+        return labelled[0] if isinstance(texts, str) else labelled
+
+    @overload
+    def tag(self, sentences: str) -> Tagged: ...
+    @overload
+    def tag(self, sentences: Texts | Sequence[Texts]) -> list[Tagged]: ...
+    def tag(self, sentences: str | Texts | Sequence[Texts]) -> Tagged | list[Tagged]:
+        """A tag for each word of a sentence: a text, whose words stand between white space, or a list of words.
+
+        model.tag("Newts swim in Bergen").tags
+        """
+        self.check("tag")
+        given = sentences if isinstance(sentences, list | tuple) else _texts("tag", sentences)
+        words = [each.split() if isinstance(each, str) else _texts("tag", each) for each in given]
+        tagged = predict.tagged(self.trained, words)
+        return tagged[0] if isinstance(sentences, str) else tagged
+
+    def check(self, method: str) -> None:
+        """Refuse what this model was not made for, with what it can."""
+        if method in self.can:
+            return
+        if check := CHECKS.get(method):
+            check(self.trained)
+        self.trained.check_heads()
+        learned = kind_of(self.trained.learned) if self.trained.learned is not None else "something else"
+        cannot, wanted = f"cannot {method}: it is a {self.family} that learned {learned}", "a model fine-tuned for that"
+        raise RecipeError(self.folder, cannot, wanted, f"this one can {', '.join(self.can)}")
+
+
+CHECKS: dict[str, Callable[[Trained], None]] = {"fill": fill.check, "generate": generate.check}
+
+
+def _passes(check: Callable[[Trained], None], trained: Trained) -> bool:
+    with contextlib.suppress(OrdsmedError):
+        check(trained)
+        return True
+    return False
+
+
+def _texts(method: str, given: object) -> list[str]:
+    """A text, or several, as a list."""
+    texts: list[Any] = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
+    if odd := [each for each in texts if not isinstance(each, str)]:
+        raise RecipeError(method, f"found {type(odd[0]).__name__} {odd[0]!r:.40}", "a text, or a list of texts")
+    return texts

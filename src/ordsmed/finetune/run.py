@@ -1,0 +1,28 @@
+"""`ordsmed.finetune`: the verb of this name as a function, which the verb calls as well."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ordsmed.finetune import finetune as session
+from ordsmed.finetune.plan import FinetuningPlan
+from ordsmed.train.keywords import words_of
+from ordsmed.train.result import TrainingRun
+
+
+def finetune(
+    recipe: str | Path, *, overrides: Sequence[str] = (), deadline: float | None = None, anew: bool = False,
+    layout: str = "", site: str = "", **settings: object,
+) -> TrainingRun:  # fmt: skip
+    """Teach a pretrained network a task, or make trials (`seeds`, `grid`), or go on with a run's folder.
+
+    Keywords change settings of the recipe; tables are dicts or dotted keys; `overrides` are the command line's words.
+    `anew`: delete what stands in the folder. Ctrl-C saves the run and raises Stopped; the same call goes on.
+
+        run = ordsmed.finetune("tiny/words", init="work/pretrain/tiny-bert", task={"length": 64})
+        run.scores["f1"], run.open().tag("Newts swim in Bergen")
+    """
+    words = words_of(FinetuningPlan.recipes, str(recipe), overrides, settings)
+    how = {"deadline": deadline, "anew": anew, "layout": layout, "site": site}
+    return TrainingRun(session.finetune(str(recipe), words, **how))

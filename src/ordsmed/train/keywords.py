@@ -1,0 +1,94 @@
+"""Settings as Python's keywords -> the words of the command line, which sessions take: one way to change a recipe.
+
+steps=100, model={"width": 64}, **{"phase.rate": 1e-3}   ->   phase.steps=100 model.width=64 phase.rate=0.001
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import run, settings
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.folder import kind_of_folder
+from ordsmed.learn.phases import Phase
+from ordsmed.train.training import Training
+
+
+def words_of(recipe: type[Training], name: str, overrides: Sequence[str], keywords: Mapping[str, object]) -> list[str]:
+    """What `key.path=value` words say the same of the recipe of this name; the overrides first."""
+    if threading.current_thread() is not threading.main_thread():
+        wanted = "the main thread, where Ctrl-C and signals are heard"
+        raise RecipeError(recipe.verb, "called from another thread", wanted)
+    if isinstance(overrides, str):
+        raise RecipeError(f"{recipe.verb}: overrides", f"found the text {overrides!r}", '["key.path=value", ...]')
+    own = {field.name: str(field.type) for field in dataclasses.fields(recipe)}
+    of_phases = {field.name for field in dataclasses.fields(Phase)} - set(own)
+    words = list(overrides)
+    for key, value in keywords.items():
+        if value is None and "str" in own.get(key, ""):
+            _left_out(recipe.verb, name, key)
+        elif key not in of_phases:
+            whole = "dict" in own.get(key, "")  # a table of names that are the user's
+            words += [f"{key}={settings.literal(value)}"] if whole else _by_path(key, settings.plain(value))
+    phased = {key: value for key, value in keywords.items() if key in of_phases}
+    if phased and "phase" in own:
+        words += _of_phases(_phases(recipe.verb, name, words), phased)
+        return words
+    return words + [f"{key}={settings.literal(value)}" for key, value in phased.items()]
+
+
+def _left_out(verb: str, name: str, key: str) -> None:
+    """Refuse to take a text back, for which the command line has no word; where the recipe says none, None is right."""
+    if not kind_of_folder(Path(name)).made and key in run.read_table(run.find_recipe(name, verb), verb):
+        raise RecipeError(key, "found None, but the recipe says one", "another one", "write a recipe without it")
+
+
+def _by_path(key: str, value: object) -> Iterator[str]:
+    """A table by its keys, so that what it does not say stays; one that names a kind, as a whole."""
+    if isinstance(value, Mapping) and value and "kind" not in value:
+        for inner, each in value.items():
+            yield from _by_path(f"{key}.{inner}", each)
+    else:
+        yield f"{key}={settings.literal(value)}"
+
+
+def _phases(verb: str, name: str, words: Sequence[str]) -> list[dict[str, Any]]:
+    """Those of a recipe, changed by these words; none of a run, which goes on by its own."""
+    if kind_of_folder(Path(name)).made:
+        return []
+    table = settings.override(run.read_table(run.find_recipe(name, verb), verb), words)
+    phases = table.get("phase", [])
+    return phases if isinstance(phases, list) and all(isinstance(phase, dict) for phase in phases) else []
+
+
+def _of_phases(phases: list[dict[str, Any]], asked: Mapping[str, object]) -> Iterator[str]:
+    """Settings of the phase, where there is one; of several, how many steps all have together."""
+    for key, value in asked.items():
+        if key == "steps" and phases and all(phase.get("steps") for phase in phases):
+            yield from _shared_out(phases, value, keep="warmup" in asked)
+        elif len(phases) < 2:
+            yield f"phase.{key}={settings.literal(value)}"
+            other = {"steps": "epochs", "epochs": "steps"}.get(key)
+            if other and any(phase.get(other) for phase in phases) and other not in asked:
+                yield f"phase.{other}=0"
+        else:
+            wanted = f'{{"phase[1].{key}": ...}} for one of them, or {{"phase.{key}": ...}} for all'
+            raise RecipeError(key, f"found beside {len(phases)} phases", wanted)
+
+
+def _shared_out(phases: list[dict[str, Any]], steps: object, *, keep: bool) -> Iterator[str]:
+    """So many steps in all, each phase with its part of them, and its warm-up likewise, if that is counted in steps."""
+    if not isinstance(steps, int) or isinstance(steps, bool) or steps < len(phases):
+        least = f"{len(phases)} or more" + (": one a phase at least" if phases[1:] else "")
+        raise RecipeError("steps", f"found {steps!r}", f"a whole number, {least}")
+    counts = [int(phase["steps"]) for phase in phases]
+    parts = [max(1, steps * count // sum(counts)) for count in counts]
+    parts[parts.index(max(parts))] += steps - sum(parts)
+    for number, (phase, part, count) in enumerate(zip(phases, parts, counts, strict=True), 1):
+        yield f"phase[{number}].steps={part}"
+        if (warmup := phase.get("warmup", 0)) >= 1 and not keep:
+            yield f"phase[{number}].warmup={max(1, min(part, round(warmup * part / count)))}"

@@ -1,0 +1,72 @@
+"""`import ordsmed` costs next to nothing, offers what its stub says; its verbs can be called whatever came before."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ordsmed
+
+STUB = Path(ordsmed.__file__).with_suffix(".pyi")
+
+
+def alone(code: str) -> str:
+    """What a fresh interpreter prints."""
+    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_the_import_brings_in_nothing_but_itself() -> None:
+    code = "import sys, importlib; before = set(sys.modules); import ordsmed; print(*(set(sys.modules) - before))"
+    assert alone(code).split() in (["ordsmed"], ["ordsmed", "__future__"], ["__future__", "ordsmed"])
+    assert alone("import sys, ordsmed; dir(ordsmed); ordsmed.OrdsmedError; print('torch' in sys.modules)") == "False"
+
+
+def test_what_is_offered_is_what_the_stub_types() -> None:
+    tree = ast.parse(STUB.read_text(encoding="utf-8"))
+    typed = {}
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom):
+            assert [alias.asname for alias in node.names] == [alias.name for alias in node.names], "offered to others"
+            typed |= {alias.name: node.module for alias in node.names}
+    assert sorted(typed) == sorted({*ordsmed.FACE, *ordsmed.VERBS}) == sorted({*ordsmed.__all__} - {"__version__"})
+    for name in ordsmed.FACE:
+        assert getattr(ordsmed, name) is getattr(importlib.import_module(str(typed[name])), name)
+    assert set(ordsmed.__all__) <= set(dir(ordsmed))
+    assert (STUB.parent / "py.typed").exists()
+    with pytest.raises(AttributeError, match="module 'ordsmed' has no attribute 'fil'"):
+        _ = ordsmed.fil  # type: ignore[attr-defined]
+
+
+def test_what_is_offered_says_what_it_is_and_shows_an_example() -> None:
+    from ordsmed.finetune.run import finetune
+    from ordsmed.pretrain.run import pretrain
+
+    methods = [getattr(ordsmed.OpenModel, name) for name in ("fill", "generate", "embed", "answer", "classify", "tag")]
+    for each in (ordsmed.open, pretrain, finetune, *methods):
+        doc = inspect.getdoc(each)
+        assert doc
+        assert "ordsmed." in doc or "model." in doc, each
+        hints = inspect.signature(each).parameters.values()
+        assert all(
+            parameter.annotation is not inspect.Parameter.empty for parameter in hints if parameter.name != "self"
+        )
+
+
+@pytest.mark.parametrize(
+    "before", ["import ordsmed.VERB.plan", "from ordsmed import VERB", "from ordsmed.VERB import plan", "pass"]
+)
+@pytest.mark.parametrize("verb", ["pretrain", "finetune"])
+def test_a_verb_is_called_whatever_was_imported_before(verb: str, before: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    exec(before.replace("VERB", verb), {})
+    asked: list[Any] = []
+    monkeypatch.setattr(f"ordsmed.{verb}.run.{verb}", lambda *given, **how: asked.append((given, how)))
+    getattr(ordsmed, verb)("some/recipe", steps=3)
+    assert asked == [(("some/recipe",), {"steps": 3})]
+    assert getattr(ordsmed, verb) is importlib.import_module(f"ordsmed.{verb}")

@@ -1,0 +1,146 @@
+"""Keywords of Python change a recipe as the words of the command line do; what is not clear is refused."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ordsmed.base import run, settings
+from ordsmed.base.errors import RecipeError
+from ordsmed.finetune.plan import FinetuningPlan
+from ordsmed.models import bert
+from ordsmed.pretrain.plan import PretrainingPlan
+from ordsmed.train.keywords import words_of
+
+ONE = """
+data = "there"
+model = { kind = "bert", width = 64, layers = 2, heads = 2 }
+objective = "mlm"
+[[phase]]
+steps = 500
+length = 32
+batch = 8
+rate = 1e-3
+warmup = 50
+"""
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> str:
+    path = tmp_path / "one.toml"
+    path.write_text(ONE)
+    return str(path)
+
+
+def changed(name: str, overrides: tuple[str, ...] = (), **keywords: Any) -> Any:
+    """The recipe that a pretraining is started with."""
+    words = words_of(PretrainingPlan.recipes, name, overrides, keywords)
+    return run.load(PretrainingPlan.recipes, name, words)[0]
+
+
+def test_settings_of_the_one_phase_are_those_of_the_recipe(one: str) -> None:
+    recipe = changed(one, steps=100, rate=2e-5, seed=3)
+    assert [(p.steps, p.rate, p.length, p.warmup) for p in recipe.phase] == [(100, 2e-5, 32, 10)]
+    assert recipe.seed == 3
+    assert (
+        recipe
+        == run.load(PretrainingPlan.recipes, one, ["phase.steps=100", "phase.rate=2e-5", "phase.warmup=10", "seed=3"])[
+            0
+        ]
+    )
+    assert changed(one, steps=100, warmup=7).phase[0].warmup == 7
+    assert changed(one, epochs=2.0).phase[0].epochs == 2
+    by_epochs = ("phase.steps=0", "phase.epochs=3", "phase.warmup=0.1")
+    assert [changed(one, by_epochs, steps=9).phase[0].steps, changed(one, by_epochs).phase[0].epochs] == [9, 3]
+    with pytest.raises(RecipeError, match=r"steps: found 0; wanted a whole number, 1 or more$"):
+        changed(one, steps=0)
+
+
+def test_steps_of_several_phases_are_those_of_all_together() -> None:
+    recipe = changed("tiny/bert", steps=100)
+    assert [p.steps for p in recipe.phase] == [97, 3]
+    assert [p.warmup for p in recipe.phase] == [10, 0]
+    assert [p.steps for p in changed("tiny/bert", steps=1040).phase] == [1000, 40]
+    assert [p.warmup for p in changed("tiny/bert", steps=1040).phase] == [100, 0]
+    assert [p.steps for p in changed("tiny/bert", steps=2).phase] == [1, 1]
+    for count in range(2, 60):
+        assert sum(p.steps for p in changed("tiny/bert", steps=count).phase) == count
+    with pytest.raises(RecipeError, match="steps: found 1; wanted a whole number, 2 or more"):
+        changed("tiny/bert", steps=1)
+    with pytest.raises(RecipeError, match=r"steps: found 9\.5; wanted a whole number"):
+        changed("tiny/bert", steps=9.5)
+
+
+def test_a_setting_of_one_phase_among_several_is_to_say_which() -> None:
+    with pytest.raises(RecipeError, match=r'rate: found beside 2 phases; wanted \{"phase\[1\].rate": \.\.\.\} for one'):
+        changed("tiny/bert", rate=1e-3)
+    assert [p.rate for p in changed("tiny/bert", **{"phase.rate": 0.5}).phase] == [0.5, 0.5]
+    assert [p.rate for p in changed("tiny/bert", **{"phase[2].rate": 0.5}).phase] == [2e-3, 0.5]
+    assert [p.rate for p in changed("tiny/bert", phase={"rate": 0.5}).phase] == [0.5, 0.5]
+    assert changed("tiny/bert", ("phase[1].rate=0.25",)).phase[0].rate == 0.25
+    with pytest.raises(RecipeError, match=r"steps: found beside 2 phases"):
+        changed("tiny/bert", ("phase.steps=0", "phase.epochs=1"), steps=9)
+
+
+def test_tables_change_what_they_say_alone_unless_they_name_a_kind(one: str) -> None:
+    assert (changed(one, model={"width": 32}).model.width, changed(one, model={"width": 32}).model.layers) == (32, 2)
+    assert changed(one, model={"kind": "bert", "width": 32, "heads": 2}).model.layers != 2
+    assert changed(one, model=bert.Settings(width=48, layers=3, heads=3)).model == bert.Settings(48, 3, 3)
+    assert changed(one, objective={"hide": 0.3}).objective.hide == 0.3
+    assert changed(one, layout={"threads": 2}, **{"layout.micro": 4}).layout.threads == 2
+    assert changed(one, data={"a/b": 0.5, "c": 0.5}).data == {"a/b": 0.5, "c": 0.5}, "names are the user's: as a whole"
+
+
+def test_values_are_those_that_python_has(one: str) -> None:
+    recipe = changed(one, out=Path("some") / "where", revisions=(1, 2), seed=np.int64(4), clip=np.float32(0.5))
+    assert (recipe.out, recipe.revisions, recipe.seed, recipe.clip) == ("some/where", (1, 2), 4, 0.5)
+    assert changed(one, tokenizer="100").tokenizer == "100", "a text stays a text"
+    assert changed(one, tokenizer='with "quotes" and \\ æ').tokenizer == 'with "quotes" and \\ æ'
+    assert changed(one, init=None, out=None).init is None
+    with pytest.raises(RecipeError, match="data: found None, but the recipe says one"):
+        changed(one, data=None)
+    with pytest.raises(RecipeError, match="found object; wanted a text, a number, a list or a table"):
+        changed(one, seed=object())
+
+
+@pytest.mark.parametrize(
+    "value", [1, -2.5, 1e-5, 1e300, "none", "a=b", True, [1, [2.0, "x"]], {"a": {"b c": 1}}, float("inf")]
+)
+def test_every_value_comes_back_from_its_word(value: Any) -> None:
+    assert settings.override({}, [f"key={settings.literal(value)}"]) == {"key": value}
+
+
+def test_unknown_settings_lead_to_what_was_meant(one: str) -> None:
+    with pytest.raises(RecipeError, match=r"learning_rate: unknown setting; it is `phase\.rate` here"):
+        changed(one, learning_rate=1e-3)
+    with pytest.raises(RecipeError, match=r"overrides: found the text 'seed=1'; wanted \[\"key.path=value\", ...\]"):
+        changed(one, "seed=1")  # type: ignore[arg-type]
+    with pytest.raises(RecipeError, match="no recipe of `pretrain` and no file; did you mean `tiny/bert`"):
+        changed("tiny/brt", steps=3)
+
+
+def test_what_a_fine_tuning_says_of_steps_is_its_own() -> None:
+    keywords = {"steps": 7, "rate": 1e-4, "task": {"length": 32}, "grid": {"rate": [1e-4, 1e-3]}}
+    words = words_of(FinetuningPlan.recipes, "tiny/words", (), keywords)
+    recipe = run.load(FinetuningPlan.recipes, "tiny/words", words)[0]
+    assert (recipe.steps, recipe.rate, recipe.task.length) == (7, 1e-4, 32)
+    assert (recipe.task.train, recipe.grid) == ("lessons/words-train.conll", {"rate": [1e-4, 1e-3]})
+
+
+def test_another_thread_is_told_to_leave_it_to_the_first(one: str) -> None:
+    complaints: list[str] = []
+
+    def call() -> None:
+        with pytest.raises(RecipeError) as error:
+            changed(one)
+        complaints.append(str(error.value))
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+    wanted = "the main thread, where Ctrl-C and signals are heard"
+    assert complaints == [f"pretrain: called from another thread; wanted {wanted}"]
