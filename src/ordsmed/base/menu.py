@@ -19,7 +19,7 @@ from ordsmed.base import offers
 from ordsmed.base.errors import RecipeError, nearest
 
 HOUSE = Path(__file__).parent.parent
-MENUS = ("corpora", "cleaners", "tokenizers", "models", "objectives", "tasks", "optimizers", "formats")
+MENUS = ("corpora", "cleaners", "tokenizers", "models", "objectives", "tasks", "optimizers", "formats", "probes")
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ of exponentials and the target's score are agreed on, and no rank ever holds all
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,8 @@ from torch import distributed as dist
 from ordsmed.nn.shards import box_of, groups_of, local
 
 CHUNK_SCORES = 1 << 24  # scores held at a time: 64 MB in fp32
+TILE = (1_024, 2_048)  # states and words that are scored at a time where nothing is learned: 8 MB in fp32
+FAINT, LOUD = 1e-20, 1e30  # sums of e to scores that are exact without taking the highest off
 SAFE = 60.0  # e^60 times any vocabulary is far from fp32's largest number
 
 
@@ -117,6 +120,81 @@ def token_hits(
         best = scores.argmax(-1) if split is None else _best(scores, split)
         hits += ((best == targets[rows]) * weights[rows]).sum()
     return hits
+
+
+def token_logs(
+    hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, vocabulary: int | None = None, *,
+    states: Tensor | None = None, best: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """log softmax(hidden @ table.T + bias)[target] of each slot, and with `best` where no word is likelier.
+
+    `states`: which of the states, [N], each slot asks, where several ask the same one.
+    """
+    table, bias, split = _own_rows(table, bias, vocabulary)
+    table, bias = table.to(hidden.dtype), None if bias is None else bias.to(hidden.dtype)
+    states = torch.arange(len(hidden), device=hidden.device) if states is None else states
+    total, top = _exponentials(hidden, table, bias, None), torch.zeros(len(hidden), device=hidden.device)
+    if split is not None:
+        total = split.agree(total)
+    if not bool(((total > FAINT) & (total < LOUD)).all()):  # e to some scores is no number: take the highest off
+        top = _highest_of_all(hidden, table, bias)[0]
+        top = top if split is None else split.agree(top, dist.ReduceOp.MAX)
+        total = _exponentials(hidden, table, bias, top)
+        total = total if split is None else split.agree(total)
+    logs = _scores_of(hidden, table, bias, targets, states, split) - (total.log() + top)[states]
+    if not best:
+        return logs, torch.zeros_like(targets, dtype=torch.bool)
+    value, column = _highest_of_all(hidden, table, bias)
+    chosen = column if split is None else _agreed_best(value, column, split)
+    return logs, chosen[states] == targets
+
+
+def _scores_of(
+    hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, states: Tensor, split: Range | None
+) -> Tensor:
+    """Each slot's score of its target."""
+    at = targets if split is None else split.places(targets)
+    if not len(table):
+        found = torch.zeros(len(targets), device=hidden.device)
+    else:
+        found = (hidden[states] * table[at]).sum(-1, dtype=torch.float32)
+        found = found if bias is None else found + bias[at]
+    return found if split is None else split.agree(torch.where(split.own(targets), found, 0.0))
+
+
+def _exponentials(hidden: Tensor, table: Tensor, bias: Tensor | None, top: Tensor | None) -> Tensor:
+    """Each state's sum of e to its scores, less `top`: in tiles that stay in the cache."""
+    total = torch.zeros(len(hidden), device=hidden.device)
+    for rows, scores, _ in _tiles(hidden, table, bias):
+        scores = scores if top is None else scores.sub_(top[rows, None])
+        total[rows] += scores.exp_().sum(1)
+    return total
+
+
+def _highest_of_all(hidden: Tensor, table: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Each state's highest score and the word that has it, the first of equals."""
+    value, column = _nothing(hidden.float())
+    for rows, scores, first in _tiles(hidden, table, bias):
+        own, at = scores.max(1)
+        higher = own > value[rows]
+        column[rows] = torch.where(higher, at + first, column[rows])
+        value[rows] = torch.where(higher, own, value[rows])
+    return value, column
+
+
+def _tiles(hidden: Tensor, table: Tensor, bias: Tensor | None) -> Iterator[tuple[slice, Tensor, int]]:
+    """Scores of some states for some words at a time, in fp32: which states, the scores, the first of the words."""
+    chunks = _chunks(len(hidden), TILE[1], TILE[0] * TILE[1])
+    room = hidden.new_empty(chunks[0].stop * TILE[1] if chunks else 0, dtype=torch.float32)
+    for rows in chunks:
+        for first in range(0, len(table), TILE[1]):
+            words = table[first : first + TILE[1]]
+            out = room[: (rows.stop - rows.start) * len(words)].view(-1, len(words))
+            yield (
+                rows,
+                _scores(hidden[rows], words, None if bias is None else bias[first : first + TILE[1]], out),
+                first,
+            )
 
 
 def _own_rows(table: Tensor, bias: Tensor | None, vocabulary: int | None) -> tuple[Tensor, Tensor | None, Range | None]:
@@ -329,8 +407,8 @@ def _shift(scores: Tensor, product: torch.dtype) -> Tensor:
     return top
 
 
-def _chunks(rows: int, vocabulary: int) -> list[slice]:
+def _chunks(rows: int, vocabulary: int, most: int = CHUNK_SCORES) -> list[slice]:
     """Chunks of about equal size."""
-    count = max(-(-rows * vocabulary // CHUNK_SCORES), 1)
+    count = max(-(-rows * vocabulary // most), 1)
     size = max(-(-rows // count), 1)
     return [slice(at, min(at + size, rows)) for at in range(0, rows, size)]

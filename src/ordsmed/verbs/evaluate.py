@@ -1,28 +1,107 @@
-"""the scores of a fine-tuned model on files, or on its own dev files, with tables"""
+"""how good a model is: a fine-tuned one on files of its task, any language model by probes, with error bars
+
+A language model is asked by `--probe NAME FILE...`, several of them where one likes; RUN may then be several models, or
+a recipe that names models and probes. `ordsmed menus probes` lists what can be asked.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
 
-from ordsmed.base.arguments import Parser
-from ordsmed.base.ending import BEGINS_AGAIN
+from ordsmed.base.arguments import FILES, Parser, UsageError, whole
+from ordsmed.base.ending import GOES_ON
 from ordsmed.command import flags
-from ordsmed.command.output import print_or_json
+from ordsmed.command.output import print_lines, print_or_json
 
 PLACE = ("judge", 1)
-STOPPED = BEGINS_AGAIN
+RECIPE = "ordsmed.evaluation.recipe:Evaluation"
+STOPPED = GOES_ON
 
 
 def arguments(parser: Parser) -> None:
-    flags.finetuned(parser)
-    flags.task_files(parser, "*", "FILE")
-    flags.opening(parser)
+    meaning = "a fine-tuning, a Hugging Face folder; with --probe any language model; or a recipe of probes"
+    parser.add_argument(
+        "run", metavar="RUN|RECIPE", help=meaning, offers=lambda: [*flags.recipes_of("evaluate"), FILES]
+    )
+    meaning = "files of the task, and task.key=value; with --probe more models; of a recipe key.path=value"
+    parser.add_argument("files", nargs="*", metavar="FILE|MODEL", help=meaning)
+    meaning = "a probe, its files, and settings of it as key=value; may be given again"
+    parser.add_argument("--probe", nargs="+", action="append", metavar="NAME FILE", default=[], help=meaning)
+    parser.add_argument("--way", metavar="WAY", help="of all probes: how models are read (causal, masked, word...)")
+    parser.add_argument("--iterations", type=whole(1), metavar="N", help="of probes that draw windows: so many batches")
+    parser.add_argument("--batch", type=whole(1), metavar="N", help="of those: windows a batch")
+    parser.add_argument("--each", metavar="OUT.jsonl", help="of a probe: the scores of every example, a line each")
+    parser.add_argument(
+        "--out", metavar="FOLDER", help="of probes: where results are put, not into the model's scores/"
+    )
+    flags.anew(parser, "of probes: compute again what is kept")
+    parser.add_argument("--step", metavar="N|all", help="of this checkpoint, not the best or last; all: each kept one")
+    parser.add_argument("--layout", default="", metavar="RxSxT", help="of probes: copies x 1 x tensor")
+    flags.devices(parser)
+    flags.device(parser)
+    meaning = "of products (default fp32)"
+    parser.add_argument("--precision", default="fp32", metavar="fp32|bf16|fp16", help=meaning)
+    flags.threads(parser)
     flags.json_line(parser)
 
 
 def run(asked: argparse.Namespace) -> None:
+    if asked.probe or _is_recipe(asked.run):
+        _probes(asked)
+        return
     from ordsmed.apply.predict import evaluate
 
+    for flag in ("way", "iterations", "batch", "each", "out", "layout", "devices", "anew"):
+        if getattr(asked, flag):
+            raise UsageError(f"--{flag}", "is of probes, but none is named", "--probe NAME FILE...")
     files, overrides = flags.split_overrides(asked.files)
-    facts, lines = evaluate(asked.run, files, overrides, **flags.opened_as(asked))
+    how = {"step": _step(asked.step), "device": asked.device, "threads": asked.threads, "precision": asked.precision}
+    if how["step"] == "all":
+        raise UsageError("--step", "found all, of a task", "the number of a checkpoint")
+    facts, lines = evaluate(asked.run, files, overrides, **how)
     print_or_json(facts, lines, asked)
+
+
+def _probes(asked: argparse.Namespace) -> None:
+    """Ask, on as many processes as are wanted, and tell."""
+    if asked.devices and "RANK" not in os.environ:
+        from ordsmed.command.recipes import without
+        from ordsmed.launch.local import start
+
+        sys.exit(start(without(asked.words, "--devices"), asked.devices))
+    from ordsmed.evaluation.evaluate import Means, evaluate
+    from ordsmed.evaluation.recipe import named, read
+    from ordsmed.evaluation.results import table
+
+    common = {"way": asked.way, "iterations": asked.iterations, "batch": asked.batch}
+    step: Any = _step(asked.step)
+    out = asked.out
+    if asked.probe:
+        models, probes = (asked.run, *asked.files), named(asked.probe, **common)
+    else:
+        recipe = read(asked.run, asked.files)
+        models, probes, out = recipe.models, recipe.probe, out or recipe.out
+        step = recipe.step if step is None else step
+    means = Means(asked.device, asked.threads, asked.layout, asked.anew, asked.precision)
+    result = evaluate(models, probes, step=step, out=out, means=means, each=asked.each)
+    if not result:  # another process tells
+        return
+    if asked.json:
+        plain = [one.plain() for one in result]
+        print(json.dumps(plain[0] if len(plain) == 1 else {"results": plain}))
+    else:
+        print_lines([*table(result), *(f"{one.path}: written" for one in result)])
+
+
+def _step(text: str | None) -> int | str | None:
+    return text if text in (None, "all") else whole(0)(str(text))
+
+
+def _is_recipe(name: str) -> bool:
+    """Is it no folder, but a file or the name of a recipe?"""
+    return not Path(name).is_dir() and (name.endswith(".toml") or name in flags.recipes_of("evaluate"))

@@ -1,0 +1,1 @@
+"""Machine: probes asked of models, what they answered kept, reported and drawn."""

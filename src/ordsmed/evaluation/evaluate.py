@@ -1,0 +1,188 @@
+"""Evaluate: probes asked of models, on as many processes as there are; each answer kept, reported and drawn.
+
+model -> Scorer     files -> Example -> chunks of about 65,536 tokens -> scores -> records, kept -> Finding
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ordsmed.apply.origin import Origin
+from ordsmed.apply.trained import open_model
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.folder import FolderKind
+from ordsmed.base.menu import kind_of
+from ordsmed.base.ranks import Ranks, join, leave, prepare
+from ordsmed.base.say import Progress, say
+from ordsmed.evaluation.kept import Kept, key_of, model_key
+from ordsmed.evaluation.results import Result, place_of, write_table
+from ordsmed.likelihood import ways
+from ordsmed.likelihood.items import Scorer
+from ordsmed.likelihood.probe import Example, Finding, Record, paths_of
+from ordsmed.mesh.layout import Layout, parse
+from ordsmed.mesh.parallel import split_layers
+
+COST = 1 << 16  # tokens of a chunk
+PATIENCE = 600.0  # seconds that processes wait for each other
+
+
+@dataclass(frozen=True)
+class Means:
+    """On what it is computed, and what is made of what was kept."""
+
+    device: str = "auto"
+    threads: int | None = None
+    layout: str = ""  # replicate x shard x tensor
+    anew: bool = False
+    precision: str = "fp32"
+
+
+def evaluate(
+    models: Sequence[str], probes: Sequence[Any], *, step: int | str | None = None, out: str | None = None,
+    means: Means | None = None, each: str | None = None,
+) -> list[Result]:  # fmt: skip
+    """What every probe finds of every model, in this order; on all processes but the first an empty list."""
+    means = means or Means()
+    check(models, probes, each)
+    ranks = prepare(means.device, means.threads, flags=True)
+    layout = parse(means.layout, Layout()) if means.layout else Layout()
+    if layout.shard > 1:
+        raise RecipeError("--layout", f"found {means.layout}", "no shards: copies x 1 x tensor, as 2x1x2")
+    ranks = join(ranks, layout.shape(ranks.world), PATIENCE)
+    well = False
+    try:
+        result = []
+        for origin in [Origin.of(model) for model in models]:  # who is none is refused before anything is computed
+            for at in _steps(origin, step):
+                for one in _asked(origin, at, probes, ranks, layout, means, out):
+                    one.write()
+                    result.append(one)
+        well = True
+    finally:
+        leave(ranks, well=well)
+    if each and ranks.first:
+        result[0].write_each(each)
+    for folder in {one.folder for one in result}:
+        write_table(folder)
+    return result
+
+
+def check(models: Sequence[str], probes: Sequence[Any], each: str | None) -> None:
+    """Refuse what cannot be, before a model is opened."""
+    if not models:
+        raise RecipeError("models", "none is named", "runs, imports or Hugging Face folders")
+    for probe in probes:
+        if not probe.files:
+            raise RecipeError(f"--probe {kind_of(probe)}", "names no file", f"--probe {kind_of(probe)} FILE...")
+    if each and (len(models) > 1 or len(probes) > 1):
+        raise RecipeError("--each", "found with several models or probes", "one model and one probe")
+
+
+def _steps(origin: Origin, step: int | str | None) -> list[int | None]:
+    if step != "all":
+        return [None if step is None else int(step)]
+    if origin.kind is not FolderKind.PRETRAINING:
+        raise RecipeError("--step", f"found all, but {origin.name} is no run of a pretraining", "a run's folder")
+    return [*origin.steps()]
+
+
+def _asked(
+    origin: Origin, step: int | None, probes: Sequence[Any], ranks: Ranks, layout: Layout, means: Means, out: str | None
+) -> Iterator[Result]:
+    """Every probe, of one model."""
+    try:
+        trained = open_model(origin, step)
+    except DataError as error:
+        if step != 0:
+            raise
+        say(f"step 0 is left out: {error}")
+        return
+    readings = [(probe, ways.reading(trained, probe.way)) for probe in probes]  # refused before anything is computed
+    for probe, reading in readings:
+        if fits := getattr(probe, "fits", None):
+            fits(reading, trained)
+    key, folder = model_key(trained), place_of(trained.folder, out)
+    layout.check(trained.settings, [], ranks.world)
+    trained.objective.to(ranks.device)
+    if layout.tensor > 1:
+        split_layers(trained.objective, layout, ranks)
+    for probe, reading in readings:
+        paths = paths_of(probe.files)
+        name = f"{kind_of(probe)}-{paths[0].name.split('.')[0]}"
+        task = Asking(probe, reading, ranks, Kept(folder / "parts", key_of(key, probe, paths, reading.way), ranks.rank))
+        result = task.run(f"{trained.folder.name}: {kind_of(probe)}", anew=means.anew)
+        if result is not None:
+            files = [str(path) for path in paths]
+            yield Result(origin.name, trained.step, probe, reading.way, files, name, task.kept.key, folder, *result)
+
+
+@dataclass(frozen=True)
+class Asking:
+    """One probe asked of one model."""
+
+    probe: Any
+    reading: Scorer
+    ranks: Ranks
+    kept: Kept
+
+    def run(self, title: str, *, anew: bool) -> tuple[Finding, list[Record]] | None:
+        """What it finds, and the records; None on ranks that are not the first."""
+        if anew and self.ranks.first:
+            self.kept.clear()
+        _wait(self.ranks)
+        done = self.kept.chunks()
+        _wait(self.ranks)  # nobody adds a chunk before all have looked
+        costs = [sum(self._cost(example) for example in chunk) for chunk in self._chunks()]
+        if not costs:
+            raise DataError(", ".join(self.probe.files), "holds nothing to be scored", "texts")
+        left = [number for number in range(len(costs)) if number not in done]
+        mine = left[self.ranks.data_rank :: self.ranks.data_world]
+        if done and left:
+            say(f"{title}: goes on behind {1 - sum(costs[n] for n in left) / sum(costs):.0%} that are kept")
+        if mine:
+            self._score(title, set(mine), costs)
+        _wait(self.ranks)
+        if not self.ranks.first:
+            return None
+        done = self.kept.chunks()
+        records = [record for number in range(len(costs)) for record in done[number]]
+        return self.probe.finding(records), records
+
+    def _score(self, title: str, mine: set[int], costs: list[int]) -> None:
+        total = sum(costs[number] for number in mine)
+        with Progress(title, total, "tokens", every=30) as shown:
+            for number, chunk in enumerate(self._chunks()):
+                if number not in mine:
+                    continue
+                items = [item for example in chunk for item in example.items]
+                scores = iter(self.reading.scores(items, best=self.probe.best))
+                records = [self.probe.record(one, [next(scores) for _ in one.items]) for one in chunk]
+                if self.ranks.tensor_rank == 0:
+                    self.kept.add(number, records)
+                shown.add(costs[number])
+
+    def _chunks(self) -> Iterator[list[Example]]:
+        """Examples in their order, cut where a chunk has cost enough: by content alone."""
+        held: list[Example] = []
+        cost = 0
+        for example in self.probe.examples(self.reading):
+            held.append(example)
+            cost += self._cost(example)
+            if cost >= COST:
+                yield held
+                held, cost = [], 0
+        if held:
+            yield held
+
+    def _cost(self, example: Example) -> int:
+        return sum(self.reading.cost(item) for item in example.items)
+
+
+def _wait(ranks: Ranks) -> None:
+    """For all processes."""
+    if ranks.world > 1:
+        import torch.distributed
+
+        torch.distributed.barrier()

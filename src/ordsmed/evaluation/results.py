@@ -1,0 +1,150 @@
+"""Results: what a probe found of a model, as JSON beside the model, as a Markdown table, and over kept steps drawn.
+
+scores/minimal_pairs-adjunct_island-1a2b3c4d.json      scores/scores.md      scores/parts/ (what is kept)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import files, settings
+from ordsmed.base.menu import kind_of
+from ordsmed.base.say import say
+from ordsmed.base.screen import markdown
+from ordsmed.likelihood.probe import Finding, Record
+
+SCORES = "scores"
+HEAD = ["model", "probe", "files", "score", "found", "± error", "guessing"]
+AWAY = Path("work/evaluate")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one probe found of one model."""
+
+    model: str
+    step: int | None
+    probe: Any
+    way: str
+    files: list[str]
+    name: str
+    key: str
+    folder: Path
+    finding: Finding
+    records: list[Record]
+
+    def plain(self) -> dict[str, Any]:
+        """The facts first, then of what they are."""
+        how = {k: v for k, v in settings.plain(self.probe).items() if k not in ("files", "way", "kind")}
+        about = {"model": self.model, "step": self.step, "probe": kind_of(self.probe), "way": self.way}
+        return {**self.finding.plain(), **about, "files": self.files, "settings": how, "how": self.finding.how,
+                "key": self.key}  # fmt: skip
+
+    @property
+    def path(self) -> Path:
+        """Where it stands."""
+        return self.folder / f"{self.name}-{self.key[:8]}.json"
+
+    def write(self) -> None:
+        """As JSON, whole or not at all."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        tables = {title: [head, *rows] for title, head, rows in self.finding.tables}
+        files.write_json(self.path, _finite({**self.plain(), "tables": tables}))
+
+    def write_each(self, out: str) -> None:
+        """Every record as a line of JSON, whole or not at all."""
+        lines = (json.dumps(self.probe.told(record), ensure_ascii=False) + "\n" for record in self.records)
+        Path(out).parent.mkdir(parents=True, exist_ok=True)
+        files.write_text(Path(out), "".join(lines))
+
+
+def place_of(folder: Path, out: str | None) -> Path:
+    """Where the results of a model are put: beside it, or where that may only be read, elsewhere, which is said."""
+    if out is not None:
+        return Path(out)
+    beside = folder / SCORES
+    if _writable(beside):
+        return beside
+    away = AWAY / folder.name / SCORES
+    say(f"{folder}: may only be read; its results are put into {away}")
+    return away
+
+
+def _writable(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with contextlib.ExitStack() as after:
+            trial = folder / f".{os.getpid()}.part"
+            after.callback(lambda: trial.unlink(missing_ok=True))
+            trial.touch()
+    except OSError:
+        return False
+    return True
+
+
+def table(results: Sequence[Result]) -> list[str]:
+    """Markdown: a row a fact, with its error and what guessing gets."""
+    rows = [row for result in results for row in _rows(result.plain())]
+    lines = markdown(HEAD, rows, padded=True)
+    for result in results:
+        lines += [f"{kind_of(result.probe)}: {result.finding.how}"] if result.finding.how else []
+        for title, head, cells in result.finding.tables:
+            lines += [
+                "",
+                f"{_who(result.plain())}, {title}:",
+                *markdown(head, [[_said(c) for c in row] for row in cells], padded=True),
+            ]
+    return lines
+
+
+def write_table(folder: Path) -> None:
+    """`scores.md`: all results that stand in a folder."""
+    result = sorted(read(folder), key=lambda one: (one["probe"], one["files"], one["step"] or 0))
+    rows = [row for one in result for row in _rows(one)]
+    lines = markdown(HEAD, rows, padded=True)
+    files.write_text(folder / "scores.md", "\n".join(lines) + "\n")
+
+
+def read(folder: Path) -> Iterator[dict[str, Any]]:
+    """The results that stand in a folder."""
+    for path in sorted(folder.glob("*-*.json")):
+        result = files.read_table(path)
+        if {"probe", "files", "key"} <= set(result):
+            yield result
+
+
+def _rows(one: dict[str, Any]) -> list[list[str]]:
+    """A row a fact that is a score."""
+    name = Path(one["files"][0]).name + (f" and {len(one['files']) - 1} more" if one["files"][1:] else "")
+    probe = f"{one['probe']} ({one['way']})"
+    rows = [(key, value) for key, value in one.items() if isinstance(value, float) and key not in ("step",)]
+    return [[_who(one), probe, name, key, _said(value), _said(one["errors"].get(key)), _said(one["guessing"].get(key))]
+            for key, value in rows]  # fmt: skip
+
+
+def _who(one: dict[str, Any]) -> str:
+    return Path(one["model"]).name + (f" step {one['step']:,}" if one.get("step") is not None else "")
+
+
+def _said(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return "none" if not math.isfinite(value) else f"{value:,.2f}" if abs(value) >= 10 else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN."""
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,1 @@
+"""Machine: how likely texts are under a model, token by token."""

@@ -1,0 +1,185 @@
+"""Probes asked of models: the command, what it leaves, going on after a kill, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.language_models import SENTENCES, hub_folder, pairs_file
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.cli import main
+from ordsmed.evaluation import evaluate as evaluates
+from ordsmed.evaluation import results
+from ordsmed.evaluation.evaluate import Means, evaluate
+from ordsmed.evaluation.kept import Kept
+from ordsmed.probes import minimal_pairs
+
+CPU = Means(device="cpu", threads=1)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return hub_folder("gpt2", tmp_path / "gpt2")
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    both = [(one, other) for one in SENTENCES for other in SENTENCES if one < other]
+    return pairs_file(tmp_path / "pairs.jsonl", both)
+
+
+def asked(model: Path, *files: Path, **how: Any) -> Any:
+    probe = minimal_pairs.Settings(files=tuple(map(str, files)), **how)
+    [found] = evaluate([str(model)], [probe], means=CPU)
+    return found
+
+
+def test_one_line_of_json(model: Path, pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With both scores of every pair in a file, and the results beside the model."""
+    each = tmp_path / "each.jsonl"
+    main(["evaluate", str(model), "--probe", "minimal_pairs", str(pairs), "--json", "--each", str(each),
+          "--device", "cpu", "--threads", "1"])  # fmt: skip
+    out = capsys.readouterr().out
+    assert out.count("\n") == 1
+    found, rows = json.loads(out), [json.loads(line) for line in each.read_text().splitlines()]
+    assert found["pairs"] == len(rows) == 36
+    assert found["ties"] == 0
+    assert found["right"] == sum(row["good"] > row["bad"] for row in rows) == sum(row["right"] for row in rows)
+    assert found["accuracy"] == pytest.approx(100 * found["right"] / 36)
+    assert [found[key] for key in ("probe", "way", "files")] == ["minimal_pairs", "causal", [str(pairs)]]
+    [path] = (model / "scores").glob("*.json")
+    assert json.loads(path.read_text())["accuracy"] == found["accuracy"]
+    assert "| minimal_pairs (causal) | pairs.jsonl | accuracy |" in (model / "scores" / "scores.md").read_text()
+
+
+def test_several_models_and_probes(
+    model: Path, pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A table, a row each; settings of a probe stand among its files."""
+    other = hub_folder("bert", tmp_path / "bert")
+    probe = ["--probe", "minimal_pairs", str(pairs)]
+    main(["evaluate", str(model), str(other), *probe, *probe, "per=token", "--device", "cpu", "--threads", "1"])
+    rows = [line for line in capsys.readouterr().out.splitlines() if "accuracy" in line]
+    assert [row.split("|")[1].strip() for row in rows] == ["gpt2", "gpt2", "bert", "bert"]
+    assert len({row.split("|")[5] for row in rows[:2]} | {row.split("|")[5] for row in rows[2:]}) > 1
+    assert len(list((other / "scores").glob("*.json"))) == 2
+
+
+class Killed(BaseException):
+    pass
+
+
+def test_who_was_killed_goes_on(
+    model: Path, pairs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Behind what is kept, which is not computed again; a line that was cut off is. The result is the same."""
+    whole = asked(model, pairs)
+    for path in (model / "scores" / "parts").iterdir():
+        path.unlink()
+    monkeypatch.setattr(evaluates, "COST", 50)
+    add, made = Kept.add, list[int]()
+
+    def until(self: Kept, number: int, records: Any) -> None:
+        if number == 3:
+            raise Killed
+        made.append(number)
+        add(self, number, records)
+
+    monkeypatch.setattr(Kept, "add", until)
+    with pytest.raises(Killed):
+        asked(model, pairs)
+    monkeypatch.setattr(Kept, "add", lambda self, number, records: (made.append(number), add(self, number, records)))
+    [path] = (model / "scores" / "parts").iterdir()
+    path.write_bytes(path.read_bytes()[:-20])  # the third line is cut off
+    capsys.readouterr()
+    again = asked(model, pairs)
+    assert made[:3] == [0, 1, 2]
+    assert made[3:5] == [2, 3]
+    assert sorted(set(made)) == list(range(max(made) + 1))
+    assert "goes on behind" in capsys.readouterr().err
+    assert again.finding.facts == whole.finding.facts
+    for one, other in zip(again.records, whole.records, strict=True):
+        assert one[:2] == other[:2]
+        assert one[2:] == pytest.approx(other[2:], abs=1e-5)
+    made.clear()
+    assert asked(model, pairs).records == again.records
+    assert made == [], "all is kept"
+
+
+def test_what_changes_a_score_changes_its_key(model: Path, pairs: Path, tmp_path: Path) -> None:
+    first = asked(model, pairs)
+    assert asked(model, pairs).key == first.key
+    assert asked(hub_folder("gpt2", tmp_path / "moved"), pairs).key == first.key, "where it stands is nothing"
+    others = [
+        asked(model, pairs, per="token"), asked(hub_folder("gpt2", tmp_path / "b", seed=4), pairs),
+        asked(hub_folder("bert", tmp_path / "c"), pairs),
+    ]  # fmt: skip
+    pairs_file(pairs, [(SENTENCES[0], SENTENCES[1])])
+    others.append(asked(model, pairs))
+    assert len({first.key, *(other.key for other in others)}) == 5
+
+
+def test_a_folder_that_may_only_be_read(
+    model: Path, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_only: Any,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Results are put elsewhere, and where is said."""
+    monkeypatch.chdir(tmp_path)
+    read_only(model)
+    found = asked(model, pairs)
+    assert "may only be read; its results are put into work/evaluate/gpt2/scores" in capsys.readouterr().err
+    assert found.path.exists()
+    assert not (model / "scores").exists()
+    assert stat.S_ISREG(found.path.stat().st_mode)
+
+
+def test_nothing_is_left_of_what_is_refused(model: Path, pairs: Path, tmp_path: Path) -> None:
+    """All files are looked through before anything is scored."""
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text(pairs.read_text() + "{}\n")
+    with pytest.raises(DataError, match=r"bad\.jsonl:37: holds no pair"):
+        asked(model, bad)
+    assert not list(model.rglob("*.json*l"))
+    assert [path.name for path in (model / "scores").glob("*.json")] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--probe", "minimal_pair", "x"], "--probe: found minimal_pair; wanted .*did you mean `minimal_pairs`"),
+        (["--probe", "minimal_pairs"], "--probe minimal_pairs: names no file"),
+        (["--probe", "minimal_pairs", "absent.jsonl"], "absent.jsonl: .*no such"),
+        (["--probe", "minimal_pairs", "x", "way=masked"], "is a gpt2, which cannot be asked the way `masked`"),
+        (["--probe", "minimal_pairs", "x", "per=word"], "per"),
+        (["--probe", "minimal_pairs", "x", "--step", "3"], "--step"),
+        (["--probe", "minimal_pairs", "x", "--step", "all"], "--step: found all, but .* is no run of a pretraining"),
+        (["--probe", "minimal_pairs", "x", "--layout", "1x2x1"], "--layout: found 1x2x1; wanted no shards"),
+        (["--each", "y"], "--each: is of probes, but none is named"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_asked(
+    words: list[str], said: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    import re
+
+    monkeypatch.chdir(tmp_path)
+    pairs_file(tmp_path / "x", [("a cat", "a dog")])
+    with pytest.raises(SystemExit):
+        main(["evaluate", str(model), *words, "--device", "cpu"])
+    error = capsys.readouterr().err
+    assert re.search(said, error), error
+    assert error.count("\n") == 1
+
+
+def test_a_folder_that_is_no_model(pairs: Path, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="neither a run nor a Hugging Face folder"):
+        asked(tmp_path, pairs)
+
+
+def test_numbers_that_json_has_not() -> None:
+    assert results._finite({"a": [float("nan"), 1.5], "b": {"c": float("inf")}}) == {"a": [None, 1.5], "b": {"c": None}}

@@ -1,0 +1,85 @@
+"""Small language models with random weights, as Hugging Face folders and opened, and sentences that they can read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kit.families import shaken
+from ordsmed.apply.trained import Trained, open_model
+from ordsmed.formats.huggingface import config, tensors
+from ordsmed.models import bert, electra, elmo, gpt2, modern
+from ordsmed.nn import weights
+from ordsmed.objectives import bilm, clm, hybrid, mlm, rtd
+from ordsmed.text.tokenizer import Tokenizer
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<|endoftext|>"]
+WORDS = [
+    *["the", "a", "newt", "cat", "dog", "sat", "ran", "swam"],
+    *["on", "under", "mat", "pond", "red", "old", "and", "it"],
+]
+SIZE = {"width": 32, "layers": 2, "heads": 2, "positions": 32}
+LEARNED: dict[str, tuple[Any, Any]] = {
+    "gpt2": (gpt2.Settings(**SIZE), clm.Settings()), "bert": (bert.Settings(**SIZE), mlm.Settings()),
+    "modern": (modern.Settings(**SIZE, inner=48, window=8), mlm.Settings()),
+    "electra": (electra.Settings(**SIZE, embedding=16), rtd.Settings()),
+    "hybrid": (gpt2.Settings(**SIZE), hybrid.Settings()),
+    "hybrid-modern": (modern.Settings(**SIZE, inner=48, window=8), hybrid.Settings()),
+}  # fmt: skip
+SENTENCES = [
+    "the newt swam under it", "the newts swam under it", "a red cat sat on the mat .", "it ran", "a dog ran and ran",
+    "the old cats and the dogs sat under a mat", "newts", "cat", "the cat ran on the old red mat and the dog sat on it",
+]  # fmt: skip
+
+
+def tokenizer(folder: Path) -> Tokenizer:
+    """Words, an ending and single letters."""
+    folder.mkdir(parents=True, exist_ok=True)
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    names = [*PIECES, *WORDS, "##s", ".", *(x for x in letters if x not in WORDS), *(f"##{x}" for x in letters[:18])]
+    (folder / "vocab.txt").write_text("\n".join(names) + "\n")
+    return Tokenizer.load(folder / "vocab.txt")
+
+
+def made(family: str, folder: Path, seed: int = 3) -> Trained:
+    """A model of this family in memory, no weight of it as it begins."""
+    settings, learned = LEARNED[family]
+    cutter = tokenizer(folder)
+    torch.manual_seed(seed)
+    return Trained(shaken(learned.build(settings, cutter)).eval(), cutter, settings, folder, learned=learned)
+
+
+def elmo_made(folder: Path) -> Trained:
+    """An ELMo that knows some words."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "vocab.txt").write_text("\n".join(["<S>", "</S>", "<UNK>", *WORDS]) + "\n")
+    words = Tokenizer.load(folder / "vocab.txt")
+    settings = elmo.Settings(width=16, cells=24, layers=2, highways=1, filters=((1, 4), (2, 8)), letter=4)
+    torch.manual_seed(3)
+    objective = shaken(bilm.Settings(samples=0).build(settings, words))
+    return Trained(objective.eval(), words, settings, folder, learned=bilm.Settings(samples=0))
+
+
+def hub_folder(family: str, folder: Path, seed: int = 3) -> Path:
+    """The same as a Hugging Face folder, its tokenizer with it."""
+    trained = made(family, folder, seed)
+    network = trained.objective.networks()[""]
+    (folder / "config.json").write_text(json.dumps(config(network, trained.tokenizer)))
+    weights.write(folder / "model.safetensors", tensors(network))
+    trained.tokenizer.save(folder)
+    return folder
+
+
+def opened(family: str, folder: Path) -> Trained:
+    """Written and opened again."""
+    return open_model(hub_folder(family, folder))
+
+
+def pairs_file(path: Path, pairs: list[tuple[str, str]], **more: Any) -> Path:
+    """As BLiMP writes them."""
+    rows = ({"sentence_good": good, "sentence_bad": bad, **more} for good, bad in pairs)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path

@@ -1,0 +1,159 @@
+"""How likely texts are: as a plain loop over single texts says, whatever they are packed with; and who can be asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from kit.language_models import SENTENCES, elmo_made, made, opened
+from ordsmed.base.errors import RecipeError
+from ordsmed.likelihood import rows, ways
+from ordsmed.likelihood.items import Item, Scores
+
+WAYS = [
+    ("gpt2", "causal"), ("bert", "masked"), ("bert", "word"), ("modern", "masked"), ("electra", "detect"),
+    ("electra", "masked"), ("electra", "word"), ("hybrid", "causal"), ("hybrid", "masked"), ("hybrid", "word"),
+    ("hybrid-modern", "causal"), ("hybrid-modern", "masked"),
+]  # fmt: skip
+
+
+def scored(trained: Any, way: str, texts: list[str]) -> list[Scores]:
+    reading = ways.reading(trained, way)
+    return reading.scores(reading.cut(texts), best=True)
+
+
+@torch.no_grad()
+def slowly(trained: Any, way: str, ids: list[int]) -> list[float]:
+    """Each token by itself, from a row of one text."""
+    networks, cutter = trained.objective.networks(), trained.tokenizer
+    parts = networks["generator"].modules if way != "detect" and "generator" in networks else networks[""].modules
+    shifted, found = trained.objective.shifted, []
+
+    def states(row: list[int], causal: bool) -> Any:
+        more = {"causal": torch.tensor([causal]), "documents": torch.ones(1, len(row))} if shifted else {}
+        return parts["model"](torch.tensor([row]), torch.arange(len(row))[None], **more)[0]
+
+    if way == "causal":
+        hidden = states([cutter.end, *ids], True)
+        return [float(parts["head"](hidden[n]).log_softmax(-1)[one]) for n, one in enumerate(ids)]
+    before, after = (cutter.end, cutter.end) if shifted else (cutter.start, cutter.stop)
+    if way == "detect":
+        fake = parts["detect"](states([before, *ids, after], False))[1:-1]
+        return torch.log(1 - torch.sigmoid(fake)).tolist()
+    continues = cutter.continues(np.asarray(ids))
+    for n, one in enumerate(ids):
+        shown, last = list(ids), n + 1
+        while way == "word" and last < len(ids) and continues[last]:
+            last += 1
+        shown[n:last] = [cutter.mask] * (last - n)
+        state = states([before, *shown, after], False)[n + (0 if shifted else 1)]
+        found.append(float(parts["head"](state).log_softmax(-1)[one]))
+    return found
+
+
+@pytest.mark.parametrize(("family", "way"), WAYS)
+def test_every_token_is_as_likely_as_by_itself(family: str, way: str, tmp_path: Path) -> None:
+    """Packed with texts of other lengths, as alone."""
+    trained = made(family, tmp_path)
+    found = scored(trained, way, SENTENCES)
+    for text, own in zip(SENTENCES, found, strict=True):
+        assert own.logs == pytest.approx(slowly(trained, way, trained.tokenizer.encode(text)), abs=1e-5), text
+
+
+def test_word_aware_scores_hide_the_rest_of_the_word(tmp_path: Path) -> None:
+    """Only of words of several pieces do they differ, and of their last piece they do not."""
+    trained = made("bert", tmp_path)
+    pieces = trained.tokenizer.encode("the newts ran")
+    assert [trained.tokenizer.piece(n) for n in pieces] == ["the", "newt", "##s", "ran"]
+    [plain], [aware] = (scored(trained, way, ["the newts ran"]) for way in ("masked", "word"))
+    assert [*(plain.logs == pytest.approx(aware.logs, abs=1e-6),)] == [False]
+    assert np.abs(plain.logs - aware.logs)[[0, 2, 3]] == pytest.approx(0, abs=1e-6)
+    assert abs(plain.logs[1] - aware.logs[1]) > 1e-3
+
+
+@pytest.mark.parametrize(("family", "way"), [("gpt2", "causal"), ("bert", "masked"), ("modern", "masked")])
+def test_packing_changes_no_score(family: str, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of one length, several texts in a row (by runs and by masks), and each alone."""
+    trained, found = made(family, tmp_path), []
+    for tokens, runs in ((1, 0), (1 << 12, 0), (1 << 12, 1 << 40), (64, 0)):
+        monkeypatch.setitem(rows.TOKENS, "cpu", tokens)
+        monkeypatch.setattr("ordsmed.nn.attention.CALL", runs)
+        found.append(scored(trained, way, SENTENCES * 3))
+    for other in found[1:]:
+        for one, own in zip(found[0], other, strict=True):
+            assert own.logs == pytest.approx(one.logs, abs=1e-5)
+            assert (own.best == one.best).all()
+
+
+def test_every_row_is_in_one_batch() -> None:
+    chance = np.random.default_rng(0)
+    sizes = np.concatenate([chance.integers(1, 40, 300), np.full(100, 7)])
+    batches = rows.alike(sizes, 128)
+    assert sorted(np.concatenate(batches).tolist()) == list(range(400))
+    assert all(len(batch) * sizes[batch].max() <= 128 for batch in batches)
+    even = [batch for batch in batches if len(set(sizes[batch])) == 1 and len(batch) > 1]
+    assert sum(len(batch) for batch in even if sizes[batch[0]] == 7) >= 100
+    assert rows.alike(np.zeros(0, np.int64), 128) == []
+
+
+def test_a_part_of_a_text_is_asked(tmp_path: Path) -> None:
+    """Behind what stands before it, with or without the sign that a text begins."""
+    trained = made("gpt2", tmp_path)
+    reading = ways.reading(trained)
+    ids = np.asarray(trained.tokenizer.encode("the newt sat on the mat"))
+    whole, part, bare = reading.scores([Item(ids), Item(ids, first=4), Item(ids, first=2, sign=False)], best=True)
+    assert part.logs == pytest.approx(whole.logs[4:], abs=1e-5)
+    assert len(bare.logs) == 4
+    hidden = trained.objective.model(torch.from_numpy(ids[None, :-1]), torch.arange(5)[None])
+    logs = trained.objective.head(hidden)[0].log_softmax(-1)
+    assert bare.logs == pytest.approx([float(logs[n - 1, ids[n]].detach()) for n in range(2, 6)], abs=1e-5)
+    assert bare.best.tolist() == [bool(logs[n - 1].argmax() == ids[n]) for n in range(2, 6)]
+
+
+@torch.no_grad()
+def test_an_elmo_reads_in_both_directions(tmp_path: Path) -> None:
+    trained: Any = elmo_made(tmp_path)
+    texts = ["the newt sat", "a dog ran under the old mat and it sat", "newt", "the unheard newt"]
+    objective, known = trained.objective, trained.tokenizer.model["vocab"]
+    from ordsmed.nn.letters import listed, symbols
+
+    for text, forward, backward, mean in zip(
+        texts, *(scored(trained, way, texts) for way in ("forward", "backward", "mean")), strict=True
+    ):
+        words = text.split()
+        ids = [known.get(word, trained.tokenizer.unknown) for word in words]
+        letters = symbols(*listed([word.encode() for word in words]), trained.settings.longest_word)
+        own = torch.arange(2, 2 + len(words))
+        rows_ = [torch.cat([torch.tensor([0]), own])[None], torch.cat([torch.tensor([1]), own.flip(0)])[None]]
+        tops = objective.model(letters, *rows_, *objective.model.silence(1))[0][-1]
+        logs = [(top[:-1, 0] @ objective.head.table.weight.T + objective.head.bias).log_softmax(-1) for top in tops]
+        ahead = [float(logs[0][n, one]) for n, one in enumerate(ids)]
+        back = [float(logs[1][n, one]) for n, one in enumerate(reversed(ids))][::-1]
+        assert forward.logs == pytest.approx(ahead, abs=1e-5)
+        assert backward.logs == pytest.approx(back, abs=1e-5)
+        assert mean.logs == pytest.approx((np.asarray(ahead) + back) / 2, abs=1e-5)
+
+
+def test_who_can_be_asked_how(tmp_path: Path) -> None:
+    offered = {"gpt2": "causal", "bert": "masked word", "hybrid": "causal masked word", "electra": "detect masked word"}
+    for family, ways_ in offered.items():
+        assert ways.of(made(family, tmp_path / family)) == ways_.split()
+    assert ways.of(elmo_made(tmp_path / "elmo")) == ["mean", "forward", "backward"]
+    with pytest.raises(RecipeError, match="is a bert, which cannot be asked the way `causal`; wanted masked or word"):
+        ways.reading(made("bert", tmp_path / "b"), "causal")
+    with pytest.raises(RecipeError, match=r"way: found maskd; wanted causal or .*did you mean `masked`"):
+        ways.reading(made("bert", tmp_path / "c"), "maskd")
+    bare = made("bert", tmp_path / "d")
+    bare.tokenizer.mask = None
+    with pytest.raises(RecipeError, match=r"its tokenizer has no mask; wanted \[MASK\]"):
+        ways.reading(bare)
+    alone = opened("electra", tmp_path / "e")
+    assert ways.of(alone) == ["detect"]
+    del alone.objective.detect
+    with pytest.raises(RecipeError, match="has no head that tells words"):
+        ways.reading(replace(alone))

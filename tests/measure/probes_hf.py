@@ -1,0 +1,149 @@
+"""Measure probes beside plain loops of transformers on the same weights: decisions, scores and seconds, side by side.
+
+    python tests/measure/probes_hf.py WAY MODEL FILE... [--threads N] [--most PAIRS]
+
+WAY is causal, masked or detect. The loop is the usual one: sentences in their order, 32 a batch, padded, scores of all
+places; of a masked model one row for each hidden token, a sentence a batch (as minicons). Both run in this process, one
+after the other, on the same threads; loading is not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import time
+from pathlib import Path
+
+import torch
+
+from ordsmed.apply.trained import open_model
+from ordsmed.base.ranks import prepare
+from ordsmed.likelihood import ways
+from ordsmed.likelihood.probe import Record
+from ordsmed.probes.minimal_pairs import Settings
+
+
+def sentences(files: list[str], most: int) -> list[str]:
+    """Good and bad ones in turn."""
+    from ordsmed.text import read
+
+    found = [json.loads(line) for path in read.files(files) for line in read.lines(path)]
+    return [pair[key] for pair in found[: most or None] for key in ("sentence_good", "sentence_bad")]
+
+
+@torch.inference_mode()
+def causal(model, tokenizer, texts: list[str]) -> list[float]:
+    """A start sign before each; padded to the longest of 32."""
+    found = []
+    for at in range(0, len(texts), 32):
+        rows = [[tokenizer.eos_token_id or tokenizer.sep_token_id, *ids] for ids in
+                tokenizer(texts[at : at + 32], add_special_tokens=False)["input_ids"]]  # fmt: skip
+        longest = max(map(len, rows))
+        ids = torch.tensor([row + [0] * (longest - len(row)) for row in rows])
+        mask = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows])
+        logs = model(input_ids=ids, attention_mask=mask).logits.log_softmax(-1)
+        own = logs[:, :-1].gather(2, ids[:, 1:, None]).squeeze(2) * mask[:, 1:]
+        found += own.double().sum(1).tolist()
+    return found
+
+
+@torch.inference_mode()
+def masked(model, tokenizer, texts: list[str]) -> list[float]:
+    """A sentence a batch, a row for each token hidden, scores of all places of all rows."""
+    found = []
+    for text in texts:
+        ids = torch.tensor(tokenizer(text)["input_ids"])
+        places = torch.arange(1, len(ids) - 1)
+        rows = ids.repeat(len(places), 1)
+        rows[torch.arange(len(places)), places] = tokenizer.mask_token_id
+        logs = model(input_ids=rows).logits.log_softmax(-1)
+        found.append(float(logs[torch.arange(len(places)), places, ids[places]].double().sum()))
+    return found
+
+
+@torch.inference_mode()
+def detect(model, tokenizer, texts: list[str]) -> list[float]:
+    """The logarithm of how real each token looks, signs left out."""
+    found = []
+    for at in range(0, len(texts), 32):
+        given = tokenizer(texts[at : at + 32], padding=True, return_tensors="pt")
+        logs = torch.nn.functional.logsigmoid(-model(**given).logits)
+        inner = given["attention_mask"].clone()
+        inner[:, 0] = 0
+        inner[torch.arange(len(inner)), given["attention_mask"].sum(1) - 1] = 0
+        found += (logs * inner).double().sum(1).tolist()
+    return found
+
+
+def timed(way: str, folder: str, texts: list[str], threads: int) -> tuple[list[float], float]:
+    """In a process of its own: how we keep memory is not theirs."""
+    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForPreTraining, AutoTokenizer
+
+    kind = {"causal": AutoModelForCausalLM, "masked": AutoModelForMaskedLM, "detect": AutoModelForPreTraining}[way]
+    torch.set_num_threads(threads)
+    model, tokenizer = kind.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    loop = {"causal": causal, "masked": masked, "detect": detect}[way]
+    loop(model, tokenizer, texts[:64])
+    began = time.perf_counter()
+    found = loop(model, tokenizer, texts)
+    return found, time.perf_counter() - began
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("way", choices=["causal", "masked", "detect"])
+    parser.add_argument("model")
+    parser.add_argument("files", nargs="+")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--most", type=int, default=0)
+    parser.add_argument("--turns", type=int, default=2)
+    asked = parser.parse_args()
+    texts = sentences(asked.files, asked.most)
+    prepare("cpu", asked.threads)
+    reading = ways.reading(open_model(asked.model), asked.way)
+    seconds = {"theirs": [], "ours": []}
+    for _ in range(asked.turns):  # in turn: a busy machine is busy for both
+        with multiprocessing.get_context("spawn").Pool(1) as apart:
+            plain, took = apart.apply(timed, (asked.way, asked.model, texts, asked.threads))
+        seconds["theirs"].append(took)
+        began = time.perf_counter()
+        own = scored(reading, asked.files, asked.most)
+        seconds["ours"].append(time.perf_counter() - began)
+    far = max(abs(a - b) for a, b in zip(plain, own, strict=True))
+    pairs = list(zip(plain[::2], plain[1::2], own[::2], own[1::2], strict=True))
+    same = sum((a > b) == (c > d) for a, b, c, d in pairs)
+    best = {who: min(of) for who, of in seconds.items()}
+    print(
+        f"{Path(asked.model).name} {asked.way}: {len(pairs):,} pairs, {same:,} decided alike; furthest apart {far:.2g}"
+    )
+    print(f"theirs {best['theirs']:.2f} s, ours {best['ours']:.2f} s: {best['theirs'] / best['ours']:.2f} x")
+
+
+def scored(reading, files: list[str], most: int) -> list[float]:
+    """As the evaluation does: in chunks of examples."""
+    from ordsmed.evaluation.evaluate import COST
+
+    probe, held, cost, found = Settings(files=tuple(files)), [], 0, list[Record]()
+
+    def let_go() -> None:
+        scores = iter(reading.scores([item for example in held for item in example.items]))
+        found.extend(probe.record(one, [next(scores) for _ in one.items]) for one in held)
+        held.clear()
+
+    for number, example in enumerate(probe.examples(reading)):
+        if most and number == most:
+            break
+        held.append(example)
+        cost += sum(reading.cost(item) for item in example.items)
+        if cost >= COST:
+            let_go()
+            cost = 0
+    let_go()
+    return [score for record in found for score in record[2:]]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""Pairs of sentences: which is likelier, ties, several candidates, and files that hold no pairs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.language_models import made, pairs_file
+from ordsmed.base.errors import DataError
+from ordsmed.likelihood import ways
+from ordsmed.likelihood.probe import Finding, Record
+from ordsmed.probes.minimal_pairs import Settings
+
+PAIRS = [("the newt swam", "the newts swam"), ("a cat sat on it", "a cat sat on"), ("it ran", "it ran and ran")]
+
+
+def asked(tmp_path: Path, *files: Path, family: str = "gpt2", **how: Any) -> tuple[list[Record], Finding]:
+    reading = ways.reading(made(family, tmp_path / family), how.get("way", ""))
+    probe = Settings(files=tuple(map(str, files)), **how)
+    examples = list(probe.examples(reading))
+    scores = iter(reading.scores([item for one in examples for item in one.items]))
+    records = [probe.record(one, [next(scores) for _ in one.items]) for one in examples]
+    return records, probe.finding(records)
+
+
+def lines(path: Path, *found: Any) -> Path:
+    path.write_text("".join((one if isinstance(one, str) else json.dumps(one)) + "\n" for one in found))
+    return path
+
+
+def test_the_likelier_one_is_right(tmp_path: Path) -> None:
+    """By the sum over the sentence; the other way round the others are right."""
+    one = pairs_file(tmp_path / "one.jsonl", PAIRS)
+    other = pairs_file(tmp_path / "other.jsonl", [pair[::-1] for pair in PAIRS])
+    records, found = asked(tmp_path, one)
+    right = sum(good > bad for _, _, good, bad in records)
+    assert found.facts == {"accuracy": pytest.approx(100 * right / 3), "pairs": 3, "right": right, "ties": 0}
+    assert found.guessing == {"accuracy": 50.0}
+    turned, back = asked(tmp_path, other)
+    assert [record[2:][::-1] for record in turned] == [pytest.approx(record[2:], abs=1e-5) for record in records]
+    assert back.facts["right"] == 3 - right
+    _, found = asked(tmp_path, one, other)
+    assert found.facts["pairs"] == 6
+    assert [found.facts[key] for key in ("accuracy", "paradigm_mean")] == pytest.approx([50, 50])
+    assert found.errors["accuracy"] == pytest.approx(100 * (0.25 / 6) ** 0.5)
+    assert [row[:2] for row in found.tables[0][2]] == [["one", 3], ["other", 3]]
+
+
+def test_ties_are_wrong_and_told(tmp_path: Path) -> None:
+    """Words that the tokenizer does not know are one and the same."""
+    path = pairs_file(tmp_path / "x.jsonl", [("a €", "a ¥"), ("€ ran", "¥ ran"), *PAIRS], UID="mine")
+    records, found = asked(tmp_path, path)
+    assert found.facts["ties"] == 2
+    assert found.facts["right"] == sum(good - bad > 1e-6 for _, _, good, bad in records)
+    probe = Settings()
+    assert [probe.told(record)["tie"] for record in records] == [True, True, False, False, False]
+    told = probe.told(records[0])
+    assert told["right"] is False
+    assert told == {"file": str(path), "line": 1, "paradigm": "mine", "good": told["bad"], "bad": told["bad"],
+                    "right": False, "tie": True}  # fmt: skip
+
+
+def test_scores_a_token(tmp_path: Path) -> None:
+    path = pairs_file(tmp_path / "x.jsonl", PAIRS)
+    whole, _ = asked(tmp_path, path)
+    each, _ = asked(tmp_path, path, per="token")
+    for one, other in zip(whole, each, strict=True):
+        assert one[3] < other[3] < 0
+    assert each[0][2:] == pytest.approx([whole[0][2] / 3, whole[0][3] / 4])
+
+
+def test_many_candidates(tmp_path: Path) -> None:
+    """One of four by chance."""
+    texts = ["it ran", "a cat", "the dog", "on it"]
+    path = lines(tmp_path / "x.jsonl", {"good": texts[0], "bad": texts[1:]}, {"candidates": texts, "right": 2})
+    records, found = asked(tmp_path, path)
+    assert found.guessing == {"accuracy": 25.0}
+    assert sorted(records[0][2:]) == pytest.approx(sorted(records[1][2:]), abs=1e-5)
+    best = max(records[0][2:])
+    assert found.facts["right"] == (records[0][2] == best) + (records[1][2] == pytest.approx(best, abs=1e-5))
+
+
+def test_other_names_of_the_two(tmp_path: Path) -> None:
+    rows = [dict(zip(keys, PAIRS[0], strict=True)) for keys in (("sen", "wrong_sen"), ("good", "bad"))]
+    records, _ = asked(tmp_path, lines(tmp_path / "x.jsonl", *rows))
+    assert records[0][2:] == pytest.approx(records[1][2:], abs=1e-5)
+    table = tmp_path / "x.tsv"
+    table.write_text("sen\twrong_sen\tverb\n" + "\t".join([*PAIRS[0], "swim"]) + "\n")
+    assert asked(tmp_path, table)[0][0][2:] == pytest.approx(records[0][2:], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([], ": is empty; wanted a JSON object a line"),
+        (["{"], ":1: not JSON"),
+        (["[1]"], ":1: found list; wanted a JSON object a line"),
+        ([{"text": "a"}], ":1: holds no pair (keys: text); wanted `sentence_good` and `sentence_bad` or `good`"),
+        ([{"good": "a"}], ":1: has no key `bad` (keys: good); wanted `bad`, a text"),
+        ([{"good": "a", "bad": " "}], ":1: `bad` is empty; wanted a text"),
+        ([{"good": "a", "bad": 3}], ":1: `bad` is no text"),
+        ([{"good": "a", "bad": "b"}, {"good": "a", "bad": "a"}], ":2: the good and the bad sentence are equal ('a')"),
+        ([{"candidates": ["a"]}], ":1: `candidates` with `right` are no choice"),
+        ([{"good": "a " * 40, "bad": "b"}], ":1: 'a a a a a a a a a a a a a a a a a a a...' has 40 tokens; wanted at"),
+        ([{"good": "a", "bad": "\ud800"}], ":1: invalid UTF-8 at character 1"),
+    ],
+)  # fmt: skip
+def test_files_of_another_kind_are_refused(rows: list[Any], said: str, tmp_path: Path) -> None:
+    path = lines(tmp_path / "x.jsonl", *rows)
+    with pytest.raises(DataError) as error:
+        asked(tmp_path, path)
+    assert str(error.value).startswith(f"{path}{said}")
+
+
+def test_invalid_bytes_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_bytes(b'{"good": "a", "bad": "\xff"}\n')
+    with pytest.raises(DataError, match=r"x\.jsonl: byte 22: invalid UTF-8"):
+        asked(tmp_path, tmp_path / "x.jsonl")
