@@ -158,6 +158,20 @@ def is_pickled(path: Path) -> bool:
     return head.startswith(b"PK\x03\x04") or LEGACY in head
 
 
+def flat(table: object, before: str = "") -> dict[str, Strided]:
+    """Tensors of tables within tables, by their names with dots between."""
+    if isinstance(table, Strided):
+        return {before: table}
+    inner = table.items() if isinstance(table, dict) else ()
+    parts = (flat(value, f"{before}.{key}" if before else f"{key}") for key, value in inner)
+    return {name: piece for part in parts for name, piece in part.items()}
+
+
+def attributes(value: object) -> dict[str, Any]:
+    """Of a Namespace, or a table that stands for one; none where there is neither."""
+    return value.table() if isinstance(value, Stub) else value if isinstance(value, dict) else {}
+
+
 def write(path: Path, value: Any) -> None:
     """Write what torch.load reads; nothing else is read by the codes that such files are for."""
     torch.save(value, path)

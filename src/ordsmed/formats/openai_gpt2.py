@@ -71,10 +71,7 @@ class Settings:
             raise RecipeError(trained.folder, f"has {wrong}", "what openai/gpt-2 computes, with byte-level BPE", remedy)
         files.write_json(folder / SIZES, {name: described[key] for name, key in KEYS.items()})
         bundle.write(folder / PREFIX, renaming.given(trained.objective, spelled))
-        pieces = trained.tokenizer.pipeline.get_vocab(with_added_tokens=True)
-        files.write_json(folder / PIECES, dict(sorted(pieces.items(), key=lambda pair: pair[1])))
-        lines = (pair if isinstance(pair, str) else " ".join(pair) for pair in trained.tokenizer.model["merges"])
-        files.write_text(folder / MERGES, "#version: 0.2\n" + "".join(f"{line}\n" for line in lines))
+        trained.tokenizer.save_byte_level(folder / PIECES, folder / MERGES)
 
 
 def spelled(_: str, name: str) -> tuple[str, Lies]:

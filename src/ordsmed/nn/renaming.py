@@ -64,24 +64,32 @@ class Counterpart:
     theirs: tuple[str, ...]
     lies: Lies
     own: str  # our name of it in its network
-    names: Names
+    names: Names | None  # None: it is kept as we keep it
 
     def take(self, parts: list[Tensor]) -> Tensor:
         """Theirs as ours."""
+        if self.names is None:
+            return parts[0]
         return weights.ours_of(self.own, [_laid(part, self.lies, back=True) for part in parts], self.names)
 
     def give(self, tensor: Tensor) -> dict[str, Tensor]:
         """Ours as theirs."""
-        parts = weights.theirs_of(self.own, tensor, self.names)
+        parts = weights.theirs_of(self.own, tensor, self.names) if self.names else [tensor]
         return {name: _laid(part, self.lies) for name, part in zip(self.theirs, parts, strict=True)}
 
 
-def places(objective: Any, spell: Spell) -> dict[str, Counterpart]:
-    """Of every tensor of an objective, by its name there; what networks share stands once."""
+def places(objective: Any, spell: Spell, *, alike: bool = False) -> dict[str, Counterpart]:
+    """Of every tensor of an objective, by its name there; what networks share stands once.
+
+    `alike`: tensors are kept there as here, and what is spelled are our names.
+    """
     known: dict[int, Counterpart] = {}
     for inner, network in objective.networks().items():
         names = network.settings.names()
         for own, tensor in network.tensors().items():
+            if alike:
+                known.setdefault(id(tensor), Counterpart((spell(inner, own)[0],), "alike", own, None))
+                continue
             parts = names.table[own]
             spelled = [spell(inner, part) for part in ((parts,) if isinstance(parts, str) else parts)]
             place = Counterpart(tuple(name for name, _ in spelled), spelled[0][1], own, names)
@@ -89,12 +97,12 @@ def places(objective: Any, spell: Spell) -> dict[str, Counterpart]:
     return {name: known[id(tensor)] for name, tensor in weights.own_tensors(objective).items()}
 
 
-def taken(networks: Any, tokenizer: Any, held: Held, spell: Spell, place: object) -> Held:
+def taken(networks: Any, tokenizer: Any, held: Held, spell: Spell, place: object, *, alike: bool = False) -> Held:
     """Tensors of ours out of theirs; what is missing, left over, or of another shape is refused before any is read."""
     with torch.device("meta"):
         objective = networks.learned.build(networks.model, tokenizer)
     own = weights.own_tensors(objective)
-    at, rows = places(objective, spell), tokenizer.vocabulary
+    at, rows = places(objective, spell, alike=alike), tokenizer.vocabulary
     wanted = {name: shape for ours, one in at.items() for name, shape in _shapes(one, own[ours]).items()}
     padded = {name for one in at.values() if one.own in ROWS for name in one.theirs}
     fitting(held, wanted, padded, place)
@@ -108,10 +116,10 @@ def taken(networks: Any, tokenizer: Any, held: Held, spell: Spell, place: object
     return Held({name: tuple(tensor.shape) for name, tensor in own.items()}, read)
 
 
-def given(objective: Any, spell: Spell) -> Iterator[tuple[str, Tensor]]:
+def given(objective: Any, spell: Spell, *, alike: bool = False) -> Iterator[tuple[str, Tensor]]:
     """Tensors of ours as theirs, one after the other."""
     own, names = weights.own_tensors(objective), set[str]()
-    for ours, one in places(objective, spell).items():
+    for ours, one in places(objective, spell, alike=alike).items():
         for name, part in one.give(own[ours].detach().to(torch.float32)).items():
             assert name not in names, name
             names.add(name)
@@ -141,7 +149,7 @@ def rows_behind(held: Held, name: str, tokenizer: Any, place: object) -> list[st
     return []
 
 
-def layers(held: Held, pattern: str) -> int:
+def layers(held: Iterable[str], pattern: str) -> int:
     """How many layers there are, by names that count them: the highest number in this place, and one more."""
     before, _, after = pattern.partition("N")
     own = (name[len(before) :].partition(after)[0] for name in held if name.startswith(before))

@@ -150,6 +150,16 @@ class Tokenizer:
         """All pieces by their numbers, one a line."""
         return "".join(f"{self.piece(number)}\n" for number in range(self.vocabulary))
 
+    def save_byte_level(self, pieces: Path, merges: Path) -> None:
+        """As GPT-2's two files: the pieces with their numbers, and what is joined in which order."""
+        known = self.pipeline.get_vocab(with_added_tokens=True)
+        files.write_json(pieces, dict(sorted(known.items(), key=lambda pair: pair[1])))
+        files.write_text(merges, "#version: 0.2\n" + "".join(f"{pair}\n" for pair in self.merges()))
+
+    def merges(self) -> list[str]:
+        """Pairs of pieces that are joined, the first ones first."""
+        return [pair if isinstance(pair, str) else " ".join(pair) for pair in self.model["merges"]]
+
     def continues(self, ids: Ids) -> NDArray[np.bool_]:
         """True where a piece goes on the word before it; never in the first column, never at a special token."""
         first, last = self._borders

@@ -1,0 +1,184 @@
+"""fairseq's RoBERTa: model.pt, dict.txt, and GPT-2's encoder.json and vocab.bpe, which dict.txt numbers anew.
+
+    theirs, behind encoder.sentence_encoder.     ours
+    embed_tokens, embed_positions                model.words, model.places
+    emb_layer_norm | layernorm_embedding         model.norm
+    layers.N.self_attn.in_proj_weight            model.blocks.N.attention.gather, head by head
+        | q_proj, k_proj, v_proj
+    layers.N.fc1, fc2, final_layer_norm          up, down, norm
+
+Old files say `decoder.` for `encoder.`. The pickle is read without running it (binary/pickled.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+
+from ordsmed.base import files
+from ordsmed.base import settings as tables
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.binary import pickled
+from ordsmed.nn import foreign, renaming
+from ordsmed.nn.foreign import Imported
+from ordsmed.nn.renaming import Held, Lies
+from ordsmed.text import vocabulary
+from ordsmed.text.tokenizer import Tokenizer
+
+MODEL, LISTING, PIECES, MERGES = "model.pt", "dict.txt", "encoder.json", "vocab.bpe"
+BODY, SCORES = "encoder.sentence_encoder.", "encoder.lm_head."
+WORDS = f"{BODY}embed_tokens.weight"
+OLD = ((r"^decoder\.", "encoder."), (r"\.emb_layer_norm\.", ".layernorm_embedding."))
+IDLE = re.compile(r"sentence_encoder\.version$|\._float_tensor$|^encoder\.lm_head\.weight$")
+NAMES = (  # Hugging Face's -> theirs
+    (r"^roberta\.embeddings\.word_embeddings", f"{BODY}embed_tokens"),
+    (r"^roberta\.embeddings\.position_embeddings", f"{BODY}embed_positions"),
+    (r"^roberta\.embeddings\.LayerNorm", f"{BODY}layernorm_embedding"),
+    (r"^roberta\.encoder\.layer\.", f"{BODY}layers."),
+    (r"attention\.self\.(query|key|value)", lambda match: f"self_attn.{match[1][0]}_proj"),
+    (r"attention\.output\.dense", "self_attn.out_proj"), (r"attention\.output\.LayerNorm", "self_attn_layer_norm"),
+    (r"intermediate\.dense", "fc1"), (r"output\.dense", "fc2"), (r"output\.LayerNorm", "final_layer_norm"),
+    (r"^lm_head\.", SCORES),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Read and written, with the head for masked words; heads of classes are left out, and said."""
+
+    wanted: ClassVar[str] = "a folder with fairseq's model.pt, dict.txt, encoder.json and vocab.bpe"
+    readers: ClassVar[str] = "model.pt, dict.txt, encoder.json, vocab.bpe: fairseq's RobertaModel.from_pretrained"
+    families: ClassVar[tuple[str, ...]] = ("roberta",)
+
+    def recognises(self, path: Path) -> bool:
+        folder = path if path.is_dir() else path.parent
+        return (folder / LISTING).is_file() and _file(path) is not None
+
+    def read(self, path: Path, overrides: Sequence[str] = ()) -> Imported:
+        file = _file(path)
+        assert file is not None
+        source = pickled.Pickled(file)
+        table = pickled.attributes(source.value)
+        if not isinstance(table.get("model"), dict):
+            raise DataError(file, "holds no table `model`", "a checkpoint of fairseq's RoBERTa")
+        theirs, notes = _modern(source, table["model"], file)
+        described = _described(theirs, table, file)
+        if "num_attention_heads" not in described:
+            if not any(word.startswith("model.heads=") for word in overrides):
+                raise RecipeError(file, "does not tell how many heads it has", "their number", "add model.heads=N")
+            described["num_attention_heads"] = 1
+        model = tables.plain(foreign.meant("roberta", described, file)) | {"types": 0}
+        networks = foreign.decoded(tables.override({"model": model, "objective": {"kind": "mlm"}}, overrides), file)
+        tokenizer = _tokenizer(file.parent)
+        notes += renaming.rows_behind(theirs, WORDS, tokenizer, file)
+        tensors = renaming.taken(networks, tokenizer, theirs, spelled, file)
+        return Imported(networks, tokenizer, tensors, tuple(notes))
+
+    def write(self, trained: Any, folder: Path) -> None:
+        network, tokenizer = trained.objective.networks()[""], trained.tokenizer
+        own = network.settings
+        roles = (tokenizer.start, tokenizer.pad, tokenizer.stop, tokenizer.unknown, tokenizer.mask)
+        if [role for role in network.modules if role != "model"] != ["head"]:
+            raise RecipeError(trained.folder, "has other heads than that of masked words", "what mlm leaves")
+        if (own.types, own.epsilon, own.tied) != (0, 1e-5, True) or own.activation not in ("gelu", "relu"):
+            wrong = f"has types {own.types}, epsilon {own.epsilon}, tied {own.tied}, {own.activation}"
+            raise RecipeError(trained.folder, wrong, "what fairseq's RoBERTa computes: 0, 1e-5, true, gelu")
+        if roles != (0, 1, 2, 3, tokenizer.vocabulary - 1) or tokenizer.kind != "bpe":
+            remedy = 'learn one with kind = "bytebpe" and order = "roberta"'
+            raise RecipeError(trained.folder, "numbers its signs otherwise than fairseq does", "", remedy)
+        tensors = dict(renaming.given(trained.objective, spelled))
+        tensors |= {f"{SCORES}weight": tensors[WORDS], f"{BODY}version": torch.tensor([3.0])}
+        args = argparse.Namespace(
+            arch="roberta_base", task="masked_lm", encoder_layers=own.layers, encoder_embed_dim=own.width,
+            encoder_ffn_embed_dim=own.inner, encoder_attention_heads=own.heads, activation_fn=own.activation,
+            dropout=own.dropout, attention_dropout=own.attention_dropout, max_positions=own.positions,
+            tokens_per_sample=own.positions, pooler_activation_fn="tanh", pooler_dropout=0.0, activation_dropout=0.0,
+        )  # fmt: skip
+        pickled.write(folder / MODEL, {"args": args, "model": tensors})
+        _write_tokenizer(tokenizer, folder)
+
+
+def spelled(_: str, name: str) -> tuple[str, Lies]:
+    """How fairseq calls what Hugging Face calls so."""
+    for pattern, new in NAMES:
+        name = re.sub(pattern, new, name)
+    return name, "alike"
+
+
+def _file(path: Path) -> Path | None:
+    """The file of weights that a folder or file means."""
+    if path.is_file():
+        return path if path.suffix == ".pt" and pickled.is_pickled(path) else None
+    own = [path / MODEL] if (path / MODEL).is_file() else sorted(path.glob("*.pt"))
+    return own[0] if len(own) == 1 and pickled.is_pickled(own[0]) else None
+
+
+def _modern(source: pickled.Pickled, table: object, file: Path) -> tuple[Held, list[str]]:
+    """Tensors under the names of today: query, key and value apart, nothing idle."""
+    pieces = pickled.flat(table)
+    held = Held({name: piece.shape for name, piece in pieces.items()}, lambda name: source.tensor(pieces[name]))
+
+    def rename(name: str) -> str:
+        for pattern, new in OLD:
+            name = re.sub(pattern, new, name)
+        return name
+
+    held = held.renamed(rename)
+    if f"{SCORES}weight" in held and WORDS in held and not held[f"{SCORES}weight"].equal(held[WORDS]):
+        raise DataError(file, f"{SCORES}weight is not {WORDS}", "words scored by the table of the embeddings")
+    heads = sorted({name.split(".")[1] for name in held if name.startswith("classification_heads.")})
+    notes = [f"{file}: left out, being heads of classes: {', '.join(heads)}"] if heads else []
+    fused = {name: name.replace("in_proj_", "{}_proj.") for name in held if ".self_attn.in_proj_" in name}
+    thirds = {new.format(part): (name, n) for name, new in fused.items() for n, part in enumerate("qkv")}
+    left = held.renamed(lambda name: None if name in fused or IDLE.search(name) or name.split(".")[0] ==
+                        "classification_heads" else name)  # fmt: skip
+    shapes = {name: (held.shapes[of][0] // 3, *held.shapes[of][1:]) for name, (of, _) in thirds.items()}
+
+    def read(name: str) -> torch.Tensor:
+        of, n = thirds.get(name, (name, 0))
+        return held[of].chunk(3)[n] if name in thirds else left[name]
+
+    return Held({**left.shapes, **shapes}, read), notes
+
+
+def _described(held: Held, table: dict[str, Any], file: Path) -> dict[str, Any]:
+    """What a config.json would say: sizes from the tensors, the rest from how it was trained."""
+    args = pickled.attributes(table.get("args")) or pickled.attributes(
+        pickled.attributes(table.get("cfg")).get("model")
+    )
+    names = [WORDS, f"{BODY}embed_positions.weight", f"{BODY}layers.0.fc1.weight"]
+    if lacks := [name for name in names if name not in held]:
+        raise DataError(file, f"lacks {' and '.join(lacks)}", "a checkpoint of fairseq's RoBERTa")
+    (rows, width), (places, _), (inner, _) = (held.shapes[name] for name in names)
+    described = {
+        "vocab_size": rows, "hidden_size": width, "intermediate_size": inner, "max_position_embeddings": places,
+        "num_hidden_layers": renaming.layers(held, f"{BODY}layers.N."), "type_vocab_size": 1, "layer_norm_eps": 1e-5,
+        "hidden_act": args.get("activation_fn", "gelu"),
+    }  # fmt: skip
+    if isinstance(args.get("encoder_attention_heads"), int):
+        described["num_attention_heads"] = args["encoder_attention_heads"]
+    known = {"dropout": "hidden_dropout_prob", "attention_dropout": "attention_probs_dropout_prob"}
+    return described | {ours: args[name] for name, ours in known.items() if isinstance(args.get(name), float)}
+
+
+def _tokenizer(folder: Path) -> Tokenizer:
+    if lacks := [name for name in (LISTING, PIECES, MERGES) if not (folder / name).is_file()]:
+        remedy = "put GPT-2's two files there: dict.txt only numbers their pieces anew"
+        raise DataError(folder, f"holds no {' and no '.join(lacks)}", "the vocabulary that its numbers mean", remedy)
+    return Tokenizer.load([folder / PIECES, folder / MERGES, folder / LISTING])
+
+
+def _write_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
+    """Pieces numbered in our order, and dict.txt that keeps it; how often each was seen is not known any more."""
+    pieces = [tokenizer.piece(number) for number in range(len(vocabulary.ROBERTA), tokenizer.vocabulary - 1)]
+    real = [piece for piece in pieces if not piece.startswith("madeupword")]
+    numbers = {piece: number for number, piece in enumerate(real)}
+    files.write_json(folder / PIECES, numbers)
+    files.write_text(folder / MERGES, "#version: 0.2\n" + "".join(f"{pair}\n" for pair in tokenizer.merges()))
+    files.write_text(folder / LISTING, "".join(f"{numbers.get(piece, piece)} 1\n" for piece in pieces))

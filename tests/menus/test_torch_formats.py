@@ -1,0 +1,251 @@
+"""fairseq's RoBERTa and Megatron's GPT-2 and BERT: every age, order and number of ranks in, and out again."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kit import foreign_files
+from ordsmed.apply.export import export
+from ordsmed.apply.importing import recognised, take_over
+from ordsmed.apply.trained import open_model
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.menu import entries, kind_of, load
+from ordsmed.binary.pickled import Pickled, flat
+from ordsmed.nn import weights
+
+AGES = {  # of Megatron's GPT-2
+    "2019": {"old": True, "version": 0}, "2019 two ranks": {"old": True, "version": 0, "ranks": 2},
+    "version 0": {"version": 0, "ranks": 2}, "version 1": {"version": 1.0, "ranks": 2}, "version 2": {"version": 2.0},
+    "version 3 two ranks": {"ranks": 2}, "pipeline": {"stages": 2, "ranks": 2}, "half": {"half": True},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def networks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """One of each kind: the network, its tensors, and the folder of transformers."""
+    made = {}
+    for kind in foreign_files.CLASSES:
+        folder = tmp_path_factory.mktemp(kind)
+        made[kind] = (*foreign_files.transformers_network(kind, folder), folder)
+    return made
+
+
+def tensors(folder: Path) -> dict[str, torch.Tensor]:
+    return weights.own_tensors(open_model(folder).objective)
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def says(network: Any, folder: Path) -> float:
+    """How far apart the logits of two networks of one class are."""
+    tokens = torch.arange(2, 20).reshape(2, 9)
+    mine = type(network).from_pretrained(folder).eval()(input_ids=tokens)
+    yours = network(input_ids=tokens)
+    return max(float((a - b).abs().max().detach()) for a, b in zip(mine[:2], yours[:2], strict=True)
+               if isinstance(a, torch.Tensor))  # fmt: skip
+
+
+@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize("fused", [False, True])
+def test_fairseq(tmp_path: Path, networks: dict[str, Any], old: bool, fused: bool) -> None:
+    network, theirs, _ = networks["roberta"]
+    folder = foreign_files.fairseq_roberta(tmp_path / "theirs", theirs, old=old, fused=fused)
+    assert [k for k in entries("formats") if load("formats", k)().recognises(folder)] == ["fairseq_roberta"]
+    take_over(folder, tmp_path / "ours")
+    ours = open_model(tmp_path / "ours")
+    assert (ours.settings.dropout, ours.settings.heads, ours.settings.positions) == (0.2, 2, 12)
+    assert ours.tokenizer.piece(4) == "u"  # the first of dict.txt is GPT-2's 20
+    assert says(network, export(tmp_path / "ours", tmp_path / "hf")) < 1e-5
+    out = export(tmp_path / "ours", tmp_path / "out", to="fairseq_roberta")
+    back = Pickled(out / "model.pt")
+    again = {name: back.tensor(piece) for name, piece in flat(back.value["model"]).items()}
+    if not old and not fused:
+        was = torch.load(folder / "model.pt", weights_only=False)["model"]
+        assert again.keys() == was.keys()
+        assert all(torch.equal(again[name], was[name]) for name in was if "version" not in name)
+    take_over(out, tmp_path / "again")
+    assert same(tensors(tmp_path / "again"), tensors(tmp_path / "ours"))
+    assert open_model(tmp_path / "again").tokenizer.fingerprint == ours.tokenizer.fingerprint
+
+
+def test_fairseqs_heads_of_classes_are_left_out_and_said(
+    tmp_path: Path, networks: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = foreign_files.fairseq_roberta(tmp_path / "theirs", networks["roberta"][1])
+    held = torch.load(folder / "model.pt", weights_only=False)
+    held["model"]["classification_heads.mnli.dense.weight"] = torch.ones(8, 8)
+    held["args"], held["cfg"] = None, None
+    torch.save(held, folder / "model.pt")
+    with pytest.raises(RecipeError, match=r"model\.pt: does not tell how many heads it has; .*add model\.heads=N"):
+        take_over(folder, tmp_path / "ours")
+    take_over(folder, tmp_path / "ours", ["model.heads=2"])
+    assert "left out, being heads of classes: mnli" in capsys.readouterr().err
+    held["model"]["encoder.lm_head.weight"] = torch.ones(40, 8)
+    torch.save(held, folder / "model.pt")
+    with pytest.raises(DataError, match=r"lm_head\.weight is not encoder\.sentence_encoder\.embed_tokens\.weight"):
+        take_over(folder, tmp_path / "other", ["model.heads=2"])
+    del held["model"]["encoder.lm_head.weight"]
+    torch.save(held, folder / "model.pt")
+    (folder / "vocab.bpe").unlink()
+    with pytest.raises(DataError, match=r"holds no vocab\.bpe; .*put GPT-2's two files there"):
+        take_over(folder, tmp_path / "other", ["model.heads=2"])
+
+
+@pytest.mark.parametrize("how", AGES.values(), ids=AGES)
+def test_megatrons_gpt2(
+    tmp_path: Path, networks: dict[str, Any], how: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    network, theirs, _ = networks["gpt2"]
+    folder = foreign_files.megatron(tmp_path / "theirs", theirs, "gpt2", **how)
+    assert [k for k in entries("formats") if load("formats", k)().recognises(folder)] == ["megatron"]
+    heads = ["model.heads=2"] if how.get("old") else []
+    if heads:
+        with pytest.raises(RecipeError, match=r"does not tell how many heads it has; .*add model\.heads=N"):
+            take_over(folder, tmp_path / "ours")
+    take_over(folder, tmp_path / "ours", heads)
+    told = capsys.readouterr().err
+    assert "24 rows behind the vocabulary are padding" in told
+    assert ("16 bits are read as float32" in told) == bool(how.get("half"))
+    assert tensors(tmp_path / "ours")["model.words.weight"].shape == (40, 8)
+    theirs = {name: tensor.half().float() for name, tensor in theirs.items()}
+    network.load_state_dict(theirs)
+    assert says(network, export(tmp_path / "ours", tmp_path / "hf")) < 1e-5
+
+
+@pytest.mark.parametrize("kind", ["bert", "megatron_bert"])
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_megatrons_berts(tmp_path: Path, networks: dict[str, Any], kind: str, ranks: int) -> None:
+    """Of 2019, norms behind attention; of 2020, before it."""
+    network, theirs, _ = networks[kind]
+    old = kind == "bert"
+    folder = foreign_files.megatron(tmp_path / "theirs", theirs, kind, ranks=ranks, old=old, version=0 if old else 3.0)
+    take_over(folder, tmp_path / "ours", ["model.heads=2"])
+    assert (open_model(tmp_path / "ours").kind, kind_of(open_model(tmp_path / "ours").learned)) == (kind, "mlm_nsp")
+    network.load_state_dict({name: tensor.half().float() for name, tensor in theirs.items()
+                             if tensor.is_floating_point()}, strict=False)  # fmt: skip
+    assert says(network, export(tmp_path / "ours", tmp_path / "hf")) < 1e-5
+
+
+@pytest.mark.parametrize(("kind", "old"), [("gpt2", True), ("gpt2", False), ("bert", True), ("megatron_bert", False)])
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_out_to_megatron_and_back(tmp_path: Path, networks: dict[str, Any], kind: str, old: bool, ranks: int) -> None:
+    """The same names, shapes and bits as Megatron's own, but for rows of padding."""
+    how = {"ranks": ranks, "old": old, "version": 0 if old else 3.0}
+    folder = foreign_files.megatron(tmp_path / "theirs", networks[kind][1], kind, **how)
+    take_over(folder, tmp_path / "ours", ["model.heads=2"])
+    style = ["style=2019"] if old else []
+    out = export(
+        tmp_path / "ours", tmp_path / "out", to="megatron", overrides=[f"ranks={ranks}", "multiple=32", *style]
+    )
+    assert (out / "latest_checkpointed_iteration.txt").read_text() == "release"
+    for rank in range(ranks):
+        name = f"mp_rank_{rank:02}/model_optim_rng.pt"
+        was, now = (torch.load(place / name, weights_only=False)
+                    for place in (folder / "iter_0000100", out / "release"))  # fmt: skip
+        was, now = (flattened(table["model"]) for table in (was, now))
+        for one, other in () if old else (("encoder.", "transformer."), ("self_attention", "attention")):
+            was = {name.replace(one, other): tensor for name, tensor in was.items()}
+        assert now.keys() == was.keys()
+        for name, tensor in now.items():
+            kept = 40 if ranks == 1 else 32 if rank == 0 else 8
+            rows = kept if "word_embeddings" in name or name.endswith(("lm_head.bias", "predictions.bias")) else None
+            assert torch.equal(tensor[:rows], was[name][:rows]), name
+            assert tensor.shape == was[name].shape
+    take_over(out, tmp_path / "again", ["model.heads=2"])
+    assert same(tensors(tmp_path / "again"), tensors(tmp_path / "ours"))
+
+
+def flattened(table: Any, before: str = "") -> dict[str, torch.Tensor]:
+    if isinstance(table, torch.Tensor):
+        return {before: table}
+    parts = [flattened(value, f"{before}.{key}".strip(".")) for key, value in table.items()]
+    return {name: tensor for part in parts for name, tensor in part.items()}
+
+
+def test_ranks_that_are_missing_are_named(tmp_path: Path, networks: dict[str, Any]) -> None:
+    folder = foreign_files.megatron(tmp_path / "theirs", networks["gpt2"][1], "gpt2", ranks=2)
+    inner = folder / "iter_0000100"
+    (inner / "mp_rank_00").rename(inner / "gone")
+    with pytest.raises(DataError, match=r"iter_0000100: lacks mp_rank_00; wanted model_optim_rng\.pt of every rank"):
+        take_over(folder, tmp_path / "ours")
+    (inner / "gone").rename(inner / "mp_rank_00")
+    shutil.rmtree(inner / "mp_rank_01")
+    with pytest.raises(DataError, match=r"holds 1 of 2 ranks; wanted a file of every rank; fetch the rest"):
+        take_over(folder, tmp_path / "ours")
+    (folder / "latest_checkpointed_iteration.txt").write_text("200")
+    with pytest.raises(DataError, match=r"iter_0000200: holds no mp_rank_00"):
+        take_over(folder, tmp_path / "ours")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda held: held.pop("model"), r"holds no table `model`"),
+        (lambda held: held.update(checkpoint_version="new"), r"checkpoint_version: found 'new'"),
+        (
+            lambda held: held["model"]["language_model"]["embedding"].clear(),
+            r"holds 26 tensors, .*; lacks word_embeddings",
+        ),
+        (lambda held: held["model"].update(other={"weight": torch.ones(2)}), r"left over other\.weight \[2\]"),
+        (
+            lambda held: held["model"]["language_model"]["encoder"].pop("final_layernorm.bias"),
+            r"holds 27 of the 28 tensors of this network; missing final_layernorm\.bias \[8\]",
+        ),
+        (
+            lambda held: setattr(held["args"], "num_attention_heads", 5),
+            r"layers\.0\.attention\.query_key_value\.weight \[24, 8\] is not that of 5 heads",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_named(tmp_path: Path, networks: dict[str, Any], change: Any, told: str) -> None:
+    folder = foreign_files.megatron(tmp_path / "theirs", networks["gpt2"][1], "gpt2")
+    file = folder / "iter_0000100/mp_rank_00/model_optim_rng.pt"
+    held = torch.load(file, weights_only=False)
+    change(held)
+    torch.save(held, file)
+    with pytest.raises((DataError, RecipeError), match=told):
+        take_over(folder, tmp_path / "ours")
+    assert not (tmp_path / "ours").exists()
+
+
+def test_a_vocabulary_is_asked_for(tmp_path: Path, networks: dict[str, Any]) -> None:
+    folder = foreign_files.megatron(tmp_path / "theirs", networks["gpt2"][1], "gpt2")
+    (folder / "encoder.json").unlink()
+    with pytest.raises(DataError, match=r"no vocabulary beside or above it; .*put vocab\.txt \(BERT\), or vocab\.json"):
+        take_over(folder, tmp_path / "ours")
+    assert kind_of(recognised(folder / "iter_0000100/mp_rank_00/model_optim_rng.pt")) == "megatron"
+
+
+def test_nothing_that_a_checkpoint_asks_for_is_done(tmp_path: Path, networks: dict[str, Any]) -> None:
+    class Hostile:
+        def __reduce__(self) -> Any:
+            return os.system, (f"touch {tmp_path / 'traces'}",)
+
+    folder = foreign_files.megatron(tmp_path / "theirs", networks["gpt2"][1], "gpt2")
+    file = folder / "iter_0000100/mp_rank_00/model_optim_rng.pt"
+    held = torch.load(file, weights_only=False)
+    torch.save(held | {"optimizer": Hostile(), "args": argparse.Namespace(num_attention_heads=Hostile())}, file)
+    take_over(folder, tmp_path / "ours", ["model.heads=2"])
+    assert open_model(tmp_path / "ours")
+    assert not (tmp_path / "traces").exists()
+
+
+def test_what_cannot_be_cut_or_computed_is_not_written(tmp_path: Path, networks: dict[str, Any]) -> None:
+    folder = foreign_files.megatron(tmp_path / "theirs", networks["gpt2"][1], "gpt2")
+    take_over(folder, tmp_path / "ours")
+    for words, told in ((["ranks=3"], "found ranks 3, with 2 heads"), (["ranks=0"], "wanted 1 or more"),
+                        (["rank=2"], "did you mean `ranks`")):  # fmt: skip
+        with pytest.raises(RecipeError, match=told):
+            export(tmp_path / "ours", tmp_path / "out", to="megatron", overrides=words)
+    take_over(folder, tmp_path / "relu", ["model.activation=relu"])
+    with pytest.raises(RecipeError, match="has relu; wanted gelu or gelu_tanh"):
+        export(tmp_path / "relu", tmp_path / "out", to="megatron")
