@@ -12,6 +12,7 @@ import torch
 
 from kit.families import Signs
 from kit.makers import SPECIAL
+from ordsmed.base import menu
 from ordsmed.base.errors import RecipeError
 from ordsmed.learn.objective import Objective, at_places, built, fresh, need
 from ordsmed.learn.task import SPREAD, Files, Task, by_example, check_labels, label_weights, packing, reader
@@ -237,3 +238,36 @@ def test_objectives_and_families_that_do_not_go_together(tokenizer: Tokenizer) -
     assert bilm.Settings(samples=4).build(ELMO, tokenizer).settings.samples == 4
     assert mlm_nsp.Settings().build(bert.Settings(width=16, heads=2, layers=1), tokenizer)
     assert rtd.Settings().build(electra.Settings(width=16, heads=2, layers=1), tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("role", "labels", "number", "known"),
+    [
+        ("classify", ("a", "b"), False, {"classify": {"labels": ["a", "b"]}}),
+        ("classify", (), True, {"classify": {"number": True, "scale": [0.0, 1.0]}}),
+        ("classify", (), False, {"classify": {}}),
+        ("tag", ("NOUN", "VERB"), False, {"tag": {"labels": ["NOUN", "VERB"], "column": -1}}),
+        ("tag", ("O", "B-X", "I-X"), False,
+         {"tag": {"labels": ["O", "B-X", "I-X"], "column": -1, "file_scheme": "IOB2"}}),
+        ("span", (), False, {"squad": {}}),
+        ("joint", (), False, {}),
+    ],
+)  # fmt: skip
+def test_a_head_of_others_is_of_one_task(
+    role: str, labels: tuple[str, ...], number: bool, known: dict[str, Any]
+) -> None:
+    asked = {kind: menu.load("tasks", kind).of_others(role, labels, number) for kind in menu.entries("tasks")}
+    assert {kind: table for kind, table in asked.items() if table is not None} == known
+
+
+def test_a_data_set_is_known_by_its_name() -> None:
+    asked = lambda name: {kind: menu.load("tasks", kind).named(name) for kind in menu.entries("tasks")}  # noqa: E731
+    assert asked("squad-2.0") == {"classify": None, "squad": {"version": "2.0"}, "tag": None}
+    assert asked("CoLA") == {"classify": {"name": "CoLA"}, "squad": None, "tag": None}
+    assert not any(asked("squad-3.0").values())
+
+
+def test_a_task_of_ones_own_has_a_card_too() -> None:
+    """What is said where a task says nothing."""
+    usage = Task.usage(object.__new__(Task), "x", None, classify.Settings())  # type: ignore[arg-type]
+    assert (usage.pipeline, usage.does) == ("text-classification", "was fine-tuned")
