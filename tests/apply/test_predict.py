@@ -124,14 +124,13 @@ def test_a_task_is_opened_with_what_may_change(model: Path, data: Path, tmp_path
     half = open_task(model, device="cpu", precision="bf16")
     with half.trained.within():
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.bfloat16
-    assert open_task(model, device="cpu", kind="classify").settings.length == 40
     pretrained = model_of(tmp_path / "mlm", objective=mlm.Settings())
     for path, how, said in (
         (model, {"overrides": ["task.length=65"]}, "task.length: found 65, more than the model's 64 positions; use "),
         (model, {"overrides": ["task.labels=['a']"]}, "`task.labels=['a']`: cannot change once it has learned; "),
         (model, {"overrides": ["task.lenght=3"]}, "`task.lenght=3`: unknown setting; wanted one of train, dev, "),
         (model, {"precision": "bf61"}, "--precision: found bf61; wanted fp32 or bf16 or fp16; did you mean `bf16`?"),
-        (model, {"kind": "squad"}, f"{model}: was fine-tuned for classify; wanted squad"),
+        (model, {"verb": "answer"}, f"{model}: was fine-tuned for classify; wanted squad"),
         (pretrained, {}, f"{pretrained}: holds no head of a task; wanted a fine-tuned model; `ordsmed finetune` makes"),
     ):  # fmt: skip
         with pytest.raises(RecipeError) as error:

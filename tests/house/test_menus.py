@@ -15,7 +15,6 @@ STYLE = "a way to make pairs, called as the model that began it"
 METHOD = "a method of Python, called as the task is"
 USUAL = "what is taken where a recipe names none"
 KNOWN = {  # these may only become fewer
-    "apply/answer.py": {"squad": "the verb for the models of this task alone"},
     "apply/fill.py": {"wordpiece": "what the library of tokenizers calls a file's kind"},
     "apply/model.py": {"classify": METHOD, "tag": METHOD},
     "base/hub.py": {"gpt2": "a name of others", "huggingface": "a folder of others"},

@@ -44,7 +44,7 @@ def answer_lines(
     """Each question with what is answered, in lines for people or one of JSON; the model is opened once."""
     if best < 1:
         raise RecipeError("--best", f"found {best}", "1 or more")
-    asked = widened(open_task(path, overrides, kind="squad", **how), best)
+    asked = widened(open_task(path, overrides, verb="answer", **how), best)
     given = _given(words, file, stream, asked.settings.errors)
     if isinstance(given, list) and all(each.wrong for each in given):
         given[0].checked()
@@ -66,7 +66,7 @@ def answer_lines(
 def answer(trained: Trained, question: str, context: str, best: int = 3) -> Answered:
     """What a model says to one question."""
     given = _checked(Question("1", question, context, (), impossible=False), "answer").checked()
-    [found] = answers(widened(asked_of(trained, kind="squad"), best), [given.question])
+    [found] = answers(widened(asked_of(trained, verb="answer"), best), [given.question])
     return dataclasses.replace(found, n_best=found.n_best[:best])
 
 

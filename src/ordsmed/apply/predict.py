@@ -18,7 +18,7 @@ from typing import Any
 from ordsmed.apply.trained import Trained, opened
 from ordsmed.base import files, settings
 from ordsmed.base.errors import DataError, RecipeError, meant
-from ordsmed.base.menu import kind_of
+from ordsmed.base.menu import entries, kind_of, load
 from ordsmed.base.run import Run, at_home
 from ordsmed.base.say import Progress, many, say
 from ordsmed.base.screen import command, table
@@ -72,21 +72,22 @@ class Tagged:
     probabilities: tuple[float, ...]  # of each of those tags
 
 
-def open_task(path: str | Path, overrides: Sequence[str] = (), *, kind: str = "", **how: Any) -> Asked:
+def open_task(path: str | Path, overrides: Sequence[str] = (), *, verb: str = "", **how: Any) -> Asked:
     """The fine-tuned model of a run, its weights or a Hugging Face folder; `how` as trained.opened."""
-    return asked_of(opened(path, **how), overrides, kind=kind, name=path)
+    return asked_of(opened(path, **how), overrides, verb=verb, name=path)
 
 
-def asked_of(trained: Trained, overrides: Sequence[str] = (), *, kind: str = "", name: object = "") -> Asked:
-    """A model that learned a task, of this kind; overrides are of its settings."""
+def asked_of(trained: Trained, overrides: Sequence[str] = (), *, verb: str = "", name: object = "") -> Asked:
+    """A model that learned a task, which this verb opens; overrides are of its settings."""
     place = name or trained.folder
     trained.check_heads()
     if not isinstance(trained.objective, Task):
-        verb = Run(trained.folder).status.get("verb", "")
-        found = f"is the run of a `{verb}`" if verb else "holds no head of a task"
+        by = Run(trained.folder).status.get("verb", "")
+        found = f"is the run of a `{by}`" if by else "holds no head of a task"
         raise RecipeError(place, found, "a fine-tuned model", "`ordsmed finetune` makes one")
-    if kind and kind_of(trained.learned) != kind:
-        raise RecipeError(place, f"was fine-tuned for {kind_of(trained.learned)}", kind)
+    if verb and verb not in getattr(trained.learned, "VERBS", ()):
+        wanted = [kind for kind in entries("tasks") if verb in load("tasks", kind).VERBS]
+        raise RecipeError(place, f"was fine-tuned for {kind_of(trained.learned)}", " or ".join(wanted))
     changed = _changed(trained.learned, overrides)
     if changed.length > trained.settings.longest():
         found = f"found {changed.length}, more than the model's {trained.settings.longest()} positions"
