@@ -17,8 +17,9 @@ from ordsmed.data.features import ExampleRows, Features, Packing
 from ordsmed.data.rows import Rows
 from ordsmed.finetune.recipe import Finetuning
 from ordsmed.learn.inference import predict_all
-from ordsmed.learn.task import Arrays, Task, packing, reader
+from ordsmed.learn.task import Arrays, Task, TaskSettings, packing, reader
 from ordsmed.mesh.precision import autocast
+from ordsmed.nn.model import ModelSettings
 from ordsmed.text import read
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train.job import Job
@@ -39,7 +40,7 @@ class TaskSplit:
 class TaskData:
     """What a fine-tuning reads and is judged by."""
 
-    task: Any  # its settings, settled
+    task: TaskSettings  # its settings, settled
     tokenizer: Tokenizer
     packing: Packing
     seed: int
@@ -47,7 +48,7 @@ class TaskData:
     dev: TaskSplit | None
 
     @staticmethod
-    def of(task: Any, network: Any, tokenizer: Tokenizer, seed: int, cache: str) -> TaskData:
+    def of(task: TaskSettings, network: ModelSettings, tokenizer: Tokenizer, seed: int, cache: str) -> TaskData:
         """Read the files of a task; its labels are those of the training data where the recipe names none."""
         learning = task.records(task.paths("train"), learning=True)
         task = task.settled(learning)
@@ -124,7 +125,9 @@ class TaskData:
         }  # fmt: skip
 
 
-def _split(task: Any, network: Any, tokenizer: Tokenizer, cache: str, name: str, records: Any) -> TaskSplit:
+def _split(
+    task: TaskSettings, network: ModelSettings, tokenizer: Tokenizer, cache: str, name: str, records: Any
+) -> TaskSplit:
     """Features from the cache, or made and put there."""
     if not cache:
         return TaskSplit(records, task.features(records, reader(tokenizer, network)))

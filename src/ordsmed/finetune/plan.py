@@ -27,6 +27,7 @@ from ordsmed.learn.objective import Objective, built, fresh
 from ordsmed.learn.task import Task
 from ordsmed.mesh.layout import memory
 from ordsmed.mesh.parallel import held_by_rank
+from ordsmed.nn.model import ModelSettings
 from ordsmed.text import read
 from ordsmed.train.job import Job, assemble
 from ordsmed.train.plan import Plan
@@ -159,7 +160,7 @@ def no_deadline() -> RecipeError:
     return RecipeError("--deadline", "found for a fine-tuning, which goes by epochs", "", "set `steps` or `epochs`")
 
 
-def check(recipe: Finetuning, network: Any, ranks: Ranks) -> None:
+def check(recipe: Finetuning, network: ModelSettings, ranks: Ranks) -> None:
     """Refuse what this network or layout cannot take."""
     if recipe.task.length > network.longest():
         found = f"found {recipe.task.length}, more than the model's {network.longest()} positions"
@@ -192,7 +193,7 @@ def _start(recipe: Finetuning, folder: Path | None) -> tuple[Start | None, list[
     return begun, [f"init: {weights_of}, {kind_of(begun.network)}; {pieces}{head}"]
 
 
-def _filled_in(recipe: Finetuning, network: Any) -> str:
+def _filled_in(recipe: Finetuning, network: ModelSettings) -> str:
     """What the recipe leaves to the family."""
     left = [key for key in ("rate", "warmup", "layer_decay", "freeze", "optimizer") if getattr(recipe, key) is None]
     usual = settings.plain(recipe.fill_defaults(network))

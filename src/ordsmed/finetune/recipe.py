@@ -10,7 +10,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from ordsmed.base.menu import Menu, load
 from ordsmed.learn.phases import Phase
 from ordsmed.learn.schedules import Schedule
+from ordsmed.learn.task import TaskSettings
 from ordsmed.nn.adapters import Adapters
+from ordsmed.nn.model import ModelSettings
 from ordsmed.text import read
 from ordsmed.train.training import Training
 
@@ -127,7 +129,7 @@ class Finetuning(Training):
         """Is everything said that a run needs, as in a run's folder?"""
         return None not in (self.rate, self.warmup, self.layer_decay, self.freeze, self.optimizer)
 
-    def fill_defaults(self, network: Any) -> Finetuning:
+    def fill_defaults(self, network: ModelSettings) -> Finetuning:
         """With what the recipe left to the family."""
         usual = network.tuning()
         said = {"rate": usual.rate, "warmup": usual.warmup, "layer_decay": usual.layer_decay, "freeze": usual.freeze}
@@ -137,9 +139,10 @@ class Finetuning(Training):
         return replace(self, model=network, **chosen)
 
     @property
-    def objective(self) -> Any:
+    def objective(self) -> TaskSettings:
         """What the loop learns."""
-        return self.task
+        task: TaskSettings = self.task
+        return task
 
     @property
     def updates(self) -> int:

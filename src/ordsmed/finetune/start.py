@@ -21,9 +21,10 @@ from ordsmed.base.say import say
 from ordsmed.data.tokenizer_training import read_tokenizer
 from ordsmed.finetune.recipe import Finetuning
 from ordsmed.learn.kept import KeptHead, head_of, keep
-from ordsmed.learn.task import Task
+from ordsmed.learn.task import Task, TaskSettings
 from ordsmed.nn import adapters, foreign, weights
 from ordsmed.nn.dropout import number_layers
+from ordsmed.nn.model import ModelSettings
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train.start import check_same
 
@@ -32,9 +33,9 @@ from ordsmed.train.start import check_same
 class Start:
     """What a fine-tuning starts from."""
 
-    network: Any  # its settings
+    network: ModelSettings  # its settings
     tokenizer: Tokenizer
-    fill: Callable[[Task, Any], Begun]  # puts the weights under a task's head, and into it what goes on
+    fill: Callable[[Task, TaskSettings], Begun]  # puts the weights under a task's head, and into it what goes on
     head: str = ""  # the role of a head that they learned
 
 
@@ -90,18 +91,18 @@ def _pretrained(recipe: Finetuning) -> Start:
     return Start(network, tokenizer, lambda task, its: _adopt_foreign(task, its, recipe, folder, tokenizer), head)
 
 
-def _as_read(network: Any, *, shifted: bool) -> Any:
+def _as_read(network: ModelSettings, *, shifted: bool) -> ModelSettings:
     """A hybrid is fine-tuned as it fills gaps: its tokens see both sides."""
     return dataclasses.replace(network, causal=False) if shifted and network.capabilities.causal else network
 
 
-def _adopt(task: Task, its: Any, recipe: Finetuning, trained: Trained) -> Begun:
+def _adopt(task: Task, its: TaskSettings, recipe: Finetuning, trained: Trained) -> Begun:
     held = trained.objective.networks()[""].tensors()
     left = weights.adopt(task.networks()[""].tensors(), held, trained.settings.begins, trained.folder)
     return _go_on(task, its, recipe, trained, left)
 
 
-def _adopt_foreign(task: Task, its: Any, recipe: Finetuning, folder: Path, tokenizer: Tokenizer) -> Begun:
+def _adopt_foreign(task: Task, its: TaskSettings, recipe: Finetuning, folder: Path, tokenizer: Tokenizer) -> Begun:
     """A folder's head is opened where it is of the same kind; one that cannot be is told of, and stays behind."""
     left, trained = foreign.begin(task.networks()[""], folder, tokenizer), None
     if not recipe.fresh_head and (_task_of(folder) or [head_of(task)])[0] == head_of(task):

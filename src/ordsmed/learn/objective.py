@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,7 @@ from ordsmed.data.store import Store
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.usage import Usage, filling, generation
 from ordsmed.nn.dropout import number_layers
-from ordsmed.nn.model import TASK_CLASSES, Model
+from ordsmed.nn.model import TASK_CLASSES, Model, ModelSettings, TokenHead
 from ordsmed.nn.weights import own_tensors
 from ordsmed.text.tokenizer import Tokenizer
 
@@ -35,7 +35,7 @@ RENAMED = {"judge": "validate", "told": "describe", "heed": "update_settings"}  
 class Network:
     """One network of an objective with its heads: what is exported as a folder, and filled from one."""
 
-    settings: Any
+    settings: ModelSettings
     modules: dict[str, nn.Module]  # by their roles
     labels: tuple[str, ...] = ()  # of a task: the names of the classes or tags
     number: bool = False  # of a task: a number is told, not a class
@@ -49,7 +49,7 @@ class Objective(nn.Module):
     """What is learned: networks, terms and their weights."""
 
     model: Model  # the network that is kept: exported, fine-tuned, served
-    model_settings: Any
+    model_settings: ModelSettings
     weights: dict[str, float]  # the terms, and how they are mixed
     state: dict[str, Tensor]  # what must survive a restart beside parameters; usually empty
     shifted: bool = False  # does it fill a gap from the state of the place before it?
@@ -122,14 +122,24 @@ class Objective(nn.Module):
         return self.networks()
 
 
-def fresh(objective: ObjectiveSettings, model: Any, tokenizer: Tokenizer, seed: int) -> Objective:
+O_co = TypeVar("O_co", bound=Objective, covariant=True)
+O = TypeVar("O", bound=Objective)  # noqa: E741
+
+
+class Buildable(Protocol[O_co]):
+    """Settings of an objective or a task."""
+
+    def build(self, model: ModelSettings, tokenizer: Tokenizer) -> O_co:
+        """The networks, for these model settings."""
+
+
+def fresh(objective: ObjectiveSettings, model: ModelSettings, tokenizer: Tokenizer, seed: int) -> Objective:
     """The networks of a recipe before their first step: the same for the same seed and version of torch."""
     torch.manual_seed(chance.key("weights", seed) >> 1)
-    made: Objective = built(objective, model, tokenizer)
-    return made
+    return built(objective, model, tokenizer)
 
 
-def built(settings: Any, model: Any, tokenizer: Tokenizer) -> Any:
+def built(settings: Buildable[O], model: ModelSettings, tokenizer: Tokenizer) -> O:
     """The networks of an objective or task; one that has not said all it must is refused."""
     made, place = settings.build(model, tokenizer), f"`{kind_of(settings)}`"
     if not isinstance(made, Objective):
@@ -156,7 +166,7 @@ class ObjectiveSettings(Protocol):
     ) -> Rows:  # fmt: skip
         """Numbered rows of this phase; `stretch` says which part of the run it is."""
 
-    def build(self, model: Any, tokenizer: Tokenizer) -> Objective:
+    def build(self, model: ModelSettings, tokenizer: Tokenizer) -> Objective:
         """The networks, for these model settings.
 
         Settings of an objective with more networks than the model have `others(model)`, the settings of those.
@@ -179,7 +189,7 @@ def at_places(hidden: Tensor, batch: Batch) -> Tensor:
     return hidden.flatten(0, 1).index_select(0, (batch.places + first).flatten())
 
 
-def counted(head: Any, hidden: Tensor, targets: Tensor, weights: Tensor, vocabulary: int) -> tuple[Any, ...]:
+def counted(head: TokenHead, hidden: Tensor, targets: Tensor, weights: Tensor, vocabulary: int) -> tuple[Any, ...]:
     """What a loss of tokens takes, of the places alone that count: where few do, little goes through the head."""
     at = torch.nonzero(weights.flatten() > 0).squeeze(1)
     states = head.transform(hidden.flatten(0, 1).index_select(0, at))

@@ -25,7 +25,7 @@ from ordsmed.learn.upper_layers import Top, Upper, read
 from ordsmed.learn.usage import Usage
 from ordsmed.nn.dropout import number_layers
 from ordsmed.nn.heads import in_turn
-from ordsmed.nn.model import PIPELINES, TaskKind
+from ordsmed.nn.model import PIPELINES, ModelSettings, TaskKind
 from ordsmed.text.tokenizer import Tokenizer
 
 SPREAD = 0.02  # of a fresh head's weights
@@ -43,7 +43,7 @@ class Task(Objective):
     by_marks: bool = False  # does what is right stand in the features' marks, token by token?
     by_token: tuple[str, ...] = ()  # what it tells of every token of an example, not of the example: [E, L, ...]
 
-    def __init__(self, top: Top, model: Any, vocabulary: int) -> None:
+    def __init__(self, top: Top, model: ModelSettings, vocabulary: int) -> None:
         super().__init__()
         self.model_settings, self.state = model, {}
         self.model = model.build(vocabulary)
@@ -160,6 +160,8 @@ class TaskSettings(Protocol):
     """What every file in tasks/ offers, beside the fields of `Files` and `length`, the longest example's tokens."""
 
     record: str  # the score by which checkpoints are compared; more is better
+    UNREAD: ClassVar[tuple[str, ...]]
+    __dataclass_fields__: ClassVar[dict[str, Any]]
     role: str  # its head's role: classify, tag, span or joint
     length: int
 
@@ -178,7 +180,7 @@ class TaskSettings(Protocol):
     def features(self, records: Any, reader: TextReader) -> Features:
         """What the network reads; right answers (labels, marks) stand in them where they are known."""
 
-    def build(self, model: Any, tokenizer: Tokenizer) -> Task:
+    def build(self, model: ModelSettings, tokenizer: Tokenizer) -> Task:
         """The network with its head, for these model settings."""
 
     def predictions(self, records: Any, features: Features, answers: Arrays) -> Any:
@@ -203,7 +205,7 @@ class TaskSettings(Protocol):
         """Tables for a person: title, head, rows (scores by class, by length of question...)."""
 
 
-def check_labels(labels: Sequence[str], class_weights: Any) -> None:
+def check_labels(labels: Sequence[str], class_weights: ClassWeights) -> None:
     """Refuse labels and weights of them that no task can have."""
     if labels and len(set(labels)) < max(2, len(labels)):
         raise ValueError(f"labels: found {list(labels)}; wanted two or more different ones")
@@ -223,12 +225,12 @@ def label_weights(asked: ClassWeights, labels: Sequence[str], seen: Mapping[str,
     return asked
 
 
-def packing(tokenizer: Tokenizer, model: Any) -> Packing:
+def packing(tokenizer: Tokenizer, model: ModelSettings) -> Packing:
     """How a family's examples become rows."""
     return Packing(pad=tokenizer.pad or 0, alone=bool(model.capabilities.state))
 
 
-def reader(tokenizer: Tokenizer, model: Any) -> TextReader:
+def reader(tokenizer: Tokenizer, model: ModelSettings) -> TextReader:
     """How a family reads texts."""
     return TextReader(tokenizer, types=getattr(model, "types", 0) > 1, causal=model.capabilities.causal)
 

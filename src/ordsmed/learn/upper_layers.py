@@ -21,7 +21,7 @@ from ordsmed.nn.capture import capture_layers
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.letters import symbols
 from ordsmed.nn.mix import ScalarMix
-from ordsmed.nn.model import Block
+from ordsmed.nn.model import Block, Model, ModelSettings
 
 WIDEST, DEEPEST = 65_536, 100  # of the LSTM: more is a mistake, and would be made before memory is counted
 
@@ -47,7 +47,7 @@ class Top:
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise ValueError(f"dropout: found {self.dropout}; wanted 0 to below 1")
 
-    def settled(self, family: Any) -> Top:
+    def settled(self, family: ModelSettings) -> Top:
         """With what was left out filled in, for a network with these settings."""
         elmo = family.capabilities.state
         usual: dict[str, Any] = {"mix": elmo, "recurrent": 256 if elmo else 0, "dropout": 0.5 if elmo else 0.1}
@@ -67,7 +67,7 @@ class Top:
 class Upper(nn.Module):
     """States of layers -> states for a head, laid out like the batch."""
 
-    def __init__(self, settings: Top, family: Any) -> None:
+    def __init__(self, settings: Top, family: ModelSettings) -> None:
         """On a network with settings `family`."""
         super().__init__()
         settings = settings.settled(family)
@@ -133,13 +133,13 @@ class Recurrent(nn.Module):
         return x
 
 
-def read(model: Any, family: Any, batch: Batch, *, every: bool, frozen: bool = False) -> list[Tensor]:
+def read(model: Model, family: ModelSettings, batch: Batch, *, every: bool, frozen: bool = False) -> list[Tensor]:
     """States of the last layer alone or of all, embeddings first, [B, T, D] each; `frozen`: for no gradient."""
     with torch.set_grad_enabled(torch.is_grad_enabled() and not frozen):
         return (_read_elmo if family.capabilities.state else _read_blocks)(model, family, batch, every)
 
 
-def width(family: Any) -> int:
+def width(family: ModelSettings) -> int:
     """Numbers a token of what `read` gives."""
     return int(family.width) * (2 if family.capabilities.state else 1)
 
@@ -169,7 +169,7 @@ def turned(begin: Tensor, lengths: Tensor, longest: int) -> Tensor:
     return begin + torch.where(step < lengths, lengths - 1 - step, step)
 
 
-def _read_blocks(model: Any, family: Any, batch: Batch, every: bool) -> list[Tensor]:
+def _read_blocks(model: Model, family: ModelSettings, batch: Batch, every: bool) -> list[Tensor]:
     count = sum(isinstance(module, Block) for module in model.modules()) if every else 0
     with capture_layers(model, range(count)) as heard:
         last = model(batch.tokens, batch.positions, batch.documents, batch.types)

@@ -19,6 +19,7 @@ from ordsmed.base.machine import MOST_THREADS
 from ordsmed.base.say import many, size
 from ordsmed.data.loader import Share
 from ordsmed.learn.phases import Phase
+from ordsmed.nn.model import ModelSettings
 
 MOST_WORKERS = 1024
 TOKENS_HELD = {"cpu": 8_192, "cuda": 65_536}  # a micro-batch that keeps the device busy without filling its memory
@@ -157,7 +158,7 @@ class Layout:
         micro = next(m for m in range(min(most, own), 0, -1) if own % m == 0)
         return Share(phase.batch, micro, rank, world)
 
-    def check(self, settings: Any, lengths: list[int], world: int, *, whose: str = "model") -> None:
+    def check(self, settings: ModelSettings, lengths: list[int], world: int, *, whose: str = "model") -> None:
         """Refuse what this network cannot have, before anything is made; `whose`: what it is called."""
         self.shape(world)
         kind = type(settings).__module__.rpartition(".")[2]

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import functools
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 
 from ordsmed.base.ranks import Ranks
 from ordsmed.mesh.layout import Layout
@@ -74,7 +76,7 @@ def sum_copies(parallel: Parallel, parts: list[LocalParameter], layout: Layout, 
         parallel.replicas = Replicas(parts, ranks.data_group, overlap=overlap, reduce=layout.reduce)
 
 
-def split_weights(objective: nn.Module, blocks: list[Block], layout: Layout, mesh: Any) -> None:
+def split_weights(objective: nn.Module, blocks: list[Block], layout: Layout, mesh: DeviceMesh) -> None:
     """FSDP2: each block's weights are gathered for its pass; the rest of the objective is one more such unit."""
     # under tensor parallelism a block's result is a view; nothing here changes one in place, which is what torch fears
     warnings.filterwarnings("ignore", message=".*returned a view tensor", category=UserWarning)
@@ -130,7 +132,7 @@ def split_layers(objective: nn.Module, layout: Layout, ranks: Ranks) -> dict[str
     return rows
 
 
-def _split_vocabulary(objective: nn.Module, layout: Layout, mesh: Any) -> dict[str, int]:
+def _split_vocabulary(objective: nn.Module, layout: Layout, mesh: DeviceMesh) -> dict[str, int]:
     """Word tables and the heads' biases by rows; rows of padding make the parts equal, are 0 and score nothing."""
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
     from torch.distributed.tensor.parallel import RowwiseParallel, parallelize_module
@@ -186,7 +188,7 @@ def _split_dropout(block: Block, layout: Layout, tensor_rank: int) -> None:
             module.stream = 1 + tensor_rank if apart else 0
 
 
-def _recomputed(forward: Any, *inputs: Any, **more: Any) -> Any:
+def _recomputed(forward: Callable[..., Any], *inputs: Any, **more: Any) -> Any:
     """A block that keeps its inputs alone. On a CPU dropout is a function of its key; else torch restores chance."""
     from torch.utils.checkpoint import checkpoint
 

@@ -7,10 +7,10 @@ the first step, so with three ranks or more the first step after a restart would
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed import ProcessGroup
 
 from ordsmed.mesh.precision import DTYPES
 from ordsmed.nn.shards import LocalParameter
@@ -21,11 +21,11 @@ BUCKET_BYTES = 25 << 20
 class Bucket:
     """Parameters whose gradients travel together."""
 
-    def __init__(self, parts: Sequence[LocalParameter], group: Any, dtype: torch.dtype) -> None:
+    def __init__(self, parts: Sequence[LocalParameter], group: ProcessGroup, dtype: torch.dtype) -> None:
         self.parts, self.group, self.dtype = parts, group, dtype
         self.ready = 0
         self.flat: Tensor | None = None
-        self.work: Any = None
+        self.work: torch.distributed.Work | None = None
 
     def launch(self) -> None:
         """Begin to sum."""
@@ -36,6 +36,7 @@ class Bucket:
     def sum_gradients(self) -> None:
         """Wait for the sums and put them into the gradients."""
         assert self.flat is not None
+        assert self.work is not None
         self.work.wait()
         sums = self.flat.split([part.local.numel() for part in self.parts])
         torch._foreach_copy_([_grad(part.local) for part in self.parts],
@@ -46,7 +47,7 @@ class Bucket:
 class Replicas:
     """Sums gradients over a group of ranks that hold copies of the same parts."""
 
-    def __init__(self, parts: Sequence[LocalParameter], group: Any, *, overlap: bool, reduce: str) -> None:
+    def __init__(self, parts: Sequence[LocalParameter], group: ProcessGroup, *, overlap: bool, reduce: str) -> None:
         self.buckets: list[Bucket] = []
         self.listening, self.launched = False, 0
         for some in _cut(list(reversed(parts))):

@@ -162,10 +162,19 @@ class Family:
 class ModelSettings(Protocol):
     """What every file in models/ offers."""
 
-    capabilities: Capabilities
-    model_type: str
-    architectures: dict[str, str]
-    begins: Mapping[str, str]
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+    capabilities: ClassVar[Capabilities]
+    model_type: ClassVar[str]
+    architectures: ClassVar[dict[str, str]]
+    begins: ClassVar[Mapping[str, str]]
+
+    @property
+    def width(self) -> int:
+        """Numbers a token of a layer."""
+
+    @property
+    def layers(self) -> int:
+        """Its blocks."""
 
     def fits(self, tokenizer: Any) -> None:
         """Refuse a tokenizer that such a network cannot work with."""

@@ -113,6 +113,7 @@ class BiLm(Objective):
     def __init__(self, settings: Settings, model: Any, vocabulary: int) -> None:
         super().__init__()
         self.settings, self.model_settings, self.vocabulary = settings, model, vocabulary
+        self.elmo: Any = model  # which tells more than other families do
         self.model = model.build(vocabulary)
         if settings.head:
             self.head = model.word_head(vocabulary)
@@ -194,7 +195,7 @@ class BiLm(Objective):
     def describe(self, device: str) -> list[str]:
         """Which cell and which softmax are used, for a person."""
         scored = f"{self.settings.samples:,} sampled words" if self.settings.samples else "all words"
-        return [f"{self.model_settings.describe(device)}; softmax over {scored}"]
+        return [f"{self.elmo.describe(device)}; softmax over {scored}"]
 
     def _read(self, batch: Batch, h: Tensor, c: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
         """The last layer's states of both directions, [B, T, P] each; streams that begin have heard nothing."""
@@ -202,7 +203,7 @@ class BiLm(Objective):
         assert batch.words is not None
         begins = (batch.positions[:, 0] == 0)[:, None, None, None]
         h, c = (state.masked_fill(begins, 0.0) for state in (h, c))
-        longest = self.model_settings.longest_word
+        longest = self.elmo.longest_word
         ahead, back = batch.tokens.chunk(2, 1)
         layers, h, c = self.model(symbols(batch.letters, batch.words, longest), ahead, back, h, c)
         tops = (self.dropout_ahead(layers[-1][0]), self.dropout_back(layers[-1][1]))

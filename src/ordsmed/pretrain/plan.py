@@ -7,7 +7,7 @@ import functools
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import torch
 
@@ -26,6 +26,7 @@ from ordsmed.learn.phases import MOST_ROWS, total
 from ordsmed.mesh.layout import memory
 from ordsmed.mesh.parallel import held_by_rank
 from ordsmed.nn import weights
+from ordsmed.nn.model import ModelSettings
 from ordsmed.pretrain.deadline import fit
 from ordsmed.pretrain.finish import finish
 from ordsmed.pretrain.recipe import Pretraining
@@ -78,8 +79,8 @@ class PretrainingPlan(Plan):
     def objective(self) -> Objective:
         """The networks without their numbers."""
         with torch.device("meta"):
-            made: Objective = built(self.recipe.objective, self.network, self.tokenizer)
-        return made
+            networks: Objective = built(self.recipe.objective, self.network, self.tokenizer)
+        return networks
 
     def sizes(self) -> list[str]:
         counts = {name: tensor.numel() for name, tensor in weights.own_tensors(self.objective).items()}
@@ -155,19 +156,21 @@ def counted(data: TextData) -> Pretraining:
     return recipe.with_phases(phases)
 
 
-def network_of(recipe: Pretraining) -> Any:
+def network_of(recipe: Pretraining) -> ModelSettings:
     """The network's settings: the recipe's, or those of what it starts from."""
+    own: ModelSettings | None = recipe.model
     if recipe.init is None:
-        return recipe.model
+        assert own is not None
+        return own
     origin = Origin.find(recipe.init, key="init")
-    if origin is None and recipe.model is not None:
-        return recipe.model  # a run that goes on has no need of it any more
-    theirs = (origin or Origin.of(recipe.init, key="init")).network()
-    check_same(recipe.model, theirs, recipe.init)
-    return recipe.model or theirs
+    if origin is None and own is not None:
+        return own  # a run that goes on has no need of it any more
+    theirs: ModelSettings = (origin or Origin.of(recipe.init, key="init")).network()
+    check_same(own, theirs, recipe.init)
+    return own or theirs
 
 
-def check(recipe: Pretraining, network: Any, ranks: Ranks) -> None:
+def check(recipe: Pretraining, network: ModelSettings, ranks: Ranks) -> None:
     """Refuse phases that this network or layout cannot take."""
     for index, phase in enumerate(recipe.phase):
         if phase.length > network.longest():
@@ -193,7 +196,7 @@ def _start_from(init: str, objective: Objective, tokenizer: Tokenizer) -> tuple[
     return start
 
 
-def check_data(data: TextData, network: Any) -> None:
+def check_data(data: TextData, network: ModelSettings) -> None:
     """Refuse data that this network cannot read."""
     network.fits(data.tokenizer)
     wordy = next((own.folder for own in data.encoded if own.train.lexicon is not None), None)
@@ -201,24 +204,24 @@ def check_data(data: TextData, network: Any) -> None:
         raise RecipeError(wordy, "holds whole words", "pieces of words", "encode with another tokenizer, or use elmo")
 
 
-def _inputs(recipe: Pretraining, *, make: bool) -> tuple[list[str], Any, TextData | None]:
+def _inputs(recipe: Pretraining, *, make: bool) -> tuple[list[str], Tokenizer, TextData | None]:
     """What stands of the data, their tokenizer or what is expected of it, and themselves where all of them stand."""
-    lines, tokenizer, stand = [], None, []
+    lines, tokenizers, stand = list[str](), list[Tokenizer](), list[Encoded]()
     for name in recipe.sources:
         folder = run.obtain(Encoding, name) if make else standing(name)
         if run.finished(folder, "encode"):
             stand.append(encoded := Encoded(folder))
             tokens, documents = encoded.train.token_count, encoded.train.document_count
             lines.append(f"data: {folder}, {tokens:,} tokens in {documents:,} documents")
-            tokenizer = tokenizer or encoded.tokenizer
+            tokenizers.append(encoded.tokenizer)
         else:
             lines.append(f"data: {folder} does not stand yet; it will be made from {name}")
             own = run.read_recipe(Encoding, folder) if kind_of_folder(name).made else run.load(Encoding, name)[0]
-            tokenizer = tokenizer or _expected(own.tokenizer)
-    return lines, tokenizer, TextData.of(recipe, stand) if len(stand) == len(recipe.sources) else None
+            tokenizers.append(_expected(own.tokenizer))
+    return lines, tokenizers[0], TextData.of(recipe, stand) if len(stand) == len(recipe.sources) else None
 
 
-def _expected(name: str) -> Any:
+def _expected(name: str) -> Tokenizer:
     """A tokenizer that may not be made yet, as far as its recipe tells."""
     if is_tokenizer(name):
         return read_tokenizer(name)
@@ -229,9 +232,11 @@ def _expected(name: str) -> Any:
         folder = run.place(recipe, title)
         if run.finished(folder, "tokenizer"):
             return read_tokenizer(str(folder))
-    if (own := recipe.tokenizer.load()) is not None:
+    own: Tokenizer | None = recipe.tokenizer.load()
+    if own is not None:
         return own
     if not hasattr(recipe.tokenizer, "size"):  # one of somebody's own, which learns as many as it likes
         raise RecipeError(name, "is not made yet, and does not say how many pieces it will have", "",
                           f"`{command('tokenizer', name)}` makes it")  # fmt: skip
-    return SimpleNamespace(vocabulary=recipe.tokenizer.size, pad=0, mask=0)
+    expected = SimpleNamespace(vocabulary=recipe.tokenizer.size, pad=0, mask=0)
+    return cast(Tokenizer, expected)  # as much of one as sizes are told by

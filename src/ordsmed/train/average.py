@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,7 +14,7 @@ from ordsmed.nn.shards import LocalParameter
 KEY = "average"
 
 
-def follow(optimizer: Any, parts: Sequence[LocalParameter], memory: float) -> None:
+def follow(optimizer: torch.optim.Optimizer, parts: Sequence[LocalParameter], memory: float) -> None:
     """After an update: mean = memory * mean + (1 - memory) * weights; it begins with the first weights it sees."""
     if not memory:
         return

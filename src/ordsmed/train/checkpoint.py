@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from ordsmed.base import files, snapshots
 from ordsmed.base.errors import DataError, OrdsmedError, RunError
@@ -88,7 +89,7 @@ class CheckpointWriter:
         self,
         step: int,
         objective: Objective,
-        optimizer: Any,
+        optimizer: Optimizer,
         parts: list[LocalParameter],
         rows: dict[str, int],
         **facts: Any,
@@ -193,7 +194,12 @@ class CheckpointWriter:
 
 
 def restore(
-    path: Path, objective: Objective, optimizer: Any, parts: list[LocalParameter], ranks: Ranks, rows: Mapping[str, int]
+    path: Path,
+    objective: Objective,
+    optimizer: Optimizer,
+    parts: list[LocalParameter],
+    ranks: Ranks,
+    rows: Mapping[str, int],
 ) -> None:
     """Put a checkpoint back into networks, carried state and optimizer, whatever mesh it was saved on."""
     stored = boxes.Boxes(path, KINDS[0])
@@ -213,7 +219,7 @@ def restore(
     restore_moments(path, optimizer, parts)
 
 
-def restore_moments(path: Path, optimizer: Any, parts: list[LocalParameter]) -> None:
+def restore_moments(path: Path, optimizer: Optimizer, parts: list[LocalParameter]) -> None:
     """The optimizer's moments, by parameter name; this rank's box of each."""
     stored = boxes.Boxes(path, KINDS[1])
     fused = {p: g.get("fused") or g.get("capturable") for g in optimizer.param_groups for p in g["params"]}
@@ -239,7 +245,9 @@ def _weights(objective: Objective, ranks: Ranks, rows: dict[str, int]) -> Iterat
         yield TensorPiece(f"state/{name}", tensor, _share_of(tensor, ranks), copies, copy)
 
 
-def _moments(optimizer: Any, parts: list[LocalParameter], ranks: Ranks, rows: dict[str, int]) -> Iterator[TensorPiece]:
+def _moments(
+    optimizer: Optimizer, parts: list[LocalParameter], ranks: Ranks, rows: dict[str, int]
+) -> Iterator[TensorPiece]:
     for part in parts:
         for key, value in sorted(optimizer.state.get(part.local, {}).items()):
             if not isinstance(value, Tensor):

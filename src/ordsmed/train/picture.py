@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ INK, FAINT = "#24292f", "#d8dee4"
 BARS = "dots: seeds; bars: mean ± sample deviation"
 LONGEST = 50  # letters of a setting
 ENDLESS = 1e30  # a loss of so much is as good as infinite
+
+Scale = Callable[[float], float]  # a number -> where it stands
 
 
 def draw(folder: Path, title: str) -> Path | None:
@@ -110,7 +112,7 @@ def _over_steps(rows: Sequence[Mapping[str, Any]], found: Mapping[str, Any], tit
     return _whole(parts, HEIGHT)
 
 
-def _line(rows: Sequence[Mapping[str, Any]], found: Mapping[str, Any], colour: str, x: Any, y: Any) -> list[str]:
+def _line(rows: Sequence[Mapping[str, Any]], found: Mapping[str, Any], colour: str, x: Scale, y: Scale) -> list[str]:
     """Means over steps with their deviations; step 0 is not joined to the others."""
     told = [(row["setting"]["step"], row["scores"][found["score"]], _values(row, found)) for row in rows]
     parts = [_path([(x(step), y(own["mean"])) for step, own, _ in told if step], colour, 1.0)]
@@ -207,7 +209,7 @@ def spread(found: Mapping[str, float] | None) -> str:
     return f"{found['mean']:.2f}" + (f" ± {found['deviation']:.2f}" if beside else "")
 
 
-def _log_marks(steps: Sequence[int], x: Any) -> list[str]:
+def _log_marks(steps: Sequence[int], x: Scale) -> list[str]:
     """The steps under the axis, those left out that would stand on another."""
     parts, last = [], -1e9
     for step in steps:
@@ -228,7 +230,7 @@ def _whole(parts: Sequence[str], height: int) -> str:
     return "\n".join([head, '<rect width="100%" height="100%" fill="white"/>', *parts, "</svg>\n"])
 
 
-def _levels(low: float, high: float, y: Any) -> list[str]:
+def _levels(low: float, high: float, y: Scale) -> list[str]:
     """Lines across at round numbers."""
     parts = []
     for mark in _marks(low, high, 6):
@@ -237,7 +239,7 @@ def _levels(low: float, high: float, y: Any) -> list[str]:
     return parts
 
 
-def _axes(low: float, high: float, first: int, last: int, x: Any, y: Any) -> list[str]:
+def _axes(low: float, high: float, first: int, last: int, x: Scale, y: Scale) -> list[str]:
     parts = _levels(low, high, y)
     for mark in _marks(first, last, 7):
         parts.append(_text(x(mark), HEIGHT - BOTTOM + 18, f"{mark:,.0f}", 12, "middle"))

@@ -17,6 +17,8 @@ import torch
 from ordsmed.base import ranks as processes
 from ordsmed.base.ranks import Ranks
 from ordsmed.mesh.layout import Layout, arithmetic
+from ordsmed.nn.model import ModelSettings
+from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train import room
 from ordsmed.train.job import Job, TrainingData
 from ordsmed.train.training import Training
@@ -29,8 +31,9 @@ class Plan(abc.ABC):
     recipe: Training  # with what network and data tell, as far as those stand
     ranks: Ranks  # one of the processes it is meant for, and their mesh
     folder: Path | None = None  # where the run stands, or would
-    network: Any = None  # its settings; None: what it starts from does not stand
-    tokenizer: Any = None  # of what is read, or what is expected of it
+    # both lack where what it starts from does not stand; of neither is anything told then
+    network: ModelSettings = None  # type: ignore[assignment]
+    tokenizer: Tokenizer = None  # type: ignore[assignment]  # of what is read, or what is expected of it
     data: TrainingData | None = None  # what is read; None: it does not stand, or was not read
     notes: tuple[str, ...] = ()  # what stands, what lacks, what is filled in
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import nn
@@ -13,6 +12,7 @@ from ordsmed.base import machine
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.say import size
+from ordsmed.nn.model import ModelSettings
 from ordsmed.train.training import Training
 
 ABSURD = 10**15  # bytes that no process of any machine has
@@ -20,10 +20,10 @@ MANY = 200  # layers that are not counted one by one
 ROW = 32  # bytes of a token of a row: its number, place, document and target
 NUMBER = 4  # bytes of a number
 
-Make = Callable[[Any], nn.Module]
+Make = Callable[[ModelSettings], nn.Module]
 
 
-def check(recipe: Training, model: Any, ranks: Ranks, make: Make, *, here: bool = True) -> None:
+def check(recipe: Training, model: ModelSettings, ranks: Ranks, make: Make, *, here: bool = True) -> None:
     """Refuse networks and batches that have no room. `make` gives the networks for settings such as `model`; `here`:
     by the memory of this machine, not of any there may be."""
     held = memory_of(ranks) if here else ABSURD
@@ -52,7 +52,7 @@ def check(recipe: Training, model: Any, ranks: Ranks, make: Make, *, here: bool 
             raise RecipeError("layout.micro", found, _there(held, here=here))
 
 
-def parameters(model: Any, make: Make) -> int | None:
+def parameters(model: ModelSettings, make: Make) -> int | None:
     """How many numbers networks have, without making them; None: beyond counting. Of many layers a few tell it."""
 
     def count(layers: int | None) -> int:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Any
 
 from ordsmed.base import menu, settings
 from ordsmed.base.errors import RecipeError
+from ordsmed.nn.model import ModelSettings
 
 
-def check_same(ours: Any, theirs: Any, init: str) -> None:
+def check_same(ours: ModelSettings | None, theirs: ModelSettings, init: str) -> None:
     """Refuse a [model] that is not the network of `init`, by what differs; none (None) is right."""
     if ours is None:
         return
@@ -25,12 +25,12 @@ def check_same(ours: Any, theirs: Any, init: str) -> None:
     raise RecipeError("model", f"found {found}", f"{wanted}, as {init} has", "leave [model] out (`model=none`)")
 
 
-def _said(model: Any, name: str) -> str:
+def _said(model: ModelSettings, name: str) -> str:
     value = settings.plain(getattr(model, name, None))
     return "none" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 
-def unlike(ours: Any, theirs: Any) -> list[str]:
+def unlike(ours: ModelSettings, theirs: ModelSettings) -> list[str]:
     """In which settings two networks differ; dropout, fresh weights and what a token sees may."""
     free = ("dropout", "spread", "deep", "lstm", "types", "causal")
     fields = dict.fromkeys(f.name for model in (ours, theirs) for f in dataclasses.fields(model))

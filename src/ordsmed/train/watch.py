@@ -33,7 +33,7 @@ class Watch:
     def __init__(self, ranks: Ranks, patience: float) -> None:
         self.ranks, self.patience = ranks, patience
         self.step, self.stage, self.since, self.count = 0, ORDER[0], time.monotonic(), 0
-        self.store: Any = ranks.store.clone() if ranks.store is not None else None
+        self.store: torch.distributed.Store | None = ranks.store.clone() if ranks.store is not None else None
         self.over = threading.Event()
         self.mouth = threading.Lock()  # whoever ends this rank, its main thread or the watch, tells why
         self.thread: threading.Thread | None = None
@@ -99,6 +99,7 @@ class Watch:
     def _tell(self) -> None:
         self.count += 1
         told = [self.count, self.step, self.stage, socket.gethostname(), os.getpid()]
+        assert self.store is not None
         self.store.set(f"beat/{self.ranks.rank}", json.dumps(told))
 
     def _accuse(self) -> None:
@@ -149,18 +150,21 @@ class Watch:
 
     def _reports(self) -> dict[int, list[Any]]:
         keys = {rank: f"beat/{rank}" for rank in range(self.ranks.world)}
-        return {rank: json.loads(self.store.get(key)) for rank, key in keys.items() if self.store.check([key])}
+        store = self.store
+        assert store is not None
+        return {rank: json.loads(store.get(key)) for rank, key in keys.items() if store.check([key])}
 
     def _slowest(self, beats: dict[int, list[Any]]) -> list[int]:
         far = {rank: (beat[1], ORDER.index(beat[2])) for rank, beat in beats.items()}
         return [rank for rank, place in far.items() if place == min(far.values())] if far else []
 
     def _named(self, ranks: list[int], beats: dict[int, list[Any]]) -> OrdsmedError:
-        said = []
+        said, store = [], self.store
+        assert store is not None
         for rank in ranks:
             _, step, stage, host, process = beats.get(rank, [0, 0, ORDER[0], "?", "?"])
             gone = f"gone/{rank}"
-            last = f": {self.store.get(gone).decode()}" if self.store.check([gone]) else ""
+            last = f": {store.get(gone).decode()}" if store.check([gone]) else ""
             said.append(f"rank {rank} ({host}, process {process}) at step {step}, {stage}{last}")
         lost = len(ranks) < self.ranks.world
         found = ("lost or hanging: " if lost else "all ranks wait for each other: ") + "; ".join(said)
