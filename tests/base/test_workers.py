@@ -5,6 +5,8 @@ from __future__ import annotations
 import operator
 import os
 import signal
+import subprocess
+import sys
 from concurrent.futures import Executor
 from pathlib import Path
 from types import SimpleNamespace
@@ -92,3 +94,13 @@ def test_a_few_more_tasks_are_given_than_there_are_workers(workers: int) -> None
     with pytest.raises(DataError):
         list(_in_order(failing, fail, ((n,) for n in range(20)), workers))
     assert failing.cancelled == list(range(5, failing.given + 1))
+
+
+def test_a_script_of_a_user_is_not_run_again_by_workers(tmp_path: Path) -> None:
+    """Spawned processes import the caller's script; one that calls us without a guard would call us again, for good."""
+    script = tmp_path / "script.py"
+    text = "import os\nfrom ordsmed.base.workers import worker_pool\nprint('here', flush=True)\n"
+    text += "with worker_pool(2) as spread:\n    print(sorted(spread(abs, [(-3,), (2,)])))\n"
+    script.write_text(text, encoding="utf-8")
+    told = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True, timeout=60)
+    assert told.stdout == "here\n[2, 3]\n"

@@ -303,7 +303,7 @@ def test_a_file_is_linked_where_a_disk_allows_it(tmp_path: Path, monkeypatch: py
     ],
 )  # fmt: skip
 def test_a_value_in_a_name_and_in_a_recipe(value: Any, name: str, toml: str) -> None:
-    assert (grid._in_a_name(value), grid._toml(value)) == (name, toml)
+    assert (grid._in_a_name(value), settings.literal(value)) == (name, toml)
 
 
 @pytest.fixture
