@@ -50,13 +50,9 @@ class FolderKind(enum.Enum):
         return self.run or self in (FolderKind.IMPORT, FolderKind.HUGGING_FACE)
 
 
-VERBS = {
-    kind.value: kind
-    for kind in (
-        FolderKind.CORPUS, FolderKind.TOKENIZER, FolderKind.STORE, FolderKind.PRETRAINING, FolderKind.FINETUNING,
-        FolderKind.BENCH,
-    )
-}  # fmt: skip
+MADE = (FolderKind.CORPUS, FolderKind.TOKENIZER, FolderKind.STORE, FolderKind.PRETRAINING, FolderKind.FINETUNING,
+        FolderKind.BENCH)  # fmt: skip
+VERBS = {kind.value: kind for kind in MADE}
 
 
 def kind_of_folder(path: str | Path) -> FolderKind:

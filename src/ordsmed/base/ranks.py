@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ordsmed.base import errors, machine
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
@@ -26,6 +26,7 @@ from ordsmed.base.say import speak
 if TYPE_CHECKING:
     import torch
 
+T = TypeVar("T")
 DIMENSIONS = ("replicate", "shard", "tensor")
 LEAVE = timedelta(seconds=30)
 AGES = timedelta(days=7)  # what only the first rank does may take as long as a corpus takes
@@ -255,7 +256,7 @@ def leave(ranks: Ranks, *, well: bool = True) -> None:
 _agreed = 0
 
 
-def first_alone(ranks: Ranks, act: Callable[[], Any]) -> Any:
+def first_alone(ranks: Ranks, act: Callable[[], T]) -> T:
     """What the first rank does alone; its answer (anything JSON holds), or its complaint, is everybody's."""
     global _agreed
     if ranks.store is None:
@@ -264,7 +265,7 @@ def first_alone(ranks: Ranks, act: Callable[[], Any]) -> Any:
     key = f"agreed/{_agreed}"
     if ranks.first:
         try:
-            answer = {"is": act()}
+            answer: dict[str, Any] = {"is": act()}
         except OrdsmedError as error:
             answer = {"error": [type(error).__name__, *error.__reduce__()[1]]}
             raise

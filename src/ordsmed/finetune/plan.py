@@ -16,7 +16,7 @@ from ordsmed.apply.origin import Origin
 from ordsmed.base import hub, settings
 from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.menu import kind_of
-from ordsmed.base.ranks import Ranks, first_alone
+from ordsmed.base.ranks import Ranks
 from ordsmed.base.say import many, say, size
 from ordsmed.data.tokenizer_training import is_tokenizer
 from ordsmed.finetune.examples import TaskData
@@ -151,8 +151,7 @@ class FinetuningPlan(Plan):
         """Its files were read and checked when it was completed."""
 
     def finish(self, job: Job, folder: Path) -> dict[str, Any]:
-        found: dict[str, Any] = first_alone(job.ranks, lambda: finish(job, folder))
-        return found
+        return finish(job, folder)
 
 
 def no_deadline() -> RecipeError:

@@ -15,7 +15,7 @@ from ordsmed.apply.origin import Origin, standing
 from ordsmed.base import run
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.folder import FolderKind, kind_of_folder
-from ordsmed.base.ranks import Ranks, first_alone
+from ordsmed.base.ranks import Ranks
 from ordsmed.base.say import many, say
 from ordsmed.base.screen import command
 from ordsmed.data.encode import Encoded, Encoding
@@ -129,8 +129,7 @@ class PretrainingPlan(Plan):
         return fit(self, seconds)
 
     def finish(self, job: Job, folder: Path) -> dict[str, Any]:
-        found: dict[str, Any] = first_alone(job.ranks, lambda: finish(job, folder))
-        return found
+        return finish(job, folder)
 
     def verify(self) -> None:
         assert self.data is not None

@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -38,9 +38,6 @@ from ordsmed.show import state
 from ordsmed.train.plan import Plan, planned
 from ordsmed.train.session import asked_of_layout, laid
 from ordsmed.train.training import MAY_CHANGE, Training, check_seed, named
-
-if TYPE_CHECKING:
-    pass
 
 RECIPES: dict[str, Any] = {
     each.verb: each for each in (Corpus, TokenizerTraining, Encoding, Pretraining, Finetuning, Bench)

@@ -70,7 +70,7 @@ class Deadline:
             return None
         run_ahead = job.ranks.device.type == "cuda"  # of a GPU, which is asked now and then: only the mean is true
         each, self.spent = (statistics.fmean if run_ahead else statistics.median)(self.spent[1:]), []
-        found: Table | None = first_alone(job.ranks, lambda: self._plan(job, step, each))
+        found = first_alone(job.ranks, lambda: self._plan(job, step, each))
         if found:
             self.plans.append({"after": step, "was": table(job.phases), "now": found})
         return found

@@ -66,7 +66,7 @@ class Plan(abc.ABC):
 
     @abc.abstractmethod
     def finish(self, job: Job, folder: Path) -> dict[str, Any]:
-        """What a finished run leaves beside its checkpoints, and what its status says; for all ranks."""
+        """What a finished run leaves beside its checkpoints, and what its status says; the first rank alone does it."""
 
     @abc.abstractmethod
     def verify(self) -> None:

@@ -258,7 +258,7 @@ def go_on(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
         say(f"{folder}: {early if start < steps else f'all {steps:,} steps are'} done")
         first_alone(ranks, lambda: snapshots.clean(folder / "checkpoints"))  # it was killed at its last one
         _check_learned(job, folder)
-        return plan.finish(job, folder)
+        return first_alone(ranks, lambda: plan.finish(job, folder))
     peak = float(ranks.total(torch.tensor(measured_peak(ranks.device, recipe.layout.precision)))) * ranks.shape[2]
     for line in [*plan.lines(), *_machine(job, peak)]:
         say(line)
@@ -285,7 +285,7 @@ def go_on(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
         saving.writer.wait_for_own()
         raise
     _check_learned(job, folder)
-    return plan.finish(job, folder)
+    return first_alone(ranks, lambda: plan.finish(job, folder))
 
 
 def _train(plan: Plan, job: Job, folder: Path, start: int, peak: float, saving: Saving, watch: Watch) -> Job:
