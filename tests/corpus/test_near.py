@@ -510,3 +510,14 @@ def test_what_is_too_close_to_call_is_read_until_four_were_found_apart(
     assert judge.unlike == ([pair(9, 50)[0]] if asked else [])
     like, _ = judge(np.array([9], "<u4"), np.array([50], "<u4"), exactly=False)
     assert (like.tolist(), len(asked)) == ([estimate == 0.79], int(close and tried < 4))
+
+
+@pytest.mark.parametrize("name", ["VERSION", "RUN", "PART", "PIVOTS"])
+def test_a_search_by_other_bounds_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    left = near._scratch(tmp_path, ["what"]) / "0-0.npz"
+    left.touch()
+    near._scratch(tmp_path, ["what"])
+    assert left.exists()
+    monkeypatch.setattr(near, name, 7)
+    near._scratch(tmp_path, ["what"])
+    assert not left.exists()
