@@ -151,11 +151,12 @@ def test_a_run_notes_what_guessing_gets(tmp_path, capsys, objective, model):
 def labels(found: Trained, store: Path, count: int) -> Any:
     """The pairs that the validation asks about, read anew."""
     from ordsmed.base import run
+    from ordsmed.data.encode import Encoded
     from ordsmed.pretrain.recipe import Pretraining
     from ordsmed.pretrain.texts import TextData
 
     recipe = run.read_recipe(Pretraining, found.folder)
-    rows = TextData.of(recipe).validation(0)
+    rows = TextData.of(recipe, [Encoded(store)]).validation(0)
     return rows.batch(np.arange(count)).pairs.numpy()
 
 
