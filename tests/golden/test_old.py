@@ -159,8 +159,8 @@ def left(folder: Path) -> dict[str, list[float]]:
 
 def guesses(folder: Path) -> dict[str, list[float]]:
     """What an opened run puts in the place of a mask: the share of every piece."""
-    [found] = fill(open_model(folder), "the old [MASK] mends a bell.", best=90)
-    return {piece: [share] for piece, share in sorted(found)}
+    [mask] = fill(open_model(folder), "the old [MASK] mends a bell.", best=90).masks
+    return {text: [share] for text, share in sorted((guess.text, guess.probability) for guess in mask)}
 
 
 def rows(folder: Path) -> list[str]:
