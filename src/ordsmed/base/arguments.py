@@ -66,15 +66,15 @@ class Parser(argparse.ArgumentParser):
             free = [action.metavar for action in self._actions if action.nargs in ("*", "?")]
             names = [name for name in lacking[1].split(", ") if name not in free]
             raise UsageError(self.verb, f"no {' and no '.join(names)}", f"`{self._form()}`", self._more())
-        place, _, found = message.partition(": ")
-        if choices := re.match(r"invalid choice: (.*) \(choose from (.*)\)", found):
+        place, _, complaint = message.partition(": ")
+        if choices := re.match(r"invalid choice: (.*) \(choose from (.*)\)", complaint):
             raise UsageError(place, f"found {choices[1]}", f"one of {choices[2]}")
-        if re.match("expected .* argument", found):
+        if re.match("expected .* argument", complaint):
             raise UsageError(self.verb, f"{place} has no value", f"`{self._value(place)}`", self._more())
-        if explicit := re.match("ignored explicit argument '(.*)'", found):
+        if explicit := re.match("ignored explicit argument '(.*)'", complaint):
             raise UsageError(place, f"found {_short(explicit[1])}", "no value: it is there or not")
-        what, _, wanted = found.partition("; wanted ")
-        raise UsageError(place if found else self.verb, what or message, wanted)
+        what, _, wanted = complaint.partition("; wanted ")
+        raise UsageError(place if complaint else self.verb, what or message, wanted)
 
     def flags(self) -> list[str]:
         """Every flag, in its long form."""

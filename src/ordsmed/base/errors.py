@@ -54,14 +54,14 @@ def near(name: str, names: Iterable[str], cutoff: float = 0.55) -> list[str]:
 
 def meant(name: str, names: Iterable[str]) -> str:
     """`did you mean X?`; empty where nothing is near."""
-    found = near(name, names)
-    return f"did you mean `{found[0]}`?" if found else ""
+    alike = near(name, names)
+    return f"did you mean `{alike[0]}`?" if alike else ""
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
     """`did you mean X?`, or the names where nothing is near."""
     names = sorted(names)
-    if found := meant(name, names):
-        return found
+    if suggestion := meant(name, names):
+        return suggestion
     more = f" ... and {len(names) - MANY // 4:,} others" if len(names) > MANY else ""
     return "there are: " + ", ".join(names[: MANY // 4] if more else names) + more

@@ -64,10 +64,10 @@ def read_json(path: Path) -> Any:
 
 def read_table(path: Path) -> dict[str, Any]:
     """A JSON file that holds one table."""
-    found = read_json(path)
-    if not isinstance(found, dict):
+    table = read_json(path)
+    if not isinstance(table, dict):
         raise DataError(path, "holds no table of facts", "", "the file is damaged; make its folder again")
-    return found
+    return table
 
 
 def mapped(path: Path, wanted: str, remedy: str) -> Any:
@@ -102,8 +102,8 @@ def checksum(path: Path) -> str:
 
 def check(path: Path, wanted: str, remedy: str) -> None:
     """Hold a file against the checksum of when it was made."""
-    if (found := checksum(path)) != wanted:
-        raise DataError(path, f"is damaged: checksum {found}", f"{wanted}, of when it was made", remedy)
+    if (digest := checksum(path)) != wanted:
+        raise DataError(path, f"is damaged: checksum {digest}", f"{wanted}, of when it was made", remedy)
 
 
 REMEDIES = {
@@ -140,21 +140,21 @@ def survive_disk(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        found, remedy = refusal(error, path)
-        raise RunError(path, f"cannot write: {found}", "", remedy) from error
+        problem, remedy = refusal(error, path)
+        raise RunError(path, f"cannot write: {problem}", "", remedy) from error
 
 
 def named(path: Path) -> Path:
     """A folder by a name of its own, so that something can be put beside it: `.` and `..` have none."""
     try:
-        found = path.resolve() if path.name in ("", "..") else path
+        place = path.resolve() if path.name in ("", "..") else path
         if path.is_symlink():
             path.resolve(strict=True)
     except (OSError, RuntimeError):  # a link in a circle, or to nowhere
         raise RecipeError(path, "is a link that leads to no folder", "a folder") from None
-    if not found.name:
+    if not place.name:
         raise RecipeError(path, "is the root of all folders", "a folder in it")
-    return found
+    return place
 
 
 @contextlib.contextmanager

@@ -83,14 +83,14 @@ class Sturdy:
 
     def read(self, count: int = -1) -> bytes:
         self.file.seek(self.place)
-        found = self.file.read(count)
-        self.place += len(found)
-        return found + bytes(max(count - len(found), 0) if self.error else 0)
+        piece = self.file.read(count)
+        self.place += len(piece)
+        return piece + bytes(max(count - len(piece), 0) if self.error else 0)
 
     def readinto(self, room: Any) -> int:
-        found = self.read(memoryview(room).nbytes)
-        memoryview(room).cast("B")[: len(found)] = found
-        return len(found)
+        piece = self.read(memoryview(room).nbytes)
+        memoryview(room).cast("B")[: len(piece)] = piece
+        return len(piece)
 
     def seek(self, place: int, whence: int = 0) -> int:
         self.place = place + (0, self.place, self.size)[whence]

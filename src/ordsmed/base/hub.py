@@ -127,15 +127,15 @@ def _spellings(name: str) -> list[str]:
 def _places(name: str) -> list[Path]:
     """Where a model of this name may stand, likeliest first."""
     table, base = _table()
-    found = [base / table["names"][name]] if name in table.get("names", {}) else []
+    places = [base / table["names"][name]] if name in table.get("names", {}) else []
     if "mirror" in table:
-        found.append(base / table["mirror"] / name)
+        places.append(base / table["mirror"] / name)
     home = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
     cached = Path(os.environ.get("HF_HUB_CACHE", home / "hub")) / f"models--{name.replace('/', '--')}"
     main = cached / "refs" / "main"
     if main.is_file():
-        found.append(cached / "snapshots" / main.read_text(encoding="utf-8").strip())
-    return found
+        places.append(cached / "snapshots" / main.read_text(encoding="utf-8").strip())
+    return places
 
 
 def _table_path() -> Path | None:
@@ -156,6 +156,6 @@ def _table() -> tuple[dict[str, Any], Path]:
     odd = [key for key in table if key not in ("mirror", "names")]
     texts = isinstance(names, dict) and all(isinstance(v, str) for v in [*names.values(), table.get("mirror", "")])
     if odd or not texts:
-        found = f"unknown setting `{odd[0]}`" if odd else "a place that is no text"
-        raise RecipeError(path, found, 'mirror = "FOLDER" and [names] with "NAME" = "FOLDER"')
+        problem = f"unknown setting `{odd[0]}`" if odd else "a place that is no text"
+        raise RecipeError(path, problem, 'mirror = "FOLDER" and [names] with "NAME" = "FOLDER"')
     return table, path.parent

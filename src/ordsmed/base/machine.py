@@ -64,8 +64,8 @@ def device_of(asked: str, local: int = 0, local_world: int = 1, world: int = 1, 
         return f"cuda:{number}"
     own = world > 1 and "SLURM_STEP_NUM_TASKS" in os.environ and count == 1  # srun --gpus-per-task
     if local_world > count and not own:
-        found = f"found {local_world} processes on {socket.gethostname()}"
-        raise RecipeError("--devices", found, f"at most its {count} GPU{'s' if count > 1 else ''}")
+        problem = f"found {local_world} processes on {socket.gethostname()}"
+        raise RecipeError("--devices", problem, f"at most its {count} GPU{'s' if count > 1 else ''}")
     return f"cuda:{0 if own else local}"
 
 
@@ -96,14 +96,14 @@ def threads_of(
 
 def _told_by(env: Mapping[str, str]) -> int | None:
     """What OMP_NUM_THREADS and MKL_NUM_THREADS allow, None where neither is set."""
-    found = []
+    counts = []
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         if text := env.get(name, "").strip():
             first = text.partition(",")[0].strip()  # OpenMP: a number for each level of nesting
             if not (first.isascii() and first.isdigit() and int(first) >= 1):
                 raise RecipeError(name, f"found {text}", "1 or more", "unset it to leave the choice to ordsmed")
-            found.append(int(first))
-    return min(found, default=None)
+            counts.append(int(first))
+    return min(counts, default=None)
 
 
 def _left_by_others(share: int) -> int:
@@ -136,7 +136,7 @@ def _ticks() -> tuple[float, float] | None:
     own, worked, whole = os.sched_getaffinity(0), 0.0, 0.0
     with contextlib.suppress(OSError, ValueError, IndexError):
         for line in (ROOT / "proc/stat").read_text().splitlines():
-            if (found := re.match(r"cpu(\d+) ", line)) and int(found[1]) in own:
+            if (core := re.match(r"cpu(\d+) ", line)) and int(core[1]) in own:
                 ticks = [float(n) for n in line.split()[1:9]]
                 whole, worked = whole + sum(ticks), worked + sum(ticks) - ticks[3] - ticks[4]  # idle, waiting for disks
         return (worked, whole) if whole else None
@@ -145,14 +145,14 @@ def _ticks() -> tuple[float, float] | None:
 
 def memory() -> int | None:
     """Bytes this process may come to hold: the machine's, or fewer where its cgroup or a ulimit says so."""
-    found = [value for limit in (resource.RLIMIT_AS, resource.RLIMIT_DATA)
+    limits = [value for limit in (resource.RLIMIT_AS, resource.RLIMIT_DATA)
              if (value := resource.getrlimit(limit)[0]) != resource.RLIM_INFINITY]  # fmt: skip
     with contextlib.suppress(OSError, ValueError, IndexError):
         told = dict(line.split(":") for line in (ROOT / "proc/meminfo").read_text().splitlines() if ":" in line)
-        found.append(int(told["MemTotal"].split()[0]) * 1024)
+        limits.append(int(told["MemTotal"].split()[0]) * 1024)
     for kind, name in (("", "memory.max"), ("memory", "memory.limit_in_bytes")):
-        found += [int(text) for text in _limits(kind, name) if text.isdigit()]
-    return min(found, default=None)
+        limits += [int(text) for text in _limits(kind, name) if text.isdigit()]
+    return min(limits, default=None)
 
 
 def most_processes() -> int:
@@ -164,20 +164,20 @@ def afford(place: object, count: int, each: float) -> None:
     """Refuse so many things of so many bytes where memory cannot hold them."""
     has = memory()
     if has is not None and count * each >= has:
-        found = f"found {count:,}, which take {size(count * each)} of memory"
-        raise RecipeError(place, found, f"less than the {size(has)} there are: {int(has / each):,} at most")
+        problem = f"found {count:,}, which take {size(count * each)} of memory"
+        raise RecipeError(place, problem, f"less than the {size(has)} there are: {int(has / each):,} at most")
 
 
 def _quota() -> float | None:
     """The cgroup's share of processor time, in cores."""
-    found = []
+    shares = []
     for text in _limits("", "cpu.max"):
         quota, _, period = text.partition(" ")
         if quota.isdigit() and period.strip().isdigit() and int(period) > 0:
-            found.append(int(quota) / int(period))
+            shares.append(int(quota) / int(period))
     pairs = zip(_limits("cpu", "cpu.cfs_quota_us"), _limits("cpu", "cpu.cfs_period_us"), strict=False)
-    found += [int(quota) / int(period) for quota, period in pairs if quota.isdigit() and int(quota) > 0 < int(period)]
-    return min(found, default=None)
+    shares += [int(quota) / int(period) for quota, period in pairs if quota.isdigit() and int(quota) > 0 < int(period)]
+    return min(shares, default=None)
 
 
 def _limits(kind: str, name: str) -> list[str]:
@@ -192,12 +192,12 @@ def _limits(kind: str, name: str) -> list[str]:
             if (kind in controllers.split(",")) if kind else not controllers:
                 path = own
     base = ROOT / "sys/fs/cgroup" / kind
-    found, inner = [], base / path.strip("/")
+    texts, inner = [], base / path.strip("/")
     while inner == base or base in inner.parents:
         with contextlib.suppress(OSError):
-            found.append((inner / name).read_text().strip())
+            texts.append((inner / name).read_text().strip())
         inner = inner.parent
-    return found
+    return texts
 
 
 def keep_memory() -> None:
@@ -298,10 +298,10 @@ def _cache() -> Path:
 
 def _kept() -> dict[str, float]:
     """What is kept; nothing where that cannot be read or makes no sense."""
-    found: Any = {}
+    kept: Any = {}
     with contextlib.suppress(OSError, ValueError, RuntimeError):  # RuntimeError: no home
-        found = json.loads(_cache().read_text(encoding="utf-8"))
-    speeds = found.items() if isinstance(found, dict) else ()
+        kept = json.loads(_cache().read_text(encoding="utf-8"))
+    speeds = kept.items() if isinstance(kept, dict) else ()
     return {str(k): float(v) for k, v in speeds if isinstance(v, int | float) and 0 < v < float("inf")}
 
 

@@ -99,16 +99,16 @@ def lines(module: str, name: str = "Settings") -> list[Line]:
 
 def nested(module: str, name: str = "Settings", above: tuple[tuple[str, str], ...] = ()) -> list[Nested]:
     """The tables within the settings of a dataclass, by what their annotations name; those of a menu's kinds too."""
-    found: list[Nested] = []
+    tables: list[Nested] = []
     above = (*above, (module, name))
     for one in _fields(module, name):
         for node in _named(one.annotation):
             if isinstance(node, ast.Call):
-                found += _nested_of_kinds(one.name, ast.literal_eval(node.args[0]), above)
+                tables += _nested_of_kinds(one.name, ast.literal_eval(node.args[0]), above)
             elif (place := _table(one.module, ast.unparse(node))) and place not in above:
-                found.append(Nested(one.name, *place))
-                found += [replace(inner, key=f"{one.name}.{inner.key}") for inner in nested(*place, above)]
-    return found
+                tables.append(Nested(one.name, *place))
+                tables += [replace(inner, key=f"{one.name}.{inner.key}") for inner in nested(*place, above)]
+    return tables
 
 
 def _nested_of_kinds(key: str, menu: str, above: tuple[tuple[str, str], ...]) -> list[Nested]:

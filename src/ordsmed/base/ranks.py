@@ -126,8 +126,8 @@ def place_of(given: Mapping[str, str]) -> Place:
 
 def first_node(nodes: str) -> str:
     """The first machine of a Slurm list: `gpu[003-010,015],big1` -> gpu003."""
-    found = re.match(r"(?:[^,\[]|\[[^]]*\])+", nodes)
-    return re.sub(r"\[(\d+)[^]]*\]", r"\1", found[0]) if found else "127.0.0.1"
+    match = re.match(r"(?:[^,\[]|\[[^]]*\])+", nodes)
+    return re.sub(r"\[(\d+)[^]]*\]", r"\1", match[0]) if match else "127.0.0.1"
 
 
 def plan(device: str = "auto", place: str = "layout.device") -> Ranks:
@@ -301,8 +301,8 @@ def _number(env: Mapping[str, str], name: str, usual: int | None = None) -> int:
 
 def _per_node(told: str) -> list[int]:
     """Slurm's `4(x2),3` -> [4, 4, 3]."""
-    found = re.findall(r"(\d+)(?:\(x(\d+)\))?", told)
-    return [int(count) for count, times in found for _ in range(int(times or 1))]
+    groups = re.findall(r"(\d+)(?:\(x(\d+)\))?", told)
+    return [int(count) for count, times in groups for _ in range(int(times or 1))]
 
 
 def _line(error: BaseException) -> str:

@@ -151,14 +151,14 @@ def environment() -> dict[str, Any]:
     """Versions and machine, as `environment.json` keeps them."""
     from importlib.metadata import PackageNotFoundError, version
 
-    found = {}
+    versions = {}
     for name in ("torch", "numpy", "tokenizers", "safetensors"):
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
-            found[name] = "absent"
+            versions[name] = "absent"
     return {
-        "ordsmed": ordsmed.__version__, "python": platform.python_version(), **found,
+        "ordsmed": ordsmed.__version__, "python": platform.python_version(), **versions,
         "machine": platform.machine(), "system": platform.system(), "host": platform.node(),
         "command": " ".join(sys.argv),
     }  # fmt: skip
@@ -174,10 +174,10 @@ def find_recipe(name: str, verb: str) -> Path:
             return path
     is_folder = kind_of_folder(name) is not FolderKind.ABSENT  # a file was taken above
     if name.endswith(".toml") or is_folder:
-        found = "is a folder that no `ordsmed` command finished" if is_folder else "no such file"
-        raise RecipeError(name, found, f"a recipe or the folder of a finished `ordsmed {verb or 'VERB'}`")
-    found = f"no recipe of `{verb}` and no file" if verb else "no built-in recipe and no file"
-    raise RecipeError(f"`{name}`", found, "", nearest(name, recipe_names("" if "/" in name else verb)))
+        problem = "is a folder that no `ordsmed` command finished" if is_folder else "no such file"
+        raise RecipeError(name, problem, f"a recipe or the folder of a finished `ordsmed {verb or 'VERB'}`")
+    problem = f"no recipe of `{verb}` and no file" if verb else "no built-in recipe and no file"
+    raise RecipeError(f"`{name}`", problem, "", nearest(name, recipe_names("" if "/" in name else verb)))
 
 
 def recipe_names(verb: str = "") -> list[str]:
@@ -303,14 +303,14 @@ def clear(folder: Path) -> None:
 def misfit(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str]) -> RecipeError:
     """Why a finished folder is not taken: another recipe, or inputs that changed since."""
     if essence(read_recipe(type(recipe), folder)) == essence(recipe):
-        found, tell = "its inputs have changed since it was made", ""
+        problem, tell = "its inputs have changed since it was made", ""
     else:
-        found, tell = (
+        problem, tell = (
             "was made from another recipe",
             f"`{command('show', folder, name, *overrides)}` shows the difference; ",
         )
     again = f"make it again with `{command(recipe.verb, name, *overrides, '--anew')}`, or name another `out=`"
-    return RecipeError(folder, found, f"fingerprint {fingerprint(recipe)}", tell + again)
+    return RecipeError(folder, problem, f"fingerprint {fingerprint(recipe)}", tell + again)
 
 
 def fits(run: Run, recipe: Recipe) -> bool:

@@ -263,7 +263,7 @@ def _leaf(wish: Any, value: Any, place: str) -> Any:
     except msgspec.ValidationError:
         choices = [choice for choice in _choices(wish, inside=True) if isinstance(choice, str)]
         odd = [word for word in (value if isinstance(value, list) else [value]) if isinstance(word, str)]
-        like = next((found for word in odd if word not in choices and (found := meant(word, choices))), "")
+        like = next((near_by for word in odd if word not in choices and (near_by := meant(word, choices))), "")
         raise RecipeError(place, f"found {_show(value)}", _wish(wish), like) from None
 
 
@@ -411,8 +411,8 @@ def _meant(error: _Unknown, cls: type, table: object) -> str:
     like = near(error.key, {path.rpartition(".")[2] for path in paths}, 0.8)
     for key in (error.key, *like):
         same = [path for path in paths if path.rpartition(".")[2] == key]
-        if found := [*near(error.key, error.names, 0.8), *same][:3]:
-            return f"did you mean {' or '.join(f'`{path}`' for path in found)}?"
+        if alike := [*near(error.key, error.names, 0.8), *same][:3]:
+            return f"did you mean {' or '.join(f'`{path}`' for path in alike)}?"
     return error.remedy
 
 

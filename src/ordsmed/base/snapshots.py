@@ -42,17 +42,17 @@ def steps(folder: Path) -> list[int]:
 
 def latest(folder: Path, *, place: object, kinds: Sequence[str] = KINDS) -> tuple[Path, dict[str, Any]] | None:
     """The last whole snapshot and its state; damaged ones are passed over, saying so. None: there never was one."""
-    found = [s for s in steps(folder) if len(kinds) == 1 or not is_stripped(path_of(folder, s))]
-    for step in reversed(found):
+    whole = [s for s in steps(folder) if len(kinds) == 1 or not is_stripped(path_of(folder, s))]
+    for step in reversed(whole):
         path = path_of(folder, step)
         wrong = damage(path, kinds)
         if not wrong:
             return path, files.read_table(path / "state.json")
         say(f"{path}: {wrong}; the checkpoint before it is used")
-    if found:
+    if whole:
         raise DataError(
             place,
-            f"{'the only checkpoint is' if len(found) == 1 else f'all {len(found)} checkpoints are'} damaged",
+            f"{'the only checkpoint is' if len(whole) == 1 else f'all {len(whole)} checkpoints are'} damaged",
             "one that is whole",
             "start anew: name another `out`",
         )

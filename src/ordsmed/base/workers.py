@@ -47,8 +47,10 @@ def worker_pool(processes: int = 1, engine: str | None = None) -> Iterator[MapIn
         ) from None  # fmt: skip
     except Exception as error:
         if engine and type(error).__module__.startswith("distributed"):
-            found = f"{type(error).__name__}: {error}"
-            raise RunError(f"engine {engine}", found, "", "look at its workers; go on with the same command") from None
+            problem = f"{type(error).__name__}: {error}"
+            raise RunError(
+                f"engine {engine}", problem, "", "look at its workers; go on with the same command"
+            ) from None
         raise
 
 

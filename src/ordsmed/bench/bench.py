@@ -110,8 +110,8 @@ def bench(name: str, overrides: Sequence[str] = (), *, json_line: bool = False) 
     for key, each in (("tokens", 16), ("sentences", 32), ("vocabulary", 256)):
         afford(f"{name}: {key}", getattr(recipe, key), each)
     afford(f"{name}: batch", recipe.batch * recipe.length, 64)
-    found = {"bench": name, "measure": recipe.measure, **MEASURES[recipe.measure](recipe)}
-    return [json.dumps(found)] if json_line else [f"{k}: {_shown(v)}" for k, v in found.items()]
+    facts = {"bench": name, "measure": recipe.measure, **MEASURES[recipe.measure](recipe)}
+    return [json.dumps(facts)] if json_line else [f"{k}: {_shown(v)}" for k, v in facts.items()]
 
 
 def _shown(value: Any) -> str:
@@ -283,7 +283,7 @@ def measure_loader(recipe: Bench) -> dict[str, Any]:
 
     encoded = Encoded(random_store(recipe.vocabulary, recipe.tokens))
     objective = recipe.objective
-    found: dict[str, Any] = {"objective": settings.plain(objective), "batch": recipe.batch}
+    facts: dict[str, Any] = {"objective": settings.plain(objective), "batch": recipe.batch}
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(cores)})
     try:
@@ -295,10 +295,10 @@ def measure_loader(recipe: Bench) -> dict[str, Any]:
             for step in range(recipe.steps * 20):
                 batch = rows.batch(np.arange(step * recipe.batch, (step + 1) * recipe.batch))
                 real += batch.tokens.numel() if batch.documents is None else int((batch.documents > 0).sum())
-            found[f"real_tokens_per_second_{length}"] = round(real / (time.perf_counter() - began))
+            facts[f"real_tokens_per_second_{length}"] = round(real / (time.perf_counter() - began))
     finally:
         os.sched_setaffinity(0, cores)
-    return found
+    return facts
 
 
 def measure_windows(recipe: Bench) -> dict[str, Any]:

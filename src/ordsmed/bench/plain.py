@@ -55,10 +55,10 @@ class PlainBiLm(nn.Module):
             x = self._words(half.flatten(0, 1)).view(*half.shape[:2], -1)
             for number in range(self.settings.layers):
                 cell = self.cells[2 * number + way]
-                found, new_h[:, way, number], new_c[:, way, number] = self._layer(
+                out, new_h[:, way, number], new_c[:, way, number] = self._layer(
                     cell, self._drop(x), h[:, way, number], c[:, way, number]
                 )
-                x = found + x if number else found
+                x = out + x if number else out
             losses.append(self._loss(self._drop(x).flatten(0, 1), targets.flatten(), batch))
         return sum(losses, torch.zeros(())) / 2, new_h, new_c
 
@@ -71,13 +71,13 @@ class PlainBiLm(nn.Module):
         return self.project(x)
 
     def _layer(self, cell: Any, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        found = []
+        states = []
         for step in x.unbind(1):
             i, f, g, o = (step @ cell["enter"].T + h @ cell["carry"].T + cell["bias"]).chunk(4, 1)
             c = (torch.sigmoid(f + 1) * c + i.sigmoid() * g.tanh()).clamp(-3, 3)
             h = ((o.sigmoid() * c.tanh()) @ cell["project"].T).clamp(-3, 3)
-            found.append(h)
-        return torch.stack(found, 1), h.detach(), c.detach()
+            states.append(h)
+        return torch.stack(states, 1), h.detach(), c.detach()
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.settings.dropout, self.training)

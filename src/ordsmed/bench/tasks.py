@@ -82,7 +82,7 @@ def measure_predict(recipe: Any) -> dict[str, Any]:
     assert isinstance(rows, ExampleRows)
     ways = [rows.packing, _padded(rows.packing, job)]
     within = functools.partial(autocast, job.recipe.layout, device)
-    found: dict[str, Any] = _said(recipe, job) | {"length": job.phases[0].length}
+    facts: dict[str, Any] = _said(recipe, job) | {"length": job.phases[0].length}
     for batch, times in recipe.batches:
         spent: list[list[float]] = [[], []]
         for turn in range(times + 1):  # the first one warms up
@@ -92,9 +92,9 @@ def measure_predict(recipe: Any) -> dict[str, Any]:
                 predict_all(task, examples, packing, job.ranks, within=within)
                 spent[way].append(now(device) - began)
         ours, theirs = (seconds[1:] for seconds in spent)
-        found[f"batch_{batch}"] = {"times": times, **summary(batch, ours), **ratios(ours, theirs)}
-        found[f"batch_{batch}_padded"] = summary(batch, theirs)
-    return found
+        facts[f"batch_{batch}"] = {"times": times, **summary(batch, ours), **ratios(ours, theirs)}
+        facts[f"batch_{batch}_padded"] = summary(batch, theirs)
+    return facts
 
 
 def summary(batch: int, seconds: Seconds) -> dict[str, Any]:
@@ -112,8 +112,8 @@ def rates(batch: int, seconds: Seconds) -> dict[str, float]:
 def latencies(seconds: Seconds) -> dict[str, float]:
     """Milliseconds a batch: the mean, and percentiles, times that were measured and so many per cent did not exceed."""
     each = np.asarray(seconds) * 1e3
-    found = {f"{share}%": float(np.percentile(each, share, method="inverted_cdf")) for share in SHARES}
-    return {name: round(value, 3) for name, value in ({"mean": float(each.mean())} | found).items()}
+    shares = {f"{share}%": float(np.percentile(each, share, method="inverted_cdf")) for share in SHARES}
+    return {name: round(value, 3) for name, value in ({"mean": float(each.mean())} | shares).items()}
 
 
 def trimmed(seconds: Seconds) -> dict[str, float]:

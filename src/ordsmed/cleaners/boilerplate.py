@@ -151,8 +151,8 @@ def _is_boilerplate(line: str) -> bool:
     if (words in _LINES and _BARE.fullmatch(line)) or owned.match(line.lstrip()):
         return True
     spaced = f" {words} "
-    found = (phrase for key in _PHRASES.keys() & words.split() for phrase in _PHRASES[key] if phrase in spaced)
-    return any(phrase == spaced or not (sentence and phrase in _LOOSE) for phrase in found)
+    phrases = (phrase for key in _PHRASES.keys() & words.split() for phrase in _PHRASES[key] if phrase in spaced)
+    return any(phrase == spaced or not (sentence and phrase in _LOOSE) for phrase in phrases)
 
 
 def _without_menus(lines: list[str], least: int) -> list[str]:
@@ -161,8 +161,8 @@ def _without_menus(lines: list[str], least: int) -> list[str]:
     if head == len(lines):
         return lines
     tail = _menu(lines[::-1])
-    head, tail = (found if sum(bool(line.strip()) for line in part) >= least else 0
-                  for found, part in ((head, lines[:head]), (tail, lines[len(lines) - tail :])))  # fmt: skip
+    head, tail = (count if sum(bool(line.strip()) for line in part) >= least else 0
+                  for count, part in ((head, lines[:head]), (tail, lines[len(lines) - tail :])))  # fmt: skip
     return lines[head : len(lines) - tail]
 
 

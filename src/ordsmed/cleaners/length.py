@@ -40,9 +40,9 @@ class Settings:
             least, most = self._bounds(unit)
             if not least and not most:
                 continue
-            found = len(text.strip()) if unit == "characters" else len(text.split())
-            if found < least or (most and found > most):
-                tally().left_out[f"length: {'few' if found < least else 'many'} {unit}"] += 1
+            count = len(text.strip()) if unit == "characters" else len(text.split())
+            if count < least or (most and count > most):
+                tally().left_out[f"length: {'few' if count < least else 'many'} {unit}"] += 1
                 return None
         return text
 

@@ -57,15 +57,15 @@ _LOST = "ï¿½"  # U+FFFD, damaged itself
 
 def _is_damaged_twice(text: str) -> bool:
     """Has it two places, or more, whose words can be repaired by themselves?"""
-    found, end = 0, 0
+    count, end = 0, 0
     for place in _suspicious().finditer(text):
         if place.start() >= end:
             earliest = max(place.start() - 100, end)
             start = max(earliest, *(text.rfind(blank, earliest, place.start()) + 1 for blank in " \t\n"))
             if (word := _WORD.match(text, start, start + 1000)) and _fixed_word(word[0]) != word[0]:
-                found += len(_suspicious().findall(word[0]))
+                count += len(_suspicious().findall(word[0]))
             end = word.end() if word else place.end()
-        if found >= 2:
+        if count >= 2:
             return True
     return False
 

@@ -81,8 +81,8 @@ def _parses(address: str) -> bool:
 
 
 def _is_iban(match: re.Match[str]) -> bool:
-    found = match[0].replace(" ", "")
-    return int("".join(str(int(sign, 36)) for sign in found[4:] + found[:4])) % 97 == 1
+    signs = match[0].replace(" ", "")
+    return int("".join(str(int(sign, 36)) for sign in signs[4:] + signs[:4])) % 97 == 1
 
 
 def _is_norwegian_account(match: re.Match[str]) -> bool:

@@ -99,8 +99,8 @@ class Settings:
         for measure, names in _MEASURES.items():
             limits = {name: getattr(self, name) for name in names}
             limits = {name: limit for name, limit in limits.items() if limit != _OFF.get(name, 1)}
-            found = measure(text) if limits else {}
-            yield from (name for name in limits if name in found and _breaks(name, found[name], limits[name]))
+            shares = measure(text) if limits else {}
+            yield from (name for name in limits if name in shares and _breaks(name, shares[name], limits[name]))
 
 
 def _breaks(name: str, found: float, limit: float) -> bool:
@@ -168,8 +168,8 @@ def _keys(words: list[str]) -> Numbers:
     index = {word: number for number, word in enumerate(dict.fromkeys(words))}
     ids = np.fromiter(map(index.__getitem__, words), np.int64, len(words))
     keys: Numbers = np.random.default_rng(0).integers(0, 1 << 63, len(index), dtype=np.uint64)
-    found: Numbers = keys[ids]
-    return found
+    values: Numbers = keys[ids]
+    return values
 
 
 def _grams(keys: Numbers, n: int) -> Numbers:
@@ -189,8 +189,8 @@ def _sums(lengths: Numbers, n: int) -> Numbers:
     import numpy as np
 
     ends = np.concatenate([[0], np.cumsum(lengths)])
-    found: Numbers = ends[n:] - ends[:-n]
-    return found
+    sums: Numbers = ends[n:] - ends[:-n]
+    return sums
 
 
 def _alike(grams: Numbers) -> tuple[Numbers, Numbers]:
@@ -243,8 +243,8 @@ def _table() -> Numbers:
 
     kinds = {"Lu": _UPPER, "Lt": _UPPER, "Ll": _LOWER, "Nd": _DIGIT, "No": _DIGIT, "Zs": _BLANK, "Cc": _BLANK}
     by_first = {"L": _LETTER, "M": _LETTER, "N": _LETTER, "Z": _BLANK}
-    found = map(unicodedata.category, map(chr, range(0x110000)))
-    table = np.fromiter((kinds.get(kind, by_first.get(kind[0], _SIGN)) for kind in found), np.uint8, 0x110000)
+    categories = map(unicodedata.category, map(chr, range(0x110000)))
+    table = np.fromiter((kinds.get(kind, by_first.get(kind[0], _SIGN)) for kind in categories), np.uint8, 0x110000)
     for first, last in _UNSPACED_RANGES:
         table[first : last + 1][table[first : last + 1] == _LETTER] = _UNSPACED
     table[0xFFFD] = _LOST

@@ -28,29 +28,29 @@ def script(shell: str) -> str:
 def offers() -> Offers:
     """All that may be completed."""
     verbs = verb.every()
-    found: Offers = {"": {one.name: one.headline for one in verbs if " " not in one.name}, "=": {FILES: ""}}
+    offers_of: Offers = {"": {one.name: one.headline for one in verbs if " " not in one.name}, "=": {FILES: ""}}
     for one in verbs:
-        found |= _of_verb(one)
+        offers_of |= _of_verb(one)
     for one in verbs:
         first, _, second = one.name.partition(" ")
         if second:  # it stands where the verb of the first word has a recipe
-            found[f"{first} 1"][second] = one.headline
-    return found
+            offers_of[f"{first} 1"][second] = one.headline
+    return offers_of
 
 
 def _of_verb(one: verb.Verb) -> Offers:
     parser = one.parser()
-    found: Offers = {f"{one.name} -": {}}
+    values: Offers = {f"{one.name} -": {}}
     place = 0
     for action in parser._actions:
         for word in action.option_strings:
-            found[f"{one.name} -"][word] = action.help or ""
+            values[f"{one.name} -"][word] = action.help or ""
         if not action.option_strings:
             place += 1
-            found[f"{one.name} {'+' if action.nargs in ('*', '+') else place}"] = _values(parser, action)
+            values[f"{one.name} {'+' if action.nargs in ('*', '+') else place}"] = _values(parser, action)
         elif action.nargs is None:
-            found |= {f"{one.name} {word}": _values(parser, action) for word in action.option_strings}
-    return found
+            values |= {f"{one.name} {word}": _values(parser, action) for word in action.option_strings}
+    return values
 
 
 def _values(parser: Parser, action: argparse.Action) -> dict[str, str]:

@@ -39,12 +39,12 @@ def _recipes(name: str) -> list[str]:
     assert place
     settings = menu.lines(*place)
     keys, needed = {line.name for line in settings}, {line.name for line in settings if line.default == "required"}
-    found, verbs = recipes_of(name), verb.names()
+    names, verbs = recipes_of(name), verb.names()
     for other in recipes_of():
         if other.split("/")[0] not in verbs:
             table = tomllib.loads((menu.HOUSE / "recipes" / f"{other}.toml").read_text(encoding="utf-8"))
-            found += [other] if needed <= set(table) <= keys else []
-    return found
+            names += [other] if needed <= set(table) <= keys else []
+    return names
 
 
 def recipes_of(name: str = "") -> list[str]:

@@ -83,8 +83,8 @@ class Settings(FileSource):
         """What is known of a book, and its chapters' paragraphs; None where the file is no book at all."""
         if path.suffix.lower() == ".epub":
             read.tally().bytes += path.stat().st_size
-            found = epub.book(path, self.errors, headings=self.headings)
-            return found.meta, _chapters_without_frame(found.chapters)
+            book = epub.book(path, self.errors, headings=self.headings)
+            return book.meta, _chapters_without_frame(book.chapters)
         if not _TXT.search(path.name):
             read.tally().bytes += path.stat().st_size
             return {}, None
@@ -99,8 +99,8 @@ class Settings(FileSource):
 
     def _encodings(self, data: bytes) -> list[str]:
         begins = data[: encodings.SAMPLE]
-        if (found := encodings.marked(begins) or encodings.escaped(begins)) not in (None, "utf-8"):
-            return [found]
+        if (mark := encodings.marked(begins) or encodings.escaped(begins)) not in (None, "utf-8"):
+            return [mark]
         return ["utf-8", *([self.fallback] if self.fallback else [])]
 
 

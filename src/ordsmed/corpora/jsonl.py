@@ -40,9 +40,11 @@ class Settings(TextSource):
             raise DataError(place, f"JSON, but a {type(record).__name__}", "an object {...}", "one object a line")
         text = record.pop(self.text_key, None)
         if not isinstance(text, str):
-            found = f"`{self.text_key}` holds a {type(text).__name__}" if text is not None else f"no `{self.text_key}`"
+            problem = (
+                f"`{self.text_key}` holds a {type(text).__name__}" if text is not None else f"no `{self.text_key}`"
+            )
             keys = ", ".join(sorted(record)[:8]) or "none"
-            raise DataError(place, f"{found}; keys: {keys}", f"a string under `{self.text_key}`", "set `text_key`")
+            raise DataError(place, f"{problem}; keys: {keys}", f"a string under `{self.text_key}`", "set `text_key`")
         name = record.pop(self.id_key, None) if self.id_key else None
         return Document(text, id=place if name is None else str(name), meta=record)
 
@@ -67,15 +69,15 @@ def _decode_slowly(line: str, place: str, errors: read.Errors, said: str) -> Any
         said = said[:1].lower() + said[1:]
         raise DataError(place, f"bad JSON: {said}", "one JSON object a line", "mend or remove the line") from None
     lone = re.compile("[\ud800-\udfff]")
-    found = len(lone.findall(repr_free := json.dumps(record, ensure_ascii=False)))
-    if not found:
+    count = len(lone.findall(repr_free := json.dumps(record, ensure_ascii=False)))
+    if not count:
         return record
     if errors == "strict":
         raise DataError(
             place,
-            f"{found} lone surrogates (\\ud800 to \\udfff)",
+            f"{count} lone surrogates (\\ud800 to \\udfff)",
             "whole characters",
             'mend it, or set errors = "replace"',
         )
-    read.tally().replaced += found
+    read.tally().replaced += count
     return json.loads(lone.sub("\ufffd", repr_free))

@@ -108,13 +108,13 @@ def _root() -> Path:
 def _sources() -> list[Path]:
     """The standard library's modules, in sorted order; its tests and what was installed beside it left out."""
     root = _root()
-    found = [p for p in root.rglob("*.py") if not _LEFT_OUT.intersection(p.relative_to(root).parts)]
-    if len(found) < 100:
+    paths = [p for p in root.rglob("*.py") if not _LEFT_OUT.intersection(p.relative_to(root).parts)]
+    if len(paths) < 100:
         raise DataError(
-            root, f"{len(found)} modules of the standard library as source", "the library as Python files",
+            root, f"{len(paths)} modules of the standard library as source", "the library as Python files",
             "use a full Python installation, or a corpus of kind `text`",
         )  # fmt: skip
-    return sorted(found)
+    return sorted(paths)
 
 
 def _docstrings(path: Path) -> list[str]:

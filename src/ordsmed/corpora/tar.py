@@ -190,7 +190,7 @@ class _Header(tarfile.TarInfo):
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Header:
         try:
-            found = super().frombuf(buf, encoding, errors)
+            header = super().frombuf(buf, encoding, errors)
         except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
             raise
         except tarfile.HeaderError as error:
@@ -198,9 +198,9 @@ class _Header(tarfile.TarInfo):
             raise tarfile.ReadError(
                 "it stops before its end" if cut else f"not a tar at this place ({error})"
             ) from None
-        if found.type in _ABOUT_THE_NEXT and found.size > 1 << 20:
-            raise tarfile.ReadError(f"a member's name and facts of {found.size:,} bytes")
-        return found
+        if header.type in _ABOUT_THE_NEXT and header.size > 1 << 20:
+            raise tarfile.ReadError(f"a member's name and facts of {header.size:,} bytes")
+        return header
 
 
 def _tar_members(next_block: Callable[[int], bytes]) -> Iterator[tuple[str, int, IO[bytes]]]:

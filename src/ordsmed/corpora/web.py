@@ -54,8 +54,8 @@ class Settings(Rules, Crawl):
         Rules.__post_init__(self)
         Crawl.__post_init__(self)
         if bool(self.path) == bool(self.urls):
-            found = "both `path` and `urls`" if self.path else "neither `path` nor `urls`"
-            raise ValueError(f"path: found {found}; wanted one of them")
+            given = "both `path` and `urls`" if self.path else "neither `path` nor `urls`"
+            raise ValueError(f"path: found {given}; wanted one of them")
         for name in ("shortest", "densest"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}: found {getattr(self, name)}; wanted at least 0")

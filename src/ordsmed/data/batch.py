@@ -52,8 +52,8 @@ class Batch:
         predicted = tuple(self.targets.shape)
         wanted |= {"weights": predicted, "places": predicted}
         for name, shape in wanted.items():
-            found = getattr(self, name)
-            assert found is None or tuple(found.shape) == shape, f"Batch.{name}: {tuple(found.shape)} is not {shape}"
+            value = getattr(self, name)
+            assert value is None or tuple(value.shape) == shape, f"Batch.{name}: {tuple(value.shape)} is not {shape}"
         assert self.labels is None or len(self.labels) == examples, f"Batch.labels: {len(self.labels)} of {examples}"
         assert self.places is not None or predicted == (rows, tokens), "without places every token is predicted"
 

@@ -76,13 +76,13 @@ class StreamOrder:
 
     def sentences(self, epoch: int, place: int, count: int) -> list[int]:
         """The sentences that these words are from."""
-        found = []
+        numbers = []
         for block, inside, size in self._stretch(epoch, place, count):
             chosen = self._shuffled(epoch, block)
             ends = np.cumsum(self.source.starts[chosen + 1] - self.source.starts[chosen] + 1)
             a, b = np.searchsorted(ends, [inside, inside + size - 1], "right")
-            found += chosen[a : b + 1].tolist()
-        return found
+            numbers += chosen[a : b + 1].tolist()
+        return numbers
 
     def _stretch(self, epoch: int, place: int, count: int) -> Iterator[tuple[int, int, int]]:
         """The blocks in which so many words from a place lie; where in each, and how many."""
@@ -177,7 +177,7 @@ class CarriedRows:
 
     def spans(self, numbers: Ints) -> list[Span]:
         """Which documents these rows hold, in the forward direction and then the backward."""
-        found: list[Span] = []
+        spans: list[Span] = []
         for number in numbers:
             stream, window = number % self.count, number // self.count
             k = int(self.source_of[stream])
@@ -186,9 +186,9 @@ class CarriedRows:
                 for sentence in course.sentences(*self._place(stream, window), self.length):
                     document = int(np.searchsorted(documents, starts[sentence], "right")) - 1
                     span = Span(int(number), k, document, int(starts[sentence]), int(starts[sentence + 1]))
-                    if span not in found:
-                        found.append(span)
-        return found
+                    if span not in spans:
+                        spans.append(span)
+        return spans
 
     def _place(self, stream: int, window: int) -> tuple[int, int]:
         """The epoch and place in its line at which a window of a stream begins."""
@@ -208,8 +208,8 @@ class CarriedRows:
             of = source == k
             starts = self._lexicon(k).starts
             if len(number[of]) and int(number[of].max()) >= len(starts) - 1:
-                found = f"holds the word {int(number[of].max())}, its lexicon {len(starts) - 1:,}"
-                raise DataError(f"source {k + 1}", found, "its own lexicon", "copy or encode it again")
+                problem = f"holds the word {int(number[of].max())}, its lexicon {len(starts) - 1:,}"
+                raise DataError(f"source {k + 1}", problem, "its own lexicon", "copy or encode it again")
             begin[of] = starts[number[of]]
             size[of] = starts[number[of] + 1] - begin[of]
         order = np.argsort(size, kind="stable")
@@ -223,10 +223,10 @@ class CarriedRows:
         return rank[places.reshape(words.shape)], letters, np.concatenate([[0, 0, 0], np.cumsum(size[order])])
 
     def _lexicon(self, k: int) -> Lexicon:
-        found = self.sources[k].lexicon
-        if found is None:
+        lexicon = self.sources[k].lexicon
+        if lexicon is None:
             raise DataError(f"source {k + 1}", "holds pieces of words", "whole words", 'encode with `kind = "words"`')
-        return found
+        return lexicon
 
 
 def _shared(weights: Sequence[float], streams: int) -> Ints:

@@ -189,13 +189,13 @@ class Encoded:
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
         """The one it was encoded with."""
-        found = Tokenizer.load(self.folder / "tokenizer")
-        if found.fingerprint != self.facts["tokenizer"]:
+        tokenizer = Tokenizer.load(self.folder / "tokenizer")
+        if tokenizer.fingerprint != self.facts["tokenizer"]:
             raise DataError(
-                self.folder / "tokenizer", f"tokenizer {found.fingerprint}", f"{self.facts['tokenizer']}, the store's",
-                "encode again",
+                self.folder / "tokenizer", f"tokenizer {tokenizer.fingerprint}",
+                f"{self.facts['tokenizer']}, the store's", "encode again",
             )  # fmt: skip
-        return found
+        return tokenizer
 
     @functools.cached_property
     def train(self) -> Store:
@@ -258,12 +258,12 @@ class LineEncoder:
         self.decode = msgspec.json.Decoder(Document).decode
 
     def __call__(self, block: PartLines) -> EncodedLines:
-        found = [self._document(block, number) for number in range(len(block.lines))]
-        pieces = [d.sentences() if self.sentences else [d.text] for d in found]
+        documents = [self._document(block, number) for number in range(len(block.lines))]
+        pieces = [d.sentences() if self.sentences else [d.text] for d in documents]
         ids, lengths = self.words.encode([sentence for piece in pieces for sentence in piece])
         ids, strangers = self.words.strangers(ids)
         sequences = np.fromiter(map(len, pieces), np.int64, len(pieces))
-        text = sum(len(d.text) if d.text.isascii() else len(d.text.encode()) for d in found)
+        text = sum(len(d.text) if d.text.isascii() else len(d.text.encode()) for d in documents)
         end = LinePosition(block.path.name, block.end, block.first + len(block.lines))
         return EncodedLines(ids, strangers, lengths, sequences, text, sum(map(len, block.lines)), end)
 
@@ -271,11 +271,11 @@ class LineEncoder:
         import msgspec
 
         try:
-            found: Document = self.decode(block.lines[number])
+            document: Document = self.decode(block.lines[number])
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             place = f"{block.path}:{block.first + number}"
             raise DataError(place, str(error), "one document a line", "make the corpus again") from None
-        return found
+        return document
 
 
 @functools.lru_cache(1)

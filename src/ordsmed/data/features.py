@@ -62,12 +62,12 @@ class Features:
     @staticmethod
     def open(folder: Path) -> Features:
         """What `save` wrote, read as it is needed."""
-        found = {p.stem: files.mapped(p, "a column of features", "delete the folder") for p in folder.glob("*.npy")}
-        if "starts" not in found or "ids" not in found:
+        columns = {p.stem: files.mapped(p, "a column of features", "delete the folder") for p in folder.glob("*.npy")}
+        if "starts" not in columns or "ids" not in columns:
             raise DataError(folder, "lacks starts.npy or ids.npy", "features", "delete the folder")
         own = {f.name for f in dataclasses.fields(Features)} - {"more"}
-        more = {name.removeprefix("more."): values for name, values in found.items() if name not in own}
-        return Features(**{name: values for name, values in found.items() if name in own}, more=more)
+        more = {name.removeprefix("more."): values for name, values in columns.items() if name not in own}
+        return Features(**{name: values for name, values in columns.items() if name in own}, more=more)
 
     def _columns(self) -> dict[str, NDArray[Any]]:
         named = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "more"}
@@ -130,10 +130,10 @@ class Packing:
         source = features.starts[chosen][example] + inside
 
         def laid(values: NDArray[Any] | None, fill: int, dtype: Any) -> NDArray[Any]:
-            found = np.full(rows * length, fill, dtype)
+            filled = np.full(rows * length, fill, dtype)
             if values is not None:
-                found[place] = values[source]
-            return found.reshape(rows, length)
+                filled[place] = values[source]
+            return filled.reshape(rows, length)
 
         documents, positions = np.zeros(rows * length, np.int32), np.zeros(rows * length, np.int64)
         documents[place] = _order_in_row(row, column)[example]
@@ -183,12 +183,12 @@ class ExampleRows:
 def by_length(sizes: Ints, tokens: int) -> list[Ints]:
     """All examples in batches of like lengths, each of at most so many tokens: for what needs no order."""
     order = np.argsort(-sizes, kind="stable")
-    found, at = [], 0
+    groups, at = [], 0
     while at < len(order):
         count = max(1, tokens // int(sizes[order[at]]))
-        found.append(order[at : at + count])
+        groups.append(order[at : at + count])
         at += count
-    return found
+    return groups
 
 
 def rounded(sizes: Ints) -> int:
@@ -200,16 +200,16 @@ def rounded(sizes: Ints) -> int:
 def _well_packed(sizes: Ints) -> tuple[int, Ints, Ints]:
     """The length of rows that costs least, and each example's row and column: longer ones leave less of them empty."""
     shortest, tokens = rounded(sizes), int(sizes.sum())
-    found, least = (shortest, *_packed(sizes, shortest)), np.inf
+    best, least = (shortest, *_packed(sizes, shortest)), np.inf
     for length in (shortest, *range(-(-shortest // STEP) * STEP, shortest + REACH + 1, STEP)):
         dear = 1 + length / FULL  # a token in rows so long
         if tokens * dear >= least:
             break
-        row, column = _packed(sizes, length) if length > shortest else found[1:]
+        row, column = _packed(sizes, length) if length > shortest else best[1:]
         cost = (int(row.max()) + 1) * length * dear
         if cost < least:
-            found, least = (length, row, column), cost
-    return found
+            best, least = (length, row, column), cost
+    return best
 
 
 def _packed(sizes: Ints, length: int) -> tuple[Ints, Ints]:
@@ -233,9 +233,9 @@ def _order_in_row(row: Ints, column: Ints) -> NDArray[np.int32]:
     """1 for the first example of each row, 2 for the second..."""
     order = np.lexsort((column, row))
     first = np.searchsorted(row[order], row[order])
-    found = np.empty(len(row), np.int32)
-    found[order] = np.arange(len(row)) - first + 1
-    return found
+    ranks = np.empty(len(row), np.int32)
+    ranks[order] = np.arange(len(row)) - first + 1
+    return ranks
 
 
 def _listed(features: Features, tokens: Ints) -> dict[str, NDArray[Any]]:

@@ -106,8 +106,8 @@ class PairRows:
         style: Style, short: float, single: float = 0.1, key: tuple[object, ...],
     ) -> None:  # fmt: skip
         if length < SPECIAL + 2:
-            found = f"found {length}, of which {SPECIAL} are special tokens"
-            raise RecipeError("phase.length", found, f"{SPECIAL + 2} or more")
+            problem = f"found {length}, of which {SPECIAL} are special tokens"
+            raise RecipeError("phase.length", problem, f"{SPECIAL + 2} or more")
         self.sources, self.style, self.length = sources, style, length
         self.start, self.stop, self.pad = start, stop, pad
         self.key = chance.key("pairs", *key)
@@ -116,8 +116,8 @@ class PairRows:
         ]
         for index, examples in enumerate(self.examples):
             if not len(examples):
-                found = "has no document of two sentences" if style == "order" else "has no text"
-                raise DataError(f"source {index + 1}", found, "", "encode with sentences, or add text")
+                problem = "has no document of two sentences" if style == "order" else "has no text"
+                raise DataError(f"source {index + 1}", problem, "", "encode with sentences, or add text")
         self.blend = Blend([len(examples) for examples in self.examples], weights, *key)
 
     def __len__(self) -> int:
@@ -126,8 +126,8 @@ class PairRows:
     def assembled(self, numbers: Ints) -> Assembled:
         """The rows with these running numbers, before corruption."""
         made, order = [], []
-        for source, at, found in self._examples(numbers):
-            made.append(self._lay(self.sources[source].tokens, self._pieces(source, found, numbers[at]), found))
+        for source, at, pair in self._examples(numbers):
+            made.append(self._lay(self.sources[source].tokens, self._pieces(source, pair, numbers[at]), pair))
             order.append(at)
         if len(made) == 1:
             return made[0]
@@ -137,7 +137,7 @@ class PairRows:
 
     def spans(self, numbers: Ints) -> list[Span]:
         """Which documents these rows hold; a segment of sentences that do not follow each other has several spans."""
-        found: list[Span] = []
+        spans: list[Span] = []
         for source, at, examples in self._examples(numbers):
             p = self._pieces(source, examples, numbers[at])
             new = (np.diff(p.row * 2 + p.side, prepend=-1) > 0) | (p.start != np.append(-1, p.stop[:-1]))
@@ -145,12 +145,12 @@ class PairRows:
             ends = p.stop[np.append(first[1:], len(new)) - 1]
             document = np.searchsorted(self.sources[source].document_starts, p.start[first], "right") - 1
             rows = numbers[at][p.row[first]]
-            found += [
+            spans += [
                 Span(int(n), source, int(d), int(a), int(b))
                 for n, d, a, b in zip(rows, document, p.start[first], ends, strict=True)
             ]
         place = {int(number): index for index, number in enumerate(numbers)}
-        return sorted(found, key=lambda span: place[span.number])
+        return sorted(spans, key=lambda span: place[span.number])
 
     def _examples(self, numbers: Ints) -> Iterator[tuple[int, Ints, Pairs]]:
         """Each source that is asked for, which of the numbers, and their examples."""
@@ -236,33 +236,33 @@ class PairExamples:
         groups, places = counts // self.share, counts % self.share
         asked = np.unique(groups).tolist()
         order = np.concatenate([np.flatnonzero(groups == group) for group in asked])
-        found = Pairs.join([self._ahead(group).take(places[groups == group]) for group in asked])
-        return found.take(np.argsort(order))
+        pairs = Pairs.join([self._ahead(group).take(places[groups == group]) for group in asked])
+        return pairs.take(np.argsort(order))
 
     def group(self, number: int) -> Pairs:
         """The examples of a group, counted over all epochs, in their order."""
         epoch, group = divmod(number, self.groups)
         places = np.arange(group * self.blocks // self.groups, (group + 1) * self.blocks // self.groups)
         blocks = permute(places, self.blocks, chance.key("blocks", *self.key, epoch))
-        found, again = self.walk(blocks, "walk", epoch, group, 0), 0
-        while (lack := self.share - len(found)) > 0:
+        pairs, again = self.walk(blocks, "walk", epoch, group, 0), 0
+        while (lack := self.share - len(pairs)) > 0:
             again += 1
-            few = 1 + lack * len(blocks) // max(len(found), 1)  # enough of them, as a rule
+            few = 1 + lack * len(blocks) // max(len(pairs), 1)  # enough of them, as a rule
             more = self.walk(np.roll(blocks, -again)[:few], "walk", epoch, group, again)
             wanted = np.arange(min(lack, len(more)))
             key = chance.key("lack", *self.key, epoch, group, again)
-            found = Pairs.join([found, more.take(permute(wanted, len(more), key))])
-            blocks = blocks if len(found) else (blocks + 1) % self.blocks
+            pairs = Pairs.join([pairs, more.take(permute(wanted, len(more), key))])
+            blocks = blocks if len(pairs) else (blocks + 1) % self.blocks
         key = chance.key("shuffle", *self.key, epoch, group)
-        return found.take(permute(np.arange(self.share), len(found), key))
+        return pairs.take(permute(np.arange(self.share), len(pairs), key))
 
     def walk(self, blocks: Ints, *parts: object) -> Pairs:
         """All examples of some blocks, with the chance that belongs to these parts of a key."""
         key = chance.key(*self.key, *parts)
         made = {"next": self._next, "order": self._order, "electra": self._electra}[self.style]
         borders = zip(self._border(blocks).tolist(), self._border(blocks + 1).tolist(), strict=True)
-        found = Pairs.join([NONE, *(made(s, key) for a, b in borders if (s := self._sentences(a, b)) is not None)])
-        return self._elsewhere(found, key) if self.style == "next" else found
+        pairs = Pairs.join([NONE, *(made(s, key) for a, b in borders if (s := self._sentences(a, b)) is not None)])
+        return self._elsewhere(pairs, key) if self.style == "next" else pairs
 
     def _expected(self) -> int:
         """Examples of an average group, from the walk over some blocks from all parts of the store."""
@@ -384,20 +384,20 @@ class Ahead:
             self._made[number] = Future()
             _fulfil(self._made[number], self.make, number)
         self._made = {n: made for n, made in self._made.items() if abs(n - number) <= 1}
-        found = self._made[number].result()
+        pairs = self._made[number].result()
         if number + 1 not in self._made:
             after = self._made[number + 1] = Future()
             threading.Thread(target=_fulfil, args=(after, self.make, number + 1), daemon=True).start()
-        return found
+        return pairs
 
 
 def follow(after: Ints) -> Ints:
     """The sentences that chunks begin with, where `after` says which comes after a chunk from each."""
-    places, place, found = after.tolist(), 0, []
+    places, place, visited = after.tolist(), 0, []
     while place < len(places):
-        found.append(place)
+        visited.append(place)
         place = places[place]
-    return np.asarray(found, np.int64)
+    return np.asarray(visited, np.int64)
 
 
 def shorten(start: Ints, stop: Ints, room: int, key: int, numbers: Ints) -> tuple[Ints, Ints]:

@@ -81,10 +81,10 @@ class TextReader:
 
     def pieces(self, texts: Sequence[str]) -> TextPieces:
         """The texts without signs; names of special tokens in them are mere text."""
-        found = [self._cut(texts[at : at + AT_ONCE]) for at in range(0, len(texts), AT_ONCE)]
-        sizes = [size for part, _, _ in found for size in part]
-        places = _ints(itertools.chain.from_iterable(part for _, _, part in found), 2 * sum(sizes)).reshape(-1, 2)
-        ids = np.concatenate([part for _, part, _ in found]) if found else np.zeros(0, np.int64)
+        parts = [self._cut(texts[at : at + AT_ONCE]) for at in range(0, len(texts), AT_ONCE)]
+        sizes = [size for part, _, _ in parts for size in part]
+        places = _ints(itertools.chain.from_iterable(part for _, _, part in parts), 2 * sum(sizes)).reshape(-1, 2)
+        ids = np.concatenate([part for _, part, _ in parts]) if parts else np.zeros(0, np.int64)
         return TextPieces(np.cumsum([0, *sizes], dtype=np.int64), ids, places[:, 0], places[:, 1])
 
     def _cut(self, texts: Sequence[str]) -> tuple[list[int], Ints, list[int]]:

@@ -118,10 +118,10 @@ def answer_tokens(context: str, left: Ints, right: Ints, start: int, end: int) -
     """
     text = context[start:end]
     start, end = start + len(text) - len(text.lstrip()), start + len(text.rstrip())
-    found = np.flatnonzero((right > start) & (left < end) & (right > left))
-    if start >= end or not len(found):
+    touching = np.flatnonzero((right > start) & (left < end) & (right > left))
+    if start >= end or not len(touching):
         return -1, -1, False
-    first, last = int(found[0]), int(found[-1])
+    first, last = int(touching[0]), int(touching[-1])
     return first, last, context[left[first] : right[last]].strip() == text.strip()
 
 

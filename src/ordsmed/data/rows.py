@@ -193,13 +193,13 @@ class PackedRows:
 
     def spans(self, numbers: Ints) -> list[Span]:
         """Which documents these rows hold."""
-        found = []
+        spans = []
         for number, source, row in zip(numbers, *self.blend.place(numbers), strict=True):
             p = self._pieces(np.asarray([row]), int(source))
-            found += [
+            spans += [
                 Span(int(number), int(source), *map(int, x)) for x in zip(p.document, p.start, p.stop, strict=True)
             ]
-        return found
+        return spans
 
     def _pieces(self, rows: Ints, source: int) -> DocumentPieces:
         return split(self.sources[source].document_starts, *self.windows[source].spans(rows))
@@ -280,15 +280,15 @@ class StreamRows:
 
     def spans(self, numbers: Ints) -> list[Span]:
         """Which documents these rows hold."""
-        found = []
+        spans = []
         for number, source, row in zip(numbers, *self.blend.place(numbers), strict=True):
             starts = self.sources[source].document_starts
             document, offset = (x[0] for x in self.streams[source].places(np.asarray([row])))
             for d in np.unique(document[document < len(starts) - 1]):
                 token = (starts[document] + offset - 1)[(document == d) & (offset > 0)]
                 if len(token):
-                    found.append(Span(int(number), int(source), int(d), int(token[0]), int(token[-1]) + 1))
-        return found
+                    spans.append(Span(int(number), int(source), int(d), int(token[0]), int(token[-1]) + 1))
+        return spans
 
 
 def _pattern(weights: Sequence[float], key: int) -> tuple[Ints, Ints]:

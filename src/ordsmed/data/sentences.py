@@ -48,13 +48,13 @@ class LineRows:
 
     def spans(self, numbers: Ints) -> list[Span]:
         """Which documents these rows hold."""
-        found = []
+        spans = []
         for number, source, row in zip(numbers, *self.blend.place(numbers), strict=True):
             start, stop = self.lines[source].spans(np.asarray([row]))
             p = split(self.sources[source].document_starts, start, stop)
             places = zip(p.document, p.start, p.stop, strict=True)
-            found += [Span(int(number), int(source), int(d), int(a), int(b)) for d, a, b in places if a < b]
-        return found
+            spans += [Span(int(number), int(source), int(d), int(a), int(b)) for d, a, b in places if a < b]
+        return spans
 
 
 def lay(source: NDArray[np.integer], parts: SentenceParts, frame: Frame) -> Assembled:

@@ -82,22 +82,22 @@ class Store:
     @functools.cached_property
     def starts(self) -> Ints:
         """Where each sequence begins, in tokens, [S + 1]; last = number of tokens."""
-        found = np.empty(self.sequence_count + 1, np.int64)
-        found[0] = 0
-        np.cumsum(self.lengths, out=found[1:])
+        starts = np.empty(self.sequence_count + 1, np.int64)
+        starts[0] = 0
+        np.cumsum(self.lengths, out=starts[1:])
         size = self.tokens.dtype.itemsize
         for a in range(0, self.sequence_count, BLOCK):
-            if not np.array_equal(found[a : min(a + BLOCK, self.sequence_count)] * size, self.offsets[a : a + BLOCK]):
+            if not np.array_equal(starts[a : min(a + BLOCK, self.sequence_count)] * size, self.offsets[a : a + BLOCK]):
                 raise DataError(f"{self.prefix}.idx", "sequences do not follow each other", "", "encode again")
-        return found
+        return starts
 
     @functools.cached_property
     def document_starts(self) -> Ints:
         """Where each document begins, in tokens, [D + 1]; last = number of tokens."""
-        found = np.full(self.document_count + 1, self.token_count, np.int64)
+        starts = np.full(self.document_count + 1, self.token_count, np.int64)
         inside = self.documents < self.sequence_count
-        found[inside] = self.offsets[self.documents[inside]] // self.tokens.dtype.itemsize
-        return found
+        starts[inside] = self.offsets[self.documents[inside]] // self.tokens.dtype.itemsize
+        return starts
 
     @functools.cached_property
     def lexicon(self) -> Lexicon | None:
@@ -111,16 +111,16 @@ class Store:
         beside = self.prefix.with_name(self.prefix.name + ".counts.npy")
         if beside.is_file():
             with contextlib.suppress(ValueError, EOFError):  # a damaged file is made again
-                found = np.load(beside, allow_pickle=False)
-                if int(found.sum()) == self.token_count:
-                    return self._widened(found)
-        found = np.zeros(self.vocabulary or 1, np.int64)
+                counts = np.load(beside, allow_pickle=False)
+                if int(counts.sum()) == self.token_count:
+                    return self._widened(counts)
+        counts = np.zeros(self.vocabulary or 1, np.int64)
         for block in blocks(self.tokens):
-            found = _add(found, np.bincount(self._known(block)))
-        found = self._widened(found)
+            counts = _add(counts, np.bincount(self._known(block)))
+        counts = self._widened(counts)
         with contextlib.suppress(RunError):  # a store that may only be read is counted each time
-            _save_counts(beside, found)
-        return found
+            _save_counts(beside, counts)
+        return counts
 
     def document(self, number: int) -> Ids:
         """All ids of one document."""
@@ -151,10 +151,10 @@ class Store:
 
     def _check(self, index: Path, tokens: Path) -> None:
         """Do the two files belong together? Whatever was cut off, mixed up or turned round shows here."""
-        size, found = self.tokens.dtype.itemsize, tokens.stat().st_size
+        size, held = self.tokens.dtype.itemsize, tokens.stat().st_size
         wanted = int(self.offsets[-1]) + int(self.lengths[-1]) * size if self.sequence_count else 0
-        if found != wanted:
-            raise DataError(tokens, f"{found} bytes", f"{wanted} bytes as {index.name} says", "copy or encode it again")
+        if held != wanted:
+            raise DataError(tokens, f"{held} bytes", f"{wanted} bytes as {index.name} says", "copy or encode it again")
         limit = len(self.lexicon) if self.lexicon else self.vocabulary
         if limit and self.token_count and (highest := int(self.tokens[:FIRST].max())) >= limit:
             raise DataError(
@@ -335,9 +335,9 @@ def _read_index(path: Path) -> tuple[np.dtype[Any], Ids, Ints, Ints]:
         raise DataError(
             path, f"version {version}, type code {code}", f"version 1, integers: {sorted(CODES)}", "encode again"
         )
-    wanted, found = HEADER.size + 12 * sequences + 8 * documents, path.stat().st_size
-    if found not in (wanted, wanted + sequences):  # the second: a byte more a sequence, for modes, which text has not
-        raise DataError(path, f"{found} bytes", f"{wanted} bytes as its head says", "copy or encode it again")
+    wanted, held = HEADER.size + 12 * sequences + 8 * documents, path.stat().st_size
+    if held not in (wanted, wanted + sequences):  # the second: a byte more a sequence, for modes, which text has not
+        raise DataError(path, f"{held} bytes", f"{wanted} bytes as its head says", "copy or encode it again")
     at = HEADER.size
     lengths = _mapped(path, np.dtype("<i4"), at, sequences)
     offsets = _mapped(path, np.dtype("<i8"), at + 4 * sequences, sequences)

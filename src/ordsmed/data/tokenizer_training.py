@@ -70,8 +70,8 @@ class TokenizerTraining:
     def _learn(self, folder: Path | None) -> Tokenizer:
         assert folder is not None
         afford("tokenizer.size", getattr(self.tokenizer, "size", 0), PIECE)
-        found: Tokenizer = self.tokenizer.train(TrainingTexts(folder, self.sample))
-        return found
+        learned: Tokenizer = self.tokenizer.train(TrainingTexts(folder, self.sample))
+        return learned
 
 
 class TrainingTexts:

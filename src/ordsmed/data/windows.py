@@ -85,13 +85,13 @@ class Fitted:
     @staticmethod
     def of(document_starts: Ints, sentence_starts: Ints, room: int, joint: int, *, pack: bool) -> Fitted:
         """Fill each row with as many whole sentences as fit; `sentence_starts` ends with the number of tokens."""
-        found, first, last, block = [0], 0, len(sentence_starts) - 1, max(BLOCK, 2 * room)
+        edges, first, last, block = [0], 0, len(sentence_starts) - 1, max(BLOCK, 2 * room)
         while first < last:
             end = min(first + block, last)
-            rows = _walk(document_starts, sentence_starts[first : end + 1], found[-1], room, joint, pack)
-            found += rows if end == last else rows[:-1] or rows  # the next block may have more for the last row
-            first = end if end == last else int(np.searchsorted(sentence_starts, found[-1], "right")) - 1
-        return Fitted(np.asarray(found, np.int64))
+            rows = _walk(document_starts, sentence_starts[first : end + 1], edges[-1], room, joint, pack)
+            edges += rows if end == last else rows[:-1] or rows  # the next block may have more for the last row
+            first = end if end == last else int(np.searchsorted(sentence_starts, edges[-1], "right")) - 1
+        return Fitted(np.asarray(edges, np.int64))
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
@@ -117,13 +117,13 @@ class SentenceLines:
     @staticmethod
     def of(document_starts: Ints, sentence_starts: Ints, room: int, *, cross: bool) -> SentenceLines:
         """Fill each row with as many sentences as fit; one longer than a row is cut, with a sign after each part."""
-        found, first, last, block = [0], 0, len(sentence_starts) - 1, max(BLOCK, 2 * room)
+        edges, first, last, block = [0], 0, len(sentence_starts) - 1, max(BLOCK, 2 * room)
         while first < last:
             end = min(first + block, last)
-            rows = _walk_lines(document_starts, sentence_starts[first : end + 1], found[-1], room, cross)
-            found += rows if end == last else rows[:-1] or rows
-            first = end if end == last else int(np.searchsorted(sentence_starts, found[-1] // 2, "right")) - 1
-        return SentenceLines(document_starts, sentence_starts, np.asarray(found, np.int64), room, cross)
+            rows = _walk_lines(document_starts, sentence_starts[first : end + 1], edges[-1], room, cross)
+            edges += rows if end == last else rows[:-1] or rows
+            first = end if end == last else int(np.searchsorted(sentence_starts, edges[-1] // 2, "right")) - 1
+        return SentenceLines(document_starts, sentence_starts, np.asarray(edges, np.int64), room, cross)
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
@@ -210,11 +210,11 @@ def _walk(document_starts: Ints, starts: Ints, bound: int, room: int, joint: int
     after = np.searchsorted(ends, places + room, "right")
     if not pack:
         after = np.minimum(after, np.searchsorted(units, document_starts[document + 1]))
-    follow, unit, found = after.tolist(), 0, []
+    follow, unit, visited = after.tolist(), 0, []
     while unit < len(follow):
         unit = follow[unit]
-        found.append(unit)
-    return [int(b) for b in units[found]]
+        visited.append(unit)
+    return [int(b) for b in units[visited]]
 
 
 def _walk_lines(document_starts: Ints, starts: Ints, bound: int, room: int, cross: bool) -> list[int]:
@@ -236,12 +236,12 @@ def _walk_lines(document_starts: Ints, starts: Ints, bound: int, room: int, cros
         borders = np.append(np.flatnonzero(new), len(new))
         after = np.minimum(after, borders[np.searchsorted(borders, np.arange(len(new)), "right")])
     alone = np.append(sign & (after == np.arange(len(sign)) + 1), False)
-    follow, at, found = (after + alone[after]).tolist(), 0, []
+    follow, at, visited = (after + alone[after]).tolist(), 0, []
     while at < len(follow):
         at = follow[at]
-        found.append(at)
+        visited.append(at)
     bounds = np.append(2 * np.repeat(units[:-1], 1 + between) + sign, 2 * units[-1])
-    return [int(b) for b in bounds[found]]
+    return [int(b) for b in bounds[visited]]
 
 
 def _begins(document_starts: Ints, token: Ints) -> NDArray[np.bool_]:

@@ -112,9 +112,9 @@ class WholeWords(Words):
         """The words beyond the vocabulary in order of first appearance here; ids give their place in that list."""
         first = self.tokenizer.vocabulary
         places = np.flatnonzero(ids >= first)
-        numbers, appeared, found = np.unique(ids[places], return_index=True, return_inverse=True)
+        numbers, appeared, which = np.unique(ids[places], return_index=True, return_inverse=True)
         order = np.argsort(appeared)
-        ids[places] = first + np.argsort(order)[found]
+        ids[places] = first + np.argsort(order)[which]
         return ids, [self.names[n - first] for n in numbers[order].tolist()]
 
     def _looked_up(self, new: Sequence[str]) -> tuple[Ids, Ints]:
@@ -123,11 +123,11 @@ class WholeWords(Words):
         return np.fromiter((self._number(w) for some in words for w in some), self.dtype, int(lengths.sum())), lengths
 
     def _number(self, word: str) -> int:
-        found = self.known.get(word, self.others.get(word))
-        if found is None:
-            found = self.others[word] = self.tokenizer.vocabulary + len(self.names)
+        number = self.known.get(word, self.others.get(word))
+        if number is None:
+            number = self.others[word] = self.tokenizer.vocabulary + len(self.names)
             self.names.append(word)
-        return found
+        return number
 
 
 def cut_of(tokenizer: Tokenizer) -> Cut | None:
@@ -157,9 +157,9 @@ def _before_spaces(text: str) -> list[str]:
 
 
 def _joined(tokenizer: Tokenizer, texts: Sequence[str], dtype: np.dtype[Any]) -> tuple[Ids, Ints]:
-    found = [e.ids for e in tokenizer.plain.encode_batch_fast(list(texts), add_special_tokens=False)]
-    lengths = np.fromiter(map(len, found), np.int64, len(found))
-    return np.fromiter((i for ids in found for i in ids), dtype, int(lengths.sum())), lengths
+    encoded = [e.ids for e in tokenizer.plain.encode_batch_fast(list(texts), add_special_tokens=False)]
+    lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
+    return np.fromiter((i for ids in encoded for i in ids), dtype, int(lengths.sum())), lengths
 
 
 def _room(array: NDArray[Any], wanted: int) -> NDArray[Any]:

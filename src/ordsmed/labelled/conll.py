@@ -157,7 +157,7 @@ def read(
 
     Where they need not be `tagged`, columns may lack that of the tags: it becomes their last when they are written.
     """
-    wanted, words, found = Column.of(column), Column.of(word), TaggedSentences()
+    wanted, words, sentences = Column.of(column), Column.of(word), TaggedSentences()
     for path in files(paths):
         data = b"".join(blocks(path))
         _refuse_others(path, data)
@@ -168,8 +168,8 @@ def read(
             source, rows = _conllu(path, text, wanted)
         else:
             source, rows = _columns(path, text, wanted, words, tagged, begin)
-        _gather(source, rows, found, wanted.asked if tagged else "")
-    return found
+        _gather(source, rows, sentences, wanted.asked if tagged else "")
+    return sentences
 
 
 def texts(sentences: TaggedSentences, predictions: Sequence[Sequence[str]]) -> list[str]:
@@ -182,14 +182,14 @@ def texts(sentences: TaggedSentences, predictions: Sequence[Sequence[str]]) -> l
 
 def cells(line: str, place: str) -> tuple[list[str], re.Match[str]]:
     """The ten columns of a line of CoNLL-U, and its number taken apart: first word, last word of a range."""
-    found = line.split("\t")
-    if len(found) != 10:
+    fields = line.split("\t")
+    if len(fields) != 10:
         raise DataError(
-            place, many(len(found), "column"), "ten of CoNLL-U, with tabs between them", "mend or remove the line"
+            place, many(len(fields), "column"), "ten of CoNLL-U, with tabs between them", "mend or remove the line"
         )
-    if not (number := _NUMBER.match(found[0])):
-        raise DataError(place, f"a word numbered {found[0][:20]!r}", "a number such as 1, a range such as 1-2, or 1.1")
-    return found, number
+    if not (number := _NUMBER.match(fields[0])):
+        raise DataError(place, f"a word numbered {fields[0][:20]!r}", "a number such as 1, a range such as 1-2, or 1.1")
+    return fields, number
 
 
 def _refuse_others(path: Path, data: bytes) -> None:
@@ -204,15 +204,15 @@ def _refuse_others(path: Path, data: bytes) -> None:
 def _is_object(data: bytes) -> bool:
     """Is it JSON that holds an object? What holds less may be words."""
     with contextlib.suppress(ValueError, RecursionError):
-        found = json.loads(data)
-        return isinstance(found[0] if isinstance(found, list) and found else found, dict)
+        value = json.loads(data)
+        return isinstance(value[0] if isinstance(value, list) and value else value, dict)
     return False
 
 
 def _lines(text: str) -> Iterator[tuple[int, int, str]]:
     """Number, place in the text, and the line itself without its end."""
-    for number, found in enumerate(_LINE.finditer(text, text.startswith(BOM)), 1):
-        yield number, found.start(), found[1]
+    for number, match in enumerate(_LINE.finditer(text, text.startswith(BOM)), 1):
+        yield number, match.start(), match[1]
 
 
 def _begin(text: str) -> tuple[int, int, str]:
@@ -300,17 +300,17 @@ def _column_rows(
             length = 0
             yield None
             continue
-        found = list(pattern.finditer(line))
-        if len(found) != width and line[0] == "#" and not length:
+        fields = list(pattern.finditer(line))
+        if len(fields) != width and line[0] == "#" and not length:
             comments += 1
             continue
-        if len(found) != width:
+        if len(fields) != width:
             wanted = f"{width} as in line {first}"
-            raise DataError(f"{path}:{number}", many(len(found), "column"), wanted, "mend or remove the line")
+            raise DataError(f"{path}:{number}", many(len(fields), "column"), wanted, "mend or remove the line")
         length += 1
         longest = max(longest, (length, number))
-        begin, end = (len(line), len(line)) if tag is None else found[tag].span()
-        yield _TokenLine(number, found[word][0], start + begin, line[begin:end])
+        begin, end = (len(line), len(line)) if tag is None else fields[tag].span()
+        yield _TokenLine(number, fields[word][0], start + begin, line[begin:end])
     if comments:
         say(f"{path}: {many(comments, 'line')} beginning with # taken for comments")
     if longest[0] > LONG:

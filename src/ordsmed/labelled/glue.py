@@ -151,13 +151,13 @@ def read(task: GlueTask, path: Path, errors: Errors = "strict", format: Format |
     """The rows of a file, and which split of GLUE it is; labels may lack."""
     split = split_of(task, path)
     if _unpacked(path) in (*MRPC, DEV_IDS) and split:
-        found = _published(task, split, path, errors)
+        table = _published(task, split, path, errors)
     else:
-        found = _table(task, split, path, errors, format)
-    if split and len(found) != task.rows[split]:
+        table = _table(task, split, path, errors, format)
+    if split and len(table) != task.rows[split]:
         there = f"{task.rows[split]:,} in GLUE: not the same as published scores stand on"
-        say(f"{path}: {many(len(found), 'row')} of {task.folder} {split}, {there}")
-    return found, split
+        say(f"{path}: {many(len(table), 'row')} of {task.folder} {split}, {there}")
+    return table, split
 
 
 def hand_in(folder: Path, task: GlueTask, split: str, indexes: Sequence[str], predicted: Sequence[float]) -> Path:
@@ -177,9 +177,9 @@ def _table(task: GlueTask, split: str, path: Path, errors: Errors, format: Forma
     except tables.NoColumn as missing:
         with contextlib.suppress(OrdsmedError):
             if task.bare:
-                found = tables.table(path, task.bare, header=False, more=True, format=form, errors=errors)
-                if task.understands(found.columns["label"][0]):
-                    return found
+                table = tables.table(path, task.bare, header=False, more=True, format=form, errors=errors)
+                if task.understands(table.columns["label"][0]):
+                    return table
         own = " ".join(f"task.{role}=COLUMN" for role in task.columns)
         raise tables.NoColumn(path, missing.found, missing.wanted, f"name them yourself: task.name= {own}") from None
 
@@ -187,9 +187,9 @@ def _table(task: GlueTask, split: str, path: Path, errors: Errors, format: Forma
 def _published(task: GlueTask, split: str, path: Path, errors: Errors) -> Table:
     """MRPC from the files that it was published in: dev is the rows of train whose two texts' numbers are listed."""
     if split == "test":
-        found = tables.table(path, task.columns, format="tsv", errors=errors)
-        numbers = [str(row) for row in range(len(found))]  # GLUE's, whose rows are these
-        return replace(found, columns={"index": numbers, **found.columns})
+        table = tables.table(path, task.columns, format="tsv", errors=errors)
+        numbers = [str(row) for row in range(len(table))]  # GLUE's, whose rows are these
+        return replace(table, columns={"index": numbers, **table.columns})
     one, ids = _beside(path, MRPC[0]), _beside(path, DEV_IDS)
     if not ids.is_file():
         say(f"{path}: no {DEV_IDS} beside it, which tells the rows of dev: all its rows are taken")

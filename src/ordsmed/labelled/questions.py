@@ -125,9 +125,9 @@ def placed(answer: Answer, context: str) -> tuple[Answer | None, str]:
         return Answer(text, start), SPACED if text != answer.text else ""
     words = r"\s+".join(map(re.escape, text.split()))
     for pattern, flags, kind in ((re.escape(text), 0, MOVED), (words, 0, SPACED), (words, re.IGNORECASE, CASED)):
-        found = [match.span(1) for match in re.finditer(f"(?=({pattern}))", context, flags)]  # they may overlap
-        if found:
-            begin, end = min(found, key=lambda span: abs(span[0] - start))
+        places = [match.span(1) for match in re.finditer(f"(?=({pattern}))", context, flags)]  # they may overlap
+        if places:
+            begin, end = min(places, key=lambda span: abs(span[0] - start))
             return Answer(context[begin:end], begin), kind
     return None, LOST
 
@@ -167,17 +167,17 @@ def _bad_json(path: Path, error: json.JSONDecodeError) -> DataError:
 
 def _given(paths: Sequence[Path], errors: reading.Errors, report: Report) -> list[Question]:
     """Every question as it stands in the files, its context shared."""
-    found: dict[str, Question] = {}
+    by_id: dict[str, Question] = {}
     contexts: dict[str, str] = {}
     for path in paths:
         for head, value in json_values(path, errors):
             for place, record in _records(value, head):
-                question = _named(_question(record, place, contexts, report), found, report)
-                if first := found.get(question.id):
+                question = _named(_question(record, place, contexts, report), by_id, report)
+                if first := by_id.get(question.id):
                     question = _joined(first, question)
                     report.note(TWICE, question.id)
-                found[question.id] = question
-    questions = list(found.values())
+                by_id[question.id] = question
+    questions = list(by_id.values())
     counts = report.counts()
     if counts.get(UNMARKED) == len(questions) + counts.get(TWICE, 0):  # files still to be answered
         del report.noted[UNMARKED]

@@ -57,11 +57,11 @@ class Table:
 
     def where(self, role: str, value: str) -> Table:
         """The rows that hold this value."""
-        rows = [row for row, found in enumerate(self.columns[role]) if found == value]
+        rows = [row for row, cell in enumerate(self.columns[role]) if cell == value]
         if not rows:
             there = sorted(set(self.columns[role]))[:20]
-            found = f"no row whose {self.name(role)} is `{value}`"
-            raise DataError(self.path, found, "one of " + ", ".join(map(_short, there)))
+            problem = f"no row whose {self.name(role)} is `{value}`"
+            raise DataError(self.path, problem, "one of " + ", ".join(map(_short, there)))
         return self.only(rows)
 
     def only(self, rows: Sequence[int]) -> Table:
@@ -140,16 +140,16 @@ class _Asked:
 
     def places(self, names: list[str] | None, width: int, remedy: str = "") -> list[int]:
         """Where the columns stand; `names` is None where they can only be numbered."""
-        found = {}
+        columns = {}
         for role, column in self.columns.items():
             several = column if isinstance(column, tuple) else (column,)
             there = [one for one in several if (one <= width if isinstance(one, int) else one in (names or ()))]
             if there or role not in self.lacking:
-                found[role] = _index(self.path, (there or several)[0], names, width, remedy)
+                columns[role] = _index(self.path, (there or several)[0], names, width, remedy)
         self.named |= {
-            role: f"`{names[at]}`" if names and names[at] else f"column {at + 1}" for role, at in found.items()
+            role: f"`{names[at]}`" if names and names[at] else f"column {at + 1}" for role, at in columns.items()
         }
-        return list(found.values())
+        return list(columns.values())
 
 
 _Reader = Callable[[_Asked], Iterator[_Row]]
@@ -157,12 +157,12 @@ _Reader = Callable[[_Asked], Iterator[_Row]]
 
 def _reader(path: Path, format: Format | None) -> _Reader:
     name = path.with_suffix("") if path.suffix.lower() in PACKED else path
-    found = format or ENDINGS.get(name.suffix.lower())
-    if found is None:
+    kind = format or ENDINGS.get(name.suffix.lower())
+    if kind is None:
         raise RecipeError(
             path, "a name without a known ending", "one that ends in " + " ".join(ENDINGS), "set `format`"
         )
-    return {"tsv": _tsv, "csv": _csv, "jsonl": _json_lines, "json": _json, "parquet": _parquet}[found]
+    return {"tsv": _tsv, "csv": _csv, "jsonl": _json_lines, "json": _json, "parquet": _parquet}[kind]
 
 
 def _refuse_broken(path: Path, broken: list[_Row], total: int) -> None:
@@ -227,8 +227,8 @@ def _quoted(path: Path, reader: Any, comma: str) -> Iterator[tuple[int, list[str
         yield begun, fields or [""]
     if strange and len(strange) == several:  # where others have several lines, texts do
         first, last = strange[0]
-        found = f"{many(len(strange), 'row', 'seems', 'seem')} to hold others between two quotes"
-        say(f"{path}: {found}; the first goes from line {first} to {last}: is a quote too many there?")
+        problem = f"{many(len(strange), 'row', 'seems', 'seem')} to hold others between two quotes"
+        say(f"{path}: {problem}; the first goes from line {first} to {last}: is a quote too many there?")
 
 
 def _holds_rows(field: str, place: int, width: int, comma: str) -> bool:
@@ -298,8 +298,8 @@ def _objects(asked: _Asked, numbered: Iterator[tuple[int, Any]]) -> Iterator[_Ro
             raise DataError(f"{asked.path}:{number}", f"JSON, but a {type(record).__name__}", "an object {...}")
         if not keys:
             if isinstance(record.get("data"), list):
-                found = "an object with a list under `data`, as SQuAD's questions"
-                raise DataError(f"{asked.path}:{number}", found, "an object a row")
+                problem = "an object with a list under `data`, as SQuAD's questions"
+                raise DataError(f"{asked.path}:{number}", problem, "an object a row")
             names = list(record)
             keys = [names[place] for place in asked.places(names, len(names))]
         lacking = next((key for key in keys if key not in record), None)

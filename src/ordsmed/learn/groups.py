@@ -43,17 +43,17 @@ def groups(
     tables = {id(m.weight) for m in module.modules() if isinstance(m, nn.Embedding)}
     named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
     height = levels([name for name, _ in named])
-    found: dict[tuple[str, bool, float], list[LocalParameter]] = {}
+    groups: dict[tuple[str, bool, float], list[LocalParameter]] = {}
     for name, parameter in named:
         rule = next((r for r in rules if re.search(r.match, name)), Rule(""))
         kind = "table" if id(parameter) in tables else "matrix" if parameter.ndim > 1 else "vector"
         decayed = kind != "vector" if rule.decay is None else rule.decay
         share = rule.rate * layer_decay ** (height["heads"] - height[name])
-        found.setdefault((kind, decayed, share), []).append(LocalParameter.of(name, parameter, (rows or {}).get(name)))
+        groups.setdefault((kind, decayed, share), []).append(LocalParameter.of(name, parameter, (rows or {}).get(name)))
     return [
         {"kind": kind, "decayed": decayed, "share": share, "names": [p.name for p in parts], "parts": parts,
          "params": [p.local for p in parts]}
-        for (kind, decayed, share), parts in found.items()
+        for (kind, decayed, share), parts in groups.items()
     ]  # fmt: skip
 
 
@@ -62,14 +62,14 @@ def levels(names: Sequence[str]) -> dict[str, int]:
     `heads` one more (ELECTRA's rule: rate x decay^(layers + 2 - level), so the last block has decay^2... heads all)."""
     blocks = {name: int(m[1]) for name in names if (m := re.search(r"(?:^|\.)blocks\.(\d+)\.", name))}
     last = max(blocks.values(), default=-1)
-    found, passed = {"heads": last + 3}, set()
+    heights, passed = {"heads": last + 3}, set()
     for name in names:
         network = name.split(".")[0]  # model, or a generator beside it
         if name in blocks:
             passed.add(network)
-            found[name] = blocks[name] + 1
+            heights[name] = blocks[name] + 1
         elif network in ("model", "generator"):
-            found[name] = last + 2 if network in passed else 0
+            heights[name] = last + 2 if network in passed else 0
         else:
-            found[name] = last + 3
-    return found
+            heights[name] = last + 3
+    return heights

@@ -26,7 +26,7 @@ def predict_all(
     """
     batches = by_length(features.sizes, TOKENS.get(ranks.device.type, TOKENS["cpu"]))
     rank, world = ranks.data_rank, ranks.data_world
-    found: dict[str, Tensor] = {}
+    answers: dict[str, Tensor] = {}
     sums: dict[str, Tensor] = {term: torch.zeros(2, dtype=torch.float64) for term in task.weights}
     was = task.training
     task.eval()
@@ -43,14 +43,14 @@ def predict_all(
                 if (lost := told.pop(f"{term}{LOST}", None)) is not None:
                     of_term += torch.stack([lost.double().cpu(), counts[term].double()]) * mine
             for name, value in told.items():
-                _put(found, name, value, chosen, features, task, mine=mine)
+                _put(answers, name, value, chosen, features, task, mine=mine)
             each(len(chosen))
     task.train(was)
     if world > 1:
-        found = {name: ranks.total(value.to(ranks.device)).cpu() for name, value in found.items()}
+        answers = {name: ranks.total(value.to(ranks.device)).cpu() for name, value in answers.items()}
         sums = {term: ranks.total(value.to(ranks.device)).cpu() for term, value in sums.items()}
     means = {term: float(value[0] / value[1]) for term, value in sums.items() if value[1] > 0}
-    return {name: value.numpy() for name, value in found.items()}, means
+    return {name: value.numpy() for name, value in answers.items()}, means
 
 
 def _put(

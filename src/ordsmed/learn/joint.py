@@ -43,8 +43,8 @@ class Pair(nn.Module):
     def scored(self, begun: Tensor, one: Tensor) -> Tensor:
         """That and the one, [E, D] -> [E, L]."""
         both = begun + F.linear(one, self._halves()[1], self.dense.bias)[:, None]
-        found: Tensor = self.out(self.norm(self.activation(both)))
-        return found.squeeze(-1).float()
+        scores: Tensor = self.out(self.norm(self.activation(both)))
+        return scores.squeeze(-1).float()
 
     def _halves(self) -> tuple[Tensor, Tensor]:
         first, second = self.dense.weight.chunk(2, 1)

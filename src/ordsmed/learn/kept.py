@@ -106,9 +106,9 @@ def _rows(labels: Sequence[str], learned: Sequence[str]) -> dict[int, int]:
     exact = {label: number for number, label in enumerate(learned)}
     plain = _once(learned)
     own = _once(labels)
-    found = {number: exact.get(label, plain.get(_plain(label)) if _plain(label) in own else None)
+    rows = {number: exact.get(label, plain.get(_plain(label)) if _plain(label) in own else None)
              for number, label in enumerate(labels)}  # fmt: skip
-    return {number: row for number, row in found.items() if row is not None}
+    return {number: row for number, row in rows.items() if row is not None}
 
 
 def _once(labels: Sequence[str]) -> dict[str, int]:

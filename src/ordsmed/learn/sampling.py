@@ -77,12 +77,12 @@ class Draw:
         parts = [shares[:, :lead], shares[:, lead + whole :]]
         begin, tail = (part.sum(1, keepdim=True) if part.shape[1] else part for part in parts)
         middle = shares[:, lead : lead + whole].unflatten(1, (-1, BLOCK)).sum(2) if whole else shares[:, :0]
-        found = torch.cat([begin, middle, tail], 1)
+        sums = torch.cat([begin, middle, tail], 1)
         if words == self.vocabulary:
-            return found
+            return sums
         blocks = -(-self.vocabulary // BLOCK)
         before = min(first // BLOCK, blocks)
-        return torch.nn.functional.pad(found, (before, blocks - before - found.shape[1]))
+        return torch.nn.functional.pad(sums, (before, blocks - before - sums.shape[1]))
 
     def block(self, sums: Tensor, slots: slice) -> Tensor:
         """The block that each of some slots draws, [n]."""
@@ -94,8 +94,8 @@ class Draw:
         words = block[:, None] * BLOCK + torch.arange(BLOCK, device=shares.device)
         columns = words - first
         here = (columns >= 0) & (columns < shares.shape[1])
-        found = shares.gather(1, columns.clamp(0, shares.shape[1] - 1)).log()
-        noisy = torch.where(here, found + gumbel(self.slot_keys[slots, None], words), -torch.inf)
+        logs = shares.gather(1, columns.clamp(0, shares.shape[1] - 1)).log()
+        noisy = torch.where(here, logs + gumbel(self.slot_keys[slots, None], words), -torch.inf)
         value, within = noisy.max(1)
         return value, columns.gather(1, within[:, None]).squeeze(1)
 

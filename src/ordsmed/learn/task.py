@@ -239,5 +239,5 @@ def by_example(values: Tensor, spans: Tensor, fill: float = 0.0) -> Tensor:
     """Of every token, [B, T, ...] -> of every example's tokens, [E, L, ...], L the longest one's length."""
     begin, size = spans[:, :1], spans[:, 1:]
     inside = torch.arange(int(size.max()), device=spans.device)
-    found = values.flatten(0, 1)[begin + inside.clamp(max=size - 1)]
-    return found.masked_fill((inside >= size)[(...,) + (None,) * (values.ndim - 2)], fill)
+    own = values.flatten(0, 1)[begin + inside.clamp(max=size - 1)]
+    return own.masked_fill((inside >= size)[(...,) + (None,) * (values.ndim - 2)], fill)

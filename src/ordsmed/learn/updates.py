@@ -84,9 +84,9 @@ def directions(turn: Turn, betas: tuple[float, float], epsilon: float, correct: 
     if correct == "no":
         return quotients(turn, epsilon)
     roots = [math.sqrt(1 - betas[1] ** step) for step in turn.steps]
-    found = quotients(turn, [epsilon * root for root in roots] if correct == "yes" else epsilon)
-    torch._foreach_mul_(found, [root / (1 - betas[0] ** step) for root, step in zip(roots, turn.steps, strict=True)])
-    return found
+    steps = quotients(turn, [epsilon * root for root in roots] if correct == "yes" else epsilon)
+    torch._foreach_mul_(steps, [root / (1 - betas[0] ** step) for root, step in zip(roots, turn.steps, strict=True)])
+    return steps
 
 
 def walk(turn: Turn, along: list[Tensor], rate: float) -> None:

@@ -53,8 +53,10 @@ class Top:
         usual: dict[str, Any] = {"mix": elmo, "recurrent": 256 if elmo else 0, "dropout": 0.5 if elmo else 0.1}
         made = replace(self, **{name: value for name, value in usual.items() if getattr(self, name) is None})
         if made.plain and (self.layers > 1 or self.dropout is not None):
-            found = "found layers or dropout, with nothing that has them"
-            raise RecipeError("task.top", found, "mix = true, or recurrent above 0", "the network's own is in [model]")
+            problem = "found layers or dropout, with nothing that has them"
+            raise RecipeError(
+                "task.top", problem, "mix = true, or recurrent above 0", "the network's own is in [model]"
+            )
         return made
 
     @property
@@ -116,9 +118,9 @@ class Recurrent(nn.Module):
         places = begin + torch.minimum(step, lengths - 1)
         x = self._both_ways(picked(states, places), lengths)
         inside = (step < lengths).flatten().nonzero().squeeze(1)
-        found = x.new_zeros(states.shape[0] * states.shape[1], self.width)
-        found = found.index_copy(0, places.flatten()[inside], x.flatten(0, 1).index_select(0, inside))
-        rows: Tensor = found.unflatten(0, states.shape[:2])
+        flat = x.new_zeros(states.shape[0] * states.shape[1], self.width)
+        flat = flat.index_copy(0, places.flatten()[inside], x.flatten(0, 1).index_select(0, inside))
+        rows: Tensor = flat.unflatten(0, states.shape[:2])
         return rows
 
     def _both_ways(self, x: Tensor, lengths: Tensor) -> Tensor:

@@ -86,12 +86,12 @@ def _edges(packed: mmap.mmap, size: int) -> Iterator[int]:
     if not second or not _begins_with_page(packed, second.start()):
         return
     last = 0
-    while found := _STREAM.search(packed, last + size):
-        if _begins_with_page(packed, found.start()):
-            last = found.start()
+    while start := _STREAM.search(packed, last + size):
+        if _begins_with_page(packed, start.start()):
+            last = start.start()
             yield last
         else:  # these bytes stood there by chance, or it is the footer
-            last = found.start() + 1 - size
+            last = start.start() + 1 - size
 
 
 def _begins_with_page(packed: mmap.mmap, start: int) -> bool:

@@ -94,7 +94,7 @@ class _Package:
 def _package(archive: zipfile.ZipFile, path: Path) -> _Package:
     container = _elements(archive, "META-INF/container.xml", path)
     root = next((a.get("full-path", "") for name, a, _ in container if name == "rootfile"), "")
-    folder, found = posixpath.dirname(root), _Package()
+    folder, package = posixpath.dirname(root), _Package()
     there = lambda href: posixpath.normpath(posixpath.join(folder, unquote(href.split("#")[0])))  # noqa: E731
     said: dict[str, list[str]] = {}
     for name, attributes, text in _elements(archive, root, path):
@@ -103,20 +103,20 @@ def _package(archive: zipfile.ZipFile, path: Path) -> _Package:
         elif name == "item":
             kind, place = attributes.get("media-type", ""), there(attributes.get("href", ""))
             if not kind.startswith(("image/", "audio/", "video/")):
-                found.manifest[attributes.get("id", "")] = place
+                package.manifest[attributes.get("id", "")] = place
             if "nav" in attributes.get("properties", "").split():
-                found.front.add(place)
+                package.front.add(place)
         elif name == "itemref" and attributes.get("linear") != "no":
-            found.spine.append(attributes.get("idref", ""))
+            package.spine.append(attributes.get("idref", ""))
         elif name == "reference" and attributes.get("type", "").replace("-", "") in _FRONT:
-            found.front.add(there(attributes.get("href", "")))
+            package.front.add(there(attributes.get("href", "")))
     first = {
         "title": said.get("title", [])[:1],
         "author": said.get("creator", []),
         "language": said.get("language", [])[:1],
     }
-    found.meta = {key: ", ".join(values) for key, values in first.items() if values}
-    return found
+    package.meta = {key: ", ".join(values) for key, values in first.items() if values}
+    return package
 
 
 def _texts(archive: zipfile.ZipFile, package: _Package, path: Path) -> list[str]:
@@ -149,7 +149,7 @@ def _locked(archive: zipfile.ZipFile, path: Path) -> set[str]:
 
 def _elements(archive: zipfile.ZipFile, name: str, path: Path) -> list[tuple[str, dict[str, str], str]]:
     """The elements of an XML file in order: name without its namespace, attributes, the text that follows its start."""
-    place, found = f"{path}:{name}", list[tuple[str, dict[str, str], list[str]]]()
+    place, elements = f"{path}:{name}", list[tuple[str, dict[str, str], list[str]]]()
     try:
         if (info := archive.getinfo(name)).file_size > LARGEST:
             raise DataError(place, f"unpacks to {info.file_size:,} bytes", f"{LARGEST:,} at most", "leave it out")
@@ -158,14 +158,14 @@ def _elements(archive: zipfile.ZipFile, name: str, path: Path) -> list[tuple[str
         parser = expat.ParserCreate(namespace_separator=" ")
         parser.buffer_text = True
         parser.EntityDeclHandler = lambda *_: _refuse_entities(place)
-        parser.StartElementHandler = lambda tag, given: found.append((tag.rpartition(" ")[2], given, []))
-        parser.CharacterDataHandler = lambda text: found[-1][2].append(text)
+        parser.StartElementHandler = lambda tag, given: elements.append((tag.rpartition(" ")[2], given, []))
+        parser.CharacterDataHandler = lambda text: elements[-1][2].append(text)
         parser.Parse(archive.read(info), True)
     except KeyError:
         raise DataError(path, f"has no `{name or 'package'}`", "an epub", "leave it out") from None
     except (expat.ExpatError, LookupError) as error:
         raise DataError(place, f"is broken: {error}", "XML", "copy it again, or leave it out") from None
-    return [(tag, attributes, "".join(texts)) for tag, attributes, texts in found]
+    return [(tag, attributes, "".join(texts)) for tag, attributes, texts in elements]
 
 
 def _refuse_entities(place: str) -> None:

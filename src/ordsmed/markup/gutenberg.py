@@ -55,5 +55,5 @@ def _without_credits(lines: list[str], start: int) -> int:
     """Behind the paragraph that names who made the file, where that stands first."""
     if start == len(lines) or not _CREDIT.match(lines[start]):
         return start
-    found = list(takewhile(str.strip, lines[start : start + _CREDITS]))
-    return _text_from(lines, start + (len(found) if len(found) < _CREDITS else 1))
+    credits = list(takewhile(str.strip, lines[start : start + _CREDITS]))
+    return _text_from(lines, start + (len(credits) if len(credits) < _CREDITS else 1))

@@ -90,13 +90,13 @@ def main_text(page: str) -> str:
             raise ValueError
         headlines = _headlines(tree)
         make_paragraphs(tree)
-        found = library.extract(tree, fast=True, include_comments=False) or ""
-        if len(found) < LEAST * _all_prose(tree):
-            found = max(found, _extracted_anew(library, tree), key=len)
+        text = library.extract(tree, fast=True, include_comments=False) or ""
+        if len(text) < LEAST * _all_prose(tree):
+            text = max(text, _extracted_anew(library, tree), key=len)
     except Exception:  # whatever a library stumbles on: one page of millions
         read.tally().left_out["pages that could not be parsed"] += bool(page.strip())
         return ""
-    lines = [line for line in (" ".join(line.split()) for line in found.split("\n")) if line]
+    lines = [line for line in (" ".join(line.split()) for line in text.split("\n")) if line]
     lines = [line for at, line in enumerate(lines) if at >= TOP or _words(line) not in headlines]
     return "\n".join(line for line in lines if not _is_unwanted(line))
 

@@ -65,13 +65,13 @@ def _blocks(path: Path, densest: int) -> Iterator[tuple[int, dict[str, str], byt
     data, whole, damaged = _Bytes(path, densest), 0, False
     try:
         while data.skip_blank() or data.gap:
-            if found := _block(data):
-                yield data.begun, *found
+            if block := _block(data):
+                yield data.begun, *block
                 whole += 1
             else:
                 read.tally().left_out["damaged WARC records"] += not damaged
                 data.gap = False
-            damaged = not found
+            damaged = not block
     except EOFError:
         place = _place(path, data.begun)
         raise DataError(place, "cut off: no whole record follows", "a whole file", "copy it again") from None
@@ -206,11 +206,11 @@ class _Bytes:
 
     def line(self) -> bytes:
         """Up to a line end, or a part of a line that is very long."""
-        found = b""
-        while not found.endswith(b"\n") and len(found) < _LINE and self._more():
+        line = b""
+        while not line.endswith(b"\n") and len(line) < _LINE and self._more():
             end = self._held.find(b"\n", self._next) + 1 or len(self._held)
-            found += self._taken(min(end - self._next, _LINE - len(found)))
-        return found
+            line += self._taken(min(end - self._next, _LINE - len(line)))
+        return line
 
     def take(self, length: int, keep: int) -> bytes:
         """The first `keep` of the next `length` bytes; the others are passed over. `short`: there were not so many."""

@@ -215,15 +215,15 @@ def _unfolded(text: str, at: int, stop: int, opened: list[int], closed: dict[int
 
 def _arguments(body: str) -> Arguments:
     """By name, or by number ("1", "2", ...) where they have none."""
-    found: Arguments = {}
+    arguments: Arguments = {}
     number = 0
     for argument in body.split("|"):
         if named := _NAMED.match(argument):
-            found[named[1]] = argument[named.end() :].strip()
+            arguments[named[1]] = argument[named.end() :].strip()
         else:
             number += 1
-            found[str(number)] = argument.strip()
-    return found
+            arguments[str(number)] = argument.strip()
+    return arguments
 
 
 def _numbered(arguments: Arguments) -> list[str]:

@@ -79,8 +79,8 @@ class Settings(Family):
     def fits(self, tokenizer: Any) -> None:
         """Only words have letters."""
         if tokenizer.kind != "wordlevel":
-            found = f"cuts words into pieces ({tokenizer.kind})"
-            raise RecipeError("tokenizer", found, "whole words, with <S>, </S> and <UNK>", 'use kind = "words"')
+            problem = f"cuts words into pieces ({tokenizer.kind})"
+            raise RecipeError("tokenizer", problem, "whole words, with <S>, </S> and <UNK>", 'use kind = "words"')
 
     def build(self, vocabulary: int) -> Elmo:
         return Elmo(self)
@@ -139,11 +139,11 @@ class Layer(Block):
         """[T, B, P] twice and the states h [2, B, P], c [2, B, C] -> the same after reading."""
         fused = lengths is None and self.settings.fused(ahead.device.type)
         ahead, back = self.dropout_ahead(ahead), self.dropout_back(back)
-        found = []
+        outputs = []
         for way, x, lstm in ((0, ahead, self.ahead), (1, back, self.back)):
             out, last, state = lstm(x, h[way], c[way], lengths, fused=fused)
-            found.append((x + out if self.residual else out, last, state))
-        (ahead, *one), (back, *other) = found
+            outputs.append((x + out if self.residual else out, last, state))
+        (ahead, *one), (back, *other) = outputs
         return ahead, back, torch.stack([one[0], other[0]]), torch.stack([one[1], other[1]])
 
 

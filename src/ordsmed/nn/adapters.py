@@ -99,8 +99,8 @@ def put_in(model: nn.Module, how: Adapters) -> int:
 def _check(model: nn.Module, how: Adapters, names: set[str]) -> None:
     """Refuse what fits no layer or no weight."""
     if any(isinstance(module, Lstm) for module in model.modules()):
-        found = "found a network of LSTMs (ELMo), which have no layers that an adapter could stand beside"
-        raise RecipeError("adapters", found, "a Transformer", "leave adapters out")
+        problem = "found a network of LSTMs (ELMo), which have no layers that an adapter could stand beside"
+        raise RecipeError("adapters", problem, "a Transformer", "leave adapters out")
     for name in how.on:
         if name not in names:
             raise RecipeError("adapters.on", f"found {name}", f"layers of the blocks: {', '.join(sorted(names))}")
@@ -117,10 +117,10 @@ def _learns(name: str, how: Adapters) -> bool:
 @torch.no_grad()
 def merged(tensors: Mapping[str, Tensor], how: Adapters) -> dict[str, Tensor]:
     """The tensors of an adapted network, whole ones by name, as those of the plain one that does the same."""
-    found = {name: tensor for name, tensor in tensors.items() if not name.endswith((".adapter_down", ".adapter_up"))}
+    plain = {name: tensor for name, tensor in tensors.items() if not name.endswith((".adapter_down", ".adapter_up"))}
     for name, up in tensors.items():
         layer, _, end = name.rpartition(".")
         if end == "adapter_up":
-            down, weight = tensors[f"{layer}.adapter_down"], found[f"{layer}.weight"]
-            found[f"{layer}.weight"] = torch.addmm(weight, up, down, alpha=how.scale)
-    return found
+            down, weight = tensors[f"{layer}.adapter_down"], plain[f"{layer}.weight"]
+            plain[f"{layer}.weight"] = torch.addmm(weight, up, down, alpha=how.scale)
+    return plain

@@ -142,14 +142,14 @@ class SelfAttention(nn.Module):
         for size, kept, own_query, own_key, own_value in zip(runs.sizes, masks, *apart, strict=True):
             seen = runs.seen(size, causal=self.causal)
             if kept is None:
-                found = F.scaled_dot_product_attention(
+                answer = F.scaled_dot_product_attention(
                     own_query[None], own_key[None], own_value[None], seen, scale=self.scale
                 )[0]
             else:
                 scores = torch.matmul(own_query * self.scale, own_key.transpose(-1, -2))
                 scores = scores if seen is None else scores + seen
-                found = torch.matmul(scores.softmax(-1) * kept, own_value)
-            mixed.append(found.transpose(0, 1))
+                answer = torch.matmul(scores.softmax(-1) * kept, own_value)
+            mixed.append(answer.transpose(0, 1))
         out: Tensor = torch.cat(mixed).unflatten(0, (batch, length)).transpose(1, 2)
         return out
 

@@ -82,11 +82,11 @@ def is_imported(folder: Path) -> bool:
 
 def networks(folder: Path) -> Networks:
     """What an imported folder says of its networks."""
-    found = decoded(tables.read(folder / SETTINGS), folder / SETTINGS)
-    if found.model is None:
+    networks = decoded(tables.read(folder / SETTINGS), folder / SETTINGS)
+    if networks.model is None:
         raise DataError(folder / SETTINGS, "has no [model]", "the network's sizes", "make or import the folder again")
-    _affordable(found.model, folder, folder / SETTINGS)
-    return found
+    _affordable(networks.model, folder, folder / SETTINGS)
+    return networks
 
 
 def decoded(table: tables.Table, place: object) -> Networks:
@@ -119,9 +119,9 @@ def settings(folder: Path) -> Any:
     families = {called: name for name, own in choices.items() for called in (own.model_type, *own.other_types)}
     if not isinstance(kind, str) or kind not in families:
         raise DataError(place, f"model_type: found {_short(kind)}", "", nearest(str(kind)[:40], filter(None, families)))
-    found = meant(families[kind], config, place)
-    _affordable(found, folder, place)
-    return found
+    settings = meant(families[kind], config, place)
+    _affordable(settings, folder, place)
+    return settings
 
 
 def meant(family: str, config: dict[str, Any], place: Path) -> Any:
@@ -129,7 +129,7 @@ def meant(family: str, config: dict[str, Any], place: Path) -> Any:
     kind = config.get("model_type", family)
     try:
         expect(config, quantization_config=(None,))
-        found = menu.load("models", family).from_hugging_face(config)
+        settings = menu.load("models", family).from_hugging_face(config)
         _whole(config, "vocab_size")
     except KeyError as error:
         raise DataError(place, f"has no {error}", f"the settings of a {kind}", REMEDY) from None
@@ -137,7 +137,7 @@ def meant(family: str, config: dict[str, Any], place: Path) -> Any:
         raise DataError(place, f"{error}") from None
     except (TypeError, AttributeError, OverflowError, IndexError) as error:
         raise DataError(place, f"a setting of another kind ({error})", f"the settings of a {kind}", REMEDY) from None
-    return found
+    return settings
 
 
 def _affordable(family: Any, folder: Path, place: Path) -> None:
@@ -155,9 +155,9 @@ def _affordable(family: Any, folder: Path, place: Path) -> None:
     if layers * width * max(width, inner) + rows * embedded > held:
         weights.foreign_names(folder)  # files that were cut off are told as such
         places = f", and {positions} positions" if positions else ""
-        found = f"tells of {layers} layers of width {width}, {inner} inside{places}"
+        problem = f"tells of {layers} layers of width {width}, {inner} inside{places}"
         remedy = REMEDY if place.name == "config.json" else "make or import the folder again"
-        raise DataError(place, found, f"a network that fits {held:,} bytes of weights", remedy)
+        raise DataError(place, problem, f"a network that fits {held:,} bytes of weights", remedy)
 
 
 def load_into(objective: Any, folder: Path, tokenizer: Any, *, body: bool = False) -> bool:
@@ -216,10 +216,10 @@ def task_of(folder: Path) -> tuple[TaskKind, tuple[str, ...], bool] | None:
 
 def classes(folder: Path) -> list[str]:
     """The classes that a Hugging Face folder was saved by; often one, or none."""
-    found = read_config(folder).get("architectures") or []
-    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
-        raise DataError(folder / "config.json", f"architectures: found {_short(found)}", "a list of classes", REMEDY)
-    return found
+    names = read_config(folder).get("architectures") or []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise DataError(folder / "config.json", f"architectures: found {_short(names)}", "a list of classes", REMEDY)
+    return names
 
 
 def beside(folder: Path, name: str) -> Path:
@@ -227,15 +227,15 @@ def beside(folder: Path, name: str) -> Path:
     if not name:
         return folder
     places = [folder / name, folder.with_name(folder.name.replace("discriminator", name))]
-    found = next((p for p in places if p != folder and (p / "config.json").exists()), None)
-    if found is None:
+    place = next((p for p in places if p != folder and (p / "config.json").exists()), None)
+    if place is None:
         raise DataError(
             folder,
             f"has no {name} beside it",
             " or ".join(str(p) for p in places if p != folder),
             f"put the {name} there",
         )
-    return found
+    return place
 
 
 def _lacks_heads(network: Any, folder: Path) -> bool:
@@ -249,11 +249,11 @@ def _lacks_heads(network: Any, folder: Path) -> bool:
 
 def _fill_own(objective: Any, folder: Path) -> None:
     """From an imported folder; heads that it lacks altogether stay as they are, others of its own are left out."""
-    own, found = weights.own_tensors(objective), weights.read(folder / WEIGHTS)
-    roles, held = ({name.partition(".")[0] for name in names} for names in (own, found))
+    own, stored = weights.own_tensors(objective), weights.read(folder / WEIGHTS)
+    roles, held = ({name.partition(".")[0] for name in names} for names in (own, stored))
     lacks, more = roles - held - {"model"}, held - roles - {"model"}
     asked = {k: v for k, v in own.items() if k.partition(".")[0] not in lacks}
-    weights.fill(asked, {k: v for k, v in found.items() if k.partition(".")[0] not in more}, folder)
+    weights.fill(asked, {k: v for k, v in stored.items() if k.partition(".")[0] not in more}, folder)
     if more:
         say(f"{folder}: left out, being of heads that are not asked for: {', '.join(sorted(more))}")
     for role in sorted(lacks):
@@ -285,8 +285,8 @@ def _fill(network: Any, folder: Path, tokenizer: Any, filled: dict[int, Any], *,
     weights.compare(ours, own, folder)
     apart = [name for name, tensor in own.items() if id(tensor) in filled and not tensor.equal(ours[name])]
     if apart:
-        found = f"its {apart[0]} is not that of the network it shares it with"
-        raise DataError(folder, found, "two networks that learned together", 'or `share = "none"` in [objective]')
+        problem = f"its {apart[0]} is not that of the network it shares it with"
+        raise DataError(folder, problem, "two networks that learned together", 'or `share = "none"` in [objective]')
     weights.fill(own, ours, folder)
     filled.update((id(tensor), name) for name, tensor in own.items())
 
@@ -304,10 +304,10 @@ def _labels(config: dict[str, Any]) -> tuple[str, ...]:
     named = table_of(config, "id2label") or {f"{n}": f"LABEL_{n}" for n in range(count)}
     if wrong := [number for number in named if not number.isdecimal()]:
         raise ValueError(f"id2label: found the number {_short(wrong[0])}; wanted whole numbers from 0 on")
-    found = {int(number): str(label) for number, label in named.items()}
-    if set(found) != set(range(len(found))):
-        raise ValueError(f"id2label: found the numbers {sorted(found)}; wanted all from 0 on")
-    return tuple(found[number] for number in range(len(found)))
+    labels = {int(number): str(label) for number, label in named.items()}
+    if set(labels) != set(range(len(labels))):
+        raise ValueError(f"id2label: found the numbers {sorted(labels)}; wanted all from 0 on")
+    return tuple(labels[number] for number in range(len(labels)))
 
 
 def _tells_a_number(config: dict[str, Any], outputs: int) -> bool:
@@ -345,18 +345,18 @@ def settings_of(
 
 
 def _whole(config: dict[str, Any], key: str, least: int = 1) -> int:
-    found = config[key]
-    if not isinstance(found, int) or isinstance(found, bool) or found < least:
-        raise ValueError(f"{key}: found {_short(found)}; wanted a whole number, {least} or more")
-    return found
+    value = config[key]
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{key}: found {_short(value)}; wanted a whole number, {least} or more")
+    return value
 
 
 def table_of(config: dict[str, Any], key: str) -> dict[str, Any]:
     """A table inside a config.json; none is an empty one."""
-    found = config.get(key)
-    if found is not None and not isinstance(found, dict):
-        raise ValueError(f"{key}: found {_short(found)}; wanted a table")
-    return found or {}
+    value = config.get(key)
+    if value is not None and not isinstance(value, dict):
+        raise ValueError(f"{key}: found {_short(value)}; wanted a table")
+    return value or {}
 
 
 def _short(value: object) -> str:
@@ -370,7 +370,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     """What config.json says."""
     if not (folder / "config.json").exists():
         raise DataError(folder, "holds no config.json", "a run, or a folder that Hugging Face's save_pretrained made")
-    found = files.read_json(folder / "config.json")
-    if not isinstance(found, dict):
-        raise DataError(folder / "config.json", f"found {_short(found)}", "a table of settings", REMEDY)
-    return found
+    table = files.read_json(folder / "config.json")
+    if not isinstance(table, dict):
+        raise DataError(folder / "config.json", f"found {_short(table)}", "a table of settings", REMEDY)
+    return table

@@ -36,16 +36,16 @@ def symbols(letters: Tensor, starts: Tensor, longest: int) -> Tensor:
     place = torch.arange(-1, longest - 1, device=letters.device)[None]
     inside = (place >= 0) & (place < size)
     if len(letters):
-        found = letters[(begin + place).clamp(0, len(letters) - 1)].long()
+        table = letters[(begin + place).clamp(0, len(letters) - 1)].long()
     else:
-        found = torch.zeros_like(inside, dtype=torch.long)
-    found = torch.where(inside, found, PAD)
-    found[:, 0] = BEGIN
-    found.scatter_(1, size + 1, END)
+        table = torch.zeros_like(inside, dtype=torch.long)
+    table = torch.where(inside, table, PAD)
+    table[:, 0] = BEGIN
+    table.scatter_(1, size + 1, END)
     signs = torch.full((SIGNS, longest), PAD, device=letters.device)
     signs[:, 0], signs[0, 1], signs[1, 1], signs[:, 2] = BEGIN, START, STOP, END
-    found[:SIGNS] = signs
-    return found
+    table[:SIGNS] = signs
+    return table
 
 
 def listed(words: Sequence[bytes]) -> tuple[Tensor, Tensor]:
@@ -94,10 +94,10 @@ class Letters(Block):
         letters = self.table(padded).to(kernel.dtype)
         counts = self._counts(symbols)
         best = _Strongest.apply(letters, kernel, counts, self.filters, torch.is_grad_enabled())  # type: ignore[no-untyped-call]
-        found = self.activation(best + torch.cat([w.bias for w, _ in self._windows()]))
+        out = self.activation(best + torch.cat([w.bias for w, _ in self._windows()]))
         for highway in self.highways:
-            found = highway(found)
-        return found if self.project is None else self.project(found)
+            out = highway(out)
+        return out if self.project is None else self.project(out)
 
     def _windows(self) -> list[tuple[Any, tuple[int, int]]]:
         return list(zip(self.windows, self.filters, strict=True))

@@ -87,10 +87,10 @@ def shapes(path: Path) -> dict[str, tuple[int, ...]]:
 
 def read_foreign(folder: Path) -> Tensors:
     """All tensors of a Hugging Face folder, whole or in parts; nothing is unpickled but plain tensors."""
-    found: Tensors = {}
+    tensors: Tensors = {}
     for path in foreign_files(folder):
-        found |= read(path) if path.suffix == ".safetensors" else _unpickled(path)
-    return found
+        tensors |= read(path) if path.suffix == ".safetensors" else _unpickled(path)
+    return tensors
 
 
 def foreign_files(folder: Path) -> list[Path]:
@@ -106,10 +106,10 @@ def foreign_files(folder: Path) -> list[Path]:
 
 def foreign_names(folder: Path) -> set[str]:
     """The names of a Hugging Face folder's tensors, without reading more than must be."""
-    found: set[str] = set()
+    names: set[str] = set()
     for path in foreign_files(folder):
-        found |= (shapes if path.suffix == ".safetensors" else _unpickled)(path).keys()
-    return found
+        names |= (shapes if path.suffix == ".safetensors" else _unpickled)(path).keys()
+    return names
 
 
 def _parts(index: Path) -> list[Path]:
@@ -141,8 +141,8 @@ def _unpickled(path: Path) -> Tensors:
             held = torch.load(path, map_location="cpu", weights_only=True)
     except UnpicklingError as error:  # torch's own advice is to switch this off
         asked = re.search(r"GLOBAL (\S+)", str(error))
-        found = f"asks to run `{asked[1]}` when it is opened" if asked else "is damaged, or holds more than tensors"
-        raise DataError(path, f"cannot be read: {found}", "plain tensors", remedy) from None
+        problem = f"asks to run `{asked[1]}` when it is opened" if asked else "is damaged, or holds more than tensors"
+        raise DataError(path, f"cannot be read: {problem}", "plain tensors", remedy) from None
     except (RuntimeError, EOFError, OSError, ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(path, f"cannot be read: it is damaged ({said})", "plain tensors", remedy) from None
@@ -170,15 +170,15 @@ def _damaged_part(path: Path) -> str | None:
 
 def to_foreign(ours: Mapping[str, Tensor], names: Names) -> Tensors:
     """Our tensors under their names."""
-    found: Tensors = {}
+    tensors: Tensors = {}
     for name, tensor in ours.items():
         theirs = names.table[name]
         for part, own in zip(
             (theirs,) if isinstance(theirs, str) else theirs, theirs_of(name, tensor, names), strict=True
         ):
-            found[part] = own.contiguous()
-    found |= {name: found[like].clone() for name, like in names.copies.items() if like in found}
-    return found | {name: torch.zeros(shape) for name, shape in names.zeros.items()}
+            tensors[part] = own.contiguous()
+    tensors |= {name: tensors[like].clone() for name, like in names.copies.items() if like in tensors}
+    return tensors | {name: torch.zeros(shape) for name, shape in names.zeros.items()}
 
 
 def theirs_of(name: str, tensor: Tensor, names: Names) -> list[Tensor]:
@@ -227,8 +227,8 @@ def from_foreign(
     spared = [n for n in left if n in others or n.endswith(names.others or ("\0",))]
     left = [n for n in left if n not in spared]
     if missing or left or wrong:
-        found = f"weights do not fit: missing {some(missing)}; left over {some(left)}; other shapes {some(wrong)}"
-        raise DataError(place, found, "the tensors of this network and no others")
+        problem = f"weights do not fit: missing {some(missing)}; left over {some(left)}; other shapes {some(wrong)}"
+        raise DataError(place, problem, "the tensors of this network and no others")
     check_numbers({part: theirs[part] for part in theirs if part in known}, place)
     if spared:
         layers = list(dict.fromkeys(name.rpartition(".")[0] for name in spared))
@@ -242,8 +242,8 @@ def _untie(theirs: Tensors, names: Names, place: object, *, heads: bool) -> None
         if name in theirs and source not in theirs:
             theirs[source] = theirs[name]
         elif heads and name in names.tied and name in theirs and not theirs[name].equal(theirs[source]):
-            found = f"{name} is not {source}, though config.json ties them (tie_word_embeddings)"
-            raise DataError(place, found, "the same numbers", 'or "tie_word_embeddings": false in config.json')
+            problem = f"{name} is not {source}, though config.json ties them (tie_word_embeddings)"
+            raise DataError(place, problem, "the same numbers", 'or "tie_word_embeddings": false in config.json')
 
 
 def check_numbers(tensors: Mapping[str, Tensor], place: object) -> None:
@@ -254,8 +254,8 @@ def check_numbers(tensors: Mapping[str, Tensor], place: object) -> None:
         if tensor.numel() and not torch.isfinite(torch.stack(tensor.aminmax()).float()).all():
             count = int((~torch.isfinite(tensor.float())).sum())
             large = " or infinite" if tensor.element_size() <= 4 else ", infinite or too large for fp32"
-            found = f"{name}: {count:,} of {tensor.numel():,} numbers are NaN{large}"
-            raise DataError(place, found, "finite weights", "take an earlier step, or the files from where they came")
+            problem = f"{name}: {count:,} of {tensor.numel():,} numbers are NaN{large}"
+            raise DataError(place, problem, "finite weights", "take an earlier step, or the files from where they came")
 
 
 def ours_of(name: str, parts: list[Tensor], names: Names) -> Tensor:
@@ -326,19 +326,19 @@ def compare(
     ]
     missing, left = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
     if wrong or missing or left:
-        found = f"weights do not fit: missing {some(missing)}; left over {some(left)}; other shapes {some(wrong)}"
-        raise DataError(place, found, "weights of a network with the same settings")
+        problem = f"weights do not fit: missing {some(missing)}; left over {some(left)}; other shapes {some(wrong)}"
+        raise DataError(place, problem, "weights of a network with the same settings")
 
 
 def own_tensors(module: torch.nn.Module) -> dict[str, Any]:
     """The tensors of a network, each once: a tied table stands under its first name."""
     seen: set[int] = set()
-    found = {}
+    tensors = {}
     for name, tensor in module.state_dict(keep_vars=True).items():
         if id(tensor) not in seen:
             seen.add(id(tensor))
-            found[name] = tensor
-    return found
+            tensors[name] = tensor
+    return tensors
 
 
 def digest(tensors: Mapping[str, Tensor]) -> str:
@@ -352,13 +352,13 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
 
 def _modern(theirs: Mapping[str, Tensor], names: Names) -> Tensors:
     """Names of old checkpoints as they are today: LayerNorm's gamma and beta, and a body saved without its prefix."""
-    found = {k.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias"): v
+    renamed = {k.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias"): v
              for k, v in theirs.items()}  # fmt: skip
-    if any(k.startswith(names.prefix) for k in found):
-        return found
+    if any(k.startswith(names.prefix) for k in renamed):
+        return renamed
     parts = (part if isinstance(part, tuple) else (part,) for part in names.table.values())
     known = {*names.tied, *names.copies, *(name for part in parts for name in part)}
-    return {k if k in known else f"{names.prefix}{k}": v for k, v in found.items()}
+    return {k if k in known else f"{names.prefix}{k}": v for k, v in renamed.items()}
 
 
 def _is_fused(name: str, names: Names) -> bool:

@@ -46,8 +46,8 @@ def score_v1(questions: Sequence[Question], predictions: Mapping[str, str]) -> d
     """The scores of SQuAD 1.1 in percent: exact_match and f1 over all questions."""
     _tell(questions, predictions, "counted as wrong")
     if bare := [each.id for each in questions if not each.answers]:
-        found = f"{many(len(bare), 'question')} without an answer ({shortened(bare)})"
-        raise DataError("the questions", found, "at least one for each", "score them as SQuAD 2.0")
+        problem = f"{many(len(bare), 'question')} without an answer ({shortened(bare)})"
+        raise DataError("the questions", problem, "at least one for each", "score them as SQuAD 2.0")
     pairs = [(each.answers, predictions[each.id]) for each in questions if each.id in predictions]
     exact = [max(float(words(gold.text) == words(text)) for gold in golds) for golds, text in pairs]
     f1 = [max(_overlap(words(gold.text), words(text)) for gold in golds) for golds, text in pairs]
@@ -92,7 +92,7 @@ def raw_scores(
     exact, f1 = {}, {}
     for each in questions:
         if each.id in predictions:
-            golds = [found for gold in each.answers if (found := words(gold.text))] or [[]]
+            golds = [gold_words for gold in each.answers if (gold_words := words(gold.text))] or [[]]
             guess = words(predictions[each.id])
             exact[each.id] = float(guess in golds)
             f1[each.id] = max(_overlap(gold, guess) if gold and guess else float(gold == guess) for gold in golds)
@@ -155,12 +155,12 @@ def words(text: str) -> list[str]:
 def details(questions: Sequence[Question], predictions: Mapping[str, str]) -> dict[str, dict[str, dict[str, float]]]:
     """Exact, F1 (percent) and total by length and word of the question, and by kind of answer; missing is wrong."""
     exact, f1 = raw_scores(questions, predictions)
-    found = {}
+    tables = {}
     for title, (kinds, kind_of) in GROUPS.items():
         groups: dict[str, list[str]] = {kind: [] for kind in kinds}
         for each in questions:
             groups[kind_of(each)].append(each.id)
-        found[title] = {
+        tables[title] = {
             kind: {
                 "exact": _percent([exact.get(name, 0.0) for name in names], len(names)),
                 "f1": _percent([f1.get(name, 0.0) for name in names], len(names)),
@@ -169,7 +169,7 @@ def details(questions: Sequence[Question], predictions: Mapping[str, str]) -> di
             for kind, names in groups.items()
             if names
         }
-    return found
+    return tables
 
 
 def read_predictions(path: Path) -> dict[str, str]:
@@ -202,8 +202,8 @@ def _tell(questions: Sequence[Question], predictions: Mapping[str, str], what: s
     missing = [each.id for each in questions if each.id not in predictions]
     strange = [name for name in predictions if name not in names]
     if len(missing) == len(questions):
-        found = f"none for any of {many(len(questions), 'question')} ({shortened(missing)})"
-        raise DataError("predictions", found, "some for these", f"they are for {shortened(strange) or 'nothing'}")
+        problem = f"none for any of {many(len(questions), 'question')} ({shortened(missing)})"
+        raise DataError("predictions", problem, "some for these", f"they are for {shortened(strange) or 'nothing'}")
     if missing:
         say(f"no prediction for {len(missing):,} of {len(questions):,} questions, {what}: {shortened(missing)}")
     if strange:
@@ -259,8 +259,8 @@ def _length(question: Question) -> str:
 
 def _asked(question: Question) -> str:
     """By the first question word, wherever it stands."""
-    found = _ASKED.search(question.question)
-    return list(QUESTION_WORDS)[found.lastindex - 1] if found and found.lastindex else "other"
+    match = _ASKED.search(question.question)
+    return list(QUESTION_WORDS)[match.lastindex - 1] if match and match.lastindex else "other"
 
 
 def _answer_kind(question: Question) -> str:

@@ -196,13 +196,13 @@ class Settings(Files):
         given = super().paths(split)
         if not self.name:
             return given
-        found: list[Path | None] = []
+        paths: list[Path | None] = []
         for path in map(Path, given or super().paths("train") or (FETCHED,)):
             if path.is_dir():
-                found.append(glue.find(path, glue.named(self.name)).get(split))
+                paths.append(glue.find(path, glue.named(self.name)).get(split))
             elif given or not path.exists():
-                found.append(path)
-        return tuple(str(path) for path in found if path)
+                paths.append(path)
+        return tuple(str(path) for path in paths if path)
 
     def records(self, paths: Sequence[str], *, learning: bool = False) -> Records:
         texts: list[str] = []
@@ -346,12 +346,12 @@ class Settings(Files):
         numbers = {label: number for number, label in enumerate(self.labels)}
         strange = [gold for gold in records.gold if gold and gold not in numbers]
         if strange and len(strange) == len(records.known):
-            found = f"none of its {many(len(strange), 'label')} was learned, the first is `{strange[0]}`"
+            problem = f"none of its {many(len(strange), 'label')} was learned, the first is `{strange[0]}`"
             remedy = "name their column with task.label=; one that is not there: no label is known"
-            raise DataError(records.parts[0].path, found, ", ".join(self.labels), remedy)
+            raise DataError(records.parts[0].path, problem, ", ".join(self.labels), remedy)
         if strange:
-            found = f"{len(strange):,} of {len(records):,} labels are none of the training data's, as `{strange[0]}`"
-            say(f"{records.parts[0].path}: {found}: what is said there counts as wrong")
+            problem = f"{len(strange):,} of {len(records):,} labels are none of the training data's, as `{strange[0]}`"
+            say(f"{records.parts[0].path}: {problem}: what is said there counts as wrong")
         return np.array([numbers.get(gold, UNKNOWN) for gold in records.gold], np.int64)
 
     @property
@@ -412,14 +412,14 @@ class Settings(Files):
 
     def _handed_in(self, folder: Path, records: Records, predictions: LabelPredictions) -> list[Path]:
         """Of test splits of GLUE, what its board takes."""
-        found, begin = [], 0
+        written, begin = [], 0
         for part in records.parts:
             said = predictions.said[begin : begin + len(part.lines)]
             begin += len(part.lines)
             if part.indexes:
                 values = said if self.number else [self.labels.index(label) for label in said]
-                found.append(glue.hand_in(folder, glue.named(self.name), part.split, part.indexes, values))
-        return found
+                written.append(glue.hand_in(folder, glue.named(self.name), part.split, part.indexes, values))
+        return written
 
     def read(self, path: Path, records: Records) -> LabelPredictions:
         rows = [line.split("\t") for line in lines(path, self.errors)]
@@ -428,12 +428,12 @@ class Settings(Files):
         head = tuple(rows[0]) if rows else ()
         if head[: len(OWN)] == OWN or head == OFFICIAL:
             keys = records.places if head != OFFICIAL else records.indexes or [str(n) for n in range(len(records))]
-            found = {row[0]: row[1] for row in rows[1:] if len(row) > 1}
+            rows_of = {row[0]: row[1] for row in rows[1:] if len(row) > 1}
             if head != OFFICIAL:
                 self._check_gold(path, rows, records)
-            written = [found.pop(key, "") for key in keys]
-            if found:
-                raise DataError(path, f"a prediction for `{next(iter(found))}`", "one for each row of the data alone")
+            written = [rows_of.pop(key, "") for key in keys]
+            if rows_of:
+                raise DataError(path, f"a prediction for `{next(iter(rows_of))}`", "one for each row of the data alone")
         else:
             written = ["\t".join(row) for row in rows]
         return LabelPredictions(self._understood(path, written, records, len(rows)))
@@ -447,10 +447,12 @@ class Settings(Files):
         if not other:
             return
         place, then, now = other[0]
-        found = f"{len(other):,} of {len(known):,} lines are not what they were, as {place}: `{then}` then, `{now}` now"
+        problem = (
+            f"{len(other):,} of {len(known):,} lines are not what they were, as {place}: `{then}` then, `{now}` now"
+        )
         if len(other) > OTHER * len(known):
-            raise DataError(path, f"made for other data: {found}", "predictions for these")
-        say(f"{path}: {found}")
+            raise DataError(path, f"made for other data: {problem}", "predictions for these")
+        say(f"{path}: {problem}")
 
     def _same(self, one: str, other: str) -> bool:
         with contextlib.suppress(ValueError):
@@ -470,11 +472,11 @@ class Settings(Files):
         known = {*(self.labels or records.gold), *records.gold}
         strange = [label for label in said if label not in known]
         if len(strange) == len(said):
-            found = f"none of the {many(len(said), 'prediction')} is a label, the first is `{strange[0]}`"
-            raise DataError(path, found, ", ".join(self.labels or _sorted(records.gold)), "are they of another task?")
+            problem = f"none of the {many(len(said), 'prediction')} is a label, the first is `{strange[0]}`"
+            raise DataError(path, problem, ", ".join(self.labels or _sorted(records.gold)), "are they of another task?")
         if strange:
-            found = f"{len(strange):,} of {len(said):,} predictions are no label, as `{strange[0]}`"
-            say(f"{path}: {found}: they count as wrong")
+            problem = f"{len(strange):,} of {len(said):,} predictions are no label, as `{strange[0]}`"
+            say(f"{path}: {problem}: they count as wrong")
         return said
 
     def details(self, records: Records, predictions: LabelPredictions) -> list[tuple[str, list[str], list[list[Any]]]]:
@@ -485,11 +487,11 @@ class Settings(Files):
             rows = (("right", right), ("predicted", said), ("too high by", said - right))
             spread = [[name, *(float(f(values)) for f in (np.mean, np.std, np.min, np.max))] for name, values in rows]
             return [("numbers", ["", "mean", "deviation", "lowest", "highest"], spread)]
-        found = scores.report(labels, right, said)
-        shares = [[c.label, 100 * c.precision, 100 * c.recall, 100 * c.f1, c.support] for c in found]
+        counts = scores.report(labels, right, said)
+        shares = [[c.label, 100 * c.precision, 100 * c.recall, 100 * c.f1, c.support] for c in counts]
         return [
             ("labels", ["label", "precision", "recall", "f1", "examples"], shares),
-            ("right (rows) and predicted", ["", *labels], [[c.label, *c.predicted.values()] for c in found]),
+            ("right (rows) and predicted", ["", *labels], [[c.label, *c.predicted.values()] for c in counts]),
         ]
 
 
@@ -520,21 +522,21 @@ class Classifier(Task):
     def scores(self, batch: Batch) -> dict[str, Tensor]:
         assert batch.spans is not None
         state = pooled(self.states(batch), batch.spans, self.pool)
-        found = self.get_submodule("classify")(state).float()
-        return {"scores": found.squeeze(1) if self.number else found}  # [E] or [E, labels]
+        logits = self.get_submodule("classify")(state).float()
+        return {"scores": logits.squeeze(1) if self.number else logits}  # [E] or [E, labels]
 
     def losses(self, scores: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        found, labels = scores["scores"], batch.labels
+        logits, labels = scores["scores"], batch.labels
         assert labels is not None
         if self.number:
-            right = torch.where(labels.isnan(), found.detach(), labels)
-            return {"classify": F.mse_loss(found, right, reduction="sum")}
+            right = torch.where(labels.isnan(), logits.detach(), labels)
+            return {"classify": F.mse_loss(logits, right, reduction="sum")}
         weights = self._label_weights(labels.device)
-        return {"classify": F.cross_entropy(found, labels, weights, ignore_index=UNKNOWN, reduction="sum")}
+        return {"classify": F.cross_entropy(logits, labels, weights, ignore_index=UNKNOWN, reduction="sum")}
 
     def answers(self, scores: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        found = scores["scores"]
-        return {"number": found} if self.number else {"probabilities": found.softmax(-1)}
+        logits = scores["scores"]
+        return {"number": logits} if self.number else {"probabilities": logits.softmax(-1)}
 
     def usage(self, name: str, tokenizer: Tokenizer, learned: Settings) -> Usage:
         pairs = learned.second or (learned.name and "second" in glue.named(learned.name).columns)
@@ -585,10 +587,10 @@ def _not_nothing(part: Text, empty: NDArray[np.bool_], tokenizer: Tokenizer) -> 
 def _score_column(table: Table) -> str:
     """What the rows are called that are not to learn from."""
     there = set(table.columns["split"])
-    found = next((name for name in JUDGED if name in there), None)
-    if found is None:
+    column = next((name for name in JUDGED if name in there), None)
+    if column is None:
         raise DataError(table.path, f"`split` is {', '.join(sorted(there)[:9])}", f"one of {', '.join(JUDGED)}")
-    return found
+    return column
 
 
 def _sorted(labels: Iterable[str]) -> tuple[str, ...]:

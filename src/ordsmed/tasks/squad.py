@@ -211,11 +211,11 @@ class Settings(Files):
 
     def build(self, model: Any, tokenizer: Tokenizer) -> Independent | Joint:
         if self.length > model.longest():
-            found = f"{self.length}, more than the model's {model.longest()} positions"
-            raise RecipeError("task.length", found, "", f"use task.length={model.longest()}")
+            problem = f"{self.length}, more than the model's {model.longest()} positions"
+            raise RecipeError("task.length", problem, "", f"use task.length={model.longest()}")
         if self.refuse and model.capabilities.causal:
-            found = '"2.0" with a causal network, whose first token, which stands for "no answer", sees no text'
-            raise RecipeError("task.version", found, '"1.1", or a network that reads both ways')
+            problem = '"2.0" with a causal network, whose first token, which stands for "no answer", sees no text'
+            raise RecipeError("task.version", problem, '"1.1", or a network that reads both ways')
         return (Joint if self.head == "joint" else Independent)(self, model, tokenizer.vocabulary)
 
     def predictions(self, records: QuestionRecords, features: Features, answers: Arrays) -> list[Answered]:
@@ -235,9 +235,9 @@ class Settings(Files):
             raise RecipeError(
                 "task.threshold", '"dev", but no right answers tell which is best', "a number such as 0.0"
             )
-        found = self._answered(records, features, answers)
-        texts = {one.id: next((span.text for span in one.n_best if span.text), "") for one in found}
-        odds = {one.id: one.null_odds or 0.0 for one in found}
+        answered = self._answered(records, features, answers)
+        texts = {one.id: next((span.text for span in one.n_best if span.text), "") for one in answered}
+        odds = {one.id: one.null_odds or 0.0 for one in answered}
         return dataclasses.replace(self, threshold=official.fitted_threshold(records.questions, texts, odds))
 
     def guesses(self, train: QuestionRecords, records: QuestionRecords) -> list[Answered]:
@@ -282,11 +282,11 @@ class Settings(Files):
         start, end = cut.answers(first, last)
         here, none, lost = start >= 0, (first == NO_ANSWER)[cut.question], (first == LOST)[cut.question]
         counts = self.form == "nvidia" if self.impossible_windows is None else self.impossible_windows
-        found = np.stack([start + begins, end + begins, np.zeros_like(start)], 1)
-        found[~here] = (0, 0, int(counts))
-        found[none] = (0, 0, 1)
-        found[lost] = -1
-        return found
+        labels = np.stack([start + begins, end + begins, np.zeros_like(start)], 1)
+        labels[~here] = (0, 0, int(counts))
+        labels[none] = (0, 0, 1)
+        labels[lost] = -1
+        return labels
 
     def _tell(self, cut: QuestionWindows) -> None:
         noted = {
@@ -336,8 +336,8 @@ class Independent(Task):
 
     def scores(self, batch: Batch) -> dict[str, Tensor]:
         assert batch.spans is not None
-        found = by_example(self.span(self.states(batch)).float(), batch.spans)
-        start, end = found.masked_fill(~_allowed(batch)[..., None], NEVER).unbind(-1)
+        logits = by_example(self.span(self.states(batch)).float(), batch.spans)
+        start, end = logits.masked_fill(~_allowed(batch)[..., None], NEVER).unbind(-1)
         return {"start": start, "end": end}
 
     def losses(self, scores: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
@@ -402,12 +402,12 @@ class Joint(Task):
         states, start, asked = scores["states"], scores["start"], _asked(batch)
         right = batch.labels[:, 0].clamp(min=0)
         end = self.joint.ends(states, scores["allowed"], right)
-        found = {"span": _span_loss(start, end, batch.labels)}
+        losses = {"span": _span_loss(start, end, batch.labels)}
         if self.refuse:
             none = self.joint.unanswerable(states, start, right)
             wrong = F.binary_cross_entropy_with_logits(none, batch.labels[:, 2].float(), reduction="none")
-            found["answerable"] = (wrong * asked).sum()
-        return found
+            losses["answerable"] = (wrong * asked).sum()
+        return losses
 
     def answers(self, scores: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         states, start = scores["states"], scores["start"]
@@ -422,14 +422,14 @@ def lowered(text: str) -> str:
 
 def _right_tokens(records: QuestionRecords, contexts: TextPieces) -> tuple[Ints, Ints]:
     """The first and the last token of each question's answer, [Q] tokens of its context."""
-    found = np.full((2, len(records)), NO_ANSWER, np.int64)
+    tokens = np.full((2, len(records)), NO_ANSWER, np.int64)
     lost, inexact = [], []
     for number, (question, about) in enumerate(zip(records.questions, records.about.tolist(), strict=True)):
         if not question.answers:
             continue
         here = contexts.of(about)
         first, last, exact = _tokens(question, contexts.left[here], contexts.right[here])
-        found[:, number] = (first, last) if first >= 0 else LOST
+        tokens[:, number] = (first, last) if first >= 0 else LOST
         if first < 0:
             lost.append(question.id)
         elif not exact:
@@ -437,7 +437,7 @@ def _right_tokens(records: QuestionRecords, contexts: TextPieces) -> tuple[Ints,
     noted = {" held by no token": lost, " beginning or ending inside a token": inexact}
     if lines := [f"{many(len(names), 'answer')}{what} ({shortened(names)})" for what, names in noted.items() if names]:
         say("squad: " + "; ".join(lines))
-    return found[0], found[1]
+    return tokens[0], tokens[1]
 
 
 def _tokens(question: Question, left: Ints, right: Ints) -> tuple[int, int, bool]:
@@ -457,10 +457,10 @@ def _learnable(cut: QuestionWindows, kept: NDArray[np.bool_]) -> QuestionWindows
 
 def _marks(starts: Ints, begins: Ints, cut: QuestionWindows) -> NDArray[np.int32]:
     """0 at the context's tokens."""
-    found = np.full(int(starts[-1]), NOT_ASKED, np.int32)
+    marks = np.full(int(starts[-1]), NOT_ASKED, np.int32)
     sizes = cut.last - cut.first + 1
-    found[np.repeat(starts[:-1] + begins, sizes) + run(sizes)] = 0
-    return found
+    marks[np.repeat(starts[:-1] + begins, sizes) + run(sizes)] = 0
+    return marks
 
 
 def _passages(records: QuestionRecords, more: Arrays) -> list[Passage]:
@@ -490,9 +490,9 @@ def _asked(batch: Batch) -> Tensor:
 def _allowed(batch: Batch) -> Tensor:
     """Tokens that may be chosen, [E, L]: the context's, and the first."""
     assert batch.spans is not None
-    found = by_example(batch.weights, batch.spans) > 0
-    found[:, 0] = True
-    return found
+    allowed = by_example(batch.weights, batch.spans) > 0
+    allowed[:, 0] = True
+    return allowed
 
 
 def _span_loss(start: Tensor, end: Tensor, labels: Tensor) -> Tensor:

@@ -115,8 +115,8 @@ class Settings(Files):
         return spans.is_spans(self.labels)
 
     def records(self, paths: Sequence[str], *, learning: bool = False) -> TaggedSentences:
-        found = conll.read(paths, self.column, word=self.word, tagged=learning, errors=self.errors)
-        return found.to_learn() if learning else found
+        sentences = conll.read(paths, self.column, word=self.word, tagged=learning, errors=self.errors)
+        return sentences.to_learn() if learning else sentences
 
     def about(self, sentences: Sequence[Sequence[str]]) -> TaggedSentences:
         """Words that stand in no file."""
@@ -162,11 +162,11 @@ class Settings(Files):
         signs = reader.frame.joint(two=False)
         stride = self.stride or max(1, (self.length - signs) // 2)
         nothing = np.zeros(len(records), np.int64)
-        found = windows(nothing, np.diff(cut.starts), Limits(self.length, stride, longest_question=1), signs)
-        begin = cut.starts[found.question]
-        text = Text(cut.ids, begin + found.first, begin + found.last + 1)
+        parts = windows(nothing, np.diff(cut.starts), Limits(self.length, stride, longest_question=1), signs)
+        begin = cut.starts[parts.question]
+        text = Text(cut.ids, begin + parts.first, begin + parts.last + 1)
         starts, ids, types, [front] = framed(reader.frame, text)
-        example = _best_windows(found, cut.starts)[cut.words]
+        example = _best_windows(parts, cut.starts)[cut.words]
         place = cut.words - text.first[example] + front[example]
         marks = None
         if any(tag is not None for tag in chain.from_iterable(records.tags)):
@@ -193,8 +193,8 @@ class Settings(Files):
             told = ", ".join(f"{tag} ({count:,})" for tag, count in strange.most_common(5))
             rest = f" and {many(len(strange) - 5, 'other')}" if len(strange) > 5 else ""
             if not (codes != NOT_ASKED).any():
-                found = f"none of its {many(strange.total(), 'tag')} was learned, but {told}{rest}"
-                raise DataError(_file(records), found, f"tags such as {', '.join(self.labels[:5])}", OTHER_COLUMN)
+                problem = f"none of its {many(strange.total(), 'tag')} was learned, but {told}{rest}"
+                raise DataError(_file(records), problem, f"tags such as {', '.join(self.labels[:5])}", OTHER_COLUMN)
             count = many(strange.total(), "word", "has", "have")
             say(f"{records.places[0]}: {count} tags that are not learned: {told}{rest}")
         return codes
@@ -255,19 +255,19 @@ class Settings(Files):
 
     def read(self, path: Path, records: TaggedSentences) -> TagPredictions:
         """From a file like those that `write` made, or from the last column of any other with the same words."""
-        found = conll.read(str(path), -1, tagged=False, errors=self.errors)
-        alike = found.sources[0].width == records.sources[0].width
+        sentences = conll.read(str(path), -1, tagged=False, errors=self.errors)
+        alike = sentences.sources[0].width == records.sources[0].width
         column, word = (self.column, self.word) if alike else (-1, 1)
         say(f"{path}: what is said of each word is read from column {column}")
-        found = conll.read(str(path), column, word=word, tagged=False, errors=self.errors)
-        _check_words(found, records)
-        tags = [[tag or "_" for tag in own] for own in found.tags]
+        sentences = conll.read(str(path), column, word=word, tagged=False, errors=self.errors)
+        _check_words(sentences, records)
+        tags = [[tag or "_" for tag in own] for own in sentences.tags]
         if not records.sources[0].features:
-            for number, own in enumerate(found.tags):
+            for number, own in enumerate(sentences.tags):
                 if None in own:
-                    raise DataError(found.place(number, own.index(None)), "no tag", "one for each word")
+                    raise DataError(sentences.place(number, own.index(None)), "no tag", "one for each word")
         if self.of_spans:
-            _check_spans(found, tags)
+            _check_spans(sentences, tags)
         return TagPredictions(tags)
 
     def details(
@@ -275,11 +275,11 @@ class Settings(Files):
     ) -> list[tuple[str, list[str], list[list[Any]]]]:
         gold, said = records.tags, predictions.tags
         kind = "type" if self.of_spans else "tag"
-        found = spans.span_f1(gold, said)["types"] if self.of_spans else spans.by_tag(gold, said)
+        rates_of = spans.span_f1(gold, said)["types"] if self.of_spans else spans.by_tag(gold, said)
         counts, shares = ["gold", "predicted", "right"], ["precision", "recall", "f1"]
         rows = [
             [name, *(rates[count] for count in counts), *(round(100 * rates[share], 2) for share in shares)]
-            for name, rates in sorted(found.items(), key=lambda item: (-item[1]["gold"], item[0]))
+            for name, rates in sorted(rates_of.items(), key=lambda item: (-item[1]["gold"], item[0]))
         ]
         return [(f"scores by {kind}", [kind, *counts, *shares], rows)]
 

@@ -108,9 +108,9 @@ def escaped(sample: bytes) -> str | None:
     for pattern, name in _ESCAPES:
         if b"\x1b" in sample and pattern.search(sample):
             return name
-    if b"~{" in sample and len(found := _HZ.findall(sample)) >= 2:
+    if b"~{" in sample and len(escapes := _HZ.findall(sample)) >= 2:
         try:
-            b"".join(found).decode("hz")
+            b"".join(escapes).decode("hz")
         except UnicodeDecodeError:
             return None
         return "hz"

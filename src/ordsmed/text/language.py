@@ -74,6 +74,6 @@ def _identifier() -> Any:
         from py3langid import langid
     except ImportError:
         raise RecipeError("language", "`py3langid` is not installed", "", "pip install 'ordsmed[corpora]'") from None
-    found = langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)
-    found.nb_ptc = found.nb_ptc.astype("float32")  # it stands in 16 bits, which every text would widen again
-    return found
+    identifier = langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)
+    identifier.nb_ptc = identifier.nb_ptc.astype("float32")  # it stands in 16 bits, which every text would widen again
+    return identifier

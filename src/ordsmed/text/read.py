@@ -67,9 +67,9 @@ class Density:
         self.made += made
         if self.densest and self.made >= WINDOW:
             if self.made > self.densest * max(at - self.at, 1):
-                found = f"unpacks to more than {self.densest:,} times its size (behind byte {self.at:,})"
+                problem = f"unpacks to more than {self.densest:,} times its size (behind byte {self.at:,})"
                 remedy = "leave it out, or unpack it yourself; of a corpus `densest` allows more"
-                raise DataError(self.place, found, "text", remedy)
+                raise DataError(self.place, problem, "text", remedy)
             self.made, self.at = 0, at
 
 
@@ -224,8 +224,8 @@ def _encoding(sample: bytes, place: object, said: str | None) -> str:
         if known != "utf-8":
             tally().encodings[known] += 1
         return known
-    if (found := encodings.marked(sample[: encodings.SAMPLE])) not in (None, "utf-8"):
-        raise DataError(place, f"is {found.upper()}", "text in UTF-8", _remedy(said, found))
+    if (mark := encodings.marked(sample[: encodings.SAMPLE])) not in (None, "utf-8"):
+        raise DataError(place, f"is {mark.upper()}", "text in UTF-8", _remedy(said, mark))
     return "utf-8"
 
 
@@ -237,8 +237,8 @@ def _of_another(data: bytes, said: str | None) -> str:
     """What helps where text is not in UTF-8; a source that can be told an encoding is told which it looks like."""
     if said is None:
         return 'convert the file, or set errors = "replace"'
-    found = encodings.guess(data[: encodings.SAMPLE], whole=False)
-    named = "`encoding`" if found in (None, "utf-8", said) else f'encoding = "{found}" or "auto"'
+    guess = encodings.guess(data[: encodings.SAMPLE], whole=False)
+    named = "`encoding`" if guess in (None, "utf-8", said) else f'encoding = "{guess}" or "auto"'
     return f'convert the file, or set {named}, or errors = "replace"'
 
 
@@ -302,8 +302,8 @@ def blocks(path: Path, densest: int = DENSEST) -> Iterator[bytes]:
                 yield block
             counted.bytes += file.tell() - seen
     except EOFError:
-        found = f"is cut off: its {path.suffix} data stop before their end"
-        raise CutOff(path, found, "a whole file", "copy it again") from None
+        problem = f"is cut off: its {path.suffix} data stop before their end"
+        raise CutOff(path, problem, "a whole file", "copy it again") from None
     except FileNotFoundError:
         raise DataError(path, "no such file") from None
     except broken() as error:
@@ -351,22 +351,22 @@ def broken() -> tuple[type[Exception], ...]:
     """What is raised where a file cannot be read or unpacked."""
     import lzma
 
-    found: tuple[type[Exception], ...] = (OSError, zlib.error, lzma.LZMAError)
+    errors: tuple[type[Exception], ...] = (OSError, zlib.error, lzma.LZMAError)
     # who has not imported it has none of its errors; a reader may be closed while it is being imported
     error = getattr(sys.modules.get("zstandard"), "ZstdError", None)
-    return (*found, error) if error else found
+    return (*errors, error) if error else errors
 
 
 def _expand(name: str) -> list[Path]:
     path = Path(name).expanduser()
     if path.is_dir():
-        found = [p for p in path.rglob("*") if p.is_file() and not _hidden(p.relative_to(path))]
+        paths = [p for p in path.rglob("*") if p.is_file() and not _hidden(p.relative_to(path))]
     elif path.exists():
-        found = [path]
+        paths = [path]
     else:
         matches = [Path(match) for match in glob.glob(str(path), recursive=True)]
-        found = [file for match in matches for file in (_expand(str(match)) if match.is_dir() else [match])]
-    if not found:
+        paths = [file for match in matches for file in (_expand(str(match)) if match.is_dir() else [match])]
+    if not paths:
         what = "a folder without files" if path.is_dir() else "no such file or folder"
         raise DataError(
             name,
@@ -374,7 +374,7 @@ def _expand(name: str) -> list[Path]:
             "a file, a folder or a pattern such as texts/*.txt.gz",
             fetching(name) or "relative paths are from the current folder",
         )
-    return sorted(found)
+    return sorted(paths)
 
 
 def fetching(name: str) -> str:

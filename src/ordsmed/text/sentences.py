@@ -172,7 +172,7 @@ def record(document: Document) -> dict[str, Any]:
         if blank != (joint(lines[-1]) if lines else ""):
             between[blank].append(number)
         if "\n" in line:
-            between[WITHIN] += (at + len(blank) + found.start() for found in re.finditer("\n", line))
+            between[WITHIN] += (at + len(blank) + match.start() for match in re.finditer("\n", line))
         at += len(sentence)
         lines.append(line.replace("\n", " "))
     if at < len(document.text):
@@ -213,8 +213,10 @@ def _united(lines: list[str], known: dict[str, list[int]]) -> tuple[str, list[in
         said = {n: blank for blank, numbers in known.items() if blank not in (WITHIN, UNTOLD) for n in numbers}
         breaks = [int(n) for n in known.get(WITHIN, ())]
     except TypeError:
-        found = f"`{BETWEEN}` holds {str(known)[:60]}"
-        raise DataError("presplit text", found, "white space and the numbers of sentences", "write it again") from None
+        problem = f"`{BETWEEN}` holds {str(known)[:60]}"
+        raise DataError(
+            "presplit text", problem, "white space and the numbers of sentences", "write it again"
+        ) from None
     pieces, ends, at = list[str](), list[int](), 0
     for number, line in enumerate(lines):
         blank = said.get(number, joint(lines[number - 1]) if number else "")

@@ -141,10 +141,10 @@ class Tokenizer:
 
     def piece(self, number: int) -> str:
         """The piece as the vocabulary writes it."""
-        found = self.pipeline.id_to_token(int(number))
-        if found is None:
+        piece = self.pipeline.id_to_token(int(number))
+        if piece is None:
             raise DataError("tokenizer", f"no piece {number}", f"0 to {self.vocabulary - 1}")
-        return found
+        return piece
 
     def listed(self) -> str:
         """All pieces by their numbers, one a line."""
@@ -163,10 +163,10 @@ class Tokenizer:
     def continues(self, ids: Ids) -> NDArray[np.bool_]:
         """True where a piece goes on the word before it; never in the first column, never at a special token."""
         first, last = self._borders
-        found = first[ids] == WITHIN
-        found[..., 1:] |= first[ids[..., 1:]] == last[ids[..., :-1]]
-        found[..., :1] = False
-        return found
+        goes_on = first[ids] == WITHIN
+        goes_on[..., 1:] |= first[ids[..., 1:]] == last[ids[..., :-1]]
+        goes_on[..., :1] = False
+        return goes_on
 
     @functools.cached_property
     def _borders(self) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
@@ -204,18 +204,18 @@ class Tokenizer:
         said = self.config.get(CONFIG[role])
         said = said.get("content") if isinstance(said, dict) else said
         names = [said, *ROLES[role]] if isinstance(said, str) else ROLES[role]
-        found = [n for name in names if (n := self.pipeline.token_to_id(name)) is not None]
-        return next((n for n in found if n in added), next(iter(found), None))
+        numbers = [n for name in names if (n := self.pipeline.token_to_id(name)) is not None]
+        return next((n for n in numbers if n in added), next(iter(numbers), None))
 
     def _described(self) -> dict[str, Any]:
         names = {role: self.piece(number) for role, number in self.roles.items()}
-        found = {CONFIG[role]: name for role, name in names.items()}
+        settings = {CONFIG[role]: name for role, name in names.items()}
         if self.end is not None:
-            found["bos_token"] = names["start"] if "start" in names else names["end"]
+            settings["bos_token"] = names["start"] if "start" in names else names["end"]
         types = ["token_type_ids"] if self.kind == "wordpiece" else []
         return {
             "tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": ["input_ids", *types, "attention_mask"],
-            "clean_up_tokenization_spaces": False, **found,
+            "clean_up_tokenization_spaces": False, **settings,
         }  # fmt: skip
 
 

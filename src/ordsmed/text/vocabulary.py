@@ -170,14 +170,14 @@ def _gather(paths: Sequence[Path]) -> list[Path]:
 
 def _json(path: Path) -> dict[str, object]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        table = json.loads(path.read_text(encoding="utf-8"))
     except RecursionError:
         raise DataError(path, "is nested too deeply to be read", KNOWN) from None
     except (ValueError, OSError) as error:
         raise DataError(path, f"not JSON: {error}", KNOWN) from None
-    if not isinstance(found, dict):
+    if not isinstance(table, dict):
         raise DataError(path, "is JSON but no table", KNOWN)
-    return found
+    return table
 
 
 def _has_merges(path: Path) -> bool:

@@ -35,8 +35,8 @@ class Settings:
     def __post_init__(self) -> None:
         signs = self.signs()
         if len({*signs, *self.special}) != len(signs) + len(self.special):
-            found = f"special: found {list(self.special)}"
-            raise ValueError(f"{found}; wanted each once, without {' '.join(signs)}; strike one")
+            problem = f"special: found {list(self.special)}"
+            raise ValueError(f"{problem}; wanted each once, without {' '.join(signs)}; strike one")
         least = 256 + len(signs) + len(self.special)
         if self.size < least:
             raise ValueError(

@@ -102,11 +102,11 @@ def _blocks(texts: Iterable[str]) -> Iterator[str]:
 
 def _normalized(counts: NDArray[np.int64], normalizer: object) -> Mapping[str, int]:
     """Counts of characters -> counts of what the normalizer makes of them."""
-    found: dict[str, int] = {}
+    counts_of: dict[str, int] = {}
     for code in np.flatnonzero(counts).tolist():
         for letter in normalizer.normalize_str(chr(code)).replace(" ", ""):  # type: ignore[attr-defined]
-            found[letter] = found.get(letter, 0) + int(counts[code])
-    return found
+            counts_of[letter] = counts_of.get(letter, 0) + int(counts[code])
+    return counts_of
 
 
 @functools.cache

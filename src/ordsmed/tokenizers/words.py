@@ -39,10 +39,10 @@ class Settings:
         """What the user has, if `file` names it."""
         if not self.file:
             return None
-        found = Tokenizer.load(self.file, lowercase=self.lowercase, split=self.split or "spaces")
-        if not found.whole_words:
-            raise DataError(self.file, f"is a {found.kind} tokenizer", "whole words with <S>, </S> and <UNK>")
-        return found
+        tokenizer = Tokenizer.load(self.file, lowercase=self.lowercase, split=self.split or "spaces")
+        if not tokenizer.whole_words:
+            raise DataError(self.file, f"is a {tokenizer.kind} tokenizer", "whole words with <S>, </S> and <UNK>")
+        return tokenizer
 
     def train(self, texts: Iterable[str]) -> Tokenizer:
         """Count the words of texts; those left out are counted at <UNK>."""

@@ -261,8 +261,8 @@ def _failure(shelf: Shelf) -> OrdsmedError:
     if number == 1:
         return shelf.first
     there = f"{shelf.got + shelf.stood:,} are there and stay"
-    found = f"{many(number, 'file')} could not be fetched{_reasons(shelf)}, {there}"
-    return RunError(shelf.folder, found, "", f"the first: {shelf.first}")
+    problem = f"{many(number, 'file')} could not be fetched{_reasons(shelf)}, {there}"
+    return RunError(shelf.folder, problem, "", f"the first: {shelf.first}")
 
 
 def _reasons(shelf: Shelf) -> str:
@@ -326,10 +326,10 @@ def _bring(place: Path, file: File, shelf: Shelf) -> None:
 
 def _check(path: Path, place: Path, wanted: dict[str, str], length: int | None) -> str:
     """Its sha256, if size and hashes are what they should be."""
-    found = path.stat().st_size
+    length_here = path.stat().st_size
     remedy = STALE if path == place else "it was removed; try again, or mend the table"
-    if length is not None and found != length:
-        raise DataError(place, many(found, "byte"), f"{length:,}", remedy)
+    if length is not None and length_here != length:
+        raise DataError(place, many(length_here, "byte"), f"{length:,}", remedy)
     made = {kind: hashlib.new(kind, usedforsecurity=False) for kind in {"sha256", *wanted}}
     with path.open("rb") as file:
         while block := file.read(BLOCK):
@@ -529,10 +529,10 @@ def _read_record(path: Path) -> dict[str, dict[str, Any]]:
 
 def _note(file: File, path: Path, sha256: str, tag: str | None, shelf: Shelf) -> None:
     """Record a file, before it gets its name."""
-    found, before = path.stat(), shelf.record.get(file.path, {})
-    known = {"path": file.path, "url": file.url, "size": found.st_size, "sha256": sha256, "tag": tag}
+    facts, before = path.stat(), shelf.record.get(file.path, {})
+    known = {"path": file.path, "url": file.url, "size": facts.st_size, "sha256": sha256, "tag": tag}
     when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    known |= {"when": when, "time": found.st_mtime_ns}
+    known |= {"when": when, "time": facts.st_mtime_ns}
     if before.get("sha256") == sha256:  # what was unpacked of it before is still of it
         known["unpacked"] = before.get("unpacked", {})
     _append(known, shelf)

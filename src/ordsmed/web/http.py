@@ -246,11 +246,11 @@ def _tunnel(sock: socket.socket, target: str, proxy: SplitResult, timeout: float
 
 def _proxy(scheme: str, host: str) -> SplitResult | None:
     """The proxy that the environment names for this host."""
-    found = urllib.request.getproxies().get(scheme)
-    if not found or urllib.request.proxy_bypass(host):
+    proxy = urllib.request.getproxies().get(scheme)
+    if not proxy or urllib.request.proxy_bypass(host):
         return None
     try:
-        place = urlsplit(found if "://" in found else f"http://{found}")
+        place = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
         known = place.scheme == "http" and bool(place.hostname) and place.port != 0
     except ValueError:
         known = False
@@ -268,13 +268,13 @@ def _password(proxy: SplitResult) -> dict[str, str]:
 
 def _addresses(host: str, port: int, private: bool) -> list[Any]:
     """What a name stands for; one private address among them is enough to refuse it."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     if not private:
-        for *_, place in found:
+        for *_, place in addresses:
             address = ipaddress.ip_address(str(place[0]).partition("%")[0])
             if not public(address):
                 raise Refused(f"private address {address}")
-    return found
+    return addresses
 
 
 def public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:

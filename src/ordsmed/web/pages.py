@@ -64,8 +64,8 @@ class Outcomes:
         self.ends = dict.fromkeys(self.sizes, 0)  # of the last whole page
         self.log_end = self.lost = 0
         nobody = (2**64 - 1, 0, 0, 0, 0, 0)  # so that every search ends on a row
-        found = [np.array(batch, ROW) for batch in _batches(self._rows(), BATCH)]
-        rows = np.concatenate([np.array([nobody], ROW), *found])[::-1]
+        batches = [np.array(batch, ROW) for batch in _batches(self._rows(), BATCH)]
+        rows = np.concatenate([np.array([nobody], ROW), *batches])[::-1]
         self.rows = rows[np.unique(rows["number"], return_index=True)[1]]  # of several the last that was logged
         self._numbers = memoryview(np.ascontiguousarray(self.rows["number"]).data)
 

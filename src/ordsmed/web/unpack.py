@@ -39,13 +39,13 @@ def unpack(archive: Path, into: Path, brought: Mapping[str, int], note: Callable
     beside = archive.with_name(f".{archive.name}.unpacked")
     shutil.rmtree(beside, ignore_errors=True)
     try:
-        found = _spread(archive, beside)
-        for name in found:
+        names = _spread(archive, beside)
+        for name in names:
             if (into / name).exists() and name not in brought:
                 raise DataError(into / name, f"stands here, and {archive.name} has a file of that name", "", "move it")
-        note(found)
+        note(names)
         with files.survive_disk(into):
-            for name in found:
+            for name in names:
                 (into / name).parent.mkdir(parents=True, exist_ok=True)
                 (beside / name).replace(into / name)
     finally:
@@ -65,7 +65,7 @@ def _size(path: Path) -> int:
 
 def _spread(archive: Path, beside: Path) -> dict[str, int]:
     """Write the members of an archive below a folder; their sizes by name."""
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     left = _size(archive) * DENSEST + (1 << 20)
     for name, blocks in _members(archive):
         if name.startswith("__MACOSX/") or name.endswith(".DS_Store"):  # of the machine that packed it
@@ -80,8 +80,8 @@ def _spread(archive: Path, beside: Path) -> dict[str, int]:
                     if left < 0:
                         raise DataError(archive, f"unpacks to more than {DENSEST} times its size", "", UNPACKED)
                     written.write(block)
-            found[safe] = _size(beside / safe)
-    return found
+            sizes[safe] = _size(beside / safe)
+    return sizes
 
 
 def _members(archive: Path) -> Iterator[tuple[str, Iterator[bytes]]]:

@@ -211,14 +211,14 @@ def _links(path: Path, rules: Rules, left_out: Counter[str]) -> Iterator[str]:
                 yield line
             continue
         try:
-            found = decode(line)
+            record = decode(line)
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
             left_out["bad JSON"] += 1
             continue
-        if why := _unfit(found, rules):
+        if why := _unfit(record, rules):
             left_out[why] += 1
         else:
-            yield str(found["url"]).strip().replace("&amp;", "&")  # so the older dumps write them
+            yield str(record["url"]).strip().replace("&amp;", "&")  # so the older dumps write them
 
 
 class _Submission(TypedDict, total=False):
