@@ -52,10 +52,10 @@ class Lexicon:
             raise DataError(index, "is no whole index", f"{MAGIC!r} and 64-bit numbers", "copy or encode it again")
         _, known, unknown = HEADER.unpack(head)
         starts: Ints = np.memmap(index, "<i8", "r", HEADER.size, (size // 8,)).view(np.ndarray)
-        found = letters.stat().st_size
-        if starts[0] != 0 or starts[-1] != found or (np.diff(starts) < 0).any() or not unknown < known < len(starts):
+        on_disk = letters.stat().st_size
+        if starts[0] != 0 or starts[-1] != on_disk or (np.diff(starts) < 0).any() or not unknown < known < len(starts):
             wanted = f"{int(starts[-1])} bytes, as {INDEX} says of its {len(starts) - 1} words"
-            raise DataError(letters, f"{found} bytes", wanted, "copy or encode it again")
+            raise DataError(letters, f"{on_disk} bytes", wanted, "copy or encode it again")
         return Lexicon(np.memmap(letters, "u1", "r").view(np.ndarray), starts, known, unknown)
 
     def __len__(self) -> int:

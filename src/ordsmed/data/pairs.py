@@ -270,8 +270,8 @@ class PairExamples:
         blocks = np.arange(count) * self.blocks // count
         starts = self.source.starts
         walked = int((starts[self._border(blocks + 1)] - starts[self._border(blocks)]).sum())
-        found = len(self.walk(blocks, "trial"))
-        return max(1, int(found * (int(starts[-1]) / walked) / self.groups)) if found else 0
+        pair_count = len(self.walk(blocks, "trial"))
+        return max(1, int(pair_count * (int(starts[-1]) / walked) / self.groups)) if pair_count else 0
 
     def _border(self, blocks: Ints) -> Ints:
         """The sentence each block begins with: the first document's that begins in it, else where it would be cut."""

@@ -123,10 +123,10 @@ TASKS = {
 
 def named(name: str) -> GlueTask:
     """A task by its name, in any case, with or without its hyphen."""
-    found = {_letters(known): task for known, task in TASKS.items()}.get(_letters(name))
-    if found is None:
+    meant = {_letters(known): task for known, task in TASKS.items()}.get(_letters(name))
+    if meant is None:
         raise RecipeError(f"`{name}`", "no task of GLUE", "", nearest(name.lower(), TASKS))
-    return found
+    return meant
 
 
 def find(folder: Path, task: GlueTask) -> dict[str, Path]:

@@ -303,11 +303,11 @@ def _mended(question: Question, report: Report) -> Question | None:
     if not question.answers:
         report.note(UNANSWERED, question.id)
         return None
-    found = [placed(answer, question.context) for answer in question.answers]
-    for _, kind in found:
+    placements = [placed(answer, question.context) for answer in question.answers]
+    for _, kind in placements:
         if kind:
             report.note(kind, question.id)
-    answers = tuple(answer for answer, _ in found if answer)
+    answers = tuple(answer for answer, _ in placements if answer)
     if not answers:
         report.note(UNFOUND, question.id)
         return None

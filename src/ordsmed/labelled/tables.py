@@ -115,9 +115,9 @@ def table(
     _refuse_broken(path, broken, len(broken) + len(lines))
     if not lines:
         raise DataError(path, "no rows", "one at least")
-    found = Table(path, lines, dict(zip(asked.named, map(list, zip(*kept, strict=True)), strict=True)), asked.named)
-    _tell_empty(found)
-    return found
+    whole = Table(path, lines, dict(zip(asked.named, map(list, zip(*kept, strict=True)), strict=True)), asked.named)
+    _tell_empty(whole)
+    return whole
 
 
 class _Row(NamedTuple):

@@ -36,7 +36,7 @@ def joined(lines: list[str], *, always: bool = False) -> list[str]:
         if least is None:
             return lines
         margin = sorted(_indent(text) for text in texts if text)[sum(map(bool, texts)) // 10]
-        paragraphs = [found for block in paragraphs for found in _paragraphs(block, least, margin)]
+        paragraphs = [one for block in paragraphs for one in _paragraphs(block, least, margin)]
     parted = any(_parted(line) for paragraph in paragraphs for line in paragraph[:-1])
     words = _words(texts) if parted else set[str]()
     return [_join(paragraph, words) for paragraph in paragraphs]

@@ -90,7 +90,7 @@ def put_in(model: nn.Module, how: Adapters) -> int:
     _check(model, how, {name for _, name, _ in layers})
     for name, weight in model.named_parameters():
         weight.requires_grad_(_learns(name, how))
-    chosen = [found for found in layers if found[1] in how.on]
+    chosen = [each for each in layers if each[1] in how.on]
     for parent, name, layer in chosen:
         setattr(parent, name, Adapted(layer, how))
     return len(chosen)

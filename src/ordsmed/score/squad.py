@@ -212,14 +212,14 @@ def _tell(questions: Sequence[Question], predictions: Mapping[str, str], what: s
 
 def _by_id(path: Path, kind: type | tuple[type, ...], wanted: str) -> dict[str, Any]:
     values = list(json_values(path))
-    found = values[0][1] if len(values) == 1 else None
-    if not isinstance(found, dict):
-        what = f"{len(values)} JSON values" if len(values) != 1 else f"a JSON {type(found).__name__}"
+    predictions = values[0][1] if len(values) == 1 else None
+    if not isinstance(predictions, dict):
+        what = f"{len(values)} JSON values" if len(values) != 1 else f"a JSON {type(predictions).__name__}"
         raise DataError(path, what, wanted)
-    for name, value in found.items():
+    for name, value in predictions.items():
         if isinstance(value, bool) or not isinstance(value, kind) or value != value:
             raise DataError(path, f"`{name}` holds {_described(value)}", wanted, "name the other file")
-    return found
+    return predictions
 
 
 def _described(value: Any) -> str:

@@ -233,15 +233,15 @@ class Settings(Files):
         """Of GLUE a folder stands for its file to learn from, or to be judged by."""
         if not self.name:
             return files(paths)
-        task, split, found = glue.named(self.name), "train" if learning else "dev", []
+        task, split, chosen = glue.named(self.name), "train" if learning else "dev", []
         for path in paths:
             if path != FETCHED and not Path(path).is_dir():
-                found += files(path)
+                chosen += files(path)
             elif there := glue.find(Path(path), task).get(split):
-                found.append(there)
+                chosen.append(there)
             else:
                 raise DataError(path, f"no {split} file of {task.folder}", " or ".join(task.files[split]))
-        return found
+        return chosen
 
     def _table(self, path: Path, learning: bool) -> tuple[Table, str]:
         """What a file holds, and which split of GLUE that is."""
@@ -373,8 +373,8 @@ class Settings(Files):
         if not records.known:
             return {}
         _, right, said = self._compared(records, predictions)
-        found = scores.scored(self.metrics, right, said)
-        return {name: value if name in LOSSES else 100 * value for name, value in found.items()}
+        raw = scores.scored(self.metrics, right, said)
+        return {name: value if name in LOSSES else 100 * value for name, value in raw.items()}
 
     def _compared(
         self, records: Records, predictions: LabelPredictions

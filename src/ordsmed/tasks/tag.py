@@ -125,21 +125,21 @@ class Settings(Files):
         return TaggedSentences(words, [[None] * len(own) for own in words], places)
 
     def settled(self, records: TaggedSentences) -> Settings:
-        found = Counter(tag for tag in chain.from_iterable(records.tags) if tag is not None)
+        counts = Counter(tag for tag in chain.from_iterable(records.tags) if tag is not None)
         file_scheme = self.file_scheme
-        if spans.is_spans(self.labels or found):
+        if spans.is_spans(self.labels or counts):
             _check_spans(records, records.tags)
             file_scheme = self._written_as(records.tags)
             learned = chain.from_iterable(_written(tags, self.scheme) for tags in records.tags)
-            found = Counter(tag for tag in learned if tag is not None)
+            counts = Counter(tag for tag in learned if tag is not None)
         elif not self.labels:
             self._tell_odd(records)
-        labels = self.labels or tuple(sorted(found))
-        known = [label for label in labels if found[label]]
+        labels = self.labels or tuple(sorted(counts))
+        known = [label for label in labels if counts[label]]
         if len(known) < 2:
             tags = f"no tag but {known[0]}" if known else "none of the labels"
             raise DataError(records.places[0], f"the words have {tags}", "two different ones at least")
-        weights = label_weights(self.class_weights, labels, found)
+        weights = label_weights(self.class_weights, labels, counts)
         return replace(self, labels=labels, file_scheme=file_scheme, class_weights=weights)
 
     def _tell_odd(self, records: TaggedSentences) -> None:
@@ -217,9 +217,9 @@ class Settings(Files):
             return {}
         if self.of_spans:
             _check_spans(records, gold)
-            found, strict = spans.span_f1(gold, said), spans.span_f1(gold, said, self._written_as(gold))
+            loose, strict = spans.span_f1(gold, said), spans.span_f1(gold, said, self._written_as(gold))
             return {
-                **{name: 100 * found[name] for name in RATES}, "accuracy": 100 * spans.accuracy(gold, said),
+                **{name: 100 * loose[name] for name in RATES}, "accuracy": 100 * spans.accuracy(gold, said),
                 **{f"strict_{name}": 100 * strict[name] for name in RATES},
             }  # fmt: skip
         each = [rates["f1"] for rates in spans.by_tag(gold, said).values()]

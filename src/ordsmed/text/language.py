@@ -59,13 +59,13 @@ def weigh(text: str) -> dict[str, float]:
 
 def members(codes: Iterable[str]) -> frozenset[str]:
     """The languages that codes such as `nb`, `no`, `en-GB` or `zh_TW` stand for; ValueError for an unknown one."""
-    found: set[str] = set()
+    all_codes: set[str] = set()
     for code in codes:
         plain = re.split("[-_]", code.lower())[0]
         if plain not in CODES and plain not in FAMILIES:
             raise ValueError(f"found `{code}`; wanted a language of ISO 639; {nearest(plain, CODES | {*FAMILIES})}")
-        found |= set(FAMILIES.get(plain, (plain,)))
-    return frozenset(found)
+        all_codes |= set(FAMILIES.get(plain, (plain,)))
+    return frozenset(all_codes)
 
 
 @functools.cache

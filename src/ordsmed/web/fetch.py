@@ -343,9 +343,9 @@ def _check(path: Path, place: Path, wanted: dict[str, str], length: int | None) 
 
 def _wanted(file: File, shelf: Shelf) -> dict[str, str]:
     """The hashes a file is to have: of its table and of a list."""
-    found = {kind: digest for kind in HASHES.values() if (digest := getattr(file, kind))}
+    known = {kind: digest for kind in HASHES.values() if (digest := getattr(file, kind))}
     if file.sums is None:
-        return found
+        return known
     name = file.listed or _last(file.url)
     lines = (line.strip().partition(" ") for line in _sums(file, file.sums, shelf).splitlines())
     digests = {digest.lower() for digest, _, path in lines if fnmatchcase(_last(path.strip().removeprefix("*")), name)}
@@ -353,7 +353,7 @@ def _wanted(file: File, shelf: Shelf) -> dict[str, str]:
     kind = HASHES.get(len(digest)) if re.fullmatch("[0-9a-f]+", digest) else None
     if len(digests) != 1 or kind is None:
         raise DataError(file.sums, f"{len(digests)} hashes of {name}", "one, in a line `HASH  NAME`", "mend the table")
-    return {**found, kind: digest}
+    return {**known, kind: digest}
 
 
 def _sums(file: File, url: str, shelf: Shelf) -> str:
