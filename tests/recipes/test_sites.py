@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ import torch
 
 from ordsmed.base import menu, settings
 from ordsmed.base.errors import RecipeError
+from ordsmed.cli import main
 from ordsmed.mesh import precision
 from ordsmed.mesh.layout import Layout, site_layout
 from ordsmed.pretrain.pretrain import pretrain
@@ -73,16 +72,18 @@ def test_the_science_stays_the_recipes(tmp_path: Path) -> None:
         assert settings.plain(there) | {"layout": None} == settings.plain(plain) | {"layout": None}
 
 
-@pytest.mark.long
-def test_the_command_line_takes_a_site() -> None:
-    words = [sys.executable, "-m", "ordsmed", "show", "bert-base", "--layout", "--site"]
-    done = subprocess.run([*words, "saga", "--devices", "4"], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "layout: 4 x 1 x 1" in done.stdout
-    done = subprocess.run([*words, "saag"], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stderr.startswith("ordsmed: --site: found saag")
-    assert "saga" in done.stderr
+def test_the_command_line_takes_a_site(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["show", "bert-base", "--layout", "--site"]
+    main([*words, "saga", "--devices", "4"])
+    done = capsys.readouterr()
+    assert done.err == ""
+    assert "layout: 4 x 1 x 1" in done.out
+    with pytest.raises(SystemExit) as end:
+        main([*words, "saag"])
+    assert end.value.code == 1
+    done = capsys.readouterr()
+    assert done.err.startswith("ordsmed: --site: found saag")
+    assert "saga" in done.err
 
 
 def test_an_unknown_site_is_refused_by_the_near_name() -> None:

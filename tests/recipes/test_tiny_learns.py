@@ -1,6 +1,7 @@
 """Tiny recipes learn: losses below guessing by frequency, fakes told better than by calling everything real.
 
-CI trains ELECTRA's and ELMo's; ORDSMED_GRID=full (make test-all) trains them all: a minute each. What is fine-tuned
+CI trains ELECTRA's and ELMo's, in fewer and smaller steps, as far as learning is to be seen; ORDSMED_GRID=full (make
+test-all) trains them all as they are: a minute each. What is fine-tuned
 learns from the files that docs/lessons.py makes.
 """
 
@@ -22,20 +23,23 @@ from ordsmed.pretrain.pretrain import pretrain
 FULL = os.environ.get("ORDSMED_GRID") == "full"
 FILES = Path(__file__).parents[2] / "docs" / "lessons.py"
 LESSONS = {"questions": ("f1", 85), "sentences": ("accuracy", 95), "words": ("f1", 95)}  # and what is learned of them
+SHORTER = {
+    "electra": ["phase[1].steps=100", "phase[1].batch=48", "phase[1].warmup=10", "validation_rows=64"],
+    "elmo": ["phase[1].steps=80", "phase[1].batch=32", "phase[1].warmup=10", "phase[1].rate=8e-3"],
+}
 PRETRAINED = [name for name in run.recipe_names("tiny") if name not in LESSONS]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [n for n in PRETRAINED if FULL or n in ("electra", "elmo")])
+@pytest.mark.parametrize("name", [n for n in PRETRAINED if FULL or n in SHORTER])
 def test_a_tiny_recipe_learns(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    shorter = ["phase[1].steps=150"] if name == "elmo" and not FULL else []  # half of them are enough to see it
-    scores = files.read_json(pretrain(f"tiny/{name}", shorter) / "scores.json")
+    scores = files.read_json(pretrain(f"tiny/{name}", [] if FULL else SHORTER[name]) / "scores.json")
     if name == "elmo":
-        assert scores["perplexity"] < 0.8 * math.exp(scores["unigram"])
+        assert scores["perplexity"] < (0.8 if FULL else 0.9) * math.exp(scores["unigram"])
         return
     guesses = next(scores[term] for term in ("mlm", "clm", "hybrid", "diffusion", "guess") if term in scores)
-    assert guesses < 0.97 * scores["unigram"]
+    assert guesses < (0.97 if FULL else 0.99) * scores["unigram"]
     if "balanced" in scores:
         assert scores["balanced"] > 0.6
 
