@@ -215,7 +215,7 @@ def nursery() -> Iterator[Callable[..., Any]]:
     `lab.faulty` (kit/lab) can be named by its recipes.
     """
     kit = Path(__file__).parent / "kit"
-    path = os.pathsep.join([str(kit), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(kit), str(kit.parent), os.environ.get("PYTHONPATH", "")])
     with subprocess.Popen(
         [sys.executable, kit / "nursery.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"},

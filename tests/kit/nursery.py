@@ -1,10 +1,14 @@
-"""The nursery: holds torch imported, and forks `ordsmed` from itself when it is asked to, launcher and ranks alike."""
+"""The nursery: holds torch imported, and forks `ordsmed` from itself when it is asked to, launcher and ranks alike.
+
+Also scripts of the tests that many processes run ({"script": its path and arguments}).
+"""
 
 # ruff: noqa: F401 (what is imported here is there at once in every process)
 
 import gc
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -36,6 +40,14 @@ class Born(BaseException):
     "What a new process begins with: nothing of the stack that made it."
 
 
+OURS, POPEN = [sys.executable, "-m", "ordsmed"], subprocess.Popen
+
+
+def popen(command, *given, **how):
+    "In place of subprocess.Popen: forks where it would start the command; others (compilers) start as they do."
+    return Child(command, **how) if isinstance(command, list) and command[:3] == OURS else POPEN(command, *given, **how)
+
+
 class Child:
     "What the launcher and this nursery use of subprocess.Popen."
 
@@ -47,8 +59,7 @@ class Child:
                 preexec_fn()
             os.environ.clear()
             os.environ.update(env)
-            assert command[:3] == [sys.executable, "-m", "ordsmed"], command
-            raise Born(command[3:])
+            raise Born(command)
 
     def poll(self):
         if self.returncode is None:
@@ -77,20 +88,27 @@ def serve():
         elif "poll" in asked:
             answer = children[asked["poll"]].poll()
         else:
-            child = Child([sys.executable, "-m", "ordsmed", *asked["words"]], {**os.environ, **asked["env"]})
+            command = [*OURS, *asked["words"]] if "words" in asked else [sys.executable, *asked["script"]]
+            child = Child(command, {**os.environ, **asked["env"]})
             children[child.pid], answer = child, child.pid
         print(json.dumps(answer), flush=True)
 
 
-subprocess.Popen, words = Child, None
+subprocess.Popen, command = popen, None
 gc.freeze()  # or every process would copy all of it when it ends
 while True:
     try:
-        if words is None:
+        if command is None:
             serve()
             break
         out = os.open(os.environ["SAID"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0), os.dup2(out, 1), os.dup2(out, 2)
+        if command[:3] != OURS:
+            sys.argv = command[1:]
+            runpy.run_path(command[1], run_name="__main__")
+            sys.stdout.flush()
+            os._exit(0)
+        words = command[3:]
         sys.argv = ["ordsmed", *words]
         if "--devices" in words:  # the launcher
             local.GRACE = float(os.environ["GRACE"])
@@ -106,4 +124,4 @@ while True:
             os._exit(status)
         sys.exit(status)
     except Born as born:
-        words = born.args[0]
+        command = born.args[0]

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_layouts import at_work, once
+from test_layouts import AtWork
 
+from kit.once import once
 from kit.task_files import task_files
 from ordsmed.base import run
 from ordsmed.base.errors import RecipeError
@@ -99,14 +100,16 @@ def case(recipes: dict[str, str], name: str, options: list[str]) -> dict[str, An
 
 
 @pytest.fixture(scope="module")
-def alone(recipes: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def alone(at_work: AtWork, recipes: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What one process finds."""
     todo = [case(recipes, name, options) for name, options in ({f"plain {way}": [] for way in WAYS} | ALONE).items()]
     return once(tmp_path_factory, "tasks-1", lambda folder: at_work(folder, 1, todo))[0]  # type: ignore[no-any-return]
 
 
 @pytest.fixture(scope="module")
-def together(recipes: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def together(
+    at_work: AtWork, recipes: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> list[dict[str, Any]]:
     """What each of two processes finds."""
     todo = [case(recipes, name, OPTIONS.get(name, [])) for name in CASES]
     return once(tmp_path_factory, "tasks-2", lambda folder: at_work(folder, 2, todo))  # type: ignore[no-any-return]

@@ -1,7 +1,7 @@
 """Runs of several processes that survive: killed, hanging, stopped, in trouble or short of disk, and gone on with.
 
 A nursery holds torch imported and forks `ordsmed` from itself, launcher and ranks alike: a run of two ranks takes a
-second or two instead of ten. Two tests go the whole way through the operating system instead (`real`).
+second or two instead of ten. One test goes the whole way through the operating system instead (torchrun).
 
 What goes wrong is a few lines of Python in the variable FAULT, performed in every rank before it begins (faulty.py).
 ORDSMED_KILLS=20 asks for so many kills -9 a mesh.
@@ -300,34 +300,36 @@ before(boxes, "write", late)
     assert is_whole(folder)
 
 
-def real(command: list[str], recipe: Path, folder: Path, fault: str) -> subprocess.CompletedProcess[str]:
-    """The command as a user gives it, with processes of its own."""
-    env = {"PYTHONPATH": os.pathsep.join([str(KIT), os.environ.get("PYTHONPATH", "")]), "PYTHONWARNINGS": "ignore",
-           "FAULT": fault, "MARKS": str(folder.parent)}  # fmt: skip
-    words = ["-m", "ordsmed", "pretrain", str(recipe), f'out="{folder}"', "objective.kind=lab.faulty"]
-    if "torch.distributed.run" not in command:
-        words = [*words, *command]
-        command = []
-    command = [sys.executable, *command, *words]
-    return subprocess.run(command, env=os.environ | env, capture_output=True, text=True, check=False, timeout=240)
-
-
 ONCE = "if RANK == 1: at_step(10, lambda: once() and die())"
 
 
+def real(command: list[str], recipe: Path, folder: Path, fault: str) -> subprocess.CompletedProcess[str]:
+    """The command as a user gives it to torchrun, with processes of its own."""
+    env = {"PYTHONPATH": os.pathsep.join([str(KIT), os.environ.get("PYTHONPATH", "")]), "PYTHONWARNINGS": "ignore",
+           "FAULT": fault, "MARKS": str(folder.parent)}  # fmt: skip
+    words = ["-m", "ordsmed", "pretrain", str(recipe), f'out="{folder}"', "objective.kind=lab.faulty"]
+    return subprocess.run(
+        [sys.executable, *command, *words],
+        env=os.environ | env,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+
+
 @pytest.mark.long
-def test_the_command_begins_again(whole: Callable[..., Course], recipe_file: Path, tmp_path: Path) -> None:
+def test_the_command_begins_again(start: Start, whole: Callable[..., Course], tmp_path: Path) -> None:
     """`--devices 2 --restarts 1`: who is lost is told, without a stack, and the run ends with the same losses."""
     folder = tmp_path / "again"
-    found = real(["--devices", "2", "--restarts", "1"], recipe_file, folder, ONCE)
-    assert found.returncode == 0, found.stderr
-    assert "Traceback" not in found.stderr
-    assert "frame #" not in found.stderr
-    assert "rank 1 was ended by SIGKILL" in found.stderr
-    assert re.search(r"ordsmed: .*lost or hanging: rank 1 \(\S+ process \d+\) at step \d", found.stderr)
-    assert "all 2 processes begin again (1 of 1)" in found.stderr
-    assert re.search(r"goes on from \S+step-00000000[69]\n", found.stderr)
-    assert found.stdout.startswith(f"{folder}: done; ")
+    process = start(folder, "--restarts", "1", devices=2, fault=ONCE)
+    assert process.wait() == 0, process.said
+    assert "frame #" not in process.said
+    assert "rank 1 was ended by SIGKILL" in process.said
+    assert re.search(r"ordsmed: .*lost or hanging: rank 1 \(\S+ process \d+\) at step \d", process.said)
+    assert "all 2 processes begin again (1 of 1)" in process.said
+    assert re.search(r"goes on from \S+step-00000000[69]\n", process.said)
+    assert f"\n{folder}: done; " in process.said
     assert course(folder) == whole(devices=2)
 
 
