@@ -93,6 +93,8 @@ def test_the_data_go_by_the_recipe_of_their_plan(recipe: Recipe) -> None:
     assert other.data is not None
     assert (plan.data.recipe, other.data.recipe) == (plan.recipe, other.recipe)
     assert other.build().data is other.data
+    wider = dataclasses.replace(asked.model, width=32)
+    assert plan.by(dataclasses.replace(asked, model=wider)).network is wider, "a run's own, whatever `init` is now"
 
 
 def planned(monkeypatch: pytest.MonkeyPatch, world: int = 1, **objective: Any) -> tuple[Any, PretrainingPlan]:

@@ -176,3 +176,12 @@ def test_a_run_needs_its_start_only_to_begin(recipe: Recipe) -> None:
     assert [x.get("loss") for x in read(folder / "metrics.jsonl")] == [x.get("loss") for x in lines]
     with pytest.raises(RecipeError, match="no such folder"):
         pretrain(str(recipe("third")), [f'init="{first}"'])
+
+
+def test_a_run_that_has_enough_ends_at_that_validation(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = job_of(recipe(steps=5, validate=2), "model.width=16", "model.layers=1")
+    monkeypatch.setattr(type(job.recipe), "is_enough", lambda self, judged: len(judged) == 2)
+    assert loop.train(job, tmp_path, 0, 1e9) == 4
+    assert [line["step"] for line in job.state.validations] == [2, 4]
