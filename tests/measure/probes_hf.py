@@ -103,14 +103,14 @@ def main() -> None:
     asked = parser.parse_args()
     texts = sentences(asked.files, asked.most)
     prepare("cpu", asked.threads)
-    reading = ways.reading(open_model(asked.model), asked.way)
+    scorer = ways.scorer(open_model(asked.model), asked.way)
     seconds = {"theirs": [], "ours": []}
     for _ in range(asked.turns):  # in turn: a busy machine is busy for both
         with multiprocessing.get_context("spawn").Pool(1) as apart:
             plain, took = apart.apply(timed, (asked.way, asked.model, texts, asked.threads))
         seconds["theirs"].append(took)
         began = time.perf_counter()
-        own = scored(reading, asked.files, asked.most)
+        own = scored(scorer, asked.files, asked.most)
         seconds["ours"].append(time.perf_counter() - began)
     far = max(abs(a - b) for a, b in zip(plain, own, strict=True))
     pairs = list(zip(plain[::2], plain[1::2], own[::2], own[1::2], strict=True))
@@ -122,22 +122,22 @@ def main() -> None:
     print(f"theirs {best['theirs']:.2f} s, ours {best['ours']:.2f} s: {best['theirs'] / best['ours']:.2f} x")
 
 
-def scored(reading, files: list[str], most: int) -> list[float]:
+def scored(scorer, files: list[str], most: int) -> list[float]:
     """As the evaluation does: in chunks of examples."""
     from ordsmed.evaluation.evaluate import COST
 
     probe, held, cost, found = Settings(files=tuple(files)), [], 0, list[Record]()
 
     def let_go() -> None:
-        scores = iter(reading.scores([item for example in held for item in example.items]))
+        scores = iter(scorer.scores([item for example in held for item in example.items]))
         found.extend(probe.record(one, [next(scores) for _ in one.items]) for one in held)
         held.clear()
 
-    for number, example in enumerate(probe.examples(reading)):
+    for number, example in enumerate(probe.examples(scorer)):
         if most and number == most:
             break
         held.append(example)
-        cost += sum(reading.cost(item) for item in example.items)
+        cost += sum(scorer.cost(item) for item in example.items)
         if cost >= COST:
             let_go()
             cost = 0

@@ -18,10 +18,10 @@ PAIRS = [("the newt swam", "the newts swam"), ("a cat sat on it", "a cat sat on"
 
 
 def asked(tmp_path: Path, *files: Path, family: str = "gpt2", **how: Any) -> tuple[list[Record], Finding]:
-    reading = ways.reading(made(family, tmp_path / family), how.get("way", ""))
+    scorer = ways.scorer(made(family, tmp_path / family), how.get("way", ""))
     probe = Settings(files=tuple(map(str, files)), **how)
-    examples = list(probe.examples(reading))
-    scores = iter(reading.scores([item for one in examples for item in one.items]))
+    examples = list(probe.examples(scorer))
+    scores = iter(scorer.scores([item for one in examples for item in one.items]))
     records = [probe.record(one, [next(scores) for _ in one.items]) for one in examples]
     return records, probe.finding(records)
 

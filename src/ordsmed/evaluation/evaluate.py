@@ -6,7 +6,8 @@ model -> Scorer     files -> Example -> chunks of about 65,536 tokens -> scores 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from ordsmed.apply.origin import Origin
@@ -99,23 +100,26 @@ def _asked(
             raise
         say(f"step 0 is left out: {error}")
         return
-    readings = [(probe, ways.reading(trained, probe.way)) for probe in probes]  # refused before anything is computed
-    for probe, reading in readings:
-        if fits := getattr(probe, "fits", None):
-            fits(reading, trained)
+    scorers = [
+        (probe, ways.scorer(trained, probe.way, probe.prefers)) for probe in probes
+    ]  # refused before anything is computed
+    how = [probe.fits(scorer, f"{trained.folder}: {kind_of(probe)}") for probe, scorer in scorers]
     key, folder = model_key(trained), place_of(trained.folder, out)
     layout.check(trained.settings, [], ranks.world)
     trained.objective.to(ranks.device)
     if layout.tensor > 1:
         split_layers(trained.objective, layout, ranks)
-    for probe, reading in readings:
+    for (probe, scorer), line in zip(scorers, how, strict=True):
         paths = paths_of(probe.files)
-        name = f"{kind_of(probe)}-{paths[0].name.split('.')[0]}"
-        task = Asking(probe, reading, ranks, Kept(folder / "parts", key_of(key, probe, paths, reading.way), ranks.rank))
+        named = Path(probe.files[0]) if Path(probe.files[0]).exists() else paths[0]
+        name = f"{kind_of(probe)}-{named.name.split('.')[0]}"
+        task = Asking(probe, scorer, ranks, Kept(folder / "parts", key_of(key, probe, paths, scorer.way), ranks.rank))
         result = task.run(f"{trained.folder.name}: {kind_of(probe)}", anew=means.anew)
         if result is not None:
+            finding, records = result
             files = [str(path) for path in paths]
-            yield Result(origin.name, trained.step, probe, reading.way, files, name, task.kept.key, folder, *result)
+            yield Result(origin.name, trained.step, probe, scorer.way, files, name, task.kept.key, folder,
+                         replace(finding, how=line), records)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -123,7 +127,7 @@ class Asking:
     """One probe asked of one model."""
 
     probe: Any
-    reading: Scorer
+    scorer: Scorer
     ranks: Ranks
     kept: Kept
 
@@ -157,7 +161,7 @@ class Asking:
                 if number not in mine:
                     continue
                 items = [item for example in chunk for item in example.items]
-                scores = iter(self.reading.scores(items, best=self.probe.best))
+                scores = iter(self.scorer.scores(items, best=self.probe.best))
                 records = [self.probe.record(one, [next(scores) for _ in one.items]) for one in chunk]
                 if self.ranks.tensor_rank == 0:
                     self.kept.add(number, records)
@@ -167,7 +171,7 @@ class Asking:
         """Examples in their order, cut where a chunk has cost enough: by content alone."""
         held: list[Example] = []
         cost = 0
-        for example in self.probe.examples(self.reading):
+        for example in self.probe.examples(self.scorer):
             held.append(example)
             cost += self._cost(example)
             if cost >= COST:
@@ -177,7 +181,7 @@ class Asking:
             yield held
 
     def _cost(self, example: Example) -> int:
-        return sum(self.reading.cost(item) for item in example.items)
+        return sum(self.scorer.cost(item) for item in example.items)
 
 
 def _wait(ranks: Ranks) -> None:

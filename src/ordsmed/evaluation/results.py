@@ -44,8 +44,8 @@ class Result:
         """The facts first, then of what they are."""
         how = {k: v for k, v in settings.plain(self.probe).items() if k not in ("files", "way", "kind")}
         about = {"model": self.model, "step": self.step, "probe": kind_of(self.probe), "way": self.way}
-        return {**self.finding.plain(), **about, "files": self.files, "settings": how, "how": self.finding.how,
-                "key": self.key}  # fmt: skip
+        facts = {**self.finding.plain(), **about, "files": self.files, "settings": how, "how": self.finding.how}
+        return dict(_finite({**facts, "key": self.key}))
 
     @property
     def path(self) -> Path:

@@ -1,4 +1,4 @@
-"""An ELMo's readings: its words forward, backward, or the mean of both; the signs around a text are not scored.
+"""An ELMo's scorers: its words forward, backward, or the mean of both; the signs around a text are not scored.
 
 <S> the newts        ->  the newts ran       forward
 </S> ran newts       ->  ran newts the       backward
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ordsmed.apply.trained import Trained
-from ordsmed.likelihood.items import Item, Scores
+from ordsmed.likelihood.items import Ints, Item, Scores
 from ordsmed.nn.letters import SIGNS, listed, symbols
 from ordsmed.nn.loss import token_logs
 
@@ -26,6 +26,7 @@ class BiScorer:
     """Reads with an ELMo, where it stands."""
 
     room = LONGEST
+    lead: Ints | None = None
 
     def __init__(self, trained: Trained, way: str) -> None:
         self.objective, self.tokenizer = cast(Any, trained.objective), trained.tokenizer

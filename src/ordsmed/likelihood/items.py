@@ -11,6 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ordsmed.text.tokenizer import Tokenizer
+
 Ints = NDArray[np.int64]
 
 
@@ -50,6 +52,8 @@ class Scorer(Protocol):
 
     way: str  # causal, masked, word, detect, forward, backward or mean
     room: int  # as many tokens as an item may have
+    tokenizer: Tokenizer
+    lead: Ints | None  # signs that a long text begins with; None: it is not read in windows
 
     @property
     def chained(self) -> bool:

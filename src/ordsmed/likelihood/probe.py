@@ -54,8 +54,12 @@ class Probe(Protocol):
     way: str  # in which the model is read; "": its usual one
     files: tuple[str, ...]  # what is read, and patterns of such
     best: ClassVar[bool]  # does it ask which tokens are the likeliest?
+    prefers: ClassVar[tuple[str, ...]]  # ways that suit it, before a model's usual one
 
-    def examples(self, reading: Scorer) -> Iterator[Example]:
+    def fits(self, scorer: Scorer, place: str) -> str:
+        """How texts are cut, in a line, or nothing; a complaint where the model cannot be asked."""
+
+    def examples(self, scorer: Scorer) -> Iterator[Example]:
         """What is asked, in an order that does not change."""
 
     def record(self, example: Example, scores: list[Scores]) -> Record:
@@ -121,26 +125,26 @@ def valid(text: str, place: str) -> None:
         raise DataError(place, f"invalid UTF-8 at character {error.start + 1}", "UTF-8 text") from None
 
 
-def cut(reading: Scorer, placed: Iterable[tuple[str, Sequence[str], Record]]) -> Iterator[tuple[str, Example]]:
+def cut(scorer: Scorer, placed: Iterable[tuple[str, Sequence[str], Record]]) -> Iterator[tuple[str, Example]]:
     """Texts that belong together as examples all of whose tokens are scored, in bounded memory."""
     placed = iter(placed)
     while group := list(islice(placed, TOGETHER)):
-        items = iter(reading.cut([text for _, texts, _ in group for text in texts]))
+        items = iter(scorer.cut([text for _, texts, _ in group for text in texts]))
         for place, texts, about in group:
             own = tuple(next(items) for _ in texts)
             for item, text in zip(own, texts, strict=True):
-                fits(reading, item, place, text)
+                fits(scorer, item, place, text)
             yield place, Example(own, about)
 
 
-def fits(reading: Scorer, item: Item, place: str, text: str) -> None:
+def fits(scorer: Scorer, item: Item, place: str, text: str) -> None:
     """Refuse what has no token, or more than the model can read at once."""
     short = repr(text if len(text) <= 40 else text[:37] + "...")
     if item.asked < 1:
         raise DataError(place, f"{short} has no token that can be scored", "a longer text")
-    if len(item) > reading.room:
+    if len(item) > scorer.room:
         result = f"{short} has {len(item):,} tokens"
-        raise DataError(place, result, f"at most {reading.room:,}, the model's window", "shorten it, or leave it out")
+        raise DataError(place, result, f"at most {scorer.room:,}, the model's window", "shorten it, or leave it out")
 
 
 def share(right: int, count: int) -> tuple[float, float]:

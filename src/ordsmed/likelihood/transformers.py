@@ -1,4 +1,4 @@
-"""Transformers' readings: causal, by masks (plain or word by word), and by a head that tells fake tokens.
+"""Transformers' scorers: causal, by masks (plain or word by word), and by a head that tells fake tokens.
 
 causal   <end> the newts        ->  the newts ran             each from those before it
 masked   [CLS] the [MASK] ran   ->  newts                     each hidden in a row of its own (Salazar et al. 2020)
@@ -29,6 +29,7 @@ class TransformerScorer:
     way = ""
     chained = False
     first = 0  # of a text's tokens that can be asked about
+    lead: Ints | None = None
 
     def __init__(self, trained: Trained, network: Any, head: Any, before: list[int], after: list[int]) -> None:
         self.tokenizer, self.network, self.head = trained.tokenizer, network, head
@@ -86,6 +87,7 @@ class Causal(TransformerScorer):
         super().__init__(trained, network, head, before, after)
         self.room += 1  # the last token is not read
         self.first = 0 if before else 1
+        self.lead = self.before
 
     def rows(self, items: list[Item]) -> AskedRows:
         ids, places, targets = [], [], []

@@ -1,4 +1,4 @@
-"""Ways: which readings a model of a family offers, and which is meant where none is named.
+"""Ways: which scorers a model of a family offers, and which is meant where none is named.
 
 gpt2: causal    bert: masked, word    electra: detect (its generator: masked, word)    hybrid: causal, masked, word
 elmo: forward, backward, mean
@@ -6,6 +6,7 @@ elmo: forward, backward, mean
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ordsmed.apply.trained import Trained
@@ -33,7 +34,7 @@ def of(trained: Trained) -> list[str]:
     return [*result, *(("masked", "word") if masks and trained.tokenizer.mask is not None else ())]
 
 
-def reading(trained: Trained, way: str = "") -> Scorer:
+def scorer(trained: Trained, way: str = "", prefers: Sequence[str] = ()) -> Scorer:
     """How this model is read: the way that is asked for, or its usual one."""
     offered = of(trained)
     if way and way not in ALL:
@@ -43,7 +44,7 @@ def reading(trained: Trained, way: str = "") -> Scorer:
     if way and way not in offered:
         result = f"is a {trained.kind}, which cannot be asked the way `{way}`"
         raise RecipeError(trained.folder, result, " or ".join(offered))
-    chosen = way or offered[0]
+    chosen = way or next((one for one in prefers if one in offered), offered[0])
     if trained.settings.capabilities.state:
         from ordsmed.likelihood.bilm import BiScorer
 

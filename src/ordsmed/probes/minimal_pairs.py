@@ -34,15 +34,19 @@ class Settings:
     """scores that are compared: of whole sentences, or their mean a token"""
 
     best: ClassVar[bool] = False
+    prefers: ClassVar[tuple[str, ...]] = ()
 
-    def examples(self, reading: Scorer) -> Iterator[Example]:
+    def fits(self, scorer: Scorer, place: str) -> str:
+        return ""
+
+    def examples(self, scorer: Scorer) -> Iterator[Example]:
         def placed() -> Iterator[tuple[str, Sequence[str], Record]]:
             for path in paths_of(self.files):
                 stem = path.name.split(".")[0]
                 for place, result in records(path):
                     yield place, _texts(result, place), [str(result.get("UID") or stem), place]
 
-        for _, example in cut(reading, placed()):
+        for _, example in cut(scorer, placed()):
             yield example
 
     def record(self, example: Example, scores: list[Scores]) -> Record:

@@ -23,8 +23,8 @@ WAYS = [
 
 
 def scored(trained: Any, way: str, texts: list[str]) -> list[Scores]:
-    reading = ways.reading(trained, way)
-    return reading.scores(reading.cut(texts), best=True)
+    scorer = ways.scorer(trained, way)
+    return scorer.scores(scorer.cut(texts), best=True)
 
 
 @torch.no_grad()
@@ -104,9 +104,9 @@ def test_every_row_is_in_one_batch() -> None:
 def test_a_part_of_a_text_is_asked(tmp_path: Path) -> None:
     """Behind what stands before it, with or without the sign that a text begins."""
     trained = made("gpt2", tmp_path)
-    reading = ways.reading(trained)
+    scorer = ways.scorer(trained)
     ids = np.asarray(trained.tokenizer.encode("the newt sat on the mat"))
-    whole, part, bare = reading.scores([Item(ids), Item(ids, first=4), Item(ids, first=2, sign=False)], best=True)
+    whole, part, bare = scorer.scores([Item(ids), Item(ids, first=4), Item(ids, first=2, sign=False)], best=True)
     assert part.logs == pytest.approx(whole.logs[4:], abs=1e-5)
     assert len(bare.logs) == 4
     hidden = trained.objective.model(torch.from_numpy(ids[None, :-1]), torch.arange(5)[None])
@@ -145,15 +145,15 @@ def test_who_can_be_asked_how(tmp_path: Path) -> None:
         assert ways.of(made(family, tmp_path / family)) == ways_.split()
     assert ways.of(elmo_made(tmp_path / "elmo")) == ["mean", "forward", "backward"]
     with pytest.raises(RecipeError, match="is a bert, which cannot be asked the way `causal`; wanted masked or word"):
-        ways.reading(made("bert", tmp_path / "b"), "causal")
+        ways.scorer(made("bert", tmp_path / "b"), "causal")
     with pytest.raises(RecipeError, match=r"way: found maskd; wanted causal or .*did you mean `masked`"):
-        ways.reading(made("bert", tmp_path / "c"), "maskd")
+        ways.scorer(made("bert", tmp_path / "c"), "maskd")
     bare = made("bert", tmp_path / "d")
     bare.tokenizer.mask = None
     with pytest.raises(RecipeError, match=r"its tokenizer has no mask; wanted \[MASK\]"):
-        ways.reading(bare)
+        ways.scorer(bare)
     alone = opened("electra", tmp_path / "e")
     assert ways.of(alone) == ["detect"]
     del alone.objective.detect
     with pytest.raises(RecipeError, match="has no head that tells words"):
-        ways.reading(replace(alone))
+        ways.scorer(replace(alone))

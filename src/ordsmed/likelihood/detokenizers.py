@@ -1,0 +1,42 @@
+"""Detokenizers: word-level test sets back to the text they were made of, by the name of the set, as Megatron does.
+
+"the cat , @-@ sized ( 24 in ) "  ->  "the cat, -sized (24 in)"
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+SIGNS = [":", ";", ".", "!", "?", ","]
+PAIRS = ((r"\(\s*([^\)]*?)\s*\)", r"(\1)"), (r"\[\s*([^\]]*?)\s*\]", r"[\1]"), (r"{\s*([^}]*?)\s*}", r"{\1}"),
+         (r"\"\s*([^\"]*?)\s*\"", r'"\1"'), (r"'\s*([^']*?)\s*'", r"'\1'"))  # fmt: skip
+
+
+def wikitext(text: str) -> str:
+    """Contractions, numbers, signs, what stands in pairs, headings; in this order, which matters."""
+    text = text.replace("s '", "s'")
+    for sign in "-,.":
+        text = text.replace(f" @{sign}@ ", sign)
+    for sign in SIGNS:
+        text = text.replace(f" {sign} ", f"{sign} ")
+    for pattern, whole in PAIRS:
+        text = re.sub(pattern, whole, text)
+    for count in (4, 3, 2):
+        text = text.replace(" ".join("=" * count), "=" * count)
+    text = text.replace(" ° ", "°").replace(" \n", "\n").replace("\n ", "\n")
+    return text.replace(" N ", " 1 ").replace(" 's", "'s")
+
+
+def ptb(text: str) -> str:
+    """Contractions, lines, numbers."""
+    text = text.replace(" '", "'").replace(" \n", "\n").replace("\n ", "\n").replace(" n't", "n't")
+    return text.replace(" N ", "1 ").replace("$ 1", "$1").replace("# 1", "#1")
+
+
+def same(text: str) -> str:
+    """As it stands."""
+    return text
+
+
+BY_SET: dict[str, Callable[[str], str]] = {"wikitext": wikitext, "ptb": ptb, "lambada": same, "none": same}

@@ -1,0 +1,92 @@
+"""Windows of running text drawn from a store, or from JSON lines made into one: by number and seed, so always the same.
+
+Documents follow each other with a sign between them, and a window sees all of its own text, as in Megatron's training.
+"""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from ordsmed.base.errors import DataError
+from ordsmed.base.folder import FolderKind, kind_of_folder
+from ordsmed.data.encode import Encoded
+from ordsmed.data.rows import StreamRows
+from ordsmed.data.store import Store, StoreWriter
+from ordsmed.likelihood.documents import documents
+from ordsmed.likelihood.items import Item, Scorer
+from ordsmed.likelihood.probe import TOGETHER
+
+ROWS = 64  # that are looked up at once
+
+
+def is_store(files: Sequence[str]) -> bool:
+    """Is it the folder of an `encode`, or a split in it?"""
+    return all(_folder(name) is not None for name in files)
+
+
+def items(scorer: Scorer, files: Sequence[str], key: str, window: int, count: int | None, seed: int) -> Iterator[Item]:
+    """So many windows; None: each once."""
+    stores = [_encoded(name, scorer) for name in files] if is_store(files) else [_made(scorer, tuple(files), key)]
+    end = scorer.tokenizer.end if scorer.tokenizer.end is not None else scorer.tokenizer.stop
+    if end is None:
+        raise DataError("tokenizer", "has no end sign", "<|endoftext|>, </s> or [SEP] between documents")
+    rows = StreamRows(stores, [float(store.document_starts[-1]) for store in stores], window, end, "perplexity", seed,
+                      pack=True)  # fmt: skip
+    count = len(rows) if count is None else count
+    for at in range(0, count, ROWS):
+        block = rows.assembled(np.arange(at, min(at + ROWS, count)))
+        for tokens, inner in zip(block.tokens, block.inner, strict=True):
+            used = int(inner[1:].sum()) + 1
+            if used > 1:
+                yield Item(tokens[:used], first=1, sign=False)
+
+
+def _folder(name: str) -> Path | None:
+    """The folder of the `encode` that is meant."""
+    path = Path(name)
+    split = path.name if path.name in ("train", "validation") and not path.is_dir() else ""
+    folder = path.parent if split else path
+    return folder if kind_of_folder(folder) is FolderKind.STORE else None
+
+
+def _encoded(name: str, scorer: Scorer) -> Store:
+    folder = _folder(name)
+    assert folder is not None
+    encoded = Encoded(folder)
+    if encoded.facts["tokenizer"] != scorer.tokenizer.fingerprint:
+        wrong = f"was encoded with tokenizer {encoded.facts['tokenizer']}"
+        raise DataError(name, wrong, f"{scorer.tokenizer.fingerprint}, the model's", "give its text as JSON lines")
+    store = encoded.train if Path(name).name == "train" else encoded.validation
+    if store is None:
+        raise DataError(name, "has no held-out text", "one that has", f"{name}/train is what was learned from")
+    return store
+
+
+class _Beside:
+    """A store that lasts as long as this process needs it."""
+
+    def __init__(self) -> None:
+        self.folder = tempfile.TemporaryDirectory(prefix="ordsmed-")
+
+
+@functools.lru_cache(1)
+def _kept(fingerprint: str, files: tuple[str, ...], key: str) -> _Beside:
+    return _Beside()
+
+
+def _made(scorer: Scorer, files: tuple[str, ...], key: str) -> Store:
+    """The store of these documents, made once."""
+    prefix = Path(_kept(scorer.tokenizer.fingerprint, files, key).folder.name) / "text"
+    if not prefix.with_name("text.idx").exists():
+        texts = documents(files, key)
+        with StoreWriter(prefix, scorer.tokenizer.vocabulary) as writer:
+            while group := [text for _, text in islice(texts, TOGETHER)]:
+                for item in scorer.cut(group):
+                    writer.add([item.pieces])
+    return Store.open(prefix)

@@ -1,0 +1,241 @@
+"""WikiText, LAMBADA, bits and perplexity: as plain loops of transformers say on the same weights, and by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kit import megatron
+from kit.language_models import SENTENCES, made, opened
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.likelihood import ways, windows
+from ordsmed.likelihood.detokenizers import BY_SET
+from ordsmed.likelihood.items import Item, Scores
+from ordsmed.likelihood.probe import Finding, Record
+from ordsmed.likelihood.windows import Cutting
+from ordsmed.probes import bits, cloze, perplexity, wikitext
+
+TEXT = " \n = The newts = \n \n the old newt , a red @-@ old cat ( it sat ) and ' the dog ' ran : \" on it \" . \n " * 9
+
+
+def asked(trained: Any, probe: Any) -> tuple[list[Record], Finding]:
+    scorer = ways.scorer(trained, probe.way, probe.prefers)
+    probe.fits(scorer, "model")
+    examples = list(probe.examples(scorer))
+    scores = iter(scorer.scores([item for one in examples for item in one.items], best=probe.best))
+    records = [probe.record(one, [next(scores) for _ in one.items]) for one in examples]
+    return records, probe.finding(records)
+
+
+@pytest.fixture(scope="module")
+def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return opened("gpt2", tmp_path_factory.mktemp("gpt2"))
+
+
+@pytest.fixture(scope="module")
+def theirs(gpt2: Any) -> tuple[Any, Any]:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    return AutoModelForCausalLM.from_pretrained(gpt2.folder).eval(), AutoTokenizer.from_pretrained(gpt2.folder)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("overlap", "batch", "cached"), [(0, 1, False), (0, 16, True), (5, 1, True), (5, 16, False)])
+def test_wikitext_is_megatrons(overlap: int, batch: int, cached: bool, gpt2: Any, theirs: Any, tmp_path: Path) -> None:
+    """Whatever the batch, with keys and values kept or not."""
+    path = tmp_path / "wiki.test.tokens"
+    path.write_text(TEXT, encoding="utf-8")
+    wanted = megatron.perplexity(*theirs, TEXT, 32, overlap, batch, cached)
+    _, finding = asked(gpt2, wikitext.Settings(files=(str(path),), overlap=overlap))
+    facts = finding.facts
+    for key in ("perplexity", "adjusted_perplexity"):
+        assert facts[key] == pytest.approx(wanted[key], rel=1e-5)
+    assert [facts[key] for key in ("tokens", "original_tokens")] == [wanted["tokens"], wanted["original_tokens"]]
+    assert facts["scored"] == wanted["scored"] == wanted["tokens"] - 1
+
+
+@pytest.mark.long
+def test_lambada_decides_as_theirs(gpt2: Any, theirs: Any, tmp_path: Path) -> None:
+    """On passages of which some are guessed: the model's own likeliest words are put behind them."""
+    texts = [f"{text} {word}" for text in SENTENCES for word in ("newts", "cat", "xyz", "the")]
+    model, cutter = theirs
+    import torch
+
+    for text in SENTENCES:
+        ids = torch.tensor([cutter(text, add_special_tokens=False)["input_ids"]])
+        texts.append(f"{text} {cutter.decode(model(input_ids=ids).logits[0, -1].argmax())}".replace(" ##", ""))
+    texts = [text for text in texts if text.split()[-1][0] != "["]
+    path = tmp_path / "x.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    records, finding = asked(gpt2, cloze.Settings(files=(str(path),)))
+    wanted = [megatron.lambada(model, cutter, text) for text in texts]
+    assert [(last, word) for _, last, word, _ in records] == wanted
+    assert 0 < sum(last for last, _ in wanted) < len(wanted)
+    assert sum(word for _, word in wanted) > 0
+    assert finding.facts["last_token"] == pytest.approx(100 * sum(last for last, _ in wanted) / len(wanted))
+    assert finding.facts["word"] == pytest.approx(100 * sum(word for _, word in wanted) / len(wanted))
+    assert finding.facts["examples"] == len(texts)
+
+
+class Even:
+    """Gives every token the same share of eight."""
+
+    way, chained, room, lead = "causal", True, 33, np.asarray([0])
+
+    class tokenizer:
+        vocabulary = 8
+
+    def cut(self, texts: list[str]) -> list[Item]:
+        return [Item(np.arange(len(text.split()))) for text in texts]
+
+    def scores(self, items: list[Item], *, best: bool = False) -> list[Scores]:
+        return [Scores(np.full(item.asked, -math.log(8)), np.zeros(item.asked, bool)) for item in items]
+
+
+def by_hand(probe: Any) -> Any:
+    scorer: Any = Even()
+    examples = list(probe.examples(scorer))
+    return probe.finding([probe.record(one, scorer.scores([*one.items])) for one in examples]).facts
+
+
+def test_perplexity_of_a_word_by_hand(tmp_path: Path) -> None:
+    """Five tokens, and eight pieces between single spaces: L = log 8, R = 4 / 7."""
+    path = tmp_path / "x"
+    path.write_text("a  b\nc d  e \n")
+    facts = by_hand(wikitext.Settings(files=(str(path),)))
+    assert [facts[key] for key in ("tokens", "original_tokens", "words", "bytes")] == [5, 6, 5, 13]
+    assert facts["perplexity"] == pytest.approx(8)
+    assert facts["adjusted_perplexity"] == pytest.approx(math.exp(math.log(8) * 4 / 5))
+    assert facts["word_perplexity"] == pytest.approx(math.exp(4 * math.log(8) / 5))
+    assert facts["bits_per_byte"] == pytest.approx(4 * 3 / 13)
+
+
+def test_bits_by_hand(tmp_path: Path) -> None:
+    """Every token counts, the first behind the sign: three bits each; bytes, not letters."""
+    (tmp_path / "a.txt").write_text("å b c", encoding="utf-8")
+    (tmp_path / "b.jsonl").write_text('{"text": "d e"}\n\n{"text": "f"}\n')
+    facts = by_hand(bits.Settings(files=(str(tmp_path / "a.txt"), str(tmp_path / "b.jsonl"))))
+    assert facts["bits_per_byte"] == pytest.approx(6 * 3 / (6 + 3 + 1))
+    assert [facts[key] for key in ("documents", "words", "bytes", "scored", "windows")] == [3, 6, 10, 6, 3]
+    facts = by_hand(perplexity.Settings(files=(str(tmp_path / "b.jsonl"),)))
+    assert facts["perplexity"] == pytest.approx(8)
+    assert facts["documents"] == 2
+
+
+@pytest.mark.parametrize("count", [2, 5, 8, 9, 10, 30, 33, 100])
+@pytest.mark.parametrize(("window", "overlap"), [(8, 0), (8, 8), (8, 3), (8, 1), (32, 5)])
+def test_every_token_is_scored_once(count: int, window: int, overlap: int) -> None:
+    """With as much before it as there is, or as the window has room for."""
+    scorer: Any = Even()
+    cutting = Cutting.of(scorer, window, overlap, "x")
+    seen: list[int] = []
+    for item in cutting.items(np.arange(count)):
+        assert len(item) <= window + 1
+        scored = item.pieces[item.first :].tolist()
+        if item.pieces[0] > 0 and overlap:
+            assert item.first >= window - (overlap or window) + 1
+        seen += scored
+    assert seen == list(range(1, count))
+
+
+@pytest.mark.parametrize(
+    ("word_level", "text"),
+    [
+        ("the boys ' cat", "the boys' cat"), ("red @-@ old", "red-old"), ("1 @,@ 000 @.@ 5", "1,000.5"),
+        ("a : b ; c . d ! e ? f , g", "a: b; c. d! e? f, g"), ("( 24 in )", "(24 in)"), ("[ a ] { b }", "[a] {b}"),
+        ('" a b "', '"a b"'), (" = = = Title = = = ", " === Title === "), ("24 ° C", "24°C"), ("a \n b", "a\nb"),
+        ("N a N b", "N a 1 b"), ("it 's", "it's"),
+    ],
+)  # fmt: skip
+def test_word_level_text_is_put_together_again(word_level: str, text: str) -> None:
+    assert BY_SET["wikitext"](word_level) == text
+    assert BY_SET["wikitext"](TEXT) == megatron.detokenized(TEXT)
+
+
+def test_other_sets_have_other_rules() -> None:
+    assert BY_SET["ptb"]("it 's N years , do n't pay $ N a \n now # N b") == "it's1 years , don't pay $1 a\nnow #1 b"
+    assert BY_SET["lambada"](TEXT) == BY_SET["none"](TEXT) == TEXT
+
+
+def test_drawn_windows_are_always_the_same(gpt2: Any, tmp_path: Path) -> None:
+    """Of running text with a sign between documents; another seed draws others; it stops after so many."""
+    path = tmp_path / "x.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in SENTENCES * 20))
+    how = {"files": (str(path),), "iterations": 2, "batch": 3, "window": 16}
+    one, again, other = (asked(gpt2, perplexity.Settings(**how, seed=seed)) for seed in (1, 1, 2))
+    assert one == again
+    assert one[0] != other[0]
+    assert one[1].facts["windows"] == 6
+    assert one[1].facts["scored"] == 6 * 16
+    [example] = list(perplexity.Settings(**how, seed=1).examples(ways.scorer(gpt2)))[:1]
+    assert gpt2.tokenizer.end in example.items[0].pieces
+
+
+def test_a_window_sees_what_it_overlaps(gpt2: Any, tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text(" ".join(SENTENCES * 5))
+    losses = [
+        asked(gpt2, bits.Settings(files=(str(tmp_path / "x.txt"),), window=16, overlap=step))[1] for step in (0, 4)
+    ]
+    assert losses[0].facts["scored"] == losses[1].facts["scored"]
+    assert losses[0].facts["bits_per_byte"] != losses[1].facts["bits_per_byte"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is empty"), ("  \n ", "is empty"), ("newt", "has one word; wanted two or more"),
+        ("the cat ran", None), ('{"text": "a b"}\n', "holds JSON; .*perplexity` takes JSON lines"),
+        ("the cat @-@ dog , ran . " * 500, "is raw WikiText: it has no <unk>"),
+        ("the cat, the dog. " * 600, "has signs that stand at their words"),
+    ],
+)  # fmt: skip
+def test_files_that_are_no_word_level_text(text: str, said: str | None, gpt2: Any, tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_text(text)
+    examples = wikitext.Settings(files=(str(path),)).examples(ways.scorer(gpt2))
+    if said is None:
+        assert len(list(examples)) == 1
+        return
+    with pytest.raises(DataError, match=said):
+        list(examples)
+    if len(text) > 99:
+        assert list(wikitext.Settings(files=(str(path),), set="none").examples(ways.scorer(gpt2)))
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ('{"word": "a"}', "x.jsonl:1: has no key `text` .keys: word."), ('{"text": "newt"}', "is one word"),
+        ('{"text": " "}', "`text` is empty"), ("a b c", "not JSON"), (json.dumps({"text": "a " * 40}), "has 40 tokens"),
+    ],
+)  # fmt: skip
+def test_passages_that_cannot_be_asked(row: str, said: str, gpt2: Any, tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text(row + "\n")
+    with pytest.raises(DataError, match=said):
+        list(cloze.Settings(files=(str(tmp_path / "x.jsonl"),)).examples(ways.scorer(gpt2)))
+
+
+def test_who_cannot_be_asked(tmp_path: Path) -> None:
+    """A masked model's scores are of no text; of a whole word it is shown no piece right of the one it is asked."""
+    bert = made("bert", tmp_path / "bert")
+    for probe in (wikitext, bits, perplexity):
+        with pytest.raises(RecipeError, match="is read the way `masked`, whose scores do not multiply"):
+            asked(bert, probe.Settings(files=("x",)))
+    with pytest.raises(RecipeError, match="is read the way `detect`, which tells of no word"):
+        asked(opened("electra", tmp_path / "electra"), cloze.Settings(files=("x",)))
+    (tmp_path / "x.jsonl").write_text('{"text": "the cat sat on newts"}\n')
+    [record], _ = asked(bert, cloze.Settings(files=(str(tmp_path / "x.jsonl"),)))
+    scorer = ways.scorer(bert, "word")
+    item = scorer.cut(["the cat sat on newts"])[0]
+    assert record[3] == pytest.approx(scorer.scores([item])[0].logs[-2:].sum(), abs=1e-5)
+    gpt2 = made("gpt2", tmp_path / "gpt2")
+    with pytest.raises(RecipeError, match=r"model\.window: found 40; wanted at most 32"):
+        asked(gpt2, bits.Settings(files=("x",), window=40))
+    with pytest.raises(RecipeError, match=r"model\.overlap: found 20; wanted at most the window, 16"):
+        asked(gpt2, bits.Settings(files=("x",), window=16, overlap=20))
+    assert str(windows.Cutting(16, 4)) == "windows of 16 tokens, each 4 tokens further"
