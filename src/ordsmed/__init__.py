@@ -15,7 +15,7 @@ __version__ = "0.1.0"
 
 FACE = {  # a name -> where it stands
     "open": "apply.model", "OpenModel": "apply.model", "Filled": "apply.fill", "Guess": "apply.fill",
-    "Generated": "apply.generate", "Embedded": "apply.embed", "Answered": "score.answers",
+    "Generated": "apply.generation.options", "Embedded": "apply.embed", "Answered": "score.answers",
     "Classified": "apply.predict", "Tagged": "apply.predict", "TrainingRun": "train.result", "Stopped": "train.loop",
     "OrdsmedError": "base.errors", "RecipeError": "base.errors", "DataError": "base.errors", "RunError": "base.errors",
 }  # fmt: skip

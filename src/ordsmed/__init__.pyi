@@ -1,7 +1,7 @@
 from ordsmed.apply.embed import Embedded as Embedded
 from ordsmed.apply.fill import Filled as Filled
 from ordsmed.apply.fill import Guess as Guess
-from ordsmed.apply.generate import Generated as Generated
+from ordsmed.apply.generation.options import Generated as Generated
 from ordsmed.apply.model import OpenModel as OpenModel
 from ordsmed.apply.model import open as open
 from ordsmed.apply.predict import Classified as Classified

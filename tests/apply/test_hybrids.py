@@ -16,7 +16,8 @@ from kit.task_files import task_files
 from ordsmed.apply import card
 from ordsmed.apply.export import export
 from ordsmed.apply.fill import fill
-from ordsmed.apply.generate import SamplingOptions, generate
+from ordsmed.apply.generate import generate
+from ordsmed.apply.generation.options import SamplingOptions
 from ordsmed.apply.readers import TransformerReader
 from ordsmed.apply.trained import Trained, open_model
 from ordsmed.base import files

@@ -63,7 +63,7 @@ def opened(folder: Path) -> ordsmed.OpenModel:
 def test_it_says_what_it_is_and_can(tiny_run: Any, tasks: dict[str, Path]) -> None:
     model = ordsmed.open(str(tiny_run.bert), step=8, device="cpu")
     assert (model.folder, model.family, model.step, model.labels) == (tiny_run.bert, "bert", 8, ())
-    assert repr(model) == f"<bert from {tiny_run.bert}, step 8: fill, embed>"
+    assert repr(model) == f"<bert from {tiny_run.bert}, step 8: fill, generate, embed>"
     assert opened(tiny_run.gpt2).can == ("generate", "embed")
     assert opened(tasks["tag"]).can == ("tag", "embed")
     assert opened(tasks["pairs"]).can == ("classify", "embed")
@@ -97,10 +97,17 @@ def test_fill_is_that_of_the_verb(tiny_run: Any, capsys: pytest.CaptureFixture[s
 def test_generate_is_that_of_the_verb(tiny_run: Any, capsys: pytest.CaptureFixture[str]) -> None:
     model = opened(tiny_run.gpt2)
     cli.main(["generate", str(tiny_run.gpt2), "the old", "", "--tokens", "6", "--best", "9", "--seed", "4"])
-    texts = [model.generate(prompt, tokens=6, best=9, seed=4) for prompt in ("the old", "")]
+    texts = model.generate(["the old", ""], tokens=6, best=9, seed=4)
     assert "".join(f"{each.text}\n" for each in texts) == capsys.readouterr().out
     assert texts[0].text == f"the old{texts[0].continuation}"
     assert model.generate(tokens=6, best=9, seed=4) == texts[1]
+    samples = model.generate("the old", tokens=6, best=9, seed=4, samples=2)
+    assert samples[0] == texts[0]
+    assert samples[1].sample == 1
+    assert "".join(model.stream("the old", tokens=6, best=9, seed=4)) == texts[0].continuation
+    masked = opened(tiny_run.bert)
+    assert "[MASK]" not in masked.fill_all("the [MASK] [MASK] fox")
+    assert masked.generate("the", tokens=3).tokens == 3
 
 
 def test_embed_is_that_of_the_verb(tiny_run: Any, tmp_path: Path) -> None:
@@ -181,8 +188,11 @@ def test_answer_is_that_of_the_verb(tasks: dict[str, Path], capsys: pytest.Captu
 
 REFUSED: list[tuple[str, Callable[[Any], Any], str]] = [
     ("gpt2", lambda m: m.fill("a [MASK]"), r"is a causal model \(gpt2\)"),
-    ("bert", lambda m: m.generate("a"), r"is no causal model \(bert\); .*`ordsmed fill` asks a masked one"),
-    ("bert", lambda m: m.answer("a", "b"), "cannot answer: it is a bert that learned mlm; .*this one can fill, embed$"),
+    (
+        "bert",
+        lambda m: m.answer("a", "b"),
+        "cannot answer: it is a bert that learned mlm; .*this one can fill, generate, embed$",
+    ),
     ("gpt2", lambda m: m.tag("a"), "cannot tag: it is a gpt2 that learned clm; .*this one can generate, embed$"),
     ("bert", lambda m: m.classify("a"), "cannot classify: .*wanted a model fine-tuned for that"),
     ("bert", lambda m: m.fill("no mask"), "no mask in the text"),

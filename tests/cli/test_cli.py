@@ -216,7 +216,7 @@ def test_a_mistake_is_one_line(ordsmed: Any, words: list[str], said: str) -> Non
         (["pretrain", "r", "--device", "2"], "pretrain: --device: no such flag; did you mean `--devices`?"),
         (["pretrain", "r", "--anew=1"], "--anew: found 1; wanted no value"),
         (["pretrain", "r", "--dead", "3h"], "pretrain: --dead: no such flag; did you mean `--deadline`?"),
-        (["pretrain", "r", "--batch", "3"], "pretrain: --batch: no such flag; --batch is a flag of `embed`"),
+        (["pretrain", "r", "--batch", "3"], "pretrain: --batch: no such flag; --batch is a flag of `"),
         (["pretrain", "r", "--seed", "3"], "pretrain: --seed: no such flag; a setting is written `seed=...`"),
         (["pretrain", "r", "--devices"], "pretrain: --devices has no value; wanted `--devices N`; `ordsmed help"),
         (["pretrain"], "pretrain: no RECIPE|RUN; wanted `ordsmed pretrain RECIPE|RUN [key.path=value ...]`; "),

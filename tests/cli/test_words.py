@@ -82,11 +82,6 @@ HANDED: list[tuple[str, str, Any, tuple[Any, ...], dict[str, Any]]] = [
     ("fill r t", "apply.model.open", Asked(best=5), ("r",), {"step": None, "device": "cpu", "threads": None}),
     ("fill r t u --best 2 --step 0 --threads 3", "apply.model.open", Asked(best=2), ("r",),
      {"step": 0, "device": "cpu", "threads": 3}),
-    ("generate r t", "apply.model.open", Asked(tokens=40, temperature=1.0, best=0, share=1.0, seed=0), ("r",),
-     {"step": None, "device": "cpu", "threads": None}),
-    ("generate r t --tokens 2 --temperature 0.5 --best 3 --share 0.9 --seed 4 --step 1 --threads 2",
-     "apply.model.open", Asked(tokens=2, temperature=0.5, best=3, share=0.9, seed=4), ("r",),
-     {"step": 1, "device": "cpu", "threads": 2}),
     ("embed r in o.h5", "apply.embed.embed", "made", ("r", "in", "o.h5", Form()), {"step": None, "anew": False}),
     ("embed r - o.h5 --step 2 --anew --of sentences --layers 0,-1 --pieces first --pool first --dtype float16 "
      "--batch 3 --device cpu --threads 2 --carry --cut", "apply.embed.embed", "made",
@@ -315,7 +310,7 @@ def test_lines_are_as_wide_as_the_screen(
 def test_a_flag_is_told_of_every_verb_that_knows_it() -> None:
     assert verbs.owners("--scor") == "--score is a flag of `corpus addresses`"
     assert verbs.owners("--licnce") == "--licence is a flag of `export`"
-    assert verbs.owners("--jsn") == "--json is a flag of `evaluate`, `score`, `bench`, `answer`"
+    assert verbs.owners("--jsn") == "--json is a flag of `evaluate`, `score`, `bench`, `answer`, `generate`"
     assert verbs.owners("--zzzz") == ""
     assert export.step("all") == "all"
     assert export.step("7") == 7
@@ -332,7 +327,7 @@ LEAST = {
     "corpus shards a o --train": 1, "corpus shards a o --test": 0, "pretrain r --restarts": 0,
     "pretrain r --devices": 1,
     "show r --devices": 1, "fill r --step": 0, "fill r --best": 1, "evaluate r --step": 0, "answer r --best": 1,
-    "generate r --tokens": 1, "generate r --best": 0, "generate r --seed": 0, "embed r i o --batch": 1,
+    "generate r --tokens": 1, "generate r --samples": 1, "generate r --seed": 0, "embed r i o --batch": 1,
     "show r --step": 1,
     "fill r --threads": 1, "export r o --step": 0,
 }  # fmt: skip

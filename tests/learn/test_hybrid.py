@@ -10,7 +10,8 @@ import torch
 
 from kit.makers import make_store
 from ordsmed.apply.fill import fill
-from ordsmed.apply.generate import SamplingOptions, choose, generate
+from ordsmed.apply.generate import generate
+from ordsmed.apply.generation.options import SamplingOptions
 from ordsmed.apply.trained import Trained
 from ordsmed.base.errors import RecipeError
 from ordsmed.data.encode import Encoded
@@ -166,22 +167,6 @@ def test_it_fills_gaps_and_goes_on_with_texts(encoded: Encoded) -> None:
     assert encoded.tokenizer.decode(ids[1:]) == "w1 w2" + made
 
 
-def test_how_the_next_word_is_chosen() -> None:
-    scores = torch.tensor([0.5, 0.3, 0.15, 0.05]).log()
-    chance = torch.Generator().manual_seed(0)
-    drawn = lambda **how: {choose(scores, SamplingOptions(**how), chance) for _ in range(300)}  # noqa: E731
-    assert drawn(temperature=0) == {0}
-    assert drawn() == {0, 1, 2, 3}
-    assert drawn(best=2) == {0, 1}
-    assert drawn(share=0.75) == {0, 1}
-    assert drawn(share=0.4) == {0}
-    counts = np.bincount([choose(scores, SamplingOptions(best=2), chance) for _ in range(4_000)], minlength=2) / 4_000
-    assert counts[0] == pytest.approx(0.5 / 0.8, abs=0.03)
-    for bad in ({"tokens": 0}, {"temperature": -1}, {"best": -1}, {"share": 0.0}, {"share": 1.5}):
-        with pytest.raises(RecipeError, match=f"--{next(iter(bad))}: found"):
-            SamplingOptions(**bad)
-
-
 def test_what_cannot_be_is_refused(encoded: Encoded) -> None:
     with pytest.raises(ValueError, match=r"hide: found 1\.5; wanted shares above 0"):
         hybrid.Settings(hide=1.5)
@@ -189,6 +174,3 @@ def test_what_cannot_be_is_refused(encoded: Encoded) -> None:
         hybrid.Settings(masked=Ramp(0.5, 1.5))
     with pytest.raises(RecipeError, match="hybrid with a model that reads one way only"):
         hybrid.Settings().build(bert.Settings(width=32, layers=1), encoded.tokenizer)
-    trained = Trained(clm.Settings().build(MODEL, encoded.tokenizer), encoded.tokenizer, MODEL, encoded.folder)
-    with pytest.raises(RecipeError, match="1 to 63, so that one can follow"):
-        generate(trained, "w1 " * 80, SamplingOptions())

@@ -57,7 +57,7 @@ def fill(trained: Trained, text: str, best: int = 5) -> Filled:
     """The likeliest pieces at each mask of a text, with their probabilities."""
     check(trained, best)
     tokenizer = trained.tokenizer
-    ids = _framed(tokenizer, text, ends=trained.objective.shifted)
+    ids = framed(tokenizer, text, ends=trained.objective.shifted)
     masks = [place for place, number in enumerate(ids) if number == tokenizer.mask]
     if not masks:
         raise RecipeError(_short(text), "no mask in the text", f"one or more {MASK}")
@@ -74,7 +74,7 @@ def fill(trained: Trained, text: str, best: int = 5) -> Filled:
         shares = head(hidden[0, [place - 1 for place in masks] if shifted else masks]).float().softmax(-1)
     top = shares.topk(min(best, shares.shape[-1]))
     rows = zip(top.values.tolist(), top.indices.tolist(), strict=True)
-    guesses = ((Guess(_written(tokenizer, n), share) for share, n in zip(*row, strict=True)) for row in rows)
+    guesses = ((Guess(written_as(tokenizer, n), share) for share, n in zip(*row, strict=True)) for row in rows)
     return Filled(text, tuple(map(tuple, guesses)))
 
 
@@ -105,7 +105,7 @@ def check(trained: Trained, best: int = 1) -> None:
         raise RecipeError(trained.folder, "its tokenizer has no mask", f"{MASK} or <mask> among its pieces")
 
 
-def _framed(tokenizer: Tokenizer, text: str, *, ends: bool) -> list[int]:
+def framed(tokenizer: Tokenizer, text: str, *, ends: bool) -> list[int]:
     """Ids of a text as rows hold them in training: start, pieces, stop; or pieces between end signs."""
     assert tokenizer.mask is not None
     try:
@@ -119,7 +119,7 @@ def _framed(tokenizer: Tokenizer, text: str, *, ends: bool) -> list[int]:
     return [*before, *ids, *after]
 
 
-def _written(tokenizer: Tokenizer, number: int) -> str:
+def written_as(tokenizer: Tokenizer, number: int) -> str:
     """A piece as people read it: without ## and without the sign for a space."""
     piece = tokenizer.piece(number)
     prefix = tokenizer.model.get("continuing_subword_prefix") or "##"

@@ -1,104 +1,66 @@
-"""Generate: a causal model goes on with a text, token by token, keeping keys and values of what it has read.
+"""Generate: texts that a model writes, of any kind: a causal one goes on token by token, a masked one fills.
 
-"Once upon a" -> " time there was"    scores / temperature -> the best k -> the likeliest that make a share -> draw
+prompts -> rows -> Continuation | unmasking -> Generated, in the order of the prompts
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
+from collections.abc import Iterable, Iterator
 
-import torch
-from torch import Tensor
-
+from ordsmed.apply.generation.continuing import Continuation, TextRow, begun, continued, settled
+from ordsmed.apply.generation.network import WritingNetwork, check, fills, writing
+from ordsmed.apply.generation.options import Generated, SamplingOptions
+from ordsmed.apply.generation.unmasking import written
 from ordsmed.apply.trained import Trained
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.say import many
-from ordsmed.nn.attention import Cache
+
+__all__ = ["check", "generate", "generate_all", "stream"]
+BATCH = 16  # texts at once
 
 
-@dataclass(frozen=True)
-class SamplingOptions:
-    """How the next token is chosen."""
-
-    tokens: int = 40  # at most so many
-    temperature: float = 1.0  # 0: always the likeliest
-    best: int = 0  # among so many; 0: all
-    share: float = 1.0  # among the likeliest that together have this share
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name, good, wanted in (
-            ("tokens", self.tokens >= 1, "1 or more"), ("temperature", self.temperature >= 0, "0 or more"),
-            ("best", self.best >= 0, "0 or more"), ("share", 0 < self.share <= 1, "above 0, to 1"),
-        ):  # fmt: skip
-            if not good:
-                raise RecipeError(f"--{name}", f"found {getattr(self, name)}", wanted)
+def generate(trained: Trained, prompt: str, how: SamplingOptions) -> Generated:
+    """The first text of a prompt; an empty one is begun by the model."""
+    return next(generate_all(writing(trained), [prompt], how))
 
 
-@dataclass(frozen=True)
-class Generated:
-    """A text and how the model goes on with it."""
-
-    prompt: str
-    continuation: str
-
-    @property
-    def text(self) -> str:
-        """The whole."""
-        return self.prompt + self.continuation
-
-
-@torch.no_grad()
-def generate(trained: Trained, text: str, way: SamplingOptions) -> Generated:
-    """What the model writes behind a text, up to its end sign."""
-    check(trained)
-    tokenizer = trained.tokenizer
-    end = tokenizer.end if tokenizer.end is not None else tokenizer.stop
-    ids = [*([] if end is None else [end]), *tokenizer.encode(text)]
-    longest = trained.settings.longest()
-    if not ids or len(ids) >= longest:
-        raise RecipeError(
-            repr(text[:40]),
-            f"found {many(len(ids), 'token')}",
-            f"1 to {longest - 1:,}, so that one can follow",
-            "shorten it",
-        )
-    chance, device = torch.Generator().manual_seed(way.seed), trained.device
-    model, head = trained.objective.model, trained.objective.get_submodule("head")
-    cache, new, made = Cache(trained.settings.layers), torch.tensor([ids], device=device), []
-    for _ in range(min(way.tokens, longest - len(ids))):
-        positions = torch.arange(cache.length, cache.length + new.shape[1], device=device)[None]
-        with trained.within():
-            scores = head(model(new, positions, cache=cache)[0, -1])
-        word = choose(scores.float().cpu(), way, chance)
-        if word == end:
-            break
-        made.append(word)
-        new = torch.tensor([[word]], device=device)
-    before = tokenizer.decode(ids)
-    return Generated(text, tokenizer.decode([*ids, *made]).removeprefix(before) if made else "")
+def generate_all(
+    network: WritingNetwork, prompts: Iterable[str], how: SamplingOptions, *, batch: int = BATCH
+) -> Iterator[Generated]:
+    """Every text of every prompt, in their order, so many at once."""
+    if fills(network.trained):
+        for prompt in prompts:
+            for sample in range(how.samples):
+                yield written(network, prompt, how, sample)
+        return
+    rows = (row for prompt in prompts for row in _rows(network, how, prompt))
+    while some := list(itertools.islice(rows, batch)):
+        for _ in Continuation(network, how, some):
+            pass
+        yield from map(_generated, some)
 
 
-def choose(scores: Tensor, way: SamplingOptions, chance: torch.Generator) -> int:
-    """The next token by its scores, [V]."""
-    if way.temperature == 0:
-        return int(scores.argmax())
-    scores = scores / way.temperature
-    if way.best and way.best < len(scores):
-        least = scores.topk(way.best).values[-1]
-        scores = scores.masked_fill(scores < least, -torch.inf)
-    if way.share < 1:
-        ordered, words = scores.softmax(-1).sort(descending=True)
-        behind = ordered.cumsum(-1) - ordered >= way.share  # what stands before it has the share already
-        scores = scores.index_fill(0, words[behind], -torch.inf)
-    return int(torch.multinomial(scores.softmax(-1), 1, generator=chance))
+def stream(network: WritingNetwork, prompt: str, how: SamplingOptions, sample: int = 0) -> Iterator[str]:
+    """A text as it is made, in pieces: what follows the prompt."""
+    if fills(network.trained):
+        yield written(network, prompt, how, sample).continuation
+        return
+    row, sent = _rows(network, how, prompt)[sample], ""
+    for _ in Continuation(network, how, [row]):
+        text = row.text if row.ended else continued(network, row)
+        size = len(text) if row.ended else settled(network, how, text)
+        if size > len(sent) and text.startswith(sent):
+            yield text[len(sent) : size]
+            sent = text[:size]
 
 
-def check(trained: Trained) -> None:
-    """Refuse a model that goes on with no text."""
-    trained.check_heads()
-    if not trained.continues:
-        raise RecipeError(
-            trained.folder, f"is no causal model ({trained.kind})", "one trained with clm or hybrid",
-            "`ordsmed embed` takes it" if trained.settings.capabilities.state else "`ordsmed fill` asks a masked one",
-        )  # fmt: skip
+def _rows(network: WritingNetwork, how: SamplingOptions, prompt: str) -> list[TextRow]:
+    rows = begun(network, how, [prompt])
+    if not rows[0].ids:
+        wanted = "a text, for its tokenizer has no sign to begin with"
+        raise RecipeError(repr(prompt[:40]), "found no token to go on from", wanted)
+    return rows
+
+
+def _generated(row: TextRow) -> Generated:
+    return Generated(row.prompt, row.text, row.sample, row.made, row.ended or "tokens")

@@ -7,7 +7,7 @@ model.fill("the default [MASK] is used.").masks[0][0]     ->  Guess(text='value'
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, overload
@@ -15,7 +15,9 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 from ordsmed.apply import answer, embed, fill, generate, predict
 from ordsmed.apply.embed import Embedded, Form
 from ordsmed.apply.fill import Filled
-from ordsmed.apply.generate import Generated, SamplingOptions
+from ordsmed.apply.generation.network import writing
+from ordsmed.apply.generation.options import Generated, SamplingOptions
+from ordsmed.apply.generation.unmasking import fill_all
 from ordsmed.apply.predict import Classified, Tagged
 from ordsmed.apply.trained import Trained, opened
 from ordsmed.base.errors import OrdsmedError, RecipeError
@@ -53,6 +55,21 @@ class EmbedOptions(TypedDict, total=False):
     batch: int  # texts the network reads at once
     carry: bool  # an ELMo goes on from the text before
     cut: bool  # an ELMo's words are those of its tokenizer
+
+
+class WritingOptions(TypedDict, total=False):
+    """How texts are written."""
+
+    tokens: int  # at most so many new ones; 40
+    temperature: float  # 0: always the likeliest; 1
+    best: int  # draw among so many of the likeliest; 0: all
+    share: float  # draw among the likeliest that have this share together; 1
+    seed: int  # of the draws
+    penalty: float  # what was there is less likely; 1: no
+    stop: tuple[str, ...]  # a text ends before one of these
+    samples: int  # texts a prompt; 1
+    together: int  # of masked models: tokens that are decided in one pass; 1
+    order: Literal["certain", "chance"]  # of the same: which of them
 
 
 @dataclass(frozen=True)
@@ -105,20 +122,39 @@ class OpenModel:
         filled = [fill.fill(self.trained, text, best) for text in _texts("fill", texts)]
         return filled[0] if isinstance(texts, str) else filled
 
-    def generate(
-        self, prompt: str = "", *, tokens: int = 40, temperature: float = 1.0, best: int = 0, share: float = 1.0,
-        seed: int = 0,
-    ) -> Generated:  # fmt: skip
-        """How a causal model goes on with a text; an empty one it begins itself.
+    def fill_all(self, text: str, *, together: int = 1) -> str:
+        """A text with all its masks filled, so many a pass, those it is surest of first.
 
-        `tokens`: at most so many; `temperature` 0: always the likeliest; draw among the `best`, or among the likeliest
-        that have this `share` together.
+        model.fill_all("the [MASK] of the [MASK]")
+        """
+        self.check("fill")
+        [given] = _texts("fill_all", text)
+        return fill_all(self.trained, given, SamplingOptions(temperature=0, together=together))
+
+    @overload
+    def generate(self, prompts: str = "", **how: Unpack[WritingOptions]) -> Generated: ...
+    @overload
+    def generate(self, prompts: Texts, **how: Unpack[WritingOptions]) -> list[Generated]: ...
+    def generate(self, prompts: str | Texts = "", **how: Unpack[WritingOptions]) -> Generated | list[Generated]:
+        """How a model goes on with a text; an empty one it begins itself. A masked one writes by filling.
+
+        Of several prompts, or with `samples`, a list: of each prompt all its samples.
 
             model.generate("The value of", tokens=20, share=0.9).text
         """
         self.check("generate")
-        [text] = _texts("generate", prompt)
-        return generate.generate(self.trained, text, SamplingOptions(tokens, temperature, best, share, seed))
+        options = SamplingOptions(**how)
+        found = list(generate.generate_all(writing(self.trained), _texts("generate", prompts), options))
+        return found[0] if isinstance(prompts, str) and options.samples == 1 else found
+
+    def stream(self, prompt: str = "", **how: Unpack[WritingOptions]) -> Iterator[str]:
+        """The same, piece by piece as it is made: what follows the prompt.
+
+        for piece in model.stream("The value of"): print(piece, end="", flush=True)
+        """
+        self.check("generate")
+        [text] = _texts("stream", prompt)
+        return generate.stream(writing(self.trained), text, SamplingOptions(**how))
 
     @overload
     def embed(self, texts: str, **how: Unpack[EmbedOptions]) -> Embedded: ...

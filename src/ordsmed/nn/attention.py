@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from ordsmed.nn.dropout import Dropout
 
+ROOM = 64  # places that a cache makes ahead
 CALL = 40_000  # scores that a CPU makes in the time that another call of its kernels takes
 
 
@@ -42,15 +43,26 @@ class KeyValueCache:
     """The keys and values that a layer has seen: what lets a causal network go on without reading anew."""
 
     def __init__(self) -> None:
-        self.key: Tensor | None = None
-        self.value: Tensor | None = None
+        self.length = 0
+        self.room: Tensor | None = None  # [2, B, H, room, d]: with places for what is to come
 
     def extend(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """All keys and values, with these behind; [B, H, T, d]."""
-        if self.key is not None and self.value is not None:
-            key, value = torch.cat([self.key, key], 2), torch.cat([self.value, value], 2)
-        self.key, self.value = key, value
-        return key, value
+        before, self.length = self.length, self.length + key.shape[2]
+        if self.room is None or self.room.shape[3] < self.length:
+            batch, heads, _, width = key.shape
+            larger = key.new_empty(2, batch, heads, max(self.length + ROOM, 3 * self.length // 2), width)
+            if self.room is not None:
+                larger[:, :, :, :before] = self.room[:, :, :, :before]
+            self.room = larger
+        self.room[0, :, :, before : self.length] = key
+        self.room[1, :, :, before : self.length] = value
+        return self.room[0, :, :, : self.length], self.room[1, :, :, : self.length]
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows alone."""
+        if self.room is not None:
+            self.room = self.room.index_select(1, rows)
 
 
 class Cache:
@@ -73,6 +85,12 @@ class Cache:
         if documents is None or self.documents is None:
             return None if new in (1, self.length) else seen[None, None]
         return (documents[:, None, :, None] == self.documents[:, None, None, :]) & seen
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows alone: the others have ended."""
+        for layer in self.layers:
+            layer.select(rows)
+        self.documents = None if self.documents is None else self.documents.index_select(0, rows)
 
     def nearby(self, visible: Tensor | None, new: int, reach: int, device: torch.device) -> Tensor | None:
         """What of it is no further than `reach` before; None: that is all."""

@@ -197,6 +197,21 @@ def _tiles(hidden: Tensor, table: Tensor, bias: Tensor | None) -> Iterator[tuple
             )
 
 
+def token_scores(hidden: Tensor, table: Tensor, bias: Tensor | None = None, vocabulary: int | None = None) -> Tensor:
+    """The scores of all words, [N, D] -> [N, V], in fp32; where the rows are split every rank gets those of all."""
+    group = Range.of(table, vocabulary or len(table))
+    if hidden.device.type == "cpu" and len(hidden) > 1:  # a CPU is faster at a tall product than at a wide one
+        own = torch.mm(local(table), hidden.T.contiguous()).T.contiguous().float()
+    else:
+        own = torch.nn.functional.linear(hidden, local(table)).float()
+    own = own if bias is None else own.add_(local(bias))
+    if group is None:
+        return own[:, :vocabulary]
+    parts = [torch.empty_like(own) for _ in range(dist.get_world_size(group.group))]
+    dist.all_gather(parts, own, group=group.group)
+    return torch.cat(parts, 1)[:, :vocabulary]
+
+
 def _own_rows(table: Tensor, bias: Tensor | None, vocabulary: int | None) -> tuple[Tensor, Tensor | None, Range | None]:
     """The rows that are scored here, without padding."""
     vocabulary = vocabulary or len(table)

@@ -160,6 +160,18 @@ class Tokenizer:
         """Pairs of pieces that are joined, the first ones first."""
         return [pair if isinstance(pair, str) else " ".join(pair) for pair in self.model["merges"]]
 
+    @property
+    def rewrites(self) -> bool:
+        """Does a piece change how those before it are written? Of WordPiece's, blanks before signs go."""
+        return self.kind == "wordpiece"
+
+    def joins(self, number: int) -> bool:
+        """Is a piece written at once behind what stands before it?"""
+        piece = self.piece(number)
+        if self.kind == "wordpiece":
+            return piece.startswith(self.model.get("continuing_subword_prefix") or "##")
+        return not piece.startswith(("\u0120", "\u2581"))  # as bytes, and as SentencePiece, spell a blank
+
     def continues(self, ids: Ids) -> NDArray[np.bool_]:
         """True where a piece goes on the word before it; never in the first column, never at a special token."""
         first, last = self._borders

@@ -1,0 +1,1 @@
+"""Generation: how a model writes text: what is chosen, going on token by token, unmasking, prompts in and texts out."""

@@ -1,0 +1,130 @@
+"""Network: what of a trained model writes: scores of the next token, or of gaps; in one process or split over some."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ordsmed.apply.trained import Trained
+from ordsmed.base.errors import RecipeError, RunError
+from ordsmed.base.ranks import Ranks, join, leave
+from ordsmed.base.say import say
+from ordsmed.base.screen import command
+from ordsmed.mesh.layout import Layout
+from ordsmed.mesh.parallel import split_layers
+from ordsmed.nn.attention import Cache
+from ordsmed.nn.loss import token_scores
+
+PATIENCE = 600.0  # seconds in which processes meet
+
+
+@dataclass(frozen=True)
+class WritingNetwork:
+    """A network and its token head, ready to be asked."""
+
+    trained: Trained
+    model: Any
+    head: Any
+    notes: set[str] = field(default_factory=set)
+
+    @property
+    def device(self) -> torch.device:
+        """Where it stands."""
+        return self.trained.device
+
+    @property
+    def ranks(self) -> Ranks:
+        """One process, or those that each hold a part of every layer."""
+        return self.trained.ranks
+
+    @property
+    def end(self) -> int | None:
+        """The sign that ends a text, and begins one."""
+        tokenizer = self.trained.tokenizer
+        return tokenizer.end if tokenizer.end is not None else tokenizer.stop
+
+    @property
+    def longest(self) -> int:
+        """How many tokens it sees at once."""
+        return int(self.trained.settings.longest())
+
+    def say_once(self, line: str) -> None:
+        """Tell a person, however often it happens."""
+        if line not in self.notes:
+            self.notes.add(line)
+            say(line)
+
+    @torch.inference_mode()
+    def next_scores(self, tokens: Tensor, positions: Tensor, documents: Tensor | None, cache: Cache) -> Tensor:
+        """Of what may follow each row, [R, T] -> [R, V]."""
+        with self.trained.within():
+            return self._scores(self.model(tokens, positions, documents, cache=cache)[:, -1])
+
+    @torch.inference_mode()
+    def gap_scores(self, ids: Sequence[int], gaps: Sequence[int]) -> Tensor:
+        """Of what may stand in some gaps of one row, [T] -> [G, V]; a hybrid is asked at the place before each."""
+        tokens, shifted = torch.tensor([ids], device=self.device), self.trained.objective.shifted
+        both = {"documents": torch.ones_like(tokens), "causal": torch.zeros(1, dtype=torch.bool)} if shifted else {}
+        both = {name: value.to(self.device) for name, value in both.items()}
+        with self.trained.within():
+            hidden = self.model(tokens, torch.arange(len(ids), device=self.device)[None], **both)[0]
+            return self._scores(hidden[[gap - shifted for gap in gaps]])
+
+    def _scores(self, hidden: Tensor) -> Tensor:
+        head = self.head
+        return token_scores(head.transform(hidden), head.words.weight, head.bias, self.trained.tokenizer.vocabulary)
+
+
+def writing(trained: Trained) -> WritingNetwork:
+    """The network of a model that writes: token by token, or by filling; an ELECTRA's generator."""
+    check(trained)
+    networks = (network.modules for network in trained.objective.networks().values() if "head" in network.modules)
+    modules = next(networks)
+    return WritingNetwork(trained, modules["model"], modules["head"])
+
+
+def fills(trained: Trained) -> bool:
+    """Does it write by filling gaps, and not token by token?"""
+    return not trained.continues
+
+
+def check(trained: Trained) -> None:
+    """Refuse a model that writes no text, with what can be asked of it."""
+    trained.check_heads()
+    if trained.settings.capabilities.state:
+        remedy = "`ordsmed embed` takes it"
+        raise RecipeError(trained.folder, "is an ELMo: it writes no texts", "a causal or a masked model", remedy)
+    if not any("head" in network.modules for network in trained.objective.networks().values()):
+        inner = trained.folder / "generator"
+        remedy = f"`{command('generate', inner)}` asks its generator" if inner.is_dir() else ""
+        wanted = "a model trained with clm, hybrid, mlm or diffusion"
+        raise RecipeError(trained.folder, "has no head that predicts tokens", wanted, remedy)
+    if fills(trained) and trained.tokenizer.mask is None:
+        raise RecipeError(trained.folder, "its tokenizer has no mask to be filled", "[MASK] or <mask> among its pieces")
+
+
+@contextlib.contextmanager
+def together(trained: Trained) -> Iterator[WritingNetwork]:
+    """The network of a model; of several processes each holds a part of every layer (tensor parallelism)."""
+    network, world = writing(trained), trained.ranks.world
+    ranks, well = join(trained.ranks, (1, 1, world), PATIENCE), False
+    try:
+        if world > 1:
+            layout = Layout(tensor=world, sequence=False)
+            layout.check(trained.settings, [], world)
+            split_layers(trained.objective, layout, ranks)
+        yield replace(network, trained=replace(trained, ranks=ranks))
+        well = True
+    except RuntimeError as error:
+        if world == 1:
+            raise
+        lost = RunError(f"rank {ranks.rank}", f"lost the others: {str(error).splitlines()[0][:120]}", "all of them")
+        lost.echo = not ranks.first  # who ended says why
+        raise lost from None
+    finally:
+        leave(ranks, well=well)

@@ -1,0 +1,130 @@
+"""A terminal with a prompt after the other: texts as they come, settings between them, Ctrl-C ends the text alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+
+from ordsmed.apply.generation import session
+from ordsmed.apply.generation.options import SamplingOptions
+from ordsmed.apply.generation.session import Session
+from ordsmed.base.ending import Ended
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, SamplingOptions, int]]:
+    """What a network that writes ` ok` was asked for; `stop` is ended in the middle, `end` by a signal."""
+    seen: list[tuple[str, SamplingOptions, int]] = []
+
+    def stream(network: Any, prompt: str, how: SamplingOptions, sample: int) -> Iterator[str]:
+        seen.append((prompt, how, sample))
+        yield " ok"
+        if prompt == "stop":
+            raise KeyboardInterrupt
+        if prompt == "end":
+            raise Ended(15)
+
+    monkeypatch.setattr(session, "stream", stream)
+    return seen
+
+
+def run(lines: Iterable[Any], **how: Any) -> Session:
+    """A session that is given these lines; exceptions are raised where lines are asked for."""
+    given = iter(lines)
+
+    def ask(sign: str) -> str:
+        line = next(given, EOFError())
+        if isinstance(line, BaseException):
+            raise line
+        print(f"{sign}{line}")
+        return str(line)
+
+    made = Session(None, SamplingOptions(**how), ask)  # type: ignore[arg-type]
+    made.run()
+    return made
+
+
+def test_texts_follow_prompts(asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
+    """An empty one too; each has a seed of its own."""
+    run(["once", "", "//set"], seed=3)
+    assert [(prompt, how.seed) for prompt, how, _ in asked] == [("once", 3), ("", 4), ("/set", 5)]
+    assert capsys.readouterr().out.splitlines()[1:] == ["> once", "once ok", "> ", " ok", "> //set", "/set ok", ""]
+
+
+def test_ctrl_c_ends_the_text_and_not_the_session(asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
+    """At the prompt it tells how to end; a signal ends all."""
+    run(["stop", KeyboardInterrupt(), "on"], samples=2)
+    told = capsys.readouterr().out
+    assert "stop ok (ended)\n" in told
+    assert "\n/quit or Ctrl-D ends\n" in told
+    assert [(prompt, how.seed, sample) for prompt, how, sample in asked] == [("stop", 0, 0), ("on", 0, 0), ("on", 0, 1)]
+    with pytest.raises(Ended):
+        run(["end"])
+    with pytest.raises(Ended):
+        run([Ended(15)])
+
+
+@pytest.mark.parametrize(
+    ("line", "changed"),
+    [
+        ("/temperature 0.5", {"temperature": 0.5}), ("/greedy", {"temperature": 0.0}), ("/tokens 7", {"tokens": 7}),
+        ("/best 4", {"best": 4}), ("/top-k 5", {"best": 5}), ("/share 0.4", {"share": 0.4}),
+        ("/top-p 0.3", {"share": 0.3}), ("/repetition-penalty 1.2", {"penalty": 1.2}), ("/seed 9", {"seed": 9}),
+        ("/samples 2", {"samples": 2}), ("/stop æ ", {"stop": ("æ",)}), ("/stop \\n", {"stop": ("\n",)}),
+        ("/together 3", {"together": 3}), ("/order chance", {"order": "chance"}),
+    ],
+)  # fmt: skip
+def test_settings_change_between_prompts(
+    asked: list[Any], capsys: pytest.CaptureFixture[str], line: str, changed: dict[str, Any]
+) -> None:
+    run([line, "a"])
+    [name] = changed
+    assert asked[0][1] == SamplingOptions(**changed)
+    assert f"{name} {changed[name]}" in capsys.readouterr().out
+
+
+def test_stop_strings_add_up_and_go(asked: list[Any]) -> None:
+    run(["/stop a", "/stop b", "x", "/stop", "y"])
+    assert [how.stop for _, how, _ in asked] == [("a", "b"), ()]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("/temperature -1", "/temperature: found -1.0; wanted 0 or more"),
+        ("/top-p 2", "/share (--top-p): found 2.0; wanted above 0, to 1"),
+        ("/tokens", "/tokens: wanted a whole number, as /tokens 40"),
+        ("/tokens 1.5", "/tokens: wanted a whole number, as /tokens 40"),
+        ("/share much", "/share: wanted a number, as /share 1.0"),
+        ("/order left", "/order: found left; wanted certain or chance"),
+        ("/temprature 1", "/temprature: no such setting; did you mean /temperature?"),
+        ("/xyz", "/xyz: no such setting; /help lists them"),
+        ("/", "/temperature X    0: always the likeliest"),
+        ("/help", "/quit             or Ctrl-D: ends"),
+        ("/settings", "tokens 40, temperature 1.0, best 0, share 1.0, seed 0, penalty 1.0, stop ()"),
+        ("a\udcff", "invalid UTF-8 at character 2; wanted UTF-8 text"),
+        (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"), "invalid UTF-8 at byte 1 of the line; wanted UTF-8 text"),
+    ],
+)
+def test_what_is_told_and_refused(asked: list[Any], monkeypatch: pytest.MonkeyPatch, line: Any, said: str) -> None:
+    """The session goes on as it was."""
+    told: list[str] = []
+    given = iter([line, "a"])
+
+    def ask(sign: str) -> str:
+        word = next(given, EOFError())
+        if isinstance(word, BaseException):
+            raise word
+        return str(word)
+
+    Session(None, SamplingOptions(), ask, told.append).run()  # type: ignore[arg-type]
+    assert any(said in line for line in told)
+    assert [(prompt, how) for prompt, how, _ in asked] == [("a", SamplingOptions())]
+
+
+@pytest.mark.parametrize("word", ["/quit", "/exit", "/q"])
+def test_quit_ends(asked: list[Any], word: str) -> None:
+    run([word, "a"])
+    assert asked == []

@@ -1,0 +1,177 @@
+"""Writing by filling: the surest gap first, the others asked anew; texts of masked models, hybrids' gaps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from kit.families import shaken
+from kit.makers import SPECIAL
+from ordsmed.apply.generate import generate, generate_all, stream
+from ordsmed.apply.generation.network import writing
+from ordsmed.apply.generation.options import SamplingOptions
+from ordsmed.apply.generation.unmasking import fill_all, put_in, unmasked
+from ordsmed.apply.trained import Trained
+from ordsmed.base.errors import RecipeError
+from ordsmed.models import bert, gpt2, modern
+from ordsmed.objectives import clm, diffusion, hybrid, mlm
+from ordsmed.text import vocabulary
+from ordsmed.text.tokenizer import Tokenizer
+
+WORDS = 40
+MODELS = {
+    "mlm": (mlm.Settings(), bert.Settings(width=32, layers=2, heads=2, positions=24)),
+    "diffusion": (diffusion.Settings(), modern.Settings(width=32, layers=2, heads=2, positions=24, spread=0.2)),
+    "hybrid": (hybrid.Settings(), gpt2.Settings(width=32, layers=2, heads=2, positions=24)),
+}
+GREEDY = SamplingOptions(temperature=0)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    path = tmp_path_factory.mktemp("unmasking") / "vocab.txt"
+    path.write_text("\n".join([*SPECIAL, *(f"w{n}" for n in range(WORDS)), "##ing"]) + "\n")
+    return Tokenizer.load(path)
+
+
+def model_of(name: str, tokenizer: Tokenizer) -> Trained:
+    learned, settings = MODELS[name]
+    torch.manual_seed(6)
+    return Trained(shaken(learned.build(settings, tokenizer)).eval(), tokenizer, settings, Path("model"))
+
+
+@pytest.fixture(params=MODELS)
+def trained(request: pytest.FixtureRequest, tokenizer: Tokenizer) -> Trained:
+    return model_of(request.param, tokenizer)
+
+
+def shares(trained: Trained, ids: list[int]) -> torch.Tensor:
+    """What the network says of every place of a row, signs left out; a hybrid's stand at the place before."""
+    row, more = torch.tensor([ids]), {}
+    if trained.objective.shifted:
+        more = {"documents": torch.ones_like(row), "causal": torch.zeros(1, dtype=torch.bool)}
+    with torch.no_grad():
+        scores = trained.objective.head(trained.objective.model(row, torch.arange(len(ids))[None], **more))[0]
+    scores[:, sorted(trained.tokenizer.special)] = -torch.inf
+    return (scores.roll(1, 0) if trained.objective.shifted else scores).softmax(1)
+
+
+def by_hand(trained: Trained, ids: list[int], together: int = 1) -> tuple[list[int], list[int]]:
+    """A row filled step by step, and the order of its gaps."""
+    row, order, mask = list(ids), list[int](), trained.tokenizer.mask
+    while gaps := [place for place, number in enumerate(row) if number == mask]:
+        best = shares(trained, row).max(1)
+        first = sorted(gaps, key=lambda place: -float(best.values[place]))[:together]
+        for place in first:
+            row[place] = int(best.indices[place])
+        order += first
+    return row, order
+
+
+def framed(trained: Trained, words: list[int]) -> list[int]:
+    own = trained.tokenizer
+    before, after = (own.end, own.end) if trained.objective.shifted else (own.start, own.stop)
+    return [before, *words, after]
+
+
+@pytest.mark.parametrize("together", [1, 2, 9])
+def test_the_surest_comes_first(trained: Trained, together: int) -> None:
+    own = trained.tokenizer
+    text = "w1 [MASK] w3 [MASK] [MASK] w6 [MASK] w8"
+    ids = framed(trained, own.encode(text))
+    wanted, order = by_hand(trained, ids, together)
+    assert order != sorted(order) or together > 1
+    found = fill_all(trained, text, SamplingOptions(temperature=0, together=together))
+    words = [own.piece(number) for number in wanted[1:-1]]
+    assert found.replace("ing", " ##ing").split() == words
+    assert sorted(order) == [place for place, number in enumerate(ids) if number == own.mask]
+
+
+def test_a_text_is_written_behind_its_prompt(trained: Trained) -> None:
+    """Exactly as many tokens as are asked for, no sign among them; of a hybrid token by token."""
+    made = generate(trained, "w1 w2", SamplingOptions(tokens=7, temperature=0))
+    own = trained.tokenizer
+    ids = own.encode(made.text)
+    assert made.prompt == "w1 w2"
+    if trained.continues:
+        return
+    assert (made.tokens, made.ended, len(ids)) == (7, "tokens", 9)
+    wanted, _ = by_hand(trained, framed(trained, [*own.encode("w1 w2"), *[own.mask] * 7]))
+    assert made.text == own.decode(wanted[1:-1])
+    assert list(stream(writing(trained), "w1 w2", SamplingOptions(tokens=7, temperature=0))) == [made.continuation]
+
+
+@pytest.mark.parametrize("order", ["certain", "chance"])
+def test_a_text_is_that_of_its_seed(tokenizer: Tokenizer, order: Any) -> None:
+    network = writing(model_of("diffusion", tokenizer))
+    how = SamplingOptions(tokens=9, seed=3, order=order, samples=2)
+    found = list(generate_all(network, ["w1", "", "w5 w6"], how))
+    assert [text.sample for text in found] == [0, 1] * 3
+    assert found[4:] == list(generate_all(network, ["w5 w6"], how))
+    assert len({text.continuation for text in found}) == 6
+    other = list(generate_all(network, ["w1"], SamplingOptions(tokens=9, seed=4, order=order)))
+    assert other[0].continuation != found[0].continuation
+
+
+def test_an_order_by_chance_is_one(tokenizer: Tokenizer) -> None:
+    """Every gap comes first about as often."""
+    network, own = writing(model_of("mlm", tokenizer)), tokenizer
+    ids, firsts = [own.start or 0, *[own.mask or 0] * 4, own.stop or 0], []
+    inner = network.model.forward
+    for key in range(60):
+        asked: list[list[int]] = []
+        network.model.forward = lambda row, *how, **more: asked.append(row[0].tolist()) or inner(row, *how, **more)  # noqa: B023
+        unmasked(network, ids, range(1, 5), SamplingOptions(order="chance"), key)
+        firsts.append(next(place for place in range(1, 5) if asked[1][place] != own.mask))
+    network.model.forward = inner
+    assert np.bincount(firsts, minlength=5)[1:].min() >= 6
+
+
+def test_long_texts_slide(tokenizer: Tokenizer, capsys: pytest.CaptureFixture[str]) -> None:
+    """In blocks of half a window, each seeing what stands before it; said once."""
+    trained = model_of("mlm", tokenizer)
+    network = writing(trained)
+    for _ in range(2):
+        [made] = generate_all(network, ["w1 " * 40], SamplingOptions(tokens=50, temperature=0))
+        assert made.tokens == 50
+        assert len(tokenizer.encode(made.text)) >= 85
+    line = "a text is longer than the model's window of 24 tokens: the window slides along\n"
+    assert capsys.readouterr().err == line
+
+
+def test_stop_strings_and_penalties(tokenizer: Tokenizer) -> None:
+    trained = model_of("mlm", tokenizer)
+    plain = generate(trained, "w1", SamplingOptions(tokens=12, temperature=0))
+    words = plain.continuation.split()
+    ended = generate(trained, "w1", SamplingOptions(tokens=12, temperature=0, stop=(words[2],)))
+    assert ended.ended == "stop"
+    assert plain.continuation.startswith(ended.continuation)
+    assert words[2] not in ended.continuation
+    varied = generate(trained, "w1", SamplingOptions(tokens=12, temperature=0, penalty=30.0)).continuation.split()
+    assert len(set(varied)) > len(set(words))
+
+
+def test_pieces_stand_where_masks_stood(tokenizer: Tokenizer) -> None:
+    """What was there stays as it was; a piece that goes on with a word joins it; bytes too."""
+    ing, w7 = (tokenizer.encode(text)[-1] for text in ("w1ing", "w7"))
+    assert put_in(tokenizer, "A  b [MASK], C [MASK]!", [ing, w7]) == "A  bing, C w7!"
+    names = [*vocabulary.ROBERTA, *"abĠ", "Ġa", "<mask>"]
+    bytes_ = Tokenizer(vocabulary.roberta({name: number for number, name in enumerate(names)}, []))
+    a, spaced = names.index("a"), names.index("Ġa")
+    assert put_in(bytes_, "b [MASK] b <mask>.", [spaced, a]) == "b a ba."
+
+
+def test_what_cannot_be_filled_is_refused(tokenizer: Tokenizer) -> None:
+    trained = model_of("mlm", tokenizer)
+    with pytest.raises(RecipeError, match=r"^'w1 w2': no mask in the text; wanted one or more \[MASK\]$"):
+        fill_all(trained, "w1 w2")
+    with pytest.raises(RecipeError, match="found 42 tokens; wanted at most 24; shorten it"):
+        fill_all(trained, "[MASK] " * 40)
+    settings = MODELS["hybrid"][1]
+    causal = Trained(clm.Settings().build(settings, tokenizer), tokenizer, settings, Path("model"))
+    with pytest.raises(RecipeError, match="it does not see what stands after a mask"):
+        fill_all(causal, "a [MASK]")
