@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 
 from kit import elmo_files
 from ordsmed.apply.export import export
@@ -16,8 +17,10 @@ from ordsmed.apply.importing import recognised, take_over
 from ordsmed.apply.trained import open_model
 from ordsmed.base import menu
 from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.binary import bundle
 from ordsmed.formats import elmo
 from ordsmed.models.elmo import Settings as Elmo
+from ordsmed.nn import weights
 from ordsmed.text.tokenizer import Tokenizer
 
 
@@ -191,3 +194,42 @@ def test_each_format_knows_its_own(tmp_path):
     (folder / "options.json").unlink()
     with pytest.raises(RecipeError, match=r"no known format; wanted a folder with options.*; or a folder with config"):
         recognised(folder / "model.hdf5")
+
+
+def checkpoint(folder, asked, stored, words):
+    """What bilm-tf's training leaves: variables, slots of its optimizer, counters, and the softmax."""
+    names = {"/RNN/": "/rnn/", "/MultiRNNCell/": "/multi_rnn_cell/", "/Cell": "/cell_", "/LSTMCell/": "/lstm_cell/",
+             "W_P_0": "projection/kernel", "/W_0": "/kernel", "lstm_cell/B": "lstm_cell/bias"}  # fmt: skip
+    variables = {}
+    for name, array in stored.items():
+        for here, there in names.items():
+            name = name.replace(here, there) if "RNN" in name or "rnn" in name else name
+        variables[f"lm/{name}"] = torch.from_numpy(array)
+        variables[f"lm/{name}/Adagrad"] = torch.zeros(1)
+    rows = torch.arange(words * 5.0).reshape(words, 5)
+    variables |= {"lm/softmax/W": rows, "lm/softmax/b": rows[:, 0], "global_step": torch.tensor(3)}
+    variables |= {"train_perplexity": torch.tensor(1.0)}
+    folder.mkdir()
+    (folder / "options.json").write_text(json.dumps(asked | {"n_tokens_vocab": words}))
+    bundle.write(folder / "model.ckpt-3", iter(variables.items()))
+    return folder
+
+
+def test_a_checkpoint_of_bilm_tf_is_its_dump_and_the_softmax(tmp_path, capsys):
+    asked = elmo_files.options()
+    stored = elmo_files.arrays(asked)
+    folder = checkpoint(tmp_path / "theirs", asked, stored, 5)
+    take_over(folder, tmp_path / "bare")
+    assert "softmax over words is left out: no list of its words beside it" in capsys.readouterr().err
+    (folder / "vocab.txt").write_text("<S>\n</S>\n<UNK>\nthe\nnewts\n")
+    assert [k for k in menu.entries("formats") if menu.load("formats", k)().recognises(folder)] == ["elmo"]
+    take_over(folder, tmp_path / "ours")
+    take_over(elmo_files.write(tmp_path / "dump", asked, stored), tmp_path / "dumped")
+    bare, whole, dumped = (weights.own_tensors(open_model(tmp_path / n).objective) for n in ("bare", "ours", "dumped"))
+    assert bare.keys() == dumped.keys()
+    assert all(torch.equal(bare[name], dumped[name]) and torch.equal(whole[name], dumped[name]) for name in dumped)
+    assert whole.keys() - dumped.keys() == {"head.table.weight", "head.bias"}
+    assert torch.equal(whole["head.table.weight"], torch.arange(25.0).reshape(5, 5))
+    (folder / "options.json").unlink()
+    with pytest.raises(DataError, match=r"options\.json: no such file; wanted the options that it was trained with"):
+        take_over(folder, tmp_path / "ours", anew=True)

@@ -26,13 +26,20 @@ from ordsmed.base import files, hdf5
 from ordsmed.base import settings as tables
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.say import say
-from ordsmed.nn import weights
-from ordsmed.nn.foreign import Imported, decoded
+from ordsmed.binary import bundle
+from ordsmed.nn import google, weights
+from ordsmed.nn.foreign import Imported, Networks, decoded
 from ordsmed.text import vocabulary
 from ordsmed.text.tokenizer import Tokenizer
 
 OPTIONS, WEIGHTS, LISTS = "options.json", "model.hdf5", ("vocab.txt", "vocab.txt.gz")
 ENDINGS = (".hdf5", ".h5")
+SOFTMAX = ("softmax/W", "softmax/b")
+LETTERS_THERE = "lm/char_embed"  # of a checkpoint
+DUMPED = {  # parts of the names of variables -> of datasets
+    "/rnn/": "/RNN/", "/multi_rnn_cell/": "/MultiRNNCell/", "/cell_": "/Cell", "/lstm_cell/": "/LSTMCell/",
+    "/projection/kernel": "/W_P_0", "LSTMCell/kernel": "LSTMCell/W_0", "LSTMCell/bias": "LSTMCell/B",
+}  # fmt: skip
 SYMBOLS = 261  # of letters; readers put a row of zeros before them, and options for them say one more
 NEEDED = object()
 LSTM = {  # their key -> our setting, and what is meant where it is left out
@@ -54,26 +61,35 @@ USUAL = {  # what stands beside these two tables tells how it learned
 
 @dataclass(frozen=True)
 class Settings:
-    """Read and written; the softmax over words is no part of these files."""
+    """Read and written; a checkpoint of bilm-tf's has the softmax over words as well, HDF5 files have not."""
 
-    wanted: ClassVar[str] = "a folder with options.json and weights (*.hdf5), or the weights with their options beside"
+    wanted: ClassVar[str] = "a folder with options.json and weights (*.hdf5, or bilm-tf's checkpoint), or the weights"
     readers: ClassVar[str] = "options.json, model.hdf5, vocab.txt: the files of bilm-tf, simple_elmo and AllenNLP"
     families: ClassVar[tuple[str, ...]] = ("elmo",)
 
     def recognises(self, path: Path) -> bool:
+        if _is_checkpoint(path):
+            return True
         folder = path if path.is_dir() else path.parent
         held = any(folder.glob(f"*{ending}") for ending in ENDINGS) if path.is_dir() else path.suffix in ENDINGS
         return path.exists() and held and any(folder.glob(f"*{OPTIONS}"))
 
     def read(self, path: Path, overrides: Sequence[str] = ()) -> Imported:
-        options, stored = _files(path)
+        options, stored = _trained(path) if _is_checkpoint(path) else _files(path)
         table, notes = _table(options)
         networks = decoded(tables.override(table, overrides), options)
-        theirs, kinds = _read(stored)
+        theirs, kinds = _checkpoint(path) if _is_checkpoint(path) else _read(stored)
+        head = {name: theirs.pop(name) for name in SOFTMAX if name in theirs}
         notes += [f"{stored}: {kind} is read as float32" for kind in sorted(kinds - {"float32"})]
         _compare(theirs, networks.model, stored, options)
         weights.check_numbers(theirs, stored)
-        return Imported(networks, _tokenizer(stored.parent), _ours(theirs, networks.model), tuple(notes))
+        tokenizer = _tokenizer(stored.parent)
+        ours = _ours(theirs, networks.model)
+        if head:
+            networks, more = _scored(table, overrides, options, head, tokenizer)
+            ours |= more
+            notes += [] if more else [f"{stored}: the softmax over words is left out: no list of its words beside it"]
+        return Imported(networks, tokenizer, ours, tuple(notes))
 
     def write(self, trained: Any, folder: Path) -> None:
         network = trained.objective.networks()[""]
@@ -118,6 +134,48 @@ def _files(path: Path) -> tuple[Path, Path]:
         wanted = f"one, or one that begins as {found[0].name} does"
         raise RecipeError(path, f"holds {names}", wanted, "leave the right one beside the weights")
     return (fitting or beside)[-1], found[0]
+
+
+def _is_checkpoint(path: Path) -> bool:
+    """Does bilm-tf's checkpoint stand there, of a training or to go on with one?"""
+    held = bundle.find(path) if path.exists() and path.suffix not in ENDINGS else None
+    return held is not None and LETTERS_THERE in bundle.names(held)
+
+
+def _trained(path: Path) -> tuple[Path, Path]:
+    """Where the options of a checkpoint stand, and its index."""
+    held = bundle.opened(path)
+    options = held.prefix.with_name(OPTIONS)
+    if not options.is_file():
+        raise DataError(options, "no such file", "the options that it was trained with", "put them there")
+    return options, held.index
+
+
+def _checkpoint(path: Path) -> tuple[weights.Tensors, set[str]]:
+    """Its variables under the names of the HDF5 files, without what the optimizer keeps; their number types."""
+    held = bundle.opened(path)
+    names = {name: _dumped(name) for name in held.shapes() if name.startswith("lm/") and not google.SLOTS.search(name)}
+    theirs = {new: held.read(name) for name, new in names.items()}
+    return {k: v.float() for k, v in theirs.items()}, {str(v.dtype).removeprefix("torch.") for v in theirs.values()}
+
+
+def _dumped(name: str) -> str:
+    """What bilm-tf's dump_weights makes of a variable's name."""
+    for there, here in DUMPED.items():
+        name = name.replace(there, here)
+    return name.removeprefix("lm/")
+
+
+def _scored(
+    table: tables.Table, overrides: Sequence[str], options: Path, head: weights.Tensors, tokenizer: Tokenizer
+) -> tuple[Networks, weights.Tensors]:
+    """The networks with the softmax over words, and its tensors, where there is a list of as many words."""
+    rows = len(head[SOFTMAX[0]])
+    with_head = rows == tokenizer.vocabulary and head.keys() == set(SOFTMAX)
+    learned = {"kind": "bilm", "samples": min(8192, rows // 2)} if with_head else table["objective"]
+    networks = decoded(tables.override(table | {"objective": learned}, overrides), options)
+    named = zip(("head.table.weight", "head.bias"), SOFTMAX, strict=True)
+    return networks, {ours: head[name].contiguous() for ours, name in named} if with_head else {}
 
 
 def _holds_letters(path: Path) -> bool:
