@@ -26,11 +26,14 @@ from ordsmed.base.say import Progress, many, say
 from ordsmed.base.workers import worker_pool
 from ordsmed.corpus.folder import SPLITS, check, parts
 from ordsmed.corpus.pipeline import Corpus
+from ordsmed.data.given import GIVEN, beside
 from ordsmed.data.lexicon import KEPT as STRANGERS
 from ordsmed.data.lexicon import Lexicon, LexiconWriter
+from ordsmed.data.records import store_records
 from ordsmed.data.store import Ids, Ints, Store, StoreWriter, dtype_for
 from ordsmed.data.tokenizer_training import read_tokenizer
 from ordsmed.data.words import WholeWords, Words
+from ordsmed.text import read
 from ordsmed.text.document import Document
 from ordsmed.text.tokenizer import Tokenizer
 
@@ -41,14 +44,15 @@ KEPT = "encode.kept"
 SHARE = 8_000_000  # bytes of corpus that are worth a process of their own
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Encoding:
-    """From a corpus and a tokenizer to stores of ids."""
+    """From a corpus, or records of examples, and a tokenizer to stores of ids."""
 
     verb: ClassVar[str] = "encode"
     HOW: ClassVar[tuple[str, ...]] = ("processes",)
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("records", "validation_records")
 
-    corpus: str
+    corpus: str = ""
     "folder or recipe of a corpus"
     tokenizer: str
     "folder, file or recipe of a tokenizer"
@@ -56,19 +60,31 @@ class Encoding:
     "a sequence a sentence; false: a sequence a document"
     processes: int | None = None
     "that encode side by side; not said: one a core, fewer for a small corpus"
+    records: str | list[str] = ""
+    "in place of a corpus: TFRecords of BERT's or ELECTRA's examples; files, folders or patterns"
+    validation_records: str | list[str] = ""
+    "of those, the ones that are held out"
     out: str | None = None
     "folder of the result; work/encode/ and the recipe's name if not said"
 
     def __post_init__(self) -> None:
+        if bool(self.corpus) == bool(self.records):
+            found = f"found {self.corpus} beside records" if self.corpus else "missing"
+            raise ValueError(f"corpus: {found}; wanted a corpus, or `records` of examples")
         if self.processes is not None and self.processes < 1:
             raise ValueError(f"processes: found {self.processes}; wanted at least 1; leave it out")
 
     def stamp(self) -> Any:
-        """Fingerprints of corpus and tokenizer."""
+        """Fingerprints of corpus and tokenizer; of records their files."""
+        if self.records:
+            return [read.stamp(self._records("train") + self._records("validation")),
+                    read_tokenizer(self.tokenizer).fingerprint]  # fmt: skip
         return [Run(run.obtain(Corpus, self.corpus)).status["fingerprint"], read_tokenizer(self.tokenizer).fingerprint]
 
     def perform(self, run: Run) -> dict[str, Any]:
         """Encode every split; returns the counts."""
+        if self.records:
+            return self._examples(run)
         corpus, tokenizer = _corpus(self.corpus), read_tokenizer(self.tokenizer)
         tokenizer.save(run.path / "tokenizer")
         facts: dict[str, Any] = {
@@ -91,6 +107,22 @@ class Encoding:
         facts["checksums"] = {path.name: files.checksum(path) for path in stores}
         told = Run(corpus).status
         return {**facts, **{k: told[k] for k in ("language", "licence", "title") if told.get(k) is not None}}
+
+    def _records(self, split: str) -> list[Path]:
+        named = self.records if split == "train" else self.validation_records
+        return read.files(named) if named else []
+
+    def _examples(self, run: Run) -> dict[str, Any]:
+        """The same from records."""
+        tokenizer = read_tokenizer(self.tokenizer)
+        tokenizer.save(run.path / "tokenizer")
+        splits = {split: paths for split in ("train", "validation") if (paths := self._records(split))}
+        facts = {split: store_records(paths, run.path / split, tokenizer) for split, paths in splits.items()}
+        stores = [run.path / f"{split}{end}" for split in facts for end in (".bin", ".idx", GIVEN)]
+        return {
+            "tokenizer": tokenizer.fingerprint, "vocabulary": tokenizer.vocabulary, "kind": tokenizer.kind, **facts,
+            "checksums": {path.name: files.checksum(path) for path in stores},
+        }  # fmt: skip
 
     def tidy(self, run: Run) -> None:
         """What was kept on the way goes when all stands."""
@@ -214,7 +246,10 @@ class Encoded:
 
     def _open(self, split: str) -> Store:
         prefix = self.folder / split
-        return Store.open(prefix, vocabulary=self.facts["vocabulary"], fingerprint=self.facts["tokenizer"])
+        store = Store.open(prefix, vocabulary=self.facts["vocabulary"], fingerprint=self.facts["tokenizer"])
+        if given := self.facts.get(split, {}).get("given"):
+            store.row_length, store.given = given[1], beside(prefix, given[0], store.document_count)
+        return store
 
 
 def read_store(name: str) -> Encoded:

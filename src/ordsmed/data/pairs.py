@@ -27,6 +27,7 @@ from ordsmed.data.rows import Assembled, Blend, Span, TokenSource
 from ordsmed.data.windows import Ints, run
 
 Style = Literal["next", "order", "electra"]
+LABELLED: tuple[Style, ...] = ("next", "order")  # say how their segments belong together
 BLOCK = 1 << 12  # sentences of a block; documents up to this long are whole, longer ones are cut at multiples of it
 GROUP = 128  # blocks whose examples are shuffled together, at least
 TRIAL = 32  # blocks by which the examples of a group are estimated

@@ -56,6 +56,8 @@ class Store:
         self.token_count, self.sequence_count, self.document_count = len(tokens), len(lengths), len(documents) - 1
         self.vocabulary: int | None = None
         self.fingerprint: str | None = None  # the tokenizer's
+        self.given: NDArray[np.int32] | None = None  # rows as records had them, if it is of such: data/given.py
+        self.row_length = 0  # of those
 
     @staticmethod
     def open(prefix: str | Path, *, vocabulary: int | None = None, fingerprint: str | None = None) -> Store:

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
 from ordsmed.base import chance
 from ordsmed.base.errors import RecipeError
 from ordsmed.data.batch import Batch, batch_of
+from ordsmed.data.given import GivenRows
 from ordsmed.data.pairs import PairRows
-from ordsmed.data.rows import Span, see
+from ordsmed.data.rows import Assembled, Span, see
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints
 from ordsmed.learn import masking
@@ -46,6 +48,10 @@ class Settings:
     """does the second segment follow, or is it from another document (BERT); or are the two swapped (ALBERT)"""
     short: float = 0.1
     """share of documents whose pairs are made shorter than a row, by any length"""
+    examples: Literal["made", "given", "masked"] = "made"
+    """pairs made from the text; of encoded TFRecords: their pairs with new masks (given), or with their own (masked)"""
+
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("examples",)
 
     def __post_init__(self) -> None:
         if not 0 < self.hide < 1:
@@ -80,9 +86,11 @@ class MaskedPairRows:
         need(tokenizer, "start", "stop", "mask", "pad", by="mlm_nsp")
         if phase.pack:
             raise RecipeError("phase.pack", "found true", "false: a pair stands alone in its row")
-        self.plain = PairRows(
-            stores, weights, length=phase.length, start=tokenizer.start or 0, stop=tokenizer.stop or 0,
-            pad=tokenizer.pad or 0, style=settings.pairs, short=settings.short, key=key,
+        frame = {"length": phase.length, "start": tokenizer.start or 0, "stop": tokenizer.stop or 0}
+        frame |= {"pad": tokenizer.pad or 0}
+        self.plain: PairRows = (
+            PairRows(stores, weights, **frame, style=settings.pairs, short=settings.short, key=key)
+            if settings.examples == "made" else GivenRows(stores, weights, **frame, style=settings.pairs, key=key)
         )  # fmt: skip
         self.settings, self.tokenizer = settings, tokenizer
         self.words = np.arange(tokenizer.vocabulary)
@@ -99,6 +107,8 @@ class MaskedPairRows:
     def batch(self, numbers: Ints) -> Batch:
         """The rows with these running numbers, masked."""
         rows, how = self.plain.assembled(numbers), self.settings
+        if how.examples == "masked":
+            return self._as_given(rows, numbers)
         amount = masking.amounts(rows.inner, how.hide, self.slots, of=rows.documents > 0)
         if how.unit == "word":
             continues = self.tokenizer.continues(rows.tokens)
@@ -112,6 +122,34 @@ class MaskedPairRows:
         return batch_of(
             numbers=numbers, tokens=tokens, positions=rows.positions, documents=see(rows.documents), types=rows.types,
             pairs=rows.pairs, places=chosen[0], targets=targets, weights=chosen[1],
+        )  # fmt: skip
+
+    def features(self, numbers: Ints) -> dict[str, NDArray[Any]]:
+        """These rows as BERT's create_pretraining_data has them."""
+        batch = self.batch(numbers)
+        assert batch.places is not None
+        assert batch.types is not None
+        assert batch.pairs is not None
+        used = batch.weights > 0
+        real = batch.documents > 0 if batch.documents is not None else batch.tokens >= 0
+        table = {
+            "input_ids": batch.tokens, "input_mask": real.long(), "segment_ids": batch.types,
+            "masked_lm_positions": batch.places * used, "masked_lm_ids": batch.targets * used,
+            "masked_lm_weights": batch.weights, "next_sentence_labels": batch.pairs[:, None],
+        }  # fmt: skip
+        return {name: tensor.numpy() for name, tensor in table.items()}
+
+    def _as_given(self, rows: Assembled, numbers: Ints) -> Batch:
+        """With the masks that the records have."""
+        assert isinstance(self.plain, GivenRows)
+        places, shown = self.plain.masks(numbers)
+        row, slot = np.nonzero(places)
+        tokens = rows.tokens.copy()
+        tokens[row, places[row, slot]] = shown[row, slot]
+        return batch_of(
+            numbers=numbers, tokens=tokens, positions=rows.positions, documents=see(rows.documents), types=rows.types,
+            pairs=rows.pairs, places=places, targets=np.take_along_axis(rows.tokens, places, 1),
+            weights=(places > 0).astype(np.float32),
         )  # fmt: skip
 
 

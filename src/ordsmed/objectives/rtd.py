@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
 from ordsmed.base import chance
 from ordsmed.base.errors import RecipeError
 from ordsmed.data.batch import Batch, batch_of
+from ordsmed.data.given import GivenRows
 from ordsmed.data.pairs import PairRows
 from ordsmed.data.rows import Frame, PackedRows, Span, see
 from ordsmed.data.store import Store
@@ -71,8 +73,12 @@ class Settings:
     """unpacked rows: share of examples of one segment"""
     short: float = 0.05
     """unpacked rows: share of examples that are shorter than a row"""
+    examples: Literal["made", "given"] = "made"
+    """unpacked rows: made from the text, or those of encoded TFRecords (given)"""
     reference_duplicates: bool = False
     """draw places with replacement, and mix the draws of a place that came twice, as the reference's code does"""
+
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("examples",)
 
     def __post_init__(self) -> None:
         if not 0 < self.hide < 1:
@@ -148,8 +154,14 @@ class ReplacedRows:
         if phase.length < 5:
             raise RecipeError("phase.length", f"found {phase.length}", "5 or more")
         self.rows: PackedRows | PairRows
+        if phase.pack and settings.examples == "given":
+            raise RecipeError("phase.pack", "found true with examples as they are given", "false")
         if phase.pack:
             self.rows = PackedRows.of(stores, weights, frame, *key, pack=True)
+        elif settings.examples == "given":
+            self.rows = GivenRows(
+                stores, weights, length=phase.length, start=start, stop=stop, pad=pad, style="electra", key=key
+            )
         else:
             self.rows = PairRows(
                 stores, weights, length=phase.length, start=start, stop=stop, pad=pad, style="electra",
@@ -180,6 +192,12 @@ class ReplacedRows:
             places=places, targets=np.take_along_axis(rows.tokens, places, 1), weights=weights,
             keys=sampling.keys(self.key, numbers),
         )  # fmt: skip
+
+    def features(self, numbers: Ints) -> dict[str, NDArray[Any]]:
+        """These rows as ELECTRA's build_pretraining_dataset has them: its code masks while it learns."""
+        rows = self.rows.assembled(numbers)
+        types = np.zeros_like(rows.tokens) if rows.types is None else rows.types
+        return {"input_ids": rows.tokens, "input_mask": (rows.documents > 0).astype(np.int64), "segment_ids": types}
 
 
 class Detector(Objective):

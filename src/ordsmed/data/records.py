@@ -1,0 +1,138 @@
+"""Records: examples of pretraining as BERT's and ELECTRA's codes cut them (TFRecords) -> a store, and their rows.
+
+    [CLS] the [MASK] sat [SEP] it purred [SEP]  ->  the cat sat | it purred     in the store: a document an example
+                                                ->  train.given.bin             where A ends, the label, the masks
+
+So any objective makes rows of its own from the text, or takes those of the records (`data/given.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ordsmed.base import files
+from ordsmed.base.errors import DataError
+from ordsmed.base.say import Progress, many, say
+from ordsmed.binary import examples
+from ordsmed.binary import records as packed
+from ordsmed.binary.records import RecordBlock
+from ordsmed.data.given import GIVEN, NO_LABEL
+from ordsmed.data.store import StoreWriter
+from ordsmed.text.tokenizer import Tokenizer
+
+Table = NDArray[np.int64]
+TEXT = {"input_ids": examples.INTS, "input_mask": examples.INTS, "segment_ids": examples.INTS}
+MASKS = {"masked_lm_positions": examples.INTS, "masked_lm_ids": examples.INTS, "masked_lm_weights": examples.FLOATS,
+         "next_sentence_labels": examples.INTS}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Examples of a block."""
+
+    block: RecordBlock
+    ids: Table  # [N, T], what was masked put back
+    real: NDArray[np.bool_]
+    second: NDArray[np.bool_]  # of the second segment
+    places: Table  # [N, P], 0: unused
+    shown: Table  # [N, P], what stands there instead
+    labels: Table  # [N]
+
+
+def store_records(paths: list[Path], prefix: Path, tokenizer: Tokenizer) -> dict[str, Any]:
+    """Write the store of a split and the rows beside it; its facts."""
+    width, length = 0, 0
+    with (
+        StoreWriter(prefix, tokenizer.vocabulary) as store,
+        prefix.with_name(prefix.name + GIVEN).open("wb") as given,
+        Progress(prefix.name, sum(path.stat().st_size for path in paths) / 1e6, "MB") as shown,
+    ):
+        for path in paths:
+            for one in read(path):
+                rows, size = _stored(one, store, tokenizer)
+                if width and (width, length) != (rows.shape[1], size):
+                    found = f"rows of {size} tokens and {(rows.shape[1] - 2) // 2} predictions"
+                    raise DataError(path, found, f"{length} and {(width - 2) // 2}, as in the files before")
+                width, length = rows.shape[1], size
+                with files.survive_disk(prefix):
+                    given.write(np.ascontiguousarray(rows, "<i4").data)
+            shown.add(path.stat().st_size / 1e6)
+    if not store.document_count:
+        raise DataError(paths[0], "holds no record", "examples of pretraining")
+    unknown = int(store.counts[tokenizer.unknown]) if tokenizer.unknown is not None else 0
+    facts: dict[str, Any] = {
+        "documents": store.document_count, "sequences": store.sequence_count, "tokens": store.token_count,
+        "unknown": round(unknown / store.token_count, 6), "given": [width, length],
+    }  # fmt: skip
+    masks = f", {(width - 2) // 2} predictions each" if width > 2 else ""
+    told = ", ".join(many(facts[f"{noun}s"], noun) for noun in ("document", "sequence", "token"))
+    say(f"{prefix.name}: {many(store.document_count, 'example')} of {length} tokens{masks}: {told}")
+    return facts
+
+
+def read(path: Path) -> Iterator[Examples]:
+    """The examples of a file, a block at a time."""
+    wanted: dict[str, int] = {}
+    for block in packed.read(path):
+        wanted = wanted or _features(block)
+        columns = examples.read(block, wanted)
+        ids, real, second = (columns.table(name, block) for name in TEXT)
+        if {real.shape[1], second.shape[1]} != {ids.shape[1]}:
+            found = f"{ids.shape[1]} ids, {real.shape[1]} of a mask, {second.shape[1]} of segments"
+            raise DataError(block.place(0), found, "as many of each")
+        places: Table = np.zeros((len(block), 0), np.int64)
+        targets: NDArray[Any] = places
+        labels: Table = np.full(len(block), NO_LABEL)
+        if MASKS.keys() <= wanted.keys():
+            at, targets = columns.table("masked_lm_positions", block), columns.table("masked_lm_ids", block)
+            places = np.where(columns.table("masked_lm_weights", block, at.shape[1]) > 0, at, 0).astype(np.int64)
+            labels = columns.table("next_sentence_labels", block, 1)[:, 0].astype(np.int64)
+        _inside(block, places, ids.shape[1], "masked_lm_positions")
+        ids, shown = ids.astype(np.int64), np.take_along_axis(ids, places, 1).astype(np.int64)
+        row, slot = np.nonzero(places)
+        ids[row, places[row, slot]] = targets[row, slot]
+        yield Examples(block, ids, real > 0, (second > 0) & (real > 0), places.astype(np.int64), shown, labels)
+
+
+def _features(block: RecordBlock) -> dict[str, int]:
+    """Those of BERT's examples, or of ELECTRA's, by what the first one has."""
+    own = examples.features(block.record(0))
+    features = {**TEXT, **MASKS} if "masked_lm_positions" in own else TEXT
+    if lacks := [name for name in features if name not in own]:
+        names = ", ".join(sorted(own)) or "no feature"
+        wanted = "BERT's (create_pretraining_data) or ELECTRA's (build_pretraining_dataset)"
+        raise DataError(block.place(0), f"holds {names}; lacks {', '.join(lacks)}", wanted)
+    return features
+
+
+def _inside(block: RecordBlock, table: NDArray[Any], limit: int, name: str) -> None:
+    for number in np.flatnonzero(((table < 0) | (table >= limit)).any(1))[:1]:
+        worst = int(table[number].max()) if table[number].max() >= limit else int(table[number].min())
+        raise DataError(block.place(int(number)), f"{name}: found {worst}", f"0 to {limit - 1}")
+
+
+def _stored(one: Examples, store: StoreWriter, tokenizer: Tokenizer) -> tuple[Table, int]:
+    """Put examples into the store; their rows, and how long those are."""
+    _inside(one.block, one.ids, tokenizer.vocabulary, "input_ids")
+    rows, sizes, after = np.arange(len(one.ids)), one.real.sum(1), one.second.sum(1)
+    first = sizes - after  # [CLS] A [SEP]
+    ends = np.where(after > 0, sizes, first) - 1
+    framed = (one.ids[:, 0] == tokenizer.start) & (one.ids[rows, first - 1] == tokenizer.stop)
+    framed &= (one.ids[rows, ends] == tokenizer.stop) & (sizes > 2 + (after > 0))
+    framed &= (one.real == (np.arange(one.ids.shape[1]) < sizes[:, None])).all(1)
+    framed &= (one.second == (one.real & (np.arange(one.ids.shape[1]) >= first[:, None]))).all(1)
+    for number in np.flatnonzero(~framed)[:1]:
+        found = f"its ids {' '.join(map(str, one.ids[number, :4]))} ... are not framed as this tokenizer frames text"
+        wanted = f"{tokenizer.start} A {tokenizer.stop} B {tokenizer.stop}"
+        raise DataError(one.block.place(int(number)), found, wanted, "name the tokenizer they were made with")
+    inner = one.real.copy()
+    inner[:, 0] = inner[rows, first - 1] = inner[rows, ends] = False
+    lengths = np.stack([first - 2, np.maximum(after - 1, 0)], 1)
+    store.extend(one.ids[inner], lengths.ravel(), np.full(len(rows), 2))
+    return np.concatenate([(first - 2)[:, None], one.labels[:, None], one.places, one.shown], 1), one.ids.shape[1]
