@@ -48,8 +48,8 @@ def write_records(
                     shown.add(len(mine))
                 files.sync(folder / name)
         files.write_text(folder / "vocab.txt", encoded.tokenizer.listed())
-    told = ", ".join(rows.features(np.zeros(1, np.int64)))
-    return [f"{target}: {many(count, 'example')} of {length} tokens, {many(parts, 'file')}: {told}"]
+    counted = ", ".join(rows.features(np.zeros(1, np.int64)))
+    return [f"{target}: {many(count, 'example')} of {length} tokens, {many(parts, 'file')}: {counted}"]
 
 
 def _rows(encoded: Encoded, kind: str, words: Sequence[str], length: int, split: str, seed: int) -> Any:
@@ -57,9 +57,9 @@ def _rows(encoded: Encoded, kind: str, words: Sequence[str], length: int, split:
     if store is None:
         raise RecipeError("--split", f"found {split}, which {encoded.folder} does not hold", "train")
     objective = load("objectives", kind, place="the objective")
-    made = settings.decode(objective, settings.override({}, words), "records")
+    how = settings.decode(objective, settings.override({}, words), "records")
     phase = Phase(steps=1, length=length, batch=BATCH, rate=1.0, pack=False)
-    rows = made.rows([store], [1.0], encoded.tokenizer, phase, "records", seed)
+    rows = how.rows([store], [1.0], encoded.tokenizer, phase, "records", seed)
     if not hasattr(rows, "features"):
         able = [name for name in entries("objectives") if _has_features(name)]
         raise RecipeError("the objective", f"found {kind}, whose rows no code of TensorFlow's reads", " or ".join(able))
@@ -68,8 +68,8 @@ def _rows(encoded: Encoded, kind: str, words: Sequence[str], length: int, split:
 
 def _has_features(name: str) -> bool:
     """Do its rows know how records have them?"""
-    made = opened("objectives", name)
-    return any(hasattr(value, "features") for value in vars(made).values() if isinstance(value, type))
+    module = opened("objectives", name)
+    return any(hasattr(value, "features") for value in vars(module).values() if isinstance(value, type))
 
 
 def _examples(rows: Any, numbers: NDArray[np.int64]) -> Iterator[bytes]:

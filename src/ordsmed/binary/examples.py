@@ -64,14 +64,14 @@ def read(block: RecordBlock, wanted: Mapping[str, int]) -> Columns:
 
 def features(record: memoryview) -> dict[str, tuple[int, memoryview]]:
     """All features of one example: the kind of each, and its list as it stands."""
-    found: dict[str, tuple[int, memoryview]] = {}
+    kept: dict[str, tuple[int, memoryview]] = {}
     for _, inner in proto.fields(record):
         for _, entry in proto.fields(_run(inner)):
             parts = proto.table(_run(entry))
             key, kinds = bytes(_run(parts.get(1, memoryview(b"")))), proto.table(_run(parts.get(2, memoryview(b""))))
             for kind, values in kinds.items():
-                found[key.decode(errors="replace")] = (kind, _run(values))
-    return found
+                kept[key.decode(errors="replace")] = (kind, _run(values))
+    return kept
 
 
 def written(table: Mapping[str, Feature]) -> Iterator[bytes]:

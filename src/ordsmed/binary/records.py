@@ -76,8 +76,8 @@ def read(path: Path) -> Iterator[RecordBlock]:
     if held:
         place = f"{path}: record {first:,}, at byte {at:,}"
         size = _length(held, place) if len(held) >= HEAD else HEAD
-        found = f"{len(held):,} bytes are left of a record of {size + HEAD + TAIL:,}"
-        raise DataError(place, f"is cut off: {found}", WANTED, "copy it again")
+        wrong = f"{len(held):,} bytes are left of a record of {size + HEAD + TAIL:,}"
+        raise DataError(place, f"is cut off: {wrong}", WANTED, "copy it again")
 
 
 def framed(records: Iterable[bytes]) -> Iterator[bytes]:

@@ -45,8 +45,8 @@ class GivenRows(PairRows):
                 raise RecipeError("objective.examples", f"{store.prefix} holds ELECTRA's examples, without labels",
                                   "BERT's", "learn rtd from them, or leave `examples` out")  # fmt: skip
             if store.row_length > length:
-                found = f"found {length}, but the rows of {store.prefix} have {store.row_length} tokens"
-                raise RecipeError("phase.length", found, f"{store.row_length} or more")
+                wrong = f"found {length}, but the rows of {store.prefix} have {store.row_length} tokens"
+                raise RecipeError("phase.length", wrong, f"{store.row_length} or more")
         self.tables = [store.given for store in stores if store.given is not None]
         if len({table.shape[1] for table in self.tables}) > 1:
             raise RecipeError("data", "found records of different numbers of predictions", "the same")

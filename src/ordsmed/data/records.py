@@ -57,8 +57,8 @@ def store_records(paths: list[Path], prefix: Path, tokenizer: Tokenizer) -> dict
             for one in read(path):
                 rows, size = _stored(one, store, tokenizer)
                 if width and (width, length) != (rows.shape[1], size):
-                    found = f"rows of {size} tokens and {(rows.shape[1] - 2) // 2} predictions"
-                    raise DataError(path, found, f"{length} and {(width - 2) // 2}, as in the files before")
+                    wrong = f"rows of {size} tokens and {(rows.shape[1] - 2) // 2} predictions"
+                    raise DataError(path, wrong, f"{length} and {(width - 2) // 2}, as in the files before")
                 width, length = rows.shape[1], size
                 with files.survive_disk(prefix):
                     given.write(np.ascontiguousarray(rows, "<i4").data)
@@ -71,8 +71,8 @@ def store_records(paths: list[Path], prefix: Path, tokenizer: Tokenizer) -> dict
         "unknown": round(unknown / store.token_count, 6), "given": [width, length],
     }  # fmt: skip
     masks = f", {(width - 2) // 2} predictions each" if width > 2 else ""
-    told = ", ".join(many(facts[f"{noun}s"], noun) for noun in ("document", "sequence", "token"))
-    say(f"{prefix.name}: {many(store.document_count, 'example')} of {length} tokens{masks}: {told}")
+    counted = ", ".join(many(facts[f"{noun}s"], noun) for noun in ("document", "sequence", "token"))
+    say(f"{prefix.name}: {many(store.document_count, 'example')} of {length} tokens{masks}: {counted}")
     return facts
 
 
@@ -84,8 +84,8 @@ def read(path: Path) -> Iterator[Examples]:
         columns = examples.read(block, wanted)
         ids, real, second = (columns.table(name, block) for name in TEXT)
         if {real.shape[1], second.shape[1]} != {ids.shape[1]}:
-            found = f"{ids.shape[1]} ids, {real.shape[1]} of a mask, {second.shape[1]} of segments"
-            raise DataError(block.place(0), found, "as many of each")
+            wrong = f"{ids.shape[1]} ids, {real.shape[1]} of a mask, {second.shape[1]} of segments"
+            raise DataError(block.place(0), wrong, "as many of each")
         places: Table = np.zeros((len(block), 0), np.int64)
         targets: NDArray[Any] = places
         labels: Table = np.full(len(block), NO_LABEL)
@@ -128,9 +128,9 @@ def _stored(one: Examples, store: StoreWriter, tokenizer: Tokenizer) -> tuple[Ta
     framed &= (one.real == (np.arange(one.ids.shape[1]) < sizes[:, None])).all(1)
     framed &= (one.second == (one.real & (np.arange(one.ids.shape[1]) >= first[:, None]))).all(1)
     for number in np.flatnonzero(~framed)[:1]:
-        found = f"its ids {' '.join(map(str, one.ids[number, :4]))} ... are not framed as this tokenizer frames text"
+        wrong = f"its ids {' '.join(map(str, one.ids[number, :4]))} ... are not framed as this tokenizer frames text"
         wanted = f"{tokenizer.start} A {tokenizer.stop} B {tokenizer.stop}"
-        raise DataError(one.block.place(int(number)), found, wanted, "name the tokenizer they were made with")
+        raise DataError(one.block.place(int(number)), wrong, wanted, "name the tokenizer they were made with")
     inner = one.real.copy()
     inner[:, 0] = inner[rows, first - 1] = inner[rows, ends] = False
     lengths = np.stack([first - 2, np.maximum(after - 1, 0)], 1)
