@@ -183,3 +183,74 @@ def test_a_folder_that_is_no_model(pairs: Path, tmp_path: Path) -> None:
 
 def test_numbers_that_json_has_not() -> None:
     assert results._finite({"a": [float("nan"), 1.5], "b": {"c": float("inf")}}) == {"a": [None, 1.5], "b": {"c": None}}
+
+
+def test_steps_of_a_run(tiny_run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each kept one is asked; drawn over steps; `show` and the card of a step tell of it."""
+    import shutil
+
+    from ordsmed.apply import card
+    from ordsmed.apply.trained import open_model
+    from ordsmed.show import state
+
+    run = tmp_path / "run"
+    shutil.copytree(tiny_run.gpt2, run)
+    path = pairs_file(
+        tmp_path / "pairs.jsonl", [("The old smith mends the iron gate.", "gate iron the mends smith old")]
+    )
+    probe = minimal_pairs.Settings(files=(str(path),))
+    found = evaluate([str(run)], [probe], means=CPU, step="all")
+    assert [one.step for one in found] == [0, 8, 12]
+    assert len({one.key for one in found}) == 3
+    [picture] = (run / "scores").glob("*.svg")
+    assert "step of pretraining; bars: standard error" in picture.read_text()
+    told = [line for line in state.lines(run) if line.startswith("minimal_pairs")]
+    assert told[-1].startswith("minimal_pairs (causal) of pairs.jsonl at step 12: accuracy ")
+    assert told[-1].endswith("(guessing 50.00)")
+    assert len(told) == 3
+    text = card.write(open_model(run, 8), "x")
+    assert text.count("| minimal_pairs (causal) | pairs.jsonl | accuracy |") == 1
+    assert "## Probes" not in card.write(open_model(tiny_run.gpt2), "x")
+
+
+def test_in_16_bits(model: Path, pairs: Path) -> None:
+    """About the same; kept by a key of its own."""
+    whole, probe = asked(model, pairs), minimal_pairs.Settings(files=(str(pairs),))
+    [half] = evaluate([str(model)], [probe], means=Means("cpu", 1, precision="bf16"))
+    assert half.key != whole.key
+    scores = [[record[2] for record in one.records] for one in (whole, half)]
+    assert scores[0] != scores[1]
+    assert scores[0] == pytest.approx(scores[1], rel=0.05)
+    with pytest.raises(RecipeError, match="--precision: found fp8; wanted fp32 or bf16 or fp16"):
+        evaluate([str(model)], [probe], means=Means("cpu", 1, precision="fp8"))
+
+
+def test_a_recipe(model: Path, pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text(f'models = ["{model}"]\n[[probe]]\nkind = "minimal_pairs"\nfiles = ["{pairs}"]\nper = "token"\n')
+    main(["evaluate", str(recipe), f"out={tmp_path / 'out'}", "--json", "--device", "cpu", "--threads", "1"])
+    assert json.loads(capsys.readouterr().out)["settings"] == {"per": "token"}
+    assert len(list((tmp_path / "out").glob("*.json"))) == 1
+    assert not (model / "scores").exists()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("layout", [[], ["--layout", "1x1x2"]])
+def test_on_two_processes(layout: list[str], pairs: Path, tmp_path: Path) -> None:
+    """Copies share chunks out, tensor ranks share layers and the vocabulary: the same numbers."""
+    import subprocess
+    import sys
+
+    model = hub_folder("gpt2", tmp_path / "gpt2")
+    whole = asked(model, pairs)
+    text = tmp_path / "x"
+    text.write_text("the newt sat on it . " * 40)
+    words = ["--probe", "minimal_pairs", str(pairs), "--probe", "wikitext", str(text), "overlap=5"]
+    command = [sys.executable, "-m", "ordsmed", "evaluate", str(model), *words, "--json", "--device", "cpu", "--anew"]
+    alone, two = (
+        json.loads(subprocess.run([*command, *more], capture_output=True, text=True, check=True).stdout)["results"]
+        for more in ([], ["--devices", "2", *layout])
+    )
+    assert two[0]["accuracy"] == alone[0]["accuracy"] == whole.finding.facts["accuracy"]
+    for key in ("perplexity", "adjusted_perplexity", "bits_per_byte", "scored"):
+        assert two[1][key] == pytest.approx(alone[1][key], rel=1e-5)

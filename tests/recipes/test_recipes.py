@@ -20,6 +20,7 @@ from ordsmed.bench.bench import Bench
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.data.encode import Encoding
 from ordsmed.data.tokenizer_training import TokenizerTraining
+from ordsmed.evaluation.recipe import Evaluation
 from ordsmed.finetune.finetune import finetune
 from ordsmed.finetune.plan import check as check_plan
 from ordsmed.finetune.recipe import Finetuning
@@ -33,7 +34,7 @@ NAMES = run.recipe_names()
 LESSONS = ("tiny/questions", "tiny/sentences", "tiny/words")  # what a small model is fine-tuned for
 KINDS = {
     "corpus": Corpus, "tokenizer": TokenizerTraining, "encode": Encoding, "pretrain": Pretraining,
-    "finetune": Finetuning, "bench": Bench,
+    "finetune": Finetuning, "bench": Bench, "evaluate": Evaluation,
 }  # fmt: skip
 TRAINED = [name for name in NAMES if name.startswith(("pretrain/", "tiny/")) and name not in LESSONS]
 TUNED = [*(name for name in NAMES if name.startswith("finetune/")), *LESSONS]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import ordsmed
+from ordsmed.apply import probed
 from ordsmed.apply.origin import planned, sources, standing
 from ordsmed.apply.trained import Trained
 from ordsmed.base import files, settings
@@ -36,7 +37,7 @@ def write(trained: Trained, name: str, licence: str | None = None) -> str:
     data, usage = _data(trained), _usage(trained, name)
     parts = [
         _front(trained, usage.pipeline, data, licence), f"# {name}", _what(trained, usage.does), _data_section(data),
-        _settings_section(trained), _training(trained), _scores(trained),
+        _settings_section(trained), _training(trained), _scores(trained), _probed(trained),
         f"## How to use it\n\n{usage.how}" if usage.how else "", _made(trained),
     ]  # fmt: skip
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -135,6 +136,13 @@ def _training(trained: Trained) -> str:
         text += f", {many(sum(line['tokens'] for line in seen), 'token')} seen, {hours:.2f} hours"
     init = _of_no_machine(trained.recipe.get("init"))
     return text + (f"; started from the weights of `{init}`." if init else "; started from random weights.")
+
+
+def _probed(trained: Trained) -> str:
+    """What probes found of it, and of no other step."""
+    results = [one for one in probed.read(trained.folder / probed.SCORES) if one.get("step") == trained.step]
+    cells = [row[1:] for one in results for row in probed.rows(one)]
+    return "## Probes\n\n" + "\n".join(markdown(probed.HEAD[1:], cells)) if cells else ""
 
 
 def _scores(trained: Trained) -> str:

@@ -6,19 +6,22 @@ model -> Scorer     files -> Example -> chunks of about 65,536 tokens -> scores 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ordsmed.apply.origin import Origin
-from ordsmed.apply.trained import open_model
-from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.apply.trained import HALVES, open_model
+from ordsmed.base.errors import DataError, RecipeError, meant
 from ordsmed.base.folder import FolderKind
 from ordsmed.base.menu import kind_of
 from ordsmed.base.ranks import Ranks, join, leave, prepare
 from ordsmed.base.say import Progress, say
 from ordsmed.evaluation.kept import Kept, key_of, model_key
-from ordsmed.evaluation.results import Result, place_of, write_table
+from ordsmed.evaluation.results import Result, draw, place_of, write_table
 from ordsmed.likelihood import ways
 from ordsmed.likelihood.items import Scorer
 from ordsmed.likelihood.probe import Example, Finding, Record, paths_of
@@ -47,8 +50,11 @@ def evaluate(
     """What every probe finds of every model, in this order; on all processes but the first an empty list."""
     means = means or Means()
     check(models, probes, each)
+    if means.precision not in ("fp32", *HALVES):
+        wanted = f"fp32 or {' or '.join(HALVES)}"
+        raise RecipeError("--precision", f"found {means.precision}", wanted, meant(means.precision, HALVES))
     ranks = prepare(means.device, means.threads, flags=True)
-    layout = parse(means.layout, Layout()) if means.layout else Layout()
+    layout = replace(parse(means.layout, Layout()) if means.layout else Layout(), sequence=False)  # rows of any length
     if layout.shard > 1:
         raise RecipeError("--layout", f"found {means.layout}", "no shards: copies x 1 x tensor, as 2x1x2")
     ranks = join(ranks, layout.shape(ranks.world), PATIENCE)
@@ -67,6 +73,8 @@ def evaluate(
         result[0].write_each(each)
     for folder in {one.folder for one in result}:
         write_table(folder)
+        for path in draw(folder):
+            say(f"{path}: drawn over steps")
     return result
 
 
@@ -113,7 +121,13 @@ def _asked(
         paths = paths_of(probe.files)
         named = Path(probe.files[0]) if Path(probe.files[0]).exists() else paths[0]
         name = f"{kind_of(probe)}-{named.name.split('.')[0]}"
-        task = Asking(probe, scorer, ranks, Kept(folder / "parts", key_of(key, probe, paths, scorer.way), ranks.rank))
+        task = Asking(
+            probe,
+            scorer,
+            ranks,
+            Kept(folder / "parts", key_of(key, probe, paths, scorer.way, means.precision), ranks.rank),
+            means.precision,
+        )
         result = task.run(f"{trained.folder.name}: {kind_of(probe)}", anew=means.anew)
         if result is not None:
             finding, records = result
@@ -130,6 +144,7 @@ class Asking:
     scorer: Scorer
     ranks: Ranks
     kept: Kept
+    precision: str = "fp32"
 
     def run(self, title: str, *, anew: bool) -> tuple[Finding, list[Record]] | None:
         """What it finds, and the records; None on ranks that are not the first."""
@@ -161,11 +176,20 @@ class Asking:
                 if number not in mine:
                     continue
                 items = [item for example in chunk for item in example.items]
-                scores = iter(self.scorer.scores(items, best=self.probe.best))
+                with self.within():
+                    scores = iter(self.scorer.scores(items, best=self.probe.best))
                 records = [self.probe.record(one, [next(scores) for _ in one.items]) for one in chunk]
                 if self.ranks.tensor_rank == 0:
                     self.kept.add(number, records)
                 shown.add(costs[number])
+
+    def within(self) -> Any:
+        """In which numbers products are made."""
+        return (
+            torch.autocast(self.ranks.device.type, HALVES[self.precision])
+            if self.precision in HALVES
+            else nullcontext()
+        )
 
     def _chunks(self) -> Iterator[list[Example]]:
         """Examples in their order, cut where a chunk has cost enough: by content alone."""

@@ -37,10 +37,10 @@ def model_key(trained: Any) -> dict[str, str]:
     }  # fmt: skip
 
 
-def key_of(model: dict[str, str], probe: Any, paths: list[Path], way: str) -> str:
+def key_of(model: dict[str, str], probe: Any, paths: list[Path], way: str, precision: str = "fp32") -> str:
     """16 hexadecimal digits: equal where every score is."""
     how = {k: v for k, v in settings.plain(probe).items() if k not in ("files", "way")}
-    table = [VERSION, model, how, way, [digest(path) for path in paths]]
+    table = [VERSION, model, how, way, precision, [digest(path) for path in paths]]
     return value_key(table, 16, any_order=True)
 
 

@@ -9,19 +9,20 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ordsmed.apply.probed import HEAD, SCORES, read, rows, said, who
 from ordsmed.base import files, settings
+from ordsmed.base.keys import value_key
 from ordsmed.base.menu import kind_of
 from ordsmed.base.say import say
 from ordsmed.base.screen import markdown
 from ordsmed.likelihood.probe import Finding, Record
+from ordsmed.train import picture
 
-SCORES = "scores"
-HEAD = ["model", "probe", "files", "score", "found", "± error", "guessing"]
 AWAY = Path("work/evaluate")
 
 
@@ -91,15 +92,15 @@ def _writable(folder: Path) -> bool:
 
 def table(results: Sequence[Result]) -> list[str]:
     """Markdown: a row a fact, with its error and what guessing gets."""
-    rows = [row for result in results for row in _rows(result.plain())]
-    lines = markdown(HEAD, rows, padded=True)
+    cells = [row for result in results for row in rows(result.plain())]
+    lines = markdown(HEAD, cells, padded=True)
     for result in results:
         lines += [f"{kind_of(result.probe)}: {result.finding.how}"] if result.finding.how else []
         for title, head, cells in result.finding.tables:
             lines += [
                 "",
-                f"{_who(result.plain())}, {title}:",
-                *markdown(head, [[_said(c) for c in row] for row in cells], padded=True),
+                f"{who(result.plain())}, {title}:",
+                *markdown(head, [[said(c) for c in row] for row in cells], padded=True),
             ]
     return lines
 
@@ -107,38 +108,29 @@ def table(results: Sequence[Result]) -> list[str]:
 def write_table(folder: Path) -> None:
     """`scores.md`: all results that stand in a folder."""
     result = sorted(read(folder), key=lambda one: (one["probe"], one["files"], one["step"] or 0))
-    rows = [row for one in result for row in _rows(one)]
-    lines = markdown(HEAD, rows, padded=True)
+    cells = [row for one in result for row in rows(one)]
+    lines = markdown(HEAD, cells, padded=True)
     files.write_text(folder / "scores.md", "\n".join(lines) + "\n")
 
 
-def read(folder: Path) -> Iterator[dict[str, Any]]:
-    """The results that stand in a folder."""
-    for path in sorted(folder.glob("*-*.json")):
-        result = files.read_table(path)
-        if {"probe", "files", "key"} <= set(result):
-            yield result
-
-
-def _rows(one: dict[str, Any]) -> list[list[str]]:
-    """A row a fact that is a score."""
-    name = Path(one["files"][0]).name + (f" and {len(one['files']) - 1} more" if one["files"][1:] else "")
-    probe = f"{one['probe']} ({one['way']})"
-    rows = [(key, value) for key, value in one.items() if isinstance(value, float) and key not in ("step",)]
-    return [[_who(one), probe, name, key, _said(value), _said(one["errors"].get(key)), _said(one["guessing"].get(key))]
-            for key, value in rows]  # fmt: skip
-
-
-def _who(one: dict[str, Any]) -> str:
-    return Path(one["model"]).name + (f" step {one['step']:,}" if one.get("step") is not None else "")
-
-
-def _said(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return "none" if not math.isfinite(value) else f"{value:,.2f}" if abs(value) >= 10 else f"{value:.4g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+def draw(folder: Path) -> list[Path]:
+    """A picture over steps of the first score of each probe that was asked of several."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for one in read(folder):
+        if one.get("step") is not None:
+            same = json.dumps([one["probe"], one["way"], one["files"], one["settings"]], sort_keys=True)
+            groups.setdefault(same, []).append(one)
+    drawn = []
+    for same, ones in groups.items():
+        score = next((key for key, value in ones[0].items() if isinstance(value, float)), "")
+        if len(ones) < 2 or not score or not any(one["step"] for one in ones):
+            continue
+        path = folder / f"{ones[0]['probe']}-{Path(ones[0]['files'][0]).name.split('.')[0]}-{value_key(same, 8)}.svg"
+        points = [{"step": one["step"], "value": one[score], "error": one["errors"].get(score) or math.nan,
+                   "guessing": one["guessing"].get(score)} for one in ones]  # fmt: skip
+        picture.draw_steps(path, f"{rows(ones[0])[0][1]} of {rows(ones[0])[0][2]}", score, points)
+        drawn.append(path)
+    return drawn
 
 
 def _finite(value: Any) -> Any:

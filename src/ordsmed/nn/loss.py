@@ -130,6 +130,8 @@ def token_logs(
 
     `states`: which of the states, [N], each slot asks, where several ask the same one.
     """
+    if torch.is_autocast_enabled(hidden.device.type):
+        hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
     table, bias, split = _own_rows(table, bias, vocabulary)
     table, bias = table.to(hidden.dtype), None if bias is None else bias.to(hidden.dtype)
     states = torch.arange(len(hidden), device=hidden.device) if states is None else states
@@ -157,7 +159,7 @@ def _scores_of(
     if not len(table):
         found = torch.zeros(len(targets), device=hidden.device)
     else:
-        found = (hidden[states] * table[at]).sum(-1, dtype=torch.float32)
+        found = (hidden.float()[states] * table[at].float()).sum(-1)
         found = found if bias is None else found + bias[at]
     return found if split is None else split.agree(torch.where(split.own(targets), found, 0.0))
 

@@ -26,6 +26,7 @@ from ordsmed.corpus.folder import origin
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.data.encode import Encoded, Encoding
 from ordsmed.data.tokenizer_training import TokenizerTraining as TokenizerTraining
+from ordsmed.evaluation.recipe import Evaluation
 from ordsmed.finetune import grid
 from ordsmed.finetune.plan import FinetuningPlan
 from ordsmed.finetune.recipe import Finetuning
@@ -40,7 +41,7 @@ from ordsmed.train.session import asked_of_layout, laid
 from ordsmed.train.training import MAY_CHANGE, Training, check_seed, named
 
 RECIPES: dict[str, Any] = {
-    each.verb: each for each in (Corpus, TokenizerTraining, Encoding, Pretraining, Finetuning, Bench)
+    each.verb: each for each in (Corpus, TokenizerTraining, Encoding, Pretraining, Finetuning, Bench, Evaluation)
 }
 SAID = 3  # trials that are named
 
@@ -238,8 +239,8 @@ def _find(name: str, verb: str) -> tuple[Path, str]:
 
 
 def _verb(table: dict[str, Any], name: str) -> str:
-    signs = (("bench", "measure"), ("pretrain", "phase"), ("finetune", "task"), ("corpus", "source"))
-    for verb, sign in signs:
+    signs = {"bench": "measure", "evaluate": "probe", "pretrain": "phase", "finetune": "task", "corpus": "source"}
+    for verb, sign in signs.items():
         if sign in table:
             return verb
     if "tokenizer" in table:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ordsmed.apply import probed
 from ordsmed.base import run
 from ordsmed.base.errors import DataError
 from ordsmed.base.folder import FolderKind, kind_of_folder
@@ -50,7 +51,7 @@ def lines(folder: Path) -> list[str]:
     else:
         told += [line for key, value in status.items() if key not in INNER for line in _facts(key, value)]
     pictures = (folder / name for name in ("trials.svg", "loss.svg"))
-    return [*told, *_times(status), *(f"picture: {path}" for path in pictures if path.exists())]
+    return [*told, *probed.lines(folder), *_times(status), *(f"picture: {path}" for path in pictures if path.exists())]
 
 
 def _guessed(status: Mapping[str, Any]) -> list[str]:

@@ -83,7 +83,17 @@ def draw_trials(folder: Path, title: str, found: Mapping[str, Any]) -> Path | No
     return path
 
 
-def _over_steps(rows: Sequence[Mapping[str, Any]], found: Mapping[str, Any], title: str) -> str:
+def draw_steps(path: Path, title: str, score: str, points: Sequence[Mapping[str, Any]]) -> None:
+    """Draw scores over the steps of a pretraining: of each point `step`, `value`, `error`, `guessing` or None."""
+    rows = [
+        {"setting": {"step": p["step"]}, "scores": {score: {"mean": p["value"], "deviation": p["error"]}},
+         "guessing": {} if p["guessing"] is None else {score: {"mean": p["guessing"]}}}
+        for p in points
+    ]  # fmt: skip
+    files.write_text(path, _over_steps(rows, {"score": score, "trials": []}, title, bars="bars: standard error"))
+
+
+def _over_steps(rows: Sequence[Mapping[str, Any]], found: Mapping[str, Any], title: str, bars: str = BARS) -> str:
     """The score against the step of pretraining, by its logarithm; a line for each setting of the rest."""
     score = found["score"]
     steps = sorted({row["setting"]["step"] for row in rows})
@@ -98,7 +108,7 @@ def _over_steps(rows: Sequence[Mapping[str, Any]], found: Mapping[str, Any], tit
     def y(value: float) -> float:
         return TOP + (high - value) / (high - low) * (HEIGHT - TOP - BOTTOM)
 
-    parts = [_text(LEFT, 26, f"{title}: {score}", 15, "start"), *_levels(low, high, y), *_log_marks(steps, x)]
+    parts = [_text(LEFT, 26, f"{title}: {score}", 15, "start"), *_levels(low, high, y), *_log_marks(steps, x, bars)]
     if guessing := _guessing(rows, score):
         level = y(guessing["mean"])
         parts.append(f'<path d="M{LEFT} {level:.1f}H{WIDTH - RIGHT}" stroke="{INK}" stroke-dasharray="2 4"/>')
@@ -209,7 +219,7 @@ def spread(found: Mapping[str, float] | None) -> str:
     return f"{found['mean']:.2f}" + (f" ± {found['deviation']:.2f}" if beside else "")
 
 
-def _log_marks(steps: Sequence[int], x: Scale) -> list[str]:
+def _log_marks(steps: Sequence[int], x: Scale, bars: str) -> list[str]:
     """The steps under the axis, those left out that would stand on another."""
     parts, last = [], -1e9
     for step in steps:
@@ -217,7 +227,7 @@ def _log_marks(steps: Sequence[int], x: Scale) -> list[str]:
         if x(step) - last > 7 * len(told) + 8:
             parts.append(_text(x(step), HEIGHT - BOTTOM + 18, told, 12, "middle"))
             last = x(step)
-    return [*parts, _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, f"step of pretraining; {BARS}", 12, "middle")]
+    return [*parts, _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, f"step of pretraining; {bars}", 12, "middle")]
 
 
 def _dot(x: float, y: float, radius: float, colour: str, opacity: float = 1.0) -> str:

@@ -1,0 +1,62 @@
+"""What probes found of a model, as it stands in its `scores/`: a table, for its card, and lines, for `show`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import files
+
+SCORES = "scores"  # a folder in that of a model
+HEAD = ["model", "probe", "files", "score", "result", "± error", "guessing"]
+
+
+def read(folder: Path) -> Iterator[dict[str, Any]]:
+    """The results in a folder; what is no result is left alone."""
+    for path in sorted(folder.glob("*-*.json")):
+        result = files.read_table(path)
+        if {"probe", "way", "files", "key", "errors", "guessing", "model"} <= set(result):
+            yield result
+
+
+def rows(result: dict[str, Any]) -> list[list[str]]:
+    """A row a score."""
+    name = Path(result["files"][0]).name
+    name += f" and {len(result['files']) - 1} more" if result["files"][1:] else ""
+    about = [who(result), f"{result['probe']} ({result['way']})", name]
+    return [
+        [*about, key, said(value), said(result["errors"].get(key)), said(result["guessing"].get(key))]
+        for key, value in result.items()
+        if isinstance(value, float)
+    ]
+
+
+def lines(folder: Path) -> list[str]:
+    """A line a probe, files and step: its scores beside their errors and guessing."""
+    written = []
+    for result in sorted(read(folder / SCORES), key=lambda one: (one["probe"], one["files"], one["step"] or 0)):
+        cells = rows(result)
+        scores = ", ".join(
+            f"{name} {value}" + (f" ± {error}" if error else "") + (f" (guessing {guess})" if guess else "")
+            for *_, name, value, error, guess in cells
+        )
+        step = f" at step {result['step']:,}" if result.get("step") is not None else ""
+        written += [f"{cells[0][1]} of {cells[0][2]}{step}: {scores}"] if cells else []
+    return written
+
+
+def who(result: dict[str, Any]) -> str:
+    """Which model, and which of its steps."""
+    step = result.get("step")
+    return Path(result["model"]).name + (f" step {step:,}" if step is not None else "")
+
+
+def said(value: Any) -> str:
+    """A cell for a person."""
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return "none" if not math.isfinite(value) else f"{value:,.2f}" if abs(value) >= 10 else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
