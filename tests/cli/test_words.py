@@ -14,10 +14,9 @@ from ordsmed import cli
 from ordsmed.apply.embed import Form
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.run import Run
-from ordsmed.command import recipes
+from ordsmed.command import flags, recipes
 from ordsmed.command import verb as verbs
 from ordsmed.train.loop import Stopped
-from ordsmed.verbs import export
 from ordsmed.web.urls import Rules
 
 LINES, BOTH = ["made"], ({"f1": 1.5}, ["made"])
@@ -26,6 +25,7 @@ ASKED_ALL = {"step": 3, "device": "cpu", "threads": 2, "precision": "bf16"}
 ASK = ["--step", "3", "--device", "cpu", "--threads", "2", "--precision", "bf16"]
 FETCHED = {"out": "work/fetch", "mirror": None, "allow_missing": False, "private": False, "timeout": 20.0,
            "slowest": 1000, "attempts": 3}  # fmt: skip
+PLAIN = {"anew": False, "licence": None, "to": None, "overrides": []}
 SHARED = {"train": 256, "test": 0, "fraction": 0.1, "splits": "train", "anew": False}
 ANSWERED = {**ASKED, "file": "", "best": 3, "as_json": False}
 STDIN = object()
@@ -91,11 +91,11 @@ HANDED: list[tuple[str, str, Any, tuple[Any, ...], dict[str, Any]]] = [
      {"step": None, "anew": False}),
     ("import a b", "apply.importing.take_over", LINES, ("a", "b", []), {"anew": False}),
     ("import a b model.x=1 --anew", "apply.importing.take_over", LINES, ("a", "b", ["model.x=1"]), {"anew": True}),
-    ("export r o", "apply.export.export", Path("made"), ("r", "o"), {"step": None, "anew": False, "licence": None}),
-    ("export r o --step 7 --anew --licence MIT", "apply.export.export", Path("made"), ("r", "o"),
-     {"step": 7, "anew": True, "licence": "MIT"}),
+    ("export r o", "apply.export.export", Path("made"), ("r", "o"), {"step": None, **PLAIN}),
+    ("export r o --step 7 --anew --licence MIT --to f --set a=1 --set b=2", "apply.export.export", Path("made"),
+     ("r", "o"), {"step": 7, "anew": True, "licence": "MIT", "to": "f", "overrides": ["a=1", "b=2"]}),
     ("export r o --step all --licence MIT", "apply.export.export_all", LINES, ("r", "o"),
-     {"anew": False, "licence": "MIT"}),
+     {**PLAIN, "licence": "MIT"}),
     ("show r", "show.show.show", LINES, ("r", []),
      {"site": "", "devices": 0, "own_settings": False, "defaults": False}),
     ("show r a=1 b=2 --settings --site s --devices 3", "show.show.show", LINES, ("r", ["a=1", "b=2"]),
@@ -197,7 +197,7 @@ def test_a_training_that_is_done_leads_on(
     """The first of several processes says it."""
     given("pretrain.pretrain.pretrain", Path("a b"))
     given("finetune.finetune.finetune", Path("tuned"))
-    ended = given("finetune.trials.ended", ["told"])
+    ended = given("finetune.compared.ended", ["told"])
     cli.main(["pretrain", "r"])
     assert capsys.readouterr().out == "a b: done; a b/loss.svg shows its course\nnext: ordsmed show 'a b'\n"
     cli.main(["finetune", "r"])
@@ -312,8 +312,8 @@ def test_a_flag_is_told_of_every_verb_that_knows_it() -> None:
     assert verbs.owners("--licnce") == "--licence is a flag of `export`"
     assert verbs.owners("--jsn") == "--json is a flag of `evaluate`, `score`, `bench`, `answer`, `generate`"
     assert verbs.owners("--zzzz") == ""
-    assert export.step("all") == "all"
-    assert export.step("7") == 7
+    assert flags.step_or_all("all") == "all"
+    assert flags.step_or_all("7") == 7
 
 
 def test_words_without_a_flag_and_its_number() -> None:

@@ -19,11 +19,11 @@ def recipe(parser: Parser, *, run: bool = False) -> None:
     parser.add_argument("name", metavar=metavar, help=either, offers=lambda: [*_recipes(parser.verb), FILES])
     overrides = "change a setting; phase[2].rate=... one phase"
     parser.add_argument(
-        "overrides", nargs="*", metavar="key.path=value", help=overrides, offers=lambda: _settings(parser.verb)
+        "overrides", nargs="*", metavar="key.path=value", help=overrides, offers=lambda: settings_of(parser.verb)
     )
 
 
-def _settings(name: str) -> list[str]:
+def settings_of(name: str) -> list[str]:
     """What can be changed of a verb's recipe, and what it means."""
     place = verb.find(name).recipe
     assert place
@@ -114,6 +114,11 @@ def any_step(parser: Parser) -> None:
     """Which of its checkpoints, step 0 among them."""
     meaning = "of this checkpoint, not the last; 0: before the first step"
     parser.add_argument("--step", type=whole(0), metavar="N", help=meaning)
+
+
+def step_or_all(text: str) -> int | str:
+    """A step's number, or all of them."""
+    return text if text == "all" else whole(0)(text)
 
 
 def finetuned(parser: Parser) -> None:

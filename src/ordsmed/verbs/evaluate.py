@@ -29,7 +29,9 @@ def arguments(parser: Parser) -> None:
         "run", metavar="RUN|RECIPE", help=meaning, offers=lambda: [*flags.recipes_of("evaluate"), FILES]
     )
     meaning = "files of the task, and task.key=value; with --probe more models; of a recipe key.path=value"
-    parser.add_argument("files", nargs="*", metavar="FILE|MODEL", help=meaning)
+    parser.add_argument(
+        "files", nargs="*", metavar="FILE|MODEL", help=meaning, offers=lambda: [*flags.settings_of("evaluate"), FILES]
+    )
     meaning = "a probe, its files, and settings of it as key=value; may be given again"
     parser.add_argument("--probe", nargs="+", action="append", metavar="NAME FILE", default=[], help=meaning)
     parser.add_argument("--way", metavar="WAY", help="of all probes: how models are read (causal, masked, word...)")
@@ -40,7 +42,12 @@ def arguments(parser: Parser) -> None:
         "--out", metavar="FOLDER", help="of probes: where results are put, not into the model's scores/"
     )
     flags.anew(parser, "of probes: compute again what is kept")
-    parser.add_argument("--step", metavar="N|all", help="of this checkpoint, not the best or last; all: each kept one")
+    parser.add_argument(
+        "--step",
+        type=flags.step_or_all,
+        metavar="N|all",
+        help="of this checkpoint, not the best or last; all: each kept one",
+    )
     parser.add_argument("--layout", default="", metavar="RxSxT", help="of probes: copies x 1 x tensor")
     flags.devices(parser)
     flags.device(parser)
@@ -60,7 +67,7 @@ def run(asked: argparse.Namespace) -> None:
         if getattr(asked, flag):
             raise UsageError(f"--{flag}", "is of probes, but none is named", "--probe NAME FILE...")
     files, overrides = flags.split_overrides(asked.files)
-    how = {"step": _step(asked.step), "device": asked.device, "threads": asked.threads, "precision": asked.precision}
+    how = {"step": asked.step, "device": asked.device, "threads": asked.threads, "precision": asked.precision}
     if how["step"] == "all":
         raise UsageError("--step", "found all, of a task", "the number of a checkpoint")
     facts, lines = evaluate(asked.run, files, overrides, **how)
@@ -79,7 +86,7 @@ def _probes(asked: argparse.Namespace) -> None:
     from ordsmed.evaluation.results import table
 
     common = {"way": asked.way, "iterations": asked.iterations, "batch": asked.batch}
-    step: Any = _step(asked.step)
+    step: Any = asked.step
     out = asked.out
     if asked.probe:
         models, probes = (asked.run, *asked.files), named(asked.probe, **common)
@@ -96,10 +103,6 @@ def _probes(asked: argparse.Namespace) -> None:
         print(json.dumps(plain[0] if len(plain) == 1 else {"results": plain}))
     else:
         print_lines([*table(result), *(f"{one.path}: written" for one in result)])
-
-
-def _step(text: str | None) -> int | str | None:
-    return text if text in (None, "all") else whole(0)(str(text))
 
 
 def _is_recipe(name: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ordsmed.base.arguments import Parser, whole
+from ordsmed.base.arguments import Parser
 from ordsmed.base.ending import BEGINS_AGAIN
 from ordsmed.command import flags
 from ordsmed.command.output import print_lines
@@ -17,16 +17,11 @@ def arguments(parser: Parser) -> None:
     flags.any_model(parser)
     parser.add_argument("out", metavar="FOLDER", help="where to write")
     meaning = "of this step, 0 included; all: a folder each"
-    parser.add_argument("--step", type=step, metavar="N|all", help=meaning)
+    parser.add_argument("--step", type=flags.step_or_all, metavar="N|all", help=meaning)
     parser.add_argument("--to", metavar="FORMAT", help="one of `ordsmed menus formats`; else Hugging Face's, or ELMo's")
     parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="a setting of that format")
     parser.add_argument("--licence", help="of the model, for its card")
     flags.anew(parser)
-
-
-def step(text: str) -> int | str:
-    """A step's number, or all of them."""
-    return text if text == "all" else whole(0)(text)
 
 
 def run(asked: argparse.Namespace) -> None:
