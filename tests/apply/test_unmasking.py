@@ -141,6 +141,11 @@ def test_long_texts_slide(tokenizer: Tokenizer, capsys: pytest.CaptureFixture[st
         assert len(tokenizer.encode(made.text)) >= 85
     line = "a text is longer than the model's window of 24 tokens: the window slides along\n"
     assert capsys.readouterr().err == line
+    inner, rows = network.model.forward, list[list[int]]()
+    network.model.forward = lambda row, *how, **more: rows.append(row[0].tolist()) or inner(row, *how, **more)
+    list(generate_all(network, ["w1 " * 40], SamplingOptions(tokens=50, temperature=0)))
+    assert {len(row) for row in rows} == {24}
+    assert max(row.count(tokenizer.mask) for row in rows) == 11, "half a window of what stands before is seen"
 
 
 def test_stop_strings_and_penalties(tokenizer: Tokenizer) -> None:

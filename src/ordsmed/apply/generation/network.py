@@ -21,6 +21,7 @@ from ordsmed.nn.attention import Cache
 from ordsmed.nn.loss import token_scores
 
 PATIENCE = 600.0  # seconds in which processes meet
+ROWS = 16  # for how many a word table is laid out
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class WritingNetwork:
     model: Any
     head: Any
     notes: set[str] = field(default_factory=set)
+    kept: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def device(self) -> torch.device:
@@ -76,8 +78,24 @@ class WritingNetwork:
             return self._scores(hidden[[gap - shifted for gap in gaps]])
 
     def _scores(self, hidden: Tensor) -> Tensor:
-        head = self.head
-        return token_scores(head.transform(hidden), head.words.weight, head.bias, self.trained.tokenizer.vocabulary)
+        head, vocabulary = self.head, self.trained.tokenizer.vocabulary
+        states = head.transform(hidden)
+        if len(states) > 1 and (packed := self._packed()) is not None:
+            scores: Tensor = torch.ops.mkldnn._linear_pointwise(states, packed, head.bias, "none", [], "")
+            return scores[:, :vocabulary]
+        return token_scores(states, head.words.weight, head.bias, vocabulary)
+
+    def _packed(self) -> Tensor | None:
+        """The word table as a CPU's library lays it out for its products, made once; None: it is used as it stands.
+
+        For a few rows laying it out anew, as a plain product does, takes longer than the product.
+        """
+        able = hasattr(torch.ops.mkldnn, "_reorder_linear_weight") and torch.backends.mkldnn.is_available()
+        if not able or self.device.type != "cpu" or self.ranks.world > 1 or self.trained.precision != "fp32":
+            return None
+        if "words" not in self.kept:
+            self.kept["words"] = torch.ops.mkldnn._reorder_linear_weight(self.head.words.weight.detach(), ROWS)
+        return self.kept["words"]
 
 
 def writing(trained: Trained) -> WritingNetwork:
