@@ -157,12 +157,11 @@ def possible() -> dict[Case, set[tuple[tuple[str, Any], ...]]]:
 
 
 def cost(case: Case) -> float:
-    """Seconds of a case, about: compiling takes longest, and split layers plan every new length of a row anew."""
+    """Seconds of a case, about: compiling takes longest, and split layers plan every new shape of rows anew."""
     family, shape, option = case
-    compiled, ragged = "compiled" in option, "ragged" in option
-    return (
-        0.3 + 0.3 * (shape[2] > 1) + 2 * compiled * (3 if family == "electra rtd" else 1) + 2 * ragged * (shape[2] > 1)
-    )
+    compiled, other_shapes = "compiled" in option, "ragged" in option or "accumulated" in option
+    split = 0.3 + 3 * other_shapes if shape[2] > 1 else 0
+    return 0.3 + split + (6 if family == "electra rtd" else 2) * compiled + 0.3 * ("accumulated" in option)
 
 
 @functools.cache
