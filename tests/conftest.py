@@ -27,8 +27,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # bits depend on threads, and tho
 
 set_hypothesis_home_dir(Path(tempfile.gettempdir()) / "ordsmed-hypothesis")  # it writes paths: nothing for a checkout
 os.environ.pop("COLUMNS", None)  # lines are as wide as they like, whoever looks on
-settings.register_profile("house", deadline=None)  # a busy machine is no wrong result
-settings.load_profile("house")
+os.unsetenv("COLUMNS")  # pytest imports readline, which tells it to processes that are started, past os.environ
+settings.register_profile("daily", deadline=None, max_examples=25)  # a busy machine is no wrong result
+settings.register_profile("full", deadline=None, max_examples=200)
+settings.load_profile("full" if os.environ.get("ORDSMED_GRID") == "full" else "daily")
 
 
 @pytest.fixture(autouse=True)

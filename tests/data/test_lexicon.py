@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ordsmed.base import files
@@ -261,7 +261,6 @@ def test_through_the_lexicon_words_are_what_they_were(how: dict[str, object], mo
     odd = ("\u0301", "\u200d", "\ufe0f", "\u0600", "\U0001f469", "न्", "ﷺ", "\u202e", "\U000e0041", "\0", "<S>", "<UNK>")
     text = st.lists(st.one_of(st.sampled_from([*white, *odd, *"aéİΣς你.,'-_"]), st.text(max_size=4)), max_size=14)
 
-    @settings(max_examples=300)
     @given(st.lists(text.map("".join), min_size=1, max_size=5))
     def check(texts: list[str]) -> None:
         ids, lengths = table.encode(texts)

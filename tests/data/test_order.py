@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ordsmed.base import chance
@@ -24,7 +24,6 @@ def test_a_permutation_for_any_key(size: int, key: int) -> None:
 
 
 @given(st.integers(1, 2**40), st.integers(0, 2**40), st.integers(0, 9))
-@settings(max_examples=60)
 def test_large_sizes_stay_inside_and_do_not_meet(size: int, first: int, seed: int) -> None:
     numbers = np.unique((first + np.arange(200)) % size)
     found = permute(numbers, size, chance.key(seed))

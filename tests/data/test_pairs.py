@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kit.makers import Source
@@ -74,7 +74,6 @@ styles = st.sampled_from(["next", "order", "electra"])
 
 
 @given(sizes, st.integers(5, 40), st.sampled_from(["next", "order"]), st.sampled_from([0.0, 0.5]), st.integers(0, 2))
-@settings(max_examples=40)
 def test_both_segments_are_runs_of_documents(
     documents: list[list[int]], length: int, style: str, short: float, epoch: int
 ) -> None:
@@ -151,7 +150,6 @@ def plain_next(source: Source, room: int, short: float, key: int) -> list[tuple[
 
 
 @given(sizes, st.integers(5, 40), st.sampled_from([0.0, 0.5, 1.0]))
-@settings(max_examples=60)
 def test_next_sentences_as_bert_draws_them(documents: list[list[int]], length: int, short: float) -> None:
     source = Source.of(documents)
     _, found, key = walked(source, length, "next", short)
@@ -160,7 +158,6 @@ def test_next_sentences_as_bert_draws_them(documents: list[list[int]], length: i
 
 
 @given(with_empty, st.integers(5, 40), styles)
-@settings(max_examples=40)
 def test_empty_sentences_and_documents_are_passed_over(documents: list[list[int]], length: int, style: str) -> None:
     source = Source.of([*documents, [0], [2, 0, 3, 0]])
     rows = rows_of([source], length, style)
@@ -188,7 +185,6 @@ def plain_chunks(source: Source, length: int, short: float, key: int) -> list[tu
 
 
 @given(sizes, st.integers(5, 40), st.sampled_from([0.0, 0.5]))
-@settings(max_examples=40)
 def test_electra_as_electra_draws_it(documents: list[list[int]], length: int, short: float) -> None:
     source = Source.of(documents)
     _, found, key = walked(source, length, "electra", short)
@@ -333,7 +329,6 @@ def test_every_epoch_other_pairs(style: str) -> None:
 
 
 @given(st.lists(sizes, min_size=1, max_size=3), st.integers(5, 40), styles, st.data())
-@settings(max_examples=25)
 def test_a_row_is_the_same_in_any_batch(
     found: list[list[list[int]]], length: int, style: str, data: st.DataObject
 ) -> None:

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kit.makers import Source
@@ -128,7 +128,6 @@ def test_a_stream_by_hand() -> None:
 
 
 @given(st.lists(sources, min_size=1, max_size=3), st.integers(5, 30), st.data())
-@settings(max_examples=60)
 def test_a_row_is_the_same_in_any_batch(found: list[Source], length: int, data: st.DataObject) -> None:
     weights = data.draw(st.lists(st.floats(0.1, 1), min_size=len(found), max_size=len(found)))
     numbers = np.asarray(data.draw(st.lists(st.integers(0, 3 * PATTERN), min_size=1, max_size=8)))
@@ -141,7 +140,6 @@ def test_a_row_is_the_same_in_any_batch(found: list[Source], length: int, data: 
 
 
 @given(st.lists(sources, min_size=1, max_size=2), st.integers(5, 30), st.booleans())
-@settings(max_examples=60)
 def test_spans_tell_what_rows_hold(found: list[Source], length: int, pack: bool) -> None:
     for rows in (packed(found, length, pack=pack), StreamRows(found, [1.0] * len(found), length, END, 7, 0, pack=pack)):
         for number in range(6):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ordsmed.data import windows as module
@@ -161,7 +161,6 @@ def test_by_hand() -> None:
 
 
 @given(st.lists(sources, min_size=1, max_size=3), lengths, crossings, st.data())
-@settings(max_examples=50)
 def test_a_row_is_the_same_in_any_batch(found: list[Source], length: int, cross: bool, data: st.DataObject) -> None:
     weights = data.draw(st.lists(st.floats(0.1, 1), min_size=len(found), max_size=len(found)))
     numbers = np.asarray(data.draw(st.lists(st.integers(0, 30_000), min_size=1, max_size=8)))
@@ -174,7 +173,6 @@ def test_a_row_is_the_same_in_any_batch(found: list[Source], length: int, cross:
 
 
 @given(st.lists(sources, min_size=1, max_size=2), lengths, crossings)
-@settings(max_examples=50)
 def test_spans_tell_what_rows_hold(found: list[Source], length: int, cross: bool) -> None:
     rows = rows_of(found, length, cross=cross)
     for number in range(6):

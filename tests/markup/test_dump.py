@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ordsmed.base.errors import DataError
@@ -89,7 +89,6 @@ def test_zstandard(tmp_path: Path) -> None:
     assert [p.id for p in taken(path)] == ["nowiki:1"]
 
 
-@settings(max_examples=40)
 @given(
     groups=st.lists(st.integers(1, 4), min_size=1, max_size=12),
     size=st.integers(1, 4000),

@@ -152,7 +152,7 @@ def test_one_or_many_rows_are_alike(trained: Tokenizer) -> None:
 
 @pytest.mark.long
 def test_the_table_of_words_gives_what_the_pipeline_gives(trained: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hypothesis import given, settings
+    from hypothesis import given
     from hypothesis import strategies as st
 
     monkeypatch.setattr("ordsmed.data.words.FULL", 30)  # the table begins anew now and then
@@ -161,7 +161,6 @@ def test_the_table_of_words_gives_what_the_pipeline_gives(trained: Tokenizer, mo
     white = (" ", "\n", " ", "\t", "\r", "\x1c", "\x85", "\u00a0", "\u2028")
     signs = st.sampled_from([*white, *"aéT's1你-ßİ", "\u0301", "[MASK]"])
 
-    @settings(max_examples=200, deadline=None)
     @given(st.lists(st.lists(signs, max_size=14).map("".join), min_size=1, max_size=5))
     def check(texts: list[str]) -> None:
         ids, lengths = table.encode(texts)
