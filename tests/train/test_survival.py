@@ -349,7 +349,7 @@ def test_torchrun_begins_again(whole: Callable[..., Course], recipe_file: Path, 
 def test_the_first_rank_leaves_last(start: Start, whole: Callable[..., Course], tmp_path: Path) -> None:
     """What ranks tell each other is kept by the first: it waits until a slow one has heard the end."""
     folder = tmp_path / "slow"
-    late = 'before(plan, "first_alone", lambda *_: RANK == 1 and time.sleep(0.1))'
+    late = 'before(session, "first_alone", lambda *_: RANK == 1 and time.sleep(0.1))'
     for _ in ("to the end", "all is done"):
         process = start(folder, devices=2, fault=late)
         assert process.wait() == 0, process.said
@@ -457,7 +457,7 @@ ASLEEP = 'before(loader.MicroBatches, "__getitem__", lambda self, i: i + self.fi
 HANGING = {  # which rank hangs where -> what it does
     (1, "in a step"): f"at_step(10, lambda: {STILL})",
     (0, "in a step"): f"at_step(10, lambda: {STILL})",
-    (0, "at the start"): f'before(plan.job, "build", lambda *_, **__: {STILL})',
+    (0, "at the start"): f'before(plan, "assemble", lambda *_, **__: {STILL})',
     (1, "while saving"): f'before(checkpoint.CheckpointWriter, "save", lambda *_, **__: {STILL})',
     (0, "making rows"): ASLEEP,
     (1, "making rows"): ASLEEP,

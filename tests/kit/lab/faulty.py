@@ -19,7 +19,7 @@ from ordsmed.nn import boxes, weights
 from ordsmed.objectives import mlm
 from ordsmed.objectives.mlm import Settings
 from ordsmed.pretrain import finish, plan, texts
-from ordsmed.train import checkpoint, loop, meters, saving, watch
+from ordsmed.train import checkpoint, loop, meters, saving, session, watch
 
 RANK = int(os.environ.get("RANK", "0"))
 
