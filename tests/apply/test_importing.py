@@ -81,8 +81,10 @@ def test_what_cannot_be_taken_over(theirs, tmp_path, monkeypatch):
     wanted = r"nowhere: no such folder or file; wanted a folder with options\.json .*; or a folder with config\.json"
     (tmp_path / "work/pretrain/nowhere").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(RecipeError, match=wanted):
+    with pytest.raises(RecipeError, match=wanted) as error:
         take_over(tmp_path / "nowhere", tmp_path / "ours")
+    assert "work/pretrain" not in str(error.value)
+    assert "ordsmed recipes" not in str(error.value)
     with pytest.raises(RecipeError, match=r"`phase\.rate=1`: changes no setting of the model; wanted model\.key"):
         take_over(theirs, tmp_path / "ours", ["phase.rate=1"])
     with pytest.raises(RecipeError, match="did you mean `dropout`"):

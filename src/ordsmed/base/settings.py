@@ -128,16 +128,12 @@ def changed(settings: object) -> Any:
         return plain(settings)
     kind = {"kind": menu.kind_of(settings)} if _is_choice(settings) else {}
     kept = {field.name: value for field in dataclasses.fields(settings)
-            if (value := getattr(settings, field.name)) is not None and value != _usual(field)}  # fmt: skip
-    for name in list(kept):  # what follows from the others, such as four times the width
+            if (value := getattr(settings, field.name)) is not None}  # fmt: skip
+    for name in list(kept):  # what it is without: its default, or follows from the others, as four times the width
         with contextlib.suppress(TypeError, ValueError):
             if type(settings)(**{key: value for key, value in kept.items() if key != name}) == settings:
                 del kept[name]
     return kind | {name: changed(value) for name, value in kept.items()}
-
-
-def _usual(field: dataclasses.Field[Any]) -> Any:
-    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 def lines(table: Table, path: str = "") -> list[str]:
