@@ -118,7 +118,7 @@ def test_other_files_of_a_folder_are_counted(tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": ["x"]}), tmp_path / "part-0")
     with read.tallied() as tally:
         assert [d.text for d in parquet.Settings(str(tmp_path)).documents()] == ["x"]
-    assert tally.left_out == {"files other than Parquet": 1}
+    assert tally.left_out == {"files other than Parquet and Arrow": 1}
     assert tally.bytes == parquet.Settings(str(tmp_path)).size()
 
 
@@ -187,3 +187,26 @@ def test_columns_that_are_asked_for_are_read(tmp_path: Path) -> None:
     (one, _) = documents(path, keep=["name"])
     assert one.meta == {"name": "n"}
     assert complaint(path, keep=["c"]).startswith(": no column `c`; wanted one of text, name, a, b;")
+
+
+@pytest.mark.parametrize("opened", ["new_stream", "new_file"])
+def test_arrow_files_of_a_saved_dataset(tmp_path: Path, opened: str) -> None:
+    """As Hugging Face's save_to_disk leaves them, beside files that tell of them."""
+    ipc = pytest.importorskip("pyarrow.ipc")
+    columns = {"text": ["One. Two.", "", "Ærlig."], "stars": [1, 2, 3], "day": [dt.date(2020, 1, 31)] * 3}
+    table = pa.table(columns)
+    paths = [tmp_path / f"data-0000{number}-of-00002.arrow" for number in range(2)]
+    for path in paths:
+        with pa.OSFile(str(path), "wb") as file, getattr(ipc, opened)(file, table.schema) as writer:
+            writer.write_table(table, max_chunksize=2)
+    (tmp_path / "state.json").write_text("{}")
+    with read.tallied() as tally:
+        own = documents(tmp_path)
+    assert [document.text for document in own] == ["One. Two.", "Ærlig."] * 2
+    assert own[3].id == f"{paths[1]}:3"
+    assert own[3].meta == {"stars": 3, "day": "2020-01-31"}
+    assert tally.left_out == {"files other than Parquet and Arrow": 1, "empty": 2}
+    assert tally.bytes == sum(path.stat().st_size for path in tmp_path.iterdir())
+    assert [document.meta for document in documents(paths[0], keep=[])] == [{}, {}]
+    paths[0].write_bytes(paths[0].read_bytes()[:200])
+    assert complaint(paths[0]).startswith(": cannot be read: ")

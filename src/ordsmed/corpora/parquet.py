@@ -1,9 +1,10 @@
-"""Parquet: one row a document, its text in a column, the other columns kept as metadata.
+"""Parquet and Arrow: one row a document, its text in a column, the other columns kept as metadata.
 
     {"text": "One. Two.", "date": 2020-01-31}  ->  Document("One. Two.", id="a.parquet:1", meta={"date": "2020-01-31"})
 
 Only a few megabytes of rows are unpacked at a time. A large file is read in pieces; the start and stop of such a piece
-are numbers of row groups, not bytes. Dates become text as ISO 8601 writes them, decimals text, bytes base64.
+are numbers of row groups, not bytes. Arrow's files are those in a folder that Hugging Face's `save_to_disk` made, or in
+its cache. Dates become text as ISO 8601 writes them, decimals text, bytes base64.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ from ordsmed.text.document import Document
 from ordsmed.text.source import FileSource, Piece
 
 PART = 256 << 20  # bytes of a file that are worth a piece of their own
+SLICE = 4096  # rows of an Arrow file at a time
 BATCH = 16 << 20  # bytes of rows unpacked at a time
 
 
 @dataclass(frozen=True)
 class Settings(FileSource):
-    """Documents of Parquet files."""
+    """Documents of Parquet and Arrow files."""
 
     text_key: str = "text"
     "the column in which the text stands"
@@ -44,8 +46,12 @@ class Settings(FileSource):
     def read(self, piece: Piece) -> Iterator[Document]:
         """The documents of a file, or of some of its row groups."""
         counted, size = read.tally(), piece.path.stat().st_size
+        if _is_arrow(piece.path):
+            yield from self._arrow(piece.path)
+            counted.bytes += size
+            return
         if not _is_parquet(piece.path):
-            counted.left_out["files other than Parquet"] += 1
+            counted.left_out["files other than Parquet and Arrow"] += 1
             counted.bytes += size
             return
         with _opened(piece.path) as file:
@@ -57,6 +63,16 @@ class Settings(FileSource):
                 counted.bytes += size * (row + batch.num_rows) // whole - size * row // whole
                 yield from self._documents(batch, piece.path, row)
                 row += batch.num_rows
+
+    def _arrow(self, path: Path) -> Iterator[Document]:
+        """The documents of an Arrow file, batch after batch."""
+        row = 0
+        with _batches(path) as batches:
+            for batch in batches:
+                for first in range(0, batch.num_rows, SLICE):
+                    own = batch.slice(first, SLICE)
+                    yield from self._documents(own.select(self._columns(path, own.schema.names)), path, row)
+                    row += own.num_rows
 
     def _columns(self, path: Path, there: list[str]) -> list[str]:
         wanted = [self.text_key, *([self.id_key] if self.id_key else []), *(there if self.keep is None else self.keep)]
@@ -103,6 +119,40 @@ def _is_parquet(path: Path) -> bool:
         return path.suffix.lower() == ".parquet" or file.read(4) == b"PAR1"
 
 
+def _is_arrow(path: Path) -> bool:
+    """By its name or by its first bytes, as for Parquet."""
+    with path.open("rb") as file:
+        return path.suffix.lower() == ".arrow" or file.read(6) == b"ARROW1"
+
+
+@contextlib.contextmanager
+def _batches(path: Path) -> Iterator[Any]:
+    """The batches of a file or stream of Arrow's, mapped and not read at once."""
+    pyarrow = _pyarrow()
+    try:
+        with pyarrow.memory_map(str(path)) as mapped:
+            if mapped.read(6) == b"ARROW1":
+                file = pyarrow.ipc.open_file(mapped)
+                yield (file.get_batch(number) for number in range(file.num_record_batches))
+            else:
+                mapped.seek(0)
+                yield pyarrow.ipc.open_stream(mapped)
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
+        said = str(error).split("\n")[0].rstrip(".")
+        raise DataError(path, f"cannot be read: {said}", "a whole Arrow file", "copy it again") from None
+
+
+def _pyarrow() -> Any:
+    """The package, or how to get it."""
+    try:
+        import pyarrow
+        import pyarrow.ipc
+        import pyarrow.parquet
+    except ImportError:
+        raise RecipeError("parquet", "`pyarrow` is not installed", "", "pip install 'ordsmed[parquet]'") from None
+    return pyarrow
+
+
 def _pieces(path: Path) -> list[Piece]:
     parts = path.stat().st_size // PART
     if parts < 2 or not _is_parquet(path):
@@ -117,11 +167,7 @@ def _pieces(path: Path) -> list[Piece]:
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[Any]:
     """The file, and one line for whatever is wrong with it while it is read."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise RecipeError("parquet", "`pyarrow` is not installed", "", "pip install 'ordsmed[parquet]'") from None
+    pyarrow = _pyarrow()
     try:
         # buffered: columns are read bit by bit, where whole row groups might not fit
         with pyarrow.parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:
