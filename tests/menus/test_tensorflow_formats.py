@@ -106,6 +106,9 @@ def test_nvidias_electra_is_googles_but_for_a_norm(tmp_path: Path) -> None:
 
 def test_sizes_that_electras_files_do_not_tell_are_asked_for_or_told(tmp_path: Path) -> None:
     folder = foreign_files.electra(tmp_path / "theirs")
+    take_over(folder, tmp_path / "four", ["model.heads=4"])  # of two numbers each, in the generator too
+    four = open_model(tmp_path / "four")
+    assert (four.settings.heads, four.learned.generator.heads) == (4, 2)
     with pytest.raises(RecipeError, match=r"width 8, whose heads these files do not tell; wanted .*add model\.heads=N"):
         take_over(folder, tmp_path / "ours")
 
