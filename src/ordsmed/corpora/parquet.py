@@ -138,8 +138,11 @@ def _batches(path: Path) -> Iterator[Any]:
                 mapped.seek(0)
                 yield pyarrow.ipc.open_stream(mapped)
     except (pyarrow.ArrowException, OSError, ValueError) as error:
-        said = str(error).split("\n")[0].rstrip(".")
-        raise DataError(path, f"cannot be read: {said}", "a whole Arrow file", "copy it again") from None
+        raise DataError(path, f"cannot be read: {_line(error)}", "a whole Arrow file", "copy it again") from None
+
+
+def _line(error: Exception) -> str:
+    return str(error).split("\n")[0].rstrip(".")
 
 
 def _pyarrow() -> Any:
@@ -173,8 +176,7 @@ def _opened(path: Path) -> Iterator[Any]:
         with pyarrow.parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:
             yield file
     except (pyarrow.ArrowException, OSError, ValueError) as error:
-        said = str(error).split("\n")[0].rstrip(".")
-        raise DataError(path, f"cannot be read: {said}", "a whole Parquet file", "copy it again") from None
+        raise DataError(path, f"cannot be read: {_line(error)}", "a whole Parquet file", "copy it again") from None
 
 
 def _batch(file: Any) -> int:
@@ -205,5 +207,4 @@ def _values(column: Any, place: str) -> list[Any]:
     try:
         return msgspec.to_builtins(column.to_pylist())
     except (ValueError, OverflowError, TypeError) as error:
-        said = str(error).split("\n")[0].rstrip(".")
-        raise DataError(place, f"cannot be kept: {said}", "", "name the columns to keep in `keep`") from None
+        raise DataError(place, f"cannot be kept: {_line(error)}", "", "name the columns to keep in `keep`") from None
