@@ -79,12 +79,16 @@ def place_of(folder: Path, out: str | None) -> Path:
 
 
 def _writable(folder: Path) -> bool:
+    """Can results be put there? Nothing is left of the trial."""
+    stood = folder.exists()
+    trial = folder / f".{os.getpid()}.part"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with contextlib.ExitStack() as after:
-            trial = folder / f".{os.getpid()}.part"
-            after.callback(lambda: trial.unlink(missing_ok=True))
-            trial.touch()
+        trial.touch()
+        trial.unlink()
+        if not stood:
+            with contextlib.suppress(OSError):  # another process has put something there
+                folder.rmdir()
     except OSError:
         return False
     return True
