@@ -198,3 +198,26 @@ def test_rows_that_are_not_there_are_refused(store: Path, written: Path, tmp_pat
                            ({"corpus": "a", "records": "b"}, "corpus: found a beside records")):  # fmt: skip
         with pytest.raises(ValueError, match=told):
             Encoding(tokenizer="t", **settings)
+
+
+@pytest.mark.parametrize("header", [b"", (20240520).to_bytes(4, "little") + bytes(1020)], ids=["nanoGPT", "llm.c"])
+def test_ids_of_two_bytes_are_a_store(
+    store: Path, tmp_path: Path, header: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end = SPECIAL.index("<|endoftext|>")
+    ids = np.array([end, 10, 11, 12, end, end, 20, 21, end, 30], "<u2")
+    for name in ("train", "val"):
+        (tmp_path / f"{name}.bin").write_bytes(header + ids.tobytes())
+    data = encoded(f"{tmp_path}/train.bin", store, tmp_path / "out", validation_records=f"{tmp_path}/val.bin")
+    assert [list(data.train.document(n)) for n in range(3)] == [[10, 11, 12], [20, 21], [30]]
+    assert data.validation is not None
+    assert data.validation.token_count == data.facts["validation"]["tokens"] == 6
+    monkeypatch.setattr("ordsmed.data.records.TOKENS", 3)
+    cut = encoded(f"{tmp_path}/train.bin", store, tmp_path / "cut").train
+    assert list(cut.tokens) == [10, 11, 12, 20, 21, 30]
+    (tmp_path / "train.bin").write_bytes(header + b"abc")
+    with pytest.raises(DataError, match=r"train\.bin: [\d,]+ bytes; wanted numbers of two bytes each"):
+        encoded(f"{tmp_path}/train.bin", store, tmp_path / "odd")
+    (tmp_path / "train.bin").write_bytes(header + np.array([9, 900], "<u2").tobytes())
+    with pytest.raises(DataError, match=r"train\.bin: holds the id 900; wanted ids below 126; name the tokenizer"):
+        encoded(f"{tmp_path}/train.bin", store, tmp_path / "other")

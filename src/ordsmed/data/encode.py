@@ -29,7 +29,7 @@ from ordsmed.corpus.pipeline import Corpus
 from ordsmed.data.given import GIVEN, beside
 from ordsmed.data.lexicon import KEPT as STRANGERS
 from ordsmed.data.lexicon import Lexicon, LexiconWriter
-from ordsmed.data.records import store_records
+from ordsmed.data.records import store_records, store_tokens
 from ordsmed.data.store import Ids, Ints, Store, StoreWriter, dtype_for
 from ordsmed.data.tokenizer_training import read_tokenizer
 from ordsmed.data.words import WholeWords, Words
@@ -61,7 +61,7 @@ class Encoding:
     processes: int | None = None
     "that encode side by side; not said: one a core, fewer for a small corpus"
     records: str | list[str] = ""
-    "in place of a corpus: TFRecords of BERT's or ELECTRA's examples; files, folders or patterns"
+    "in place of a corpus: TFRecords of BERT's or ELECTRA's examples, or ids as nanoGPT's .bin; files, patterns"
     validation_records: str | list[str] = ""
     "of those, the ones that are held out"
     out: str | None = None
@@ -117,8 +117,10 @@ class Encoding:
         tokenizer = read_tokenizer(self.tokenizer)
         tokenizer.save(run.path / "tokenizer")
         splits = {split: paths for split in ("train", "validation") if (paths := self._records(split))}
-        facts = {split: store_records(paths, run.path / split, tokenizer) for split, paths in splits.items()}
-        stores = [run.path / f"{split}{end}" for split in facts for end in (".bin", ".idx", GIVEN)]
+        raw = all(path.suffix == ".bin" for paths in splits.values() for path in paths)
+        taken, ends = (store_tokens, (".bin", ".idx")) if raw else (store_records, (".bin", ".idx", GIVEN))
+        facts = {split: taken(paths, run.path / split, tokenizer) for split, paths in splits.items()}
+        stores = [run.path / f"{split}{end}" for split in facts for end in ends]
         return {
             "tokenizer": tokenizer.fingerprint, "vocabulary": tokenizer.vocabulary, "kind": tokenizer.kind, **facts,
             "checksums": {path.name: files.checksum(path) for path in stores},

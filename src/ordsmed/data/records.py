@@ -3,6 +3,8 @@
     [CLS] the [MASK] sat [SEP] it purred [SEP]  ->  the cat sat | it purred     in the store: a document an example
                                                 ->  train.given.bin             where A ends, the label, the masks
 
+Ids as nanoGPT keeps them (.bin) become a store as well.
+
 So any objective makes rows of its own from the text, or takes those of the records (`data/given.py`).
 """
 
@@ -27,6 +29,8 @@ from ordsmed.data.store import StoreWriter
 from ordsmed.text.tokenizer import Tokenizer
 
 Table = NDArray[np.int64]
+SHARD, HEADER = (20240520).to_bytes(4, "little"), 1024  # how a shard of llm.c begins, and the bytes of its head
+TOKENS = 1 << 24  # ids handled at once
 TEXT = {"input_ids": examples.INTS, "input_mask": examples.INTS, "segment_ids": examples.INTS}
 MASKS = {"masked_lm_positions": examples.INTS, "masked_lm_ids": examples.INTS, "masked_lm_weights": examples.FLOATS,
          "next_sentence_labels": examples.INTS}  # fmt: skip
@@ -43,6 +47,38 @@ class Examples:
     places: Table  # [N, P], 0: unused
     shown: Table  # [N, P], what stands there instead
     labels: Table  # [N]
+
+
+def store_tokens(paths: list[Path], prefix: Path, tokenizer: Tokenizer) -> dict[str, Any]:
+    """The store of a split from ids as nanoGPT and llm.c keep them: numbers of 16 bits, texts parted by their end."""
+    if tokenizer.end is None:
+        raise DataError(paths[0], "holds texts that a token ends, and the tokenizer has none", "GPT-2's pieces")
+    with StoreWriter(prefix, tokenizer.vocabulary) as store:
+        for path in paths:
+            size, skip = path.stat().st_size, 0
+            with path.open("rb") as file:
+                if file.read(4) == SHARD:
+                    skip = HEADER
+            if size % 2 or size < skip:
+                raise DataError(path, f"{size:,} bytes", "numbers of two bytes each", "copy it again")
+            ids = np.memmap(path, "<u2", "r", offset=skip) if size > skip else np.zeros(0, "<u2")
+            _split_texts(ids, path, store, tokenizer)
+    if not store.document_count:
+        raise DataError(paths[0], "holds no text", "ids of two bytes each")
+    say(f"{prefix.name}: {many(store.document_count, 'document')}, {many(store.token_count, 'token')}")
+    return {"documents": store.document_count, "sequences": store.sequence_count, "tokens": store.token_count}
+
+
+def _split_texts(ids: NDArray[Any], path: Path, store: StoreWriter, tokenizer: Tokenizer) -> None:
+    """Texts between ends, some at a time; one that is longer than that is put into the store as several."""
+    for first in range(0, len(ids), TOKENS):
+        block = np.asarray(ids[first : first + TOKENS])
+        if block.max(initial=0) >= tokenizer.vocabulary:
+            wrong = f"holds the id {int(block.max())}"
+            raise DataError(path, wrong, f"ids below {tokenizer.vocabulary}", "name the tokenizer they were made with")
+        ends = np.flatnonzero(block == tokenizer.end)
+        lengths = np.diff(np.concatenate([[-1], ends, [len(block)]])) - 1
+        store.extend(block[block != tokenizer.end], lengths, np.ones(len(lengths), np.int64))
 
 
 def store_records(paths: list[Path], prefix: Path, tokenizer: Tokenizer) -> dict[str, Any]:
