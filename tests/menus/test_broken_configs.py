@@ -116,6 +116,7 @@ def write(source, target, change, *, without=()):
     (target / "config.json").write_text(json.dumps({**config, **change}))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", FAMILIES)
 def test_whatever_stands_there_is_a_line_or_fits(folders, tmp_path, family):
     """Every key with every odd value, some keys gone: refused in one line, or a network that its weights fill."""

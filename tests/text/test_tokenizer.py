@@ -266,6 +266,7 @@ def test_fairseq_frequencies_give_roberta(shared_data: Path) -> None:
         Tokenizer.load(vocab / "roberta/dict.txt")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", FILES)
 def test_real_vocabularies_through_hugging_face(shared_data: Path, name: str, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")

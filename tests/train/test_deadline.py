@@ -103,6 +103,7 @@ def test_plans_in_force() -> None:
     assert planned is real
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stands", [2, 4, 6, 10])
 def test_who_goes_on_follows_the_same_plans(recipe: Recipe, monkeypatch: pytest.MonkeyPatch, stands: int) -> None:
     """Killed before, at and after a change of plan: the same numbers of steps, the same rates, the same bits."""

@@ -89,6 +89,7 @@ def bert_of(model: bert.Settings) -> torch.nn.Module:
     return model.build(1000)
 
 
+@pytest.mark.long
 def test_many_layers_are_counted_by_a_few() -> None:
     small = {"width": 8, "heads": 2, "positions": 16}
     for layers in (2, 200, 300):
