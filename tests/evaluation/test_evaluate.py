@@ -118,6 +118,9 @@ def test_what_changes_a_score_changes_its_key(model: Path, pairs: Path, tmp_path
         asked(model, pairs, per="token"), asked(hub_folder("gpt2", tmp_path / "b", seed=4), pairs),
         asked(hub_folder("bert", tmp_path / "c"), pairs),
     ]  # fmt: skip
+    moved = asked(model, pairs.rename(tmp_path / "other.jsonl"))
+    assert moved.probe.told(moved.records[0])["file"] == str(tmp_path / "other.jsonl"), "not where it stood before"
+    assert moved.records[0][0] == "other"
     pairs_file(pairs, [(SENTENCES[0], SENTENCES[1])])
     others.append(asked(model, pairs))
     assert len({first.key, *(other.key for other in others)}) == 5
@@ -158,6 +161,8 @@ def test_nothing_is_left_of_what_is_refused(model: Path, pairs: Path, tmp_path: 
         (["--probe", "minimal_pairs", "x", "--step", "all"], "--step: found all, but .* is no run of a pretraining"),
         (["--probe", "minimal_pairs", "x", "--layout", "1x2x1"], "--layout: found 1x2x1; wanted no shards"),
         (["--each", "y"], "--each: is of probes, but none is named"),
+        (["--probe", "minimal_pairs", "x", "--each", "y", "--step", "all"], "--each: found with all steps; wanted one"),
+        (["--probe", "minimal_pairs", "x", "--each", "."], "--each: . is a folder; wanted a file to write"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_asked(
@@ -212,11 +217,24 @@ def test_steps_of_a_run(tiny_run: Any, tmp_path: Path, capsys: pytest.CaptureFix
     assert "## Probes" not in card.write(open_model(tiny_run.gpt2), "x")
 
 
+def test_runs_are_drawn_apart(tmp_path: Path) -> None:
+    """Where results of several stand in one folder."""
+    for model, value in (("a", 50.0), ("b", 75.0)):
+        for step in (1, 2):
+            one = {"accuracy": value, "errors": {}, "guessing": {}, "model": model, "step": step, "files": ["x"],
+                   "probe": "minimal_pairs", "way": "causal", "settings": {}, "key": f"{model}{step}"}  # fmt: skip
+            (tmp_path / f"minimal_pairs-{model}{step}.json").write_text(json.dumps(one))
+    assert len(results.draw(tmp_path)) == 2
+
+
 def test_in_16_bits(model: Path, pairs: Path) -> None:
     """About the same; kept by a key of its own."""
     whole, probe = asked(model, pairs), minimal_pairs.Settings(files=(str(pairs),))
     [half] = evaluate([str(model)], [probe], means=Means("cpu", 1, precision="bf16"))
     assert half.key != whole.key
+    assert [one.plain()["precision"] for one in (whole, half)] == ["fp32", "bf16"]
+    text = (model / "scores" / "scores.md").read_text()
+    assert text.count("| minimal_pairs (causal, bf16) | pairs.jsonl |") == text.count("minimal_pairs (causal) ") == 1
     scores = [[record[2] for record in one.records] for one in (whole, half)]
     assert scores[0] != scores[1]
     assert scores[0] == pytest.approx(scores[1], rel=0.05)

@@ -25,7 +25,8 @@ def rows(result: dict[str, Any]) -> list[list[str]]:
     """A row a score."""
     name = Path(result["files"][0]).name
     name += f" and {len(result['files']) - 1} more" if result["files"][1:] else ""
-    about = [who(result), f"{result['probe']} ({result['way']})", name]
+    half = "" if result.get("precision", "fp32") == "fp32" else f", {result['precision']}"
+    about = [who(result), f"{result['probe']} ({result['way']}{half})", name]
     return [
         [*about, key, said(value), said(result["errors"].get(key)), said(result["guessing"].get(key))]
         for key, value in result.items()

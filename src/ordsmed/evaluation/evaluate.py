@@ -49,7 +49,7 @@ def evaluate(
 ) -> list[Result]:  # fmt: skip
     """What every probe finds of every model, in this order; on all processes but the first an empty list."""
     means = means or Means()
-    check(models, probes, each)
+    check(models, probes, each, step)
     if means.precision not in ("fp32", *HALVES):
         wanted = f"fp32 or {' or '.join(HALVES)}"
         raise RecipeError("--precision", f"found {means.precision}", wanted, meant(means.precision, HALVES))
@@ -78,7 +78,7 @@ def evaluate(
     return result
 
 
-def check(models: Sequence[str], probes: Sequence[Any], each: str | None) -> None:
+def check(models: Sequence[str], probes: Sequence[Any], each: str | None, step: int | str | None = None) -> None:
     """Refuse what cannot be, before a model is opened."""
     if not models:
         raise RecipeError("models", "none is named", "runs, imports or Hugging Face folders")
@@ -87,6 +87,10 @@ def check(models: Sequence[str], probes: Sequence[Any], each: str | None) -> Non
             raise RecipeError(f"--probe {kind_of(probe)}", "names no file", f"--probe {kind_of(probe)} FILE...")
     if each and (len(models) > 1 or len(probes) > 1):
         raise RecipeError("--each", "found with several models or probes", "one model and one probe")
+    if each and step == "all":
+        raise RecipeError("--each", "found with all steps", "one of them, as --step N")
+    if each and Path(each).is_dir():
+        raise RecipeError("--each", f"{each} is a folder", "a file to write")
 
 
 def _steps(origin: Origin, step: int | str | None) -> list[int | None]:
@@ -133,7 +137,7 @@ def _asked(
             finding, records = result
             files = [str(path) for path in paths]
             yield Result(origin.name, trained.step, probe, scorer.way, files, name, task.kept.key, folder,
-                         replace(finding, how=line), records)  # fmt: skip
+                         replace(finding, how=line), records, means.precision)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 scores/parts/KEY.RANK.jsonl      [0, [record, record, ...]]
                                  [2, [record, ...]]              chunks in any order; a line that was cut off is no line
 
-The key is of content: weights, tokenizer, files, and settings that change a score.
+The key is of content: weights, tokenizer, files with their names, which records tell, and settings that change a score.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def model_key(trained: Any) -> dict[str, str]:
 def key_of(model: dict[str, str], probe: Any, paths: list[Path], way: str, precision: str = "fp32") -> str:
     """16 hexadecimal digits: equal where every score is."""
     how = {k: v for k, v in settings.plain(probe).items() if k not in ("files", "way")}
-    table = [VERSION, model, how, way, precision, [digest(path) for path in paths]]
+    table = [VERSION, model, how, way, precision, [[str(path), digest(path)] for path in paths]]
     return value_key(table, 16, any_order=True)
 
 

@@ -40,11 +40,13 @@ class Result:
     folder: Path
     finding: Finding
     records: list[Record]
+    precision: str = "fp32"
 
     def plain(self) -> dict[str, Any]:
         """The facts first, then of what they are."""
         how = {k: v for k, v in settings.plain(self.probe).items() if k not in ("files", "way", "kind")}
-        about = {"model": self.model, "step": self.step, "probe": kind_of(self.probe), "way": self.way}
+        about = {"model": self.model, "step": self.step, "probe": kind_of(self.probe), "way": self.way,
+                 "precision": self.precision}  # fmt: skip
         facts = {**self.finding.plain(), **about, "files": self.files, "settings": how, "how": self.finding.how}
         return dict(_finite({**facts, "key": self.key}))
 
@@ -122,7 +124,8 @@ def draw(folder: Path) -> list[Path]:
     groups: dict[str, list[dict[str, Any]]] = {}
     for one in read(folder):
         if one.get("step") is not None:
-            same = json.dumps([one["probe"], one["way"], one["files"], one["settings"]], sort_keys=True)
+            how = [one.get("precision", "fp32"), one["settings"]]
+            same = json.dumps([Path(one["model"]).name, one["probe"], one["way"], one["files"], how], sort_keys=True)
             groups.setdefault(same, []).append(one)
     drawn = []
     for same, ones in groups.items():
