@@ -69,10 +69,28 @@ def test_steps_of_several_phases_are_those_of_all_together() -> None:
     assert [p.steps for p in changed("tiny/bert", steps=2).phase] == [1, 1]
     for count in range(2, 60):
         assert sum(p.steps for p in changed("tiny/bert", steps=count).phase) == count
+    assert [p.steps for p in changed("tiny/bert", steps=np.int64(100)).phase] == [97, 3]
     with pytest.raises(RecipeError, match="steps: found 1; wanted a whole number, 2 or more"):
         changed("tiny/bert", steps=1)
     with pytest.raises(RecipeError, match=r"steps: found 9\.5; wanted a whole number"):
         changed("tiny/bert", steps=9.5)
+
+
+def test_no_phase_of_many_is_left_without_a_step(tmp_path: Path) -> None:
+    phases = ",".join(f"{{length=32,batch=8,steps={steps},rate=1e-3}}" for steps in (40, 40, 1, 1, 1))
+    (tmp_path / "five.toml").write_text(f'like = "tiny/bert"\nphase = [{phases}]\n')
+    for count in range(5, 90):
+        steps = [phase.steps for phase in changed(str(tmp_path / "five.toml"), steps=count).phase]
+        assert (min(steps) >= 1, sum(steps)) == (True, count)
+
+
+@pytest.mark.parametrize(("key", "value"), [("steps", '"many"'), ("warmup", '"x"'), ("steps", "true")])
+def test_a_phase_of_another_type_is_refused_by_its_place(tmp_path: Path, key: str, value: str) -> None:
+    phase = {"steps": "4", "length": "32", "batch": "8", "rate": "1e-3", key: value}
+    table = ", ".join(f"{name} = {each}" for name, each in phase.items())
+    (tmp_path / "odd.toml").write_text(f'like = "tiny/bert"\nphase = [{{{table}}}, {{{table}}}]\n')
+    with pytest.raises(RecipeError, match=rf"{key}: found "):
+        changed(str(tmp_path / "odd.toml"), steps=6)
 
 
 def test_a_setting_of_one_phase_among_several_is_to_say_which() -> None:
@@ -98,6 +116,7 @@ def test_tables_change_what_they_say_alone_unless_they_name_a_kind(one: str) -> 
 def test_values_are_those_that_python_has(one: str) -> None:
     recipe = changed(one, out=Path("some") / "where", revisions=(1, 2), seed=np.int64(4), clip=np.float32(0.5))
     assert (recipe.out, recipe.revisions, recipe.seed, recipe.clip) == ("some/where", (1, 2), 4, 0.5)
+    assert changed(one, revisions=range(1, 3)).revisions == changed(one, revisions=np.array([1, 2])).revisions == (1, 2)
     assert changed(one, tokenizer="100").tokenizer == "100", "a text stays a text"
     assert changed(one, tokenizer='with "quotes" and \\ æ').tokenizer == 'with "quotes" and \\ æ'
     assert changed(one, init=None, out=None).init is None

@@ -308,12 +308,12 @@ def _counted_from_1(table: Table, path: list[str]) -> tuple[str, str, str] | Non
 
 def literal(value: Any) -> str:
     """A value of Python as a word of the command line has it, which is TOML; None takes a setting back."""
-    value = plain(value.item() if callable(getattr(value, "item", None)) else value)
+    value = plain(value.tolist() if callable(getattr(value, "tolist", None)) else value)  # of NumPy
     if value is None:
         return "none"
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{json.dumps(key)} = {literal(inner)}" for key, inner in value.items()) + "}"
-    if isinstance(value, list):
+    if isinstance(value, list | range):
         return "[" + ", ".join(map(literal, value)) + "]"
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ def _phases(verb: str, name: str, words: Sequence[str]) -> list[dict[str, Any]]:
 def _of_phases(phases: list[dict[str, Any]], asked: Mapping[str, object]) -> Iterator[str]:
     """Settings of the phase, where there is one; of several, how many steps all have together."""
     for key, value in asked.items():
-        if key == "steps" and phases and all(phase.get("steps") for phase in phases):
+        if key == "steps" and phases and all(_is_count(phase.get("steps")) for phase in phases):
             yield from _shared_out(phases, value, keep="warmup" in asked)
         elif len(phases) < 2:
             yield f"phase.{key}={settings.literal(value)}"
@@ -80,15 +81,23 @@ def _of_phases(phases: list[dict[str, Any]], asked: Mapping[str, object]) -> Ite
             raise RecipeError(key, f"found beside {len(phases)} phases", wanted)
 
 
-def _shared_out(phases: list[dict[str, Any]], steps: object, *, keep: bool) -> Iterator[str]:
+def _shared_out(phases: list[dict[str, Any]], steps: Any, *, keep: bool) -> Iterator[str]:
     """So many steps in all, each phase with its part of them, and its warm-up likewise, if that is counted in steps."""
-    if not isinstance(steps, int) or isinstance(steps, bool) or steps < len(phases):
+    if not _is_count(steps) or steps < len(phases):
         least = f"{len(phases)} or more" + (": one a phase at least" if phases[1:] else "")
         raise RecipeError("steps", f"found {steps!r}", f"a whole number, {least}")
-    counts = [int(phase["steps"]) for phase in phases]
+    steps, counts = int(steps), [phase["steps"] for phase in phases]
     parts = [max(1, steps * count // sum(counts)) for count in counts]
-    parts[parts.index(max(parts))] += steps - sum(parts)
+    parts[parts.index(max(parts))] += max(0, steps - sum(parts))
+    while sum(parts) > steps:  # the least of each came to more
+        parts[parts.index(max(parts))] -= 1
     for number, (phase, part, count) in enumerate(zip(phases, parts, counts, strict=True), 1):
         yield f"phase[{number}].steps={part}"
-        if (warmup := phase.get("warmup", 0)) >= 1 and not keep:
+        warmup = phase.get("warmup", 0)
+        if isinstance(warmup, int | float) and warmup >= 1 and not keep:  # another is refused later
             yield f"phase[{number}].warmup={max(1, min(part, round(warmup * part / count)))}"
+
+
+def _is_count(value: object) -> bool:
+    """Python's whole numbers above 0, or NumPy's."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) > 0
