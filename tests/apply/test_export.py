@@ -233,8 +233,12 @@ def test_a_folder_of_others_is_kept_unless_told(tiny_run, tmp_path):
     assert export(tiny_run.bert, tmp_path / "empty")
 
 
-def test_a_run_or_the_model_itself_is_never_written_over(tiny_run, tmp_path):
+def test_a_run_or_the_model_itself_is_never_written_over(tiny_run, tmp_path, monkeypatch):
     hub = export(tiny_run.bert, tmp_path / "hub")
+    (tmp_path / "models.toml").write_text('[names]\n"their/model" = "hub"\n')
+    monkeypatch.setenv("ORDSMED_MODELS", str(tmp_path / "models.toml"))
+    with pytest.raises(RecipeError, match="is, or holds, the model that is read"):
+        export("their/model", hub)
     for target in (hub, tmp_path):
         with pytest.raises(RecipeError, match="is, or holds, the model that is read"):
             export(hub, target, anew=True)

@@ -205,6 +205,8 @@ REFUSED: list[tuple[str, Callable[[Any], Any], str]] = [
     ("bert", lambda m: m.embed("a", of="letters"), "--of: found letters; wanted words or sentences"),
     ("gpt2", lambda m: m.generate("a", temperature=-1), "--temperature: found -1; wanted 0 or more"),
     ("gpt2", lambda m: m.generate(None), "generate: found NoneType None"),
+    ("gpt2", lambda m: m.stream(["a", "b"]), "stream: found 2 texts; wanted one text; call it for each"),
+    ("bert", lambda m: m.fill_all([]), "fill_all: found 0 texts; wanted one text"),
 ]
 
 

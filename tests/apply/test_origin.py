@@ -70,7 +70,11 @@ def test_steps_are_those_that_open(tiny_run: Any, tmp_path: Path) -> None:
     (run / "checkpoints" / "step-000000008" / "model.safetensors").write_bytes(b"")
     shutil.rmtree(run / "checkpoints" / "step-000000012")
     assert Origin.of(run).steps() == [0, 12]
-    Run(run).set(state="stopped")
+    Run(run).set(verb="finetune")  # whose first weights come again by no seed
+    assert Origin.of(run).steps() == [12]
+    with pytest.raises(RecipeError, match=r"^--step: found 7, which .* does not keep; wanted one of 8, 12$"):
+        Origin.of(run).source(7)
+    Run(run).set(verb="pretrain", state="stopped")
     assert Origin.of(run).steps() == [0]
     assert Origin.of(run).last() is None
 

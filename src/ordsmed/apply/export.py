@@ -16,7 +16,7 @@ import ordsmed
 from ordsmed.apply import card
 from ordsmed.apply.origin import Origin
 from ordsmed.apply.trained import Trained, open_model
-from ordsmed.base import files, settings
+from ordsmed.base import files, hub, settings
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.menu import entries, kind_of, load
 from ordsmed.base.run import Run
@@ -37,7 +37,7 @@ def export_all(path: str | Path, out: str | Path, **how: Any) -> list[Path]:
     if Path(out).exists() and Path(out).resolve() in (folder, *folder.parents):
         raise RecipeError(out, "is, or holds, the run that is exported", "another folder")
     made = []
-    for step in origin.steps() if origin.status["verb"] == "pretrain" else filter(None, origin.steps()):
+    for step in origin.steps():
         try:
             made.append(export(origin.folder, Path(out) / f"step-{step}", step, **how))
         except DataError as error:
@@ -56,7 +56,7 @@ def export(
     `to`: a format of formats/, and its settings; None: Hugging Face's where it knows the family, else the family's own.
     """
     target = Path(out)
-    check(target, Path(path), anew=anew or (target / MARK).exists())
+    check(target, hub.folder(path), anew=anew or (target / MARK).exists())
     trained = open_model(path, step)
     if isinstance(trained.objective, Task) and (to is None or not load("formats", to, place="--to").families):
         _check_head(trained, trained.objective, path)

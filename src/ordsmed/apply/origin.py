@@ -144,7 +144,11 @@ class Origin:
         """Those whose weights can be opened, oldest first; of a pretraining the weights it began with come again."""
         stored, last = self.folder / "checkpoints", self.last()
         whole = [s for s in snapshots.steps(stored) if not snapshots.damage(snapshots.path_of(stored, s), (KIND,))]
-        return sorted({0, *whole, *([] if last is None else [last])})
+        return sorted({*self._again(), *whole, *([] if last is None else [last])})
+
+    def _again(self) -> list[int]:
+        """The step whose weights come again without a checkpoint: 0 of a pretraining, of a fine-tuning none."""
+        return [0] if self.kind is FolderKind.PRETRAINING else []
 
     def source(self, step: int | None) -> WeightsSource:
         """The weights of a run to read: of the step asked for, of the end, or of the newest whole checkpoint."""
@@ -153,7 +157,7 @@ class Origin:
             return WeightsSource(self.folder / "weights", last)
         stored = snapshots.steps(place)
         if step is not None and step not in stored:
-            held = ", ".join(f"{s}" for s in sorted({0, *stored, *([last] if last else [])}))
+            held = ", ".join(f"{s}" for s in sorted({*self._again(), *stored, *([last] if last else [])}))
             lacks = f"found {step}, which {self.folder} does not keep"
             raise RecipeError("--step", lacks, f"one of {held}" if held else "")
         if step is not None:

@@ -109,7 +109,8 @@ def _steps(init: str | None) -> list[int]:
         raise RecipeError("step", f"found all, but {init} is no run", "a run's folder as `init`")
     steps = origin.steps()
     try:
-        open_model(origin, 0)
+        if 0 in steps:
+            open_model(origin, 0)
     except OrdsmedError as error:
         say(f"step 0 is left out: {error}")
         steps.remove(0)
