@@ -128,8 +128,7 @@ class OpenModel:
         model.fill_all("the [MASK] of the [MASK]")
         """
         self.check("fill")
-        [given] = _texts("fill_all", text)
-        return fill_all(self.trained, given, SamplingOptions(temperature=0, together=together))
+        return fill_all(self.trained, _text("fill_all", text), SamplingOptions(temperature=0, together=together))
 
     @overload
     def generate(self, prompts: str = "", **how: Unpack[WritingOptions]) -> Generated: ...
@@ -153,8 +152,7 @@ class OpenModel:
         for piece in model.stream("The value of"): print(piece, end="", flush=True)
         """
         self.check("generate")
-        [text] = _texts("stream", prompt)
-        return generate.stream(writing(self.trained), text, SamplingOptions(**how))
+        return generate.stream(writing(self.trained), _text("stream", prompt), SamplingOptions(**how))
 
     @overload
     def embed(self, texts: str, **how: Unpack[EmbedOptions]) -> Embedded: ...
@@ -238,3 +236,11 @@ def _texts(method: str, given: object) -> list[str]:
     if odd := [each for each in texts if not isinstance(each, str)]:
         raise RecipeError(method, f"found {type(odd[0]).__name__} {odd[0]!r:.40}", "a text, or a list of texts")
     return texts
+
+
+def _text(method: str, given: object) -> str:
+    """The one text of what is asked for one alone."""
+    texts = _texts(method, given)
+    if len(texts) != 1:
+        raise RecipeError(method, f"found {len(texts)} texts", "one text", "call it for each")
+    return texts[0]
