@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from ordsmed.base import run, settings
 from ordsmed.base.errors import RecipeError
@@ -81,7 +81,7 @@ def _of_phases(phases: list[dict[str, Any]], asked: Mapping[str, object]) -> Ite
             raise RecipeError(key, f"found beside {len(phases)} phases", wanted)
 
 
-def _shared_out(phases: list[dict[str, Any]], steps: Any, *, keep: bool) -> Iterator[str]:
+def _shared_out(phases: list[dict[str, Any]], steps: object, *, keep: bool) -> Iterator[str]:
     """So many steps in all, each phase with its part of them, and its warm-up likewise, if that is counted in steps."""
     if not _is_count(steps) or steps < len(phases):
         least = f"{len(phases)} or more" + (": one a phase at least" if phases[1:] else "")
@@ -98,6 +98,6 @@ def _shared_out(phases: list[dict[str, Any]], steps: Any, *, keep: bool) -> Iter
             yield f"phase[{number}].warmup={max(1, min(part, round(warmup * part / count)))}"
 
 
-def _is_count(value: object) -> bool:
+def _is_count(value: object) -> TypeGuard[int]:
     """Python's whole numbers above 0, or NumPy's."""
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) > 0
