@@ -16,7 +16,7 @@ from ordsmed.evaluation import evaluate as evaluates
 from ordsmed.evaluation import results
 from ordsmed.evaluation.evaluate import Means, evaluate
 from ordsmed.evaluation.kept import Kept
-from ordsmed.probes import minimal_pairs
+from ordsmed.probes import bits, minimal_pairs, perplexity
 
 CPU = Means(device="cpu", threads=1)
 
@@ -217,6 +217,29 @@ def test_steps_of_a_run(tiny_run: Any, tmp_path: Path, capsys: pytest.CaptureFix
     assert "## Probes" not in card.write(open_model(tiny_run.gpt2), "x")
 
 
+def test_a_result_replaces_the_one_of_other_contents(model: Path, pairs: Path, tmp_path: Path) -> None:
+    """Its row could not be told from the other's."""
+    asked(model, pairs)
+    pairs_file(pairs, [(SENTENCES[0], SENTENCES[1])])
+    asked(model, pairs)
+    asked(model, pairs, per="token")
+    kept = [json.loads(path.read_text()) for path in (model / "scores").glob("*.json")]
+    assert sorted((one["settings"]["per"], one["pairs"]) for one in kept) == [("sentence", 1), ("token", 1)]
+
+
+def test_the_splits_of_an_encode(tiny_run: Any, tmp_path: Path) -> None:
+    """What is held out, or with its name what was learned from; the result is named by the folder."""
+    store = tiny_run.folder / "encode-gpt2"
+    scored = []
+    for name in (str(store), f"{store}/validation", f"{store}/train"):
+        [one] = evaluate([str(tiny_run.gpt2)], [perplexity.Settings(files=(name,))], means=CPU, out=str(tmp_path))
+        assert one.files == [name]
+        scored.append(one.finding.facts["scored"])
+    assert scored[0] == scored[1] < scored[2] / 2
+    with pytest.raises(DataError, match="is the folder of an `encode`; wanted texts; `--probe perplexity` takes it"):
+        evaluate([str(tiny_run.gpt2)], [bits.Settings(files=(str(store),))], means=CPU, out=str(tmp_path))
+
+
 def test_runs_are_drawn_apart(tmp_path: Path) -> None:
     """Where results of several stand in one folder."""
     for model, value in (("a", 50.0), ("b", 75.0)):
@@ -224,7 +247,9 @@ def test_runs_are_drawn_apart(tmp_path: Path) -> None:
             one = {"accuracy": value, "errors": {}, "guessing": {}, "model": model, "step": step, "files": ["x"],
                    "probe": "minimal_pairs", "way": "causal", "settings": {}, "key": f"{model}{step}"}  # fmt: skip
             (tmp_path / f"minimal_pairs-{model}{step}.json").write_text(json.dumps(one))
-    assert len(results.draw(tmp_path)) == 2
+    (tmp_path / "minimal_pairs-c1.json").write_text(json.dumps({**one, "model": "c"}))
+    (tmp_path / "minimal_pairs-c2.json").write_text(json.dumps({**one, "model": "c", "key": "other"}))
+    assert len(results.draw(tmp_path)) == 2, "one step of c is no course"
 
 
 def test_in_16_bits(model: Path, pairs: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,9 +17,20 @@ HEAD = ["model", "probe", "files", "score", "result", "± error", "guessing"]
 def read(folder: Path) -> Iterator[dict[str, Any]]:
     """The results in a folder; what is no result is left alone."""
     for path in sorted(folder.glob("*-*.json")):
-        result = files.read_table(path)
-        if {"probe", "way", "files", "key", "errors", "guessing", "model"} <= set(result):
+        if result := read_one(path):
             yield result
+
+
+def read_one(path: Path) -> dict[str, Any]:
+    """The result in a file; empty where it is none."""
+    result = files.read_table(path)
+    return result if {"probe", "way", "files", "key", "errors", "guessing", "model"} <= set(result) else {}
+
+
+def question(result: dict[str, Any]) -> str:
+    """What was asked of which model, whatever its step, its weights and what stood in the files then."""
+    about = [result["model"], result["probe"], result["way"], result.get("precision", "fp32"), result["files"]]
+    return json.dumps([*about, result.get("settings")], sort_keys=True)
 
 
 def rows(result: dict[str, Any]) -> list[list[str]]:

@@ -22,7 +22,7 @@ from ordsmed.base.ranks import Ranks, join, leave, prepare
 from ordsmed.base.say import Progress, say
 from ordsmed.evaluation.kept import Kept, key_of, model_key
 from ordsmed.evaluation.results import Result, draw, place_of, write_table
-from ordsmed.likelihood import ways
+from ordsmed.likelihood import drawn, ways
 from ordsmed.likelihood.items import Scorer
 from ordsmed.likelihood.probe import Example, Finding, Record, paths_of
 from ordsmed.mesh.layout import Layout, parse
@@ -122,7 +122,8 @@ def _asked(
     if layout.tensor > 1:
         split_layers(trained.objective, layout, ranks)
     for (probe, scorer), line in zip(scorers, how, strict=True):
-        paths = paths_of(probe.files)
+        stored = drawn.is_store(probe.files)
+        paths = drawn.parts(probe.files) if stored else paths_of(probe.files)
         named = Path(probe.files[0]) if Path(probe.files[0]).exists() else paths[0]
         name = f"{kind_of(probe)}-{named.name.split('.')[0]}"
         task = Asking(
@@ -135,7 +136,7 @@ def _asked(
         result = task.run(f"{trained.folder.name}: {kind_of(probe)}", anew=means.anew)
         if result is not None:
             finding, records = result
-            files = [str(path) for path in paths]
+            files = [*probe.files] if stored else [str(path) for path in paths]
             yield Result(origin.name, trained.step, probe, scorer.way, files, name, task.kept.key, folder,
                          replace(finding, how=line), records, means.precision)  # fmt: skip
 

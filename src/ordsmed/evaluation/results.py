@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ordsmed.apply.probed import HEAD, SCORES, read, rows, said, who
+from ordsmed.apply.probed import HEAD, SCORES, question, read, read_one, rows, said, who
 from ordsmed.base import files, settings
 from ordsmed.base.keys import value_key
 from ordsmed.base.menu import kind_of
@@ -56,10 +56,15 @@ class Result:
         return self.folder / f"{self.name}-{self.key[:8]}.json"
 
     def write(self) -> None:
-        """As JSON, whole or not at all."""
+        """As JSON, whole or not at all; what the same question was answered before, of other contents, goes."""
         self.folder.mkdir(parents=True, exist_ok=True)
         tables = {title: [head, *rows] for title, head, rows in self.finding.tables}
-        files.write_json(self.path, _finite({**self.plain(), "tables": tables}))
+        plain = self.plain()
+        for path in self.folder.glob(f"{self.name}-*.json"):
+            older = read_one(path)
+            if path != self.path and older and older["step"] == self.step and question(older) == question(plain):
+                path.unlink(missing_ok=True)
+        files.write_json(self.path, _finite({**plain, "tables": tables}))
 
     def write_each(self, out: str) -> None:
         """Every record as a line of JSON, whole or not at all."""
@@ -124,13 +129,11 @@ def draw(folder: Path) -> list[Path]:
     groups: dict[str, list[dict[str, Any]]] = {}
     for one in read(folder):
         if one.get("step") is not None:
-            how = [one.get("precision", "fp32"), one["settings"]]
-            same = json.dumps([Path(one["model"]).name, one["probe"], one["way"], one["files"], how], sort_keys=True)
-            groups.setdefault(same, []).append(one)
+            groups.setdefault(question(one), []).append(one)
     drawn = []
     for same, ones in groups.items():
         score = next((key for key, value in ones[0].items() if isinstance(value, float)), "")
-        if len(ones) < 2 or not score or not any(one["step"] for one in ones):
+        if len({one["step"] for one in ones}) < 2 or not score:
             continue
         path = folder / f"{ones[0]['probe']}-{Path(ones[0]['files'][0]).name.split('.')[0]}-{value_key(same, 8)}.svg"
         points = [{"step": one["step"], "value": one[score], "error": one["errors"].get(score) or math.nan,

@@ -6,12 +6,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ordsmed.base.errors import DataError
+from ordsmed.base.folder import FolderKind, kind_of_folder
 from ordsmed.likelihood.probe import paths_of, records, text_of, valid
 from ordsmed.text import read
 
 
 def documents(files: Sequence[str], key: str) -> Iterator[tuple[str, str]]:
     """Each with its place."""
+    for name in files:
+        if kind_of_folder(Path(name)) is FolderKind.STORE:
+            raise DataError(name, "is the folder of an `encode`", "texts", "`--probe perplexity` takes it, alone")
     for path in paths_of(files):
         if is_json(path):
             for place, row in records(path):

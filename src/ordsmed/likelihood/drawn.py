@@ -30,6 +30,11 @@ def is_store(files: Sequence[str]) -> bool:
     return all(_folder(name) is not None for name in files)
 
 
+def parts(files: Sequence[str]) -> list[Path]:
+    """The files of the splits that are read of stores."""
+    return [path for name in files for path in sorted((_folder(name) or Path()).glob(f"{_split(name)}.*"))]
+
+
 def items(scorer: Scorer, files: Sequence[str], key: str, window: int, count: int | None, seed: int) -> Iterator[Item]:
     """So many windows; None: each once."""
     stores = [_encoded(name, scorer) for name in files] if is_store(files) else [_made(scorer, tuple(files), key)]
@@ -47,6 +52,10 @@ def items(scorer: Scorer, files: Sequence[str], key: str, window: int, count: in
                 yield Item(tokens[:used], first=1, sign=False)
 
 
+def _split(name: str) -> str:
+    return "train" if Path(name).name == "train" else "validation"
+
+
 def _folder(name: str) -> Path | None:
     """The folder of the `encode` that is meant."""
     path = Path(name)
@@ -62,7 +71,7 @@ def _encoded(name: str, scorer: Scorer) -> Store:
     if encoded.facts["tokenizer"] != scorer.tokenizer.fingerprint:
         wrong = f"was encoded with tokenizer {encoded.facts['tokenizer']}"
         raise DataError(name, wrong, f"{scorer.tokenizer.fingerprint}, the model's", "give its text as JSON lines")
-    store = encoded.train if Path(name).name == "train" else encoded.validation
+    store = encoded.train if _split(name) == "train" else encoded.validation
     if store is None:
         raise DataError(name, "has no held-out text", "one that has", f"{name}/train is what was learned from")
     return store
