@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -165,13 +166,18 @@ def test_lower_is_the_lower_triangle():
 
 
 def test_what_is_read_later_stands_behind() -> None:
-    kept = attention.KeyValueCache()
-    first, then = torch.zeros(1, 1, 2, 1), torch.ones(1, 1, 1, 1)
-    kept.extend(first, first + 5)
-    key, value = kept.extend(then, then + 5)
-    assert (key.flatten().tolist(), value.flatten().tolist()) == ([0, 0, 1], [5, 5, 6])
-    assert kept.key is key
-    assert kept.value is value
+    """However often the room for it grows, and where rows are left."""
+    kept, read = attention.KeyValueCache(), torch.arange(2 * 300.0).reshape(2, 1, 300, 1)
+    cuts = [0, 2, 3, 200, 201, 300]
+    for start, stop in itertools.pairwise(cuts):
+        part = read[:, :, start:stop]
+        key, value = kept.extend(part, part + 5)
+        assert torch.equal(key, read[:, :, :stop])
+        assert torch.equal(value, read[:, :, :stop] + 5)
+    kept.select(torch.tensor([1]))
+    key, value = kept.extend(read[1:, :, :1], read[1:, :, 1:2])
+    assert torch.equal(key, torch.cat([read[1:], read[1:, :, :1]], 2))
+    assert torch.equal(value, torch.cat([read[1:] + 5, read[1:, :, 1:2]], 2))
 
 
 def test_what_a_cache_lets_new_tokens_see() -> None:
