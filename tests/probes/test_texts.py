@@ -162,6 +162,16 @@ def test_other_sets_have_other_rules() -> None:
     assert BY_SET["lambada"](TEXT) == BY_SET["none"](TEXT) == TEXT
 
 
+def test_a_text_too_short_for_the_draws_is_told(gpt2: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"text": "the cat ran"}\n')
+    for batch in (1, 3, 3):
+        list(perplexity.Settings(files=(str(path),), iterations=1, batch=batch).examples(ways.scorer(gpt2)))
+    told = f"{path}: 1 window for the 3 to be drawn: some are scored again and again\n"
+    assert capsys.readouterr().err.endswith(told)
+    assert capsys.readouterr().err == ""
+
+
 def test_drawn_windows_are_always_the_same(gpt2: Any, tmp_path: Path) -> None:
     """Of running text with a sign between documents; another seed draws others; it stops after so many."""
     path = tmp_path / "x.jsonl"

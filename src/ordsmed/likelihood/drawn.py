@@ -6,7 +6,9 @@ Documents follow each other with a sign between them, and a window sees all of i
 from __future__ import annotations
 
 import functools
+import shutil
 import tempfile
+import weakref
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -15,6 +17,7 @@ import numpy as np
 
 from ordsmed.base.errors import DataError
 from ordsmed.base.folder import FolderKind, kind_of_folder
+from ordsmed.base.say import many, say
 from ordsmed.data.encode import Encoded
 from ordsmed.data.rows import StreamRows
 from ordsmed.data.store import Store, StoreWriter
@@ -44,12 +47,20 @@ def items(scorer: Scorer, files: Sequence[str], key: str, window: int, count: in
     rows = StreamRows(stores, [float(store.document_starts[-1]) for store in stores], window, end, "perplexity", seed,
                       pack=True)  # fmt: skip
     count = len(rows) if count is None else count
+    if count > len(rows):
+        _say_again(tuple(files), len(rows), count)
     for at in range(0, count, ROWS):
         block = rows.assembled(np.arange(at, min(at + ROWS, count)))
         for tokens, inner in zip(block.tokens, block.inner, strict=True):
             used = int(inner[1:].sum()) + 1
             if used > 1:
                 yield Item(tokens[:used], first=1, sign=False)
+
+
+@functools.cache
+def _say_again(files: tuple[str, ...], there: int, count: int) -> None:
+    """Once, though a text is gone through more than once."""
+    say(f"{', '.join(files)}: {many(there, 'window')} for the {count:,} to be drawn: some are scored again and again")
 
 
 def _split(name: str) -> str:
@@ -81,7 +92,8 @@ class _Beside:
     """A store that lasts as long as this process needs it."""
 
     def __init__(self) -> None:
-        self.folder = tempfile.TemporaryDirectory(prefix="ordsmed-")
+        self.folder = Path(tempfile.mkdtemp(prefix="ordsmed-"))
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
 
 @functools.lru_cache(1)
@@ -91,7 +103,7 @@ def _kept(fingerprint: str, files: tuple[str, ...], key: str) -> _Beside:
 
 def _made(scorer: Scorer, files: tuple[str, ...], key: str) -> Store:
     """The store of these documents, made once."""
-    prefix = Path(_kept(scorer.tokenizer.fingerprint, files, key).folder.name) / "text"
+    prefix = _kept(scorer.tokenizer.fingerprint, files, key).folder / "text"
     if not prefix.with_name("text.idx").exists():
         texts = documents(files, key)
         with StoreWriter(prefix, scorer.tokenizer.vocabulary) as writer:
