@@ -7,7 +7,7 @@ import shutil
 import pytest
 import torch
 
-from ordsmed.apply.export import export
+from ordsmed.apply.export import export, export_all
 from ordsmed.apply.fill import fill
 from ordsmed.apply.trained import open_model
 from ordsmed.base.errors import DataError, RecipeError
@@ -165,3 +165,12 @@ def test_weights_of_no_end_are_told(run, capsys, state, why, tmp_path):
     open_model(run)
     assert "of 12" not in capsys.readouterr().err
     assert "not finished" not in (export(run, tmp_path / "out") / "README.md").read_text()
+
+
+def test_a_first_step_whose_init_is_gone_is_left_out_of_all(run, tmp_path, capsys):
+    recipe = (run / "recipe.toml").read_text()
+    (run / "recipe.toml").write_text(f'init = "{tmp_path}/gone"\n{recipe}')
+    with pytest.raises(DataError, match=r"run: init: found .*gone, no such folder; wanted a run's folder"):
+        open_model(run, 0)
+    assert [out.name for out in export_all(run, tmp_path / "out")] == ["step-8", "step-12"]
+    assert "step 0 is left out: " in capsys.readouterr().err

@@ -131,7 +131,10 @@ def _before_the_first_step(origin: Origin) -> Trained:
     networks, tokenizer = origin.networks(), origin.tokenizer()
     objective = fresh(networks.learned, networks.model, tokenizer, int(recipe.get("seed", 0)))
     if recipe.get("init"):
-        Origin.of(recipe["init"], key="init").load_into(objective, tokenizer)
+        try:
+            Origin.of(recipe["init"], key="init").load_into(objective, tokenizer)
+        except RecipeError as error:  # gone, or another one since: no recipe is at fault now
+            raise DataError(f"{folder}: {error.place}", error.found, error.wanted, error.remedy) from None
     found = weights.digest(weights.own_tensors(objective))
     if status.get("began_with") != found:
         raise DataError(
