@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import ordsmed
 from ordsmed.base import run, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.finetune.plan import FinetuningPlan
@@ -163,3 +164,24 @@ def test_another_thread_is_told_to_leave_it_to_the_first(one: str) -> None:
     thread.join()
     wanted = "the main thread, where Ctrl-C and signals are heard"
     assert complaints == [f"pretrain: called from another thread; wanted {wanted}"]
+
+
+def test_a_layout_is_a_mesh_in_words_or_a_table_of_the_recipe(one: str, tmp_path: Path) -> None:
+    """Refused by what it holds, before anything is made."""
+    out = str(tmp_path / "out")
+    calls: list[tuple[Any, str]] = [(ordsmed.pretrain, one), (ordsmed.finetune, "tiny/words")]
+    for call, recipe in calls:
+        with pytest.raises(RecipeError, match=r"layout\.thread: unknown setting; did you mean `threads`"):
+            call(recipe, layout={"thread": 1}, out=out)
+        with pytest.raises(RecipeError, match=r"layout: found 3; wanted "):
+            call(recipe, layout=3, out=out)
+        with pytest.raises(RecipeError, match=r"--layout: found 2x1; wanted auto, or replicate x shard x tensor"):
+            call(recipe, layout="2x1", out=out)
+
+
+@pytest.mark.parametrize("deadline", ["soon", "0s", "", 0, -1.5, float("nan"), float("inf")])
+def test_a_deadline_that_is_none_is_refused(one: str, deadline: str | float) -> None:
+    with pytest.raises(
+        RecipeError, match=r"^deadline: found .*; wanted seconds above 0, or a text as 3h, 90m or 1h30m"
+    ):
+        ordsmed.pretrain(one, deadline=deadline)

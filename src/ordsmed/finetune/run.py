@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ordsmed.finetune import finetune as session
@@ -13,7 +13,7 @@ from ordsmed.train.result import TrainingRun
 
 def finetune(
     recipe: str | Path, *, overrides: Sequence[str] = (), deadline: float | None = None, anew: bool = False,
-    layout: str = "", site: str = "", **settings: object,
+    layout: str | Mapping[str, object] = "", site: str = "", **settings: object,
 ) -> TrainingRun:  # fmt: skip
     """Teach a pretrained network a task, or make trials (`seeds`, `grid`), or go on with a run's folder.
 
@@ -23,6 +23,8 @@ def finetune(
         run = ordsmed.finetune("tiny/words", init="work/pretrain/tiny-bert", task={"length": 64})
         run.scores["f1"], run.open().tag("Newts swim in Bergen")
     """
+    if not isinstance(layout, str):  # of the recipe, not a mesh
+        layout, settings["layout"] = "", layout
     words = words_of(FinetuningPlan.recipes, str(recipe), overrides, settings)
     how = {"deadline": deadline, "anew": anew, "layout": layout, "site": site}
     return TrainingRun(session.finetune(str(recipe), words, **how))
