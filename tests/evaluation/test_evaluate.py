@@ -16,6 +16,7 @@ from ordsmed.evaluation import evaluate as evaluates
 from ordsmed.evaluation import results
 from ordsmed.evaluation.evaluate import Means, evaluate
 from ordsmed.evaluation.kept import Kept
+from ordsmed.evaluation.recipe import named
 from ordsmed.probes import bits, minimal_pairs, perplexity
 
 CPU = Means(device="cpu", threads=1)
@@ -238,6 +239,14 @@ def test_the_splits_of_an_encode(tiny_run: Any, tmp_path: Path) -> None:
     assert scored[0] == scored[1] < scored[2] / 2
     with pytest.raises(DataError, match="is the folder of an `encode`; wanted texts; `--probe perplexity` takes it"):
         evaluate([str(tiny_run.gpt2)], [bits.Settings(files=(str(store),))], means=CPU, out=str(tmp_path))
+
+
+def test_flags_go_to_the_probes_that_know_them() -> None:
+    drawn, other = named([["perplexity", "x"], ["minimal_pairs", "y"]], iterations=5, batch=2, way="causal")
+    assert (drawn.iterations, drawn.batch, drawn.way) == (5, 2, "causal")
+    assert other == minimal_pairs.Settings(files=("y",), way="causal")
+    with pytest.raises(RecipeError, match="--iterations: is of no probe that is named; wanted `perplexity`"):
+        named([["minimal_pairs", "y"]], iterations=5)
 
 
 def test_runs_are_drawn_apart(tmp_path: Path) -> None:

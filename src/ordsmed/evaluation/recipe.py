@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from ordsmed.base import run, settings
 from ordsmed.base.errors import RecipeError, meant
-from ordsmed.base.menu import Menu, entries
+from ordsmed.base.menu import Menu, entries, load
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class Evaluation:
 
 def named(words: Sequence[Sequence[str]], **common: Any) -> tuple[Any, ...]:
     """Probes as the command line names them: `NAME FILE... key=value`; `common` goes to those that know it."""
-    result = []
+    result, common, taken = [], {key: value for key, value in common.items() if value is not None}, set[str]()
     for name, *rest in words:
         if name not in entries("probes"):
             raise RecipeError(
@@ -43,9 +43,12 @@ def named(words: Sequence[Sequence[str]], **common: Any) -> tuple[Any, ...]:
             )
         changes = [word for word in rest if _is_setting(word)]
         table = {"kind": name, "files": [word for word in rest if word not in changes]}
-        table |= {key: value for key, value in common.items() if value is not None}
+        own = {key: common[key] for key in common if key in load("probes", name).__dataclass_fields__}
+        table, taken = table | own, taken | set(own)
         table = settings.override({"probe": table}, [f"probe.{word}" for word in changes])["probe"]
         result.append(settings.decode(Evaluation, {"probe": table}, f"--probe {name}").probe[0])
+    if left := [f"--{key}" for key in common if key not in taken]:
+        raise RecipeError(left[0], "is of no probe that is named", "`perplexity`, which draws windows")
     return tuple(result)
 
 
