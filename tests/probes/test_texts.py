@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from kit import megatron
-from kit.language_models import SENTENCES, made, opened
+from kit.language_models import SENTENCES, elmo_made, made, opened
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.likelihood import ways, windows
 from ordsmed.likelihood.detokenizers import BY_SET
@@ -249,3 +249,10 @@ def test_who_cannot_be_asked(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r"model\.overlap: found 20; wanted at most the window, 16"):
         asked(gpt2, bits.Settings(files=("x",), window=16, overlap=20))
     assert str(windows.Cutting(16, 4)) == "windows of 16 tokens, each 4 tokens further"
+
+
+def test_why_an_elmo_is_not_asked_of_texts(tmp_path: Path) -> None:
+    scorer = ways.scorer(elmo_made(tmp_path), "forward")
+    assert scorer.chained
+    with pytest.raises(RecipeError, match="`forward`, whose scores are of its words, not of text"):
+        bits.Settings(files=("x",)).fits(scorer, "bits")

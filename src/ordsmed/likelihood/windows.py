@@ -32,7 +32,10 @@ class Cutting:
     def of(scorer: Scorer, window: int, overlap: int, place: str) -> Cutting:
         """What is asked for, where this model can read it."""
         if scorer.lead is None or not scorer.chained:
-            wrong = f"is read the way `{scorer.way}`, whose scores do not multiply to the probability of a text"
+            scored = "do not multiply to the probability of a text"
+            if scorer.chained:
+                scored = "are of its words, not of text: what it does not know counts as <UNK>"
+            wrong = f"is read the way `{scorer.way}`, whose scores {scored}"
             raise RecipeError(place, wrong, "a causal model", "`minimal_pairs` asks models of every family")
         most = scorer.room - 1 + len(scorer.lead)  # the last token of a window is not read
         if window > most:
