@@ -171,6 +171,15 @@ def test_each_knows_its_own(tmp_path: Path) -> None:
         assert kind_of(recognised(next(folder.glob("*.index")))) == kind
 
 
+def test_a_checkpoint_may_be_named_by_its_prefix(tmp_path: Path) -> None:
+    """As `init_checkpoint` wants it: no file bears that name."""
+    whole, prefix = imported(tmp_path, "google_bert"), bundle.find(tmp_path / "theirs")
+    assert prefix is not None
+    assert not prefix.exists()
+    take_over(prefix, tmp_path / "other")
+    assert (tmp_path / "other/model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
 def test_other_checkpoints_are_told(tmp_path: Path) -> None:
     bundle.write(tmp_path / "model.ckpt", iter([("resnet/conv1/kernel", torch.ones(2))]))
     with pytest.raises(DataError, match=r"checkpoint of an unknown network: resnet/conv1/kernel; wanted bert/\.\.\."):

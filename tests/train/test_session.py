@@ -211,7 +211,7 @@ def test_a_run_is_asked_for_by_its_folder_or_a_recipe(
     monkeypatch.setattr(deed, "site_layout", lambda site: {"threads": 3, "micro": 1})
     again, found = deed._asked(Pretraining, str(folder), ["layout.micro=2", "trouble.window=9"], "auto", "big")
     assert (again, found.layout.micro, found.layout.threads, found.trouble.window) == (folder, 2, 3, 9)
-    with pytest.raises(RecipeError, match="is a run, but seed=4 is given; wanted a run goes on by its own recipe"):
+    with pytest.raises(RecipeError, match="is a run, but seed=4 is given; a run goes on by its own recipe"):
         deed._asked(Pretraining, str(folder), ["layout.micro=2", "seed=4"], "", "")
     capsys.readouterr()
     (folder / "recipe.toml").write_text(path.read_text().replace("[layout]", "[layout]\nshard = 2"))

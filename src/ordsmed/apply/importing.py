@@ -53,7 +53,7 @@ def recognised(place: Path) -> Format:
     """The format of a folder or file."""
     formats: list[Format] = [load("formats", kind)() for kind in entries("formats")]
     wanted = "; or ".join(form.wanted for form in formats)
-    if not place.exists():
+    if not place.exists() and not bundle.find(place):  # of a checkpoint of TensorFlow the prefix may be named
         raise RecipeError(place, "no such folder or file", wanted, hub.remedy_of_others(place))
     kind = kind_of_folder(place)
     if kind.made or kind is FolderKind.IMPORT:

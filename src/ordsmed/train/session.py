@@ -104,7 +104,7 @@ def _asked(kind: type[Training], name: str, overrides: Sequence[str], layout: st
         other = [word for word in overrides if not word.startswith(MAY_CHANGE)]
         if other:
             raise RecipeError(
-                name, f"is a run, but {other[0]} is given",
+                name, f"is a run, but {other[0]} is given", "",
                 "a run goes on by its own recipe and any layout; `trouble` may change too",
             )  # fmt: skip
         table = settings.read(folder / RECIPE) if (folder / RECIPE).exists() else {}
