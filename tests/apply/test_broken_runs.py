@@ -144,6 +144,7 @@ def test_options_of_an_elmo_that_cannot_be_are_named(tmp_path, table, key, value
         take_over(folder, tmp_path / "ours")
 
 
+@pytest.mark.long
 def test_an_elmo_that_is_no_numbers_is_refused(tmp_path):
     asked = elmo_files.options()
     arrays = elmo_files.arrays(asked)

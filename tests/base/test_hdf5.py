@@ -14,6 +14,7 @@ from ordsmed.base import hdf5
 from ordsmed.base.errors import RecipeError
 
 
+@pytest.mark.long
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     arrays = {f"a/{n}": np.random.default_rng(n).normal(size=(n % 7, 30)).astype(np.float32) for n in range(3_000)}
     with hdf5.writing(tmp_path / "x.h5") as file:

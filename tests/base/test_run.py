@@ -213,6 +213,7 @@ def test_what_failed_is_done_again_by_the_folder_too(deeds: Any) -> None:
     assert performed() == 2
 
 
+@pytest.mark.long
 def test_two_processes_at_once(deeds: Any) -> None:
     """One makes it, the others wait for it and find it done."""
     processes = [another_process("a.toml", "wait=0.7") for _ in range(3)]

@@ -124,6 +124,7 @@ def test_learning_is_told_by_what_passed_after_warming_up(clock: Any, name: str)
     assert (found["task"], found["examples_made_up"], found["model"], found["width"]) == ("classify", True, "bert", 32)
 
 
+@pytest.mark.long
 def test_asking_is_told_without_its_first_turn(clock: Any) -> None:
     turns = [(5.0, 6.0), (0.1, 0.2), (0.3, 0.9), (4.0, 4.0), (0.5, 0.25)]  # two of one example, then one of three
     clock([part for pair in turns for spent in pair for part in (0.01, spent)])

@@ -58,6 +58,7 @@ def test_made_up_lengths_are_like_real_ones(name: str, mean: float, longest: int
     assert sizes.max() == longest
 
 
+@pytest.mark.long
 def test_learning_packed_beside_padded() -> None:
     found = measured("finetune", "batch=8", "steps=3", "task.length=96", "sizes=[[0,20],[90,40],[100,80]]")
     assert {"measure": "finetune", "task": "squad", "length": 96, "batch": 8, "steps": 3}.items() <= found.items()
@@ -81,6 +82,7 @@ def test_a_task_s_own_files() -> None:
     assert found["ratio_of_places"] == pytest.approx(4 * 16 / 20, rel=0.21)
 
 
+@pytest.mark.long
 def test_asking_packed_beside_padded() -> None:
     words = ["task.length=64", "sizes=[[0,20],[100,40]]", "batches=[[1,4],[5,3]]"]
     found = measured("predict", *words)

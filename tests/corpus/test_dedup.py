@@ -177,6 +177,7 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[float, float]]:
     return told
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("processes", [1, 2])
 def test_every_bar_comes_to_its_end(tmp_path: Path, bars: dict[str, tuple[float, float]], processes: int) -> None:
     (tmp_path / "texts").mkdir()

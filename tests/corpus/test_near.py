@@ -192,6 +192,7 @@ def test_no_chain(tmp_path: Path) -> None:
     assert pairs(search(tmp_path, chain, preference=[0, 9, 0, 1], how=Near(keep="first"))) == [(1, 0), (3, 2)]
 
 
+@pytest.mark.long
 def test_the_same_however_it_is_cut_and_by_however_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = mixture(120)
     preference = [len(t) for t in texts]
@@ -206,6 +207,7 @@ def test_the_same_however_it_is_cut_and_by_however_many(tmp_path: Path, monkeypa
     assert search(tmp_path / "d", texts, cut=7, preference=preference) == wanted
 
 
+@pytest.mark.long
 def test_a_search_that_was_killed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whenever it is interrupted: what tasks gave is taken, the result is the same; another search begins anew."""
     texts, done = mixture(90), list[str]()

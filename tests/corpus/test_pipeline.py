@@ -250,6 +250,7 @@ def test_tidy_keeps_words_and_lines() -> None:
     assert tidy("A\u030a", "none") == "A\u030a"
 
 
+@pytest.mark.long
 def test_seen_is_a_set_that_grows() -> None:
     seen, known = Seen(4), set()
     for i in range(20_000):

@@ -155,6 +155,7 @@ def test_a_corpus_that_gives_nothing_is_refused(place: Path) -> None:
         obtained(corpus="empty", tokenizer="pieces.toml")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_damaged_line_is_named(place: Path, processes: int) -> None:
     part = place / "novels/train/00001.jsonl"

@@ -234,6 +234,7 @@ def test_blocks_and_tables_begun_anew_do_not_show(tmp_path: Path, monkeypatch: p
     assert all(small.facts[name] == whole.facts[name] for name in ("words", "long", "train", "validation"))
 
 
+@pytest.mark.long
 def test_processes_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     documents = made_up(80)
     corpus(tmp_path / "texts", train=documents, validation=made_up(4))

@@ -11,6 +11,7 @@ from ordsmed.base import chance
 from ordsmed.data.order import draw, permute
 
 
+@pytest.mark.long
 def test_a_permutation_of_every_size() -> None:
     for size in range(1, 5001, 7):
         assert np.array_equal(np.sort(permute(np.arange(size), size, size * 3)), np.arange(size)), size

@@ -328,6 +328,7 @@ def test_every_epoch_other_pairs(style: str) -> None:
     assert len(one & other) < 0.45 * size
 
 
+@pytest.mark.long
 @given(st.lists(sizes, min_size=1, max_size=3), st.integers(5, 40), styles, st.data())
 def test_a_row_is_the_same_in_any_batch(
     found: list[list[list[int]]], length: int, style: str, data: st.DataObject

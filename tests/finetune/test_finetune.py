@@ -399,6 +399,7 @@ def test_it_starts_from_whatever_holds_weights(recipe: Recipe, elsewhere: dict[s
     assert equal(left(folder), began, only="model.")
 
 
+@pytest.mark.long
 def test_a_step_of_a_run_and_random_weights_in_its_place(recipe: Recipe, pretrained: Path) -> None:
     frozen = {"init": str(pretrained), "freeze": True, "steps": 2}
     early = finetune(recipe("early", **frozen, step=2))
@@ -408,6 +409,7 @@ def test_a_step_of_a_run_and_random_weights_in_its_place(recipe: Recipe, pretrai
     assert equal(left(anew), left(none))
 
 
+@pytest.mark.long
 def test_a_run_needs_what_it_started_from_no_more(recipe: Recipe, pretrained: Path, tmp_path: Path) -> None:
     """Once it has saved; before that it is asked for again."""
     shutil.copytree(pretrained / "weights", tmp_path / "begun")
@@ -479,6 +481,7 @@ def test_a_head_that_has_learned_goes_on(
     assert "head_kept" not in Run(fresh).status
 
 
+@pytest.mark.long
 def test_labels_that_both_have_go_on_by_name(
     recipe: Recipe, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -632,6 +635,7 @@ def test_one_file_of_several_splits(recipe: Recipe, data: Path, tmp_path: Path) 
     assert {facts["split"]: facts["records"] for facts in kept.values()} == {"train": 48, "dev": 21}
 
 
+@pytest.mark.long
 def test_features_are_kept_and_made_anew_when_a_file_changes(
     recipe: Recipe, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -209,6 +209,7 @@ def test_bad_files_are_refused_with_their_place(tmp_path: Path, case: str) -> No
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.long
 def test_public_files(shared_data: Path) -> None:
     known = {
         "squad/squad-v1.1-train-part.json": (4799, 0, {}),

@@ -580,6 +580,7 @@ def test_json_of_other_shapes_is_refused(tmp_path: Path, name: str, content: str
     }
 
 
+@pytest.mark.long
 def test_large_parquet_keeps_its_rows(tmp_path: Path) -> None:
     pa = pytest.importorskip("pyarrow")
     pq = pytest.importorskip("pyarrow.parquet")

@@ -306,6 +306,7 @@ def test_published_sizes(size: str, millions: float) -> None:
     assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(millions, abs=0.05)
 
 
+@pytest.mark.long
 def test_slopes_come_again_on_several_threads(folder: Path) -> None:
     """To the bit: torch adds up looked-up rows in whatever order threads come, unless they are an embedding's."""
     encoded, settings = Encoded(folder), bilm.Settings(samples=40)

@@ -14,7 +14,7 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.data.store import Store, StoreWriter
 from ordsmed.learn.phases import Phase
 from ordsmed.models import bert, gpt2
-from ordsmed.objectives import clm, mlm
+from ordsmed.objectives import clm, diffusion, mlm
 from ordsmed.text.tokenizer import Tokenizer
 
 PIECES = 60  # whole words w0.. and as many ##p0..
@@ -219,8 +219,9 @@ def test_what_does_not_go_together(store: Store, tokenizer: Tokenizer, tmp_path:
     with pytest.raises(RecipeError, match=r"objective\.kind: clm with a model that sees what it is to guess; use mlm"):
         clm.Settings().build(BERT, tokenizer)
     bare = tokenizer_of(tmp_path, ["[PAD]", "[UNK]", "[CLS]", "[SEP]"])
-    with pytest.raises(RecipeError, match=r"tokenizer: has no mask token; wanted \[CLS\] \[SEP\] \[MASK\]"):
-        mlm.Settings().rows([store], [1.0], bare, phase(), 0)
+    for masked in (mlm, diffusion):
+        with pytest.raises(RecipeError, match=r"tokenizer: has no mask token; wanted \[CLS\] \[SEP\] \[MASK\]"):
+            masked.Settings().rows([store], [1.0], bare, phase(), 0)
     none: Any = SimpleNamespace(end=None, stop=None)
     with pytest.raises(RecipeError, match="tokenizer: has no end sign"):
         clm.Settings().rows([store], [1.0], none, phase(), 0)

@@ -64,6 +64,7 @@ def rows_of(store: Store, tokenizer: Tokenizer, length: int = 64, **settings: An
     return mlm_nsp.Settings(**settings).rows([store], [1.0], tokenizer, phase(length), 3, 0)
 
 
+@pytest.mark.long
 def test_masks_over_a_million_tokens(store: Store, tokenizer: Tokenizer) -> None:
     rows, real_tokens, asked, kept, masks = rows_of(store, tokenizer), 0, 0, 0, 0
     swaps = np.zeros(tokenizer.vocabulary, np.int64)

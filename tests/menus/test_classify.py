@@ -117,6 +117,7 @@ def test_an_elmo_learns_it_through_its_top(tmp_path: Path) -> None:
     assert run.settings.score(run.dev, run.said)["accuracy"] > 95
 
 
+@pytest.mark.long
 def test_a_number_of_two_texts_is_learned_and_told_on_its_scale(tmp_path: Path) -> None:
     """How many of the second text's words are of the early half, in tens."""
     pairs = [zip(sentences(size, size), sentences(size, size + 1), strict=True) for size in (1500, 200)]
@@ -466,6 +467,7 @@ def test_settings_that_cannot_be(how: dict[str, Any], found: str) -> None:
         Settings(**how)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "guess"), [("sst-2", 50.9), ("cola", 0.0), ("rte", 52.7), ("sts-b", 0.0)])
 def test_real_files(shared_data: Path, name: str, guess: float) -> None:
     settings = Settings(name=name, train=str(shared_data / "glue"))

@@ -53,6 +53,7 @@ def test_elmo_there_and_back_bit_for_bit(tmp_path, changed, capsys):
     assert (tmp_path / "again/settings.toml").read_text() == (tmp_path / "ours/settings.toml").read_text()
 
 
+@pytest.mark.long
 def test_the_real_file_comes_back_bit_for_bit(shared_data, tmp_path):
     folder = shared_data / "elmo/model"
     take_over(folder, tmp_path / "ours")

@@ -224,6 +224,7 @@ def test_a_link_in_a_zip_is_no_document(tmp_path: Path) -> None:
     assert tally.left_out == {"links and devices in archives": 2}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz"])
 def test_an_archive_that_unpacks_without_end_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
@@ -257,6 +258,7 @@ def test_members_in_other_encodings(tmp_path: Path, suffix: str) -> None:
         texts(tmp_path / f"x{suffix}", encoding="utf-99")
 
 
+@pytest.mark.long
 def test_many_members_do_not_pile_up(tmp_path: Path) -> None:
     (tmp_path / "x.tar").write_bytes(tarred({f"{n}.txt": b"x" for n in range(2000)}))
     found = tar.Settings(str(tmp_path / "x.tar")).documents()

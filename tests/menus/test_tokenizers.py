@@ -31,6 +31,7 @@ def texts() -> list[str]:
     return [" ".join(draw.choice(made, 12)) for _ in range(300)]
 
 
+@pytest.mark.long
 def test_learned_alike_in_every_process(texts: list[str], tmp_path: Path) -> None:
     file = tmp_path / "texts.txt"
     file.write_text("\n".join(texts), encoding="utf-8")
@@ -200,6 +201,7 @@ def test_which_characters_stand_inside_words() -> None:
     assert not inner & {"##你", "##.", "##-", "##y", "##x"}
 
 
+@pytest.mark.long
 def test_blocks_of_texts_do_not_show(texts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     whole = wordpiece.Settings(size=300).train(texts).fingerprint
     for size in (1, 500):

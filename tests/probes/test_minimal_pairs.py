@@ -42,6 +42,9 @@ def test_the_likelier_one_is_right(tmp_path: Path) -> None:
     turned, back = asked(tmp_path, other)
     assert [record[2:][::-1] for record in turned] == [pytest.approx(record[2:], abs=1e-5) for record in records]
     assert back.facts["right"] == 3 - right
+    told = [Settings().told(record)["right"] for record in (*records, *turned)]
+    assert told == [good > bad for _, _, good, bad in (*records, *turned)]
+    assert True in told
     _, found = asked(tmp_path, one, other)
     assert found.facts["pairs"] == 6
     assert [found.facts[key] for key in ("accuracy", "paradigm_mean")] == pytest.approx([50, 50])

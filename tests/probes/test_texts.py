@@ -193,6 +193,9 @@ def test_a_window_sees_what_it_overlaps(gpt2: Any, tmp_path: Path) -> None:
     ]
     assert losses[0].facts["scored"] == losses[1].facts["scored"]
     assert losses[0].facts["bits_per_byte"] != losses[1].facts["bits_per_byte"]
+    facts, guessed, size = losses[0].facts, losses[0].guessing, (tmp_path / "x.txt").stat().st_size
+    assert guessed["perplexity"] == gpt2.tokenizer.vocabulary
+    assert guessed["bits_per_byte"] == pytest.approx(facts["scored"] * math.log2(gpt2.tokenizer.vocabulary) / size)
 
 
 @pytest.mark.parametrize(

@@ -174,6 +174,7 @@ def test_utf8_tests(shared_data: Path, tmp_path: Path) -> None:
     assert tally.replaced == expected.count("\ufffd") - data.count("\ufffd".encode()) > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("suffix", [s for s in PACK if s])
 def test_a_bomb_is_refused_wherever_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
     monkeypatch.setattr(read, "WINDOW", 1 << 20)

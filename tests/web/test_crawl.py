@@ -116,6 +116,7 @@ def test_bad_answers(server: Server, tmp_path: Path, answer: Any, reason: str, a
     assert (line["url"], line["tries"], line.get("reason", "")) == (server.url("/x"), asked, reason)
 
 
+@pytest.mark.long
 def test_slow_answers(server: Server, tmp_path: Path) -> None:
     server.pages = {"/hangs": page("late", wait=60), "/drips": page("drop by drop", drip=0.1)}
     assert crawl([server.url("/hangs")], tmp_path, how(timeout=0.2)) == {"timed out": 1}
@@ -328,6 +329,7 @@ def start(folder: Path, urls: list[str], disk: str = "") -> subprocess.Popen[str
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.long
 def test_killed_in_the_middle_it_goes_on(server: Server, tmp_path: Path) -> None:
     hangs = threading.Event()
 
@@ -365,6 +367,7 @@ def test_killed_in_the_middle_it_goes_on(server: Server, tmp_path: Path) -> None
     )
 
 
+@pytest.mark.long
 def test_two_processes_in_one_folder(server: Server, tmp_path: Path) -> None:
     server.pages = {f"/{n}": page("x", wait=0.05) for n in range(5)}
     urls = [server.url(f"/{n}") for n in range(5)]

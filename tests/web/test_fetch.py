@@ -213,6 +213,7 @@ def test_bad_servers_have_a_reason(server: Server, page: Answer, reason: str) ->
     assert str(error) == f"{server.url('/a')}: {reason}; `--allow-missing` goes on without it"
 
 
+@pytest.mark.long
 def test_how_slow_a_server_may_be_is_told(server: Server) -> None:
     server.pages = {"/a": Answer(TEXT[:60], drip=0.02), "/b": Answer(TEXT, wait=0.1)}
     rows = [{"path": name, "url": server.url(f"/{name}")} for name in "ab"]
@@ -223,6 +224,7 @@ def test_how_slow_a_server_may_be_is_told(server: Server) -> None:
         assert f"--{next(iter(wrong))}: found" in str(complaint(table(*rows), **wrong))
 
 
+@pytest.mark.long
 def test_a_host_that_hangs_costs_its_time_for_few_files(server: Server) -> None:
     server.pages = {"/0": Answer(TEXT, wait=9), "/1": Answer(TEXT, wait=9), "/2": TEXT, "/ok": TEXT}
     server.pages |= {f"/{n}": Answer(TEXT, wait=9) for n in range(3, 9)}
