@@ -305,3 +305,9 @@ def test_on_two_processes(layout: list[str], pairs: Path, tmp_path: Path) -> Non
     assert two[0]["accuracy"] == alone[0]["accuracy"] == whole.finding.facts["accuracy"]
     for key in ("perplexity", "adjusted_perplexity", "bits_per_byte", "scored"):
         assert two[1][key] == pytest.approx(alone[1][key], rel=1e-5)
+    if not layout:
+        text.write_bytes(b"the \xff newt")
+        done = subprocess.run([*command, "--devices", "2"], capture_output=True, text=True, check=False)
+        [line] = [line for line in done.stderr.splitlines() if line.startswith("ordsmed:")]
+        assert line.endswith("byte 4: invalid UTF-8 (0xff: invalid start byte); wanted text in UTF-8; convert the file")
+        assert done.returncode != 0

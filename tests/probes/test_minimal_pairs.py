@@ -44,7 +44,7 @@ def test_the_likelier_one_is_right(tmp_path: Path) -> None:
     assert back.facts["right"] == 3 - right
     told = [Settings().told(record)["right"] for record in (*records, *turned)]
     assert told == [good > bad for _, _, good, bad in (*records, *turned)]
-    assert True in told
+    assert any(told)
     _, found = asked(tmp_path, one, other)
     assert found.facts["pairs"] == 6
     assert [found.facts[key] for key in ("accuracy", "paradigm_mean")] == pytest.approx([50, 50])

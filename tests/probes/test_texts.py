@@ -17,6 +17,7 @@ from ordsmed.likelihood import ways, windows
 from ordsmed.likelihood.detokenizers import BY_SET
 from ordsmed.likelihood.items import Item, Scores
 from ordsmed.likelihood.probe import Finding, Record
+from ordsmed.likelihood.transformers import Causal
 from ordsmed.likelihood.windows import Cutting
 from ordsmed.probes import bits, cloze, perplexity, wikitext
 
@@ -80,6 +81,19 @@ def test_lambada_decides_as_theirs(gpt2: Any, theirs: Any, tmp_path: Path) -> No
     assert finding.facts["last_token"] == pytest.approx(100 * sum(last for last, _ in wanted) / len(wanted))
     assert finding.facts["word"] == pytest.approx(100 * sum(word for _, word in wanted) / len(wanted))
     assert finding.facts["examples"] == len(texts)
+
+
+def test_a_last_word_of_one_token_is_asked_without_a_sign_too(gpt2: Any, tmp_path: Path) -> None:
+    """Its tokenizer need not have a sign that texts begin with: what stands before the word is enough."""
+    (tmp_path / "x.jsonl").write_text(json.dumps({"text": "the newt sat on the cat"}) + "\n")
+    probe, signed = cloze.Settings(files=(str(tmp_path / "x.jsonl"),)), ways.scorer(gpt2)
+    bare = Causal(gpt2, signed.network, signed.head, [], [])
+    logs = []
+    for scorer in (signed, bare):
+        [example] = probe.examples(scorer)
+        assert [item.asked for item in example.items] == [1, 1]
+        logs.append([score.logs.tolist() for score in scorer.scores([*example.items])])
+    assert logs[0] == logs[1]
 
 
 class Even:

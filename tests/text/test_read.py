@@ -276,8 +276,14 @@ def test_what_is_not_in_utf8_is_told_what_it_looks_like(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=f'set encoding = "{encoding}" or "auto"'):
             list(read.lines(path, encoding="utf-8"))
     path.write_bytes(b"a \x81\x8d\x8f b")
-    with pytest.raises(DataError, match='convert the file, or set `encoding`, or errors = "replace"'):
-        list(read.lines(path, encoding="utf-8"))
+    for how, remedy in (
+        ({"encoding": "utf-8", "errors": "strict"}, 'convert the file, or set `encoding`, or errors = "replace"'),
+        ({"encoding": "utf-8"}, "convert the file, or set `encoding`"), ({}, "convert the file"),
+        ({"errors": "strict"}, 'convert the file, or set errors = "replace"'),
+    ):  # fmt: skip
+        with pytest.raises(DataError) as caught:
+            list(read.lines(path, **how))
+        assert caught.value.remedy == remedy
 
 
 def test_what_cannot_be_told_is_not_guessed(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from ordsmed.apply.trained import HALVES, open_model
 from ordsmed.base.errors import DataError, RecipeError, meant
 from ordsmed.base.folder import FolderKind
 from ordsmed.base.menu import kind_of
-from ordsmed.base.ranks import Ranks, join, leave, prepare
+from ordsmed.base.ranks import Ranks, first_alone, join, leave, prepare
 from ordsmed.base.say import Progress, say
 from ordsmed.evaluation.kept import Kept, key_of, model_key
 from ordsmed.evaluation.results import Result, draw, place_of, write_table
@@ -158,7 +158,9 @@ class Asking:
         _wait(self.ranks)
         done = self.kept.chunks()
         _wait(self.ranks)  # nobody adds a chunk before all have looked
-        costs = [sum(self._cost(example) for example in chunk) for chunk in self._chunks()]
+        costs = first_alone(
+            self.ranks, lambda: [sum(self._cost(example) for example in chunk) for chunk in self._chunks()]
+        )  # what is wrong in a file is told once
         if not costs:
             raise DataError(", ".join(self.probe.files), "holds nothing to be scored", "texts")
         left = [number for number in range(len(costs)) if number not in done]

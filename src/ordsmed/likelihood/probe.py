@@ -125,14 +125,16 @@ def valid(text: str, place: str) -> None:
         raise DataError(place, f"invalid UTF-8 at character {error.start + 1}", "UTF-8 text") from None
 
 
-def cut(scorer: Scorer, placed: Iterable[tuple[str, Sequence[str], Record]]) -> Iterator[tuple[str, Example]]:
-    """Texts that belong together as examples all of whose tokens are scored, in bounded memory."""
+def cut(
+    scorer: Scorer, placed: Iterable[tuple[str, Sequence[str], Record]], *, whole: bool = True
+) -> Iterator[tuple[str, Example]]:
+    """Texts that belong together as examples all of whose tokens are scored, in bounded memory; or parts of such."""
     placed = iter(placed)
     while group := list(islice(placed, TOGETHER)):
         items = iter(scorer.cut([text for _, texts, _ in group for text in texts]))
         for place, texts, about in group:
             own = tuple(next(items) for _ in texts)
-            for item, text in zip(own, texts, strict=True):
+            for item, text in zip(own, texts, strict=True) if whole else ():
                 fits(scorer, item, place, text)
             yield place, Example(own, about)
 

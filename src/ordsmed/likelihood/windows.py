@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.menu import kind_of
 from ordsmed.base.say import many
 from ordsmed.likelihood.items import Ints, Item, Scorer, Scores
 from ordsmed.likelihood.probe import Example, Finding, Record, limited, ratio_error
@@ -58,6 +59,37 @@ class Cutting:
         return f"windows of {self.window:,} tokens, {how}"
 
 
+class WindowedProbe:
+    """What probes of running text have in common: it is cut into windows, and nats and targets of each are kept."""
+
+    overlap: int
+    window: int
+    best: ClassVar[bool] = False
+    prefers: ClassVar[tuple[str, ...]] = ("causal",)
+    LEAST: ClassVar[dict[str, int]] = {"overlap": 0, "window": 0}
+
+    def __post_init__(self) -> None:
+        for name, least in self.LEAST.items():
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}: found {getattr(self, name)}; wanted {least} or more")
+
+    def cutting(self, scorer: Scorer, place: str = "") -> Cutting:
+        """How long texts are cut for this model; a complaint where it cannot read them so."""
+        return Cutting.of(scorer, self.window, self.overlap, place or kind_of(self))
+
+    def fits(self, scorer: Scorer, place: str) -> str:
+        """How texts are cut, in a line."""
+        return str(self.cutting(scorer, place))
+
+    def record(self, example: Example, scores: list[Scores]) -> Record:
+        """What the first has that its text has, then nats and targets."""
+        return [*example.about, -scores[0].total, len(scores[0].logs)]
+
+    def told(self, record: Record) -> dict[str, Any]:
+        """Of a window, for --each."""
+        return {"nats": record[-2], "targets": record[-1]}
+
+
 def framed(scorer: Scorer, text: str) -> Ints:
     """A text's tokens behind the sign that texts begin with, where the model has one: then all are scored."""
     assert scorer.lead is not None
@@ -70,11 +102,6 @@ def examples(cutting: Cutting, ids: Ints, place: str, *counts: Any) -> Iterator[
         raise DataError(place, f"has {many(len(ids), 'token')}", "two or more, so that one is predicted")
     for number, item in enumerate(cutting.items(ids)):
         yield Example((item,), [*(counts if number == 0 else [0] * len(counts))])
-
-
-def record(example: Example, scores: list[Scores]) -> Record:
-    """What the first has that its text has, then nats and targets."""
-    return [*example.about, -scores[0].total, len(scores[0].logs)]
 
 
 def sums(records: Sequence[Record]) -> list[float]:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
 
-from ordsmed.base.menu import kind_of
 from ordsmed.likelihood import windows
 from ordsmed.likelihood.documents import documents
-from ordsmed.likelihood.items import Scorer, Scores
+from ordsmed.likelihood.items import Scorer
 from ordsmed.likelihood.probe import Example, Finding, Record
-from ordsmed.likelihood.windows import Cutting
+from ordsmed.likelihood.windows import WindowedProbe
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(WindowedProbe):
     """Of plain text, a file a document, or of JSON lines, a line a document."""
 
     files: tuple[str, ...] = ()
@@ -29,26 +27,12 @@ class Settings:
     window: int = 0
     """tokens; 0: the model's positions, at most 1,024"""
 
-    best: ClassVar[bool] = False
-    prefers: ClassVar[tuple[str, ...]] = ("causal",)
-
-    def __post_init__(self) -> None:
-        for name in ("overlap", "window"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name}: found {getattr(self, name)}; wanted 0 or more")
-
-    def fits(self, scorer: Scorer, place: str) -> str:
-        return str(Cutting.of(scorer, self.window, self.overlap, place))
-
     def examples(self, scorer: Scorer) -> Iterator[Example]:
-        cutting = Cutting.of(scorer, self.window, self.overlap, kind_of(self))
+        cutting = self.cutting(scorer)
         for place, text in documents(self.files, self.key):
             ids = windows.framed(scorer, text)
             words, size = len(text.split()), len(text.encode())
             yield from windows.examples(cutting, ids, place, words, size, 1, scorer.tokenizer.vocabulary)
-
-    def record(self, example: Example, scores: list[Scores]) -> Record:
-        return windows.record(example, scores)
 
     def finding(self, records: list[Record]) -> Finding:
         words, size, texts, vocabulary = windows.sums(records)[:4]
@@ -56,6 +40,3 @@ class Settings:
         counts = {"documents": int(texts), "words": int(words), "bytes": int(size), "windows": len(records)}
         facts = {"bits_per_byte": result.facts["bits_per_byte"], **result.facts, **counts}
         return replace(result, facts=facts)
-
-    def told(self, record: Record) -> dict[str, Any]:
-        return {"nats": record[-2], "targets": record[-1]}

@@ -50,13 +50,15 @@ class Settings:
                         raise DataError(place, "is one word", "a passage before its last word")
                     yield place, [text, before, f" {word}"], [place]
 
-        for place, example in cut(scorer, placed()):
+        for place, example in cut(scorer, placed(), whole=False):
             whole, before, word = (item.pieces for item in example.items)
             if len(whole) < 2:
                 raise DataError(place, "is one token", "a passage before its last token")
             strict = Item(np.concatenate([before, word]), first=len(before), sign=False)
-            fits(scorer, strict, place, "the passage")
-            yield Example((Item(whole, first=len(whole) - 1, sign=False), strict), example.about)
+            last = Item(whole, first=len(whole) - 1, sign=False)
+            for asked in (last, strict):
+                fits(scorer, asked, place, "the passage")
+            yield Example((last, strict), example.about)
 
     def record(self, example: Example, scores: list[Scores]) -> Record:
         last, word = scores

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from ordsmed.base.menu import kind_of
 from ordsmed.likelihood import drawn, windows
 from ordsmed.likelihood.documents import documents
-from ordsmed.likelihood.items import Scorer, Scores
+from ordsmed.likelihood.items import Scorer
 from ordsmed.likelihood.probe import Example, Finding, Record
-from ordsmed.likelihood.windows import Cutting
+from ordsmed.likelihood.windows import WindowedProbe
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(WindowedProbe):
     """Per token, and where the text is known per word and byte."""
 
     files: tuple[str, ...] = ()
@@ -39,22 +38,16 @@ class Settings:
     seed: int = 0
     """of the draws"""
 
-    best: ClassVar[bool] = False
-    prefers: ClassVar[tuple[str, ...]] = ("causal",)
-
-    def __post_init__(self) -> None:
-        for name, least in (("overlap", 0), ("window", 0), ("iterations", 0), ("batch", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}: found {getattr(self, name)}; wanted {least} or more")
+    LEAST: ClassVar[dict[str, int]] = {**WindowedProbe.LEAST, "iterations": 0, "batch": 1}
 
     def fits(self, scorer: Scorer, place: str) -> str:
-        cutting = Cutting.of(scorer, self.window, self.overlap, place)
+        cutting = self.cutting(scorer, place)
         if not self.iterations:
             return str(cutting)
         return f"{self.iterations * self.batch:,} windows of {cutting.window:,} tokens, drawn with seed {self.seed}"
 
     def examples(self, scorer: Scorer) -> Iterator[Example]:
-        cutting = Cutting.of(scorer, self.window, self.overlap, kind_of(self))
+        cutting = self.cutting(scorer)
         vocabulary = scorer.tokenizer.vocabulary
         if self.iterations or drawn.is_store(self.files):
             count = self.iterations * self.batch or None
@@ -65,15 +58,9 @@ class Settings:
             ids = windows.framed(scorer, text)
             yield from windows.examples(cutting, ids, place, len(text.split()), len(text.encode()), 1, vocabulary)
 
-    def record(self, example: Example, scores: list[Scores]) -> Record:
-        return windows.record(example, scores)
-
     def finding(self, records: list[Record]) -> Finding:
         words, size, texts, vocabulary = windows.sums(records)[:4]
         units = {"word": words, "byte": size} if size else {}
         result = windows.perplexities(records, units, int(vocabulary / texts))
         counts = {"documents": int(texts), "words": int(words), "bytes": int(size)} if size else {}
         return replace(result, facts={**result.facts, **counts, "windows": len(records)})
-
-    def told(self, record: Record) -> dict[str, Any]:
-        return {"nats": record[-2], "targets": record[-1]}

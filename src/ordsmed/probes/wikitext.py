@@ -9,22 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from ordsmed.base.errors import DataError
-from ordsmed.base.menu import kind_of
 from ordsmed.likelihood import windows
 from ordsmed.likelihood.detokenizers import BY_SET
-from ordsmed.likelihood.items import Scorer, Scores
+from ordsmed.likelihood.items import Scorer
 from ordsmed.likelihood.probe import Example, Finding, Record, limited, paths_of
-from ordsmed.likelihood.windows import Cutting
+from ordsmed.likelihood.windows import WindowedProbe
 from ordsmed.text import read
 
 LARGE = 2_000  # words from which on a text shows what it is
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(WindowedProbe):
     """Per token, word and byte."""
 
     files: tuple[str, ...] = ()
@@ -38,19 +37,8 @@ class Settings:
     window: int = 0
     """tokens; 0: the model's positions, at most 1,024; elsewhere seq_length"""
 
-    best: ClassVar[bool] = False
-    prefers: ClassVar[tuple[str, ...]] = ("causal",)
-
-    def __post_init__(self) -> None:
-        for name in ("overlap", "window"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name}: found {getattr(self, name)}; wanted 0 or more")
-
-    def fits(self, scorer: Scorer, place: str) -> str:
-        return str(Cutting.of(scorer, self.window, self.overlap, place))
-
     def examples(self, scorer: Scorer) -> Iterator[Example]:
-        cutting = Cutting.of(scorer, self.window, self.overlap, kind_of(self))
+        cutting = self.cutting(scorer)
         for path in paths_of(self.files):
             text = "".join(read.texts(path))
             self._check(text, path)
@@ -62,9 +50,6 @@ class Settings:
             yield from windows.examples(cutting, ids, str(path), len(ids), original, words, size, 1,
                                         scorer.tokenizer.vocabulary)  # fmt: skip
 
-    def record(self, example: Example, scores: list[Scores]) -> Record:
-        return windows.record(example, scores)
-
     def finding(self, records: list[Record]) -> Finding:
         tokens, original, words, size, texts, vocabulary, nats, targets = windows.sums(records)
         result = windows.perplexities(records, {"word": words, "byte": size}, int(vocabulary / texts))
@@ -75,9 +60,6 @@ class Settings:
                  "tokens": int(tokens), "original_tokens": int(original), "words": int(words), "bytes": int(size),
                  "windows": len(records)}  # fmt: skip
         return replace(result, facts=facts, errors={**result.errors, "adjusted_perplexity": error})
-
-    def told(self, record: Record) -> dict[str, Any]:
-        return {"nats": record[-2], "targets": record[-1]}
 
     def _check(self, text: str, path: Path) -> None:
         """Refuse a file of another kind, as far as it shows."""

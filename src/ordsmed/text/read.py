@@ -141,7 +141,7 @@ def stamp(paths: Sequence[Path]) -> list[list[str | int]]:
 
 
 def lines(
-    path: Path, errors: Errors = "strict", *, longest: int = LONGEST, encoding: str | None = None,
+    path: Path, errors: Errors | None = None, *, longest: int = LONGEST, encoding: str | None = None,
     densest: int = DENSEST,
 ) -> Iterator[str]:  # fmt: skip
     """The lines of a text file, packed or plain, without their ends."""
@@ -163,18 +163,21 @@ def lines(
         yield from _cut("".join(held), longest)
 
 
-def texts(path: Path, errors: Errors = "strict", encoding: str | None = None, densest: int = DENSEST) -> Iterator[str]:
+def texts(
+    path: Path, errors: Errors | None = None, encoding: str | None = None, densest: int = DENSEST
+) -> Iterator[str]:
     """The text of a file in blocks, every line end a "\\n"."""
     return decode(blocks(path, densest), path, errors, encoding, packed=path.suffix.lower() in _unpackers())
 
 
 def decode(
-    found: Iterator[bytes], place: object, errors: Errors = "strict", encoding: str | None = None, *,
+    found: Iterator[bytes], place: object, errors: Errors | None = None, encoding: str | None = None, *,
     packed: bool = False,
 ) -> Iterator[str]:  # fmt: skip
     """The text of blocks of bytes, every line end a "\\n".
 
-    `encoding` is a name or "auto" as a source says it; None: nobody can say it, it is UTF-8.
+    `encoding` is a name or "auto" as a source says it; None: nobody can say it, it is UTF-8. `errors` None: strict, and
+    nobody can say otherwise.
     """
     sample, found = _begin(found, encodings.SAMPLE if encoding == encodings.AUTO else 4)
     known = _encoding(sample, place, encoding)
@@ -233,23 +236,28 @@ def _remedy(said: str | None, found: str) -> str:
     return "convert it" if said is None else f'convert it, or set encoding = "{found}" or "auto"'
 
 
-def _of_another(data: bytes, said: str | None) -> str:
+def _of_another(data: bytes, said: str | None, errors: Errors | None) -> str:
     """What helps where text is not in UTF-8; a source that can be told an encoding is told which it looks like."""
-    if said is None:
-        return 'convert the file, or set errors = "replace"'
-    guess = encodings.guess(data[: encodings.SAMPLE], whole=False)
-    named = "`encoding`" if guess in (None, "utf-8", said) else f'encoding = "{guess}" or "auto"'
-    return f'convert the file, or set {named}, or errors = "replace"'
+    ways = ["convert the file"]
+    if said is not None:
+        guess = encodings.guess(data[: encodings.SAMPLE], whole=False)
+        named = "`encoding`" if guess in (None, "utf-8", said) else f'encoding = "{guess}" or "auto"'
+        ways.append(f"or set {named}")
+    if errors is not None:
+        ways.append('or errors = "replace"' if ways[1:] else 'or set errors = "replace"')
+    return ", ".join(ways)
 
 
-def _from_utf8(found: Iterator[bytes], place: object, errors: Errors, said: str | None, packed: bool) -> Iterator[str]:
+def _from_utf8(
+    found: Iterator[bytes], place: object, errors: Errors | None, said: str | None, packed: bool
+) -> Iterator[str]:
     at, rest = 0, b""  # at: offset of `rest` in the (unpacked) file
     for block in _and_end(found):
         data = rest + (block or b"")
         try:
             text, used = _decode(data, block is None, errors, place, at, packed)
         except DataError as error:
-            raise DataError(error.place, error.found, error.wanted, _of_another(data, said)) from None
+            raise DataError(error.place, error.found, error.wanted, _of_another(data, said, errors)) from None
         if (b"\x1b$" in data or b"~{" in data) and (other := encodings.escaped(data)):
             raise DataError(
                 place, f"is {other.upper()}, which is written in ASCII", "text in UTF-8", _remedy(said, other)
@@ -259,8 +267,10 @@ def _from_utf8(found: Iterator[bytes], place: object, errors: Errors, said: str 
             yield text
 
 
-def _from_others(found: Iterator[bytes], place: object, errors: Errors, known: str, packed: bool) -> Iterator[str]:
-    decoder, seen = codecs.getincrementaldecoder(known)("ordsmed.counted" if errors == "replace" else errors), 0
+def _from_others(
+    found: Iterator[bytes], place: object, errors: Errors | None, known: str, packed: bool
+) -> Iterator[str]:
+    decoder, seen = codecs.getincrementaldecoder(known)("ordsmed.counted" if errors == "replace" else "strict"), 0
     for block in _and_end(found):
         seen += len(block or b"")
         try:
@@ -399,11 +409,11 @@ def _cut(line: str, longest: int) -> Iterator[str]:
     yield line
 
 
-def _decode(data: bytes, final: bool, errors: Errors, place: object, at: int, packed: bool) -> tuple[str, int]:
+def _decode(data: bytes, final: bool, errors: Errors | None, place: object, at: int, packed: bool) -> tuple[str, int]:
     try:
         return codecs.utf_8_decode(data, "strict", final)
     except UnicodeDecodeError as error:
-        if errors == "strict":
+        if errors != "replace":
             where = f"byte {at + error.start:,}{' (unpacked)' * packed}"
             raise DataError(
                 place, f"{where}: invalid UTF-8 (0x{data[error.start]:02x}: {error.reason})", "text in UTF-8"

@@ -55,11 +55,11 @@ class WritingNetwork:
         """How many tokens it sees at once."""
         return int(self.trained.settings.longest())
 
-    def say_once(self, line: str) -> None:
-        """Tell a person, however often it happens."""
-        if line not in self.notes:
-            self.notes.add(line)
-            say(line)
+    def say_it_slides(self) -> None:
+        """That a text is longer than what is seen at once; told once, however often it happens."""
+        if "slides" not in self.notes:
+            self.notes.add("slides")
+            say(f"a text is longer than the model's window of {self.longest:,} tokens: the window slides along")
 
     @torch.inference_mode()
     def next_scores(self, tokens: Tensor, positions: Tensor, documents: Tensor | None, cache: Cache) -> Tensor:

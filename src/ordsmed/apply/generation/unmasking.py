@@ -61,9 +61,7 @@ def written(network: WritingNetwork, prompt: str, how: SamplingOptions, sample: 
     ids = tokenizer.encode(prompt)
     given, room, key = len(ids), network.longest - len(whole), how.key(prompt, sample)
     if given + how.tokens > room:
-        network.say_once(
-            f"a text is longer than the model's window of {network.longest:,} tokens: the window slides along"
-        )
+        network.say_it_slides()
     while (left := given + how.tokens - len(ids)) > 0:
         block = left if len(ids) + left <= room else min(left, max(room // 2, 1))
         seen = ids[max(len(ids) - (room - block), 0) :]
