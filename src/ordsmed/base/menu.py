@@ -142,7 +142,7 @@ class _Field:
 
 
 def _fields(module: str, name: str) -> list[_Field]:
-    """The fields of a dataclass, those of its bases first."""
+    """The fields of a dataclass, those of its bases first; what a class that is none names is no field."""
     node = _class(module, name)
     if node is None:  # it only hands on what stands elsewhere
         place = _home(module, name)
@@ -152,6 +152,8 @@ def _fields(module: str, name: str) -> list[_Field]:
         if place := _home(module, ast.unparse(base)):
             inherited |= {one.name: one for one in _fields(*place)}
     own: dict[str, _Field] = {}
+    if not _is_dataclass(node):
+        return list(inherited.values())
     for this, after in zip(node.body, [*node.body[1:], None], strict=True):
         if not isinstance(this, ast.AnnAssign) or not isinstance(this.target, ast.Name):
             continue
@@ -171,7 +173,11 @@ def _table(module: str, name: str) -> tuple[str, str] | None:
     node = _class(*place)
     if node is None:
         return _table(*place)
-    return place if any(ast.unparse(d).startswith("dataclass") for d in node.decorator_list) else None
+    return place if _is_dataclass(node) else None
+
+
+def _is_dataclass(node: ast.ClassDef) -> bool:
+    return any(ast.unparse(decorator).startswith("dataclass") for decorator in node.decorator_list)
 
 
 def _home(module: str, name: str) -> tuple[str, str] | None:
