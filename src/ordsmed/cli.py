@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 from ordsmed.base import ending
 from ordsmed.base.arguments import UsageError
-from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
+from ordsmed.base.errors import DataError, OrdsmedError, RecipeError
+from ordsmed.base.files import in_a_line
 from ordsmed.command import overview, verb
 from ordsmed.command.output import fail, print_lines, speaks
 
@@ -20,7 +21,7 @@ def main(words: Sequence[str] | None = None) -> None:
     """Run one verb; what a user can mend is one line: exit status 2 where the words are wrong, else 1."""
     words = list(sys.argv[1:] if words is None else words)
     try:
-        with ending.heard():
+        with ending.heard(), in_a_line():
             _run(words)
     except OrdsmedError as error:
         status = 2 if isinstance(error, UsageError) else 1
@@ -30,11 +31,6 @@ def main(words: Sequence[str] | None = None) -> None:
     except BrokenPipeError:  # the reader went away, as `head` does: nobody is left to tell
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
-    except OSError as error:
-        from ordsmed.base.files import refusal
-
-        found, remedy = refusal(error)
-        fail(str(RunError(error.filename or "disk", found, "", remedy)), 1)
     except RecursionError as error:
         if "JSON" not in str(error):
             raise

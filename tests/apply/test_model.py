@@ -251,6 +251,7 @@ def test_a_network_without_heads_embeds_and_says_so_of_the_rest(tiny_run: Any, t
         ("bert", {"precision": "fp8"}, "--precision: found fp8; wanted fp32 or bf16 or fp16; did you mean `fp16`"),
         ("bert", {"device": "tpu"}, "--device: found tpu; wanted auto, cpu or cuda"),
         ("bert", {"threads": 0}, "--threads: found 0"),
+        ("x" * 300, {}, "^x{300}: File name too long; take a shorter name$"),
     ],
 )
 def test_what_cannot_be_opened_is_refused(tiny_run: Any, name: str, how: dict[str, Any], message: str) -> None:

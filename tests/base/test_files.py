@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import ordsmed
 from ordsmed.base import files, run
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError, nearest
 
@@ -102,6 +103,19 @@ def test_other_errors_pass(tmp_path: Path) -> None:
         _ = 1 / 0
     with pytest.raises(RunError, match="free"), files.survive_disk(tmp_path):
         raise OSError(28, os.strerror(28))
+
+
+def test_a_reader_that_went_away_is_no_complaint() -> None:
+    with pytest.raises(BrokenPipeError), files.in_a_line():
+        raise BrokenPipeError
+    with pytest.raises(RunError, match=r"^disk: Input/output error; look at"), files.in_a_line():
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def test_names_that_are_too_long_are_refused_in_a_line() -> None:
+    for entry in (ordsmed.pretrain, ordsmed.finetune):
+        with pytest.raises(RunError, match=r"^x{300}: File name too long; take a shorter name$"):
+            entry("x" * 300)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ordsmed.base import say as module
-from ordsmed.base.say import Progress, duration, logged, remembered, say, seconds, size, speak
+from ordsmed.base.say import Progress, duration, logged, operations, remembered, say, seconds, size, speak
 
 
 @pytest.mark.parametrize(
@@ -111,6 +111,15 @@ def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 )  # fmt: skip
 def test_sizes(count: float, text: str) -> None:
     assert size(count) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 FLOP"), (160, "160 FLOP"), (999.9, "1 kFLOP"), (1.46e10, "14.6 GFLOP"), (999.9e9, "1 TFLOP"),
+     (3.14e23, "314 ZFLOP"), (3.14e25, "31,400 ZFLOP")],
+)  # fmt: skip
+def test_operations(count: float, text: str) -> None:
+    assert operations(count) == text
 
 
 def test_what_was_said_before_a_log_could_be_opened_is_not_lost(tmp_path: Path) -> None:

@@ -340,7 +340,7 @@ def test_show_makes_nothing(ordsmed: Any) -> None:
         f"vocabulary {settings.read(run.find_recipe('stdlib-wordpiece', 'tokenizer'))['tokenizer']['size']:,}\n",
         "phase 1: 500 steps of 64 rows x 32 tokens; batch = micro 64 x accumulation 1 x devices 1",
         "in all: 520 steps, 1,064,960 tokens,",
-        "FLOPs",
+        " GFLOP",
         "memory a rank: weights ",
     ):
         assert part in told.out, part

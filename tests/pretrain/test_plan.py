@@ -116,7 +116,7 @@ def test_what_takes_part_in_a_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     recipe.phase = (phase(3), phase(2, 16, 4))
     assert plan.sizes() == [
         "network: 1,230 parameters, 1,200 without heads; vocabulary 50",
-        "phase 1: 160 FLOPs a step", "phase 2: 640 FLOPs a step", "in all: 5 steps, 176 tokens, 1.76e+03 FLOPs",
+        "phase 1: 160 FLOP a step", "phase 2: 640 FLOP a step", "in all: 5 steps, 176 tokens, 1.76 kFLOP",
     ]  # fmt: skip
     recipe.phase = (phase(3), phase(0, epochs=2.0))
     assert plan.sizes()[-1].startswith("in all: how many steps epochs are is known when")

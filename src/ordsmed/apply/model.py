@@ -21,6 +21,7 @@ from ordsmed.apply.generation.unmasking import fill_all
 from ordsmed.apply.predict import Classified, Tagged
 from ordsmed.apply.trained import Trained, opened
 from ordsmed.base.errors import OrdsmedError, RecipeError
+from ordsmed.base.files import in_a_line
 from ordsmed.base.menu import kind_of
 from ordsmed.learn.task import Task
 from ordsmed.score.answers import Answered
@@ -28,6 +29,7 @@ from ordsmed.score.answers import Answered
 Texts = list[str] | tuple[str, ...]
 
 
+@in_a_line()
 def open(  # the name that people call it by: ordsmed.open
     name: str | Path, *, step: int | None = None, device: str = "auto", precision: str = "fp32",
     threads: int | None = None,

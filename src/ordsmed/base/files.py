@@ -129,6 +129,18 @@ def refusal(error: OSError, path: Path | None = None) -> tuple[str, str]:
     return said + room, REMEDIES.get(error.errno or 0, "look at this path and its disk, then go on")
 
 
+@contextlib.contextmanager
+def in_a_line() -> Iterator[None]:
+    """Turn what the system refuses anywhere into one line; a reader that went away is no such thing."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        problem, remedy = refusal(error)
+        raise RunError(error.filename or "disk", problem, "", remedy) from error
+
+
 def unwritable(error: BaseException | None) -> bool:
     """Is it one that may be read but not written to?"""
     return isinstance(error, OSError) and error.errno in (errno.EROFS, errno.EACCES, errno.EPERM)

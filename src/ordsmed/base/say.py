@@ -164,6 +164,14 @@ def size(count: float) -> str:
     return f"{number:.3g} {unit}" if number < 999.5 else f"{number:,.0f} {unit}"
 
 
+def operations(count: float) -> str:
+    """Of floating point numbers: `160 FLOP`, `14.6 GFLOP`, `3.2 EFLOP`."""
+    for unit, large in (("Z", 1e21), ("E", 1e18), ("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if count >= 0.9995 * large:  # as it is rounded
+            return f"{float(f'{count / large:.3g}'):,g} {unit}FLOP"
+    return f"{count:.3g} FLOP"
+
+
 def many(count: int, noun: str, is_: str = "", are: str = "") -> str:
     """`1 question`, `5,463 questions`, `2 processes`; with a verb: `1 file is`, `2 files are`."""
     if count == 1:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -196,9 +195,18 @@ def _filled_in(recipe: Finetuning, network: ModelSettings) -> str:
     """What the recipe leaves to the family."""
     left = [key for key in ("rate", "warmup", "layer_decay", "freeze", "optimizer") if getattr(recipe, key) is None]
     usual = settings.plain(recipe.fill_defaults(network))
-    values = {key: "-" if usual[key] is None else json.dumps(usual[key], ensure_ascii=False) for key in left}
-    listed = ", ".join(f"{key} {value}" for key, value in values.items())
+    listed = ", ".join(f"{key} {_in_words(usual[key])}" for key in left)
     return f"left to the family, as {kind_of(network)} is usually fine-tuned: {listed}"
+
+
+def _in_words(value: Any) -> str:
+    """A setting for people: `adamw (betas 0.9 0.999, decay 0.01)`."""
+    if isinstance(value, dict):
+        own = ", ".join(f"{key} {_in_words(each)}" for key, each in value.items() if key != "kind")
+        return f"{value['kind']} ({own})" if "kind" in value and own else value.get("kind", own)
+    if isinstance(value, list):
+        return " ".join(map(_in_words, value)) or "none"
+    return "-" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def there(path: str) -> list[Path]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ordsmed.base.files import in_a_line
 from ordsmed.finetune import finetune as session
 from ordsmed.finetune.plan import FinetuningPlan
 from ordsmed.train.keywords import words_of
 from ordsmed.train.result import TrainingRun
 
 
+@in_a_line()
 def finetune(
     recipe: str | Path, *, overrides: Sequence[str] = (), deadline: float | None = None, anew: bool = False,
     layout: str | Mapping[str, object] = "", site: str = "", **settings: object,

@@ -16,7 +16,7 @@ from ordsmed.base import run
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.folder import FolderKind, kind_of_folder
 from ordsmed.base.ranks import Ranks
-from ordsmed.base.say import many, say
+from ordsmed.base.say import many, operations, say
 from ordsmed.base.screen import command
 from ordsmed.data.encode import Encoded, Encoding
 from ordsmed.data.tokenizer_training import TokenizerTraining as TokenizerTraining
@@ -90,10 +90,10 @@ class PretrainingPlan(Plan):
         for number, phase in enumerate(self.recipe.phase, 1):
             step = self.objective.flops(phase.batch, phase.length)
             flops, tokens = flops + step * phase.steps, tokens + phase.rows * phase.length
-            lines.append(f"phase {number}: {step:.3g} FLOPs a step")
+            lines.append(f"phase {number}: {operations(step)} a step")
         if all(phase.steps for phase in self.recipe.phase):
             whole_run = many(total(self.recipe.phase), "step")
-            return [*lines, f"in all: {whole_run}, {tokens:,.0f} tokens, {flops:.3g} FLOPs"]
+            return [*lines, f"in all: {whole_run}, {tokens:,.0f} tokens, {operations(flops)}"]
         return [*lines, "in all: how many steps epochs are is known when the data stand"]
 
     def spread(self) -> list[str]:

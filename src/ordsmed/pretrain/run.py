@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.files import in_a_line
 from ordsmed.base.say import seconds
 from ordsmed.pretrain import pretrain as session
 from ordsmed.pretrain.plan import PretrainingPlan
@@ -14,6 +15,7 @@ from ordsmed.train.keywords import words_of
 from ordsmed.train.result import TrainingRun
 
 
+@in_a_line()
 def pretrain(
     recipe: str | Path, *, overrides: Sequence[str] = (), deadline: str | float | None = None, anew: bool = False,
     layout: str | Mapping[str, object] = "", site: str = "", **settings: object,

@@ -23,7 +23,7 @@ from ordsmed.base.folder import RECIPE, kind_of_folder
 from ordsmed.base.machine import measured_peak, slower_in
 from ordsmed.base.ranks import Ranks, first_alone, join, leave, place_of, prepare
 from ordsmed.base.run import Run
-from ordsmed.base.say import logged, many, remembered, say
+from ordsmed.base.say import logged, many, operations, remembered, say
 from ordsmed.base.screen import command
 from ordsmed.learn.phases import locate, total
 from ordsmed.mesh.layout import parse, site_layout
@@ -381,7 +381,7 @@ def _machine(job: Job, peak: float) -> list[str]:
     ranks = job.ranks
     processes = f"{ranks.world} processes, each " if ranks.world > 1 else ""
     device = f"{ranks.device.type}, {many(ranks.threads, 'thread')}"
-    return [f"{processes}{device}; measured peak of all {peak / 1e9:,.0f} GFLOP/s", job.precision]
+    return [f"{processes}{device}; measured peak of all {operations(peak)}/s", job.precision]
 
 
 def _restore(job: Job, path: Path, state: dict[str, Any], *, over: bool = False) -> int:
