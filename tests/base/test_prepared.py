@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from ordsmed.base import machine, ranks
 from ordsmed.base.errors import RecipeError, RunError
-from ordsmed.base.ranks import Place, Ranks, meet, prepare
+from ordsmed.base.ranks import Place, Ranks, connect, meet, prepare
 from ordsmed.base.workers import worker_pool
 
 
@@ -92,6 +92,8 @@ def test_processes_meet(met: dict[str, Any], patience: float, waits: int, device
     """By a word of this attempt; the watch speaks before torch gives up."""
     place = Place(3, 4, 1, 2, "gpu001", 4567)
     found = meet(Ranks(torch.device(device), 3, 4, place=place), patience)
+    assert "backend" not in met  # a watch stands before they are connected
+    assert connect(found, patience) is found
     assert (met["url"], met["patience"], met["where"]) == ("env://", timedelta(seconds=waits), "gpu001:4567")
     assert met["env"] == {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"}
     assert (met["backend"], met["rank"], met["world_size"]) == (backend, 3, 4)
@@ -102,7 +104,7 @@ def test_processes_meet(met: dict[str, Any], patience: float, waits: int, device
 
 def test_one_process_meets_nobody(met: dict[str, Any]) -> None:
     alone = Ranks(torch.device("cpu"))
-    assert meet(alone, 5.0) is alone
+    assert connect(meet(alone, 5.0), 5.0) is alone
     assert met == {}
 
 

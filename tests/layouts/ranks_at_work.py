@@ -17,7 +17,7 @@ import torch
 
 from kit.makers import build, learned
 from ordsmed.base import run
-from ordsmed.base.ranks import Ranks, leave, meet, prepare, stand
+from ordsmed.base.ranks import Ranks, connect, leave, meet, prepare, stand
 from ordsmed.data.features import by_length
 from ordsmed.finetune import examples
 from ordsmed.finetune.plan import FinetuningPlan
@@ -122,7 +122,7 @@ def fine_tune(case: dict[str, Any], met: Ranks) -> dict[str, Any]:
 def main() -> None:
     torch._dynamo.config.cache_size_limit = 64
     cases, folder = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
-    met = meet(prepare("cpu", 1), 120.0)
+    met = connect(meet(prepare("cpu", 1), 120.0), 120.0)
     found = {}
     for case in cases:
         torch._dynamo.reset()

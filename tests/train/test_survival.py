@@ -457,6 +457,7 @@ ASLEEP = 'before(loader.MicroBatches, "__getitem__", lambda self, i: i + self.fi
 HANGING = {  # which rank hangs where -> what it does
     (1, "in a step"): f"at_step(10, lambda: {STILL})",
     (0, "in a step"): f"at_step(10, lambda: {STILL})",
+    (0, "while the others connect"): f'before(session, "connect", lambda *_: {STILL})',
     (0, "at the start"): f'before(plan, "assemble", lambda *_, **__: {STILL})',
     (1, "while saving"): f'before(checkpoint.CheckpointWriter, "save", lambda *_, **__: {STILL})',
     (0, "making rows"): ASLEEP,

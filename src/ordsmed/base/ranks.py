@@ -162,11 +162,11 @@ def prepare(
 
 def join(ranks: Ranks, shape: tuple[int, int, int], patience: float) -> Ranks:
     """Meet the other processes and stand in a mesh of this shape; alone there is nothing to do."""
-    return stand(meet(ranks, patience), shape)
+    return stand(connect(meet(ranks, patience), patience), shape)
 
 
 def meet(ranks: Ranks, patience: float) -> Ranks:
-    """Find the other processes."""
+    """Find the other processes: from now on all reach one store."""
     if ranks.world == 1:
         return ranks
     import torch.distributed as dist
@@ -184,12 +184,20 @@ def meet(ranks: Ranks, patience: float) -> Ranks:
     except (RuntimeError, dist.DistError) as error:
         place = f"rank {ranks.rank} at {ranks.place.address}:{ranks.place.port}"
         raise RunError(place, f"did not meet the others: {_line(error)}", f"{ranks.world} processes") from None
-    dist.init_process_group(
-        "cpu:gloo,cuda:nccl" if ranks.device.type == "cuda" else "gloo",
-        store=dist.PrefixStore("groups", store), rank=ranks.rank, world_size=ranks.world,
-        timeout=timedelta(seconds=2 * patience),  # the watch (train/watch.py) speaks first
-    )  # fmt: skip
     return dataclasses.replace(ranks, store=store)
+
+
+def connect(ranks: Ranks, patience: float) -> Ranks:
+    """Connect the processes that met, each with each; one that stops meanwhile is waited for, but for a watch."""
+    if ranks.store is not None:
+        import torch.distributed as dist
+
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if ranks.device.type == "cuda" else "gloo",
+            store=dist.PrefixStore("groups", ranks.store), rank=ranks.rank, world_size=ranks.world,
+            timeout=timedelta(seconds=2 * patience),  # the watch (train/watch.py) speaks first
+        )  # fmt: skip
+    return ranks
 
 
 def stand(ranks: Ranks, shape: tuple[int, int, int]) -> Ranks:

@@ -21,7 +21,7 @@ from ordsmed.base.ending import side_by_side
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError, Trouble
 from ordsmed.base.folder import RECIPE, kind_of_folder
 from ordsmed.base.machine import measured_peak, slower_in
-from ordsmed.base.ranks import Ranks, first_alone, join, leave, place_of, prepare
+from ordsmed.base.ranks import Ranks, connect, first_alone, leave, meet, place_of, prepare, stand
 from ordsmed.base.run import Run
 from ordsmed.base.say import logged, many, operations, remembered, say
 from ordsmed.base.screen import command
@@ -77,11 +77,11 @@ def _performed(
         with remembered() as before:  # what is wrong in the data belongs in the run's log
             plan = kind.of(recipe, alone, folder)
             plan = plan.completed(make=True)  # before the processes meet: a corpus may take hours
-        ranks = join(alone, alone.shape, recipe.layout.patience)
-        plan = plan.on(ranks)
+        ranks = meet(alone, recipe.layout.patience)
         with contextlib.ExitStack() as at_the_end, Watch(ranks, recipe.layout.patience) as watch:
             at_the_end.push(lambda error, *_: leave(ranks, well=error in (None, loop.Stopped)))
             try:
+                plan = plan.on(stand(connect(ranks, recipe.layout.patience), alone.shape))
                 _perform(plan, folder, [name, *overrides], watch, began, deadline, before.getvalue(),
                          auto=layout == "auto", anew=anew)  # fmt: skip
             except OrdsmedError as error:
