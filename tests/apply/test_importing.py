@@ -89,11 +89,32 @@ def test_what_cannot_be_taken_over(theirs, tmp_path, monkeypatch):
         take_over(theirs, tmp_path / "ours", ["phase.rate=1"])
     with pytest.raises(RecipeError, match="did you mean `dropout`"):
         take_over(theirs, tmp_path / "ours", ["model.dropuot=0"])
-    with pytest.raises(RecipeError, match="`ordsmed import` takes other formats over"):
-        open_model(theirs)
     take_over(theirs, tmp_path / "ours")
     with pytest.raises(RecipeError, match="ours: is a folder of ours"):
         take_over(tmp_path / "ours", tmp_path / "again")
+
+
+def test_what_a_verb_names_is_taken_over_once(theirs, tmp_path, monkeypatch, capsys):
+    """Without an import before: into the cache, from which it is opened until a file of it changes."""
+    monkeypatch.setenv("ORDSMED_CACHE", str(tmp_path / "cache"))
+    opened = open_model(theirs)
+    assert opened.kind == "elmo"
+    (folder,) = (p for p in (tmp_path / "cache/taken").iterdir() if p.is_dir())
+    assert opened.folder == folder
+    assert f"{theirs}: elmo, taken over into {folder}\n" in capsys.readouterr().err
+    take_over(theirs, tmp_path / "ours")
+    assert (folder / "model.safetensors").read_bytes() == (tmp_path / "ours/model.safetensors").read_bytes()
+    before = (folder / "settings.toml").stat().st_mtime_ns
+    assert open_model(theirs / "model.hdf5").kind == "elmo"  # its file may be named as well
+    assert open_model(theirs).folder == folder
+    assert (folder / "settings.toml").stat().st_mtime_ns == before
+    assert "taken over into" in capsys.readouterr().err  # that of the file alone
+    (theirs / "options.json").write_text("{}")
+    with pytest.raises(DataError, match="no table `lstm`"):
+        open_model(theirs)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RecipeError, match=r"empty: is neither a run nor a model of a known format; wanted .*formats`"):
+        open_model(tmp_path / "empty")
 
 
 def test_hugging_face_folders_as_well(tiny_run, tmp_path):
@@ -111,11 +132,16 @@ def test_a_training_starts_from_it(theirs, tmp_path, capsys):
     for name, text in (("corpus", CORPUS), ("tokenizer", TOKENIZER), ("encode", ENCODE), ("run", PRETRAIN)):
         (tmp_path / f"{name}.toml").write_text(text.format(folder=tmp_path))
     take_over(theirs, tmp_path / "ours")
+    bare = PRETRAIN.format(folder=tmp_path).replace(f"{tmp_path}/ours", str(theirs)).replace("/run", "/direct")
+    (tmp_path / "direct.toml").write_text(bare)
+    direct = open_model(pretrain(str(tmp_path / "direct.toml")), 0)
     run = pretrain(str(tmp_path / "run.toml"))
     told = capsys.readouterr().err
     assert f"{tmp_path}/ours: has no head: it starts from random weights\n" in told
     assert f"weights from {tmp_path}/ours (imported)\n" in told
     began, ours = (weights.own_tensors(open_model(*path).objective) for path in ((run, 0), (tmp_path / "ours",)))
+    same = weights.own_tensors(direct.objective)
+    assert all(torch.equal(same[name], began[name]) for name in began)
     assert began.keys() - ours.keys() == {"head.table.weight", "head.bias"}
     assert all(torch.equal(began[name], ours[name]) for name in ours)
     assert tomllib.loads((run / "weights/settings.toml").read_text())["model"]["width"] == 5

@@ -246,7 +246,7 @@ def test_a_network_without_heads_embeds_and_says_so_of_the_rest(tiny_run: Any, t
     ("name", "how", "message"),
     [
         ("nowhere", {}, "nowhere: no such folder; wanted a run's folder"),
-        (".", {}, "is neither a run nor a Hugging Face folder"),
+        (".", {}, "is neither a run nor a model of a known format"),
         ("bert", {"step": 5}, "--step: found 5, which .* does not keep; wanted one of 0, 8, 12"),
         ("bert", {"precision": "fp8"}, "--precision: found fp8; wanted fp32 or bf16 or fp16; did you mean `fp16`"),
         ("bert", {"device": "tpu"}, "--device: found tpu; wanted auto, cpu or cuda"),

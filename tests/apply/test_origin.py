@@ -91,7 +91,7 @@ def test_a_step_of_what_is_no_run_is_refused_by_who_asked(places: dict[str, Path
     ("name", "what"),
     [
         ("nothing", "no such folder"), ("texts.txt", "is a file"), ("encode-bert", "is the folder of a `encode`"),
-        (".", "is neither a run nor a Hugging Face folder"),
+        (".", "is neither a run nor a model of a known format"),
     ],
 )  # fmt: skip
 def test_what_holds_no_model_is_refused_by_its_name_or_by_the_setting_that_named_it(

@@ -85,7 +85,7 @@ def test_a_run_without_checkpoints_is_told_how_to_get_one(run):
 def test_what_is_no_model_is_refused(tiny_run, tmp_path):
     with pytest.raises(RecipeError, match="no such folder; wanted a run's folder"):
         open_model(tmp_path / "nothing")
-    with pytest.raises(RecipeError, match="is neither a run nor a Hugging Face folder"):
+    with pytest.raises(RecipeError, match="is neither a run nor a model of a known format"):
         open_model(tmp_path)
     with pytest.raises(RecipeError, match="is the folder of a `encode`"):
         open_model(tiny_run.folder / "encode-bert")

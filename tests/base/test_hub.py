@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ NAME = "google/electra-base-discriminator"
 def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
-    for name in ("ORDSMED_MODELS", "HF_HUB_CACHE"):
+    for name in ("ORDSMED_MODELS", "ORDSMED_CACHE", "HF_HUB_CACHE"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
 
@@ -73,6 +74,27 @@ def test_the_table_names_folders_and_a_mirror(alone: Path, monkeypatch: pytest.M
     assert hub.folder("bert-base-uncased").resolve() == other
     assert not hub.folder("google/nobody").is_dir()
     assert "does not lead to it" in hub.remedy("google/nobody")
+
+
+def test_what_was_found_once_is_looked_for_nowhere_else(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    there, vocabulary = made(alone / "hub" / NAME), alone / "bert-large-uncased-vocab.txt"
+    vocabulary.write_text("[PAD]\n")
+    for name in ("config.json", "model.safetensors", "pytorch_model.bin", "tf_model.h5"):
+        (there / name).write_text("1")
+    (alone / "models.toml").write_text(
+        f'mirror = "hub"\ncache = "kept"\n[names]\n"bert-large-uncased" = "{vocabulary}"\n'
+    )
+    first, listed = hub.folder(NAME), hub.folder("bert-large-uncased")
+    assert first == Path("kept/models") / NAME
+    assert sorted(path.name for path in first.iterdir()) == ["config.json", "model.safetensors"]  # none twice
+    assert listed == Path("kept/models/bert-large-uncased.txt")
+    assert f"{Path('hub') / NAME}: copied to kept/models/google" in capsys.readouterr().err
+    shutil.rmtree(alone / "hub")
+    vocabulary.unlink()
+    assert (hub.folder(NAME), hub.folder("bert-large-uncased")) == (first, listed)
+    assert hub.folder("google-bert/bert-large-uncased") == listed  # as it is called today
+    assert capsys.readouterr().err == ""
+    assert hub.cache() == Path("kept")
 
 
 def test_the_cache_is_looked_into(alone: Path) -> None:

@@ -165,3 +165,13 @@ def test_what_counts_as_a_tokenizer_that_is_made(tmp_path: Path, monkeypatch: py
         Path(name).write_text("")
     names = ("there", "half", "done", "vocab.txt", "wordpiece.toml", "nowhere")
     assert [is_tokenizer(name) for name in names] == [True, False, True, True, False, False]
+
+
+def test_published_vocabularies_lead_to_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "theirs-vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nword\n")
+    (tmp_path / "models.toml").write_text('[names]\n"bert-large-uncased" = "theirs-vocab.txt"\n')
+    monkeypatch.chdir(tmp_path)
+    for name in ("bert-large-uncased", "google-bert/bert-large-uncased"):
+        assert is_tokenizer(name)
+        assert read_tokenizer(name).vocabulary == 6
+    assert not is_tokenizer("bert-large-cased")

@@ -182,7 +182,7 @@ def test_what_cannot_be_asked(
 
 
 def test_a_folder_that_is_no_model(pairs: Path, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="neither a run nor a Hugging Face folder"):
+    with pytest.raises(RecipeError, match="neither a run nor a model of a known format"):
         asked(tmp_path, pairs)
 
 

@@ -13,7 +13,8 @@ import torch
 
 from kit import foreign_files
 from ordsmed.apply.export import export
-from ordsmed.apply.importing import recognised, take_over
+from ordsmed.apply.importing import take_over
+from ordsmed.apply.taken_over import recognised
 from ordsmed.apply.trained import open_model
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.menu import entries, kind_of, load

@@ -4,6 +4,7 @@
     my-elmo, RUN/weights                            weights with settings of ours, of no run or taken out of one
     hub-folder                                      Hugging Face's
     google/electra-small-discriminator              a published name, by way of models.toml
+    uncased_L-12_H-768_A-12, roberta.base/model.pt  another format's (formats/), taken over once, into the cache
 
 Nothing is opened until it is asked for; `apply/trained.py` opens it as a network that can be asked.
 """
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ordsmed.apply import taken_over
 from ordsmed.base import files, hub, run, settings, snapshots
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.folder import RECIPE, SETTINGS, STATUS, TOKENIZER, FolderKind, kind_of_folder, read_status
@@ -26,7 +28,7 @@ from ordsmed.nn.foreign import Networks, decoded
 from ordsmed.text.tokenizer import Tokenizer
 
 KIND = snapshots.KINDS[0]
-WANTED = "a run's folder, an import's (`ordsmed pretrain`, `ordsmed import`) or a Hugging Face folder"
+WANTED = "a run's folder, an import's, a Hugging Face folder, or a model in a format of `ordsmed menus formats`"
 NUMBERED = ("tokenizer.json", "vocab.txt", "vocab.json")  # files that number pieces
 
 
@@ -53,6 +55,8 @@ class Origin:
         """The one that is meant, or a complaint that names it; `key`: the setting that named it."""
         place = hub.folder(name)
         kind = kind_of_folder(place)
+        if not kind.made and not kind.model and (folder := taken_over.once(place, name)):
+            place, kind = folder, kind_of_folder(folder)
         if not kind.model:
             raise _refused(name, key, place, kind)
         return Origin(str(name), place, kind, read_status(place) if kind.run else {})
@@ -60,7 +64,7 @@ class Origin:
     @staticmethod
     def find(name: str | Path | None, *, key: str = "") -> Origin | None:
         """The one that is meant; None where none is named, or nothing stands by that name."""
-        return None if name is None or not hub.folder(name).is_dir() else Origin.of(name, key=key)
+        return None if name is None or not taken_over.stands(hub.folder(name)) else Origin.of(name, key=key)
 
     @property
     def is_run(self) -> bool:
@@ -230,7 +234,8 @@ def sources(recipe: dict[str, Any]) -> list[str]:
 def _refused(name: str | Path, key: str, place: Path, kind: FolderKind) -> RecipeError:
     """A name that leads to no model."""
     if kind is FolderKind.FOREIGN:
-        what, remedy = "neither a run nor a Hugging Face folder", "`ordsmed import` takes other formats over"
+        taken_over.refuse_unknown(place)
+        what, remedy = "neither a run nor a model of a known format", ""
     elif kind.made:
         what, remedy = f"the folder of a `{read_status(place).get('verb')}`", ""
     else:

@@ -37,6 +37,12 @@ def writing(path: Path) -> Iterator[BinaryIO]:
         raise
 
 
+def user_cache() -> Path:
+    """Where what can be made again is kept for this user."""
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(given) if given.startswith("/") else Path.home() / ".cache") / "ordsmed"
+
+
 def write_text(path: Path, text: str) -> None:
     """A text, whole or absent."""
     with writing(path) as file:

@@ -5,10 +5,12 @@
 The one table is `models.toml`: the file that $ORDSMED_MODELS names, or the one in the current folder:
 
     mirror = "/data/hub"                          # holds folders by their names
+    cache = "kept/models"                         # what was found is copied there: the second time it alone is asked
     [names]
     "google/electra-small-discriminator" = "/data/electra-small"
+    "bert-large-uncased" = "/data/vocab/bert-large-uncased-vocab.txt"
 
-Where it tells nothing, Hugging Face's own cache is looked into.
+Where it tells nothing, Hugging Face's own cache is looked into. $ORDSMED_CACHE names a cache without a table.
 """
 
 from __future__ import annotations
@@ -17,13 +19,17 @@ import contextlib
 import difflib
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
-from ordsmed.base import run, settings
+from ordsmed.base import files, run, settings
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.say import say
 
-TABLE = "models.toml"
+TABLE, CACHE = "models.toml", "ORDSMED_CACHE"
+KEYS = ("mirror", "cache", "names")
+OTHERS = ("*.h5", "*.msgpack", "*.ot", "onnx", "openvino", "coreml", ".*")  # the same weights once more, and notes
 VERBS = ("pretrain", "finetune")  # that make models
 # names from before organizations had to be named
 MOVED = {
@@ -37,15 +43,26 @@ MOVED = {
 
 
 def folder(name: str | Path) -> Path:
-    """The folder that a name means: itself if it stands, else what the table, its mirror or the cache has."""
-    path = Path(name)
-    if path.is_dir():
+    """What a name means: a folder or file that stands, else what the cache, the table, its mirror or the hub's has."""
+    path, kept = Path(name), _named_cache()
+    if path.exists():
         return path
-    for known in _spellings(str(name)):
+    if path.is_absolute() or ".." in path.parts:
+        kept = None
+    names = _spellings(str(name))
+    held = [own for known in names if kept and (own := _held(kept / "models" / known))]
+    if held:
+        return held[0]
+    for known in names:
         for place in _places(known):
-            if place.is_dir():
-                return place
+            if place.exists():
+                return _copied(place, kept / "models" / known) if kept else place
     return path
+
+
+def cache() -> Path:
+    """Where what was taken over is kept: the cache that is named, else the user's."""
+    return _named_cache() or files.user_cache()
 
 
 def remedy(name: str | Path) -> str:
@@ -138,6 +155,38 @@ def _places(name: str) -> list[Path]:
     return places
 
 
+def _named_cache() -> Path | None:
+    """The cache that the environment or the table names."""
+    if named := os.environ.get(CACHE):
+        return Path(named)
+    table, base = _table()
+    return base / table["cache"] if "cache" in table else None
+
+
+def _held(place: Path) -> Path | None:
+    """What the cache has under a name: a folder, or a file with the ending that it had."""
+    if place.is_dir():
+        return place
+    beside = place.parent.iterdir() if place.parent.is_dir() else ()
+    return next((path for path in sorted(beside) if path.stem == place.name and path.is_file()), None)
+
+
+def _copied(place: Path, target: Path) -> Path:
+    """A copy in the cache, whole or not at all; made once, while others wait."""
+    with run.locked(target):
+        if own := _held(target):
+            return own
+        if place.is_file():
+            with files.writing(target.with_name(target.name + place.suffix)) as file:
+                file.write(place.read_bytes())
+        else:
+            twice = ("*.bin",) if any(place.glob("*.safetensors")) else ()
+            with files.making(target) as part, files.survive_disk(target):
+                shutil.copytree(place, part, ignore=shutil.ignore_patterns(*OTHERS, *twice), dirs_exist_ok=True)
+        say(f"{place}: copied to {target.parent}, where it is looked for from now on")
+        return _held(target) or place
+
+
 def _table_path() -> Path | None:
     named = os.environ.get("ORDSMED_MODELS")
     path = Path(named) if named else Path(TABLE)
@@ -153,9 +202,10 @@ def _table() -> tuple[dict[str, Any], Path]:
         return {}, Path()
     table = settings.read(path)
     names = table.get("names", {})
-    odd = [key for key in table if key not in ("mirror", "names")]
-    texts = isinstance(names, dict) and all(isinstance(v, str) for v in [*names.values(), table.get("mirror", "")])
+    odd = [key for key in table if key not in KEYS]
+    places = [table.get("mirror", ""), table.get("cache", "")]
+    texts = isinstance(names, dict) and all(isinstance(v, str) for v in [*names.values(), *places])
     if odd or not texts:
         problem = f"unknown setting `{odd[0]}`" if odd else "a place that is no text"
-        raise RecipeError(path, problem, 'mirror = "FOLDER" and [names] with "NAME" = "FOLDER"')
+        raise RecipeError(path, problem, 'mirror = "FOLDER", cache = "FOLDER" and [names] with "NAME" = "FOLDER"')
     return table, path.parent

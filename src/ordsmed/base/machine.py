@@ -292,8 +292,7 @@ def _processor() -> str:
 
 def _cache() -> Path:
     """Where figures of this machine are kept."""
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(given) if given.startswith("/") else Path.home() / ".cache") / "ordsmed" / "speed.json"
+    return files.user_cache() / "speed.json"
 
 
 def _kept() -> dict[str, float]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from ordsmed.base import run
+from ordsmed.base import hub, run
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.folder import FolderKind, kind_of_folder
 from ordsmed.base.keys import bytes_key
@@ -117,6 +117,7 @@ def measure(tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
 
 def is_tokenizer(name: str) -> bool:
     """Does one stand under this name, so that nothing has to be made?"""
+    name = _led(name)
     kind = kind_of_folder(name)
     if kind in (FolderKind.ABSENT, FolderKind.FILE):
         return kind is FolderKind.FILE and not name.endswith(".toml")
@@ -125,6 +126,7 @@ def is_tokenizer(name: str) -> bool:
 
 def read_tokenizer(name: str) -> Tokenizer:
     """A folder or file with a tokenizer (ours or anybody's), or a recipe: made once, while others wait."""
+    name = _led(name)
     path = Path(name)
     kind = kind_of_folder(path)
     if kind is FolderKind.STORE and (path / "tokenizer").is_dir():
@@ -134,6 +136,11 @@ def read_tokenizer(name: str) -> Tokenizer:
     if "/" in name and kind is FolderKind.ABSENT and path.suffix in (".json", ".txt", ".bpe", ".gz"):
         raise RecipeError(name, "no such file", "a tokenizer's folder, file or recipe")
     return Tokenizer.load(run.obtain(TokenizerTraining, name))
+
+
+def _led(name: str) -> str:
+    """Where the name of a published vocabulary or model leads; any other is itself."""
+    return name if name in run.recipe_names("tokenizer") else str(hub.folder(name))
 
 
 def _corpus(name: str) -> Path:

@@ -56,6 +56,7 @@ class Imported:
     tokenizer: Any
     tensors: Mapping[str, Tensor]  # by our names; of large files each is read when it is asked for
     notes: tuple[str, ...] = ()  # what a person should know of them
+    bare: bool = False  # is it the network alone, without a head of what it learned?
 
 
 class Format(Protocol):
