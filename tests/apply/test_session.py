@@ -7,27 +7,28 @@ from typing import Any
 
 import pytest
 
-from ordsmed.apply.generation import session
 from ordsmed.apply.generation.options import SamplingOptions
 from ordsmed.apply.generation.session import Session
 from ordsmed.base.ending import Ended
 
+SEEN: list[tuple[str, SamplingOptions, int]] = []
+
+
+def write(prompt: str, how: SamplingOptions, sample: int) -> Iterator[str]:
+    """It writes ` ok`; `stop` is ended in the middle, `end` by a signal."""
+    SEEN.append((prompt, how, sample))
+    yield " ok"
+    if prompt == "stop":
+        raise KeyboardInterrupt
+    if prompt == "end":
+        raise Ended(15)
+
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, SamplingOptions, int]]:
-    """What a network that writes ` ok` was asked for; `stop` is ended in the middle, `end` by a signal."""
-    seen: list[tuple[str, SamplingOptions, int]] = []
-
-    def stream(network: Any, prompt: str, how: SamplingOptions, sample: int) -> Iterator[str]:
-        seen.append((prompt, how, sample))
-        yield " ok"
-        if prompt == "stop":
-            raise KeyboardInterrupt
-        if prompt == "end":
-            raise Ended(15)
-
-    monkeypatch.setattr(session, "stream", stream)
-    return seen
+def asked() -> list[tuple[str, SamplingOptions, int]]:
+    """What was to be written."""
+    SEEN.clear()
+    return SEEN
 
 
 def run(lines: Iterable[Any], **how: Any) -> Session:
@@ -41,7 +42,7 @@ def run(lines: Iterable[Any], **how: Any) -> Session:
         print(f"{sign}{line}")
         return str(line)
 
-    made = Session(None, SamplingOptions(**how), ask)  # type: ignore[arg-type]
+    made = Session(write, SamplingOptions(**how), ask, after=lambda: print("(note)"))
     made.run()
     return made
 
@@ -50,7 +51,8 @@ def test_texts_follow_prompts(asked: list[Any], capsys: pytest.CaptureFixture[st
     """An empty one too; each has a seed of its own."""
     run(["once", "", "//set"], seed=3)
     assert [(prompt, how.seed) for prompt, how, _ in asked] == [("once", 3), ("", 4), ("/set", 5)]
-    assert capsys.readouterr().out.splitlines()[1:] == ["> once", "once ok", "> ", " ok", "> //set", "/set ok", ""]
+    assert capsys.readouterr().out.splitlines()[1:] == ["> once", "once ok", "(note)", "> ", " ok", "(note)",
+                                                      "> //set", "/set ok", "(note)", ""]  # fmt: skip
 
 
 def test_ctrl_c_ends_the_text_and_not_the_session(asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,7 +110,7 @@ def test_stop_strings_add_up_and_go(asked: list[Any]) -> None:
         (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"), "invalid UTF-8 at byte 1 of the line; wanted UTF-8 text"),
     ],
 )
-def test_what_is_told_and_refused(asked: list[Any], monkeypatch: pytest.MonkeyPatch, line: Any, said: str) -> None:
+def test_what_is_told_and_refused(asked: list[Any], line: Any, said: str) -> None:
     """The session goes on as it was."""
     told: list[str] = []
     given = iter([line, "a"])
@@ -119,7 +121,7 @@ def test_what_is_told_and_refused(asked: list[Any], monkeypatch: pytest.MonkeyPa
             raise word
         return str(word)
 
-    Session(None, SamplingOptions(), ask, told.append).run()  # type: ignore[arg-type]
+    Session(write, SamplingOptions(), ask, told.append).run()
     assert any(said in line for line in told)
     assert [(prompt, how) for prompt, how, _ in asked] == [("a", SamplingOptions())]
 

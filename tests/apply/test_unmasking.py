@@ -11,10 +11,10 @@ import torch
 
 from kit.families import shaken
 from kit.makers import SPECIAL
-from ordsmed.apply.generate import generate, generate_all, stream
+from ordsmed.apply.generate import generate, generate_all, steps, stream
 from ordsmed.apply.generation.network import writing
 from ordsmed.apply.generation.options import SamplingOptions
-from ordsmed.apply.generation.unmasking import fill_all, put_in, unmasked
+from ordsmed.apply.generation.unmasking import behind, fill_all, filled, put_in, unmasked
 from ordsmed.apply.trained import Trained
 from ordsmed.base.errors import RecipeError
 from ordsmed.models import bert, gpt2, modern
@@ -102,7 +102,25 @@ def test_a_text_is_written_behind_its_prompt(trained: Trained) -> None:
     assert (made.tokens, made.ended, len(ids)) == (7, "tokens", 9)
     wanted, _ = by_hand(trained, framed(trained, [*own.encode("w1 w2"), *[own.mask] * 7]))
     assert made.text == own.decode(wanted[1:-1])
-    assert list(stream(writing(trained), "w1 w2", SamplingOptions(tokens=7, temperature=0))) == [made.continuation]
+    assert "".join(stream(writing(trained), "w1 w2", SamplingOptions(tokens=7, temperature=0))) == made.continuation
+
+
+@pytest.mark.parametrize("stop", [(), ("w1",), ("w2 w", "w3 w")])
+def test_a_stream_holds_what_stands_before_the_first_gap(tokenizer: Tokenizer, stop: tuple[str, ...]) -> None:
+    """After every pass, but for the last word, which a piece may yet be joined to; in all it is the text."""
+    network, how = writing(model_of("diffusion", tokenizer)), SamplingOptions(tokens=12, seed=5, stop=stop)
+    whole = next(generate_all(network, ["w1"], how))
+    pieces = list(steps(network, "w1", how))
+    assert "".join(pieces) == whole.continuation
+    if not stop:
+        assert len(pieces) == 13, "one token a pass"
+        grown, text = [len(ids) for ids in filled(network, "w1", how, 0)], ""
+        assert grown == sorted(grown)
+        assert grown[-1] == 13
+        for ids, piece in zip(filled(network, "w1", how, 0), pieces, strict=False):
+            text += piece
+            assert behind(network, "w1", ids).startswith(text)
+        assert len(list(filter(None, pieces))) > 1
 
 
 @pytest.mark.parametrize("order", ["certain", "chance"])

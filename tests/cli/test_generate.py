@@ -104,7 +104,6 @@ def test_a_masked_model_writes_by_filling(says: Any, tiny_run: Any) -> None:
         (["a", "--file", "p.txt"], 2, "--file: found with a text; wanted one of the two"),
         (["--file", "nowhere.txt"], 1, "nowhere.txt: no such file; wanted a prompt a line, or JSON lines (.jsonl)"),
         (["a\udcff"], 1, "'a\\udcff': invalid UTF-8 at character 2; wanted UTF-8 text"),
-        (["a", "--interactive", "--devices", "2"], 2, "--devices: found without a text; wanted TEXT, --file or lines"),
         (["a", "--top-k", "-1"], 2, "--top-k/--best: found -1; wanted a whole number, 0 or more"),
         (["a", "--precision", "fp8"], 1, "--precision: found fp8; wanted fp32 or bf16 or fp16"),
     ],
@@ -146,6 +145,13 @@ def test_processes_that_share_every_layer_write_the_same(says: Any, tiny_run: An
         apart, env=environment(), capture_output=True, text=True, input=(tmp_path / "p.txt").read_text()
     )
     assert (run.returncode, run.stdout) == (0, wanted[1]), run.stderr
+    if kind == "bert":
+        asked = {"env": environment(), "capture_output": True, "text": True, "input": "the old\n/tokens 3\n\n/quit\n"}
+        alone = [word for word in [*apart, "--interactive"] if word not in ("--devices", "2")]
+        one, both = (subprocess.run(words, **asked) for words in (alone, [*apart, "--interactive"]))  # type: ignore
+        assert (both.returncode, both.stdout) == (0, one.stdout), both.stderr
+        assert "> the old" in one.stdout
+        assert "tokens 3" in one.stdout
 
 
 @pytest.mark.long
@@ -205,7 +211,7 @@ def test_a_real_terminal(tiny_run: Any) -> None:
     at = until(b"> \r\n", at)
     time.sleep(0.3)
     os.write(terminal, b"\x03")
-    at = until(b"(ended)\r\n> ", at)
+    at = until(b"\n> ", until(b"(ended)\r\n", at))
     os.write(terminal, b"/quit\n")
     until(b"/quit\r\n", at)
     assert os.waitpid(pid, 0)[1] == 0

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator
 from ordsmed.apply.generation.continuing import Continuation, TextRow, begun, continued, settled
 from ordsmed.apply.generation.network import WritingNetwork, check, fills, writing
 from ordsmed.apply.generation.options import Generated, SamplingOptions
-from ordsmed.apply.generation.unmasking import written
+from ordsmed.apply.generation.unmasking import behind, filled, written
 from ordsmed.apply.trained import Trained
 from ordsmed.base.errors import RecipeError
 
-__all__ = ["check", "generate", "generate_all", "stream"]
+__all__ = ["check", "generate", "generate_all", "steps", "stream"]
 BATCH = 16  # texts at once
 
 
@@ -31,27 +31,54 @@ def generate_all(
     if fills(network.trained):
         for prompt in prompts:
             for sample in range(how.samples):
-                yield written(network, prompt, how, sample)
+                text = written(network, prompt, how, sample)
+                network.tell()
+                yield text
         return
     rows = (row for prompt in prompts for row in _rows(network, how, prompt))
     while some := list(itertools.islice(rows, batch)):
         for _ in Continuation(network, how, some):
             pass
+        network.tell()
         yield from map(_generated, some)
 
 
 def stream(network: WritingNetwork, prompt: str, how: SamplingOptions, sample: int = 0) -> Iterator[str]:
     """A text as it is made, in pieces: what follows the prompt."""
-    if fills(network.trained):
-        yield written(network, prompt, how, sample).continuation
-        return
-    row, sent = _rows(network, how, prompt)[sample], ""
+    yield from filter(None, steps(network, prompt, how, sample))
+    network.tell()
+
+
+def steps(network: WritingNetwork, prompt: str, how: SamplingOptions, sample: int = 0) -> Iterator[str]:
+    """What has come to stand behind the prompt for good after every token or pass: often nothing."""
+    sent = ""
+    for text, over in (_filled if fills(network.trained) else _continued)(network, prompt, how, sample):
+        size = len(text) if over else settled(network, how, text)
+        fits = size > len(sent) and text.startswith(sent)
+        yield text[len(sent) : size] if fits else ""
+        sent = text[:size] if fits else sent
+        if over:
+            return
+
+
+def _continued(network: WritingNetwork, prompt: str, how: SamplingOptions, sample: int) -> Iterator[tuple[str, bool]]:
+    """What follows a prompt after every token; is it all?"""
+    row = _rows(network, how, prompt)[sample]
     for _ in Continuation(network, how, [row]):
-        text = row.text if row.ended else continued(network, row)
-        size = len(text) if row.ended else settled(network, how, text)
-        if size > len(sent) and text.startswith(sent):
-            yield text[len(sent) : size]
-            sent = text[:size]
+        yield row.text if row.ended else continued(network, row), row.ended is not None
+
+
+def _filled(network: WritingNetwork, prompt: str, how: SamplingOptions, sample: int) -> Iterator[tuple[str, bool]]:
+    """What follows a prompt up to the first gap that is left, after every pass; is it all?"""
+    text = ""
+    for ids in filled(network, prompt, how, sample):
+        text = behind(network, prompt, ids)
+        if (short := how.stopped(text[: settled(network, how, text)])) is not None:
+            text = short
+            break
+        yield text, False
+    short = how.stopped(text)
+    yield text if short is None else short, True
 
 
 def _rows(network: WritingNetwork, how: SamplingOptions, prompt: str) -> list[TextRow]:

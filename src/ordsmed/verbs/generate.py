@@ -64,8 +64,6 @@ def arguments(parser: Parser) -> None:
 def run(asked: argparse.Namespace) -> None:
     how = _options(asked)
     asks = asked.interactive or (not asked.text and not asked.file and sys.stdin.isatty())
-    if asks and (asked.devices or "RANK" in os.environ):
-        raise UsageError("--devices", "found without a text", "TEXT, --file or lines of standard input")
     if asked.devices and "RANK" not in os.environ:
         from ordsmed.command.recipes import without
         from ordsmed.launch.local import start
@@ -74,10 +72,11 @@ def run(asked: argparse.Namespace) -> None:
     from ordsmed.apply.generation.network import together
     from ordsmed.apply.generation.prompts import agreed, given, of_file
     from ordsmed.apply.trained import opened
+    from ordsmed.base.ranks import first_alone
 
     prompts: Any = of_file(asked.file) if asked.file else given(asked.text)
     with together(opened(asked.run, **flags.opened_as(asked))) as network:
-        if asks:
+        if first_alone(network.ranks, lambda: asks):
             _session(network, how)
             return
         if not (asked.file or asked.text):
@@ -99,20 +98,27 @@ def _options(asked: argparse.Namespace) -> Any:
 
 
 def _session(network: Any, how: Any) -> None:
+    """The first process asks; others write with it."""
     import contextlib
+    import functools
 
+    from ordsmed.apply.generation import leading
     from ordsmed.apply.generation.session import Session
 
+    if not network.ranks.first:
+        leading.follow(network)
+        return
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401 (lines can be edited, and come again)
-    Session(network, how).run()
+    Session(functools.partial(leading.lead, network), how, after=network.tell).run()
+    leading.end(network)
 
 
 def _write(asked: argparse.Namespace, network: Any, prompts: Any, how: Any) -> None:
     """Texts of all prompts; one by itself as it is made."""
     import itertools
 
-    from ordsmed.apply.generate import generate_all, stream
+    from ordsmed.apply.generate import generate_all, steps
     from ordsmed.apply.generation import prompts as way
     from ordsmed.command.output import speaks
 
@@ -122,8 +128,9 @@ def _write(asked: argparse.Namespace, network: Any, prompts: Any, how: Any) -> N
         size = asked.batch if asked.file or len(asked.text) > 1 else 1  # lines of a stream are answered as they come
         while some := list(itertools.islice(prompts, size)):
             if len(some) == how.samples == 1 and not asked.out and not json:
-                pieces = itertools.chain([some[0].text], stream(network, some[0].text, how), ["\n"])
+                pieces = itertools.chain([some[0].text], steps(network, some[0].text, how), ["\n"])
                 way.shown(pieces if tells else (piece for piece in pieces if not piece))
+                network.tell()
                 continue
             texts = generate_all(network, [prompt.text for prompt in some], how, batch=asked.batch)
             for number, text in enumerate(texts):

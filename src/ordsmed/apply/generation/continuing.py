@@ -106,7 +106,7 @@ class Continuation:
         longest = self.network.longest
         if len(row.ids) - row.begin <= longest:
             return
-        self.network.say_it_slides()
+        self.network.note_it_slides()
         row.begin = len(row.ids) - max(1, longest - min(self.how.tokens - row.made - 1, longest // 2))
 
     def _words(self, scores: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ class WritingNetwork:
     trained: Trained
     model: Any
     head: Any
-    notes: set[str] = field(default_factory=set)
+    notes: dict[str, bool] = field(default_factory=dict)  # what is to be told, and was it not yet?
     kept: dict[str, Tensor] = field(default_factory=dict)
 
     @property
@@ -55,10 +55,14 @@ class WritingNetwork:
         """How many tokens it sees at once."""
         return int(self.trained.settings.longest())
 
-    def say_it_slides(self) -> None:
-        """That a text is longer than what is seen at once; told once, however often it happens."""
-        if "slides" not in self.notes:
-            self.notes.add("slides")
+    def note_it_slides(self) -> None:
+        """A text is longer than what is seen at once; `tell` says so when no line is half written."""
+        self.notes.setdefault("slides", True)
+
+    def tell(self) -> None:
+        """What was noted while texts were written; once, however often it happens."""
+        if self.notes.get("slides"):
+            self.notes["slides"] = False
             say(f"a text is longer than the model's window of {self.longest:,} tokens: the window slides along")
 
     @torch.inference_mode()
@@ -138,11 +142,14 @@ def together(trained: Trained) -> Iterator[WritingNetwork]:
             split_layers(trained.objective, layout, ranks)
         yield replace(network, trained=replace(trained, ranks=ranks))
         well = True
+    except RunError as error:
+        error.echo = not ranks.first  # who ended says why, or had nobody to tell
+        raise
     except RuntimeError as error:
         if world == 1:
             raise
         lost = RunError(f"rank {ranks.rank}", f"lost the others: {str(error).splitlines()[0][:120]}", "all of them")
-        lost.echo = not ranks.first  # who ended says why
+        lost.echo = not ranks.first
         raise lost from None
     finally:
         leave(ranks, well=well)

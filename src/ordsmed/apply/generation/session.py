@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ordsmed.apply.generate import stream
-from ordsmed.apply.generation.network import WritingNetwork
 from ordsmed.apply.generation.options import SamplingOptions
 from ordsmed.apply.generation.prompts import checked, shown
 from ordsmed.base.ending import Ended
@@ -43,10 +41,11 @@ HELP = """a line is a prompt; an empty one: the model begins; //text for a promp
 class Session:
     """Asks for prompts and writes texts until nobody wants any more."""
 
-    network: WritingNetwork
+    write: Callable[[str, SamplingOptions, int], Iterable[str]]  # a prompt and which of its samples -> pieces of text
     how: SamplingOptions
     ask: Callable[[str], str] = input
     tell: Callable[[str], None] = field(default=print)
+    after: Callable[[], None] = field(default=lambda: None)  # when a text stands whole
 
     def run(self) -> None:
         """Until /quit or the end of the input."""
@@ -80,13 +79,15 @@ class Session:
         for sample in range(self.how.samples):
             try:
                 shown([prompt])
-                shown(stream(self.network, prompt, self.how, sample))
+                shown(self.write(prompt, self.how, sample))
             except KeyboardInterrupt as stop:
                 if isinstance(stop, Ended):
                     raise
                 self.tell(" (ended)")
+                self.after()
                 return
             self.tell("")
+            self.after()
         self.how = dataclasses.replace(self.how, seed=self.how.seed + 1)
 
     def _told(self, words: list[str]) -> str:

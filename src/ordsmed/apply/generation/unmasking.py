@@ -9,7 +9,7 @@ masks as tokens are wanted are put behind the prompt, between the signs that row
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -53,32 +53,55 @@ def put_in(tokenizer: Tokenizer, text: str, words: Sequence[int]) -> str:
     return whole
 
 
-def written(network: WritingNetwork, prompt: str, how: SamplingOptions, sample: int) -> Generated:
-    """A prompt and what a model that fills gaps writes behind it: exactly as many tokens as are asked for."""
+def filled(network: WritingNetwork, prompt: str, how: SamplingOptions, sample: int) -> Iterator[list[int]]:
+    """The ids of a prompt and of what a model that fills gaps writes behind it, up to the first gap, after each pass.
+
+    At last exactly as many are new as are asked for.
+    """
     tokenizer, shifted = network.trained.tokenizer, network.trained.objective.shifted
     whole = framed(tokenizer, "", ends=shifted)
     before, after = whole[: (len(whole) + 1) // 2], whole[(len(whole) + 1) // 2 :]
     ids = tokenizer.encode(prompt)
     given, room, key = len(ids), network.longest - len(whole), how.key(prompt, sample)
     if given + how.tokens > room:
-        network.say_it_slides()
+        network.note_it_slides()
     while (left := given + how.tokens - len(ids)) > 0:
         block = left if len(ids) + left <= room else min(left, max(room // 2, 1))
         seen = ids[max(len(ids) - (room - block), 0) :]
-        row = [*before, *seen, *[tokenizer.mask or 0] * block, *after]
+        masked = [*before, *seen, *[tokenizer.mask or 0] * block, *after]
         first = len(before) + len(seen)
-        row = unmasked(network, row, range(first, first + block), how, chance.key("block", key, len(ids)))
-        ids += row[first : first + block]
-    text = tokenizer.decode(ids).removeprefix(tokenizer.decode(ids[:given]))
+        for row, gaps in passes(network, masked, range(first, first + block), how, chance.key("block", key, len(ids))):
+            yield [*ids, *row[first : min(gaps, default=first + block)]]
+        ids = [*ids, *row[first : first + block]]
+
+
+def written(network: WritingNetwork, prompt: str, how: SamplingOptions, sample: int) -> Generated:
+    """A prompt and the whole of what follows it."""
+    *_, ids = filled(network, prompt, how, sample)
+    text = behind(network, prompt, ids)
     if (short := how.stopped(text)) is not None:
         return Generated(prompt, short, sample, how.tokens, "stop")
     return Generated(prompt, text, sample, how.tokens, "tokens")
 
 
+def behind(network: WritingNetwork, prompt: str, ids: Sequence[int]) -> str:
+    """What stands behind a prompt, of the ids of both."""
+    tokenizer = network.trained.tokenizer
+    return tokenizer.decode([*ids]).removeprefix(tokenizer.decode([*ids[: len(tokenizer.encode(prompt))]]))
+
+
 def unmasked(
     network: WritingNetwork, ids: Sequence[int], gaps: Sequence[int], how: SamplingOptions, key: int
 ) -> list[int]:
-    """A row whose gaps are filled, so many a pass; no sign is put into one."""
+    """A row whose gaps are filled."""
+    *_, (row, _) = passes(network, ids, gaps, how, key)
+    return row
+
+
+def passes(
+    network: WritingNetwork, ids: Sequence[int], gaps: Sequence[int], how: SamplingOptions, key: int
+) -> Iterator[tuple[list[int], list[int]]]:
+    """A row after every pass, in which so many gaps are filled, and those that are left; no sign is put into one."""
     row, left, turn = list(ids), list(gaps), 0
     signs = torch.tensor(sorted(network.trained.tokenizer.special), device=network.device, dtype=torch.int64)
     while left:
@@ -92,7 +115,7 @@ def unmasked(
         for number in _first(scores, words, how, keys):
             row[left[number]] = int(words[number])
         left, turn = [gap for gap in left if row[gap] == network.trained.tokenizer.mask], turn + 1
-    return row
+        yield row, left
 
 
 def _first(scores: Tensor, words: Tensor, how: SamplingOptions, keys: np.ndarray) -> list[int]:
