@@ -14,7 +14,7 @@ from ordsmed.base.files import in_a_line
 from ordsmed.command import overview, verb
 from ordsmed.command.output import fail, print_lines, speaks
 
-ALSO = {"-h": "help", "--help": "help", "--version": "version"}  # what people try first
+ALSO = {"-h": "help", "--help": "help", "--version": "version", "site": "sites"}  # what people try first
 
 
 def main(words: Sequence[str] | None = None) -> None:

@@ -17,8 +17,9 @@ from ordsmed.apply.model import open
 from ordsmed.apply.trained import open_model
 from ordsmed.base import files, run, settings
 from ordsmed.base.errors import RecipeError
+from ordsmed.launch.site import site_layout
 from ordsmed.learn.phases import Phase
-from ordsmed.mesh.layout import Layout, arithmetic, memory, parse, site_layout
+from ordsmed.mesh.layout import Layout, arithmetic, memory, parse
 from ordsmed.mesh.parallel import padded_rows
 from ordsmed.models import bert, elmo
 from ordsmed.nn.dropout import Dropout, begin_micro_batch
@@ -482,6 +483,19 @@ def test_a_micro_batch_for_every_phase() -> None:
 def test_a_site_s_file_has_a_layout(tmp_path: Path) -> None:
     (tmp_path / "site.toml").write_text("[layout]\nmicro = 2\n")
     assert site_layout(str(tmp_path / "site.toml")) == {"micro": 2}
-    (tmp_path / "site.toml").write_text("layout = 3\n")
-    with pytest.raises(RecipeError, match=r"has no \[layout\]; wanted the settings of a machine"):
+    (tmp_path / "site.toml").write_text('title = "nothing"\n')
+    with pytest.raises(RecipeError, match=r"has no \[layout\] and no \[\[partition\]\]; wanted the settings"):
         site_layout(str(tmp_path / "site.toml"))
+    (tmp_path / "site.toml").write_text("layout = 3\n")
+    with pytest.raises(RecipeError, match=r"layout: found 3; wanted a table"):
+        site_layout(str(tmp_path / "site.toml"))
+
+
+def test_tokens_say_how_many_rows_a_device_holds() -> None:
+    """Where `micro` does not."""
+    phase = Phase(steps=1, length=128, batch=64, rate=1e-3)
+    assert Layout(tokens=1024).share(phase, 1, "cpu").micro == 8
+    assert Layout(tokens=1024, micro=4).share(phase, 1, "cpu").micro == 4
+    assert Layout(tokens=100).share(phase, 1, "cpu").micro == 1
+    with pytest.raises(ValueError, match="tokens: found -1; wanted 0 or more"):
+        Layout(tokens=-1)

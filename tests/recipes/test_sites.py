@@ -11,15 +11,18 @@ import torch
 from ordsmed.base import menu, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.cli import main
+from ordsmed.launch import site as sites
+from ordsmed.launch.gpus import GPUS
+from ordsmed.launch.site import site_layout
 from ordsmed.mesh import precision
-from ordsmed.mesh.layout import Layout, site_layout
+from ordsmed.mesh.layout import Layout
 from ordsmed.pretrain.pretrain import pretrain
 from ordsmed.pretrain.recipe import Pretraining
 from ordsmed.show.show import layout, read
 
 SITES = {path.stem: path for path in sorted((menu.HOUSE / "sites").glob("*.toml"))}
-NAMED = ("a100", "ex3", "h100", "laptop", "lumi", "power9", "puhti", "saga")
-GPUS = {"saga": (6, 0), "puhti": (7, 0), "power9": (7, 0), "a100": (8, 0), "h100": (9, 0), "lumi": (9, 0)}
+NAMED = ("saga", "olivia", "puhti", "roihu", "mahti", "lumi", "ex3", "power9", "jean-zay", "jupiter", "laptop", "a100")
+PLACES = [f"{name}:{one.name}" for name in SITES for one in sites.read(name).partition]
 
 
 def test_they_are_there() -> None:
@@ -36,21 +39,41 @@ def test_every_site_decodes_as_a_layout(site: str) -> None:
 
 @pytest.mark.parametrize("site", SITES)
 def test_the_first_line_tells_what_it_is(site: str) -> None:
-    assert re.match(r"# \S.{15,}\n\[layout\]\n", SITES[site].read_text(encoding="utf-8"))
+    assert re.match(r"# \S.{15,}\ntitle = ", SITES[site].read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("site", GPUS)
-def test_its_gpus_can_do_what_it_asks_for(site: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _=None: GPUS[site])
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _=None: site)
-    monkeypatch.setattr(torch.version, "hip", "6.2" if site == "lumi" else None)
-    asked = settings.decode(Layout, site_layout(site), site)
-    said = precision.set_up(asked, torch.device("cuda"))
-    assert said.startswith("precision: bf16" if GPUS[site] >= (8, 0) else "precision: fp16")
+@pytest.mark.parametrize("place", PLACES)
+def test_its_gpus_can_do_what_it_asks_for(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = GPUS[sites.find(place).partition.gpu]
+    number = (9, 0) if gpu.amd else tuple(map(int, gpu.capability.split(".")))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _=None: number)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _=None: place)
+    monkeypatch.setattr(torch.version, "hip", "6.2" if gpu.amd else None)
+    asked = settings.decode(Layout, site_layout(place), place)
+    line = precision.set_up(asked, torch.device("cuda"))
+    assert line.startswith("precision: bf16" if number >= (8, 0) else "precision: fp16")
 
 
-def test_the_mixed_site_takes_what_both_of_its_gpus_have() -> None:
-    assert site_layout("ex3")["precision"] == "fp16"
+@pytest.mark.parametrize("site", [name for name in SITES if sites.read(name).partition])
+def test_every_fact_has_a_source_and_a_date(site: str) -> None:
+    known = sites.read(site)
+    assert known.source
+    assert known.checked
+    assert not known.successor or known.successor in SITES
+    assert (known.state in ("retired", "stopping")) == bool(known.until)
+
+
+def test_a_partition_is_named_behind_the_site(tmp_path: Path) -> None:
+    """Each has the precision of its GPU, and tokens as its memory holds."""
+    assert site_layout("saga") == site_layout("saga:accel") == {"device": "cuda", "precision": "fp16", "tokens": 12288}
+    assert site_layout("saga:a100") == {"device": "cuda", "precision": "bf16", "tokens": 65536}
+    assert site_layout("ex3:dgx2q")["precision"] == "fp16"
+    (tmp_path / "mine.toml").write_bytes(SITES["ex3"].read_bytes())
+    assert site_layout(f"{tmp_path}/mine.toml:mi210q") == site_layout("ex3:mi210q")
+    with pytest.raises(RecipeError, match="--site: found partition a10; did you mean `a100`"):
+        site_layout("saga:a10")
+    with pytest.raises(RecipeError, match="--site: found sagga; did you mean `saga`"):
+        site_layout("sagga:a100")
 
 
 @pytest.mark.parametrize("devices", [1, 4])
@@ -93,7 +116,7 @@ def test_an_unknown_site_is_refused_by_the_near_name() -> None:
 
 def test_a_file_without_a_layout_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text("[model]\nkind = 'bert'\n")
-    with pytest.raises(RecipeError, match=r"mine.toml: has no \[layout\]"):
+    with pytest.raises(RecipeError, match=r"mine.toml: model: unknown setting"):
         site_layout(str(tmp_path / "mine.toml"))
 
 

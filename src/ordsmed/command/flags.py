@@ -82,10 +82,10 @@ def devices(parser: Parser) -> None:
     meaning = "processes, one a GPU (or share of the CPU)"
     parser.add_argument("--devices", type=whole(1), metavar="N", default=0, help=meaning)
     meaning = "a machine's layout: a shipped site or a TOML file"
-    parser.add_argument("--site", default="", help=meaning, offers=_sites)
+    parser.add_argument("--site", default="", help=meaning, offers=sites)
 
 
-def _sites() -> list[str]:
+def sites() -> list[str]:
     return [*sorted(path.stem for path in (menu.HOUSE / "sites").glob("*.toml")), FILES]
 
 

@@ -24,7 +24,7 @@ from ordsmed.base.screen import columns, fitted
 from ordsmed.command.output import all_settings
 
 MENU = "verbs"
-GROUPS = ("make", "train", "judge", "use", "look")
+GROUPS = ("make", "train", "judge", "use", "machines", "look")
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from ordsmed.base.run import at_home
 from ordsmed.base.say import say
 from ordsmed.finetune import trials
 from ordsmed.finetune.plan import FinetuningPlan, no_deadline
+from ordsmed.launch.site import absolute
 from ordsmed.train.session import perform
 
 
@@ -23,8 +24,7 @@ def finetune(name: str, overrides: Sequence[str] = (), **how: Any) -> Path:
     """
     if how.get("deadline"):
         raise no_deadline()  # before anything is deleted to begin anew
-    if Path(how.get("site", "")).is_file():
-        how["site"] = str(Path(how["site"]).absolute())
+    how["site"] = absolute(how.get("site", ""))
     with at_home(name) as own:
         return _finetuned(own, overrides, how)
 

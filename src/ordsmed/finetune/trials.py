@@ -39,7 +39,8 @@ from ordsmed.base.screen import command
 from ordsmed.finetune.compared import best_of, compared, table
 from ordsmed.finetune.grid import Trial, plan
 from ordsmed.finetune.recipe import Finetuning
-from ordsmed.mesh.layout import parse, site_layout
+from ordsmed.launch.site import site_layout
+from ordsmed.mesh.layout import parse
 from ordsmed.train import checkpoint, picture
 from ordsmed.train.loop import Stopped, asked_to_stop
 

@@ -10,11 +10,9 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
-from ordsmed.base import menu, settings
-from ordsmed.base.errors import RecipeError, nearest
+from ordsmed.base.errors import RecipeError
 from ordsmed.base.machine import MOST_THREADS
 from ordsmed.base.say import many, size
 from ordsmed.data.loader import Share
@@ -37,8 +35,10 @@ class Layout:
     """ranks that share every layer (tensor parallelism), best neighbors on one machine; 1: none;
     elsewhere tensor_model_parallel_size"""
     micro: int | tuple[int, ...] = 0
-    """rows a device holds at a time, one number or one a phase; 0: as many as make about 8 thousand tokens (CPU) or 64
-    thousand (GPU); elsewhere per_device_train_batch_size, micro_batch_size, gradient_accumulation_steps"""
+    """rows a device holds at a time, one number or one a phase; 0: as many as make `tokens`;
+    elsewhere per_device_train_batch_size, micro_batch_size, gradient_accumulation_steps"""
+    tokens: int = 0
+    """that a device holds at a time where `micro` says nothing; 0: about 8 thousand (CPU) or 64 thousand (GPU)"""
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
     """products in fp32, in TF32 (NVIDIA since Ampere), bf16, or fp16 with dynamic scaling; weights are fp32 always;
     elsewhere fp16, bf16, amp, mixed_precision"""
@@ -77,7 +77,7 @@ class Layout:
     """checkpoints are written while training goes on, from a copy of what this rank writes"""
 
     def __post_init__(self) -> None:
-        counts = {"replicate": 0, "shard": 1, "tensor": 1, "divisible": 1, "threads": 0, "workers": -1}
+        counts = {"replicate": 0, "shard": 1, "tensor": 1, "divisible": 1, "threads": 0, "tokens": 0, "workers": -1}
         least = {**counts, "scale": 1, "scale_window": 1}
         for name, low in least.items():
             if getattr(self, name) < low:
@@ -147,7 +147,7 @@ class Layout:
                 place, found, wanted, f"use {_near(phase.batch, world)}, or {many(fewer * self.tensor, 'device')}"
             )
         own, asked = phase.batch // world, self.micro_of(number)
-        most = asked or max(1, TOKENS_HELD.get(device, 8_192) // phase.length)
+        most = asked or max(1, (self.tokens or TOKENS_HELD.get(device, 8_192)) // phase.length)
         if asked and own % asked:
             made = f"micro {asked} x {many(world, 'device')} = {asked * world}"
             fits = max(n for n in range(1, asked) if own % n == 0)
@@ -264,18 +264,6 @@ def parse(text: str, layout: Layout) -> Layout:
         raise RecipeError("--layout", f"found {text}", "auto, or replicate x shard x tensor as in 2x4x1")
     replicate, shard, tensor = map(int, found.groups())
     return dataclasses.replace(layout, replicate=replicate, shard=shard, tensor=tensor)
-
-
-def site_layout(name: str) -> dict[str, Any]:
-    """The [layout] of a site: a shipped one by name, or a TOML file."""
-    shipped = menu.HOUSE / "sites"
-    path = Path(name) if Path(name).is_file() else shipped / f"{name}.toml"
-    if not path.is_file():
-        raise RecipeError("--site", f"found {name}", "", nearest(name, (p.stem for p in shipped.glob("*.toml"))))
-    table = settings.read(path)
-    if not isinstance(table.get("layout"), dict):
-        raise RecipeError(path, "has no [layout]", "the settings of a machine")
-    return dict(table["layout"])
 
 
 def _near(batch: int, unit: int) -> str:

@@ -30,8 +30,9 @@ from ordsmed.evaluation.recipe import Evaluation
 from ordsmed.finetune import grid
 from ordsmed.finetune.plan import FinetuningPlan
 from ordsmed.finetune.recipe import Finetuning
+from ordsmed.launch.site import site_layout
 from ordsmed.learn.phases import Stretch, locate, total
-from ordsmed.mesh.layout import parse, site_layout
+from ordsmed.mesh.layout import parse
 from ordsmed.nn import weights
 from ordsmed.pretrain.plan import PretrainingPlan
 from ordsmed.pretrain.recipe import Pretraining

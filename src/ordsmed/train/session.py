@@ -25,8 +25,9 @@ from ordsmed.base.ranks import Ranks, connect, first_alone, leave, meet, place_o
 from ordsmed.base.run import Run
 from ordsmed.base.say import logged, many, operations, remembered, say
 from ordsmed.base.screen import command
+from ordsmed.launch.site import absolute, site_layout
 from ordsmed.learn.phases import locate, total
-from ordsmed.mesh.layout import parse, site_layout
+from ordsmed.mesh.layout import parse
 from ordsmed.nn import weights
 from ordsmed.train import checkpoint, loop
 from ordsmed.train.auto import largest
@@ -45,8 +46,7 @@ def perform(
     layout: str = "", site: str = "",
 ) -> Path:  # fmt: skip
     """Start the run a recipe describes, or go on with one that a folder holds; every process of a launch calls this."""
-    if Path(site).is_file():
-        site = str(Path(site).absolute())
+    site = absolute(site)
     with run.at_home(name) as own:
         return _performed(kind, own, overrides, deadline=deadline, anew=anew, layout=layout, site=site)
 

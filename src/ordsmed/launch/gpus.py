@@ -1,0 +1,56 @@
+"""GPUs by name: what each can compute, in which precision it should, and which wheels of PyTorch run on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One model, as its maker states it; dense products, without sparsity."""
+
+    capability: str  # of CUDA (8.0), or the name of AMD's architecture (gfx90a)
+    memory: float  # GiB
+    teraflops: float  # products in the precision below
+    watts: int
+    precision: Literal["bf16", "fp16"]
+    tensor_cores: bool = True
+
+    @property
+    def amd(self) -> bool:
+        return self.capability.startswith("gfx")
+
+    @property
+    def able(self) -> tuple[str, ...]:
+        """The precisions it has units for."""
+        if self.precision == "fp16":
+            return ("fp32", "fp16")
+        return ("fp32", "bf16", "fp16") if self.amd else PRECISIONS
+
+    @property
+    def wheels(self) -> str:
+        """Which builds of PyTorch hold code for it."""
+        if self.amd:
+            return "rocm"
+        return "cu126" if float(self.capability) < 7.5 else "cu126 or newer"  # CUDA 13 left out all before Turing
+
+
+GPUS = {
+    "P100": Gpu("6.0", 16, 21.2, 300, "fp16", tensor_cores=False),
+    "V100": Gpu("7.0", 16, 125, 300, "fp16"),
+    "V100-32": Gpu("7.0", 32, 125, 300, "fp16"),
+    "T4": Gpu("7.5", 16, 65, 70, "fp16"),
+    "A40": Gpu("8.6", 48, 150, 300, "bf16"),
+    "A100": Gpu("8.0", 40, 312, 400, "bf16"),
+    "A100-80": Gpu("8.0", 80, 312, 400, "bf16"),
+    "L40S": Gpu("8.9", 48, 362, 350, "bf16"),
+    "H100": Gpu("9.0", 80, 989, 700, "bf16"),
+    "H200": Gpu("9.0", 141, 989, 700, "bf16"),
+    "GH200": Gpu("9.0", 96, 989, 900, "bf16"),  # watts with its 72 cores
+    "MI210": Gpu("gfx90a", 64, 181, 300, "bf16"),
+    "MI250X": Gpu("gfx90a", 64, 191, 280, "bf16"),  # one of its two halves, which count as GPUs each
+    "MI300A": Gpu("gfx942", 128, 980, 550, "bf16"),
+}

@@ -1,0 +1,201 @@
+"""Sites: what cannot be is refused, what is unknown is told as that, and a new one comes from what Slurm says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ordsmed.base import settings
+from ordsmed.base.errors import RecipeError, RunError
+from ordsmed.cli import main
+from ordsmed.launch import describe, new_site
+from ordsmed.launch.gpus import GPUS
+from ordsmed.launch.site import Partition, Site, absolute, find, names, read
+
+PLAIN = """
+source = "its handbook"
+checked = "2026-11"
+scheduler = "slurm"
+[[partition]]
+name = "gpu"
+gpu = "V100"
+arch = "x86_64"
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Callable[[str, str], str]:
+    """A site's file in which one text stands for another."""
+
+    def write(this: str = "", that: str = "") -> str:
+        path = tmp_path / "mine.toml"
+        assert this in PLAIN
+        path.write_text(PLAIN.replace(this, that, 1) if this else PLAIN + that)
+        return str(path)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("this", "that", "complaint"),
+    [
+        ("V100", "V1000", r"partition\[1\].gpu: found V1000; wanted unknown, none, or one that is k"),
+        ('"gpu"', '"g pu"', r"partition\[1\].name: found 'g pu'; wanted one word"),
+        ("", "gpus = 0", r"partition\[1\].gpus: found 0; wanted more than 0"),
+        ("", "gpus = 2.5", r"partition\[1\].gpus: found 2.5; wanted a whole number"),
+        ("", 'precision = "bf16"', r"partition\[1\].precision: found bf16, which V100 has no units for"),
+        ('gpu = "V100"', 'gpus = 4', r"partition\[1\].gpus: found 4 where `gpu` is none"),
+        ('gpu = "V100"', 'precision = "fp16"', r"partition\[1\].precision: found fp16 where no GPU is known"),
+        ('"V100"', '"GH200"', r"partition\[1\].arch: found x86_64 with GH200; wanted aarch64"),
+        ("", 'ask = "--gres=gpu:4"', r"partition\[1\].ask: found --gres=gpu:4; wanted a flag of sbatch with \{gpus\}"),
+        ("", '[[partition]]\nname = "gpu"', r"partition: found gpu twice"),
+        ('"slurm"', '"slurm"\ndefault = "gpus"', r"default: found gpus; did you mean `gpu`"),
+        ('"slurm"', '"slurm"\nstate = "running"\nsuccessor = "saga"', r"successor: found saga of a site"),
+        ("2026-11", "2026-13", r"checked: found 2026-13; wanted a month or a day"),
+        ('source = "its handbook"', "", r"source: missing; wanted where the facts stand"),
+        ('"slurm"', '"slum"', r"scheduler: found 'slum'; wanted one of"),
+        ('"slurm"', '"slurm"\nmoduls = []', r"moduls: unknown setting; did you mean `modules`"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused(file: Any, this: str, that: str, complaint: str) -> None:
+    with pytest.raises(RecipeError, match=complaint):
+        read(file(this, that))
+
+
+def test_a_scheduler_has_partitions() -> None:
+    with pytest.raises(RecipeError, match="partition: missing; wanted one or more"):
+        settings.decode(Site, {"scheduler": "slurm"}, "x")
+    power = {"name": "p", "arch": "ppc64le", "gpu": "V100"}
+    with pytest.raises(RecipeError, match="pip_torch: found allowed on ppc64le with GPUs"):
+        settings.decode(Site, {"source": "x", "pip_torch": "allowed", "partition": [power]}, "x")
+
+
+def test_precision_and_tokens_follow_from_the_gpu(file: Any) -> None:
+    place = find(file())
+    assert place.layout == {"device": "cuda", "precision": "fp16", "tokens": 12_288}
+    assert Partition("x").layout == {"device": "cpu", "precision": "fp32"}
+    assert Partition("x", gpu="unknown").layout == {"device": "cuda", "precision": "fp32"}
+    assert Partition("x", gpu="A100-80", precision="tf32").layout["precision"] == "tf32"
+    assert {name: gpu.precision for name, gpu in GPUS.items() if gpu.precision != "bf16"} == {
+        "P100": "fp16", "V100": "fp16", "V100-32": "fp16", "T4": "fp16"}  # fmt: skip
+    assert [name for name, gpu in GPUS.items() if not gpu.tensor_cores] == ["P100"]
+    assert GPUS["V100"].wheels == "cu126"
+    assert (GPUS["T4"].wheels, GPUS["MI250X"].wheels) == ("cu126 or newer", "rocm")
+    assert "tf32" not in GPUS["MI250X"].able
+
+
+def test_a_site_s_own_layout_has_the_last_word(file: Any) -> None:
+    assert find(file("", "[layout]\ntokens = 4096\n")).layout == {"device": "cuda", "precision": "fp16", "tokens": 4096}
+
+
+def test_a_file_is_found_from_every_folder(file: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = Path(file())
+    monkeypatch.chdir(path.parent)
+    assert absolute("mine.toml:gpu") == f"{path}:gpu"
+    assert absolute("mine.toml") == str(path)
+    assert (absolute("saga:a100"), absolute("")) == ("saga:a100", "")
+
+
+# --- in words
+
+
+def test_all_are_listed() -> None:
+    lines = describe.overview()
+    assert [line.split()[0] for line in lines[1:]] == names()
+    assert any("retired 2026-07-31, see roihu" in line for line in lines)
+
+
+def test_one_is_told_whole() -> None:
+    lines = "\n".join(describe.lines("saga"))
+    assert "account required" in lines
+    assert "a100       A100-80  4       x86_64  32     unknown  336 hours  bf16       --gpus={total}" in lines
+    assert "--qos=optimist: may be requeued at any time" in lines
+
+
+def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["sites", "olivia", "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert (told["name"], told["torch"], told["partition"][0]["gpu"]) == ("olivia", "2.8.0", "GH200")
+    main(["sites", "--json"])
+    assert [one["name"] for one in json.loads(capsys.readouterr().out)] == names()
+    with pytest.raises(SystemExit):
+        main(["sites", "olivja"])
+    assert "did you mean `olivia`" in capsys.readouterr().err
+
+
+# --- a new one
+
+PARTITIONS = """\
+PartitionName=long AllowGroups=ALL Default=NO MaxNodes=4 MaxTime=14-00:00:00 Nodes=g[1-2] State=UP
+PartitionName=short Default=YES MaxNodes=UNLIMITED MaxTime=02:30:00 State=UP
+PartitionName=mixed MaxTime=UNLIMITED
+"""
+NODES = """\
+NodeName=g1 Arch=aarch64 CPUTot=72 RealMemory=131072 Gres=gpu:nvidia_a100_80gb:4(S:0-1) Partitions=long
+NodeName=g2 Arch=aarch64 CPUTot=64 RealMemory=131072 Gres=gpu:nvidia_a100_80gb:4(S:0-1) Partitions=long,mixed
+NodeName=c1 Arch=x86_64 CPUTot=24 RealMemory=64000 Gres=(null) Partitions=short,mixed
+"""
+
+
+@pytest.fixture
+def slurm(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    told = {"partition": PARTITIONS, "node": NODES, "bash": "foo/1\nPyTorch/2.9.1-foss\npytorch/2.7\n"}
+    monkeypatch.setattr(new_site.shutil, "which", lambda _: "/usr/bin/scontrol")
+    monkeypatch.setattr(new_site, "_answer", lambda words: told[words[2] if words[0] == "scontrol" else words[0]])
+    return told
+
+
+def test_a_new_site_comes_from_what_slurm_says(slurm: dict[str, str], tmp_path: Path) -> None:
+    site = read(str(new_site.write("fram", tmp_path)))
+    long, short, mixed = site.partition
+    assert (long.gpu, long.gpus, long.cores, long.memory, long.arch) == ("A100-80", 4, 64, 128, "aarch64")
+    assert (long.hours, long.nodes, long.ask) == (336, 4, "--gres=gpu:nvidia_a100_80gb:{gpus}")
+    assert (short.gpu, short.hours, short.nodes, site.default) == ("none", 2.5, None, "short")
+    assert (mixed.gpu, mixed.arch, mixed.hours) == ("unknown", "unknown", None)
+    assert "nodes of several kinds" in mixed.note
+    assert "PyTorch/2.9.1-foss, pytorch/2.7" in site.note
+    first = (tmp_path / "fram.toml").read_text().splitlines()[0]
+    assert first.startswith("# fram: to be checked by a person: account")
+    assert "the GPU of mixed" in first
+
+
+@pytest.mark.parametrize(
+    ("kind", "gpu"),
+    [("v100", "V100"), ("gh200", "GH200"), ("nvidia_h100_80gb_hbm3", "H100"), ("p100", "P100"), ("v100-32g", "V100-32"),
+     ("mi250x", "MI250X"), ("a100", "A100"), ("nvidia_a100_80gb_pcie", "A100-80"), ("k80", "unknown"), ("", "unknown")],
+)  # fmt: skip
+def test_gpus_by_slurm_s_words(kind: str, gpu: str) -> None:
+    assert new_site._named(kind) == gpu
+
+
+def test_what_stands_is_not_written_over(slurm: dict[str, str], tmp_path: Path) -> None:
+    new_site.write("fram", tmp_path)
+    with pytest.raises(RecipeError, match=r"fram.toml: is there; wanted a new file"):
+        new_site.write("fram", tmp_path)
+    with pytest.raises(RecipeError, match="NAME: found saga, which is shipped"):
+        new_site.write("saga", tmp_path)
+    with pytest.raises(RecipeError, match="NAME: found 'a/b'; wanted one word"):
+        new_site.write("a/b", tmp_path)
+    slurm["partition"] = ""
+    with pytest.raises(RunError, match="scontrol show partition: tells of none"):
+        new_site.write("other", tmp_path)
+
+
+def test_a_machine_without_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(new_site.shutil, "which", lambda _: None)
+    site = read(str(new_site.write("desk", tmp_path)))
+    assert (site.scheduler, site.partition[0].name, site.partition[0].gpu) == ("none", "this", "none")
+
+
+def test_a_slurm_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask(words: Sequence[str]) -> str:
+        return new_site._answer(words)
+
+    with pytest.raises(RunError, match="false: no word; wanted an answer of Slurm; stand on a login node"):
+        ask(["false"])
+    with pytest.raises(RunError, match="no-such-program"):
+        ask(["no-such-program"])
