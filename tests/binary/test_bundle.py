@@ -114,10 +114,14 @@ def test_a_part_that_is_missing_is_named(tmp_path: Path) -> None:
         bundle.Bundle(prefix)
 
 
-def entry(**fields: int | bytes) -> bytes:
-    whole = {"dtype": 1, "shape": proto.run(2, proto.message({1: 2})), "shard": 0, "offset": 0, "size": 8, "crc": 0}
-    whole |= fields
-    return proto.message(dict(zip((1, 2, 3, 4, 5, 6), whole.values(), strict=True)), fixed=(6,))
+def entry(*parts: tuple[int, int], long: int = 2, **fields: int | bytes) -> bytes:
+    shape = proto.run(2, proto.message({1: long}))
+    whole = {"dtype": 1, "shape": shape, "shard": 0, "offset": 0, "size": 8, "crc": 0} | fields
+    extents = b"".join(proto.run(7, proto.run(1, proto.message({1: at, 2: size}))) for at, size in parts)
+    return proto.message(dict(zip((1, 2, 3, 4, 5, 6), whole.values(), strict=True)), fixed=(6,)) + extents
+
+
+PART = b"\0x\0\1\1\1\x80"  # the key of a part of x that begins at 0; behind it the length
 
 
 @pytest.mark.parametrize(
@@ -128,7 +132,16 @@ def entry(**fields: int | bytes) -> bytes:
         ({b"": proto.message({1: 1}), b"x": entry(size=9)}, r"damaged: x \[2\] has 9 bytes"),
         ({b"": proto.message({1: 1}), b"x": entry(shard=3)}, r"damaged: x \[2\]"),
         ({b"": proto.message({1: 1}), b"x": entry(dtype=23)}, "numbers of TensorFlow's type 23"),
-        ({b"": proto.message({1: 1}), b"x": entry() + proto.run(7, b"")}, "parts of tensors, not whole ones"),
+        ({b"": proto.message({1: 1}), b"x": entry() + proto.run(7, b"")}, "parts of other axes than the whole"),
+        ({b"": proto.message({1: 1}), b"x": entry((0, 2))}, "it lacks parts of x"),
+        (
+            {b"": proto.message({1: 1}), b"x": entry((0, 1)), PART + b"\x81": entry(long=1, size=4)},
+            r"the parts of x \[2\] are no whole",
+        ),
+        (
+            {b"": proto.message({1: 1}), b"x": entry((0, 2)), PART + b"\x82": entry(size=4)},
+            r"damaged: x \[2\] has 4 bytes",
+        ),
         ({b"": proto.message({1: 1}), b"x": b"\xff"}, "cut off within a number"),
     ],
 )
@@ -155,3 +168,11 @@ def test_the_first_kind_is_refused_with_a_remedy(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=r"checkpoint of TensorFlow's first kind.*write_version"):
             bundle.refuse_first_version(place)
     bundle.refuse_first_version(REAL / "gpt2")
+
+
+@pytest.mark.parametrize(
+    ("number", "written"),
+    [(0, "80"), (63, "bf"), (64, "c040"), (-1, "7f"), (8191, "dfff"), (8192, "e02000"), (1 << 40, "fd0000000000")],
+)
+def test_how_tensorflow_orders_numbers(number: int, written: str) -> None:
+    assert bundle._ordered(number).hex() == written

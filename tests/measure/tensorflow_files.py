@@ -192,17 +192,33 @@ def gpt2_says(own: Arrays) -> Arrays:
     return {"words": tf.matmul(x, own["model/wte"], transpose_b=True).numpy()}
 
 
-def save(own: Arrays, prefix: Path, slots: dict[str, tuple[str, ...]], **saver: Any) -> None:
-    """As tf.train.Saver does, with the optimizer's slots and the step."""
+def save(
+    own: Arrays, prefix: Path, slots: dict[str, tuple[str, ...]], cut: dict[str, list[int]] | None = None, **saver: Any
+) -> None:
+    """As tf.train.Saver does, with the optimizer's slots and the step; `cut`: variables that lie in so many parts."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         step = tf.compat.v1.get_variable("global_step", initializer=np.int64(7), trainable=False)
         made = [step]
         for name, array in own.items():
-            made.append(tf.compat.v1.get_variable(name, initializer=array, use_resource=False))
+            parts = (cut or {}).get(name)
+            how: dict[str, Any] = {"initializer": array}
+            if parts:
+                how = {"shape": array.shape, "initializer": part_of(array)}
+                how |= {"partitioner": lambda shape, dtype, parts=parts: parts}
+            made.append(tf.compat.v1.get_variable(name, use_resource=False, **how))
             for slot in slots.get(name, ()):
                 made.append(tf.compat.v1.get_variable(f"{name}/{slot}", initializer=array * 0, use_resource=False))
         session.run(tf.compat.v1.global_variables_initializer())
         tf.compat.v1.train.Saver(made, **saver).save(session, str(prefix), write_meta_graph=False)
+
+
+def part_of(array: np.ndarray) -> Any:
+    """An initializer of each part of a variable."""
+
+    def make(shape: Any, dtype: Any = None, partition_info: Any = None) -> Any:
+        return array[tuple(slice(at, at + n) for at, n in zip(partition_info.var_offset, shape, strict=True))]
+
+    return make
 
 
 def as_nvidia(own: Arrays) -> Arrays:
@@ -225,6 +241,44 @@ def as_nvidia(own: Arrays) -> Arrays:
     return made
 
 
+def as_model_garden(own: Arrays, heads: int = 2) -> Arrays:
+    """Google's BERT under the names of its TensorFlow 2 code: layers by number, a head's numbers apart."""
+    layers = {
+        "attention/self/": "_attention_layer/_", "attention/output/dense/": "_attention_layer/_output_dense/",
+        "attention/output/LayerNorm/": "_attention_layer_norm/", "intermediate/dense/": "_intermediate_dense/",
+        "output/dense/": "_output_dense/", "output/LayerNorm/": "_output_layer_norm/",
+    }  # fmt: skip
+    beside = {
+        "bert/embeddings/word_embeddings": "encoder/layer_with_weights-0/embeddings",
+        "bert/embeddings/position_embeddings": "encoder/layer_with_weights-1/embeddings",
+        "bert/embeddings/token_type_embeddings": "encoder/layer_with_weights-2/embeddings",
+        "bert/embeddings/LayerNorm/": "encoder/layer_with_weights-3/",
+        "bert/pooler/dense/": "next_sentence.pooler_dense/", "cls/predictions/transform/dense/": "masked_lm/dense/",
+        "cls/predictions/transform/LayerNorm/": "masked_lm/layer_norm/",
+        "cls/predictions/output_bias": "masked_lm/output_bias|bias",
+        "cls/seq_relationship/output_weights": "model/classification_heads/0/out_proj/kernel",
+        "cls/seq_relationship/output_bias": "model/classification_heads/0/out_proj/bias",
+    }  # fmt: skip
+    made = {"encoder/layer_with_weights-6/kernel": own["bert/pooler/dense/kernel"] + 1,  # a pooler that nobody taught
+            "encoder/layer_with_weights-6/bias": own["bert/pooler/dense/bias"] + 1}  # fmt: skip
+    for name, array in own.items():
+        if name.startswith("bert/encoder/layer_"):
+            number, _, name = name.removeprefix("bert/encoder/layer_").partition("/")
+            here, there = next(pair for pair in layers.items() if name.startswith(pair[0]))
+            rest = name.removeprefix(here)
+            if here == "attention/self/":
+                part, _, end = rest.partition("/")
+                rest, array = f"{part}_dense/{end}", array.reshape(*array.shape[:-1], heads, -1)
+            elif here == "attention/output/dense/" and rest == "kernel":
+                array = array.reshape(heads, -1, array.shape[-1])
+            made[f"encoder/layer_with_weights-{int(number) + 4}/{there}{rest}"] = array
+            continue
+        here, there = next(pair for pair in beside.items() if name.startswith(pair[0]))
+        turned = name == "cls/seq_relationship/output_weights"
+        made[there + name.removeprefix(here)] = array.T.copy() if turned else array
+    return made
+
+
 def save_objects(own: Arrays, prefix: Path) -> None:
     """As tf.train.Checkpoint does."""
     root: dict[str, Any] = {}
@@ -242,10 +296,11 @@ def save_objects(own: Arrays, prefix: Path) -> None:
             return [object_of(table[f"{n}"]) for n in range(len(table))]
         module = tf.Module()
         for key, inner in table.items():
-            setattr(module, key, object_of(inner))
+            setattr(module, key.replace("|", "/"), object_of(inner))
         return module
 
-    tf.train.Checkpoint(step=tf.Variable(3), model=object_of(root["model"])).write(str(prefix))
+    objects = {name: object_of(inner) for name, inner in root.items()}
+    tf.train.Checkpoint(step=tf.Variable(3), **objects).write(str(prefix))
 
 
 def records(path: Path) -> None:
@@ -283,6 +338,9 @@ def main() -> None:
     }  # fmt: skip
     (OUT / "bert_config.json").write_text(json.dumps(config))
     records(OUT / "records.tfrecord")
+    cut = {"bert/embeddings/word_embeddings": [3, 1], "bert/pooler/dense/kernel": [1, 2]}
+    save(bert, OUT / "parts" / "bert_model.ckpt", {}, cut)
+    save_objects(as_model_garden(bert), OUT / "objects" / "bert_model.ckpt")
     for state in OUT.rglob("checkpoint"):
         state.unlink()  # it names folders of this machine
 

@@ -14,7 +14,7 @@ from kit import foreign_files
 from ordsmed.apply.export import export
 from ordsmed.apply.importing import take_over
 from ordsmed.apply.taken_over import recognised
-from ordsmed.apply.trained import open_model
+from ordsmed.apply.trained import open_model, opened
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.menu import entries, kind_of, load
 from ordsmed.binary import bundle
@@ -163,6 +163,93 @@ def test_a_bert_without_pairs_leaves_its_pooler(tmp_path: Path, capsys: pytest.C
     take_over(folder, tmp_path / "ours")
     assert "no head for pairs: the pooler, which it is for, is left out" in capsys.readouterr().err
     assert kind_of(open_model(tmp_path / "ours").learned) == "mlm"
+
+
+@pytest.mark.parametrize("kind", ["parts", "objects"])
+def test_parts_of_variables_and_names_of_tensorflow_2(tmp_path: Path, kind: str) -> None:
+    """The same network, its variables cut into parts, or saved by the names of the code of 2020: the same bits."""
+    whole = imported(tmp_path, "google_bert")
+    for path in (tmp_path / "theirs").glob("bert_model*"):
+        path.unlink()
+    for path in (foreign_files.REAL / kind).iterdir():
+        shutil.copy(path, tmp_path / "theirs")
+    take_over(tmp_path / "theirs", tmp_path / "other")
+    assert (tmp_path / "other/model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+def test_the_names_of_2021(tmp_path: Path) -> None:
+    """Layers by name; the words' table under the head's name alone."""
+    whole = imported(tmp_path, "google_bert")
+    source, own = bundle.opened(foreign_files.REAL / "objects"), {}
+    layers = {"0/": "_embedding_layer/", "1/": "_position_embedding_layer/", "2/": "_type_embedding_layer/",
+              "3/": "_embedding_norm_layer/", "4/": "_transformer_layers/0/", "5/": "_transformer_layers/1/",
+              "6/": "_pooler_layer/"}  # fmt: skip
+    for name in source.shapes():
+        new = name
+        for number, layer in layers.items():
+            new = new.replace(f"encoder/layer_with_weights-{number}", f"encoder/{layer}")
+        own[new.replace("encoder/_embedding_layer/embeddings", "masked_lm/embedding_table")] = source.read(name)
+    bundle.write(tmp_path / "theirs" / "bert_model.ckpt", iter(own.items()))
+    take_over(tmp_path / "theirs", tmp_path / "other")
+    assert (tmp_path / "other/model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+def fine_tuned(folder: Path, **heads: tuple[int, ...]) -> tuple[Path, dict[str, torch.Tensor]]:
+    """Google's BERT as its scripts leave it: `name` of a head's scope, and the shape of its weights."""
+    foreign_files.google_bert(folder)
+    source, chance = bundle.opened(folder), torch.Generator().manual_seed(5)
+    own = {name: source.read(name) for name in source.shapes() if not name.startswith("cls/")}
+    for scope, shape in heads.items():
+        scope = {"classes": "", "squad": "cls/squad/"}[scope]
+        own[f"{scope}output_weights"] = torch.randn(shape, generator=chance)
+        own[f"{scope}output_bias"] = torch.randn(shape[:1], generator=chance)
+    bundle.write(folder / "bert_model.ckpt", iter(own.items()))
+    return folder, own
+
+
+def test_heads_of_fine_tunings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """run_classifier's and run_squad's: the classes that transformers has for them, with the same numbers."""
+    folder, own = fine_tuned(tmp_path / "classes", classes=(3, 8))
+    take_over(folder, tmp_path / "ours", ['task.labels=["no", "maybe", "yes"]'])
+    take_over(folder, tmp_path / "plain")
+    assert "bear no names: LABEL_0, LABEL_1, LABEL_2; task.labels=[...] names them" in capsys.readouterr().err
+    found = open_model(tmp_path / "ours")
+    assert (kind_of(found.learned), found.learned.labels) == ("classify", ("no", "maybe", "yes"))
+    out = export(tmp_path / "ours", tmp_path / "hf")
+    theirs = weights.read_foreign(out)
+    assert json.loads((out / "config.json").read_text())["architectures"] == ["BertForSequenceClassification"]
+    assert torch.equal(theirs["classifier.weight"], own["output_weights"])
+    assert torch.equal(theirs["classifier.bias"], own["output_bias"])
+    assert torch.equal(theirs["bert.pooler.dense.weight"], own["bert/pooler/dense/kernel"].T)
+    folder, own = fine_tuned(tmp_path / "squad", squad=(2, 8))
+    take_over(folder, tmp_path / "spans")
+    assert kind_of(open_model(tmp_path / "spans").learned) == "squad"
+    theirs = weights.read_foreign(export(tmp_path / "spans", tmp_path / "spans_hf"))
+    assert torch.equal(theirs["qa_outputs.weight"], own["cls/squad/output_weights"])
+    folder, own = fine_tuned(tmp_path / "one", classes=(1, 8))
+    take_over(folder, tmp_path / "number")
+    assert open_model(tmp_path / "number").learned.number
+    folder, own = fine_tuned(tmp_path / "five", classes=(5, 8))
+    with pytest.raises(DataError, match=r"output_weights \[5, 8\], not \[2, 8\]"):
+        take_over(folder, tmp_path / "wrong", ['task.labels=["no", "yes"]'])
+
+
+def test_a_body_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Opened for states and as a beginning; what asks its heads is refused."""
+    from transformers import BertModel
+
+    folder, own = fine_tuned(tmp_path / "theirs")
+    take_over(folder, tmp_path / "ours")
+    assert "a network without heads: a Hugging Face folder, for embed and" in capsys.readouterr().err
+    theirs = BertModel.from_pretrained(tmp_path / "ours").state_dict()
+    assert torch.equal(theirs["pooler.dense.weight"], own["bert/pooler/dense/kernel"].T)
+    assert torch.equal(
+        theirs["encoder.layer.1.attention.self.key.weight"], own["bert/encoder/layer_1/attention/self/key/kernel"].T
+    )
+    assert len(theirs) == len([name for name in own if "adam" not in name and name != "global_step"])
+    assert opened(folder, device="cpu").bare
+    with pytest.raises(DataError, match="holds a network without the heads asked for"):
+        open_model(folder)
 
 
 def test_each_knows_its_own(tmp_path: Path) -> None:

@@ -78,18 +78,50 @@ def test_fairseq(tmp_path: Path, networks: dict[str, Any], old: bool, fused: boo
     assert open_model(tmp_path / "again").tokenizer.fingerprint == ours.tokenizer.fingerprint
 
 
-def test_fairseqs_heads_of_classes_are_left_out_and_said(
+def test_fairseqs_heads_of_classes(
     tmp_path: Path, networks: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """The only one is what was learned, or the one that its settings name; of several others none, and that is said."""
+    folder = foreign_files.fairseq_roberta(tmp_path / "theirs", networks["roberta"][1], old=True)
+    held, chance = torch.load(folder / "model.pt", weights_only=False), torch.Generator().manual_seed(2)
+
+    def add(name: str, rows: int) -> None:
+        for part, shape in (("dense", (8, 8)), ("out_proj", (rows, 8))):
+            held["model"][f"classification_heads.{name}.{part}.weight"] = torch.randn(shape, generator=chance)
+            held["model"][f"classification_heads.{name}.{part}.bias"] = torch.randn(shape[:1], generator=chance)
+        torch.save(held, folder / "model.pt")
+
+    add("mnli", 3)
+    take_over(folder, tmp_path / "mnli", ['task.labels=["contradiction", "neutral", "entailment"]'])
+    assert "the head for masked words is left out, beside that of classes" in capsys.readouterr().err
+    assert open_model(tmp_path / "mnli").learned.labels == ("contradiction", "neutral", "entailment")
+    theirs = weights.read_foreign(export(tmp_path / "mnli", tmp_path / "hf"))
+    for part in ("dense", "out_proj"):
+        for end in ("weight", "bias"):
+            own = held["model"][f"classification_heads.mnli.{part}.{end}"]
+            assert torch.equal(theirs[f"classifier.{part}.{end}"], own)
+    add("sentence_classification_head", 1)
+    take_over(folder, tmp_path / "both")
+    told = "left out, being heads of classes: mnli, sentence_classification_head"
+    assert told in capsys.readouterr().err
+    assert kind_of(open_model(tmp_path / "both").learned) == "mlm"
+    held["args"].classification_head_name = "sentence_classification_head"
+    torch.save(held, folder / "model.pt")
+    take_over(folder, tmp_path / "number")
+    assert open_model(tmp_path / "number").learned.number
+    assert "left out, being heads of classes: mnli\n" in capsys.readouterr().err
+
+
+def test_what_fairseqs_files_do_not_tell(tmp_path: Path, networks: dict[str, Any]) -> None:
     folder = foreign_files.fairseq_roberta(tmp_path / "theirs", networks["roberta"][1])
     held = torch.load(folder / "model.pt", weights_only=False)
-    held["model"]["classification_heads.mnli.dense.weight"] = torch.ones(8, 8)
     held["args"], held["cfg"] = None, None
     torch.save(held, folder / "model.pt")
     with pytest.raises(RecipeError, match=r"model\.pt: does not tell how many heads it has; .*add model\.heads=N"):
         take_over(folder, tmp_path / "ours")
     take_over(folder, tmp_path / "ours", ["model.heads=2"])
-    assert "left out, being heads of classes: mnli" in capsys.readouterr().err
+    with pytest.raises(RecipeError, match=r"how many heads it has; .*import .*theirs OUT model\.KEY=VALUE`, and name"):
+        open_model(folder)
     held["model"]["encoder.lm_head.weight"] = torch.ones(40, 8)
     torch.save(held, folder / "model.pt")
     with pytest.raises(DataError, match=r"lm_head\.weight is not encoder\.sentence_encoder\.embed_tokens\.weight"):

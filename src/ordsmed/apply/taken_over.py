@@ -40,7 +40,7 @@ def once(place: Path, name: str | Path) -> Path | None:
             try:
                 found = form.read(place)
             except RecipeError as error:
-                by_hand = f"`{command('import', place)} OUT model.KEY=VALUE`, and name OUT"
+                by_hand = f"`{command('import', place, 'OUT', 'model.KEY=VALUE')}`, and name OUT"
                 raise RecipeError(error.place, error.found, error.wanted, by_hand) from None
             write(found, target, place, form)
             say(f"{name}: {kind_of(form)}, taken over into {target}")

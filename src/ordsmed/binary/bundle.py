@@ -1,14 +1,16 @@
 """TensorFlow's checkpoints: tensors by their names, in the table NAME.index and the files NAME.data-00000-of-00001.
 
 The table's empty key tells how many files there are; every other one is a tensor's name, its entry says the number
-type, the shape, which file, where there, how long, and the checksum. Nothing is read before it is asked for.
+type, the shape, which file, where there, how long, and the checksum. A variable that lay in parts has their extents
+instead, and each part an entry of its own, under a key that begins with a zero byte. Nothing is read before it is
+asked for.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +27,7 @@ TYPES = {  # TensorFlow's numbers of types
     1: torch.float32, 2: torch.float64, 3: torch.int32, 4: torch.uint8, 5: torch.int16, 6: torch.int8, 9: torch.int64,
     10: torch.bool, 14: torch.bfloat16, 19: torch.float16,
 }  # fmt: skip
+Extent = tuple[tuple[int, int], ...]  # along each axis where a part begins, and its length; -1: all of it
 TEXT = 7  # strings, in which TensorFlow 2 keeps what belongs to what
 WHOLE = "the files NAME.index and NAME.data-* of one save"
 STATE = "checkpoint"  # a text beside them that names the newest
@@ -40,6 +43,8 @@ class Entry:
     offset: int
     size: int
     crc: int
+    extents: tuple[Extent, ...] = ()  # of its parts, where it lies in several
+    parts: tuple[Entry, ...] = ()
 
 
 class Bundle:
@@ -50,7 +55,13 @@ class Bundle:
         table = sstable.read(self.index)
         try:
             shards = _header(memoryview(table.pop(b"", b"")), self.index)
-            entries = {key.decode(): _entry(memoryview(value)) for key, value in table.items()}
+            entries = {key.decode(): _entry(memoryview(value)) for key, value in table.items() if key[0]}
+            for name, entry in entries.items():
+                if entry and entry.extents:
+                    own = [_entry(memoryview(table[_key(name, extent)])) for extent in entry.extents]
+                    entries[name] = replace(entry, parts=tuple(part for part in own if part))
+        except KeyError:
+            raise DataError(self.index, f"is damaged: it lacks parts of {name}", WHOLE, "fetch it again") from None
         except (Torn, UnicodeDecodeError, TypeError) as error:
             raise DataError(self.index, f"is damaged: {error}", WHOLE, "fetch it again") from None
         self.entries = {name: entry for name, entry in entries.items() if entry}
@@ -67,6 +78,14 @@ class Bundle:
     def read(self, name: str) -> Tensor:
         """A tensor, checked."""
         entry = self.entries[name]
+        if entry.extents:
+            whole = torch.empty(entry.shape, dtype=entry.dtype)
+            for extent, part in zip(entry.extents, entry.parts, strict=True):
+                whole[_within(extent, entry.shape)] = self._read(name, part)
+            return whole
+        return self._read(name, entry)
+
+    def _read(self, name: str, entry: Entry) -> Tensor:
         path, raw = self.shards[entry.shard], np.empty(entry.size, np.uint8)
         with path.open("rb") as file:
             file.seek(entry.offset)
@@ -80,6 +99,16 @@ class Bundle:
 
     def _check(self, name: str, entry: Entry) -> None:
         """Refuse an entry that cannot be before anything of its size is made."""
+        if entry.extents:
+            shapes = [_cut(extent, entry.shape) for extent in entry.extents]
+            covered = sum(int(np.prod(shape, dtype=object)) for shape in shapes)
+            own = [(part.shape, part.dtype) for part in entry.parts]
+            if own != [(s, entry.dtype) for s in shapes] or covered != int(np.prod(entry.shape, dtype=object)):
+                wrong = f"is damaged: the parts of {name} {list(entry.shape)} are no whole"
+                raise DataError(self.index, wrong, WHOLE, "fetch it again")
+            for part in entry.parts:
+                self._check(name, part)
+            return
         numbers = int(np.prod(entry.shape, dtype=object))
         if entry.shard >= len(self.shards) or numbers * entry.dtype.itemsize != entry.size:
             raise DataError(self.index, f"is damaged: {name} {list(entry.shape)} has {entry.size:,} bytes", WHOLE)
@@ -110,7 +139,8 @@ def find(path: Path) -> Path | None:
 def names(prefix: Path) -> frozenset[str]:
     """Of a checkpoint's tensors; none where its index is damaged, which is said when it is opened."""
     with contextlib.suppress(DataError, UnicodeDecodeError):
-        return frozenset(key.decode() for key in sstable.read(prefix.with_name(f"{prefix.name}.index")))
+        keys = sstable.read(prefix.with_name(f"{prefix.name}.index"))
+        return frozenset(key.decode() for key in keys if not key.startswith(b"\0"))
     return frozenset()
 
 
@@ -188,10 +218,11 @@ def _entry(value: memoryview) -> Entry | None:
     """A tensor's entry; None: texts, which hold no weights."""
     table: dict[int, proto.Value] = {1: 0, 3: 0, 4: 0, 5: 0, 6: 0}
     sizes: list[int] = []
+    extents: list[Extent] = []
     for field, inner in proto.fields(value):
-        if field == 7:
-            raise Torn("it holds parts of tensors, not whole ones (partitioned variables)")
-        if field == 2 and isinstance(inner, memoryview):
+        if field == 7 and isinstance(inner, memoryview):
+            extents.append(tuple(_extent(axis) for _, axis in proto.fields(inner) if isinstance(axis, memoryview)))
+        elif field == 2 and isinstance(inner, memoryview):
             sizes = [_size(dim) for number, dim in proto.fields(inner) if number == 2 and isinstance(dim, memoryview)]
         else:
             table[field] = inner
@@ -202,7 +233,41 @@ def _entry(value: memoryview) -> Entry | None:
         return None
     if code not in TYPES:
         raise Torn(f"numbers of TensorFlow's type {code}")
-    return Entry(TYPES[code], tuple(sizes), shard, offset, size, crc)  # type: ignore[arg-type]
+    if any(len(extent) != len(sizes) for extent in extents):
+        raise Torn("parts of other axes than the whole")
+    return Entry(TYPES[code], tuple(sizes), shard, offset, size, crc, tuple(extents))  # type: ignore[arg-type]
+
+
+def _extent(axis: memoryview) -> tuple[int, int]:
+    """Where a part begins along an axis, and how long it is."""
+    table = proto.table(axis)
+    start, length = table.get(1, 0), table.get(2, -1)
+    if not isinstance(start, int) or not isinstance(length, int):
+        raise Torn("a part without numbers")
+    return proto.signed(start), length
+
+
+def _within(extent: Extent, shape: tuple[int, ...]) -> tuple[slice, ...]:
+    return tuple(slice(at, at + n) if n >= 0 else slice(0, size) for (at, n), size in zip(extent, shape, strict=True))
+
+
+def _cut(extent: Extent, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a part; of one that reaches over the whole, smaller than it says."""
+    return tuple(len(range(size)[own]) for own, size in zip(_within(extent, shape), shape, strict=True))
+
+
+def _key(name: str, extent: Extent) -> bytes:
+    """Under which a part stands: keys in which bytes are ordered as what they mean is (TensorFlow's OrderedCode)."""
+    text = name.encode().replace(b"\0", b"\0\xff").replace(b"\xff", b"\xff\0")
+    axes = bytes([1, len(extent)]) if extent else b"\0"
+    return b"\0" + text + b"\0\1" + axes + b"".join(_ordered(number) for pair in extent for number in pair)
+
+
+def _ordered(value: int) -> bytes:
+    """A number with a sign, of as few bytes as it needs: as many ones as those before it."""
+    size = (~value if value < 0 else value).bit_length() // 7 + 1
+    ones = (0xFFFF << (16 - size) & 0xFFFF).to_bytes(2, "big").ljust(size, b"\0")
+    return bytes(own ^ one for own, one in zip(value.to_bytes(size, "big", signed=True), ones, strict=False))
 
 
 def _size(dim: memoryview) -> int:

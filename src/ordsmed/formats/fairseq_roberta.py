@@ -7,7 +7,8 @@
         | q_proj, k_proj, v_proj
     layers.N.fc1, fc2, final_layer_norm          up, down, norm
 
-Old files say `decoder.` for `encoder.`. The pickle is read without running it (binary/pickled.py).
+Old files say `decoder.` for `encoder.`. A fine-tuning's head, classification_heads.NAME, is read where one is meant:
+the one that its settings name, or the only one. The pickle is read without running it (binary/pickled.py).
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ MODEL, LISTING, PIECES, MERGES = "model.pt", "dict.txt", "encoder.json", "vocab.
 BODY, SCORES = "encoder.sentence_encoder.", "encoder.lm_head."
 WORDS = f"{BODY}embed_tokens.weight"
 OLD = ((r"^decoder\.", "encoder."), (r"\.emb_layer_norm\.", ".layernorm_embedding."))
+HEADS = r"classification_heads\."
 IDLE = re.compile(r"sentence_encoder\.version$|\._float_tensor$|^encoder\.lm_head\.weight$")
 NAMES = (  # Hugging Face's -> theirs
     (r"^roberta\.embeddings\.word_embeddings", f"{BODY}embed_tokens"),
@@ -50,7 +52,7 @@ NAMES = (  # Hugging Face's -> theirs
 
 @dataclass(frozen=True)
 class Settings:
-    """Read and written, with the head for masked words; heads of classes are left out, and said."""
+    """Read with the head for masked words, or of a fine-tuning for classes; written with that for masked words."""
 
     wanted: ClassVar[str] = "a folder with fairseq's model.pt, dict.txt, encoder.json and vocab.bpe"
     readers: ClassVar[str] = "model.pt, dict.txt, encoder.json, vocab.bpe: fairseq's RobertaModel.from_pretrained"
@@ -73,12 +75,16 @@ class Settings:
             if not any(word.startswith("model.heads=") for word in overrides):
                 raise RecipeError(file, "does not tell how many heads it has", "their number", "add model.heads=N")
             described["num_attention_heads"] = 1
-        model = tables.plain(foreign.meant("roberta", described, file)) | {"types": 0}
-        networks = foreign.decoded(tables.override({"model": model, "objective": {"kind": "mlm"}}, overrides), file)
+        network = foreign.meant("roberta", described, file)
+        head, learned = _learned(theirs, _arguments(table), network.longest(), notes)
+        idle = re.compile(rf"{HEADS}(?!{re.escape(head)}\.)|{re.escape(SCORES)}" if head else HEADS)
+        theirs = theirs.renamed(lambda name: None if idle.match(name) else name)
+        recipe = {"model": tables.plain(network) | {"types": 0}, **learned}
+        networks = foreign.decoded(tables.override(recipe, overrides), file)
         tokenizer = _tokenizer(file.parent)
-        notes += renaming.rows_behind(theirs, WORDS, tokenizer, file)
-        tensors = renaming.taken(networks, tokenizer, theirs, spelled, file)
-        return Imported(networks, tokenizer, tensors, tuple(notes))
+        padding = renaming.rows_behind(theirs, WORDS, tokenizer, file)
+        tensors = renaming.taken(networks, tokenizer, theirs, speller(head), file)
+        return Imported(networks, tokenizer, tensors, (*padding, *(f"{file}: {note}" for note in notes)))
 
     def write(self, trained: Any, folder: Path) -> None:
         network, tokenizer = trained.objective.networks()[""], trained.tokenizer
@@ -92,7 +98,7 @@ class Settings:
         if roles != (0, 1, 2, 3, tokenizer.vocabulary - 1) or tokenizer.kind != "bpe":
             remedy = 'learn one with kind = "bytebpe" and order = "roberta"'
             raise RecipeError(trained.folder, "numbers its signs otherwise than fairseq does", "", remedy)
-        tensors = dict(renaming.given(trained.objective, spelled))
+        tensors = dict(renaming.given(trained.objective, speller()))
         tensors |= {f"{SCORES}weight": tensors[WORDS], f"{BODY}version": torch.tensor([3.0])}
         args = argparse.Namespace(
             arch="roberta_base", task="masked_lm", encoder_layers=own.layers, encoder_embed_dim=own.width,
@@ -104,11 +110,16 @@ class Settings:
         _write_tokenizer(tokenizer, folder)
 
 
-def spelled(_: str, name: str) -> tuple[str, Lies]:
-    """How fairseq calls what Hugging Face calls so."""
-    for pattern, new in NAMES:
-        name = re.sub(pattern, new, name)
-    return name, "alike"
+def speller(head: str = "") -> renaming.Spell:
+    """How fairseq calls what Hugging Face calls so; `head`: what it calls that of classes."""
+
+    def spell(_: str, name: str) -> tuple[str, Lies]:
+        name = re.sub(r"^classifier\.", f"classification_heads.{head}.", name)
+        for pattern, new in NAMES:
+            name = re.sub(pattern, new, name)
+        return name, "alike"
+
+    return spell
 
 
 def _file(path: Path) -> Path | None:
@@ -132,12 +143,10 @@ def _modern(source: pickled.Pickled, table: object, file: Path) -> tuple[Held, l
     held = held.renamed(rename)
     if f"{SCORES}weight" in held and WORDS in held and not held[f"{SCORES}weight"].equal(held[WORDS]):
         raise DataError(file, f"{SCORES}weight is not {WORDS}", "words scored by the table of the embeddings")
-    heads = sorted({name.split(".")[1] for name in held if name.startswith("classification_heads.")})
-    notes = [f"{file}: left out, being heads of classes: {', '.join(heads)}"] if heads else []
+    notes: list[str] = []
     fused = {name: name.replace("in_proj_", "{}_proj.") for name in held if ".self_attn.in_proj_" in name}
     thirds = {new.format(part): (name, n) for name, new in fused.items() for n, part in enumerate("qkv")}
-    left = held.renamed(lambda name: None if name in fused or IDLE.search(name) or name.split(".")[0] ==
-                        "classification_heads" else name)  # fmt: skip
+    left = held.renamed(lambda name: None if name in fused or IDLE.search(name) else name)
     shapes = {name: (held.shapes[of][0] // 3, *held.shapes[of][1:]) for name, (of, _) in thirds.items()}
 
     def read(name: str) -> torch.Tensor:
@@ -147,11 +156,35 @@ def _modern(source: pickled.Pickled, table: object, file: Path) -> tuple[Held, l
     return Held({**left.shapes, **shapes}, read), notes
 
 
+def _arguments(table: dict[str, Any]) -> dict[str, Any]:
+    """How it was trained: a Namespace, or since 2020 a table of several."""
+    model = pickled.attributes(pickled.attributes(table.get("cfg")).get("model"))
+    return pickled.attributes(table.get("args")) or model
+
+
+def _learned(held: Held, args: dict[str, Any], longest: int, notes: list[str]) -> tuple[str, tables.Table]:
+    """The head of classes that is meant, if one is, and what was learned."""
+    heads = sorted({name.split(".")[1] for name in held if re.match(HEADS, name)})
+    named = args.get("classification_head_name")
+    head = str(named) if named in heads else heads[0] if len(heads) == 1 else ""
+    if left := [name for name in heads if name != head]:
+        notes.append(f"left out, being heads of classes: {', '.join(left)}")
+    rows = held.shapes.get(f"classification_heads.{head}.out_proj.weight", (0,))[0]
+    if not head:
+        return "", {"objective": {"kind": "mlm"}}
+    number = rows == 1 or bool(args.get("regression_target"))
+    labels = () if number else tuple(f"LABEL_{n}" for n in range(rows))
+    kind, table = foreign.task_with("classify", labels, number, longest)
+    if labels:
+        notes.append(f"the classes of {head} bear no names: {', '.join(labels)}; task.labels=[...] names them")
+    if any(name.startswith(SCORES) for name in held):
+        notes.append("the head for masked words is left out, beside that of classes")
+    return head, {"task": {"kind": kind, **table}}
+
+
 def _described(held: Held, table: dict[str, Any], file: Path) -> dict[str, Any]:
     """What a config.json would say: sizes from the tensors, the rest from how it was trained."""
-    args = pickled.attributes(table.get("args")) or pickled.attributes(
-        pickled.attributes(table.get("cfg")).get("model")
-    )
+    args = _arguments(table)
     names = [WORDS, f"{BODY}embed_positions.weight", f"{BODY}layers.0.fc1.weight"]
     if lacks := [name for name in names if name not in held]:
         raise DataError(file, f"lacks {' and '.join(lacks)}", "a checkpoint of fairseq's RoBERTa")

@@ -1,10 +1,12 @@
-"""Google's BERT: bert_config.json, vocab.txt, and a TensorFlow checkpoint with the heads of pretraining.
+"""Google's BERT: bert_config.json, vocab.txt, and a TensorFlow checkpoint: pretrained, fine-tuned, or a body alone.
 
-Names: nn/google.py. Its `gelu` is the tanh form, which others call gelu_new. The optimizer's slots are left out.
+Names, of TensorFlow 1 and 2: nn/google.py. Its `gelu` is the tanh form, which others call gelu_new. The optimizer's
+slots are left out. run_classifier's head is read with its classes by number, run_squad's without the pooler.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +24,9 @@ from ordsmed.text.tokenizer import Tokenizer
 
 CONFIG, PREFIX, VOCABULARY = "bert_config.json", "bert_model.ckpt", "vocab.txt"
 WORDS = "bert/embeddings/word_embeddings"
-HEADS = {"cls/predictions/": "head", "cls/seq_relationship/": "pair"}
+HEADS = ("cls/predictions/", "cls/seq_relationship/")
+CLASSES, SPAN = "output_weights", "cls/squad/output_weights"  # of run_classifier.py, of run_squad.py
+POOLER = "bert/pooler/"  # idle where nobody asks for a text as a whole
 WRITTEN = (
     "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_dropout_prob",
     "attention_probs_dropout_prob", "max_position_embeddings", "type_vocab_size", "initializer_range",
@@ -31,7 +35,7 @@ WRITTEN = (
 
 @dataclass(frozen=True)
 class Settings:
-    """Read and written, with the heads for masked words and for pairs."""
+    """Read with the heads of pretraining, of a classifier, of SQuAD, or none; written with those of pretraining."""
 
     wanted: ClassVar[str] = "a folder with bert_config.json, vocab.txt and a TensorFlow checkpoint (*.index, *.data-*)"
     readers: ClassVar[str] = "bert_config.json, bert_model.ckpt, vocab.txt: google-research/bert and TensorFlow open it"
@@ -45,22 +49,18 @@ class Settings:
     def read(self, path: Path, overrides: Sequence[str] = ()) -> Imported:
         folder = path if path.is_dir() else path.parent
         source = bundle.opened(path)
-        theirs = google.without_slots(Held(source.shapes(), source.read))
-        heads = [role for scope, role in HEADS.items() if any(name.startswith(scope) for name in theirs)]
-        if "head" not in heads:
-            theirs_are = ", ".join(sorted({name.split("/")[0] for name in theirs}))
-            raise DataError(path, f"holds no head for masked words (scopes: {theirs_are})", "cls/predictions/...",
-                            "take the checkpoint that pretraining left")  # fmt: skip
-        learned = {"kind": "mlm_nsp" if "pair" in heads else "mlm"}
-        table = {"model": tables.plain(_network(folder)), "objective": learned}
+        theirs = google.without_slots(google.of_scopes(Held(source.shapes(), source.read)))
+        network = _network(folder)
+        learned, idle, notes = _learned(theirs, network.longest(), path)
+        theirs = theirs.renamed(lambda name: None if idle and re.match(idle, name) else name)
+        table = {"model": tables.plain(network), **learned}
         networks = foreign.decoded(tables.override(table, overrides), folder / CONFIG)
-        if "pair" not in heads:  # a pooler that nobody asks
-            theirs = theirs.renamed(lambda name: None if name.startswith("bert/pooler/") else name)
         tokenizer = Tokenizer.load(_vocabulary(folder))
-        notes = renaming.rows_behind(theirs, WORDS, tokenizer, path)
-        notes += [] if "pair" in heads else [f"{path}: no head for pairs: the pooler, which it is for, is left out"]
-        tensors = renaming.taken(networks, tokenizer, theirs, google.spelled, path)
-        return Imported(networks, tokenizer, tensors, tuple(notes))
+        held = renaming.rows_behind(theirs, WORDS, tokenizer, path)
+        bare = "objective" in learned and not any(name.startswith(HEADS[0]) for name in theirs)
+        only = r"model\.|pair\.dense\." if bare else ""
+        tensors = renaming.taken(networks, tokenizer, theirs, google.spelled, path, only=only)
+        return Imported(networks, tokenizer, tensors, (*held, *(f"{path}: {note}" for note in notes)), bare)
 
     def write(self, trained: Any, folder: Path) -> None:
         network = trained.objective.networks()[""]
@@ -85,6 +85,32 @@ class Settings:
         files.write_json(folder / CONFIG, own | {key: described[key] for key in WRITTEN})
         bundle.write(folder / PREFIX, renaming.given(trained.objective, google.spelled))
         files.write_text(folder / VOCABULARY, trained.tokenizer.listed())
+
+
+def _learned(held: Held, longest: int, path: Path) -> tuple[tables.Table, str, list[str]]:
+    """What a checkpoint learned, a pattern of what of it is idle, and what a person should know."""
+    masks, pairs = (any(name.startswith(scope) for name in held) for scope in HEADS)
+    idle, notes = ("", [])
+    if CLASSES in held or SPAN in held:
+        labels = tuple(f"LABEL_{n}" for n in range(held.shapes[CLASSES][0])) if CLASSES in held else ()
+        number = len(labels) == 1
+        role = "classify" if labels else "span"
+        kind, table = foreign.task_with(role, () if number else labels, number, longest)
+        if len(labels) > 1:
+            notes.append(f"its classes bear no names: {', '.join(labels)}; task.labels=[...] names them")
+        if masks or pairs:
+            notes.append("the heads of pretraining are left out")
+        return {"task": {"kind": kind, **table}}, "|".join([*HEADS, *([] if labels else [POOLER])]), notes
+    if pairs and not masks:
+        theirs_are = ", ".join(sorted({name.split("/")[0] for name in held}))
+        raise DataError(path, f"holds no head for masked words (scopes: {theirs_are})", "cls/predictions/...",
+                        "take the checkpoint that pretraining left")  # fmt: skip
+    if masks and not pairs:
+        idle, notes = POOLER, ["no head for pairs: the pooler, which it is for, is left out"]
+    if not masks:
+        notes.append("a network without heads: a Hugging Face folder, for embed and for init of a fine-tuning")
+    pooled = any(name.startswith(POOLER) for name in held)
+    return {"objective": {"kind": "mlm_nsp" if pooled and not idle else "mlm"}}, idle, notes
 
 
 def _network(folder: Path) -> Any:

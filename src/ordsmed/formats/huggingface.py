@@ -11,7 +11,8 @@ import torch
 
 from ordsmed.base import files, settings
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.menu import entries, load
+from ordsmed.base.folder import WEIGHTS
+from ordsmed.base.menu import load
 from ordsmed.data.pieces import TextReader
 from ordsmed.learn.kept import UNIT, Scale, rescaled, told_scale
 from ordsmed.learn.objective import Network
@@ -19,6 +20,7 @@ from ordsmed.learn.task import Task, reader
 from ordsmed.nn import foreign, weights
 from ordsmed.nn.foreign import Imported
 from ordsmed.nn.model import TASK_CLASSES
+from ordsmed.nn.renaming import Held
 from ordsmed.text.tokenizer import Tokenizer
 
 KEPT = "ordsmed"  # in config.json: the settings of a task, or of a hybrid, that a class there does not know
@@ -77,12 +79,12 @@ class Settings:
             return None
         role, labels, number = told
         kept = foreign.read_config(folder).get(KEPT)
-        asked = ((kind, load("tasks", kind).of_others(role, labels, number)) for kind in entries("tasks"))
-        kind, table = next((kind, table) for kind, table in asked if table is not None)
+        longest = foreign.settings(folder).longest()
+        kind, table = foreign.task_with(role, labels, number, longest)
         made = load("tasks", kind)
         if isinstance(kept, dict) and kept.get("kind") == kind and _same_labels(kept, table):
             table = {name: value for name, value in kept.items() if name != "kind"}
-        table["length"] = min(table.get("length", made.length), foreign.settings(folder).longest())
+        table["length"] = min(table.get("length", made.length), longest)
         return settings.decode(made, table, f"{folder}/config.json: {KEPT}")
 
     def to_learned(self, objective: Any, learned: Any) -> None:
@@ -93,6 +95,29 @@ class Settings:
                 for name, value in _rescaled(own, scale, back=True).items():
                     own[name].copy_(value)
 
+    def write_bare(self, found: Imported, folder: Path) -> None:
+        """A network without heads under AutoModel's class, for the verbs that need none; its tensors one by one."""
+        family, names = found.networks.model, found.networks.model.names()
+        described = {"architectures": [family.architectures[""]], "model_type": family.model_type, "dtype": "float32"}
+        described |= family.hugging_face(found.tokenizer.vocabulary, found.tokenizer)
+        files.write_json(folder / "config.json", described)
+        sources: dict[str, tuple[str, int]] = {}
+        shapes = {name: tuple(shape) for name, shape in names.zeros.items()}
+        for name, tensor in found.tensors.items():
+            theirs = names.table[name]
+            for number, part in enumerate(weights.theirs_of(name, tensor, names)):
+                new = theirs if isinstance(theirs, str) else theirs[number]
+                sources[new], shapes[new] = (name, number), tuple(part.shape)
+
+        def read(new: str) -> torch.Tensor:
+            if new not in sources:
+                return torch.zeros(shapes[new])
+            name, number = sources[new]
+            return weights.theirs_of(name, found.tensors[name], names)[number].contiguous()
+
+        weights.write_each(folder / WEIGHTS, shapes, Held(shapes, read))
+        _write_tokenizer(found.tokenizer, family, folder)
+
     def write(self, trained: Any, folder: Path) -> None:
         """The network that is kept, and in folders inside it the others (ELECTRA's generator)."""
         scale = told_scale(trained.objective, trained.learned)
@@ -102,8 +127,8 @@ class Settings:
             (folder / inner).mkdir(exist_ok=True)
             described = config(network, trained.tokenizer) | own
             files.write_json(folder / inner / "config.json", described)
-            weights.write(folder / inner / "model.safetensors", tensors(network, scale))
-            _write_tokenizer(trained, folder / inner)
+            weights.write(folder / inner / WEIGHTS, tensors(network, scale))
+            _write_tokenizer(trained.tokenizer, trained.settings, folder / inner)
             if network.settings.capabilities.causal and not fine_tuned:
                 ends = {k: described.get(k) for k in ("bos_token_id", "eos_token_id")}
                 usual = {**ends, "pad_token_id": ends["eos_token_id"]}
@@ -169,17 +194,17 @@ def _same_labels(kept: dict[str, Any], table: dict[str, Any]) -> bool:
     return all(kept.get(name, usual) == table.get(name, usual) for name, usual in (("labels", []), ("number", False)))
 
 
-def _write_tokenizer(trained: Any, folder: Path) -> None:
+def _write_tokenizer(tokenizer: Tokenizer, family: Any, folder: Path) -> None:
     """As the tokenizer saves itself, with the longest row the network takes, and token types if it knows some."""
-    trained.tokenizer.save(folder)
+    tokenizer.save(folder)
     described = files.read_table(folder / "tokenizer_config.json")
-    described["model_max_length"] = trained.settings.longest()
-    own = reader(trained.tokenizer, trained.settings)
+    described["model_max_length"] = family.longest()
+    own = reader(tokenizer, family)
     types = ["token_type_ids"] if own.types else []
     described["model_input_names"] = ["input_ids", *types, "attention_mask"]
     files.write_json(folder / "tokenizer_config.json", described)
     files.write_json(folder / "special_tokens_map.json", {k: described[k] for k in SPECIAL if described.get(k)})
-    if types and not any(trained.tokenizer.pipeline.encode("a", "a").type_ids):
+    if types and not any(tokenizer.pipeline.encode("a", "a").type_ids):
         _typed(own).save(str(folder / "tokenizer.json"))
 
 

@@ -215,6 +215,13 @@ def task_of(folder: Path) -> tuple[TaskKind, tuple[str, ...], bool] | None:
     return kind, () if number else labels, number
 
 
+def task_with(role: str, labels: tuple[str, ...], number: bool, longest: int) -> tuple[str, dict[str, Any]]:
+    """The task whose head it is, by its name, and its settings as far as they are told or its network asks for them."""
+    asked = ((kind, menu.load("tasks", kind).of_others(role, labels, number)) for kind in menu.entries("tasks"))
+    kind, table = next((kind, table) for kind, table in asked if table is not None)
+    return kind, {"length": min(menu.load("tasks", kind).length, longest), **table}
+
+
 def classes(folder: Path) -> list[str]:
     """The classes that a Hugging Face folder was saved by; often one, or none."""
     names = read_config(folder).get("architectures") or []

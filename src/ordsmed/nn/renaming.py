@@ -7,6 +7,7 @@ Every family has a table of Hugging Face's names (`Family.names`); a format says
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -97,12 +98,18 @@ def places(objective: Any, spell: Spell, *, alike: bool = False) -> dict[str, Co
     return {name: known[id(tensor)] for name, tensor in weights.own_tensors(objective).items()}
 
 
-def taken(networks: Any, tokenizer: Any, held: Held, spell: Spell, place: object, *, alike: bool = False) -> Held:
-    """Tensors of ours out of theirs; what is missing, left over, or of another shape is refused before any is read."""
+def taken(
+    networks: Any, tokenizer: Any, held: Held, spell: Spell, place: object, *, alike: bool = False, only: str = ""
+) -> Held:
+    """Tensors of ours out of theirs; what is missing, left over, or of another shape is refused before any is read.
+
+    `only`: a pattern of those of ours that are asked for, of a network without all of its heads.
+    """
     with torch.device("meta"):
         objective = networks.learned.build(networks.model, tokenizer)
-    own = weights.own_tensors(objective)
+    own = {name: tensor for name, tensor in weights.own_tensors(objective).items() if re.match(only, name)}
     at, rows = places(objective, spell, alike=alike), tokenizer.vocabulary
+    at = {name: one for name, one in at.items() if name in own}
     wanted = {name: shape for ours, one in at.items() for name, shape in _shapes(one, own[ours]).items()}
     padded = {name for one in at.values() if one.own in ROWS for name in one.theirs}
     fitting(held, wanted, padded, place)

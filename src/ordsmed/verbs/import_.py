@@ -16,7 +16,12 @@ STOPPED = BEGINS_AGAIN
 def arguments(parser: Parser) -> None:
     parser.add_argument("source", metavar="FOLDER|FILE", help="a model in a format of `ordsmed menus formats`")
     parser.add_argument("out", metavar="OUT", help="the folder to write")
-    parser.add_argument("overrides", nargs="*", metavar="model.key=value", help="change a setting of the model")
+    parser.add_argument(
+        "overrides",
+        nargs="*",
+        metavar="model.key=value",
+        help="change a setting of the model, or of the task that it learned (task.labels)",
+    )
     flags.anew(parser)
 
 
