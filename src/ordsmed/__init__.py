@@ -14,9 +14,10 @@ from importlib import import_module
 __version__ = "0.1.0"
 
 FACE = {  # a name -> where it stands
-    "open": "apply.model", "OpenModel": "apply.model", "Filled": "apply.fill", "Guess": "apply.fill",
+    "open": "api.model", "OpenModel": "api.model", "Filled": "apply.fill", "Guess": "apply.fill",
     "Generated": "apply.generation.options", "Embedded": "apply.embed", "Answered": "score.answers",
-    "Classified": "apply.predict", "Tagged": "apply.predict", "TrainingRun": "train.result", "Stopped": "train.loop",
+    "Classified": "apply.predict", "Tagged": "apply.predict", "Predicted": "apply.predict",
+    "Evaluated": "apply.predict", "TrainingRun": "api.run", "Stopped": "train.loop",
     "OrdsmedError": "base.errors", "RecipeError": "base.errors", "DataError": "base.errors", "RunError": "base.errors",
 }  # fmt: skip
 VERBS = ("pretrain", "finetune")  # packages that can be called

@@ -1,20 +1,22 @@
+from ordsmed.api.model import OpenModel as OpenModel
+from ordsmed.api.model import open as open
+from ordsmed.api.run import TrainingRun as TrainingRun
+from ordsmed.api.training import finetune as finetune
+from ordsmed.api.training import pretrain as pretrain
 from ordsmed.apply.embed import Embedded as Embedded
 from ordsmed.apply.fill import Filled as Filled
 from ordsmed.apply.fill import Guess as Guess
 from ordsmed.apply.generation.options import Generated as Generated
-from ordsmed.apply.model import OpenModel as OpenModel
-from ordsmed.apply.model import open as open
 from ordsmed.apply.predict import Classified as Classified
+from ordsmed.apply.predict import Evaluated as Evaluated
+from ordsmed.apply.predict import Predicted as Predicted
 from ordsmed.apply.predict import Tagged as Tagged
 from ordsmed.base.errors import DataError as DataError
 from ordsmed.base.errors import OrdsmedError as OrdsmedError
 from ordsmed.base.errors import RecipeError as RecipeError
 from ordsmed.base.errors import RunError as RunError
-from ordsmed.finetune.run import finetune as finetune
-from ordsmed.pretrain.run import pretrain as pretrain
 from ordsmed.score.answers import Answered as Answered
 from ordsmed.train.loop import Stopped as Stopped
-from ordsmed.train.result import TrainingRun as TrainingRun
 
 __version__: str
 FACE: dict[str, str]

@@ -10,10 +10,10 @@ import torch
 
 from kit.families import shaken
 from ordsmed import cli
+from ordsmed.api.model import open
 from ordsmed.apply.fill import fill, lines
 from ordsmed.apply.generate import generate
 from ordsmed.apply.generation.options import SamplingOptions
-from ordsmed.apply.model import open
 from ordsmed.apply.trained import Trained, open_model
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.models import bert, gpt2

@@ -55,7 +55,7 @@ def test_scores_are_those_of_what_it_says(model: Path, data: Path, tmp_path: Pat
     facts, lines = evaluate(model, [str(data / "dev.tsv")], device="cpu")
     assert evaluate(model, device="cpu")[0] == evaluate(model, [""], device="cpu")[0] == facts
     assert list(facts) == ["loss", "accuracy", "macro_f1"]
-    told = predict(model, [str(data / "dev.tsv")], tmp_path / "deep" / "out", scores=True, device="cpu")
+    _, _, told = predict(model, [str(data / "dev.tsv")], tmp_path / "deep" / "out", scores=True, device="cpu")
     assert told[0] == f"{tmp_path}/deep/out: predictions.tsv of 21 records"
     assert (
         told[1:] == [f"  accuracy: {facts['accuracy']:.4f}", f"  macro_f1: {facts['macro_f1']:.4f}"] or len(told) == 3
@@ -81,10 +81,10 @@ def test_nothing_is_scored_unasked_or_unknown(
     """What is right is not looked at unless it is asked for; where files do not say it there is nothing to score."""
     silent = tmp_path / "silent.tsv"
     silent.write_text("".join(line.split("\t")[0] + "\n" for line in (data / "dev.tsv").read_text().splitlines()))
-    assert len(predict(model, [str(data / "dev.tsv")], tmp_path / "a", device="cpu")) == 1
+    assert len(predict(model, [str(data / "dev.tsv")], tmp_path / "a", device="cpu").lines) == 1
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["predictions.tsv"]
     capsys.readouterr()
-    assert len(predict(model, [str(silent)], tmp_path / "b", scores=True, device="cpu")) == 1
+    assert len(predict(model, [str(silent)], tmp_path / "b", scores=True, device="cpu").lines) == 1
     assert f"{silent}: no right answers in there, so nothing is scored" in capsys.readouterr().err
     assert not (tmp_path / "b" / "scores.json").exists()
     shares = [[row.split("\t")[3:] for row in (tmp_path / name / "predictions.tsv").read_text().splitlines()[1:]]
@@ -159,7 +159,7 @@ def test_tables_stand_in_columns() -> None:
 def test_spans_are_predicted_in_their_file_s_form(data: Path, tmp_path: Path) -> None:
     task = tag.Settings(train="none", labels=("O", "B-HIGH", "I-HIGH"), file_scheme="IOB2", length=40)
     run = model_of(tmp_path / "tagger", task=task)
-    told = predict(run, [str(data / "dev.conll")], tmp_path / "out", scores=True, device="cpu")
+    _, _, told = predict(run, [str(data / "dev.conll")], tmp_path / "out", scores=True, device="cpu")
     made = tmp_path / "out" / "dev.conll"
     assert told[0].endswith(" of 21 records")
     words = [line.split()[0] for line in (data / "dev.conll").read_text().splitlines() if line]

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from kit.makers import make_store
+from ordsmed.api.model import open
 from ordsmed.apply.export import export, export_all
 from ordsmed.apply.fill import Filled
-from ordsmed.apply.model import open
 from ordsmed.apply.origin import Origin
 from ordsmed.apply.trained import open_model
 from ordsmed.base import files, snapshots

@@ -315,7 +315,7 @@ def test_overrides_stand_anywhere(ordsmed: Any) -> None:
 
 
 def test_words_behind_an_option_of_fill(ordsmed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ordsmed.apply import model
+    from ordsmed.api import model
     from ordsmed.apply.fill import Filled
 
     class Asked(model.OpenModel):

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from ordsmed import cli
-from ordsmed.apply.model import open as open_model
+from ordsmed.api.model import open as open_model
 from ordsmed.verbs import generate as verb
 
 COMMAND = [sys.executable, "-m", "ordsmed", "generate"]

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from ordsmed import cli
+from ordsmed.api.model import OpenModel
 from ordsmed.apply.embed import Form
+from ordsmed.apply.predict import Evaluated, Predicted
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.run import Run
 from ordsmed.command import flags, recipes
@@ -19,7 +21,8 @@ from ordsmed.command import verb as verbs
 from ordsmed.train.loop import Stopped
 from ordsmed.web.urls import Rules
 
-LINES, BOTH = ["made"], ({"f1": 1.5}, ["made"])
+LINES, BOTH = ["made"], Evaluated({"f1": 1.5}, ["made"])
+PREDICTED = Predicted(Path("out"), {}, LINES)
 ASKED = {"step": None, "device": "auto", "threads": None, "precision": "fp32"}
 ASKED_ALL = {"step": 3, "device": "cpu", "threads": 2, "precision": "bf16"}
 ASK = ["--step", "3", "--device", "cpu", "--threads", "2", "--precision", "bf16"]
@@ -27,7 +30,7 @@ FETCHED = {"out": "work/fetch", "mirror": None, "allow_missing": False, "private
            "slowest": 1000, "attempts": 3}  # fmt: skip
 PLAIN = {"anew": False, "licence": None, "to": None, "overrides": []}
 SHARED = {"train": 256, "test": 0, "fraction": 0.1, "splits": "train", "anew": False}
-ANSWERED = {**ASKED, "file": "", "best": 3, "as_json": False}
+ANSWERED = {"file": "", "best": 3, "as_json": False}
 STDIN = object()
 
 
@@ -68,27 +71,25 @@ HANDED: list[tuple[str, str, Any, tuple[Any, ...], dict[str, Any]]] = [
     ("corpus addresses a out --score 5 --over-18 --blacklist usual --pattern x --pattern y --private --anew",
      "web.urls.write_list", LINES, (["a"], "out", Rules(5, True, ["usual"], ["x", "y"])),
      {"private": True, "anew": True}),
-    ("evaluate r", "apply.predict.evaluate", BOTH, ("r", [], []), ASKED),
-    (" ".join(["evaluate r f task.length=9 g=1", *ASK]), "apply.predict.evaluate", BOTH,
-     ("r", ["f", "g=1"], ["task.length=9"]), ASKED_ALL),
-    ("predict r f task.a=1 g out", "apply.predict.predict", LINES, ("r", ["f", "g"], "out", ["task.a=1"]),
-     {**ASKED, "anew": False, "scores": False}),
-    (" ".join(["predict r f out --anew --scores", *ASK]), "apply.predict.predict", LINES, ("r", ["f"], "out", []),
-     {**ASKED_ALL, "anew": True, "scores": True}),
-    ("answer r q task.a=1 c", "apply.answer.answer_lines", LINES, ("r", ["q", "c"], STDIN, ["task.a=1"]), ANSWERED),
-    (" ".join(["answer r --file f --best 7 --json", *ASK]), "apply.answer.answer_lines", LINES, ("r", [], STDIN, []),
-     {**ASKED_ALL, "file": "f", "best": 7, "as_json": True}),
+    ("evaluate r", "apply.predict.evaluate", BOTH, (None, [], []), {}),
+    ("evaluate r f task.length=9 g=1", "apply.predict.evaluate", BOTH, (None, ["f", "g=1"], ["task.length=9"]), {}),
+    ("predict r f task.a=1 g out", "apply.predict.predict", PREDICTED, (None, ["f", "g"], "out", ["task.a=1"]),
+     {"anew": False, "scores": False}),
+    ("predict r f out --anew --scores", "apply.predict.predict", PREDICTED, (None, ["f"], "out", []),
+     {"anew": True, "scores": True}),
+    ("answer r q task.a=1 c", "apply.answer.answer_lines", LINES, (None, ["q", "c"], STDIN, ["task.a=1"]), ANSWERED),
+    ("answer r --file f --best 7 --json", "apply.answer.answer_lines", LINES, (None, [], STDIN, []),
+     {"file": "f", "best": 7, "as_json": True}),
     ("score rte a task.x=1 b p", "apply.score.score", {"made": 1}, ("rte", ["a", "b"], "p", ["task.x=1"]), {}),
-    ("fill r t", "apply.model.open", Asked(best=5), ("r",), {"step": None, "device": "cpu", "threads": None}),
-    ("fill r t u --best 2 --step 0 --threads 3", "apply.model.open", Asked(best=2), ("r",),
+    ("fill r t", "api.model.open", Asked(best=5), ("r",), {"step": None, "device": "cpu", "threads": None}),
+    ("fill r t u --best 2 --step 0 --threads 3", "api.model.open", Asked(best=2), ("r",),
      {"step": 0, "device": "cpu", "threads": 3}),
-    ("embed r in o.h5", "apply.embed.embed", "made", ("r", "in", "o.h5", Form()), {"step": None, "anew": False}),
-    ("embed r - o.h5 --step 2 --anew --of sentences --layers 0,-1 --pieces first --pool first --dtype float16 "
-     "--batch 3 --device cpu --threads 2 --carry --cut", "apply.embed.embed", "made",
-     ("r", STDIN, "o.h5", Form("sentences", "0,-1", "", "first", "first", "float16", 3, "cpu", 2, True, True)),
-     {"step": 2, "anew": True}),
-    ("embed r in o.h5 --mix m.json", "apply.embed.embed", "made", ("r", "in", "o.h5", Form(mix="m.json")),
-     {"step": None, "anew": False}),
+    ("embed r in o.h5", "apply.embed.embed", "made", (None, "in", "o.h5", Form()), {"anew": False}),
+    ("embed r - o.h5 --anew --of sentences --layers 0,-1 --pieces first --pool first --dtype float16 "
+     "--batch 3 --carry --cut", "apply.embed.embed", "made",
+     (None, STDIN, "o.h5", Form("sentences", "0,-1", "", "first", "first", "float16", 3, True, True)), {"anew": True}),
+    ("embed r in o.h5 --mix m.json", "apply.embed.embed", "made", (None, "in", "o.h5", Form(mix="m.json")),
+     {"anew": False}),
     ("import a b", "apply.importing.take_over", LINES, ("a", "b", []), {"anew": False}),
     ("import a b model.x=1 --anew", "apply.importing.take_over", LINES, ("a", "b", ["model.x=1"]), {"anew": True}),
     ("export r o", "apply.export.export", Path("made"), ("r", "o"), {"step": None, **PLAIN}),
@@ -142,6 +143,8 @@ def test_what_a_deed_is_given(
     given: Any, capsys: pytest.CaptureFixture[str], words: str, deed: str, answers: Any, args: tuple[Any, ...],
     how: dict[str, Any],
 ) -> None:  # fmt: skip
+    given("api.model.open", OpenModel(None))  # type: ignore[arg-type]
+    given("apply.embed.prepared", None)
     calls = given(deed, answers)
     given("apply.export.readers", "and read")
     cli.main(words.split())
@@ -151,12 +154,24 @@ def test_what_a_deed_is_given(
         assert "made" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("words", ["evaluate r f", "predict r f out", "answer r q c", "embed r in o.h5"])
+def test_how_a_model_is_opened(given: Any, words: str) -> None:
+    opened = given("api.model.open", OpenModel(None))  # type: ignore[arg-type]
+    for deed, answers in (("predict.evaluate", BOTH), ("predict.predict", PREDICTED), ("answer.answer_lines", LINES),
+                          ("embed.embed", "made"), ("embed.prepared", None)):  # fmt: skip
+        given(f"apply.{deed}", answers)
+    without = {"precision"} if words.startswith("embed") else set()  # it has no such flag
+    cli.main(words.split())
+    cli.main([*words.split(), *(ASK[:-2] if without else ASK)])
+    assert opened == [(("r",), {k: v for k, v in how.items() if k not in without}) for how in (ASKED, ASKED_ALL)]
+
+
 @pytest.mark.parametrize("verb", ["pretrain", "finetune"])
 def test_what_a_training_is_given(
     given: Any, verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual = {"deadline": None, "anew": False, "layout": "", "site": ""}
-    calls = given(f"{verb}.run.{verb}", SimpleNamespace(folder=Path("made")))
+    calls = given(f"api.training.{verb}", SimpleNamespace(folder=Path("made")))
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     cli.main([verb, "r", "seed=1"])
@@ -165,7 +180,7 @@ def test_what_a_training_is_given(
     overrides = ({"overrides": ["seed=1"]}, {"overrides": ["layout.threads=3"]})
     assert calls == [(("r",), usual | overrides[0]), (("r",), full | overrides[1])]
     assert capsys.readouterr().out == "", "another process tells it"
-    given(f"{verb}.run.{verb}", Stopped(4, 15))
+    given(f"api.training.{verb}", Stopped(4, 15))
     with pytest.raises(SystemExit) as ended:
         cli.main([verb, "r"])
     assert ended.value.code == 143
@@ -180,7 +195,7 @@ def test_several_processes_are_started_by_the_first(given: Any, verb: str, monke
     """They get the words without the flags that are the first one's; those that it started train."""
     monkeypatch.delenv("RANK", raising=False)
     started = given("launch.local.start", 7)
-    done = given(f"{verb}.run.{verb}", SimpleNamespace(folder=Path("made")))
+    done = given(f"api.training.{verb}", SimpleNamespace(folder=Path("made")))
     with pytest.raises(SystemExit) as ended:
         cli.main([verb, "r", "--devices", "2", "--anew", "--restarts=3", "seed=1"])
     assert (ended.value.code, done) == (7, [])
@@ -210,6 +225,7 @@ def test_a_training_that_is_done_leads_on(
 
 
 def test_numbers_as_json(given: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    given("api.model.open", OpenModel(None))  # type: ignore[arg-type]
     given("apply.predict.evaluate", BOTH)
     given("apply.score.score", {"f1": 2.5, "exact": 1})
     cli.main(["evaluate", "r", "--json"])

@@ -27,7 +27,7 @@ FLOORS = [
     {"train", "likelihood"},
     {"pretrain", "finetune", "probes"},
     {"bench", "evaluation"},
-    {"show"},
+    {"show", "api"},
     {"command"},
     {"verbs"},
     {"cli"},

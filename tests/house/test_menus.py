@@ -16,7 +16,7 @@ METHOD = "a method of Python, called as the task is"
 USUAL = "what is taken where a recipe names none"
 KNOWN = {  # these may only become fewer
     "apply/fill.py": {"wordpiece": "what the library of tokenizers calls a file's kind"},
-    "apply/model.py": {"classify": METHOD, "tag": METHOD},
+    "api/model.py": {"classify": METHOD, "tag": METHOD},
     "base/hub.py": {"gpt2": "a name of others", "huggingface": "a folder of others"},
     "bench/bench.py": {"adamw": USUAL, "electra": STYLE},
     "data/pairs.py": {"electra": STYLE},

@@ -43,6 +43,7 @@ def at_work(tiny_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("ordsmed.train.session.measured_peak", lambda *_: 1e11)
     data = task_files(tmp_path / "data", train=24, dev=6)
+    Path("texts.txt").write_text("it is old\nthe value of it\n")
     Path("tiny").mkdir()
     shutil.copy(tiny_run.folder / "pretrain-bert.toml", "tiny/bert")
     text = re.sub(r"^out = .*\n", "", Path("tiny/bert").read_text(), flags=re.MULTILINE)
@@ -78,6 +79,9 @@ def test_the_code_of_the_page_runs(at_work: Path, capsys: pytest.CaptureFixture[
     assert Path("work/short/recipe.toml").exists()
     assert names["run"].scores["step"] > 0
     assert len(names["three"].trials) == 3
+    assert Path("work/vectors.npz").exists()
+    assert Path("work/predictions/scores.json").exists()
+    assert len(list(Path("work/pretrain/tiny-gpt2/scores").glob("perplexity-texts-*.json"))) == 1
 
 
 def test_the_cells_of_the_notebook_run(at_work: Path, capsys: pytest.CaptureFixture[str]) -> None:

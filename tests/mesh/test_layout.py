@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from kit.makers import job_of, learned
-from ordsmed.apply.model import open
+from ordsmed.api.model import open
 from ordsmed.apply.trained import open_model
 from ordsmed.base import files, run, settings
 from ordsmed.base.errors import RecipeError

@@ -38,8 +38,8 @@ FORM = "SQuAD's JSON, JSON lines, or question<TAB>context a line"
 
 
 def answer_lines(
-    path: str | Path, words: Sequence[str], stream: IO[bytes], overrides: Sequence[str] = (), *, file: str = "",
-    best: int = 3, as_json: bool = False, **how: Any,
+    path: Trained | str | Path, words: Sequence[str], stream: IO[bytes], overrides: Sequence[str] = (), *,
+    file: str = "", best: int = 3, as_json: bool = False, **how: Any,
 ) -> Iterator[str]:  # fmt: skip
     """Each question with what is answered, in lines for people or one of JSON; the model is opened once."""
     if best < 1:

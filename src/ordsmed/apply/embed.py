@@ -28,6 +28,7 @@ from ordsmed.base.say import Progress, many, say
 from ordsmed.nn.mix import ScalarMix
 from ordsmed.text import read as texts
 
+Source = str | Path | IO[bytes]
 HELD_LINES = 1_000
 HELD_BYTES = 256 << 20  # of vectors that wait for their turn
 CHOICES = {
@@ -47,8 +48,6 @@ class Form:
     pool: str = "mean"  # of a sentence: mean of its words | first, the sign before them
     dtype: str = "float32"
     batch: int = 64  # lines the network reads at once
-    device: str = "auto"
-    threads: int | None = None  # of the CPU; None: as the machine is
     carry: bool = False  # an ELMo goes on from the line before
     cut: bool = False  # an ELMo's words are those of its tokenizer, not what stands between white space
 
@@ -113,19 +112,24 @@ def embedded(trained: Trained, texts: Sequence[str], form: Form) -> list[Embedde
                 for text, (read, finish) in zip(texts, embedder.entries(texts), strict=True)]  # fmt: skip
 
 
-def embed(
-    run: str | Path, source: str | Path | IO[bytes], out: str | Path, form: Form, *, step: int | None = None,
-    anew: bool = False,
-) -> str:  # fmt: skip
-    """Write a file of vectors, whole or not at all; a line that tells of it."""
+def prepared(source: Source, out: str | Path, form: Form, *, anew: bool) -> tuple[Path, ScalarMix | None]:
+    """The file to write and what mixes layers; refused what cannot be, before a model is opened."""
     target = Path(out)
     if not hasattr(source, "readline") and Path(str(source)).exists() and not Path(str(source)).is_file():
         raise RecipeError(str(source), "is no plain file", "a text, an entry a line", "use - and standard input")
     vectors.check(target, even=form.of == "sentences", anew=anew)
-    mix = read_mix(Path(form.mix)) if form.mix else None
+    return target, read_mix(Path(form.mix)) if form.mix else None
+
+
+def embed(
+    run: Trained | str | Path, source: Source, out: str | Path, form: Form, *, step: int | None = None,
+    anew: bool = False,
+) -> str:  # fmt: skip
+    """Write a file of vectors, whole or not at all; a line that tells of it."""
+    target, mix = prepared(source, out, form, anew=anew)
     total = None if hasattr(source, "readline") else count(Path(str(source)))
-    trained = opened(run, step=step, device=form.device, threads=form.threads)
-    with torch.inference_mode():
+    trained = opened(run, step=step)
+    with torch.inference_mode(), trained.within():
         embedder = Embedder.of(trained, form, mix)
         shape = embedder.shape
         told = bare = long = cut = number = words = 0

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ordsmed.apply.trained import Trained, opened
 from ordsmed.base import files, settings
@@ -52,6 +52,21 @@ class Asked:
         return predict_all(self.task, features, self.packing, self.trained.ranks, within=self.trained.within, **how)
 
 
+class Predicted(NamedTuple):
+    """What was written of files."""
+
+    folder: Path
+    scores: dict[str, float]  # empty where none were asked for, or nothing is known to be right
+    lines: list[str]  # for people
+
+
+class Evaluated(NamedTuple):
+    """How good a model is."""
+
+    scores: dict[str, Any]  # of a probe with their errors, and of what they are
+    lines: list[str]  # for people
+
+
 @dataclass(frozen=True)
 class Classified:
     """A text and its class, or the number that it is given."""
@@ -72,9 +87,9 @@ class Tagged:
     probabilities: tuple[float, ...]  # of each of those tags
 
 
-def open_task(path: str | Path, overrides: Sequence[str] = (), *, verb: str = "", **how: Any) -> Asked:
+def open_task(path: Trained | str | Path, overrides: Sequence[str] = (), *, verb: str = "", **how: Any) -> Asked:
     """The fine-tuned model of a run, its weights or a Hugging Face folder; `how` as trained.opened."""
-    return asked_of(opened(path, **how), overrides, verb=verb, name=path)
+    return asked_of(opened(path, **how), overrides, verb=verb, name="" if isinstance(path, Trained) else path)
 
 
 def asked_of(trained: Trained, overrides: Sequence[str] = (), *, verb: str = "", name: object = "") -> Asked:
@@ -131,16 +146,22 @@ def _said(asked: Asked, records: Any) -> Any:
     return asked.settings.predictions(records, features, asked.answers(features)[0])
 
 
-def predict(
-    path: str | Path, sources: Sequence[str], out: str | Path, overrides: Sequence[str] = (), *, anew: bool = False,
-    scores: bool = False, **how: Any,
-) -> list[str]:  # fmt: skip
-    """Write what a model predicts of files, with their scores if so wanted; lines that tell of it."""
+def free(out: str | Path, *, anew: bool) -> Path:
+    """The folder for predictions, refused where it is none, or stands."""
     target = Path(out)
     if re.fullmatch(r"\w+=[^/]*", target.name):
         raise RecipeError(out, "is no folder to write to", "RUN FILE... OUT", "settings are written task.key=value")
     if target.exists() and not anew:
         raise RecipeError(target, "stands", "a new folder", "name another, or add --anew to replace it")
+    return target
+
+
+def predict(
+    path: Trained | str | Path, sources: Sequence[str], out: str | Path, overrides: Sequence[str] = (), *,
+    anew: bool = False, scores: bool = False, **how: Any,
+) -> Predicted:  # fmt: skip
+    """Write what a model predicts of files, with their scores if so wanted."""
+    target = free(out, anew=anew)
     asked = open_task(path, overrides, **how)
     records, predictions, facts, _ = _predicted(asked, sources, scores=scores)
     if scores and not facts:
@@ -149,18 +170,21 @@ def predict(
         written = [made.name for made in asked.settings.write(folder, records, predictions)]
         if facts:
             files.write_json(folder / "scores.json", facts)
-    return [f"{target}: {', '.join(written)} of {many(len(records), 'record')}", *_lines(facts)]
+    lines = [f"{target}: {', '.join(written)} of {many(len(records), 'record')}", *_lines(facts)]
+    return Predicted(target, facts, lines)
 
 
 def evaluate(
-    path: str | Path, sources: Sequence[str] = (), overrides: Sequence[str] = (), **how: Any
-) -> tuple[dict[str, Any], list[str]]:
-    """The scores of a model on files, or on those it was judged by; with lines that tell of them."""
+    path: Trained | str | Path, sources: Sequence[str] = (), overrides: Sequence[str] = (), **how: Any
+) -> Evaluated:
+    """The scores of a model on files, or on those it was judged by."""
     asked = open_task(path, overrides, **how)
     named = [s for s in sources if s]
     chosen = named or list(asked.settings.paths("dev"))
     if not chosen:
-        raise RecipeError(path, "names no dev files", "files to validate on", "name them behind the run")
+        raise RecipeError(
+            asked.trained.folder, "names no dev files", "files to validate on", "name them behind the run"
+        )
     if not named:
         chosen = _own_files(asked.trained.folder, chosen)
     with contextlib.nullcontext() if named else at_home(asked.trained.folder):  # its own are named from there
@@ -170,7 +194,7 @@ def evaluate(
             ", ".join(chosen), "do not say what is right", "labelled files", "`ordsmed predict` needs none"
         )
     facts = {"loss": loss, **facts} if loss is not None else facts
-    return facts, [*_lines(facts), *_tables(asked.settings.details(records, predictions))]
+    return Evaluated(facts, [*_lines(facts), *_tables(asked.settings.details(records, predictions))])
 
 
 def _own_files(folder: Path, paths: list[str]) -> list[str]:

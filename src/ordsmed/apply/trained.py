@@ -79,10 +79,12 @@ class Trained:
 
 
 def opened(
-    origin: Origin | str | Path, *, step: int | None = None, device: str = "auto", precision: str = "fp32",
+    origin: Trained | Origin | str | Path, *, step: int | None = None, device: str = "auto", precision: str = "fp32",
     threads: int | None = None,
 ) -> Trained:  # fmt: skip
-    """A model on the device that is asked for, ready to be asked; its heads may lack."""
+    """A model on the device that is asked for, ready to be asked, or one that is open already; its heads may lack."""
+    if isinstance(origin, Trained):
+        return origin
     if precision not in ("fp32", *HALVES):
         wanted = f"fp32 or {' or '.join(HALVES)}"
         raise RecipeError("--precision", f"found {precision}", wanted, meant(precision, HALVES))

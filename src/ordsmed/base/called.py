@@ -8,10 +8,10 @@ from typing import Any
 
 
 class CalledRoom(ModuleType):
-    """A package that is called as the function of its name in its `run.py`.
+    """A package that is called as the function of its name in `api/training.py`.
 
     Importing `ordsmed.pretrain.plan` makes the package an attribute of `ordsmed`; so the package must be the function.
     """
 
     def __call__(self, *given: Any, **how: Any) -> Any:
-        return getattr(import_module(f"{self.__name__}.run"), self.__name__.rpartition(".")[2])(*given, **how)
+        return getattr(import_module("ordsmed.api.training"), self.__name__.rpartition(".")[2])(*given, **how)

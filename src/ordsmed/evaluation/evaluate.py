@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ordsmed.apply.origin import Origin
-from ordsmed.apply.trained import HALVES, open_model
+from ordsmed.apply.trained import HALVES, Trained, open_model
 from ordsmed.base.errors import DataError, RecipeError, meant
 from ordsmed.base.folder import FolderKind
 from ordsmed.base.menu import kind_of
@@ -72,10 +72,15 @@ def evaluate(
     if each and ranks.first:
         result[0].write_each(each)
     for folder in {one.folder for one in result}:
-        write_table(folder)
-        for path in draw(folder):
-            say(f"{path}: drawn over steps")
+        _summed_up(folder)
     return result
+
+
+def _summed_up(folder: Path) -> None:
+    """A table of all results that stand there, and pictures over steps."""
+    write_table(folder)
+    for path in draw(folder):
+        say(f"{path}: drawn over steps")
 
 
 def check(models: Sequence[str], probes: Sequence[Any], each: str | None, step: int | str | None = None) -> None:
@@ -112,6 +117,24 @@ def _asked(
             raise
         say(f"step 0 is left out: {error}")
         return
+    yield from _findings(trained, origin.name, probes, ranks, layout, means, out)
+
+
+def ask(trained: Trained, probe: Any, *, out: str | None = None, anew: bool = False) -> Result:
+    """What a probe finds of a model that is open, on its device; kept as that of the verb."""
+    check([str(trained.folder)], [probe], None)
+    trained.check_heads()
+    means = Means(anew=anew, precision=trained.precision)
+    [result] = _findings(trained, str(trained.folder), [probe], trained.ranks, Layout(sequence=False), means, out)
+    result.write()
+    _summed_up(result.folder)
+    return result
+
+
+def _findings(
+    trained: Trained, name: str, probes: Sequence[Any], ranks: Ranks, layout: Layout, means: Means, out: str | None
+) -> Iterator[Result]:
+    """Of one model, opened."""
     scorers = [
         (probe, ways.scorer(trained, probe.way, probe.prefers)) for probe in probes
     ]  # refused before anything is computed
@@ -125,7 +148,7 @@ def _asked(
         stored = drawn.is_store(probe.files)
         paths = drawn.parts(probe.files) if stored else paths_of(probe.files)
         named = Path(probe.files[0]) if Path(probe.files[0]).exists() else paths[0]
-        name = f"{kind_of(probe)}-{named.name.split('.')[0]}"
+        title = f"{kind_of(probe)}-{named.name.split('.')[0]}"
         task = Asking(
             probe,
             scorer,
@@ -137,7 +160,7 @@ def _asked(
         if result is not None:
             finding, records = result
             files = [*probe.files] if stored else [str(path) for path in paths]
-            yield Result(origin.name, trained.step, probe, scorer.way, files, name, task.kept.key, folder,
+            yield Result(name, trained.step, probe, scorer.way, files, title, task.kept.key, folder,
                          replace(finding, how=line), records, means.precision)  # fmt: skip
 
 

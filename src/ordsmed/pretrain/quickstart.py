@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from ordsmed.apply.model import open
+from ordsmed.apply.fill import fill
+from ordsmed.apply.trained import opened
 from ordsmed.base.run import Run
 from ordsmed.base.say import duration, say
 from ordsmed.base.screen import command, table
@@ -29,8 +30,9 @@ def quickstart() -> None:
     print(f"\nvalidation loss at masked places: {facts['validation']:.4f}")
     print(f"guessing by frequency: {facts['unigram']:.4f}")
     print(f"the model is {below(facts['validation'], facts['unigram']):.1%} below guessing\n")
-    for filled in open(folder, device="cpu").fill(EXAMPLES, best=4):
-        print("\n".join(filled.lines))
+    model = opened(folder, device="cpu")
+    for text in EXAMPLES:
+        print("\n".join(fill(model, text, 4).lines))
     print(f"\npicture of the loss: {folder / 'loss.svg'}")
     print(f"all of it took {duration(time.time() - began)}; try next:")
     for line in table(_next(folder)):

@@ -23,9 +23,11 @@ def arguments(parser: Parser) -> None:
 
 
 def run(asked: argparse.Namespace) -> None:
+    from ordsmed.api.model import open
     from ordsmed.apply.answer import answer_lines
 
     words, overrides = flags.split_overrides(asked.text)
-    how = {**flags.opened_as(asked), "file": asked.file, "best": asked.best, "as_json": asked.json}
-    for line in answer_lines(asked.run, words, sys.stdin.buffer, overrides, **how):
+    model = open(asked.run, **flags.opened_as(asked))
+    how = {"file": asked.file, "best": asked.best, "as_json": asked.json}
+    for line in answer_lines(model.trained, words, sys.stdin.buffer, overrides, **how):
         print(line, flush=True)

@@ -12,7 +12,7 @@ from ordsmed.command.output import print_lines
 
 PLACE = ("use", 1)
 STOPPED = BEGINS_AGAIN
-FORM = ("of", "layers", "mix", "pieces", "pool", "dtype", "batch", "device", "threads", "carry", "cut")
+FORM = ("of", "layers", "mix", "pieces", "pool", "dtype", "batch", "carry", "cut")
 
 
 def arguments(parser: Parser) -> None:
@@ -47,8 +47,11 @@ def _vectors(parser: Parser) -> None:
 
 
 def run(asked: argparse.Namespace) -> None:
-    from ordsmed.apply.embed import Form, embed
+    from ordsmed.api.model import open
+    from ordsmed.apply.embed import Form, prepared
 
-    form = Form(**{name: getattr(asked, name) for name in FORM})
+    how = {name: getattr(asked, name) for name in FORM}
     source = sys.stdin.buffer if asked.input == "-" else asked.input
-    print_lines([embed(asked.run, source, asked.out, form, step=asked.step, anew=asked.anew)])
+    prepared(source, asked.out, Form(**how), anew=asked.anew)  # what cannot be is refused before a model is opened
+    model = open(asked.run, step=asked.step, device=asked.device, threads=asked.threads)
+    print_lines([model.embed_file(source, asked.out, anew=asked.anew, **how)])

@@ -61,17 +61,16 @@ def run(asked: argparse.Namespace) -> None:
     if asked.probe or _is_recipe(asked.run):
         _probes(asked)
         return
-    from ordsmed.apply.predict import evaluate
+    from ordsmed.api.model import open
 
     for flag in ("way", "iterations", "batch", "each", "out", "layout", "devices", "anew"):
         if getattr(asked, flag):
             raise UsageError(f"--{flag}", "is of probes, but none is named", "--probe NAME FILE...")
     files, overrides = flags.split_overrides(asked.files)
-    how = {"step": asked.step, "device": asked.device, "threads": asked.threads, "precision": asked.precision}
-    if how["step"] == "all":
+    if asked.step == "all":
         raise UsageError("--step", "found all, of a task", "the number of a checkpoint")
-    facts, lines = evaluate(asked.run, files, overrides, **how)
-    print_or_json(facts, lines, asked)
+    scores, lines = open(asked.run, **flags.opened_as(asked)).evaluate(files, overrides=overrides)
+    print_or_json(scores, lines, asked)
 
 
 def _probes(asked: argparse.Namespace) -> None:

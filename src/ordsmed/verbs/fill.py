@@ -25,8 +25,8 @@ def arguments(parser: Parser) -> None:
 
 
 def run(asked: argparse.Namespace) -> None:
+    from ordsmed.api.model import open
     from ordsmed.apply.fill import lines
-    from ordsmed.apply.model import open
 
     model = open(asked.run, step=asked.step, device="cpu", threads=asked.threads)
     model.check("fill")  # before anybody types a line

@@ -20,7 +20,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(asked: argparse.Namespace) -> None:
-    from ordsmed.finetune.run import finetune
+    from ordsmed.api.training import finetune
 
     folder = train(asked, finetune)
     if folder and speaks():

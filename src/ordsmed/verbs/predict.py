@@ -24,11 +24,13 @@ def arguments(parser: Parser) -> None:
 
 
 def run(asked: argparse.Namespace) -> None:
-    from ordsmed.apply.predict import predict
+    from ordsmed.api.model import open
+    from ordsmed.apply.predict import free
 
     files, overrides = flags.split_overrides(asked.files)
     *sources, out = files or [""]
     if not sources:
         raise RecipeError("predict", f"found one path, {out}", "RUN FILE... OUT")
-    how = flags.opened_as(asked)
-    print_lines(predict(asked.run, sources, out, overrides, anew=asked.anew, scores=asked.scores, **how))
+    free(out, anew=asked.anew)  # before a model is opened
+    model = open(asked.run, **flags.opened_as(asked))
+    print_lines(model.predict(sources, out, overrides=overrides, anew=asked.anew, scores=asked.scores).lines)

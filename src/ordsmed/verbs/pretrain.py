@@ -21,7 +21,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(asked: argparse.Namespace) -> None:
-    from ordsmed.pretrain.run import pretrain
+    from ordsmed.api.training import pretrain
 
     folder = train(asked, pretrain)
     if folder and speaks():

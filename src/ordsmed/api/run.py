@@ -1,4 +1,4 @@
-"""What a training that was called from Python leaves: its folder, how it stands, what was measured, its model."""
+"""TrainingRun: what a training called from Python leaves: its folder, how it stands, what was measured, its model."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ordsmed.apply import model
-from ordsmed.apply.model import OpenModel
+from ordsmed.api import model
+from ordsmed.api.model import OpenModel
 from ordsmed.apply.origin import Origin
 from ordsmed.base import files
 from ordsmed.base.run import Run

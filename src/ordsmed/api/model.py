@@ -7,22 +7,26 @@ model.fill("the default [MASK] is used.").masks[0][0]     ->  Guess(text='value'
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, overload
 
 from ordsmed.apply import answer, embed, fill, generate, predict
-from ordsmed.apply.embed import Embedded, Form
+from ordsmed.apply.embed import Embedded, Form, Source
 from ordsmed.apply.fill import Filled
 from ordsmed.apply.generation.network import writing
 from ordsmed.apply.generation.options import Generated, SamplingOptions
 from ordsmed.apply.generation.unmasking import fill_all
-from ordsmed.apply.predict import Classified, Tagged
+from ordsmed.apply.predict import Classified, Evaluated, Predicted, Tagged
 from ordsmed.apply.trained import Trained, opened
+from ordsmed.base import settings as recipes
 from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.files import in_a_line
 from ordsmed.base.menu import kind_of
+from ordsmed.evaluation.evaluate import ask
+from ordsmed.evaluation.recipe import named
+from ordsmed.evaluation.results import table
 from ordsmed.learn.task import Task
 from ordsmed.score.answers import Answered
 
@@ -165,11 +169,7 @@ class OpenModel:
 
         model.embed("it is old", of="sentences").vectors.shape
         """
-        layers = how.pop("layers", "")
-        if not isinstance(layers, str):
-            layers = ",".join(map(str, [layers] if isinstance(layers, int) else layers))
-        form = Form(**{**how, "mix": str(how.get("mix", "")), "layers": layers})  # type: ignore[arg-type]
-        rows = embed.embedded(self.trained, _texts("embed", texts), form)
+        rows = embed.embedded(self.trained, _texts("embed", texts), _form(how))
         return rows[0] if isinstance(texts, str) else rows
 
     def answer(self, question: str, context: str, *, best: int = 3) -> Answered:
@@ -210,6 +210,48 @@ class OpenModel:
         tagged = predict.tagged(self.trained, words)
         return tagged[0] if isinstance(sentences, str) else tagged
 
+    @in_a_line()
+    def predict(
+        self, files: str | Texts, out: str | Path, *, overrides: Sequence[str] = (), anew: bool = False,
+        scores: bool = False, **task: object,
+    ) -> Predicted:  # fmt: skip
+        """What it says of files of its task, written into a folder in the form that its task's official scorer reads.
+
+        `scores`: score them too; `anew`: replace the folder; keywords are settings of the task.
+
+            model.predict("dev.tsv", "work/predictions", scores=True).scores["accuracy"]
+        """
+        words = [*overrides, *_words("task.", task)]
+        return predict.predict(self.trained, _texts("predict", files), out, words, anew=anew, scores=scores)
+
+    @in_a_line()
+    def evaluate(
+        self, files: str | Texts = (), *, probe: str = "", overrides: Sequence[str] = (), out: str | Path | None = None,
+        anew: bool = False, **settings: object,
+    ) -> Evaluated:  # fmt: skip
+        """How good it is on files of its task (left out: its own dev files), or what a probe finds of it.
+
+        Keywords are settings of the task or the probe. What a probe finds is kept in `scores/` beside the model, or in
+        `out`; `anew`: computed again.
+
+            model.evaluate("dev.tsv").scores["accuracy"]
+            model.evaluate("texts.txt", probe="perplexity").lines
+        """
+        paths = _texts("evaluate", files)
+        if not probe:
+            return predict.evaluate(self.trained, paths, [*overrides, *_words("task.", settings)])
+        words = [probe, *paths, *overrides, *_words("", settings)]
+        result = ask(self.trained, named([words])[0], out=None if out is None else str(out), anew=anew)
+        return Evaluated(result.plain(), [*table([result]), f"{result.path}: written"])
+
+    @in_a_line()
+    def embed_file(self, source: Source, out: str | Path, *, anew: bool = False, **how: Unpack[EmbedOptions]) -> str:
+        """The vectors of every line of a file, plain or packed, or of a stream, into .h5, .npz, .npy or .parquet.
+
+        model.embed_file("texts.txt", "vectors.h5", layers="all")
+        """
+        return embed.embed(self.trained, source, out, _form(how), anew=anew)
+
     def check(self, method: str) -> None:
         """Refuse what this model was not made for, with what it can."""
         if method in self.can:
@@ -230,6 +272,18 @@ def _passes(check: Callable[[Trained], None], trained: Trained) -> bool:
         check(trained)
         return True
     return False
+
+
+def _form(how: EmbedOptions) -> Form:
+    layers = how.get("layers", "")
+    if not isinstance(layers, str):
+        layers = ",".join(map(str, [layers] if isinstance(layers, int) else layers))
+    return Form(**{**how, "mix": str(how.get("mix", "")), "layers": layers})  # type: ignore[arg-type]
+
+
+def _words(before: str, settings: Mapping[str, object]) -> list[str]:
+    """Keywords as the command line's words."""
+    return [f"{before}{key}={recipes.literal(recipes.plain(value))}" for key, value in settings.items()]
 
 
 def _texts(method: str, given: object) -> list[str]:

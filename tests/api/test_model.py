@@ -146,6 +146,48 @@ def test_classify_is_what_predict_writes(tasks: dict[str, Path], data: Path, tmp
     assert opened(tasks[name]).classify(texts[0]).label == said[0].label
 
 
+def test_files_are_judged_as_the_verbs_judge_them(
+    tasks: dict[str, Path], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, dev = opened(tasks["classify"]), str(data / "dev.tsv")
+    cli.main(["evaluate", str(tasks["classify"]), dev, "task.length=24", "--json", "--device", "cpu"])
+    scores = json.loads(capsys.readouterr().out)
+    assert model.evaluate(dev, length=24).scores == scores
+    assert model.evaluate([dev], overrides=["task.length=24"]).scores == scores
+    folder, known, lines = model.predict(dev, tmp_path / "out", scores=True, length=24)
+    assert known == {name: value for name, value in scores.items() if name != "loss"}
+    assert lines[0].startswith(f"{folder}: predictions.tsv of ")
+    with pytest.raises(RecipeError, match="out: stands; wanted a new folder"):
+        model.predict([dev], tmp_path / "out")
+    with pytest.raises(RecipeError, match=r"task\.rate=1`: unknown setting"):
+        model.evaluate(dev, rate=1)
+
+
+def test_a_probe_is_asked_as_the_verb_asks(tiny_run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "texts.txt").write_text("the old fox mends\nit mends the gate\n")
+    run, texts, out = tiny_run.gpt2, str(tmp_path / "texts.txt"), str(tmp_path / "scores")
+    where = ["--out", out, "--device", "cpu", "--json"]
+    cli.main(["evaluate", str(run), "--probe", "perplexity", texts, "window=16", *where])
+    told = json.loads(capsys.readouterr().out)
+    judged = opened(run).evaluate(texts, probe="perplexity", out=out, window=16, anew=True)
+    assert judged.scores == told
+    assert judged.lines[-1].endswith(".json: written")
+    assert Path(judged.lines[-1].removesuffix(": written")).is_file()
+    with pytest.raises(RecipeError, match=r"^--probe: found perplexit; wanted "):
+        opened(run).evaluate(texts, probe="perplexit")
+    with pytest.raises(RecipeError, match=r"^--probe perplexity: names no file"):
+        opened(run).evaluate(probe="perplexity")
+
+
+def test_vectors_of_a_file_are_those_of_its_lines(tiny_run: Any, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("the old fox\nit mends\n")
+    model = opened(tiny_run.bert)
+    line = model.embed_file(tmp_path / "in.txt", tmp_path / "out.npy", of="sentences", layers=-1)
+    assert line.startswith(f"{tmp_path}/out.npy: 2 lines, 5 words; ")
+    rows = model.embed(["the old fox", "it mends"], of="sentences", layers=-1)
+    assert np.array_equal(np.load(tmp_path / "out.npy"), [row.vectors for row in rows])
+
+
 def test_pairs_need_a_second_text_and_others_none(tasks: dict[str, Path]) -> None:
     pairs, alone = opened(tasks["pairs"]), opened(tasks["classify"])
     assert pairs.classify(["w1", "w90"], ["w80", "w3"])[1].label == pairs.classify("w90", "w3").label

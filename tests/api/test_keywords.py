@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import ordsmed
+from ordsmed.api.keywords import words_of
 from ordsmed.base import run, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.finetune.plan import FinetuningPlan
 from ordsmed.models import bert
 from ordsmed.pretrain.plan import PretrainingPlan
-from ordsmed.train.keywords import words_of
 
 ONE = """
 data = "there"

@@ -45,10 +45,12 @@ def test_what_is_offered_is_what_the_stub_types() -> None:
 
 
 def test_what_is_offered_says_what_it_is_and_shows_an_example() -> None:
-    from ordsmed.finetune.run import finetune
-    from ordsmed.pretrain.run import pretrain
+    from ordsmed.api.training import finetune, pretrain
 
-    methods = [getattr(ordsmed.OpenModel, name) for name in ("fill", "generate", "embed", "answer", "classify", "tag")]
+    methods = [
+        getattr(ordsmed.OpenModel, name)
+        for name in ("fill", "generate", "embed", "embed_file", "answer", "classify", "tag", "predict", "evaluate")
+    ]
     for each in (ordsmed.open, pretrain, finetune, *methods):
         doc = inspect.getdoc(each)
         assert doc
@@ -66,7 +68,7 @@ def test_what_is_offered_says_what_it_is_and_shows_an_example() -> None:
 def test_a_verb_is_called_whatever_was_imported_before(verb: str, before: str, monkeypatch: pytest.MonkeyPatch) -> None:
     exec(before.replace("VERB", verb), {})
     asked: list[Any] = []
-    monkeypatch.setattr(f"ordsmed.{verb}.run.{verb}", lambda *given, **how: asked.append((given, how)))
+    monkeypatch.setattr(f"ordsmed.api.training.{verb}", lambda *given, **how: asked.append((given, how)))
     getattr(ordsmed, verb)("some/recipe", steps=3)
     assert asked == [(("some/recipe",), {"steps": 3})]
     assert getattr(ordsmed, verb) is importlib.import_module(f"ordsmed.{verb}")

@@ -1,0 +1,106 @@
+"""`ordsmed.pretrain`, `ordsmed.finetune`: the verbs of these names as functions, which the verbs call as well."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ordsmed.api.keywords import words_of
+from ordsmed.api.run import TrainingRun
+from ordsmed.base import run
+from ordsmed.base.errors import RecipeError, RunError
+from ordsmed.base.files import in_a_line
+from ordsmed.base.folder import kind_of_folder
+from ordsmed.base.run import Run
+from ordsmed.base.say import seconds
+from ordsmed.finetune import finetune as finetuning
+from ordsmed.finetune.plan import FinetuningPlan
+from ordsmed.launch.local import PASSED_ON, start
+from ordsmed.pretrain import pretrain as pretraining
+from ordsmed.pretrain.plan import PretrainingPlan
+from ordsmed.train.loop import Stopped
+from ordsmed.train.plan import Plan
+
+
+@in_a_line()
+def pretrain(
+    recipe: str | Path, *, overrides: Sequence[str] = (), deadline: str | float | None = None, anew: bool = False,
+    layout: str | Mapping[str, object] = "", site: str = "", devices: int = 0, restarts: int = 0, **settings: object,
+) -> TrainingRun:  # fmt: skip
+    """Train a network: a new run from a recipe (a built-in one by name, or a TOML file), or go on with a run's folder.
+
+    Keywords change settings of the recipe; tables are dicts or dotted keys; `overrides` are the command line's words.
+    `steps` is how many all phases have together, warm-ups in proportion; `deadline`: "3h" or seconds; `anew`: delete
+    what stands in the folder; `devices`: so many processes, one a GPU (or share of the CPU), `restarts` times begun
+    again after a failure. Ctrl-C saves the run and raises Stopped; the same call goes on.
+
+        run = ordsmed.pretrain("tiny/bert", steps=100, out="work/short", **{"phase.rate": 1e-3})
+        run.scores["validation"], run.open().fill("it is [MASK].")
+    """
+    how = {"deadline": _until(deadline), "anew": anew, "site": site}
+    return _trained(PretrainingPlan, pretraining.pretrain, recipe, overrides, layout, settings, devices, restarts, how)
+
+
+@in_a_line()
+def finetune(
+    recipe: str | Path, *, overrides: Sequence[str] = (), deadline: float | None = None, anew: bool = False,
+    layout: str | Mapping[str, object] = "", site: str = "", devices: int = 0, restarts: int = 0, **settings: object,
+) -> TrainingRun:  # fmt: skip
+    """Teach a pretrained network a task, or make trials (`seeds`, `grid`), or go on with a run's folder.
+
+    Keywords change settings of the recipe; tables are dicts or dotted keys; `overrides` are the command line's words.
+    `anew`: delete what stands in the folder; `devices`: so many processes, one a GPU (or share of the CPU), `restarts`
+    times begun again after a failure. Ctrl-C saves the run and raises Stopped; the same call goes on.
+
+        run = ordsmed.finetune("tiny/words", init="work/pretrain/tiny-bert", task={"length": 64})
+        run.scores["f1"], run.open().tag("Newts swim in Bergen")
+    """
+    how = {"deadline": deadline, "anew": anew, "site": site}
+    return _trained(FinetuningPlan, finetuning.finetune, recipe, overrides, layout, settings, devices, restarts, how)
+
+
+def _trained(
+    kind: type[Plan], perform: Callable[..., Path], recipe: str | Path, overrides: Sequence[str],
+    layout: str | Mapping[str, object], settings: dict[str, object], devices: int, restarts: int, how: dict[str, Any],
+) -> TrainingRun:  # fmt: skip
+    """By this process, or by several that it starts."""
+    if not isinstance(layout, str):  # of the recipe, not a mesh
+        layout, settings["layout"] = "", layout
+    name, how = str(recipe), {**how, "layout": layout}
+    words = words_of(kind.recipes, name, overrides, settings)
+    if isinstance(devices, bool) or not isinstance(devices, int) or devices < 0:
+        raise RecipeError("devices", f"found {devices!r}", "a number of processes, 1 or more")
+    if devices and "RANK" not in os.environ:
+        return TrainingRun(_by_processes(kind, name, words, devices, restarts, how))
+    return TrainingRun(perform(name, words, **how))
+
+
+def _by_processes(
+    kind: type[Plan], name: str, words: Sequence[str], devices: int, restarts: int, how: Mapping[str, Any]
+) -> Path:
+    """Its folder, once all of them are done."""
+    stands = kind_of_folder(name).made
+    folder = Path(name) if stands else run.place(*run.load(kind.recipes, name, words))
+    until = [f"--deadline={how['deadline']}s"] if how["deadline"] else []
+    named = [f"--{key}={how[key]}" for key in ("layout", "site") if how[key]]
+    flags = [*until, *(["--anew"] if how["anew"] else []), *named]
+    if status := start([kind.recipes.verb, name, *words, *flags], devices, restarts=restarts):
+        if status - 128 in PASSED_ON:
+            raise Stopped(int(Run(folder).status.get("step", 0)), status - 128)
+        found = f"its {devices} processes ended with status {status}"
+        raise RunError(folder, found, "", "they have said why; its log.txt keeps it")
+    return folder
+
+
+def _until(deadline: str | float | None) -> float | None:
+    """In seconds."""
+    try:
+        left = seconds(deadline) if isinstance(deadline, str) else deadline
+    except ValueError:
+        left = 0.0
+    if left is not None and not (left > 0 and math.isfinite(left)):
+        raise RecipeError("deadline", f"found {deadline!r}", "seconds above 0, or a text as 3h, 90m or 1h30m")
+    return left
