@@ -23,6 +23,8 @@ from hypothesis.configuration import set_hypothesis_home_dir
 from kit.makers import invented_text, make_store
 
 os.environ["XDG_CACHE_HOME"] = str(Path(tempfile.gettempdir()) / "ordsmed-tests-cache")  # nothing of the user's
+if switch := os.environ.get("ATEN_CPU_CAPABILITY"):  # torch's compiler takes other vectors' kernels out of its cache
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(tempfile.gettempdir()) / f"ordsmed-compiled-{switch}")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # bits depend on threads, and those would on what else the machine does
 
 set_hypothesis_home_dir(Path(tempfile.gettempdir()) / "ordsmed-hypothesis")  # it writes paths: nothing for a checkout

@@ -1,0 +1,48 @@
+"""The survey: whole, printed in three ways, and what only applies models is refused by name."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ordsmed.cli import main
+from ordsmed.show import survey
+
+
+def test_every_code_has_all_columns() -> None:
+    codes = survey.codes()
+    assert len({one.name for one in codes}) == len(codes)
+    for one in codes:
+        assert all(one.row), one.name
+    assert {one.developer for one in codes} >= {"Google", "NVIDIA", "Hugging Face", "Facebook AI"}
+    times = {one.name: one.training_time for one in codes}
+    assert times["fairseq-roberta"] == "not reported"
+    assert times["huggingface-bert"] == "160 M words x 2 epochs: 8 to 9 days on 4 P100"
+
+
+def test_it_is_printed_for_people_pages_and_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["survey"])
+    text = capsys.readouterr().out
+    assert "elmo-ltg: ELMo; University of Oslo, Language Technology Group" in text
+    assert "allennlp-elmo (inference only): ELMo" in text
+    assert "not of interest" not in text
+    main(["survey", "--json"])
+    assert json.loads(capsys.readouterr().out) == survey.facts()
+    main(["survey", "--markdown"])
+    page = capsys.readouterr().out.splitlines()
+    assert page[0].startswith("| code | architecture |")
+    assert len(page) == 2 + len(survey.codes())
+
+
+@pytest.mark.parametrize("name", ["allennlp-elmo", "bert-as-service"])
+def test_what_only_applies_models_is_refused_by_name(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["pretrain", name])
+    error = capsys.readouterr().err
+    assert f"`{name}`: only applies models, and trains none; `ordsmed survey` says which train" in error.replace(
+        "\n  ", " "
+    )
+    with pytest.raises(SystemExit):
+        main(["pretrain", "allennlp-elmoo"])
+    assert "no recipe of `pretrain` and no file" in capsys.readouterr().err
