@@ -9,17 +9,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from kit import megatron
 from kit.language_models import SENTENCES, elmo_made, made, opened
+from ordsmed.apply.trained import open_model
 from ordsmed.base.errors import DataError, RecipeError
-from ordsmed.likelihood import ways, windows
+from ordsmed.likelihood import documents, ways, windows
 from ordsmed.likelihood.detokenizers import BY_SET
 from ordsmed.likelihood.items import Item, Scores
 from ordsmed.likelihood.probe import Finding, Record
 from ordsmed.likelihood.transformers import Causal
 from ordsmed.likelihood.windows import Cutting
-from ordsmed.probes import bits, cloze, perplexity, wikitext
+from ordsmed.probes import bits, cloze, perplexity, perplexity_bound, pseudo_perplexity, wikitext
+from ordsmed.text import read
 
 TEXT = " \n = The newts = \n \n the old newt , a red @-@ old cat ( it sat ) and ' the dog ' ran : \" on it \" . \n " * 9
 
@@ -99,10 +102,10 @@ def test_a_last_word_of_one_token_is_asked_without_a_sign_too(gpt2: Any, tmp_pat
 class Even:
     """Gives every token the same share of eight."""
 
-    way, chained, room, lead = "causal", True, 33, np.asarray([0])
+    way, chained, room, lead, by_line = "causal", True, 33, np.asarray([0]), False
 
     class tokenizer:
-        vocabulary = 8
+        vocabulary, unknown = 8, None
 
     def cut(self, texts: list[str]) -> list[Item]:
         return [Item(np.arange(len(text.split()))) for text in texts]
@@ -148,7 +151,9 @@ def test_every_token_is_scored_once(count: int, window: int, overlap: int) -> No
     scorer: Any = Even()
     cutting = Cutting.of(scorer, window, overlap, "x")
     seen: list[int] = []
-    for item in cutting.items(np.arange(count)):
+    whole, parts = (list(cutting.items(blocks)) for blocks in ([np.arange(count)], np.split(np.arange(count), [1, 20])))
+    assert [(item.first, *item.pieces) for item in whole] == [(item.first, *item.pieces) for item in parts]
+    for item in whole:
         assert len(item) <= window + 1
         scored = item.pieces[item.first :].tolist()
         if item.pieces[0] > 0 and overlap:
@@ -268,8 +273,151 @@ def test_who_cannot_be_asked(tmp_path: Path) -> None:
     assert str(windows.Cutting(16, 4)) == "windows of 16 tokens, each 4 tokens further"
 
 
-def test_why_an_elmo_is_not_asked_of_texts(tmp_path: Path) -> None:
-    scorer = ways.scorer(elmo_made(tmp_path), "forward")
-    assert scorer.chained
-    with pytest.raises(RecipeError, match="`forward`, whose scores are of its words, not of text"):
-        bits.Settings(files=("x",)).fits(scorer, "bits")
+@pytest.mark.parametrize("way", ["mean", "forward", "backward"])
+def test_an_elmo_is_asked_of_the_words_of_every_line(way: str, tmp_path: Path) -> None:
+    """What it does not know is told, and spelled in full where words and bytes are counted."""
+    elmo = elmo_made(tmp_path / "elmo")
+    (tmp_path / "x").write_text("the newt ran under it\n\na gnu sat\n" * 3)
+    records, finding = asked(elmo, perplexity.Settings(files=(str(tmp_path / "x"),), way=way, window=4))
+    scorer = ways.scorer(elmo, way)
+    lines = [scorer.cut([line])[0] for line in ("the newt ran under", "it", "a gnu sat")]
+    nats = -3 * sum(scores.total for scores in scorer.scores(lines))
+    facts = finding.facts
+    assert [record[-1] for record in records] == [5, 8, 8, 3], "lines until there are as many words as in a window"
+    assert [facts[key] for key in ("scored", "unknown_tokens", "words", "bytes")] == [24, 3, 24, 3 * 30]
+    assert facts["unknown"] == pytest.approx(100 / 8)
+    assert facts["perplexity"] == pytest.approx(math.exp(nats / 24), rel=1e-5)
+    bits_of = (nats / math.log(2) + 3 * 3 * 8) / 90
+    assert facts["bits_per_byte"] == pytest.approx(bits_of, rel=1e-5)
+    assert facts["word_perplexity"] == pytest.approx(math.exp((nats + 9 * math.log(256)) / 24), rel=1e-5)
+    _, other = asked(elmo, bits.Settings(files=(str(tmp_path / "x"),), way=way, window=4))
+    assert next(iter(other.facts.items())) == ("bits_per_byte", pytest.approx(bits_of, rel=1e-5))
+
+
+def test_what_an_elmo_cannot_be_asked(tmp_path: Path) -> None:
+    elmo = elmo_made(tmp_path)
+    for probe, said in (
+        (wikitext.Settings(files=("x",)), "there are no tokens of running text to count; wanted a causal model"),
+        (perplexity.Settings(files=("x",), iterations=1), "line by line: no windows of running text are drawn for it"),
+        (bits.Settings(files=("x",), overlap=2), r"model.overlap: found 2; wanted 0: read the way `mean`, every line"),
+        (pseudo_perplexity.Settings(files=("x",)), "by which no masks are filled; wanted masked or word; `perplexity`"),
+    ):
+        with pytest.raises(RecipeError, match=said):
+            asked(elmo, probe)
+
+
+def test_pieces_that_are_unknown_are_spelled(tmp_path: Path) -> None:
+    """They would cost nothing but a sign."""
+    gpt2 = made("gpt2", tmp_path / "gpt2")
+    results = []
+    for name, text in (("a", "the newt ran"), ("b", "the n\u00f6\u00f6t ran")):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        results.append(asked(gpt2, bits.Settings(files=(str(tmp_path / name),)))[1].facts)
+    plain, unknown = results
+    assert "unknown" not in plain
+    assert unknown["unknown_tokens"] == 1
+    total = unknown["scored"] * math.log2(unknown["perplexity"])
+    assert unknown["bits_per_byte"] * unknown["bytes"] == pytest.approx(total + 6 * 8)
+
+
+@pytest.mark.parametrize("way", ["masked", "word"])
+def test_pseudo_perplexity_is_of_all_tokens(way: str, tmp_path: Path) -> None:
+    """Each once; the last window of a text is as long as others; no name by which it might be taken for perplexity."""
+    bert = made("bert", tmp_path / "bert")
+    (tmp_path / "x").write_text("the newts swam under it and the old dogs ran")
+    records, finding = asked(bert, pseudo_perplexity.Settings(files=(str(tmp_path / "x"),), way=way, window=5))
+    scorer = ways.scorer(bert, way)
+    ids = scorer.cut(["the newts swam under it and the old dogs ran"])[0].pieces
+    assert len(ids) == 12
+    windows = [Item(ids[:5]), Item(ids[5:10]), Item(ids[7:], first=3)]
+    nats = -sum(scores.total for scores in scorer.scores(windows))
+    assert [record[-1] for record in records] == [5, 5, 2]
+    assert finding.facts["pseudo_perplexity"] == pytest.approx(math.exp(nats / 12), rel=1e-5)
+    assert finding.facts["pseudo_bits_per_byte"] == pytest.approx(nats / math.log(2) / 44, rel=1e-5)
+    assert not {"perplexity", "word_perplexity", "bits_per_byte"} & set(finding.facts)
+    assert set(finding.errors) == {"pseudo_perplexity", "pseudo_word_perplexity", "pseudo_bits_per_byte"}
+
+
+@pytest.mark.parametrize("family", ["bert", "hybrid"])
+def test_the_bound_is_the_mean_over_draws(family: str, tmp_path: Path) -> None:
+    """Of a window of two tokens: one of them hidden counts twice, both together once."""
+    model = made(family, tmp_path / family)
+    (tmp_path / "x").write_text("the newt")
+    scorer = ways.scorer(model, "masked")
+    ids = scorer.cut(["the newt"])[0].pieces
+    hidden = [Item(ids, hidden=np.asarray(places)) for places in ([0], [1], [0, 1])]
+    one, other, both = (-scores.total for scores in scorer.scores(hidden))
+    assert one != pytest.approx(other)
+    seen = set()
+    for seed in range(8):
+        probe = perplexity_bound.Settings(files=(str(tmp_path / "x"),), draws=2, seed=seed)
+        [record], finding = asked(model, probe)
+        seen.add(round(record[-2], 4))
+        assert finding.facts["perplexity_bound"] == pytest.approx(math.exp(record[-2] / 2), rel=1e-5)
+    assert seen == {round((2 * single + both) / 2, 4) for single in (one, other)}
+
+
+def test_the_bound_is_what_diffusion_learns(tmp_path: Path) -> None:
+    """About: the mean over as many draws of what validation tells of the same tokens."""
+    bert = made("bert", tmp_path / "bert")
+    text = "the newts swam under it and the old dogs ran on the red mat ."
+    (tmp_path / "x").write_text(text)
+    [record], _ = asked(bert, perplexity_bound.Settings(files=(str(tmp_path / "x"),), draws=400))
+    ids = bert.tokenizer.encode(text)
+    shown = np.asarray([bert.tokenizer.start, *ids, bert.tokenizer.stop])
+    chance, costs = np.random.default_rng(1), []
+    for _ in range(400):
+        amount = int(chance.integers(len(ids))) + 1
+        places = np.sort(chance.permutation(len(ids))[:amount]) + 1
+        row = torch.tensor(np.where(np.isin(np.arange(len(shown)), places), bert.tokenizer.mask, shown))[None]
+        with torch.no_grad():
+            logs = bert.objective.head(bert.objective.model(row, torch.arange(len(shown))[None]))[0].log_softmax(-1)
+        costs.append(-float(logs[places, shown[places]].sum()) * len(ids) / amount)
+    spread = np.std(costs) / 20
+    assert abs(record[-2] - np.mean(costs)) < 5 * spread
+
+
+@pytest.mark.parametrize("family", ["gpt2", "electra"])
+def test_who_fills_no_masks(family: str, tmp_path: Path) -> None:
+    model = opened(family, tmp_path / family)
+    for probe in (pseudo_perplexity, perplexity_bound):
+        with pytest.raises(RecipeError, match="by which no masks are filled; wanted masked"):
+            asked(model, probe.Settings(files=("x",)))
+    with pytest.raises(RecipeError, match=r"model\.window: found 31; wanted at most 30"):
+        asked(made("bert", tmp_path / "bert"), pseudo_perplexity.Settings(files=("x",), window=31))
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bytebpe", "elmo"])
+def test_a_long_text_is_read_in_parts(
+    kind: str, gpt2: Any, tiny_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of which no more is held than a few; the same tokens, counts and windows."""
+    elmo = {"elmo": lambda: elmo_made(tmp_path / "elmo"), "bytebpe": lambda: open_model(tiny_run.gpt2)}
+    model = elmo.get(kind, lambda: gpt2)()
+    scorer: Any = ways.scorer(model)
+    text = "".join(f"the newts  sat on\tit ,\n\n the {'old ' * (n % 7)} cat ( and \u00e5 )\r\n" for n in range(60))
+    (tmp_path / "x").write_bytes(text.encode())
+    probe = perplexity.Settings(files=(str(tmp_path / "x"),))
+    wanted = asked(model, probe)
+    sizes: list[int] = []
+    cut = scorer.cut
+    monkeypatch.setattr(type(scorer), "cut", lambda self, texts: sizes.extend(map(len, texts)) or cut(texts))
+    monkeypatch.setattr(documents, "PART", 200)
+    monkeypatch.setattr(documents, "BESIDE", 20)
+    monkeypatch.setattr(read, "BLOCK", 128)
+    found = asked(model, probe)
+    assert max(sizes) <= 200
+    assert found[1].facts == wanted[1].facts
+    assert [row[-2:] for row in found[0]] == [pytest.approx(row[-2:]) for row in wanted[0]]
+
+
+def test_a_text_that_cannot_be_cut_is_held_whole(gpt2: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No white space: every place might stand in a word."""
+    monkeypatch.setattr(documents, "PART", 20)
+    monkeypatch.setattr(documents, "BESIDE", 5)
+    scorer = ways.scorer(gpt2)
+    assert list(documents.text_parts(scorer, ["newts" * 3] * 4, "x")) == ["newts" * 12]
+    parts = list(documents.text_parts(scorer, ["newts " * 3] * 4, "x"))
+    assert "".join(parts) == "newts " * 12
+    assert max(map(len, parts)) <= 25
+    assert len(parts) == 4

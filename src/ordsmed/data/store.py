@@ -218,9 +218,12 @@ class StoreWriter:
         self.extend(flat, np.asarray([len(a) for a in arrays], np.int64), np.asarray([len(arrays)], np.int64))
 
     def extend(self, ids: Ids, lengths: Ints, sequences: Ints) -> None:
-        """Many documents: all ids, the length of every sequence, how many sequences each document has."""
+        """Many documents: all ids, the length of every sequence, how many sequences each document has.
+
+        Sequences beyond these begin the next document, which must not end empty.
+        """
         assert int(lengths.sum()) == len(ids)
-        assert int(sequences.sum()) == len(lengths)
+        assert int(sequences.sum()) <= len(lengths)
         known = ids if self.unknown is None else np.where(ids < len(self.counts), ids, self.unknown)
         counts = np.bincount(known, minlength=len(self.counts))
         if len(counts) > len(self.counts):

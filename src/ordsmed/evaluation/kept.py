@@ -20,7 +20,7 @@ from ordsmed.base.menu import kind_of
 from ordsmed.likelihood.probe import Record
 from ordsmed.nn import weights
 
-VERSION = 1  # of how scores are computed and kept
+VERSION = 2  # of how scores are computed and kept
 
 
 def digest(path: Path) -> str:

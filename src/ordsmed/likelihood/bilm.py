@@ -27,6 +27,7 @@ class BiScorer:
 
     room = LONGEST
     lead: Ints | None = None
+    by_line = True
 
     def __init__(self, trained: Trained, way: str) -> None:
         self.objective, self.tokenizer = cast(Any, trained.objective), trained.tokenizer
@@ -41,6 +42,11 @@ class BiScorer:
 
     def cost(self, item: Item) -> int:
         return len(item) + 2
+
+    def spelled(self, text: str, item: Item) -> int:
+        """Those of words that are not in its lexicon."""
+        unknown = np.flatnonzero(item.pieces == self.tokenizer.unknown).tolist()
+        return sum(len(item.words[n].encode()) for n in unknown)
 
     @torch.inference_mode()
     def scores(self, items: list[Item], *, best: bool = False) -> list[Scores]:

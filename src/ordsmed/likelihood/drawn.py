@@ -10,7 +10,6 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -21,9 +20,8 @@ from ordsmed.base.say import many, say
 from ordsmed.data.encode import Encoded
 from ordsmed.data.rows import StreamRows
 from ordsmed.data.store import Store, StoreWriter
-from ordsmed.likelihood.documents import documents
+from ordsmed.likelihood.documents import documents, text_parts
 from ordsmed.likelihood.items import Item, Scorer
-from ordsmed.likelihood.probe import TOGETHER
 
 ROWS = 64  # that are looked up at once
 
@@ -105,9 +103,14 @@ def _made(scorer: Scorer, files: tuple[str, ...], key: str) -> Store:
     """The store of these documents, made once."""
     prefix = _kept(scorer.tokenizer.fingerprint, files, key).folder / "text"
     if not prefix.with_name("text.idx").exists():
-        texts = documents(files, key)
         with StoreWriter(prefix, scorer.tokenizer.vocabulary) as writer:
-            while group := [text for _, text in islice(texts, TOGETHER)]:
-                for item in scorer.cut(group):
-                    writer.add([item.pieces])
+            none = np.zeros(0, np.int64)
+            for place, blocks in documents(files, key):
+                held = none
+                for part in text_parts(scorer, blocks, place):
+                    own = scorer.cut([part])[0].pieces
+                    if len(own) and len(held):  # a document whose end has not come yet
+                        writer.extend(held, np.asarray([len(held)]), none)
+                    held = own if len(own) else held
+                writer.add([held])
     return Store.open(prefix)

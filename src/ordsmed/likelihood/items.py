@@ -24,6 +24,7 @@ class Item:
     first: int = 0
     sign: bool = True  # does a sign that a text begins stand before them? A masked model's always does
     words: tuple[str, ...] = ()  # as they are written, for who reads letters
+    hidden: Ints | None = None  # these are hidden all at once, and scored; None: those from `first` on, as the way says
 
     def __len__(self) -> int:
         return len(self.pieces)
@@ -31,7 +32,7 @@ class Item:
     @property
     def asked(self) -> int:
         """How many tokens are scored."""
-        return len(self.pieces) - self.first
+        return len(self.pieces) - self.first if self.hidden is None else len(self.hidden)
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class Scorer(Protocol):
     room: int  # as many tokens as an item may have
     tokenizer: Tokenizer
     lead: Ints | None  # signs that a long text begins with; None: it is not read in windows
+    by_line: bool  # is every line of a text read by itself?
 
     @property
     def chained(self) -> bool:
@@ -64,6 +66,9 @@ class Scorer(Protocol):
 
     def cost(self, item: Item) -> int:
         """How many tokens are computed for it."""
+
+    def spelled(self, text: str, item: Item) -> int:
+        """Bytes of a text that its tokens do not tell, for they are unknown."""
 
     def scores(self, items: list[Item], *, best: bool = False) -> list[Scores]:
         """Of each item, in their order; `best`: also which tokens are the likeliest."""

@@ -30,6 +30,7 @@ class TransformerScorer:
     chained = False
     first = 0  # of a text's tokens that can be asked about
     lead: Ints | None = None
+    by_line = False
 
     def __init__(self, trained: Trained, network: Any, head: Any, before: list[int], after: list[int]) -> None:
         self.tokenizer, self.network, self.head = trained.tokenizer, network, head
@@ -45,6 +46,12 @@ class TransformerScorer:
 
     def cost(self, item: Item) -> int:
         return len(item) + len(self.before) + len(self.after)
+
+    def spelled(self, text: str, item: Item) -> int:
+        """Those of words that its pieces do not make."""
+        encoded = self.tokenizer.pipeline.encode(text, add_special_tokens=False)
+        unknown = np.flatnonzero(np.asarray(encoded.ids) == self.tokenizer.unknown).tolist()
+        return sum(len(text[slice(*encoded.offsets[n])].encode()) for n in unknown)
 
     @torch.inference_mode()
     def scores(self, items: list[Item], *, best: bool = False) -> list[Scores]:
@@ -108,21 +115,24 @@ class Masked(TransformerScorer):
     way = "masked"
 
     def cost(self, item: Item) -> int:
-        return super().cost(item) * item.asked
+        return super().cost(item) * (item.asked if item.hidden is None else 1)
 
     def rows(self, items: list[Item]) -> AskedRows:
-        ids, places, targets = [], [], []
+        ids, counts, places, targets = [], [], [], []
         for item in items:
             whole = np.concatenate([self.before, item.pieces, self.after])
-            asked = np.arange(item.first, len(item))
-            shown = np.tile(whole, (len(asked), 1))
-            shown[:, len(self.before) : len(self.before) + len(item)][self.hidden(item.pieces)[asked]] = (
-                self.tokenizer.mask
-            )
+            asked = np.arange(item.first, len(item)) if item.hidden is None else item.hidden
+            shown = np.tile(whole, (len(asked) if item.hidden is None else 1, 1))
+            inner = shown[:, len(self.before) : len(self.before) + len(item)]
+            if item.hidden is None:
+                inner[self.hidden(item.pieces)[asked]] = self.tokenizer.mask
+            else:
+                inner[0, asked] = self.tokenizer.mask
             ids += list(shown)
+            counts += [len(asked) // len(shown)] * len(shown)
             places.append(asked + len(self.before) - self.both)  # a hybrid fills a gap from the place before it
-            targets.append(item.pieces[item.first :])
-        return replace(AskedRows.joined(ids, places, targets), asked=np.arange(len(ids) + 1))  # one of each row
+            targets.append(item.pieces[asked])
+        return replace(AskedRows.joined(ids, places, targets), asked=np.cumsum([0, *counts]))
 
     def hidden(self, pieces: Ints) -> Any:
         """[N, N]: which tokens are hidden when one is asked about."""

@@ -7,7 +7,7 @@ window 8, overlap of 3 tokens      0 1 2 3 4 5 6 7 8          the first scores a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -28,33 +28,45 @@ class Cutting:
 
     window: int
     step: int  # tokens that each window but the first scores
+    by_line: bool = False  # does no window reach beyond a line?
 
     @staticmethod
     def of(scorer: Scorer, window: int, overlap: int, place: str) -> Cutting:
         """What is asked for, where this model can read it."""
-        if scorer.lead is None or not scorer.chained:
-            scored = "do not multiply to the probability of a text"
-            if scorer.chained:
-                scored = "are of its words, not of text: what it does not know counts as <UNK>"
-            wrong = f"is read the way `{scorer.way}`, whose scores {scored}"
-            raise RecipeError(place, wrong, "a causal model", "`minimal_pairs` asks models of every family")
-        most = scorer.room - 1 + len(scorer.lead)  # the last token of a window is not read
+        if scorer.by_line:
+            if overlap:
+                wanted = f"0: read the way `{scorer.way}`, every line of a text stands by itself"
+                raise RecipeError(f"{place}.overlap", f"found {overlap:,}", wanted)
+            most = scorer.room
+        elif scorer.lead is None or not scorer.chained:
+            wrong = f"is read the way `{scorer.way}`, whose scores do not multiply to the probability of a text"
+            raise RecipeError(place, wrong, "a causal model", _instead(scorer.way))
+        else:
+            most = scorer.room - 1 + len(scorer.lead)  # the last token of a window is not read
         if window > most:
             raise RecipeError(f"{place}.window", f"found {window:,}", f"at most {most:,}, the model's positions")
         chosen = window or min(most, LONGEST)
         if overlap > chosen:
             raise RecipeError(f"{place}.overlap", f"found {overlap:,}", f"at most the window, {chosen:,}")
-        return Cutting(chosen, overlap or chosen)
+        return Cutting(chosen, overlap or chosen, scorer.by_line)
 
-    def items(self, ids: Ints) -> Iterator[Item]:
-        """Of a long text, all of whose tokens but the first are scored, each once."""
-        targets = len(ids) - 1
-        yield Item(ids[: min(self.window, targets) + 1], first=1, sign=False)
-        for done in range(self.window, targets, self.step):
-            begin, end = done + self.step - self.window, min(done + self.step, targets)
-            yield Item(ids[begin : end + 1], first=done - begin + 1, sign=False)
+    def items(self, blocks: Iterable[Ints]) -> Iterator[Item]:
+        """Of a long text that comes in blocks; all of its tokens but the first are scored, each once."""
+        held, done, size = np.zeros(0, np.int64), 0, self.window  # of what is held so many are scored, behind the first
+        for block in blocks:
+            held = np.concatenate([held, block])
+            while done + size < len(held):
+                yield Item(held[done + size - self.window : done + size + 1], first=self.window - size + 1, sign=False)
+                done, size = done + size, self.step
+                if (drop := done + size - self.window) > 0:
+                    held, done = held[drop:], done - drop
+        if done + 1 < len(held):
+            begin = max(done + size - self.window, 0)
+            yield Item(held[begin:], first=done - begin + 1, sign=False)
 
     def __str__(self) -> str:
+        if self.by_line:
+            return f"line by line, of at most {self.window:,} words; what its lexicon does not know counts as <UNK>"
         how = "end to end" if self.step == self.window else f"each {many(self.step, 'token')} further"
         return f"windows of {self.window:,} tokens, {how}"
 
@@ -83,25 +95,26 @@ class WindowedProbe:
 
     def record(self, example: Example, scores: list[Scores]) -> Record:
         """What the first has that its text has, then nats and targets."""
-        return [*example.about, -scores[0].total, len(scores[0].logs)]
+        return [*example.about, -math.fsum(one.total for one in scores), sum(len(one.logs) for one in scores)]
 
     def told(self, record: Record) -> dict[str, Any]:
         """Of a window, for --each."""
         return {"nats": record[-2], "targets": record[-1]}
 
 
-def framed(scorer: Scorer, text: str) -> Ints:
-    """A text's tokens behind the sign that texts begin with, where the model has one: then all are scored."""
-    assert scorer.lead is not None
-    return np.concatenate([scorer.lead, scorer.cut([text])[0].pieces])
-
-
 def examples(cutting: Cutting, ids: Ints, place: str, *counts: Any) -> Iterator[Example]:
     """Windows of a text; the first one's record begins with the counts of the whole, the others' with zeros."""
     if len(ids) < 2:
         raise DataError(place, f"has {many(len(ids), 'token')}", "two or more, so that one is predicted")
-    for number, item in enumerate(cutting.items(ids)):
+    for number, item in enumerate(cutting.items([ids])):
         yield Example((item,), [*(counts if number == 0 else [0] * len(counts))])
+
+
+def _instead(way: str) -> str:
+    """What tells something of whole texts where scores do not multiply."""
+    if way in ("masked", "word"):
+        return "`pseudo_perplexity` and `perplexity_bound` are for masked models"
+    return "`minimal_pairs` asks models of every family"
 
 
 def sums(records: Sequence[Record]) -> list[float]:
@@ -109,8 +122,11 @@ def sums(records: Sequence[Record]) -> list[float]:
     return [math.fsum(column) for column in zip(*records, strict=True)]
 
 
-def perplexities(records: Sequence[Record], units: dict[str, float], words: int) -> Finding:
-    """Of a token, and of each unit of which there are so many; bits a byte; with errors by drawing windows again."""
+def perplexities(records: Sequence[Record], units: dict[str, float], words: int, beside: float = 0.0) -> Finding:
+    """Of a token, and of each unit of which there are so many; bits a byte; with errors by drawing windows again.
+
+    `beside`: nats of units that no token has.
+    """
     nats, targets = ([row[n] for row in records] for n in (-2, -1))
     total, count = math.fsum(nats), int(sum(targets))
     spread = ratio_error(nats, targets)
@@ -118,10 +134,10 @@ def perplexities(records: Sequence[Record], units: dict[str, float], words: int)
     errors = {"perplexity": facts["perplexity"] * spread}
     for name, number in units.items():
         if name == "byte":
-            facts["bits_per_byte"] = total / math.log(2) / number
+            facts["bits_per_byte"] = (total + beside) / math.log(2) / number
             errors["bits_per_byte"] = spread * count / math.log(2) / number
         else:
-            facts[f"{name}_perplexity"] = limited(total / number)
+            facts[f"{name}_perplexity"] = limited((total + beside) / number)
             errors[f"{name}_perplexity"] = facts[f"{name}_perplexity"] * spread * count / number
     return Finding(facts | {"scored": count}, errors, guessing(count, total, units, words))
 

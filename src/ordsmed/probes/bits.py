@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from ordsmed.likelihood import windows
-from ordsmed.likelihood.documents import documents
+from ordsmed.likelihood import running
 from ordsmed.likelihood.items import Scorer
 from ordsmed.likelihood.probe import Example, Finding, Record
 from ordsmed.likelihood.windows import WindowedProbe
@@ -19,7 +18,7 @@ class Settings(WindowedProbe):
     files: tuple[str, ...] = ()
     """texts, packed or plain, or JSON lines (.json, .jsonl)"""
     way: str = ""
-    """how the model is read: causal"""
+    """how the model is read: causal; of an ELMo mean, forward, backward"""
     key: str = "text"
     """of JSON lines: of each line's text"""
     overlap: int = 0
@@ -28,15 +27,7 @@ class Settings(WindowedProbe):
     """tokens; 0: the model's positions, at most 1,024"""
 
     def examples(self, scorer: Scorer) -> Iterator[Example]:
-        cutting = self.cutting(scorer)
-        for place, text in documents(self.files, self.key):
-            ids = windows.framed(scorer, text)
-            words, size = len(text.split()), len(text.encode())
-            yield from windows.examples(cutting, ids, place, words, size, 1, scorer.tokenizer.vocabulary)
+        yield from running.examples(scorer, self.cutting(scorer), self.files, self.key)
 
     def finding(self, records: list[Record]) -> Finding:
-        words, size, texts, vocabulary = windows.sums(records)[:4]
-        result = windows.perplexities(records, {"byte": size, "word": words}, int(vocabulary / texts))
-        counts = {"documents": int(texts), "words": int(words), "bytes": int(size), "windows": len(records)}
-        facts = {"bits_per_byte": result.facts["bits_per_byte"], **result.facts, **counts}
-        return replace(result, facts=facts)
+        return running.finding(records, first="bits_per_byte")

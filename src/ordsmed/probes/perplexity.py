@@ -7,11 +7,11 @@ iterations x batch       so many windows of running text from a store or JSON li
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
-from ordsmed.likelihood import drawn, windows
-from ordsmed.likelihood.documents import documents
+from ordsmed.base.errors import RecipeError
+from ordsmed.likelihood import drawn, running
 from ordsmed.likelihood.items import Scorer
 from ordsmed.likelihood.probe import Example, Finding, Record
 from ordsmed.likelihood.windows import WindowedProbe
@@ -24,7 +24,7 @@ class Settings(WindowedProbe):
     files: tuple[str, ...] = ()
     """texts, JSON lines, or the folder of an `encode`"""
     way: str = ""
-    """how the model is read: causal"""
+    """how the model is read: causal; of an ELMo mean, forward, backward"""
     key: str = "text"
     """of JSON lines: of each line's text"""
     overlap: int = 0
@@ -42,25 +42,21 @@ class Settings(WindowedProbe):
 
     def fits(self, scorer: Scorer, place: str) -> str:
         cutting = self.cutting(scorer, place)
+        if scorer.by_line and (self.iterations or drawn.is_store(self.files)):
+            wrong = f"is read the way `{scorer.way}`, line by line: no windows of running text are drawn for it"
+            raise RecipeError(place, wrong, "text files or JSON lines, without iterations")
         if not self.iterations:
             return str(cutting)
         return f"{self.iterations * self.batch:,} windows of {cutting.window:,} tokens, drawn with seed {self.seed}"
 
     def examples(self, scorer: Scorer) -> Iterator[Example]:
         cutting = self.cutting(scorer)
-        vocabulary = scorer.tokenizer.vocabulary
-        if self.iterations or drawn.is_store(self.files):
-            count = self.iterations * self.batch or None
-            for item in drawn.items(scorer, self.files, self.key, cutting.window, count, self.seed):
-                yield Example((item,), [0, 0, 1, vocabulary])
+        if not (self.iterations or drawn.is_store(self.files)):
+            yield from running.examples(scorer, cutting, self.files, self.key)
             return
-        for place, text in documents(self.files, self.key):
-            ids = windows.framed(scorer, text)
-            yield from windows.examples(cutting, ids, place, len(text.split()), len(text.encode()), 1, vocabulary)
+        count = self.iterations * self.batch or None
+        for item in drawn.items(scorer, self.files, self.key, cutting.window, count, self.seed):
+            yield Example((item,), [0, 0, 1, scorer.tokenizer.vocabulary, 0, 0])
 
     def finding(self, records: list[Record]) -> Finding:
-        words, size, texts, vocabulary = windows.sums(records)[:4]
-        units = {"word": words, "byte": size} if size else {}
-        result = windows.perplexities(records, units, int(vocabulary / texts))
-        counts = {"documents": int(texts), "words": int(words), "bytes": int(size)} if size else {}
-        return replace(result, facts={**result.facts, **counts, "windows": len(records)})
+        return running.finding(records)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from ordsmed.base.errors import DataError
+from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.likelihood import windows
 from ordsmed.likelihood.detokenizers import BY_SET
 from ordsmed.likelihood.items import Scorer
@@ -36,6 +36,12 @@ class Settings(WindowedProbe):
     """tokens that each window goes further, scoring so many; 0: windows end to end; elsewhere overlapping_eval"""
     window: int = 0
     """tokens; 0: the model's positions, at most 1,024; elsewhere seq_length"""
+
+    def fits(self, scorer: Scorer, place: str) -> str:
+        if scorer.by_line:
+            wrong = f"is read the way `{scorer.way}`, word by word: there are no tokens of running text to count"
+            raise RecipeError(place, wrong, "a causal model", "`--probe perplexity` takes the same file, word by word")
+        return super().fits(scorer, place)
 
     def examples(self, scorer: Scorer) -> Iterator[Example]:
         cutting = self.cutting(scorer)
