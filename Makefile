@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
+unexport PYTHONDONTWRITEBYTECODE  # each process of the tests would compile again what all of them import
+
 .PHONY: help quickstart test test-all check fast
 
 help:

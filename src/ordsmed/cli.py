@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import signal
 import sys
@@ -15,6 +17,7 @@ from ordsmed.command import overview, verb
 from ordsmed.command.output import fail, print_lines, speaks
 
 ALSO = {"-h": "help", "--help": "help", "--version": "version", "site": "sites"}  # what people try first
+atexit.register(gc.freeze)  # with torch, what still lives when a process ends is half a second to look through
 
 
 def main(words: Sequence[str] | None = None) -> None:

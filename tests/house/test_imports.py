@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kit.sources import FILES, offenders, tree
+from kit.sources import FILES, nodes, offenders, tree
 from ordsmed.base import ending, menu
 from ordsmed.command import verb
 
@@ -55,7 +55,7 @@ def room_of(module: str) -> str:
 def imports(path: Path, *, top: bool = False) -> set[str]:
     """What a file imports, at the top of the module or anywhere."""
     found = set()
-    for node in tree(path).body if top else ast.walk(tree(path)):
+    for node in tree(path).body if top else nodes(path):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 
+from kit.sources import FILES, nodes
 from ordsmed.base import menu
 from ordsmed.command import verb
 
@@ -34,11 +35,11 @@ def test_no_machine_names_a_choice() -> None:
     """As a text of its own, such as `if task == "squad"` and tables of names; what people read may name it."""
     entries = {entry for name in MENUS for entry in menu.entries(name)} - WORDS
     named = defaultdict(set)
-    for path in sorted(menu.HOUSE.rglob("*.py")):
+    for path in FILES:
         room = path.relative_to(menu.HOUSE).parts[0]
         if room in (*menu.MENUS, verb.MENU):
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in entries:
                 named[path.relative_to(menu.HOUSE).as_posix()].add(node.value)
     assert named == {path: set(reasons) for path, reasons in KNOWN.items()}, "what is gone is taken out of KNOWN"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections import Counter, defaultdict
 
-from kit.sources import FILES, tree
+from kit.sources import FILES, nodes
 from ordsmed.base import menu
 
 THIN = ("found", "told", "said", "made")
@@ -16,14 +16,14 @@ def test_a_class_name_means_one_thing() -> None:
     """But for `Settings`, of which every choice of a menu has one."""
     places = defaultdict(list)
     for path in FILES:
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if isinstance(node, ast.ClassDef) and node.name != "Settings":
                 places[node.name].append(path.relative_to(menu.HOUSE).as_posix())
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
 
 
 def test_words_that_say_little_become_fewer() -> None:
-    names = (node.id for path in FILES for node in ast.walk(tree(path))
+    names = (node.id for path in FILES for node in nodes(path)
              if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))  # fmt: skip
     count = Counter(name for name in names if name in THIN)
     assert all(count[name] <= MOST[name] for name in THIN), f"{dict(count)}; lower MOST, never raise it"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from kit.sources import FILES, tree
+from kit.sources import FILES, nodes
 from ordsmed.base import menu
 
 LONGEST = 60  # lines
@@ -18,16 +18,16 @@ def test_no_function_is_longer_than_a_page() -> None:
     functions = [
         (path.relative_to(menu.HOUSE).as_posix(), node.name, (node.end_lineno or 0) - node.lineno + 1)
         for path in FILES
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
     assert len(functions) > 2000
     assert [found for found in functions if found[2] > LONGEST] == []
 
 
-def untyped(module: ast.Module) -> Iterator[str]:
+def untyped(within: Iterable[ast.AST]) -> Iterator[str]:
     """Parameters, results and fields whose type is `Any`, or `Any` or None: not tables of JSON's."""
-    for node in ast.walk(module):
+    for node in within:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             own = node.args
             given = [*own.posonlyargs, *own.args, *own.kwonlyargs, own.vararg, own.kwarg]
@@ -46,5 +46,5 @@ def test_less_and_less_is_of_any_type_across_seams() -> None:
     count = dict.fromkeys(ROOMS, 0)
     for path in FILES:
         if (room := path.relative_to(menu.HOUSE).parts[0]) in ROOMS:
-            count[room] += len(list(untyped(tree(path))))
+            count[room] += len(list(untyped(nodes(path))))
     assert all(count[room] <= MOST[room] for room in ROOMS), f"{count}; name what it is, never raise MOST"

@@ -22,6 +22,12 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(text(path))
 
 
+@functools.cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """All of a file's tree, as `ast.walk` gives it."""
+    return tuple(ast.walk(tree(path)))
+
+
 def offenders(wrong: Callable[[Path], object], paths: list[Path] = FILES) -> dict[str, object]:
     """What a rule finds wrong, by file; nothing where every file keeps it."""
     return {path.relative_to(menu.HOUSE).as_posix(): what for path in paths if (what := wrong(path))}
