@@ -140,6 +140,7 @@ def test_asking_is_told_without_its_first_turn(clock: Any) -> None:
     assert found["length"] == 32
 
 
+@pytest.mark.long
 def test_an_example_that_is_asked_is_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each batch takes the examples behind the one before; the padded way asks the same ones, each in a row alone."""
     asked: list[Any] = []

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from kit.processes import run_born
 from ordsmed import cli
 from ordsmed.api.model import open as open_model
 from ordsmed.verbs import generate as verb
@@ -132,23 +133,23 @@ def environment() -> dict[str, str]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["gpt2", "bert"])
-def test_processes_that_share_every_layer_write_the_same(says: Any, tiny_run: Any, tmp_path: Path, kind: str) -> None:
+def test_processes_that_share_every_layer_write_the_same(
+    says: Any, tiny_run: Any, tmp_path: Path, kind: str, nursery: Any
+) -> None:
     """From a file and from standard input, which the first one reads."""
     model = getattr(tiny_run, kind)
     (tmp_path / "p.txt").write_text("the old\n\na bell rings\n")
     how = ["--tokens", "6", "--top-p", "0.9"]
     wanted = says("--file", str(tmp_path / "p.txt"), *how, model=model)
-    apart = [*COMMAND, str(model), *how, "--devices", "2", "--device", "cpu"]
-    run = subprocess.run([*apart, "--file", str(tmp_path / "p.txt")], env=environment(), capture_output=True, text=True)
+    alone = ["generate", str(model), *how, "--device", "cpu"]
+    apart = [*alone, "--devices", "2"]
+    run = run_born(nursery, tmp_path, *apart, "--file", tmp_path / "p.txt")
     assert (run.returncode, run.stdout) == (0, wanted[1]), run.stderr
-    run = subprocess.run(
-        apart, env=environment(), capture_output=True, text=True, input=(tmp_path / "p.txt").read_text()
-    )
+    run = run_born(nursery, tmp_path, *apart, read=(tmp_path / "p.txt").read_text())
     assert (run.returncode, run.stdout) == (0, wanted[1]), run.stderr
     if kind == "bert":
-        asked = {"env": environment(), "capture_output": True, "text": True, "input": "the old\n/tokens 3\n\n/quit\n"}
-        alone = [word for word in [*apart, "--interactive"] if word not in ("--devices", "2")]
-        one, both = (subprocess.run(words, **asked) for words in (alone, [*apart, "--interactive"]))  # type: ignore
+        asked = "the old\n/tokens 3\n\n/quit\n"
+        one, both = (run_born(nursery, tmp_path, *words, "--interactive", read=asked) for words in (alone, apart))
         assert (both.returncode, both.stdout) == (0, one.stdout), both.stderr
         assert "> the old" in one.stdout
         assert "tokens 3" in one.stdout

@@ -168,6 +168,7 @@ def test_two_novels_are_not_alike(shared_data: Path, tmp_path: Path) -> None:
     assert max(signatures.jaccard(texts[0], other, HOW) for other in texts[1:]) < 0.4
 
 
+@pytest.mark.long
 def test_one_of_the_kept_is_always_named_and_the_promise_is_kept(tmp_path: Path) -> None:
     texts = mixture(240)
     preference = [len(t) for t in texts]

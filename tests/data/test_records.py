@@ -137,6 +137,7 @@ def test_their_text_is_a_store_like_any_other(store: Path, written: Path, tmp_pa
         _ = Encoded(data.folder).train
 
 
+@pytest.mark.long
 def test_the_real_sample_is_read_whole(shared_data: Path, tmp_path: Path) -> None:
     sample = shared_data / "pretrain-samples/tf_examples.tfrecord"
     words = tmp_path / "vocab.txt"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import Any
 
@@ -20,6 +21,7 @@ TEXTS = [
 ]  # fmt: skip
 
 
+@functools.cache
 def pipelines() -> dict[str, Tokenizer]:
     return {
         "pieces": wordpiece.Settings(size=200).train(TEXTS * 3),
@@ -29,7 +31,7 @@ def pipelines() -> dict[str, Tokenizer]:
 
 
 @pytest.mark.parametrize("kind", ["pieces", "bytes", "words"])
-@pytest.mark.parametrize("limits", [{}, {"FULL": 2}, {"LONG": 12}])
+@pytest.mark.parametrize("limits", [pytest.param({}, marks=pytest.mark.long), {"FULL": 2}, {"LONG": 12}])
 def test_ids_are_those_of_the_pipeline(kind: str, limits: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the table is begun anew again and again, and where there are many words and few."""
     for name, value in limits.items():

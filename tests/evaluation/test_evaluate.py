@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kit.language_models import SENTENCES, hub_folder, pairs_file
+from kit.processes import run_born
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.cli import main
 from ordsmed.evaluation import evaluate as evaluates
@@ -287,19 +288,16 @@ def test_a_recipe(model: Path, pairs: Path, tmp_path: Path, capsys: pytest.Captu
 
 @pytest.mark.long
 @pytest.mark.parametrize("layout", [[], ["--layout", "1x1x2"]])
-def test_on_two_processes(layout: list[str], pairs: Path, tmp_path: Path) -> None:
+def test_on_two_processes(layout: list[str], pairs: Path, tmp_path: Path, nursery: Any) -> None:
     """Copies share chunks out, tensor ranks share layers and the vocabulary: the same numbers."""
-    import subprocess
-    import sys
-
     model = hub_folder("gpt2", tmp_path / "gpt2")
     whole = asked(model, pairs)
     text = tmp_path / "x"
     text.write_text("the newt sat on it . " * 40)
     words = ["--probe", "minimal_pairs", str(pairs), "--probe", "wikitext", str(text), "overlap=5"]
-    command = [sys.executable, "-m", "ordsmed", "evaluate", str(model), *words, "--json", "--device", "cpu", "--anew"]
+    command = ["evaluate", str(model), *words, "--json", "--device", "cpu", "--anew"]
     alone, two = (
-        json.loads(subprocess.run([*command, *more], capture_output=True, text=True, check=True).stdout)["results"]
+        json.loads(run_born(nursery, tmp_path, *command, *more).stdout)["results"]
         for more in ([], ["--devices", "2", *layout])
     )
     assert two[0]["accuracy"] == alone[0]["accuracy"] == whole.finding.facts["accuracy"]
@@ -307,7 +305,7 @@ def test_on_two_processes(layout: list[str], pairs: Path, tmp_path: Path) -> Non
         assert two[1][key] == pytest.approx(alone[1][key], rel=1e-5)
     if not layout:
         text.write_bytes(b"the \xff newt")
-        done = subprocess.run([*command, "--devices", "2"], capture_output=True, text=True, check=False)
+        done = run_born(nursery, tmp_path, *command, "--devices", "2")
         [line] = [line for line in done.stderr.splitlines() if line.startswith("ordsmed:")]
         assert line.endswith("byte 4: invalid UTF-8 (0xff: invalid start byte); wanted text in UTF-8; convert the file")
         assert done.returncode != 0

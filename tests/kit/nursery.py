@@ -1,6 +1,7 @@
 """The nursery: holds torch imported, and forks `ordsmed` from itself when it is asked to, launcher and ranks alike.
 
-Also scripts of the tests that many processes run ({"script": its path and arguments}).
+Also scripts of the tests that many processes run ({"script": its path and arguments}). Variables of a process that is
+asked for name its files: SAID what it writes, TOLD its errors if they go apart, READ its standard input.
 """
 
 # ruff: noqa: F401 (what is imported here is there at once in every process)
@@ -51,10 +52,13 @@ def popen(command, *given, **how):
 class Child:
     "What the launcher and this nursery use of subprocess.Popen."
 
-    def __init__(self, command, env, start_new_session=True, preexec_fn=None):
+    def __init__(self, command, env, stdin=None, stdout=None, stderr=None, start_new_session=True, preexec_fn=None):
         self.returncode, self.pid = None, os.fork()
         if not self.pid:
             os.setsid()
+            for number, file in enumerate((stdin, stdout, stderr)):
+                if file:
+                    os.dup2(file.fileno(), number)
             if preexec_fn:
                 preexec_fn()
             os.environ.clear()
@@ -89,7 +93,10 @@ def serve():
             answer = children[asked["poll"]].poll()
         else:
             command = [*OURS, *asked["words"]] if "words" in asked else [sys.executable, *asked["script"]]
-            child = Child(command, {**os.environ, **asked["env"]})
+            env = {**os.environ, **asked["env"]}
+            said, told, read = env["SAID"], env.get("TOLD", env["SAID"]), env.get("READ", os.devnull)
+            with open(read) as read, open(said, "a") as said, open(told, "a") as told:
+                child = Child(command, env, read, said, told)
             children[child.pid], answer = child, child.pid
         print(json.dumps(answer), flush=True)
 
@@ -101,8 +108,6 @@ while True:
         if command is None:
             serve()
             break
-        out = os.open(os.environ["SAID"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0), os.dup2(out, 1), os.dup2(out, 2)
         if command[:3] != OURS:
             sys.argv = command[1:]
             runpy.run_path(command[1], run_name="__main__")

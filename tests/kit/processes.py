@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 KIT = Path(__file__).parent  # on the path of processes that are to have faults
-PATIENT = 60.0  # seconds that no test should need
+PATIENT = 480.0  # seconds that no test should need, on whatever machine beside whatever work
 
 
 @dataclass
@@ -60,6 +62,21 @@ class Process:
         for pid in (*self.ranks, *self.left, self.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+
+def run_born(nursery: Callable[..., Any], folder: Path, *words: object, read: str = "") -> CompletedProcess[str]:
+    """What `ordsmed WORDS` in a process of the nursery's writes, and how it ends."""
+    folder = Path(tempfile.mkdtemp(dir=folder))
+    files = {"SAID": folder / "said", "TOLD": folder / "told", "READ": folder / "read"}
+    files["READ"].write_text(read)
+    asked = list(map(str, words))
+    pid = nursery(words=asked, env={"GRACE": "5.0", **{name: str(path) for name, path in files.items()}})
+    process = Process(pid, lambda: nursery(poll=pid), files["TOLD"])
+    try:
+        status = process.wait()
+    finally:
+        process.end()
+    return CompletedProcess(asked, status, files["SAID"].read_text(), files["TOLD"].read_text())
 
 
 def alive(pid: int) -> bool:

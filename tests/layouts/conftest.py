@@ -13,7 +13,6 @@ import pytest
 from kit.processes import Process
 
 HERE = Path(__file__).parent
-SLOW = 480.0  # seconds that no list of cases should need
 
 
 @pytest.fixture(scope="session")
@@ -35,7 +34,7 @@ def at_work(nursery: Callable[..., Any]) -> Callable[[Path, int, list[dict[str, 
             pid = nursery(script=script, env={name: str(value) for name, value in env.items()})
             started.append(Process(pid, lambda pid=pid: nursery(poll=pid), out))
         try:
-            ended = [process.wait(SLOW) for process in started]
+            ended = [process.wait() for process in started]
         finally:
             for process in started:
                 process.end()

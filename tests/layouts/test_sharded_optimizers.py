@@ -6,8 +6,6 @@ The two processes are this file, run as a script: once for all cases.
 from __future__ import annotations
 
 import contextlib
-import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from kit.processes import Process
 from ordsmed.learn.groups import groups
 from ordsmed.optimizers import adagrad, adamw, lamb, muon, stableadamw
 
@@ -147,22 +146,20 @@ def main(folder: Path, rank: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Tensor]]:
+def trained(tmp_path_factory: pytest.TempPathFactory, nursery: Any) -> Callable[..., dict[str, Tensor]]:
     folder = tmp_path_factory.mktemp("ranks")
-    command = [sys.executable, str(Path(__file__).resolve()), str(folder)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    ranks = [
-        subprocess.Popen(
-            [*command, str(rank)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
-        )
-        for rank in range(WORLD)
-    ]
+    ranks = list[Process]()
+    for rank in range(WORLD):
+        out = folder / f"said-{rank}"
+        script = [str(Path(__file__).resolve()), str(folder), str(rank)]
+        pid = nursery(script=script, env={"SAID": str(out)})
+        ranks.append(Process(pid, lambda pid=pid: nursery(poll=pid), out))
     try:
-        said = [rank.communicate(timeout=300)[0] for rank in ranks]
-        assert [rank.returncode for rank in ranks] == [0] * WORLD, "\n".join(said)
+        ended = [rank.wait() for rank in ranks]
     finally:
         for rank in ranks:
-            rank.kill()
+            rank.end()
+    assert ended == [0] * WORLD, "\n".join(rank.said for rank in ranks)
     return lambda case, way, rank=0: load_file(folder / f"{case}.{way}.{rank}")
 
 

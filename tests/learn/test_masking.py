@@ -357,6 +357,7 @@ def test_words_are_never_split(unit: Any, signs: bool) -> None:
     assert found.shares() == pytest.approx((0.8, 0.1, 0.1), abs=0.01)
 
 
+@pytest.mark.long
 def test_spans_decide_once() -> None:
     """Spans in a million tokens: how long they are, and one choice of mask, keep, swap for each."""
     found = Masked(512, unit="span")

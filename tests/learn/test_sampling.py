@@ -37,6 +37,7 @@ def surprise(found: np.ndarray, wanted: np.ndarray) -> float:
     return float((((seen - expected) ** 2 / expected).sum() - len(seen)) / np.sqrt(2 * len(seen)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("places", [1, 3])
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
 def test_draws_follow_the_softmax(places: int, temperature: float) -> None:
@@ -47,6 +48,7 @@ def test_draws_follow_the_softmax(places: int, temperature: float) -> None:
     assert ((found - wanted).abs() < 5 * (wanted * (1 - wanted) / count).sqrt()).all()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shape", ["flat", "zipf", "two blocks"])
 def test_draws_of_places_are_independent(shape: str) -> None:
     """Every pair of places of a row: how far apart their words stand (which noise that is shared, shifted, would
@@ -174,6 +176,7 @@ def test_candidates_differ_and_come_again(count: int, vocabulary: int) -> None:
     assert count < 8 or not np.array_equal(found, candidates(6, count, vocabulary)[0])
 
 
+@pytest.mark.long
 def test_candidates_are_as_frequent_as_expected() -> None:
     """Log-uniform draws without return: the formula of the log-expected counts against many drawings."""
     vocabulary, count, rounds = 60, 12, 4_000

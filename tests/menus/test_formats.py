@@ -63,6 +63,7 @@ def test_the_real_file_comes_back_bit_for_bit(shared_data, tmp_path):
     assert open_model(tmp_path / "ours").settings.residual is False
 
 
+@pytest.mark.long
 def test_what_they_say_is_what_we_mean(tmp_path, capsys):
     asked = elmo_files.options(n_highway=1)
     asked |= {"dropout": 0.3, "n_epochs": 10, "all_clip_norm_val": 10.0, "colour": "red"}

@@ -114,12 +114,11 @@ def learned(settings: Settings, family: Any, steps: int) -> tuple[Any, Tokenizer
     return task, tokenizer
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("head", "form", "family", "steps"),
     [("independent", "nvidia", BERT, 120), ("joint", "nvidia", BERT, 140), 
-     pytest.param("joint", "google", BERT, 140, marks=pytest.mark.long),
-     pytest.param("joint", "google", ELMO, 60, marks=pytest.mark.long),
-     pytest.param("independent", "nvidia", ELMO, 60, marks=pytest.mark.long)],
+     ("joint", "google", BERT, 140), ("joint", "google", ELMO, 60), ("independent", "nvidia", ELMO, 60)],
 )  # fmt: skip
 def test_a_planted_rule_is_learned_and_the_threshold_refuses(head: Any, form: Any, family: Any, steps: int) -> None:
     settings = Settings(

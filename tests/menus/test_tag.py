@@ -157,7 +157,14 @@ def test_long_sentences_are_read_in_windows(tmp_path: Path) -> None:
     ("model", "kind", "how", "rate", "steps"),
     [
         (bert.Settings(**SHAPE), "pieces", {}, 1e-2, 150),
-        (bert.Settings(**SHAPE), "bytes", {"scheme": "IOBES", "class_weights": "balanced", "top": TOP}, 1e-2, 150),
+        pytest.param(
+            bert.Settings(**SHAPE),
+            "bytes",
+            {"scheme": "IOBES", "class_weights": "balanced", "top": TOP},
+            1e-2,
+            150,
+            marks=pytest.mark.long,
+        ),
         pytest.param(gpt2.Settings(**SHAPE), "bytes", {"mend": False}, 1e-2, 300, marks=pytest.mark.long),
         pytest.param(modern.Settings(**SHAPE, window=4), "pieces", {"length": 12}, 1e-2, 150, marks=pytest.mark.long),
         pytest.param(ELMO, "words", {"top": TOP}, 3e-2, 400, marks=pytest.mark.long),

@@ -133,6 +133,7 @@ def test_transformers_reads_what_is_saved(order: Any, texts: list[str], tmp_path
         assert Tokenizer.load(tmp_path).roles == tokenizer.roles
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "names", [["roberta/roberta-base-tokenizer.json"], ["roberta/dict.txt", "gpt2/encoder.json", "gpt2/vocab.bpe"]]
 )

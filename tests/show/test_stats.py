@@ -199,6 +199,7 @@ def test_what_is_no_finished_corpus_is_refused(tmp_path: Path) -> None:
         stats(str(tmp_path))
 
 
+@pytest.mark.long
 def test_the_report_and_the_statistics_count_alike(tmp_path: Path) -> None:
     texts = [*TEXTS, "これは短い文です。 二つ目。", "ภาษาไทย สวัสดี", "“Æ” – ø\tå", "naïve 𐍈"]
     (tmp_path / "a.txt").write_text("\n\n".join(texts))

@@ -255,6 +255,7 @@ def test_gold_ids_of_bert(shared_data: Path) -> None:
         assert [tokenizer.piece(i) for i in ids] == entry["wordpiece"]
 
 
+@pytest.mark.long
 def test_fairseq_frequencies_give_roberta(shared_data: Path) -> None:
     vocab = shared_data / "vocab"
     ours = Tokenizer.load([vocab / "roberta/dict.txt", vocab / "gpt2/encoder.json", vocab / "gpt2/vocab.bpe"])

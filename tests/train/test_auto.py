@@ -40,6 +40,7 @@ def planned(recipe: Any, ranks: Ranks, build: Callable[[], Any] = lambda: "job")
 free = auto._free
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ranks", [CPU, GPU])
 def test_a_gpu_lets_go_of_what_was_tried(monkeypatch: pytest.MonkeyPatch, ranks: Ranks) -> None:
     done: list[str] = []

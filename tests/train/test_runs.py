@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from kit.makers import job_of, make_words
-from kit.processes import Process
+from kit.processes import Process, run_born
 from ordsmed.base import files
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
 from ordsmed.base.run import Run
@@ -425,7 +425,9 @@ def test_a_run_goes_on_with_its_own_threads(
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_a_run_begins_with_data_that_are_whole(recipe: Recipe, store: Path, tmp_path: Path, ranks: int) -> None:
+def test_a_run_begins_with_data_that_are_whole(
+    recipe: Recipe, store: Path, tmp_path: Path, ranks: int, nursery: Any
+) -> None:
     """A flipped bit is told before the first step; a run that goes on does not read all again."""
     shutil.copytree(store, tmp_path / "store")
     data = bytearray((tmp_path / "store/train.bin").read_bytes())
@@ -435,8 +437,7 @@ def test_a_run_begins_with_data_that_are_whole(recipe: Recipe, store: Path, tmp_
     (tmp_path / "store/train.bin").write_bytes(data)
     path = recipe(data=str(tmp_path / "store"), steps=2)
     if ranks == 2:
-        command = [sys.executable, "-m", "ordsmed", "pretrain", str(path), "--devices", "2"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = run_born(nursery, tmp_path, "pretrain", path, "--devices", "2")
         assert (done.returncode, done.stderr.count("is damaged")) == (1, 1), done.stderr
         return
     with pytest.raises(DataError, match=r"store/train\.bin: is damaged: checksum \w+; wanted \w+, of when it was made"):
