@@ -76,6 +76,7 @@ def work(case: dict[str, Any], met: Ranks, folder: Path) -> dict[str, Any]:
     found_out = {
         "lines": lines,
         "rows": rows,
+        "began_as": job.began_as,
         "data_rank": job.ranks.data_rank,
         "weights": sum(p.local.numel() * 4 for p in job.parts),
         "gradients": max(gradients),

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kit.language_models import hub_folder
 from kit.makers import PAD_SECOND, make_store, make_words
 from kit.once import once
 from ordsmed.base import menu
@@ -79,6 +80,7 @@ SHAPES = {
     2: [(2, 1, 1), (1, 2, 1), (1, 1, 2)],
     4: [(4, 1, 1), (1, 4, 1), (1, 1, 4), (2, 2, 1), (2, 1, 2), (1, 2, 2)],
 }
+MOVED = {2: [(1, 2, 1), (1, 1, 2)], 4: [(1, 2, 2)]}  # meshes on which a vocabulary is moved
 OPTIONS: dict[str, list[str]] = {
     "plain": [],
     "accumulated": ["layout.micro=1"],
@@ -206,6 +208,8 @@ def recipes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def make_recipes(folder: Path) -> dict[str, str]:
     store, words = make_store(folder / "store", signs=PAD_SECOND), make_words(folder / "words")
+    (folder / "theirs").mkdir()
+    hub_folder("bert", folder / "theirs")
     found = {}
     for name, more in FAMILIES.items():
         model, objective = name.split()[:2]
@@ -221,6 +225,14 @@ def make_recipes(folder: Path) -> dict[str, str]:
     return found
 
 
+def moved_case(recipes: dict[str, str], shape: tuple[int, ...]) -> dict[str, Any]:
+    """A model of somebody's under the vocabulary of the store."""
+    folder = Path(recipes["bert mlm"]).with_name("theirs")
+    words = [f'init="{folder}"', 'vocabulary="transplant"', "model.heads=2", "model.positions=32"]
+    return {"name": name_of("moved", shape, "plain"), "recipe": recipes["bert mlm"], "shape": shape, "steps": 2,
+            "overrides": words}  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def alone(at_work: AtWork, recipes: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The same by one process; the option that changes what is learned from (ragged rows) has its own."""
@@ -228,7 +240,7 @@ def alone(at_work: AtWork, recipes: dict[str, str], tmp_path_factory: pytest.Tem
         {"name": f"{family} {option}", "recipe": recipes[family], "shape": [1, 1, 1], "judge": 40,
          "overrides": overrides(option), "measure": family == "bert mlm"}
         for family in FAMILIES for option in ("plain", "ragged") if not cannot_be(family, (1, 1, 1), option)
-    ]  # fmt: skip
+    ] + [moved_case(recipes, (1, 1, 1))]  # fmt: skip
     return once(tmp_path_factory, "layouts-1", lambda folder: at_work(folder, 1, todo))[0]  # type: ignore[no-any-return]
 
 
@@ -244,6 +256,7 @@ def found(
              "judge": 40, "measure": case in MEASURED}
             for case in cases(world)
         ]  # fmt: skip
+        todo += [moved_case(recipes, shape) for shape in MOVED[world]]
         made[world] = once(tmp_path_factory, f"layouts-{world}", lambda folder, w=world, t=todo: at_work(folder, w, t))
     return made
 
@@ -273,6 +286,18 @@ def test_equal_layouts_are_equal(
         assert np.allclose(losses, np.asarray(one["lines"])[:, 0], rtol=1e-5, atol=0)
         assert norms[0] == pytest.approx(one["lines"][0][1], rel=1e-5)
         assert rank["judged"] == pytest.approx(one["judged"], rel=1e-5)
+
+
+@pytest.mark.parametrize(("world", "shape"), [(world, shape) for world in MOVED for shape in MOVED[world]])
+def test_a_moved_vocabulary_is_the_same_on_every_mesh(found: Any, alone: Any, world: int, shape: Any) -> None:
+    """Its losses before the first step, moved and from random numbers, and those of the first steps."""
+    one = alone[name_of("moved", (1, 1, 1), "plain")]
+    assert one["began_as"]["vocabulary"]["kept"] == 6
+    assert one["began_as"]["vocabulary"]["validation"] != one["began_as"]["vocabulary"]["validation_of_random"]
+    for rank in found[world]:
+        own = rank[name_of("moved", shape, "plain")]
+        assert own["began_as"]["vocabulary"] == pytest.approx(one["began_as"]["vocabulary"], rel=1e-5)
+        assert np.allclose(np.asarray(own["lines"])[:, 0], np.asarray(one["lines"])[:, 0], rtol=1e-5, atol=0)
 
 
 @pytest.mark.parametrize("world", SHAPES)

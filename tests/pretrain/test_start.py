@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from kit.makers import change, job_of
+from kit.makers import change, job_of, make_store
+from ordsmed.apply.trained import open_model
 from ordsmed.base import files
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.run import Run
 from ordsmed.nn import boxes
 from ordsmed.pretrain.plan import PretrainingPlan
-from ordsmed.train import loop
+from ordsmed.pretrain.pretrain import pretrain
+from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.train import checkpoint, loop
+from ordsmed.train.job import Job
 from ordsmed.train.saving import Saving
 
 Recipe = Callable[..., Path]
@@ -48,6 +54,74 @@ def test_a_run_that_starts_from_another_goes_on_with_its_moments_and_chance(reci
     assert gone_on.phases_before == 5, "its own phase is one of the six"
     assert gone_on.began_with == ""
     assert not torch.equal(gone_on.parts[0].local, own.parts[0].local), "a checkpoint will be put in"
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Path:
+    """Text of the same words; two special tokens have changed places, and there is a word more."""
+    return make_store(tmp_path / "other", signs=["[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]", "w0w1"])
+
+
+def test_another_vocabulary_is_moved_to(recipe: Recipe, begun: Path, other: Path, store: Path) -> None:
+    def start(how: str) -> Job:
+        return job_of(recipe(data=str(other)), *SMALL, f'init="{begun}"', f'vocabulary="{how}"')
+
+    own, fresh, plain = start("transplant"), start("fresh"), job_of(recipe(data=str(other)), *SMALL)
+    held = boxes.read_weights(begun / "checkpoints" / "step-000000001")
+    theirs = Tokenizer.load(store / "tokenizer").pipeline.token_to_id
+    table, bias = own.objective.model.words.weight, own.objective.head.bias
+    for number in (1, 4, 6, 60):  # [PAD], [MASK], words
+        same = theirs(own.tokenizer.piece(number))
+        assert torch.equal(table[number], held["model.words.weight"][same])
+        assert torch.equal(bias[number], held["head.bias"][same])
+    for job in (own, fresh):
+        body = {name: tensor for name, tensor in job.objective.state_dict().items() if name in held}
+        assert all(torch.equal(body[n], held[n]) for n in held if "words" not in n and n != "head.bias")
+        assert job.phases_before == 0
+        assert not job.optimizer.state, "moments begin anew"
+        assert job.objective.state == {}
+        assert job.began_with != ""
+    assert torch.equal(fresh.objective.model.words.weight, plain.objective.model.words.weight)
+    facts = own.began_as["vocabulary"]
+    assert {name: facts[name] for name in facts if "validation" not in name} == {"kept": 125, "new": 1}
+    assert facts["validation"] == own.data.validate(own, 0)["validation"]
+    assert facts["validation_of_random"] == pytest.approx(fresh.data.validate(fresh, 0)["validation"], rel=1e-6)
+    assert fresh.began_as == {"vocabulary": {"kept": 0, "new": 126}}
+    assert plain.began_as == {}
+    with pytest.raises(
+        RecipeError, match=r'use data encoded with its tokenizer, or move it .*vocabulary = "transplant"'
+    ):
+        start("same")
+
+
+def test_it_goes_on_after_a_kill_and_its_first_weights_come_again(
+    recipe: Recipe, begun: Path, other: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [*SMALL, f'init="{begun}"', 'vocabulary="transplant"']
+    whole = pretrain(str(recipe("whole", steps=4, data=str(other), save=2)), words)
+    update, killed = loop.update, recipe("killed", steps=4, data=str(other), save=2)
+
+    def until_the_fourth(*given: Any, step: int) -> Any:
+        if step == 4:
+            raise MemoryError("killed")
+        return update(*given, step=step)
+
+    monkeypatch.setattr(loop, "update", until_the_fourth)
+    with pytest.raises(MemoryError, match="killed"):
+        pretrain(str(killed), words)
+    for thread in threading.enumerate():
+        if thread.name == "checkpoint":
+            thread.join()
+    assert checkpoint.steps(tmp_path / "killed" / "checkpoints") == [2]
+    assert Run(tmp_path / "killed").status["vocabulary"] == Run(whole).status["vocabulary"]
+    monkeypatch.setattr(loop, "update", update)
+    first = open_model(tmp_path / "killed", 0).objective.model.words.weight
+    assert torch.equal(first, job_of(recipe(data=str(other)), *words).objective.model.words.weight)
+    begun.rename(tmp_path / "gone")
+    gone_on = pretrain(str(tmp_path / "killed"))
+    ends = [boxes.read_weights(folder / "checkpoints" / "step-000000004") for folder in (whole, gone_on)]
+    assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
+    assert Run(gone_on).status["vocabulary"]["kept"] == 125
 
 
 def test_a_start_that_cannot_be(recipe: Recipe, begun: Path, tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from ordsmed.text.tokenizer import Tokenizer
 
 KIND = snapshots.KINDS[0]
 WANTED = "a run's folder, an import's, a Hugging Face folder, or a model in a format of `ordsmed menus formats`"
+MOVE = 'move it to this vocabulary: `vocabulary = "transplant"`'
 NUMBERED = ("tokenizer.json", "vocab.txt", "vocab.json")  # files that number pieces
 
 
@@ -205,7 +206,7 @@ class Origin:
         theirs = newest[1]["tokenizer"]
         if theirs != tokenizer.fingerprint:
             raise RecipeError("init", f"{self.name} was trained with tokenizer {theirs}", tokenizer.fingerprint,
-                              "use data encoded with its tokenizer")  # fmt: skip
+                              f"use data encoded with its tokenizer, or {MOVE}")  # fmt: skip
         weights.load_into(objective, boxes.read_weights(newest[0]), newest[0])
         return newest
 
@@ -255,4 +256,4 @@ def _same_pieces(folder: Path, tokenizer: Tokenizer) -> None:
     if other:
         found = f"{folder} numbers {len(other)} pieces otherwise than the data, `{other[0]}` among them"
         raise RecipeError("init", found, "the same vocabulary",
-                          f'encode with `tokenizer = "{folder}"`')  # fmt: skip
+                          f'encode with `tokenizer = "{folder}"`, or {MOVE}')  # fmt: skip

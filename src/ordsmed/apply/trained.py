@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from ordsmed.apply.origin import Origin, WeightsSource
+from ordsmed.apply.transplant import begin
 from ordsmed.base import settings, snapshots
 from ordsmed.base.errors import DataError, RecipeError, meant
 from ordsmed.base.folder import TOKENIZER, WEIGHTS, FolderKind
@@ -134,7 +135,8 @@ def _before_the_first_step(origin: Origin) -> Trained:
     objective = fresh(networks.learned, networks.model, tokenizer, int(recipe.get("seed", 0)))
     if recipe.get("init"):
         try:
-            Origin.of(recipe["init"], key="init").load_into(objective, tokenizer)
+            start, vocabulary = Origin.of(recipe["init"], key="init"), recipe.get("vocabulary", "same")
+            begin(objective, start, networks.learned, networks.model, tokenizer, vocabulary, int(recipe.get("seed", 0)))
         except RecipeError as error:  # gone, or another one since: no recipe is at fault now
             raise DataError(f"{folder}: {error.place}", error.found, error.wanted, error.remedy) from None
     found = weights.digest(weights.own_tensors(objective))

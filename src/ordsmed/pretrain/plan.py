@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self, cast
 import torch
 
 from ordsmed.apply.origin import Origin, standing
+from ordsmed.apply.transplant import Beginning, begin
 from ordsmed.base import run
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.folder import FolderKind, kind_of_folder
@@ -27,6 +28,7 @@ from ordsmed.mesh.layout import memory
 from ordsmed.mesh.parallel import held_by_rank
 from ordsmed.nn import weights
 from ordsmed.nn.model import ModelSettings
+from ordsmed.pretrain.compared import compared
 from ordsmed.pretrain.deadline import fit
 from ordsmed.pretrain.finish import finish
 from ordsmed.pretrain.recipe import Pretraining
@@ -108,21 +110,24 @@ class PretrainingPlan(Plan):
         """What `init` names is not needed any more where a checkpoint will be put in."""
         recipe, data = self.recipe, self.data
         assert data is not None
-        start: tuple[Path, dict[str, Any]] | None = None
+        start = Beginning()
 
         def networks() -> Objective:
             nonlocal start
             objective = fresh(recipe.objective, self.network, data.tokenizer, recipe.seed)
             if recipe.init and gone_on is None:
-                start = _start_from(recipe.init, objective, data.tokenizer)
+                start = _start_from(recipe, self.network, objective, data.tokenizer)
             return objective
 
         job = assemble(recipe, self.ranks, data, networks, new=gone_on is None)
         if gone_on:
             return dataclasses.replace(job, phases_before=int(gone_on["phases"]) - len(recipe.phase))
-        if start:
-            checkpoint.restore_moments(start[0], job.optimizer, job.parts)
-            return dataclasses.replace(job, phases_before=int(start[1]["phases"]))
+        if start.descent:
+            return dataclasses.replace(job, began_as={"vocabulary": compared(job, start)})
+        if start.checkpoint:
+            place, state = start.checkpoint
+            checkpoint.restore_moments(place, job.optimizer, job.parts)
+            return dataclasses.replace(job, phases_before=int(state["phases"]))
         return job
 
     def fitted(self, seconds: float) -> tuple[Training, dict[str, Any]]:
@@ -182,16 +187,19 @@ def check(recipe: Pretraining, network: ModelSettings, ranks: Ranks) -> None:
         recipe.layout.check(own, [phase.length for phase in recipe.phase], ranks.world, whose=name)
 
 
-def _start_from(init: str, objective: Objective, tokenizer: Tokenizer) -> tuple[Path, dict[str, Any]] | None:
-    """Take weights over; returns the checkpoint whose moments go on too, None for weights alone."""
-    origin = Origin.of(init, key="init")
+def _start_from(recipe: Pretraining, network: ModelSettings, objective: Objective, tokenizer: Tokenizer) -> Beginning:
+    """Take weights over; with them goes the checkpoint whose moments go on too, if they stood in one."""
+    assert recipe.init is not None
+    origin = Origin.of(recipe.init, key="init")
     if left := origin.unfinished():
         say(left)
-    start = origin.load_into(objective, tokenizer)
-    if start:
-        say(f"weights and moments from {start[0]}")
+    start = begin(objective, origin, recipe.objective, network, tokenizer, recipe.vocabulary, recipe.seed)
+    if start.checkpoint:
+        say(f"weights and moments from {start.checkpoint[0]}")
+    elif origin.is_run:
+        say(f"weights from {recipe.init}; moments begin anew, for the vocabulary is another")
     else:
-        say(f"weights from {init} ({'imported' if origin.kind is FolderKind.IMPORT else 'Hugging Face'})")
+        say(f"weights from {recipe.init} ({'imported' if origin.kind is FolderKind.IMPORT else 'Hugging Face'})")
     return start
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self
 
+from ordsmed.apply.transplant import Vocabulary
 from ordsmed.base.menu import Menu
 from ordsmed.base.run import Run, obtain
 from ordsmed.data.encode import Encoding
@@ -25,6 +26,9 @@ class Pretraining(Training):
     """what is learned"""
     phase: tuple[Phase, ...]
     """one or more stretches of training"""
+    vocabulary: Vocabulary = "same"
+    """with `init`: is the data's vocabulary that of its model? transplant: another; pieces that both have keep their
+    vectors, others begin as the mean of those that spell them; fresh: another, whose vectors all begin anew"""
     tokenizer: str | None = None
     """folder, file or recipe; must be the one of the data, which is taken where none is named"""
     save: int = 500
@@ -36,11 +40,16 @@ class Pretraining(Training):
     validation_rows: int = 512
     """held-out rows a validation takes"""
 
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("vocabulary",)
     verb: ClassVar[str] = "pretrain"
 
     def __post_init__(self) -> None:
         if self.model is None and self.init is None:
             raise ValueError("model: missing; wanted a [model], or `init` to start from")
+        if self.init is None and self.vocabulary != "same":
+            raise ValueError(
+                f"vocabulary: found {self.vocabulary} without init; wanted `init`, the model that has another"
+            )
         if not self.phase:
             raise ValueError("phase: missing; wanted one or more [[phase]]")
         super().__post_init__()

@@ -88,6 +88,16 @@ class Tokenizer:
         return str(self.model["type"]).lower()
 
     @property
+    def prefix(self) -> str:
+        """What WordPiece writes before a piece that goes on a word; of other kinds nothing."""
+        return str(self.model.get("continuing_subword_prefix") or "##") if self.kind == "wordpiece" else ""
+
+    @property
+    def byte_level(self) -> bool:
+        """Are its pieces bytes, each written as a letter (GPT-2's)?"""
+        return any(step["type"] == "ByteLevel" for step in _parts(self.about["pre_tokenizer"]))
+
+    @property
     def whole_words(self) -> bool:
         """Is every entry a word, but for <S>, </S> and <UNK>? A store then keeps words apart that it lacks."""
         steps = self.about["pre_tokenizer"] or {"type": ""}
@@ -169,7 +179,7 @@ class Tokenizer:
         """Is a piece written at once behind what stands before it?"""
         piece = self.piece(number)
         if self.kind == "wordpiece":
-            return piece.startswith(self.model.get("continuing_subword_prefix") or "##")
+            return piece.startswith(self.prefix)
         return not piece.startswith(("\u0120", "\u2581"))  # as bytes, and as SentencePiece, spell a blank
 
     def continues(self, ids: Ids) -> NDArray[np.bool_]:
@@ -191,15 +201,15 @@ class Tokenizer:
         return first, last
 
     def _border(self) -> Any:
-        steps = _parts(self.about["pre_tokenizer"])
-        if any(step["type"] == "ByteLevel" for step in steps):
+        if self.byte_level:
             return _byte_border
+        steps = _parts(self.about["pre_tokenizer"])
         space = next((step["replacement"] for step in steps if step["type"] == "Metaspace"), None)
         if space:
             return lambda piece: (SPACE if piece.startswith(space) else WITHIN, NEVER)
         if self.whole_words:
             return lambda piece: (SPACE, NEVER)
-        prefix = self.model.get("continuing_subword_prefix") or "##"
+        prefix = self.prefix or "##"
         return lambda piece: (WITHIN if piece.startswith(prefix) else SPACE, NEVER)
 
     def _save_words(self, folder: Path) -> None:
