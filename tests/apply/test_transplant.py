@@ -20,6 +20,7 @@ from ordsmed.learn.objective import fresh
 from ordsmed.models import bert, electra, elmo, gpt2, megatron_bert, modern, roberta
 from ordsmed.nn.weights import own_tensors
 from ordsmed.objectives import bilm, clm, diffusion, hybrid, mlm, mlm_nsp, rtd
+from ordsmed.text.extension import extended
 from ordsmed.text.tokenizer import Tokenizer
 
 SIZE = {"width": 16, "layers": 1, "heads": 2, "positions": 16}
@@ -124,6 +125,34 @@ def test_what_is_new_is_drawn_as_the_old_pieces_lie(tmp_path: Path, old: Tokeniz
         assert len(drawn.unique(dim=0)) == 400, "each for itself"
         assert torch.equal(own[name], moved("bert", old, new)[1][name]), "the same for the same seed"
     assert not torch.equal(own[TABLE], moved("bert", old, new, seed=2)[1][TABLE])
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "modern, hybrid"])
+def test_an_extended_vocabulary_changes_nothing_where_no_new_piece_stands(family: str, old: Tokenizer) -> None:
+    new = extended(old, ["newts swam", "ponder on"] * 5, 3, 5)
+    held, own, start, tables = moved(family, old, new)
+    assert start.descent is not None
+    assert (len(start.descent.kept), len(start.descent.spelled)) == (old.vocabulary, 2)
+    for name in tables:
+        assert torch.equal(own[name][: old.vocabulary], held[name])
+    network, learned, _ = FAMILIES[family]
+    before, after = (learned.build(network, own).eval() for own in (old, new))
+    before.load_state_dict(held, strict=False)
+    after.load_state_dict(own, strict=False)
+    for text, same in (("the newt sat on it", True), ("the newt ponder s", False)):
+        ids, was = (torch.tensor([cutter.encode(text)]) for cutter in (new, old))
+        assert torch.equal(ids, was) is same
+        scores = [
+            objective.head(objective.model(asked, torch.arange(asked.shape[1])[None]))
+            for objective, asked in ((before, was), (after, ids))
+        ]
+        if same:
+            assert torch.allclose(scores[1][..., : old.vocabulary], scores[0], atol=1e-6, rtol=0)
+        else:
+            at = ids[0].tolist().index(new.pipeline.token_to_id("ponder"))
+            assert torch.allclose(scores[1][:, :at, : old.vocabulary], scores[0][:, :at], atol=1e-6) is (
+                family == "gpt2"
+            )
 
 
 def test_fresh_tables_are_those_of_a_model_without_a_start(old: Tokenizer, new: Tokenizer) -> None:

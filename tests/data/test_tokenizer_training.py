@@ -175,3 +175,28 @@ def test_published_vocabularies_lead_to_files(tmp_path: Path, monkeypatch: pytes
         assert is_tokenizer(name)
         assert read_tokenizer(name).vocabulary == 6
     assert not is_tokenizer("bert-large-cased")
+
+
+def test_a_vocabulary_is_extended_for_a_corpus(
+    tmp_path: Path, own: Tokenizer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the built-in recipe as well; of what has a tokenizer inside, that is meant; another base makes another."""
+    own.save(tmp_path / "theirs" / "tokenizer")
+    place = corpus(tmp_path / "c", train=["thenewts thenewts å"] * 3)
+    words = [f'corpus="{place}"', f'tokenizer.base="{tmp_path}/theirs"', "tokenizer.least=6"]
+    monkeypatch.chdir(tmp_path)
+    asked, _ = run.load(TokenizerTraining, "extend", words)
+    assert (asked.tokenizer.size, asked.tokenizer.pieces) == (len(VOCABULARY) + 2000, 2000)
+    folder = run.obtain(TokenizerTraining, recipe(tmp_path, "t", corpus=str(place), tokenizer={
+        "kind": "extended", "base": str(tmp_path / "theirs"), "pieces": 7, "least": 6}))  # fmt: skip
+    larger = read_tokenizer(str(folder))
+    assert larger.listed().split() == [*VOCABULARY, "##e", "##n", "##t", "##w", "thenewts"]
+    told = capsys.readouterr().err
+    assert "5 pieces added, 4 of them letters" in told
+    assert "the corpus gives no more; 16 were asked for" in told
+    assert asked.stamp() == ["c0", [], own.fingerprint]
+    with pytest.raises(RecipeError, match=r"tokenizer\.pieces: found 0; wanted at least 1"):
+        run.load(TokenizerTraining, "extend", ["tokenizer.pieces=0"])
+    gone, _ = run.load(TokenizerTraining, "extend", ['tokenizer.base="nowhere/at-all"'])
+    with pytest.raises(OrdsmedError, match=r"nowhere/at-all"):
+        gone.tokenizer.old()

@@ -53,7 +53,8 @@ class TokenizerTraining:
     def stamp(self) -> Any:
         """The corpus by its fingerprint, vocabulary files by their contents."""
         corpus = run.Run(run.obtain(Corpus, self.corpus)).status["fingerprint"] if self.corpus else None
-        return [corpus, _contents(getattr(self.tokenizer, "file", None))]
+        own = [self.tokenizer.stamp()] if hasattr(self.tokenizer, "stamp") else []
+        return [corpus, _contents(getattr(self.tokenizer, "file", None)), *own]
 
     def perform(self, run: Run) -> dict[str, Any]:
         """Learn or load, save, measure."""

@@ -92,6 +92,13 @@ def split_weights(objective: nn.Module, blocks: list[Block], layout: Layout, mes
     register_fsdp_forward_method(objective, "validate")
 
 
+def let_go(objective: nn.Module) -> None:
+    """Of split weights what was gathered for a pass, so that the next one sees what was written into the parts."""
+    reshard = getattr(objective, "reshard", None)
+    if reshard is not None:
+        reshard()
+
+
 def split_layers(objective: nn.Module, layout: Layout, ranks: Ranks) -> dict[str, int]:
     """Tensor parallelism by torch's DTensor: blocks by their plans, the vocabulary by rows."""
     from torch.distributed.tensor import Replicate, Shard

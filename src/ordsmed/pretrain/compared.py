@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ordsmed.apply.transplant import Beginning
 from ordsmed.base.say import say
+from ordsmed.mesh import parallel
 from ordsmed.nn import weights
 from ordsmed.nn.shards import box_of, local
 from ordsmed.train.job import Job
@@ -25,9 +26,11 @@ def compared(job: Job, start: Beginning) -> dict[str, Any]:
     kept = {name: local(own[name]).detach().clone() for name in start.fresh}
     with torch.no_grad():
         _put(own, start.fresh)
+        parallel.let_go(job.objective)
         fresh = _loss(job)
         for name, tensor in kept.items():
             local(own[name]).copy_(tensor)
+        parallel.let_go(job.objective)
     say(f"before the first step: validation loss {moved:.4f}; with word tables from random numbers {fresh:.4f}")
     return {**facts, "validation": moved, "validation_of_random": fresh}
 

@@ -1,0 +1,221 @@
+"""Extension: pieces that save most tokens over texts, added to a tokenizer whose own pieces keep their numbers.
+
+    hemoglobin -> hem ##og ##lo ##bin, 900 times    one piece more, `hemoglobin`, saves 2,700 tokens
+
+Byte-level BPE gets merges behind its own, WordPiece and unigram whole runs of pieces. Text in which no new piece comes
+to stand is cut as before: WordPiece takes the longest piece, merges are tried in their order, and a new piece of a
+unigram model scores a little better than those it replaces.
+"""
+
+from __future__ import annotations
+
+import copy
+import heapq
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ordsmed.base.errors import DataError
+from ordsmed.base.say import say
+from ordsmed.text.tokenizer import Tokenizer
+
+MOST = 4_000_000  # different runs of letters between blanks that are counted; the rarest are let go beyond
+WORDS = 400_000  # different words of several pieces that pieces are chosen by: the most frequent
+RUN = 12  # pieces that one new piece replaces at most
+BETTER = 0.1  # by how much a new piece of a unigram model scores better than those it replaces
+KINDS = ("wordpiece", "bpe", "unigram")
+
+
+class Candidate(NamedTuple):
+    """A piece that may be added; of a merge with what is joined."""
+
+    piece: str
+    joined: tuple[str, ...] = ()
+
+
+@dataclass
+class Cut:
+    """A word as it is cut now, and how often it stands in the texts."""
+
+    pieces: list[str]
+    count: int
+
+
+@dataclass
+class Chooser:
+    """Takes the best candidate, cuts the words that have it anew, and so on."""
+
+    merges: bool  # pairs alone are joined
+    prefix: str  # of pieces inside words
+    known: set[str]
+    words: list[Cut]
+    gains: Counter[Candidate] = field(default_factory=Counter)
+    places: dict[Candidate, set[int]] = field(default_factory=lambda: defaultdict(set))
+    heap: list[tuple[int, Candidate]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for number in range(len(self.words)):
+            self._count(number, 1)
+        self.heap = [(-gain, candidate) for candidate, gain in self.gains.items()]
+        heapq.heapify(self.heap)
+
+    def next(self, least: int) -> tuple[Candidate, list[str]] | None:
+        """The candidate that saves most tokens and stands often enough, and what it replaces."""
+        while self.heap:
+            gain, candidate = heapq.heappop(self.heap)
+            now = self.gains.get(candidate, 0)
+            if now <= 0 or candidate.piece in self.known:
+                continue
+            if now != -gain:
+                heapq.heappush(self.heap, (-now, candidate))
+                continue
+            stands = sum(self.words[number].count for number in self.places[candidate])
+            if stands >= least:
+                return candidate, self._take(candidate)
+        return None
+
+    def _take(self, candidate: Candidate) -> list[str]:
+        """Cut every word that has it anew; what it replaced where it stands most often."""
+        self.known.add(candidate.piece)
+        replaced: Counter[tuple[str, ...]] = Counter()
+        changed: set[Candidate] = set()
+        for number in sorted(self.places[candidate]):
+            word = self.words[number]
+            changed |= self._count(number, -1)
+            pieces, at = [], 0
+            while at < len(word.pieces):
+                run = next((n for n, own in self._from(word.pieces, at) if own == candidate), 1)
+                if run > 1:
+                    replaced[tuple(word.pieces[at : at + run])] += word.count
+                pieces.append(candidate.piece if run > 1 else word.pieces[at])
+                at += run
+            word.pieces = pieces
+            changed |= self._count(number, 1)
+        for other in changed:
+            if self.gains[other] > 0:
+                heapq.heappush(self.heap, (-self.gains[other], other))
+            else:
+                del self.gains[other], self.places[other]
+        return list(max(replaced.items(), key=lambda one: (one[1], one[0]))[0])
+
+    def _count(self, number: int, sign: int) -> set[Candidate]:
+        """Count what a word would save, or take it out again; the candidates that it has."""
+        word, own = self.words[number], set[Candidate]()
+        for at in range(len(word.pieces)):
+            for run, candidate in self._from(word.pieces, at):
+                self.gains[candidate] += sign * (run - 1) * word.count
+                own.add(candidate)
+        for candidate in own:
+            if sign > 0:
+                self.places[candidate].add(number)
+            else:
+                self.places[candidate].discard(number)
+        return own
+
+    def _from(self, pieces: list[str], at: int) -> Iterator[tuple[int, Candidate]]:
+        """The runs of pieces that begin at a place, each with how many they are."""
+        text = pieces[at]
+        for end in range(at + 1, min(at + (2 if self.merges else RUN), len(pieces))):
+            text += pieces[end].removeprefix(self.prefix)
+            yield end - at + 1, Candidate(text, tuple(pieces[at : end + 1]) if self.merges else ())
+
+
+def extended(old: Tokenizer, texts: Iterable[str], count: int, least: int) -> Tokenizer:
+    """The tokenizer with at most so many pieces more, each of which stands so often in the texts at least."""
+    steps = old.about["pre_tokenizer"]
+    if old.kind not in KINDS or steps is None or (old.kind == "bpe" and not old.byte_level):
+        wanted = "WordPiece, byte-level BPE or a unigram model, which cut words apart first"
+        raise DataError("tokenizer", f"a {old.kind} model{'' if steps else ' without words'} is not extended", wanted)
+    words = _counted(old, texts)
+    letters = _letters(old, words, least)[:count] if old.prefix else []
+    cut = _cut(_with(old, letters), words)
+    chooser = Chooser(old.kind == "bpe", old.prefix, set(old.pipeline.get_vocab(with_added_tokens=True)), cut)
+    chooser.known.update(letters)
+    before = sum(word.count * len(word.pieces) for word in cut)
+    added: list[tuple[Candidate, list[str]]] = []
+    while len(added) < count - len(letters) and (chosen := chooser.next(least)):
+        added.append(chosen)
+    after = sum(word.count * len(word.pieces) for word in chooser.words)
+    larger = _with(old, letters, added)
+    say(f"{len(letters) + len(added):,} pieces added, {len(letters):,} of them letters: "
+        f"words of several pieces were {before:,} tokens, and are {after:,} now")  # fmt: skip
+    return larger
+
+
+def _counted(tokenizer: Tokenizer, texts: Iterable[str]) -> Counter[str]:
+    """The words of texts as the model gets them, in bounded memory."""
+    chunks: Counter[str] = Counter()
+    for text in texts:
+        chunks.update(text.split())
+        if len(chunks) > MOST:
+            chunks = Counter(dict(chunks.most_common(MOST // 2)))
+    words: Counter[str] = Counter()
+    pipeline = tokenizer.pipeline
+    for chunk, count in chunks.items():
+        text = f" {chunk}" if tokenizer.byte_level else chunk
+        if pipeline.normalizer is not None:
+            text = pipeline.normalizer.normalize_str(text)
+        for word, _ in pipeline.pre_tokenizer.pre_tokenize_str(text):
+            words[word] += count
+    return words
+
+
+def _letters(tokenizer: Tokenizer, words: Counter[str], least: int) -> list[str]:
+    """Pieces of single letters that words need to be known at all, the most frequent first."""
+    known = tokenizer.pipeline.get_vocab(with_added_tokens=True)
+    lacking: Counter[str] = Counter()
+    for word, count in words.items():
+        at = 0
+        while at < len(word):
+            sign = tokenizer.prefix if at else ""
+            end = next((end for end in range(len(word), at, -1) if sign + word[at:end] in known), at)
+            if end == at:
+                lacking[sign + word[at]] += count
+            at = max(end, at + 1)
+    return [piece for piece, count in sorted(lacking.items(), key=lambda one: (-one[1], one[0])) if count >= least]
+
+
+def _cut(tokenizer: Tokenizer, words: Counter[str]) -> list[Cut]:
+    """Words of several pieces, the most frequent; those that are not known are left out."""
+    cut = []
+    for word, count in sorted(words.items(), key=lambda one: (-one[1], one[0])):
+        pieces = tokenizer.pipeline.model.tokenize(word)
+        if len(pieces) > 1 and all(piece.id != tokenizer.unknown for piece in pieces):
+            cut.append(Cut([piece.value for piece in pieces], count))
+            if len(cut) == WORDS:
+                break
+    return cut
+
+
+def _with(old: Tokenizer, letters: list[str], added: Iterable[tuple[Candidate, list[str]]] = ()) -> Tokenizer:
+    """The same pipeline with more pieces behind its own."""
+    from tokenizers import Tokenizer as Pipeline
+
+    added = list(added)
+    about: dict[str, Any] = copy.deepcopy(old.about)
+    model, names = about["model"], [*letters, *(candidate.piece for candidate, _ in added)]
+    signs = {entry["id"]: entry["content"] for entry in about["added_tokens"]}
+    if old.kind == "unigram":
+        scores = {piece: score for piece, score in model["vocab"]}
+        for number in range(len(model["vocab"]), old.vocabulary):  # signs that stand behind the model's own pieces
+            model["vocab"].append([signs[number], -1e4])
+        for candidate, replaced in added:
+            scores[candidate.piece] = sum(scores[piece] for piece in replaced) + BETTER
+            model["vocab"].append([candidate.piece, scores[candidate.piece]])
+    else:
+        held = set(model["vocab"].values())
+        model["vocab"] |= {piece: number for number, piece in signs.items() if number not in held}
+        model["vocab"] |= {piece: old.vocabulary + number for number, piece in enumerate(names)}
+    if old.kind == "bpe":
+        apart = bool(model["merges"]) and isinstance(model["merges"][0], str)
+        joined = [candidate.joined for candidate, _ in added]
+        model["merges"] += [" ".join(pair) if apart else list(pair) for pair in joined]
+    larger = Tokenizer(Pipeline.from_str(json.dumps(about)), old.config)
+    before, now = (own.pipeline.get_vocab(with_added_tokens=True) for own in (old, larger))
+    moved = [piece for piece, number in before.items() if now.get(piece) != number]
+    if moved or larger.vocabulary != old.vocabulary + len(names):
+        raise DataError("tokenizer", f"its numbers do not stand: {moved[:3] or names[:3]}", "pieces numbered once each",
+                        "mend tokenizer.json")  # fmt: skip
+    return larger

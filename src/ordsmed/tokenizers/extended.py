@@ -1,0 +1,50 @@
+"""Extended: a tokenizer that you have, and the pieces that save most tokens over a corpus behind its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ordsmed.base import hub
+from ordsmed.text.extension import extended
+from ordsmed.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Which tokenizer gets how many pieces more."""
+
+    base: str
+    "a folder or file with a tokenizer (WordPiece, byte-level BPE, unigram), a run, or a published name"
+    pieces: int = 2000
+    "pieces added, at most"
+    least: int = 5
+    "a piece that would stand less often is not added"
+
+    def __post_init__(self) -> None:
+        for name in ("pieces", "least"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: found {getattr(self, name)}; wanted at least 1; raise it")
+
+    @property
+    def size(self) -> int:
+        """Pieces, where the corpus gives as many as are asked for."""
+        return self.old().vocabulary + self.pieces
+
+    def old(self) -> Tokenizer:
+        """The one that is extended."""
+        place = Path(self.base) if Path(self.base).exists() else hub.folder(self.base)
+        return Tokenizer.load(place / "tokenizer" if (place / "tokenizer").is_dir() else place)
+
+    def stamp(self) -> str:
+        """What it depends on beside its settings."""
+        return self.old().fingerprint
+
+    def load(self) -> Tokenizer | None:
+        """It is always learned."""
+        return None
+
+    def train(self, texts: Iterable[str]) -> Tokenizer:
+        """Count the words of texts, and add what they need most."""
+        return extended(self.old(), texts, self.pieces, self.least)
