@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 from ordsmed.base import hub
 from ordsmed.text.extension import extended
@@ -34,7 +33,7 @@ class Settings:
 
     def old(self) -> Tokenizer:
         """The one that is extended."""
-        place = Path(self.base) if Path(self.base).exists() else hub.folder(self.base)
+        place = hub.folder(self.base)
         return Tokenizer.load(place / "tokenizer" if (place / "tokenizer").is_dir() else place)
 
     def stamp(self) -> str:
