@@ -25,7 +25,6 @@ MOST = 4_000_000  # different runs of letters between blanks that are counted; t
 WORDS = 400_000  # different words of several pieces that pieces are chosen by: the most frequent
 RUN = 12  # pieces that one new piece replaces at most
 BETTER = 0.1  # by how much a new piece of a unigram model scores better than those it replaces
-KINDS = ("wordpiece", "bpe", "unigram")
 
 
 class Candidate(NamedTuple):
@@ -125,13 +124,14 @@ class Chooser:
 def extended(old: Tokenizer, texts: Iterable[str], count: int, least: int) -> Tokenizer:
     """The tokenizer with at most so many pieces more, each of which stands so often in the texts at least."""
     steps = old.about["pre_tokenizer"]
-    if old.kind not in KINDS or steps is None or (old.kind == "bpe" and not old.byte_level):
+    merges, scored = "merges" in old.model, isinstance(old.model.get("vocab"), list)
+    if steps is None or not (old.prefix or scored or (merges and old.byte_level)):
         wanted = "WordPiece, byte-level BPE or a unigram model, which cut words apart first"
         raise DataError("tokenizer", f"a {old.kind} model{'' if steps else ' without words'} is not extended", wanted)
     words = _counted(old, texts)
     letters = _letters(old, words, least)[:count] if old.prefix else []
     cut = _cut(_with(old, letters), words)
-    chooser = Chooser(old.kind == "bpe", old.prefix, set(old.pipeline.get_vocab(with_added_tokens=True)), cut)
+    chooser = Chooser(merges, old.prefix, set(old.pipeline.get_vocab(with_added_tokens=True)), cut)
     chooser.known.update(letters)
     before = sum(word.count * len(word.pieces) for word in cut)
     added: list[tuple[Candidate, list[str]]] = []
@@ -197,7 +197,7 @@ def _with(old: Tokenizer, letters: list[str], added: Iterable[tuple[Candidate, l
     about: dict[str, Any] = copy.deepcopy(old.about)
     model, names = about["model"], [*letters, *(candidate.piece for candidate, _ in added)]
     signs = {entry["id"]: entry["content"] for entry in about["added_tokens"]}
-    if old.kind == "unigram":
+    if isinstance(model["vocab"], list):
         scores = {piece: score for piece, score in model["vocab"]}
         for number in range(len(model["vocab"]), old.vocabulary):  # signs that stand behind the model's own pieces
             model["vocab"].append([signs[number], -1e4])
@@ -208,7 +208,7 @@ def _with(old: Tokenizer, letters: list[str], added: Iterable[tuple[Candidate, l
         held = set(model["vocab"].values())
         model["vocab"] |= {piece: number for number, piece in signs.items() if number not in held}
         model["vocab"] |= {piece: old.vocabulary + number for number, piece in enumerate(names)}
-    if old.kind == "bpe":
+    if "merges" in model:
         apart = bool(model["merges"]) and isinstance(model["merges"][0], str)
         joined = [candidate.joined for candidate, _ in added]
         model["merges"] += [" ".join(pair) if apart else list(pair) for pair in joined]
