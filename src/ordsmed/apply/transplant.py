@@ -45,8 +45,8 @@ def begin(
     if vocabulary == "same":
         return Beginning(origin.load_into(objective, tokenizer))
     if not origin.is_run and foreign.tokenizer_of(origin.folder) is None:
-        found = f"found {vocabulary}, but {origin.name} reads letters and has no pieces"
-        raise RecipeError("vocabulary", found, "same", "leave it out: it takes any words")
+        problem = f"found {vocabulary}, but {origin.name} reads letters and has no pieces"
+        raise RecipeError("vocabulary", problem, "same", "leave it out: it takes any words")
     old = origin.tokenizer()
     with torch.random.fork_rng(devices=[]):
         source = built(learned, network, _sized(tokenizer, old.vocabulary))
