@@ -114,7 +114,7 @@ def fine_tune(case: dict[str, Any], met: Ranks) -> dict[str, Any]:
     made = job.data
     assert isinstance(made, examples.TaskData)
     assert made.dev is not None
-    answers, _ = made.asked(job.objective, made.dev.features, ranks)
+    answers, _ = asking.predict_all(job.objective, made.dev.features, made.packing, ranks)
     batches = len(by_length(made.dev.features.sizes, case["asked"]))
     told = {name: values.astype(float).flatten().tolist() for name, values in answers.items()}
     return {"lines": lines, "judged": made.validate(job, 0), "answers": told, "batches": batches}

@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from ordsmed.api.keywords import words_of
 from ordsmed.api.run import TrainingRun
@@ -23,6 +22,7 @@ from ordsmed.pretrain import pretrain as pretraining
 from ordsmed.pretrain.plan import PretrainingPlan
 from ordsmed.train.loop import Stopped
 from ordsmed.train.plan import Plan
+from ordsmed.train.session import SessionOptions
 
 
 @in_a_line()
@@ -40,7 +40,7 @@ def pretrain(
         run = ordsmed.pretrain("tiny/bert", steps=100, out="work/short", **{"phase.rate": 1e-3})
         run.scores["validation"], run.open().fill("it is [MASK].")
     """
-    how = {"deadline": _until(deadline), "anew": anew, "site": site}
+    how = SessionOptions(deadline=_until(deadline), anew=anew, site=site)
     return _trained(PretrainingPlan, pretraining.pretrain, recipe, overrides, layout, settings, devices, restarts, how)
 
 
@@ -58,18 +58,18 @@ def finetune(
         run = ordsmed.finetune("tiny/words", init="work/pretrain/tiny-bert", task={"length": 64})
         run.scores["f1"], run.open().tag("Newts swim in Bergen")
     """
-    how = {"deadline": deadline, "anew": anew, "site": site}
+    how = SessionOptions(deadline=deadline, anew=anew, site=site)
     return _trained(FinetuningPlan, finetuning.finetune, recipe, overrides, layout, settings, devices, restarts, how)
 
 
 def _trained(
     kind: type[Plan], perform: Callable[..., Path], recipe: str | Path, overrides: Sequence[str],
-    layout: str | Mapping[str, object], settings: dict[str, object], devices: int, restarts: int, how: dict[str, Any],
+    layout: str | Mapping[str, object], settings: dict[str, object], devices: int, restarts: int, how: SessionOptions,
 ) -> TrainingRun:  # fmt: skip
     """By this process, or by several that it starts."""
     if not isinstance(layout, str):  # of the recipe, not a mesh
         layout, settings["layout"] = "", layout
-    name, how = str(recipe), {**how, "layout": layout}
+    name, how["layout"] = str(recipe), layout
     words = words_of(kind.recipes, name, overrides, settings)
     if isinstance(devices, bool) or not isinstance(devices, int) or devices < 0:
         raise RecipeError("devices", f"found {devices!r}", "a number of processes, 1 or more")
@@ -79,7 +79,7 @@ def _trained(
 
 
 def _by_processes(
-    kind: type[Plan], name: str, words: Sequence[str], devices: int, restarts: int, how: Mapping[str, Any]
+    kind: type[Plan], name: str, words: Sequence[str], devices: int, restarts: int, how: SessionOptions
 ) -> Path:
     """Its folder, once all of them are done."""
     stands = kind_of_folder(name).made

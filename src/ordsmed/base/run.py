@@ -39,7 +39,7 @@ class Recipe(Protocol):
     def out(self) -> str | None:
         """The folder asked for; None: one named after the recipe."""
 
-    def stamp(self) -> Any:
+    def stamp(self) -> object:
         """What the result depends on beside the recipe: fingerprints of inputs, sizes and times of source files."""
 
 

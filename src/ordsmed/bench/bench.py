@@ -99,7 +99,7 @@ class Bench:
         if (shares[0], shares[-1]) != (0, 100) or [*shares] != sorted(shares) or [*tokens] != sorted(tokens):
             raise ValueError(f"sizes: found {self.sizes}; wanted pairs from 0 to 100 per cent that rise")
 
-    def stamp(self) -> Any:
+    def stamp(self) -> object:
         """Nothing: a measurement is never reused."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,13 @@ from ordsmed.base import run, settings
 from ordsmed.base.errors import DataError, RecipeError, nearest
 from ordsmed.base.keys import value_key
 from ordsmed.base.menu import kind_of
-from ordsmed.base.ranks import Ranks, first_alone
+from ordsmed.base.ranks import first_alone
 from ordsmed.base.say import say
 from ordsmed.data.features import ExampleRows, Features, Packing
 from ordsmed.data.rows import Rows
 from ordsmed.finetune.recipe import Finetuning
 from ordsmed.learn.inference import predict_all
-from ordsmed.learn.task import Arrays, Task, TaskSettings, packing, reader
+from ordsmed.learn.task import Task, TaskSettings, packing, reader
 from ordsmed.mesh.precision import autocast
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text import read
@@ -32,7 +33,7 @@ FORMAT = 2  # of features: another where they are made otherwise
 class TaskSplit:
     """One split of a task: what its files hold, and what the network reads of it."""
 
-    records: Any
+    records: Sized
     features: Features
 
 
@@ -72,8 +73,8 @@ class TaskData:
         assert isinstance(objective, Task)
         assert isinstance(recipe, Finetuning)
         within = functools.partial(autocast, job.recipe.layout, job.ranks.device)
-        answers, means = self.asked(
-            objective, dev.features, job.ranks, within=within,
+        answers, means = predict_all(
+            objective, dev.features, self.packing, job.ranks, within=within,
             each=lambda _: job.state.tell("judging"),  # who has many examples to judge is not hanging
         )  # fmt: skip
         loss = sum(weight * means[term] for term, weight in objective.weights.items() if term in means)
@@ -103,10 +104,6 @@ class TaskData:
         if score not in better:
             raise RecipeError("best", f"found {score}", "a score of which more is better", nearest(score, better))
 
-    def asked(self, task: Task, features: Features, ranks: Ranks, **how: Any) -> tuple[Arrays, dict[str, float]]:
-        """What a task tells of examples, and its mean losses."""
-        return predict_all(task, features, self.packing, ranks, **how)
-
     def describe(self, job: Job, found: dict[str, float]) -> str:
         scores = {k: v for k, v in found.items() if k != "validation" and not k.endswith(UNCOMPARED)}
         first = {self.task.record: scores.pop(self.task.record), **scores}  # what checkpoints are compared by
@@ -126,7 +123,7 @@ class TaskData:
 
 
 def _split(
-    task: TaskSettings, network: ModelSettings, tokenizer: Tokenizer, cache: str, name: str, records: Any
+    task: TaskSettings, network: ModelSettings, tokenizer: Tokenizer, cache: str, name: str, records: Sized
 ) -> TaskSplit:
     """Features from the cache, or made and put there."""
     if not cache:

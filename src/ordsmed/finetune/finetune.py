@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from ordsmed.base.run import at_home
 from ordsmed.base.say import say
 from ordsmed.finetune import trials
 from ordsmed.finetune.plan import FinetuningPlan, no_deadline
 from ordsmed.launch.site import absolute
-from ordsmed.train.session import perform
+from ordsmed.train.session import SessionOptions, perform
 
 
-def finetune(name: str, overrides: Sequence[str] = (), **how: Any) -> Path:
+def finetune(name: str, overrides: Sequence[str] = (), **how: Unpack[SessionOptions]) -> Path:
     """Start the run or the trials that a recipe describes, or go on; every process of a launch calls this.
 
     `how` as in session.perform.
@@ -29,7 +29,7 @@ def finetune(name: str, overrides: Sequence[str] = (), **how: Any) -> Path:
         return _finetuned(own, overrides, how)
 
 
-def _finetuned(name: str, overrides: Sequence[str], how: dict[str, Any]) -> Path:
+def _finetuned(name: str, overrides: Sequence[str], how: SessionOptions) -> Path:
     several = trials.asked(name, overrides, **how)
     if several:
         return trials.perform(*several, name, anew=bool(how.get("anew")))

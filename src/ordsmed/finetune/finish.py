@@ -12,6 +12,7 @@ from ordsmed.base.errors import DataError
 from ordsmed.base.say import say
 from ordsmed.finetune.examples import TaskData, TaskSplit
 from ordsmed.finetune.recipe import Finetuning
+from ordsmed.learn.inference import predict_all
 from ordsmed.learn.task import Task
 from ordsmed.nn import adapters, boxes, weights
 from ordsmed.train import average, checkpoint, picture
@@ -62,7 +63,7 @@ def _chosen(job: Job, recipe: Finetuning, folder: Path) -> tuple[int, Path]:
 def _scored(job: Job, task: Task, data: TaskData, dev: TaskSplit, out: Path) -> dict[str, Any]:
     """Scores and files of the dev set, by the weights that are left; settings that are fitted to it stand after."""
     alone = dataclasses.replace(job.ranks, rank=0, world=1, shape=(1, 1, 1))
-    answers, means = data.asked(task, dev.features, alone)  # in full precision, as `evaluate` does
+    answers, means = predict_all(task, dev.features, data.packing, alone)  # in full precision, as `evaluate` does
     asked, fitted = data.task, data.task.fitted(dev.records, dev.features, answers)
     for field in dataclasses.fields(fitted):
         if (value := getattr(fitted, field.name)) != getattr(asked, field.name):

@@ -117,6 +117,6 @@ def _steps(init: str | None) -> list[int]:
     return steps
 
 
-def _in_a_name(value: Any) -> str:
+def _in_a_name(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return re.sub(r"[^\w.+-]+", "_", text).strip("_")[-60:]

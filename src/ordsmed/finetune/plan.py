@@ -199,7 +199,7 @@ def _filled_in(recipe: Finetuning, network: ModelSettings) -> str:
     return f"left to the family, as {kind_of(network)} is usually fine-tuned: {listed}"
 
 
-def _in_words(value: Any) -> str:
+def _in_words(value: object) -> str:
     """A setting for people: `adamw (betas 0.9 0.999, decay 0.01)`."""
     if isinstance(value, dict):
         own = ", ".join(f"{key} {_in_words(each)}" for key, each in value.items() if key != "kind")

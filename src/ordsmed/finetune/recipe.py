@@ -117,7 +117,8 @@ class Finetuning(Training):
             super().__post_init__()
         else:  # the rest is refused now, not when the family has filled this in
             decay = 1.0 if self.layer_decay is None else self.layer_decay
-            replace(self, rate=1.0, warmup=0.0, layer_decay=decay, freeze=False, optimizer=self.optimizer or _adamw())
+            optimizer = self.optimizer or load("optimizers", "adamw")()
+            replace(self, rate=1.0, warmup=0.0, layer_decay=decay, freeze=False, optimizer=optimizer)
 
     @property
     def several(self) -> bool:
@@ -135,7 +136,7 @@ class Finetuning(Training):
         said = {"rate": usual.rate, "warmup": usual.warmup, "layer_decay": usual.layer_decay, "freeze": usual.freeze}
         chosen: dict[str, Any] = {k: v for k, v in said.items() if getattr(self, k) is None}
         if self.optimizer is None:
-            chosen["optimizer"] = _adamw(decay=usual.decay, betas=usual.betas, epsilon=1e-6)
+            chosen["optimizer"] = load("optimizers", "adamw")(decay=usual.decay, betas=usual.betas, epsilon=1e-6)
         return replace(self, model=network, **chosen)
 
     @property
@@ -183,14 +184,10 @@ class Finetuning(Training):
     def learned(self) -> dict[str, Any]:
         return {"task": self.task}
 
-    def stamp(self) -> Any:
+    def stamp(self) -> list[Any]:
         """Paths, sizes and times of the task's files."""
         paths = [path for split in ("train", "dev") for path in self.task.paths(split)]
         return read.stamp(read.files(paths))
-
-
-def _adamw(**how: Any) -> Any:
-    return load("optimizers", "adamw")(**how)
 
 
 def _by_path(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ordsmed.base.ranks import Ranks
 from ordsmed.data.features import Features, Packing, by_length
+from ordsmed.data.pieces import Ints
 from ordsmed.learn.task import LOST, Arrays, Task
 
 TOKENS = {"cpu": 2_048, "cuda": 65_536}  # of a batch
@@ -54,7 +55,7 @@ def predict_all(
 
 
 def _put(
-    found: dict[str, Tensor], name: str, value: Tensor, chosen: Any, features: Features, task: Task, *, mine: bool
+    found: dict[str, Tensor], name: str, value: Tensor, chosen: Ints, features: Features, task: Task, *, mine: bool
 ) -> None:
     """Lay what a batch told into its place among all; of tokens, up to the longest example's number."""
     if name not in found:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ordsmed.learn.task import Task
 
@@ -78,7 +77,7 @@ def rescaled(last: Mapping[str, Tensor], learned: Scale, meant: Scale) -> dict[s
     return {name: tensor * ratio + (shift if name.endswith("bias") else 0.0) for name, tensor in last.items()}
 
 
-def told_scale(objective: Any, learned: Any) -> Scale | None:
+def told_scale(objective: nn.Module, learned: object) -> Scale | None:
     """The scale by which a head learned numbers, where its class can tell them as they are meant; None: as learned.
 
     A class whose last layer has no bias cannot tell numbers that begin elsewhere than at 0.

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 import torch
 from numpy.typing import NDArray
@@ -32,6 +32,8 @@ SPREAD = 0.02  # of a fresh head's weights
 LOST = " lost"  # behind a term: its summed loss, among what is told of examples
 Arrays = dict[str, NDArray[Any]]
 ClassWeights = dict[str, float] | Literal["balanced"] | None
+R = TypeVar("R")
+P = TypeVar("P")
 
 
 class Task(Objective):
@@ -92,7 +94,7 @@ class Task(Objective):
         layers = read(self.model, self.model_settings, batch, every=every, frozen=self.frozen)
         return self.top(layers, batch) if self.top is not None else layers[-1]
 
-    def update_settings(self, settings: Any) -> None:
+    def update_settings(self, settings: TaskSettings) -> None:
         """Work by these settings from now on, which differ from its own in what may change later."""
 
     def freeze(self) -> None:
@@ -156,8 +158,11 @@ class Files:
         return (named,) if isinstance(named, str) else tuple(named)
 
 
-class TaskSettings(Protocol):
-    """What every file in tasks/ offers, beside the fields of `Files` and `length`, the longest example's tokens."""
+class TypedTask(Protocol[R, P]):
+    """What every file in tasks/ offers, beside the fields of `Files` and `length`, the longest example's tokens.
+
+    Records R and predictions P are its own; machines pass them on as they are.
+    """
 
     record: str  # the score by which checkpoints are compared; more is better
     UNREAD: ClassVar[tuple[str, ...]]
@@ -168,41 +173,44 @@ class TaskSettings(Protocol):
     def paths(self, split: str) -> tuple[str, ...]:
         """The files of `train` or `dev`."""
 
-    def records(self, paths: Sequence[str], *, learning: bool = False) -> Any:
+    def records(self, paths: Sequence[str], *, learning: bool = False) -> R:
         """What files hold, something with a length; `learning`: only what can be learned from.
 
         Right answers may be lacking where nothing is learned. What is wrong in the files is told, in a line a file.
         """
 
-    def settled(self, records: Any) -> Self:
+    def settled(self, records: R) -> Self:
         """These settings with what the training data tell: the labels."""
 
-    def features(self, records: Any, reader: TextReader) -> Features:
+    def features(self, records: R, reader: TextReader) -> Features:
         """What the network reads; right answers (labels, marks) stand in them where they are known."""
 
     def build(self, model: ModelSettings, tokenizer: Tokenizer) -> Task:
         """The network with its head, for these model settings."""
 
-    def predictions(self, records: Any, features: Features, answers: Arrays) -> Any:
+    def predictions(self, records: R, features: Features, answers: Arrays) -> P:
         """What the network says of each record, from what the task told of each example."""
 
-    def score(self, records: Any, predictions: Any) -> dict[str, float]:
+    def score(self, records: R, predictions: P) -> dict[str, float]:
         """The official numbers, in per cent; empty where the right answers are not known."""
 
-    def fitted(self, records: Any, features: Features, answers: Arrays) -> Self:
+    def fitted(self, records: R, features: Features, answers: Arrays) -> Self:
         """These settings with what is chosen on the dev set, such as a threshold."""
 
-    def guesses(self, train: Any, records: Any) -> Any:
+    def guesses(self, train: R, records: R) -> P:
         """Predictions of who knows only how often what is right in the training data; None: there are none."""
 
-    def write(self, folder: Path, records: Any, predictions: Any) -> list[Path]:
+    def write(self, folder: Path, records: R, predictions: P) -> list[Path]:
         """The files that people expect, into a folder that stands."""
 
-    def read(self, path: Path, records: Any) -> Any:
+    def read(self, path: Path, records: R) -> P:
         """Predictions from such a file, of anybody's, for records that it is about."""
 
-    def details(self, records: Any, predictions: Any) -> list[tuple[str, list[str], list[list[Any]]]]:
+    def details(self, records: R, predictions: P) -> list[tuple[str, list[str], list[list[Any]]]]:
         """Tables for a person: title, head, rows (scores by class, by length of question...)."""
+
+
+TaskSettings = TypedTask[Any, Any]  # of some task
 
 
 def check_labels(labels: Sequence[str], class_weights: ClassWeights) -> None:

@@ -195,11 +195,12 @@ def _split_dropout(block: Block, layout: Layout, tensor_rank: int) -> None:
             module.stream = 1 + tensor_rank if apart else 0
 
 
-def _recomputed(forward: Callable[..., Any], *inputs: Any, **more: Any) -> Any:
+def _recomputed(forward: Callable[..., Tensor], *inputs: object, **more: Any) -> Tensor:
     """A block that keeps its inputs alone. On a CPU dropout is a function of its key; else torch restores chance."""
     from torch.utils.checkpoint import checkpoint
 
-    return checkpoint(forward, *inputs, use_reentrant=False, **more)
+    states: Tensor = checkpoint(forward, *inputs, use_reentrant=False, **more)
+    return states
 
 
 def _same_start(objective: nn.Module) -> None:

@@ -9,7 +9,6 @@ import contextlib
 import types
 import warnings
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +21,7 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 LEAST_SCALE = 1.0
 
 
-def autocast(layout: Layout, device: torch.device) -> Any:
+def autocast(layout: Layout, device: torch.device) -> contextlib.AbstractContextManager[object]:
     """The context in which forward passes are made."""
     if layout.half:
         return torch.autocast(device.type, DTYPES[layout.precision])

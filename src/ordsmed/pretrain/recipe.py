@@ -94,6 +94,6 @@ class Pretraining(Training):
             return step & (step - 1) == 0
         return step % self.revisions == 0 if isinstance(self.revisions, int) else step in self.revisions
 
-    def stamp(self) -> Any:
+    def stamp(self) -> list[Any]:
         """The fingerprints of the data."""
         return [Run(obtain(Encoding, name)).status["fingerprint"] for name in self.sources]

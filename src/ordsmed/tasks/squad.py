@@ -30,7 +30,7 @@ from ordsmed.data.question_windows import Limits, QuestionWindows, answer_tokens
 from ordsmed.data.windows import Ints, run
 from ordsmed.labelled.questions import VERSIONS, Answer, Question, placed, read, shortened
 from ordsmed.learn.joint import NEVER, JointHead
-from ordsmed.learn.task import SPREAD, Arrays, Files, Task, by_example
+from ordsmed.learn.task import SPREAD, Arrays, Files, Task, TaskSettings, by_example
 from ordsmed.learn.upper_layers import width
 from ordsmed.learn.usage import Usage, in_python, loaded
 from ordsmed.nn.dropout import number_layers
@@ -385,7 +385,8 @@ class Joint(Task):
         self.joint.apply(lambda module: fresh(module, SPREAD))
         number_layers(self)
 
-    def update_settings(self, settings: Settings) -> None:
+    def update_settings(self, settings: TaskSettings) -> None:
+        assert isinstance(settings, Settings)
         self.beam = settings.beam
 
     def count(self, batch: Batch) -> dict[str, Tensor]:

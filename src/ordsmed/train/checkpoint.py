@@ -92,7 +92,7 @@ class CheckpointWriter:
         optimizer: Optimizer,
         parts: list[LocalParameter],
         rows: dict[str, int],
-        **facts: Any,
+        **facts: object,
     ) -> None:
         """Copy what this rank writes and begin to write it; in the foreground if so asked."""
         self.error = None

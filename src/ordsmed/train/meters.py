@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -137,7 +137,7 @@ class Meters:
             self.board = None
             say(f"no more TensorBoard events: {error.strerror or error}; metrics.jsonl has every number")
 
-    def _hear(self, fault: Any) -> None:
+    def _hear(self, fault: threading.ExceptHookArgs) -> None:
         """TensorBoard writes in a thread of its own; what goes wrong there is told by the next call."""
         if not (type(fault.thread).__module__.startswith("tensorboard") and issubclass(fault.exc_type, OSError)):
             self.hook(fault)
@@ -172,7 +172,20 @@ def _check(line: dict[str, Any], path: Path) -> None:
         line["norm"] = None
 
 
-def _tensorboard(folder: Path, start: int) -> Any:
+class Board(Protocol):
+    """TensorBoard's writer, as far as it is used."""
+
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None:
+        """A number of a step."""
+
+    def flush(self) -> None:
+        """Everything is written."""
+
+    def close(self) -> None:
+        """Nothing more comes."""
+
+
+def _tensorboard(folder: Path, start: int) -> Board | None:
     import importlib.util
 
     if importlib.util.find_spec("tensorboard") is None:

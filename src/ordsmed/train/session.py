@@ -12,7 +12,7 @@ import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 
@@ -39,6 +39,15 @@ from ordsmed.train.plan import Plan
 from ordsmed.train.saving import Saving, circumstances
 from ordsmed.train.training import MAY_CHANGE, Training, check_seed, named
 from ordsmed.train.watch import Watch
+
+
+class SessionOptions(TypedDict, total=False):
+    """How a training is started, beside its recipe."""
+
+    deadline: float | None  # seconds
+    anew: bool  # delete what stands
+    layout: str  # a mesh, or auto
+    site: str
 
 
 def perform(
@@ -361,7 +370,7 @@ def _validations(folder: Path, step: int) -> list[dict[str, Any]]:
     return [line for line in read(path) if "validation" in line and line["step"] <= step] if path.exists() else []
 
 
-def _note(folder: Path, job: Job, stamp: Any, step: int) -> None:
+def _note(folder: Path, job: Job, stamp: list[Any], step: int) -> None:
     """What the run's folder says before it trains: the recipe with today's layout, data, tokenizer, which layouts."""
     place, recipe = Run(folder), job.recipe
     files.write_text(folder / "recipe.toml", settings.write(recipe))

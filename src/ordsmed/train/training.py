@@ -87,7 +87,7 @@ class Training:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: found {getattr(self, name)}; wanted 1 or more")
 
-    def stamp(self) -> Any:
+    def stamp(self) -> list[Any]:
         """What the result depends on beside the recipe."""
         raise NotImplementedError
 
