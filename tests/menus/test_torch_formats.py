@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -152,6 +153,64 @@ def test_megatrons_gpt2(
     theirs = {name: tensor.half().float() for name, tensor in theirs.items()}
     network.load_state_dict(theirs)
     assert says(network, export(tmp_path / "ours", tmp_path / "hf")) < 1e-5
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "bert"])
+def test_what_megatron_core_saved_says_what_it_said(tmp_path: Path, kind: str) -> None:
+    """A checkpoint by its own code, and the logits of its own network; norms within what follows are the same."""
+    said = np.load(foreign_files.TORCH / "megatron_core.npz")
+    folder = tmp_path / "theirs"
+    shutil.copytree(foreign_files.TORCH / f"megatron_core_{kind}", folder)
+    foreign_files.byte_pieces(folder) if kind == "gpt2" else foreign_files.wordpieces(folder)
+    take_over(folder, tmp_path / "ours")
+    out = export(tmp_path / "ours", tmp_path / "hf")
+    tokens = torch.from_numpy(said["tokens"])
+    if kind == "gpt2":
+        from transformers import GPT2LMHeadModel
+
+        found = {"gpt2": GPT2LMHeadModel.from_pretrained(out).eval()(tokens).logits}
+    else:
+        from transformers import MegatronBertForPreTraining
+
+        both = MegatronBertForPreTraining.from_pretrained(out).eval()
+        told = both(tokens, token_type_ids=torch.from_numpy(said["types"]))
+        found = {"bert.words": told.prediction_logits, "bert.pair": told.seq_relationship_logits}
+    for name, tensor in found.items():
+        wanted = torch.from_numpy(said[name])[..., : tensor.shape[-1]]
+        assert float((tensor.detach() - wanted).abs().max()) < 1e-5
+    file = folder / "iter_0000007/mp_rank_00/model_optim_rng.pt"
+    held = torch.load(file, weights_only=False)
+    for old, new in (("input_layernorm.", "self_attention.linear_qkv.layer_norm_"),
+                     ("pre_mlp_layernorm.", "mlp.linear_fc1.layer_norm_")):  # fmt: skip
+        held["model"] = {name.replace(old, new): tensor for name, tensor in held["model"].items()}
+    held["model"]["decoder.layers.0.mlp.linear_fc2._extra_state"] = torch.zeros(4, dtype=torch.uint8)
+    torch.save(held, file)
+    take_over(folder, tmp_path / "fused")
+    assert same(tensors(tmp_path / "fused"), tensors(tmp_path / "ours"))
+    held["args"].normalization, held["args"].swiglu = "RMSNorm", True
+    torch.save(held, file)
+    unknown = r"is of an unknown network: normalization RMSNorm, swiglu True; wanted a GPT-2 or BERT: normalization Lay"
+    with pytest.raises(DataError, match=unknown):
+        take_over(folder, tmp_path / "other")
+    shutil.rmtree(folder / "iter_0000007/mp_rank_00")
+    (folder / "iter_0000007/__0_0.distcp").touch()
+    with pytest.raises(DataError, match=r"by no rank \(\*\.distcp\); .*save it anew with --ckpt-format torch"):
+        take_over(folder, tmp_path / "other")
+
+
+@pytest.mark.parametrize("kind", ["pretrained", "classes"])
+def test_what_fairseq_saved_says_what_it_said(tmp_path: Path, kind: str) -> None:
+    """A checkpoint by its own code, and the numbers of its own network."""
+    import transformers
+
+    said, folder = np.load(foreign_files.TORCH / "fairseq.npz"), tmp_path / "theirs"
+    shutil.copytree(foreign_files.TORCH / f"fairseq_{kind}", folder)
+    foreign_files.byte_pieces(folder, foreign_files.WORDS - 7)
+    take_over(folder, tmp_path / "ours")
+    name = "RobertaForMaskedLM" if kind == "pretrained" else "RobertaForSequenceClassification"
+    network = getattr(transformers, name).from_pretrained(export(tmp_path / "ours", tmp_path / "hf")).eval()
+    found = network(torch.from_numpy(said["tokens"])).logits.detach()
+    assert float((found - torch.from_numpy(said[f"fairseq_{kind}"])).abs().max()) < 1e-5
 
 
 @pytest.mark.parametrize("kind", ["bert", "megatron_bert"])

@@ -37,7 +37,10 @@ BODY, SCORES = "encoder.sentence_encoder.", "encoder.lm_head."
 WORDS = f"{BODY}embed_tokens.weight"
 OLD = ((r"^decoder\.", "encoder."), (r"\.emb_layer_norm\.", ".layernorm_embedding."))
 HEADS = r"classification_heads\."
-IDLE = re.compile(r"sentence_encoder\.version$|\._float_tensor$|^encoder\.lm_head\.weight$")
+IDLE = re.compile(  # the last ones are copies that fairseq 0.12 keeps for another way to compute the same
+    r"sentence_encoder\.version$|\._float_tensor$|^encoder\.lm_head\.weight$|"
+    r"\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$"
+)
 NAMES = (  # Hugging Face's -> theirs
     (r"^roberta\.embeddings\.word_embeddings", f"{BODY}embed_tokens"),
     (r"^roberta\.embeddings\.position_embeddings", f"{BODY}embed_positions"),

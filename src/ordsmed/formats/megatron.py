@@ -1,4 +1,4 @@
-"""Megatron-LM's GPT-2 and BERT: of 2019 and of 2020 and later, cut over any number of ranks.
+"""Megatron-LM's GPT-2 and BERT: of 2019, of 2020 and later, and Megatron Core's, cut over any number of ranks.
 
     latest_checkpointed_iteration.txt    a step, or `release`
     iter_0001000/mp_rank_00/model_optim_rng.pt ...      (mp_rank_00_001: the second stage of a pipeline)
@@ -7,6 +7,9 @@
     word_embeddings.weight                embedding.word_embeddings.weight          model.words.weight
     transformer.layers.N.attention...     transformer|encoder.layers.N....          model.blocks.N...
     bert.encoder.layer.N...               (BERT, norms before attention)            model.blocks.N...
+
+    Megatron Core's: decoder|encoder.layers.N.self_attention.linear_qkv, linear_proj, pre_mlp_layernorm, mlp.linear_fc1,
+    linear_fc2; where its layers are Transformer Engine's, a norm is part of what follows: linear_qkv.layer_norm_weight.
 
 Query, key and value stand in one tensor, by version: 0 all queries first, 1 number by number, 2 and later head by head,
 as ours. The word table's rows behind the vocabulary are padding. Optimizers and states of chance are left out.
@@ -62,6 +65,18 @@ BESIDE_2019 = {
     "model.places": "bert.embeddings.position_embeddings", "model.types": "bert.embeddings.token_type_embeddings",
     "head.dense": "cls.predictions.transform.dense", "head.norm": "cls.predictions.transform.LayerNorm",
     "head": "cls.predictions", "pair.dense": "bert.pooler.dense", "pair.out": "cls.seq_relationship",
+}  # fmt: skip
+CORE = (  # Megatron Core's -> those of 2020
+    (r"attention\.linear_qkv\.layer_norm_", "input_layernorm."), (r"mlp\.linear_fc1\.layer_norm_",
+                                                                 "post_attention_layernorm."),
+    (r"attention\.linear_qkv\.", "attention.query_key_value."), (r"attention\.linear_proj\.", "attention.dense."),
+    (r"\.pre_mlp_layernorm\.", ".post_attention_layernorm."), (r"mlp\.linear_fc1\.", "mlp.dense_h_to_4h."),
+    (r"mlp\.linear_fc2\.", "mlp.dense_4h_to_h."), (r"^lm_head\.layer_norm\.", "lm_head.layernorm."),
+    (r"^output_layer\.bias$", "lm_head.bias"), (r"^output_layer\.weight$", "word_embeddings_for_head.weight"),
+)  # fmt: skip
+UNLIKE = {  # settings of Megatron's that no GPT-2 or BERT has, and what theirs are
+    "normalization": "LayerNorm", "position_embedding_type": "learned_absolute", "swiglu": False,
+    "group_query_attention": False, "untie_embeddings_and_output_weights": False, "num_experts": None,
 }  # fmt: skip
 BERT_2019 = "bert.encoder.layer."
 LISTS = (("vocab.txt",), ("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"), ("tokenizer.json",))
@@ -168,7 +183,13 @@ class RankFile:
         version = table.get("checkpoint_version", 0)
         if not isinstance(version, int | float):
             raise DataError(path, f"checkpoint_version: found {version!r}", "a number")
-        own = {_plain(name): piece for name, piece in pickled.flat(table["model"]).items()}
+        other = [f"{key} {value}" for key, usual in UNLIKE.items()
+                 if (value := pickled.attributes(table.get("args")).get(key, usual)) != usual]  # fmt: skip
+        if other:
+            wanted = ", ".join(f"{key} {usual}" for key, usual in UNLIKE.items() if any(key in o for o in other))
+            raise DataError(path, f"is of an unknown network: {', '.join(other)}", f"a GPT-2 or BERT: {wanted}")
+        flat = pickled.flat(table["model"])
+        own = {_plain(name): piece for name, piece in flat.items() if not name.endswith("_extra_state")}
         return RankFile(path, source, own, float(version), table.get("args"), stage)
 
 
@@ -181,6 +202,9 @@ def _parts(path: Path) -> list[list[RankFile]]:
             raise DataError(folder / TRACKER, f"found {named[:40]!r}", f"a step, or `{RELEASE}`")
         folder = folder / (named if named == RELEASE else f"iter_{int(named):07}")
     ranks = {(int(m[2] or 0), int(m[1])): p for p in folder.glob("mp_rank_*") if (m := RANK.search(p.name))}
+    if not ranks and any(folder.glob("*.distcp")):
+        remedy = "have Megatron save it anew with --ckpt-format torch"
+        raise DataError(folder, "holds parts of tensors by no rank (*.distcp)", f"mp_rank_*/{FILE}", remedy)
     stages, ways = (1 + max((key[n] for key in ranks), default=-1) for n in (0, 1))
     if not ranks:
         raise DataError(folder, "holds no mp_rank_00", "a file of every rank", "fetch it as well")
@@ -205,8 +229,11 @@ def _plain(name: str) -> str:
     name = re.sub(r"^(module\.|model\.)+", "", name)
     name = re.sub(r"^language_model\.", "", name)
     name = re.sub(r"^embedding\.", "", name)
-    name = re.sub(r"^(transformer|encoder)\.(?=layers\.|final_layernorm)", "", name)
-    return name.replace(".self_attention.", ".attention.")
+    name = re.sub(r"^(transformer|encoder|decoder)\.(?=layers\.|final_layernorm)", "", name)
+    name = name.replace(".self_attention.", ".attention.")
+    for pattern, new in CORE:
+        name = re.sub(pattern, new, name)
+    return name
 
 
 def _joined(parts: list[list[RankFile]], heads: int) -> Held:
