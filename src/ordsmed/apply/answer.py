@@ -106,8 +106,8 @@ def answers(asked: Asked, block: Sequence[Question]) -> list[Answered]:
         packing = dataclasses.replace(packing, length=int(features.sizes.max()))
     trained = asked.trained
     found, _ = predict_all(asked.task, features, packing, trained.ranks, within=trained.within)
-    said: list[Answered] = asked.settings.predictions(records, features, found)
-    return said
+    results: list[Answered] = asked.settings.predictions(records, features, found)
+    return results
 
 
 def describe(asked: Asked, question: Question, answered: Answered, best: int) -> Iterator[str]:
@@ -141,17 +141,17 @@ def _unanswered(given: AskedQuestion, *, as_json: bool) -> Iterator[str]:
 def as_line(asked: Asked, question: Question, answered: Answered, best: int) -> Iterator[str]:
     """One line of JSON."""
     start, end = answered.span
-    said: dict[str, Any] = {"id": question.id, "question": question.question, "answer": answered.text}
-    said |= {"probability": answered.probability, **_places(start, end)}
+    line: dict[str, Any] = {"id": question.id, "question": question.question, "answer": answered.text}
+    line |= {"probability": answered.probability, **_places(start, end)}
     if answered.text:
-        said["around"] = around(question.context, start, end)
+        line["around"] = around(question.context, start, end)
     if answered.null_odds is not None:
-        said |= {"null_odds": answered.null_odds, "threshold": asked.settings.threshold}
-    said["n_best"] = [
+        line |= {"null_odds": answered.null_odds, "threshold": asked.settings.threshold}
+    line["n_best"] = [
         {"text": f.text, "probability": f.probability, "score": f.score, **_places(f.start, f.end)}
         for f in answered.n_best[:best]
     ]
-    yield json.dumps(said, ensure_ascii=False)
+    yield json.dumps(line, ensure_ascii=False)
 
 
 def _places(start: int, end: int) -> dict[str, int | None]:

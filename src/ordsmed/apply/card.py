@@ -106,8 +106,8 @@ def _settings_section(trained: Trained) -> str:
     text = "## Settings\n\n" + _table(["network", ""], [[k, v] for k, v in own.items()])
     if _fine_tuned(trained):
         learned = settings.plain(trained.learned)
-        told = {k: v for k, v in learned.items() if k not in ("kind", "train", "dev", "top", "labels") and v != ""}
-        text += "\n\n" + _table(["task", learned["kind"]], [[k, _said(v)] for k, v in told.items()])
+        chosen = {k: v for k, v in learned.items() if k not in ("kind", "train", "dev", "top", "labels") and v != ""}
+        text += "\n\n" + _table(["task", learned["kind"]], [[k, _said(v)] for k, v in chosen.items()])
     if not trained.recipe:
         return text
     if _fine_tuned(trained):
@@ -159,8 +159,8 @@ def _scores(trained: Trained) -> str:
         **({"validation": "weighted sum of these losses"} if terms[1:] else {}),
         "loss": "training loss, last step",
     }  # fmt: skip
-    rows = [[told, _measure(trained, k, facts[k]), _measure(trained, k, guessed[k]) if k in guessed else ""]
-            for k, told in names.items() if k in facts]  # fmt: skip
+    rows = [[title, _measure(trained, k, facts[k]), _measure(trained, k, guessed[k]) if k in guessed else ""]
+            for k, title in names.items() if k in facts]  # fmt: skip
     if not rows:
         return ""
     head = ["score, on held-out text unless it says training", "this model", "guessing by frequency"]

@@ -132,7 +132,7 @@ def embed(
     with torch.inference_mode(), trained.within():
         embedder = Embedder.of(trained, form, mix)
         shape = embedder.shape
-        told = bare = long = cut = number = words = 0
+        shown_until = bare = long = cut = number = words = 0
         bar = Progress("embed", total, "lines") if total else contextlib.nullcontext()
         with vectors.writing(target, shape, form.dtype) as writer, bar as shown:
             for number, (read, finish) in enumerate(embedder.entries(lines_of(source)), 1):
@@ -140,9 +140,9 @@ def embed(
                     writer.add(number - 1, read.words, finish())
                 words, bare, long = words + len(read.words), bare + read.bare, long + (read.windows > 1)
                 cut += read.cut
-                if shown and number - told >= form.batch:
-                    shown.add(number - told)
-                    told = number
+                if shown and number - shown_until >= form.batch:
+                    shown.add(number - shown_until)
+                    shown_until = number
     if bare:
         say(f"{bare:,} of {words:,} words are no piece of the tokenizer's: zeros stand for them")
     if cut:
@@ -242,12 +242,12 @@ def entries(reader: EmbeddingReader, found: Iterable[str], form: Form) -> Iterat
     """One result a line, in their order; inside a buffer lines of about one length are read together."""
     for held in _buffers(found, reader, form):
         order = range(len(held)) if form.carry else sorted(range(len(held)), key=lambda n: len(held[n]))
-        made: dict[int, Read] = {}
+        reads: dict[int, Read] = {}
         for at in range(0, len(held), form.batch):
             chosen = order[at : at + form.batch]
-            made.update(zip(chosen, reader.read([held[n] for n in chosen]), strict=True))
+            reads.update(zip(chosen, reader.read([held[n] for n in chosen]), strict=True))
         for n in range(len(held)):
-            yield made.pop(n)
+            yield reads.pop(n)
 
 
 def lines_of(source: str | Path | IO[bytes]) -> Iterator[str]:

@@ -36,15 +36,15 @@ def export_all(path: str | Path, out: str | Path, **how: Any) -> list[Path]:
     folder = origin.folder.resolve()
     if Path(out).exists() and Path(out).resolve() in (folder, *folder.parents):
         raise RecipeError(out, "is, or holds, the run that is exported", "another folder")
-    made = []
+    lines = []
     for step in origin.steps():
         try:
-            made.append(export(origin.folder, Path(out) / f"step-{step}", step, **how))
+            lines.append(export(origin.folder, Path(out) / f"step-{step}", step, **how))
         except DataError as error:
             if step:
                 raise
             say(f"step 0 is left out: {error}")
-    return made
+    return lines
 
 
 def export(
@@ -138,8 +138,8 @@ def format_of(trained: Trained) -> Format:
             f"`{command('embed', trained.folder)} in.txt out.npz` and `init` open it; docs/add-a.md: `architectures`"
         )
         raise RecipeError(trained.folder, found, "", remedy)
-    made: Format = load("formats", kind)()
-    return made
+    form: Format = load("formats", kind)()
+    return form
 
 
 def readers(out: Path) -> str:

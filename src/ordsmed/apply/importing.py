@@ -28,5 +28,5 @@ def take_over(source: str | Path, out: str | Path, overrides: Sequence[str] = ()
     taken_over.write(found, target, place, form)
     size = sum(math.prod(shape) for shape in weights.shapes(target / WEIGHTS).values())
     kind = kind_of(found.networks.model)
-    told = f"{target}: {kind} with {size:,} numbers, from {place} ({kind_of(form)})"
-    return [told, f"next: {command('embed', target)} in.txt out.h5"]
+    line = f"{target}: {kind} with {size:,} numbers, from {place} ({kind_of(form)})"
+    return [line, f"next: {command('embed', target)} in.txt out.h5"]

@@ -167,7 +167,7 @@ def predict(
     if scores and not facts:
         say(f"{', '.join(sources)}: no right answers in there, so nothing is scored")
     with files.making(target) as folder:
-        written = [made.name for made in asked.settings.write(folder, records, predictions)]
+        written = [one.name for one in asked.settings.write(folder, records, predictions)]
         if facts:
             files.write_json(folder / "scores.json", facts)
     lines = [f"{target}: {', '.join(written)} of {many(len(records), 'record')}", *_lines(facts)]

@@ -88,8 +88,8 @@ class Npy:
 
     def _head(self) -> None:
         """NumPy leaves room in it for any number of rows."""
-        told = {"shape": (self.rows, *self.shape), "fortran_order": False, "descr": self.dtype.str}
-        np.lib.format.write_array_header_1_0(self.file, told)
+        header = {"shape": (self.rows, *self.shape), "fortran_order": False, "descr": self.dtype.str}
+        np.lib.format.write_array_header_1_0(self.file, header)
 
 
 class Parquet:
@@ -125,12 +125,12 @@ class Parquet:
 
     def _nested(self, vectors: list[Floats]) -> Any:
         """The entries as lists of lists, from the innermost outwards."""
-        made = self.arrow.array(np.concatenate([each.ravel() for each in vectors]))
+        array = self.arrow.array(np.concatenate([each.ravel() for each in vectors]))
         for axis in reversed(range(vectors[0].ndim)):
             many, sizes = [math.prod(each.shape[:axis]) for each in vectors], [each.shape[axis] for each in vectors]
             offsets = np.concatenate([[0], np.cumsum(np.repeat(sizes, many))]).astype(np.int32)
-            made = self.arrow.ListArray.from_arrays(self.arrow.array(offsets), made)
-        return made
+            array = self.arrow.ListArray.from_arrays(self.arrow.array(offsets), array)
+        return array
 
 
 WRITERS: dict[str, type[VectorWriter]] = {".h5": Hdf5, ".hdf5": Hdf5, ".npz": Npz, ".npy": Npy, ".parquet": Parquet}

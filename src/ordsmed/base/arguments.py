@@ -87,8 +87,8 @@ class Parser(argparse.ArgumentParser):
             return f"did you mean `{near[0]}`?"
         if key in self.settings:
             return f"a setting is written `{key}=...`"
-        if told := self.others(flag):
-            return told
+        if owners := self.others(flag):
+            return owners
         return f"did you mean `{near[0]}`?" if (near := difflib.get_close_matches(flag, own, n=1)) else self._more()
 
     def _value(self, place: str) -> str:

@@ -21,8 +21,8 @@ class OrdsmedError(Exception):
     def __init__(self, place: object, found: str, wanted: str = "", remedy: str = "") -> None:
         self.place, self.found, self.wanted, self.remedy = str(place), found, wanted, remedy
         parts = [f"{place}: {found}", f"wanted {wanted}" if wanted else "", remedy]
-        told = "; ".join(part for part in parts if part)
-        super().__init__(" ".join(told.split("\n")))  # names of files may have line ends in them
+        message = "; ".join(part for part in parts if part)
+        super().__init__(" ".join(message.split("\n")))  # names of files may have line ends in them
 
     def __reduce__(self) -> tuple[type[OrdsmedError], tuple[str, str, str, str]]:
         return type(self), (self.place, self.found, self.wanted, self.remedy)

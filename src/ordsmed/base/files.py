@@ -127,12 +127,12 @@ REMEDIES = {
 
 def refusal(error: OSError, path: Path | None = None) -> tuple[str, str]:
     """What the system refused and what helps; where a place is full, how much room is left there."""
-    said, room = error.strerror or str(error), ""
+    reason, room = error.strerror or str(error), ""
     if path and error.errno in (errno.ENOSPC, errno.EDQUOT):
         with contextlib.suppress(OSError):
             stat = os.statvfs(path if path.is_dir() else path.parent)
             room = f", {stat.f_bavail * stat.f_frsize / 1e9:.1f} GB free"
-    return said + room, REMEDIES.get(error.errno or 0, "look at this path and its disk, then go on")
+    return reason + room, REMEDIES.get(error.errno or 0, "look at this path and its disk, then go on")
 
 
 @contextlib.contextmanager

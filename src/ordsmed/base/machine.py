@@ -86,9 +86,9 @@ def threads_of(
     if asked:
         return asked
     share = max(1, cores() // local_world)
-    told = _told_by(os.environ)
-    if told:
-        return min(told, share)
+    wanted = _told_by(os.environ)
+    if wanted:
+        return min(wanted, share)
     if kept and kept <= share:
         return kept
     return share if local_world > 1 or share == 1 else _left_by_others(share)
@@ -148,8 +148,8 @@ def memory() -> int | None:
     limits = [value for limit in (resource.RLIMIT_AS, resource.RLIMIT_DATA)
              if (value := resource.getrlimit(limit)[0]) != resource.RLIM_INFINITY]  # fmt: skip
     with contextlib.suppress(OSError, ValueError, IndexError):
-        told = dict(line.split(":") for line in (ROOT / "proc/meminfo").read_text().splitlines() if ":" in line)
-        limits.append(int(told["MemTotal"].split()[0]) * 1024)
+        table = dict(line.split(":") for line in (ROOT / "proc/meminfo").read_text().splitlines() if ":" in line)
+        limits.append(int(table["MemTotal"].split()[0]) * 1024)
     for kind, name in (("", "memory.max"), ("memory", "memory.limit_in_bytes")):
         limits += [int(text) for text in _limits(kind, name) if text.isdigit()]
     return min(limits, default=None)

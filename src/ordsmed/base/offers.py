@@ -38,8 +38,8 @@ def imported(kind: str, place: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name and (kind == error.name or kind.startswith(f"{error.name}.")):
             here = Path(*kind.split(".")).with_suffix(".py")
-            told = "`export PYTHONPATH=$PWD`" if here.exists() else "put the folder above it on PYTHONPATH"
-            raise RecipeError(place, f"`{kind}`: {error}", "a module that Python finds", told) from None
+            remedy = "`export PYTHONPATH=$PWD`" if here.exists() else "put the folder above it on PYTHONPATH"
+            raise RecipeError(place, f"`{kind}`: {error}", "a module that Python finds", remedy) from None
         raise RecipeError(place, f"`{kind}` cannot be imported: {_said(error)}", "", "mend or install that") from None
     except Exception as error:  # whatever a file of somebody's own does
         raise RecipeError(place, f"`{kind}` cannot be imported: {_said(error)}", "", "mend that line") from None

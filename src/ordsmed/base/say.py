@@ -136,8 +136,8 @@ class Progress:
 
     def left(self) -> str:
         """The time still to go, at the speed so far."""
-        passed, made = time.monotonic() - self.began, self.done - self.start
-        return duration((self.total - self.done) * passed / made) if made > 0 else "?"
+        passed, gained = time.monotonic() - self.began, self.done - self.start
+        return duration((self.total - self.done) * passed / gained) if gained > 0 else "?"
 
     def _amount(self) -> str:
         number = "{:,.0f}" if self.total >= 100 or isinstance(self.total, int) else "{:,.1f}"

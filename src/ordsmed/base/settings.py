@@ -297,13 +297,13 @@ def _entries(table: Table, key: str) -> list[Table]:
 
 def _counted_from_1(table: Table, path: list[str]) -> tuple[str, str, str] | None:
     """phase.0.rate, phase0.rate, phase[0].rate -> what was found, what can be, phase[1].rate; None: none of these."""
-    told = re.fullmatch(r"([a-z_]+?)(\.|\[|)(\d+)(\]?)(\..+)?", ".".join(path))
-    count = len(_entries(table, told[1])) if told else 0
-    if not told or not count or (told[2] + told[4] == "[]" and 1 <= int(told[3]) <= count):
+    match = re.fullmatch(r"([a-z_]+?)(\.|\[|)(\d+)(\]?)(\..+)?", ".".join(path))
+    count = len(_entries(table, match[1])) if match else 0
+    if not match or not count or (match[2] + match[4] == "[]" and 1 <= int(match[3]) <= count):
         return None
-    right = f"{told[1]}[{min(max(int(told[3]), 1), count)}]{told[5] or ''}"
-    wanted = f"{told[1]}[1]" + (f" to {told[1]}[{count}]" if count > 1 else "")
-    return "".join(told.groups()[:4]), wanted, f"did you mean `{right}`?"
+    right = f"{match[1]}[{min(max(int(match[3]), 1), count)}]{match[5] or ''}"
+    wanted = f"{match[1]}[1]" + (f" to {match[1]}[{count}]" if count > 1 else "")
+    return "".join(match.groups()[:4]), wanted, f"did you mean `{right}`?"
 
 
 def literal(value: Any) -> str:
@@ -393,15 +393,15 @@ def _many(wish: Any) -> str:
     """Of a list or table: what it holds."""
     if wish in (int, float, str):
         return _wish(wish).removeprefix("a ") + "s"
-    told = "settings" if wish is Any else _wish(wish)
-    return told.replace("one of ", "any of ", 1).replace("a list of ", "lists of ", 1)
+    noun = "settings" if wish is Any else _wish(wish)
+    return noun.replace("one of ", "any of ", 1).replace("a list of ", "lists of ", 1)
 
 
 def _meant(error: _Unknown, cls: type, table: object) -> str:
     """Which setting an unknown key may be: one much like it in its own table, or that of its name in another one."""
-    said = table if isinstance(table, Mapping) else {}
-    elsewhere = dict(_paths(cls, said))
-    paths = sorted(elsewhere, key=lambda path: "." in path and path.partition(".")[0] not in said)
+    given = table if isinstance(table, Mapping) else {}
+    elsewhere = dict(_paths(cls, given))
+    paths = sorted(elsewhere, key=lambda path: "." in path and path.partition(".")[0] not in given)
     if ours := [path for path in paths if error.key.lower() in elsewhere[path]]:
         return f"it is {' or '.join(f'`{path}`' for path in ours[:3])} here"
     like = near(error.key, {path.rpartition(".")[2] for path in paths}, 0.8)

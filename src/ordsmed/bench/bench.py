@@ -166,13 +166,13 @@ def measure_overhead(recipe: Bench) -> dict[str, Any]:
     bare.carry(0)
     ready = load(bare.rows(0), bare.share(0), 0, phase.steps, workers=0, device=ranks.device)
     rates = [phase.rate_at(step) for step in range(phase.steps)]
-    made = [([batch.to(ranks.device) for batch in batches], _counts(bare, batches)) for batches in ready]
+    moved = [([batch.to(ranks.device) for batch in batches], _counts(bare, batches)) for batches in ready]
     loops, bares, began = [], [], [0.0]
 
     def each(step: int) -> None:
         ended = now(ranks.device)
         loops.append(ended - began[0])
-        _bare_step(bare, *made[step - 1], rates[step - 1])
+        _bare_step(bare, *moved[step - 1], rates[step - 1])
         began[0] = now(ranks.device)
         bares.append(began[0] - ended)
 
@@ -207,8 +207,8 @@ def _bare_step(job: Job, batches: list[Batch], counts: dict[str, float], rate: f
 
 
 def _counts(job: Job, batches: list[Batch]) -> dict[str, float]:
-    made = [job.objective.count(batch) for batch in batches]
-    return {term: float(sum(count[term] for count in made)) for term in job.objective.weights}
+    counts = [job.objective.count(batch) for batch in batches]
+    return {term: float(sum(count[term] for count in counts)) for term in job.objective.weights}
 
 
 def _plan(recipe: Bench, **changes: Any) -> PretrainingPlan:

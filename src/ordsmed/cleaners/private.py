@@ -53,14 +53,14 @@ _Check = Callable[[re.Match[str]], bool]
 
 def _replaced(text: str, starts: re.Pattern[str], kinds: list[Any]) -> str:
     """Tries every kind where a number may begin; the first that it surely is replaces it."""
-    made, done = list[str](), 0
+    clean, done = list[str](), 0
     for at in (start.start() for start in starts.finditer(text)):
         for placeholder, pattern, is_one in kinds if at >= done else ():
             if (match := pattern.match(text, at)) and is_one(match):
-                made += text[done:at], placeholder
+                clean += text[done:at], placeholder
                 done = match.end()
                 break
-    return "".join([*made, text[done:]]) if made else text
+    return "".join([*clean, text[done:]]) if clean else text
 
 
 def _is_machine(match: re.Match[str]) -> bool:
@@ -112,8 +112,8 @@ def _is_phone(match: re.Match[str]) -> bool:
     if "000 000" in match[0]:
         return False
     if match["national"]:
-        said = _PHONE_WORD.search(_words_before(match)) is not None
-        return said and 7 <= len(digits) <= 11 and not _YEARS.fullmatch(match[0])
+        named = _PHONE_WORD.search(_words_before(match)) is not None
+        return named and 7 <= len(digits) <= 11 and not _YEARS.fullmatch(match[0])
     return bool(match["american"]) or 9 <= len(digits) <= 15
 
 

@@ -236,8 +236,8 @@ def _complaints(place: object) -> Iterator[None]:
     except Exception as error:
         if not isinstance(error, _broken()):
             raise
-        said = getattr(error, "strerror", None) or str(error).split("\n")[0] or "it stops before its end"
-        raise DataError(place, f"is broken or cut off: {said}", "a whole archive", "copy it again") from None
+        reason = getattr(error, "strerror", None) or str(error).split("\n")[0] or "it stops before its end"
+        raise DataError(place, f"is broken or cut off: {reason}", "a whole archive", "copy it again") from None
 
 
 def _broken() -> tuple[type[Exception], ...]:

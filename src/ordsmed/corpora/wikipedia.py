@@ -52,8 +52,8 @@ class Settings(FileSource):
             if why := self._left_out(page):
                 read.tally().left_out[why] += 1
             else:
-                told = {"title": page.title, "url": page.url, _UNSHOWN: page.unshown}
-                yield Document(page.text, id=page.id, meta={k: v for k, v in told.items() if v not in ("", None)})
+                about = {"title": page.title, "url": page.url, _UNSHOWN: page.unshown}
+                yield Document(page.text, id=page.id, meta={k: v for k, v in about.items() if v not in ("", None)})
 
     def refine(self, document: Document) -> Document | None:
         """The prose of a page."""

@@ -372,29 +372,29 @@ def _joined(whole: CleanedBatch) -> np.ndarray:
 def _refined(documents: list[Document], work: Work, source: CorpusSource) -> Iterator[CleanedBatch]:
     """Some raw documents after others refined, cleaned, compared with what is held out, and cut into sentences."""
     names, split = work.names(), _split_with(work.sentences)
-    made, kept, size, since = CleanedBatch(_nothing(work)), list[Document](), 0, time.monotonic()
+    batch, kept, size, since = CleanedBatch(_nothing(work)), list[Document](), 0, time.monotonic()
     for number, raw in enumerate(documents, 1):
-        made.raw += 1
+        batch.raw += 1
         with tallied() as tally:
             document = source.refine(raw)
-            if document is not None and _clean(document, work, names, made.facts):
+            if document is not None and _clean(document, work, names, batch.facts):
                 kept.append(document)
                 size += len(document.text)
-        made.facts.replaced, made.facts.cut = made.facts.replaced + tally.replaced, made.facts.cut + tally.cut
-        made.facts.left_out += tally.left_out
-        made.facts.encodings += tally.encodings
+        batch.facts.replaced, batch.facts.cut = batch.facts.replaced + tally.replaced, batch.facts.cut + tally.cut
+        batch.facts.left_out += tally.left_out
+        batch.facts.encodings += tally.encodings
         if size < SEARCHED and number < len(documents) and time.monotonic() - since < KEPT:
             continue
         if work.held_out:
-            kept = _without(_grams(work.held_out), kept, made.facts)
+            kept = _without(_grams(work.held_out), kept, batch.facts)
         for document in kept:
             split(document)
         if kept:
             lines = list(map(_line, kept))
-            made.lines, made.index = [b"".join(lines)], [_indexed(kept, lines, work.seed)]
-            made.signed = [signatures([document.text for document in kept], work.near)] if work.near else []
-        yield made
-        made, kept, size, since = CleanedBatch(_nothing(work)), [], 0, time.monotonic()
+            batch.lines, batch.index = [b"".join(lines)], [_indexed(kept, lines, work.seed)]
+            batch.signed = [signatures([document.text for document in kept], work.near)] if work.near else []
+        yield batch
+        batch, kept, size, since = CleanedBatch(_nothing(work)), [], 0, time.monotonic()
 
 
 def _nothing(work: Work) -> Facts:
@@ -409,8 +409,8 @@ def _beside(stem: str) -> Path:
 
 def _keep(stem: str, some: CleanedBatch, at: int) -> None:
     """Write down what came since the last time; its name tells which raw documents it was."""
-    told, lines = json.dumps(some.facts.__dict__).encode(), b"".join(some.lines)
-    arrays = {"facts": np.frombuffer(told, np.uint8), "lines": np.frombuffer(lines, np.uint8)}
+    head, lines = json.dumps(some.facts.__dict__).encode(), b"".join(some.lines)
+    arrays = {"facts": np.frombuffer(head, np.uint8), "lines": np.frombuffer(lines, np.uint8)}
     arrays |= {"index": _joined(some)} if some.index else {}
     arrays |= {"signed": np.concatenate(some.signed)} if some.signed else {}
     with contextlib.suppress(RunError):  # a full disk stops the chunk itself; another process may have ended it
@@ -429,11 +429,11 @@ def _kept(stem: str, work: Work) -> CleanedBatch:
                 first, last = map(int, path.name.split("-"))
                 ends[first] = max(last, ends.get(first, 0))
         while last := ends.get(whole.raw, 0):
-            with (_beside(stem) / f"{whole.raw}-{last}").open("rb") as file, np.load(file) as told:
-                some = CleanedBatch(_facts(json.loads(told["facts"].tobytes())), last - whole.raw)
-                if "index" in told:
-                    some.lines, some.index = [told["lines"].tobytes()], [told["index"]]
-                    some.signed = [told["signed"]] if work.near else []
+            with (_beside(stem) / f"{whole.raw}-{last}").open("rb") as file, np.load(file) as arrays:
+                some = CleanedBatch(_facts(json.loads(arrays["facts"].tobytes())), last - whole.raw)
+                if "index" in arrays:
+                    some.lines, some.index = [arrays["lines"].tobytes()], [arrays["index"]]
+                    some.signed = [arrays["signed"]] if work.near else []
             whole.add(some)
     return whole
 
@@ -526,10 +526,10 @@ def _unfold(document: Document) -> None:
     if not document.ends:
         wanted = "a source that does, such as conllu"
         raise DataError(document.id, "its source gives no sentences", wanted, 'sentences = "rules"')
-    told = sentences.record(document)
-    document.text, _ = told.pop("text"), told.pop("id")
-    told.get(sentences.BETWEEN, {}).pop(sentences.WITHIN, None)  # places that cleaning may move
-    document.meta = told
+    record = sentences.record(document)
+    document.text, _ = record.pop("text"), record.pop("id")
+    record.get(sentences.BETWEEN, {}).pop(sentences.WITHIN, None)  # places that cleaning may move
+    document.meta = record
 
 
 def _restore(document: Document) -> None:

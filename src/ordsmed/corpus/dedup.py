@@ -88,10 +88,10 @@ def match(
     found = near.find(signed, counts, preference, text, how, scratch, map_in_order, keys=keys, against=fixed)
     exact = int((keys[found.numbers] == keys[found.kept]).sum())
     groups = [_facts_of(group, library) for group in near.groups(found, GROUPS)]
-    told: dict[str, Any] = {"exact": exact, "near": len(found.numbers) - exact, "groups": groups}
+    facts: dict[str, Any] = {"exact": exact, "near": len(found.numbers) - exact, "groups": groups}
     files.sync(scratch / "dropped.npy")
-    files.write_json(scratch / "matched.json", told)  # last: it vouches for the other
-    return Matched(np.array(found.numbers, np.int64), **told)
+    files.write_json(scratch / "matched.json", facts)  # last: it vouches for the other
+    return Matched(np.array(found.numbers, np.int64), **facts)
 
 
 def _facts_of(group: near.Group, library: Library) -> dict[str, Any]:

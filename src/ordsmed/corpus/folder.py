@@ -112,16 +112,16 @@ class PartWriter:
 def parts(folder: Path, split: str) -> list[Path]:
     """The part files of one split of a corpus folder, in order; all that its status tells of."""
     found = sorted((folder / split).glob("[0-9]*.jsonl"), key=lambda path: (len(path.name), path.name))
-    told = Run(folder).status.get(split) or {}
-    if missing := sorted({*told.get("parts", ())} - {path.name for path in found}):
+    facts = Run(folder).status.get(split) or {}
+    if missing := sorted({*facts.get("parts", ())} - {path.name for path in found}):
         raise DataError(folder / split / missing[0], "no such file", "a part of a corpus", "make the corpus again")
     return found
 
 
 def check(path: Path) -> None:
     """Hold a part file against the checksum of when it was made; corpora of before have none."""
-    told = Run(path.parent.parent).status.get(path.parent.name) or {}
-    if wanted := told.get("checksums", {}).get(path.name):
+    facts = Run(path.parent.parent).status.get(path.parent.name) or {}
+    if wanted := facts.get("checksums", {}).get(path.name):
         files.check(path, wanted, "copy it again, or make the corpus again")
 
 

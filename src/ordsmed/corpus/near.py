@@ -110,10 +110,10 @@ def _found(folder: Path, order: Array, twin: Array, pairs: SimilarPairs, against
     gone = gone[gone >= against]
     numbers, kept, how_like = order[gone], order[target[twin[gone]]], similarity[twin[gone]]
     by = np.argsort(numbers, kind="stable")
-    made = {"dropped": numbers[by], "kept": kept[by], "similarity": how_like[by]}
-    for name, array in made.items():
+    table = {"dropped": numbers[by], "kept": kept[by], "similarity": how_like[by]}
+    for name, array in table.items():
         np.save(folder / f"{name}.npy", array)
-    return Duplicates(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in made))
+    return Duplicates(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in table))
 
 
 def groups(found: Duplicates, limit: int, members: int = 5) -> list[Group]:
@@ -170,6 +170,6 @@ def _remembered(path: Path, function: Callable[..., tuple[Array, ...] | None], *
     with contextlib.suppress(*cut_off), path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
         return tuple(kept[name] for name in kept.files) or None
     found = function(*task)
-    with writing(path) as made:
-        np.savez(made, *(found or ()))
+    with writing(path) as stream:
+        np.savez(stream, *(found or ()))
     return found

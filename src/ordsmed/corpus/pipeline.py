@@ -207,8 +207,8 @@ class Corpus:
         """All of them; what no duplicate displaces stands first: given texts, and other corpora."""
         given = {"validation": self.given.validation, "test": self.given.test}
         first = [CorpusSource(settings, purpose) for purpose, settings in given.items() if settings]
-        made = menu.load("corpora", "corpus")
-        others = [CorpusSource(made(str(folder)), "against") for folder in self._others()]
+        corpora = menu.load("corpora", "corpus")
+        others = [CorpusSource(corpora(str(folder)), "against") for folder in self._others()]
         return [*first, *others, *map(CorpusSource, self.sources)]
 
     def _others(self) -> list[Path]:

@@ -23,12 +23,12 @@ from ordsmed.text.sentences import record
 def presplit(folder: str, out: str, *, anew: bool = False) -> list[str]:
     """Write OUT/train.jsonl, validation.jsonl and test.jsonl, as far as the corpus has them; lines that tell of it."""
     source, target = corpus_folder(folder), Path(out)
-    with making(target, [source], r"(train|validation|test)\.jsonl", anew=anew) as made:
-        counts = {split: _write(made / f"{split}.jsonl", found) for split in SPLITS if (found := parts(source, split))}
-    told = [f"{target}/{split}.jsonl: {many(count, 'document')}" for split, count in counts.items()]
+    with making(target, [source], r"(train|validation|test)\.jsonl", anew=anew) as place:
+        counts = {split: _write(place / f"{split}.jsonl", found) for split in SPLITS if (found := parts(source, split))}
+    lines = [f"{target}/{split}.jsonl: {many(count, 'document')}" for split, count in counts.items()]
     if lacking := [split for split in SPLITS if split not in counts]:
-        told.append(f"no documents in the corpus's {' and '.join(lacking)}")
-    return [*told, "to read it: source.kind=jsonl source.id_key=id sentences=presplit"]
+        lines.append(f"no documents in the corpus's {' and '.join(lacking)}")
+    return [*lines, "to read it: source.kind=jsonl source.id_key=id sentences=presplit"]
 
 
 def _write(path: Path, sources: Sequence[Path]) -> int:

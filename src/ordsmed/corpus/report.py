@@ -26,13 +26,13 @@ def facts(
     writers: Mapping[str, PartWriter],
 ) -> dict[str, Any]:
     """What `status.json` keeps."""
-    told, whole = [], Facts()
+    entries, whole = [], Facts()
     for number, source in enumerate(sources):
         own = Facts()
         for chunk in chunks:
             if chunk.source == number:
                 own.add(chunk.facts)
-        told.append(_source(source, own))
+        entries.append(_source(source, own))
         if source.purpose != "against":
             whole.add(own)
     names = ("documents", "changed", "dropped", "characters_before", "characters_after")
@@ -44,7 +44,7 @@ def facts(
     written = {name: {"parts": writer.parts, "checksums": writer.checksums} for name, writer in writers.items()}
     return {
         **{name: {**asdict(writer.count), **written[name]} for name, writer in writers.items()},
-        "read": whole.read, "sources": told, "left_out": dict(most(whole.left_out)), "steps": steps,
+        "read": whole.read, "sources": entries, "left_out": dict(most(whole.left_out)), "steps": steps,
         "dropped": {**cleaned, "duplicates": matched.exact, **({"near": matched.near} if work.near else {})},
         "duplicates": {"exact": matched.exact, "near": matched.near, "groups": matched.groups},
         "held_out": whole.held_out or None, "replaced": whole.replaced, "cut": whole.cut,
@@ -80,8 +80,8 @@ def tell(facts: Mapping[str, Any]) -> None:
         say(f"left out: {found}")
     if facts["replaced"]:
         say(f"invalid UTF-8: {many(facts['replaced'], 'place')} replaced by U+FFFD")
-    if told := facts.get("encodings"):
-        say(f"not in UTF-8: {_counted(told)}")
+    if encodings := facts.get("encodings"):
+        say(f"not in UTF-8: {_counted(encodings)}")
     if facts["cut"]:
         say(f"cut: {facts['cut']:,} times a line or document was too long for one")
 
@@ -122,8 +122,8 @@ def _page(facts: Mapping[str, Any]) -> list[str]:
     gone = [[what, f"{count:,}"] for what, count in [*facts["dropped"].items(), *facts["left_out"].items()] if count]
     gone += [["places of invalid UTF-8 replaced", f"{facts['replaced']:,}"]] if facts["replaced"] else []
     gone += [["lines or documents cut", f"{facts['cut']:,}"]] if facts["cut"] else []
-    if told := facts.get("encodings"):
-        lines += ["", "## Encodings", "", f"Files that are not in UTF-8: {_counted(told)}."]
+    if encodings := facts.get("encodings"):
+        lines += ["", "## Encodings", "", f"Files that are not in UTF-8: {_counted(encodings)}."]
     lines += ["", "## Left out", "", *(markdown(["what", "documents"], gone) if gone else ["Nothing."])]
     if groups := facts["duplicates"]["groups"]:
         lines += ["", "## The largest groups of duplicates", ""]
@@ -154,10 +154,10 @@ def _published(source: Mapping[str, Any]) -> str:
 
 def _reasons(whole: Facts, name: str) -> dict[str, int]:
     """Why a step dropped documents, where it told: "language: sv" is no other document than the step's own."""
-    told = [(what, count) for what, count in most(whole.left_out) if what.startswith(f"{name}: ")]
-    for what, _ in told:
+    reasons = [(what, count) for what, count in most(whole.left_out) if what.startswith(f"{name}: ")]
+    for what, _ in reasons:
         del whole.left_out[what]
-    return {what.removeprefix(f"{name}: "): count for what, count in told}
+    return {what.removeprefix(f"{name}: "): count for what, count in reasons}
 
 
 def _lost(step: Mapping[str, Any]) -> float:

@@ -55,15 +55,15 @@ def shards(
     _check(train, test, fraction)
     chosen = _splits(splits)
     sources, target = [corpus_folder(folder) for folder in folders], Path(out)
-    with making(target, sources, OURS, anew=anew) as made:
+    with making(target, sources, OURS, anew=anew) as place:
         sizes = [np.fromiter(map(len, _texts(source, chosen, "count")), np.uint32) for source in sources]
         places = _places(sizes, [(train, 1 - fraction if test else 1.0), (test, fraction)], target)
         found = [
             Shard(f"{kind}-{i:05d}-of-{n:05d}.txt") for kind, n in (("train", train), ("test", test)) for i in range(n)
         ]
-        _write(made, sources, chosen, places, found)
-        _compare(made, sizes, found)
-        files.write_json(made / "manifest.json", {"splits": chosen, **_manifest(sources, sizes, found)})
+        _write(place, sources, chosen, places, found)
+        _compare(place, sizes, found)
+        files.write_json(place / "manifest.json", {"splits": chosen, **_manifest(sources, sizes, found)})
     lines = [_describe(target, kind, some) for kind in ("train", "test") if (some := _of(found, kind))]
     return [*lines, _spoken_of(sources, chosen)]
 
@@ -86,8 +86,8 @@ def _spoken_of(sources: list[Path], chosen: list[str]) -> str:
 
 
 def _documents(source: Path, split: str) -> int:
-    told = (Run(source).status.get(split) or {}).get("documents")
-    return int(told) if told is not None else sum(1 for part in parts(source, split) for _ in documents(part))
+    count = (Run(source).status.get(split) or {}).get("documents")
+    return int(count) if count is not None else sum(1 for part in parts(source, split) for _ in documents(part))
 
 
 def _check(train: int, test: int, fraction: float) -> None:

@@ -105,8 +105,8 @@ class Encoding:
             raise DataError(corpus, "gives no token to train on", "text that the tokenizer knows", "look at the corpus")
         stores = [run.path / f"{split}{end}" for split in SPLITS if split in facts for end in (".bin", ".idx")]
         facts["checksums"] = {path.name: files.checksum(path) for path in stores}
-        told = Run(corpus).status
-        return {**facts, **{k: told[k] for k in ("language", "licence", "title") if told.get(k) is not None}}
+        status = Run(corpus).status
+        return {**facts, **{k: status[k] for k in ("language", "licence", "title") if status.get(k) is not None}}
 
     def _records(self, split: str) -> list[Path]:
         named = self.records if split == "train" else self.validation_records
@@ -144,12 +144,12 @@ class Encoding:
             total, at = kept.since(store), LinePosition(**store.note.get("at", {}))
             passed = sum(path.stat().st_size for path in paths[: _index(paths, at)]) + at.byte
             with Progress(prefix.name, size / 1e6, "MB", done=passed / 1e6) as shown:
-                for made in map_in_order(_encode, ((how, block) for block in _blocks(paths, at))):
-                    ids = lexicon.number(made.ids, made.strangers) if lexicon else made.ids
-                    store.extend(ids, made.lengths, made.sequences)
-                    total += made.text
-                    kept.now_and_then(store, made.end, total)
-                    shown.add(made.bytes / 1e6, f"(kept every {EVERY:.0f} s)")
+                for encoded in map_in_order(_encode, ((how, block) for block in _blocks(paths, at))):
+                    ids = lexicon.number(encoded.ids, encoded.strangers) if lexicon else encoded.ids
+                    store.extend(ids, encoded.lengths, encoded.sequences)
+                    total += encoded.text
+                    kept.now_and_then(store, encoded.end, total)
+                    shown.add(encoded.bytes / 1e6, f"(kept every {EVERY:.0f} s)")
         stored = sum(prefix.with_name(prefix.name + end).stat().st_size for end in (".bin", ".idx"))
         unknown = int(store.counts[tokenizer.unknown]) if tokenizer.unknown is not None else 0
         tokens = max(store.token_count, 1)
@@ -187,9 +187,9 @@ class KeptEncoding:
 
     def __init__(self, folder: Path, key: str, lexicon: LexiconWriter | None) -> None:
         self.path, self.key, self.lexicon, self.last = folder / KEPT, key, lexicon, time.monotonic()
-        told = files.read_json(self.path) if self.path.exists() else {}
-        whole = told.get("key") == key and all((folder / f"{split}.idx").exists() for split in told["splits"])
-        self.splits: dict[str, Any] = told["splits"] if whole and self._words(told["words"]) else {}
+        index = files.read_json(self.path) if self.path.exists() else {}
+        whole = index.get("key") == key and all((folder / f"{split}.idx").exists() for split in index["splits"])
+        self.splits: dict[str, Any] = index["splits"] if whole and self._words(index["words"]) else {}
 
     def since(self, store: StoreWriter) -> int:
         """Takes over the words of a store that goes on; how many bytes of text it had."""

@@ -67,7 +67,7 @@ def load(
         pinned = device.type == "cuda"
         ready = iter(DataLoader(micro, batch_size=None, shuffle=False, num_workers=workers, pin_memory=pinned))
     for _ in range(first, steps):
-        made: list[Batch] = []
-        while len(made) < share.accumulation and not (made and stop()):
-            made.append(next(ready))
-        yield made
+        batches: list[Batch] = []
+        while len(batches) < share.accumulation and not (batches and stop()):
+            batches.append(next(ready))
+        yield batches

@@ -126,15 +126,15 @@ class PairRows:
 
     def assembled(self, numbers: Ints) -> Assembled:
         """The rows with these running numbers, before corruption."""
-        made, order = [], []
+        parts, order = [], []
         for source, at, pair in self._examples(numbers):
-            made.append(self._lay(self.sources[source].tokens, self._pieces(source, pair, numbers[at]), pair))
+            parts.append(self._lay(self.sources[source].tokens, self._pieces(source, pair, numbers[at]), pair))
             order.append(at)
-        if len(made) == 1:
-            return made[0]
+        if len(parts) == 1:
+            return parts[0]
         back, names = np.argsort(np.concatenate(order)), ["tokens", "documents", "positions", "inner", "types"]
         names += ["pairs"] * (self.style != "electra")
-        return Assembled(**{name: np.concatenate([getattr(m, name) for m in made])[back] for name in names})
+        return Assembled(**{name: np.concatenate([getattr(m, name) for m in parts])[back] for name in names})
 
     def spans(self, numbers: Ints) -> list[Span]:
         """Which documents these rows hold; a segment of sentences that do not follow each other has several spans."""
@@ -260,9 +260,9 @@ class PairExamples:
     def walk(self, blocks: Ints, *parts: object) -> Pairs:
         """All examples of some blocks, with the chance that belongs to these parts of a key."""
         key = chance.key(*self.key, *parts)
-        made = {"next": self._next, "order": self._order, "electra": self._electra}[self.style]
+        make = {"next": self._next, "order": self._order, "electra": self._electra}[self.style]
         borders = zip(self._border(blocks).tolist(), self._border(blocks + 1).tolist(), strict=True)
-        pairs = Pairs.join([NONE, *(made(s, key) for a, b in borders if (s := self._sentences(a, b)) is not None)])
+        pairs = Pairs.join([NONE, *(make(s, key) for a, b in borders if (s := self._sentences(a, b)) is not None)])
         return self._elsewhere(pairs, key) if self.style == "next" else pairs
 
     def _expected(self) -> int:

@@ -89,14 +89,14 @@ class TextReader:
 
     def _cut(self, texts: Sequence[str]) -> tuple[list[int], Ints, list[int]]:
         """How many pieces each text has, their ids, and their places: left, right, left, right..."""
-        made = self.tokenizer.plain.encode_batch(list(texts), add_special_tokens=False)
-        sizes = [len(one) for one in made]
+        encoded = self.tokenizer.plain.encode_batch(list(texts), add_special_tokens=False)
+        sizes = [len(one) for one in encoded]
         if self.tokenizer.whole_words:
-            spelled = (text[a:b] for text, one in zip(texts, made, strict=True) for a, b in one.offsets)
+            spelled = (text[a:b] for text, one in zip(texts, encoded, strict=True) for a, b in one.offsets)
             ids = _ints(map(self._number, spelled), sum(sizes))
         else:
-            ids = _ints(itertools.chain.from_iterable(one.ids for one in made), sum(sizes))
-        return sizes, ids, [end for one in made for place in one.offsets for end in place]
+            ids = _ints(itertools.chain.from_iterable(one.ids for one in encoded), sum(sizes))
+        return sizes, ids, [end for one in encoded for place in one.offsets for end in place]
 
     def _number(self, word: str) -> int:
         """A word's place in the list, behind the two signs; spelled as the network learned it."""

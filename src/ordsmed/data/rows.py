@@ -184,12 +184,12 @@ class PackedRows:
         """The rows with these running numbers, before corruption."""
         source, rows = self.blend.place(numbers)
         parts = [(np.flatnonzero(source == k), k) for k in np.unique(source)]
-        made = [assemble(self.sources[k].tokens, self._pieces(rows[at], k), len(at), self.frame) for at, k in parts]
-        if len(made) == 1:
-            return made[0]
+        batches = [assemble(self.sources[k].tokens, self._pieces(rows[at], k), len(at), self.frame) for at, k in parts]
+        if len(batches) == 1:
+            return batches[0]
         back = np.argsort(np.concatenate([at for at, _ in parts]))
         names = ("tokens", "documents", "positions", "inner")
-        return Assembled(*(np.concatenate([getattr(m, name) for m in made])[back] for name in names))
+        return Assembled(*(np.concatenate([getattr(m, name) for m in batches])[back] for name in names))
 
     def spans(self, numbers: Ints) -> list[Span]:
         """Which documents these rows hold."""

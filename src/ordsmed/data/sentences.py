@@ -37,12 +37,12 @@ class LineRows:
         documents, inner = np.empty(shape, np.int32), np.empty(shape, np.bool_)
         for k in np.unique(source):
             at = source == k
-            made = lay(self.sources[k].tokens, self.lines[k].parts(rows[at]), self.frame)
+            rows_of_source = lay(self.sources[k].tokens, self.lines[k].parts(rows[at]), self.frame)
             tokens[at], documents[at], positions[at], inner[at] = (
-                made.tokens,
-                made.documents,
-                made.positions,
-                made.inner,
+                rows_of_source.tokens,
+                rows_of_source.documents,
+                rows_of_source.positions,
+                rows_of_source.inner,
             )
         return Assembled(tokens, documents, positions, inner)
 

@@ -242,14 +242,14 @@ class StoreWriter:
 
     def keep(self, **note: Any) -> None:
         """Push what is written to the disk; a writer of the same key goes on from here."""
-        told = {"key": self.key, "counts": self._counted(), "note": note}
+        state = {"key": self.key, "counts": self._counted(), "note": note}
         part = self._path(".kept.part")
         with files.survive_disk(self.prefix):
             for file in self._files.values():
                 file.flush()
                 os.fsync(file.fileno())
             with part.open("wb") as made:
-                np.savez(made, told=np.array(json.dumps(told)), counts=self.counts)
+                np.savez(made, told=np.array(json.dumps(state)), counts=self.counts)
             files.sync(part)
             part.replace(self._path(".kept"))
 
@@ -257,11 +257,11 @@ class StoreWriter:
         """Is there something to go on from? Then take over what was counted."""
         cut_off = (FileNotFoundError, ValueError, EOFError, KeyError, zipfile.BadZipFile)
         with contextlib.suppress(*cut_off), self._path(".kept").open("rb") as file, np.load(file) as kept:
-            told, counts = json.loads(str(kept["told"])), kept["counts"]
-            self.token_count, self.sequence_count, self.document_count = told["counts"]
+            state, counts = json.loads(str(kept["told"])), kept["counts"]
+            self.token_count, self.sequence_count, self.document_count = state["counts"]
             whole = all(self._path(end).stat().st_size >= size for end, size in self._sizes().items())
-            if self.key and told["key"] == self.key and whole:
-                self.counts, self.note = counts, told["note"]
+            if self.key and state["key"] == self.key and whole:
+                self.counts, self.note = counts, state["note"]
                 return True
         self.token_count = self.sequence_count = self.document_count = 0
         self._path(".kept").unlink(missing_ok=True)

@@ -105,8 +105,8 @@ def _of_setting(row: Mapping[str, Any], names: Sequence[str]) -> list[str]:
 def _of_trial(trial: Mapping[str, Any], score: str, *, best: bool) -> list[str]:
     if "failed" in trial:
         return [trial["trial"], "failed", "", "", ""]
-    told = f"{trial['scores'][score]:.2f}" if score in trial["scores"] else ""
-    return [trial["trial"], told, f"{trial['step']:,}", f"{trial['seconds']:,.0f}", "←" if best else ""]
+    value = f"{trial['scores'][score]:.2f}" if score in trial["scores"] else ""
+    return [trial["trial"], value, f"{trial['step']:,}", f"{trial['seconds']:,.0f}", "←" if best else ""]
 
 
 def ended(folder: Path) -> list[str]:
@@ -120,8 +120,8 @@ def ended(folder: Path) -> list[str]:
         lines += [f"  {picture.setting_of(row['setting']):{wide}}  {_of_record(found['score'], row)}" for row in rows]
         lines.append(f"the folder stands for the best trial, {found['best']}")
     else:
-        told = ", ".join(f"{name} {written(name, value, '.2f')}" for name, value in numbers(facts).items())
-        lines = [f"{folder}: done" + (f"; step {facts['step']:,}: {told}" if told else "")]
+        scores = ", ".join(f"{name} {written(name, value, '.2f')}" for name, value in numbers(facts).items())
+        lines = [f"{folder}: done" + (f"; step {facts['step']:,}: {scores}" if scores else "")]
     if guessed := numbers(facts.get("guessing", {})):
         lines.append("guessing: " + ", ".join(f"{name} {value:.2f}" for name, value in guessed.items()))
     judged = [f"next: {command('evaluate', folder)}"] if numbers(facts) else []
@@ -130,5 +130,5 @@ def ended(folder: Path) -> list[str]:
 
 def _of_record(score: str, row: Mapping[str, Any]) -> str:
     count = len(row["seeds"])
-    told = f"{score} {picture.spread(row['scores'][score])}" if row["scores"] else "not scored"
-    return f"{told} ({count} seed{'s' if count > 1 else ''}){'  <- best' if row['best'] else ''}"
+    scored = f"{score} {picture.spread(row['scores'][score])}" if row["scores"] else "not scored"
+    return f"{scored} ({count} seed{'s' if count > 1 else ''}){'  <- best' if row['best'] else ''}"

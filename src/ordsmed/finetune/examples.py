@@ -128,10 +128,10 @@ def _split(
     """Features from the cache, or made and put there."""
     if not cache:
         return TaskSplit(records, task.features(records, reader(tokenizer, network)))
-    said = {k: v for k, v in settings.plain(task).items() if k not in task.UNREAD}
+    essence = {k: v for k, v in settings.plain(task).items() if k not in task.UNREAD}
     stamps = read.stamp(read.files(task.paths(name)))
-    made = reader(tokenizer, network)
-    described = [FORMAT, name, said, stamps, tokenizer.fingerprint, made.types, made.causal]
+    features = reader(tokenizer, network)
+    described = [FORMAT, name, essence, stamps, tokenizer.fingerprint, features.types, features.causal]
     key = value_key(described, 16)
     folder = Path(cache) / f"{kind_of(task)}-{name}-{key}"
     if folder.is_dir():
@@ -139,5 +139,5 @@ def _split(
     else:
         with run.locked(folder):
             if not folder.is_dir():  # another process made them meanwhile
-                task.features(records, made).save(folder)
+                task.features(records, features).save(folder)
     return TaskSplit(records, Features.open(folder))

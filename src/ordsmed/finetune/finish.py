@@ -75,11 +75,11 @@ def _scored(job: Job, task: Task, data: TaskData, dev: TaskSplit, out: Path) -> 
     with files.making(out) as beside:
         fitted.write(beside, dev.records, predictions)
     guessed = fitted.guesses(data.train.records, dev.records)
-    told: dict[str, Any] = {"validation": sum(w * means[term] for term, w in task.weights.items() if term in means)}
-    told |= fitted.score(dev.records, predictions)
+    scores: dict[str, Any] = {"validation": sum(w * means[term] for term, w in task.weights.items() if term in means)}
+    scores |= fitted.score(dev.records, predictions)
     if guessed is not None:
-        told["guessing"] = fitted.score(dev.records, guessed)
-    return told
+        scores["guessing"] = fitted.score(dev.records, guessed)
+    return scores
 
 
 def found_in(folder: Path) -> dict[str, Any]:

@@ -133,8 +133,8 @@ class Finetuning(Training):
     def fill_defaults(self, network: ModelSettings) -> Finetuning:
         """With what the recipe left to the family."""
         usual = network.tuning()
-        said = {"rate": usual.rate, "warmup": usual.warmup, "layer_decay": usual.layer_decay, "freeze": usual.freeze}
-        chosen: dict[str, Any] = {k: v for k, v in said.items() if getattr(self, k) is None}
+        own = {"rate": usual.rate, "warmup": usual.warmup, "layer_decay": usual.layer_decay, "freeze": usual.freeze}
+        chosen: dict[str, Any] = {k: v for k, v in own.items() if getattr(self, k) is None}
         if self.optimizer is None:
             chosen["optimizer"] = load("optimizers", "adamw")(decay=usual.decay, betas=usual.betas, epsilon=1e-6)
         return replace(self, model=network, **chosen)

@@ -220,8 +220,8 @@ def _start(trial: Trial, environment: Mapping[str, str], threads: int) -> subpro
     words = [sys.executable, "-m", "ordsmed", "finetune", str(trial.path)]
     if not trial.recipe.layout.threads:
         words.append(f"layout.threads={checkpoint.threads_kept(trial.folder) or threads}")  # it keeps its bits
-    with trial.said.open("w") as said:  # a session of its own: Ctrl-C reaches this process alone, which passes it on
-        return subprocess.Popen(words, env=os.environ | environment, stdout=said, stderr=said, start_new_session=True)
+    with trial.said.open("w") as log:  # a session of its own: Ctrl-C reaches this process alone, which passes it on
+        return subprocess.Popen(words, env=os.environ | environment, stdout=log, stderr=log, start_new_session=True)
 
 
 def _end(running: Sequence[subprocess.Popen[bytes]]) -> None:
@@ -243,8 +243,8 @@ def _why_failed(trial: Trial, status: int) -> str:
         trial.said.unlink(missing_ok=True)
         return ""
     lines = trial.said.read_text(encoding="utf-8", errors="replace").splitlines()
-    if told := [line.removeprefix("ordsmed: ") for line in lines if line.startswith("ordsmed: ")]:
-        return told[-1]
+    if complaints := [line.removeprefix("ordsmed: ") for line in lines if line.startswith("ordsmed: ")]:
+        return complaints[-1]
     ended = f"exit status {status}" if status > 0 else f"ended by {signal.Signals(-status).name}"
     return f"{ended}; {trial.said} tells more"
 

@@ -250,17 +250,17 @@ def _conllu_rows(path: Path, text: str, at: int) -> Iterator[_TokenLine | None]:
             yield None
             continue
         if line[0] == "#":
-            begins, said = bool(_SENTENCE.match(line)), None
+            begins, row = bool(_SENTENCE.match(line)), None
         else:
-            said, numbered = cells(line, f"{path}:{number}")
-            begins = numbered[1] == "1" and "." not in said[0]
+            row, numbered = cells(line, f"{path}:{number}")
+            begins = numbered[1] == "1" and "." not in row[0]
         if begins and inside:
             split.append(number)
             inside = False
             yield None
-        if said and said[0].isdigit():
+        if row and row[0].isdigit():
             inside = True
-            yield _TokenLine(number, said[FORM], start + sum(map(len, said[:at])) + at, said[at])
+            yield _TokenLine(number, row[FORM], start + sum(map(len, row[:at])) + at, row[at])
     if split:
         count = many(len(split), "sentence", "begins", "begin")
         say(f"{path}: {count} without a blank line before them, the first in line {split[0]:,}")

@@ -102,9 +102,9 @@ def read(
     finish = _mended if repair else _kept
     given = _given(reading.files(paths), errors, report)
     questions = [finished for each in given if (finished := finish(each, report))]
-    told = [bool(each.answers) or each.impossible for each in questions]
-    if any(told):  # else nothing is known, and nothing is scored
-        for each, known in zip(questions, told, strict=True):
+    answered = [bool(each.answers) or each.impossible for each in questions]
+    if any(answered):  # else nothing is known, and nothing is scored
+        for each, known in zip(questions, answered, strict=True):
             if not known:
                 report.note(UNTOLD, each.id)
     report.questions, report.contexts = len(questions), len({id(each.context) for each in questions})
@@ -157,12 +157,12 @@ def json_values(path: Path, errors: reading.Errors = "strict") -> Iterator[tuple
 
 
 def _bad_json(path: Path, error: json.JSONDecodeError) -> DataError:
-    place, said = f"{path}:{error.lineno}", error.msg[:1].lower() + error.msg[1:]
+    place, reason = f"{path}:{error.lineno}", error.msg[:1].lower() + error.msg[1:]
     if error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string"):
-        return DataError(place, f"column {error.colno:,}: the file stops in the middle ({said})", "", "copy it again")
+        return DataError(place, f"column {error.colno:,}: the file stops in the middle ({reason})", "", "copy it again")
     if not error.doc[: error.pos].strip(" \t\r\n["):
-        return DataError(place, f"no JSON: {said}", FORM)
-    return DataError(place, f"column {error.colno:,}: bad JSON: {said}", "JSON, whole or by lines")
+        return DataError(place, f"no JSON: {reason}", FORM)
+    return DataError(place, f"column {error.colno:,}: bad JSON: {reason}", "JSON, whole or by lines")
 
 
 def _given(paths: Sequence[Path], errors: reading.Errors, report: Report) -> list[Question]:
@@ -198,9 +198,9 @@ def _records(value: Any, head: str, inner: str = "") -> Iterator[tuple[str, dict
     if nest is None:
         yield place, value
         return
-    told = {key: value[key] for key in ("title", "context") if key in value}
+    common = {key: value[key] for key in ("title", "context") if key in value}
     for where, record in _records(value[nest], head, f"{inner}.{nest}".removeprefix(".")):
-        yield where, {**told, **record}
+        yield where, {**common, **record}
 
 
 def _question(record: dict[str, Any], place: str, contexts: dict[str, str], report: Report) -> Question:

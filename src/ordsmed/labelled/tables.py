@@ -286,8 +286,8 @@ def _decode(text: str, place: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-        said = str(error)[:1].lower() + str(error)[1:]
-        raise DataError(place, f"bad JSON: {said}", "one object a line, or a list of objects", "mend it") from None
+        reason = str(error)[:1].lower() + str(error)[1:]
+        raise DataError(place, f"bad JSON: {reason}", "one object a line, or a list of objects", "mend it") from None
 
 
 def _objects(asked: _Asked, numbered: Iterator[tuple[int, Any]]) -> Iterator[_Row]:
@@ -335,8 +335,8 @@ def _opened(path: Path) -> Iterator[Any]:
     except FileNotFoundError:
         raise DataError(path, "no such file") from None
     except (pyarrow.ArrowException, OSError, ValueError) as error:
-        said = str(error).split("\n")[0].rstrip(".")
-        raise DataError(path, f"cannot be read: {said}", "a whole Parquet file", "copy it again") from None
+        reason = str(error).split("\n")[0].rstrip(".")
+        raise DataError(path, f"cannot be read: {reason}", "a whole Parquet file", "copy it again") from None
 
 
 def _cells(column: Any, path: Path, before: int, errors: read.Errors) -> list[Any]:

@@ -172,9 +172,9 @@ def _streams(piece: Piece, new: Callable[[], Any], densest: int) -> Iterator[byt
     except FileNotFoundError:
         raise DataError(piece.path, "no such file") from None
     except (OSError, lzma.LZMAError) as error:
-        said = getattr(error, "strerror", None) or f"damaged {piece.path.suffix} data before byte {place:,}"
+        reason = getattr(error, "strerror", None) or f"damaged {piece.path.suffix} data before byte {place:,}"
         kind = _Rest if ended and not begun else DataError
-        raise kind(piece.path, f"cannot be read: {said}", "", "copy it again") from None
+        raise kind(piece.path, f"cannot be read: {reason}", "", "copy it again") from None
     if begun:
         raise EOFError
 
@@ -275,9 +275,9 @@ class _Reading:
             return error
         except (expat.ExpatError, ValueError) as error:
             control = _NOT_XML.search(text) if "token" in str(error) else None
-            said = f"the character {control[0]!r}, which XML forbids" if control else str(error).split(": line")[0]
+            reason = f"the character {control[0]!r}, which XML forbids" if control else str(error).split(": line")[0]
             remedy = 'set errors = "replace"' if control else "copy it again, or mend it"
-            return DataError(self.piece.path, f"{self._place()}: {said}", WANTED, remedy)
+            return DataError(self.piece.path, f"{self._place()}: {reason}", WANTED, remedy)
         return None
 
     def _place(self) -> str:
@@ -366,9 +366,9 @@ def _records(path: Path, errors: read.Errors, densest: int) -> Iterator[DumpPage
             record = msgspec.json.decode(line, type=dict[str, Any])
             yield _plain(*(str(record[key] or "") for key in ("id", "url", "title", "text")))
         except (msgspec.DecodeError, UnicodeEncodeError, KeyError, RecursionError) as error:
-            said = {KeyError: f"without {error}", RecursionError: "nested too deeply"}.get(type(error), error)
+            reason = {KeyError: f"without {error}", RecursionError: "nested too deeply"}.get(type(error), error)
             raise DataError(
-                f"{path}:{number}", f"no page as JSON: {said}", "an object with id, url, title and text",
+                f"{path}:{number}", f"no page as JSON: {reason}", "an object with id, url, title and text",
                 "a corpus of kind `jsonl` takes others",
             ) from None  # fmt: skip
 

@@ -73,8 +73,8 @@ def book(path: Path, errors: read.Errors = "strict", *, headings: bool = True) -
     except FileNotFoundError:
         raise DataError(path, "no such file") from None
     except _broken() as error:
-        said = getattr(error, "strerror", None) or str(error) or "it stops before its end"
-        raise DataError(path, f"is no whole epub: {said}", "", "copy it again, or repair it") from None
+        reason = getattr(error, "strerror", None) or str(error) or "it stops before its end"
+        raise DataError(path, f"is no whole epub: {reason}", "", "copy it again, or repair it") from None
     return Book(package.meta, [chapter for chapter in chapters if chapter])
 
 
@@ -96,10 +96,10 @@ def _package(archive: zipfile.ZipFile, path: Path) -> _Package:
     root = next((a.get("full-path", "") for name, a, _ in container if name == "rootfile"), "")
     folder, package = posixpath.dirname(root), _Package()
     there = lambda href: posixpath.normpath(posixpath.join(folder, unquote(href.split("#")[0])))  # noqa: E731
-    said: dict[str, list[str]] = {}
+    metadata: dict[str, list[str]] = {}
     for name, attributes, text in _elements(archive, root, path):
         if name in ("title", "creator", "language") and text.strip():
-            said.setdefault(name, []).append(" ".join(text.split()))
+            metadata.setdefault(name, []).append(" ".join(text.split()))
         elif name == "item":
             kind, place = attributes.get("media-type", ""), there(attributes.get("href", ""))
             if not kind.startswith(("image/", "audio/", "video/")):
@@ -111,9 +111,9 @@ def _package(archive: zipfile.ZipFile, path: Path) -> _Package:
         elif name == "reference" and attributes.get("type", "").replace("-", "") in _FRONT:
             package.front.add(there(attributes.get("href", "")))
     first = {
-        "title": said.get("title", [])[:1],
-        "author": said.get("creator", []),
-        "language": said.get("language", [])[:1],
+        "title": metadata.get("title", [])[:1],
+        "author": metadata.get("creator", []),
+        "language": metadata.get("language", [])[:1],
     }
     package.meta = {key: ", ".join(values) for key, values in first.items() if values}
     return package
@@ -174,9 +174,9 @@ def _refuse_entities(place: str) -> None:
 
 def _chapter(archive: zipfile.ZipFile, name: str, path: Path, errors: read.Errors, headings: bool) -> list[str]:
     data, place = archive.read(name), f"{path}:{name}"
-    told = re.search(rb"""encoding\s*=\s*["']([\w.-]+)""", data[:200])
+    declared = re.search(rb"""encoding\s*=\s*["']([\w.-]+)""", data[:200])
     utf16 = data[:2] in (b"\xff\xfe", b"\xfe\xff")
-    encoding = "utf-16" if utf16 else told[1].decode().lower() if told else "utf-8"
+    encoding = "utf-16" if utf16 else declared[1].decode().lower() if declared else "utf-8"
     try:
         text, _ = read.decoded(data, [encoding], errors, place)
     except LookupError:

@@ -89,11 +89,11 @@ class BiRows(CarriedRows):
         self._last: tuple[int, Tensor, Tensor] | None = None  # the words of the window that was asked for last
 
     def batch(self, numbers: Ints) -> Batch:
-        made = super().batch(numbers)
+        batch = super().batch(numbers)
         if not self.samples:
-            return made
+            return batch
         found, tries = self.drawn(int(numbers[0]) // self.count)
-        return replace(made, candidates=found, tries=tries)
+        return replace(batch, candidates=found, tries=tries)
 
     def drawn(self, window: int) -> tuple[Tensor, Tensor]:
         """The words that stand for all others in a window, and how many draws they took."""

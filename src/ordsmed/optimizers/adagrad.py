@@ -32,5 +32,5 @@ class Settings:
             raise ValueError("initial: found 0; wanted more, or an epsilon above 0: a gradient of 0 is divided by it")
 
     def build(self, groups: Iterable[dict[str, Any]]) -> torch.optim.Optimizer:
-        made = updates.with_decay(groups, self.decay)
-        return torch.optim.Adagrad(made, lr=0.0, initial_accumulator_value=self.initial, eps=self.epsilon)
+        built = updates.with_decay(groups, self.decay)
+        return torch.optim.Adagrad(built, lr=0.0, initial_accumulator_value=self.initial, eps=self.epsilon)

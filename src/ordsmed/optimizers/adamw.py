@@ -32,10 +32,10 @@ class Settings:
         updates.check_share("decay", self.decay)
 
     def build(self, groups: Iterable[dict[str, Any]]) -> torch.optim.Optimizer:
-        made = updates.with_decay(groups, self.decay)
+        built = updates.with_decay(groups, self.decay)
         if self.flavour == "torch":
-            return torch.optim.AdamW(made, lr=0.0, betas=self.betas, eps=self.epsilon, fused=True)
-        return Flavoured(made, self)
+            return torch.optim.AdamW(built, lr=0.0, betas=self.betas, eps=self.epsilon, fused=True)
+        return Flavoured(built, self)
 
 
 class Flavoured(torch.optim.Optimizer):

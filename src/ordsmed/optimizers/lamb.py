@@ -53,9 +53,9 @@ class Lamb(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        made = [(turn, self._directions(turn)) for turn in updates.turns(self, *updates.MOMENTS)]
-        self._adapt([(turn, along) for turn, along in made if self._adapts(turn)])
-        for turn, along in made:
+        directions = [(turn, self._directions(turn)) for turn in updates.turns(self, *updates.MOMENTS)]
+        self._adapt([(turn, along) for turn, along in directions if self._adapts(turn)])
+        for turn, along in directions:
             torch._foreach_add_(turn.weights, along, alpha=-turn.rate)
 
     def _directions(self, turn: Turn) -> list[Tensor]:

@@ -81,9 +81,9 @@ class Muon(torch.optim.Optimizer):
             mean.lerp_(grad, 1 - self.how.momentum)
             ahead = grad.lerp(mean, self.how.momentum).bfloat16()  # here: half as much to gather, and the same bits
             whole = shards.gathered(part, ahead)
-            made = orthogonal(whole.flatten(1), self.how.steps).reshape(whole.shape)
+            update = orthogonal(whole.flatten(1), self.how.steps).reshape(whole.shape)
             weight.mul_(1 - turn.rate * turn.decay)
-            weight.add_(shards.cut(part, made), alpha=-turn.rate * adjustment(whole.flatten(1), self.how.adjust))
+            weight.add_(shards.cut(part, update), alpha=-turn.rate * adjustment(whole.flatten(1), self.how.adjust))
 
 
 def orthogonal(matrix: Tensor, steps: int) -> Tensor:

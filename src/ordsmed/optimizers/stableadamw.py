@@ -44,13 +44,13 @@ class StableAdamW(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        made = list(updates.turns(self, *updates.MOMENTS))
-        for turn in made:
+        turns = list(updates.turns(self, *updates.MOMENTS))
+        for turn in turns:
             one, two = ([debiased(beta, step) for step in turn.steps] for beta in self.how.betas)
             updates.move_moments(turn, (one, two))
-        if made:
-            slower = self._slower(made).split([len(turn.weights) for turn in made])
-            for turn, factors in zip(made, slower, strict=True):
+        if turns:
+            slower = self._slower(turns).split([len(turn.weights) for turn in turns])
+            for turn, factors in zip(turns, slower, strict=True):
                 self._walk(turn, turn.rate * factors)
 
     def _slower(self, made: list[Turn]) -> Tensor:

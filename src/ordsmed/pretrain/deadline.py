@@ -69,8 +69,8 @@ def _trial(job: Job, index: int) -> tuple[float, float, float]:
         began = time.perf_counter()
         float(loop.update(job, batches, 0.0, index, inner)[1])
         spent.append(time.perf_counter() - began)
-    told = spent[1:] or spent  # the first wakes much
-    return sorted(spent)[len(spent) // 2], min(told), max(told)
+    counted = spent[1:] or spent  # the first wakes much
+    return sorted(spent)[len(spent) // 2], min(counted), max(counted)
 
 
 def _validation_seconds(job: Job) -> float:

@@ -34,52 +34,52 @@ class ClassScore:
 
 def accuracy(gold: ArrayLike, predicted: ArrayLike) -> float:
     """The share of right answers."""
-    right, said = _alike(gold, predicted)
-    return float((right == said).mean())
+    right, guess = _alike(gold, predicted)
+    return float((right == guess).mean())
 
 
 def f1(gold: ArrayLike, predicted: ArrayLike) -> float:
     """Harmonic mean of precision and recall of the positive class, 2 TP / (2 TP + FP + FN)."""
-    right, said = _alike(gold, predicted)
-    return _class_f1(right == POSITIVE, said == POSITIVE)
+    right, guess = _alike(gold, predicted)
+    return _class_f1(right == POSITIVE, guess == POSITIVE)
 
 
 def macro_f1(gold: ArrayLike, predicted: ArrayLike) -> float:
     """The mean F1 of the classes that are right or are said anywhere."""
-    right, said = _alike(gold, predicted)
-    return float(np.mean([_class_f1(right == label, said == label) for label in np.union1d(right, said)]))
+    right, guess = _alike(gold, predicted)
+    return float(np.mean([_class_f1(right == label, guess == label) for label in np.union1d(right, guess)]))
 
 
 def matthews(gold: ArrayLike, predicted: ArrayLike) -> float:
     """Matthews' correlation, for any number of classes (Gorodkin 2004)."""
-    right, said = _alike(gold, predicted)
-    classes = np.union1d(right, said)
+    right, guess = _alike(gold, predicted)
+    classes = np.union1d(right, guess)
     of_right = np.array([(right == label).sum() for label in classes], np.float64)
-    of_said = np.array([(said == label).sum() for label in classes], np.float64)
+    of_said = np.array([(guess == label).sum() for label in classes], np.float64)
     total = float(len(right))
     spread = (total**2 - of_right @ of_right) * (total**2 - of_said @ of_said)
-    shared = float((right == said).sum()) * total - of_right @ of_said
+    shared = float((right == guess).sum()) * total - of_right @ of_said
     return float(shared / np.sqrt(spread)) if spread else 0.0
 
 
 def pearson(gold: ArrayLike, predicted: ArrayLike) -> float:
     """Linear correlation."""
-    right, said = _finite(gold, predicted)
-    if np.ptp(right) == 0 or np.ptp(said) == 0:
+    right, guess = _finite(gold, predicted)
+    if np.ptp(right) == 0 or np.ptp(guess) == 0:
         return 0.0
-    return float(np.clip(_direction(right) @ _direction(said), -1.0, 1.0))
+    return float(np.clip(_direction(right) @ _direction(guess), -1.0, 1.0))
 
 
 def spearman(gold: ArrayLike, predicted: ArrayLike) -> float:
     """Linear correlation of ranks; equal values share their mean rank."""
-    right, said = _finite(gold, predicted)
-    return pearson(_ranks(right), _ranks(said))
+    right, guess = _finite(gold, predicted)
+    return pearson(_ranks(right), _ranks(guess))
 
 
 def squared_error(gold: ArrayLike, predicted: ArrayLike) -> float:
     """The mean squared difference: lower is better."""
-    right, said = _finite(gold, predicted)
-    return float(np.square(right - said).mean())
+    right, guess = _finite(gold, predicted)
+    return float(np.square(right - guess).mean())
 
 
 METRICS: dict[str, Callable[[ArrayLike, ArrayLike], float]] = {
@@ -117,18 +117,18 @@ def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _alike(gold: ArrayLike, predicted: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
-    right, said = np.asarray(gold), np.asarray(predicted)
-    if right.shape != said.shape or right.ndim != 1 or not right.size:
-        raise ValueError(f"predicted: found {said.shape}; wanted one for each of {right.shape}, and one at least")
-    return right, said
+    right, guess = np.asarray(gold), np.asarray(predicted)
+    if right.shape != guess.shape or right.ndim != 1 or not right.size:
+        raise ValueError(f"predicted: found {guess.shape}; wanted one for each of {right.shape}, and one at least")
+    return right, guess
 
 
 def _finite(gold: ArrayLike, predicted: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    right, said = _alike(np.asarray(gold, np.float64), np.asarray(predicted, np.float64))
-    if not np.isfinite(said).all():
-        row = int(np.flatnonzero(~np.isfinite(said))[0])
-        raise RunError("score", f"prediction {row + 1:,} is {said[row]}", "numbers", "lower the learning rate")
-    return right, said
+    right, guess = _alike(np.asarray(gold, np.float64), np.asarray(predicted, np.float64))
+    if not np.isfinite(guess).all():
+        row = int(np.flatnonzero(~np.isfinite(guess))[0])
+        raise RunError("score", f"prediction {row + 1:,} is {guess[row]}", "numbers", "lower the learning rate")
+    return right, guess
 
 
 def _class_f1(right: NDArray[np.bool_], said: NDArray[np.bool_]) -> float:

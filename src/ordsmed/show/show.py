@@ -69,23 +69,23 @@ def show(
     with run.at_home(name) as own:
         recipe, kind = read(own, overrides, verb, site=site)
         folder = Path(own) if kind_of_folder(own).made else None
-        stands, told = state.lines(folder) if folder else [], []
+        stands, lines = state.lines(folder) if folder else [], []
         if isinstance(recipe, Training):
             several = recipe if isinstance(recipe, Finetuning) and recipe.several else None
             try:
-                told = _trials(several, own) if several and folder is None else []
+                lines = _trials(several, own) if several and folder is None else []
                 plan, changed = _planned(recipe, own, folder, overrides, verb, layout, site, devices)
-                told += [*plan.lines(), *changed]
+                lines += [*plan.lines(), *changed]
                 recipe = several or plan.recipe
             except OrdsmedError as error:
                 if folder is None or verb:
                     raise
-                told = [f"cost: not known, for {error}"]  # data that are gone are no reason not to show how it stands
+                lines = [f"cost: not known, for {error}"]  # data that are gone are no reason not to show how it stands
     if folder is None:
-        return [f"{name}: {kind}", *_settings(recipe, [name, *overrides], defaults), *told]
+        return [f"{name}: {kind}", *_settings(recipe, [name, *overrides], defaults), *lines]
     if own_settings or defaults:
-        return [f"{name}: {kind}", *stands, *told, *_settings(recipe, [name], defaults)]
-    return [f"{name}: {kind}", *stands, *told, f"settings: `{command('show', name, '--settings')}`"]
+        return [f"{name}: {kind}", *stands, *lines, *_settings(recipe, [name], defaults)]
+    return [f"{name}: {kind}", *stands, *lines, f"settings: `{command('show', name, '--settings')}`"]
 
 
 def _settings(recipe: Any, words: Sequence[str], defaults: bool) -> list[str]:

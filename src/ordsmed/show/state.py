@@ -40,18 +40,18 @@ INNER = (
 def lines(folder: Path) -> list[str]:
     """The whole."""
     status = Run(folder).status
-    told = [f"state: {status.get('state')}"]
+    lines = [f"state: {status.get('state')}"]
     if why := status.get("why"):
-        told.append(f"why: {why}")
+        lines.append(f"why: {why}")
     kind = kind_of_folder(folder)
     if kind in (FolderKind.FINETUNING, FolderKind.TRIALS):
-        told += _fine_tuning(folder, status)
+        lines += _fine_tuning(folder, status)
     elif kind is FolderKind.PRETRAINING:
-        told += _pretraining(folder, status)
+        lines += _pretraining(folder, status)
     else:
-        told += [line for key, value in status.items() if key not in INNER for line in _facts(key, value)]
+        lines += [line for key, value in status.items() if key not in INNER for line in _facts(key, value)]
     pictures = (folder / name for name in ("trials.svg", "loss.svg"))
-    return [*told, *probed.lines(folder), *_times(status), *(f"picture: {path}" for path in pictures if path.exists())]
+    return [*lines, *probed.lines(folder), *_times(status), *(f"picture: {path}" for path in pictures if path.exists())]
 
 
 def _guessed(status: Mapping[str, Any]) -> list[str]:
@@ -67,53 +67,55 @@ def _guessed(status: Mapping[str, Any]) -> list[str]:
 
 def _pretraining(folder: Path, status: Mapping[str, Any]) -> list[str]:
     """How far a pretraining came, its last losses and what it found."""
-    told, course = [where(folder)], _course(folder)
+    lines, course = [where(folder)], _course(folder)
     training = [line for line in course if "validation" not in line][-LAST:]
     if training:
         first, last = training[0]["step"], training[-1]["step"]
         mean = sum(line["loss"] for line in training) / len(training)
-        told.append(f"loss {mean:.4f}, the mean of steps {first:,} to {last:,}")
+        lines.append(f"loss {mean:.4f}, the mean of steps {first:,} to {last:,}")
     if judged := [line for line in course if "validation" in line][-1:]:
-        told.append(f"validation at step {judged[0]['step']:,}: loss {judged[0]['validation']:.4f}{_beside(judged[0])}")
-    told += _guessed(status)
+        lines.append(
+            f"validation at step {judged[0]['step']:,}: loss {judged[0]['validation']:.4f}{_beside(judged[0])}"
+        )
+    lines += _guessed(status)
     if stretches := status.get("left_out"):
-        told.append(
+        lines.append(
             f"left out: {many(guard.left_out(stretches), 'step')} taught nothing, the last for {stretches[-1]['why']}"
         )
     if status.get("deadline"):
-        told.append(f"deadline {duration(status['deadline'])}: steps were fitted from {status.get('steps_asked')}")
-    return told
+        lines.append(f"deadline {duration(status['deadline'])}: steps were fitted from {status.get('steps_asked')}")
+    return lines
 
 
 def _beside(line: Mapping[str, Any]) -> str:
     """What a validation found beside its loss."""
     terms = {key: value for key, value in line.items() if key not in ("step", "phase", "validation")}
-    told = [f"{key.removesuffix('_right')} {value:.1%} right" if key.endswith("_right") else f"{key} {value:.4g}"
+    parts = [f"{key.removesuffix('_right')} {value:.1%} right" if key.endswith("_right") else f"{key} {value:.4g}"
             for key, value in terms.items() if isinstance(value, float) and value != line["validation"]]  # fmt: skip
-    return f" ({', '.join(told)})" if told else ""
+    return f" ({', '.join(parts)})" if parts else ""
 
 
 def _fine_tuning(folder: Path, status: Mapping[str, Any]) -> list[str]:
     """How far a fine-tuning or its trials came, and what they found."""
-    recipe, told = run.read_recipe(Finetuning, folder), []
+    recipe, lines = run.read_recipe(Finetuning, folder), []
     if (folder / "scores.json").exists() and status.get("state") == "done":
-        told.append(f"scores: {_scores(folder)}")
+        lines.append(f"scores: {_scores(folder)}")
     if kind_of_folder(folder) is FolderKind.TRIALS:
-        made = sorted((folder / "trials").glob("*/status.json"))
-        done = sum(Run(path.parent).status.get("state") == "done" for path in made)
-        told.append(f"trials: {done} done of {len(list((folder / 'trials').glob('*.toml')))}")
+        statuses = sorted((folder / "trials").glob("*/status.json"))
+        done = sum(Run(path.parent).status.get("state") == "done" for path in statuses)
+        lines.append(f"trials: {done} done of {len(list((folder / 'trials').glob('*.toml')))}")
         if (table := folder / "trials.md").exists():
-            told += table.read_text(encoding="utf-8").rstrip().splitlines()[2:]
+            lines += table.read_text(encoding="utf-8").rstrip().splitlines()[2:]
     elif recipe.examples:
         judged = [line for line in _course(folder) if "validation" in line]
         reached = max([0, *checkpoint.steps(folder / "checkpoints"), *(int(line["step"]) for line in judged)])
-        told.append(f"step {reached:,} of {total(recipe.phases):,}")
+        lines.append(f"step {reached:,} of {total(recipe.phases):,}")
         best = recipe.best_of(judged)
         for line in judged:
             score = f"{recipe.score} {line[recipe.score]:.2f}, " if recipe.score in line else ""
             mark = "  <- best" if line["step"] == best else ""
-            told.append(f"  step {line['step']:,}: {score}dev loss {line['validation']:.4f}{mark}")
-    return told
+            lines.append(f"  step {line['step']:,}: {score}dev loss {line['validation']:.4f}{mark}")
+    return lines
 
 
 def _course(folder: Path) -> list[dict[str, Any]]:

@@ -75,17 +75,17 @@ def stats(folder: str, *, tokenizer: str | None = None, wide: int = 0) -> list[s
     languages = Languages()
     splits = {name: _counted(name, has, languages, counting) for name in SPLITS if (has := parts(place, name))}
     facts_of = {name: _facts(split, counting) for name, split in splits.items()}
-    told, note = _told_languages(languages)
+    shares, note = _told_languages(languages)
     panels = {
         "words a document": {name: split.a_document for name, split in splits.items()},
         "words a sentence": {name: split.a_sentence for name, split in splits.items()},
     }
-    facts = {**facts_of, "languages": told, "tokenizer": tokenizer}
+    facts = {**facts_of, "languages": shares, "tokenizer": tokenizer}
     return [
         *_amounts(facts_of, tokenizer),
         *_beside(sum(split.words for split in splits.values())),
         *_bars(panels, wide),
-        *_section("languages (all splits)", [f"{name}: {share:.1%}" for name, share in [*told.items()][:TOP]] + note),
+        *_section("languages (all splits)", [f"{name}: {share:.1%}" for name, share in [*shares.items()][:TOP]] + note),
         *_history(Run(place).status),
         "", _keep(place, facts, histogram.svg(panels)),
     ]  # fmt: skip

@@ -168,10 +168,10 @@ class Settings(Files):
             raise ValueError("name: found with columns; wanted none of them, for those of GLUE are known")
         if self.labels not in ((), task.labels):
             raise ValueError(f"labels: found {list(self.labels)}; wanted none, or GLUE's: {list(task.labels)}")
-        said = {"labels": task.labels, "number": task.range is not None, "scale": task.range}
-        said |= {"metrics": self.metrics or task.metrics}
-        said |= {"unordered": task.unordered if self.unordered is None else self.unordered}
-        for key, value in said.items():
+        adopted = {"labels": task.labels, "number": task.range is not None, "scale": task.range}
+        adopted |= {"metrics": self.metrics or task.metrics}
+        adopted |= {"unordered": task.unordered if self.unordered is None else self.unordered}
+        for key, value in adopted.items():
             object.__setattr__(self, key, value)
 
     @classmethod
@@ -275,8 +275,8 @@ class Settings(Files):
         try:
             return tables.table(path, columns, lacking=() if learning else ("label",), **how)
         except tables.NoColumn as error:
-            told = {found: role for role, c in columns.items() for found in (f"no column `{c}`", f"no column {c}")}
-            chosen = f"choose it: task.{told[error.found]}=COLUMN"
+            missing = {found: role for role, c in columns.items() for found in (f"no column `{c}`", f"no column {c}")}
+            chosen = f"choose it: task.{missing[error.found]}=COLUMN"
             asks = error.remedy.endswith("?")
             remedy = f"{error.remedy} {chosen}" if asks else ", or ".join(filter(None, [chosen, error.remedy]))
             raise tables.NoColumn(error.place, error.found, error.wanted, remedy) from None
@@ -372,8 +372,8 @@ class Settings(Files):
     def score(self, records: Records, predictions: LabelPredictions) -> dict[str, float]:
         if not records.known:
             return {}
-        _, right, said = self._compared(records, predictions)
-        raw = scores.scored(self.metrics, right, said)
+        _, right, predicted = self._compared(records, predictions)
+        raw = scores.scored(self.metrics, right, predicted)
         return {name: value if name in LOSSES else 100 * value for name, value in raw.items()}
 
     def _compared(
@@ -381,14 +381,14 @@ class Settings(Files):
     ) -> tuple[list[str], NDArray[Any], NDArray[Any]]:
         """Right and predicted where the right is known, as numbers; labels that are none of the task's come last."""
         known = records.known
-        right, said = [records.gold[n] for n in known], [predictions.said[n] for n in known]
+        right, predicted = [records.gold[n] for n in known], [predictions.said[n] for n in known]
         if self.number:
-            return [], _numbers(right), np.array(said, np.float64)
+            return [], _numbers(right), np.array(predicted, np.float64)
         own = self.labels or _sorted(right)
         self._fits(own)
-        labels = list(dict.fromkeys([*own, *_sorted([*right, *said])]))
+        labels = list(dict.fromkeys([*own, *_sorted([*right, *predicted])]))
         numbers = {label: number for number, label in enumerate(labels)}
-        return labels, np.array([numbers[label] for label in right]), np.array([numbers[label] for label in said])
+        return labels, np.array([numbers[label] for label in right]), np.array([numbers[label] for label in predicted])
 
     def fitted(self, records: Records, features: Features, answers: Arrays) -> Settings:
         return self
@@ -400,8 +400,8 @@ class Settings(Files):
         return LabelPredictions([self.labels[number] for number in scores.majority(numbers, records.texts)])
 
     def write(self, folder: Path, records: Records, predictions: LabelPredictions) -> list[Path]:
-        said = [f"{value:.6g}" for value in predictions.said] if self.number else predictions.said
-        columns = [records.places, said, records.gold]
+        predicted = [f"{value:.6g}" for value in predictions.said] if self.number else predictions.said
+        columns = [records.places, predicted, records.gold]
         labels: tuple[str, ...] = ()
         if predictions.shares is not None:
             labels = self.labels
@@ -414,10 +414,10 @@ class Settings(Files):
         """Of test splits of GLUE, what its board takes."""
         written, begin = [], 0
         for part in records.parts:
-            said = predictions.said[begin : begin + len(part.lines)]
+            predicted = predictions.said[begin : begin + len(part.lines)]
             begin += len(part.lines)
             if part.indexes:
-                values = said if self.number else [self.labels.index(label) for label in said]
+                values = predicted if self.number else [self.labels.index(label) for label in predicted]
                 written.append(glue.hand_in(folder, glue.named(self.name), part.split, part.indexes, values))
         return written
 
@@ -461,33 +461,33 @@ class Settings(Files):
 
     def _understood(self, path: Path, written: Sequence[str], records: Records, last: int) -> list[Any]:
         """Labels or numbers, one a record; `last` is the line of the last."""
-        said = [self._plain(label) for label in written]
-        given = len(said) - said.count("")
-        if given != len(records) or len(said) != len(records):
+        predicted = [self._plain(label) for label in written]
+        given = len(predicted) - predicted.count("")
+        if given != len(records) or len(predicted) != len(records):
             forms = "one a row of the data: a label a line, or as `ordsmed` or GLUE write them"
             raise DataError(path, f"{given:,} predictions for {many(len(records), 'row')}", forms)
         if self.number:
-            table = Table(path, list(range(last - len(said) + 1, last + 1)), {"prediction": said})
+            table = Table(path, list(range(last - len(predicted) + 1, last + 1)), {"prediction": predicted})
             return table.numbers("prediction")
         known = {*(self.labels or records.gold), *records.gold}
-        strange = [label for label in said if label not in known]
-        if len(strange) == len(said):
-            problem = f"none of the {many(len(said), 'prediction')} is a label, the first is `{strange[0]}`"
+        strange = [label for label in predicted if label not in known]
+        if len(strange) == len(predicted):
+            problem = f"none of the {many(len(predicted), 'prediction')} is a label, the first is `{strange[0]}`"
             raise DataError(path, problem, ", ".join(self.labels or _sorted(records.gold)), "are they of another task?")
         if strange:
-            problem = f"{len(strange):,} of {len(said):,} predictions are no label, as `{strange[0]}`"
+            problem = f"{len(strange):,} of {len(predicted):,} predictions are no label, as `{strange[0]}`"
             say(f"{path}: {problem}: they count as wrong")
-        return said
+        return predicted
 
     def details(self, records: Records, predictions: LabelPredictions) -> list[tuple[str, list[str], list[list[Any]]]]:
         if not records.known:
             return []
-        labels, right, said = self._compared(records, predictions)
+        labels, right, predicted = self._compared(records, predictions)
         if self.number:
-            rows = (("right", right), ("predicted", said), ("too high by", said - right))
+            rows = (("right", right), ("predicted", predicted), ("too high by", predicted - right))
             spread = [[name, *(float(f(values)) for f in (np.mean, np.std, np.min, np.max))] for name, values in rows]
             return [("numbers", ["", "mean", "deviation", "lowest", "highest"], spread)]
-        counts = scores.report(labels, right, said)
+        counts = scores.report(labels, right, predicted)
         shares = [[c.label, 100 * c.precision, 100 * c.recall, 100 * c.f1, c.support] for c in counts]
         return [
             ("labels", ["label", "precision", "recall", "f1", "examples"], shares),
@@ -502,8 +502,8 @@ class Classifier(Task):
         super().__init__(settings.top, model, vocabulary)
         assert settings.labels or settings.number, "the training data tell the labels: settled() comes first"
         self.labels, self.number, self.weights = settings.labels, settings.number, {"classify": 1.0}
-        said = settings.class_weights
-        self.label_weights = [said.get(label, 1.0) for label in self.labels] if isinstance(said, dict) else None
+        given = settings.class_weights
+        self.label_weights = [given.get(label, 1.0) for label in self.labels] if isinstance(given, dict) else None
         recurrent = model.capabilities.state or (self.top is not None and self.top.recurrent is not None)
         usual: Pool = "max" if recurrent else "last" if model.capabilities.causal else "first"
         self.pool = settings.pool or usual

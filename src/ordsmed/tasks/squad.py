@@ -150,13 +150,13 @@ class Settings(Files):
 
     def synthetic(self, sizes: Ints, words: Callable[[int], str]) -> str:
         """SQuAD's form; the answer is a context's first word."""
-        made = []
+        questions = []
         for number, size in enumerate(np.maximum(sizes, 5).tolist()):
             asked = min(SYNTHETIC_QUESTION, (size - SIGNS) // 2)
             context = words(size - SIGNS - asked)
             answers = [{"text": context.split()[0], "answer_start": 0}]
-            made.append({"id": str(number), "question": words(asked), "context": context, "answers": answers})
-        return json.dumps({"data": made})
+            questions.append({"id": str(number), "question": words(asked), "context": context, "answers": answers})
+        return json.dumps({"data": questions})
 
     @property
     def refuse(self) -> bool:
@@ -315,8 +315,8 @@ class Settings(Files):
         if self.head == "joint":
             beams = {name: answers[name][block] for name in BEAMS}
             return decode.beams(**beams, may_start=may_start, may_end=may_end, decoding=decoding)
-        told = may_end | (np.arange(longest) == 0)
-        start, end = (np.where(told, answers[name][block, :longest], -np.inf) for name in ("start", "end"))
+        allowed = may_end | (np.arange(longest) == 0)
+        start, end = (np.where(allowed, answers[name][block, :longest], -np.inf) for name in ("start", "end"))
         return decode.independent(start, end, may_start, may_end, decoding)
 
 
@@ -351,8 +351,8 @@ class Independent(Task):
         texts = "question.lower(), context.lower()" if learned.lowercase else "question, context"
         threshold = 0.0 if learned.threshold == "dev" else learned.threshold
         none = f"scores[0, 0] - best.max() > {threshold}"
-        told = "context[places[start][0] : places[end][1]]"
-        told = f'"no answer" if {none} else {told}' if learned.refuse else told
+        answer = "context[places[start][0] : places[end][1]]"
+        answer = f'"no answer" if {none} else {answer}' if learned.refuse else answer
         code = f"""import torch
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
@@ -368,7 +368,7 @@ scores = said.start_logits[0][:, None] + said.end_logits[0]
 allowed = (inside[:, None] & inside).triu().tril({learned.longest_answer - 1})
 best = scores.masked_fill(~allowed, float("-inf"))
 start, end = divmod(int(best.argmax()), len(inside))
-print({told})
+print({answer})
 """
         none = ", or says that it holds no answer" if learned.refuse else ""
         return Usage("question-answering", f"answers a question by a part of a text{none}", in_python(name, code))

@@ -190,13 +190,13 @@ class Settings(Files):
             if tag is not None and tag not in known:
                 strange[tag] += 1
         if strange:
-            told = ", ".join(f"{tag} ({count:,})" for tag, count in strange.most_common(5))
+            listed = ", ".join(f"{tag} ({count:,})" for tag, count in strange.most_common(5))
             rest = f" and {many(len(strange) - 5, 'other')}" if len(strange) > 5 else ""
             if not (codes != NOT_ASKED).any():
-                problem = f"none of its {many(strange.total(), 'tag')} was learned, but {told}{rest}"
+                problem = f"none of its {many(strange.total(), 'tag')} was learned, but {listed}{rest}"
                 raise DataError(_file(records), problem, f"tags such as {', '.join(self.labels[:5])}", OTHER_COLUMN)
             count = many(strange.total(), "word", "has", "have")
-            say(f"{records.places[0]}: {count} tags that are not learned: {told}{rest}")
+            say(f"{records.places[0]}: {count} tags that are not learned: {listed}{rest}")
         return codes
 
     def build(self, model: Any, tokenizer: Tokenizer) -> Tagger:
@@ -204,26 +204,26 @@ class Settings(Files):
 
     def predictions(self, records: TaggedSentences, features: Features, answers: Arrays) -> TagPredictions:
         asked = features.more["example"], features.more["place"]
-        said = iter(np.array(self.labels, object)[answers["tag"][asked]].tolist())
-        tags = [list(islice(said, len(words))) for words in records.words]
+        names = iter(np.array(self.labels, object)[answers["tag"][asked]].tolist())
+        tags = [list(islice(names, len(words))) for words in records.words]
         if self.of_spans and (self.mend or self.scheme):
             assert self.file_scheme
             tags = [spans.converted(own, self.file_scheme) for own in tags]
         return TagPredictions(tags, answers["probability"][asked])
 
     def score(self, records: TaggedSentences, predictions: TagPredictions) -> dict[str, float]:
-        gold, said = records.tags, predictions.tags
+        gold, predicted = records.tags, predictions.tags
         if not any(tag is not None for tag in chain.from_iterable(gold)):
             return {}
         if self.of_spans:
             _check_spans(records, gold)
-            loose, strict = spans.span_f1(gold, said), spans.span_f1(gold, said, self._written_as(gold))
+            loose, strict = spans.span_f1(gold, predicted), spans.span_f1(gold, predicted, self._written_as(gold))
             return {
-                **{name: 100 * loose[name] for name in RATES}, "accuracy": 100 * spans.accuracy(gold, said),
+                **{name: 100 * loose[name] for name in RATES}, "accuracy": 100 * spans.accuracy(gold, predicted),
                 **{f"strict_{name}": 100 * strict[name] for name in RATES},
             }  # fmt: skip
-        each = [rates["f1"] for rates in spans.by_tag(gold, said).values()]
-        return {"accuracy": 100 * spans.accuracy(gold, said), "macro_f1": 100 * sum(each) / len(each)}
+        each = [rates["f1"] for rates in spans.by_tag(gold, predicted).values()]
+        return {"accuracy": 100 * spans.accuracy(gold, predicted), "macro_f1": 100 * sum(each) / len(each)}
 
     def _written_as(self, gold: Sequence[Tags]) -> spans.Scheme:
         return self.file_scheme or spans.scheme([[tag or "O" for tag in tags] for tags in gold])
@@ -273,9 +273,9 @@ class Settings(Files):
     def details(
         self, records: TaggedSentences, predictions: TagPredictions
     ) -> list[tuple[str, list[str], list[list[Any]]]]:
-        gold, said = records.tags, predictions.tags
+        gold, predicted = records.tags, predictions.tags
         kind = "type" if self.of_spans else "tag"
-        rates_of = spans.span_f1(gold, said)["types"] if self.of_spans else spans.by_tag(gold, said)
+        rates_of = spans.span_f1(gold, predicted)["types"] if self.of_spans else spans.by_tag(gold, predicted)
         counts, shares = ["gold", "predicted", "right"], ["precision", "recall", "f1"]
         rows = [
             [name, *(rates[count] for count in counts), *(round(100 * rates[share], 2) for share in shares)]
@@ -341,15 +341,15 @@ class _Cut:
 
 def _cut(sentences: Sequence[Sequence[str]], reader: TextReader) -> _Cut:
     """A piece belongs to the first word of which it covers a character; who has none gets the unknown token."""
-    made = reader.pieces([" ".join(words) for words in sentences])
+    cuts = reader.pieces([" ".join(words) for words in sentences])
     sizes = np.fromiter(map(len, chain.from_iterable(sentences)), np.int64)
     ends = np.cumsum(sizes + 1) - 1  # of all text, a blank behind every word
     begins = ends - sizes
     after = np.cumsum(np.fromiter(map(len, sentences), np.int64))  # one behind the last word of each sentence
     first = np.concatenate([[0], after])
-    counts = np.diff(made.starts)
+    counts = np.diff(cuts.starts)
     before = np.repeat(begins[first[:-1]], counts)
-    left, right = made.left + before, made.right + before
+    left, right = cuts.left + before, cuts.right + before
     spelled = np.flatnonzero(sizes)
     owner = np.append(spelled, len(sizes))[np.searchsorted(ends[spelled], left, "right")]
     owner = np.maximum.accumulate(np.minimum(owner, np.repeat(after - 1, counts)))
@@ -357,7 +357,7 @@ def _cut(sentences: Sequence[Sequence[str]], reader: TextReader) -> _Cut:
     words = np.full(len(sizes), -1, np.int64)
     covers = covers if reader.causal else covers[::-1]  # of several pieces of a word the one put last stays
     words[owner[covers]] = covers
-    return _with_unknown(_Cut(made.starts, made.ids, words), owner, first, list(chain.from_iterable(sentences)), reader)
+    return _with_unknown(_Cut(cuts.starts, cuts.ids, words), owner, first, list(chain.from_iterable(sentences)), reader)
 
 
 def _with_unknown(cut: _Cut, owner: Ints, first: Ints, spelled: list[str], reader: TextReader) -> _Cut:
@@ -424,8 +424,8 @@ def _written(tags: Tags, scheme: spans.Scheme | None) -> Tags:
     """Spans as a scheme writes them; words without a tag stay so."""
     if not scheme or not any(tag not in ("O", None) for tag in tags):
         return tags
-    made = spans.converted([tag or "O" for tag in tags], scheme)
-    return [own if tag is not None else None for own, tag in zip(made, tags, strict=True)]
+    written = spans.converted([tag or "O" for tag in tags], scheme)
+    return [own if tag is not None else None for own, tag in zip(written, tags, strict=True)]
 
 
 def _name(path: Path, taken: set[str]) -> str:
@@ -442,8 +442,8 @@ def _table(records: TaggedSentences, predictions: TagPredictions, *, of_spans: b
     if predictions.probability is not None:
         shares = (f" {share:.4f}" for share in predictions.probability.tolist())
     each = iter(shares)
-    for words, gold, said in zip(records.words, records.tags, predictions.tags, strict=True):
-        for word, right, own in zip(words, gold, said, strict=True):
+    for words, gold, predicted in zip(records.words, records.tags, predictions.tags, strict=True):
+        for word, right, own in zip(words, gold, predicted, strict=True):
             if right is None:
                 right, own = ("O", "O") if of_spans else ("_", own)
             yield f"{_unbroken(word)}{next(each)} {_unbroken(right)} {_unbroken(own)}"

@@ -106,5 +106,5 @@ def _speed(job: Job, index: int) -> float:
 
 def _room_on_cpu() -> bool:
     """A CPU has no error for too little memory: more than this share in use counts as none left."""
-    told = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines() if ":" in line)
-    return int(told["MemAvailable"].split()[0]) > (1 - ROOM) * int(told["MemTotal"].split()[0])
+    table = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines() if ":" in line)
+    return int(table["MemAvailable"].split()[0]) > (1 - ROOM) * int(table["MemTotal"].split()[0])

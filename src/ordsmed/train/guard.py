@@ -79,8 +79,8 @@ def left_out(stretches: Iterable[Mapping[str, Any]]) -> int:
 
 def remedy(folder: Path, verb: str, guard: Guard, stands: int | None) -> str:
     """What helps a run in trouble, of which a checkpoint stands, or none (None)."""
-    told = "no checkpoint stands" if stands is None else f"checkpoint of step {stands} stands"
+    kept = "no checkpoint stands" if stands is None else f"checkpoint of step {stands} stands"
     if guard.action == "rewind":
-        return f"{told}; {REMEDY}"
+        return f"{kept}; {REMEDY}"
     place, again = "the start" if stands is None else "there", command(verb, folder, "trouble.action=rewind")
-    return f"{told}: `{again}` goes on from {place} and leaves out what leads here; or {REMEDY}"
+    return f"{kept}: `{again}` goes on from {place} and leaves out what leads here; or {REMEDY}"

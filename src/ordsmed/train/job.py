@@ -178,15 +178,15 @@ def assemble(
     if recipe.layout.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS refuses to be deterministic
         torch.use_deterministic_algorithms(True)
-    said = precision.set_up(recipe.layout, ranks.device)
+    note = precision.set_up(recipe.layout, ranks.device)
     objective = networks()
     began_with = weights.digest(weights.own_tensors(objective)) if new and ranks.first else ""
     precision.keep_in_half(objective, recipe.layout)
     objective.to(ranks.device).train()
     spread = parallel.spread(objective, recipe.layout, ranks)
-    made = groups(objective, rules=recipe.group, layer_decay=recipe.layer_decay, rows=spread.rows)
-    optimizer = recipe.optimizer.build(made)
-    job = Job(recipe, ranks, data, objective, optimizer, spread, Scaler.of(recipe.layout), said,
+    grouped = groups(objective, rules=recipe.group, layer_decay=recipe.layer_decay, rows=spread.rows)
+    optimizer = recipe.optimizer.build(grouped)
+    job = Job(recipe, ranks, data, objective, optimizer, spread, Scaler.of(recipe.layout), note,
               RunState(LossHistory(recipe.trouble)), began_with=began_with)  # fmt: skip
     parallel.sum_copies(spread, job.parts, recipe.layout, ranks)
     return job

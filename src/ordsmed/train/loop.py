@@ -233,9 +233,9 @@ def total_counts(job: Job, batches: list[Batch]) -> dict[str, Tensor]:
 
     On the same way all ranks hear whether any of them was asked to stop, and whether its rows are too few.
     """
-    made = [job.objective.count(batch) for batch in batches]
+    counts = [job.objective.count(batch) for batch in batches]
     terms = list(job.objective.weights)
-    totals = [sum((m[term].double() for m in made), torch.zeros((), dtype=torch.float64)) for term in terms]
+    totals = [sum((m[term].double() for m in counts), torch.zeros((), dtype=torch.float64)) for term in terms]
     ranks, vote = job.ranks, job.state.vote
     if ranks.world > 1:
         spoken = torch.stack([*totals, *torch.tensor([vote.mine > 0, vote.short], dtype=torch.float64)])

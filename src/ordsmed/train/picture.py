@@ -124,9 +124,9 @@ def _over_steps(rows: Sequence[Mapping[str, Any]], found: Mapping[str, Any], tit
 
 def _line(rows: Sequence[Mapping[str, Any]], found: Mapping[str, Any], colour: str, x: Scale, y: Scale) -> list[str]:
     """Means over steps with their deviations; step 0 is not joined to the others."""
-    told = [(row["setting"]["step"], row["scores"][found["score"]], _values(row, found)) for row in rows]
-    parts = [_path([(x(step), y(own["mean"])) for step, own, _ in told if step], colour, 1.0)]
-    for step, own, values in told:
+    points = [(row["setting"]["step"], row["scores"][found["score"]], _values(row, found)) for row in rows]
+    parts = [_path([(x(step), y(own["mean"])) for step, own, _ in points if step], colour, 1.0)]
+    for step, own, values in points:
         top, bottom = map(y, _ends(own))
         parts.append(f'<path d="M{x(step):.1f} {top:.1f}V{bottom:.1f}" stroke="{colour}" opacity="0.6"/>')
         parts += [_dot(x(step), y(value), 2.5, colour, 0.35) for value in values]
@@ -153,13 +153,13 @@ def _side_by_side(rows: Sequence[Mapping[str, Any]], found: Mapping[str, Any], t
         parts.append(f'<path d="M{x(mark):.1f} {TOP}V{height - BOTTOM}" stroke="{FAINT}"/>')
         parts.append(_text(x(mark), height - BOTTOM + 18, f"{mark:g}", 12, "middle"))
     for number, (row, name) in enumerate(zip(rows, names, strict=True)):
-        level, told = TOP + 34 * number + 17, row["scores"][score]
+        level, score_of_row = TOP + 34 * number + 17, row["scores"][score]
         colour, ink = (COLOURS[1], COLOURS[1]) if row["best"] else (COLOURS[0], INK)
         parts.append(_text(left - 10, level + 4, name, 12, "end", ink))
-        parts.append(_path([(x(end), level) for end in _ends(told)], colour, 1.0))
-        parts.append(f'<path d="M{x(told["mean"]):.1f} {level - 8}v16" stroke="{colour}" stroke-width="2"/>')
+        parts.append(_path([(x(end), level) for end in _ends(score_of_row)], colour, 1.0))
+        parts.append(f'<path d="M{x(score_of_row["mean"]):.1f} {level - 8}v16" stroke="{colour}" stroke-width="2"/>')
         parts += [_dot(x(value), level, 4, colour, 0.5) for value in _values(row, found)]
-        parts.append(_text(WIDTH - RIGHT, level + 4, spread(told), 12, "end", ink))
+        parts.append(_text(WIDTH - RIGHT, level + 4, spread(score_of_row), 12, "end", ink))
     parts.append(_text((left + WIDTH - right) / 2, height - 10, BARS, 12, "middle"))
     return _whole(parts, height)
 
@@ -171,7 +171,7 @@ def _reach(
     score, shown = found["score"], []
     for row in rows:
         shown += [*_ends(row["scores"][score]), *_values(row, found)]
-        shown += [told["mean"]] if guessing and (told := _guessing([row], score)) else []
+        shown += [usual["mean"]] if guessing and (usual := _guessing([row], score)) else []
     room = max(0.06 * (max(shown) - min(shown)), 0.05)
     return min(shown) - room, max(shown) + room
 
@@ -192,8 +192,8 @@ def _values(row: Mapping[str, Any], found: Mapping[str, Any]) -> list[float]:
 
 def _guessing(rows: Sequence[Mapping[str, Any]], score: str) -> Mapping[str, float] | None:
     """What guessing scores, where that is a number."""
-    told = rows[0]["guessing"].get(score)
-    return told if told and math.isfinite(told["mean"]) else None
+    level = rows[0]["guessing"].get(score)
+    return level if level and math.isfinite(level["mean"]) else None
 
 
 def _by_rest(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
@@ -207,8 +207,8 @@ def _by_rest(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, A
 
 def setting_of(setting: Mapping[str, Any]) -> str:
     """A setting for a person."""
-    told = (f"{name} {value if isinstance(value, str) else json.dumps(value)}" for name, value in setting.items())
-    return ", ".join(told) or "as in the recipe"
+    words = (f"{name} {value if isinstance(value, str) else json.dumps(value)}" for name, value in setting.items())
+    return ", ".join(words) or "as in the recipe"
 
 
 def spread(found: Mapping[str, float] | None) -> str:
@@ -223,9 +223,9 @@ def _log_marks(steps: Sequence[int], x: Scale, bars: str) -> list[str]:
     """The steps under the axis, those left out that would stand on another."""
     parts, last = [], -1e9
     for step in steps:
-        told = f"{step:,}"
-        if x(step) - last > 7 * len(told) + 8:
-            parts.append(_text(x(step), HEIGHT - BOTTOM + 18, told, 12, "middle"))
+        text = f"{step:,}"
+        if x(step) - last > 7 * len(text) + 8:
+            parts.append(_text(x(step), HEIGHT - BOTTOM + 18, text, 12, "middle"))
             last = x(step)
     return [*parts, _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, f"step of pretraining; {bars}", 12, "middle")]
 

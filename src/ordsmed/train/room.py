@@ -30,11 +30,11 @@ def check(recipe: Training, model: ModelSettings, ranks: Ranks, make: Make, *, h
     host = (machine.memory() or ABSURD) // ranks.place.local_world if here else ABSURD
     split = ranks.shape[1] * ranks.shape[2]
     count = parameters(model, make)
-    told = "more parameters than can be counted" if count is None else f"{count:,} parameters"
+    amount = "more parameters than can be counted" if count is None else f"{count:,} parameters"
     needed = ABSURD * split if count is None else NUMBER * count * _copies(recipe)
     if needed // split >= held:
         raise RecipeError(
-            "model", f"found {told}, which take {size(needed / split)} of memory with what they learn by",
+            "model", f"found {amount}, which take {size(needed / split)} of memory with what they learn by",
             _there(held, here=here), "make it smaller, or split it (`layout.shard`)",
         )  # fmt: skip
     width = getattr(model, "width", 1) * getattr(model, "layers", 1)
@@ -57,8 +57,8 @@ def parameters(model: ModelSettings, make: Make) -> int | None:
 
     def count(layers: int | None) -> int:
         with torch.device("meta"):
-            made = make(model if layers is None else dataclasses.replace(model, layers=layers))
-        return sum(tensor.numel() for tensor in made.parameters())
+            objective = make(model if layers is None else dataclasses.replace(model, layers=layers))
+        return sum(tensor.numel() for tensor in objective.parameters())
 
     try:
         if getattr(model, "layers", 1) <= MANY:

@@ -75,9 +75,9 @@ class Saving:
         keys = [f"part/{self.count}/{rank}" for rank in range(ranks.world)] if ranks.world > 1 else []
         if keys:
             ranks.store.wait(keys, AGES)
-        told = [complaint for key in keys if (complaint := json.loads(ranks.store.get(key)))]
-        found = self.writer.outcome(give_up=bool(told))
-        return list(told[0]) if found and told else found
+        complaints = [complaint for key in keys if (complaint := json.loads(ranks.store.get(key)))]
+        found = self.writer.outcome(give_up=bool(complaints))
+        return list(complaints[0]) if found and complaints else found
 
 
 def facts(job: Job, step: int) -> dict[str, Any]:

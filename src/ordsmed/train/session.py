@@ -99,9 +99,9 @@ def _performed(
             except RuntimeError as error:
                 if ranks.world == 1:
                     raise
-                if (told := watch.explain(error)) is None:
+                if (explained := watch.explain(error)) is None:
                     raise
-                raise told from error
+                raise explained from error
     return folder
 
 

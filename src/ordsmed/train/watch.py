@@ -67,10 +67,10 @@ class Watch:
 
     def explain(self, error: RuntimeError) -> OrdsmedError | None:
         """What a broken connection means: which rank is gone, and what it said last; None: it is none, but a fault."""
-        said = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         if not _of_a_connection(error):
             short = isinstance(error, torch.OutOfMemoryError)
-            own = RunError(f"rank {self.ranks.rank}", said, "", _MEMORY if short else "")
+            own = RunError(f"rank {self.ranks.rank}", reason, "", _MEMORY if short else "")
             self.farewell(own)
             return own if short else None
         if not self.mouth.acquire(blocking=False):
@@ -82,7 +82,7 @@ class Watch:
             self._end(RunError("rank 0", "does not answer: lost or hanging", "", _REMEDY), told=False)
             raise
         except RuntimeError:
-            return RunError("rank 0", f"is gone ({said})", "", _REMEDY)
+            return RunError("rank 0", f"is gone ({reason})", "", _REMEDY)
 
     def _beat(self) -> None:
         while not self.over.wait(BEAT if self.count else 0):
@@ -98,9 +98,9 @@ class Watch:
 
     def _tell(self) -> None:
         self.count += 1
-        told = [self.count, self.step, self.stage, socket.gethostname(), os.getpid()]
+        news = [self.count, self.step, self.stage, socket.gethostname(), os.getpid()]
         assert self.store is not None
-        self.store.set(f"beat/{self.ranks.rank}", json.dumps(told))
+        self.store.set(f"beat/{self.ranks.rank}", json.dumps(news))
 
     def _accuse(self) -> None:
         """Nothing moved for too long: name who keeps the others waiting, and end."""
@@ -159,15 +159,15 @@ class Watch:
         return [rank for rank, place in far.items() if place == min(far.values())] if far else []
 
     def _named(self, ranks: list[int], beats: dict[int, list[Any]]) -> OrdsmedError:
-        said, store = [], self.store
+        names, store = [], self.store
         assert store is not None
         for rank in ranks:
             _, step, stage, host, process = beats.get(rank, [0, 0, ORDER[0], "?", "?"])
             gone = f"gone/{rank}"
             last = f": {store.get(gone).decode()}" if store.check([gone]) else ""
-            said.append(f"rank {rank} ({host}, process {process}) at step {step}, {stage}{last}")
+            names.append(f"rank {rank} ({host}, process {process}) at step {step}, {stage}{last}")
         lost = len(ranks) < self.ranks.world
-        found = ("lost or hanging: " if lost else "all ranks wait for each other: ") + "; ".join(said)
+        found = ("lost or hanging: " if lost else "all ranks wait for each other: ") + "; ".join(names)
         return RunError("processes", found, f"a step within {self.patience:g} s of all {self.ranks.world}", _REMEDY)
 
 

@@ -210,8 +210,8 @@ def _fetch(folder: Path, table: FetchTable, way: FetchOptions) -> str:
         raise RunError(
             folder, f"nothing was got: {shelf.missing.total():,} left out{_reasons(shelf)}", "", shelf.remedy
         )
-    told = f"{folder}: {shelf.got:,} got ({size(shelf.bytes)}), {shelf.stood:,} stood already"
-    return told + (f", {shelf.missing.total():,} left out{_reasons(shelf)}" if shelf.missing else "")
+    summary = f"{folder}: {shelf.got:,} got ({size(shelf.bytes)}), {shelf.stood:,} stood already"
+    return summary + (f", {shelf.missing.total():,} left out{_reasons(shelf)}" if shelf.missing else "")
 
 
 def _fetch_listed(listed: List, shelf: Shelf) -> None:
@@ -330,15 +330,15 @@ def _check(path: Path, place: Path, wanted: dict[str, str], length: int | None) 
     remedy = STALE if path == place else "it was removed; try again, or mend the table"
     if length is not None and length_here != length:
         raise DataError(place, many(length_here, "byte"), f"{length:,}", remedy)
-    made = {kind: hashlib.new(kind, usedforsecurity=False) for kind in {"sha256", *wanted}}
+    digests = {kind: hashlib.new(kind, usedforsecurity=False) for kind in {"sha256", *wanted}}
     with path.open("rb") as file:
         while block := file.read(BLOCK):
-            for one in made.values():
+            for one in digests.values():
                 one.update(block)
     for kind, digest in wanted.items():
-        if made[kind].hexdigest() != digest.lower():
-            raise DataError(place, f"{kind} {made[kind].hexdigest()}", digest, remedy)
-    return made["sha256"].hexdigest()
+        if digests[kind].hexdigest() != digest.lower():
+            raise DataError(place, f"{kind} {digests[kind].hexdigest()}", digest, remedy)
+    return digests["sha256"].hexdigest()
 
 
 def _wanted(file: File, shelf: Shelf) -> dict[str, str]:

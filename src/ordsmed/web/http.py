@@ -363,16 +363,16 @@ def _inflated(blocks: Iterator[bytes], deflate: bool) -> Iterator[bytes]:
                     return
                 begun, member = True, zlib.decompressobj(31 if not deflate else 15 if block[0] & 15 == 8 else -15)
             try:
-                made = member.decompress(block, BLOCK)
+                unpacked = member.decompress(block, BLOCK)
             except zlib.error:
                 raise Failed("bad compressed data") from None
-            if made:
-                yield made
+            if unpacked:
+                yield unpacked
             if member.eof:
                 block, member = member.unused_data, None
             else:
                 block = member.unconsumed_tail
-                if not block and len(made) < BLOCK:
+                if not block and len(unpacked) < BLOCK:
                     break
     if member is not None:
         raise Failed("answer was cut off", again=True)

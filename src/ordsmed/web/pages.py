@@ -93,14 +93,14 @@ class Outcomes:
         for place, line in _lines(self.folder / LOG):
             self.log_end += len(line)
             try:
-                said = decode(line)
-                key, tries = number(said["url"]), min(said["tries"], 65535)
+                text = decode(line)
+                key, tries = number(text["url"]), min(text["tries"], 65535)
             except (msgspec.DecodeError, KeyError, RecursionError) as error:
                 remedy = "remove that line: its address is tried again"
                 raise DataError(place, f"is damaged: {error}", "one outcome a line", remedy) from None
-            part, byte, length = said.get("place", (0, 0, 0))
-            why = (said.get("reason", ""), said.get("again", False))
-            final = said.get("final", "") if self.fault_of else ""
+            part, byte, length = text.get("place", (0, 0, 0))
+            why = (text.get("reason", ""), text.get("again", False))
+            final = text.get("final", "") if self.fault_of else ""
             fault = self.fault_of(final) if self.fault_of and final else ""
             if length and byte + length > self.sizes.get(part, 0):
                 self.ends.setdefault(part, 0)

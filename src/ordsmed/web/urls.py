@@ -137,8 +137,8 @@ def spelled(link: str) -> tuple[str, str]:
     path, query = parts.path or "/", parts.query
     if TRACKING.search(query):
         query = "&".join(part for part in query.split("&") if not TRACKING.match(part))
-    told = f"{path}?{query}" if query else path
-    return f"{parts.scheme}://{place}{told if PLAIN.fullmatch(told) else quote(told, KEPT)}", host
+    url = f"{path}?{query}" if query else path
+    return f"{parts.scheme}://{place}{url if PLAIN.fullmatch(url) else quote(url, KEPT)}", host
 
 
 def number(url: str) -> int:
