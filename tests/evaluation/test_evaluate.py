@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -208,8 +209,18 @@ def test_steps_of_a_run(tiny_run: Any, tmp_path: Path, capsys: pytest.CaptureFix
     found = evaluate([str(run)], [probe], means=CPU, step="all")
     assert [one.step for one in found] == [0, 8, 12]
     assert len({one.key for one in found}) == 3
-    [picture] = (run / "scores").glob("*.svg")
-    assert "step of pretraining; bars: standard error" in picture.read_text()
+    steps, words = sorted((run / "scores").glob("*.svg"), key=lambda path: len(path.name))
+    assert "step of pretraining; bars: standard error" in steps.read_text()
+    assert words.name == f"{steps.stem}-words.svg"
+    assert "words seen; bars: standard error" in words.read_text()
+    assert [one.seen["tokens"] for one in found] == [0, 8 * 4 * 32, 8 * 4 * 32 + 4 * 4 * 64]
+    encoded = json.loads((run / "data.json").read_text()).popitem()[1]["train"]
+    ratio = encoded["words"] / encoded["tokens"]
+    assert [one.seen["words"] for one in found] == [round(one.seen["tokens"] * ratio) for one in found]
+    assert 0.2 < ratio < 0.8
+    assert capsys.readouterr().err.count("drawn over") == 2
+    evaluate([str(run)], [probe], means=CPU, step="all")
+    assert "drawn over" not in capsys.readouterr().err, "it stands as it is"
     told = [line for line in state.lines(run) if line.startswith("minimal_pairs")]
     assert told[-1].startswith("minimal_pairs (causal) of pairs.jsonl at step 12: accuracy ")
     assert told[-1].endswith("(guessing 50.00)")
@@ -260,6 +271,29 @@ def test_runs_are_drawn_apart(tmp_path: Path) -> None:
     (tmp_path / "minimal_pairs-c1.json").write_text(json.dumps({**one, "model": "c"}))
     (tmp_path / "minimal_pairs-c2.json").write_text(json.dumps({**one, "model": "c", "key": "other"}))
     assert len(results.draw(tmp_path)) == 2, "one step of c is no course"
+
+
+def test_several_models_in_one_picture(
+    tiny_run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over words where all know how many they have seen, else over tokens; in the folder that is asked for."""
+    monkeypatch.chdir(tmp_path)
+    path = pairs_file(tmp_path / "pairs.jsonl", [("the old smith mends it", "it mends smith old the")])
+    probe = minimal_pairs.Settings(files=(str(path),))
+    both = [str(tiny_run.gpt2), str(tiny_run.bert)]
+    evaluate(both, [probe], means=CPU, step="all", out="out")
+    said = [line.split(": drawn over ") for line in capsys.readouterr().err.splitlines() if "drawn over" in line]
+    assert [over for _, over in said] == [*["steps", "words seen"] * 2, "words seen"]
+    text = Path(said[-1][0]).read_text()
+    assert all(name in text for name in ("model gpt2", "model bert", "words seen; bars"))
+    assert text.count("<circle") == 6
+    results_of = evaluate(both, [probe], means=CPU, step="all", out="out")
+    one = replace(results_of[0], seen={"tokens": 5})
+    [(drawn, over)] = results.draw_models([one, *results_of[1:]], None)
+    assert (str(drawn.parent), over) == ("work/evaluate", "tokens seen")
+    assert results.draw_models([replace(one, seen={}), *results_of[1:]], None) == []
+    assert results.draw_models(results_of[:3], None) == [], "one model"
+    assert results.draw_models([results_of[0], results_of[3]], None) == [], "one step of each is no course"
 
 
 def test_in_16_bits(model: Path, pairs: Path) -> None:

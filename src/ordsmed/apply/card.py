@@ -14,12 +14,12 @@ from typing import Any
 
 import ordsmed
 from ordsmed.apply import probed
-from ordsmed.apply.origin import planned, sources, standing
+from ordsmed.apply.origin import planned
+from ordsmed.apply.seen import data_of, metrics
 from ordsmed.apply.trained import Trained
 from ordsmed.base import files, settings
-from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.menu import headline
-from ordsmed.base.run import Run, at_home
+from ordsmed.base.run import Run
 from ordsmed.base.say import many
 from ordsmed.base.screen import markdown
 from ordsmed.learn.task import Task
@@ -130,7 +130,7 @@ def _training(trained: Trained) -> str:
     text = f"## Training\n\n{trained.step:,} of {steps:,} steps"
     if last.get("state") != "done" and trained.step < steps:
         text += " (the run is not finished)"
-    seen = [line for line in _metrics(trained) if "tokens" in line]
+    seen = [line for line in metrics(trained) if "tokens" in line]
     if seen:
         hours = sum(line.get("seconds", 0) for line in seen) / 3600
         text += f", {many(sum(line['tokens'] for line in seen), 'token')} seen, {hours:.2f} hours"
@@ -193,7 +193,7 @@ def _score_table(trained: Trained) -> Table:
     ended = trained.folder / "scores.json"
     facts = files.read_table(ended) if trained.recipe and ended.exists() else {}
     if facts.get("step") != trained.step:
-        judged = [line for line in _metrics(trained) if "validation" in line]
+        judged = [line for line in metrics(trained) if "validation" in line]
         facts = judged[-1] if judged else {}
     return dict(facts)
 
@@ -235,13 +235,7 @@ def _data(trained: Trained) -> list[Table]:
         return []
     if _fine_tuned(trained):
         return _splits(trained)
-    named = trained.recipe["data"]
-    shares = {named: 1.0} if isinstance(named, str) else named
-    whole = sum(shares.values())
-    return [
-        {**_facts(name, trained.folder), "name": Path(name).name, "share": shares[name] / whole}
-        for name in sources(trained.recipe)
-    ]
+    return data_of(trained)
 
 
 def _splits(trained: Trained) -> list[Table]:
@@ -250,32 +244,6 @@ def _splits(trained: Trained) -> list[Table]:
     found = files.read_table(kept) if kept.exists() else {}
     return [{**facts, "name": ", ".join(Path(path).name for path in paths.split(", "))}
             for paths, facts in found.items()]  # fmt: skip
-
-
-def _facts(name: str, folder: Path) -> Table:
-    """What the run kept of its data; older runs: what their folder says, if it still stands."""
-    kept = folder / "data.json"
-    if kept.exists():
-        return dict(files.read_table(kept).get(name, {}))
-    try:
-        with at_home(folder):
-            return Run(standing(name)).status
-    except OrdsmedError:
-        return {}
-
-
-def _metrics(trained: Trained) -> list[Table]:
-    """The run's lines up to this step; one that was cut off is left out."""
-    path = trained.folder / "metrics.jsonl"
-    if trained.step is None or not path.exists():
-        return []
-    found = []
-    for text in path.read_text(encoding="utf-8").splitlines():
-        try:
-            found.append(json.loads(text))
-        except ValueError:
-            break
-    return [line for line in found if line["step"] <= trained.step]
 
 
 def _version(trained: Trained) -> str:

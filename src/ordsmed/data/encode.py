@@ -106,6 +106,9 @@ class Encoding:
         stores = [run.path / f"{split}{end}" for split in SPLITS if split in facts for end in (".bin", ".idx")]
         facts["checksums"] = {path.name: files.checksum(path) for path in stores}
         status = Run(corpus).status
+        for split in SPLITS:
+            if split in facts and "words" in status.get(split, {}):
+                facts[split] = {**facts[split], "words": status[split]["words"]}
         return {**facts, **{k: status[k] for k in ("language", "licence", "title") if status.get(k) is not None}}
 
     def _records(self, split: str) -> list[Path]:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ordsmed.apply.origin import Origin
+from ordsmed.apply.seen import seen
 from ordsmed.apply.trained import HALVES, Trained, open_model
 from ordsmed.base.errors import DataError, RecipeError, meant
 from ordsmed.base.folder import FolderKind
@@ -21,7 +22,7 @@ from ordsmed.base.menu import kind_of
 from ordsmed.base.ranks import Ranks, first_alone, join, leave, prepare
 from ordsmed.base.say import Progress, say
 from ordsmed.evaluation.kept import Kept, key_of, model_key
-from ordsmed.evaluation.results import Result, draw, place_of, write_table
+from ordsmed.evaluation.results import Result, draw, draw_models, place_of, write_table
 from ordsmed.likelihood import drawn, ways
 from ordsmed.likelihood.items import Scorer
 from ordsmed.likelihood.probe import Example, Finding, Record, paths_of
@@ -73,14 +74,19 @@ def evaluate(
         result[0].write_each(each)
     for folder in {one.folder for one in result}:
         _summed_up(folder)
+    _say_drawn(draw_models(result, out))
     return result
 
 
 def _summed_up(folder: Path) -> None:
-    """A table of all results that stand there, and pictures over steps."""
+    """A table of all results that stand there, and pictures of those of several steps."""
     write_table(folder)
-    for path in draw(folder):
-        say(f"{path}: drawn over steps")
+    _say_drawn(draw(folder))
+
+
+def _say_drawn(pictures: Sequence[tuple[Path, str]]) -> None:
+    for path, over in pictures:
+        say(f"{path}: drawn over {over}")
 
 
 def check(models: Sequence[str], probes: Sequence[Any], each: str | None, step: int | str | None = None) -> None:
@@ -139,7 +145,7 @@ def _findings(
         (probe, ways.scorer(trained, probe.way, probe.prefers)) for probe in probes
     ]  # refused before anything is computed
     how = [probe.fits(scorer, f"{trained.folder}: {kind_of(probe)}") for probe, scorer in scorers]
-    key, folder = model_key(trained), place_of(trained.folder, out)
+    key, folder, learned_from = model_key(trained), place_of(trained.folder, out), seen(trained)
     layout.check(trained.settings, [], ranks.world)
     trained.objective.to(ranks.device)
     if layout.tensor > 1:
@@ -161,7 +167,7 @@ def _findings(
             finding, records = result
             files = [*probe.files] if stored else [str(path) for path in paths]
             yield Result(name, trained.step, probe, scorer.way, files, title, task.kept.key, folder,
-                         replace(finding, how=line), records, means.precision)  # fmt: skip
+                         replace(finding, how=line), records, means.precision, learned_from)  # fmt: skip
 
 
 @dataclass(frozen=True)

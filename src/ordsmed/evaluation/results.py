@@ -1,4 +1,4 @@
-"""Results: what a probe found of a model, as JSON beside the model, as a Markdown table, and over kept steps drawn.
+"""Results: what a probe found of a model, as JSON beside the model, as a Markdown table, and drawn as it learns.
 
 scores/minimal_pairs-adjunct_island-1a2b3c4d.json      scores/scores.md      scores/parts/ (what is kept)
 """
@@ -10,7 +10,7 @@ import json
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ class Result:
     finding: Finding
     records: list[Record]
     precision: str = "fp32"
+    seen: dict[str, int] = field(default_factory=dict)  # tokens, and words where they are known, up to this step
 
     def plain(self) -> dict[str, Any]:
         """The facts first, then of what they are."""
@@ -48,6 +49,7 @@ class Result:
         about = {"model": self.model, "step": self.step, "probe": kind_of(self.probe), "way": self.way,
                  "precision": self.precision}  # fmt: skip
         facts = {**self.finding.plain(), **about, "files": self.files, "settings": how, "how": self.finding.how}
+        facts |= {"seen": self.seen} if self.seen else {}
         return dict(_finite({**facts, "key": self.key}))
 
     @property
@@ -124,23 +126,76 @@ def write_table(folder: Path) -> None:
     files.write_text(folder / "scores.md", "\n".join(lines) + "\n")
 
 
-def draw(folder: Path) -> list[Path]:
-    """A picture over steps of the first score of each probe that was asked of several."""
+def draw(folder: Path) -> list[tuple[Path, str]]:
+    """Pictures over steps, and over what was seen, of the first score of each probe that was asked of several steps.
+
+    Those that were not drawn so already, and over what.
+    """
     groups: dict[str, list[dict[str, Any]]] = {}
     for one in read(folder):
         if one.get("step") is not None:
             groups.setdefault(question(one), []).append(one)
     drawn = []
     for same, ones in groups.items():
-        score = next((key for key, value in ones[0].items() if isinstance(value, float)), "")
-        if len({one["step"] for one in ones}) < 2 or not score:
+        if len({one["step"] for one in ones}) < 2:
             continue
-        path = folder / f"{ones[0]['probe']}-{Path(ones[0]['files'][0]).name.split('.')[0]}-{value_key(same, 8)}.svg"
-        points = [{"step": one["step"], "value": one[score], "error": one["errors"].get(score) or math.nan,
-                   "guessing": one["guessing"].get(score)} for one in ones]  # fmt: skip
-        picture.draw_steps(path, f"{rows(ones[0])[0][1]} of {rows(ones[0])[0][2]}", score, points)
-        drawn.append(path)
+        title = f"{rows(ones[0])[0][1]} of {rows(ones[0])[0][2]}" if rows(ones[0]) else ""
+        drawn += _drawn(folder / _name(ones[0], same), title, ones, {"step": "steps", **_axes(ones)})
     return drawn
+
+
+def draw_models(results: Sequence[Result], out: str | None) -> list[tuple[Path, str]]:
+    """Pictures over what was seen of several models that were asked the same at several steps."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for one in (result.plain() for result in results):
+        about = [one["probe"], one["files"], one["precision"], one["settings"]]
+        groups.setdefault(json.dumps(about, sort_keys=True), []).append(one)
+    drawn = []
+    for same, ones in groups.items():
+        models = list(dict.fromkeys(one["model"] for one in ones))
+        if len(models) < 2 or len(ones) == len(models) or len({_score(one) for one in ones}) > 1:
+            continue
+        names = dict(zip(models, _short(models), strict=True))
+        several = [{**one, "name": names[one["model"]]} for one in ones]
+        path = (AWAY if out is None else Path(out)) / _name(ones[0], json.dumps([same, models]))
+        drawn += _drawn(path, f"{ones[0]['probe']} of {rows(ones[0])[0][2]}", several, _axes(ones))
+    return drawn
+
+
+def _axes(ones: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """Over what results can be drawn beside steps: words where all know them, else tokens."""
+    unit = next((unit for unit in ("words", "tokens") if all(unit in one.get("seen", {}) for one in ones)), "")
+    return {unit: f"{unit} seen"} if unit else {}
+
+
+def _drawn(path: Path, title: str, ones: Sequence[dict[str, Any]], axes: dict[str, str]) -> list[tuple[Path, str]]:
+    """The pictures that are new or have changed."""
+    score, drawn = _score(ones[0]), []
+    for axis, over in axes.items() if score else ():
+        points = [{"step": one["step"] if axis == "step" else one["seen"][axis], "value": one[score],
+                   "error": one["errors"].get(score) or math.nan, "guessing": one["guessing"].get(score),
+                   **({"model": one["name"]} if "name" in one else {})} for one in ones]  # fmt: skip
+        own = path.with_suffix(".svg") if axis == "step" else path.with_name(f"{path.name}-{axis}.svg")
+        own.parent.mkdir(parents=True, exist_ok=True)
+        if picture.draw_course(own, title, score, points, "step of pretraining" if axis == "step" else over):
+            drawn.append((own, over))
+    return drawn
+
+
+def _score(one: dict[str, Any]) -> str:
+    """The first one."""
+    return next((key for key, value in one.items() if isinstance(value, float)), "")
+
+
+def _name(one: dict[str, Any], same: str) -> str:
+    """Of a picture, without its ending."""
+    return f"{one['probe']}-{Path(one['files'][0]).name.split('.')[0]}-{value_key(same, 8)}"
+
+
+def _short(models: Sequence[str]) -> list[str]:
+    """Names of folders, where they differ."""
+    names = [Path(model).name for model in models]
+    return names if len(set(names)) == len(names) else [*models]
 
 
 def _finite(value: Any) -> Any:

@@ -83,17 +83,31 @@ def draw_trials(folder: Path, title: str, found: Mapping[str, Any]) -> Path | No
     return path
 
 
-def draw_steps(path: Path, title: str, score: str, points: Sequence[Mapping[str, Any]]) -> None:
-    """Draw scores over the steps of a pretraining: of each point `step`, `value`, `error`, `guessing` or None."""
+def draw_course(
+    path: Path, title: str, score: str, points: Sequence[Mapping[str, Any]], axis: str = "step of pretraining"
+) -> bool:
+    """Draw how scores change while models learn, unless it is drawn so already; was it not?
+
+    Of each point its place on the `axis` as `step`, `value`, `error`, `guessing` or None, and where they are of several
+    models `model`.
+    """
     rows = [
-        {"setting": {"step": p["step"]}, "scores": {score: {"mean": p["value"], "deviation": p["error"]}},
+        {"setting": {"step": p["step"], **({"model": p["model"]} if "model" in p else {})},
+         "scores": {score: {"mean": p["value"], "deviation": p["error"]}},
          "guessing": {} if p["guessing"] is None else {score: {"mean": p["guessing"]}}}
         for p in points
     ]  # fmt: skip
-    files.write_text(path, _over_steps(rows, {"score": score, "trials": []}, title, bars="bars: standard error"))
+    told = {"score": score, "trials": []}
+    text = _over_steps(rows, told, title, axis=f"{axis}; bars: standard error")
+    if path.exists() and path.read_text(encoding="utf-8", errors="replace") == text:
+        return False
+    files.write_text(path, text)
+    return True
 
 
-def _over_steps(rows: Sequence[Mapping[str, Any]], found: Mapping[str, Any], title: str, bars: str = BARS) -> str:
+def _over_steps(
+    rows: Sequence[Mapping[str, Any]], found: Mapping[str, Any], title: str, axis: str = f"step of pretraining; {BARS}"
+) -> str:
     """The score against the step of pretraining, by its logarithm; a line for each setting of the rest."""
     score = found["score"]
     steps = sorted({row["setting"]["step"] for row in rows})
@@ -108,7 +122,7 @@ def _over_steps(rows: Sequence[Mapping[str, Any]], found: Mapping[str, Any], tit
     def y(value: float) -> float:
         return TOP + (high - value) / (high - low) * (HEIGHT - TOP - BOTTOM)
 
-    parts = [_text(LEFT, 26, f"{title}: {score}", 15, "start"), *_levels(low, high, y), *_log_marks(steps, x, bars)]
+    parts = [_text(LEFT, 26, f"{title}: {score}", 15, "start"), *_levels(low, high, y), *_log_marks(steps, x, axis)]
     if guessing := _guessing(rows, score):
         level = y(guessing["mean"])
         parts.append(f'<path d="M{LEFT} {level:.1f}H{WIDTH - RIGHT}" stroke="{INK}" stroke-dasharray="2 4"/>')
@@ -219,15 +233,15 @@ def spread(found: Mapping[str, float] | None) -> str:
     return f"{found['mean']:.2f}" + (f" ± {found['deviation']:.2f}" if beside else "")
 
 
-def _log_marks(steps: Sequence[int], x: Scale, bars: str) -> list[str]:
+def _log_marks(steps: Sequence[int], x: Scale, axis: str) -> list[str]:
     """The steps under the axis, those left out that would stand on another."""
     parts, last = [], -1e9
     for step in steps:
-        text = f"{step:,}"
+        text = f"{step:,}" if step < 1_000_000 else f"{step / 1e6:,.4g} M"
         if x(step) - last > 7 * len(text) + 8:
             parts.append(_text(x(step), HEIGHT - BOTTOM + 18, text, 12, "middle"))
             last = x(step)
-    return [*parts, _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, f"step of pretraining; {bars}", 12, "middle")]
+    return [*parts, _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, axis, 12, "middle")]
 
 
 def _dot(x: float, y: float, radius: float, colour: str, opacity: float = 1.0) -> str:
