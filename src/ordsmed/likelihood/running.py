@@ -92,13 +92,13 @@ def finding(records: Sequence[Record], first: str = "perplexity", named: str = "
     """Of a token, a word and a byte, the one that is asked for first; each score named like this."""
     words, size, texts, vocabulary, unknown, spelled, _, targets = sums(records)
     units = {"word": words, "byte": size} if size else {}
-    found = perplexities(records, units, int(vocabulary / texts), spelled * math.log(256))
-    scores = sorted(found.facts, key=lambda name: name != first)
+    plain = perplexities(records, units, int(vocabulary / texts), spelled * math.log(256))
+    scores = sorted(plain.facts, key=lambda name: name != first)
     rename = {name: named.format(name) if name != "scored" else name for name in scores}
-    facts: dict[str, Any] = {rename[name]: found.facts[name] for name in scores}
+    facts: dict[str, Any] = {rename[name]: plain.facts[name] for name in scores}
     if unknown:
         facts |= {"unknown": 100 * unknown / targets, "unknown_tokens": int(unknown)}
     if size:
         facts |= {"documents": int(texts), "words": int(words), "bytes": int(size)}
-    errors, guessing = ({rename[n]: value for n, value in of.items()} for of in (found.errors, found.guessing))
-    return replace(found, facts=facts | {"windows": len(records)}, errors=errors, guessing=guessing)
+    errors, guessing = ({rename[n]: value for n, value in of.items()} for of in (plain.errors, plain.guessing))
+    return replace(plain, facts=facts | {"windows": len(records)}, errors=errors, guessing=guessing)

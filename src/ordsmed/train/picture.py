@@ -97,8 +97,7 @@ def draw_course(
          "guessing": {} if p["guessing"] is None else {score: {"mean": p["guessing"]}}}
         for p in points
     ]  # fmt: skip
-    told = {"score": score, "trials": []}
-    text = _over_steps(rows, told, title, axis=f"{axis}; bars: standard error")
+    text = _over_steps(rows, {"score": score, "trials": []}, title, axis=f"{axis}; bars: standard error")
     if path.exists() and path.read_text(encoding="utf-8", errors="replace") == text:
         return False
     files.write_text(path, text)
