@@ -23,6 +23,7 @@ FREE = """
     data/encode: BLOCK EVERY SHARE | data/features: FULL | data/pieces: AT_ONCE | data/store: BLOCK FIRST
     data/windows: BLOCK | data/words: FULL LONG | launch/local: GRACE LOOK | score/answers: BLOCK
     learn/inference: TOKENS | learn/kept: MANY | nn/attention: CALL | nn/letters: CHUNK WIDE | nn/loss: CHUNK_SCORES
+    nn/loss: DEVICE_SCORES PITCH | mesh/compiler: LIMIT
     tasks/squad: BLOCK | tasks/tag: AT_ONCE | corpus/chunks: BUNDLE KEPT OVERHEAD SEARCHED EXAMPLES
     web/crawl: WAITING KEPT | markup/dump: PART BITE | corpus/held_out: BLOCK GATHER
     corpus/histogram: WIDTH PANEL LEFT TOP RIGHT BOTTOM | corpus/signatures: BATCH | corpus/buckets: RUN PART

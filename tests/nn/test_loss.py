@@ -348,3 +348,80 @@ def test_a_sampled_loss_takes_rows_of_places() -> None:
         weights[:36].view(4, 9), drawn,
     )  # fmt: skip
     assert torch.equal(flat, rows)
+
+
+# the way of devices other than the CPU
+
+
+@pytest.fixture
+def on_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU, three chunks of rows and a vocabulary that needs 14 more words to be even."""
+    monkeypatch.setattr(loss, "BY_HAND", ())
+    monkeypatch.setattr(loss, "PITCH", 64)
+    monkeypatch.setattr(loss, "DEVICE_SCORES", 13 * V)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_device_tells_and_learns_what_torch_does(on_device: None, bias: bool) -> None:
+    inputs = asked(bias=bias, weighted=False)
+    ours, theirs = token_loss(*inputs), plain(*inputs)
+    assert near(ours.detach(), theirs.detach())
+    for mine, wanted in zip(gradients(ours, inputs[:3], 0.3), gradients(theirs, inputs[:3], 0.3), strict=True):
+        assert near(mine, wanted)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.bfloat16, 2e-2), (torch.float16, 3e-3)])
+def test_a_device_in_16_bits_pads_the_vocabulary_and_learns_the_same(
+    on_device: None, bias: bool, dtype: torch.dtype, bound: float
+) -> None:
+    """Nothing is learned of words that are not there, and the same of those that are."""
+    inputs = asked(bias=bias, weighted=False)
+    theirs = plain(*inputs)
+    wanted = gradients(theirs, inputs[:3])
+    with torch.autocast("cpu", dtype):
+        ours = token_loss(*inputs)
+    found = gradients(ours, inputs[:3])
+    assert near(ours.detach(), theirs.detach(), bound)
+    assert [slope.shape for slope in found] == [leaf.shape for leaf in inputs[:3] if leaf is not None]
+    assert all(near(mine, slope, 2 * bound) for mine, slope in zip(found, wanted, strict=True))
+
+
+def test_fp16_learns_of_words_that_are_all_but_never_right(on_device: None) -> None:
+    """A share of 3e-7 is next to nothing in fp16, where 6e-8 is the smallest number: what it learns is still right."""
+    hidden = torch.zeros(64, 1)
+    table, bias = torch.zeros(V, 1, requires_grad=True), torch.zeros(V)
+    bias[1:] = -15.0
+    bias.requires_grad_()
+    targets, weights = torch.zeros(64, dtype=torch.int64), torch.ones(64)
+    with torch.autocast("cpu", torch.float16):
+        value = token_loss(hidden, table, bias, targets, weights)
+    value.backward()
+    share = float(np.exp(-15.0) / (1 + (V - 1) * np.exp(-15.0)))
+    assert bias.grad[1:].tolist() == pytest.approx([64 * share] * (V - 1), rel=0.02)
+
+
+def test_a_device_hits_and_draws_what_a_cpu_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plain draws, wilder ones, and such as are never right; in fp32 they are the very same words."""
+    hidden, table, bias, targets, weights = asked()
+    rows = torch.from_numpy(keys(7, np.arange(N)))
+    found = []
+    for by_hand in (("cpu",), ()):
+        monkeypatch.setattr(loss, "BY_HAND", by_hand)
+        own = [token_hits(hidden, table, bias, targets, weights)]
+        for how in ({}, {"temperature": 1.7}, {"never_right": True}):
+            draw = Draw.of(rows, 1, V, **how)
+            own += loss.token_loss_and_draws(hidden, table, bias, targets, weights, V, draw)
+        found.append([value.detach() for value in own])
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other) if one.ndim else near(one, other)
+
+
+def test_in_validation_nothing_is_kept_for_learning(on_device: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs = asked()
+    monkeypatch.setattr(loss, "_Slopes", None)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        value = token_loss(*inputs)
+        hits = token_hits(inputs[0].bfloat16(), *inputs[1:])
+    assert near(value, plain(*inputs).detach(), 2e-2)
+    assert 0 <= float(hits) <= float(inputs[4].sum())

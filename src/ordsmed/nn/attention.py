@@ -124,7 +124,7 @@ class SelfAttention(nn.Module):
     ) -> Tensor:
         """`turn`: cosine and sine of every place's angles, [B, T, d]; `kept`: what was read before."""
         fused = self.gather(x).unflatten(-1, (-1, 3, self.head))  # [B, T, H, 3, d]; heads follow the local width
-        query, key, value = fused.permute(3, 0, 2, 1, 4)  # each [B, H, T, d]
+        query, key, value = (part.transpose(1, 2) for part in fused.unbind(3))  # each [B, H, T, d]
         if turn is not None:
             query, key = turned(query, *turn), turned(key, *turn)
         if kept is not None:
@@ -192,10 +192,16 @@ def as_scores(visible: Tensor) -> Tensor: ...
 @overload
 def as_scores(visible: Visible) -> Visible: ...
 def as_scores(visible: Visible) -> Visible:
-    """On a CPU 0 where a token sees another, minus infinity elsewhere: what its kernels want, once for all layers."""
-    if not isinstance(visible, Tensor) or visible.device.type != "cpu":
+    """0 where a token sees another, minus infinity elsewhere: what the kernels want, made once for all layers.
+
+    On a GPU in the precision of the products: it would be made so in every layer.
+    """
+    if not isinstance(visible, Tensor):
         return visible
-    return torch.zeros(visible.shape).masked_fill_(~visible, -torch.inf)
+    kind, dtype = visible.device.type, torch.float32
+    if kind != "cpu" and torch.is_autocast_enabled(kind):
+        dtype = torch.get_autocast_dtype(kind)
+    return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, -torch.inf)
 
 
 def lower(length: int, device: torch.device) -> Tensor:

@@ -11,6 +11,7 @@ of exponentials and the target's score are agreed on, and no rank ever holds all
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,11 @@ from torch import distributed as dist
 
 from ordsmed.nn.shards import box_of, groups_of, local
 
-CHUNK_SCORES = 1 << 24  # scores held at a time: 64 MB in fp32
+CHUNK_SCORES = 1 << 24  # scores that a CPU holds at a time: 64 MB in fp32
+DEVICE_SCORES = 1 << 28  # that a GPU does: each chunk rewrites the slopes of the whole table
+PITCH = 128  # a GPU's fast 16-bit products want rows that begin at such multiples
+LIFT = 5.0  # e to it, less than 150, times shares: those of rare words are numbers in fp16 as well
+BY_HAND = ("cpu",)  # devices where passes over scores are left out that need not be, and rows begin anywhere
 TILE = (1_024, 2_048)  # states and words that are scored at a time where nothing is learned: 8 MB in fp32
 FAINT, LOUD = 1e-20, 1e30  # sums of e to scores that are exact without taking the highest off
 SAFE = 60.0  # e^60 times any vocabulary is far from fp32's largest number
@@ -84,7 +89,8 @@ def _loss(
     if torch.is_autocast_enabled(hidden.device.type):
         hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
     table, bias, split = _own_rows(table, bias, vocabulary)
-    given = (hidden.flatten(0, -2), table, bias, targets.flatten(), weights.flatten(), split, draw)
+    learns = torch.is_grad_enabled()  # within a function of autograd it never is
+    given = (hidden.flatten(0, -2), table, bias, targets.flatten(), weights.flatten(), split, draw, learns)
     summed: tuple[Tensor, Tensor] = _TokenLoss.apply(*given)  # type: ignore[no-untyped-call]
     return summed
 
@@ -114,9 +120,10 @@ def token_hits(
     table, bias, split = _own_rows(table, bias, vocabulary)
     hidden, targets, weights = hidden.flatten(0, -2), targets.flatten(), weights.flatten()
     hits = hidden.new_zeros((), dtype=torch.float32)
-    bias = None if bias is None else bias.to(hidden.dtype)
-    for rows in _chunks(len(hidden), len(table) if split is None else split.rows):
-        scores = torch.nn.functional.linear(hidden[rows], table.to(hidden.dtype), bias)
+    product, bias = _aligned(table, bias, hidden)  # what is behind the vocabulary is never the best
+    most = CHUNK_SCORES if hidden.device.type in BY_HAND else DEVICE_SCORES
+    for rows in _chunks(len(hidden), len(table) if split is None else split.rows, most):
+        scores = torch.nn.functional.linear(hidden[rows], product, bias)
         best = scores.argmax(-1) if split is None else _best(scores, split)
         hits += ((best == targets[rows]) * weights[rows]).sum()
     return hits
@@ -268,34 +275,13 @@ class _TokenLoss(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor,
-        split: Range | None, draw: Any,
+        split: Range | None, draw: Any, learns: bool,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         drawn = torch.empty(len(hidden) if draw else 0, dtype=torch.int64, device=hidden.device)
-        product, loss = table.to(hidden.dtype), hidden.new_zeros((), dtype=torch.float32)
-        slopes = _Slopes(hidden, product, bias) if any(ctx.needs_input_grad[:3]) else None
-        chunks = _chunks(len(hidden), len(table) if split is None else split.rows)
-        room = hidden.new_empty((chunks[0].stop if chunks else 0, len(table)), dtype=torch.float32)
-        for rows in chunks:
-            scores = _scores(hidden[rows], product, bias, room[: rows.stop - rows.start])
-            own = draw is not None and draw.plain  # words are drawn by the shares that the loss is made of
-            if draw is not None and not own:
-                drawn[rows] = _drawn_otherwise(draw, scores, targets[rows], rows, split)
-            if split is None:
-                right = scores.gather(1, targets[rows, None]).squeeze(1)
-                right -= _shift(scores, hidden.dtype)
-            else:
-                right = _shift_agreed(scores, targets[rows], split)
-            scores.exp_()
-            sums = draw.sums(scores, split.first if split else 0) if own else scores.sum(1, keepdim=True)
-            if split is not None:
-                sums, right = split.agree(torch.cat([sums, right[:, None]], 1)).tensor_split([-1], 1)
-                right = right.squeeze(1)
-            total = sums.sum(1)
-            if own:
-                drawn[rows] = _drawn(draw, scores, sums, rows, split)
-            loss += (weights[rows] * (total.log() - right)).sum()
-            if slopes:
-                slopes.add(rows, scores, weights[rows] / total)
+        learns = learns and any(ctx.needs_input_grad[:3])
+        alone = split is None and hidden.device.type not in BY_HAND
+        sums = _sums_on_device if alone else _sums
+        loss, slopes = sums(hidden, table, bias, targets, weights, split, draw, drawn, learns)
         if slopes:
             ctx.save_for_backward(*slopes.finish(targets, weights, split))
         ctx.dtypes = hidden.dtype, table.dtype, None if bias is None else bias.dtype
@@ -309,7 +295,79 @@ class _TokenLoss(torch.autograd.Function):
         made = [
             slope.float().mul_(upstream[0]).to(kind) for slope, kind in zip(ctx.saved_tensors, ctx.dtypes, strict=False)
         ]
-        return made[0], made[1], made[2] if len(made) > 2 else None, None, None, None, None
+        return made[0], made[1], made[2] if len(made) > 2 else None, None, None, None, None, None
+
+
+def _sums(
+    hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor, split: Range | None,
+    draw: Any, drawn: Tensor, learns: bool,
+) -> tuple[Tensor, _Slopes | None]:  # fmt: skip
+    """The summed loss, and its slopes where something learns; words are drawn into `drawn`."""
+    product, loss = table.to(hidden.dtype), hidden.new_zeros((), dtype=torch.float32)
+    slopes = _Slopes(hidden, product, bias) if learns else None
+    chunks = _chunks(len(hidden), len(table) if split is None else split.rows)
+    room = hidden.new_empty((chunks[0].stop if chunks else 0, len(table)), dtype=torch.float32)
+    for rows in chunks:
+        scores = _scores(hidden[rows], product, bias, room[: rows.stop - rows.start])
+        own = draw is not None and draw.plain  # words are drawn by the shares that the loss is made of
+        if draw is not None and not own:
+            drawn[rows] = _drawn_otherwise(draw, scores, targets[rows], rows, split)
+        if split is None:
+            right = scores.gather(1, targets[rows, None]).squeeze(1)
+            right -= _shift(scores, hidden.dtype)
+        else:
+            right = _shift_agreed(scores, targets[rows], split)
+        scores.exp_()
+        sums = draw.sums(scores, split.first if split else 0) if own else scores.sum(1, keepdim=True)
+        if split is not None:
+            sums, right = split.agree(torch.cat([sums, right[:, None]], 1)).tensor_split([-1], 1)
+            right = right.squeeze(1)
+        total = sums.sum(1)
+        if own:
+            drawn[rows] = _drawn(draw, scores, sums, rows, split)
+        loss += (weights[rows] * (total.log() - right)).sum()
+        if slopes:
+            slopes.add(rows, scores, weights[rows] / total)
+    return loss, slopes
+
+
+def _sums_on_device(
+    hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor, split: Range | None,
+    draw: Any, drawn: Tensor, learns: bool,
+) -> tuple[Tensor, _Slopes | None]:  # fmt: skip
+    """The same by few passes over many scores: torch's own kernel takes the logs of the shares, in fp32."""
+    words, half = len(table), hidden.dtype != torch.float32
+    product, added = _aligned(table, bias, hidden)
+    loss = hidden.new_zeros((), dtype=torch.float32)
+    slopes = _Slopes(hidden, product, added if bias is not None else None, words) if learns else None
+    lift = LIFT if hidden.dtype == torch.float16 else 0.0
+    for rows in _chunks(len(hidden), words, DEVICE_SCORES):
+        scores = hidden[rows] @ product.T if added is None else torch.addmm(added, hidden[rows], product.T)
+        own = draw is not None and draw.plain
+        if draw is not None and not own:
+            drawn[rows] = _drawn_otherwise(draw, scores[:, :words].float(), targets[rows], rows, None)
+        logs = torch.log_softmax(scores.float(), 1)
+        loss -= (weights[rows] * logs.gather(1, targets[rows, None]).squeeze(1)).sum()
+        if not own and slopes is None:
+            continue
+        logs = logs.add_(lift) if lift else logs
+        shares = torch.exp(logs, out=scores) if half and not own else logs.exp_()
+        if own:
+            drawn[rows] = _drawn(draw, shares[:, :words], draw.sums(shares[:, :words]), rows, None)
+        if slopes:
+            slopes.add(rows, shares, weights[rows] * math.exp(-lift))
+    return loss, slopes
+
+
+def _aligned(table: Tensor, bias: Tensor | None, hidden: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Table and bias in the precision of a product; in 16 bits with words behind the vocabulary that score nothing."""
+    more = -len(table) % PITCH if hidden.dtype != torch.float32 and hidden.device.type not in BY_HAND else 0
+    if not more:
+        return table.to(hidden.dtype), None if bias is None else bias.to(hidden.dtype)
+    bias = table.new_zeros(len(table)) if bias is None else bias
+    product = hidden.new_zeros(len(table) + more, table.shape[1])
+    product[: len(table)] = table
+    return product, torch.nn.functional.pad(bias.to(hidden.dtype), (0, more), value=-torch.inf)
 
 
 class _SampledLoss(torch.autograd.Function):
@@ -322,7 +380,8 @@ class _SampledLoss(torch.autograd.Function):
         slopes = _Slopes(hidden, product, bias) if any(ctx.needs_input_grad[:4]) else None
         to_right = torch.empty_like(right)
         order = candidates.argsort()
-        chunks = _chunks(len(hidden), len(table))
+        most = CHUNK_SCORES if hidden.device.type in BY_HAND else DEVICE_SCORES
+        chunks = _chunks(len(hidden), len(table), most)
         room = hidden.new_empty((chunks[0].stop if chunks else 0, len(table)), dtype=torch.float32)
         for rows in chunks:
             scores = _scores(hidden[rows], product, bias, room[: rows.stop - rows.start])
@@ -371,16 +430,19 @@ class _Slopes:
     scales the narrow side of each product, and the targets' part is taken off at the end.
     """
 
-    def __init__(self, hidden: Tensor, table: Tensor, bias: Tensor | None) -> None:
-        self.hidden, self.table = hidden, table
+    def __init__(self, hidden: Tensor, table: Tensor, bias: Tensor | None, words: int | None = None) -> None:
+        """`words`: how many rows of the table count, where more are behind them."""
+        self.hidden, self.table, self.words = hidden, table, words
         self.to_hidden = torch.empty_like(hidden)
         self.to_table = torch.zeros(table.shape if not len(hidden) else (0,), device=table.device)
         self.to_bias = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)
 
     def add(self, rows: slice, shares: Tensor, factor: Tensor) -> None:
         """One chunk: `shares` are exp(scores), `factor` is weight / total."""
-        if self.to_bias is not None:
+        if self.to_bias is not None and shares.dtype == torch.float32:
             self.to_bias.addmv_(shares.T, factor)
+        elif self.to_bias is not None:
+            self.to_bias += shares.T @ factor.to(shares.dtype)
         shares, factor = shares.to(self.hidden.dtype), factor.to(self.hidden.dtype)[:, None]
         torch.mm(shares, self.table, out=self.to_hidden[rows]).mul_(factor)
         weighted = self.hidden[rows] * factor
@@ -403,7 +465,11 @@ class _Slopes:
                 self.to_bias.index_add_(0, targets, weights, alpha=-1)
         if split is not None:
             self.to_hidden = split.agree(self.to_hidden)
-        return [self.to_hidden, self.to_table, *([] if self.to_bias is None else [self.to_bias])]
+        return [
+            self.to_hidden,
+            self.to_table[: self.words],
+            *([] if self.to_bias is None else [self.to_bias[: self.words]]),
+        ]
 
 
 def _scores(hidden: Tensor, table: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
@@ -424,8 +490,8 @@ def _shift(scores: Tensor, product: torch.dtype) -> Tensor:
     return top
 
 
-def _chunks(rows: int, vocabulary: int, most: int = CHUNK_SCORES) -> list[slice]:
+def _chunks(rows: int, vocabulary: int, most: int | None = None) -> list[slice]:
     """Chunks of about equal size."""
-    count = max(-(-rows * vocabulary // most), 1)
+    count = max(-(-rows * vocabulary // (most or CHUNK_SCORES)), 1)
     size = max(-(-rows // count), 1)
     return [slice(at, min(at + size, rows)) for at in range(0, rows, size)]
