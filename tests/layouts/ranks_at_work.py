@@ -23,7 +23,7 @@ from ordsmed.finetune import examples
 from ordsmed.finetune.plan import FinetuningPlan
 from ordsmed.finetune.recipe import Finetuning
 from ordsmed.learn import inference as asking
-from ordsmed.mesh import parallel
+from ordsmed.mesh import compiler
 from ordsmed.nn import attention
 from ordsmed.pretrain import texts
 from ordsmed.pretrain.recipe import Pretraining
@@ -46,7 +46,7 @@ def live_bytes() -> int:
 
 def work(case: dict[str, Any], met: Ranks, folder: Path) -> dict[str, Any]:
     """One case: build, maybe restore, train, maybe save."""
-    parallel.BACKEND = case.get("backend", "aot_eager")
+    compiler.BACKEND = case.get("backend", "aot_eager")
     recipe, _ = run.load(Pretraining, case["recipe"], case.get("overrides", []))
     shape = tuple(case["shape"])
     layout = dataclasses.replace(recipe.layout, replicate=shape[0], shard=shape[1], tensor=shape[2])
@@ -103,7 +103,7 @@ def work(case: dict[str, Any], met: Ranks, folder: Path) -> dict[str, Any]:
 
 def fine_tune(case: dict[str, Any], met: Ranks) -> dict[str, Any]:
     """One case of a task: build, train, and what it then tells of the dev files."""
-    parallel.BACKEND, asking.TOKENS = "aot_eager", {"cpu": case["asked"]}
+    compiler.BACKEND, asking.TOKENS = "aot_eager", {"cpu": case["asked"]}
     attention.CALL = 0  # examples of a row are looked at one by one, however short they are
     recipe, _ = run.load(Finetuning, case["task"], case["overrides"])
     shape = tuple(case["shape"])

@@ -375,3 +375,47 @@ def test_a_factor_is_kept_where_there_is_one() -> None:
     low = Scaler(1.5, 10)
     assert not low.accept(torch.tensor(torch.inf), "")
     assert low.factor == precision.LEAST_SCALE
+
+
+class Small(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(8), nn.Linear(8, 16), nn.Linear(16, 8, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = x + self.down(self.up(self.norm(x)).tanh())
+        return out
+
+
+@pytest.mark.parametrize("frozen", [(), ("up.weight", "norm.bias")])
+@pytest.mark.parametrize("norms", [True, False])
+def test_weights_cast_at_once_learn_what_those_cast_one_by_one_do(norms: bool, frozen: tuple[str, ...]) -> None:
+    """The same bits forward and back; what does not learn stays so, and out of autocast nothing is cast."""
+    layout, x = Layout(precision="bf16", exact=() if norms else ("norms",)), torch.randn(3, 8)
+    found = []
+    for together in (False, True):
+        torch.manual_seed(0)
+        block = Small()
+        for name, weight in block.named_parameters():
+            weight.requires_grad_(name not in frozen)
+        precision.keep_in_half(block, layout)
+        if together:
+            precision.cast_at_once(block, torch.bfloat16, norms=norms)
+        plain = block(x)
+        with precision.autocast(layout, torch.device("cpu")):
+            out = block(x)
+        out.float().square().sum().backward()
+        assert all(p.dtype == torch.float32 for p in block.parameters())
+        slopes = [p.grad for p in block.parameters()]
+        assert [slope is None for slope in slopes] == [name in frozen for name, _ in block.named_parameters()]
+        found.append([plain, out, *(slope for slope in slopes if slope is not None)])
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+def test_a_block_that_fails_has_its_own_weights_again() -> None:
+    block = Small()
+    precision.cast_at_once(block, torch.bfloat16, norms=True)
+    with precision.autocast(Layout(precision="bf16"), torch.device("cpu")), pytest.raises(RuntimeError):
+        block(torch.zeros(3, 7))
+    assert block.up.weight.dtype == torch.float32
+    assert isinstance(block.up.weight, nn.Parameter)

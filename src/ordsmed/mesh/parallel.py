@@ -18,14 +18,14 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from ordsmed.base.ranks import Ranks
+from ordsmed.mesh import compiler
+from ordsmed.mesh.compiler import Compiler, compile_blocks
 from ordsmed.mesh.layout import Layout
-from ordsmed.mesh.precision import DTYPES
+from ordsmed.mesh.precision import DTYPES, cast_at_once
 from ordsmed.mesh.replicas import Replicas
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.model import Block, Model, TokenHead
 from ordsmed.nn.shards import LocalParameter
-
-BACKEND = "inductor"  # of torch.compile
 
 
 @dataclass
@@ -35,6 +35,7 @@ class Parallel:
     rows: dict[str, int] = field(default_factory=dict)  # of tensors with padding at their end: how many count
     factor: float = 1.0  # of the loss: FSDP2 takes the mean over ranks where the loop wants the sum
     replicas: Replicas | None = None
+    compiler: Compiler | None = None
 
     def before_micro_batch(self, last: bool) -> None:
         """Before a micro-batch: is it the step's last?"""
@@ -57,11 +58,15 @@ def spread(objective: nn.Module, layout: Layout, ranks: Ranks) -> Parallel:
         _same_start(objective)
     if tensor > 1:
         parallel.rows = split_layers(objective, layout, ranks)
+    at_once = layout.half and not layout.compile and ranks.device.type != "cpu" and (shard, tensor) == (1, 1)
     for block in blocks:
+        if at_once:
+            cast_at_once(block, DTYPES[layout.precision], norms="norms" not in layout.exact)
         if layout.recompute:
             block.forward = functools.partial(_recomputed, block.forward)
-        if layout.compile:
-            block.compile(backend=BACKEND)
+    if layout.compile:
+        parallel.compiler = Compiler(compiler.BACKEND)
+        compile_blocks(blocks, parallel.compiler)
     if shard > 1:
         parallel.factor = float(ranks.data_world)
         mesh = ranks.mesh["replicate", "shard"] if replicate > 1 else ranks.mesh["shard"]

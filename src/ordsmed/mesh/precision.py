@@ -8,10 +8,12 @@ from __future__ import annotations
 import contextlib
 import types
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx
 from torch.nn import functional as F
 
 from ordsmed.base.errors import RecipeError, Trouble
@@ -97,6 +99,52 @@ def _half_norm(self: nn.LayerNorm, x: Tensor) -> Tensor:
     with torch.autocast(x.device.type, enabled=False):
         bias = None if self.bias is None else self.bias.to(dtype)
         return F.layer_norm(x.to(dtype), self.normalized_shape, self.weight.to(dtype), bias, self.eps)
+
+
+class _InHalf(torch.autograd.Function):
+    """Many weights in 16 bits, by one kernel; and what they learned in fp32, by one."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, dtype: torch.dtype, *whole: Tensor) -> tuple[Tensor, ...]:
+        halves = [torch.empty_like(weight, dtype=dtype) for weight in whole]
+        torch._foreach_copy_(halves, list(whole))
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(
+            *(half for half, weight in zip(halves, whole, strict=True) if not weight.requires_grad)
+        )
+        return tuple(halves)
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, *slopes: Tensor | None) -> tuple[Tensor | None, ...]:
+        there = [slope for slope in slopes if slope is not None]
+        exact = [torch.empty_like(slope, dtype=torch.float32) for slope in there]
+        if there:
+            torch._foreach_copy_(exact, there)
+        whole = iter(exact)
+        return None, *(None if slope is None else next(whole) for slope in slopes)
+
+
+def cast_at_once(block: nn.Module, dtype: torch.dtype, *, norms: bool) -> None:
+    """Let a block cast the weights of its layers together, where autocast would start a kernel for each, twice."""
+    layers = [m for m in block.modules() if type(m) is nn.Linear or (norms and type(m) is nn.LayerNorm)]
+    places = [(layer, name) for layer in layers for name, weight in layer._parameters.items() if weight is not None]
+    inner: Callable[..., Tensor] = block.forward
+
+    def forward(*inputs: object, **more: object) -> Tensor:
+        whole = [layer._parameters[name] for layer, name in places]
+        if not torch.is_autocast_enabled(whole[0].device.type):  # type: ignore[union-attr]
+            return inner(*inputs, **more)
+        halves = _InHalf.apply(dtype, *whole)  # type: ignore[no-untyped-call]
+        try:
+            for (layer, name), half in zip(places, halves, strict=True):
+                layer._parameters[name] = half
+            return inner(*inputs, **more)
+        finally:
+            for (layer, name), weight in zip(places, whole, strict=True):
+                layer._parameters[name] = weight
+
+    if places:
+        block.forward = forward
 
 
 @dataclass

@@ -1,0 +1,67 @@
+"""Compiler: torch.compile, block by block; what it compiles is counted, and it never goes over to the slow way alone.
+
+All blocks share one code, so one limit holds for those of all networks, with and without a mask, in every phase.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from ordsmed.base.errors import Trouble
+from ordsmed.base.say import say
+from ordsmed.nn.dropout import Dropout
+
+BACKEND = "inductor"  # of torch.compile
+LIMIT = 64  # times that one code may be compiled: torch's own 8 is less than two networks and two phases take
+
+Forward = Callable[..., Tensor]
+
+
+@dataclass
+class Compiler:
+    """What torch calls for each graph that it found; a new one is told, for it takes its time."""
+
+    backend: str
+    graphs: int = 0
+
+    def __call__(self, graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[..., Sequence[Tensor]]:
+        from torch._dynamo.backends.registry import lookup_backend
+
+        self.graphs += 1
+        say(f"compile: graph {self.graphs} by {self.backend}")
+        ready: Callable[..., Sequence[Tensor]] = lookup_backend(self.backend)(graph, inputs)
+        return ready
+
+
+def compile_blocks(blocks: Sequence[nn.Module], compiler: Compiler) -> None:
+    """Compile what blocks do while they learn; a validation, which has other shapes, goes through them as they are."""
+    import torch._dynamo
+
+    torch._dynamo.config.recompile_limit = LIMIT
+    torch._dynamo.config.fail_on_recompile_limit_hit = True  # else it would go on eagerly, after one warning
+    for block in blocks:
+        for layer in block.modules():
+            if isinstance(layer, Dropout):  # on a CPU its zeros are drawn by numpy, from a number of each micro-batch
+                layer.mask = torch.compiler.disable(layer.mask)  # type: ignore[method-assign]
+        block.compile(backend=compiler)
+        block._compiled_call_impl = _while_it_learns(block, cast("Forward", block._compiled_call_impl))
+
+
+def _while_it_learns(block: nn.Module, compiled: Forward) -> Forward:
+    def call(*inputs: object, **more: object) -> Tensor:
+        from torch._dynamo.exc import FailOnRecompileLimitHit
+
+        if not block.training:
+            return cast("Tensor", block._call_impl(*inputs, **more))
+        try:
+            return compiled(*inputs, **more)
+        except FailOnRecompileLimitHit:
+            found = f"torch compiled a block {LIMIT} times, each time for other shapes"
+            raise Trouble("layout.compile", found, "few shapes of rows", "set layout.compile = false") from None
+
+    return call
