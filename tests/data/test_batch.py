@@ -37,7 +37,7 @@ def arrays(rows: int = 2, length: int = 5, slots: int = 3) -> dict[str, np.ndarr
 
 def test_shapes_that_fit() -> None:
     batch = batch_of(**arrays())
-    assert {f.name for f in dataclasses.fields(Batch)} == set(arrays())
+    assert {f.name for f in dataclasses.fields(Batch)} == {*arrays(), "counting"}
     assert (batch.tokens.dtype, batch.weights.dtype, batch.documents.dtype) == (torch.int64, torch.float32, torch.int32)  # type: ignore[union-attr]
     batch_of(**{**arrays(slots=5), "places": None, "documents": None, "types": None})
     assert batch.to(torch.device("cpu")) is batch
@@ -61,7 +61,7 @@ def test_without_places_every_token_is_predicted() -> None:
 
 def test_another_device() -> None:
     batch = batch_of(**arrays()).to(torch.device("meta"))
-    assert {getattr(batch, f.name).device.type for f in dataclasses.fields(batch)} == {"meta"}
+    assert {getattr(batch, name).device.type for name in arrays()} == {"meta"}
 
 
 def test_examples_may_be_more_than_rows() -> None:
@@ -75,3 +75,26 @@ def test_examples_may_be_more_than_rows() -> None:
     assert len(batch_of(**alone).numbers) == 2
     with pytest.raises(AssertionError, match=r"Batch.numbers: "):
         batch_of(**{**alone, "numbers": np.arange(5)})
+
+
+def test_a_device_is_told_which_slots_count() -> None:
+    """Where some do not, in a batch that asks every token; it need not look for them itself."""
+    own = {**arrays(), "places": None}
+    shape = own["tokens"].shape
+    own |= {"targets": own["tokens"], "weights": np.zeros(shape, np.float32)}
+    own["weights"][0, 1] = own["weights"][1, 0] = 0.5
+    there = torch.device("meta")
+    assert batch_of(**own).to(there).counting.shape == (2,)
+    assert batch_of(**own).to(torch.device("cpu")).counting is None
+    own["weights"][:] = 1
+    assert batch_of(**own).to(there).counting is None
+    assert batch_of(**arrays()).to(there).counting is None
+
+
+def test_the_slots_that_count_are_those_with_a_weight(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = {**arrays(), "places": None}
+    shape = own["tokens"].shape
+    own |= {"targets": own["tokens"], "weights": np.zeros(shape, np.float32)}
+    own["weights"][0, 1] = own["weights"][1, 0] = 0.5
+    monkeypatch.setattr(Batch, "_map", lambda batch, change: batch)
+    assert batch_of(**own).to(torch.device("meta")).counting.tolist() == [1, shape[1]]

@@ -37,6 +37,7 @@ class Batch:
     candidates: Tensor | None = None  # int64 [S]  words that stand for all others in a sampled softmax
     tries: Tensor | None = None  # int64 []       how many draws it took to find so many different ones
     spans: Tensor | None = None  # int64 [E, 2]    where an example begins, rows laid end to end, and its tokens' number
+    counting: Tensor | None = None  # int64 [N]    slots that count, rows laid end to end; made on the way to a device
     labels: Tensor | None = None  # int64 or float32 [E] or [E, K]  what is right for each example
 
     def __post_init__(self) -> None:
@@ -58,10 +59,18 @@ class Batch:
         assert self.places is not None or predicted == (rows, tokens), "without places every token is predicted"
 
     def to(self, device: torch.device) -> Batch:
-        """The same batch on a device."""
+        """The same batch on a device; where some tokens count and others do not, with a list of them.
+
+        The device could make it, but who wants to know how long it is must wait for all that the device has to do.
+        """
         if device.type == "cpu":
             return self
-        return self._map(lambda t: t.to(device, non_blocking=True))
+        batch = self
+        if self.places is None and self.counting is None and not self.weights.all():
+            counting = self.weights.flatten().nonzero().squeeze(1)
+            pinned = self.weights.is_pinned()
+            batch = dataclasses.replace(self, counting=counting.pin_memory() if pinned else counting)
+        return batch._map(lambda t: t.to(device, non_blocking=True))
 
     def pin_memory(self) -> Batch:
         """The same batch in pinned memory, as the loader's workers ask."""

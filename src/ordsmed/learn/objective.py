@@ -189,9 +189,14 @@ def at_places(hidden: Tensor, batch: Batch) -> Tensor:
     return hidden.flatten(0, 1).index_select(0, (batch.places + first).flatten())
 
 
-def counted(head: TokenHead, hidden: Tensor, targets: Tensor, weights: Tensor, vocabulary: int) -> tuple[Any, ...]:
-    """What a loss of tokens takes, of the places alone that count: where few do, little goes through the head."""
-    at = torch.nonzero(weights.flatten() > 0).squeeze(1)
+def counted(
+    head: TokenHead, hidden: Tensor, targets: Tensor, weights: Tensor, vocabulary: int, *, at: Tensor | None = None
+) -> tuple[Any, ...]:
+    """What a loss of tokens takes, of the places alone that count: where few do, little goes through the head.
+
+    `at`: those places, where the batch lists them.
+    """
+    at = torch.nonzero(weights.flatten() > 0).squeeze(1) if at is None else at
     states = head.transform(hidden.flatten(0, 1).index_select(0, at))
     return states, head.words.weight, head.bias, targets.flatten()[at], weights.flatten()[at], vocabulary
 

@@ -231,7 +231,9 @@ class Encoder(Model):
     ) -> Tensor:
         x = self.words(tokens) + self.places(positions + self.offset if self.offset else positions)
         if self.types is not None:
+            embedded = x.dtype  # what is added in fp32 must not make all that follows so
             x = x + (self.types.weight[0] if types is None else self.types(types))
+            x = x.to(embedded) if self.pre_norm else x
         x = self.dropout(x if self.pre_norm else self.norm(x))
         if self.project is not None:
             x = self.project(x)

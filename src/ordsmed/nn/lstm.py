@@ -9,6 +9,7 @@ input's part of the gates, all gradients of weights) is one product over all ste
 
 from __future__ import annotations
 
+import contextlib
 import math
 import warnings
 from typing import Any
@@ -59,7 +60,13 @@ class Lstm(nn.Module):
         bias = self.bias + _forget(self.bias)
         weights = [self.enter, self.carry, bias, torch.zeros_like(bias)]
         weights += [] if self.project is None else [self.project]
-        with warnings.catch_warnings():  # cuDNN lays them side by side at every call; a copy is cheap beside the rest
+        kind = x.device.type
+        half = kind != "cpu" and torch.is_autocast_enabled(kind)
+        if half:  # autocast itself would have cuDNN's kernel compute in fp16, whatever was asked for
+            x, *weights = (tensor.to(torch.get_autocast_dtype(kind)) for tensor in (x, *weights))
+        plain = torch.autocast(kind, enabled=False) if half else contextlib.nullcontext()
+        with plain, warnings.catch_warnings():
+            # cuDNN lays them side by side at every call; a copy is cheap beside the rest
             warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
             warnings.filterwarnings("ignore", message="LSTM with projections is not supported with oneDNN")
             out, last, state = torch.lstm(

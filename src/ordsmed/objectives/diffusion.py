@@ -136,4 +136,4 @@ class HiddenTokens(Objective):
 
     def _asked(self, batch: Batch) -> tuple[Any, ...]:
         hidden = self.model(batch.tokens, batch.positions, batch.documents, batch.types)
-        return counted(self.head, hidden, batch.targets, batch.weights, self.vocabulary)
+        return counted(self.head, hidden, batch.targets, batch.weights, self.vocabulary, at=batch.counting)

@@ -185,7 +185,8 @@ class BothWays(Objective):
         return token_loss(*self._asked(batch, weights, hidden))
 
     def _asked(self, batch: Batch, weights: Tensor, hidden: Tensor) -> tuple[Any, ...]:
-        return counted(self.head, hidden, batch.targets, weights, self.vocabulary)
+        at = batch.counting if weights is batch.weights else None
+        return counted(self.head, hidden, batch.targets, weights, self.vocabulary, at=at)
 
 
 def _filled_by_others(name: str, tokenizer: Tokenizer) -> str:

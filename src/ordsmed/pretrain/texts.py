@@ -114,10 +114,10 @@ def validate(job: Job, rows: Rows, count: int) -> dict[str, float]:
             counts = {f"{term}_count": value for term, value in job.objective.count(batch).items()}
             sums = job.objective.validate(batch.to(ranks.device))
             for name, value in (*sums.items(), *counts.items()):
-                own = value.double().cpu() * mine
-                found[name] = found.get(name, torch.zeros((), dtype=torch.float64)) + own
+                own = value.double() * mine  # stays where it is: the device is not waited for
+                found[name] = found[name] + own if name in found else own
     job.objective.train()
-    totals = ranks.total(torch.stack(list(found.values()))).tolist()
+    totals = ranks.total(torch.stack([value.cpu() for value in found.values()])).tolist()
     whole = dict(zip(found, totals, strict=True))
     counts_of = {name.removesuffix("_count"): whole.pop(name) for name in list(whole) if name.endswith("_count")}
     terms = job.objective.weights
