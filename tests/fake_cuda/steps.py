@@ -1,0 +1,219 @@
+"""Steps of every family and objective on a CUDA device that computes nothing: run in a process of its own.
+
+python steps.py LIBRARY WHAT    prints what was found as JSON; WHAT: cases, optimizers or ledger
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import json
+import sys
+import traceback
+import warnings
+from pathlib import Path
+
+if __name__ == "__main__":  # before torch is imported
+    _place = importlib.util.find_spec("torch").origin  # type: ignore[union-attr]
+    ctypes.CDLL(str(Path(str(_place)).parent / "lib" / "libtorch_cpu.so"), mode=ctypes.RTLD_GLOBAL)
+    ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from ledger import Ledger, one_kernel_of_attention
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from ordsmed.base.ranks import Ranks
+from ordsmed.data.batch import Batch
+from ordsmed.learn.groups import groups
+from ordsmed.mesh import parallel, precision
+from ordsmed.mesh.layout import Layout
+from ordsmed.mesh.precision import Scaler
+from ordsmed.models import bert, electra, elmo, gpt2, megatron_bert, modern, roberta
+from ordsmed.nn.model import Block
+from ordsmed.objectives import bilm, clm, diffusion, hybrid, mlm, mlm_nsp, rtd
+from ordsmed.optimizers import adagrad, adamw, lamb, muon, stableadamw
+from ordsmed.train import job as jobs
+from ordsmed.train import loop
+from ordsmed.train.guard import Guard
+
+CUDA = torch.device("cuda:0")
+PRECISIONS = ("fp32", "bf16", "fp16")
+SMALL = {"width": 64, "layers": 1, "heads": 2}
+FAKES = rtd.Generator(width=32)
+CASES: dict[str, tuple[Any, Any]] = {
+    "electra rtd": (rtd.Settings(generator=FAKES), electra.Settings(**SMALL)),
+    "electra rtd, never right": (rtd.Settings(generator=FAKES, never_right=True), electra.Settings(**SMALL)),
+    "electra rtd, doubled": (rtd.Settings(generator=FAKES, reference_duplicates=True), electra.Settings(**SMALL)),
+    "electra rtd, nothing shared": (rtd.Settings(generator=FAKES, share="none"), electra.Settings(**SMALL)),
+    "electra mlm": (mlm.Settings(), electra.Settings(**SMALL, embedding=32)),
+    "bert mlm": (mlm.Settings(), bert.Settings(**SMALL)),
+    "bert mlm_nsp": (mlm_nsp.Settings(), bert.Settings(**SMALL)),
+    "bert diffusion": (diffusion.Settings(), bert.Settings(**SMALL)),
+    "roberta mlm": (mlm.Settings(), roberta.Settings(**SMALL)),
+    "megatron_bert mlm": (mlm.Settings(), megatron_bert.Settings(**SMALL)),
+    "megatron_bert mlm_nsp": (mlm_nsp.Settings(), megatron_bert.Settings(**SMALL)),
+    "modern mlm": (mlm.Settings(), modern.Settings(**{**SMALL, "layers": 2}, every=2, inner=96, window=8)),
+    "modern hybrid": (hybrid.Settings(), modern.Settings(**SMALL, inner=96, window=8)),
+    "gpt2 clm": (clm.Settings(), gpt2.Settings(**SMALL)),
+    "gpt2 hybrid": (hybrid.Settings(), gpt2.Settings(**SMALL)),
+    "elmo bilm, exact": (bilm.Settings(samples=64), elmo.Settings(width=32, cells=64)),
+    "elmo bilm, fused": (
+        bilm.Settings(samples=64), elmo.Settings(width=32, cells=64, lstm="fast", cell_clip=0.0, projection_clip=0.0),
+    ),
+    "elmo bilm, all words": (bilm.Settings(samples=0), elmo.Settings(width=32, cells=64)),
+}  # fmt: skip
+OPTIMIZERS = {
+    "adamw": adamw.Settings(), "adamw bert": adamw.Settings(flavour="bert"), "lamb": lamb.Settings(),
+    "muon": muon.Settings(), "stableadamw": stableadamw.Settings(), "adagrad": adagrad.Settings(),
+}  # fmt: skip
+REAL: dict[str, tuple[Any, Any, int, int, int, int]] = {  # objective, model, rows, length, places, vocabulary
+    "electra-base at 128": (
+        rtd.Settings(generator=rtd.Generator(width=256)), electra.Settings(**electra.Settings.SIZES["base"]),
+        512, 128, 19, 30_522,
+    ),
+    "gpt2-345m at 1024": (clm.Settings(), gpt2.Settings(**gpt2.Settings.SIZES["345M"]), 64, 1024, 1024, 50_257),
+}  # fmt: skip
+
+
+@dataclasses.dataclass
+class Signs:
+    """As much of a tokenizer as objectives ask for."""
+
+    vocabulary: int = 1_000
+    pad: int = 0
+    start: int = 2
+    stop: int = 3
+    mask: int = 4
+    end: int = 5
+    unknown: int = 1
+    special: tuple[int, ...] = (0, 1, 2, 3, 4, 5)
+
+
+def batch_for(objective: Any, rows: int = 4, length: int = 32, places: int = 5) -> Batch:
+    """What such an objective reads, on the CPU, as rows come from the loader."""
+    kind = type(objective).__module__.rpartition(".")[2]
+
+    def ids(*shape: int) -> torch.Tensor:
+        return torch.zeros(shape, dtype=torch.int64)
+
+    made: dict[str, Any] = {"numbers": ids(rows), "tokens": ids(rows, length), "positions": ids(rows, length),
+                            "documents": torch.ones(rows, length, dtype=torch.int32)}  # fmt: skip
+    if kind == "bilm":
+        length = 3
+        letters = {"letters": torch.zeros(100, dtype=torch.uint8), "words": ids(21), "streams": ids(rows)}
+        made = {"numbers": ids(rows), **{name: ids(rows, 2 * length) for name in ("tokens", "positions", "targets")}}
+        made |= {"weights": torch.ones(rows, 2 * length), **letters}
+        return Batch(**made, **({"candidates": ids(64), "tries": ids()} if objective.samples else {}))
+    if kind in ("clm", "hybrid", "diffusion"):
+        made |= {"targets": ids(rows, length), "weights": torch.ones(rows, length)}
+    else:
+        made |= {"targets": ids(rows, places), "places": ids(rows, places), "weights": torch.ones(rows, places)}
+    if kind in ("hybrid", "diffusion"):
+        made["counting"] = ids(rows * length // 2)
+    if kind == "hybrid":
+        made["causal"] = torch.ones(rows, dtype=torch.bool)
+    if kind in ("rtd", "mlm_nsp"):
+        made |= {"types": ids(rows, length), **({"keys": ids(rows)} if kind == "rtd" else {"pairs": ids(rows)})}
+    return Batch(**made)
+
+
+def job_for(objective: Any, model: Any, layout: Layout, optimizer: Any, vocabulary: int) -> jobs.Job:
+    """A job whose networks lie on the device, put together as train/job.py does."""
+    with torch.device("cuda"):
+        made = objective.build(model, Signs(vocabulary)).train()
+    if hasattr(made, "elmo"):
+        with torch.device("cuda"):
+            made.begin(0, 4)
+    precision.keep_in_half(made, layout)
+    ranks = Ranks(CUDA)
+    spread = parallel.spread(made, layout, ranks)
+    recipe: Any = SimpleNamespace(seed=1, clip=1.0, average=0.99, trouble=Guard(), layout=layout)
+    return jobs.Job(recipe, ranks, None, made, optimizer.build(groups(made)), spread, Scaler.of(layout), "")  # type: ignore[arg-type]
+
+
+def step_of(
+    objective: Any, model: Any, how: str, optimizer: Any = OPTIMIZERS["adamw"], *, shape: tuple[int, ...] = (),
+    vocabulary: int = 1_000, validates: bool = True,
+) -> dict[str, Any]:  # fmt: skip
+    """One step and a validation: types of what blocks give, gradients, launches, waits."""
+    with FakeTensorMode():
+        job, batch = (
+            job_for(objective, model, Layout(precision=how), optimizer, vocabulary),
+            batch_for(objective, *shape),
+        )
+        given: set[str] = set()
+        passes: dict[str, Any] = {}  # the way forward and back alone
+        for module in job.objective.modules():
+            if isinstance(module, Block):
+                module.register_forward_hook(lambda _, __, out: given.update(_types(out)))
+        before = {name: (p.dtype, p.device.type) for name, p in job.objective.named_parameters()}
+        if shape:  # what the first update makes it makes once
+            with Ledger():
+                loop.update(job, [batch], 1e-3, 0, 0, step=1)
+        with Ledger() as step:
+            job.parallel.sum_gradients = lambda parts: passes.update(step.told())  # type: ignore[method-assign]
+            loop.update(job, [batch], 1e-3, 0, 0, step=1)
+        after = {name: (p.dtype, p.device.type) for name, p in job.objective.named_parameters()}
+        assert before == after, "a step changes no weight's type or place"
+        judged = Ledger()
+        if validates:
+            job.objective.eval()
+            with torch.no_grad(), precision.autocast(job.recipe.layout, CUDA), judged:
+                sums = job.objective.validate(batch.to(CUDA))
+            away = [name for name, value in sums.items() if value.device.type != "cuda" and not name.endswith("_count")]
+            assert not away, f"a validation tells {away} elsewhere"
+        return {"types": sorted(given), "judged": judged.told()["waits"], "step": step.told(), **passes}
+
+
+def _types(out: Any) -> Iterator[str]:
+    for value in out if isinstance(out, tuple) else (out,):
+        yield str(value.dtype).removeprefix("torch.")
+
+
+def cases() -> dict[str, Any]:
+    """Every objective with every family that it is for, in every precision."""
+    return {f"{name}, {how}": _tried(*CASES[name], how) for name in CASES for how in PRECISIONS}
+
+
+def optimizers() -> dict[str, Any]:
+    """A step of each."""
+    return {name: _tried(*CASES["bert mlm"], "bf16", optimizer) for name, optimizer in OPTIMIZERS.items()}
+
+
+def ledger() -> dict[str, Any]:
+    """Steps of real sizes, forward, backward, clipping and the optimizer, in bf16."""
+    return {
+        name: _tried(objective, model, "bf16", shape=tuple(shape), vocabulary=vocabulary, validates=False)
+        for name, (objective, model, *shape, vocabulary) in REAL.items()
+    }
+
+
+def _tried(*how: Any, **more: Any) -> dict[str, Any]:
+    try:
+        return step_of(*how, **more)
+    except Exception as error:  # whatever it is, the test tells it
+        place = [f"{Path(f.filename).name}:{f.lineno}" for f in traceback.extract_tb(error.__traceback__)]
+        return {"error": f"{type(error).__name__}: {str(error)[:500]} at {' '.join(place[-4:])}"}
+
+
+@contextmanager
+def pretending() -> Iterator[None]:
+    """What asks the driver is answered, and weights are not drawn."""
+    torch.cuda.is_available = lambda: True
+    torch.cuda.is_bf16_supported = lambda *_, **__: True  # type: ignore[assignment]
+    torch.nn.init.trunc_normal_ = lambda weight, **_: weight  # type: ignore[assignment]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    with pretending(), one_kernel_of_attention() if sys.argv[2] == "ledger" else nullcontext():
+        print(json.dumps(globals()[sys.argv[2]]()))

@@ -1,0 +1,102 @@
+"""Steps on CUDA without a GPU: fake tensors on its device go through every family, objective, precision and optimizer.
+
+What this proves: nothing of a step lies on another device or in another type than it should, the host waits for the
+device nowhere that is not listed, and launches and bytes of real sizes stay under bounds, which may only fall. It
+proves neither kernels nor numbers; those are for tests/gpu.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kit.once import once
+
+HERE = Path(__file__).parent
+FAMILIES = {
+    "electra": ("rtd", "rtd, never right", "rtd, doubled", "rtd, nothing shared", "mlm"),
+    "bert": ("mlm", "mlm_nsp", "diffusion"), "roberta": ("mlm",), "megatron_bert": ("mlm", "mlm_nsp"),
+    "modern": ("mlm", "hybrid"), "gpt2": ("clm", "hybrid"), "elmo": ("bilm, exact", "bilm, fused", "bilm, all words"),
+}  # fmt: skip
+CASES = [f"{family} {objective}" for family, objectives in FAMILIES.items() for objective in objectives]
+TYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+JUDGED = {"hybrid": ["nonzero"] * 4, "bilm": ["_local_scalar_dense"]}  # where a validation waits: once a batch
+
+Found = Callable[[str], dict[str, Any]]
+
+
+@pytest.fixture(scope="session")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    compiler = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
+    if not compiler:
+        pytest.skip("a device is pretended by a few lines of C++, and here is no compiler of it")
+
+    def build(folder: Path) -> str:
+        include, library = Path(torch.__file__).parent / "include", folder / "hooks.so"
+        words = [f"-I{include}", f"-I{include / 'torch/csrc/api/include'}", str(HERE / "hooks.cpp"), "-o", str(library)]
+        subprocess.run([compiler, "-std=c++20", "-O1", "-shared", "-fPIC", *words], check=True)
+        return str(library)
+
+    def run(what: str) -> Any:
+        library = once(tmp_path_factory, "hooks", build)
+        paths = [str(HERE), str(HERE.parents[1] / "src"), os.environ.get("PYTHONPATH", "")]
+        done = subprocess.run(
+            [sys.executable, str(HERE / "steps.py"), library, what], capture_output=True, text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)}, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-2000:]
+        return json.loads(done.stdout.splitlines()[-1])
+
+    return lambda what: once(tmp_path_factory, f"fake-{what}", lambda _: run(what))  # type: ignore[no-any-return]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", TYPES)
+@pytest.mark.parametrize("case", CASES)
+def test_a_step_and_a_validation_stay_on_the_device_and_in_their_type(found: Found, case: str, how: str) -> None:
+    told = found("cases")[f"{case}, {how}"]
+    assert "error" not in told, told["error"]
+    # an LSTM's recurrence goes on in fp32 whatever its products are made in, where it is not torch's own kernel
+    loose = {TYPES[how], "float32"} if case.startswith("elmo") else {TYPES[how]}
+    assert set(told["types"]) <= loose
+    assert TYPES[how] in told["types"]
+    assert told["step"]["waits"] == (["_local_scalar_dense"] if how == "fp16" else [])  # did the gradient run over?
+    objective = case.split()[1].rstrip(",")
+    assert told["judged"] == JUDGED.get(objective, [])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["adamw", "adamw bert", "lamb", "muon", "stableadamw", "adagrad"])
+def test_every_optimizer_steps_without_a_wait(found: Found, name: str) -> None:
+    told = found("optimizers")[name]
+    assert "error" not in told, told["error"]
+    assert told["step"]["waits"] == []
+    assert told["step"]["launches"] > told["launches"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("case", "launches", "traffic", "step"),
+    [
+        # of a micro-batch of 65,536 tokens, forward and back: kernels, and GB beside products and attention; and the
+        # kernels of the whole step. What is measured, and no more: these bounds may only fall.
+        ("electra-base at 128", 1_212, 135, 1_229),
+        ("gpt2-345m at 1024", 1_096, 311, 1_120),
+    ],
+)
+def test_launches_and_bytes_only_fall(found: Found, case: str, launches: int, traffic: float, step: int) -> None:
+    told = found("ledger")[case]
+    assert "error" not in told, told["error"]
+    assert told["launches"] <= launches
+    assert told["traffic"] <= traffic, told["most"]
+    assert told["step"]["launches"] <= step
+    assert told["waits"] == told["step"]["waits"] == []
