@@ -12,7 +12,6 @@ import torch
 from safetensors.torch import save_file
 
 from ordsmed.base.errors import DataError, RecipeError
-from ordsmed.base.ranks import Ranks
 from ordsmed.base.run import Run
 from ordsmed.learn.phases import Phase
 from ordsmed.mesh.layout import Layout
@@ -21,30 +20,6 @@ from ordsmed.show import show
 
 def phase(steps: int, length: int = 8, batch: int = 2, **more: Any) -> Phase:
     return Phase(steps=steps, length=length, batch=batch, rate=1.0, **more)
-
-
-@pytest.mark.parametrize(
-    ("before", "asked", "devices", "verb", "wanted"),
-    [
-        ([], [], 0, "", 2),  # as many as it is for
-        ([], [], 6, "", 6),
-        ([], [], 0, "pretrain", 0),  # as many as there are
-        ([4, 6], [], 0, "", 6),  # as it lay last
-        ([6, 5], [], 0, "", 2),  # on which it lay with another layout
-        ([4, 6], ["layout.shard=2"], 0, "", 2),
-    ],
-)
-def test_a_run_is_shown_on_as_many_processes_as_it_lay_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: list[int], asked: list[str], devices: int, verb: str,
-    wanted: int,
-) -> None:  # fmt: skip
-    Run(tmp_path).set(layouts=[{"processes": count} for count in before])
-    monkeypatch.setattr(show, "laid", lambda deed, folder, world, asked: (deed, f"on {world}"))
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
-    deed = SimpleNamespace(layout=Layout(shard=2))
-    assert show._laid(deed, tmp_path, asked, verb, "", "", devices) == (deed, wanted, [f"on {wanted or 1}"])
-    alone = show._laid(deed, None, [], "", "", "", 0)
-    assert alone == (deed, 2, [])
 
 
 @pytest.mark.parametrize(("count", "said"), [(3, "t0 t1 t2"), (5, "t0 t1 t2 ... and 2 others")])
@@ -76,14 +51,15 @@ def test_of_a_folder_whose_data_are_gone_its_state_is_told(tmp_path: Path, monke
     """To be started it must have them."""
     Run(tmp_path).set(verb="encode", state="done")
 
-    def gone(*_: Any) -> Any:
+    def gone(*_: Any, **__: Any) -> Any:
         raise DataError("store", "no such folder")
 
     recipe = object.__new__(show.Pretraining)
     monkeypatch.setattr(show, "read", lambda *_, **__: (recipe, "encode"))
     monkeypatch.setattr(show.settings, "plain", lambda recipe: {"layout": {"shard": 1, "tensor": 1}})
     monkeypatch.setattr(show.settings, "changed", lambda recipe: {"layout": {"shard": 1}})
-    monkeypatch.setattr(show, "_planned", gone)
+    plan = SimpleNamespace(read=gone)
+    monkeypatch.setitem(show.PLANS, "encode", plan)
     assert show.show(str(tmp_path)) == [
         f"{tmp_path}: encode", "state: done", "cost: not known, for store: no such folder",
         f"settings: `ordsmed show {tmp_path} --settings`"]  # fmt: skip
@@ -153,28 +129,3 @@ def test_a_run_is_shown_with_what_may_change_of_it(tmp_path: Path, monkeypatch: 
     Run(tmp_path).set(verb="predict")
     with pytest.raises(RecipeError, match="is no folder that ordsmed made"):
         show.read(str(tmp_path))
-
-
-@pytest.mark.parametrize(("verb", "devices", "here"), [("", 0, False), ("pretrain", 0, True), ("pretrain", 2, False)])
-def test_room_is_that_of_this_machine_where_it_is_started_here(
-    monkeypatch: pytest.MonkeyPatch, verb: str, devices: int, here: bool
-) -> None:
-    """What is planned for other machines is held against what there may be; what would change is told last."""
-    recipe: Any = object.__new__(show.Pretraining)
-    object.__setattr__(recipe, "layout", Layout())
-    asked: list[Any] = []
-
-    class Planned:
-        def of(self, recipe: Any, ranks: Ranks, folder: Any, *, here: bool) -> Any:
-            asked.append((ranks.world, folder, here))
-            return self
-
-        def completed(self, *, make: bool, here: bool) -> Any:
-            asked.append((make, here))
-            return self
-
-    monkeypatch.setattr(show, "PretrainingPlan", Planned())
-    monkeypatch.setattr(show, "_laid", lambda *_: (recipe, 2, ["changed"]))
-    plan, changed = show._planned(recipe, "name", None, [], verb, "", "", devices)
-    assert (type(plan), changed) == (Planned, ["changed"])
-    assert asked == [(2, None, here), (False, here)]

@@ -21,10 +21,11 @@ from ordsmed.mesh.layout import memory
 from ordsmed.pretrain.plan import PretrainingPlan
 from ordsmed.pretrain.pretrain import pretrain
 from ordsmed.pretrain.recipe import Pretraining
-from ordsmed.train import checkpoint, loop
+from ordsmed.train import checkpoint, loop, request
 from ordsmed.train import session as deed
 from ordsmed.train.job import Job
 from ordsmed.train.plan import planned
+from ordsmed.train.request import requested
 from ordsmed.train.saving import Saving
 
 Recipe = Callable[..., Path]
@@ -174,11 +175,13 @@ def test_a_restart_of_torchrun_does_not_begin_anew_again(
 
 def test_what_is_asked_of_a_layout(monkeypatch: pytest.MonkeyPatch) -> None:
     """Single settings, a mesh, those of a site; what auto finds is asked by nobody."""
-    monkeypatch.setattr(deed, "site_layout", lambda site: {"threads": 3, "device": "cuda"})
+    monkeypatch.setattr(request, "site_layout", lambda site: {"threads": 3, "device": "cuda"})
     words = ["layout.micro=2", "trouble.window=3", "layout.workers=0"]
-    assert deed.asked_of_layout(words, "", "") == deed.asked_of_layout(words, "auto", "") == {"micro", "workers"}
-    assert deed.asked_of_layout([], "1x2x1", "") == {"replicate", "shard", "tensor"}
-    assert deed.asked_of_layout(["layout.micro=2"], "", "big") == {"micro", "threads", "device"}
+    assert (
+        request._asked_of_layout(words, "", "") == request._asked_of_layout(words, "auto", "") == {"micro", "workers"}
+    )
+    assert request._asked_of_layout([], "1x2x1", "") == {"replicate", "shard", "tensor"}
+    assert request._asked_of_layout(["layout.micro=2"], "", "big") == {"micro", "threads", "device"}
 
 
 @pytest.mark.parametrize("gpu", [False, True])
@@ -189,40 +192,44 @@ def test_a_run_of_a_gpu_goes_on_without_one(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     on_cpu = job().recipe
     kept = dataclasses.replace(on_cpu, layout=dataclasses.replace(on_cpu.layout, device="cuda:1", replicate=2))
-    found, changed = deed.laid(kept, tmp_path, 1, set())
+    found, changed = request.fitted_to(kept, tmp_path, 1, set())
     assert (found.layout.device, found.layout.replicate) == ("cuda:1" if gpu else "auto", 0)
     told = "its layout on 1 process: 2 x 1 x 1 became 1 x 1 x 1"
     assert changed == (told if gpu else f"{told}; there is no GPU: device cuda:1 became auto")
-    assert deed.laid(kept, tmp_path, 2, {"device"}) == (kept, "")
-    assert deed.laid(on_cpu, tmp_path, 1, set()) == (on_cpu, "")
+    assert request.fitted_to(kept, tmp_path, 2, {"device"}) == (kept, "")
+    assert request.fitted_to(on_cpu, tmp_path, 1, set()) == (on_cpu, "")
 
 
 def test_a_run_is_asked_for_by_its_folder_or_a_recipe(
     recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = recipe("asked")
-    folder, found = deed._asked(Pretraining, str(path), ["seed=4", "layout.micro=4"], "1x1x1", "")
+    first = requested(Pretraining, str(path), ["seed=4", "layout.micro=4"], "1x1x1", "")
+    folder, found = first.folder, first.recipe
     assert (folder, found.seed, found.layout.micro, found.layout.replicate) == (tmp_path / "asked", 4, 4, 1)
     with pytest.raises(RecipeError, match="seed: found -1"):
-        deed._asked(Pretraining, str(path), ["seed=-1"], "", "")
+        requested(Pretraining, str(path), ["seed=-1"], "", "")
     folder.mkdir()
     Run(folder).set(verb="pretrain", state="running", layouts=[])
     (folder / "recipe.toml").write_text(path.read_text() + "[trouble]\nwindow = 7\n")
-    monkeypatch.setattr(deed, "site_layout", lambda site: {"threads": 3, "micro": 1})
-    again, found = deed._asked(Pretraining, str(folder), ["layout.micro=2", "trouble.window=9"], "auto", "big")
-    assert (again, found.layout.micro, found.layout.threads, found.trouble.window) == (folder, 2, 3, 9)
+    monkeypatch.setattr(request, "site_layout", lambda site: {"threads": 3, "micro": 1})
+    again = requested(Pretraining, str(folder), ["layout.micro=2", "trouble.window=9"], "auto", "big")
+    found = again.recipe
+    assert (again.folder, found.layout.micro, found.layout.threads, found.trouble.window) == (folder, 2, 3, 9)
     with pytest.raises(RecipeError, match="is a run, but seed=4 is given; a run goes on by its own recipe"):
-        deed._asked(Pretraining, str(folder), ["layout.micro=2", "seed=4"], "", "")
+        requested(Pretraining, str(folder), ["layout.micro=2", "seed=4"], "", "")
     capsys.readouterr()
     (folder / "recipe.toml").write_text(path.read_text().replace("[layout]", "[layout]\nshard = 2"))
-    assert deed._asked(Pretraining, str(folder), [], "", "")[1].layout.shard == 1
+    fitted = requested(Pretraining, str(folder), [], "", "")
+    fitted.tell()
+    assert fitted.recipe.layout.shard == 1
     assert f"{folder}: its layout on 1 process: any x 2 x 1 became 1 x 1 x 1" in capsys.readouterr().err
     Run(folder).set(state="done")
-    deed._asked(Pretraining, str(folder), [], "", "")
+    fitted.tell()
     assert capsys.readouterr().err == "", "nothing is left to be laid out"
     Run(folder).set(verb="finetune")
     with pytest.raises(RecipeError, match="is the folder of a `finetune`; wanted that of a `pretrain`"):
-        deed._asked(Pretraining, str(folder), [], "", "")
+        requested(Pretraining, str(folder), [], "", "")
 
 
 def test_a_folder_notes_where_it_lay(job: Callable[..., Job], tmp_path: Path) -> None:
@@ -324,7 +331,7 @@ def test_seconds_that_were_used_are_those_of_steps_that_stand(
 def test_a_run_is_not_deleted_again_by_a_restart_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who restarts on several machines has no common count of restarts."""
     how: dict[str, Any] = {"deadline": None, "anew": True, "layout": "", "site": ""}
-    monkeypatch.setattr(deed, "_asked", lambda *_: (_ for _ in ()).throw(LookupError))
+    monkeypatch.setattr(deed, "requested", lambda *_: (_ for _ in ()).throw(LookupError))
     for restarts, machines, refused in (("1", "2", True), ("0", "2", False), ("1", "1", False)):
         monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", restarts)
         monkeypatch.setenv("GROUP_WORLD_SIZE", machines)

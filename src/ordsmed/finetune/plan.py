@@ -48,6 +48,8 @@ class FinetuningPlan(Plan):
     @classmethod
     def of(cls, recipe: Training, ranks: Ranks, folder: Path | None = None, *, here: bool = True) -> Self:
         assert isinstance(recipe, Finetuning)
+        if recipe.several:  # the first of its trials stands for them
+            recipe = dataclasses.replace(recipe, seeds=(), grid={}, step=None)
         begun, notes = _start(recipe, folder)
         return cls(recipe=recipe, ranks=ranks, folder=folder, notes=tuple(notes))._from(begun)
 

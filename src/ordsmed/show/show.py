@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import math
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,6 @@ from ordsmed.apply.origin import Origin
 from ordsmed.base import run, settings
 from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.folder import RECIPE, SETTINGS, WEIGHTS, FolderKind, kind_of_folder
-from ordsmed.base.ranks import place_of
 from ordsmed.base.run import Run
 from ordsmed.base.say import many
 from ordsmed.base.screen import command
@@ -32,18 +29,17 @@ from ordsmed.finetune.plan import FinetuningPlan
 from ordsmed.finetune.recipe import Finetuning
 from ordsmed.launch.site import site_layout
 from ordsmed.learn.phases import Stretch, locate, total
-from ordsmed.mesh.layout import parse
 from ordsmed.nn import weights
 from ordsmed.pretrain.plan import PretrainingPlan
 from ordsmed.pretrain.recipe import Pretraining
 from ordsmed.show import state
-from ordsmed.train.plan import Plan, planned
-from ordsmed.train.session import asked_of_layout, laid
-from ordsmed.train.training import MAY_CHANGE, Training, check_seed, named
+from ordsmed.train.plan import Plan
+from ordsmed.train.training import MAY_CHANGE, Training, check_seed
 
 RECIPES: dict[str, Any] = {
     each.verb: each for each in (Corpus, TokenizerTraining, Encoding, Pretraining, Finetuning, Bench, Evaluation)
 }
+PLANS: dict[str, type[Plan]] = {plan.recipes.verb: plan for plan in (PretrainingPlan, FinetuningPlan)}
 SAID = 3  # trials that are named
 
 
@@ -74,8 +70,10 @@ def show(
             several = recipe if isinstance(recipe, Finetuning) and recipe.several else None
             try:
                 lines = _trials(several, own) if several and folder is None else []
-                plan, changed = _planned(recipe, own, folder, overrides, verb, layout, site, devices)
-                lines += [*plan.lines(), *changed]
+                plan = PLANS[kind].read(
+                    own, overrides, layout=layout, site=site, devices=devices, start=bool(verb)
+                )  # fmt: skip
+                lines += plan.lines()
                 recipe = several or plan.recipe
             except OrdsmedError as error:
                 if folder is None or verb:
@@ -96,53 +94,15 @@ def _settings(recipe: Any, words: Sequence[str], defaults: bool) -> list[str]:
     return [*_indent(settings.lines(settings.changed(recipe))), rest]
 
 
-def _planned(
-    recipe: Any, name: str, folder: Path | None, overrides: Sequence[str], verb: str, layout: str, site: str,
-    devices: int,
-) -> tuple[Plan, list[str]]:  # fmt: skip
-    """The plan of a training on the processes that are meant, as far as it is known; and what would change of a run."""
-    here = bool(verb) and not devices
-    recipe, devices, changed = _laid(recipe, folder, overrides, verb, layout, site, devices)
-    with named(name, type(recipe)):
-        one = recipe
-        if isinstance(recipe, Finetuning) and recipe.several:
-            one = dataclasses.replace(recipe, seeds=(), grid={}, step=None)
-        kind = FinetuningPlan if isinstance(recipe, Finetuning) else PretrainingPlan
-        plan = kind.of(one, planned(one.layout, devices), folder, here=here).completed(make=False, here=here)
-    return plan, changed
-
-
-def _laid(
-    recipe: Any, folder: Path | None, overrides: Sequence[str], verb: str, layout: str, site: str, devices: int
-) -> tuple[Any, int, list[str]]:
-    """With the layout that is asked for, on how many processes, and what of a run's own layout would change.
-
-    What is only shown lies on as many processes as its layout is for, or lay on last.
-    """
-    if layout not in ("", "auto"):
-        recipe = dataclasses.replace(recipe, layout=parse(layout, recipe.layout))
-    asked = asked_of_layout(overrides, layout, site)
-    before = Run(folder).status.get("layouts", []) if folder else []
-    if not devices and not verb:
-        last = before[-1]["processes"] if before and not asked & {"replicate", "shard", "tensor"} else 0
-        devices = last if last and last % recipe.layout.meant() == 0 else recipe.layout.meant()
-    if folder is None:
-        return recipe, devices, []
-    recipe, changed = laid(recipe, folder, devices or place_of(os.environ).world, asked)
-    return recipe, devices, [changed] if changed else []
-
-
 def layout(
     name: str, overrides: Sequence[str] = (), *, layout: str = "", site: str = "", devices: int = 0
 ) -> list[str]:
     """Mesh, batch arithmetic and memory of a training on so many devices."""
     with run.at_home(name) as own:
-        recipe, _ = read(own, overrides, site=site)
-        if not isinstance(recipe, Training):
+        kind = read(own, overrides, site=site)[1]
+        if kind not in PLANS:
             raise RecipeError(name, "is no training", "a recipe or run of `ordsmed pretrain` or `finetune`")
-        folder = Path(own) if kind_of_folder(own).made else None
-        plan, changed = _planned(recipe, own, folder, overrides, "", layout, site, devices)
-        return [*plan.spread(), *plan.memory(), *changed]
+        return PLANS[kind].read(own, overrides, layout=layout, site=site, devices=devices).lying()
 
 
 def difference(one: str, other: str, overrides: Sequence[str] = ()) -> list[str]:

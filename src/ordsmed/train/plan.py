@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -21,7 +22,8 @@ from ordsmed.nn.model import ModelSettings
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train import room
 from ordsmed.train.job import Job, TrainingData
-from ordsmed.train.training import Training
+from ordsmed.train.request import requested
+from ordsmed.train.training import Training, named
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +38,22 @@ class Plan(abc.ABC):
     tokenizer: Tokenizer = None  # type: ignore[assignment]  # of what is read, or what is expected of it
     data: TrainingData | None = None  # what is read; None: it does not stand, or was not read
     notes: tuple[str, ...] = ()  # what stands, what lacks, what is filled in
+    changed: str = ""  # what of a run's own layout would be another
 
     recipes: ClassVar[type[Training]]
+
+    @classmethod
+    def read(
+        cls, name: str, overrides: Sequence[str] = (), *, layout: str = "", site: str = "", devices: int = 0,
+        start: bool = False,
+    ) -> Self:  # fmt: skip
+        """That of a recipe or a run, as far as it is known; nothing is made. `start`: it is about to be started so."""
+        request = requested(cls.recipes, name, overrides, layout, site, devices=devices, shown=not start)
+        here = start and not devices
+        with named(name, cls.recipes):
+            ranks = planned(request.recipe.layout, request.devices)
+            plan = cls.of(request.recipe, ranks, request.folder if request.stands else None, here=here)
+            return dataclasses.replace(plan.completed(make=False, here=here), changed=request.changed)
 
     @classmethod
     @abc.abstractmethod
@@ -94,7 +110,11 @@ class Plan(abc.ABC):
 
     def lines(self) -> list[str]:
         """The whole, for a person."""
-        return [*self.notes, *self.sizes(), *self.spread(), *self.memory()]
+        return [*self.notes, *self.sizes(), *self.lying()]
+
+    def lying(self) -> list[str]:
+        """How it lies on its processes, and what is new in that."""
+        return [*self.spread(), *self.memory(), *([self.changed] if self.changed else [])]
 
 
 def planned(layout: Layout, devices: int = 0) -> Ranks:

@@ -21,13 +21,12 @@ from ordsmed.base.ending import side_by_side
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError, Trouble
 from ordsmed.base.folder import RECIPE, kind_of_folder
 from ordsmed.base.machine import measured_peak, slower_in
-from ordsmed.base.ranks import Ranks, connect, first_alone, leave, meet, place_of, prepare, stand
+from ordsmed.base.ranks import Ranks, connect, first_alone, leave, meet, prepare, stand
 from ordsmed.base.run import Run
 from ordsmed.base.say import logged, many, operations, remembered, say
 from ordsmed.base.screen import command
-from ordsmed.launch.site import absolute, site_layout
+from ordsmed.launch.site import absolute
 from ordsmed.learn.phases import locate, total
-from ordsmed.mesh.layout import parse
 from ordsmed.nn import weights
 from ordsmed.train import checkpoint, loop
 from ordsmed.train.auto import largest
@@ -36,8 +35,9 @@ from ordsmed.train.guard import LEAST, REMEDY, LossHistory, left_out, remedy
 from ordsmed.train.job import Job
 from ordsmed.train.meters import read
 from ordsmed.train.plan import Plan
+from ordsmed.train.request import fitted_to, requested
 from ordsmed.train.saving import Saving, circumstances
-from ordsmed.train.training import MAY_CHANGE, Training, check_seed, named
+from ordsmed.train.training import Training, named
 from ordsmed.train.watch import Watch
 
 
@@ -78,7 +78,9 @@ def _performed(
     ):
         found = "found with torchrun's --max-restarts on several machines, which would delete the run at a restart"
         raise RecipeError("--anew", found, "", "delete the folder by hand, or name another `out`")
-    folder, recipe = _asked(kind.recipes, name, overrides, layout, site)
+    request = requested(kind.recipes, name, overrides, layout, site)
+    folder, recipe = request.folder, request.recipe
+    request.tell()
     with named(name, kind.recipes):
         kept = None if anew else checkpoint.threads_kept(folder)
         alone = prepare(recipe.layout.device, recipe.layout.threads or None, kept=kept)
@@ -105,55 +107,6 @@ def _performed(
     return folder
 
 
-def _asked(kind: type[Training], name: str, overrides: Sequence[str], layout: str, site: str) -> tuple[Path, Training]:
-    """The folder and recipe that are meant. A run goes on by its own recipe; only its layout may be another."""
-    if kind_of_folder(name).made:
-        run.finished(Path(name), kind.verb)
-        folder = Path(name)
-        other = [word for word in overrides if not word.startswith(MAY_CHANGE)]
-        if other:
-            raise RecipeError(
-                name, f"is a run, but {other[0]} is given", "",
-                "a run goes on by its own recipe and any layout; `trouble` may change too",
-            )  # fmt: skip
-        table = settings.read(folder / RECIPE) if (folder / RECIPE).exists() else {}
-        place = f"{name}/{RECIPE}"
-    else:
-        table, place = run.read_table(run.find_recipe(name, kind.verb), kind.verb), name
-        folder = None
-    if site:
-        table["layout"] = {**table.get("layout", {}), **site_layout(site)}
-    recipe = settings.decode(kind, settings.override(table, overrides), place)
-    if layout and layout != "auto":
-        recipe = dataclasses.replace(recipe, layout=parse(layout, recipe.layout))
-    if folder:
-        place_here = place_of(os.environ)
-        recipe, changed = laid(recipe, folder, place_here.world, asked_of_layout(overrides, layout, site))
-        if changed and place_here.rank == 0 and Run(folder).status.get("state") != "done":
-            say(f"{folder}: {changed}")
-    else:
-        check_seed(recipe, place)
-    return folder or run.place(recipe, run.title(name)), recipe
-
-
-def asked_of_layout(overrides: Sequence[str], layout: str, site: str) -> set[str]:
-    """The settings of a layout that are asked for, beside those that a run keeps."""
-    words = {word.partition("=")[0].split(".")[1] for word in overrides if word.startswith("layout.")}
-    mesh = {"replicate", "shard", "tensor"} if layout not in ("", "auto") else set()
-    return words | mesh | (set(site_layout(site)) if site else set())
-
-
-def laid(recipe: Training, folder: Path, world: int, asked: set[str]) -> tuple[Training, str]:
-    """A run's recipe with its layout fitted to the processes there are today; and what that changes, in words."""
-    layout, changed = recipe.layout.fitted(recipe.phases, world, Run(folder).status.get("layouts", []), asked=asked)
-    if layout.device.startswith("cuda") and "device" not in asked and not torch.cuda.is_available():
-        layout = dataclasses.replace(layout, device="auto")
-        changed = "; ".join(
-            [*([changed] if changed else []), f"there is no GPU: device {recipe.layout.device} became auto"]
-        )
-    return dataclasses.replace(recipe, layout=layout), changed
-
-
 def _perform(
     plan: Plan, folder: Path, words: Sequence[str], watch: Watch, began: float, deadline: float | None, before: str, *,
     auto: bool, anew: bool,
@@ -170,7 +123,7 @@ def _perform(
                 say(f"{folder}: --deadline is not applied again: a run keeps the one it began with")
             kept = run.read_recipe(plan.recipes, folder)
             trouble = recipe.trouble if kind_of_folder(words[0]).made else kept.trouble
-            own = laid(kept, folder, ranks.world, set())[0].layout
+            own = fitted_to(kept, folder, ranks.world, set())[0].layout
             layout = own if auto and own.shape(ranks.world) == ranks.shape else recipe.layout
             recipe = dataclasses.replace(kept, layout=layout, trouble=trouble)
         else:

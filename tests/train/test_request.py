@@ -1,0 +1,100 @@
+"""Which recipe and folder the words of a training mean, and what is planned of them before anything is made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.files import write_text
+from ordsmed.base.ranks import Ranks
+from ordsmed.base.run import Run
+from ordsmed.mesh.layout import Layout
+from ordsmed.pretrain.plan import PretrainingPlan
+from ordsmed.pretrain.recipe import Pretraining
+from ordsmed.train import plan as plans
+from ordsmed.train import request
+from ordsmed.train.request import requested
+
+RECIPE = """
+data = "there"
+model = { kind = "bert", width = 64, layers = 2, heads = 2 }
+objective = "mlm"
+phase = [{ steps = 5, length = 8, batch = 4, rate = 1.0 }]
+layout = { shard = 2 }
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    write_text(tmp_path / "own.toml", RECIPE)
+    return "own.toml"
+
+
+def test_a_recipe_means_the_folder_it_would_make(recipe: str) -> None:
+    own = requested(Pretraining, recipe, ["seed=3"], "1x2x2", "", devices=4)
+    assert (own.folder, own.stands, own.devices, own.changed) == (Path("work/pretrain/own"), False, 4, "")
+    assert (own.recipe.seed, own.recipe.layout.shard, own.recipe.layout.tensor) == (3, 2, 2)
+    assert requested(Pretraining, recipe, [], "auto", "").recipe.layout == Layout(shard=2)
+    assert requested(Pretraining, recipe, [], "", "").devices == 0
+    assert requested(Pretraining, recipe, [], "", "", shown=True).devices == 2
+    assert requested(Pretraining, recipe, [], "", "", shown=True, devices=6).devices == 6
+
+
+@pytest.mark.parametrize(
+    ("before", "overrides", "wanted"),
+    [([], [], 2), ([4, 6], [], 6),  # as it lay last
+     ([6, 5], [], 2),  # on which it lay with another layout
+     ([4, 6], ["layout.shard=2"], 2)],
+)  # fmt: skip
+def test_a_run_is_shown_on_as_many_processes_as_it_lay_on(
+    recipe: str, monkeypatch: pytest.MonkeyPatch, before: list[int], overrides: list[str], wanted: int
+) -> None:
+    Path("run").mkdir()
+    write_text(Path("run/recipe.toml"), RECIPE)
+    Run(Path("run")).set(verb="pretrain", layouts=[{"processes": count} for count in before])
+    monkeypatch.setattr(request, "fitted_to", lambda recipe, folder, world, asked: (recipe, f"{folder} on {world}"))
+    shown = requested(Pretraining, "run", overrides, "", "", shown=True)
+    assert (shown.stands, shown.folder, shown.devices) == (True, Path("run"), wanted)
+    assert shown.changed == f"run on {wanted}"
+    assert requested(Pretraining, "run", overrides, "", "").changed == "run on 1", "as many as there are"
+    with pytest.raises(RecipeError, match=r"run: is a run, but seed=2 is given; a run goes on by its own recipe"):
+        requested(Pretraining, "run", ["seed=2"], "", "")
+
+
+@pytest.mark.parametrize(("start", "devices", "here"), [(False, 0, False), (True, 0, True), (True, 2, False)])
+def test_room_is_that_of_this_machine_where_it_is_started_here(
+    recipe: str, monkeypatch: pytest.MonkeyPatch, start: bool, devices: int, here: bool
+) -> None:
+    """What is planned for other machines is held against what there may be."""
+    asked: list[Any] = []
+
+    class Planned(PretrainingPlan):
+        @classmethod
+        def of(cls, recipe: Any, ranks: Ranks, folder: Any = None, *, here: bool = True) -> Any:
+            asked.append((ranks.world, folder, here))
+            return cls(recipe=recipe, ranks=ranks)
+
+        def completed(self, *, make: bool, here: bool = True) -> Any:
+            asked.append((make, here))
+            return self
+
+    monkeypatch.setattr(plans, "planned", lambda layout, count: SimpleNamespace(world=count))
+    assert Planned.read(recipe, ["seed=5"], start=start, devices=devices).recipe.seed == 5
+    assert asked == [(devices or (0 if start else 2), None, here), (False, here)]
+
+
+def test_what_would_change_is_told_last(recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for part in ("sizes", "spread", "memory"):
+        monkeypatch.setattr(PretrainingPlan, part, lambda _, part=part: [part])
+    ranks: Any = None
+    plan = PretrainingPlan(recipe=requested(Pretraining, recipe, [], "", "").recipe, ranks=ranks, notes=("note",))  # type: ignore[arg-type]
+    assert plan.lines() == ["note", "sizes", "spread", "memory"]
+    changed = PretrainingPlan(recipe=plan.recipe, ranks=ranks, notes=("note",), changed="new layout")
+    assert changed.lines() == ["note", "sizes", "spread", "memory", "new layout"]
+    assert changed.lying() == ["spread", "memory", "new layout"]
