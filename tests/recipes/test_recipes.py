@@ -245,6 +245,8 @@ def shrunk(recipe: Pretraining, data: Path) -> Pretraining:
     return dataclasses.replace(
         recipe,
         objective=objective,
+        init=None,
+        vocabulary="same",
         layout=Layout(device="cpu"),
         data=str(data),
         model=recipe.model.smaller(64, 2),
