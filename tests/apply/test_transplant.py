@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from ordsmed.apply.transplant import Beginning, Vocabulary, begin, tables_of
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.learn.objective import fresh
 from ordsmed.models import bert, electra, elmo, gpt2, megatron_bert, modern, roberta
+from ordsmed.nn import weights
 from ordsmed.nn.weights import own_tensors
 from ordsmed.objectives import bilm, clm, diffusion, hybrid, mlm, mlm_nsp, rtd
 from ordsmed.text.extension import extended
@@ -224,6 +226,16 @@ def test_a_folder_of_hugging_faces(tmp_path: Path, new: Tokenizer) -> None:
     begin(ours, Origin.of(place), theirs.learned, theirs.settings, new, "transplant", 1)
     at = theirs.tokenizer.pipeline.token_to_id("newt")
     assert torch.equal(ours.model.words.weight[6], own_tensors(theirs.objective)[TABLE][at])
+    before = {name: tensor.detach().clone() for name, tensor in own_tensors(ours).items()}
+    rows, held = 5, weights.read(place / "model.safetensors")
+    assert (theirs.tokenizer.vocabulary + rows) % 8 == 0
+    padded = {name: torch.cat([tensor, torch.full((rows, *tensor.shape[1:]), 9.0)]) for name, tensor in held.items()
+              if len(tensor) == theirs.tokenizer.vocabulary}  # fmt: skip
+    weights.write(place / "model.safetensors", held | padded)
+    config = json.loads((place / "config.json").read_text())
+    (place / "config.json").write_text(json.dumps(config | {"vocab_size": theirs.tokenizer.vocabulary + rows}))
+    begin(ours, Origin.of(place), theirs.learned, theirs.settings, new, "transplant", 1)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in own_tensors(ours).items()), "padding tells nothing"
     for name in ("tokenizer.json", "vocab.txt"):
         (place / name).unlink()
     with pytest.raises(DataError, match="holds no tokenizer"):

@@ -1,6 +1,7 @@
 """How many steps a moved vocabulary saves: a BERT of English reviews goes on in Norwegian, its pieces moved or fresh.
 
-    python tests/measure/transplant.py work/transplant --reviews imdb-reviews-50k.tsv.xz --norwegian norec-train.no.txt.xz
+    python tests/measure/transplant.py work/transplant --reviews imdb-reviews-50k.tsv.xz \\
+        --norwegian norec-train.no.txt.xz --steps 1000 300
 
 Per seed two runs from the same body over the same rows: `transplant` and `fresh`. Told is the step at which the first
 has the validation loss that the second ends with, between two validations by a straight line. It may be stopped at any
@@ -94,17 +95,18 @@ def main() -> None:
         facts = json.loads((home / f"transplant-{seed}" / "status.json").read_text())["vocabulary"]
         last, goal = curves["fresh"][-1]
         shares.append(reached(curves["transplant"], goal) / last)
-        print(f"seed {seed}: before the first step {facts['validation']:.3f}, random {facts['validation_of_random']:.3f};"
-              f" fresh ends with {goal:.3f}, which is reached after {shares[-1]:.0%} of its {last} steps;"
+        print(f"seed {seed}: before the first step {facts['validation']:.3f},"
+              f" random {facts['validation_of_random']:.3f}; fresh ends with {goal:.3f},"
+              f" which is reached after {shares[-1]:.0%} of its {last} steps;"
               f" at the end {curves['transplant'][-1][1]:.3f}")  # fmt: skip
     print(f"share of the steps: {np.mean(shares):.0%} on average, {max(shares):.0%} at most; pieces: {facts}")
 
 
 def prepared_corpus(home: Path, name: str, texts: list[str]) -> Path:
-    (home / f"{name}.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    (home / f"corpus-{name}.toml").write_text(
-        f'out = "{home}/corpus-{name}"\n' + CORPUS.format(path=home / f"{name}.jsonl")
-    )
+    place = home / f"{name}.jsonl"
+    if not place.exists():  # a corpus knows its files by their times
+        place.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    (home / f"corpus-{name}.toml").write_text(f'out = "{home}/corpus-{name}"\n' + CORPUS.format(path=place))
     return home / f"corpus-{name}.toml"
 
 
@@ -160,8 +162,8 @@ def extended(home: Path, start: Path, corpus: Path) -> None:
                 same[0], same[1] = same[0] + 1, max(same[1], difference(old, new, ids))
             else:
                 same[2], same[3] = same[2] + 1, same[3] + (ids != was)
-    print(f"{same[0]} English texts without new pieces: ids equal, scores of old pieces differ by {same[1]:.1e} at most;"
-          f" {same[2]} with new pieces, of which {same[3]} have other ids")  # fmt: skip
+    print(f"{same[0]} English texts without new pieces: ids equal, scores of old pieces differ by {same[1]:.1e}"
+          f" at most; {same[2]} with new pieces, of which {same[3]} have other ids")  # fmt: skip
 
 
 @torch.no_grad()

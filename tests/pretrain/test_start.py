@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from kit.makers import change, job_of, make_store
+from kit.makers import change, job_of, make_store, make_words
 from ordsmed.apply.trained import open_model
 from ordsmed.base import files
 from ordsmed.base.errors import RecipeError
@@ -79,7 +79,6 @@ def test_another_vocabulary_is_moved_to(recipe: Recipe, begun: Path, other: Path
         assert all(torch.equal(body[n], held[n]) for n in held if "words" not in n and n != "head.bias")
         assert job.phases_before == 0
         assert not job.optimizer.state, "moments begin anew"
-        assert job.objective.state == {}
         assert job.began_with != ""
     assert torch.equal(fresh.objective.model.words.weight, plain.objective.model.words.weight)
     facts = own.began_as["vocabulary"]
@@ -92,6 +91,27 @@ def test_another_vocabulary_is_moved_to(recipe: Recipe, begun: Path, other: Path
         RecipeError, match=r'use data encoded with its tokenizer, or move it .*vocabulary = "transplant"'
     ):
         start("same")
+
+
+def test_an_elmo_goes_on_with_other_words(tmp_path: Path) -> None:
+    """Its rows carry states: the losses before the first step are those of any validation."""
+
+    def written(name: str, seed: int, *more: str) -> Path:
+        store, path = make_words(tmp_path / f"words-{name}", seed, 20), tmp_path / f"{name}.toml"
+        lines = [f'data = "{store}"', f'out = "{tmp_path / name}"', *more, "validation_rows = 8", "[layout]",
+                 'device = "cpu"', "threads = 1", "[model]", 'kind = "elmo"', "width = 8", "cells = 12", "layers = 1",
+                 "highways = 1", "filters = [[1, 4]]", "letter = 4", "[objective]", 'kind = "bilm"', "samples = 0",
+                 "[[phase]]", "steps = 2", "length = 8", "batch = 4", "rate = 1e-3"]  # fmt: skip
+        path.write_text("\n".join(lines) + "\n")
+        return path
+
+    begun = pretrain(str(written("theirs", 0)))
+    own = job_of(written("ours", 1, f'init = "{begun}"', 'vocabulary = "transplant"'))
+    facts = own.began_as["vocabulary"]
+    assert facts["kept"] + facts["new"] == own.tokenizer.vocabulary
+    assert 3 < facts["kept"] < own.tokenizer.vocabulary, "words that both drew, and the signs"
+    assert facts["validation"] == own.data.validate(own, 0)["validation"]
+    assert facts["validation_of_random"] != facts["validation"]
 
 
 def test_it_goes_on_after_a_kill_and_its_first_weights_come_again(

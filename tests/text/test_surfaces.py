@@ -62,6 +62,14 @@ def test_between_kinds_words_begin_where_they_began() -> None:
     assert "[PAD]" not in back
 
 
+def test_signs_inside_a_piece() -> None:
+    """What one tokenizer joins, the other cuts at signs: behind them words begin."""
+    own = unigram("n't", "'s", "s", "<0x74>", "t")
+    into = lines(wordpiece("n", "##n", "'", "t", "##t", "s", "##s"), own)
+    assert (into["n't"], into["'s"], into["s"]) == (["##n", "'", "t"], ["'", "s"], "##s")
+    assert lines(own, wordpiece("##t"))["##t"] == "t", "its piece, not its byte"
+
+
 def test_sentencepiece() -> None:
     own = unigram("▁newt", "s", "▁n", "e", "w", "t", "▁", ",")
     into = lines(own, wordpiece("newt", "##s", "newts", "new", ",", "xyz"))
@@ -93,6 +101,8 @@ def test_capitals_and_accents() -> None:
     assert lines(uncased, cased)["Oslo"] == ["oslo"]
     assert lines(cased, uncased)["oslo"] == ["Oslo"]
     assert lines(uncased, wordpiece("fjørd", "fjórd", lowercase=False))["fjórd"] == ["fjord"]
+    lettered = wordpiece("Oslo", "o", "##s", "##l", "##o", lowercase=False)
+    assert lines(lettered, uncased)["oslo"] == ["Oslo"], "the shortest way, and not o ##s ##l ##o"
     assert "Fjord" not in lines(cased, wordpiece("Fjord", lowercase=False)), "what cannot be spelled is drawn"
 
 
