@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kit.language_models import SENTENCES, hub_folder, pairs_file
+from kit.language_models import SENTENCES, elmo_made, hub_folder, pairs_file
 from kit.processes import run_born
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.cli import main
@@ -19,6 +19,7 @@ from ordsmed.evaluation import results
 from ordsmed.evaluation.evaluate import Means, evaluate
 from ordsmed.evaluation.kept import Kept
 from ordsmed.evaluation.recipe import named
+from ordsmed.mesh.layout import Layout
 from ordsmed.probes import bits, minimal_pairs, perplexity
 
 CPU = Means(device="cpu", threads=1)
@@ -166,6 +167,8 @@ def test_nothing_is_left_of_what_is_refused(model: Path, pairs: Path, tmp_path: 
         (["--each", "y"], "--each: is of probes, but none is named"),
         (["--probe", "minimal_pairs", "x", "--each", "y", "--step", "all"], "--each: found with all steps; wanted one"),
         (["--probe", "minimal_pairs", "x", "--each", "."], "--each: . is a folder; wanted a file to write"),
+        (["--probe", "minimal_pairs", "x", "--each", "x/y/z"], "--each: x is no folder; wanted a folder to write into"),
+        (["--probe", "minimal_pairs", "x", "--out", "x"], "--out: x is no folder; wanted a folder to write into"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_asked(
@@ -181,6 +184,16 @@ def test_what_cannot_be_asked(
     error = capsys.readouterr().err
     assert re.search(said, error), error
     assert error.count("\n") == 1
+
+
+def test_an_elmo_is_not_split(tmp_path: Path, pairs: Path) -> None:
+    elmo, probe = elmo_made(tmp_path / "elmo"), minimal_pairs.Settings(files=(str(pairs),))
+    layout = Layout(tensor=2)
+    asked_of = evaluates._findings(elmo, "elmo", [probe], elmo.ranks, layout, CPU, str(tmp_path / "out"))
+    with pytest.raises(
+        RecipeError, match="--layout: found 2 as its last number, but the layers of elmo cannot be split; wanted 1"
+    ):
+        next(asked_of)
 
 
 def test_a_folder_that_is_no_model(pairs: Path, tmp_path: Path) -> None:

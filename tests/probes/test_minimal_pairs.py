@@ -99,7 +99,7 @@ def test_other_names_of_the_two(tmp_path: Path) -> None:
     ("rows", "said"),
     [
         ([], ": is empty; wanted a JSON object a line"),
-        (["{"], ":1: not JSON"),
+        (["{"], ":1: not JSON"), (['{"good": ' + "[" * 100_000], ":1: not JSON"),
         (["[1]"], ":1: found list; wanted a JSON object a line"),
         ([{"text": "a"}], ":1: holds no pair (keys: text); wanted `sentence_good` and `sentence_bad` or `good`"),
         ([{"good": "a"}], ":1: has no key `bad` (keys: good); wanted `bad`, a text"),

@@ -50,7 +50,7 @@ def evaluate(
 ) -> list[Result]:  # fmt: skip
     """What every probe finds of every model, in this order; on all processes but the first an empty list."""
     means = means or Means()
-    check(models, probes, each, step)
+    check(models, probes, each, step, out)
     if means.precision not in ("fp32", *HALVES):
         wanted = f"fp32 or {' or '.join(HALVES)}"
         raise RecipeError("--precision", f"found {means.precision}", wanted, meant(means.precision, HALVES))
@@ -89,7 +89,10 @@ def _say_drawn(pictures: Sequence[tuple[Path, str]]) -> None:
         say(f"{path}: drawn over {over}")
 
 
-def check(models: Sequence[str], probes: Sequence[Any], each: str | None, step: int | str | None = None) -> None:
+def check(
+    models: Sequence[str], probes: Sequence[Any], each: str | None, step: int | str | None = None,
+    out: str | None = None,
+) -> None:  # fmt: skip
     """Refuse what cannot be, before a model is opened."""
     if not models:
         raise RecipeError("models", "none is named", "runs, imports or Hugging Face folders")
@@ -102,6 +105,11 @@ def check(models: Sequence[str], probes: Sequence[Any], each: str | None, step: 
         raise RecipeError("--each", "found with all steps", "one of them, as --step N")
     if each and Path(each).is_dir():
         raise RecipeError("--each", f"{each} is a folder", "a file to write")
+    folders = (("--out", out), ("--each", each and str(Path(each).parent)))
+    for flag, name in folders:
+        inner = next((path for path in (Path(name), *Path(name).parents) if path.exists()), None) if name else None
+        if inner is not None and not inner.is_dir():
+            raise RecipeError(flag, f"{inner} is no folder", "a folder to write into")
 
 
 def _steps(origin: Origin, step: int | str | None) -> list[int | None]:
@@ -146,6 +154,9 @@ def _findings(
     ]  # refused before anything is computed
     how = [probe.fits(scorer, f"{trained.folder}: {kind_of(probe)}") for probe, scorer in scorers]
     key, folder, learned_from = model_key(trained), place_of(trained.folder, out), seen(trained)
+    if layout.tensor > 1 and not trained.settings.capabilities.tensor:
+        wrong = f"found {layout.tensor} as its last number, but the layers of {trained.kind} cannot be split"
+        raise RecipeError("--layout", wrong, "1", "`--devices N` alone shares texts out")
     layout.check(trained.settings, [], ranks.world)
     trained.objective.to(ranks.device)
     if layout.tensor > 1:

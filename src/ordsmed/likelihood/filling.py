@@ -40,7 +40,8 @@ class FillingProbe:
         """How texts are cut, in a line."""
         if scorer.way not in self.ways:
             wrong = f"is read the way `{scorer.way}`, by which no masks are filled"
-            remedy = "`perplexity` is for it" if scorer.chained or scorer.by_line else ""
+            text = scorer.chained or scorer.by_line
+            remedy = "`perplexity` is for it" if text else "`minimal_pairs` asks models of every family"
             raise RecipeError(place, wrong, " or ".join(self.ways), remedy)
         if self.window > scorer.room:
             raise RecipeError(

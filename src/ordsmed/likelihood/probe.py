@@ -97,7 +97,7 @@ def records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             continue
         try:
             result = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DataError(place, f"not JSON: {error}", "a JSON object a line") from None
         if not isinstance(result, dict):
             raise DataError(place, f"found {type(result).__name__}", "a JSON object a line")
