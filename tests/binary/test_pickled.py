@@ -84,6 +84,14 @@ def test_nothing_is_run(tmp_path: Path, zipped: bool) -> None:
     assert traces.exists()
 
 
+def test_a_file_that_is_cut_off_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.pt"
+    torch.save({"a": torch.ones(200)}, path)
+    path.write_bytes(path.read_bytes()[:700])
+    with pytest.raises(DataError, match=r"x\.pt: cannot be read: it is cut off: a zip file without its end"):
+        Pickled(path)
+
+
 HOSTILE = {  # of every way to make something: what a reader that runs it would do
     "reduce": b"cos\nsystem\n(S'touch %s'\ntR.",
     "inst": b"(S'touch %s'\nios\nsystem\n.",

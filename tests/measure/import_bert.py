@@ -60,8 +60,9 @@ def main(folder: Path) -> None:
     held = sum(path.stat().st_size for path in theirs.glob("*.data-*"))
     begin = time.perf_counter()
     subprocess.run([sys.executable, "-m", "ordsmed", "import", theirs, folder / "ours", "--anew"], check=True)
-    seconds, peak = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
-    print(f"{held / 1e6:.0f} MB: {seconds:.1f} s, peak {peak / 1e6:.0f} MB, {peak / held:.2f} x its size")
+    seconds, used = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu, peak = used.ru_utime + used.ru_stime, used.ru_maxrss * 1024
+    print(f"{held / 1e6:.0f} MB: {seconds:.1f} s, {cpu:.1f} of a CPU, peak {peak / 1e6:.0f} MB, {peak / held:.2f} x")
 
 
 if __name__ == "__main__":

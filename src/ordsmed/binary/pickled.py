@@ -25,6 +25,7 @@ from torch import Tensor
 from ordsmed.base.errors import DataError
 
 MAGIC = 0x1950A86A20F9469CFC6C
+ZIP = b"PK\x03\x04"  # how a zip file begins
 LEGACY = b"\x8a\x0al\xfc\x9cF\xf9 j\xa8P"  # how the magic number is pickled
 WANTED = "a file of torch.save"
 TYPES = {
@@ -131,6 +132,8 @@ class Pickled:
         return start, part.file_size, part.CRC
 
     def _legacy(self, file: IO[bytes]) -> Any:
+        if self.bytes[:4] == ZIP:
+            raise Broken("it is cut off: a zip file without its end")
         if _run(file) != MAGIC:
             raise Broken("another kind of file")
         _run(file), _run(file)  # a version, and facts of the machine
@@ -155,7 +158,7 @@ def is_pickled(path: Path) -> bool:
         return False
     with path.open("rb") as file:
         head = file.read(32)
-    return head.startswith(b"PK\x03\x04") or LEGACY in head
+    return head.startswith(ZIP) or LEGACY in head
 
 
 def flat(table: object, before: str = "") -> dict[str, Strided]:

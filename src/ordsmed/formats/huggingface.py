@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,11 +110,13 @@ class Settings:
                 new = theirs if isinstance(theirs, str) else theirs[number]
                 sources[new], shapes[new] = (name, number), tuple(part.shape)
 
+        @functools.lru_cache(maxsize=1)  # a query is followed by its key and value
+        def parts(name: str) -> list[torch.Tensor]:
+            return weights.theirs_of(name, found.tensors[name], names)
+
         def read(new: str) -> torch.Tensor:
-            if new not in sources:
-                return torch.zeros(shapes[new])
-            name, number = sources[new]
-            return weights.theirs_of(name, found.tensors[name], names)[number].contiguous()
+            name, number = sources.get(new, ("", 0))
+            return parts(name)[number].contiguous() if name else torch.zeros(shapes[new])
 
         weights.write_each(folder / WEIGHTS, shapes, Held(shapes, read))
         _write_tokenizer(found.tokenizer, family, folder)

@@ -139,13 +139,16 @@ def fitting(held: Held, wanted: Mapping[str, Shape], padded: Iterable[str], plac
     missing = [f"{name} {list(shape)}" for name, shape in wanted.items() if name not in held]
     left = [f"{name} {list(held.shapes[name])}" for name in held if name not in wanted]
     both = {name: (held.shapes[name], shape) for name, shape in wanted.items() if name in held}
-    other = [f"{name} {list(own)}, not {list(shape)}" for name, (own, shape) in both.items()
-             if not _fits(own, shape, name in padded)]  # fmt: skip
+    unlike = [name for name, shapes in both.items() if not _fits(*shapes, name in padded)]
+    other = [f"{name} {list(both[name][0])}, not {list(both[name][1])}" for name in unlike]
     if missing or left or other:
         parts = {"missing": missing, "left over": left, "of another shape": other}
         lines = "; ".join(f"{what} {weights.some(names)}" for what, names in parts.items() if names)
         wrong = f"holds {len(both):,} of the {len(wanted):,} tensors of this network; {lines}"
-        raise DataError(place, wrong, "all of them and no others", "`model.KEY=VALUE` behind the folder mends a size")
+        remedy = "`model.KEY=VALUE` behind the folder of an import mends a size"
+        if not missing and not left and padded.issuperset(unlike):
+            remedy = "put the vocabulary there that its numbers mean"
+        raise DataError(place, wrong, "all of them and no others", remedy)
 
 
 def rows_behind(held: Held, name: str, tokenizer: Any, place: object) -> list[str]:
