@@ -20,6 +20,19 @@ def byte_pieces(*more: str) -> dict[str, int]:
     return {name: n for n, name in enumerate([*sorted(ByteLevel.alphabet()), *map("".join, MERGES), *more])}
 
 
+def ltg(*pieces: str) -> Tokenizer:
+    """WordPiece over bytes, without a sign of what goes on a word: LTG-BERT's."""
+    from tokenizers import AddedToken, decoders, models, pre_tokenizers
+    from tokenizers import Tokenizer as Pipeline
+
+    names = {name: n for n, name in enumerate([*vocabulary.BERT, *pieces])}
+    pipeline = Pipeline(models.WordPiece(names, unk_token="[UNK]", continuing_subword_prefix=""))
+    pipeline.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    pipeline.decoder = decoders.ByteLevel()
+    pipeline.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in vocabulary.BERT])
+    return Tokenizer(pipeline)
+
+
 def gpt2() -> Tokenizer:
     return Tokenizer(vocabulary.byte_level(byte_pieces(), MERGES, prefix_space=False, special=[vocabulary.END]))
 

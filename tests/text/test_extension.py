@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from kit.tokenizers_of_pieces import LETTERS, MERGES, byte_pieces, gpt2, roberta, unigram, wordpiece
+from kit.tokenizers_of_pieces import LETTERS, MERGES, byte_pieces, gpt2, ltg, roberta, unigram, wordpiece
 from ordsmed.base.errors import DataError
 from ordsmed.text import extension, vocabulary
 from ordsmed.text.extension import extended
@@ -60,7 +60,11 @@ def test_a_merge_never_leads_to_an_old_piece() -> None:
     assert added(old, new) == ["ab"], "and not Ġab by Ġ ab"
 
 
-@pytest.mark.parametrize("kind", [by_wordpiece, by_unigram, gpt2, roberta])
+def over_bytes() -> Tokenizer:
+    return ltg("Ġ", *LETTERS, ",", "-", "Ġnewt", "ing")
+
+
+@pytest.mark.parametrize("kind", [by_wordpiece, by_unigram, over_bytes, gpt2, roberta])
 def test_text_without_new_pieces_is_cut_as_before(kind: object) -> None:
     """Whatever the text: either a new piece stands in it, or nothing has changed."""
     old: Tokenizer = kind()  # type: ignore[operator]

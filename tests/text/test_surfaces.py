@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from kit.tokenizers_of_pieces import LETTERS, gpt2, roberta, unigram, wordpiece
+from kit.tokenizers_of_pieces import LETTERS, gpt2, ltg, roberta, unigram, wordpiece
 from ordsmed.text import vocabulary
 from ordsmed.text.surfaces import Descent, Surface, Writer, descent, surfaces
 from ordsmed.text.tokenizer import Tokenizer
@@ -68,6 +68,17 @@ def test_signs_inside_a_piece() -> None:
     into = lines(wordpiece("n", "##n", "'", "t", "##t", "s", "##s"), own)
     assert (into["n't"], into["'s"], into["s"]) == (["##n", "'", "t"], ["'", "s"], "##s")
     assert lines(own, wordpiece("##t"))["##t"] == "t", "its piece, not its byte"
+
+
+def test_longest_pieces_over_bytes() -> None:
+    own = ltg("Ġnewt", "s", "ing", "Ġ", "Ã", "¥", "n", "e", "w", ",")
+    assert (own.prefix, own.joins(5), own.joins(6)) == ("", False, True)
+    into = lines(own, wordpiece("newt", "##s", "##new", "ings", ",", "å", "##å", lowercase=False))
+    assert (into["newt"], into["##s"], into[","]) == ("Ġnewt", "s", ",")
+    assert (into["##new"], into["ings"]) == (["n", "e", "w"], ["Ġ", "ing", "s"])
+    assert (into["å"], into["##å"]) == (["Ġ", "Ã", "¥"], ["Ã", "¥"])
+    assert lines(gpt2(), own)["Ġnewt"] == "Ġnewt"
+    assert lines(wordpiece("newt", "##s"), own)["s"] == "##s"
 
 
 def test_sentencepiece() -> None:

@@ -125,11 +125,12 @@ def extended(old: Tokenizer, texts: Iterable[str], count: int, least: int) -> To
     """The tokenizer with at most so many pieces more, each of which stands so often in the texts at least."""
     steps = old.about["pre_tokenizer"]
     merges, scored = "merges" in old.model, isinstance(old.model.get("vocab"), list)
-    if steps is None or not (old.prefix or scored or (merges and old.byte_level)):
+    longest = "max_input_chars_per_word" in old.model  # WordPiece
+    if steps is None or not (longest or scored or (merges and old.byte_level)):
         wanted = "WordPiece, byte-level BPE or a unigram model, which cut words apart first"
         raise DataError("tokenizer", f"a {old.kind} model{'' if steps else ' without words'} is not extended", wanted)
     words = _counted(old, texts)
-    letters = _letters(old, words, least)[:count] if old.prefix else []
+    letters = _letters(old, words, least)[:count] if longest else []
     cut = _cut(_with(old, letters), words)
     chooser = Chooser(merges, old.prefix, set(old.pipeline.get_vocab(with_added_tokens=True)), cut)
     chooser.known.update(letters)

@@ -147,11 +147,11 @@ def _reader(tokenizer: Tokenizer) -> Callable[[str], Surface]:
 
 def kind_of(tokenizer: Tokenizer) -> Kind:
     """How its pieces tell where words begin."""
+    if tokenizer.byte_level:
+        return "bytes"
     if tokenizer.prefix:
         return "inner"
-    if tokenizer.whole_words:
-        return "whole"
-    return "bytes" if tokenizer.byte_level else "outset"
+    return "whole" if tokenizer.whole_words else "outset"
 
 
 class Apart:

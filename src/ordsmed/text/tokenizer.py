@@ -89,8 +89,9 @@ class Tokenizer:
 
     @property
     def prefix(self) -> str:
-        """What WordPiece writes before a piece that goes on a word; of other kinds nothing."""
-        return str(self.model.get("continuing_subword_prefix") or "##") if self.kind == "wordpiece" else ""
+        """What WordPiece writes before a piece that goes on a word; other kinds, and LTG-BERT over bytes, write nothing."""
+        sign = self.model.get("continuing_subword_prefix", "##") if self.kind == "wordpiece" else ""
+        return str(sign or "")
 
     @property
     def byte_level(self) -> bool:
@@ -178,7 +179,7 @@ class Tokenizer:
     def joins(self, number: int) -> bool:
         """Is a piece written at once behind what stands before it?"""
         piece = self.piece(number)
-        if self.kind == "wordpiece":
+        if self.prefix:
             return piece.startswith(self.prefix)
         return not piece.startswith(("\u0120", "\u2581"))  # as bytes, and as SentencePiece, spell a blank
 
