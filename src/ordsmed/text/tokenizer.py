@@ -89,7 +89,7 @@ class Tokenizer:
 
     @property
     def prefix(self) -> str:
-        """What WordPiece writes before a piece that goes on a word; other kinds, and LTG-BERT over bytes, write nothing."""
+        """What WordPiece writes before a piece that goes on a word; nothing of other kinds and of LTG-BERT."""
         sign = self.model.get("continuing_subword_prefix", "##") if self.kind == "wordpiece" else ""
         return str(sign or "")
 
