@@ -196,7 +196,7 @@ def test_every_attempt_has_a_word_of_its_own() -> None:
         def come(rank: int, heard: dict[int, str] = heard, late: int = late) -> None:
             time.sleep(0.1 * (rank == late))
             ranks = Ranks(torch.device("cpu"), rank, 3, store=store)
-            heard[rank] = word_of_attempt(store, ranks, time.monotonic() + 30)
+            heard[rank] = word_of_attempt(store, ranks, time.monotonic() + 480)
 
         threads = [threading.Thread(target=come, args=(rank,)) for rank in range(3)]
         for thread in threads:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import filelock
 import pytest
 
+from kit.processes import PATIENT
 from ordsmed.base import run, settings
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
 from ordsmed.base.run import Run, obtain
@@ -49,6 +50,8 @@ class Deed:
             file.write(f"{os.getpid()}\\n")
         say(f"writing {self.text}")
         time.sleep(self.wait)
+        while self.text == "slow" and not Path("go").exists():
+            time.sleep(0.01)
         if self.text == "crash":
             os._exit(9)
         if self.text == "fail":
@@ -80,14 +83,12 @@ def performed() -> int:
     return len(Path("performed").read_text().splitlines()) if Path("performed").exists() else 0
 
 
-def another_process(name: str, *overrides: str) -> subprocess.Popen[str]:
+def another_process(name: str, *overrides: str, err: Any = subprocess.PIPE) -> subprocess.Popen[str]:
     code = (
         f"from deeds_of_tests import Deed; from ordsmed.base.run import obtain; obtain(Deed, {name!r}, {overrides!r})"
     )
     path = os.pathsep.join([os.getcwd(), str(Path(run.__file__).parents[2])])
-    return subprocess.Popen(
-        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path}, stderr=subprocess.PIPE, text=True
-    )
+    return subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path}, stderr=err, text=True)
 
 
 def test_made_once_and_reused(deeds: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -192,7 +193,7 @@ def test_a_folder_of_another_verb_is_refused(deeds: Any) -> None:
 
 def test_what_crashed_is_done_again(deeds: Any) -> None:
     process = another_process("a.toml", "text=crash")
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENT)
     assert process.returncode == 9
     folder = Path("work/deed/a")
     assert Run(folder).status["state"] == "running"
@@ -216,13 +217,16 @@ def test_what_failed_is_done_again_by_the_folder_too(deeds: Any) -> None:
 @pytest.mark.long
 def test_two_processes_at_once(deeds: Any) -> None:
     """One makes it, the others wait for it and find it done."""
-    processes = [another_process("a.toml", "wait=0.7") for _ in range(3)]
-    said = [process.communicate(timeout=120)[1] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0, 0]
+    with Path("said").open("a") as said:
+        processes = [another_process("a.toml", "text=slow", err=said) for _ in range(3)]
+    while Path("said").read_text().count("another process works on it; waiting") < 2:
+        assert all(process.poll() is None for process in processes), Path("said").read_text()
+        time.sleep(0.01)
+    Path("go").touch()
+    assert [process.wait(PATIENT) for process in processes] == [0, 0, 0]
     assert performed() == 1
-    assert sum("another process works on it; waiting" in line for line in said) >= 1
-    assert sum("writing hello" in line for line in said) == 1
-    assert (Path("work/deed/a") / "text").read_text() == "hello"
+    assert Path("said").read_text().count("writing slow") == 1
+    assert (Path("work/deed/a") / "text").read_text() == "slow"
 
 
 def variables(rank: str) -> dict[str, str]:
@@ -245,18 +249,25 @@ def test_processes_of_one_command_are_no_others(
         monkeypatch.delenv(name, raising=False)
     note, environment = tmp_path / ".a.holder", dict(os.environ)
     note.write_text(run._started_together(variables("1"))[0])  # of one that was killed
-    holds = threading.Event()
+    holds, waits, acquire = threading.Event(), threading.Event(), filelock.FileLock.acquire
+
+    def acquired(lock: Any, timeout: float | None = None) -> Any:
+        if timeout is None and threading.current_thread() is threading.main_thread():
+            waits.set()
+        return acquire(lock, timeout)
+
+    monkeypatch.setattr(filelock.FileLock, "acquire", acquired)
 
     def other() -> None:
         held = filelock.FileLock(tmp_path / ".a.lock", thread_local=False)  # not the one that this process would share
         held.acquire()
         with run._held(held, note, run._started_together(variables(holder))[0]):
             holds.set()
-            time.sleep(0.1)
+            waits.wait(PATIENT)
 
     thread = threading.Thread(target=other)
     thread.start()
-    assert holds.wait(60)
+    assert holds.wait(PATIENT)
     assert note.exists() == (holder != "alone")
     monkeypatch.setattr(os, "environ", environment | variables(waiter))
     with run.locked(tmp_path / "a"):

@@ -102,5 +102,5 @@ def test_a_script_of_a_user_is_not_run_again_by_workers(tmp_path: Path) -> None:
     text = "import os\nfrom ordsmed.base.workers import worker_pool\nprint('here', flush=True)\n"
     text += "with worker_pool(2) as spread:\n    print(sorted(spread(abs, [(-3,), (2,)])))\n"
     script.write_text(text, encoding="utf-8")
-    told = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True, timeout=60)
+    told = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True, timeout=480)
     assert told.stdout == "here\n[2, 3]\n"

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from kit.processes import run_born
+from kit.processes import PATIENT, run_born
 from ordsmed import cli
 from ordsmed.api.model import open as open_model
 from ordsmed.verbs import generate as verb
@@ -174,7 +174,7 @@ def test_a_reader_that_goes_away_is_no_fault(tiny_run: Any, devices: list[str]) 
 def test_ctrl_c_leaves_nothing_half_written(tiny_run: Any, tmp_path: Path) -> None:
     words = [*COMMAND, str(tiny_run.gpt2), "a", "b", "--tokens", "1000000", "--out", str(tmp_path / "out.txt")]
     process = subprocess.Popen(words, env=environment(), stderr=subprocess.PIPE)
-    until = time.monotonic() + 60
+    until = time.monotonic() + PATIENT
     while not list(tmp_path.iterdir()) and time.monotonic() < until:
         time.sleep(0.02)
     time.sleep(0.2)
@@ -194,7 +194,7 @@ def test_a_real_terminal(tiny_run: Any) -> None:
         os.execve(sys.executable, words, environment())
     told = bytearray()
 
-    def until(sign: bytes, after: int = 0, seconds: float = 60) -> int:
+    def until(sign: bytes, after: int = 0, seconds: float = PATIENT) -> int:
         end = time.monotonic() + seconds
         while sign not in told[after:]:
             assert time.monotonic() < end, told.decode(errors="replace")
@@ -210,6 +210,8 @@ def test_a_real_terminal(tiny_run: Any) -> None:
     at = until(b"tokens 1000000", at)
     os.write(terminal, b"\n")
     at = until(b"> \r\n", at)
+    while len(told) == at:  # it writes
+        told.extend(os.read(terminal, 4096))
     time.sleep(0.3)
     os.write(terminal, b"\x03")
     at = until(b"\n> ", until(b"(ended)\r\n", at))

@@ -187,10 +187,14 @@ def test_blocks_do_not_show(place: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 KILLED = """
 import time
+from pathlib import Path
 from ordsmed.data import encode
-make = encode.LineEncoder.__call__
+make, blocks = encode.LineEncoder.__call__, []
 def slow(self, block):
-    time.sleep(0.3)
+    blocks.append(block)
+    if len(blocks) == 4:
+        Path("here").touch()
+        time.sleep(3600)
     return make(self, block)
 encode.LineEncoder.__call__, encode.BLOCK = slow, 700
 encode.read_store("recipe.toml")
@@ -203,12 +207,12 @@ def test_killed_and_begun_again(place: Path) -> None:
     (place / "recipe.toml").write_text('corpus = "novels"\ntokenizer = "pieces.toml"\nout = "killed"\n')
     process = subprocess.Popen([sys.executable, "-c", KILLED], stderr=subprocess.DEVNULL)
     part = place / "killed/train.bin.part"
-    while not (part.exists() and process.poll() is None):
+    while not (place / "here").exists():
         time.sleep(0.05)
         assert process.poll() is None
-    time.sleep(0.5)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
+    assert part.exists()
     assert not (place / "killed/train.idx").exists()
     assert Run(place / "killed").status["state"] == "running"
     again = read_store("recipe.toml")

@@ -429,7 +429,7 @@ def test_the_next_is_made_in_the_background() -> None:
 
     ahead = Ahead(make)
     assert ahead(5).mark == [5]
-    assert ready.wait(10)
+    assert ready.wait(480)
     assert made[5] == threading.main_thread().name != made[6]
     made.clear()
     assert [int(ahead(n).mark[0]) for n in (6, 5, 6)] == [6, 5, 6]

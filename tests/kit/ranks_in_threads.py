@@ -22,7 +22,7 @@ class Group:
     """Threads that sum, in the order of their ranks; each enters with its own number."""
 
     def __init__(self, size: int) -> None:
-        self.size, self.barrier, self.held = size, threading.Barrier(size, timeout=30), dict[int, Tensor]()
+        self.size, self.barrier, self.held = size, threading.Barrier(size, timeout=480), dict[int, Tensor]()
         self.own = threading.local()
 
     def all_reduce(self, values: Tensor, op: Any) -> None:

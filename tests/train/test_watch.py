@@ -70,7 +70,7 @@ def test_a_beat_says_how_far_a_rank_is(board: Board) -> None:
 def test_it_beats_while_it_stands_and_no_longer(board: Board) -> None:
     """At once, and again and again; alone there is nobody to tell."""
     with of(board, 1) as own:
-        for _ in range(500):
+        for _ in range(6000):
             if own.count > 2:
                 break
             threading.Event().wait(0.01)
@@ -258,7 +258,7 @@ def test_a_hanging_process_says_why_and_ends_once(
 def test_the_first_beat_comes_at_once(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "BEAT", 60.0)
     with of(board, 1) as own:
-        for _ in range(500):
+        for _ in range(6000):
             if "beat/1" in board.kept:
                 break
             threading.Event().wait(0.01)

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from kit.processes import PATIENT
 from kit.web_server import Answer, Request, Server, serving
 from ordsmed.base.errors import DataError
 from ordsmed.web import crawl as crawling
@@ -176,7 +177,7 @@ def test_hosts_are_asked_side_by_side(server: Server, tmp_path: Path) -> None:
     together = threading.Barrier(4)
 
     def meet(request: Request) -> Answer:
-        together.wait(timeout=20)
+        together.wait(timeout=PATIENT)
         return page("met")
 
     server.pages = {"/": meet}
@@ -337,13 +338,13 @@ def test_killed_in_the_middle_it_goes_on(server: Server, tmp_path: Path) -> None
         if server.count("/hang") > 1:
             return page("/hang")
         hangs.set()
-        return page("never", wait=60)
+        return page("never", wait=PATIENT)
 
     paths = [f"/{n}" for n in range(9)]
     server.pages = {path: page(path * 50) for path in paths} | {"/hang": hang}
     urls = [*(server.url(path) for path in paths), server.url("/hang", "127.1"), server.url("/end", "127.1")]
     with start(tmp_path / "pages", urls) as process:
-        assert hangs.wait(60)
+        assert hangs.wait(PATIENT)
         until(lambda: len(log(tmp_path / "pages")) == 9)
         process.kill()
     assert server.count("/end") == 0
@@ -353,7 +354,7 @@ def test_killed_in_the_middle_it_goes_on(server: Server, tmp_path: Path) -> None
         lines.write(b'{"url": "http://127.0.0.1/never", "tri')
     server.pages["/end"] = page("/end")
     with start(tmp_path / "pages", urls) as process:
-        said, told = process.communicate(timeout=60)
+        said, told = process.communicate(timeout=PATIENT)
     assert said == "[('got', 2), ('stood already', 9)]\n"
     told = " ".join(told.split())  # lines are wrapped
     assert "20 bytes of a page that is not whole or not in the log, cut off" in told
@@ -372,7 +373,7 @@ def test_two_processes_in_one_folder(server: Server, tmp_path: Path) -> None:
     server.pages = {f"/{n}": page("x", wait=0.05) for n in range(5)}
     urls = [server.url(f"/{n}") for n in range(5)]
     processes = [start(tmp_path / "pages", urls) for _ in range(2)]
-    said = [process.communicate(timeout=60)[0] for process in processes]
+    said = [process.communicate(timeout=PATIENT)[0] for process in processes]
     assert sorted(said) == ["[('got', 5)]\n", "[('stood already', 5)]\n"]
     assert len(server.asked) == 5
 
@@ -381,7 +382,7 @@ def test_a_full_disk_keeps_what_was_finished(server: Server, tmp_path: Path) -> 
     noise = "".join(chr(33 + n * n * 7 % 90) for n in range(700))
     server.pages = {f"/{n}": page(f"{n}{noise}{n}") for n in range(9)}
     urls = [server.url(f"/{n}") for n in range(9)]
-    said, _ = start(tmp_path / "pages", urls, "full").communicate(timeout=60)
+    said, _ = start(tmp_path / "pages", urls, "full").communicate(timeout=PATIENT)
     assert re.fullmatch(r"RunError \S+/pages: cannot write: File too large; look at `ulimit -f` .*\n", said)
     kept = len(log(tmp_path / "pages"))
     assert 0 < kept < 9

@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 
+from kit.processes import PATIENT
 from kit.web_server import Answer, Request, Server, serving
 from ordsmed.base import files
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
@@ -208,7 +209,9 @@ def test_a_long_file_gets_new_attempts_while_bytes_come(server: Server, monkeypa
 )
 def test_bad_servers_have_a_reason(server: Server, page: Answer, reason: str) -> None:
     server.pages = {"/a": page}
-    error = complaint(table({"path": "a", "url": server.url("/a")}), timeout=0.2, attempts=2)
+    error = complaint(
+        table({"path": "a", "url": server.url("/a")}), timeout=0.4 if page.wait or page.drip else 60, attempts=2
+    )
     assert isinstance(error, RunError)
     assert str(error) == f"{server.url('/a')}: {reason}; `--allow-missing` goes on without it"
 
@@ -217,7 +220,7 @@ def test_bad_servers_have_a_reason(server: Server, page: Answer, reason: str) ->
 def test_how_slow_a_server_may_be_is_told(server: Server) -> None:
     server.pages = {"/a": Answer(TEXT[:60], drip=0.02), "/b": Answer(TEXT, wait=0.1)}
     rows = [{"path": name, "url": server.url(f"/{name}")} for name in "ab"]
-    assert bring(table(*rows), timeout=0.4, slowest=20) == ["out/mine: 2 got (10.3 kB), 0 stood already"]
+    assert bring(table(*rows), timeout=0.8, slowest=5) == ["out/mine: 2 got (10.3 kB), 0 stood already"]
     assert "too slow" in str(complaint(table(rows[0], name="slow"), timeout=0.5, slowest=100, attempts=1))
     assert server.count("/a") == 2
     for wrong in ({"timeout": 0.0}, {"timeout": float("nan")}, {"slowest": -1}, {"attempts": 0}):
@@ -230,7 +233,7 @@ def test_a_host_that_hangs_costs_its_time_for_few_files(server: Server) -> None:
     server.pages |= {f"/{n}": Answer(TEXT, wait=9) for n in range(3, 9)}
     rows = [{"path": str(n), "url": server.url(f"/{n}")} for n in range(9)]
     other = {"path": "ok", "url": server.url("/ok", "127.0.0.2").replace("127.0.0.2", "localhost")}
-    told = bring(table(*rows, other), timeout=0.2, attempts=1, allow_missing=True)[0]
+    told = bring(table(*rows, other), timeout=0.4, attempts=1, allow_missing=True)[0]
     assert told == "out/mine: 2 got (20.5 kB), 0 stood already, 8 left out (timed out: 5, not asked: its host hangs: 3)"
     assert len(server.asked) == 7
 
@@ -450,7 +453,7 @@ def started(name: str) -> subprocess.Popen[bytes]:
 
 
 def until(met: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENT
     while not met():
         assert time.monotonic() < end
         time.sleep(0.01)
@@ -460,7 +463,7 @@ def test_two_processes_fetch_each_file_once(server: Server) -> None:
     together = threading.Event()
 
     def first(request: Request) -> bytes:
-        together.wait(60)
+        together.wait(PATIENT)
         return TEXT
 
     server.pages = {"/0": first, "/1": TEXT}
@@ -468,7 +471,7 @@ def test_two_processes_fetch_each_file_once(server: Server) -> None:
     both = [started(name), started(name)]
     until(lambda: "another process works on it; waiting" in Path("err.txt").read_text())
     together.set()
-    assert [process.wait(60) for process in both] == [0, 0]
+    assert [process.wait(PATIENT) for process in both] == [0, 0]
     assert Path("out.txt").read_text().splitlines() == [
         "out/mine: 2 got (20.5 kB), 0 stood already", "out/mine: 0 got (0 kB), 2 stood already",
     ]  # fmt: skip
@@ -483,7 +486,7 @@ def test_after_a_kill_it_goes_on(server: Server) -> None:
     part = Path("out/mine/.b.part")
     until(lambda: part.exists() and part.stat().st_size > 1_000_000)
     process.send_signal(signal.SIGKILL)
-    process.wait(60)
+    process.wait(PATIENT)
     begun = part.stat().st_size
     server.pages["/b"] = Answer(large)
     assert bring(name) == ["out/mine: 1 got (3.07 MB), 1 stood already"]

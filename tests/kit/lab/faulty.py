@@ -59,6 +59,12 @@ def mark(word):
     once(word)
 
 
+def until(word):
+    """Wait until the test marks it so."""
+    while not os.path.exists(os.environ["MARKS"] + "/" + word):
+        time.sleep(0.005)
+
+
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
