@@ -17,7 +17,8 @@ from ordsmed.command import verb
 HOUSE = menu.HOUSE
 FLOORS = [
     {"base"},
-    {"text", "nn", "launch", "binary"},
+    {"binary"},
+    {"text", "nn", "launch"},
     {"markup", "labelled", "web", "tokenizers", "models"},
     {"score", "cleaners", "corpus"},
     {"corpora", "data"},

@@ -140,12 +140,28 @@ def cut_of(tokenizer: Tokenizer) -> Cut | None:
         return _at_spaces
     if tokenizer.whole_words:
         return _at_spaces
+    if tokenizer.sentencepiece:
+        return _at_blanks if _forgets_blanks(tokenizer) else None
     plain = steps["type"] == "ByteLevel" and not steps["add_prefix_space"] and steps.get("use_regex", True)
     return _before_spaces if plain and normalizer is None else None
 
 
 def _at_spaces(text: str) -> list[str]:
     return text.replace("\n", " ").split(" ")
+
+
+def _forgets_blanks(tokenizer: Tokenizer) -> bool:
+    """Does a text get one blank before it and between words, wherever its words stand and however it is broken?"""
+    steps, normalizer = tokenizer.about["pre_tokenizer"], tokenizer.pipeline.normalizer
+    first, *others = steps.get("pretokenizers", [steps])
+    apart = first["type"] == "Metaspace" and first["split"] and first["prepend_scheme"] == "first"
+    if normalizer is None or not apart or any(step["type"] != "Split" for step in others):
+        return False
+    return bool(normalizer.normalize_str(" a \n b ").strip(" ") == "a b" == normalizer.normalize_str("a  \nb  "))
+
+
+def _at_blanks(text: str) -> list[str]:
+    return [text] if "\u2581" in text else _at_spaces(text)
 
 
 def _before_spaces(text: str) -> list[str]:

@@ -98,7 +98,7 @@ class Settings:
         if (own.types, own.epsilon, own.tied) != (0, 1e-5, True) or own.activation not in ("gelu", "relu"):
             wrong = f"has types {own.types}, epsilon {own.epsilon}, tied {own.tied}, {own.activation}"
             raise RecipeError(trained.folder, wrong, "what fairseq's RoBERTa computes: 0, 1e-5, true, gelu")
-        if roles != (0, 1, 2, 3, tokenizer.vocabulary - 1) or tokenizer.kind != "bpe":
+        if roles != (0, 1, 2, 3, tokenizer.vocabulary - 1) or not tokenizer.byte_level:
             remedy = 'learn one with kind = "bytebpe" and order = "roberta"'
             raise RecipeError(trained.folder, "numbers its signs otherwise than fairseq does", "", remedy)
         tensors = dict(renaming.given(trained.objective, speller()))

@@ -159,8 +159,10 @@ class Settings:
         files.write_text(folder / TRACKER, RELEASE)
         if trained.tokenizer.kind == "wordpiece":
             files.write_text(folder / "vocab.txt", trained.tokenizer.listed())
-        else:
+        elif trained.tokenizer.byte_level:
             trained.tokenizer.save_byte_level(folder / "vocab.json", folder / "merges.txt")
+        else:
+            trained.tokenizer.save(folder)
 
 
 @dataclass(frozen=True)

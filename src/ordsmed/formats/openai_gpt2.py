@@ -65,7 +65,7 @@ class Settings:
                  "n_inner": 4 * network.settings.width}  # fmt: skip
         heads = [role for role in network.modules if role not in ("model", "head")]
         other = [f"{key} {described[key]}" for key in usual if described[key] != usual[key]]
-        if other or heads or trained.tokenizer.kind != "bpe":
+        if other or heads or not trained.tokenizer.byte_level:
             wrong = ", ".join([*other, *(f"a {role} head" for role in heads)]) or f"{trained.tokenizer.kind} pieces"
             remedy = "`ordsmed export` without --to writes it as it is"
             raise RecipeError(trained.folder, f"has {wrong}", "what openai/gpt-2 computes, with byte-level BPE", remedy)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ordsmed.base import files
 from ordsmed.base.errors import DataError
 from ordsmed.base.keys import value_key
-from ordsmed.text import vocabulary
+from ordsmed.text import sentencepiece_model, vocabulary
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Pipeline
@@ -40,12 +40,14 @@ class Tokenizer:
     """A pipeline of the `tokenizers` library whose special tokens are known by what they do."""
 
     def __init__(
-        self, pipeline: Pipeline, config: dict[str, Any] | None = None, counts: list[int] | None = None
-    ) -> None:
+        self, pipeline: Pipeline, config: dict[str, Any] | None = None, counts: list[int] | None = None,
+        source: bytes | None = None,
+    ) -> None:  # fmt: skip
         pipeline.no_padding()
         pipeline.no_truncation()
         self.pipeline, self.config = pipeline, config or {}
         self.counts = counts  # how often each word was seen, where that is known
+        self.source = source  # the SentencePiece .model that it was made of
         self.about: dict[str, Any] = json.loads(pipeline.to_str())
         self.vocabulary: int = max(pipeline.get_vocab(with_added_tokens=True).values(), default=-1) + 1
         added = {entry["id"] for entry in self.about["added_tokens"] if entry["special"]}
@@ -64,15 +66,19 @@ class Tokenizer:
         beside = folder / "tokenizer_config.json"
         known = paths[0].is_dir() or paths[0].name == "tokenizer.json"
         config = files.read_table(beside) if known and beside.is_file() else None
-        return Tokenizer(pipeline, config, vocabulary.read_counts(paths, pipeline))
+        source = sentencepiece_model.file_of(paths[0])
+        counts = vocabulary.read_counts(paths, pipeline)
+        return Tokenizer(pipeline, config, counts, source.read_bytes() if source else None)
 
     def save(self, folder: Path) -> None:
         """Write what `AutoTokenizer` and this class read: tokenizer.json, its config, the plain vocabulary files."""
         with files.survive_disk(folder):
             folder.mkdir(parents=True, exist_ok=True)
             self.pipeline.save(str(folder / "tokenizer.json"))
-            if self.model["type"] in ("WordPiece", "BPE"):
+            if self.kind == "wordpiece" or (self.kind == "bpe" and not self.source):
                 self.pipeline.model.save(str(folder))
+            if self.source:
+                sentencepiece_model.save(self.source, folder)
             if self.whole_words:
                 self._save_words(folder)
         files.write_json(folder / "tokenizer_config.json", self._described())
@@ -99,6 +105,12 @@ class Tokenizer:
         return any(step["type"] == "ByteLevel" for step in _parts(self.about["pre_tokenizer"]))
 
     @property
+    def sentencepiece(self) -> bool:
+        """Do its pieces write a blank as SentencePiece's do?"""
+        steps = _parts(self.about["pre_tokenizer"])
+        return self.kind in ("unigram", "bpe") and any(step["type"] == "Metaspace" for step in steps)
+
+    @property
     def whole_words(self) -> bool:
         """Is every entry a word, but for <S>, </S> and <UNK>? A store then keeps words apart that it lacks."""
         steps = self.about["pre_tokenizer"] or {"type": ""}
@@ -120,7 +132,10 @@ class Tokenizer:
     @property
     def lowercase(self) -> bool:
         """Are capitals lost?"""
-        return any(p.get("lowercase") or p["type"] == "Lowercase" for p in _parts(self.about["normalizer"]))
+        steps = _parts(self.about["normalizer"])
+        if any(step["type"] == "Precompiled" for step in steps):  # SentencePiece's rules
+            return bool(self.pipeline.normalizer.normalize_str("A") == "a")
+        return any(step.get("lowercase") or step["type"] == "Lowercase" for step in steps)
 
     def encode(self, text: str, special: bool = False) -> list[int]:
         """Ids of a text in which names such as [MASK] mean the token; with `special`, framed as the model wants it."""
@@ -142,9 +157,23 @@ class Tokenizer:
             hidden = {f" {word}" if n in self.special else word: n for word, n in self.model["vocab"].items()}
             model = self.model | {"vocab": hidden, "unk_token": " <UNK>"}
             about = json.dumps(self.about | {"added_tokens": [], "model": model})
+        elif self.sentencepiece and all(entry["special"] for entry in self.about["added_tokens"]):
+            about = json.dumps(self.about | {"added_tokens": [], "model": self._nameless()})
         copy = Pipeline.from_str(about)
         copy.encode_special_tokens = True
         return copy
+
+    def _nameless(self) -> dict[str, Any]:
+        """The model, special tokens written with a blank, which no text has by then: none is met by its name."""
+        model, pieces = self.model, self.about["model"]["vocab"]
+        if self.kind == "unigram":
+            hidden = [[f" {piece}" if n in self.special else piece, score] for n, (piece, score) in enumerate(pieces)]
+            return model | {"vocab": hidden}
+        unknown = f" {name}" if (name := model["unk_token"]) and pieces.get(name) in self.special else name
+        return model | {
+            "vocab": {f" {piece}" if n in self.special else piece: n for piece, n in pieces.items()},
+            "unk_token": unknown,
+        }
 
     def decode(self, ids: Sequence[int] | Ids, skip_special: bool = True) -> str:
         """Text again."""
@@ -235,7 +264,8 @@ class Tokenizer:
         settings = {CONFIG[role]: name for role, name in names.items()}
         if self.end is not None:
             settings["bos_token"] = names["start"] if "start" in names else names["end"]
-        types = ["token_type_ids"] if self.kind == "wordpiece" else []
+        bert = self.kind == "wordpiece" or (self.source is not None and names.get("start") == "[CLS]")
+        types = ["token_type_ids"] if bert else []
         return {
             "tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": ["input_ids", *types, "attention_mask"],
             "clean_up_tokenization_spaces": False, **settings,

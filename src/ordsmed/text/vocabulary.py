@@ -5,6 +5,7 @@ vocab.txt                                         WordPiece, BERT's
 vocab.txt | vocab.txt.gz    <S>, </S>, <UNK> first     whole words, ELMo's, perhaps each with a tab and its count
 vocab.json | encoder.json  + merges.txt | vocab.bpe    byte-level BPE, GPT-2's
 dict.txt                   + those two            byte-level BPE in fairseq's order, RoBERTa's
+*.model | *.vocab + that                          SentencePiece's, unigram or BPE
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ordsmed.base.errors import DataError
+from ordsmed.text import sentencepiece_model
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Pipeline
@@ -26,7 +28,7 @@ BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ROBERTA = ("<s>", "<pad>", "</s>", "<unk>")
 SIGNS = ("<S>", "</S>", "<UNK>")
 PIECES, MERGES = ("vocab.json", "encoder.json"), ("merges.txt", "vocab.bpe")
-KNOWN = "tokenizer.json, vocab.txt, or vocab.json (encoder.json) with merges.txt (vocab.bpe)"
+KNOWN = "tokenizer.json, vocab.txt, vocab.json (encoder.json) with merges.txt (vocab.bpe), or SentencePiece's .model"
 COUNTS = "vocab-counts.tsv"  # beside a tokenizer.json of words: each word, a tab, how often it was seen
 LISTS = (".txt", ".tsv", ".gz")
 FIRST = 10  # lines among which the signs of a word vocabulary stand
@@ -42,12 +44,20 @@ _WORD = f"{_LETTER}+(?:{_JOINED}{_LETTER}+)*|{_SIGN}"
 
 def read(
     paths: Sequence[Path], *, lowercase: bool | None = None, strip_accents: bool | None = None,
-    split: Split | None = None,
+    split: Split | None = None, special: tuple[str, ...] = (),
 ) -> Pipeline:  # fmt: skip
-    """A tokenizer from a folder, a file, or the files that belong together; with `split`, a list holds words."""
+    """A tokenizer from a folder, a file, or the files that belong together.
+
+    With `split`, a list holds words; `special`: tokens that come behind the pieces of a .model.
+    """
     for path in paths:
         if not path.exists():
             raise DataError(path, "no such file or folder", KNOWN)
+    model = sentencepiece_model.file_of(paths[0])
+    if model and (paths[0].suffix in (".model", ".vocab") or _lacks_whole(paths[0])):
+        if not model.exists():
+            raise DataError(paths[0], "lists pieces only", f"{model.name} beside it, which says how texts are cut")
+        return sentencepiece_model.pipeline(sentencepiece_model.read(model), model, special)
     files = _gather(paths)
     whole = [p for p in files if p.suffix == ".json" and isinstance(_json(p).get("model"), dict)]
     if whole and (len(paths) == 1 or len(whole) == len(files)):
@@ -166,6 +176,10 @@ def _gather(paths: Sequence[Path]) -> list[Path]:
         wanted = (PIECES,)
     beside = [next((path.with_name(n) for n in names if path.with_name(n).is_file()), None) for names in wanted]
     return [path, *(p for p in beside if p)]
+
+
+def _lacks_whole(path: Path) -> bool:
+    return path.is_dir() and not (path / "tokenizer.json").is_file()
 
 
 def _json(path: Path) -> dict[str, object]:

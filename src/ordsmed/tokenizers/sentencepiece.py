@@ -1,0 +1,96 @@
+"""SentencePiece's unigram and BPE: pieces of texts as they stand; one that begins a word is marked by U+2581.
+
+bert      [PAD] [UNK] [CLS] [SEP] [MASK], pieces
+roberta   <s> <pad> </s> <unk> <mask>, pieces
+gpt2      <unk> <|endoftext|>, pieces
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ordsmed.base.errors import DataError
+from ordsmed.text import sentencepiece_model, sentencepiece_training, vocabulary
+from ordsmed.text.tokenizer import Tokenizer
+
+ROLES = {  # by SentencePiece's names, in the order of their numbers
+    "bert": ("pad", "unk", "bos", "eos"), "roberta": ("bos", "pad", "eos", "unk"), "gpt2": ("unk", "eos"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How SentencePiece learns a vocabulary, or where its .model lies."""
+
+    model: Literal["unigram", "bpe", None] = None
+    "of all ways to cut a text the likeliest, or letters joined pair by pair; not said: unigram; a file's own"
+    size: int = 32_000
+    "pieces, special tokens included; elsewhere vocab_size"
+    order: Literal["bert", "roberta", "gpt2"] = "bert"
+    "whose special tokens, all before the pieces"
+    normalization: Literal["nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity"] = "nmt_nfkc"
+    "SentencePiece's name for how texts are normalized; _cf: capitals are lost; elsewhere normalization_rule_name"
+    coverage: float = 0.9995
+    "share of all characters that have a piece of their own, the most frequent; elsewhere character_coverage"
+    byte_fallback: bool = False
+    "are characters without a piece cut into bytes, of which 256 pieces are made?"
+    digits: bool = False
+    "is every digit a piece? elsewhere split_digits"
+    own: tuple[str, ...] = ()
+    "pieces that stand for themselves wherever a text has them; elsewhere user_defined_symbols"
+    prefix: bool = True
+    "put a blank before every text, so that its first word is written as any other; elsewhere add_dummy_prefix"
+    squeeze: bool = True
+    "are blanks at both ends and behind a blank left out? elsewhere remove_extra_whitespaces"
+    special: tuple[str, ...] = ()
+    "more special tokens: behind those of the order, or behind the pieces of a file"
+    file: str | None = None
+    "a SentencePiece .model (or the .vocab beside it), a tokenizer.json, or a folder with one: read, not learned"
+
+    def __post_init__(self) -> None:
+        names = (*self.signs(), *self.special, *self.own)
+        if (twice := [name for name in names if names.count(name) > 1 or not name]) and not self.file:
+            raise ValueError(f"special, own: found {twice[0]!r}; wanted each once, without {' '.join(self.signs())}")
+        least = len(names) + 256 * self.byte_fallback + 1
+        if self.size < least:
+            raise ValueError(f"size: found {self.size}; wanted at least {least}; raise it")
+        if not 0.98 <= self.coverage <= 1.0:
+            raise ValueError(f"coverage: found {self.coverage}; wanted 0.98 to 1.0, as SentencePiece does")
+
+    def signs(self) -> tuple[str, ...]:
+        """The special tokens of this order."""
+        orders = {
+            "bert": vocabulary.BERT,
+            "roberta": (*vocabulary.ROBERTA, "<mask>"),
+            "gpt2": ("<unk>", vocabulary.END),
+        }
+        return orders[self.order]
+
+    def load(self) -> Tokenizer | None:
+        """What the user has, if `file` names it."""
+        if not self.file:
+            return None
+        tokenizer = Tokenizer.load(self.file, special=self.special)
+        if not tokenizer.sentencepiece:
+            raise DataError(self.file, f"is a {tokenizer.kind} tokenizer", sentencepiece_model.WANTED)
+        if self.model and self.model != tokenizer.kind:
+            remedy = f'leave `model` out, or say "{tokenizer.kind}"'
+            raise DataError(self.file, f"is a {tokenizer.kind} model", self.model, remedy)
+        return tokenizer
+
+    def train(self, texts: Iterable[str]) -> Tokenizer:
+        """Learn from texts, whose words are counted; by SentencePiece's own library."""
+        ids: dict[str, Any] = {f"{role}_id": -1 for role in ("pad", "unk", "bos", "eos")}
+        roles = ROLES[self.order]
+        ids |= {f"{role}_id": number for number, role in enumerate(roles)}
+        ids |= {f"{role}_piece": name for role, name in zip(roles, self.signs(), strict=False)}
+        data = sentencepiece_training.train(
+            texts, model_type=self.model or "unigram", vocab_size=self.size, character_coverage=self.coverage,
+            normalization_rule_name=self.normalization, byte_fallback=self.byte_fallback, split_digits=self.digits,
+            user_defined_symbols=list(self.own), add_dummy_prefix=self.prefix, remove_extra_whitespaces=self.squeeze,
+            control_symbols=[*self.signs()[len(roles) :], *self.special], **ids,
+        )  # fmt: skip
+        model = sentencepiece_model.parsed(data, "tokenizer")
+        return Tokenizer(sentencepiece_model.pipeline(model), source=data)
