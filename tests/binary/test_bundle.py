@@ -135,6 +135,10 @@ PART = b"\0x\0\1\1\1\x80"  # the key of a part of x that begins at 0; behind it 
         ({b"": proto.message({1: 1}), b"x": entry() + proto.run(7, b"")}, "parts of other axes than the whole"),
         ({b"": proto.message({1: 1}), b"x": entry((0, 2))}, "it lacks parts of x"),
         (
+            {b"": proto.message({1: 1}), b"x": entry((0, 2)), PART + b"\x82": entry(long=1, size=4)},
+            r"the parts of x \[2\] are no whole",
+        ),
+        (
             {b"": proto.message({1: 1}), b"x": entry((0, 1)), PART + b"\x81": entry(long=1, size=4)},
             r"the parts of x \[2\] are no whole",
         ),

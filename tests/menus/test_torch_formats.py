@@ -271,7 +271,7 @@ def test_ranks_that_are_missing_are_named(tmp_path: Path, networks: dict[str, An
         take_over(folder, tmp_path / "ours")
     (inner / "gone").rename(inner / "mp_rank_00")
     shutil.rmtree(inner / "mp_rank_01")
-    with pytest.raises(DataError, match=r"holds 1 of 2 ranks; wanted a file of every rank; fetch the rest"):
+    with pytest.raises(DataError, match=r"holds 1 of 2 ranks; lacks mp_rank_01; wanted a file of every rank; fetch"):
         take_over(folder, tmp_path / "ours")
     (folder / "latest_checkpointed_iteration.txt").write_text("200")
     with pytest.raises(DataError, match=r"iter_0000200: holds no mp_rank_00"):

@@ -31,7 +31,7 @@ from ordsmed.base import files
 from ordsmed.base import settings as tables
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.binary import pickled
-from ordsmed.nn import foreign, renaming
+from ordsmed.nn import foreign, renaming, weights
 from ordsmed.nn.foreign import Imported
 from ordsmed.nn.renaming import Held, Lies
 from ordsmed.text.tokenizer import Tokenizer
@@ -219,10 +219,13 @@ def _parts(path: Path) -> list[list[RankFile]]:
         raise DataError(folder, f"lacks {', '.join(lacks)}", f"{FILE} of every rank", "fetch them as well")
     parts = [[RankFile.of(ranks[stage, way] / FILE, stage) for way in range(ways)] for stage in range(stages)]
     asked = pickled.attributes(parts[0][0].args)
-    for key, count in (("tensor_model_parallel_size", ways), ("model_parallel_size", ways),
-                       ("pipeline_model_parallel_size", stages)):  # fmt: skip
-        if isinstance(asked.get(key), int) and asked[key] != count:
-            raise DataError(folder, f"holds {count} of {asked[key]} ranks", "a file of every rank", "fetch the rest")
+    wide = asked.get("tensor_model_parallel_size", asked.get("model_parallel_size"))
+    for number, count, name in ((wide, ways, "mp_rank_{:02}"),
+                                (asked.get("pipeline_model_parallel_size"), stages, "mp_rank_00_{:03}")):  # fmt: skip
+        if isinstance(number, int) and number != count:
+            lacks = [name.format(n) for n in range(count, number)]
+            problem = f"holds {count} of {number} ranks{f'; lacks {weights.some(lacks)}' if lacks else ''}"
+            raise DataError(folder, problem, "a file of every rank", "fetch the rest")
     return parts
 
 
