@@ -15,7 +15,7 @@ from kit import megatron
 from kit.language_models import SENTENCES, elmo_made, made, opened
 from ordsmed.apply.trained import open_model
 from ordsmed.base.errors import DataError, RecipeError
-from ordsmed.likelihood import documents, ways, windows
+from ordsmed.likelihood import documents, drawn, ways, windows
 from ordsmed.likelihood.detokenizers import BY_SET
 from ordsmed.likelihood.items import Item, Scores
 from ordsmed.likelihood.probe import Finding, Record
@@ -421,3 +421,38 @@ def test_a_text_that_cannot_be_cut_is_held_whole(gpt2: Any, monkeypatch: pytest.
     assert "".join(parts) == "newts " * 12
     assert max(map(len, parts)) <= 25
     assert len(parts) == 4
+
+
+class Pairs(Even):
+    """Makes one token of two line ends."""
+
+    def cut(self, texts: list[str]) -> list[Item]:
+        return [Item(np.asarray([*text.replace("\n\n", "N").encode()])) for text in texts]
+
+
+def test_a_part_ends_where_tokens_stay_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not between two line ends that are one token."""
+    monkeypatch.setattr(documents, "PART", 20)
+    monkeypatch.setattr(documents, "BESIDE", 4)
+    scorer: Any = Pairs()
+    text = "abcdefg abcd abcd\n\nabcdef" * 5
+    parts = list(documents.text_parts(scorer, [text], "x"))
+    assert "".join(parts) == text
+    assert len(parts) > 4
+    assert [*scorer.cut([text])[0].pieces] == [token for part in parts for token in scorer.cut([part])[0].pieces]
+    assert any(part.startswith("\n\n") for part in parts)
+
+
+def test_windows_are_drawn_of_a_text_in_parts(gpt2: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of the whole, one document after the other."""
+    (tmp_path / "a").write_text("the old newt sat on it .\n" * 30 + "\n")
+    (tmp_path / "b").write_text("a red cat ran " * 3)
+    probe = perplexity.Settings(files=(str(tmp_path / "a"), str(tmp_path / "b")), iterations=4, batch=2)
+    scorer = ways.scorer(gpt2)
+    wanted = [example.items[0].pieces.tolist() for example in probe.examples(scorer)]
+    drawn._kept.cache_clear()
+    monkeypatch.setattr(documents, "PART", 100)
+    monkeypatch.setattr(documents, "BESIDE", 20)
+    assert [example.items[0].pieces.tolist() for example in probe.examples(scorer)] == wanted
+    assert sum(row.count(scorer.tokenizer.end) for row in wanted) >= 2
+    drawn._kept.cache_clear()
