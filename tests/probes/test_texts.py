@@ -395,7 +395,10 @@ def test_a_long_text_is_read_in_parts(
     elmo = {"elmo": lambda: elmo_made(tmp_path / "elmo"), "bytebpe": lambda: open_model(tiny_run.gpt2)}
     model = elmo.get(kind, lambda: gpt2)()
     scorer: Any = ways.scorer(model)
-    text = "".join(f"the newts  sat on\tit ,\n\n the {'old ' * (n % 7)} cat ( and \u00e5 )\r\n" for n in range(60))
+    text = (
+        "".join(f"the newts  sat on\tit ,\n\n the {'old ' * (n % 7)} cat ( and \u00e5 )\r\n" for n in range(60))
+        + " \n" * 300
+    )
     (tmp_path / "x").write_bytes(text.encode())
     probe = perplexity.Settings(files=(str(tmp_path / "x"),))
     wanted = asked(model, probe)
@@ -409,6 +412,9 @@ def test_a_long_text_is_read_in_parts(
     assert max(sizes) <= 200
     assert found[1].facts == wanted[1].facts
     assert [row[-2:] for row in found[0]] == [pytest.approx(row[-2:]) for row in wanted[0]]
+    if kind == "wordpiece":
+        examples = list(perplexity.Settings(files=probe.files, window=1).examples(scorer))
+        assert sum(one.about[1] for one in examples) == len(text.encode()), "blank parts behind the last window too"
 
 
 def test_a_text_that_cannot_be_cut_is_held_whole(gpt2: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -445,7 +451,7 @@ def test_a_part_ends_where_tokens_stay_the_same(monkeypatch: pytest.MonkeyPatch)
 
 def test_windows_are_drawn_of_a_text_in_parts(gpt2: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As of the whole, one document after the other."""
-    (tmp_path / "a").write_text("the old newt sat on it .\n" * 30 + "\n")
+    (tmp_path / "a").write_text("the old newt sat on it .\n" * 30 + "\n" * 300)
     (tmp_path / "b").write_text("a red cat ran " * 3)
     probe = perplexity.Settings(files=(str(tmp_path / "a"), str(tmp_path / "b")), iterations=4, batch=2)
     scorer = ways.scorer(gpt2)
