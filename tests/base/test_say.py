@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ordsmed.base import say as module
-from ordsmed.base.say import Progress, duration, logged, operations, remembered, say, seconds, size, speak
+from ordsmed.base.say import Progress, duration, in_words, logged, operations, remembered, say, seconds, size, speak
 
 
 @pytest.mark.parametrize(
@@ -120,6 +120,16 @@ def test_sizes(count: float, text: str) -> None:
 )  # fmt: skip
 def test_operations(count: float, text: str) -> None:
     assert operations(count) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [({"kind": "adamw", "betas": [0.9, 0.98], "slow": False}, "adamw (betas 0.9 0.98, slow false)"),
+     ({"kind": "sgd"}, "sgd"), ({"train": 3, "test": {"a": 1}}, "train 3, test a 1"), (None, "-"), ([], "none"),
+     ("Ja", "Ja"), (True, "true")],
+)  # fmt: skip
+def test_in_words(value: object, text: str) -> None:
+    assert in_words(value) == text
 
 
 def test_what_was_said_before_a_log_could_be_opened_is_not_lost(tmp_path: Path) -> None:

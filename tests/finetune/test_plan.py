@@ -57,6 +57,3 @@ def test_what_is_left_to_the_family_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(plans, "kind_of", lambda network: "bert")
     told = plans._filled_in(recipe, object())
     assert told == "left to the family, as bert is usually fine-tuned: rate 3e-05, layer_decay -"
-    optimizer = {"kind": "adamw", "betas": [0.9, 0.98], "slow": False}
-    assert plans._in_words(optimizer) == "adamw (betas 0.9 0.98, slow false)"
-    assert plans._in_words({"kind": "sgd"}) == "sgd"

@@ -91,7 +91,7 @@ def _by_processes(
         if status - 128 in PASSED_ON:
             raise Stopped(int(Run(folder).status.get("step", 0)), status - 128)
         found = f"its {devices} processes ended with status {status}"
-        raise RunError(folder, found, "", "they have said why; its log.txt keeps it")
+        raise RunError(folder, found, "", "they have said why, in the lines above")
     return folder
 
 

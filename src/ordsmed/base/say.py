@@ -172,6 +172,16 @@ def operations(count: float) -> str:
     return f"{count:.3g} FLOP"
 
 
+def in_words(value: object) -> str:
+    """A setting or a fact for people: `adamw (betas 0.9 0.999, decay 0.01)`."""
+    if isinstance(value, dict):
+        own = ", ".join(f"{key} {in_words(each)}" for key, each in value.items() if key != "kind")
+        return f"{value['kind']} ({own})" if "kind" in value and own else value.get("kind", own)
+    if isinstance(value, list):
+        return " ".join(map(in_words, value)) or "none"
+    return "-" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def many(count: int, noun: str, is_: str = "", are: str = "") -> str:
     """`1 question`, `5,463 questions`, `2 processes`; with a verb: `1 file is`, `2 files are`."""
     if count == 1:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.say import in_words
 from ordsmed.base.screen import command
 from ordsmed.command.output import print_lines
 
@@ -26,13 +27,8 @@ def make(kind: type[Any], asked: argparse.Namespace) -> None:
         next_step = command("corpus", "stats", folder)
         print_lines([f"{folder}: done; {folder}/report.md tells what it is made of", f"next: {next_step}"])
         return
-    facts = [f"  {key}: {_in_words(value)}" for key, value in Run(folder).status.items() if key not in HIDDEN]
+    facts = [f"  {key}: {in_words(value)}" for key, value in Run(folder).status.items() if key not in HIDDEN]
     print_lines([f"{folder}: done", *facts])
-
-
-def _in_words(value: Any) -> str:
-    """A fact for a person: tables as names with their values."""
-    return ", ".join(f"{k} {_in_words(v)}" for k, v in value.items()) if isinstance(value, dict) else str(value)
 
 
 def train(asked: argparse.Namespace, training: Callable[..., Any]) -> Path | None:

@@ -16,7 +16,7 @@ from ordsmed.base import hub, settings
 from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.menu import kind_of
 from ordsmed.base.ranks import Ranks
-from ordsmed.base.say import many, say, size
+from ordsmed.base.say import in_words, many, say, size
 from ordsmed.data.tokenizer_training import is_tokenizer
 from ordsmed.finetune.examples import TaskData
 from ordsmed.finetune.finish import finish
@@ -197,18 +197,8 @@ def _filled_in(recipe: Finetuning, network: ModelSettings) -> str:
     """What the recipe leaves to the family."""
     left = [key for key in ("rate", "warmup", "layer_decay", "freeze", "optimizer") if getattr(recipe, key) is None]
     usual = settings.plain(recipe.fill_defaults(network))
-    listed = ", ".join(f"{key} {_in_words(usual[key])}" for key in left)
+    listed = ", ".join(f"{key} {in_words(usual[key])}" for key in left)
     return f"left to the family, as {kind_of(network)} is usually fine-tuned: {listed}"
-
-
-def _in_words(value: object) -> str:
-    """A setting for people: `adamw (betas 0.9 0.999, decay 0.01)`."""
-    if isinstance(value, dict):
-        own = ", ".join(f"{key} {_in_words(each)}" for key, each in value.items() if key != "kind")
-        return f"{value['kind']} ({own})" if "kind" in value and own else value.get("kind", own)
-    if isinstance(value, list):
-        return " ".join(map(_in_words, value)) or "none"
-    return "-" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def there(path: str) -> list[Path]:
