@@ -20,6 +20,7 @@ from ordsmed.apply.export import export
 from ordsmed.base import files, settings
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError
 from ordsmed.base.folder import SETTINGS, WEIGHTS
+from ordsmed.evaluation.kept import Kept
 from ordsmed.learn.objective import fresh
 from ordsmed.models import bert
 from ordsmed.nn import weights
@@ -163,13 +164,20 @@ def test_files_are_judged_as_the_verbs_judge_them(
         model.evaluate(dev, rate=1)
 
 
-def test_a_probe_is_asked_as_the_verb_asks(tiny_run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_probe_is_asked_as_the_verb_asks(
+    tiny_run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "texts.txt").write_text("the old fox mends\nit mends the gate\n")
     run, texts, out = tiny_run.gpt2, str(tmp_path / "texts.txt"), str(tmp_path / "scores")
     where = ["--out", out, "--device", "cpu", "--json"]
     cli.main(["evaluate", str(run), "--probe", "perplexity", texts, "window=16", *where])
     told = json.loads(capsys.readouterr().out)
+    cleared: list[Kept] = []
+    monkeypatch.setattr(Kept, "clear", lambda kept: cleared.append(kept))
+    opened(run).evaluate(texts, probe="perplexity", out=out, window=16)
+    assert cleared == []
     judged = opened(run).evaluate(texts, probe="perplexity", out=out, window=16, anew=True)
+    assert len(cleared) == 1
     assert judged.scores == told
     assert judged.lines[-1].endswith(".json: written")
     assert Path(judged.lines[-1].removesuffix(": written")).is_file()

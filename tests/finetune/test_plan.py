@@ -12,7 +12,9 @@ import torch
 from ordsmed.base.ranks import Ranks
 from ordsmed.finetune import plan as plans
 from ordsmed.finetune.plan import FinetuningPlan
+from ordsmed.finetune.recipe import Finetuning
 from ordsmed.mesh.layout import Layout, memory
+from ordsmed.tasks import classify
 
 
 def test_files_are_told_with_their_size_or_how_to_get_them(tmp_path: Path) -> None:
@@ -48,6 +50,15 @@ def test_what_a_rank_holds_of_a_fine_tuning(monkeypatch: pytest.MonkeyPatch, lea
         wanted = ["network: 400 parameters with its head, of which 100 learn",
                   "memory a rank: weights 1.6 kB, gradients and moments 1.6 kB, and activations"]  # fmt: skip
     assert [*plan.sizes(), *plan.memory()] == wanted
+
+
+def test_several_trials_are_planned_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "_start", lambda recipe, folder: (None, []))
+    recipe: Any = Finetuning(
+        task=classify.Settings(train="a.tsv"), init="x", seeds=(1, 2), grid={"rate": [1e-3]}, step="all"
+    )
+    own = FinetuningPlan.of(recipe, None).recipe  # type: ignore[arg-type]
+    assert (recipe.several, own.several, own.init) == (True, False, "x")
 
 
 def test_what_is_left_to_the_family_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,6 +87,12 @@ def test_room_is_that_of_this_machine_where_it_is_started_here(
     monkeypatch.setattr(plans, "planned", lambda layout, count: SimpleNamespace(world=count))
     assert Planned.read(recipe, ["seed=5"], start=start, devices=devices).recipe.seed == 5
     assert asked == [(devices or (0 if start else 2), None, here), (False, here)]
+    Path("run").mkdir()
+    write_text(Path("run/recipe.toml"), RECIPE)
+    Run(Path("run")).set(verb="pretrain")
+    monkeypatch.setattr(request, "fitted_to", lambda recipe, *_: (recipe, "another layout"))
+    assert Planned.read("run", start=start, devices=devices).changed == "another layout"
+    assert asked[2][1:] == (Path("run"), here)
 
 
 def test_what_would_change_is_told_last(recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
