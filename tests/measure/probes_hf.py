@@ -1,10 +1,11 @@
 """Measure probes beside plain loops of transformers on the same weights: decisions, scores and seconds, side by side.
 
-    python tests/measure/probes_hf.py WAY MODEL FILE... [--threads N] [--most PAIRS]
+    python tests/measure/probes_hf.py WAY MODEL FILE... [--threads N] [--most PAIRS] [--clock cpu]
 
 WAY is causal, masked or detect. The loop is the usual one: sentences in their order, 32 a batch, padded, scores of all
 places; of a masked model one row for each hidden token, a sentence a batch (as minicons). Both run in this process, one
-after the other, on the same threads; loading is not counted.
+after the other, on the same threads; loading is not counted. `--most` is of each file; `--clock cpu` counts a process's
+own time, where others work too.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import tempfile
 import time
+from contextlib import nullcontext
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -23,13 +27,18 @@ from ordsmed.likelihood import ways
 from ordsmed.likelihood.probe import Record
 from ordsmed.probes.minimal_pairs import Settings
 
+KEYS = ("sentence_good", "sentence_bad")
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
-def sentences(files: list[str], most: int) -> list[str]:
-    """Good and bad ones in turn."""
+
+def chosen(files: list[str], most: int, folder: str) -> tuple[str, list[str]]:
+    """The first pairs of each file in one, and their good and bad sentences in turn."""
     from ordsmed.text import read
 
-    found = [json.loads(line) for path in read.files(files) for line in read.lines(path)]
-    return [pair[key] for pair in found[: most or None] for key in ("sentence_good", "sentence_bad")]
+    rows = [json.loads(line) for path in read.files(files) for line in islice(read.lines(path), most or None)]
+    path = Path(folder) / "pairs.jsonl"
+    path.write_text("".join(json.dumps({key: row[key] for key in KEYS}) + "\n" for row in rows), encoding="utf-8")
+    return str(path), [row[key] for row in rows for key in KEYS]
 
 
 @torch.inference_mode()
@@ -76,7 +85,7 @@ def detect(model, tokenizer, texts: list[str]) -> list[float]:
     return found
 
 
-def timed(way: str, folder: str, texts: list[str], threads: int) -> tuple[list[float], float]:
+def timed(way: str, folder: str, texts: list[str], threads: int, clock: str) -> tuple[list[float], float]:
     """In a process of its own: how we keep memory is not theirs."""
     from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForPreTraining, AutoTokenizer
 
@@ -87,9 +96,9 @@ def timed(way: str, folder: str, texts: list[str], threads: int) -> tuple[list[f
         tokenizer.pad_token = tokenizer.eos_token
     loop = {"causal": causal, "masked": masked, "detect": detect}[way]
     loop(model, tokenizer, texts[:64])
-    began = time.perf_counter()
+    began = CLOCKS[clock]()
     found = loop(model, tokenizer, texts)
-    return found, time.perf_counter() - began
+    return found, CLOCKS[clock]() - began
 
 
 def main() -> None:
@@ -98,20 +107,24 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("files", nargs="+")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--most", type=int, default=0)
+    parser.add_argument("--most", type=int, default=0, help="pairs of each file")
     parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--clock", choices=list(CLOCKS), default="wall")
+    parser.add_argument("--bf16", action="store_true", help="ours as with --precision bf16")
     asked = parser.parse_args()
-    texts = sentences(asked.files, asked.most)
     prepare("cpu", asked.threads)
     scorer = ways.scorer(open_model(asked.model), asked.way)
     seconds = {"theirs": [], "ours": []}
-    for _ in range(asked.turns):  # in turn: a busy machine is busy for both
-        with multiprocessing.get_context("spawn").Pool(1) as apart:
-            plain, took = apart.apply(timed, (asked.way, asked.model, texts, asked.threads))
-        seconds["theirs"].append(took)
-        began = time.perf_counter()
-        own = scored(scorer, asked.files, asked.most)
-        seconds["ours"].append(time.perf_counter() - began)
+    with tempfile.TemporaryDirectory() as place:
+        file, texts = chosen(asked.files, asked.most, place)
+        for _ in range(asked.turns):  # in turn: a busy machine is busy for both
+            with multiprocessing.get_context("spawn").Pool(1) as apart:
+                plain, took = apart.apply(timed, (asked.way, asked.model, texts, asked.threads, asked.clock))
+            seconds["theirs"].append(took)
+            began = CLOCKS[asked.clock]()
+            with torch.autocast("cpu", torch.bfloat16) if asked.bf16 else nullcontext():
+                own = scored(scorer, file)
+            seconds["ours"].append(CLOCKS[asked.clock]() - began)
     far = max(abs(a - b) for a, b in zip(plain, own, strict=True))
     pairs = list(zip(plain[::2], plain[1::2], own[::2], own[1::2], strict=True))
     same = sum((a > b) == (c > d) for a, b, c, d in pairs)
@@ -122,20 +135,18 @@ def main() -> None:
     print(f"theirs {best['theirs']:.2f} s, ours {best['ours']:.2f} s: {best['theirs'] / best['ours']:.2f} x")
 
 
-def scored(scorer, files: list[str], most: int) -> list[float]:
+def scored(scorer, file: str) -> list[float]:
     """As the evaluation does: in chunks of examples."""
     from ordsmed.evaluation.evaluate import COST
 
-    probe, held, cost, found = Settings(files=tuple(files)), [], 0, list[Record]()
+    probe, held, cost, found = Settings(files=(file,)), [], 0, list[Record]()
 
     def let_go() -> None:
         scores = iter(scorer.scores([item for example in held for item in example.items]))
         found.extend(probe.record(one, [next(scores) for _ in one.items]) for one in held)
         held.clear()
 
-    for number, example in enumerate(probe.examples(scorer)):
-        if most and number == most:
-            break
+    for example in probe.examples(scorer):
         held.append(example)
         cost += sum(scorer.cost(item) for item in example.items)
         if cost >= COST:
