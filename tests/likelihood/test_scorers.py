@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from kit.language_models import SENTENCES, elmo_made, made, opened
 from ordsmed.base.errors import RecipeError
 from ordsmed.likelihood import rows, ways
 from ordsmed.likelihood.items import Item, Scores
+from ordsmed.likelihood.transformers import WordAware
+from ordsmed.tokenizers import bytebpe
 
 WAYS = [
     ("gpt2", "causal"), ("bert", "masked"), ("bert", "word"), ("modern", "masked"), ("electra", "detect"),
@@ -74,6 +77,13 @@ def test_word_aware_scores_hide_the_rest_of_the_word(tmp_path: Path) -> None:
     assert [*(plain.logs == pytest.approx(aware.logs, abs=1e-6),)] == [False]
     assert np.abs(plain.logs - aware.logs)[[0, 2, 3]] == pytest.approx(0, abs=1e-6)
     assert abs(plain.logs[1] - aware.logs[1]) > 1e-3
+
+
+def test_a_blank_by_itself_hides_its_word() -> None:
+    cutter = bytebpe.Settings(size=257).train(["a"])
+    scorer = cast(WordAware, SimpleNamespace(tokenizer=cutter))
+    hidden = WordAware.hidden(scorer, np.asarray(cutter.encode("a to")))
+    assert np.flatnonzero(hidden[1]).tolist() == [1, 2, 3]
 
 
 @pytest.mark.parametrize(("family", "way"), [("gpt2", "causal"), ("bert", "masked"), ("modern", "masked")])

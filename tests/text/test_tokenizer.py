@@ -408,6 +408,16 @@ def test_where_words_of_bytes_go_on(before: str, after: str, goes_on: bool) -> N
     assert BYTES.continues(np.asarray(BYTES.encode(before + after))).tolist() == [False, goes_on]
 
 
+def test_a_blank_alone_belongs_to_the_word_behind_it_where_asked() -> None:
+    """As the library counts words, signs left out, which it may keep together with an apostrophe's letters."""
+    for text in ("a newt  ran", "a newt\n ran !", "\u00e9 \u00e9 1 2 ?!"):
+        cut = BYTES.pipeline.encode(text)
+        words = np.asarray(cut.word_ids)
+        assert BYTES.continues(np.asarray(cut.ids), blanks=True)[1:].tolist() == (words[1:] == words[:-1]).tolist()
+    marked = np.asarray([*BYTES.encode("a "), BYTES.end, *BYTES.encode(" a")])
+    assert BYTES.continues(marked, blanks=True).tolist() == [False, False, False, False, True]
+
+
 BYTES = bytebpe.Settings(size=257).train(["a"])
 
 

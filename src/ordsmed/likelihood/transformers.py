@@ -148,7 +148,7 @@ class WordAware(Masked):
     way = "word"
 
     def hidden(self, pieces: Ints) -> Any:
-        word = np.cumsum(~self.tokenizer.continues(pieces))
+        word = np.cumsum(~self.tokenizer.continues(pieces, blanks=True))
         return (word[:, None] == word) & np.triu(np.ones((len(pieces), len(pieces)), bool))
 
 

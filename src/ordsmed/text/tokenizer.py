@@ -33,7 +33,7 @@ ROLES = {
 }
 CONFIG = {"pad": "pad_token", "unknown": "unk_token", "start": "cls_token", "stop": "sep_token", "mask": "mask_token",
           "end": "eos_token"}  # fmt: skip
-LETTER, DIGIT, OTHER, WITHIN, NEVER, SPACE = 1, 2, 3, 4, 5, 6  # classes of a piece's first and last character
+LETTER, DIGIT, OTHER, WITHIN, NEVER, SPACE, ALONE = range(1, 8)  # classes of a piece's first and last character
 
 
 class Tokenizer:
@@ -212,11 +212,17 @@ class Tokenizer:
             return piece.startswith(self.prefix)
         return not piece.startswith(("\u0120", "\u2581"))  # as bytes, and as SentencePiece, spell a blank
 
-    def continues(self, ids: Ids) -> NDArray[np.bool_]:
-        """True where a piece goes on the word before it; never in the first column, never at a special token."""
+    def continues(self, ids: Ids, *, blanks: bool = False) -> NDArray[np.bool_]:
+        """True where a piece goes on the word before it; never in the first column, never at a special token.
+
+        `blanks`: a blank that is a byte-level piece of its own belongs to the word behind it, as it was cut; to the
+        masks of training it is a word.
+        """
         first, last = self._borders
         goes_on = first[ids] == WITHIN
         goes_on[..., 1:] |= first[ids[..., 1:]] == last[ids[..., :-1]]
+        if blanks:
+            goes_on[..., 1:] |= (last[ids[..., :-1]] == ALONE) & (first[ids[..., 1:]] != SPACE)
         goes_on[..., :1] = False
         return goes_on
 
@@ -287,7 +293,7 @@ def _byte_border(piece: str) -> tuple[int, int]:
     text = raw.decode("utf-8", "surrogateescape")  # bytes of a broken character become lone surrogates
     first = WITHIN if 0x80 <= raw[0] < 0xC0 else _class(text[0])
     last = _class(text[-1])
-    return first, NEVER if last == SPACE else last
+    return first, ALONE if text == " " else NEVER if last == SPACE else last
 
 
 def _class(character: str) -> int:
