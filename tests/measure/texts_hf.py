@@ -1,6 +1,6 @@
 """WikiText and LAMBADA as Megatron counts them, beside plain loops of transformers on the same weights.
 
-PYTHONPATH=tests python tests/measure/texts_hf.py GPT2_FOLDER wiki.valid.tokens lambada.jsonl [--characters N]
+PYTHONPATH=tests python tests/measure/texts_hf.py GPT2_FOLDER wiki.valid.tokens lambada.jsonl [--overlaps 32 0]
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -24,6 +25,7 @@ def main() -> None:
     parser.add_argument("wikitext", type=Path)
     parser.add_argument("lambada", type=Path)
     parser.add_argument("--characters", type=int, default=0, help="of WikiText; 0: all")
+    parser.add_argument("--overlaps", type=int, nargs="+", default=[32, 0])
     parser.add_argument("--window", type=int, default=1024)
     parser.add_argument("--threads", type=int, default=2)
     asked = parser.parse_args()
@@ -33,7 +35,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         part, means = Path(folder) / "part", Means(threads=asked.threads)
         part.write_text(raw, encoding="utf-8")
-        for overlap, batch, cached in ((32, 16, False), (32, 1, True), (0, 1, False), (0, 16, True)):
+        for overlap, (batch, cached) in product(asked.overlaps, ((16, False), (1, True))):
             probe = wikitext.Settings(files=(str(part),), overlap=overlap, window=asked.window)
             [ours] = evaluate([asked.model], [probe], means=means, out=folder)
             wanted = megatron.perplexity(*theirs, raw, asked.window, overlap, batch, cached)
