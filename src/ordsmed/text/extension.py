@@ -155,7 +155,7 @@ def _counted(tokenizer: Tokenizer, texts: Iterable[str]) -> Counter[str]:
     words: Counter[str] = Counter()
     pipeline = tokenizer.pipeline
     for chunk, count in chunks.items():
-        text = f" {chunk}" if tokenizer.byte_level else chunk
+        text = f" {chunk}"  # as inside a text
         if pipeline.normalizer is not None:
             text = pipeline.normalizer.normalize_str(text)
         for word, _ in pipeline.pre_tokenizer.pre_tokenize_str(text):
