@@ -40,6 +40,8 @@ def once(place: Path, name: str | Path) -> Path | None:
             try:
                 found = form.read(place)
             except RecipeError as error:
+                if "model." not in error.remedy:
+                    raise
                 by_hand = f"`{command('import', place, 'OUT', 'model.KEY=VALUE')}`, and name OUT"
                 raise RecipeError(error.place, error.found, error.wanted, by_hand) from None
             write(found, target, place, form)
