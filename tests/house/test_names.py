@@ -9,7 +9,7 @@ from kit.sources import FILES, nodes
 from ordsmed.base import menu
 
 THIN = ("found", "told", "said", "made")
-MOST = {"found": 190, "told": 19, "said": 11, "made": 14}  # variables called so; these may only become fewer
+MOST = {"found": 190, "told": 19, "said": 11, "made": 12}  # variables called so; these may only become fewer
 
 
 def test_a_class_name_means_one_thing() -> None:
