@@ -212,9 +212,8 @@ def test_a_real_terminal(tiny_run: Any) -> None:
     at = until(b"> \r\n", at)
     while len(told) == at:  # it writes
         told.extend(os.read(terminal, 4096))
-    time.sleep(0.3)
     os.write(terminal, b"\x03")
-    at = until(b"\n> ", until(b"(ended)\r\n", at))
+    at = until(b"> ", until(b"(ended)\r\n", at))
     os.write(terminal, b"/quit\n")
     until(b"/quit\r\n", at)
     assert os.waitpid(pid, 0)[1] == 0
