@@ -18,7 +18,7 @@ HOUSE = Path(__file__).parents[2] / "src" / "ordsmed"
 FREE = """
     apply/answer: AT_ONCE AROUND | apply/elmo_reader: WINDOW WORDS | apply/embed: HELD_LINES HELD_BYTES
     apply/readers: TOKENS | apply/vectors: GROUP | base/errors: MANY | web/http: BLOCK
-    apply/generate: BATCH | apply/generation/continuing: HELD | apply/generation/network: ROWS | nn/attention: ROOM
+    apply/generate: BATCH | apply/generation/continuing: HELD | apply/generation/network: ROWS | nn/attention: ROOM FAR
     base/machine: LOOK PATIENCE SHORT LEAST LARGEST | base/say: WIDE NARROW | corpora/parquet: PART BATCH
     data/encode: BLOCK EVERY SHARE | data/features: FULL | data/pieces: AT_ONCE | data/store: BLOCK FIRST
     data/windows: BLOCK | data/words: FULL LONG | launch/local: GRACE LOOK | score/answers: BLOCK

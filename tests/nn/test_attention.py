@@ -216,3 +216,51 @@ def test_a_reach_that_holds_a_whole_row_changes_nothing(length: int, reach: int,
     assert (found is visible) == same
     assert attention.nearby(None, 2, torch.zeros(1, 3)) is None
     assert same or found[0, 0].tolist() == attention.near(length, reach, torch.device("cpu")).tolist()  # type: ignore[index]
+
+
+# neighbours by blocks
+
+
+@pytest.mark.parametrize("texts", ["one", "runs", "mask"])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("length", "reach"), [(32, 4), (37, 4), (40, 5), (9, 1)])
+def test_neighbours_by_blocks_are_the_same_as_by_a_mask(length, reach, causal, texts, monkeypatch):
+    """Values and slopes, of rows that blocks fill and rows that they do not; of one text, several, and with padding."""
+    torch.manual_seed(1)
+    block = Looker(causal).train()
+    cuts = [[0] * 3, [length // 3, 0, length // 2]][texts != "one"]
+    parts = torch.stack([1 + (torch.arange(length) >= cut).int() for cut in cuts])
+    if texts == "mask":
+        parts[1, -3:] = 0
+    found = []
+    for blocks in (None, nn.ModuleList([block])):
+        mask = None if texts == "one" else visibility(parts, causal=causal)
+        visible = attention._runs(parts, 10**6) if texts == "runs" and blocks is not None else mask
+        x = torch.randn(3, length, D, generator=torch.Generator().manual_seed(2)).requires_grad_()
+        seen = as_scores(nearby(visible, reach, x[..., 0], causal=causal, blocks=blocks))
+        assert isinstance(seen, attention.Near) == (blocks is not None)
+        block.zero_grad()
+        out = block.attention(x, seen)
+        out.square().sum().backward()
+        found.append([out.detach(), x.grad, *(p.grad for p in block.parameters())])
+    assert all(torch.allclose(one, other, atol=1e-5) for one, other in zip(*found, strict=True))
+
+
+def test_neighbours_by_blocks_are_dropped_at_their_rate():
+    """With dropout too; what is kept is scaled, so the mean stays."""
+    block, x = Looker(False, 0.5).train(), torch.randn(3, 32, D)
+    seen = nearby(None, 4, x[..., 0], blocks=nn.ModuleList([block]))
+    drawn = torch.stack([block.attention(x, seen) for _ in range(2)])
+    assert torch.equal(drawn[0], drawn[1])
+    plain = block.eval().attention(x, seen)
+    assert not torch.allclose(drawn[0], plain, atol=1e-3)
+
+
+def test_short_rows_compiled_blocks_and_short_texts_have_masks_and_runs():
+    told = nn.ModuleList([Looker(False)])
+    short, long = torch.zeros(1, 31), torch.zeros(1, 32)
+    assert isinstance(nearby(None, 4, short, blocks=told), torch.Tensor)
+    assert isinstance(nearby(None, 4, long), torch.Tensor)
+    assert isinstance(nearby(None, 4, long, blocks=nn.ModuleList([Looker(False, compiled=True)])), torch.Tensor)
+    assert isinstance(nearby(Runs((4,) * 8), 4, long, blocks=told), Runs)
+    assert isinstance(nearby(Runs((30, 2)), 4, long, blocks=told), attention.Near)

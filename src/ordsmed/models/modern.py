@@ -330,7 +330,7 @@ class Modern(Model):
             near = cache.nearby(before, new, how.reach, tokens.device)
         else:
             visible = visibility(documents, causal=how.causal, rows=causal, blocks=self.blocks)
-            near = nearby(visible, how.reach, tokens, causal=how.causal)
+            near = nearby(visible, how.reach, tokens, causal=how.causal, blocks=self.blocks)
         whole = as_scores(visible), angles(positions, how.theta, head)
         local = as_scores(near), angles(positions, how.local_theta, head)
         for number, block in enumerate(self.blocks):

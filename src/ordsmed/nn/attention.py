@@ -19,6 +19,7 @@ from ordsmed.nn.dropout import Dropout
 
 ROOM = 64  # places that a cache makes ahead
 CALL = 40_000  # scores that a CPU makes in the time that another call of its kernels takes
+FAR = 8  # times a reach that rows must be long for a CPU to look at neighbours alone
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,55 @@ class Runs:
         return as_scores(lower(size, torch.device("cpu"))) if causal else None
 
 
-Visible = Tensor | Runs | None  # a mask (True, or 0 among scores, where a token sees another), runs; None: all see all
+@dataclass(frozen=True)
+class Near:
+    """Tokens that see no further than `reach`: rows are cut into blocks twice as long, which look at two such lengths.
+
+    So a row of T tokens is T x 4 reach scores, and never T x T.
+    """
+
+    reach: int
+    scores: Tensor  # [B * blocks, 1, 2 reach, 4 reach]: 0 where a token sees another, else minus infinity
+
+    @staticmethod
+    def of(visible: Tensor | Runs | None, reach: int, shape: tuple[int, int], *, causal: bool) -> Near:
+        """Of rows [B, T]. `causal`: where no mask tells it, a token sees only what stands before it."""
+        (batch, length), size = shape, 2 * reach
+        count = -(-length // size)
+        own = torch.arange(count * size).view(count, size, 1)
+        other = (torch.arange(count)[:, None] * size + torch.arange(-reach, size + reach)).unsqueeze(1)
+        seen = ((own - other).abs() <= reach) & (other >= 0) & (other < length)
+        if causal and not isinstance(visible, Tensor):
+            seen &= own >= other
+        inside = other.clamp(0, length - 1)
+        if isinstance(visible, Tensor):
+            seen = seen & visible[:, 0, own.clamp(max=length - 1), inside]
+        elif isinstance(visible, Runs):
+            texts = torch.arange(len(visible.sizes)).repeat_interleave(torch.tensor(visible.sizes)).view(batch, length)
+            seen = seen & (texts[:, own.clamp(max=length - 1)] == texts[:, inside])
+        seen = (seen | (own >= length)).expand(batch, count, size, 2 * size)  # who is not there must see something
+        return Near(reach, torch.zeros(seen.shape).masked_fill_(~seen, -torch.inf).flatten(0, 1).unsqueeze(1))
+
+    def queries(self, x: Tensor) -> Tensor:
+        """[B, H, T, d] -> [B * blocks, H, 2 reach, d]."""
+        size, rows = 2 * self.reach, x.transpose(1, 2)
+        rows = F.pad(rows, (0, 0, 0, 0, 0, -rows.shape[1] % size))
+        return rows.unflatten(1, (-1, size)).flatten(0, 1).transpose(1, 2)
+
+    def looked_at(self, x: Tensor) -> Tensor:
+        """[B, H, T, d] -> [B * blocks, H, 4 reach, d]: of each block what it looks at."""
+        size, rows = 2 * self.reach, x.transpose(1, 2)
+        rows = F.pad(rows, (0, 0, 0, 0, self.reach, self.reach + -rows.shape[1] % size)).unflatten(1, (-1, size))
+        return torch.cat([rows[:, :-1], rows[:, 1:]], 2).flatten(0, 1).transpose(1, 2)
+
+    def rows(self, mixed: Tensor, length: int) -> Tensor:
+        """[B * blocks, H, 2 reach, d] -> [B, H, T, d]."""
+        count = -(-length // (2 * self.reach))
+        return mixed.transpose(1, 2).unflatten(0, (-1, count)).flatten(1, 2)[:, :length].transpose(1, 2)
+
+
+# a mask (True, or 0 among scores, where a token sees another), runs, neighbours; None: all see all
+Visible = Tensor | Runs | Near | None
 
 
 class KeyValueCache:
@@ -131,6 +180,9 @@ class SelfAttention(nn.Module):
             key, value = kept.extend(key, value)
         if isinstance(visible, Runs):
             mixed = self._attend_by_run(query, key, value, visible)
+        elif isinstance(visible, Near):
+            blocks = visible.queries(query), visible.looked_at(key), visible.looked_at(value)
+            mixed = visible.rows(self._attend(*blocks, visible.scores, causal=False), query.shape[2])
         else:
             mixed = self._attend(query, key, value, visible, causal=self.causal or kept is not None)
         out: Tensor = self.mix(mixed.transpose(1, 2).flatten(2))
@@ -215,20 +267,34 @@ def near(length: int, reach: int, device: torch.device) -> Tensor:
     return (places[:, None] - places).abs() <= reach
 
 
-def nearby(visible: Visible, reach: int, tokens: Tensor, *, causal: bool = False) -> Visible:
+def nearby(
+    visible: Visible, reach: int, tokens: Tensor, *, causal: bool = False, blocks: nn.ModuleList | None = None
+) -> Visible:
     """What is visible and no further than `reach` to either side; of masks [1 or B, 1, T, T]; None: that is all.
 
-    `causal`: where nothing is told, a token sees only what stands before it.
+    `causal`: where nothing is told, a token sees only what stands before it. `blocks` are those that will look: on a
+    CPU they may be told neighbours, where rows are long.
     """
-    length = tokens.shape[1]
+    batch, length = tokens.shape
     if length <= reach + 1:
         return visible
+    assert not isinstance(visible, Near)
+    if tokens.device.type == "cpu" and _can_be_told(blocks) and 0 < FAR * reach <= length:
+        scored = batch * length * 4 * reach
+        if not isinstance(visible, Runs) or sum(size**2 for size in visible.sizes) > scored:
+            return Near.of(visible, reach, (batch, length), causal=causal)
     if isinstance(visible, Runs):
         return replace(visible, reach=reach)
     within = near(length, reach, tokens.device)
     if visible is None:
         return (within & lower(length, tokens.device) if causal else within)[None, None]
     return visible & within
+
+
+def _can_be_told(blocks: nn.ModuleList | None) -> bool:
+    """Do these blocks look at more than masks?"""
+    first: Any = blocks[0] if blocks is not None else None
+    return first is not None and not first.compiled
 
 
 def visibility(
@@ -244,7 +310,7 @@ def visibility(
             raise ValueError("rows of both kinds need their documents")
         return None
     first: Any = blocks[0] if blocks is not None else None
-    if first is not None and not first.compiled and rows is None and (runs := _runs(documents, first.attention.heads)):
+    if _can_be_told(blocks) and rows is None and (runs := _runs(documents, first.attention.heads)):
         return runs
     same = documents[:, None, :, None] == documents[:, None, None, :]
     if rows is not None:
