@@ -218,13 +218,13 @@ def test_a_reach_that_holds_a_whole_row_changes_nothing(length: int, reach: int,
     assert same or found[0, 0].tolist() == attention.near(length, reach, torch.device("cpu")).tolist()  # type: ignore[index]
 
 
-# neighbours by blocks
+# neighbors by blocks
 
 
 @pytest.mark.parametrize("texts", ["one", "runs", "mask"])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("length", "reach"), [(32, 4), (37, 4), (40, 5), (9, 1)])
-def test_neighbours_by_blocks_are_the_same_as_by_a_mask(length, reach, causal, texts, monkeypatch):
+def test_neighbors_by_blocks_are_the_same_as_by_a_mask(length, reach, causal, texts, monkeypatch):
     """Values and slopes, of rows that blocks fill and rows that they do not; of one text, several, and with padding."""
     torch.manual_seed(1)
     block = Looker(causal).train()
@@ -246,7 +246,7 @@ def test_neighbours_by_blocks_are_the_same_as_by_a_mask(length, reach, causal, t
     assert all(torch.allclose(one, other, atol=1e-5) for one, other in zip(*found, strict=True))
 
 
-def test_neighbours_by_blocks_are_dropped_at_their_rate():
+def test_neighbors_by_blocks_are_dropped_at_their_rate():
     """With dropout too; what is kept is scaled, so the mean stays."""
     block, x = Looker(False, 0.5).train(), torch.randn(3, 32, D)
     seen = nearby(None, 4, x[..., 0], blocks=nn.ModuleList([block]))

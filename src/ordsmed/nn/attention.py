@@ -19,7 +19,7 @@ from ordsmed.nn.dropout import Dropout
 
 ROOM = 64  # places that a cache makes ahead
 CALL = 40_000  # scores that a CPU makes in the time that another call of its kernels takes
-FAR = 8  # times a reach that rows must be long for a CPU to look at neighbours alone
+FAR = 8  # times a reach that rows must be long for a CPU to look at neighbors alone
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,8 @@ class Near:
         """[B, H, T, d] -> [B * blocks, H, 2 reach, d]."""
         size, rows = 2 * self.reach, x.transpose(1, 2)
         rows = F.pad(rows, (0, 0, 0, 0, 0, -rows.shape[1] % size))
-        return rows.unflatten(1, (-1, size)).flatten(0, 1).transpose(1, 2)
+        blocks: Tensor = rows.unflatten(1, (-1, size)).flatten(0, 1).transpose(1, 2)
+        return blocks
 
     def looked_at(self, x: Tensor) -> Tensor:
         """[B, H, T, d] -> [B * blocks, H, 4 reach, d]: of each block what it looks at."""
@@ -81,10 +82,11 @@ class Near:
     def rows(self, mixed: Tensor, length: int) -> Tensor:
         """[B * blocks, H, 2 reach, d] -> [B, H, T, d]."""
         count = -(-length // (2 * self.reach))
-        return mixed.transpose(1, 2).unflatten(0, (-1, count)).flatten(1, 2)[:, :length].transpose(1, 2)
+        blocks: Tensor = mixed.transpose(1, 2).unflatten(0, (-1, count))
+        return blocks.flatten(1, 2)[:, :length].transpose(1, 2)
 
 
-# a mask (True, or 0 among scores, where a token sees another), runs, neighbours; None: all see all
+# a mask (True, or 0 among scores, where a token sees another), runs, neighbors; None: all see all
 Visible = Tensor | Runs | Near | None
 
 
@@ -273,7 +275,7 @@ def nearby(
     """What is visible and no further than `reach` to either side; of masks [1 or B, 1, T, T]; None: that is all.
 
     `causal`: where nothing is told, a token sees only what stands before it. `blocks` are those that will look: on a
-    CPU they may be told neighbours, where rows are long.
+    CPU they may be told neighbors, where rows are long.
     """
     batch, length = tokens.shape
     if length <= reach + 1:
