@@ -238,7 +238,7 @@ def test_neighbors_by_blocks_are_the_same_as_by_a_mask(length, reach, causal, te
         visible = attention._runs(parts, 10**6) if texts == "runs" and blocks is not None else mask
         x = torch.randn(3, length, D, generator=torch.Generator().manual_seed(2)).requires_grad_()
         seen = as_scores(nearby(visible, reach, x[..., 0], causal=causal, blocks=blocks))
-        assert isinstance(seen, attention.Near) == (blocks is not None)
+        assert isinstance(seen, attention.Neighbors) == (blocks is not None)
         block.zero_grad()
         out = block.attention(x, seen)
         out.square().sum().backward()
@@ -263,4 +263,4 @@ def test_short_rows_compiled_blocks_and_short_texts_have_masks_and_runs():
     assert isinstance(nearby(None, 4, long), torch.Tensor)
     assert isinstance(nearby(None, 4, long, blocks=nn.ModuleList([Looker(False, compiled=True)])), torch.Tensor)
     assert isinstance(nearby(Runs((4,) * 8), 4, long, blocks=told), Runs)
-    assert isinstance(nearby(Runs((30, 2)), 4, long, blocks=told), attention.Near)
+    assert isinstance(nearby(Runs((30, 2)), 4, long, blocks=told), attention.Neighbors)

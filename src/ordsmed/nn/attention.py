@@ -38,7 +38,7 @@ class Runs:
 
 
 @dataclass(frozen=True)
-class Near:
+class Neighbors:
     """Tokens that see no further than `reach`: rows are cut into blocks twice as long, which look at two such lengths.
 
     So a row of T tokens is T x 4 reach scores, and never T x T.
@@ -48,7 +48,7 @@ class Near:
     scores: Tensor  # [B * blocks, 1, 2 reach, 4 reach]: 0 where a token sees another, else minus infinity
 
     @staticmethod
-    def of(visible: Tensor | Runs | None, reach: int, shape: tuple[int, int], *, causal: bool) -> Near:
+    def of(visible: Tensor | Runs | None, reach: int, shape: tuple[int, int], *, causal: bool) -> Neighbors:
         """Of rows [B, T]. `causal`: where no mask tells it, a token sees only what stands before it."""
         (batch, length), size = shape, 2 * reach
         count = -(-length // size)
@@ -64,7 +64,7 @@ class Near:
             texts = torch.arange(len(visible.sizes)).repeat_interleave(torch.tensor(visible.sizes)).view(batch, length)
             seen = seen & (texts[:, own.clamp(max=length - 1)] == texts[:, inside])
         seen = (seen | (own >= length)).expand(batch, count, size, 2 * size)  # who is not there must see something
-        return Near(reach, torch.zeros(seen.shape).masked_fill_(~seen, -torch.inf).flatten(0, 1).unsqueeze(1))
+        return Neighbors(reach, torch.zeros(seen.shape).masked_fill_(~seen, -torch.inf).flatten(0, 1).unsqueeze(1))
 
     def queries(self, x: Tensor) -> Tensor:
         """[B, H, T, d] -> [B * blocks, H, 2 reach, d]."""
@@ -87,7 +87,7 @@ class Near:
 
 
 # a mask (True, or 0 among scores, where a token sees another), runs, neighbors; None: all see all
-Visible = Tensor | Runs | Near | None
+Visible = Tensor | Runs | Neighbors | None
 
 
 class KeyValueCache:
@@ -182,7 +182,7 @@ class SelfAttention(nn.Module):
             key, value = kept.extend(key, value)
         if isinstance(visible, Runs):
             mixed = self._attend_by_run(query, key, value, visible)
-        elif isinstance(visible, Near):
+        elif isinstance(visible, Neighbors):
             blocks = visible.queries(query), visible.looked_at(key), visible.looked_at(value)
             mixed = visible.rows(self._attend(*blocks, visible.scores, causal=False), query.shape[2])
         else:
@@ -280,11 +280,11 @@ def nearby(
     batch, length = tokens.shape
     if length <= reach + 1:
         return visible
-    assert not isinstance(visible, Near)
+    assert not isinstance(visible, Neighbors)
     if tokens.device.type == "cpu" and _can_be_told(blocks) and 0 < FAR * reach <= length:
         scored = batch * length * 4 * reach
         if not isinstance(visible, Runs) or sum(size**2 for size in visible.sizes) > scored:
-            return Near.of(visible, reach, (batch, length), causal=causal)
+            return Neighbors.of(visible, reach, (batch, length), causal=causal)
     if isinstance(visible, Runs):
         return replace(visible, reach=reach)
     within = near(length, reach, tokens.device)
