@@ -109,7 +109,7 @@ def _made(scorer: Scorer, files: tuple[str, ...], key: str) -> Store:
                 held = none
                 for part in text_parts(scorer, blocks, place):
                     own = scorer.cut([part])[0].pieces
-                    if len(held):  # a document whose end has not come yet
+                    if len(own) and len(held):  # a document whose end has not come yet
                         writer.extend(held, np.asarray([len(held)]), none)
                     held = own if len(own) else held
                 writer.add([held])
