@@ -29,6 +29,7 @@ FLOORS = [
     {"pretrain", "finetune", "probes"},
     {"bench", "evaluation"},
     {"show", "api"},
+    {"cluster"},
     {"command"},
     {"verbs"},
     {"cli"},

@@ -116,6 +116,13 @@ class FinetuningPlan(Plan):
         sizes = [(tensor.numel(), tensor.requires_grad) for tensor in self.task.parameters()]
         return sum(n for n, _ in sizes), sum(n for n, learns in sizes if learns)
 
+    def held(self) -> int:
+        if self.begun is None or not self.recipe.examples:
+            return 0
+        count, learned = self._counts()
+        beside = 1 + self.recipe.optimizer.moments + (self.recipe.average > 0)
+        return int(4 * held_by_rank(self.task, self.recipe.layout) * (1 + beside * learned / count))
+
     def memory(self) -> list[str]:
         if self.begun is None or not self.recipe.examples:
             return []

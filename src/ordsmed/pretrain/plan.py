@@ -102,6 +102,10 @@ class PretrainingPlan(Plan):
         first, *batches = super().spread()
         return [first, *self.objective.describe(self.ranks.device.type), *batches]
 
+    def held(self) -> int:
+        weights = 4 * held_by_rank(self.objective, self.recipe.layout)
+        return int(weights * (2 + self.recipe.optimizer.moments + (self.recipe.average > 0)))
+
     def memory(self) -> list[str]:
         held = 4 * held_by_rank(self.objective, self.recipe.layout)
         return [memory(held, self.recipe.optimizer.moments + (self.recipe.average > 0))]

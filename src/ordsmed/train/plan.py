@@ -69,6 +69,10 @@ class Plan(abc.ABC):
         """Parameters, and what learning them costs, in lines."""
 
     @abc.abstractmethod
+    def held(self) -> int:
+        """Bytes that a rank holds, whatever its micro-batch; 0: not known yet."""
+
+    @abc.abstractmethod
     def memory(self) -> list[str]:
         """What a rank holds, in lines."""
 

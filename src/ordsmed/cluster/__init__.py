@@ -1,0 +1,1 @@
+"""What a training is on a cluster: sent in, estimated, and the machine looked at."""

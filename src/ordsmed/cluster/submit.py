@@ -1,0 +1,195 @@
+"""Submit: a recipe as a job of a cluster: planned and checked first, then written, then handed to Slurm.
+
+recipe, site -> plan (divides? fits?) -> BatchJob (account? time? GPUs?) -> work/jobs/NAME.sh -> sbatch -> jobs.jsonl
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import files, run
+from ordsmed.base.errors import DataError, RecipeError, RunError
+from ordsmed.base.say import size
+from ordsmed.base.screen import table
+from ordsmed.corpus.pipeline import Corpus
+from ordsmed.finetune.plan import FinetuningPlan
+from ordsmed.finetune.recipe import Finetuning
+from ordsmed.launch import slurm
+from ordsmed.launch.site import Destination, absolute, find
+from ordsmed.pretrain.plan import PretrainingPlan
+from ordsmed.show.show import read
+from ordsmed.train.plan import Plan, planned
+from ordsmed.train.training import Training, named
+
+JOBS = Path("work/jobs")  # scripts and logs of jobs
+LIST = "jobs.jsonl"  # what was sent in
+LIMIT = 24.0  # hours where nobody says
+SHARE = 0.95  # of a GPU's memory that a training may fill
+SAVING = 300  # seconds that saving may take
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a person asks for beside the recipe."""
+
+    site: str
+    nodes: int = 1
+    gpus: int | None = None  # a node; None: all it has
+    tasks: int = 0  # processes a node; 0: one a GPU
+    time: str = ""
+    account: str = ""
+    quality: str = ""
+    parts: int = 0
+    requeue: bool = True
+    save: int | None = None
+    container: str = ""
+    enroot: bool = False
+    torchrun: bool = False
+
+
+@dataclass(frozen=True)
+class Written:
+    """A job that is planned and written, and may be handed in."""
+
+    job: slurm.BatchJob
+    path: Path
+    lines: tuple[str, ...]
+
+
+def prepare(name: str, overrides: Sequence[str], wish: Wish, *, out: str = "") -> Written:
+    """Plan, check and write the script; nothing is queued."""
+    place = find(wish.site)
+    recipe, verb = read(name, overrides)
+    if isinstance(recipe, Training):
+        recipe, verb = read(name, overrides, site=wish.site)
+    gpus = _gpus(place, wish)
+    tasks = wish.tasks or gpus or 1
+    job = _job(name, overrides, verb, place, wish, gpus, tasks)
+    slurm.check(job)
+    lines: list[str] = []
+    if isinstance(recipe, Training):
+        if wish.parts:
+            raise RecipeError("--parts", f"found {wish.parts}, of a {verb}", "none", "parts are of a corpus")
+        lines = _planned(recipe, name, place, wish.nodes * tasks)
+    elif not isinstance(recipe, Corpus):
+        raise RecipeError(name, f"is a recipe of `{verb}`", "one of pretrain, finetune or corpus")
+    elif wish.nodes * tasks > 1:
+        problem = f"found {wish.nodes * tasks} processes for a corpus"
+        raise RecipeError("--nodes", problem, "1", "`--parts N` are as many jobs")
+    path = Path(out) if out else JOBS / f"{job.title}.sh"
+    with files.survive_disk(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    files.write_text(path, slurm.script(job))
+    return Written(job, path, tuple(lines))
+
+
+def _job(
+    name: str, overrides: Sequence[str], verb: str, place: Destination, wish: Wish, gpus: int, tasks: int
+) -> slurm.BatchJob:
+    part = place.partition
+    own = [str(Path(name).absolute()) if Path(name).exists() else name, *overrides]
+    site = [] if verb == "corpus" else ["--site", absolute(wish.site)]
+    limit = _hours(wish.time) if wish.time else min(LIMIT, part.hours or LIMIT)
+    title = f"{verb}-{run.title(name)}".replace("/", "-")
+    cores = part.cores_per_gpu or ((part.cores or 0) // (part.gpus or tasks) if gpus else 0)
+    return slurm.BatchJob(
+        words=(verb, *own, *site), place=place, title=title, folder=Path.cwd(),
+        log=(JOBS / f"{title}-{'%A-%a' if wish.parts else '%j'}.log").absolute(), hours=limit, nodes=wish.nodes,
+        gpus=gpus, tasks=tasks, cores=cores * gpus // tasks if gpus else 0, account=wish.account, quality=wish.quality,
+        parts=wish.parts, requeue=wish.requeue, save=min(SAVING, int(limit * 360)) if wish.save is None else wish.save,
+        container=wish.container or place.site.container, enroot=wish.enroot, torchrun=wish.torchrun,
+    )  # fmt: skip
+
+
+def _gpus(place: Destination, wish: Wish) -> int:
+    """Of each node."""
+    part = place.partition
+    if wish.gpus is not None:
+        return wish.gpus
+    if part.gpu != "none" and part.gpus is None:
+        raise RecipeError("--gpus", f"missing; how many a node of {place.name} has is unknown", "a number")
+    return part.gpus or 0
+
+
+def _hours(text: str) -> float:
+    try:
+        return slurm.hours(text)
+    except ValueError as error:
+        raise RecipeError("--time", str(error)) from None
+
+
+def _planned(recipe: Training, name: str, place: Destination, processes: int) -> list[str]:
+    """The plan on so many processes; what does not divide or fit is refused."""
+    _possible(recipe, place)
+    if isinstance(recipe, Finetuning) and recipe.several:
+        if processes > 1:
+            problem = f"found {processes} processes, with several trials"
+            raise RecipeError("--nodes", problem, "1", "`jobs` are trials at a time")
+        recipe = dataclasses.replace(recipe, seeds=(), grid={}, step=None)
+    kind: type[Plan] = FinetuningPlan if isinstance(recipe, Finetuning) else PretrainingPlan
+    with named(name, type(recipe)):
+        plan = kind.of(recipe, planned(recipe.layout, processes), here=False).completed(make=False, here=False)
+    gpu, held = place.partition.model, plan.held()
+    if gpu and held > SHARE * gpu.memory * 2**30:
+        problem = f"takes {size(held)} a GPU before activations"
+        wanted = f"less than the {gpu.memory:g} GiB of {place.partition.gpu}"
+        raise RecipeError(name, problem, wanted, "split the weights with `layout.shard`, or take a larger GPU")
+    return plan.lines()
+
+
+def _possible(recipe: Training, place: Destination) -> None:
+    """Has the GPU units for this precision?"""
+    part, asked = place.partition, recipe.layout.precision
+    if part.model and asked not in part.model.able:
+        problem = f"found {asked}, which {part.gpu} has no units for"
+        raise RecipeError("layout.precision", problem, " or ".join(part.model.able))
+
+
+def queue(written: Written, chain: int = 0) -> list[str]:
+    """Hand the script to Slurm, `chain` times one behind the other; the jobs' numbers."""
+    numbers: list[str] = []
+    written.job.log.parent.mkdir(parents=True, exist_ok=True)
+    for _ in range(max(1, chain)):
+        try:
+            numbers.append(slurm.send(written.path, after=numbers[-1] if numbers else ""))
+        except RunError:
+            _note(written, numbers)
+            raise
+    _note(written, numbers)
+    return numbers
+
+
+def _note(written: Written, numbers: Sequence[str]) -> None:
+    """Keep what was sent in."""
+    if not numbers:
+        return
+    job, when = written.job, time.strftime("%Y-%m-%d %H:%M:%S")
+    one = {"title": job.title, "site": job.place.name, "script": str(written.path), "log": str(job.log), "at": when}
+    lines = [{"job": number, **one, "words": list(job.words)} for number in numbers]
+    with files.survive_disk(JOBS / LIST):
+        JOBS.mkdir(parents=True, exist_ok=True)
+        with (JOBS / LIST).open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(line) + "\n" for line in lines)
+
+
+def sent() -> list[dict[str, Any]]:
+    """All jobs that were sent in from here, each with its state."""
+    if not (JOBS / LIST).is_file():
+        problem = "is not there: no job was sent in from this folder"
+        raise DataError(JOBS / LIST, problem, "", "`ordsmed submit` sends one in")
+    jobs = [json.loads(line) for line in (JOBS / LIST).read_text(encoding="utf-8").splitlines() if line.endswith("}")]
+    states = slurm.states([job["job"] for job in jobs])
+    return [{**job, "state": states.get(job["job"], "unknown to Slurm")} for job in jobs]
+
+
+def status() -> list[str]:
+    """The same as a table."""
+    jobs = sent()
+    rows = [[job["job"], job["state"], job["title"], job["site"], job["at"], job["log"]] for job in jobs]
+    return table([["job", "state", "what", "site", "sent in", "log"], *rows])

@@ -1,0 +1,269 @@
+"""Jobs of a cluster: what a script says, what is refused before anything is queued, what was sent in."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
+from ordsmed.cli import main
+from ordsmed.cluster import submit
+from ordsmed.cluster.submit import Wish, prepare
+from ordsmed.launch import site, slurm
+
+PLACES = [f"{name}:{one.name}" for name in site.names() for one in site.read(name).partition]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def cluster(folder: Path) -> str:
+    """A site with two CPU partitions."""
+    (folder / "here.toml").write_text("""
+source = "x"
+checked = "2026-11"
+scheduler = "slurm"
+environment = { MASTER_ADDR = "n 1" }
+use = ["module use /here"]
+modules = ["torch/2"]
+[[partition]]
+name = "main"
+cores = 8
+hours = 48
+nodes = 4
+before = ["module purge"]
+also = ["--exclusive"]
+[[quality]]
+name = "devel"
+hours = 2
+""")
+    return "here.toml"
+
+
+def text(name: str = "tiny/bert", *overrides: str, **wish: Any) -> str:
+    return prepare(name, overrides, Wish(**wish)).path.read_text()
+
+
+def directives(script: str) -> list[str]:
+    return [
+        line.split("  # ")[0].removeprefix("#SBATCH ") for line in script.splitlines() if line.startswith("#SBATCH")
+    ]
+
+
+def test_a_script_says_all_that_the_site_asks_for() -> None:
+    """Saga counts the GPUs of a job, and swaps its modules for the processors of A100."""
+    script = text(site="saga:a100", nodes=2, account="nn1", time="3h")
+    assert {"--partition=a100", "--nodes=2", "--ntasks-per-node=4", "--gpus=8", "--cpus-per-task=8", "--time=03:00:00",
+            "--account=nn1", "--requeue", "--signal=TERM@300"} <= set(directives(script))  # fmt: skip
+    assert "module --force swap StdEnv Zen2Env" in script
+    assert "ordsmed pretrain tiny/bert --site saga:a100" in script
+
+
+def test_each_part_of_the_site_has_its_line(cluster: str, folder: Path) -> None:
+    script = text(site=cluster, nodes=4, tasks=2, quality="devel", time="90m", save=30)
+    lines = script.splitlines()
+    assert directives(script) == [
+        "--job-name=pretrain-tiny-bert", "--partition=main", "--nodes=4", "--ntasks-per-node=2", "--time=01:30:00",
+        "--qos=devel", "--exclusive", "--signal=TERM@30", "--requeue", "--open-mode=append",
+        f"--output={folder / submit.JOBS}/pretrain-tiny-bert-%j.log",
+    ]  # fmt: skip
+    begin = lines.index(f"cd {folder} || exit 1")
+    assert lines[begin + 1 : begin + 5] == [
+        "module purge", "module use /here", "module load torch/2", "export MASTER_ADDR='n 1'",
+    ]  # fmt: skip
+    assert lines[begin + 6].startswith("srun --kill-on-bad-exit=0 --wait=120 ")
+    assert lines[begin + 6].endswith(f" -m ordsmed pretrain tiny/bert --site {folder}/here.toml || status=$?")
+    assert '    scontrol requeue "$SLURM_JOB_ID"' in lines
+
+
+def test_containers_and_torchrun(cluster: str) -> None:
+    assert " apptainer exec --rocm --bind " in text(site="lumi", account="p", time="1h")
+    assert "lumi-multitorch-latest.sif python3 -m ordsmed pretrain" in text(site="lumi", account="p", time="1h")
+    enroot = text(site="saga", account="p", container="a/b:1", enroot=True)
+    assert "--container-image=a/b:1 --container-mounts=" in enroot
+    assert "apptainer exec --nv --bind" in text(site="saga", account="p", container="x.sif")
+    by = text(site=cluster, tasks=4, nodes=2, torchrun=True)
+    assert "--ntasks-per-node=1" in directives(by)
+    assert "-m torch.distributed.run --nnodes=2 --nproc-per-node=4 --rdzv-backend=c10d" in by
+    assert 'first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)' in by
+
+
+def test_a_corpus_in_parts_is_an_array(cluster: str) -> None:
+    script = text("corpus/stdlib", site=cluster, parts=5)
+    assert "--array=1-5" in directives(script)
+    assert 'ordsmed corpus corpus/stdlib --part "$SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_COUNT"' in script
+    assert "--site" not in script
+    with pytest.raises(RecipeError, match="--parts: found 2, of a pretrain; wanted none; parts are of a corpus"):
+        text(site=cluster, parts=2)
+    with pytest.raises(RecipeError, match="--nodes: found 2 processes for a corpus; wanted 1"):
+        text("corpus/stdlib", site=cluster, nodes=2)
+
+
+def test_what_is_quoted_stays_one_word(cluster: str, folder: Path) -> None:
+    """A name with a line end is no second command."""
+    script = text("tiny/bert", "out=a b\nrm -rf x", site=cluster)
+    assert not [line for line in script.splitlines() if line.startswith("rm") and "'" not in line]
+    if shutil.which("bash"):
+        subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_every_site_s_script_is_bash(place: str) -> None:
+    """Shellcheck too, where it is."""
+    part = site.find(place).partition
+    if site.find(place).site.state == "retired":
+        with pytest.raises(RecipeError, match="found puhti, which is retired since 2026-07-31; take roihu"):
+            text(site=place, account="x", gpus=1)
+        return
+    gpus = part.gpus or 1
+    script = text(site=place, account="x", gpus=gpus, time="10m")
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+    if shutil.which("shellcheck"):
+        subprocess.run(["shellcheck", "-"], input=script, text=True, check=True)
+    asked = part.ask.format(gpus=gpus, total=gpus)
+    assert asked in directives(script)
+
+
+@pytest.mark.parametrize(
+    ("wish", "complaint"),
+    [
+        ({"site": "saga"}, "--account: missing, which saga asks for; wanted your project's"),
+        ({"site": "saga", "account": "x", "gpus": 5}, "--gpus: found 5 a node; wanted at most 4 on accel of saga"),
+        ({"site": "saga", "account": "x", "time": "15d"}, "--time: found 360 hours; wanted at most 336 on accel"),
+        ({"site": "saga", "account": "x", "quality": "devel", "time": "3h"}, "at most 2 on qos devel of saga"),
+        ({"site": "saga", "account": "x", "quality": "devil"}, "--qos: found devil; did you mean `devel`"),
+        ({"site": "saga", "account": "x", "time": "soon"}, "--time: 'soon' is not a time"),
+        ({"site": "saga:a200", "account": "x"}, "--site: found partition a200; did you mean `a100`"),
+        ({"site": "olivia", "account": "x", "nodes": 9}, "--nodes: found 9; wanted at most 8 on accel of olivia"),
+        ({"site": "laptop"}, "--site: found laptop, which has no Slurm"),
+        ({"site": "mahti", "account": "x"}, "--gpus: missing; how many a node of mahti has is unknown"),
+        ({"site": "here.toml", "gpus": 1}, "--gpus: found 1, where main of here.toml has none"),
+        ({"site": "here.toml", "time": "1m", "save": 60}, "--save: found 60 s before a limit of 60 s"),
+        ({"site": "here.toml", "nodes": 3}, r"phase\[1\].batch"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_it_is_written(
+    cluster: str, folder: Path, wish: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(OrdsmedError, match=complaint):
+        text(**wish)
+    assert not (folder / "work").exists()
+
+
+def test_a_precision_that_the_gpu_lacks_is_refused() -> None:
+    with pytest.raises(RecipeError, match=r"layout.precision: found bf16, which P100 has no units for; wanted fp32 or"):
+        text("tiny/bert", "layout.precision=bf16", site="saga", account="x")
+
+
+def test_a_model_that_no_gpu_of_the_site_holds_is_refused() -> None:
+    big = ("model.width=12288", "model.heads=96", "model.layers=40")
+    with pytest.raises(RecipeError, match="a GPU before activations; wanted less than the 16 GiB of P100; split"):
+        text("tiny/bert", *big, site="saga", account="x")
+
+
+def test_a_recipe_with_a_mistake_is_refused(cluster: str) -> None:
+    with pytest.raises(RecipeError, match=r"phase\[1\].rat: unknown setting"):
+        text("tiny/bert", "phase.rat=1", site=cluster)
+
+
+# --- handed in
+
+
+@pytest.fixture
+def sbatch(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Commands of Slurm that answer what the test says."""
+    (folder / "bin").mkdir()
+    monkeypatch.setenv("PATH", f"{folder}/bin{os.pathsep}{os.environ['PATH']}")
+
+    def answers(name: str, body: str) -> None:
+        path = folder / "bin" / name
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+    return answers
+
+
+NEXT = 'echo "$@" >> asked; n=$(wc -l < asked); echo $((40 + n))'
+
+
+def test_a_job_is_handed_in_and_told_of(
+    cluster: str, sbatch: Any, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sbatch("sbatch", NEXT)
+    sbatch("squeue", 'echo "41|RUNNING|None"')
+    sbatch("sacct", 'echo "42|COMPLETED"')
+    main(["submit", "tiny/bert", "--site", cluster, "--yes"])
+    assert "sent in: 41" in capsys.readouterr().out
+    main(["submit", "tiny/bert", "--site", cluster, "--yes", "--json"])
+    assert json.loads(capsys.readouterr().out)["jobs"] == ["42"]
+    main(["submit", "--status", "--json"])
+    jobs = json.loads(capsys.readouterr().out)
+    assert [(job["job"], job["state"], job["title"]) for job in jobs] == [
+        ("41", "RUNNING", "pretrain-tiny-bert"), ("42", "COMPLETED", "pretrain-tiny-bert"),
+    ]  # fmt: skip
+    main(["submit", "--status"])
+    assert "41   RUNNING    pretrain-tiny-bert" in capsys.readouterr().out
+
+
+def test_a_chain_waits_one_for_the_other(cluster: str, sbatch: Any, folder: Path) -> None:
+    sbatch("sbatch", NEXT)
+    written = prepare("tiny/bert", [], Wish(site=cluster, requeue=False))
+    assert "--no-requeue" in directives(written.path.read_text())
+    assert "scontrol" not in written.path.read_text()
+    assert submit.queue(written, chain=3) == ["41", "42", "43"]
+    asked = (folder / "asked").read_text().splitlines()
+    assert asked[0].startswith("--parsable work")
+    assert asked[2].startswith("--parsable --dependency=afterany:42 work")
+
+
+def test_what_slurm_refuses_is_told_in_its_words(cluster: str, sbatch: Any, folder: Path) -> None:
+    sbatch("sbatch", 'echo "sbatch: error: Invalid account" >&2; exit 1')
+    written = prepare("tiny/bert", [], Wish(site=cluster))
+    with pytest.raises(RunError, match="sbatch: error: Invalid account; nothing was queued by this call"):
+        submit.queue(written)
+    with pytest.raises(OrdsmedError, match="no job was sent in from this folder"):
+        submit.sent()
+    sbatch("sbatch", "echo what")
+    with pytest.raises(RunError, match="sbatch: answered 'what'; wanted a job's number"):
+        submit.queue(written)
+
+
+def test_a_chain_that_breaks_keeps_what_was_sent(cluster: str, sbatch: Any, folder: Path) -> None:
+    sbatch("sbatch", f"[ -e asked ] && exit 1; {NEXT}")
+    with pytest.raises(RunError):
+        submit.queue(prepare("tiny/bert", [], Wish(site=cluster)), chain=2)
+    assert [job["job"] for job in submit.sent()] == ["41"]
+
+
+def test_no_slurm_here(cluster: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = prepare("tiny/bert", [], Wish(site=cluster))
+    monkeypatch.setattr(slurm.shutil, "which", lambda _: None)
+    with pytest.raises(RunError, match="sbatch: is not on this machine; wanted a login node of the cluster; leave out"):
+        submit.queue(written)
+
+
+@pytest.mark.parametrize(
+    ("said", "hours"), [("12h", 12), ("90m", 1.5), ("2d", 48), ("1-12:30:00", 36.5), ("02:30:00", 2.5), ("00:45", 0.75)]
+)
+def test_times(said: str, hours: float) -> None:
+    assert slurm.hours(said) == hours
+    assert slurm.hours(slurm.time(hours)) == hours
+
+
+def test_no_recipe_and_no_site(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, missing in (([], "RECIPE"), (["tiny/bert"], "--site")):
+        with pytest.raises(SystemExit):
+            main(["submit", *words])
+        assert f"no {missing}" in capsys.readouterr().err
