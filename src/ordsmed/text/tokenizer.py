@@ -33,7 +33,7 @@ ROLES = {
 }
 CONFIG = {"pad": "pad_token", "unknown": "unk_token", "start": "cls_token", "stop": "sep_token", "mask": "mask_token",
           "end": "eos_token"}  # fmt: skip
-LETTER, DIGIT, OTHER, WITHIN, NEVER, SPACE, ALONE = range(1, 8)  # classes of a piece's first and last character
+LETTER, DIGIT, OTHER, WITHIN, NEVER, SPACE, ALONE = 1, 2, 3, 4, 5, 6, 7  # classes of a piece's first and last character
 
 
 class Tokenizer:
