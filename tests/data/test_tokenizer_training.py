@@ -71,6 +71,19 @@ def test_what_is_learned_from(tmp_path: Path) -> None:
         TrainingTexts(corpus(tmp_path / "d", train=[]), None)
 
 
+def test_a_large_corpus_is_learned_from_in_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = corpus(tmp_path / "c", train=[f"{word} " * 20 for word in ("ab", "cd", "ef", "gh")])
+    monkeypatch.setattr(module, "_corpus", lambda _: place)
+    learning = TokenizerTraining(words.Settings(least=1), corpus=str(place))
+    assert learning._learn(place).vocabulary == 7
+    assert "learning from" not in capsys.readouterr().err
+    monkeypatch.setattr(module, "MOST", 120)
+    assert sorted(learning._learn(place).model["vocab"])[3:] == ["ab", "ef"]
+    assert "learning from 120 characters of" in " ".join(capsys.readouterr().err.split())
+
+
 def recipe(folder: Path, name: str, **settings: Any) -> str:
     path = folder / f"{name}.toml"
     kind = settings.pop("tokenizer")

@@ -24,6 +24,7 @@ from ordsmed.text.tokenizer import Tokenizer
 
 MEASURED = 2_000_000  # characters of held-out text that the tokenizer is measured on
 
+MOST = 1_000_000_000  # characters that are learned from if not said otherwise: a different word takes about 1 kB
 PIECE = 256  # bytes that a piece takes at least while a tokenizer learns
 
 
@@ -38,7 +39,7 @@ class TokenizerTraining:
     corpus: str | None = None
     "folder or recipe of a corpus; not needed where the settings name a file"
     sample: int | None = None
-    "characters to learn from, at most: documents spread evenly over the corpus; not said: all"
+    "characters to learn from, at most: documents spread evenly over the corpus; not said: all, but no more than 1e9"
     out: str | None = None
     "folder of the result; work/tokenizer/ and the recipe's name if not said"
 
@@ -71,7 +72,11 @@ class TokenizerTraining:
     def _learn(self, folder: Path | None) -> Tokenizer:
         assert folder is not None
         afford("tokenizer.size", getattr(self.tokenizer, "size", 0), PIECE)
-        learned: Tokenizer = self.tokenizer.train(TrainingTexts(folder, self.sample))
+        texts = TrainingTexts(folder, self.sample)
+        if not self.sample and texts.bytes > MOST:
+            texts = TrainingTexts(folder, MOST)
+            say(f"learning from {many(MOST, 'character')} of {texts.bytes:,} bytes; `sample` asks for more or fewer")
+        learned: Tokenizer = self.tokenizer.train(texts)
         return learned
 
 

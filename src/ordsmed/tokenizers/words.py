@@ -13,6 +13,9 @@ from typing import Literal
 from ordsmed.base.errors import DataError
 from ordsmed.text import vocabulary
 from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.text.word_counts import WordCounts
+
+CHUNKS = 8_000_000  # different ones that are counted, at most: the rarer half goes when there are more
 
 
 @dataclass(frozen=True)
@@ -48,11 +51,11 @@ class Settings:
         """Count the words of texts; those left out are counted at <UNK>."""
         signs = {name: number for number, name in enumerate(vocabulary.SIGNS)}
         cutter = Tokenizer(vocabulary.words(signs, split=self.split or "words", lowercase=self.lowercase))
-        chunks: Counter[str] = Counter()  # what stands between spaces: cut once each
+        chunks = WordCounts(CHUNKS)  # what stands between spaces: cut once each
         for text in texts:
-            chunks.update(text.replace("\n", " ").split(" "))
+            chunks.add(text.replace("\n", " ").split(" "))
         counts: Counter[str] = Counter()
-        for chunk, count in chunks.items():
+        for chunk, count in chunks.counts.items():
             for word in cutter.words(chunk):
                 counts[word] += count
         frequent = [word for word, count in counts.items() if count >= self.least and word not in signs]
@@ -61,4 +64,4 @@ class Settings:
         seen = [counts[word] for word in frequent]
         entries = {word: number for number, word in enumerate([*signs, *frequent])}
         pipeline = vocabulary.words(entries, split=self.split or "words", lowercase=self.lowercase)
-        return Tokenizer(pipeline, counts=[0, 0, counts.total() - sum(seen), *seen])
+        return Tokenizer(pipeline, counts=[0, 0, counts.total() - sum(seen) + chunks.dropped, *seen])
