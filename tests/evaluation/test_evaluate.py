@@ -186,6 +186,21 @@ def test_what_cannot_be_asked(
     assert error.count("\n") == 1
 
 
+def test_equal_sentences_are_told_in_a_line(
+    model: Path, pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also of scores that were kept."""
+    same = pairs_file(tmp_path / "same.jsonl", [("it ran", "it ran"), ("it ran", "a dog ran")])
+    said = "equal sentences, which are never right: 1 of 2 pairs of same.jsonl"
+    words = f"evaluate {model} --probe minimal_pairs {pairs} {same} --device cpu --threads 1".split()
+    for _ in range(2):
+        main([*words, "--json"])
+        found = json.loads(capsys.readouterr().out)
+        assert [found[key] for key in ("pairs", "ties", "how")] == [38, 1, said]
+    main(words)
+    assert capsys.readouterr().out.count(said) == 1
+
+
 def test_an_elmo_is_not_split(tmp_path: Path, pairs: Path) -> None:
     elmo, probe = elmo_made(tmp_path / "elmo"), minimal_pairs.Settings(files=(str(pairs),))
     layout = Layout(tensor=2)

@@ -44,7 +44,7 @@ Rows = list[dict[str, str]]
 
 
 def read(files: Sequence[str], most: int) -> Rows:
-    """Pairs of all files, of each the first so many; without those that are twice the same, which the probe refuses."""
+    """Pairs of all files, of each the first so many; without those of equal sentences, which are ties."""
     lines = (line for file in files for line in Path(file).read_text("utf-8").splitlines()[: most or None])
     return [row for row in map(json.loads, lines) if row[KEYS[0]] != row[KEYS[1]]]
 

@@ -153,7 +153,7 @@ def scored(scorer, file: str) -> list[float]:
             let_go()
             cost = 0
     let_go()
-    return [score for record in found for score in record[2:]]
+    return [record[2] if score is None else score for record in found for score in record[2:]]  # None: equal sentences
 
 
 if __name__ == "__main__":

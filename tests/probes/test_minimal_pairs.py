@@ -66,6 +66,41 @@ def test_ties_are_wrong_and_told(tmp_path: Path) -> None:
                     "right": False, "tie": True}  # fmt: skip
 
 
+def test_equal_sentences_are_ties(tmp_path: Path) -> None:
+    """Scored once, never right, and counted in one line, which says nothing of other ties."""
+    same = [("the cat ran", "the cat ran"), ("a dog", "a dog")]
+    one = pairs_file(tmp_path / "one.jsonl", [*PAIRS, *same])
+    other = pairs_file(tmp_path / "other.jsonl", [same[0], ("a €", "a ¥"), *PAIRS])
+    third = pairs_file(tmp_path / "third.jsonl", PAIRS)
+    records, found = asked(tmp_path, one, other, third)
+    assert [found.facts[key] for key in ("pairs", "ties")] == [13, 4]
+    assert found.facts["right"] == 3 * asked(tmp_path, third)[1].facts["right"]
+    assert found.how == (
+        "equal sentences, which are never right: 2 of 5 pairs of one.jsonl, 1 of 5 pairs of other.jsonl"
+    )
+    assert asked(tmp_path, third)[1].how == ""
+    told = Settings().told(records[3])
+    assert told["good"] == told["bad"] < 0
+    assert [told[key] for key in ("line", "right", "tie")] == [4, False, True]
+    scorer = ways.scorer(made("gpt2", tmp_path / "gpt2"), "")
+    assert [len(one.items) for one in Settings((str(one),)).examples(scorer)] == [2, 2, 2, 1, 1]
+
+
+def test_a_candidate_equal_to_the_good_one(tmp_path: Path) -> None:
+    """A tie where the good one is the best, else wrong."""
+    texts = sorted(["it ran", "a cat sat on the old mat", "the dog"], key=len)
+    rows = [{"good": good, "bad": texts} for good in texts]
+    records, found = asked(tmp_path, lines(tmp_path / "x.jsonl", *rows, {"candidates": texts}))
+    told = [Settings().told(record) for record in records[:3]]
+    scores = [one["good"] for one in told]
+    for one in told:
+        assert one["bad"] == pytest.approx(scores, abs=1e-5)
+    assert [one["tie"] for one in told] == [score == max(scores) for score in scores]
+    assert [one["right"] for one in told] == [False] * 3
+    assert [found.facts["ties"], found.guessing["accuracy"]] == [1, pytest.approx((3 * 25 + 100 / 3) / 4)]
+    assert found.how.endswith(": 3 of 4 pairs of x.jsonl")
+
+
 def test_scores_a_token(tmp_path: Path) -> None:
     path = pairs_file(tmp_path / "x.jsonl", PAIRS)
     whole, _ = asked(tmp_path, path)
@@ -105,7 +140,8 @@ def test_other_names_of_the_two(tmp_path: Path) -> None:
         ([{"good": "a"}], ":1: has no key `bad` (keys: good); wanted `bad`, a text"),
         ([{"good": "a", "bad": " "}], ":1: `bad` is empty; wanted a text"),
         ([{"good": "a", "bad": 3}], ":1: `bad` is no text"),
-        ([{"good": "a", "bad": "b"}, {"good": "a", "bad": "a"}], ":2: the good and the bad sentence are equal ('a')"),
+        ([{"good": "a", "bad": "a"}] * 2, ": the good sentence of every pair is equal to a bad one; wanted pairs that"),
+        ([{"candidates": ["a", "b", "a"], "right": 2}], ": the good sentence of every pair is equal to a bad one"),
         ([{"candidates": ["a"]}], ":1: `candidates` with `right` are no choice"),
         ([{"good": "a " * 40, "bad": "b"}], ":1: 'a a a a a a a a a a a a a a a a a a a...' has 40 tokens; wanted at"),
         ([{"good": "a", "bad": "\ud800"}], ":1: invalid UTF-8 at character 1"),
@@ -116,6 +152,11 @@ def test_files_of_another_kind_are_refused(rows: list[Any], said: str, tmp_path:
     with pytest.raises(DataError) as error:
         asked(tmp_path, path)
     assert str(error.value).startswith(f"{path}{said}")
+
+
+def test_a_table_of_a_head_alone_has_no_equal_pairs(tmp_path: Path) -> None:
+    (tmp_path / "x.tsv").write_text("good\tbad\n")
+    assert list(Settings((str(tmp_path / "x.tsv"),)).examples(ways.scorer(made("gpt2", tmp_path / "gpt2"), ""))) == []
 
 
 def test_invalid_bytes_are_refused(tmp_path: Path) -> None:

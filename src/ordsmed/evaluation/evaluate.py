@@ -176,6 +176,7 @@ def _findings(
         result = task.run(f"{trained.folder.name}: {kind_of(probe)}", anew=means.anew)
         if result is not None:
             finding, records = result
+            line = "; ".join(filter(None, (line, finding.how)))
             files = [*probe.files] if stored else [str(path) for path in paths]
             yield Result(name, trained.step, probe, scorer.way, files, title, task.kept.key, folder,
                          replace(finding, how=line), records, means.precision, learned_from)  # fmt: skip

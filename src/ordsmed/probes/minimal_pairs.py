@@ -3,7 +3,8 @@
 {"sentence_good": "Many girls insulted themselves.", "sentence_bad": "Many girls insulted herself."}
 {"good": "...", "bad": ["...", "..."]}
 
-BLiMP (Warstadt et al. 2020), its BabyLM supplement, MultiBLiMP, and any such file. Equal scores count as wrong.
+BLiMP (Warstadt et al. 2020), its BabyLM supplement, MultiBLiMP, and any such file. Equal scores count as wrong,
+also those of equal sentences, of which BLiMP has some.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from ordsmed.base.errors import DataError
@@ -42,9 +44,15 @@ class Settings:
     def examples(self, scorer: Scorer) -> Iterator[Example]:
         def placed() -> Iterator[tuple[str, Sequence[str], Record]]:
             for path in paths_of(self.files):
-                stem = path.name.split(".")[0]
+                stem, kinds = path.name.split(".")[0], set()
                 for place, result in records(path):
-                    yield place, _texts(result, place), [str(result.get("UID") or stem), place]
+                    good, *others = _texts(result, place)
+                    equal = [other == good for other in others]
+                    kinds.add(any(equal))
+                    texts = [good, *(other for other in others if other != good)]
+                    yield place, texts, [str(result.get("UID") or stem), place, *equal]
+                if kinds == {True}:
+                    raise DataError(path, "the good sentence of every pair is equal to a bad one", "pairs that differ")
 
         for _, example in cut(scorer, placed()):
             yield example
@@ -52,7 +60,10 @@ class Settings:
     def record(self, example: Example, scores: list[Scores]) -> Record:
         rows = [tuple(item.pieces.tolist()) for item in example.items]
         known = {row: self._score(one) for row, one in zip(rows, scores, strict=True)}  # equal tokens score equally
-        return [*example.about, *(known[row] for row in rows)]
+        paradigm, place, *equal = example.about
+        good, *others = (known[row] for row in rows)
+        left = iter(others)
+        return [paradigm, place, good, *(None if same else next(left) for same in equal)]  # None: the same sentence
 
     def _score(self, scores: Scores) -> float:
         return scores.total / (len(scores.logs) if self.per == "token" else 1)
@@ -70,22 +81,32 @@ class Settings:
             facts |= {"paradigms": len(rows), "paradigm_mean": sum(row[2] for row in rows) / len(rows)}
         return Finding(
             facts, {"accuracy": error}, {"accuracy": guessed},
-            [("by paradigm", ["", "pairs", "accuracy", "error"], rows)] if len(rows) > 1 else [],
+            [("by paradigm", ["", "pairs", "accuracy", "error"], rows)] if len(rows) > 1 else [], _equal(records),
         )  # fmt: skip
 
     def told(self, record: Record) -> dict[str, Any]:
-        paradigm, place, good, *bad = record
+        paradigm, place, good, *others = record
         file, _, line = place.rpartition(":")
-        bad = bad[0] if len(bad) == 1 else bad
+        scores = [good if other is None else other for other in others]
+        bad = scores[0] if len(scores) == 1 else scores
         about = {"file": file, "line": int(line), "paradigm": paradigm}
         return {**about, "good": good, "bad": bad, "right": _right(record) == 1, "tie": _right(record) == 0}
 
 
 def _right(record: Record) -> int:
     """1: the good one is likelier than all others; 0: none is likelier, but some as likely; -1: wrong."""
-    _, _, good, *bad = record
-    lead = good - max(bad)
+    _, _, good, *others = record
+    lead = good - max(good if other is None else other for other in others)
     return 1 if lead > ALIKE else 0 if lead >= -ALIKE else -1
+
+
+def _equal(records: list[Record]) -> str:
+    """Which files have pairs of equal sentences, and how many, in a line; or nothing."""
+    by: dict[str, list[bool]] = defaultdict(list)
+    for record in records:
+        by[record[1].rpartition(":")[0]].append(None in record[3:])
+    some = [f"{sum(marks):,} of {len(marks):,} pairs of {Path(file).name}" for file, marks in by.items() if any(marks)]
+    return f"equal sentences, which are never right: {', '.join(some)}" if some else ""
 
 
 def _texts(result: dict[str, Any], place: str) -> list[str]:
@@ -100,12 +121,8 @@ def _texts(result: dict[str, Any], place: str) -> list[str]:
     good, bad = known
     others = result.get(bad)
     if isinstance(others, list) and others:
-        texts = [text_of(result, good, place), *(text_of({bad: other}, bad, place) for other in others)]
-    else:
-        texts = [text_of(result, good, place), text_of(result, bad, place)]
-    if texts[0] in texts[1:]:
-        raise DataError(place, f"the good and the bad sentence are equal ({texts[0][:40]!r})", "two that differ")
-    return texts
+        return [text_of(result, good, place), *(text_of({bad: other}, bad, place) for other in others)]
+    return [text_of(result, good, place), text_of(result, bad, place)]
 
 
 def _candidates(result: dict[str, Any], place: str) -> list[str]:
@@ -113,7 +130,4 @@ def _candidates(result: dict[str, Any], place: str) -> list[str]:
     if not isinstance(texts, list) or len(texts) < 2 or not isinstance(at, int) or not 0 <= at < len(texts):
         raise DataError(place, "`candidates` with `right` are no choice", "two or more texts, and the number of one")
     texts = [text_of({"candidates": text}, "candidates", place) for text in texts]
-    good = texts.pop(at)
-    if good in texts:
-        raise DataError(place, f"two candidates are equal ({good[:40]!r})", "texts that differ")
-    return [good, *texts]
+    return [texts.pop(at), *texts]
