@@ -301,6 +301,7 @@ def test_what_an_elmo_cannot_be_asked(tmp_path: Path) -> None:
         (perplexity.Settings(files=("x",), iterations=1), "line by line: no windows of running text are drawn for it"),
         (bits.Settings(files=("x",), overlap=2), r"model.overlap: found 2; wanted 0: read the way `mean`, every line"),
         (pseudo_perplexity.Settings(files=("x",)), "by which no masks are filled; wanted masked or word; `perplexity`"),
+        (cloze.Settings(files=("x",), way="forward"), "`forward`, whose lexicon lacks words: each is `<UNK>`, and"),
     ):
         with pytest.raises(RecipeError, match=said):
             asked(elmo, probe)

@@ -35,7 +35,10 @@ class Settings:
 
     def fits(self, scorer: Scorer, place: str) -> str:
         if scorer.way not in CHOOSE:
-            wrong = f"is read the way `{scorer.way}`, which tells of no word whether it is the likeliest"
+            why = "which tells of no word whether it is the likeliest"
+            if scorer.by_line:
+                why = "whose lexicon lacks words: each is `<UNK>`, and to guess `<UNK>` would count as guessing it"
+            wrong = f"is read the way `{scorer.way}`, {why}"
             raise RecipeError(place, wrong, " or ".join(CHOOSE), "`minimal_pairs` asks models of every family")
         return ""
 
