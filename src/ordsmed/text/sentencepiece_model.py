@@ -1,4 +1,4 @@
-"""SentencePiece's .model, read without its library, and the pipeline of `tokenizers` that gives the same ids.
+"""SentencePiece's .model, read without its library, and the pipeline of `tokenizers` that gives its ids.
 
 pieces with scores and kinds, how texts are normalized -> Unigram or BPE, behind normalizers that follow its rules
 """
@@ -135,7 +135,7 @@ def _check(place: object, kind: str, names: tuple[str, ...], kinds: tuple[int, .
 
 
 def pipeline(model: SentencePieceModel, place: object = "tokenizer", special: tuple[str, ...] = ()) -> Pipeline:
-    """The same ids by the `tokenizers` library; more special tokens come behind the last piece."""
+    """The same ids by the `tokenizers` library, but for ties of unigram; more special tokens come behind."""
     from tokenizers import AddedToken, Tokenizer, decoders, models
 
     unknown = model.kinds.index(UNKNOWN)
