@@ -254,6 +254,11 @@ def test_no_slurm_here(cluster: str, folder: Path, monkeypatch: pytest.MonkeyPat
         submit.queue(written)
 
 
+def test_a_job_is_called_by_verb_and_recipe_once(cluster: str) -> None:
+    titles = {name: prepare(name, [], Wish(site=cluster)).job.title for name in ("pretrain/bert-base", "tiny/bert")}
+    assert titles == {"pretrain/bert-base": "pretrain-bert-base", "tiny/bert": "pretrain-tiny-bert"}
+
+
 @pytest.mark.parametrize(
     ("said", "hours"), [("12h", 12), ("90m", 1.5), ("2d", 48), ("1-12:30:00", 36.5), ("02:30:00", 2.5), ("00:45", 0.75)]
 )

@@ -96,7 +96,7 @@ def _job(
     own = [str(Path(name).absolute()) if Path(name).exists() else name, *overrides]
     site = [] if verb == "corpus" else ["--site", absolute(wish.site)]
     limit = _hours(wish.time) if wish.time else min(LIMIT, part.hours or LIMIT)
-    title = f"{verb}-{run.title(name)}".replace("/", "-")
+    title = f"{verb}-{run.title(name).removeprefix(f'{verb}-')}"
     cores = part.cores_per_gpu or ((part.cores or 0) // (part.gpus or tasks) if gpus else 0)
     return slurm.BatchJob(
         words=(verb, *own, *site), place=place, title=title, folder=Path.cwd(),
