@@ -466,6 +466,8 @@ HANGING = {  # which rank hangs where -> what it does
     (1, "in a step"): f"at_step(10, lambda: {STILL})",
     (0, "in a step"): f"at_step(10, lambda: {STILL})",
     (0, "while the others connect"): f'before(session, "connect", lambda *_: {STILL})',
+    (0, "before the others have a watch"): f'before(session, "connect", lambda *_: mark("still") or {STILL})',
+    (0, "while they meet"): f'before(ranks, "_has", lambda *_: mark("met") or {STILL})',
     (0, "at the start"): f'before(plan, "assemble", lambda *_, **__: {STILL})',
     (1, "while saving"): f'before(checkpoint.CheckpointWriter, "save", lambda *_, **__: {STILL})',
     (0, "making rows"): ASLEEP,
@@ -480,9 +482,17 @@ def test_a_rank_that_hangs_is_named(start: Start, tmp_path: Path) -> None:
 
     Stopped by SIGSTOP, or alive in a loader or a network that takes for ever: that one knows it by itself as well.
     """
+    late = {
+        "before the others have a watch": 'before(session, "Watch", lambda *_: until("still") or time.sleep(0.1))',
+        "while they meet": 'ranks.MEETING = 3.0; before(ranks, "word_of_attempt", lambda *_: until("met"))',
+    }
     begun = {}
     for (rank, where), what in HANGING.items():  # together: mostly they wait
-        fault = f"watch.ANSWER = 3.0\nif RANK == {rank}: {what}"
+        fault = f"""
+watch.ANSWER = watch.LONG = 3.0
+if RANK == {rank}: {what}
+else: {late.get(where, "pass")}
+"""
         folder = tmp_path / f"{rank} {where}"
         begun[rank, where] = start(folder, "layout.patience=3", devices=2, fault=fault, grace=4.0)
     for (rank, where), process in begun.items():
@@ -496,7 +506,8 @@ def test_a_rank_that_hangs_is_named(start: Start, tmp_path: Path) -> None:
             assert re.search(named if rank else f"{named}|{gone}", line), process.said
             assert line.endswith("start the same command again: the run goes on from its last checkpoint")
         if alive_still:
-            assert any(f"at step 10, {where}; wanted a step within 3 s of all 2" in line for line in lines)
+            wanted = f"at step 10, {where}; wanted a step within 3 s of all 2"
+            assert any(wanted in line for line in lines), process.said
         assert not any(map(alive, process.left))
 
 

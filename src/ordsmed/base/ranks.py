@@ -13,8 +13,10 @@ import json
 import os
 import re
 import secrets
+import sys
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -28,8 +30,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 DIMENSIONS = ("replicate", "shard", "tensor")
+MEETING = 60.0  # seconds that processes have to find each other, at least
 LEAVE = timedelta(seconds=30)
 AGES = timedelta(days=7)  # what only the first rank does may take as long as a corpus takes
+GO_ON = "start the same command again: the run goes on from its last checkpoint"
+SILENT = RunError("rank 0", "does not answer: lost or hanging", "", GO_ON)
 
 
 @dataclass(frozen=True)
@@ -177,14 +182,33 @@ def meet(ranks: Ranks, patience: float) -> Ranks:
         "RANK": str(ranks.rank), "WORLD_SIZE": str(ranks.world), "LOCAL_RANK": str(ranks.place.local),
         "MASTER_ADDR": ranks.place.address, "MASTER_PORT": str(ranks.place.port),
     }  # fmt: skip
-    seconds = max(patience, 60)
+    seconds = max(patience, MEETING)
     try:
-        store = next(dist.rendezvous("env://", timeout=timedelta(seconds=seconds)))[0]
-        store = dist.PrefixStore(word_of_attempt(store, ranks, time.monotonic() + seconds), store)
+        with answered_within(2 * seconds, ranks):
+            store = next(dist.rendezvous("env://", timeout=timedelta(seconds=seconds)))[0]
+            store = dist.PrefixStore(word_of_attempt(store, ranks, time.monotonic() + seconds), store)
     except (RuntimeError, dist.DistError) as error:
         place = f"rank {ranks.rank} at {ranks.place.address}:{ranks.place.port}"
         raise RunError(place, f"did not meet the others: {_line(error)}", f"{ranks.world} processes") from None
     return dataclasses.replace(ranks, store=store)
+
+
+@contextlib.contextmanager
+def answered_within(seconds: float, ranks: Ranks) -> Iterator[None]:
+    """The first rank keeps the store, and may stand still: a question to it that takes longer ends this process."""
+
+    def end() -> None:
+        print(f"ordsmed: rank {ranks.rank}: {SILENT}", file=sys.stderr, flush=True)
+        os._exit(1)  # nothing else ends a thread that waits inside the store
+
+    clock = threading.Timer(seconds, end)
+    clock.daemon = True
+    if not ranks.first:
+        clock.start()
+    try:
+        yield
+    finally:
+        clock.cancel()
 
 
 def connect(ranks: Ranks, patience: float) -> Ranks:

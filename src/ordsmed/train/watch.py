@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from ordsmed.base.errors import OrdsmedError, RunError
-from ordsmed.base.ranks import Ranks
+from ordsmed.base.ranks import GO_ON, SILENT, Ranks, answered_within
 
 BEAT = 1.0
 ANSWER = 10.0  # seconds that the first rank has to tell what it knows
@@ -33,7 +33,10 @@ class Watch:
     def __init__(self, ranks: Ranks, patience: float) -> None:
         self.ranks, self.patience = ranks, patience
         self.step, self.stage, self.since, self.count = 0, ORDER[0], time.monotonic(), 0
-        self.store: torch.distributed.Store | None = ranks.store.clone() if ranks.store is not None else None
+        self.store: torch.distributed.Store | None = None
+        if ranks.store is not None:
+            with answered_within(LONG, ranks):
+                self.store = ranks.store.clone()
         self.over = threading.Event()
         self.mouth = threading.Lock()  # whoever ends this rank, its main thread or the watch, tells why
         self.thread: threading.Thread | None = None
@@ -79,10 +82,10 @@ class Watch:
             lost, beats = self._silent()
             return self._named(lost or self._slowest(beats), beats)
         except TimeoutError:
-            self._end(RunError("rank 0", "does not answer: lost or hanging", "", _REMEDY), told=False)
+            self._end(SILENT, told=False)
             raise
         except RuntimeError:
-            return RunError("rank 0", f"is gone ({reason})", "", _REMEDY)
+            return RunError("rank 0", f"is gone ({reason})", "", GO_ON)
 
     def _beat(self) -> None:
         while not self.over.wait(BEAT if self.count else 0):
@@ -91,10 +94,10 @@ class Watch:
                 if time.monotonic() - self.since > self.patience:
                     self._accuse()
             except TimeoutError:
-                self._end(RunError("rank 0", "does not answer: lost or hanging", "", _REMEDY))
+                self._end(SILENT)
             except RuntimeError:  # the first rank keeps the store: without it only the main thread's own error counts
                 if time.monotonic() - self.since > self.patience + 10 * BEAT:
-                    self._end(RunError("rank 0", "is gone, with all connections", "", _REMEDY))
+                    self._end(RunError("rank 0", "is gone, with all connections", "", GO_ON))
 
     def _tell(self) -> None:
         self.count += 1
@@ -168,7 +171,7 @@ class Watch:
             names.append(f"rank {rank} ({host}, process {process}) at step {step}, {stage}{last}")
         lost = len(ranks) < self.ranks.world
         found = ("lost or hanging: " if lost else "all ranks wait for each other: ") + "; ".join(names)
-        return RunError("processes", found, f"a step within {self.patience:g} s of all {self.ranks.world}", _REMEDY)
+        return RunError("processes", found, f"a step within {self.patience:g} s of all {self.ranks.world}", GO_ON)
 
 
 def _of_a_connection(error: RuntimeError) -> bool:
@@ -177,4 +180,3 @@ def _of_a_connection(error: RuntimeError) -> bool:
 
 
 _MEMORY = "lower `layout.micro`, set `layout.recompute=true`, or split the weights with `layout.shard`"
-_REMEDY = "start the same command again: the run goes on from its last checkpoint"

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 import ordsmed
-from ordsmed.base import files, run, snapshots
+from ordsmed.base import files, ranks, run, snapshots
 from ordsmed.data import loader
 from ordsmed.nn import boxes, weights
 from ordsmed.objectives import mlm
