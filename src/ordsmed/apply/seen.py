@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +33,7 @@ def metrics(trained: Trained) -> list[Table]:
     path = trained.folder / "metrics.jsonl"
     if trained.step is None or not path.exists():
         return []
-    found = []
-    for text in path.read_text(encoding="utf-8").splitlines():
-        try:
-            found.append(json.loads(text))
-        except ValueError:
-            break
-    return [line for line in found if line["step"] <= trained.step]
+    return [line for line in files.read_lines(path) if line["step"] <= trained.step]
 
 
 def data_of(trained: Trained) -> list[Table]:

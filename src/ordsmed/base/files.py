@@ -68,6 +68,17 @@ def read_json(path: Path) -> Any:
         raise DataError(path, f"cannot be read: {error.strerror}") from None
 
 
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The tables of JSON lines that a command adds to; a last line that a kill cut off is left out."""
+    found = []
+    for text in path.read_text(encoding="utf-8").splitlines():
+        try:
+            found.append(json.loads(text))
+        except ValueError:
+            break
+    return found
+
+
 def read_table(path: Path) -> dict[str, Any]:
     """A JSON file that holds one table."""
     table = read_json(path)

@@ -153,14 +153,8 @@ class Meters:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The lines of a metrics file; a last line that was cut off by a kill is left out."""
-    found = []
-    for text in path.read_text(encoding="utf-8").splitlines():
-        try:
-            found.append(json.loads(text))
-        except ValueError:
-            break
-    return found
+    """The lines of a metrics file."""
+    return files.read_lines(path)
 
 
 def _check(line: dict[str, Any], path: Path) -> None:
