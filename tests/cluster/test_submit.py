@@ -96,8 +96,10 @@ def test_containers_and_torchrun(cluster: str) -> None:
     assert "apptainer exec --nv --bind" in text(site="saga", account="p", container="x.sif")
     by = text(site=cluster, tasks=4, nodes=2, torchrun=True)
     assert "--ntasks-per-node=1" in directives(by)
+    assert 'if [ "$status" != 0 ] && [ "$SECONDS" -ge 86040 ] && [' in by  # a day less 300 and 60 seconds
+    assert 'if [ "$status" = 143 ] && [' in text(site=cluster)
     assert "-m torch.distributed.run --nnodes=2 --nproc-per-node=4 --rdzv-backend=c10d" in by
-    assert 'first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)' in by
+    assert 'first=${MASTER_ADDR:-$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)}' in by
 
 
 def test_a_corpus_in_parts_is_an_array(cluster: str) -> None:

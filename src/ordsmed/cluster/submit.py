@@ -5,7 +5,6 @@ recipe, site -> plan (divides? fits?) -> BatchJob (account? time? GPUs?) -> work
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import time
 from collections.abc import Sequence
@@ -18,14 +17,11 @@ from ordsmed.base.errors import DataError, RecipeError, RunError
 from ordsmed.base.say import size
 from ordsmed.base.screen import table
 from ordsmed.corpus.pipeline import Corpus
-from ordsmed.finetune.plan import FinetuningPlan
 from ordsmed.finetune.recipe import Finetuning
 from ordsmed.launch import slurm
 from ordsmed.launch.site import Destination, absolute, find
-from ordsmed.pretrain.plan import PretrainingPlan
-from ordsmed.show.show import read
-from ordsmed.train.plan import Plan, planned
-from ordsmed.train.training import Training, named
+from ordsmed.show.show import PLANS, read
+from ordsmed.train.training import Training
 
 JOBS = Path("work/jobs")  # scripts and logs of jobs
 LIST = "jobs.jsonl"  # what was sent in
@@ -66,17 +62,17 @@ def prepare(name: str, overrides: Sequence[str], wish: Wish, *, out: str = "") -
     """Plan, check and write the script; nothing is queued."""
     place = find(wish.site)
     recipe, verb = read(name, overrides)
-    if isinstance(recipe, Training):
-        recipe, verb = read(name, overrides, site=wish.site)
-    gpus = _gpus(place, wish)
-    tasks = wish.tasks or gpus or 1
-    job = _job(name, overrides, verb, place, wish, gpus, tasks)
+    tasks = _tasks(place, wish)
+    job = _job(name, overrides, verb, place, wish)
     slurm.check(job)
     lines: list[str] = []
     if isinstance(recipe, Training):
         if wish.parts:
             raise RecipeError("--parts", f"found {wish.parts}, of a {verb}", "none", "parts are of a corpus")
-        lines = _planned(recipe, name, place, wish.nodes * tasks)
+        if isinstance(recipe, Finetuning) and recipe.several and wish.nodes * tasks > 1:
+            problem = f"found {wish.nodes * tasks} processes, with several trials"
+            raise RecipeError("--nodes", problem, "1", "`jobs` are trials at a time")
+        lines = _planned(name, overrides, verb, place, wish)
     elif not isinstance(recipe, Corpus):
         raise RecipeError(name, f"is a recipe of `{verb}`", "one of pretrain, finetune or corpus")
     elif wish.nodes * tasks > 1:
@@ -89,10 +85,8 @@ def prepare(name: str, overrides: Sequence[str], wish: Wish, *, out: str = "") -
     return Written(job, path, tuple(lines))
 
 
-def _job(
-    name: str, overrides: Sequence[str], verb: str, place: Destination, wish: Wish, gpus: int, tasks: int
-) -> slurm.BatchJob:
-    part = place.partition
+def _job(name: str, overrides: Sequence[str], verb: str, place: Destination, wish: Wish) -> slurm.BatchJob:
+    part, gpus, tasks = place.partition, _gpus(place, wish), _tasks(place, wish)
     own = [str(Path(name).absolute()) if Path(name).exists() else name, *overrides]
     site = [] if verb == "corpus" else ["--site", absolute(wish.site)]
     limit = _hours(wish.time) if wish.time else min(LIMIT, part.hours or LIMIT)
@@ -117,6 +111,11 @@ def _gpus(place: Destination, wish: Wish) -> int:
     return part.gpus or 0
 
 
+def _tasks(place: Destination, wish: Wish) -> int:
+    """Processes of each node."""
+    return wish.tasks or _gpus(place, wish) or 1
+
+
 def _hours(text: str) -> float:
     try:
         return slurm.hours(text)
@@ -124,31 +123,20 @@ def _hours(text: str) -> float:
         raise RecipeError("--time", str(error)) from None
 
 
-def _planned(recipe: Training, name: str, place: Destination, processes: int) -> list[str]:
-    """The plan on so many processes; what does not divide or fit is refused."""
-    _possible(recipe, place)
-    if isinstance(recipe, Finetuning) and recipe.several:
-        if processes > 1:
-            problem = f"found {processes} processes, with several trials"
-            raise RecipeError("--nodes", problem, "1", "`jobs` are trials at a time")
-        recipe = dataclasses.replace(recipe, seeds=(), grid={}, step=None)
-    kind: type[Plan] = FinetuningPlan if isinstance(recipe, Finetuning) else PretrainingPlan
-    with named(name, type(recipe)):
-        plan = kind.of(recipe, planned(recipe.layout, processes), here=False).completed(make=False, here=False)
-    gpu, held = place.partition.model, plan.held()
-    if gpu and held > SHARE * gpu.memory * 2**30:
+def _planned(name: str, overrides: Sequence[str], verb: str, place: Destination, wish: Wish) -> list[str]:
+    """The plan on all processes; what does not divide or fit, or what its GPUs have no units for, is refused."""
+    processes, site = wish.nodes * _tasks(place, wish), absolute(wish.site)
+    with run.at_home(name) as own:
+        plan = PLANS[verb].read(own, overrides, site=site, devices=processes)
+    part, gpu, asked = place.partition, place.partition.model, plan.recipe.layout.precision
+    if gpu and asked not in gpu.able:
+        problem = f"found {asked}, which {part.gpu} has no units for"
+        raise RecipeError("layout.precision", problem, " or ".join(gpu.able))
+    if gpu and (held := plan.held()) > SHARE * gpu.memory * 2**30:
         problem = f"takes {size(held)} a GPU before activations"
-        wanted = f"less than the {gpu.memory:g} GiB of {place.partition.gpu}"
+        wanted = f"less than the {gpu.memory:g} GiB of {part.gpu}"
         raise RecipeError(name, problem, wanted, "split the weights with `layout.shard`, or take a larger GPU")
     return plan.lines()
-
-
-def _possible(recipe: Training, place: Destination) -> None:
-    """Has the GPU units for this precision?"""
-    part, asked = place.partition, recipe.layout.precision
-    if part.model and asked not in part.model.able:
-        problem = f"found {asked}, which {part.gpu} has no units for"
-        raise RecipeError("layout.precision", problem, " or ".join(part.model.able))
 
 
 def queue(written: Written, chain: int = 0) -> list[str]:
@@ -183,7 +171,7 @@ def sent() -> list[dict[str, Any]]:
     if not (JOBS / LIST).is_file():
         problem = "is not there: no job was sent in from this folder"
         raise DataError(JOBS / LIST, problem, "", "`ordsmed submit` sends one in")
-    jobs = [json.loads(line) for line in (JOBS / LIST).read_text(encoding="utf-8").splitlines() if line.endswith("}")]
+    jobs = files.read_lines(JOBS / LIST)
     states = slurm.states([job["job"] for job in jobs])
     return [{**job, "state": states.get(job["job"], "unknown to Slurm")} for job in jobs]
 

@@ -22,6 +22,7 @@ from ordsmed.launch.site import Destination
 PATIENCE = 60.0  # seconds that Slurm has to answer
 STOPPED = 143  # how a run ends that was told to save and stop (128 + SIGTERM)
 MOST = 100  # times that a job sends itself in again
+EARLY = 60  # seconds that Slurm's signal may come too early
 LEAVE = 120  # seconds that the other processes have after the first ended
 OVER = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE")
 
@@ -127,15 +128,23 @@ def _body(job: BatchJob) -> Iterator[str]:
     for name, value in {**site.environment, **job.environment}.items():
         yield f"export {name}={shlex.quote(value)}"
     if job.torchrun:
-        yield 'first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
+        yield 'first=${MASTER_ADDR:-$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)}'
     yield "status=0"
     yield f"{' '.join(_command(job))} || status=$?"
     if job.requeue:
-        yield f"# {STOPPED}: it was told to stop, and saved; the job is sent in again and goes on from there"
-        yield f'if [ "$status" = {STOPPED} ] && [ "${{SLURM_RESTART_COUNT:-0}}" -lt {MOST} ]; then'
+        yield "# it was told to stop, and saved: the job is sent in again and goes on from there"
+        yield f'if {_stopped(job)} && [ "${{SLURM_RESTART_COUNT:-0}}" -lt {MOST} ]; then'
         yield '    scontrol requeue "$SLURM_JOB_ID"'
         yield "fi"
     yield 'exit "$status"'
+
+
+def _stopped(job: BatchJob) -> str:
+    """Was the run told to stop? torchrun ends with 1 whatever its processes say: so late in the job it was."""
+    if not job.torchrun:
+        return f'[ "$status" = {STOPPED} ]'
+    late = max(0, round(job.hours * 3600) - job.save - EARLY)
+    return f'[ "$status" != 0 ] && [ "$SECONDS" -ge {late} ]'
 
 
 def _command(job: BatchJob) -> Iterator[str]:
