@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from ordsmed.base import ranks
 from ordsmed.base.errors import RunError
 from ordsmed.base.ranks import Ranks
 from ordsmed.train import watch
@@ -233,12 +234,29 @@ def test_without_a_store_that_answers_the_first_rank_is_lost(
         own._beats()
     with pytest.raises(TimeoutError):
         own.explain(broken())
-    assert ended == [f"rank 0: does not answer: lost or hanging; {watch._REMEDY}"]
+    assert ended == [f"rank 0: does not answer: lost or hanging; {watch.GO_ON}"]
     hanging.set()
     board.broken = broken()
     monkeypatch.undo()
     with pytest.raises(RuntimeError, match="Connection reset"):
         of(board, 1)._beats()
+
+
+def test_a_first_rank_that_stops_before_the_watch_stands_is_not_waited_for(
+    board: Board, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The store's answer comes late here, so that the test ends; `_exit` would have ended the process before."""
+    ended = threading.Event()
+    statuses: list[int] = []
+    monkeypatch.setattr(watch, "LONG", 0.01)
+    monkeypatch.setattr(ranks.os, "_exit", lambda status: (statuses.append(status), ended.set()))
+    monkeypatch.setattr(board, "clone", lambda: ended.wait(60) and board)
+    of(board, 1)
+    said = f"ordsmed: rank 1: rank 0: does not answer: lost or hanging; {watch.GO_ON}\n"
+    assert (statuses, capsys.readouterr().err) == ([1], said)
+    with ranks.answered_within(0.0, Ranks(torch.device("cpu"), 0, 2)):
+        ended.clear()
+        assert not ended.wait(0.05), "the first rank keeps the store itself"
 
 
 def test_a_hanging_process_says_why_and_ends_once(
