@@ -489,12 +489,12 @@ def test_a_rank_that_hangs_is_named(start: Start, tmp_path: Path) -> None:
     begun = {}
     for (rank, where), what in HANGING.items():  # together: mostly they wait
         fault = f"""
-watch.ANSWER = watch.LONG = 3.0
+watch.ANSWER = watch.LONG = 6.0
 if RANK == {rank}: {what}
 else: {late.get(where, "pass")}
 """
         folder = tmp_path / f"{rank} {where}"
-        begun[rank, where] = start(folder, "layout.patience=3", devices=2, fault=fault, grace=4.0)
+        begun[rank, where] = start(folder, "layout.patience=6", devices=2, fault=fault, grace=8.0)
     for (rank, where), process in begun.items():
         assert process.wait() == 1, process.said
         lines = complaints(process.said)
@@ -506,7 +506,7 @@ else: {late.get(where, "pass")}
             assert re.search(named if rank else f"{named}|{gone}", line), process.said
             assert line.endswith("start the same command again: the run goes on from its last checkpoint")
         if alive_still:
-            wanted = f"at step 10, {where}; wanted a step within 3 s of all 2"
+            wanted = f"at step 10, {where}; wanted a step within 6 s of all 2"
             assert any(wanted in line for line in lines), process.said
         assert not any(map(alive, process.left))
 
