@@ -240,7 +240,7 @@ def test_what_is_kept_may_be_damaged(measured: list[str], tmp_path: Path, text: 
     (tmp_path / "ordsmed").mkdir()
     (tmp_path / "ordsmed" / "speed.json").write_bytes(text.encode("latin-1"))
     assert measured_peak(CPU, "fp32") == 60e9
-    assert json.loads((tmp_path / "ordsmed" / "speed.json").read_text()) == {machine._key(CPU, "fp32"): 60e9}
+    assert json.loads((tmp_path / "ordsmed" / "speed.json").read_text()) == {machine.key_of(CPU, "fp32"): 60e9}
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(
@@ -323,5 +323,5 @@ def test_speeds_that_make_no_sense_are_not_taken(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(machine, "_cache", lambda: tmp_path / "speed.json")
     (tmp_path / "speed.json").write_text('{"a": 0, "b": -1, "c": 2.5, "d": "x", "e": 1e999}')
     assert machine._kept() == {"c": 2.5}
-    machine._keep("f", 3.0)
+    machine.keep_figure("f", 3.0)
     assert machine._kept() == {"c": 2.5, "f": 3.0}

@@ -328,7 +328,7 @@ def test_a_run_tells_its_precision(recipe: Recipe) -> None:
     assert re.search(r"precision: fp32 \((16 bits are slower on most CPUs|bf16 is faster on this CPU, .*)\)\n", log)
 
 
-@pytest.mark.parametrize(("tiles", "told"), [(True, "bf16 is faster on this CPU, which has AMX"),
+@pytest.mark.parametrize(("tiles", "told"), [(True, "this CPU has AMX: `layout.precision=auto` measures bf16"),
                                             (False, "16 bits are slower on most CPUs")])  # fmt: skip
 def test_a_cpu_in_fp32_is_told_what_would_be_faster(monkeypatch: pytest.MonkeyPatch, tiles: bool, told: str) -> None:
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: tiles)

@@ -37,7 +37,7 @@ def planned(recipe: Any, ranks: Ranks, build: Callable[[], Any] = lambda: "job")
     return SimpleNamespace(recipe=recipe, ranks=ranks, build=build, by=lambda recipe: planned(recipe, ranks, build))
 
 
-free = auto._free
+free = auto.let_go
 
 
 @pytest.mark.long
@@ -52,7 +52,7 @@ def test_a_gpu_lets_go_of_what_was_tried(monkeypatch: pytest.MonkeyPatch, ranks:
 
 @pytest.fixture(autouse=True)
 def _nothing_to_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auto, "_free", lambda ranks: None)
+    monkeypatch.setattr(auto, "let_go", lambda ranks: None)
 
 
 def test_micro_batches_about_double() -> None:
@@ -111,7 +111,7 @@ def test_where_weights_have_no_room_there_is_no_speed(monkeypatch: pytest.Monkey
     assert auto._built(planned(recipe, CPU, full)) is None
     assert auto._tried(None, 0, 1, GPU) == 0.0
     job: Any = Job(recipe)
-    monkeypatch.setattr(auto, "_speed", full)
+    monkeypatch.setattr(auto, "speed_of", full)
     assert auto._tried(job, 0, 1, GPU) == 0.0
 
 
@@ -125,7 +125,7 @@ class Job:
 def test_a_micro_batch_is_tried_in_its_layout(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a CPU only where memory is left: there is no error to wait for."""
     asked: list[Any] = []
-    monkeypatch.setattr(auto, "_speed", lambda job, index: asked.append((job.recipe.layout, index)) or 7.5)
+    monkeypatch.setattr(auto, "speed_of", lambda job, index: asked.append((job.recipe.layout, index)) or 7.5)
     job: Any = Job(Recipe(phases(8, 8)))
     for room, ranks, speed in ((True, CPU, 7.5), (False, CPU, 0.0), (False, GPU, 7.5)):
         monkeypatch.setattr(auto, "_room_on_cpu", lambda room=room: room)
@@ -158,6 +158,6 @@ def test_the_second_micro_batch_is_timed(monkeypatch: pytest.MonkeyPatch, kind: 
     monkeypatch.setattr(auto.loop, "update", update)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=100))
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: filled)
-    assert auto._speed(job, 0) == speed
+    assert auto.speed_of(job, 0) == speed
     assert [one for one in taken if one[0] != "begin"] == [((8, 4, 0, 1, 0), 0.0, 0, 0), ((8, 4, 1, 2, 0), 0.0, 0, 1)]
     assert [one for one in taken if one[0] == "begin"] == [("begin", 0, 4)] * 2

@@ -219,15 +219,28 @@ def measured_peak(device: torch.device, precision: str) -> float:
 
     It is kept, by machine, device, threads and precision, where nothing else ran beside the measurement.
     """
-    key = _key(device, precision)
-    if known := _known.get(key) or _kept().get(key):
+    key = key_of(device, precision)
+    if not (known := kept_figure(key)):
+        known, alone = _measure(device, precision)
+        if alone:
+            keep_figure(key, known)
+    return known
+
+
+def kept_figure(key: str) -> float:
+    """What was measured before, by this process or another; 0: nothing was."""
+    if known := _known.get(key) or _kept().get(key, 0.0):
         _known[key] = known
-        return known
-    speed, alone = _measure(device, precision)
-    if alone:
-        _known[key] = speed
-        _keep(key, speed)
-    return speed
+    return known
+
+
+def keep_figure(key: str, figure: float) -> None:
+    """Keep what was measured; where that cannot be written it is measured again next time."""
+    _known[key] = figure
+    with contextlib.suppress(OSError, RuntimeError, OrdsmedError):
+        path = _cache()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.write_json(path, {**_kept(), key: figure})
 
 
 def slower_in(precision: str, device: torch.device) -> float:
@@ -235,16 +248,16 @@ def slower_in(precision: str, device: torch.device) -> float:
     if device.type != "cpu" or precision not in ("bf16", "fp16"):
         return 0.0
     times = measured_peak(device, "fp32") / measured_peak(device, precision)
-    sure = all(_key(device, each) in _known for each in ("fp32", precision))
+    sure = all(key_of(device, each) in _known for each in ("fp32", precision))
     return times if sure and times > SLOWER else 0.0
 
 
-def _key(device: torch.device, precision: str) -> str:
-    """What a measured speed depends on."""
+def key_of(device: torch.device, measured: str) -> str:
+    """What a figure depends on beside what is measured: machine, device, threads."""
     import torch
 
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{_processor()}, {torch.get_num_threads()}"
-    return f"{platform.node()} | {name} | {precision} | torch {torch.__version__}"
+    return f"{platform.node()} | {name} | {measured} | torch {torch.__version__}"
 
 
 def _measure(device: torch.device, precision: str) -> tuple[float, bool]:
@@ -302,11 +315,3 @@ def _kept() -> dict[str, float]:
         kept = json.loads(_cache().read_text(encoding="utf-8"))
     speeds = kept.items() if isinstance(kept, dict) else ()
     return {str(k): float(v) for k, v in speeds if isinstance(v, int | float) and 0 < v < float("inf")}
-
-
-def _keep(key: str, speed: float) -> None:
-    """Add a figure; where that cannot be written it is measured again next time."""
-    with contextlib.suppress(OSError, RuntimeError, OrdsmedError):
-        path = _cache()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        files.write_json(path, {**_kept(), key: speed})

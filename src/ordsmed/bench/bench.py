@@ -128,7 +128,7 @@ def measure_training(recipe: Bench) -> dict[str, Any]:
 
     job = _plan(recipe, log=recipe.steps + WARM).build()
     model, ranks = job.recipe.model, job.ranks
-    peak = measured_peak(ranks.device, recipe.layout.precision)
+    peak = measured_peak(ranks.device, job.recipe.layout.precision)
     ends: list[float] = []
 
     def each(step: int) -> None:
@@ -146,7 +146,7 @@ def measure_training(recipe: Bench) -> dict[str, Any]:
         "share_of_peak": round(job.objective.flops(recipe.batch, recipe.length) / seconds / peak, 4),
         "dropout": model.dropout, "attention_dropout": getattr(model, "attention_dropout", None),
         "length": recipe.length, "batch": recipe.batch, "micro": job.share(0).micro,
-        "precision": recipe.layout.precision, "threads": ranks.threads,
+        "precision": job.recipe.layout.precision, "threads": ranks.threads,
         "device": str(ranks.device), "step_seconds": round(seconds, 4), "peak_gflops": round(peak / 1e9, 1),
         "steps": recipe.steps,
     }  # fmt: skip
@@ -184,7 +184,7 @@ def measure_overhead(recipe: Bench) -> dict[str, Any]:
         "objective": settings.plain(recipe.objective)["kind"], "loop_ms": round(float(np.median(spent)), 3),
         "arithmetic_ms": round(float(np.median(needed)), 3),
         "overhead_ms": round(float(np.median(spent - needed)), 3), "length": recipe.length, "batch": recipe.batch,
-        "micro": job.share(0).micro, "precision": recipe.layout.precision, "threads": ranks.threads,
+        "micro": job.share(0).micro, "precision": job.recipe.layout.precision, "threads": ranks.threads,
         "device": str(ranks.device), "steps": recipe.steps,
     }  # fmt: skip
 
@@ -215,6 +215,7 @@ def _plan(recipe: Bench, **changes: Any) -> PretrainingPlan:
     """Of the training that is measured: one phase on made-up text, nothing saved or judged."""
     from ordsmed.base.ranks import prepare
     from ordsmed.pretrain.plan import PretrainingPlan
+    from ordsmed.train.fastest import settled
 
     model = with_dropout(recipe.model, recipe.dropout)
     phase = Phase(steps=recipe.steps + WARM, length=recipe.length, batch=recipe.batch, rate=1e-4)
@@ -225,7 +226,7 @@ def _plan(recipe: Bench, **changes: Any) -> PretrainingPlan:
         optimizer=recipe.optimizer, save=0, validate=0, layout=recipe.layout, **changes,
     )  # fmt: skip
     ranks = prepare(recipe.layout.device, recipe.layout.threads or None)
-    return PretrainingPlan.of(training, ranks).completed(make=True)
+    return settled(PretrainingPlan.of(training, ranks).completed(make=True))
 
 
 def measure_plain(recipe: Bench) -> dict[str, Any]:

@@ -145,9 +145,10 @@ def _job(recipe: Any) -> Job:
     """The fine-tuning that is measured, ready to go, with a task's own files or made-up ones."""
     from ordsmed.base.ranks import prepare
     from ordsmed.finetune.plan import FinetuningPlan
+    from ordsmed.train.fastest import settled
 
     ranks = prepare(recipe.layout.device, recipe.layout.threads or None)
-    return FinetuningPlan.of(_finetuning(recipe), ranks).completed(make=True).build()
+    return settled(FinetuningPlan.of(_finetuning(recipe), ranks).completed(make=True)).build()
 
 
 def _finetuning(recipe: Any) -> Finetuning:
@@ -193,5 +194,5 @@ def _said(recipe: Any, job: Job) -> dict[str, Any]:
         "task": settings.plain(recipe.task)["kind"], "examples_made_up": not recipe.task.paths("train"),
         "model": settings.plain(model)["kind"], "width": model.width, "layers": model.layers,
         "parameters": sum(p.numel() for p in job.objective.parameters()), "dropout": getattr(model, "dropout", None),
-        "precision": recipe.layout.precision, "threads": job.ranks.threads, "device": str(job.ranks.device),
+        "precision": job.recipe.layout.precision, "threads": job.ranks.threads, "device": str(job.ranks.device),
     }  # fmt: skip

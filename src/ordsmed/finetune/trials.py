@@ -75,6 +75,9 @@ def asked(
         raise RecipeError("--deadline", "found for fine-tunings, which go by epochs", "", "set `steps` or `epochs`")
     if layout == "auto":
         raise RecipeError("--layout", "found auto, with several trials", "1x1x1: each trial has one device")
+    if recipe.layout.precision == "auto":
+        wanted = "fp32, tf32, bf16 or fp16: what is compared is computed alike"
+        raise RecipeError("layout.precision", "found auto, with several trials", wanted)
     return folder, replace(recipe, layout=parse(layout, recipe.layout)) if layout else recipe
 
 

@@ -39,8 +39,10 @@ class Layout:
     elsewhere per_device_train_batch_size, micro_batch_size, gradient_accumulation_steps"""
     tokens: int = 0
     """that a device holds at a time where `micro` says nothing; 0: about 8 thousand (CPU) or 64 thousand (GPU)"""
-    precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
+    precision: Literal["fp32", "tf32", "bf16", "fp16", "auto"] = "fp32"
     """products in fp32, in TF32 (NVIDIA since Ampere), bf16, or fp16 with dynamic scaling; weights are fp32 always;
+    auto: 16 bits that the GPU has units for, or on a CPU bf16 where steps are faster by a fifth, as is measured once;
+    a run keeps the choice;
     elsewhere fp16, bf16, amp, mixed_precision"""
     exact: tuple[Literal["embeddings", "norms", "types"], ...] = ()
     """with bf16 or fp16: what is computed in fp32 all the same"""
@@ -102,13 +104,20 @@ class Layout:
                 f"compile: found true with tensor {self.tensor}; wanted one of the two: torch's compiler gave other "
                 "gradients under tensor parallelism in our trials, silently"
             )
-        if self.exact and self.precision not in ("bf16", "fp16"):
+        if self.exact and self.precision not in ("bf16", "fp16", "auto"):
             raise ValueError(f"exact: found {list(self.exact)} with {self.precision}; wanted bf16 or fp16: all is fp32")
 
     @property
     def half(self) -> bool:
         """Are products made in 16 bits?"""
         return self.precision in ("bf16", "fp16")
+
+    def settled(self, precision: str) -> Layout:
+        """With the precision that was chosen where the choice was left open; in fp32 nothing needs to be kept exact."""
+        if self.precision != "auto":
+            return self
+        exact = self.exact if precision in ("bf16", "fp16") else ()
+        return dataclasses.replace(self, precision=precision, exact=exact)  # type: ignore[arg-type]
 
     def shape(self, world: int) -> tuple[int, int, int]:
         """Replicate x shard x tensor over so many processes; what does not come out is refused."""

@@ -32,6 +32,7 @@ def autocast(layout: Layout, device: torch.device) -> contextlib.AbstractContext
 
 def set_up(layout: Layout, device: torch.device) -> str:
     """Refuse what the device cannot do, switch TF32; returns what is used and why a faster way is not, in a line."""
+    assert layout.precision != "auto", "a precision is chosen before anything is built"
     cuda = device.type == "cuda"
     arch = torch.cuda.get_device_capability(device) if cuda else (0, 0)
     name = torch.cuda.get_device_name(device) if cuda else "a CPU"
@@ -45,6 +46,11 @@ def set_up(layout: Layout, device: torch.device) -> str:
         torch.backends.cuda.matmul.allow_tf32 = layout.precision == "tf32"
         torch.backends.cudnn.allow_tf32 = layout.precision == "tf32"
     return _describe(layout, cuda, arch, name)
+
+
+def best_on(device: torch.device) -> str:
+    """The 16 bits that a GPU has units for."""
+    return "bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "fp16"
 
 
 def has_tf32(arch: tuple[int, int]) -> bool:
@@ -67,7 +73,7 @@ def _describe(layout: Layout, cuda: bool, arch: tuple[int, int], name: str) -> s
         return f"precision: {said} (bf16 is as fast on {name} and needs no scaling)"
     if not cuda and layout.precision == "fp32":
         tiles = getattr(torch.cpu, "_is_amx_tile_supported", bool)()
-        why = "bf16 is faster on this CPU, which has AMX" if tiles else "16 bits are slower on most CPUs"
+        why = "this CPU has AMX: `layout.precision=auto` measures bf16" if tiles else "16 bits are slower on most CPUs"
         return f"precision: {said} ({why})"
     return f"precision: {said}"
 

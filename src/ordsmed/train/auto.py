@@ -41,7 +41,7 @@ def largest(plan: Plan) -> Layout:
             )  # fmt: skip
         micros.append(best)
         del job
-        _free(ranks)
+        let_go(ranks)
     say(f"auto: layout.micro = {micros}")
     return dataclasses.replace(recipe.layout, micro=tuple(micros))
 
@@ -67,18 +67,18 @@ def _built(plan: Plan) -> Job | None:
 def _tried(job: Job | None, index: int, micro: int, ranks: Ranks) -> float:
     """Rows a second of one micro-batch on this rank, the slowest of all; 0 where some rank has no room for it."""
     speed = 0.0
-    _free(ranks)
+    let_go(ranks)
     with contextlib.suppress(torch.OutOfMemoryError):
         if job and (ranks.device.type == "cuda" or _room_on_cpu()):
             layout = dataclasses.replace(job.recipe.layout, micro=micro)
-            speed = _speed(dataclasses.replace(job, recipe=dataclasses.replace(job.recipe, layout=layout)), index)
+            speed = speed_of(dataclasses.replace(job, recipe=dataclasses.replace(job.recipe, layout=layout)), index)
     least = torch.tensor(speed)
     if ranks.world > 1:
         torch.distributed.all_reduce(least, op=torch.distributed.ReduceOp.MIN)
     return float(least)
 
 
-def _free(ranks: Ranks) -> None:
+def let_go(ranks: Ranks) -> None:
     """Let go of what was tried before: networks hold themselves by their methods, and a peak of memory stays told."""
     gc.collect()
     if ranks.device.type == "cuda":
@@ -86,22 +86,22 @@ def _free(ranks: Ranks) -> None:
         torch.cuda.reset_peak_memory_stats(ranks.device)
 
 
-def _speed(job: Job, index: int) -> float:
-    """Two micro-batches forward and backward with an update; the second is timed."""
+def speed_of(job: Job, index: int, steps: int = 2) -> float:
+    """Rows a second of one micro-batch forward and backward with an update; the fastest of all but the first counts."""
     share, rows = job.share(index), job.rows(index)
     single = dataclasses.replace(share, batch=share.micro * share.world)
-    seconds = 0.0
-    for step in range(2):
+    spent = []
+    for step in range(steps):
         batches = next(load(rows, single, step, step + 1, workers=0, device=job.ranks.device))
         job.objective.begin(int(single.numbers(step, 0)[0]) % job.phases[index].batch, share.micro)
         began = time.perf_counter()
         float(loop.update(job, batches, 0.0, index, step)[1])
-        seconds = time.perf_counter() - began
+        spent.append(time.perf_counter() - began)
     if job.ranks.device.type == "cuda":
         total = torch.cuda.get_device_properties(job.ranks.device).total_memory
         if torch.cuda.max_memory_allocated(job.ranks.device) > ROOM * total:
             return 0.0
-    return share.micro / seconds
+    return share.micro / min(spent[1:])
 
 
 def _room_on_cpu() -> bool:

@@ -31,6 +31,7 @@ from ordsmed.nn import weights
 from ordsmed.train import checkpoint, loop
 from ordsmed.train.auto import largest
 from ordsmed.train.deadline import Deadline, Table, in_force, planned, table
+from ordsmed.train.fastest import settled
 from ordsmed.train.guard import LEAST, REMEDY, LossHistory, left_out, remedy
 from ordsmed.train.job import Job
 from ordsmed.train.meters import read
@@ -125,10 +126,14 @@ def _perform(
             trouble = recipe.trouble if kind_of_folder(words[0]).made else kept.trouble
             own = fitted_to(kept, folder, ranks.world, set())[0].layout
             layout = own if auto and own.shape(ranks.world) == ranks.shape else recipe.layout
+            layout = layout.settled(kept.layout.precision)
             recipe = dataclasses.replace(kept, layout=layout, trouble=trouble)
         else:
-            if auto:
-                plan = plan.by(dataclasses.replace(recipe, layout=largest(plan)))
+            with remembered() as measured:
+                plan = settled(plan)
+                if auto:
+                    plan = plan.by(dataclasses.replace(plan.recipe, layout=largest(plan)))
+            before += measured.getvalue()
             recipe = _begin(plan, folder, began, deadline)
         if ranks.first:
             held.enter_context(logged(folder / "log.txt", before))
