@@ -83,9 +83,10 @@ def test_each_part_of_the_site_has_its_line(cluster: str, folder: Path) -> None:
     assert lines[begin + 1 : begin + 5] == [
         "module purge", "module use /here", "module load torch/2", "export MASTER_ADDR='n 1'",
     ]  # fmt: skip
-    assert lines[begin + 6].startswith("srun --kill-on-bad-exit=0 --wait=120 ")
-    assert lines[begin + 6].endswith(f" -m ordsmed pretrain tiny/bert --site {folder}/here.toml || status=$?")
-    assert '    scontrol requeue "$SLURM_JOB_ID"' in lines
+    srun = lines[lines.index("status=0") + 1]
+    assert srun.startswith("srun --kill-on-bad-exit=0 --wait=120 ")
+    assert srun.endswith(f" -m ordsmed pretrain tiny/bert --site {folder}/here.toml || status=$?")
+    assert '        scontrol requeue "$SLURM_JOB_ID"' in lines
 
 
 def test_containers_and_torchrun(cluster: str) -> None:
@@ -105,12 +106,79 @@ def test_containers_and_torchrun(cluster: str) -> None:
 def test_a_corpus_in_parts_is_an_array(cluster: str) -> None:
     script = text("corpus/stdlib", site=cluster, parts=5)
     assert "--array=1-5" in directives(script)
-    assert 'ordsmed corpus corpus/stdlib --part "$SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_COUNT"' in script
+    assert 'ordsmed corpus corpus/stdlib --part "$SLURM_ARRAY_TASK_ID/5"' in script
     assert "--site" not in script
-    with pytest.raises(RecipeError, match="--parts: found 2, of a pretrain; wanted none; parts are of a corpus"):
+    with pytest.raises(RecipeError, match="--parts: found 2, of a pretrain that is one run; wanted none; parts are of"):
         text(site=cluster, parts=2)
     with pytest.raises(RecipeError, match="--nodes: found 2 processes for a corpus; wanted 1"):
         text("corpus/stdlib", site=cluster, nodes=2)
+
+
+def trials_of(folder: Path, *more: str) -> tuple[str, ...]:
+    """A fine-tuning of four trials that needs no data to be planned."""
+    (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
+    (folder / "recipe.toml").write_text("""
+tokenizer = "vocab.txt"
+seeds = [1, 2]
+grid = { rate = [1e-4, 1e-3] }
+[model]
+kind = "bert"
+[task]
+kind = "classify"
+train = "none.tsv"
+""")
+    return ("recipe.toml", *more)
+
+
+def test_trials_in_parts_are_an_array(cluster: str, folder: Path) -> None:
+    name = trials_of(folder)
+    written = prepare(*name, [], Wish(site=cluster, parts=4))
+    script = written.path.read_text()
+    assert "--array=1-4" in directives(script)
+    assert f'ordsmed finetune {folder}/recipe.toml --site {folder}/here.toml --part "$SLURM_ARRAY_TASK_ID/4"' in script
+    assert written.lines[0] == "trials: 4, in 4 jobs"
+    assert "saved() { find work/finetune/recipe/ -path '*/checkpoints/*' -type f" in script
+    with pytest.raises(RecipeError, match="--parts: found 5, of 4 trials; wanted at most 4"):
+        text(*name, site=cluster, parts=5)
+    with pytest.raises(RecipeError, match="--nodes: found 2 processes, with several trials; wanted 1; `--parts N` are"):
+        text(*name, site=cluster, nodes=2)
+
+
+def test_trials_ask_for_no_more_gpus_than_they_use_at_a_time(folder: Path) -> None:
+    name, place = trials_of(folder), {"site": "saga:a100", "account": "x"}
+    for parts, gpus in ((0, 4), (2, 2), (4, 1)):
+        asked = directives(text(*name, parts=parts, **place))
+        assert f"--gpus={gpus}" in asked, parts
+        assert "--ntasks-per-node=1" in asked
+
+
+def test_a_job_that_saves_nothing_is_not_sent_in_for_ever(cluster: str, sbatch: Any, folder: Path) -> None:
+    """The first time, and whenever something was saved; not when nothing was since it was sent in again."""
+    script = prepare("tiny/bert", ["out=of run"], Wish(site=cluster)).path
+    for name in ("module",):
+        sbatch(name, "true")
+    sbatch("scontrol", 'echo "$@" >> again')
+    sbatch("srun", '[ -z "$SAVES" ] || { mkdir -p "of run/checkpoints/$SAVES"; touch "of run/checkpoints/$SAVES/x"; }\n'
+           'touch "of run/log.txt"; exit ${ENDS:-143}')  # fmt: skip
+    (folder / "of run").mkdir()
+
+    def sent_again(count: str, saves: str = "", ends: str = "143") -> bool:
+        (folder / "again").unlink(missing_ok=True)
+        more = {"SLURM_RESTART_COUNT": count, "SAVES": saves, "ENDS": ends, "SLURM_JOB_ID": "7"}
+        done = subprocess.run(["bash", script], env=os.environ | more, capture_output=True, text=True, check=False)
+        assert done.returncode == int(ends)
+        again = (folder / "again").exists()
+        assert again or ends != "143" or "no step was saved" in done.stderr or count == "100"
+        return again
+
+    assert sent_again("0")
+    assert not sent_again("1")
+    assert sent_again("1", saves="step-1")
+    assert not sent_again("2", saves="step-1")
+    assert not sent_again("3", saves="step-2", ends="1")
+    assert not sent_again("100", saves="step-3")
+    (folder / "of run/checkpoints/step-1/x").unlink()  # only the newest are kept
+    assert sent_again("3", saves="step-4")
 
 
 def test_what_is_quoted_stays_one_word(cluster: str, folder: Path) -> None:

@@ -172,6 +172,30 @@ def test_a_trial_that_is_done_is_not_made_again(grid: Path, made: list[str]) -> 
     assert Run(grid).status["state"] == "done"
 
 
+def test_parts_make_what_the_whole_makes(grid: Path, tmp_path: Path, made: list[str]) -> None:
+    """Each its own trials; who ends last tells of all, whichever that is."""
+    recipe, more = str(labelled(tmp_path)), ["seeds=[1,2]", "grid.rate=[1e-6,5e-3]", "grid.task.length=[16]"]
+    assert finetune(recipe, more, part="3/3") == tmp_path / "out"
+    assert made == [NAMES[2]]
+    assert not (tmp_path / "out/trials.json").exists()
+    finetune(recipe, more, part="2/3")
+    finetune(recipe, more, part="1/3")
+    assert made == [NAMES[2], NAMES[1], NAMES[0], NAMES[3]]
+    assert Run(tmp_path / "out").status["state"] == "done"
+    found, whole = (files.read_json(folder / "trials.json") for folder in (tmp_path / "out", grid))
+    assert [row["scores"] for row in found["settings"]] == [row["scores"] for row in whole["settings"]]
+    assert found["best"] == whole["best"]
+    made.clear()
+    assert finetune(recipe, more, part="1/3") == tmp_path / "out"
+    assert made == []
+    with pytest.raises(RecipeError, match="--part: found 0/3; wanted I/N"):
+        finetune(recipe, more, part="0/3")
+    with pytest.raises(RecipeError, match="--anew: beside --part"):
+        finetune(recipe, more, part="1/3", anew=True)
+    with pytest.raises(RecipeError, match="--part: found 1/2, of one run; wanted a recipe with `seeds` or a `grid`"):
+        finetune(recipe, ["out=other"], part="1/2")
+
+
 def test_finished_trials_may_lie_where_nothing_can_be_written(
     grid: Path, made: list[str], read_only: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import re
 import shutil
 import sys
 import time
@@ -239,6 +240,14 @@ def place(recipe: Recipe, title: str) -> Path:
         raise RecipeError("out", f"found {folder}, a file", "a folder", "name another")
     files.named(folder)
     return folder
+
+
+def part(text: str | None) -> tuple[int, int]:
+    """`--part 3/16` as the third of sixteen, counted from 0; left out: the whole."""
+    found = re.fullmatch(r"(\d+)/(\d+)", text or "1/1")
+    if not found or not 1 <= int(found[1]) <= int(found[2]):
+        raise RecipeError("--part", f"found {text}", "I/N, such as 1/16 for the first of sixteen, to 16/16")
+    return int(found[1]) - 1, int(found[2])
 
 
 def finished(path: Path, verb: str) -> bool:

@@ -8,15 +8,17 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ordsmed.base import files, run
 from ordsmed.base.errors import DataError, RecipeError, RunError
-from ordsmed.base.say import size
+from ordsmed.base.folder import kind_of_folder
+from ordsmed.base.say import many, size
 from ordsmed.base.screen import table
 from ordsmed.corpus.pipeline import Corpus
+from ordsmed.finetune import grid
 from ordsmed.finetune.recipe import Finetuning
 from ordsmed.launch import slurm
 from ordsmed.launch.site import Destination, absolute, find
@@ -61,23 +63,25 @@ class Written:
 def prepare(name: str, overrides: Sequence[str], wish: Wish, *, out: str = "") -> Written:
     """Plan, check and write the script; nothing is queued."""
     place = find(wish.site)
-    recipe, verb = read(name, overrides)
-    tasks = _tasks(place, wish)
-    job = _job(name, overrides, verb, place, wish)
-    slurm.check(job)
+    recipe, verb = _read(name, overrides)
+    several = recipe if isinstance(recipe, Finetuning) and recipe.several else None
+    if wish.parts and not several and not isinstance(recipe, Corpus):
+        problem = f"found {wish.parts}, of a {verb} that is one run"
+        raise RecipeError("--parts", problem, "none", "parts are of a corpus, or of trials (`seeds`, `grid`)")
     lines: list[str] = []
-    if isinstance(recipe, Training):
-        if wish.parts:
-            raise RecipeError("--parts", f"found {wish.parts}, of a {verb}", "none", "parts are of a corpus")
-        if isinstance(recipe, Finetuning) and recipe.several and wish.nodes * tasks > 1:
-            problem = f"found {wish.nodes * tasks} processes, with several trials"
-            raise RecipeError("--nodes", problem, "1", "`jobs` are trials at a time")
-        lines = _planned(name, overrides, verb, place, wish)
-    elif not isinstance(recipe, Corpus):
-        raise RecipeError(name, f"is a recipe of `{verb}`", "one of pretrain, finetune or corpus")
-    elif wish.nodes * tasks > 1:
-        problem = f"found {wish.nodes * tasks} processes for a corpus"
+    if several:
+        wish, lines = _in_parts(several, name, place, wish)
+    processes = wish.nodes * _tasks(place, wish)
+    if several and processes > 1:
+        problem = f"found {processes} processes, with several trials"
+        raise RecipeError("--nodes", problem, "1", "`--parts N` are as many jobs, `jobs` are trials at a time")
+    if isinstance(recipe, Corpus) and processes > 1:
+        problem = f"found {processes} processes for a corpus"
         raise RecipeError("--nodes", problem, "1", "`--parts N` are as many jobs")
+    job = _job(name, overrides, recipe, place, wish)
+    slurm.check(job)
+    if isinstance(recipe, Training):
+        lines += _planned(name, overrides, verb, place, wish)
     path = Path(out) if out else JOBS / f"{job.title}.sh"
     with files.survive_disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,7 +89,36 @@ def prepare(name: str, overrides: Sequence[str], wish: Wish, *, out: str = "") -
     return Written(job, path, tuple(lines))
 
 
-def _job(name: str, overrides: Sequence[str], verb: str, place: Destination, wish: Wish) -> slurm.BatchJob:
+def _read(name: str, overrides: Sequence[str]) -> tuple[Training | Corpus, str]:
+    """The recipe, of those that are jobs, and its verb."""
+    recipe, verb = read(name, overrides)
+    if not isinstance(recipe, Training | Corpus):
+        raise RecipeError(name, f"is a recipe of `{verb}`", "one of pretrain, finetune or corpus")
+    return recipe, verb
+
+
+def _in_parts(recipe: Finetuning, name: str, place: Destination, wish: Wish) -> tuple[Wish, list[str]]:
+    """What is asked for trials: each has one device, so one process, and no more GPUs than trials at a time."""
+    if recipe.step == "all":  # as many as the run it starts from has checkpoints
+        count, lines = 0, []
+    else:
+        count = len(grid.plan(recipe, _folder(recipe, name), name))
+        lines = [f"trials: {count}" + (f", in {wish.parts} jobs" if wish.parts else "")]
+    if count and wish.parts > count:
+        raise RecipeError("--parts", f"found {wish.parts}, of {many(count, 'trial')}", f"at most {count}")
+    gpus = _gpus(place, wish)
+    if wish.gpus is None and count:
+        gpus = min(gpus, -(-count // max(1, wish.parts)))
+    return replace(wish, gpus=gpus, tasks=wish.tasks or 1), lines
+
+
+def _folder(recipe: Any, name: str) -> Path:
+    """Where it is made."""
+    return Path(name) if kind_of_folder(name).made else run.place(recipe, run.title(name))
+
+
+def _job(name: str, overrides: Sequence[str], recipe: Any, place: Destination, wish: Wish) -> slurm.BatchJob:
+    verb: str = recipe.verb
     part, gpus, tasks = place.partition, _gpus(place, wish), _tasks(place, wish)
     own = [str(Path(name).absolute()) if Path(name).exists() else name, *overrides]
     site = [] if verb == "corpus" else ["--site", absolute(wish.site)]
@@ -98,6 +131,7 @@ def _job(name: str, overrides: Sequence[str], verb: str, place: Destination, wis
         gpus=gpus, tasks=tasks, cores=cores * gpus // tasks if gpus else 0, account=wish.account, quality=wish.quality,
         parts=wish.parts, requeue=wish.requeue, save=min(SAVING, int(limit * 360)) if wish.save is None else wish.save,
         container=wish.container or place.site.container, enroot=wish.enroot, torchrun=wish.torchrun,
+        saves=_folder(recipe, name), saved=f"*/{run.STEPS}/*" if verb == "corpus" else "*/checkpoints/*",
     )  # fmt: skip
 
 

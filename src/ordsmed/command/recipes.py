@@ -35,7 +35,7 @@ def train(asked: argparse.Namespace, training: Callable[..., Any]) -> Path | Non
     """The folder of a training that is done; None where it was only shown."""
     if asked.threads:
         asked.overrides.append(f"layout.threads={asked.threads}")
-    if asked.devices and not asked.dry_run and "RANK" not in os.environ:
+    if asked.devices and not asked.dry_run and "RANK" not in os.environ and not getattr(asked, "part", ""):
         from ordsmed.launch.local import start
 
         sys.exit(start(without(asked.words, "--devices", "--restarts"), asked.devices, restarts=asked.restarts))

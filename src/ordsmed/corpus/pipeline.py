@@ -11,7 +11,6 @@ On which side a document falls is decided by a hash of its words and the seed al
 from __future__ import annotations
 
 import contextlib
-import re
 import shutil
 import time
 from collections import Counter
@@ -238,7 +237,7 @@ def partly(name: str, overrides: Sequence[str], *, part: str | None, until: str 
         raise RecipeError("--until", f"found {until}", "read or match")
     if part and until == "match":
         raise RecipeError("--until", "match, beside --part", "--part alone: what all parts read is matched as a whole")
-    share = _part(part)
+    share = run.part(part)
     recipe, title = run.load(Corpus, name, overrides)
     folder = run.place(recipe, title)
     place = run.Run(folder)
@@ -265,11 +264,3 @@ def partly(name: str, overrides: Sequence[str], *, part: str | None, until: str 
         f"{folder}: {many(len(chunks), 'chunk')} with {many(count, 'document')} stand",
         f"next: {command('corpus', name, *overrides)}",
     ]
-
-
-def _part(text: str | None) -> tuple[int, int]:
-    """`3/16` as the third of sixteen, counted from 0."""
-    found = re.fullmatch(r"(\d+)/(\d+)", text or "1/1")
-    if not found or not 1 <= int(found[1]) <= int(found[2]):
-        raise RecipeError("--part", f"found {text}", "I/N, such as 1/16 for the first of sixteen, to 16/16")
-    return int(found[1]) - 1, int(found[2])

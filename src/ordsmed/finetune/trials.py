@@ -95,14 +95,15 @@ def perform(folder: Path, recipe: Finetuning, name: str, *, anew: bool = False) 
             say(f"{folder}: is done; it may only be read, and stays as it is")
             return folder
         _begin(folder, recipe, anew=anew)
+        for trial in trials:
+            _write(trial)
         with logged(folder / "log.txt"):
             try:
                 failed = _make(folder, recipe, trials)
                 found = compared(_score(recipe, trials), trials, failed)
                 _tell(folder, found)
                 if failed:
-                    what = f"{len(failed)} of {len(trials)} trials failed: {', '.join(failed)}"
-                    raise RunError(folder, what, "", "the same command makes those again")
+                    raise _failed(folder, failed, trials)
                 facts = _stand_for(folder, next(t for t in trials if t.name == found["best"]))
             except OrdsmedError as error:
                 with contextlib.suppress(OrdsmedError, OSError):  # of a disk that fails the first error is enough
@@ -110,6 +111,31 @@ def perform(folder: Path, recipe: Finetuning, name: str, *, anew: bool = False) 
                 raise
             Run(folder).set(state="done", best=found["best"], **facts)
     return folder
+
+
+def perform_part(folder: Path, recipe: Finetuning, name: str, part: tuple[int, int]) -> Path:
+    """Make every so-many-th trial, as a job of an array does; who finds all of them done tells of all."""
+    trials = plan(recipe, folder, name)
+    with run.locked(folder):
+        if _stands_for_good(folder, recipe, trials):
+            return folder
+        _begin(folder, recipe, anew=False)
+        for trial in trials:
+            _write(trial)
+    mine = trials[part[0] :: part[1]]  # side by side with the other parts: each run has a lock of its own
+    with logged(folder / "log.txt"):
+        if failed := _make(folder, recipe, mine):
+            raise _failed(folder, failed, mine)
+    left = sum(not trial.done for trial in trials)
+    if not left:
+        return perform(folder, recipe, name)
+    say(f"{len(mine)} of {len(trials)} trials are done here; {left} are left to other parts")
+    return folder
+
+
+def _failed(folder: Path, failed: Mapping[str, str], trials: Sequence[Trial]) -> RunError:
+    what = f"{len(failed)} of {len(trials)} trials failed: {', '.join(failed)}"
+    return RunError(folder, what, "", "the same command makes those again")
 
 
 def _stands_for_good(folder: Path, recipe: Finetuning, trials: Sequence[Trial]) -> bool:
@@ -151,8 +177,6 @@ def _write(trial: Trial) -> None:
 
 def _make(folder: Path, recipe: Finetuning, trials: Sequence[Trial]) -> dict[str, str]:
     """Make what is missing, some trials at a time; returns those that failed, and why."""
-    for trial in trials:
-        _write(trial)
     waiting = deque(trial for trial in trials if not trial.done)
     free, stand = _places(recipe, len(waiting)), len(trials) - len(waiting)
     if waiting:

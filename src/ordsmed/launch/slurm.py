@@ -22,6 +22,9 @@ from ordsmed.launch.site import Destination
 PATIENCE = 60.0  # seconds that Slurm has to answer
 STOPPED = 143  # how a run ends that was told to save and stop (128 + SIGTERM)
 MOST = 100  # times that a job sends itself in again
+STUCK = (
+    "ordsmed: no step was saved since this job was last sent in again: it is not sent in once more; a longer --time?"
+)
 EARLY = 60  # seconds that Slurm's signal may come too early
 LEAVE = 120  # seconds that the other processes have after the first ended
 OVER = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE")
@@ -44,6 +47,8 @@ class BatchJob:
     account: str = ""
     quality: str = ""
     parts: int = 0  # of an array; 0: none
+    saves: Path = Path()  # where what it does is saved
+    saved: str = "*/checkpoints/*"  # and what the files of a step are called there
     requeue: bool = True
     save: int = 300  # seconds before the limit at which it is told to save
     container: str = ""
@@ -129,14 +134,28 @@ def _body(job: BatchJob) -> Iterator[str]:
         yield f"export {name}={shlex.quote(value)}"
     if job.torchrun:
         yield 'first=${MASTER_ADDR:-$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)}'
+    if job.requeue:
+        search = f"find {shlex.quote(f'{job.saves}/')} -path {shlex.quote(job.saved)} -type f"
+        yield f"saved() {{ {search} 2>/dev/null | sort | cksum; }}"
+        yield "before=$(saved)"
     yield "status=0"
     yield f"{' '.join(_command(job))} || status=$?"
     if job.requeue:
-        yield "# it was told to stop, and saved: the job is sent in again and goes on from there"
-        yield f'if {_stopped(job)} && [ "${{SLURM_RESTART_COUNT:-0}}" -lt {MOST} ]; then'
-        yield '    scontrol requeue "$SLURM_JOB_ID"'
-        yield "fi"
+        yield from _again(job)
     yield 'exit "$status"'
+
+
+def _again(job: BatchJob) -> Iterator[str]:
+    """Send it in again, but not for ever."""
+    yield "# it was told to stop, and saved: the job is sent in again and goes on from there,"
+    yield "# unless nothing was saved since it was sent in again before: then it never will be"
+    yield f'if {_stopped(job)} && [ "${{SLURM_RESTART_COUNT:-0}}" -lt {MOST} ]; then'
+    yield '    if [ "${SLURM_RESTART_COUNT:-0}" = 0 ] || [ "$(saved)" != "$before" ]; then'
+    yield '        scontrol requeue "$SLURM_JOB_ID"'
+    yield "    else"
+    yield f"        echo {shlex.quote(STUCK)} >&2"
+    yield "    fi"
+    yield "fi"
 
 
 def _stopped(job: BatchJob) -> str:
@@ -160,7 +179,7 @@ def _command(job: BatchJob) -> Iterator[str]:
         yield f"apptainer exec {flag}--bind {shlex.quote(str(job.folder))} {shlex.quote(job.container)}"
     python = "python3" if job.container else shlex.quote(sys.executable)
     words = " ".join(shlex.quote(word) for word in job.words)
-    part = ' --part "$SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_COUNT"' if job.parts else ""
+    part = f' --part "$SLURM_ARRAY_TASK_ID/{job.parts}"' if job.parts else ""
     if job.torchrun:
         yield f"{python} -m torch.distributed.run --nnodes={job.nodes} --nproc-per-node={job.tasks}"
         yield '--rdzv-backend=c10d --rdzv-id="$SLURM_JOB_ID" --rdzv-endpoint="$first:$((20000 + SLURM_JOB_ID % 10000))"'

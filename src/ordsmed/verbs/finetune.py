@@ -17,13 +17,19 @@ STOPPED = GOES_ON
 
 def arguments(parser: Parser) -> None:
     flags.training(parser)
+    parser.add_argument(
+        "--part", default="", metavar="I/N", help="make one of N parts of the trials, as a job of an array does"
+    )
 
 
 def run(asked: argparse.Namespace) -> None:
-    from ordsmed.api.training import finetune
+    import functools
 
-    folder = train(asked, finetune)
-    if folder and speaks():
+    from ordsmed.api.training import finetune
+    from ordsmed.base.run import Run
+
+    folder = train(asked, functools.partial(finetune, part=asked.part))
+    if folder and speaks() and not (asked.part and Run(folder).status.get("state") != "done"):
         from ordsmed.finetune.compared import ended
 
         print_lines(ended(folder))

@@ -25,7 +25,9 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--time", default="", metavar="12h", help=meaning)
     parser.add_argument("--account", default="", metavar="NAME", help="who pays")
     parser.add_argument("--qos", default="", metavar="NAME", help="quality of service")
-    parser.add_argument("--parts", type=whole(2), default=0, metavar="N", help="of a corpus: an array of N jobs")
+    parser.add_argument(
+        "--parts", type=whole(2), default=0, metavar="N", help="of a corpus or of trials: an array of N jobs"
+    )
     meaning = "N jobs one behind the other, none sent in again"
     parser.add_argument("--chain", type=whole(2), default=0, metavar="N", help=meaning)
     meaning = "before the limit at which it saves (300, or a tenth)"
