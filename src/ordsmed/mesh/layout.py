@@ -60,6 +60,8 @@ class Layout:
     """keep only the blocks' inputs and compute them again for the backward pass; elsewhere gradient_checkpointing"""
     compile: bool = False
     """torch.compile, block by block; elsewhere torch_compile"""
+    kernels: Literal["auto", "plain"] = "auto"
+    """on a GPU: auto takes those of our own that are equal there to torch's; plain: torch's alone"""
     scale: float = 65_536.0
     """fp16: the factor of the loss at the start; halved when a gradient runs over"""
     scale_window: int = 1_000

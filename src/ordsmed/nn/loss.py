@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
+from ordsmed.nn.kernels import switch
 from ordsmed.nn.shards import box_of, groups_of, local
 
 CHUNK_SCORES = 1 << 24  # scores that a CPU holds at a time: 64 MB in fp32
@@ -335,8 +336,8 @@ def _sums_on_device(
     hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor, split: Range | None,
     draw: Any, drawn: Tensor, learns: bool,
 ) -> tuple[Tensor, _Slopes | None]:  # fmt: skip
-    """The same by few passes over many scores: torch's own kernel takes the logs of the shares, in fp32."""
-    words, half = len(table), hidden.dtype != torch.float32
+    """The same by few passes over many scores."""
+    words, shares_of = len(table), _by_kernel if switch.runs("cross_entropy", hidden.device) else _by_torch
     product, added = _aligned(table, bias, hidden)
     loss = hidden.new_zeros((), dtype=torch.float32)
     slopes = _Slopes(hidden, product, added if bias is not None else None, words) if learns else None
@@ -346,17 +347,39 @@ def _sums_on_device(
         own = draw is not None and draw.plain
         if draw is not None and not own:
             drawn[rows] = _drawn_otherwise(draw, scores[:, :words].float(), targets[rows], rows, None)
-        logs = torch.log_softmax(scores.float(), 1)
-        loss -= (weights[rows] * logs.gather(1, targets[rows, None]).squeeze(1)).sum()
-        if not own and slopes is None:
-            continue
-        logs = logs.add_(lift) if lift else logs
-        shares = torch.exp(logs, out=scores) if half and not own else logs.exp_()
+        each, shares, word = shares_of(scores, targets[rows], words, draw if own else None, rows, lift, learns)
+        loss += (weights[rows] * each).sum()
         if own:
-            drawn[rows] = _drawn(draw, shares[:, :words], draw.sums(shares[:, :words]), rows, None)
+            drawn[rows] = word
         if slopes:
             slopes.add(rows, shares, weights[rows] * math.exp(-lift))
     return loss, slopes
+
+
+def _by_torch(
+    scores: Tensor, targets: Tensor, words: int, draw: Any, slots: slice, lift: float, learns: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Losses of rows, their shares times e^lift, and words drawn: torch's own kernel takes the logs, in fp32."""
+    logs = torch.log_softmax(scores.float(), 1)
+    losses = -logs.gather(1, targets[:, None]).squeeze(1)
+    if draw is None and not learns:
+        return losses, logs, targets
+    logs = logs.add_(lift) if lift else logs
+    if draw is None:
+        return losses, torch.exp(logs, out=scores) if scores.dtype != torch.float32 else logs.exp_(), targets
+    shares = logs.exp_()
+    return losses, shares, _drawn(draw, shares[:, :words], draw.sums(shares[:, :words]), slots, None)
+
+
+def _by_kernel(
+    scores: Tensor, targets: Tensor, words: int, draw: Any, slots: slice, lift: float, learns: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The same by one kernel, the shares in place of the scores."""
+    from ordsmed.nn.kernels.cross_entropy import cross_entropy  # Triton's: where it is switched on it is there
+
+    keys = None if draw is None else draw.slot_keys[slots]
+    losses, drawn = cross_entropy(scores, targets, words, keys=keys, lift=lift, shares=learns)
+    return losses, scores, drawn
 
 
 def _aligned(table: Tensor, bias: Tensor | None, hidden: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -28,6 +28,7 @@ from ordsmed.mesh import parallel, precision
 from ordsmed.mesh.parallel import Parallel
 from ordsmed.mesh.precision import Scaler
 from ordsmed.nn import weights
+from ordsmed.nn.kernels import switch
 from ordsmed.nn.shards import LocalParameter
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train.guard import Guard, LossHistory
@@ -107,6 +108,7 @@ class Job:
     phases_before: int = 0  # those of the run this one starts from: its chance goes on, it does not begin again
     began_with: str = ""  # the digest of the weights before the first step; empty: the run goes on
     began_as: dict[str, Any] = field(default_factory=dict)  # what the run's record says of those weights
+    kernels: str = ""  # which of our own run, for a person; empty on a CPU
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -179,6 +181,7 @@ def assemble(
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS refuses to be deterministic
         torch.use_deterministic_algorithms(True)
     note = precision.set_up(recipe.layout, ranks.device)
+    kernels = switch.begin(recipe.layout.kernels, ranks.device)
     objective = networks()
     began_with = weights.digest(weights.own_tensors(objective)) if new and ranks.first else ""
     precision.keep_in_half(objective, recipe.layout)
@@ -187,6 +190,6 @@ def assemble(
     grouped = groups(objective, rules=recipe.group, layer_decay=recipe.layer_decay, rows=spread.rows)
     optimizer = recipe.optimizer.build(grouped)
     job = Job(recipe, ranks, data, objective, optimizer, spread, Scaler.of(recipe.layout), note,
-              RunState(LossHistory(recipe.trouble)), began_with=began_with)  # fmt: skip
+              RunState(LossHistory(recipe.trouble)), began_with=began_with, kernels=kernels)  # fmt: skip
     parallel.sum_copies(spread, job.parts, recipe.layout, ranks)
     return job

@@ -348,7 +348,8 @@ def _machine(job: Job, peak: float) -> list[str]:
     ranks = job.ranks
     processes = f"{ranks.world} processes, each " if ranks.world > 1 else ""
     device = f"{ranks.device.type}, {many(ranks.threads, 'thread')}"
-    return [f"{processes}{device}; measured peak of all {operations(peak)}/s", job.precision]
+    first = f"{processes}{device}; measured peak of all {operations(peak)}/s"
+    return [first, job.precision, *([job.kernels] if job.kernels else [])]
 
 
 def _restore(job: Job, path: Path, state: dict[str, Any], *, over: bool = False) -> int:

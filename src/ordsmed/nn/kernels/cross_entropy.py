@@ -1,0 +1,147 @@
+"""Cross-entropy by one kernel: each row's loss, a word drawn from its shares, and the shares in place of the scores.
+
+    scores [n, W], 16 or 32 bits -> losses [n], words [n], and exp(scores - log of their sum + lift) where scores were
+
+A row is read twice and written once, and nothing as wide is made beside it. The plain form reads and writes rows in
+fp32 several times. Draws are those of learn/sampling.py: a block by the sums of its shares, then a word of it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ordsmed.base import chance
+from ordsmed.nn.kernels.ops import define
+
+Value = tl.tensor  # pointers and numbers alike
+TILE = 4_096  # scores of a row that a program holds at a time
+BLOCK = tl.constexpr(128)  # neighboring words that are drawn from as one, as in learn/sampling.py
+_BLOCKS = tl.constexpr(1 << 32)  # counters of blocks begin here, as there
+_GOLDEN, _FIRST, _SECOND = (tl.constexpr(number - (1 << 64)) for number in (chance.GOLDEN, chance.FIRST, chance.SECOND))
+_LOWEST = tl.constexpr(-3.0e38)  # below every score, and still a number: less itself it is 0
+
+
+@triton.jit
+def _gumbel(key: Value, number: Value) -> Value:
+    """Gumbel noise hashed from a key and numbers; near 0, where a logarithm is rough, the inner one is a sum."""
+    bits = key ^ (number * _GOLDEN + _GOLDEN)
+    bits = (bits ^ ((bits >> 30) & 0x3FFFFFFFF)) * _FIRST
+    bits = (bits ^ ((bits >> 27) & 0x1FFFFFFFFF)) * _SECOND
+    bits = bits ^ ((bits >> 31) & 0x1FFFFFFFF)
+    share = (((bits >> 32) & 0xFFFFFFFF).to(tl.float32) + 0.5) * 2.3283064365386963e-10
+    share = tl.minimum(share, 0.99999994)
+    near = share * (1 + share * (1 / 2 + share * (1 / 3 + share * (1 / 4 + share * (1 / 5 + share / 6)))))
+    return -tl.log(tl.where(share < 0.03125, near, -tl.log(1.0 - share)))
+
+
+@triton.jit
+def _rows(
+    scores: Value, targets: Value, keys: Value, losses: Value, drawn: Value, stride: Value, lifted: Value,
+    words: tl.constexpr, width: tl.constexpr, SHARES: tl.constexpr, DRAWS: tl.constexpr, TILES: tl.constexpr,
+) -> None:  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    scores += row * stride
+    right = tl.load(scores + tl.load(targets + row)).to(tl.float32)
+    blocks, within = tl.arange(0, TILES), tl.arange(0, BLOCK)
+    top, total = tl.full((), _LOWEST, tl.float32), tl.full((), 0.0, tl.float32)
+    best, block = tl.full((), float("-inf"), tl.float32), tl.full((), 0, tl.int32)
+    if DRAWS:
+        key = tl.load(keys + row)
+    for begin in range(0, width, TILES * BLOCK):
+        column = begin + blocks[:, None] * BLOCK + within[None, :]
+        score = tl.load(scores + column, mask=column < width, other=float("-inf")).to(tl.float32)
+        higher = tl.maximum(top, tl.max(tl.max(score, 1), 0))
+        sums = tl.sum(tl.exp(score - higher), 1)
+        total = total * tl.exp(top - higher) + tl.sum(sums, 0)
+        top = higher
+        if DRAWS:
+            number = begin // BLOCK + blocks
+            level = tl.log(sums) + higher + _gumbel(key, number.to(tl.int64) + _BLOCKS)
+            highest = tl.max(level, 0)
+            block = tl.where(highest > best, begin // BLOCK + tl.argmax(level, 0), block)
+            best = tl.maximum(best, highest)
+    if DRAWS:
+        word = block * BLOCK + within
+        its = tl.load(scores + word, mask=word < words, other=float("-inf")).to(tl.float32)
+        noisy = tl.where(word < words, its + _gumbel(key, word.to(tl.int64)), float("-inf"))
+        tl.store(drawn + row, tl.minimum(block * BLOCK + tl.argmax(noisy, 0), words - 1).to(tl.int64))
+    tl.store(losses + row, tl.log(total) + top - right)
+    if SHARES:
+        tl.debug_barrier()  # all have read what is written over
+        factor = lifted / total
+        for begin in range(0, width, TILES * BLOCK):
+            column = begin + blocks[:, None] * BLOCK + within[None, :]
+            score = tl.load(scores + column, mask=column < width, other=float("-inf")).to(tl.float32)
+            share = tl.exp(score - top) * factor
+            tl.store(scores + column, share.to(scores.dtype.element_ty), mask=column < width)
+
+
+def _launch(
+    scores: Tensor, targets: Tensor, keys: Tensor | None, words: int, lift: float, shares: bool
+) -> tuple[Tensor, Tensor]:
+    losses, drawn = _made(scores, targets, keys, words, lift, shares)
+    if not scores.numel():
+        return losses, drawn
+    width = scores.shape[1]
+    tiles = min(triton.next_power_of_2(triton.cdiv(width, BLOCK.value)), TILE // BLOCK.value)
+    _rows[(len(scores),)](
+        scores, targets, targets if keys is None else keys, losses, drawn, scores.stride(0), math.exp(lift), words,
+        width, shares, keys is not None, tiles, num_warps=8,
+    )  # fmt: skip
+    return losses, drawn
+
+
+def _made(
+    scores: Tensor, targets: Tensor, keys: Tensor | None, words: int, lift: float, shares: bool
+) -> tuple[Tensor, Tensor]:
+    losses = torch.empty(len(scores), dtype=torch.float32, device=scores.device)
+    return losses, torch.empty(0 if keys is None else len(scores), dtype=torch.int64, device=scores.device)
+
+
+_op = define(
+    "cross_entropy(Tensor(a!) scores, Tensor targets, Tensor? keys, int words, float lift, bool shares)"
+    " -> (Tensor, Tensor)",
+    _launch, _made,
+)  # fmt: skip
+
+
+def cross_entropy(
+    scores: Tensor, targets: Tensor, words: int, *, keys: Tensor | None = None, lift: float = 0.0, shares: bool = True
+) -> tuple[Tensor, Tensor]:
+    """Each row's loss and, with keys, a word drawn for it; its shares times e^lift in place of its scores.
+
+    Scores from `words` on are -inf.
+    """
+    pair: tuple[Tensor, Tensor] = _op(scores, targets.contiguous(), keys, words, lift, shares)
+    return pair
+
+
+def plain(scores: Tensor, targets: Tensor, lift: float = 0.0) -> tuple[Tensor, Tensor]:
+    """The same by torch's kernels, without the draw: losses and shares."""
+    logs = torch.log_softmax(scores.float(), 1)
+    losses = -logs.gather(1, targets[:, None]).squeeze(1)
+    return losses, logs.add_(lift).exp_().to(scores.dtype)
+
+
+def check(device: torch.device) -> str:
+    """How a few rows come out otherwise than by the plain form; empty where they do not."""
+    scores = (torch.arange(3 * 700, device=device).view(3, 700) % 97 / 9.7).bfloat16()
+    targets = torch.tensor([0, 350, 699], device=device)
+    wanted = plain(scores, targets)
+    losses, words = cross_entropy(scores, targets, 700, keys=targets)
+    if not (torch.allclose(losses, wanted[0], 1e-4, 1e-4) and torch.allclose(scores, wanted[1], 2e-2, 1e-6)):
+        return "other losses or shares than torch's"
+    return "" if bool(((words >= 0) & (words < 700)).all()) else "words drawn that are none"
+
+
+def examples(device: torch.device) -> None:
+    """Launches of sizes as they come, for who builds ahead of time."""
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        scores, keys = torch.empty(2, 50_304, dtype=dtype, device=device), torch.zeros(2, dtype=torch.int64)
+        cross_entropy(scores, keys, 50_257)
+        cross_entropy(scores[:, :30_592], keys, 30_522, keys=keys)

@@ -1,0 +1,138 @@
+"""The kernel of cross-entropy: losses, shares and draws are the plain form's, whatever the width, and in 16 bits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from ordsmed.learn import sampling
+from ordsmed.learn.sampling import Draw, keys
+from ordsmed.nn import loss
+from ordsmed.nn.kernels import switch
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*encountered in.*:RuntimeWarning", "ignore:All-NaN.*:RuntimeWarning"
+)  # the interpreter's numpy
+BOUND = {torch.float32: 2e-6, torch.bfloat16: 8e-3, torch.float16: 1e-3}
+
+
+def scored(rows: int, width: int, dtype: torch.dtype, seed: int = 0, spread: float = 3.0) -> tuple[Tensor, Tensor]:
+    chance = torch.Generator().manual_seed(seed)
+    scores = torch.randn(rows, width, generator=chance).mul_(spread).to(dtype)
+    return scores, torch.randint(0, width, (rows,), generator=chance)
+
+
+@given(
+    rows=st.integers(1, 4), width=st.one_of(st.integers(1, 700), st.just(4097)), seed=st.integers(0, 99),
+    dtype=st.sampled_from(list(BOUND)), lift=st.sampled_from([0.0, 5.0]), spread=st.sampled_from([0.1, 3.0, 40.0]),
+)  # fmt: skip
+def test_losses_and_shares_of_any_shape(
+    rows: int, width: int, seed: int, dtype: torch.dtype, lift: float, spread: float
+) -> None:
+    pytest.importorskip("triton")
+    from ordsmed.nn.kernels.cross_entropy import cross_entropy, plain
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    scores, targets = (tensor.to(device) for tensor in scored(rows, width, dtype, seed, spread))
+    wanted, shares = plain(scores, targets, lift)
+    before = scores.clone()
+    losses, none = cross_entropy(scores, targets, width, lift=lift, shares=False)
+    assert torch.equal(scores, before), "nothing is written where nothing is learned"
+    assert not none.numel()
+    torch.testing.assert_close(losses, wanted, rtol=1e-5, atol=1e-5)
+    again, _ = cross_entropy(scores, targets, width, lift=lift)
+    assert torch.equal(again, losses)
+    torch.testing.assert_close(scores, shares, rtol=BOUND[dtype], atol=1e-7)
+
+
+def test_rows_that_are_part_of_wider_ones(device: torch.device) -> None:
+    from ordsmed.nn.kernels.cross_entropy import cross_entropy, plain
+
+    wide, targets = (tensor.to(device) for tensor in scored(5, 300, torch.float32))
+    scores, targets = wide[:, :200], targets % 200
+    rest, (wanted, shares) = wide[:, 200:].clone(), plain(scores, targets)
+    losses, _ = cross_entropy(scores, targets, 200)
+    torch.testing.assert_close(losses, wanted)
+    torch.testing.assert_close(scores, shares)
+    assert torch.equal(wide[:, 200:], rest)
+
+
+def test_what_is_no_number_stays_so_in_its_row(device: torch.device) -> None:
+    from ordsmed.nn.kernels.cross_entropy import cross_entropy, plain
+
+    scores, targets = (tensor.to(device) for tensor in scored(4, 333, torch.bfloat16))
+    scores[1, 7], scores[2, 300] = torch.nan, torch.inf
+    scores[3, :200], targets[3] = -torch.inf, 250
+    wanted, _ = plain(scores, targets)
+    losses, words = cross_entropy(scores, targets, 333, keys=targets)
+    assert losses.isfinite().tolist() == wanted.isfinite().tolist() == [True, False, False, True]
+    assert scores.isfinite().all(1).tolist() == [True, False, False, True]
+    assert (words[[0, 3]] >= 0).all()
+    assert words[3] >= 200
+    assert (words < 333).all()
+
+
+@pytest.mark.parametrize("words", [1, 127, 128, 1_003, 4_500])
+def test_words_are_drawn_as_learn_draws_them(device: torch.device, words: int) -> None:
+    from ordsmed.nn.kernels.cross_entropy import BLOCK, cross_entropy
+
+    assert BLOCK.value == sampling.BLOCK
+    rows = 64
+    scores, targets = (tensor.to(device) for tensor in scored(rows, words, torch.float32))
+    padded = torch.nn.functional.pad(scores, (0, -words % 128), value=-torch.inf)
+    draw = Draw.of(torch.from_numpy(keys(3, np.arange(rows))).to(device), 1, words)
+    shares = scores.softmax(1)
+    wanted = draw.word(shares, draw.block(draw.sums(shares), slice(0, rows)), slice(0, rows))[1]
+    _, drawn = cross_entropy(padded, targets, words, keys=draw.slot_keys)
+    assert torch.equal(drawn, wanted)
+    assert not padded[:, words:].any()
+
+
+def test_noise_is_exact_at_its_ends(device: torch.device) -> None:
+    """Large noise decides draws: where a share is small the inner logarithm must not be rounded away."""
+    from ordsmed.nn.kernels.cross_entropy import cross_entropy
+
+    words, rows = 128, 96
+    scores = torch.zeros(rows, words, device=device)
+    slots = torch.arange(rows, device=device) * 7_919
+    _, drawn = cross_entropy(scores, slots % words, words, keys=slots, shares=False)
+    assert torch.equal(drawn, sampling.gumbel(slots[:, None], torch.arange(words, device=device)).argmax(1))
+    assert drawn.unique().numel() > 50
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_loss_is_learned_by_the_kernel_as_without(
+    device: torch.device, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Value, slopes and draws of the whole loss, in chunks, with a vocabulary that is padded."""
+    monkeypatch.setattr(loss, "BY_HAND", ())
+    monkeypatch.setattr(loss, "DEVICE_SCORES", 13 * 300)
+    chance = torch.Generator().manual_seed(1)
+    hidden, table = (torch.randn(n, 24, generator=chance).to(device).requires_grad_() for n in (40, 300))
+    bias = torch.randn(300, generator=chance).to(device).requires_grad_()
+    targets, weights = torch.arange(40, device=device), torch.rand(40, generator=chance).to(device)
+    draw = Draw.of(torch.from_numpy(keys(7, np.arange(40))).to(device), 1, 300)
+
+    def learned(choice: str) -> list[Tensor]:
+        assert ("cross entropy" in switch.begin(choice, device)) == (choice == "auto")
+        made = []
+        with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+            for drawn in (None, draw):
+                value, words = loss._loss(hidden, table, bias, targets, weights, 300, drawn)
+                made += [
+                    value.detach(),
+                    *torch.autograd.grad(value, (hidden, table, bias), torch.tensor(0.3).to(device)),
+                ]
+                made += [words] if drawn and dtype == torch.float32 else []
+        return made
+
+    plain = learned("plain")
+    monkeypatch.setattr(loss, "_by_torch", None)
+    ours = learned("auto")
+    for one, other in zip(ours, plain, strict=True):
+        scale = float(other.abs().max())
+        torch.testing.assert_close(one, other, rtol=0, atol=scale * 4 * BOUND[dtype])

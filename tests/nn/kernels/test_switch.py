@@ -1,0 +1,84 @@
+"""Kernels are switched on where they can run and are right, and a line says so; what cannot leaves the plain form."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from ordsmed.nn.kernels import switch
+
+GPU, CPU = torch.device("cuda:0"), torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One of NVIDIA's of architecture 9.0 with Triton and two kernels, both right."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Some GPU")
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.setattr(switch, "KERNELS", ("some_sum", "other"))
+    for name in switch.KERNELS:
+        tries(monkeypatch, name, lambda device: "")
+    yield
+    switch._running.clear()
+
+
+def tries(monkeypatch: pytest.MonkeyPatch, name: str, check: Any) -> None:
+    monkeypatch.setitem(sys.modules, f"ordsmed.nn.kernels.{name}", SimpleNamespace(check=check))  # type: ignore[arg-type]
+
+
+def test_both_run_and_are_said() -> None:
+    assert switch.begin("auto", GPU) == "kernels: ours for some sum, other"
+    assert switch.runs("some_sum", GPU)
+    assert switch.runs("other", GPU)
+    assert not switch.runs("other", CPU)
+
+
+def test_the_recipe_turns_them_off_and_a_cpu_has_none() -> None:
+    switch.begin("auto", GPU)
+    assert switch.begin("plain", GPU) == "kernels: torch's (the recipe asks for it)"
+    assert not switch.runs("other", GPU)
+    switch.begin("auto", GPU)
+    assert switch.begin("auto", CPU) == ""
+    assert not switch.runs("other", GPU)
+
+
+def test_without_triton_a_line_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    said = switch.begin("auto", GPU)
+    assert said == "kernels: torch's (Triton is not installed; `pip install triton` makes ours possible)"
+    assert not switch.runs("other", GPU)
+
+
+def test_an_old_gpu_is_told_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 0))
+    assert switch.begin("auto", GPU) == "kernels: torch's (Some GPU has architecture 7.0; ours need 8.0 or later)"
+    assert not switch.runs("other", GPU)
+    monkeypatch.setattr(torch.version, "hip", "6.4")  # whose architectures are counted otherwise
+    assert switch.begin("auto", GPU).startswith("kernels: ours")
+
+
+def test_a_compiler_that_lacks_is_one_line_and_the_plain_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(device: torch.device) -> str:
+        raise RuntimeError("Failed to find C compiler. Please specify via CC environment variable.\nmore\nlines")
+
+    for name in switch.KERNELS:
+        tries(monkeypatch, name, check)
+    said = switch.begin("auto", GPU)
+    assert said.startswith("kernels: torch's (not for some sum: RuntimeError: Failed to find C compiler.")
+    assert "\n" not in said
+    assert not switch.runs("other", GPU)
+
+
+def test_one_that_is_wrong_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries(monkeypatch, "other", lambda device: "another sum than torch's")
+    assert switch.begin("auto", GPU) == "kernels: ours for some sum (not for other: another sum than torch's)"
+    assert switch.runs("some_sum", GPU)
+    assert not switch.runs("other", GPU)
