@@ -27,7 +27,7 @@ FLOORS = [
     {"apply"},
     {"train", "likelihood"},
     {"pretrain", "finetune", "probes"},
-    {"bench", "evaluation"},
+    {"bench", "evaluation", "doctor"},
     {"show", "api"},
     {"cluster"},
     {"command"},

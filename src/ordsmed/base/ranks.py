@@ -188,6 +188,9 @@ def meet(ranks: Ranks, patience: float) -> Ranks:
             store = next(dist.rendezvous("env://", timeout=timedelta(seconds=seconds)))[0]
             store = dist.PrefixStore(word_of_attempt(store, ranks, time.monotonic() + seconds), store)
     except (RuntimeError, dist.DistError) as error:
+        if "EADDRINUSE" in str(error):
+            wanted, remedy = "a free one to meet at", "set MASTER_PORT to another, on all ranks the same"
+            raise RunError(f"port {ranks.place.port}", "is in use on the first machine", wanted, remedy) from None
         place = f"rank {ranks.rank} at {ranks.place.address}:{ranks.place.port}"
         raise RunError(place, f"did not meet the others: {_line(error)}", f"{ranks.world} processes") from None
     return dataclasses.replace(ranks, store=store)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -54,3 +55,9 @@ GPUS = {
     "MI250X": Gpu("gfx90a", 64, 191, 280, "bf16"),  # one of its two halves, which count as GPUs each
     "MI300A": Gpu("gfx942", 128, 980, 550, "bf16"),
 }
+
+
+def known(name: str) -> Gpu | None:
+    """The model of a GPU that torch calls `NVIDIA A100-SXM4-80GB`: the first part of a name above is a word of it."""
+    words = re.split(r"[\s-]+", name.upper())
+    return next((gpu for key, gpu in GPUS.items() if key.split("-")[0].upper() in words), None)

@@ -13,6 +13,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -30,9 +31,14 @@ PATIENT = ("starting", "saving")  # may take as long as they take: data are made
 class Watch:
     """Says how far this rank is, and finds out who is not."""
 
-    def __init__(self, ranks: Ranks, patience: float) -> None:
+    def __init__(
+        self, ranks: Ranks, patience: float, *, stages: Sequence[str] = ORDER, remedy: str = GO_ON,
+        ending: Callable[[OrdsmedError], None] | None = None,
+    ) -> None:  # fmt: skip
+        """`stages`: what a rank can be at, in their order; `ending`: what is done before this process ends."""
         self.ranks, self.patience = ranks, patience
-        self.step, self.stage, self.since, self.count = 0, ORDER[0], time.monotonic(), 0
+        self.stages, self.remedy, self.ending = stages, remedy, ending
+        self.step, self.stage, self.since, self.count = 0, stages[0], time.monotonic(), 0
         self.store: torch.distributed.Store | None = None
         if ranks.store is not None:
             with answered_within(LONG, ranks):
@@ -85,7 +91,7 @@ class Watch:
             self._end(SILENT, told=False)
             raise
         except RuntimeError:
-            return RunError("rank 0", f"is gone ({reason})", "", GO_ON)
+            return RunError("rank 0", f"is gone ({reason})", "", self.remedy)
 
     def _beat(self) -> None:
         while not self.over.wait(BEAT if self.count else 0):
@@ -97,7 +103,7 @@ class Watch:
                 self._end(SILENT)
             except RuntimeError:  # the first rank keeps the store: without it only the main thread's own error counts
                 if time.monotonic() - self.since > self.patience + 10 * BEAT:
-                    self._end(RunError("rank 0", "is gone, with all connections", "", GO_ON))
+                    self._end(RunError("rank 0", "is gone, with all connections", "", self.remedy))
 
     def _tell(self) -> None:
         self.count += 1
@@ -119,6 +125,8 @@ class Watch:
         if told and not self.mouth.acquire(blocking=False):
             return
         print(f"ordsmed: rank {self.ranks.rank}: {error}", file=sys.stderr, flush=True)
+        if self.ending:
+            self.ending(error)
         os._exit(1)  # the main thread waits in a collective that nothing else ends
 
     def _silent(self, seconds: float = 2.5 * BEAT) -> tuple[list[int], dict[int, list[Any]]]:
@@ -158,20 +166,20 @@ class Watch:
         return {rank: json.loads(store.get(key)) for rank, key in keys.items() if store.check([key])}
 
     def _slowest(self, beats: dict[int, list[Any]]) -> list[int]:
-        far = {rank: (beat[1], ORDER.index(beat[2])) for rank, beat in beats.items()}
+        far = {rank: (beat[1], self.stages.index(beat[2])) for rank, beat in beats.items()}
         return [rank for rank, place in far.items() if place == min(far.values())] if far else []
 
     def _named(self, ranks: list[int], beats: dict[int, list[Any]]) -> OrdsmedError:
         names, store = [], self.store
         assert store is not None
         for rank in ranks:
-            _, step, stage, host, process = beats.get(rank, [0, 0, ORDER[0], "?", "?"])
+            _, step, stage, host, process = beats.get(rank, [0, 0, self.stages[0], "?", "?"])
             gone = f"gone/{rank}"
             last = f": {store.get(gone).decode()}" if store.check([gone]) else ""
             names.append(f"rank {rank} ({host}, process {process}) at step {step}, {stage}{last}")
         lost = len(ranks) < self.ranks.world
         found = ("lost or hanging: " if lost else "all ranks wait for each other: ") + "; ".join(names)
-        return RunError("processes", found, f"a step within {self.patience:g} s of all {self.ranks.world}", GO_ON)
+        return RunError("processes", found, f"a step within {self.patience:g} s of all {self.ranks.world}", self.remedy)
 
 
 def _of_a_connection(error: RuntimeError) -> bool:

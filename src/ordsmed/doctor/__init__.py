@@ -1,0 +1,1 @@
+"""What a person checks before a long job, and what one process finds of another."""

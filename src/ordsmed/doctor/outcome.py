@@ -1,0 +1,58 @@
+"""Outcome: what one check says: fine, to be looked at, or wrong, with the remedy; and many of them in words."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ordsmed.base import screen
+
+State = Literal["ok", "warning", "error"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One line of a report."""
+
+    state: State
+    text: str
+    remedy: str = ""
+    figures: dict[str, float] = field(default_factory=dict)  # measured, by name and unit
+    check: str = ""
+    node: str = ""  # which machine says so, where there are several
+
+    @property
+    def words(self) -> str:
+        where = f"{self.node}: " if self.node else ""
+        return f"{where}{self.text}{f'; {self.remedy}' if self.remedy else ''}"
+
+
+def ok(text: str, **figures: float) -> Outcome:
+    return Outcome("ok", text, figures=figures)
+
+
+def warning(text: str, remedy: str, **figures: float) -> Outcome:
+    return Outcome("warning", text, remedy, figures)
+
+
+def error(text: str, remedy: str, **figures: float) -> Outcome:
+    return Outcome("error", text, remedy, figures)
+
+
+def worst(outcomes: Iterable[Outcome]) -> State:
+    """The state of all together."""
+    states = {one.state for one in outcomes}
+    return "error" if "error" in states else "warning" if "warning" in states else "ok"
+
+
+def lines(outcomes: Iterable[Outcome]) -> Iterator[str]:
+    """A line each."""
+    rows = [(one.state, one.check, one.words) for one in outcomes]
+    yield from screen.table(rows) if rows else ()
+
+
+def plain(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
+    """For other programs."""
+    return [dataclasses.asdict(one) for one in outcomes]

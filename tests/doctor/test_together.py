@@ -1,0 +1,164 @@
+"""Several machines looked at together: sums that come out wrong, and who has another version, clock or speed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kit.processes import run_born
+from ordsmed.base.errors import RunError
+from ordsmed.doctor import together
+from ordsmed.doctor.doctor import others
+from ordsmed.doctor.outcome import Outcome, lines, worst
+from ordsmed.doctor.together import Member, alike, clocks, difference, expected, share, slower, sums
+
+ALIKE = {"torch": "2.11.0", "NCCL_PROTO": "Simple"}
+
+
+def all_reduce(world: int, spoil: Callable[[torch.Tensor], None] = lambda numbers: None) -> Callable[..., None]:
+    """A sum as all ranks would have it, each rank's numbers made anew."""
+
+    def add(numbers: torch.Tensor) -> None:
+        total = sum(share(len(numbers), rank, "cpu") for rank in range(world))
+        numbers.copy_(torch.as_tensor(total))
+        spoil(numbers)
+
+    return add
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 8, 85, 200])
+def test_sums_that_are_right(world: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(together, "SIZES", (1, 2, 7, 1_000, 1_027))
+    one = list(sums(world, 0, "cpu", all_reduce(world)))
+    assert [each.state for each in one] == ["ok"]
+    count = 25 if world <= 128 else 20  # bfloat16 holds whole numbers up to 256
+    assert one[0].text.startswith(f"{count} sums over {world} ranks are right"), one[0].text
+
+
+def test_every_rank_reckons_the_sums_for_itself() -> None:
+    for world in (1, 2, 3, 4, 7):
+        wanted = torch.stack([share(50, rank, "cpu") for rank in range(world)]).sum(0)
+        assert expected(50, world, "cpu").equal(wanted)
+
+
+def corrupt(numbers: torch.Tensor) -> None:
+    """As between nodes that LL128 spoils: large ones alone, a few numbers of them."""
+    if len(numbers) > 1_000 and numbers.dtype == torch.bfloat16:
+        numbers[700:708] += 1
+
+
+def test_a_sum_that_is_wrong_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(together, "SIZES", (1, 1_000, 1_027))
+    (one,) = sums(2, 1, "cpu", all_reduce(2, corrupt))
+    assert one.state == "error"
+    assert "rank 1: 1,027 numbers of bfloat16 summed over 2 ranks: 8 are wrong, number 700 is" in one.text
+    assert "NCCL_PROTO=^LL128" in one.remedy
+
+
+def test_what_is_no_number_is_wrong() -> None:
+    numbers = torch.tensor([1.0, float("nan"), 2.0])
+    assert difference(numbers, torch.tensor([1, 1, 2])) == "1 are wrong, number 1 is nan and not 1"
+    assert difference(torch.tensor([1.0, 1.0, 2.0]), torch.tensor([1, 1, 2])) == ""
+
+
+def test_each_sum_says_that_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(together, "SIZES", (1, 2, 3, 4, 5))
+    steps: list[int] = []
+    list(sums(2, 0, "cpu", all_reduce(2), at=steps.append))
+    assert steps == list(range(1, 26))
+
+
+def of(*facts: dict[str, str], times: tuple[float, ...] = ()) -> list[Member]:
+    return [Member(rank, f"n{rank + 1}", one, times[rank] if times else 0.0) for rank, one in enumerate(facts)]
+
+
+def test_the_machine_that_differs_is_named() -> None:
+    every = of(ALIKE, {**ALIKE, "torch": "2.9.1"}, ALIKE)
+    (one,) = alike(every)
+    assert (one.state, one.text) == ("error", "torch: n2 (rank 1) has 2.9.1, n1 (rank 0) has 2.11.0")
+    first = {**ALIKE, "torch": "2.9.1"}
+    assert [each.text for each in alike(of(first, ALIKE, ALIKE))] == [
+        "torch: n1 (rank 0) has 2.9.1, n2 (rank 1) has 2.11.0"
+    ]
+    (one,) = alike(of(ALIKE, {"torch": "2.11.0"}))
+    assert one.text == "NCCL_PROTO: n2 (rank 1) has none, n1 (rank 0) has Simple"
+    assert [each.text for each in alike(of(ALIKE, ALIKE))] == ["2 ranks on 2 nodes have the same"]
+
+
+def test_many_that_differ_are_counted() -> None:
+    (one,) = alike(of(*[ALIKE] * 8, *[{**ALIKE, "torch": str(number)} for number in range(7)]))
+    assert "n12 (rank 11) has 3 and 3 others" in one.text
+
+
+@pytest.mark.parametrize(("times", "state"), [((5, 5.2, 5.1), "ok"), ((5, 3605, 5), "error"), ((5, 5, 25), "warning")])
+def test_the_clock_that_is_off_is_named(times: tuple[float, ...], state: str) -> None:
+    (one,) = clocks(of({}, {}, {}, times=times))
+    assert one.state == state
+    assert state == "ok" or f"on n{2 + times.index(max(times)) - 1} (rank" in one.text
+
+
+def test_the_slow_one_is_named() -> None:
+    figures = [{"memory GB/s": 100.0, "free GB": 1.0}, {"memory GB/s": 20.0, "free GB": 900.0}, {"memory GB/s": 99.0}]
+    (one,) = slower(figures, ["n1", "n2", "n3"])
+    assert one.text == "memory GB/s: n2 20, the others about 99"
+
+
+def test_what_only_others_complain_of() -> None:
+    full = {"check": "room", "state": "error", "text": "full", "remedy": "free some"}
+    same = {"check": "disk", "state": "warning", "text": "slow", "remedy": "wait"}
+    fine = {"check": "gpus", "state": "ok", "text": "many", "remedy": ""}
+    one = list(others([["n1", [same, fine]], *(["n2", [full, same, fine]] for _ in range(2)), ["n3", [full]]]))
+    assert one == [Outcome("error", "full", "free some", check="room", node="n2, n3")]
+    assert list(lines(one)) == ["  error  room  n2, n3: full; free some"]
+    assert worst(one) == "error"
+
+
+def test_a_disk_that_is_not_shared(tmp_path: Path) -> None:
+    (tmp_path / "word").write_text("a")
+    assert together._seen(tmp_path / "word", "b") == "reads another text"
+    assert together._seen(tmp_path / "word", "a") == "is given a lock that the first rank holds"
+    assert together._seen(tmp_path / "nothing", "a") == "No such file or directory"
+    (one,) = together._disk_of(tmp_path, ["", "reads another text", ""])
+    assert one.state == "error"
+    assert "rank 1 reads another text; start from a folder" in one.words
+
+
+@pytest.mark.long
+def test_two_processes(tmp_path: Path, nursery: Any) -> None:
+    done = run_born(nursery, tmp_path, "doctor", "--devices", "2", "--json", "--patience", "400")
+    report = json.loads(done.stdout)
+    checks = {one["check"]: one for one in report["checks"]}
+    assert (report["ranks"], checks["alike"]["text"]) == (2, "2 ranks on 1 node have the same")
+    assert checks["sums"]["text"].startswith("25 sums over 2 ranks are right")
+    assert checks["shared disk"]["state"] == "ok"
+    assert checks["clocks"]["figures"]  # of how busy the machine is the test knows nothing
+    assert done.returncode == (report["state"] == "error")
+
+
+def test_the_command_ends_with_1_on_an_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    from ordsmed.cli import main
+    from ordsmed.doctor import doctor as room
+
+    def bad(host: Any) -> list[Outcome]:
+        raise RunError("here", "is wrong")
+
+    monkeypatch.setattr(room, "CHECKS", (bad,))
+    monkeypatch.setattr(room.examine, "__defaults__", ((bad,),))
+    with pytest.raises(SystemExit) as end:
+        main(["doctor", "--device", "cpu"])
+    assert end.value.code == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "error    bad           here: is wrong; look at this place, then ask again", "0 ok, 0 to be looked at, 1 wrong",
+    ]  # fmt: skip
+    monkeypatch.setattr(room.examine, "__defaults__", ((),))
+    with pytest.raises(SystemExit) as end:
+        main(["doctor", "--device", "cpu", "--json"])
+    assert end.value.code == 0
+    assert json.loads(capsys.readouterr().out)["state"] == "ok"
