@@ -5,14 +5,16 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch.distributed import HashStore
 
 from ordsmed.base import ranks
 from ordsmed.base.errors import DataError, RecipeError, RunError
-from ordsmed.base.ranks import Place, Ranks, first_alone, first_node, place_of, word_of_attempt
+from ordsmed.base.ranks import Place, Ranks, first_alone, first_node, place_of, second_connection, word_of_attempt
 from ordsmed.cli import main
 
 TORCHRUN = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4",
@@ -284,3 +286,27 @@ def test_the_first_leaves_last(monkeypatch: pytest.MonkeyPatch, rank: int, well:
     done.clear()
     ranks.leave(Ranks(torch.device("cpu")))
     assert done == ["speak True"]
+
+
+class Unclonable:
+    """A store of torch 2.7: all but `clone`."""
+
+    def __init__(self, store: dist.Store) -> None:
+        self.store = store
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "clone":
+            raise AttributeError(name)
+        return getattr(self.store, name)
+
+
+def test_a_store_that_cannot_be_cloned_is_reached_a_second_time() -> None:
+    """All ranks of an attempt meet behind one word; what an attempt before them wrote is not seen."""
+    board = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    one, two = (second_connection(Unclonable(dist.PrefixStore("1", board))) for _ in range(2))
+    other = second_connection(Unclonable(dist.PrefixStore("2", board)))
+    one.set("gone", "why")
+    assert two.get("gone") == b"why"
+    assert not other.check(["gone"])
+    assert not board.check(["gone"])
+    assert one._underlying_non_prefix_store is not board

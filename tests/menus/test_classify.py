@@ -101,7 +101,7 @@ def test_a_planted_rule_is_learned(tmp_path: Path, model: Any, pool: str) -> Non
     assert run.settings.labels == run.task.labels == ("early", "late")
     found = run.settings.score(run.dev, run.said)
     assert list(found) == ["accuracy", "macro_f1"]
-    assert found["accuracy"] > 95
+    assert found["accuracy"] >= 95
     assert 45 < run.settings.score(run.dev, run.settings.guesses(run.train, run.dev))["accuracy"] < 65
     assert run.means["classify"] == pytest.approx(
         -np.log([run.answers["probabilities"][n, run.task.labels.index(g)] for n, g in enumerate(run.dev.gold)]).mean(),

@@ -241,6 +241,17 @@ def stand(ranks: Ranks, shape: tuple[int, int, int]) -> Ranks:
     return dataclasses.replace(ranks, shape=shape, mesh=mesh, data_group=data)
 
 
+def second_connection(store: Any) -> Any:
+    """To the same store, for a thread of one's own; torch 2.7 has no `clone`: then under a word all agree on."""
+    if hasattr(store, "clone"):
+        return store.clone()
+    import torch.distributed as dist
+
+    word = store.compare_set("second", "", os.urandom(8).hex()).decode()
+    first = getattr(store, "_underlying_non_prefix_store", store)
+    return dist.PrefixStore(word, dist.TCPStore(first.host, first.port, is_master=False, timeout=store.timeout))
+
+
 def word_of_attempt(store: Any, ranks: Ranks, until: float) -> str:
     """A word that only the processes of this attempt share: the first draws it and gives it to who asks.
 

@@ -293,9 +293,7 @@ class _TokenLoss(torch.autograd.Function):
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         # the loss is one number, so its gradient only scales what the forward made; in place, it is used once
         # (and in fp32: 16 bits would round the factor, the same way for every place)
-        made = [
-            slope.float().mul_(upstream[0]).to(kind) for slope, kind in zip(ctx.saved_tensors, ctx.dtypes, strict=False)
-        ]
+        made = [slope.float().mul_(upstream[0]).to(ctx.dtypes[n]) for n, slope in enumerate(ctx.saved_tensors)]
         return made[0], made[1], made[2] if len(made) > 2 else None, None, None, None, None, None
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from ordsmed.base.errors import OrdsmedError, RunError
-from ordsmed.base.ranks import GO_ON, SILENT, Ranks, answered_within
+from ordsmed.base.ranks import GO_ON, SILENT, Ranks, answered_within, second_connection
 
 BEAT = 1.0
 ANSWER = 10.0  # seconds that the first rank has to tell what it knows
@@ -42,7 +42,7 @@ class Watch:
         self.store: torch.distributed.Store | None = None
         if ranks.store is not None:
             with answered_within(LONG, ranks):
-                self.store = ranks.store.clone()
+                self.store = second_connection(ranks.store)
         self.over = threading.Event()
         self.mouth = threading.Lock()  # whoever ends this rank, its main thread or the watch, tells why
         self.thread: threading.Thread | None = None
