@@ -85,8 +85,12 @@ def main() -> None:
     print(f"triton {triton.__version__}")
     targets = sys.argv[1:] or ["sm_80", "sm_90", "gfx90a"]
     for kernel in switch.KERNELS:
+        built_before = set()
         for function, args, how in launches(kernel):
             made, options = source(function, args, how)
+            if made.hash() in built_before:
+                continue
+            built_before.add(made.hash())
             kinds = " ".join(kind.strip("*") for kind in dict.fromkeys(made.signature.values()) if kind[0] == "*")
             for name in targets:
                 began = time.perf_counter()

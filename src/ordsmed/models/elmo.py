@@ -13,7 +13,7 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.heads import WordHead
 from ordsmed.nn.letters import Letters
-from ordsmed.nn.lstm import Lstm, describe
+from ordsmed.nn.lstm import Lstm, describe, read
 from ordsmed.nn.model import Block, Capabilities, Family, Tuning
 
 FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
@@ -139,12 +139,9 @@ class Layer(Block):
         """[T, B, P] twice and the states h [2, B, P], c [2, B, C] -> the same after reading."""
         fused = lengths is None and self.settings.fused(ahead.device.type)
         ahead, back = self.dropout_ahead(ahead), self.dropout_back(back)
-        outputs = []
-        for way, x, lstm in ((0, ahead, self.ahead), (1, back, self.back)):
-            out, last, state = lstm(x, h[way], c[way], lengths, fused=fused)
-            outputs.append((x + out if self.residual else out, last, state))
-        (ahead, *one), (back, *other) = outputs
-        return ahead, back, torch.stack([one[0], other[0]]), torch.stack([one[1], other[1]])
+        one, other = read((self.ahead, self.back), (ahead, back), h, c, lengths, fused=fused)
+        ahead, back = (ahead + one[0], back + other[0]) if self.residual else (one[0], other[0])
+        return ahead, back, torch.stack([one[1], other[1]]), torch.stack([one[2], other[2]])
 
 
 class Elmo(nn.Module):

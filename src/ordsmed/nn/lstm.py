@@ -12,10 +12,13 @@ from __future__ import annotations
 import contextlib
 import math
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from ordsmed.nn.kernels import switch
 
 FORGET = 1.0  # is added to the forget gate while running and never stored, as TensorFlow's cell has it
 
@@ -75,6 +78,43 @@ class Lstm(nn.Module):
         cell_clip, projection_clip = (clip or torch.inf for clip in self.clips)
         out, last = out.clamp(-projection_clip, projection_clip), last.clamp(-projection_clip, projection_clip)
         return out, last[0].detach().float(), state[0].detach().float().clamp(-cell_clip, cell_clip)
+
+
+States = tuple[Tensor, Tensor, Tensor]
+
+
+def read(
+    lstms: Sequence[Lstm], xs: Sequence[Tensor], h: Tensor, c: Tensor, lengths: Tensor | None, *, fused: bool
+) -> list[States]:
+    """Layers alike that know nothing of each other, each over its own x [T, B, I] from h [D, B, P] and c [D, B, C]."""
+    ours = switch.runs("lstm", h.device) and not torch.compiler.is_compiling()  # which makes a kernel of them itself
+    if ours and not fused and all(lstm.project is not None for lstm in lstms):
+        return together(lstms, xs, h, c, lengths)
+    return in_turn(lstms, xs, h, c, lengths, fused=fused)
+
+
+def in_turn(
+    lstms: Sequence[Lstm], xs: Sequence[Tensor], h: Tensor, c: Tensor, lengths: Tensor | None, *, fused: bool = False
+) -> list[States]:
+    """One after the other."""
+    return [lstm(x, h[way], c[way], lengths, fused=fused) for way, (lstm, x) in enumerate(zip(lstms, xs, strict=True))]
+
+
+def together(lstms: Sequence[Lstm], xs: Sequence[Tensor], h: Tensor, c: Tensor, lengths: Tensor | None) -> list[States]:
+    """Each step of all at once, by kernels of ours."""
+    from ordsmed.nn.kernels.lstm import side_by_side  # Triton's: where it is switched on it is there
+
+    kind = xs[0].device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else xs[0].dtype
+    ahead = torch.stack([x.to(dtype) @ lstm.enter.to(dtype).T for lstm, x in zip(lstms, xs, strict=True)])
+    carry, project = (torch.stack([getattr(lstm, w).to(dtype) for lstm in lstms]) for w in ("carry", "project"))
+    bias = torch.stack([lstm.bias + _forget(lstm.bias) for lstm in lstms])
+    out, states = side_by_side(ahead, bias, h.float(), c.float(), carry, project, lstms[0].clips)
+    steps, rows = xs[0].shape[:2]
+    last = torch.full((rows,), steps, device=h.device) if lengths is None else lengths
+    number = torch.arange(rows, device=h.device)
+    ends = out.detach()[:, last - 1, number], states[:, last - 1, number]
+    return [(out[way], ends[0][way], ends[1][way]) for way in range(len(lstms))]
 
 
 def describe(fused: bool, cell_clip: float, projection_clip: float) -> str:

@@ -14,11 +14,11 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language import tensor as Value  # pointers and numbers alike
 
 from ordsmed.base import chance
 from ordsmed.nn.kernels.ops import define
 
-Value = tl.tensor  # pointers and numbers alike
 TILE = 4_096  # scores of a row that a program holds at a time
 BLOCK = tl.constexpr(128)  # neighboring words that are drawn from as one, as in learn/sampling.py
 _BLOCKS = tl.constexpr(1 << 32)  # counters of blocks begin here, as there

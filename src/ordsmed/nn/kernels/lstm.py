@@ -1,0 +1,228 @@
+"""The LSTM cell with projection and clipping by two kernels a step, the directions side by side.
+
+A step is two products of torch's and two kernels each way, for all directions D at once; nn/lstm.py has the plain form,
+which starts about sixteen kernels a step and direction.
+
+    ahead [D, T, B, 4C], bias [D, 4C] -> out [D, T, B, P], states [D, T, B, C]
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from triton.language import tensor as Value  # pointers and numbers alike
+
+BLOCK = 1_024
+
+
+@triton.jit
+def _tanh(x: Value) -> Value:
+    """Exact to fp32's rounding near 0 too, where a quotient of exponentials is not."""
+    square = x * x
+    near = 62 / 2835 - square * (1382 / 155925 - square * (21844 / 6081075))
+    near = x * (1 - square * (1 / 3 - square * (2 / 15 - square * (17 / 315 - square * near))))
+    small = tl.exp(-2 * tl.abs(x))
+    far = (1 - small) / (1 + small)
+    return tl.where(tl.abs(x) < 0.35, near, tl.where(x < 0, -far, far))
+
+
+@triton.jit
+def _clipped(x: Value, clip: Value) -> Value:
+    """What is no number stays so."""
+    return tl.where(x > clip, clip, tl.where(x < -clip, -clip, x))
+
+
+@triton.jit
+def _cell(
+    ahead: Value, bias: Value, product: Value, before: Value, gates: Value, states: Value, mixed: Value,
+    rows: Value, wide: Value, narrow: Value, before_wide: Value, clip: Value, CELLS: tl.constexpr, SIZE: tl.constexpr,
+) -> None:  # fmt: skip
+    """One step: the four gates of each cell, its state and what it lets out; `wide`, `narrow`: between directions."""
+    row, cell = tl.program_id(0), tl.program_id(1) * SIZE + tl.arange(0, SIZE)
+    way, line, here = (row // rows).to(tl.int64), row % rows, cell < CELLS
+    at = way * wide + line * 4 * CELLS + cell
+    own, shared = row.to(tl.int64) * 4 * CELLS + cell, way * 4 * CELLS + cell
+    i = tl.load(ahead + at, here, 0).to(tl.float32) + tl.load(bias + shared, here, 0)
+    f = tl.load(ahead + at + CELLS, here, 0).to(tl.float32) + tl.load(bias + shared + CELLS, here, 0)
+    g = tl.load(ahead + at + 2 * CELLS, here, 0).to(tl.float32) + tl.load(bias + shared + 2 * CELLS, here, 0)
+    o = tl.load(ahead + at + 3 * CELLS, here, 0).to(tl.float32) + tl.load(bias + shared + 3 * CELLS, here, 0)
+    i = tl.sigmoid(i + tl.load(product + own, here, 0).to(tl.float32))
+    f = tl.sigmoid(f + tl.load(product + own + CELLS, here, 0).to(tl.float32))
+    g = _tanh(g + tl.load(product + own + 2 * CELLS, here, 0).to(tl.float32))
+    o = tl.sigmoid(o + tl.load(product + own + 3 * CELLS, here, 0).to(tl.float32))
+    c = f * tl.load(before + way * before_wide + line * CELLS + cell, here, 0) + i * g
+    c = _clipped(c, clip)
+    tl.store(gates + at, i, here)
+    tl.store(gates + at + CELLS, f, here)
+    tl.store(gates + at + 2 * CELLS, g, here)
+    tl.store(gates + at + 3 * CELLS, o, here)
+    place = way * narrow + line * CELLS + cell
+    tl.store(states + place, c, here)
+    tl.store(mixed + place, (o * _tanh(c)).to(mixed.dtype.element_ty), here)
+
+
+@triton.jit
+def _cell_back(
+    gates: Value, to_mixed: Value, states: Value, before: Value, to_c: Value, slopes: Value, rows: Value, wide: Value,
+    narrow: Value, before_wide: Value, clip: Value, CLIPS: tl.constexpr, CELLS: tl.constexpr, SIZE: tl.constexpr,
+) -> None:  # fmt: skip
+    """The slopes of one step's gates, and those of the state before in place of this one's."""
+    row, cell = tl.program_id(0), tl.program_id(1) * SIZE + tl.arange(0, SIZE)
+    way, line, here = (row // rows).to(tl.int64), row % rows, cell < CELLS
+    at, own = way * wide + line * 4 * CELLS + cell, row.to(tl.int64) * CELLS + cell
+    i, f = tl.load(gates + at, here, 0), tl.load(gates + at + CELLS, here, 0)
+    g, o = tl.load(gates + at + 2 * CELLS, here, 0), tl.load(gates + at + 3 * CELLS, here, 0)
+    c = tl.load(states + way * narrow + line * CELLS + cell, here, 0)
+    slope = tl.load(to_mixed + own, here, 0).to(tl.float32)
+    bent = _tanh(c)
+    to_state = tl.load(to_c + own, here, 0) + slope * o * (1 - bent * bent)
+    if CLIPS:
+        to_state *= (tl.abs(c) < clip).to(tl.float32)
+    old = tl.load(before + way * before_wide + line * CELLS + cell, here, 0)
+    kind = slopes.dtype.element_ty
+    tl.store(slopes + at, (to_state * g * i * (1 - i)).to(kind), here)
+    tl.store(slopes + at + CELLS, (to_state * old * f * (1 - f)).to(kind), here)
+    tl.store(slopes + at + 2 * CELLS, (to_state * i * (1 - g * g)).to(kind), here)
+    tl.store(slopes + at + 3 * CELLS, (slope * bent * o * (1 - o)).to(kind), here)
+    tl.store(to_c + own, to_state * f, here)
+
+
+@triton.jit
+def _leave(
+    product: Value, out: Value, carried: Value, each: Value, wide: Value, carried_wide: Value, clip: Value,
+    SIZE: tl.constexpr,
+) -> None:  # fmt: skip
+    """What leaves a step, clipped: in fp32, and as the next step's product takes it; `each`: numbers of a direction."""
+    way, at = tl.program_id(0).to(tl.int64), tl.program_id(1) * SIZE + tl.arange(0, SIZE)
+    x = _clipped(tl.load(product + way * each + at, at < each, 0).to(tl.float32), clip)
+    tl.store(out + way * wide + at, x, at < each)
+    tl.store(carried + way * carried_wide + at, x.to(carried.dtype.element_ty), at < each)
+
+
+@triton.jit
+def _leave_back(
+    above: Value, later: Value, out: Value, to_out: Value, each: Value, wide: Value, clip: Value, CLIPS: tl.constexpr,
+    LATER: tl.constexpr, SIZE: tl.constexpr,
+) -> None:  # fmt: skip
+    """The slopes of what a step's projection gave: from above and from the step after; what was clipped learns 0."""
+    way, at = tl.program_id(0).to(tl.int64), tl.program_id(1) * SIZE + tl.arange(0, SIZE)
+    here = at < each
+    slope = tl.load(above + way * wide + at, here, 0)
+    if LATER:
+        slope += tl.load(later + way * each + at, here, 0).to(tl.float32)
+    if CLIPS:
+        slope *= (tl.abs(tl.load(out + way * wide + at, here, 0)) < clip).to(tl.float32)
+    tl.store(to_out + way * wide + at, slope.to(to_out.dtype.element_ty), here)
+
+
+class _SideBySide(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, ahead: Tensor, bias: Tensor, h: Tensor, c: Tensor, carry: Tensor, project: Tensor,
+        clips: tuple[float, float],
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        ways, steps, rows, width = ahead.shape
+        cells, size = width // 4, project.shape[1]
+        gates = ahead.new_empty(ahead.shape, dtype=torch.float32)
+        states, mixed = gates.new_empty(ways, steps, rows, cells), ahead.new_empty(ways, steps, rows, cells)
+        out, carried = gates.new_empty(ways, steps, rows, size), ahead.new_empty(ways, steps + 1, rows, size)
+        carried[:, 0] = h
+        cell_clip, out_clip = (clip or float("inf") for clip in clips)
+        first = c.contiguous()
+        grid, out_grid = (ways * rows, triton.cdiv(cells, BLOCK)), (ways, triton.cdiv(rows * size, BLOCK))
+        enter, leave = carry.transpose(1, 2), project.transpose(1, 2)
+        for t in range(steps):
+            before = states[:, t - 1] if t else first
+            _cell[grid](
+                ahead[:, t], bias, torch.bmm(carried[:, t], enter), before, gates[:, t], states[:, t], mixed[:, t],
+                rows, gates.stride(0), states.stride(0), before.stride(0), cell_clip, cells, BLOCK,
+            )  # fmt: skip
+            _leave[out_grid](
+                torch.bmm(mixed[:, t], leave), out[:, t], carried[:, t + 1], rows * size, out.stride(0),
+                carried.stride(0), out_clip, BLOCK,
+            )  # fmt: skip
+        ctx.clips = clips
+        ctx.mark_non_differentiable(states)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(gates, states, mixed, out, carried, first, carry, project)
+        return out, states
+
+    @staticmethod
+    def backward(ctx: Any, above: Tensor | None, none: None) -> tuple[Tensor | None, ...]:
+        if above is None:
+            return (None,) * 7
+        gates, states, mixed, out, carried, first, carry, project = ctx.saved_tensors
+        (ways, steps, rows, cells), size, above = states.shape, out.shape[-1], above.float().contiguous()
+        slopes, to_out = torch.empty_like(gates, dtype=carry.dtype), torch.empty_like(out, dtype=carry.dtype)
+        to_c = torch.zeros_like(first)
+        grid, out_grid = (ways * rows, triton.cdiv(cells, BLOCK)), (ways, triton.cdiv(rows * size, BLOCK))
+        later = above
+        for t in reversed(range(steps)):
+            before = states[:, t - 1] if t else first
+            _leave_back[out_grid](
+                above[:, t], later, out[:, t], to_out[:, t], rows * size, out.stride(0), ctx.clips[1],
+                bool(ctx.clips[1]), t + 1 < steps, BLOCK,
+            )  # fmt: skip
+            _cell_back[grid](
+                gates[:, t], torch.bmm(to_out[:, t], project), states[:, t], before, to_c, slopes[:, t], rows,
+                gates.stride(0), states.stride(0), before.stride(0), ctx.clips[0], bool(ctx.clips[0]), cells, BLOCK,
+            )  # fmt: skip
+            later = torch.bmm(slopes[:, t], carry)
+        to_carry = torch.bmm(slopes.flatten(1, 2).transpose(1, 2), carried[:, :-1].flatten(1, 2))
+        to_project = torch.bmm(to_out.flatten(1, 2).transpose(1, 2), mixed.flatten(1, 2))
+        return slopes, slopes.sum((1, 2), dtype=torch.float32), None, None, to_carry, to_project, None
+
+
+def side_by_side(
+    ahead: Tensor, bias: Tensor, h: Tensor, c: Tensor, carry: Tensor, project: Tensor, clips: tuple[float, float]
+) -> tuple[Tensor, Tensor]:
+    """What leaves each step and the cells' states, of D directions at once.
+
+    ahead [D, T, B, 4C] is the input's part of the gates, in the precision of the products, as carry [D, 4C, P] and
+    project [D, P, C]; bias [D, 4C], h [D, B, P] and c [D, B, C] are fp32.
+    """
+    pair: tuple[Tensor, Tensor] = _SideBySide.apply(  # type: ignore[no-untyped-call]
+        ahead.contiguous(), bias.contiguous(), h, c, carry.contiguous(), project.contiguous(), clips
+    )
+    return pair
+
+
+def plain(
+    ahead: Tensor, bias: Tensor, h: Tensor, c: Tensor, carry: Tensor, project: Tensor, clips: tuple[float, float]
+) -> tuple[Tensor, Tensor]:
+    """The same by torch's kernels, and learned by torch's rules: for who tries these; nn/lstm.py has the fast form."""
+    outs, states = [], []
+    cell_clip, out_clip = (clip or torch.inf for clip in clips)
+    for t in range(ahead.shape[1]):
+        i, f, g, o = (ahead[:, t] + bias[:, None] + h @ carry.transpose(1, 2)).chunk(4, -1)
+        c = (f.sigmoid() * c + i.sigmoid() * g.tanh()).clamp(-cell_clip, cell_clip)
+        h = ((o.sigmoid() * c.tanh()) @ project.transpose(1, 2)).clamp(-out_clip, out_clip)
+        outs.append(h)
+        states.append(c)
+    return torch.stack(outs, 1), torch.stack(states, 1)
+
+
+def check(device: torch.device) -> str:
+    """How two steps come out otherwise than by the plain form, there and back; empty where they do not."""
+    chance = torch.Generator().manual_seed(0)
+    shapes = (2, 2, 3, 160), (2, 160), (2, 3, 24), (2, 3, 40), (2, 160, 24), (2, 24, 40)
+    given = [(torch.randn(shape, generator=chance) / 2).to(device).requires_grad_() for shape in shapes]
+    learned, results = [given[at] for at in (0, 1, 4, 5)], []
+    for way in (plain, side_by_side):
+        out, states = way(*given, clips=(0.5, 0.25))
+        results.append([out, states, *torch.autograd.grad(out.sin().sum(), learned)])
+    equal = all(torch.allclose(one, other, 1e-3, 1e-4) for one, other in zip(*results, strict=True))
+    return "" if equal else "other states or slopes than torch's"
+
+
+def examples(device: torch.device) -> None:
+    """Launches of sizes as they come, for who builds ahead of time."""
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        ahead, carry = torch.empty(2, 2, 4, 4 * 256, dtype=dtype), torch.empty(2, 4 * 256, 64, dtype=dtype)
+        project, bias = torch.empty(2, 64, 256, dtype=dtype, requires_grad=True), torch.empty(2, 4 * 256)
+        out, _ = side_by_side(ahead, bias, torch.empty(2, 4, 64), torch.empty(2, 4, 256), carry, project, (3.0, 3.0))
+        out.sum().backward()
