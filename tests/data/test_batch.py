@@ -37,7 +37,7 @@ def arrays(rows: int = 2, length: int = 5, slots: int = 3) -> dict[str, np.ndarr
 
 def test_shapes_that_fit() -> None:
     batch = batch_of(**arrays())
-    assert {f.name for f in dataclasses.fields(Batch)} == {*arrays(), "counting"}
+    assert {f.name for f in dataclasses.fields(Batch)} == {*arrays(), "counting", "bounds"}
     assert (batch.tokens.dtype, batch.weights.dtype, batch.documents.dtype) == (torch.int64, torch.float32, torch.int32)  # type: ignore[union-attr]
     batch_of(**{**arrays(slots=5), "places": None, "documents": None, "types": None})
     assert batch.to(torch.device("cpu")) is batch

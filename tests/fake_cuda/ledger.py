@@ -24,7 +24,12 @@ FREE = frozenset(  # views and rooms: no kernel runs
 LOOKED_UP = frozenset({"embedding", "index", "index_select", "gather"})  # which read as much as they write
 WRITTEN = frozenset({"zero_", "fill_"})
 WAITS = frozenset({"_local_scalar_dense", "nonzero", "masked_select", "equal"})
-PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "attention", "attention_backward"})
+PRODUCTS = frozenset(
+    {
+        "mm", "addmm", "bmm", "baddbmm", "attention", "attention_backward", "_varlen_attn", "_varlen_attn_backward",
+        "_flash_attention_forward", "_flash_attention_backward",
+    }
+)  # fmt: skip
 
 
 class Ledger(TorchDispatchMode):

@@ -103,7 +103,8 @@ def batch_for(objective: Any, rows: int = 4, length: int = 32, places: int = 5) 
         return torch.zeros(shape, dtype=torch.int64)
 
     made: dict[str, Any] = {"numbers": ids(rows), "tokens": ids(rows, length), "positions": ids(rows, length),
-                            "documents": torch.ones(rows, length, dtype=torch.int32)}  # fmt: skip
+                            "documents": torch.ones(rows, length, dtype=torch.int32),
+                            "bounds": torch.zeros(rows + 2, dtype=torch.int32)}  # fmt: skip
     if kind == "bilm":
         length = 3
         letters = {"letters": torch.zeros(100, dtype=torch.uint8), "words": ids(21), "streams": ids(rows)}
@@ -206,6 +207,7 @@ def _tried(*how: Any, **more: Any) -> dict[str, Any]:
 def pretending() -> Iterator[None]:
     """What asks the driver is answered, and weights are not drawn."""
     torch.cuda.is_available = lambda: True
+    torch.cuda.get_device_capability = lambda *_: (9, 0)  # type: ignore[assignment]
     torch.cuda.is_bf16_supported = lambda *_, **__: True  # type: ignore[assignment]
     torch.nn.init.trunc_normal_ = lambda weight, **_: weight  # type: ignore[assignment]
     with warnings.catch_warnings():

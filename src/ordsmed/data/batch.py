@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from ordsmed.nn.varlen import Texts, bounds
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class Batch:
     tries: Tensor | None = None  # int64 []       how many draws it took to find so many different ones
     spans: Tensor | None = None  # int64 [E, 2]    where an example begins, rows laid end to end, and its tokens' number
     counting: Tensor | None = None  # int64 [N]    slots that count, rows laid end to end; made on the way to a device
+    bounds: Tensor | None = None  # int32 [N + 1]  where texts begin, rows laid end to end; made on the way to a device
     labels: Tensor | None = None  # int64 or float32 [E] or [E, K]  what is right for each example
 
     def __post_init__(self) -> None:
@@ -59,18 +62,27 @@ class Batch:
         assert self.places is not None or predicted == (rows, tokens), "without places every token is predicted"
 
     def to(self, device: torch.device) -> Batch:
-        """The same batch on a device; where some tokens count and others do not, with a list of them.
+        """The same batch on a device, with a list of the tokens that count, where not all do, and of where texts begin.
 
-        The device could make it, but who wants to know how long it is must wait for all that the device has to do.
+        The device could make them, but who wants to know how long they are must wait for all that it has to do.
         """
         if device.type == "cpu":
             return self
-        batch = self
+        lists: dict[str, Tensor | None] = {}
         if self.places is None and self.counting is None and not self.weights.all():
-            counting = self.weights.flatten().nonzero().squeeze(1)
-            pinned = self.weights.is_pinned()
-            batch = dataclasses.replace(self, counting=counting.pin_memory() if pinned else counting)
+            lists["counting"] = self.weights.flatten().nonzero().squeeze(1)
+        if self.documents is not None and self.bounds is None:
+            lists["bounds"] = bounds(self.documents)
+        if self.tokens.is_pinned():
+            lists = {name: None if value is None else value.pin_memory() for name, value in lists.items()}
+        batch = dataclasses.replace(self, **lists)  # type: ignore[arg-type]
         return batch._map(lambda t: t.to(device, non_blocking=True))
+
+    def texts(self, model: nn.Module) -> Tensor | Texts | None:
+        """Which text each token is of; with where texts begin, if that is known and the network takes it."""
+        if self.documents is None or self.bounds is None or not getattr(model, "takes_texts", False):
+            return self.documents
+        return Texts(self.documents, self.bounds)
 
     def pin_memory(self) -> Batch:
         """The same batch in pinned memory, as the loader's workers ask."""

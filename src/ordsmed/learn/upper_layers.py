@@ -174,7 +174,7 @@ def turned(begin: Tensor, lengths: Tensor, longest: int) -> Tensor:
 def _read_blocks(model: Model, family: ModelSettings, batch: Batch, every: bool) -> list[Tensor]:
     count = sum(isinstance(module, Block) for module in model.modules()) if every else 0
     with capture_layers(model, range(count)) as heard:
-        last = model(batch.tokens, batch.positions, batch.documents, batch.types)
+        last = model(batch.tokens, batch.positions, batch.texts(model), batch.types)
     return [*(heard[number] for number in range(count)), last]
 
 

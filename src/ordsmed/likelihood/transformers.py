@@ -75,7 +75,7 @@ class TransformerScorer:
     def states(self, batch: Batch, at: Tensor) -> Tensor:
         """Of the network, at these places of all rows end to end."""
         hidden: Tensor = self.network(
-            batch.tokens, batch.positions, **{"documents": batch.documents, **self.how(batch)}
+            batch.tokens, batch.positions, **{"documents": batch.texts(self.network), **self.how(batch)}
         )
         return hidden.flatten(0, 1).index_select(0, at)
 

@@ -28,6 +28,7 @@ from ordsmed.nn.model import (
     TokenHead,
     task_classes,
 )
+from ordsmed.nn.varlen import Texts
 
 
 def _size(layers: int, width: int, heads: int) -> dict[str, int]:
@@ -164,6 +165,8 @@ class Settings(Family):
 class Gpt2(Model):
     """Embeddings, dropout, blocks, norm."""
 
+    takes_texts = True
+
     def __init__(self, settings: Settings, vocabulary: int) -> None:
         super().__init__()
         self.causal = settings.causal
@@ -186,12 +189,13 @@ class Gpt2(Model):
                 nn.init.normal_(parameter, std=spread)
 
     def forward(
-        self, tokens: Tensor, positions: Tensor, documents: Tensor | None = None, types: Tensor | None = None, *,
-        causal: Tensor | None = None, cache: Cache | None = None,
+        self, tokens: Tensor, positions: Tensor, documents: Tensor | Texts | None = None,
+        types: Tensor | None = None, *, causal: Tensor | None = None, cache: Cache | None = None,
     ) -> Tensor:  # fmt: skip
         """`causal`, [B]: rows where it is False see all of their document; `cache`: what was read of these rows."""
         x = self.dropout(self.words(tokens) + self.places(positions))
         if cache is not None:
+            assert not isinstance(documents, Texts)
             visible: Visible = cache.visible(tokens.shape[1], documents, tokens.device)
             for block, kept in zip(self.blocks, cache.layers, strict=True):
                 x = block(x, visible, kept=kept)

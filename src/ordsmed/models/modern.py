@@ -37,6 +37,7 @@ from ordsmed.nn.model import (
     TokenHead,
     task_classes,
 )
+from ordsmed.nn.varlen import Texts
 
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
 DECODER = "modernbert-decoder"
@@ -301,6 +302,8 @@ def _thetas(config: dict[str, Any]) -> dict[str, Any]:
 class Modern(Model):
     """Embeddings, norm, dropout, blocks, norm."""
 
+    takes_texts = True
+
     def __init__(self, settings: Settings, vocabulary: int) -> None:
         super().__init__()
         self.settings = settings
@@ -317,8 +320,8 @@ class Modern(Model):
                 nn.init.zeros_(weight)
 
     def forward(
-        self, tokens: Tensor, positions: Tensor, documents: Tensor | None = None, types: Tensor | None = None, *,
-        causal: Tensor | None = None, cache: Cache | None = None,
+        self, tokens: Tensor, positions: Tensor, documents: Tensor | Texts | None = None,
+        types: Tensor | None = None, *, causal: Tensor | None = None, cache: Cache | None = None,
     ) -> Tensor:  # fmt: skip
         """`causal`, [B]: rows where it is False see all of their document; `cache`: what was read of these rows."""
         how, head, new = self.settings, self.settings.width // self.settings.heads, tokens.shape[1]
@@ -326,6 +329,7 @@ class Modern(Model):
         visible: Visible
         near: Visible
         if cache is not None:
+            assert not isinstance(documents, Texts)
             visible = before = cache.visible(new, documents, tokens.device)
             near = cache.nearby(before, new, how.reach, tokens.device)
         else:

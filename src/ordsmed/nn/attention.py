@@ -2,7 +2,8 @@
 
 B batch, T tokens, D width, H heads, d = D / H. The fused rows stand head by head, [H, 3, d]: a split of the rows is a
 split of whole heads. `visible` says which tokens see each other; padding sees padding, so that no row is empty. On a
-CPU rows that hold several texts are looked at text by text where that is cheaper than a mask over all of them.
+CPU rows that hold several texts are looked at text by text where that is cheaper than a mask over all of them; on a GPU
+in 16 bits by kernels for texts of any length (nn/varlen.py).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ordsmed.nn.dropout import Dropout
+from ordsmed.nn.varlen import MOST, EndToEnd, Texts, bounds, why_not
 
 ROOM = 64  # places that a cache makes ahead
 CALL = 40_000  # scores that a CPU makes in the time that another call of its kernels takes
@@ -86,8 +88,8 @@ class Neighbors:
         return blocks.flatten(1, 2)[:, :length].transpose(1, 2)
 
 
-# a mask (True, or 0 among scores, where a token sees another), runs, neighbors; None: all see all
-Visible = Tensor | Runs | Neighbors | None
+# a mask (True, or 0 among scores, where a token sees another), runs, neighbors, texts end to end; None: all see all
+Visible = Tensor | Runs | Neighbors | EndToEnd | None
 
 
 class KeyValueCache:
@@ -180,7 +182,10 @@ class SelfAttention(nn.Module):
             query, key = turned(query, *turn), turned(key, *turn)
         if kept is not None:
             key, value = kept.extend(key, value)
-        if isinstance(visible, Runs):
+        if isinstance(visible, EndToEnd):
+            rate = self.dropout.rate if self.training else 0.0
+            mixed = visible.attend(query, key, value, causal=self.causal, scale=self.scale, rate=rate)
+        elif isinstance(visible, Runs):
             mixed = self._attend_by_run(query, key, value, visible)
         elif isinstance(visible, Neighbors):
             blocks = visible.queries(query), visible.looked_at(key), visible.looked_at(value)
@@ -274,13 +279,17 @@ def nearby(
 ) -> Visible:
     """What is visible and no further than `reach` to either side; of masks [1 or B, 1, T, T]; None: that is all.
 
-    `causal`: where nothing is told, a token sees only what stands before it. `blocks` are those that will look: on a
-    CPU they may be told neighbors, where rows are long.
+    `causal`: where nothing is told, a token sees only what stands before it. `blocks` are those that will look: they
+    may be told texts end to end on a GPU, and on a CPU neighbors, where rows are long.
     """
     batch, length = tokens.shape
     if length <= reach + 1:
         return visible
     assert not isinstance(visible, Neighbors)
+    if isinstance(visible, EndToEnd):
+        return replace(visible, reach=reach)
+    if visible is None and (packed := _end_to_end(blocks, EndToEnd.rows(batch, length, reach, tokens.device))):
+        return packed
     if tokens.device.type == "cpu" and _can_be_told(blocks) and 0 < FAR * reach <= length:
         scored = batch * length * 4 * reach
         if not isinstance(visible, Runs) or sum(size**2 for size in visible.sizes) > scored:
@@ -294,23 +303,47 @@ def nearby(
 
 
 def _can_be_told(blocks: nn.ModuleList | None) -> bool:
-    """Do these blocks look at more than masks?"""
+    """Do these blocks look at more than masks, on a CPU?"""
     first: Any = blocks[0] if blocks is not None else None
     return first is not None and not first.compiled
 
 
+def _end_to_end(blocks: nn.ModuleList | None, packed: EndToEnd) -> EndToEnd | None:
+    """The same, where these blocks can look at texts end to end."""
+    if blocks is None or len(packed.bounds) > MOST:
+        return None
+    first: Any = blocks[0]
+    device, attention = packed.bounds.device, first.attention
+    half = torch.is_autocast_enabled(device.type)
+    dtype = torch.get_autocast_dtype(device.type) if half else next(attention.parameters()).dtype
+    if why_not(device, dtype, attention.head):
+        return None
+    if first.compiled:  # every batch has another number of texts
+        torch._dynamo.maybe_mark_dynamic(packed.bounds, 0)
+    return packed
+
+
 def visibility(
-    documents: Tensor | None, *, causal: bool, rows: Tensor | None = None, blocks: nn.ModuleList | None = None
+    documents: Tensor | Texts | None,
+    *,
+    causal: bool,
+    rows: Tensor | None = None,
+    blocks: nn.ModuleList | None = None,
 ) -> Visible:
     """[B, 1, T, T] True where a token may see another; None where the kernel needs no mask.
 
     `rows`, [B], says which rows see only what stands before, in a network that can do both. `blocks` are those that
-    will look: on a CPU they may be told runs, where that is cheaper.
+    will look: they may be told texts end to end on a GPU, and on a CPU runs, where that is cheaper.
     """
     if documents is None:
         if rows is not None:
             raise ValueError("rows of both kinds need their documents")
         return None
+    if isinstance(documents, Texts):
+        packed = _end_to_end(blocks, EndToEnd(documents.bounds, documents.documents.shape[1]))
+        if packed and rows is None:
+            return packed
+        documents = documents.documents
     first: Any = blocks[0] if blocks is not None else None
     if _can_be_told(blocks) and rows is None and (runs := _runs(documents, first.attention.heads)):
         return runs
@@ -324,14 +357,9 @@ def _runs(documents: Tensor, heads: int) -> Runs | None:
     """The documents as runs, where that is cheaper than a mask over rows; each must stand in one piece."""
     if documents.device.type != "cpu" or not (documents > 1).any():  # rows of one text: a mask
         return None
-    batch, length = documents.shape
-    order = torch.where(documents == 0, documents.max() + 1, documents)  # padding stands at the end
-    steps = order.diff()
-    if (steps < 0).any():
+    if (cuts := bounds(documents)) is None:
         return None
-    begins = torch.ones_like(documents, dtype=torch.bool)
-    begins[:, 1:] = steps > 0
-    starts = begins.flatten().nonzero()[:, 0]
-    sizes = starts.diff(append=starts.new_tensor([batch * length])).tolist()
+    batch, length = documents.shape
+    sizes = cuts.diff().tolist()
     saved = heads * (batch * length**2 - sum(size**2 for size in sizes))
     return Runs(tuple(sizes)) if saved > CALL * len(sizes) else None

@@ -21,6 +21,7 @@ from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.foreign import expect, settings_of
 from ordsmed.nn.heads import MaskedHead, PairHead, fresh, in_turn
 from ordsmed.nn.model import TRANSFORMER_PLAN, Block, Family, Model, Names, TaskKind
+from ordsmed.nn.varlen import Texts
 
 SIZES = {  # ours -> the keys of their config.json
     "width": "hidden_size", "layers": "num_hidden_layers", "heads": "num_attention_heads",
@@ -203,6 +204,7 @@ def both_ends(pairs: dict[str, str]) -> Table:
 class Encoder(Model):
     """Embeddings, norm, dropout, blocks."""
 
+    takes_texts = True
     types: nn.Embedding | None
     project: nn.Linear | None
 
@@ -227,7 +229,7 @@ class Encoder(Model):
                     nn.init.normal_(weight, std=settings.residual_spread)
 
     def forward(
-        self, tokens: Tensor, positions: Tensor, documents: Tensor | None = None, types: Tensor | None = None
+        self, tokens: Tensor, positions: Tensor, documents: Tensor | Texts | None = None, types: Tensor | None = None
     ) -> Tensor:
         x = self.words(tokens) + self.places(positions + self.offset if self.offset else positions)
         if self.types is not None:

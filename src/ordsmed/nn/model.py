@@ -76,6 +76,7 @@ class Model(nn.Module):
     """Tokens to hidden states."""
 
     words: nn.Embedding  # the table that heads are tied to
+    takes_texts: ClassVar[bool] = False  # may `documents` be nn/varlen.py's Texts?
 
     def forward(
         self, tokens: Tensor, positions: Tensor, documents: Tensor | None = None, types: Tensor | None = None

@@ -96,6 +96,6 @@ class NextTokens(Objective):
         return 3.0 * rows * length * each
 
     def _asked(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor, int]:
-        hidden = self.model(batch.tokens, batch.positions, batch.documents, batch.types)
+        hidden = self.model(batch.tokens, batch.positions, batch.texts(self.model), batch.types)
         words, bias = self.head.words.weight, self.head.bias
         return self.head.transform(hidden), words, bias, batch.targets, batch.weights, self.vocabulary

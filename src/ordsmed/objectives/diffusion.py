@@ -135,5 +135,5 @@ class HiddenTokens(Objective):
         return 3.0 * rows * (length * self.model_settings.flops(length) + head)
 
     def _asked(self, batch: Batch) -> tuple[Any, ...]:
-        hidden = self.model(batch.tokens, batch.positions, batch.documents, batch.types)
+        hidden = self.model(batch.tokens, batch.positions, batch.texts(self.model), batch.types)
         return counted(self.head, hidden, batch.targets, batch.weights, self.vocabulary, at=batch.counting)

@@ -179,7 +179,7 @@ class BothWays(Objective):
         return networks
 
     def _hidden(self, batch: Batch) -> Tensor:
-        return self.model(batch.tokens, batch.positions, batch.documents, batch.types, causal=batch.causal)
+        return self.model(batch.tokens, batch.positions, batch.texts(self.model), batch.types, causal=batch.causal)
 
     def _loss(self, batch: Batch, weights: Tensor, hidden: Tensor) -> Tensor:
         return token_loss(*self._asked(batch, weights, hidden))

@@ -168,6 +168,6 @@ class MaskedTokens(Objective):
         return 3.0 * rows * (body + head)
 
     def _asked(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor, int]:
-        hidden = self.model(batch.tokens, batch.positions, batch.documents, batch.types)
+        hidden = self.model(batch.tokens, batch.positions, batch.texts(self.model), batch.types)
         asked = self.head.transform(at_places(hidden, batch))
         return asked, self.head.words.weight, self.head.bias, batch.targets, batch.weights, self.vocabulary

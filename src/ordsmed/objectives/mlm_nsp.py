@@ -192,7 +192,7 @@ class MaskedPairs(Objective):
 
     def _asked(self, batch: Batch) -> tuple[tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor, int], Tensor]:
         """What the token loss is made of, and the scores of the pairs."""
-        hidden = self.model(batch.tokens, batch.positions, batch.documents, batch.types)
+        hidden = self.model(batch.tokens, batch.positions, batch.texts(self.model), batch.types)
         asked = self.head.transform(at_places(hidden, batch))
         words, bias = self.head.words.weight, self.head.bias
         return (asked, words, bias, batch.targets, batch.weights, self.vocabulary), self.pair(hidden)

@@ -290,7 +290,8 @@ class Replaced(Detector):
     def _guess(self, batch: Batch) -> tuple[Tensor, Tensor, tuple[Any, ...]]:
         """The generator's loss, the words it draws, [B, P], and what it was asked."""
         assert batch.keys is not None
-        hidden, head = self.generator(batch.tokens, batch.positions, batch.documents, batch.types), self.head
+        texts, head = batch.texts(self.generator), self.head
+        hidden = self.generator(batch.tokens, batch.positions, texts, batch.types)
         asked = (
             head.transform(at_places(hidden, batch)),
             head.words.weight,
@@ -311,7 +312,7 @@ class Replaced(Detector):
         real = put(batch.tokens, batch.places, batch.weights, batch.targets)
         mixed = self.settings.reference_duplicates
         shown = (mixed_in if mixed else put)(real, batch.places, batch.weights, drawn)
-        hidden = self.model(shown, batch.positions, batch.documents, batch.types)
+        hidden = self.model(shown, batch.positions, batch.texts(self.model), batch.types)
         return self.detect(hidden), shown != real
 
 

@@ -102,6 +102,9 @@ class PretrainingPlan(Plan):
         first, *batches = super().spread()
         return [first, *self.objective.describe(self.ranks.device.type), *batches]
 
+    def attention(self, *, mixed: bool = False) -> list[str]:
+        return super().attention(mixed=mixed or self.objective.shifted)
+
     def held(self) -> int:
         weights = 4 * held_by_rank(self.objective, self.recipe.layout)
         return int(weights * (2 + self.recipe.optimizer.moments + (self.recipe.average > 0)))

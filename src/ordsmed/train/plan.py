@@ -17,6 +17,7 @@ import torch
 
 from ordsmed.base import ranks as processes
 from ordsmed.base.ranks import Ranks
+from ordsmed.mesh.attention import way
 from ordsmed.mesh.layout import Layout, arithmetic
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text.tokenizer import Tokenizer
@@ -108,6 +109,13 @@ class Plan(abc.ABC):
             lines.append(arithmetic(phase, number, layout.share(phase, number, ranks.device.type, 0, ranks.data_world)))
         return lines
 
+    def attention(self, *, mixed: bool = False) -> list[str]:
+        """Which way attention takes, in a line; `mixed`: some rows are read from left to right and some both ways."""
+        if self.network is None:
+            return []
+        lengths = sorted({phase.length for phase in self.recipe.phases})
+        return way(self.network, self.recipe.layout, self.ranks.device, lengths, mixed=mixed)
+
     def fits(self, make: room.Make, *, here: bool) -> None:
         """Refuse what no machine holds, or not this one (`here`)."""
         room.check(self.recipe, self.network, self.ranks, make, here=here)
@@ -118,7 +126,7 @@ class Plan(abc.ABC):
 
     def lying(self) -> list[str]:
         """How it lies on its processes, and what is new in that."""
-        return [*self.spread(), *self.memory(), *([self.changed] if self.changed else [])]
+        return [*self.spread(), *self.attention(), *self.memory(), *([self.changed] if self.changed else [])]
 
 
 def planned(layout: Layout, devices: int = 0) -> Ranks:

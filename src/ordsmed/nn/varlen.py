@@ -1,0 +1,107 @@
+"""Texts of any length, end to end in one row, by torch's flash kernels: no mask, and no score of two texts.
+
+torch.nn.attention.varlen knows windows, and no dropout; where that is wanted the operator below is called by its name.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+MOST = 65_535  # texts that the kernels take at once: as many as CUDA counts blocks to one side
+WIDEST = 256  # numbers of a head
+HALF = (torch.bfloat16, torch.float16)
+SINCE = (8, 0)  # Ampere
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Which text each token is of, and where texts begin: to know this of a device's tensor one waits for it."""
+
+    documents: Tensor  # [B, T]
+    bounds: Tensor  # int32 [N + 1]  rows laid end to end, and their end
+
+
+@dataclass(frozen=True)
+class EndToEnd:
+    """Tokens that see those of their own text and nobody else, where kernels want no mask."""
+
+    bounds: Tensor  # int32 [N + 1]  where texts begin, rows laid end to end, and their end
+    longest: int  # no text is longer
+    reach: int | None = None  # how far to either side they see; None: as far as the text goes
+
+    @staticmethod
+    def rows(batch: int, length: int, reach: int | None, device: torch.device) -> EndToEnd:
+        """Rows that are one text each."""
+        bounds = torch.arange(0, (batch + 1) * length, length, dtype=torch.int32, device=device)
+        return EndToEnd(bounds, length, reach)
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, *, causal: bool, scale: float, rate: float) -> Tensor:
+        """Of [B, H, T, d] each; `rate`: of dropout."""
+        batch, _, length, _ = query.shape
+        rows = [part.transpose(1, 2).flatten(0, 1) for part in (query, key, value)]  # [B * T, H, d], mostly views
+        sides = -1 if self.reach is None else self.reach, 0 if causal else -1 if self.reach is None else self.reach
+        kernel = _dropped if rate else _public
+        mixed = kernel(rows[0], rows[1], rows[2], self.bounds, self.longest, scale, sides, rate)
+        out: Tensor = mixed.unflatten(0, (batch, length)).transpose(1, 2)
+        return out
+
+
+def _public(
+    query: Tensor, key: Tensor, value: Tensor, bounds: Tensor, longest: int, scale: float, sides: tuple[int, int],
+    rate: float,
+) -> Tensor:  # fmt: skip
+    from torch.nn.attention.varlen import varlen_attn
+
+    assert rate == 0
+    mixed = varlen_attn(query, key, value, bounds, bounds, longest, longest, scale=scale, window_size=sides)
+    assert isinstance(mixed, Tensor)
+    return mixed
+
+
+def _dropped(
+    query: Tensor, key: Tensor, value: Tensor, bounds: Tensor, longest: int, scale: float, sides: tuple[int, int],
+    rate: float,
+) -> Tensor:  # fmt: skip
+    kernel = torch.ops.aten._flash_attention_forward
+    before, after = sides
+    mixed: Tensor = kernel(
+        query, key, value, bounds, bounds, longest, longest, rate, sides == (-1, 0), False, scale=scale,
+        window_size_left=before, window_size_right=after,
+    )[0]  # fmt: skip
+    return mixed
+
+
+def bounds(documents: Tensor) -> Tensor | None:
+    """Where texts (0: padding, which is one of its own) begin, rows laid end to end, and their end; int32 [N + 1].
+
+    None where a text stands in two pieces, or padding before one: that is for masks. Waits for a device.
+    """
+    order = torch.where(documents == 0, documents.max() + 1, documents)
+    steps = order.diff()
+    if (steps < 0).any():
+        return None
+    begins = torch.ones_like(documents, dtype=torch.bool)
+    begins[:, 1:] = steps > 0
+    starts = begins.flatten().nonzero()[:, 0].int()
+    return torch.cat([starts, starts.new_tensor([documents.numel()])])
+
+
+def why_not(device: torch.device, dtype: torch.dtype, head: int) -> str:
+    """Why these kernels cannot be had, told after "want"; empty: they can. `head`: numbers of a head."""
+    if device.type != "cuda":
+        return f"a GPU (here: {device.type})"
+    if torch.version.hip is not None:
+        return "a GPU of NVIDIA's, for those of others know no windows"
+    if dtype not in HALF:
+        return f"bf16 or fp16 (here: {str(dtype).removeprefix('torch.').replace('float32', 'fp32')})"
+    if head > WIDEST or head % 8:
+        return f"heads of at most {WIDEST} numbers, a multiple of 8 (here: {head})"
+    if importlib.util.find_spec("torch.nn.attention.varlen") is None:
+        return f"torch.nn.attention.varlen (here: torch {torch.__version__})"
+    if torch.cuda.is_available() and (arch := torch.cuda.get_device_capability(device)) < SINCE:
+        return f"compute capability {SINCE[0]}.{SINCE[1]} (here: {arch[0]}.{arch[1]})"
+    return ""

@@ -1,0 +1,66 @@
+"""The line that says which way attention takes, and why a faster one is not taken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from ordsmed.mesh.attention import way
+from ordsmed.mesh.layout import Layout
+from ordsmed.models import bert, elmo, modern
+from ordsmed.show.show import show
+
+CPU, GPU, HALF = torch.device("cpu"), torch.device("cuda", 0), {"precision": "bf16"}
+FLASH = "flash kernels for texts of any length"
+BERT, PLAIN = bert.Settings(), bert.Settings(attention_dropout=0.0)
+
+
+@pytest.mark.parametrize(
+    ("network", "layout", "device", "lengths", "said"),
+    [
+        (PLAIN, {}, CPU, [128], "torch's kernel; texts one by one where that costs less than a mask"),
+        (BERT, {}, CPU, [128], "products by hand, for with dropout torch's kernel is slower; texts one by one"),
+        (PLAIN, {"compile": True}, CPU, [128], "torch's kernel; masks, for blocks are compiled"),
+        (modern.Settings(), {}, CPU, [256, 1024, 8192], "local layers by neighbors at length 1,024 and 8,192 "),
+        (modern.Settings(), {}, CPU, [256], "; local layers by masks (" + FLASH + " want a GPU (here: cpu))"),
+        (PLAIN, HALF, GPU, [128], FLASH + ", no mask"),
+        (BERT, HALF, GPU, [128], FLASH + ", no mask; dropout by torch's operator below them"),
+        (PLAIN, {}, GPU, [128], "several texts or padding (" + FLASH + " want bf16 or fp16 (here: fp32))"),
+        (modern.Settings(), {}, GPU, [128], "padding, and where layers are local (" + FLASH + " want bf16"),
+        (bert.Settings(width=60, heads=3), HALF, GPU, [128], "a multiple of 8 (here: 20))"),
+    ],
+)
+def test_the_way_in_a_line(
+    network: Any, layout: dict[str, Any], device: torch.device, lengths: list[int], said: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # a login node, which has no GPU itself
+    (line,) = way(network, Layout(**layout), device, lengths)
+    assert line.startswith("attention: ")
+    assert said in line
+
+
+def test_rows_of_both_kinds_and_old_gpus_have_masks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    (line,) = way(PLAIN, Layout(precision="fp16"), GPU, [128], mixed=True)
+    assert line.endswith(f"({FLASH} want rows that are all read one way)")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 0))
+    (line,) = way(PLAIN, Layout(precision="fp16"), GPU, [128])
+    assert line.endswith("want compute capability 8.0 (here: 7.0))")
+
+
+def test_what_has_no_attention_says_nothing() -> None:
+    assert way(elmo.Settings(), Layout(), CPU, [128]) == []
+
+
+ATTENDS = "attention: torch's kernel; texts one by one"
+
+
+@pytest.mark.parametrize(("recipe", "said"), [("tiny/bert", ATTENDS), ("tiny/elmo", "")])
+def test_it_is_shown_before_a_run(recipe: str, said: str) -> None:
+    lines = [line for line in show(recipe, verb="pretrain") if line.startswith("attention: ")]
+    assert len(lines) == bool(said)
+    assert all(line.startswith(said) for line in lines)
