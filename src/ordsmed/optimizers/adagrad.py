@@ -9,6 +9,10 @@ from typing import Any, ClassVar
 import torch
 
 from ordsmed.learn import updates
+from ordsmed.nn.kernels import switch
+from ordsmed.nn.shards import is_sharded
+
+LARGE = 1 << 20  # numbers from which a tensor is worth a kernel of its own
 
 
 @dataclass(frozen=True)
@@ -33,4 +37,37 @@ class Settings:
 
     def build(self, groups: Iterable[dict[str, Any]]) -> torch.optim.Optimizer:
         built = updates.with_decay(groups, self.decay)
-        return torch.optim.Adagrad(built, lr=0.0, initial_accumulator_value=self.initial, eps=self.epsilon)
+        return Adagrad(built, lr=0.0, initial_accumulator_value=self.initial, eps=self.epsilon)
+
+
+class Adagrad(torch.optim.Adagrad):
+    """torch's; large tables by a kernel of ours where those run."""
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        large = [
+            (weight, weight.grad, group)
+            for group in self.param_groups for weight in group["params"] if self._is_taken(weight)
+        ]  # fmt: skip
+        for weight, slope, group in large:
+            from ordsmed.nn.kernels import adaptive_step  # Triton's: where it is switched on it is there
+
+            state = self.state[weight]
+            state["step"] += 1
+            adaptive_step.step(weight, state["sum"], slope, group["lr"], group["eps"], group["weight_decay"])
+            weight.grad = None
+        super().step()
+        for weight, slope, _ in large:
+            weight.grad = slope
+
+    @staticmethod
+    def _is_taken(weight: torch.Tensor) -> bool:
+        slope = weight.grad
+        if (
+            slope is None
+            or weight.numel() < LARGE
+            or not switch.runs("adaptive_step", weight.device)
+            or is_sharded(weight)
+        ):
+            return False
+        return weight.dtype == slope.dtype == torch.float32 and weight.is_contiguous() and slope.is_contiguous()

@@ -210,11 +210,13 @@ def check(device: torch.device) -> str:
     """How two steps come out otherwise than by the plain form, there and back; empty where they do not."""
     chance = torch.Generator().manual_seed(0)
     shapes = (2, 2, 3, 160), (2, 160), (2, 3, 24), (2, 3, 40), (2, 160, 24), (2, 24, 40)
-    given = [(torch.randn(shape, generator=chance) / 2).to(device).requires_grad_() for shape in shapes]
-    learned, results = [given[at] for at in (0, 1, 4, 5)], []
+    ahead, bias, h, c, carry, project = (
+        (torch.randn(shape, generator=chance) / 2).to(device).requires_grad_() for shape in shapes
+    )
+    results = []
     for way in (plain, side_by_side):
-        out, states = way(*given, clips=(0.5, 0.25))
-        results.append([out, states, *torch.autograd.grad(out.sin().sum(), learned)])
+        out, states = way(ahead, bias, h, c, carry, project, (0.5, 0.25))
+        results.append([out, states, *torch.autograd.grad(out.sin().sum(), (ahead, bias, carry, project))])
     equal = all(torch.allclose(one, other, 1e-3, 1e-4) for one, other in zip(*results, strict=True))
     return "" if equal else "other states or slopes than torch's"
 
