@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
+from kit.language_models import LEARNED, SENTENCES, elmo_made, made
+from ordsmed.apply.embed import Form, embedded
 from ordsmed.apply.export import export, export_all
 from ordsmed.apply.fill import fill
-from ordsmed.apply.trained import open_model
+from ordsmed.apply.generation.network import writing
+from ordsmed.apply.trained import Trained, open_model
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.run import Run
 from ordsmed.nn import weights
+from ordsmed.nn.attention import Cache
 
 
 @pytest.fixture
@@ -174,3 +180,41 @@ def test_a_first_step_whose_init_is_gone_is_left_out_of_all(run, tmp_path, capsy
         open_model(run, 0)
     assert [out.name for out in export_all(run, tmp_path / "out")] == ["step-8", "step-12"]
     assert "step 0 is left out: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("family", [*LEARNED, "elmo"])
+def test_in_16_bits_a_model_tells_what_autocast_would(family, tmp_path, monkeypatch):
+    """To the last bit, the second time as well; its own weights stay."""
+    trained = elmo_made(tmp_path) if family == "elmo" else made(family, tmp_path)
+    before = {name: tensor.clone() for name, tensor in weights.own_tensors(trained.objective).items()}
+    half = replace(trained, precision="bf16")
+
+    def told(trained):
+        return [one.vectors for one in embedded(trained, SENTENCES[:3], Form(of="sentences", layers="all"))]
+
+    whole, once, again = told(trained), told(half), told(half)
+    assert not np.array_equal(whole[0], once[0])
+    monkeypatch.setattr(Trained, "within", lambda self: torch.autocast("cpu", torch.bfloat16))
+    for wanted, first, second in zip(told(half), once, again, strict=True):
+        assert np.array_equal(wanted, first)
+        assert np.array_equal(wanted, second)
+    after = weights.own_tensors(trained.objective)
+    assert all(after[name].dtype == torch.float32 and torch.equal(after[name], before[name]) for name in before)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "hybrid", "bert"])
+def test_in_16_bits_words_are_scored_by_a_table_that_is_cast_once(family, tmp_path, monkeypatch):
+    network = writing(replace(made(family, tmp_path), precision="bf16"))
+    row = torch.arange(6, 12)[None]
+
+    def told(network):
+        if network.trained.settings.capabilities.causal:
+            return network.next_scores(row, torch.arange(6)[None], None, Cache(2))
+        return network.gap_scores(row[0].tolist(), [2, 4])
+
+    once, again = told(network), told(network)
+    assert network.kept["words"].dtype == torch.bfloat16
+    monkeypatch.setattr(type(network), "_words", lambda self: self.head.words.weight)
+    wanted = told(network)
+    assert torch.equal(wanted, once)
+    assert torch.equal(wanted, again)

@@ -29,6 +29,7 @@ from ordsmed.formats.huggingface import config, tensors
 from ordsmed.learn.inference import predict_all
 from ordsmed.learn.objective import fresh
 from ordsmed.learn.task import Task, packing, reader
+from ordsmed.mesh.precision import CastWeights
 from ordsmed.nn import weights
 from ordsmed.text.tokenizer import Tokenizer
 
@@ -43,9 +44,9 @@ def main() -> None:
     options.add_argument("--length", type=int, default=384)
     options.add_argument("--windows", type=int, default=320, help="of (b), in blocks from all over the file; 0: all")
     options.add_argument("--single", type=int, default=60, help="windows of (a)")
-    options.add_argument("--rounds", type=int, default=2, help="of (b)")
+    options.add_argument("--rounds", type=int, default=2, help="of (b); 0: (a) alone")
     options.add_argument("--threads", type=int, default=0)
-    options.add_argument("--precision", default="fp32", help="of our products: fp32 or bf16; theirs stay in fp32")
+    options.add_argument("--precision", default="fp32", help="of our products: fp32 or bf16")
     options.add_argument("--cpu-time", action="store_true", help="count the processor's time: on a busy machine")
     measure(options.parse_args())
 
@@ -62,8 +63,11 @@ def measure(asked: argparse.Namespace) -> None:
     theirs, how = their_network(task, tokenizer), packing(tokenizer, network)
     clock = time.process_time if asked.cpu_time else time.perf_counter
 
+    cast = CastWeights()
+
     def within() -> Any:
-        return torch.autocast("cpu", torch.bfloat16) if asked.precision == "bf16" else contextlib.nullcontext()
+        half = asked.precision == "bf16"
+        return cast.within(task, torch.device("cpu"), torch.bfloat16) if half else contextlib.nullcontext()
 
     def ours(examples: Features) -> list[np.ndarray]:
         said, _ = predict_all(task, examples, how, ranks, within=within)
@@ -79,9 +83,14 @@ def measure(asked: argparse.Namespace) -> None:
     same(ours(features), by_batches(theirs, features, THEIR_BATCH, 0), features, apart)
     places = np.random.default_rng(0).integers(0, len(features), asked.single + 3)
     singles = [part(features, np.array([place])) for place in places]
-    alone = [lambda one: timed(ours, one), lambda one: timed(by_batches, theirs, one, 1, 0)]
-    own, other = in_turn(alone, singles)
-    told("(a) one window at a time", own[3:], other[3:])
+    half = their_network(task, tokenizer).bfloat16()
+    alone = [lambda one: timed(ours, one), lambda one: timed(by_batches, theirs, one, 1, 0),
+             lambda one: timed(by_batches, half, one, 1, 0)]  # fmt: skip
+    own, other, in_half = in_turn(alone, singles)
+    told("(a) one window at a time, theirs in fp32", own[3:], other[3:])
+    told("(a) one window at a time, theirs in bf16", own[3:], in_half[3:])
+    if not asked.rounds:
+        return
     ways = [lambda all_: timed(ours, all_), lambda all_: timed(by_batches, theirs, all_, THEIR_BATCH, 0),
             lambda all_: timed(by_batches, theirs, all_, THEIR_BATCH, asked.length)]  # fmt: skip
     own, longest, greatest = in_turn(ways, [features] * asked.rounds)
@@ -134,7 +143,7 @@ def by_batches(network: torch.nn.Module, features: Features, batch: int, length:
         with torch.inference_mode():
             said = network(input_ids=ids, token_type_ids=types, attention_mask=None if bool(seen.all()) else seen)
         for held, scores in zip(found, (said.start_logits, said.end_logits), strict=True):
-            held += [np.pad(scores[:, :widest].numpy(), ((0, 0), (0, max(0, widest - scores.shape[1]))))]
+            held += [np.pad(scores[:, :widest].float().numpy(), ((0, 0), (0, max(0, widest - scores.shape[1]))))]
     return [np.concatenate(held) for held in found]
 
 

@@ -21,7 +21,7 @@ from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.run import Run
 from ordsmed.mesh import precision
 from ordsmed.mesh.layout import Layout
-from ordsmed.mesh.precision import Scaler
+from ordsmed.mesh.precision import CastWeights, Scaler
 from ordsmed.nn.loss import token_loss
 from ordsmed.pretrain.pretrain import pretrain
 from ordsmed.train import checkpoint
@@ -420,3 +420,21 @@ def test_a_block_that_fails_has_its_own_weights_again() -> None:
         block(torch.zeros(3, 7))
     assert block.up.weight.dtype == torch.float32
     assert isinstance(block.up.weight, nn.Parameter)
+
+
+def test_weights_of_layers_are_cast_once_and_lie_as_they_were_after() -> None:
+    """Also where what is asked fails; a network that moved or another dtype is cast anew."""
+    network = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 2, bias=False))
+    own, cast, held = dict(network.named_parameters()), CastWeights(), []
+    for _ in range(2):
+        with cast.within(network, torch.device("cpu"), torch.bfloat16):
+            assert torch.is_autocast_enabled("cpu")
+            held.append([layer._parameters["weight"] for layer in network])
+    whole, half = torch.float32, torch.bfloat16
+    assert [weight.dtype for weight in held[0]] == [whole, half, whole, half]
+    assert all(one is other for one, other in zip(*held, strict=True))
+    with pytest.raises(ZeroDivisionError), cast.within(network, torch.device("cpu"), torch.bfloat16):
+        raise ZeroDivisionError
+    assert all(value is own[name] for name, value in network.named_parameters())
+    with cast.within(network, torch.device("cpu"), torch.float16):
+        assert network[1]._parameters["weight"].dtype == torch.float16

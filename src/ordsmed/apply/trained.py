@@ -24,6 +24,7 @@ from ordsmed.base.menu import kind_of, load
 from ordsmed.base.ranks import Ranks, prepare
 from ordsmed.base.say import say
 from ordsmed.learn.objective import Objective, fresh
+from ordsmed.mesh.precision import CastWeights
 from ordsmed.nn import boxes, foreign, weights
 from ordsmed.nn.adapters import Adapters, merged
 from ordsmed.nn.foreign import Networks
@@ -46,6 +47,7 @@ class Trained:
     bare: bool = False  # has its folder no heads for that?
     ranks: Ranks = field(default_factory=lambda: Ranks(torch.device("cpu")))  # where it stands
     precision: str = "fp32"  # of products
+    cast: CastWeights = field(default_factory=CastWeights, compare=False, repr=False)  # with 16 bits
 
     @property
     def kind(self) -> str:
@@ -69,9 +71,11 @@ class Trained:
 
     def within(self) -> Any:
         """In which numbers products are made."""
-        if self.precision in HALVES:
+        if self.precision not in HALVES:
+            return contextlib.nullcontext()
+        if self.ranks.shape[2] > 1:  # parts of layers, which torch casts for itself
             return torch.autocast(self.device.type, HALVES[self.precision])
-        return contextlib.nullcontext()
+        return self.cast.within(self.objective, self.device, HALVES[self.precision])
 
     def check_heads(self) -> None:
         """Refuse a folder of a network alone, which `embed` and `init` can do with."""

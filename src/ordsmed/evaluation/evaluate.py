@@ -5,13 +5,11 @@ model -> Scorer     files -> Example -> chunks of about 65,536 tokens -> scores 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from ordsmed.apply.origin import Origin
 from ordsmed.apply.seen import seen
@@ -161,6 +159,7 @@ def _findings(
     trained.objective.to(ranks.device)
     if layout.tensor > 1:
         split_layers(trained.objective, layout, ranks)
+    trained = replace(trained, ranks=ranks, precision=means.precision)
     for (probe, scorer), line in zip(scorers, how, strict=True):
         stored = drawn.is_store(probe.files)
         paths = drawn.parts(probe.files) if stored else paths_of(probe.files)
@@ -171,7 +170,7 @@ def _findings(
             scorer,
             ranks,
             Kept(folder / "parts", key_of(key, probe, paths, scorer.way, means.precision), ranks.rank),
-            means.precision,
+            trained.within,
         )
         result = task.run(f"{trained.folder.name}: {kind_of(probe)}", anew=means.anew)
         if result is not None:
@@ -190,7 +189,7 @@ class Asking:
     scorer: Scorer
     ranks: Ranks
     kept: Kept
-    precision: str = "fp32"
+    within: Callable[[], Any] = nullcontext  # in which numbers products are made
 
     def run(self, title: str, *, anew: bool) -> tuple[Finding, list[Record]] | None:
         """What it finds, and the records; None on ranks that are not the first."""
@@ -230,14 +229,6 @@ class Asking:
                 if self.ranks.tensor_rank == 0:
                     self.kept.add(number, records)
                 shown.add(costs[number])
-
-    def within(self) -> Any:
-        """In which numbers products are made."""
-        return (
-            torch.autocast(self.ranks.device.type, HALVES[self.precision])
-            if self.precision in HALVES
-            else nullcontext()
-        )
 
     def _chunks(self) -> Iterator[list[Example]]:
         """Examples in their order, cut where a chunk has cost enough: by content alone."""

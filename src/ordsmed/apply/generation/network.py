@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ordsmed.apply.trained import Trained
+from ordsmed.apply.trained import HALVES, Trained
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.ranks import Ranks, join, leave
 from ordsmed.base.say import say
@@ -87,7 +87,16 @@ class WritingNetwork:
         if len(states) > 1 and (packed := self._packed()) is not None:
             scores: Tensor = torch.ops.mkldnn._linear_pointwise(states, packed, head.bias, "none", [], "")
             return scores[:, :vocabulary]
-        return token_scores(states, head.words.weight, head.bias, vocabulary)
+        return token_scores(states, self._words(), head.bias, vocabulary)
+
+    def _words(self) -> Tensor:
+        """The word table; with 16 bits as it was cast once."""
+        words: Tensor = self.head.words.weight
+        if self.trained.precision not in HALVES or self.ranks.world > 1:
+            return words
+        if "words" not in self.kept:
+            self.kept["words"] = words.detach().to(HALVES[self.trained.precision])
+        return self.kept["words"]
 
     def _packed(self) -> Tensor | None:
         """The word table as a CPU's library lays it out for its products, made once; None: it is used as it stands.
