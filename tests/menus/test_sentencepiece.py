@@ -13,7 +13,7 @@ from kit.sentencepieces import BYTE, CONTROL, OWN, UNUSED, model_bytes
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.data.words import Words, cut_of
 from ordsmed.text import sentencepiece_training, word_counts
-from ordsmed.text.sentencepiece_model import LIST, MODEL, parsed
+from ordsmed.text.sentencepiece_model import LIST, MODEL, parsed, pipeline
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.tokenizers import sentencepiece
 
@@ -166,6 +166,31 @@ def test_the_same_ids_as_the_library(name: Any, way: str, texts: list[str]) -> N
     assert (cut_of(tokenizer) is not None) == (way in ("plain", "bytes", "own"))
     ids, lengths = Words(tokenizer, np.dtype("<u2")).encode(asked)
     assert [part.tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])] == wanted
+
+
+def test_scores_are_whole_steps_and_nothing_else_changes() -> None:
+    pieces = [("▁a", -1.234567), ("b", -9.87654, OWN), ("c", -99.9, UNUSED), ("<s>", 0.0, CONTROL)]
+    data = model_bytes(pieces)
+    stepped = b"".join(sentencepiece_training._stepped(data))
+    old, new = parsed(data, "old"), parsed(stepped, "new")
+    assert new.scores == (0.0, -158 / 128, -1264 / 128, -12787 / 128, 0.0)
+    assert (new.pieces, new.kinds, new.type) == (old.pieces, old.kinds, old.type)
+    assert len(stepped) == len(data)
+    assert stepped.endswith(data[-30:])
+    assert b"".join(sentencepiece_training._stepped(stepped)) == stepped
+
+
+def test_exact_sums_choose_as_the_library_wherever_a_word_stands() -> None:
+    library = pytest.importorskip("sentencepiece")
+    draw = np.random.default_rng(3)
+    line = " ".join("a" * n for n in draw.integers(1, 12, 2000))
+    equal = []
+    data = model_bytes([("▁", -1.7), ("a", -3.1234567), ("aa", -4.7654321), ("aaa", -6.1112223)])
+    for own in (data, b"".join(sentencepiece_training._stepped(data))):
+        tokenizer = Tokenizer(pipeline(parsed(own, "x")), source=own)
+        theirs = library.SentencePieceProcessor(model_proto=own).encode(line)
+        equal.append(tokenizer.encode_batch([line])[0].tolist() == theirs)
+    assert equal == [False, True]
 
 
 def test_what_is_no_such_model_is_refused(tmp_path: Path) -> None:

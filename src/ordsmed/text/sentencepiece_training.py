@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import io
 import re
+import struct
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ordsmed.base.errors import RecipeError
+from ordsmed.binary import proto
 from ordsmed.text.word_counts import WordCounts
 
 WORDS = 2_000_000  # different ones that are counted and learned from, at most
 LONGEST = 256  # letters of a word; a longer one, as of a script without blanks, is cut
 THREADS = 16  # the library's own number: sums, and so pieces, depend on it and on no machine
+STEP = 2.0**-7  # of scores: nine digits write them, and float32, which the library sums in, is exact up to 2^17
 
 
 def train(texts: Iterable[str], place: str = "tokenizer", **settings: Any) -> bytes:
@@ -36,7 +39,28 @@ def train(texts: Iterable[str], place: str = "tokenizer", **settings: Any) -> by
     except (RuntimeError, OSError) as error:
         why = re.sub(r"^.*\] *", "", str(error).strip().split("\n")[-1])
         raise RecipeError(place, f"SentencePiece refuses: {why}", "settings and texts that it takes") from None
-    return written.getvalue()
+    return b"".join(_stepped(written.getvalue()))
+
+
+def _stepped(data: bytes) -> Iterator[bytes]:
+    """The .model with each score at a whole number of steps.
+
+    Of two ways to spell a word whose sums are equal, rounding would choose, in one place so and in another otherwise;
+    exact sums are equal in float32, float64 and any order, and every program takes the first way that it finds.
+    """
+    for number, value in proto.fields(memoryview(data)):
+        assert isinstance(value, memoryview)
+        if number == 1:
+            entry = proto.table(value)
+            score = struct.unpack("<f", struct.pack("<I", entry.get(2, 0)))[0]
+            bits = int.from_bytes(struct.pack("<f", round(score / STEP) * STEP), "little")
+            value = memoryview(b"".join(_field(n, bits if n == 2 else own) for n, own in proto.fields(value)))
+        yield proto.run(number, bytes(value))
+
+
+def _field(number: int, value: proto.Value) -> bytes:
+    """One field of a piece: its text, score or kind."""
+    return proto.message({number: bytes(value) if isinstance(value, memoryview) else value}, fixed=(2,))
 
 
 def _words(text: str) -> Iterator[str]:
