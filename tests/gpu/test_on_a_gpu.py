@@ -28,6 +28,7 @@ from ordsmed.mesh.layout import Layout
 from ordsmed.mesh.parallel import Parallel
 from ordsmed.mesh.replicas import Replicas
 from ordsmed.nn.dropout import Dropout, begin_micro_batch
+from ordsmed.nn.kernels import switch
 from ordsmed.nn.model import Block
 from ordsmed.pretrain.pretrain import pretrain
 from ordsmed.pretrain.recipe import Pretraining
@@ -130,6 +131,26 @@ def test_elmo_goes_on_with_the_same_bits(elmo: Recipe, lstm: str) -> None:
 @pytest.mark.parametrize("micro", [2, 4])
 def test_accumulation_changes_nothing(recipe: Recipe, micro: int) -> None:
     assert np.allclose(trained(recipe()), trained(recipe(), f"layout.micro={micro}"), rtol=1e-4)
+
+
+@needs_bf16
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_our_kernels_learn_what_torchs_do(recipe: Recipe, kind: str, precision: str) -> None:
+    pytest.importorskip("triton")
+    plain, ours = (
+        trained(recipe(kind=kind), f'layout.kernels="{how}"', f'layout.precision="{precision}"')
+        for how in ("plain", "auto")
+    )
+    assert switch.runs("cross_entropy", torch.device("cuda"))
+    assert ours == [pytest.approx(step, rel=1e-4 if precision == "fp32" else 3e-2) for step in plain]
+
+
+def test_our_kernels_read_elmo_as_torchs_do(elmo: Recipe) -> None:
+    pytest.importorskip("triton")
+    plain, ours = (trained(elmo(clip=3.0), f'layout.kernels="{how}"') for how in ("plain", "auto"))
+    assert switch.runs("lstm", torch.device("cuda"))
+    assert ours == [pytest.approx(step, rel=1e-4) for step in plain]
 
 
 @needs_bf16

@@ -1,7 +1,7 @@
 """Half an hour on a GPU, in four commands: steps of real recipes by blocks and by profile, shapes by themselves.
 
     python tests/measure/gpu_steps.py first     versions, ELECTRA-base at 128 plain and compiled, at 512; tests/gpu
-    python tests/measure/gpu_steps.py second    products, attention and heads alone; BERT-large, GPT-2 345M, ELMo
+    python tests/measure/gpu_steps.py second    products, attention, heads, our kernels; BERT-large, GPT-2 345M, ELMo
     python tests/measure/gpu_steps.py third     what a change was to bring: ELECTRA-base without dropout, fp32, compiled
     python tests/measure/gpu_steps.py final     all of them twice, for docs/log.md
     ... NAME [KEY=VALUE...]                     one bench recipe by its name, with a profile
@@ -150,7 +150,8 @@ def main() -> None:
     here = Path(__file__).parent
     versions(device)
     if asked.plan == "second":
-        subprocess.run([sys.executable, here / "gpu_parts.py", *(["--small"] if asked.small else [])], check=False)
+        for script in ("gpu_parts.py", "gpu_kernels.py"):
+            subprocess.run([sys.executable, here / script, *(["--small"] if asked.small else [])], check=False)
     for words in PLANS.get(asked.plan, [[asked.plan, *asked.changes]]):
         try:
             steps_of([*words], small=asked.small, blocks=1 if asked.small else 5)

@@ -1,0 +1,121 @@
+"""Kernels of our own on a GPU, each beside its plain form: how far apart they are, and the time of both.
+
+python tests/measure/gpu_kernels.py [--small]    --small: little of everything, under Triton's interpreter on a CPU
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import torch
+from gpu_parts import DEVICE, SMALL, made, tell
+from torch import Tensor
+
+if DEVICE == "cpu":
+    os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
+
+from ordsmed.learn.sampling import Draw
+from ordsmed.nn import loss, lstm
+from ordsmed.nn.kernels import adaptive_step, switch
+
+BF16 = torch.bfloat16
+
+
+def apart(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> str:
+    """The largest difference, as a share of the largest number; where one is no number, that."""
+    worst = 0.0
+    for one, other in zip(ours, theirs, strict=True):
+        if not (one.isfinite().all() and other.isfinite().all()):
+            return "NO NUMBERS"
+        worst = max(
+            worst, float((one.float() - other.float()).abs().max() / other.float().abs().max().clamp_min(1e-30))
+        )
+    return f"{worst:.1e}"
+
+
+def both(name: str, ours: Callable[[], Any], theirs: Callable[[], Any], moved: float = 0.0) -> None:
+    tell(f"{name}, torch's", theirs)
+    tell(f"{name}, ours", ours, moved=moved)
+
+
+def heads(rows: int, width: int, words: int, *, drawn: bool, dtype: torch.dtype = BF16) -> None:
+    """The loss of predicted words with its products, and the kernel alone."""
+    rows, words = (max(rows // 2048, 4), words // 64) if SMALL else (rows, words)
+    padded = -(-words // 128) * 128
+    hidden, table = made(rows, width, dtype=dtype), made(words, width, dtype=torch.float32) / width**0.5
+    hidden, table = hidden.requires_grad_(), table.requires_grad_()
+    bias = torch.zeros(words, device=DEVICE, requires_grad=True)
+    targets = torch.randint(words, (rows,), device=DEVICE)
+    weights = torch.ones(rows, device=DEVICE)
+    draw = Draw.of(torch.randint(1 << 60, (rows,), device=DEVICE), 1, words) if drawn else None
+
+    def learned(choice: str) -> list[Tensor]:
+        switch._running.clear()
+        switch._running.update(switch.KERNELS if choice == "auto" else ())
+        with torch.autocast(DEVICE, dtype, enabled=dtype != torch.float32):
+            value, words_drawn = loss._loss(hidden, table, bias, targets, weights, words, draw)
+        return [value.detach(), *torch.autograd.grad(value, (hidden, table, bias)), words_drawn]
+
+    name = f"head {rows} x {width} x {words}{', drawn' if drawn else ''}, {str(dtype)[6:]}"
+    ours, theirs = learned("auto"), learned("plain")
+    same = f", {float((ours[-1] == theirs[-1]).float().mean()):.2%} of draws the same" if drawn else ""
+    print(f"{name}: {apart(ours[:-1], theirs[:-1])} apart{same}", flush=True)
+    both(name, partial(learned, "auto"), partial(learned, "plain"))
+    from ordsmed.nn.kernels.cross_entropy import cross_entropy, plain
+
+    scores = made(min(rows, 8192), padded, dtype=dtype)
+    some, keys = targets[: len(scores)], draw.slot_keys[: len(scores)] if draw else None
+    both("  the kernel alone", lambda: cross_entropy(scores, some, words, keys=keys), lambda: plain(scores, some),
+         moved=3.0 * scores.numel() * scores.element_size())  # fmt: skip
+
+
+def cells(rows: int, steps: int, width: int, count: int, *, dtype: torch.dtype = BF16) -> None:
+    """One layer in both directions, forward and back."""
+    rows, steps, count = (2, 3, count // 32) if SMALL else (rows, steps, count)
+    layers = [lstm.Lstm(width, count, cell_clip=3.0, projection_clip=3.0).to(DEVICE) for _ in range(2)]
+    xs = [made(steps, rows, width, dtype=torch.float32).requires_grad_() for _ in layers]
+    h, c = (torch.zeros(2, rows, size, device=DEVICE) for size in (width, count))
+    weights = [*chain.from_iterable(layer.parameters() for layer in layers)]
+
+    def learned(way: Any) -> list[Tensor]:
+        with torch.autocast(DEVICE, dtype, enabled=dtype != torch.float32):
+            outs = [out for out, *_ in way(layers, xs, h, c, None)]
+        return [*(out.detach() for out in outs), *torch.autograd.grad(outs, [*xs, *weights], [x.detach() for x in xs])]
+
+    name = f"LSTM {rows} x {steps}, {count} cells, {str(dtype)[6:]}"
+    print(f"{name}: {apart(learned(lstm.together), learned(lstm.in_turn))} apart", flush=True)
+    both(name, partial(learned, lstm.together), partial(learned, lstm.in_turn))
+
+
+def table(rows: int, width: int, seen: int) -> None:
+    """A step of Adagrad on a table of which few rows learned."""
+    rows, seen = (rows // 4096, seen // 4096 + 1) if SMALL else (rows, seen)
+    slopes = torch.zeros(rows, width, device=DEVICE)
+    slopes[torch.randperm(rows, device=DEVICE)[:seen]] = made(seen, width, dtype=torch.float32)
+    ours, theirs = ((torch.ones_like(slopes), torch.ones_like(slopes)) for _ in range(2))
+    adaptive_step.step(*ours, slopes, 0.2)
+    adaptive_step.plain(*theirs, slopes, 0.2)
+    name = f"Adagrad {rows} x {width}, {seen} rows learned"
+    print(f"{name}: {apart(ours, theirs)} apart", flush=True)
+    weights = torch.nn.Parameter(theirs[0])
+    weights.grad = slopes
+    fused = torch.optim.Adagrad([weights], 0.2)
+    both(name, lambda: adaptive_step.step(*ours, slopes, 0.2), fused.step, moved=4.0 * slopes.numel())
+
+
+if __name__ == "__main__":
+    if SMALL:
+        switch.DEVICES, loss.BY_HAND = ("cpu",), ()
+    print(switch.begin("auto", torch.device(DEVICE)), flush=True)
+    heads(9728, 256, 30_522, drawn=True)
+    heads(9728, 768, 30_522, drawn=False)
+    heads(65_536, 1024, 50_257, drawn=False)
+    heads(9728, 768, 30_522, drawn=False, dtype=torch.float32)
+    cells(128, 20, 512, 4096)
+    cells(128, 20, 512, 2048)
+    cells(128, 20, 512, 4096, dtype=torch.float32)
+    table(793_471, 512, 12_000)
