@@ -21,6 +21,8 @@ if DEVICE == "cpu":
 from ordsmed.learn.sampling import Draw
 from ordsmed.nn import loss, lstm
 from ordsmed.nn.kernels import adaptive_step, switch
+from ordsmed.nn.shards import LocalParameter
+from ordsmed.optimizers import lamb
 
 BF16 = torch.bfloat16
 
@@ -107,6 +109,35 @@ def table(rows: int, width: int, seen: int) -> None:
     both(name, lambda: adaptive_step.step(*ours, slopes, 0.2), fused.step, moved=4.0 * slopes.numel())
 
 
+def whole_step(layers: int, width: int, words: int) -> None:
+    """LAMB over the weights of an encoder."""
+    shapes = [(3 * width, width), (width, width), (4 * width, width), (width, 4 * width), *((width,) for _ in range(6))]
+    shapes = [(words, width), *shapes] if SMALL else [(words, width), *shapes * layers]
+    runs: dict[str, list[torch.nn.Parameter]] = {}
+    steps: dict[str, Callable[[], None]] = {}
+    for choice in ("auto", "plain"):
+        torch.manual_seed(0)
+        weights = [torch.nn.Parameter(made(*shape, dtype=torch.float32)) for shape in shapes]
+        parts = [LocalParameter.of(str(number), weight) for number, weight in enumerate(weights)]
+        optimizer = lamb.Settings().build([{"params": weights, "parts": parts, "kind": "matrix", "decayed": True}])
+        optimizer.param_groups[0]["lr"] = 0.01
+        for weight in weights:
+            weight.grad = made(*weight.shape, dtype=torch.float32)
+        runs[choice] = weights
+
+        def step(choice: str = choice, optimizer: torch.optim.Optimizer = optimizer) -> None:
+            switch._running.clear()
+            switch._running.update(switch.KERNELS if choice == "auto" else ())
+            optimizer.step()
+
+        step()
+        steps[choice] = step
+    count = sum(weight.numel() for weight in runs["auto"])
+    name = f"LAMB of {count / 1e6:.1f} M in {len(shapes)}"
+    print(f"{name}: {apart(*runs.values())} apart", flush=True)
+    both(name, steps["auto"], steps["plain"], moved=40.0 * count)
+
+
 if __name__ == "__main__":
     if SMALL:
         switch.DEVICES, loss.BY_HAND = ("cpu",), ()
@@ -119,3 +150,4 @@ if __name__ == "__main__":
     cells(128, 20, 512, 2048)
     cells(128, 20, 512, 4096, dtype=torch.float32)
     table(793_471, 512, 12_000)
+    whole_step(12, 64 if SMALL else 768, 300 if SMALL else 30_522)

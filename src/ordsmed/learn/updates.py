@@ -83,10 +83,16 @@ def directions(turn: Turn, betas: tuple[float, float], epsilon: float, correct: 
     move_moments(turn, betas)
     if correct == "no":
         return quotients(turn, epsilon)
-    roots = [math.sqrt(1 - betas[1] ** step) for step in turn.steps]
-    steps = quotients(turn, [epsilon * root for root in roots] if correct == "yes" else epsilon)
-    torch._foreach_mul_(steps, [root / (1 - betas[0] ** step) for root, step in zip(roots, turn.steps, strict=True)])
+    epsilons, scales = corrections(turn, betas, epsilon)
+    steps = quotients(turn, epsilons if correct == "yes" else epsilon)
+    torch._foreach_mul_(steps, scales)
     return steps
+
+
+def corrections(turn: Turn, betas: tuple[float, float], epsilon: float) -> tuple[list[float], list[float]]:
+    """Of each weight, the epsilon and the factor by which moments as they are give the corrected direction."""
+    roots = [math.sqrt(1 - betas[1] ** step) for step in turn.steps]
+    return [epsilon * r for r in roots], [r / (1 - betas[0] ** step) for r, step in zip(roots, turn.steps, strict=True)]
 
 
 def walk(turn: Turn, along: list[Tensor], rate: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from ordsmed.learn import updates
 from ordsmed.learn.updates import Turn
+from ordsmed.nn.kernels import switch
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,10 @@ class Lamb(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        directions = [(turn, self._directions(turn)) for turn in updates.turns(self, *updates.MOMENTS)]
+        ready = list(updates.turns(self, *updates.MOMENTS))
+        if ready and switch.runs("proportional_step", ready[0].weights[0].device) and self._by_kernels(ready):
+            return
+        directions = [(turn, self._directions(turn)) for turn in ready]
         self._adapt([(turn, along) for turn, along in directions if self._adapts(turn)])
         for turn, along in directions:
             torch._foreach_add_(turn.weights, along, alpha=-turn.rate)
@@ -63,6 +68,29 @@ class Lamb(torch.optim.Optimizer):
         if turn.decay:
             torch._foreach_add_(along, turn.weights, alpha=turn.decay)
         return along
+
+    def _by_kernels(self, ready: list[Turn]) -> bool:
+        """The same by kernels of ours, if these tensors are theirs."""
+        from ordsmed.nn.kernels.proportional_step import Step, fits  # Triton's: where it is switched on it is there
+
+        firsts, seconds = updates.MOMENTS
+        given = [(turn.weights, turn.grads, turn.kept[firsts], turn.kept[seconds]) for turn in ready]
+        spread = any(part.groups for turn in ready for part in turn.parts)  # norms are then agreed on between ranks
+        if spread or not all(fits([*itertools.chain(*lists)]) for lists in given):
+            return False
+        for turn, lists in zip(ready, given, strict=True):
+            plain = [self.how.epsilon] * len(turn.weights), [1.0] * len(turn.weights)
+            factors = updates.corrections(turn, self.how.betas, self.how.epsilon) if self.how.correct else plain
+            step = Step(*lists)
+            tall, long = step.directions(self.how.betas, *factors, turn.decay).sqrt()
+            step.walk(self._ratios(tall, long) * turn.rate if self._adapts(turn) else torch.full_like(tall, turn.rate))
+        return True
+
+    def _ratios(self, tall: Tensor, long: Tensor) -> Tensor:
+        """By how much directions of these lengths are scaled, for weights of these norms."""
+        if self.how.clamp:
+            tall = tall.clamp(*self.how.clamp)
+        return torch.where((tall > 0) & (long > 0), tall / long, 1.0)
 
     def _adapts(self, turn: Turn) -> bool:
         if self.how.adapt == "decayed":
@@ -76,6 +104,4 @@ class Lamb(torch.optim.Optimizer):
         parts = [part for turn, _ in made for part in turn.parts]
         if weights:
             tall, long = updates.squares(weights + along, parts * 2).sqrt().chunk(2)
-            if self.how.clamp:
-                tall = tall.clamp(*self.how.clamp)
-            updates.scale(along, torch.where((tall > 0) & (long > 0), tall / long, 1.0))
+            updates.scale(along, self._ratios(tall, long))

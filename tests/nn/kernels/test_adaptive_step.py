@@ -13,6 +13,12 @@ from ordsmed.optimizers import adagrad
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in.*:RuntimeWarning")  # the interpreter's numpy
 
 
+@pytest.fixture
+def only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other kernel is tried: under the interpreter that takes its time."""
+    monkeypatch.setattr(switch, "KERNELS", ("adaptive_step",))
+
+
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 @pytest.mark.parametrize("shape", [(1,), (1_023,), (5, 700), (3, 1_024)])
 def test_weights_and_sums_of_any_shape(device: torch.device, shape: tuple[int, ...], decay: float) -> None:
@@ -41,7 +47,9 @@ def test_a_tile_that_learned_nothing_is_not_touched(device: torch.device) -> Non
     assert weights[1].isnan().nonzero().tolist() == [[3]]
 
 
-def test_the_optimizer_takes_it_for_large_tables(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_optimizer_takes_it_for_large_tables(
+    device: torch.device, only: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Weights, sums and counted steps are those without it, gradients stay, and small ones are torch's."""
     from ordsmed.nn.kernels import adaptive_step as kernels
 

@@ -20,6 +20,12 @@ pytestmark = pytest.mark.filterwarnings(
 BOUND = {torch.float32: 2e-6, torch.bfloat16: 8e-3, torch.float16: 1e-3}
 
 
+@pytest.fixture
+def only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other kernel is tried: under the interpreter that takes its time."""
+    monkeypatch.setattr(switch, "KERNELS", ("cross_entropy",))
+
+
 def scored(rows: int, width: int, dtype: torch.dtype, seed: int = 0, spread: float = 3.0) -> tuple[Tensor, Tensor]:
     chance = torch.Generator().manual_seed(seed)
     scores = torch.randn(rows, width, generator=chance).mul_(spread).to(dtype)
@@ -107,7 +113,7 @@ def test_noise_is_exact_at_its_ends(device: torch.device) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_a_loss_is_learned_by_the_kernel_as_without(
-    device: torch.device, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    device: torch.device, only: None, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Value, slopes and draws of the whole loss, in chunks, with a vocabulary that is padded."""
     monkeypatch.setattr(loss, "BY_HAND", ())

@@ -17,6 +17,12 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in.*:RuntimeWarnin
 BOUND = {torch.float32: 1e-4, torch.bfloat16: 3e-2, torch.float16: 4e-3}
 
 
+@pytest.fixture
+def only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other kernel is tried: under the interpreter that takes its time."""
+    monkeypatch.setattr(switch, "KERNELS", ("lstm",))
+
+
 def layers(cells: int, width: int, clips: tuple[float, float], seed: int = 0) -> list[Lstm]:
     torch.manual_seed(seed)
     made = [Lstm(width, cells, cell_clip=clips[0], projection_clip=clips[1]) for _ in range(2)]
@@ -89,7 +95,7 @@ def test_what_is_no_number_stays_so_in_its_row(device: torch.device) -> None:
     assert ours[1][0].isnan().any()
 
 
-def test_a_layer_of_elmo_takes_them(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_layer_of_elmo_takes_them(device: torch.device, only: None, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     small = elmo.Settings(width=8, cells=12, dropout=0.0)
     layer = elmo.Layer(small, residual=True).to(device)

@@ -1,0 +1,168 @@
+"""LAMB's step of many tensors by two kernels: moments, directions and norms in one pass, weights in another.
+
+Tensors are cut into chunks, one a program; where each lies is told by a table of addresses. The plain form
+(learn/updates.py) goes over everything about ten times, and starts kernels by the dozen.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from triton.language import tensor as Value  # pointers and numbers alike
+
+CHUNK, TILE = 1 << 15, 1_024
+
+
+@triton.jit
+def _fp32(addresses: Value, place: Value) -> Value:
+    return tl.load(addresses + place).to(tl.pointer_type(tl.float32))
+
+
+@triton.jit
+def _direct(
+    addresses: Value, sizes: Value, tensors: Value, begins: Value, factors: Value, parts: Value, count: Value,
+    chunks: Value, first_beta: Value, second_beta: Value, decay: Value, SIZE: tl.constexpr, STEP: tl.constexpr,
+) -> None:  # fmt: skip
+    """Of one chunk: the moments moved, the direction written, and its and the weights' sums of squares."""
+    chunk = tl.program_id(0)
+    which, begin = tl.load(tensors + chunk), tl.load(begins + chunk)
+    weights, slopes = _fp32(addresses, which), _fp32(addresses, count + which)
+    firsts, seconds = _fp32(addresses, 2 * count + which), _fp32(addresses, 3 * count + which)
+    along, size = _fp32(addresses, 4 * count + which), tl.load(sizes + which)
+    epsilon, scale = tl.load(factors + which), tl.load(factors + count + which)
+    tall, long = tl.zeros((STEP,), tl.float32), tl.zeros((STEP,), tl.float32)
+    for offset in range(0, SIZE, STEP):
+        at = begin + offset + tl.arange(0, STEP)
+        here = at < size
+        weight, slope = tl.load(weights + at, here, 0), tl.load(slopes + at, here, 0)
+        first, second = tl.load(firsts + at, here, 0), tl.load(seconds + at, here, 0)
+        first += (slope - first) * (1 - first_beta)
+        second = second * second_beta + slope * slope * (1 - second_beta)
+        way = first / (tl.sqrt(second) + tl.where(here, epsilon, 1.0)) * scale + decay * weight
+        tl.store(firsts + at, first, here)
+        tl.store(seconds + at, second, here)
+        tl.store(along + at, way, here)
+        tall += weight * weight
+        long += way * way
+    tl.store(parts + chunk, tl.sum(tall, 0))
+    tl.store(parts + chunks + chunk, tl.sum(long, 0))
+
+
+@triton.jit
+def _add_up(parts: Value, starts: Value, totals: Value, count: Value, chunks: Value, MOST: tl.constexpr) -> None:
+    """The sums of a tensor's chunks, always in the same order."""
+    which, row, at = tl.program_id(0), tl.program_id(1), tl.arange(0, MOST)
+    start, end = tl.load(starts + which), tl.load(starts + which + 1)
+    own = tl.load(parts + row * chunks + start + at, start + at < end, 0)
+    tl.store(totals + row * count + which, tl.sum(own, 0))
+
+
+@triton.jit
+def _walk(
+    addresses: Value, sizes: Value, tensors: Value, begins: Value, rates: Value, count: Value, SIZE: tl.constexpr,
+    STEP: tl.constexpr,
+) -> None:  # fmt: skip
+    chunk = tl.program_id(0)
+    which, begin = tl.load(tensors + chunk), tl.load(begins + chunk)
+    weights, along = _fp32(addresses, which), _fp32(addresses, 4 * count + which)
+    rate, size = tl.load(rates + which), tl.load(sizes + which)
+    for offset in range(0, SIZE, STEP):
+        at = begin + offset + tl.arange(0, STEP)
+        weight = tl.load(weights + at, at < size, 0) - rate * tl.load(along + at, at < size, 0)
+        tl.store(weights + at, weight, at < size)
+
+
+@functools.lru_cache(maxsize=64)
+def _cut(sizes: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Sizes of tensors; of which tensor each chunk is and where it begins there; each tensor's first chunk."""
+    cut = [(which, begin) for which, size in enumerate(sizes) for begin in range(0, size, CHUNK)]
+    counts = torch.tensor([0, *(triton.cdiv(size, CHUNK) for size in sizes)])
+    tables = ([*sizes], [which for which, _ in cut], [begin for _, begin in cut], counts.cumsum(0).tolist())
+    first, second, third, fourth = (torch.tensor(table, dtype=torch.int64).to(device) for table in tables)
+    return first, second, third, fourth
+
+
+def _sent(numbers: list[int] | list[float], device: torch.device) -> Tensor:
+    """On the device, without waiting for it."""
+    kind = torch.int64 if isinstance(numbers[0], int) else torch.float32
+    return torch.tensor(numbers, dtype=kind, pin_memory=device.type == "cuda").to(device, non_blocking=True)
+
+
+class Step:
+    """A step of some tensors: first their directions, then, by rates that follow from the norms, the weights."""
+
+    def __init__(
+        self, weights: Sequence[Tensor], slopes: Sequence[Tensor], firsts: Sequence[Tensor], seconds: Sequence[Tensor]
+    ) -> None:
+        self.device, self.count = weights[0].device, len(weights)
+        self.along = [torch.empty_like(weight) for weight in weights]
+        self.held = [*weights, *slopes, *firsts, *seconds, *self.along]
+        self.addresses = _sent([tensor.data_ptr() for tensor in self.held], self.device)
+        self.cut = _cut(tuple(weight.numel() for weight in weights), self.device)
+
+    def directions(
+        self, betas: tuple[float, float], epsilons: list[float], scales: list[float], decay: float
+    ) -> Tensor:
+        """Move the moments; squares of the norms of weights and directions, [2, n].
+
+        A direction is m / (√v + its epsilon) * its scale + decay w.
+        """
+        sizes, tensors, begins, starts = self.cut
+        chunks = len(tensors)
+        parts = torch.empty(2, chunks, device=self.device)
+        factors = _sent([*map(float, epsilons), *map(float, scales)], self.device)
+        _direct[(chunks,)](
+            self.addresses, sizes, tensors, begins, factors, parts, self.count, chunks, *betas, decay, CHUNK, TILE,
+            num_warps=8,
+        )  # fmt: skip
+        totals = torch.empty(2, self.count, device=self.device)
+        most = max(triton.cdiv(weight.numel(), CHUNK) for weight in self.along)
+        _add_up[(self.count, 2)](parts, starts, totals, self.count, chunks, triton.next_power_of_2(most))
+        return totals
+
+    def walk(self, rates: Tensor) -> None:
+        """weights -= their rate * their direction."""
+        sizes, tensors, begins, _ = self.cut
+        _walk[(len(tensors),)](self.addresses, sizes, tensors, begins, rates.contiguous(), self.count, CHUNK, TILE)
+
+
+def fits(tensors: Sequence[Tensor]) -> bool:
+    """May these be a step's? In fp32, in one piece, of this rank alone."""
+    kinds = (Tensor, torch.nn.Parameter)
+    return all(type(t) in kinds and t.dtype == torch.float32 and t.is_contiguous() for t in tensors)
+
+
+def plain(
+    weights: list[Tensor], slopes: list[Tensor], firsts: list[Tensor], seconds: list[Tensor],
+    betas: tuple[float, float], epsilon: float, decay: float, rate: float,
+) -> None:  # fmt: skip
+    """A whole step by torch's kernels, tensor by tensor, without correction; for who tries these."""
+    for weight, slope, first, second in zip(weights, slopes, firsts, seconds, strict=True):
+        first.lerp_(slope, 1 - betas[0])
+        second.mul_(betas[1]).addcmul_(slope, slope, value=1 - betas[1])
+        along = first / (second.sqrt() + epsilon) + decay * weight
+        weight.sub_(rate * weight.norm() / along.norm() * along)
+
+
+def check(device: torch.device) -> str:
+    """How three tensors come out otherwise than by the plain form; empty where they do not."""
+    chance = torch.Generator().manual_seed(0)
+    begun = [[torch.rand(n, generator=chance).to(device) for n in (3, 700, 1_500)] for _ in range(4)]
+    ours, theirs = ([[tensor.clone() for tensor in some] for some in begun] for _ in range(2))
+    step = Step(*ours)
+    tall, long = step.directions((0.9, 0.999), [1e-6] * 3, [1.0] * 3, 0.01).sqrt()
+    step.walk(0.1 * tall / long)
+    plain(theirs[0], theirs[1], theirs[2], theirs[3], (0.9, 0.999), 1e-6, 0.01, 0.1)
+    pairs = zip([*ours[0], *ours[2], *ours[3]], [*theirs[0], *theirs[2], *theirs[3]], strict=True)
+    return "" if all(torch.allclose(one, other, 1e-4, 1e-6) for one, other in pairs) else "other weights than torch's"
+
+
+def examples(device: torch.device) -> None:
+    """Launches of sizes as they come, for who builds ahead of time."""
+    step = Step(*([torch.empty(1 << 22, device=device), torch.empty(768, device=device)] for _ in range(4)))
+    step.walk(step.directions((0.9, 0.999), [1e-6] * 2, [1.0] * 2, 0.01)[0])
