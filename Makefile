@@ -4,13 +4,14 @@ BIN := .venv/bin
 
 unexport PYTHONDONTWRITEBYTECODE  # each process of the tests would compile again what all of them import
 
-.PHONY: help quickstart test test-all check fast
+.PHONY: help quickstart test test-all check fast oldest
 
 help:
 	@echo "make quickstart   install into .venv, then train a small BERT on the embedded corpus (a few minutes)"
 	@echo "make test         lint, types and all tests"
 	@echo "make test-all     every combination of layouts, twenty kills: an hour"
 	@echo "make fast         the tests that take less than two minutes"
+	@echo "make oldest       these with the oldest PyTorch that is promised, in a venv of its own"
 	@echo "make check        lint and types"
 
 .venv/installed: pyproject.toml constraints.txt
@@ -45,3 +46,6 @@ test-all: check
 
 fast: .venv/tested
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not long"
+
+oldest:
+	$(PYTHON) tests/measure/oldest_torch.py .venv-oldest

@@ -326,7 +326,7 @@ def test_lines_are_as_wide_as_the_screen(
 def test_a_flag_is_told_of_every_verb_that_knows_it() -> None:
     assert verbs.owners("--scor") == "--score is a flag of `corpus addresses`"
     assert verbs.owners("--licnce") == "--licence is a flag of `export`"
-    assert verbs.owners("--yes") == "--yes is a flag of `submit`"
+    assert verbs.owners("--yes") == "--yes is a flag of `install`, `submit`"
     assert verbs.owners("--jsn").startswith("--json is a flag of `evaluate`, `score`, `bench`, `answer`, `generate`, ")
     assert verbs.owners("--zzzz") == ""
     assert flags.step_or_all("all") == "all"

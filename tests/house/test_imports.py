@@ -29,7 +29,7 @@ FLOORS = [
     {"pretrain", "finetune", "probes"},
     {"bench", "evaluation", "doctor"},
     {"show", "api"},
-    {"cluster"},
+    {"cluster", "install"},
     {"command"},
     {"verbs"},
     {"cli"},

@@ -54,6 +54,8 @@ class Partition:
     """beside those of the site"""
     precision: str = ""
     """empty: what the GPU is best at"""
+    wheels: str = ""
+    """the index where pip finds PyTorch; empty: PyTorch's own for this GPU"""
     note: str = ""
     source: str = ""
     """where these facts stand; empty: where those of the site do"""
@@ -224,6 +226,13 @@ def find(name: str, place: str = "--site") -> Destination:
     if wanted and wanted not in there:
         raise RecipeError(place, f"found partition {wanted}", "", nearest(wanted, there))
     return Destination(whole, site, there[wanted] if wanted else next(iter(there.values())))
+
+
+def refuse_retired(place: Destination) -> None:
+    """Nothing is sent to a machine that is no more."""
+    if place.site.state == "retired":
+        problem = f"found {place.name}, which is retired since {place.site.until or 'some time'}"
+        raise RecipeError("--site", problem, "", f"take {place.site.successor or 'another'}")
 
 
 def site_layout(name: str) -> dict[str, Any]:

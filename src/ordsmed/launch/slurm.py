@@ -17,7 +17,7 @@ from pathlib import Path
 from ordsmed.base.errors import RecipeError, RunError, nearest
 from ordsmed.base.say import many
 from ordsmed.base.screen import command
-from ordsmed.launch.site import Destination
+from ordsmed.launch.site import Destination, refuse_retired
 
 PATIENCE = 60.0  # seconds that Slurm has to answer
 STOPPED = 143  # how a run ends that was told to save and stop (128 + SIGTERM)
@@ -60,9 +60,7 @@ class BatchJob:
 def check(job: BatchJob) -> None:
     """Refuse what the site does not have, before anything is queued."""
     site, part, name = job.place.site, job.place.partition, job.place.name
-    if site.state == "retired":
-        remedy = f"take {site.successor}" if site.successor else "take another"
-        raise RecipeError("--site", f"found {name}, which is retired since {site.until or 'some time'}", "", remedy)
+    refuse_retired(job.place)
     if site.scheduler == "none":
         raise RecipeError("--site", f"found {name}, which has no Slurm", "a cluster", "run the verb itself here")
     if job.gpus and part.gpu == "none":

