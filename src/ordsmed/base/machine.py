@@ -34,7 +34,7 @@ LEAST_SHARE = 4  # of the cores a process takes one in so many, however busy the
 LOOK = 0.05  # seconds over which others are watched
 PATIENCE = 0.1  # seconds that a measurement of products may take
 SHORT = 0.01  # a product that takes so long is long enough
-LEAST, LARGEST = 128, {"cpu": 2048, "cuda": 4096}  # products, by their side
+LEAST, LARGEST = 128, {"cpu": 4096, "cuda": 8192}  # products, by their side
 ALONE = 0.5  # cores that others may keep busy beside a measurement that is kept
 SLOWER = 1.5  # 16 bits that take so many times as long are told
 
@@ -155,6 +155,29 @@ def memory() -> int | None:
     return min(limits, default=None)
 
 
+def forget_held(device: torch.device) -> None:
+    """Let `most_held` count from now on."""
+    if device.type == "cuda":
+        import torch
+
+        torch.cuda.reset_peak_memory_stats(device)
+    with contextlib.suppress(OSError):  # a container may forbid it: then all that this process ever held counts
+        (ROOT / "proc/self/clear_refs").write_text("5")
+
+
+def most_held(device: torch.device) -> int:
+    """Bytes that tensors held on a GPU at most; on a CPU, what the process held."""
+    if device.type == "cuda":
+        import torch
+
+        return torch.cuda.max_memory_allocated(device)
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in (ROOT / "proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
 def most_processes() -> int:
     """So many processes may be started here and no more."""
     return max(FEW, EACH * cores())
@@ -256,8 +279,15 @@ def key_of(device: torch.device, measured: str) -> str:
     """What a figure depends on beside what is measured: machine, device, threads."""
     import torch
 
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{_processor()}, {torch.get_num_threads()}"
+    name = name_of(device) if device.type == "cuda" else f"{name_of(device)}, {torch.get_num_threads()}"
     return f"{platform.node()} | {name} | {measured} | torch {torch.__version__}"
+
+
+def name_of(device: torch.device) -> str:
+    """A GPU's name, or the make of the CPU."""
+    import torch
+
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
 
 
 def _measure(device: torch.device, precision: str) -> tuple[float, bool]:

@@ -29,7 +29,7 @@ class Measurement:
     measure: str
     """training, finetune or predict"""
     software: str
-    """ordsmed, or what was measured beside it: transformers"""
+    """ordsmed; what was measured beside it: transformers, or padded, each example alone in a row"""
     family: str
     """the network's kind"""
     task: str
@@ -62,7 +62,7 @@ class Measurement:
     threads: int
     """of a process"""
     steps: int
-    """in each round"""
+    """in all rounds together"""
     rounds: int
     step_seconds: float
     """the median over rounds"""

@@ -7,29 +7,35 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
-from ordsmed.base import run, settings
+from ordsmed.base import measurements, run, settings
+from ordsmed.base.errors import RunError
 from ordsmed.base.machine import afford
+from ordsmed.base.measurements import PLACE, Measurement
 from ordsmed.base.menu import Menu
 from ordsmed.base.run import Run
 from ordsmed.bench import synthetic as made_up
 from ordsmed.bench import tasks as bench_tasks
-from ordsmed.bench.tasks import WARM, now, with_dropout
+from ordsmed.bench.measured import WARM, now
+from ordsmed.bench.table import Axes, measured_table
+from ordsmed.launch.local import start
 from ordsmed.learn.phases import Phase
 from ordsmed.mesh.layout import Layout
-from ordsmed.pretrain.recipe import Pretraining
 from ordsmed.train.guard import Guard
 
 if TYPE_CHECKING:
     from ordsmed.data.batch import Batch
     from ordsmed.pretrain.plan import PretrainingPlan
     from ordsmed.train.job import Job
+
+LEAST = {"length": 1, "batch": 1, "steps": 1, "rounds": 1, "profile": 0, "devices": 1, "sentences": 1, "tokens": 0}
+STEPS = ("training", "finetune")  # what several processes do together; torch's profile is of the first alone
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,19 @@ class Bench:
     batch: int = 16
     """rows a step; finetune: examples"""
     steps: int = 10
-    """steps whose median is told"""
+    """that are measured, in all rounds together"""
+    rounds: int = 5
+    """training: blocks that the steps are cut into; the clock is read between them alone, the median is told"""
+    profile: int = 0
+    """training: steps more, of which is told what they spend their time on; 0: none"""
+    beside: Literal["none", "transformers"] = "none"
+    """training: whose step of the same sizes is measured in turn with ours"""
+    devices: int = 1
+    """training, finetune: processes, one a GPU (or share of the CPU)"""
+    keep: str = str(PLACE)
+    """training, finetune, predict: the file that measurements are added to; "": none"""
+    table: Axes | None = None
+    """training, finetune, predict: lengths, batches, precisions, ... whose every combination is measured"""
     vocabulary: int = 30_522
     """ids of the made-up text"""
     tokens: int = 2_000_000
@@ -88,9 +106,15 @@ class Bench:
         for name in (needed | {"finetune": task, "predict": task}).get(self.measure, ()):
             if getattr(self, name) is None:
                 raise ValueError(f"{name}: missing; wanted a [{name}] to measure")
-        for name, least in (("length", 1), ("batch", 1), ("steps", 1), ("sentences", 1), ("tokens", 0)):
+        for name, least in LEAST.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name}: found {getattr(self, name)}; wanted {least} or more")
+        for name, nothing, those in (("profile", 0, STEPS[:1]), ("beside", "none", STEPS[:1]), ("devices", 1, STEPS)):
+            if self.measure not in those and getattr(self, name) != nothing:
+                problem = f"found {getattr(self, name)} with measure {self.measure}"
+                raise ValueError(f"{name}: {problem}; wanted {' or '.join(those)}")
+        if self.table and self.measure not in KEPT:
+            raise ValueError(f"table: found one with measure {self.measure}; wanted {', '.join(KEPT)}")
         if self.measure in ("finetune", "predict") and not self.sizes and not self.task.paths("train"):
             raise ValueError("sizes: missing; wanted lengths of made-up examples, or files in task.train")
         if not self.batches or min(map(min, self.batches)) < 1:
@@ -104,14 +128,48 @@ class Bench:
 
 
 def bench(name: str, overrides: Sequence[str] = (), *, json_line: bool = False) -> list[str]:
-    """Measure what a bench recipe says; one JSON line, or a line a number."""
+    """Measure what a bench recipe says; one JSON line, or a line a number; of a recipe with a table, that."""
     path = run.find_recipe(name, "bench")
     recipe = settings.decode(Bench, settings.override(run.read_table(path, "bench"), overrides), name)
     for key, each in (("tokens", 16), ("sentences", 32), ("vocabulary", 256)):
         afford(f"{name}: {key}", getattr(recipe, key), each)
     afford(f"{name}: batch", recipe.batch * recipe.length, 64)
-    facts = {"bench": name, "measure": recipe.measure, **MEASURES[recipe.measure](recipe)}
+    if recipe.table:
+        return measured_table(name, overrides, recipe, json_line=json_line)
+    if recipe.devices > 1 and "RANK" not in os.environ:
+        if status := start(["bench", name, *overrides, *(["--json"] if json_line else [])], recipe.devices):
+            problem = f"its {recipe.devices} processes ended with status {status}"
+            raise RunError(name, problem, "", "they have said why, in the lines above")
+        return []
+    facts = {"bench": name, "measure": recipe.measure, **_measured(name, recipe)}
+    if os.environ.get("RANK", "0") != "0":
+        return []
     return [json.dumps(facts)] if json_line else [f"{k}: {_shown(v)}" for k, v in facts.items()]
+
+
+def _measured(name: str, recipe: Bench) -> dict[str, Any]:
+    """What was measured; what estimates are made from goes into its file."""
+    try:
+        if recipe.measure not in KEPT:
+            return dict(MEASURES[recipe.measure](recipe))
+        facts, kept = KEPT[recipe.measure](recipe)
+    except (RuntimeError, MemoryError) as error:
+        if not lacks_memory(error):
+            raise
+        problem = (
+            f"no memory is left: length {recipe.length}, batch {recipe.batch}, micro {recipe.layout.micro or 'auto'}"
+        )
+        raise RunError(name, problem, "", "use a smaller layout.micro, or layout.recompute=true") from None
+    if recipe.keep:
+        measurements.add(Path(recipe.keep), [dataclasses.replace(each, bench=name) for each in kept])
+    return dict(facts)
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Is it that memory ran out, of a GPU or of the machine?"""
+    import torch
+
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
 
 
 def _shown(value: Any) -> str:
@@ -121,47 +179,22 @@ def _shown(value: Any) -> str:
     return ", ".join(f"{name} ({_shown(v)})" if isinstance(v, dict) else f"{name} {v}" for name, v in value.items())
 
 
-def measure_training(recipe: Bench) -> dict[str, Any]:
-    """Steps through THE loop, from a store, full rows."""
-    from ordsmed.base.machine import measured_peak
-    from ordsmed.train import loop
-
-    job = _plan(recipe, log=recipe.steps + WARM).build()
-    model, ranks = job.recipe.model, job.ranks
-    peak = measured_peak(ranks.device, job.recipe.layout.precision)
-    ends: list[float] = []
-
-    def each(step: int) -> None:
-        ends.append(now(ranks.device))
-
-    with tempfile.TemporaryDirectory() as folder:
-        loop.train(job, Path(folder), 0, peak, each=each)
-    seconds = float(np.median(np.diff(ends)[WARM - 1 :]))
-    rate = recipe.batch / seconds
-    return {
-        "model": settings.plain(model)["kind"], "width": model.width, "layers": model.layers,
-        "parameters": sum(p.numel() for p in job.objective.parameters()),
-        "objective": settings.plain(recipe.objective)["kind"],
-        "sequences_per_second": round(rate, 3), "tokens_per_second": round(rate * recipe.length, 1),
-        "share_of_peak": round(job.objective.flops(recipe.batch, recipe.length) / seconds / peak, 4),
-        "dropout": model.dropout, "attention_dropout": getattr(model, "attention_dropout", None),
-        "length": recipe.length, "batch": recipe.batch, "micro": job.share(0).micro,
-        "precision": job.recipe.layout.precision, "threads": ranks.threads,
-        "device": str(ranks.device), "step_seconds": round(seconds, 4), "peak_gflops": round(peak / 1e9, 1),
-        "steps": recipe.steps,
-    }  # fmt: skip
-
-
 def measure_overhead(recipe: Bench) -> dict[str, Any]:
     """Milliseconds a step that THE loop takes beside the arithmetic: rows, keys, counts, the guard, metrics.
 
     Every step of the loop is followed by the same step made bare: a batch that was made beforehand through the same
     objective forward and backward, torch's clipping and the optimizer. The last number is the median of differences.
     """
+    from ordsmed.bench.training import planned
+
+    with planned(recipe, trouble=Guard(action="skip")) as plan:
+        return _overhead(recipe, plan)
+
+
+def _overhead(recipe: Bench, plan: PretrainingPlan) -> dict[str, Any]:
     from ordsmed.data.loader import load
     from ordsmed.train import loop
 
-    plan = _plan(recipe, trouble=Guard(action="skip"))
     job, bare, ranks, phase = plan.build(), plan.build(), plan.ranks, plan.recipe.phases[0]
     bare.carry(0)
     ready = load(bare.rows(0), bare.share(0), 0, phase.steps, workers=0, device=ranks.device)
@@ -211,33 +244,21 @@ def _counts(job: Job, batches: list[Batch]) -> dict[str, float]:
     return {term: float(sum(count[term] for count in counts)) for term in job.objective.weights}
 
 
-def _plan(recipe: Bench, **changes: Any) -> PretrainingPlan:
-    """Of the training that is measured: one phase on made-up text, nothing saved or judged."""
-    from ordsmed.base.ranks import prepare
-    from ordsmed.pretrain.plan import PretrainingPlan
-    from ordsmed.train.fastest import settled
-
-    model = with_dropout(recipe.model, recipe.dropout)
-    phase = Phase(steps=recipe.steps + WARM, length=recipe.length, batch=recipe.batch, rate=1e-4)
-    store = word_store if model.capabilities.state else random_store
-    training = Pretraining(
-        data=str(store(recipe.vocabulary, recipe.tokens)),
-        objective=recipe.objective, phase=(phase,), model=model,
-        optimizer=recipe.optimizer, save=0, validate=0, layout=recipe.layout, **changes,
-    )  # fmt: skip
-    ranks = prepare(recipe.layout.device, recipe.layout.threads or None)
-    return settled(PretrainingPlan.of(training, ranks).completed(make=True))
-
-
 def measure_plain(recipe: Bench) -> dict[str, Any]:
     """ELMo: a step of THE loop, then one of a plain script on the same rows, in turn; words a second of both."""
+    from ordsmed.bench.training import planned
+
+    with planned(recipe) as plan:
+        return _plain(recipe, plan.build())
+
+
+def _plain(recipe: Bench, job: Job) -> dict[str, Any]:
     import torch
 
     from ordsmed.bench.plain import PlainBiLm
     from ordsmed.data.loader import load
     from ordsmed.train import loop
 
-    job = _plan(recipe).build()
     ranks = job.ranks
     job.carry(0)
     plain = PlainBiLm(job.objective).to(ranks.device).train()
@@ -282,7 +303,7 @@ def measure_loader(recipe: Bench) -> dict[str, Any]:
     """Real tokens a second of finished batches, one process on one core."""
     from ordsmed.data.encode import Encoded
 
-    encoded = Encoded(random_store(recipe.vocabulary, recipe.tokens))
+    encoded = Encoded(made_up.random_store(recipe.vocabulary, recipe.tokens))
     objective = recipe.objective
     facts: dict[str, Any] = {"objective": settings.plain(objective), "batch": recipe.batch}
     cores = os.sched_getaffinity(0)
@@ -418,69 +439,16 @@ def measure_encode(recipe: Bench) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def random_store(vocabulary: int, tokens: int) -> Path:
-    """An encoded folder of made-up text: documents of 20 to 2,000 tokens; made once, in work/bench."""
-    from ordsmed.data.store import StoreWriter
+def _training(recipe: Bench) -> tuple[dict[str, Any], list[Measurement]]:
+    from ordsmed.bench.training import measure_training  # which needs torch
 
-    folder = Path(f"work/bench/random-{vocabulary}-{tokens}")
-    with run.locked(folder):
-        if not run.finished(folder, "encode"):
-            tokenizer = made_up.tokenizer(vocabulary)
-            folder.mkdir(parents=True, exist_ok=True)
-            tokenizer.save(folder / "tokenizer")
-            with StoreWriter(folder / "train", vocabulary) as writer:
-                for document in _random_documents(vocabulary, tokens):
-                    writer.add([document])
-            facts = {"tokenizer": tokenizer.fingerprint, "vocabulary": vocabulary}
-            Run(folder).set(verb="encode", state="done", fingerprint=f"random-{vocabulary}-{tokens}", **facts)
-    return folder
+    return measure_training(recipe)
 
 
-def word_store(vocabulary: int, words: int) -> Path:
-    """An encoded folder of made-up words, frequent ones short, in sentences of 5 to 45.
-
-    Frequencies fall as rank^-1.2, which gives as many different words a step as English novels have.
-    """
-    from ordsmed.data.lexicon import LexiconWriter
-    from ordsmed.data.store import StoreWriter
-    from ordsmed.text.tokenizer import Tokenizer
-
-    folder = Path(f"work/bench/words-{vocabulary}-{words}")
-    with run.locked(folder):
-        if not run.finished(folder, "encode"):
-            generator = np.random.default_rng(0)
-            spelled = list(dict.fromkeys(("<S>", "</S>", "<UNK>", *_made_up_words(vocabulary, generator))))
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / "vocab.txt").write_text("\n".join(spelled) + "\n")
-            tokenizer = Tokenizer.load(folder / "vocab.txt")
-            tokenizer.save(folder / "tokenizer")
-            shares = np.cumsum((np.arange(len(spelled) - 3) + 2.7) ** -1.2)
-            with LexiconWriter(folder, spelled, 2), StoreWriter(folder / "train", len(spelled), 2) as writer:
-                lengths = generator.integers(5, 46, words // 25)
-                ids = 3 + np.searchsorted(shares, generator.random(int(lengths.sum())) * shares[-1])
-                writer.extend(ids, lengths, np.ones_like(lengths))
-            facts = {"tokenizer": tokenizer.fingerprint, "vocabulary": len(spelled)}
-            Run(folder).set(verb="encode", state="done", fingerprint=f"words-{vocabulary}-{words}", **facts)
-    return folder
-
-
-def _made_up_words(count: int, generator: np.random.Generator) -> Iterator[str]:
-    alphabet = np.frombuffer(b"eeeeeettttaaaooiinnsshhrrddllcummwfgypbvk", "u1")
-    for rank in range(count):
-        size = int(np.clip(generator.normal(1.5 + 0.55 * np.log(rank + 2), 1.5), 1, 24))
-        yield generator.choice(alphabet, size).tobytes().decode()
-
-
-def _random_documents(vocabulary: int, tokens: int) -> Iterator[np.ndarray]:
-    generator = np.random.default_rng(0)
-    while tokens > 0:
-        length = int(generator.integers(20, 2_000))
-        tokens -= length
-        yield generator.integers(len(made_up.SPECIAL), vocabulary, length)
-
-
-MEASURES: dict[str, Any] = {
-    "training": measure_training, "overhead": measure_overhead, "loader": measure_loader, "encode": measure_encode,
-    "windows": measure_windows, "pairs": measure_pairs, "plain": measure_plain,
-    "finetune": bench_tasks.measure_finetune, "predict": bench_tasks.measure_predict,
+MEASURES: dict[str, Callable[[Bench], dict[str, Any]]] = {
+    "overhead": measure_overhead, "loader": measure_loader, "encode": measure_encode, "windows": measure_windows,
+    "pairs": measure_pairs, "plain": measure_plain,
+}  # fmt: skip
+KEPT: dict[str, Callable[[Bench], tuple[dict[str, Any], list[Measurement]]]] = {
+    "training": _training, "finetune": bench_tasks.measure_finetune, "predict": bench_tasks.measure_predict,
 }  # fmt: skip

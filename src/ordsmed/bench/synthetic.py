@@ -1,11 +1,11 @@
-"""Made up: what measurements run on where nothing real is named: a tokenizer of w0, w1, ..., and examples of tasks."""
+"""Made up: what measurements run on where nothing real is named: a tokenizer of w0, w1, ..., texts, tasks' examples."""
 
 from __future__ import annotations
 
 import functools
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,3 +60,64 @@ def drawn(sizes: Sequence[tuple[int, int]], count: int, chance: np.random.Genera
 
 def _words(chance: np.random.Generator, vocabulary: int, count: int) -> str:
     return " ".join(f"w{number}" for number in chance.integers(0, vocabulary - len(SPECIAL), count))
+
+
+def random_store(vocabulary: int, tokens: int) -> Path:
+    """An encoded folder of made-up text: documents of 20 to 2,000 tokens; made once, in work/bench."""
+    from ordsmed.data.store import StoreWriter
+
+    folder = Path(f"work/bench/random-{vocabulary}-{tokens}")
+    with run.locked(folder):
+        if not run.finished(folder, "encode"):
+            pieces = tokenizer(vocabulary)
+            folder.mkdir(parents=True, exist_ok=True)
+            pieces.save(folder / "tokenizer")
+            with StoreWriter(folder / "train", vocabulary) as writer:
+                for document in _random_documents(vocabulary, tokens):
+                    writer.add([document])
+            facts = {"tokenizer": pieces.fingerprint, "vocabulary": vocabulary}
+            Run(folder).set(verb="encode", state="done", fingerprint=f"random-{vocabulary}-{tokens}", **facts)
+    return folder
+
+
+def word_store(vocabulary: int, words: int) -> Path:
+    """An encoded folder of made-up words, frequent ones short, in sentences of 5 to 45.
+
+    Frequencies fall as rank^-1.2, which gives as many different words a step as English novels have.
+    """
+    from ordsmed.data.lexicon import LexiconWriter
+    from ordsmed.data.store import StoreWriter
+    from ordsmed.text.tokenizer import Tokenizer
+
+    folder = Path(f"work/bench/words-{vocabulary}-{words}")
+    with run.locked(folder):
+        if not run.finished(folder, "encode"):
+            generator = np.random.default_rng(0)
+            spelled = list(dict.fromkeys(("<S>", "</S>", "<UNK>", *_made_up_words(vocabulary, generator))))
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "vocab.txt").write_text("\n".join(spelled) + "\n")
+            known = Tokenizer.load(folder / "vocab.txt")
+            known.save(folder / "tokenizer")
+            shares = np.cumsum((np.arange(len(spelled) - 3) + 2.7) ** -1.2)
+            with LexiconWriter(folder, spelled, 2), StoreWriter(folder / "train", len(spelled), 2) as writer:
+                lengths = generator.integers(5, 46, words // 25)
+                ids = 3 + np.searchsorted(shares, generator.random(int(lengths.sum())) * shares[-1])
+                writer.extend(ids, lengths, np.ones_like(lengths))
+            facts = {"tokenizer": known.fingerprint, "vocabulary": len(spelled)}
+            Run(folder).set(verb="encode", state="done", fingerprint=f"words-{vocabulary}-{words}", **facts)
+    return folder
+
+
+def _made_up_words(count: int, generator: np.random.Generator) -> Iterator[str]:
+    alphabet = np.frombuffer(b"eeeeeettttaaaooiinnsshhrrddllcummwfgypbvk", "u1")
+    for rank in range(count):
+        size = int(np.clip(generator.normal(1.5 + 0.55 * np.log(rank + 2), 1.5), 1, 24))
+        yield generator.choice(alphabet, size).tobytes().decode()
+
+
+def _random_documents(vocabulary: int, tokens: int) -> Iterator[np.ndarray]:
+    generator = np.random.default_rng(0)
+    while tokens > 0:
+        length = int(generator.integers(20, 2_000))
+        tokens -= length
+        yield generator.integers(len(SPECIAL), vocabulary, length)

@@ -9,10 +9,10 @@ Two ways of telling speed stand side by side: over all the time that passed, and
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +20,10 @@ from numpy.typing import NDArray
 
 from ordsmed.base import settings
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.machine import forget_held, measured_peak, most_held, name_of
+from ordsmed.base.measurements import Measurement
 from ordsmed.bench import synthetic as made_up
+from ordsmed.bench.measured import WARM, here, now, of_all, with_dropout
 
 if TYPE_CHECKING:
     from ordsmed.data.features import Features, Packing
@@ -29,21 +32,26 @@ if TYPE_CHECKING:
 
 SHARES = (90, 95, 99)  # per cent
 DROPPED = 2  # of the longest times, before NVIDIA's scripts take means
-WARM = 2  # steps before the clock is read
 
 Seconds = Sequence[float]
 Ints = NDArray[np.int64]
 
 
-def measure_finetune(recipe: Any) -> dict[str, Any]:
+def measure_finetune(recipe: Any) -> tuple[dict[str, Any], list[Measurement]]:
     """A step of the loop on packed rows, then the same examples each in a row of the greatest length, in turn."""
+    with _job(recipe) as job:
+        return _learned(recipe, job)
+
+
+def _learned(recipe: Any, job: Job) -> tuple[dict[str, Any], list[Measurement]]:
     from ordsmed.data.features import ExampleRows
     from ordsmed.data.loader import load
     from ordsmed.train import loop
 
-    job = _job(recipe)
     device, share, rate = job.ranks.device, job.share(0), 1e-5
     steps = recipe.steps + WARM
+    blocks = [*np.split(np.arange(WARM), WARM),
+              *np.array_split(np.arange(WARM, steps), min(recipe.rounds, recipe.steps))]  # fmt: skip
     packed = job.rows(0)
     assert isinstance(packed, ExampleRows)
     alone = _padded(packed.packing, job)
@@ -51,42 +59,55 @@ def measure_finetune(recipe: Any) -> dict[str, Any]:
              for rows in (packed, ExampleRows(packed.features, alone, *packed.key))]  # fmt: skip
     spent: list[list[float]] = [[], []]
     sizes: list[list[tuple[int, int]]] = [[], []]  # places and tokens of each step
-    for step in range(steps):
+    forget_held(device)
+    for block in blocks:
         for way, source in enumerate(ready):
             began = now(device)
-            batches = next(source)
-            loop.update(job, batches, rate, 0, step, step=step + 1)
-            spent[way].append(now(device) - began)
-            tokens = sum(int(batch.spans[:, 1].sum()) for batch in batches if batch.spans is not None)
-            sizes[way].append((sum(batch.tokens.numel() for batch in batches), tokens))
+            for step in map(int, block):
+                batches = next(source)
+                loop.update(job, batches, rate, 0, step, step=step + 1)
+                tokens = sum(int(batch.spans[:, 1].sum()) for batch in batches if batch.spans is not None)
+                sizes[way].append((sum(batch.tokens.numel() for batch in batches), tokens))
+            spent[way] += [(now(device) - began) / len(block)] * len(block)
     ours, theirs = (seconds[WARM:] for seconds in spent)
-    (places, tokens), (padded, _) = (np.sum(each[WARM:], axis=0).tolist() for each in sizes)
+    places, tokens, padded = _summed(job, [np.sum(each[WARM:], axis=0) for each in sizes])
+    kept = [_measurement(recipe, job, recipe.batch, seconds, tokens / recipe.steps, software)
+            for seconds, software in ((ours, "ordsmed"), (theirs, "padded"))]  # fmt: skip
     return {
         **_said(recipe, job), **rates(recipe.batch, ours), "padded": rates(recipe.batch, theirs),
         **ratios(ours, theirs), "ratio_of_places": round(padded / places, 3), "filled": round(tokens / places, 3),
         "tokens_an_example": round(tokens / recipe.batch / recipe.steps, 1), "length": job.phases[0].length,
-        "batch": recipe.batch, "micro": share.micro, "steps": recipe.steps,
-    }  # fmt: skip
+        "batch": recipe.batch, "micro": share.micro, "steps": recipe.steps, "rounds": min(recipe.rounds, recipe.steps),
+        "processes": job.ranks.world,
+    }, kept if job.ranks.first else []  # fmt: skip
 
 
-def measure_predict(recipe: Any) -> dict[str, Any]:
+def measure_predict(recipe: Any) -> tuple[dict[str, Any], list[Measurement]]:
     """Batches asked as `predict` asks them, each followed by the same one padded to the greatest length."""
+    with _job(recipe) as job:
+        return _asked(recipe, job)
+
+
+def _asked(recipe: Any, job: Job) -> tuple[dict[str, Any], list[Measurement]]:
     from ordsmed.data.features import ExampleRows
     from ordsmed.learn.inference import predict_all
     from ordsmed.learn.task import Task
     from ordsmed.mesh.precision import autocast
 
-    job = _job(recipe)
     task, device, rows = job.objective, job.ranks.device, job.rows(0)
     assert isinstance(task, Task)
     assert isinstance(rows, ExampleRows)
     ways = [rows.packing, _padded(rows.packing, job)]
     within = functools.partial(autocast, job.recipe.layout, device)
     facts: dict[str, Any] = _said(recipe, job) | {"length": job.phases[0].length}
+    kept = list[Measurement]()
     for batch, times in recipe.batches:
         spent: list[list[float]] = [[], []]
+        tokens = 0
+        forget_held(device)
         for turn in range(times + 1):  # the first one warms up
             examples = part(rows.features, np.arange(turn * batch, (turn + 1) * batch) % len(rows))
+            tokens += int(examples.sizes.sum()) if turn else 0
             for way, packing in enumerate(ways):
                 began = now(device)
                 predict_all(task, examples, packing, job.ranks, within=within)
@@ -94,7 +115,36 @@ def measure_predict(recipe: Any) -> dict[str, Any]:
         ours, theirs = (seconds[1:] for seconds in spent)
         facts[f"batch_{batch}"] = {"times": times, **summary(batch, ours), **ratios(ours, theirs)}
         facts[f"batch_{batch}_padded"] = summary(batch, theirs)
-    return facts
+        kept += [_measurement(recipe, job, batch, seconds, tokens / times, software)
+                 for seconds, software in ((ours, "ordsmed"), (theirs, "padded"))]  # fmt: skip
+    return facts, kept
+
+
+def _measurement(recipe: Any, job: Job, batch: int, seconds: Seconds, tokens: float, software: str) -> Measurement:
+    """What estimates are made from; asking takes a third of a step's arithmetic."""
+    ranks, layout, model = job.ranks, job.recipe.layout, job.recipe.model
+    learning, length, median = recipe.measure == "finetune", job.phases[0].length, float(np.median(seconds))
+    # of packed rows as many as the examples' tokens fill, for both: what padding adds is no work that is wanted
+    flops = job.objective.flops(1, length) * tokens / length / (1 if learning else 3) / median
+    peak, (held, _) = (
+        measured_peak(ranks.device, layout.precision) * ranks.world,
+        of_all(ranks, most_held(ranks.device), 0),
+    )
+    return Measurement(
+        bench="", measure=recipe.measure, software=software, family=settings.plain(model)["kind"],
+        task=settings.plain(recipe.task)["kind"],
+        optimizer=settings.plain(job.recipe.optimizer)["kind"] if learning else "",
+        width=model.width, layers=model.layers, parameters=sum(p.numel() for p in job.objective.parameters()),
+        vocabulary=job.tokenizer.vocabulary, length=length, batch=batch,
+        micro=job.share(0).micro if learning else batch,
+        dropout=getattr(model, "dropout", 0.0) if learning else 0.0, precision=layout.precision, compile=layout.compile,
+        recompute=layout.recompute, layout="x".join(map(str, ranks.shape)),
+        device=name_of(ranks.device), kind=ranks.device.type, processes=ranks.world,
+        threads=ranks.threads, steps=len(seconds), rounds=len(seconds), step_seconds=median,
+        step_seconds_least=min(seconds), step_seconds_most=max(seconds), sequences_per_second=batch / median,
+        tokens_per_second=tokens / median, flops_per_second=flops, peak=peak, share_of_peak=flops / peak,
+        memory=held, **here(),
+    )  # fmt: skip
 
 
 def summary(batch: int, seconds: Seconds) -> dict[str, Any]:
@@ -141,14 +191,14 @@ def part(features: Features, chosen: Ints) -> Features:
     )
 
 
-def _job(recipe: Any) -> Job:
+@contextlib.contextmanager
+def _job(recipe: Any) -> Iterator[Job]:
     """The fine-tuning that is measured, ready to go, with a task's own files or made-up ones."""
-    from ordsmed.base.ranks import prepare
+    from ordsmed.bench.processes import met
     from ordsmed.finetune.plan import FinetuningPlan
-    from ordsmed.train.fastest import settled
 
-    ranks = prepare(recipe.layout.device, recipe.layout.threads or None)
-    return settled(FinetuningPlan.of(_finetuning(recipe), ranks).completed(make=True)).build()
+    with met(FinetuningPlan, _finetuning(recipe)) as plan:
+        yield plan.build()
 
 
 def _finetuning(recipe: Any) -> Finetuning:
@@ -168,19 +218,12 @@ def _finetuning(recipe: Any) -> Finetuning:
     )  # fmt: skip
 
 
-def with_dropout(model: Any, rate: float | None) -> Any:
-    """A network's settings with this dropout everywhere; None: with its own."""
-    known = [name for name in ("dropout", "attention_dropout") if rate is not None and hasattr(model, name)]
-    return dataclasses.replace(model, **dict.fromkeys(known, rate))
+def _summed(job: Job, sizes: list[Ints]) -> list[int]:
+    """Places and tokens of packed rows, places of padded ones, of all processes."""
+    import torch
 
-
-def now(device: Any) -> float:
-    """The clock, when the device has done what it was told."""
-    if device.type == "cuda":
-        import torch
-
-        torch.cuda.synchronize()
-    return time.perf_counter()
+    own = torch.tensor([*sizes[0].tolist(), sizes[1][0]], device=job.ranks.device)
+    return [int(number) for number in job.ranks.total(own)]
 
 
 def _padded(packing: Packing, job: Job) -> Packing:

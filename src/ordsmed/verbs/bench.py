@@ -1,11 +1,11 @@
-"""measure: training steps, the loader, encoding, the index map"""
+"""measure: training steps, tables of them, the loader, encoding, the index map"""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
-from ordsmed.base.arguments import Parser
+from ordsmed.base.arguments import Parser, whole
 from ordsmed.base.ending import BEGINS_AGAIN
 from ordsmed.command import flags
 
@@ -17,14 +17,23 @@ STOPPED = BEGINS_AGAIN
 def arguments(parser: Parser) -> None:
     flags.recipe(parser)
     flags.json_line(parser)
+    meaning = "what steps spend their time on, by four more of them (profile=4)"
+    parser.add_argument("--profile", action="store_true", help=meaning)
+    meaning = "its step of the same sizes in turn with ours (beside=transformers)"
+    parser.add_argument("--beside", choices=["transformers"], help=meaning)
+    meaning = "add measurements to this file (keep=FILE), not work/bench/measurements.jsonl"
+    parser.add_argument("--keep", metavar="FILE", help=meaning)
+    parser.add_argument("--devices", type=whole(1), metavar="N", help="processes, one a GPU (devices=N)")
 
 
 def run(asked: argparse.Namespace) -> None:
     from ordsmed.bench.bench import bench
     from ordsmed.train.loop import Stopped
 
+    words = ["profile=4"] if asked.profile else []
+    words += [f"{name}={value}" for name in ("beside", "keep", "devices") if (value := getattr(asked, name))]
     try:
-        for line in bench(asked.name, asked.overrides, json_line=asked.json):
+        for line in bench(asked.name, [*asked.overrides, *words], json_line=asked.json):
             print(line)
     except Stopped as stopped:
         sys.exit(128 + stopped.by)

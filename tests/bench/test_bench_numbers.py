@@ -16,6 +16,7 @@ import pytest
 from kit.makers import invented_text
 from ordsmed.base.errors import RecipeError
 from ordsmed.bench import bench as benches
+from ordsmed.bench import rounds as bench_rounds
 from ordsmed.bench import synthetic as made_up
 from ordsmed.bench import tasks as bench_tasks
 from ordsmed.bench.bench import Bench, bench
@@ -47,7 +48,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[Iterable[float]], None]:
 
     def wind(spent: Iterable[float]) -> None:
         times = itertools.accumulate(spent)
-        for module in (benches, bench_tasks):
+        for module in (benches, bench_tasks, bench_rounds):
             monkeypatch.setattr(module, "now", lambda device: next(times))
 
     return wind
@@ -58,7 +59,9 @@ def stepped(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, float]]:
     """The loop takes no step, and only tells each; how many there were, and with which peak."""
     told: list[tuple[int, float]] = []
 
-    def train(job: Any, folder: Path, first: int, peak: float, *, each: Callable[[int], None]) -> None:
+    def train(
+        job: Any, folder: Path, first: int, peak: float, *, each: Callable[[int], None], watch: object = None
+    ) -> None:
         assert (folder.is_dir(), first) == (True, 0)
         steps = sum(phase.steps for phase in job.phases)
         told.append((steps, peak))
@@ -73,14 +76,14 @@ def test_training_is_told_by_its_median_step(
     clock: Any, stepped: list[tuple[int, float]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Steps that warm up do not count; rates and the share of the peak follow from the median."""
-    monkeypatch.setattr("ordsmed.base.machine.measured_peak", lambda *_: 5e8)
-    clock([9.0, 7.0, 0.5, 0.1, 0.4])  # the second ends 7 s after the first: both warm up
+    monkeypatch.setattr("ordsmed.bench.training.measured_peak", lambda *_: 5e8)
+    clock([9.0, 0.5, 0.1, 0.4])  # the clock is read when the second, which warms up as the first does, is done
     found = measured("bench/bert-mini", *BERT, "steps=3")
     assert stepped == [(5, 5e8)]
     assert {"step_seconds": 0.4, "sequences_per_second": 10.0, "tokens_per_second": 160.0, "steps": 3,
             "peak_gflops": 0.5, "micro": 4, "threads": 1, "device": "cpu", "model": "bert", "width": 32, "layers": 1,
             "objective": "mlm"}.items() <= found.items()  # fmt: skip
-    more = measured("bench/bert-mini", *BERT, "steps=3", "batch=8") if not clock([1.0] * 5) else {}
+    more = measured("bench/bert-mini", *BERT, "steps=3", "batch=8") if not clock([1.0] * 4) else {}
     assert more["share_of_peak"] == pytest.approx(2 * 0.4 * found["share_of_peak"], rel=0.02)
     assert 0.01 < found["share_of_peak"] < 0.2  # 4 rows of 16 tokens through some 20,000 numbers, forward and back
     assert 5000 <= Encoded(Path("work/bench/random-300-5000")).train.token_count < 7000
@@ -161,7 +164,7 @@ def test_an_example_that_is_asked_is_the_next_one(monkeypatch: pytest.MonkeyPatc
 
 def test_made_up_text(tmp_path: Path) -> None:
     """Documents of 20 to 2,000 tokens, any id behind the signs as often as any other; made once."""
-    folder = benches.random_store(40, 60_000)
+    folder = made_up.random_store(40, 60_000)
     train = Encoded(folder).train
     lengths = np.diff(train.document_starts)
     assert lengths.min() >= 20
@@ -172,7 +175,7 @@ def test_made_up_text(tmp_path: Path) -> None:
     expected = train.token_count / (40 - len(made_up.SPECIAL))
     assert (np.abs(counts[len(made_up.SPECIAL) :] - expected) < 5 * expected**0.5).all()
     before = (folder / "train.bin").stat().st_mtime_ns
-    assert benches.random_store(40, 60_000) == folder
+    assert made_up.random_store(40, 60_000) == folder
     assert (folder / "train.bin").stat().st_mtime_ns == before
     status = json.loads((folder / "status.json").read_text())
     assert (status["verb"], status["state"], status["vocabulary"]) == ("encode", "done", 40)
@@ -180,7 +183,7 @@ def test_made_up_text(tmp_path: Path) -> None:
 
 def test_made_up_words() -> None:
     """Sentences of 5 to 45 words; the word of rank r as often as (r + 2.7)^-1.2 says, and frequent ones shorter."""
-    folder = benches.word_store(500, 50_000)
+    folder = made_up.word_store(500, 50_000)
     train = Encoded(folder).train
     lengths = np.diff(np.asarray(train.starts))
     assert (len(lengths), lengths.min(), lengths.max()) == (2_000, 5, 45)
@@ -197,7 +200,7 @@ def test_made_up_words() -> None:
     sizes = [len(word) for word in spelled[3:]]
     assert max(sizes) <= 24
     assert np.mean(sizes[:20]) + 1 < np.mean(sizes[-100:])
-    drawn = list(benches._made_up_words(3000, np.random.default_rng(1)))
+    drawn = list(made_up._made_up_words(3000, np.random.default_rng(1)))
     assert np.mean([len(w) for w in drawn[-500:]]) == pytest.approx(1 + 0.55 * np.log(2750), abs=0.3)
 
 
@@ -331,6 +334,6 @@ def test_what_a_measurement_needs() -> None:
 
 
 def test_documents_of_made_up_text_are_of_every_length() -> None:
-    lengths = [len(document) for document in benches._random_documents(40, 20_000_000)]
+    lengths = [len(document) for document in made_up._random_documents(40, 20_000_000)]
     assert (min(lengths), max(lengths)) == (20, 1_999)
     assert sum(lengths) - lengths[-1] < 20_000_000 <= sum(lengths)

@@ -1,0 +1,31 @@
+"""Processes of a measurement: as a session of a training has them, without a folder, a lock or a watch."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from typing import TypeVar
+
+from ordsmed.base.ranks import join, leave, prepare
+from ordsmed.train.fastest import settled
+from ordsmed.train.plan import Plan
+from ordsmed.train.training import Training
+
+P = TypeVar("P", bound=Plan)
+
+
+@contextlib.contextmanager
+def met(kind: type[P], training: Training) -> Iterator[P]:
+    """The plan of a training whose data stand and whose processes, one or several, have met."""
+    layout = training.layout
+    alone = prepare(layout.device, layout.threads or None)
+    shape = layout.shape(alone.world)
+    plan = kind.of(training, dataclasses.replace(alone, shape=shape)).completed(make=True)
+    ranks = join(plan.ranks, shape, layout.patience)
+    try:
+        yield settled(plan.on(ranks))
+    except BaseException:
+        leave(ranks, well=False)
+        raise
+    leave(ranks)

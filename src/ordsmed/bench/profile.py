@@ -1,0 +1,111 @@
+"""Profile: what steps spend their time on, by torch's profiler: products, attention, head, optimizer, other, waiting.
+
+Every operation that was called has a kind, by its name, its shapes and what called it; on a GPU its time is that of the
+kernels it started, on a CPU its own. What is left of the steps is the time between operations: Python, or a GPU idle.
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+import time
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+KINDS = ("products", "attention", "head", "optimizer", "other", "waiting", "between")
+PRODUCTS = ("::mm", "::addmm", "::bmm", "::baddbmm", "::matmul", "::linear", "::_addmm", "mkldnn")
+ATTENTION = ("scaled_dot_product", "flash_attention", "efficient_attention", "attention_for_cpu", "cudnn_attention")
+OPTIMIZER = ("Optimizer.", "_fused_adam", "_fused_adagrad", "_fused_sgd", *(f"_foreach_{word}" for word in (
+    "norm", "mul", "add", "sqrt", "div", "lerp", "pow", "neg", "sub", "maximum")))  # fmt: skip
+BATCHED = ("aten::bmm", "aten::baddbmm", "aten::_softmax", "aten::_softmax_backward_data")  # attention's plain form
+LOOKED_UP = ("embedding", "index", "gather")  # rows of a table, which are no scores
+
+
+@dataclass(frozen=True)
+class Wide:
+    """How wide scores over a vocabulary are: tables may be filled up to round sizes."""
+
+    sizes: Set[int]
+    room: int = 128
+
+    def __contains__(self, size: int) -> bool:
+        return any(whole <= size < whole + self.room for whole in self.sizes)
+
+
+@dataclass
+class Profile:
+    """Seconds of several steps, by kinds."""
+
+    device: torch.device
+    wide: Wide
+    attends: bool  # has the network attention at all?
+    seconds: dict[str, float] = field(default_factory=dict)
+    began: float = 0.0
+
+    def begin(self) -> None:
+        """From now on operations are looked at."""
+        cuda = self.device.type == "cuda"
+        os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else it tells of itself on stderr
+        self.profiler = profile(
+            activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])], record_shapes=True
+        )
+        self.profiler.__enter__()
+        self.began = time.perf_counter()
+
+    def end(self, waited: float) -> None:
+        """The steps are done; rows were waited for so long in them."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+        whole = time.perf_counter() - self.began
+        self.profiler.__exit__(None, None, None)
+        cuda = self.device.type == "cuda"
+        busy = sorted_out(self.profiler.events() or (), self.wide, cuda=cuda, attends=self.attends)
+        self.seconds = {**busy, "waiting": waited, "between": max(0.0, whole - waited - sum(busy.values()))}
+
+    def shares(self) -> dict[str, float]:
+        """Of the whole time, by kinds; they make 1."""
+        whole = sum(self.seconds.values())
+        return {kind: round(self.seconds[kind] / whole, 4) for kind in KINDS}
+
+
+def sorted_out(events: Iterable[Any], wide: Wide, *, cuda: bool, attends: bool) -> dict[str, float]:
+    """Seconds of operations by kinds: on a GPU of the kernels that each started, on a CPU its own."""
+    spent = collections.Counter[str]()
+    for event in events:
+        if event.device_type != torch.autograd.DeviceType.CPU:
+            continue
+        own = event.self_device_time_total if cuda else event.self_cpu_time_total
+        if own > 0:
+            spent[kind_of(event, wide, attends=attends)] += own / 1e6
+    return {kind: float(spent[kind]) for kind in KINDS[:5]}
+
+
+def kind_of(event: Any, wide: Wide, *, attends: bool) -> str:
+    """Of one operation."""
+    names = [event.name, *(each.name for each in _callers(event))]
+    if any(word in name for name in names for word in OPTIMIZER):
+        return "optimizer"
+    if attends and (any(word in name for name in names for word in ATTENTION) or event.name in BATCHED):
+        return "attention"
+    sizes = {size for shape in event.input_shapes or () for size in _sizes(shape)}
+    if any(size in wide for size in sizes) and not any(word in event.name for word in LOOKED_UP):
+        return "head"
+    return "products" if any(word in event.name for word in PRODUCTS) else "other"
+
+
+def _callers(event: Any) -> Iterator[Any]:
+    while (event := event.cpu_parent) is not None:
+        yield event
+
+
+def _sizes(shape: Any) -> Iterator[int]:
+    """Of a tensor, or of each in a list of them."""
+    for size in shape:
+        if isinstance(size, int):
+            yield size
+        else:
+            yield from _sizes(size)

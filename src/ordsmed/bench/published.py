@@ -1,0 +1,49 @@
+"""Published figures beside ours: others' tables, each marked where it is of other hardware."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base.measurements import Measurement
+
+HALF = ("bf16", "fp16")
+
+
+@functools.cache
+def _tables() -> dict[str, Any]:
+    return tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+
+
+def names() -> list[str]:
+    """Whose there are."""
+    return list(_tables())
+
+
+def source(name: str) -> str:
+    """Where its figures stand, and what they are of."""
+    return str(_tables()[name]["source"])
+
+
+def beside(name: str, ours: Measurement) -> list[dict[str, Any]]:
+    """Figures of the same work: length, number of devices, 16 bits or not; asked in as large batches."""
+    mixed = ours.precision in HALF
+    return [
+        {"device": each["device"], "devices": each["devices"], **{key: each[key] for key in SHOWN if key in each},
+         "other_hardware": each["device"].split()[0].lower() not in ours.device.lower()}
+        for each in _tables()[name]["figure"]
+        if (each["measure"], each["length"], each["devices"]) == (ours.measure, ours.length, ours.processes)
+        and each["mixed"] == mixed and each.get("batch", ours.batch) == ours.batch
+    ]  # fmt: skip
+
+
+SHOWN = ("sequences_per_second", "latency_ms")
+
+
+def shown(figure: dict[str, Any]) -> str:
+    """One of them in a cell."""
+    latency = f", {' / '.join(map(str, figure['latency_ms']))} ms" if "latency_ms" in figure else ""
+    other = " (other hardware)" if figure["other_hardware"] else ""
+    return f"{figure['devices']} {figure['device']}: {figure['sequences_per_second']:,}{latency}{other}"

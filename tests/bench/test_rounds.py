@@ -1,0 +1,192 @@
+"""Rounds, energy and profiles: what is made of clocks, counters and operations that are given."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from ordsmed.base import machine
+from ordsmed.bench import energy, profile, rounds
+from ordsmed.bench.profile import Profile, Wide, kind_of, sorted_out
+from ordsmed.bench.rounds import Rounds, RowsWatch, Spread
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def wind(times: Iterable[float]) -> None:
+        moments = iter(times)
+        monkeypatch.setattr(rounds, "now", lambda device: next(moments))
+
+    return wind
+
+
+def test_the_clock_is_read_between_rounds_alone(clock: Any) -> None:
+    """7 steps in 3 rounds, of 2, 2 and 3; two warm up. Energy is that of the rounds."""
+    clock([10.0, 14.0, 15.0, 21.0])
+    joules = itertools.accumulate([100.0, 5.0, 6.0, 7.0])
+    measured = Rounds(CPU, 7, 3, 2, lambda: next(joules))
+    for step in range(1, 10):
+        measured.each(step)
+    assert measured.seconds == [2.0, 0.5, 2.0]
+    assert measured.energy == 18.0
+    assert Spread.of(measured.seconds) == Spread(2.0, 0.5, 2.0)
+
+
+def test_there_are_no_more_rounds_than_steps(clock: Any) -> None:
+    clock([0.0, 1.0, 3.0])
+    measured = Rounds(CPU, 2, 5, 1, float)
+    for step in range(1, 4):
+        measured.each(step)
+    assert measured.seconds == [1.0, 2.0]
+
+
+def test_what_is_measured_beside_has_its_turn_before_each_round(clock: Any) -> None:
+    """It warms up first; neither's time is in the other's."""
+    asked = list[int]()
+    clock([0.0, 100.0, 106.0, 110.0, 114.0, 120.0])  # begin, warm, its 2 steps, our 2, its 2, our 2
+    measured = Rounds(CPU, 4, 2, 3, float, asked.append)
+    for step in range(1, 8):
+        measured.each(step)
+    assert asked == [3, 2, 2]
+    assert measured.others == [3.0, 2.0]
+    assert measured.seconds == [2.0, 3.0]
+
+
+def test_rows_that_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = iter([1.0, 1.5])
+    watch = RowsWatch(SimpleNamespace(store=None), 60.0)  # type: ignore[arg-type]
+    monkeypatch.setattr(rounds, "time", SimpleNamespace(monotonic=lambda: next(moments)))
+    watch.at(1, "making rows")
+    watch.since = 0.5
+    watch.at(1, "learning")  # 1.0 - 0.5
+    watch.at(2, "making rows")
+    watch.since = 1.25
+    watch.at(2, "learning")  # 1.5 - 1.25
+    assert watch.waited == 0.75
+
+
+def event(name: str, *, cpu: float = 0, cuda: float = 0, shapes: Any = (), parent: Any = None) -> Any:
+    return SimpleNamespace(name=name, self_cpu_time_total=cpu, self_device_time_total=cuda, input_shapes=shapes,
+                           cpu_parent=parent, device_type=torch.autograd.DeviceType.CPU)  # fmt: skip
+
+
+WIDE = Wide({30_522})
+STEP = event("Optimizer.step#AdamW.step")
+MATH = event("aten::_scaled_dot_product_attention_math")
+
+
+@pytest.mark.parametrize(("one", "kind"), [
+    (event("aten::addmm", shapes=[[768], [64, 768], [768, 768]]), "products"),
+    (event("aten::mm", shapes=[[64, 768], [768, 30_592]]), "head"),
+    (event("aten::_log_softmax", shapes=[[64, 30_522]]), "head"),
+    (event("aten::mm", shapes=[[64, 768], [768, 30_650]]), "products"),
+    (event("aten::embedding", shapes=[[30_522, 768], [64]]), "other"),
+    (event("aten::index_select", shapes=[[30_522, 768], [64]]), "other"),
+    (event("aten::_fused_adamw_", shapes=[[[30_522, 768], [768]]]), "optimizer"),
+    (event("aten::mul", parent=STEP), "optimizer"), (event("aten::_foreach_norm"), "optimizer"),
+    (event("aten::_foreach_copy_"), "other"), (event("aten::_fused_sdp_choice", parent=MATH), "attention"),
+    (event("aten::bmm", parent=event("aten::matmul", parent=MATH)), "attention"), (event("aten::bmm"), "attention"),
+    (event("aten::_scaled_dot_product_flash_attention_for_cpu_backward"), "attention"), (event("aten::gelu"), "other"),
+])  # fmt: skip
+def test_every_operation_has_a_kind(one: Any, kind: str) -> None:
+    assert kind_of(one, WIDE, attends=True) == kind
+
+
+def test_products_of_networks_without_attention_are_products() -> None:
+    assert kind_of(event("aten::bmm"), WIDE, attends=False) == "products"
+
+
+def test_times_are_those_of_the_device() -> None:
+    events = [event("aten::mm", cpu=2e6, cuda=5e6), event("aten::mm", cpu=1e6, cuda=1e6), event("aten::gelu", cpu=3e6)]
+    kernel = event("ampere_gemm", cuda=9e6)
+    kernel.device_type = torch.autograd.DeviceType.CUDA  # counted by the operation that started it
+    on_cpu = sorted_out([*events, kernel], WIDE, cuda=False, attends=True)
+    assert on_cpu == {"products": 3, "attention": 0, "head": 0, "optimizer": 0, "other": 3}
+    assert sorted_out([*events, kernel], WIDE, cuda=True, attends=True)["products"] == 6
+
+
+@pytest.mark.long
+def test_a_profile_of_real_operations_makes_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that tells ten seconds, of which rows were waited for two; a head far wider than the rest."""
+    moments = iter([0.0, 10.0])
+    monkeypatch.setattr(profile, "time", SimpleNamespace(perf_counter=lambda: next(moments)))
+    head, x = torch.nn.Linear(64, 5_000), torch.randn(64, 64)
+    seen = Profile(CPU, Wide({5_000}), attends=True)
+    seen.begin()
+    head(x).sum().backward()
+    seen.end(2.0)
+    shares = seen.shares()
+    assert sum(shares.values()) == pytest.approx(1, abs=1e-3)
+    assert shares["waiting"] == 0.2
+    assert seen.seconds["head"] > 0
+    assert seen.seconds["attention"] == seen.seconds["optimizer"] == 0
+
+
+def zone(root: Path, name: str, count: int) -> Path:
+    folder = root / "sys/class/powercap" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "max_energy_range_uj").write_text("10000000\n")
+    (folder / "energy_uj").write_text(f"{count}\n")
+    return folder
+
+
+def test_packages_tell_their_energy_and_begin_anew_when_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(energy, "ROOT", tmp_path)
+    for name in ("intel-rapl:0", "intel-rapl:1", "intel-rapl:0:0"):
+        zone(tmp_path, name, 9_000_000)
+    with energy.meter(CPU) as (source, joules):
+        assert (source, joules()) == ("RAPL", 0)
+        zone(tmp_path, "intel-rapl:0", 9_500_000)
+        zone(tmp_path, "intel-rapl:0:0", 9_400_000)  # a part of the first
+        assert joules() == 0.5
+        zone(tmp_path, "intel-rapl:1", 1_000_000)
+        assert joules() == 2.5
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_a_machine_that_does_not_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, readable: bool) -> None:
+    monkeypatch.setattr(energy, "ROOT", tmp_path)
+    if not readable:
+        (zone(tmp_path, "intel-rapl:0", 1) / "energy_uj").unlink()
+    with energy.meter(CPU) as (source, joules):
+        assert (source, joules()) == ("", 0)
+
+
+def test_what_a_gpu_draws_is_summed_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """200 watts, looked at after each second of a clock, for 3 seconds."""
+    moments = iter(range(10))
+    monkeypatch.setattr(energy, "time", SimpleNamespace(perf_counter=lambda: next(moments)))
+    monkeypatch.setattr(torch.cuda, "power_draw", lambda device: 200_000)
+    waits = iter([False, False, False, True])
+    monkeypatch.setattr(energy, "Event", lambda: SimpleNamespace(wait=lambda _: next(waits), set=lambda: None))
+    with energy.meter(torch.device("cuda")) as (source, joules):
+        pass
+    assert (source, joules()) == ("NVML", 600)
+
+
+def test_a_gpu_that_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacks(device: object) -> int:
+        raise ModuleNotFoundError("nvidia-ml-py does not seem to be installed")
+
+    monkeypatch.setattr(torch.cuda, "power_draw", lacks)
+    with energy.meter(torch.device("cuda")) as (source, joules):
+        assert (source, joules()) == ("", 0)
+
+
+def test_what_a_process_held_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "ROOT", tmp_path)
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/status").write_text("Name:\tx\nVmHWM:\t    2048 kB\n")
+    machine.forget_held(CPU)
+    assert (tmp_path / "proc/self/clear_refs").read_text() == "5"
+    assert machine.most_held(CPU) == 2 << 20
+    (tmp_path / "proc/self/status").unlink()
+    assert machine.most_held(CPU) > 1 << 20

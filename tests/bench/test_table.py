@@ -1,0 +1,236 @@
+"""Tables: cells, rows, and what follows from made-up measurements by the definitions of others' tables."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.measurements import measurement
+from ordsmed.base import measurements, run, settings
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.measurements import Measurement
+from ordsmed.bench import bench as benches
+from ordsmed.bench import published, table
+from ordsmed.bench.bench import Bench, bench
+from ordsmed.bench.table import Axes, CellResult
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def rate(sequences: float, **changes: Any) -> Measurement:
+    """So many rows a second."""
+    batch = changes.get("batch", 16)
+    seconds = batch / sequences
+    return measurement(sequences_per_second=sequences, step_seconds=seconds, step_seconds_least=seconds / 2,
+                       step_seconds_most=seconds * 2, **changes)  # fmt: skip
+
+
+def cells(name: str, *words: str) -> list[tuple[str, ...]]:
+    recipe = settings.decode(
+        Bench, settings.override(run.read_table(run.find_recipe(name, "bench"), "bench"), words), name
+    )
+    return list(table.cells_of(name, words, recipe))
+
+
+def test_every_combination_is_a_cell() -> None:
+    axes = "table={lengths=[64, 128], precisions=['fp32', 'bf16'], compile=[true], layouts=['1x2x1'], devices=[2]}"
+    assert cells("bert-mini", axes, "batch=3") == [
+        (f"length={length}", f"layout.precision={precision}", "layout.compile=true", "layout.replicate=1",
+         "layout.shard=2", "layout.tensor=1", "devices=2", "batch=6")
+        for length in (64, 128) for precision in ("fp32", "bf16")
+    ]  # fmt: skip
+    assert cells("bert-mini", "table={}") == [()]
+
+
+def test_weak_scaling_gives_each_device_its_rows_and_strong_shares_them() -> None:
+    axes = "table={batches=[4, 8], devices=[1, 4]}"
+    assert cells("bert-mini", axes) == [
+        ("batch=4", "devices=1"), ("devices=4", "batch=16"), ("batch=8", "devices=1"), ("devices=4", "batch=32"),
+    ]  # fmt: skip
+    assert cells("bert-mini", axes, "table.scaling=strong")[1] == ("batch=4", "devices=4")
+
+
+@pytest.mark.parametrize(("words", "why"), [
+    (["table={precisions=['fp8']}"], r"layout\.precision: found 'fp8'; wanted one of fp32, tf32"),
+    (["table={devices=[0]}"], r"table\.devices: found 0; wanted 1 or more"),
+    (["table={layouts=['2x2']}"], r"table\.layouts: found 2x2; wanted replicate x shard x tensor"),
+    (["table={cells=[]}"], r"table\.cells: found none; wanted one or more"),
+    (["table={published='ours'}"], r"table\.published: found ours; wanted one of nvidia-electra"),
+    (["table={cells=[['lenght=3']]}"], r"lenght: unknown setting; did you mean `length`"),
+])  # fmt: skip
+def test_a_cell_that_cannot_be_is_refused_before_any_is_measured(
+    words: list[str], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table, "_run", lambda *_: pytest.fail("was measured"))
+    with pytest.raises(RecipeError, match=why):
+        bench("bert-mini", words)
+
+
+@pytest.mark.parametrize(("words", "why"), [
+    (["table={}"], "table: found one with measure loader; wanted training, finetune, predict"),
+    (["profile=2"], "profile: found 2 with measure loader; wanted training"),
+    (["profile=-1"], "profile: found -1; wanted 0 or more"),
+    (["beside=transformers"], "beside: found transformers with measure loader"),
+    (["rounds=0"], "rounds: found 0; wanted 1 or more"),
+    (["devices=2"], "devices: found 2 with measure loader"),
+])  # fmt: skip
+def test_what_only_trainings_have(words: list[str], why: str) -> None:
+    with pytest.raises(RecipeError, match=why):
+        bench("loader", words)
+
+
+def test_speed_up_is_beside_fp32_or_tf32_of_the_same_work() -> None:
+    """NVIDIA's, of one A100: 955 over 533 is 1.79, though half of the rows fit in TF32."""
+    whole, mixed = rate(533, precision="tf32", batch=88), rate(955, precision="bf16", batch=176)
+    every = [whole, mixed, rate(90, precision="tf32", length=512), rate(1, precision="fp32", compile=True)]
+    assert table.speed_up(mixed, every) == 1.79
+    assert table.speed_up(whole, every) is None
+    assert table.speed_up(rate(171, precision="bf16", length=512), every) == 1.9
+    assert table.speed_up(rate(171, precision="bf16", length=256), every) is None
+    asked = [rate(2, measure="predict", batch=1), rate(8, measure="predict", batch=256)]
+    assert table.speed_up(rate(16, measure="predict", batch=256, precision="bf16"), asked) == 2.0
+
+
+def test_weak_scaling_is_the_rate_of_n_over_that_of_one_with_as_many_rows_each() -> None:
+    """NVIDIA's, of eight A100: 7512 over 955 is 7.87."""
+    one, eight = rate(955, batch=176), rate(7512, batch=1408, processes=8)
+    assert table.scaling(eight, [one, eight], "weak") == 7.87
+    assert table.scaling(one, [one, eight], "weak") == 1.0
+    assert table.scaling(eight, [one, eight], "strong") is None
+    assert table.scaling(eight, [rate(955, batch=88)], "weak") is None
+
+
+def test_strong_scaling_is_of_the_same_rows() -> None:
+    one, four = rate(100, batch=64), rate(350, batch=64, processes=4)
+    assert table.scaling(four, [one, four], "strong") == 3.5
+    assert table.scaling(four, [one, four], "weak") is None
+
+
+def test_time_to_train_is_rows_over_rates_of_all_lengths() -> None:
+    """NVIDIA's, of one DGX A100: 10,000 steps of 67,584 rows at 128, then 930 of 27,648 at 512."""
+    eight = {"processes": 8, "device": "A100"}
+    ours = [rate(7512, precision="bf16", **eight), rate(1347, precision="bf16", length=512, **eight),
+            rate(4202, precision="tf32", **eight), rate(716, precision="tf32", length=512, **eight),
+            rate(9000, precision="fp16", **eight)]  # fmt: skip
+    found = table.hours_by_way(ours, ((128, 675_840_000), (512, 25_712_640)))
+    hours = {line["precision"]: (line["hours"], line["speed_up"]) for line in found}
+    assert hours == {"bf16": (30.29, 1.8), "tf32": (54.65, None)}  # theirs: 30.47 and 54.84, 1.8
+    assert found[0]["devices"] == 8
+
+
+def test_rows_say_what_their_measurements_say() -> None:
+    ours = rate(64, energy=32.0, energy_of="RAPL", memory=3 << 29, batch=8)
+    theirs = rate(16, software="transformers", batch=8)
+    failed = CellResult(("length=512",), why="no memory is left")
+    shown = table.summary("some", Axes(), [CellResult((), (ours, theirs)), failed])
+    [row] = shown["rows"]
+    assert (row["sequences_per_second"], row["slowest"], row["fastest"]) == (64, 32, 128)
+    assert (row["joules_a_sequence"], row["memory_gib"]) == (4, 1.5)
+    assert (row["transformers"], row["ratio"]) == (16, 4)
+    assert "weak" not in row  # there is but one device
+    two = CellResult((), (rate(96, processes=2, batch=16),))
+    assert [row["weak"] for row in table.summary("some", Axes(), [CellResult((), (ours,)), two])["rows"]] == [1, 1.5]
+    lines = table.markdown(shown)
+    assert lines[0].startswith("some on Some CPU, torch 2.10, ordsmed 0.1.0, 2026-01-31T12:00:00Z")
+    names, _, values = (line.strip("| ").split(" | ") for line in lines[2:5])
+    cells_by_name = dict(zip(names, values, strict=True))
+    assert cells_by_name["sequences per second"] == "64.0"
+    assert "speed up" not in names  # nothing is known of it
+    assert "not measured: length=512: no memory is left" in lines
+
+
+def test_latencies_stand_in_both_ways() -> None:
+    facts = {"batch_16": {"latency_ms": {"mean": 3}},
+             "batch_16_padded": {"nvidia_latency_ms": {"mean": 5}, "nvidia_examples_per_second": 7}}  # fmt: skip
+    asked = rate(10, measure="predict", length=384)
+    [row] = table.summary("some", Axes(), [CellResult((), (asked, rate(5, software="padded")), facts)])["rows"]
+    assert row["latency_ms"] == {"mean": 3}
+    assert (row["nvidia_latency_ms"], row["nvidia_sequences_per_second"]) == ({"mean": 5}, 7)
+
+
+def test_published_figures_are_marked_where_the_hardware_is_other() -> None:
+    ours = rate(600, precision="bf16", device="NVIDIA A100-SXM4-40GB", processes=1)
+    figures = published.beside("nvidia-electra", ours)
+    assert [(each["device"], each["sequences_per_second"], each["other_hardware"]) for each in figures] == [
+        ("A100", 955, False), ("V100 16 GB", 444, True), ("V100 32 GB", 500, True),
+    ]  # fmt: skip
+    lines = table.markdown(table.summary("x", Axes(published="nvidia-electra"), [CellResult((), (ours,))]))
+    assert "1 A100: 955; 1 V100 16 GB: 444 (other hardware); 1 V100 32 GB: 500 (other hardware)" in lines[4]
+    assert lines[-1].startswith("Published: NVIDIA, DeepLearningExamples")
+    eight = rate(1, precision="fp32", length=512, processes=8, device="Some CPU")
+    assert {each["sequences_per_second"] for each in published.beside("nvidia-electra", eight)} == {716, 190, 213}
+    asked = rate(1, measure="predict", length=384, batch=256, precision="fp16", device="T4")
+    t4 = next(each for each in published.beside("nvidia-electra", asked) if each["device"] == "T4")
+    assert (t4["sequences_per_second"], t4["latency_ms"], t4["other_hardware"]) == (
+        169, [1451.396, 1445.07, 1447.654, 1450.141], False,
+    )  # fmt: skip
+    assert published.beside("nvidia-electra", rate(1, measure="predict", length=384, batch=3)) == []
+
+
+def test_cells_that_fail_do_not_stop_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = []
+
+    def measured(name: str, words: list[str]) -> CellResult:
+        given.append(words)
+        if "length=64" in words:
+            return CellResult(tuple(words), why="no memory is left")
+        return CellResult(tuple(words), (rate(32),))
+
+    monkeypatch.setattr(table, "_run", measured)
+    (line,) = bench("bert-mini", ["table={lengths=[64, 128]}", "keep=there.jsonl"], json_line=True)
+    found = json.loads(line)
+    assert [each["cell"] for each in found["failed"]] == ["length=64"]
+    assert [row["sequences_per_second"] for row in found["rows"]] == [32]
+    assert measurements.read(Path("there.jsonl")) == [rate(32)]
+    assert all(words[2] == "table=none" for words in given)
+
+
+@pytest.mark.parametrize(("code", "why"), [
+    ("import os; os.kill(os.getpid(), 9)", "ended by SIGKILL: the system ran out of memory, or somebody ended it"),
+    ("import sys; print('a\\nbert: no memory is left\\n', file=sys.stderr); sys.exit(2)", "bert: no memory is left"),
+    ("import sys; print('x\\nordsmed: one\\nordsmed: its 2 processes', file=sys.stderr); sys.exit(1)", "one"),
+    ("raise SystemExit(3)", "ended with status 3"),
+    ("print('{}')", "left no measurement"),
+])  # fmt: skip
+def test_why_a_cell_failed(monkeypatch: pytest.MonkeyPatch, code: str, why: str) -> None:
+    real = table.subprocess.run
+    monkeypatch.setattr(table.subprocess, "run", lambda *_, **more: real([sys.executable, "-c", code], **more))
+    assert table._run("bert-mini", []).why == why
+
+
+def test_no_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(recipe: Bench) -> Any:
+        raise RuntimeError("[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setitem(benches.KEPT, "training", full)
+    why = r"bert-mini: no memory is left: length 128, batch 16, micro auto; use a smaller layout\.micro, or layout\.rec"
+    with pytest.raises(Exception, match=why):
+        bench("bert-mini")
+    monkeypatch.setitem(benches.KEPT, "training", lambda recipe: [][0])
+    with pytest.raises(IndexError):
+        bench("bert-mini")
+
+
+SMALL = ["model.width=32", "model.layers=1", "model.heads=2", "model.inner=64", "vocabulary=300", "tokens=5000",
+         "length=16", "batch=4", "steps=4", "layout.device=cpu", "layout.threads=1"]  # fmt: skip
+
+
+@pytest.mark.long
+def test_a_table_of_real_cells() -> None:
+    """Two processes have two times the rows of one; tf32 is nothing a CPU has: its cell fails, the other stands."""
+    axes = "table={cells=[['layout.precision=tf32'], ['devices=2']]}"
+    found = json.loads(bench("bert-mini", [*SMALL, axes], json_line=True)[0])
+    assert [(row["devices"], row["batch"], row["weak"]) for row in found["rows"]] == [(2, 8, None)]
+    [failed] = found["failed"]
+    assert failed["why"] == "layout.precision: found tf32, which a CPU does not have; use fp32 or fp16"
+    [kept] = measurements.read(measurements.PLACE)
+    assert (kept.bench, kept.processes, kept.layout, kept.batch, kept.micro) == ("bert-mini", 2, "2x1x1", 8, 4)
+    assert kept.memory > 0
+    assert found["rows"][0]["sequences_per_second"] == float(f"{kept.sequences_per_second:.4g}")
