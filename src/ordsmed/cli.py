@@ -53,8 +53,9 @@ def _run(words: list[str]) -> None:
         raise UsageError(f"`{name}`", "no such verb", wanted, "`ordsmed help` lists them")
     asked_for = verb.find(name)
     rest = words[len(name.split()) :]
-    asked = asked_for.parser(helped="-h" in rest or "--help" in rest).read(rest)
-    asked.words = [name, *rest]
+    own = asked_for.own(rest)
+    asked = asked_for.parser(helped="-h" in own or "--help" in own).read(own)
+    asked.words, asked.others = [name, *rest], rest[len(own) :]
     asked_for.run(asked)
 
 

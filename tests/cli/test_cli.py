@@ -464,7 +464,7 @@ def test_a_full_disk_and_ctrl_c(ordsmed: Any, monkeypatch: pytest.MonkeyPatch) -
     assert (told.status, told.err) == (130, "ordsmed: stopped\n")
 
 
-GOES_ON = {"quickstart", "fetch", "corpus", "tokenizer", "encode", "pretrain", "finetune", "evaluate"}
+GOES_ON = {"as", "quickstart", "fetch", "corpus", "tokenizer", "encode", "pretrain", "finetune", "evaluate"}
 BEGINS_AGAIN = {"corpus addresses", "corpus shards", "corpus presplit", "encode records", "predict",
                 "embed", "import", "export", "bench"}  # fmt: skip
 

@@ -105,7 +105,7 @@ def test_every_command_of_a_page_can_be_given(page: Path) -> None:
         named = verb.named(words)
         assert named in verb.names(), f"{page.name}: {words}"
         one = verb.find(named)
-        asked = one.parser().read([word for word in words[len(named.split()) :] if word != "..."])
+        asked = one.parser().read(one.own([word for word in words[len(named.split()) :] if word != "..."]))
         name = getattr(asked, "name", "")
         if one.recipe and name in run.recipe_names(named):
             module, kind = one.recipe
@@ -119,7 +119,8 @@ def test_flags_that_a_page_speaks_of_exist(page: Path) -> None:
         words = shlex.split(told)
         named = verb.named(words)
         if page.name != "log.md" and named in verb.names():
-            flags = {word.partition("=")[0] for word in words if word.startswith("--")}
+            own = verb.find(named).own(words[len(named.split()) :])
+            flags = {word.partition("=")[0] for word in own if word.startswith("--")}
             assert flags <= {*verb.find(named).parser().flags()}, f"{page.name}: {told}"
 
 

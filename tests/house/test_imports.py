@@ -13,6 +13,7 @@ import pytest
 from kit.sources import FILES, nodes, offenders, tree
 from ordsmed.base import ending, menu
 from ordsmed.command import verb
+from ordsmed.translate import program
 
 HOUSE = menu.HOUSE
 FLOORS = [
@@ -30,13 +31,15 @@ FLOORS = [
     {"bench", "evaluation", "doctor"},
     {"show", "api"},
     {"cluster", "install"},
+    {"translate"},
+    {"dialects"},
     {"command"},
     {"verbs"},
     {"cli"},
     {"__main__"},
 ]
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
-MENUS = (*menu.MENUS, verb.MENU)
+MENUS = (*menu.MENUS, verb.MENU, program.MENU)
 MENU_FILES = [p for name in menu.MENUS for p in sorted((HOUSE / name).glob("*.py")) if not p.stem.startswith("_")]
 
 

@@ -5,6 +5,7 @@ Such a file says in its docstring what `ordsmed help` prints of it; further
     PLACE = ("make", 3)                               where the list of verbs has it: a group, and a number in it
     RECIPE = "ordsmed.data.encode:Encoding"           where it takes a recipe: the settings of one
     STOPPED = GOES_ON                                 or BEGINS_AGAIN: what a person can do who stopped it
+    OTHERS_BEHIND = 2                                 words behind so many (and flags before them) are read by others
 
 and has `arguments(parser)` and `run(asked)`, which alone imports what is slow to import.
 """
@@ -39,6 +40,12 @@ class Verb:
     stopped: str
     arguments: Callable[[Parser], None]
     run: Callable[[argparse.Namespace], None]
+    others_behind: int = 0
+
+    def own(self, words: Sequence[str]) -> list[str]:
+        """The words that it reads itself."""
+        places = [place for place, word in enumerate(words, 1) if not word.startswith("-")]
+        return list(words[: places[self.others_behind - 1]] if 0 < self.others_behind <= len(places) else words)
 
     @property
     def headline(self) -> str:
@@ -83,7 +90,9 @@ def find(name: str) -> Verb:
     recipe = getattr(module, "RECIPE", "")
     place = (recipe.partition(":")[0], recipe.partition(":")[2]) if recipe else None
     stopped = getattr(module, "STOPPED", "")
-    return Verb(name, (module.__doc__ or "").strip(), group, order, place, stopped, module.arguments, module.run)
+    behind = getattr(module, "OTHERS_BEHIND", 0)
+    doc = (module.__doc__ or "").strip()
+    return Verb(name, doc, group, order, place, stopped, module.arguments, module.run, behind)
 
 
 def every() -> list[Verb]:

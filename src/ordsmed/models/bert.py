@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ordsmed.nn.encoder import EncoderSettings
+from ordsmed.nn.encoder import EncoderSettings, deep
 from ordsmed.nn.model import Capabilities, Names, task_classes
 
 
@@ -21,6 +21,10 @@ def _size(layers: int, width: int) -> dict[str, int]:
 class Settings(EncoderSettings):
     """A BERT; `size` names one of: tiny mini small medium base large."""
 
+    deep: bool = False
+    """fresh weights of what blocks add are smaller by sqrt(2 x layers)"""
+
+    LATER_ADDED: ClassVar[tuple[str, ...]] = (*EncoderSettings.LATER_ADDED, "deep")
     SIZES: ClassVar[dict[str, dict[str, int]]] = {
         "tiny": _size(2, 128), "mini": _size(4, 256), "small": _size(4, 512),
         "medium": _size(8, 512), "base": _size(12, 768), "large": _size(24, 1024),
@@ -32,6 +36,10 @@ class Settings(EncoderSettings):
         **task_classes("Bert"),
     }  # fmt: skip
     begins: ClassVar[Mapping[str, str]] = {"classify.dense": "pair.dense"}
+
+    @property
+    def residual_spread(self) -> float:
+        return deep(self.spread, self.layers) if self.deep else self.spread
 
     def hugging_face(self, vocabulary: int, tokenizer: Any) -> dict[str, Any]:
         return self.described(vocabulary, tokenizer)

@@ -1,0 +1,405 @@
+"""Megatron-LM of 2019: pretraining of BERT and GPT-2, evaluation, generation, and its scripts over JSON lines.
+
+Defaults are those of its arguments.py. Its batch is that of one GPU; ours that of all.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base.arguments import UsageError
+from ordsmed.translate.program import Call, Flag, Program, Values
+
+NAMED = {"wikipedia": "data/wikipedia/wikidump_lines.json", "webtext": "data/webtext/data.json"}  # its corpora.py
+ALIASES = "corpora.toml"
+TOKENIZERS = ("BertWordPieceTokenizer", "GPT2BPETokenizer", "SentencePieceTokenizer", "CharacterLevelTokenizer")
+PUBLISHED = {"BertWordPieceTokenizer": "bert-large-uncased", "GPT2BPETokenizer": "gpt2"}
+ALWAYS = "a run goes on with the next rows by itself"
+STORED = "texts are read from a store of ids, which is made once"
+CHECKS = "a model's folder says it; --model-path is enough"
+
+MODEL = (
+    Flag("--num-layers", 24, "model.layers"),
+    Flag("--hidden-size", 1024, "model.width"),
+    Flag("--num-attention-heads", 16, "model.heads"),
+    Flag("--intermediate-size", int, "model.inner", joint=True),
+    Flag("--max-position-embeddings", 512, "model.positions"),
+    Flag("--layernorm-epsilon", 1e-5, "model.epsilon"),
+    Flag("--hidden-dropout", 0.1, "model.dropout"),
+    Flag("--attention-dropout", 0.1, "model.attention_dropout"),
+    Flag("--deep-init", False, "model.deep"),
+    Flag("--pretrained-bert", False, "init", joint=True),
+    Flag("--vocab-size", 30_522, "tokenizer: tokenizer.size", joint=True),
+    Flag("--make-vocab-size-divisible-by", 128, "layout.divisible"),
+)
+PRECISION = (
+    Flag("--fp16", False, "layout.precision", joint=True),
+    Flag("--fp32-embedding", False, "layout.exact", joint=True),
+    Flag("--fp32-layernorm", False, "layout.exact", joint=True),
+    Flag("--fp32-tokentypes", False, "layout.exact", joint=True),
+    Flag("--fp32-allreduce", False, "layout.reduce", joint=True),
+    Flag("--loss-scale", float, "layout.scale", joint=True),
+    Flag("--loss-scale-window", 1000, "layout.scale_window", joint=True),
+    Flag("--hysteresis", 2, nothing="the scale is halved by the first gradient that runs over"),
+    Flag("--min-scale", 1.0, nothing="a scale below 1 ends a run with what to do"),
+)
+TRAINING = (
+    Flag("--batch-size", 4, "phase.batch", joint=True),
+    Flag("--train-iters", 1_000_000, "phase.steps"),
+    Flag("--lr", 1e-4, "phase.rate"),
+    Flag(
+        "--lr-decay-style",
+        "linear",
+        "phase.schedule",
+        joint=True,
+        one_of=("constant", "linear", "cosine", "exponential"),
+    ),
+    Flag("--lr-decay-iters", int, "phase.schedule", joint=True),
+    Flag("--warmup", 0.01, "phase.warmup", joint=True),
+    Flag("--weight-decay", 0.01, "optimizer.decay"),
+    Flag("--clip-grad", 1.0, "clip"),
+    Flag("--seed", 1234, "seed"),
+    Flag("--checkpoint-activations", False, "layout.recompute"),
+    Flag("--checkpoint-num-layers", 1, nothing="blocks are computed again one by one"),
+    Flag("--log-interval", 100, "log"),
+    Flag("--exit-interval", int, refused="end it with `--deadline`, or with Ctrl-C: it is saved, and goes on later"),
+    Flag("--save", str, "out", joint=True),
+    Flag("--save-interval", 5000, "save"),
+    Flag("--load", str, "init", joint=True),
+    Flag("--finetune", False, "init", joint=True),
+    Flag(
+        "--no-save-optim", False, nothing="checkpoints hold all of a run: one that goes on is the same to the last bit"
+    ),
+    Flag("--no-save-rng", False, nothing="draws follow from the seed and the step"),
+    Flag("--no-load-optim", False, refused="leave it out: `ordsmed export` gives weights without moments to --load"),
+    Flag("--no-load-rng", False, nothing="draws follow from the seed and the step"),
+    Flag("--resume-dataloader", False, nothing=ALWAYS),
+    Flag("--reset-position-ids", False, "objective.separate", joint=True),
+    Flag("--reset-attention-mask", False, "objective.separate", joint=True),
+    Flag("--distributed-backend", "nccl", nothing="NCCL on GPUs, Gloo on CPUs"),
+    Flag("--DDP-impl", "local", nothing="copies sum gradients while the backward pass goes on: `layout.overlap`"),
+    Flag("--local_rank", int, nothing="the launcher's variables say it"),
+    Flag("--model-parallel-size", 1, "layout.tensor"),
+)
+VALIDATION = (
+    Flag("--eval-iters", 100, "validation_rows", joint=True),
+    Flag("--eval-batch-size", int, "validation_rows", joint=True),
+    Flag("--eval-interval", 1000, "validate"),
+    Flag("--eval-seq-length", int, nothing="validation rows are as long as those of training"),
+    Flag("--eval-max-preds-per-seq", int, nothing="validation hides as training does"),
+    Flag("--eval-text-key", str, "corpus: given.validation.text_key", joint=True),
+)
+DATA = (
+    Flag("--train-data", str, "corpus: source", joint=True, several=True),
+    Flag("--valid-data", str, "corpus: given.validation", joint=True, several=True),
+    Flag("--test-data", str, "corpus: given.test", joint=True, several=True),
+    Flag("--split", "1000,1,1", "corpus: split"),
+    Flag("--text-key", "sentence", "corpus: source.text_key", joint=True),
+    Flag("--use-tfrecords", False, "encode: records", joint=True),
+    Flag("--presplit-sentences", False, "corpus: sentences", joint=True),
+    Flag("--seq-length", 512, "phase.length"),
+    Flag("--max-preds-per-seq", int, "objective.hide", joint=True),
+    Flag("--tokenizer-type", "BertWordPieceTokenizer", "encode: tokenizer", joint=True, one_of=TOKENIZERS),
+    Flag("--tokenizer-model-type", "bert-large-uncased", "encode: tokenizer", joint=True),
+    Flag("--tokenizer-path", str, "encode: tokenizer", joint=True),
+    Flag("--cache-dir", str, "ORDSMED_CACHE", joint=True),
+    Flag("--num-workers", 2, "layout.workers"),
+    Flag("--lazy-loader", False, nothing=STORED),
+    Flag("--loose-json", False, nothing="JSON lines are what is read"),
+    Flag("--shuffle", False, nothing="rows come in a new order each epoch"),
+    Flag("--delim", ",", nothing="JSON lines are what is read"),
+    Flag("--use-npy-data-loader", False, refused="encode the text, or name nanoGPT's .bin files by `encode: records`"),
+    Flag("--train-data-path", str, refused="it goes with --use-npy-data-loader: name texts by --train-data"),
+    Flag("--val-data-path", str, refused="it goes with --use-npy-data-loader: name texts by --valid-data"),
+    Flag("--test-data-path", str, refused="it goes with --use-npy-data-loader: name texts by --test-data"),
+    Flag("--input-data-sizes-file", "sizes.txt", refused="it goes with --use-npy-data-loader"),
+)  # fmt: skip
+
+
+def pretrain_bert(values: Values, call: Call) -> None:
+    """BERT with pairs; norms stand after what a block adds, as in the code of 2019."""
+    call.put("model.kind", "bert")
+    call.put("objective.kind", "mlm_nsp")
+    call.put("objective.short", 0.01)
+    call.put("phase.pack", False)
+    most = values.max_preds_per_seq
+    call.put("objective.hide", min(0.15, most / values.seq_length) if most else 0.15)
+    for name in ("reset_position_ids", "reset_attention_mask"):
+        if name in values.given:
+            call.notes.append(f"--{name.replace('_', '-')}: does nothing for BERT, whose rows are one pair")
+    _training(values, call, sentences=True)
+    if values.use_tfrecords:
+        call.put("objective.examples", "masked")
+
+
+def pretrain_gpt2(values: Values, call: Call) -> None:
+    """GPT-2 over documents that follow each other."""
+    call.put("model.kind", "gpt2")
+    call.put("model.places_spread", 0.02)
+    call.recipes["pretrain"]["model"]["deep"] = True
+    if "deep_init" in values.given:
+        call.notes.append("--deep-init: GPT-2 begins so always")
+    call.put("objective.kind", "clm")
+    call.put("objective.separate", values.reset_attention_mask)
+    if values.reset_position_ids != values.reset_attention_mask:
+        raise UsageError("--reset-position-ids", "found alone", "with --reset-attention-mask: documents of a row "
+                         "are told apart by both, or by none")  # fmt: skip
+    if "max_preds_per_seq" in values.given:
+        call.notes.append("--max-preds-per-seq: does nothing for GPT-2")
+    if values.use_tfrecords:
+        raise UsageError("--use-tfrecords", "found for GPT-2", "", "those records are of BERT's pairs")
+    _training(values, call, sentences=False)
+
+
+def _training(values: Values, call: Call, *, sentences: bool) -> None:
+    """What both share."""
+    copies = _copies(values)
+    call.put("optimizer.kind", "adamw")
+    call.put("phase.batch", values.batch_size * copies)
+    call.put("validation_rows", values.eval_iters * (values.eval_batch_size or values.batch_size) * copies)
+    if values.intermediate_size:
+        call.put("model.inner", values.intermediate_size)
+    _rate(values, call)
+    _precision(values, call)
+    _folders(values, call)
+    _data(values, call, sentences)
+
+
+def _copies(values: Values) -> int:
+    """GPUs that see other rows: theirs counts a batch on each."""
+    world, split = values.place.world, values.model_parallel_size
+    if world % split:
+        wanted = f"processes that divide by it; found {world}"
+        raise UsageError("--model-parallel-size", f"found {split}", wanted, f"start {split} processes, or a multiple")
+    return world // split
+
+
+def _rate(values: Values, call: Call) -> None:
+    """Theirs falls over --lr-decay-iters from the warm-up's end on, and a warm-up is a share of those."""
+    steps = values.train_iters
+    over = values.lr_decay_iters or steps
+    warm = round(values.warmup * over)
+    call.put("phase.warmup", warm)
+    kind = "constant" if values.lr_decay_style == "exponential" else values.lr_decay_style
+    if values.lr_decay_style == "exponential":
+        call.notes.append("--lr-decay-style exponential: the rate stays, as in their code, which has no more of it")
+    schedule: dict[str, Any] = {"kind": kind}
+    left = max(0.0, 1 - (steps - warm) / over)  # of the peak, at the last step
+    if kind == "linear" and left:
+        schedule["end"] = left
+    if kind == "cosine" and abs(left) > 0.02:
+        call.notes.append("--lr-decay-style cosine: ends at 0 with the last step; theirs is cut off before its end")
+    call.put("phase.schedule", schedule if len(schedule) > 1 else kind)
+
+
+def _precision(values: Values, call: Call) -> None:
+    exact = {"embeddings": values.fp32_embedding, "norms": values.fp32_layernorm, "types": values.fp32_tokentypes}
+    if values.fp16:
+        call.put("layout.precision", "fp16")
+        call.put("layout.exact", [name for name, on in exact.items() if on])
+        call.put("layout.reduce", "fp32" if values.fp32_allreduce else "fp16")
+        call.put("layout.scale_window", values.loss_scale_window)
+        if values.loss_scale:
+            call.put("layout.scale", values.loss_scale)
+            call.notes.append("--loss-scale: where it begins; it goes on by itself")
+        return
+    for name in ("fp32_embedding", "fp32_layernorm", "fp32_tokentypes", "fp32_allreduce", "loss_scale",
+                 "loss_scale_window"):  # fmt: skip
+        if name in values.given:
+            call.notes.append(f"--{name.replace('_', '-')}: does nothing without --fp16")
+
+
+def _folders(values: Values, call: Call) -> None:
+    """Ours goes on from where it writes; another folder is what it begins with."""
+    out = values.save or values.load
+    if out:
+        call.put("out", out)
+    if values.load and values.load != out:
+        if not Path(values.load).exists():
+            call.notes.append(f"--load {values.load}: is not there; it begins anew, as theirs does")
+        else:
+            call.put("init", values.load)
+    if values.finetune and not values.load:
+        raise UsageError("--finetune", "found without --load", "`--load MODEL`, whose weights it begins with")
+    if values.pretrained_bert:
+        call.put("init", values.tokenizer_model_type)
+
+
+def _data(values: Values, call: Call, sentences: bool) -> None:
+    """corpus -> encode, with a tokenizer of theirs, or one that is trained."""
+    call.put("data", "<encode>")
+    call.put("encode: sentences", sentences)
+    if values.cache_dir:
+        call.environment["ORDSMED_CACHE"] = values.cache_dir
+    if not values.train_data:
+        raise UsageError("--train-data", "missing", "a corpus's name, or files of JSON lines")
+    if values.use_tfrecords:
+        call.recipes.pop("corpus", None)
+        call.put("encode: records", values.train_data)
+        if values.valid_data:
+            call.put("encode: validation_records", values.valid_data)
+    else:
+        _corpus(values, call, sentences)
+    _tokenizer(values, call)
+
+
+def _corpus(values: Values, call: Call, sentences: bool) -> None:
+    call.put("encode: corpus", "<corpus>")
+    call.put("corpus: source", [_source(name, values.text_key) for name in values.train_data])
+    call.put("corpus: sentences", "none" if not sentences else "presplit" if values.presplit_sentences else "rules")
+    call.put("corpus: exact", True)
+    call.put("corpus: duplicates", "keep")
+    call.put("corpus: seed", values.seed)
+    for name, split in (("valid_data", "validation"), ("test_data", "test")):
+        if named := getattr(values, name):
+            if len(named) > 1:
+                raise UsageError(f"--{name.replace('_', '-')}", f"found {len(named)} names", "one, or a pattern")
+            call.put(f"corpus: given.{split}", _source(named[0], values.eval_text_key or values.text_key))
+
+
+def _source(name: str, key: str) -> dict[str, Any]:
+    """A corpus by its name, of corpora.toml or of theirs, or a file of JSON lines."""
+    if Path(ALIASES).is_file():
+        from ordsmed.base import settings
+
+        if name in settings.read(Path(ALIASES)):
+            return {"kind": "named", "names": name, "file": ALIASES}
+    if name in NAMED:
+        return {"kind": "jsonl", "path": NAMED[name], "text_key": "text"}
+    if name.endswith((".csv", ".tsv")):
+        raise UsageError("--train-data", f"found {name}", "JSON lines", 'write one {"text": ...} a line')
+    if ".json" not in name:
+        known = ", ".join(NAMED)
+        raise UsageError("--train-data", f"found {name}", f"{known}, a name in {ALIASES}, or files of JSON lines")
+    return {"kind": "jsonl", "path": name, "text_key": key}
+
+
+def _tokenizer(values: Values, call: Call) -> None:
+    kind, named = values.tokenizer_type, values.tokenizer_path
+    if kind == "CharacterLevelTokenizer":
+        raise UsageError(
+            "--tokenizer-type", f"found {kind}", ", ".join(TOKENIZERS[:3]), "GPT2BPETokenizer has all bytes"
+        )
+    if kind == "SentencePieceTokenizer":
+        _sentencepiece(values, call, named or "tokenizer.model")
+        return
+    if named:
+        call.put("encode: tokenizer", named)
+    elif kind == "GPT2BPETokenizer" and "tokenizer_model_type" not in values.given:
+        call.put("encode: tokenizer", PUBLISHED[kind])
+    else:
+        call.put("encode: tokenizer", values.tokenizer_model_type)
+    if "vocab_size" in values.given:
+        call.notes.append("--vocab-size: does nothing but for a SentencePieceTokenizer that is trained")
+
+
+def _sentencepiece(values: Values, call: Call, path: str) -> None:
+    """A model that stands, or one that is trained once; theirs adds the ending."""
+    for stands in (Path(path), Path(f"{path}.model")):
+        if stands.is_file():
+            call.put("encode: tokenizer", str(stands))
+            return
+    kind = values.tokenizer_model_type if "tokenizer_model_type" in values.given else "bpe"
+    if kind not in ("bpe", "unigram"):
+        raise UsageError("--tokenizer-model-type", f"found {kind}", "bpe or unigram, or a --tokenizer-path that stands")
+    call.put("encode: tokenizer", "<tokenizer>")
+    call.put("tokenizer: corpus", "<corpus>")
+    size = {"kind": "sentencepiece", "model": kind, "size": values.vocab_size, "coverage": 1.0}
+    call.put("tokenizer: tokenizer", size)
+    call.notes.append(f"{path} is not there: a {kind} of {values.vocab_size:,} pieces is trained, once")
+
+
+EVALUATION = (
+    Flag("--model-path", str, "models"),
+    Flag("--data-path", str, "probe.files", joint=True),
+    Flag("--cloze-eval", False, "probe.kind", joint=True),
+    Flag("--webtext-eval", False, "probe.kind", joint=True),
+    Flag("--eval-iters", 5000, "probe.iterations", joint=True),
+    Flag("--batch-size", 4, "probe.batch", joint=True),
+    Flag("--seq-length", 1024, "probe.window", joint=True),
+    Flag("--overlapping-eval", 32, "probe.overlap", joint=True),
+    Flag("--text-key", "text", "probe.key", joint=True),
+    Flag("--cache-dir", str, "ORDSMED_CACHE", joint=True),
+    Flag("--model-parallel-size", 1, "--layout", joint=True),
+    Flag("--num-layers", 24, nothing=CHECKS),
+    Flag("--hidden-size", 1024, nothing=CHECKS),
+    Flag("--num-attention-heads", 16, nothing=CHECKS),
+    Flag("--max-position-embeddings", 1024, nothing=CHECKS),
+    Flag("--load-openai", False, nothing="whose weights these are is seen in the folder"),
+    Flag("--eval-hf", False, nothing="whose weights these are is seen in the folder"),
+)
+
+
+def evaluation(values: Values, call: Call) -> None:
+    """WikiText by words, LAMBADA's last words, or perplexity of any text."""
+    if not values.model_path or not values.data_path:
+        missing = "--model-path" if not values.model_path else "--data-path"
+        raise UsageError("run_gpt2_eval.py", f"no {missing}", "`--model-path MODEL --data-path FILE`")
+    call.recipes["evaluate"]["models"] = [values.model_path]
+    kind = "cloze" if values.cloze_eval else "perplexity" if values.webtext_eval else "wikitext"
+    probe: dict[str, Any] = {"kind": kind, "files": [values.data_path]}
+    if kind == "wikitext":
+        probe |= {"overlap": values.overlapping_eval}
+    elif kind == "cloze":
+        probe["key"] = values.text_key
+    else:
+        probe |= {"key": values.text_key, "overlap": 0, "batch": values.batch_size,
+                  "iterations": values.eval_iters}  # fmt: skip
+    if "seq_length" in values.given and kind != "cloze":
+        probe["window"] = values.seq_length
+    call.recipes["evaluate"]["probe"] = [probe]
+    for flag, where in (("eval_iters", "perplexity"), ("overlapping_eval", "wikitext")):
+        if flag in values.given and kind != where:
+            call.notes.append(f"--{flag.replace('_', '-')}: does nothing for {kind}")
+    if values.cache_dir:
+        call.environment["ORDSMED_CACHE"] = values.cache_dir
+    if values.model_parallel_size > 1:
+        call.words += ["--layout", f"1x1x{values.model_parallel_size}"]
+        call.devices = values.model_parallel_size
+
+
+GENERATION = (
+    Flag("--load", str, "the model's folder", joint=True),
+    Flag("--temperature", 1.0, "--temperature", joint=True),
+    Flag("--greedy", False, "--greedy", joint=True),
+    Flag("--top_k", 0, "--top-k", joint=True),
+    Flag("--top_p", 0.0, "--top-p", joint=True),
+    Flag("--out-seq-length", 1024, "--tokens", joint=True),
+    Flag("--seed", 1234, "--seed", joint=True),
+    Flag("--fp16", False, "--precision", joint=True),
+    Flag("--cache-dir", str, "ORDSMED_CACHE", joint=True),
+    Flag("--model-parallel-size", 1, "--devices", joint=True),
+    Flag("--recompute", False, nothing="what was read before is kept: the texts are the same"),
+    *(Flag(name, kind, nothing=CHECKS) for name, kind in (
+        ("--num-layers", 24), ("--hidden-size", 1024), ("--num-attention-heads", 16),
+        ("--max-position-embeddings", 1024),
+        ("--tokenizer-type", "GPT2BPETokenizer"), ("--tokenizer-model-type", "gpt2"), ("--batch-size", 1),
+        ("--seq-length", 1024))),
+)  # fmt: skip
+
+
+def generation(values: Values, call: Call) -> None:
+    """Texts, prompt after prompt."""
+    if not values.load:
+        raise UsageError("generate_samples.py", "no --load", "`--load MODEL`, or CHECKPOINT_PATH for the script")
+    if values.cache_dir:
+        call.environment["ORDSMED_CACHE"] = values.cache_dir
+    call.words = [values.load, "--tokens", str(values.out_seq_length), "--seed", str(values.seed)]
+    call.words += ["--greedy"] if values.greedy else ["--temperature", f"{values.temperature:g}"]
+    if not values.greedy:
+        call.words += ["--top-k", str(values.top_k)] if values.top_k else []
+        call.words += ["--top-p", f"{values.top_p:g}"] if values.top_p else []
+    call.words += ["--precision", "fp16"] if values.fp16 else []
+    if values.model_parallel_size > 1:
+        call.devices = values.model_parallel_size
+
+
+BERT = (*MODEL, *PRECISION, *TRAINING, *VALIDATION, *DATA)
+PROGRAMS = (
+    Program("pretrain_bert.py", "pretrain a BERT with pairs", BERT, pretrain_bert, "pretrain"),
+    Program("pretrain_gpt2.py", "pretrain a GPT-2", BERT, pretrain_gpt2, "pretrain"),
+    Program("run_gpt2_eval.py", "WikiText, LAMBADA or any text's perplexity", EVALUATION, evaluation, "evaluate",
+            "scripts/run_gpt2_eval.py"),
+    Program("generate_samples.py", "a GPT-2 goes on with texts", GENERATION, generation, "generate"),
+)  # fmt: skip

@@ -1,0 +1,79 @@
+"""A call that another code's command line became: its recipes as files, printed or performed.
+
+Call -> work/as/NAME/corpus.toml, tokenizer.toml, encode.toml, pretrain.toml -> `ordsmed pretrain .../pretrain.toml`
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import files, settings
+from ordsmed.base.say import say
+from ordsmed.base.screen import command
+from ordsmed.translate.program import MADE, Call, Program, Values
+
+FOLDER = Path("work/as")
+
+
+def folder(program: Program, call: Call) -> Path:
+    """Where the recipes of a call are written: by the folder that it writes, else by its program."""
+    out = call.recipes.get(call.verb, {}).get("out")
+    named = "-".join(Path(out).parts).strip("/-.") if out else ""
+    return FOLDER / (named or program.name.rpartition(".")[0] or program.name)
+
+
+def recipes(program: Program, call: Call, overrides: Sequence[str]) -> dict[Path, str]:
+    """The recipes as TOML by the files they belong in, those that others need first; each could be run by itself."""
+    place = folder(program, call)
+    written = {}
+    for name in (*MADE, call.verb):
+        if name not in call.recipes:
+            continue
+        table = call.recipes[name]
+        if name in MADE:
+            table = {**table, "out": str(place / name)}
+        if name == call.verb:
+            table = settings.override(table, overrides)
+        for key, value in table.items():
+            if value in [f"<{one}>" for one in MADE]:
+                table[key] = str(place / f"{value[1:-1]}.toml")
+        table = {key: _kind_first(value) for key, value in table.items()}
+        head = f"# {program.name}, as `ordsmed {name}` reads it"
+        written[place / f"{name}.toml"] = "\n".join([head, *settings.lines(table), ""])
+    return written
+
+
+def _kind_first(value: Any) -> Any:
+    return dict(sorted(value.items(), key=lambda item: item[0] != "kind")) if isinstance(value, dict) else value
+
+
+def shown(program: Program, values: Values, call: Call) -> list[str]:
+    """The recipes and the command that performs them, in lines."""
+    lines = [f"# {note}" for note in call.notes]
+    for path, text in recipes(program, call, values.overrides).items():
+        lines += [f"# --- {path}", *text.splitlines(), ""]
+    return [*lines, f"# {command(*words(program, call))}"]
+
+
+def words(program: Program, call: Call) -> list[str]:
+    """The words of the command that performs a call."""
+    recipe = [str(folder(program, call) / f"{call.verb}.toml")] if call.verb in call.recipes else []
+    devices = ["--devices", str(call.devices)] if call.devices and "RANK" not in os.environ else []
+    paths = {f"<{name}>": str(folder(program, call) / f"{name}.toml") for name in MADE}
+    return [*call.verb.split(), *recipe, *(paths.get(word, word) for word in call.words), *devices]
+
+
+def prepare(program: Program, values: Values, call: Call) -> list[str]:
+    """Write the recipes, set the environment, tell what should be known; returns the command's words."""
+    for path, text in recipes(program, call, values.overrides).items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.write_text(path, text)
+    os.environ |= call.environment
+    for note in call.notes:
+        say(note)
+    own = words(program, call)
+    say(command(*own))
+    return own

@@ -1,0 +1,211 @@
+"""A program of another code: its flags, what each becomes here, and the call that its words mean.
+
+--num-layers 24  ->  model.layers = 24      set by itself
+--lr 1e-4        ->  phase.rate             set by the program's own function, which reads several flags together
+--lazy-loader    ->  nothing, and why       told once
+--eval-hf        ->  refused                with what to do instead
+
+A file of `dialects` has `PROGRAMS`, a tuple of these; every flag of theirs is one of the four.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ordsmed.base import menu
+from ordsmed.base.arguments import Parser, UsageError
+from ordsmed.base.errors import nearest
+from ordsmed.base.ranks import Place
+
+MENU = "dialects"
+MADE = ("corpus", "tokenizer", "encode")  # what a call may need made, in this order; `<encode>` in a recipe names it
+Table = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One flag, or a word by its place (a name without dashes), or a variable of the environment (in capitals)."""
+
+    name: str
+    usual: Any = None  # what theirs takes where it is not said; False: a switch; a type: none
+    goes: str = ""  # the setting that it becomes, `corpus: source.path` in another recipe than the call's own
+    joint: bool = False  # the program's function sets it, from several
+    nothing: str = ""  # why it does nothing here
+    refused: str = ""  # what to do instead
+    several: bool = False  # takes one word or more
+    required: bool = False
+    valued: bool = False  # a switch that is followed by True or False
+    one_of: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()  # further spellings
+
+    def __post_init__(self) -> None:
+        if bool(self.goes) + bool(self.nothing) + bool(self.refused) != 1:
+            raise ValueError(f"{self.name}: says where it goes, why nowhere, or what to do instead: one of them")
+
+    @property
+    def key(self) -> str:
+        """Its name among the values."""
+        return self.name.lstrip("-").replace("-", "_")
+
+    @property
+    def kind(self) -> type:
+        return self.usual if isinstance(self.usual, type) else str if self.usual is None else type(self.usual)
+
+    @property
+    def default(self) -> Any:
+        return None if isinstance(self.usual, type) else self.usual
+
+
+@dataclass(frozen=True)
+class Values:
+    """What the words say, by flag; `given`: those that were said."""
+
+    of: Mapping[str, Any]
+    given: frozenset[str]
+    place: Place  # which process of how many this is
+    devices: int = 0  # processes to start
+    overrides: tuple[str, ...] = ()
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.of[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+@dataclass
+class Call:
+    """What a command line becomes: recipes, the last of them performed by its verb; or a verb with words."""
+
+    verb: str
+    recipes: dict[str, Table] = field(default_factory=dict)  # what needs what: corpus, tokenizer, encode, the verb's
+    words: list[str] = field(default_factory=list)  # further ones of the command
+    environment: dict[str, str] = field(default_factory=dict)
+    devices: int = 0  # processes that theirs starts
+    notes: list[str] = field(default_factory=list)  # what a person who knows theirs should know
+
+    def put(self, place: str, value: Any) -> None:
+        """Set `model.layers`, or `corpus: source.path` in another recipe than the verb's own."""
+        recipe, _, path = place.rpartition(": ")
+        table = self.recipes.setdefault(recipe or self.verb, {})
+        *tables, key = path.split(".")
+        for name in tables:
+            table = table.setdefault(name, {}) if name != "phase" else table.setdefault(name, [{}])[0]
+        table[key] = value
+
+
+@dataclass(frozen=True)
+class Program:
+    """One of theirs: `pretrain_bert.py`."""
+
+    name: str
+    doc: str  # what it does, in a line
+    flags: tuple[Flag, ...]
+    call: Callable[[Values, Call], None]  # what several flags mean together
+    verb: str = ""  # of ours; empty: the function says
+    path: str = ""  # where it stands in theirs; left out: its name
+
+    def translated(self, values: Values) -> Call:
+        """The call that these values mean."""
+        call, idle = Call(self.verb, devices=values.devices), dict[str, list[str]]()
+        for flag in self.flags:
+            value = values.of[flag.key]
+            if flag.key in values.given and flag.refused:
+                raise UsageError(flag.name, "has no meaning here", "", flag.refused)
+            if flag.key in values.given and flag.nothing:
+                idle.setdefault(flag.nothing, []).append(flag.name)
+            if flag.goes and not flag.joint and value is not None:
+                call.put(flag.goes, value)
+        call.notes += [f"{', '.join(names)}: not needed here: {why}" for why, names in idle.items()]
+        self.call(values, call)
+        return call
+
+    def read(self, words: Sequence[str], place: Place, environment: Mapping[str, str]) -> Values:
+        """What the words and the environment say."""
+        parser = _Parser(self.name, others=lambda flag: "", add_help=False, argument_default=argparse.SUPPRESS)
+        parser.allow_abbrev = True  # as theirs: --fp32-em
+        free = False
+        for flag in self.flags:
+            how: dict[str, Any] = {"dest": flag.key}
+            if flag.name.isupper():
+                continue
+            if flag.kind is bool and not flag.valued:
+                parser.add_argument(flag.name, *flag.also, action="store_true", **how)
+            elif flag.name.startswith("-"):
+                how |= {"nargs": "+"} if flag.several else {}
+                how |= {"choices": flag.one_of} if flag.one_of else {}
+                parser.add_argument(flag.name, *flag.also, type=_read_as(flag.kind), **how)
+            else:
+                free = True
+                many: Any = "+" if flag.several else None if flag.required else "?"
+                parser.add_argument(flag.key, type=_read_as(flag.kind), nargs=many)
+        if not free:
+            parser.add_argument("overrides", nargs="*", metavar="key.path=value")
+        parser.add_argument("--devices", type=int, help="processes, which are started here")
+        asked = vars(parser.read(words))
+        devices = asked.pop("devices", 0)
+        place = Place(0, devices) if devices and place.world == 1 else place
+        overrides = asked.pop("overrides", [])
+        for word in overrides:
+            if "=" not in word:
+                raise UsageError(self.name, f"`{word}` is one word too many", "flags, and settings as key.path=value")
+        asked.pop("verb", None)
+        for flag in self.flags:
+            if flag.name.isupper() and (text := environment.get(flag.name, "")):
+                asked[flag.key] = _value(flag, text)
+            if flag.key not in asked and flag.required:
+                raise UsageError(self.name, f"no {flag.name}", f"`{self.name} {flag.name} ...`")
+        of = {flag.key: asked.get(flag.key, flag.default) for flag in self.flags}
+        return Values(of, frozenset(asked), place, devices, tuple(overrides))
+
+
+class _Parser(Parser):
+    def _more(self) -> str:
+        return f"`{self.verb} --flags` tells where each goes"
+
+
+def _value(flag: Flag, text: str) -> Any:
+    try:
+        return _read_as(flag.kind)(text)
+    except (ValueError, argparse.ArgumentTypeError):
+        raise UsageError(flag.name, f"found {text}", f"as {flag.default}") from None
+
+
+def _read_as(kind: type) -> Callable[[str], Any]:
+    """How a word is read; numbers may be written as 1e4, switches as theirs are."""
+
+    def read(text: str) -> Any:
+        try:
+            if kind is bool:
+                return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[text.lower()]
+            return int(float(text)) if kind is int and float(text).is_integer() else kind(text)
+        except (KeyError, ValueError, OverflowError):
+            wanted = {bool: "True or False", int: "a whole number", float: "a number"}[kind]
+            raise argparse.ArgumentTypeError(f"found {text}; wanted {wanted}") from None
+
+    return read
+
+
+def names() -> list[str]:
+    """Codes whose command lines run here."""
+    return menu.entries(MENU)
+
+
+def programs(dialect: str) -> dict[str, Program]:
+    """The programs of a code, by name."""
+    if dialect not in names():
+        raise UsageError(f"`{dialect}`", "no code whose command lines run here", "", nearest(dialect, names()))
+    return {program.name: program for program in menu.opened(MENU, dialect).PROGRAMS}
+
+
+def find(dialect: str, name: str) -> Program:
+    """A program, by its file's name with or without folders and ending."""
+    known = programs(dialect)
+    own = name.rpartition("/")[2]
+    for program in known.values():
+        if own in (program.name, program.name.rpartition(".")[0]):
+            return program
+    raise UsageError(f"`{name}`", f"no program of {dialect}", "", nearest(own, known))

@@ -1,0 +1,63 @@
+"""a command line of another code, unmodified: it becomes recipes, which are printed or performed
+
+ordsmed as megatron pretrain_bert.py --num-layers 24 ...
+ordsmed as megatron --install FOLDER          # their programs by name: `bash scripts/pretrain_bert.sh` goes on
+ordsmed as megatron pretrain_bert.py --flags  # where each flag goes
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from ordsmed.base.arguments import Parser
+from ordsmed.base.ending import GOES_ON
+from ordsmed.command import verb
+from ordsmed.command.output import print_lines
+
+PLACE = ("make", 9)
+STOPPED = GOES_ON
+SHOW = "ORDSMED_RECIPE"  # 1: a script that calls this shows what it would do
+OTHERS_BEHIND = 2  # words; what comes behind them is read by the program's own rules
+
+
+def arguments(parser: Parser) -> None:
+    from ordsmed.translate import program
+
+    meaning = f"whose command line it is: {', '.join(program.names())}"
+    parser.add_argument("code", metavar="CODE", help=meaning, offers=program.names)
+    parser.add_argument(
+        "program", nargs="?", metavar="PROGRAM ...", help="theirs, and its flags; left out: all are told"
+    )
+    parser.add_argument("--recipe", action="store_true", help="print the recipes and perform nothing")
+    parser.add_argument("--flags", action="store_true", help="print where each flag of the program goes")
+    parser.add_argument("--install", metavar="FOLDER", help="write files of their programs' names, which call this")
+
+
+def run(asked: argparse.Namespace) -> None:
+    from ordsmed.base.ranks import place_of
+    from ordsmed.translate import install, page, perform, program
+
+    if asked.install:
+        print_lines(install.install(asked.code, asked.install))
+        return
+    if not asked.program:
+        print_lines(page.programs(asked.code))
+        return
+    theirs = program.find(asked.code, asked.program)
+    if asked.flags or {"--flags", "-h", "--help"} & set(asked.others):
+        print_lines(page.flags(theirs))
+        return
+    words = [word for word in asked.others if word != "--recipe"]
+    values = theirs.read(words, place_of(os.environ), os.environ)
+    call = theirs.translated(values)
+    if asked.recipe or "--recipe" in asked.others or os.environ.get(SHOW) == "1":
+        print_lines(perform.shown(theirs, values, call))
+        return
+    own = perform.prepare(theirs, values, call)
+    name = verb.named(own)
+    meant = verb.find(name)
+    rest = own[len(name.split()) :]
+    means = meant.parser().read(rest)
+    means.words = own
+    meant.run(means)

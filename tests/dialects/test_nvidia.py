@@ -1,0 +1,282 @@
+"""NVIDIA's command lines: where each flag goes, and its machines, compared with tables written by hand."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.dialects import called, changes, resolved
+from ordsmed.base.arguments import UsageError
+from ordsmed.base.errors import DataError
+from ordsmed.translate import install, perform
+from ordsmed.translate.program import find
+
+CODE = "nvidia"
+BASE = ["--model_name", "m", "--pretrain_tfrecords", "a*"]
+P, E = "pretrain: ", "encode: "
+SCHEDULE = P + "phase[1].schedule"
+FLAGS: dict[str, tuple[list[str], dict[str, Any]]] = {
+    "--model_name": (["other"], {P + "out": "results/models/other"}),
+    "--model_size": (["large"], {
+        P + "model.layers": 24, P + "model.width": 1024, P + "objective.generator.width": 256}),
+    "--pretrain_tfrecords": (["b,c"], {E + "records": ["b", "c"]}),
+    "--vocab_file": (["v.txt"], {E + "tokenizer": "v.txt"}),
+    "--results_dir": (["elsewhere"], {P + "out": "elsewhere/models/m"}),
+    "--max_seq_length": (["256"], {P + "phase[1].length": 256}),
+    "--mask_prob": (["0.2"], {P + "objective.hide": 0.2}),
+    "--disc_weight": (["30"], {P + "objective.detect_weight": 30.0}),
+    "--gen_weight": (["2"], {P + "objective.guess_weight": 2.0}),
+    "--generator_hidden_size": (["0.5"], {P + "objective.generator.width": 384}),
+    "--train_batch_size": (["8"], {P + "phase[1].batch": 8, P + "layout.micro": 8}),
+    "--gradient_accumulation_steps": (["3"], {P + "phase[1].batch": 384}),
+    "--learning_rate": (["0.1"], {P + "phase[1].rate": 0.1}),
+    "--num_train_steps": (["20_000".replace("_", "")], {P + "phase[1].steps": 20_000}),
+    "--num_warmup_steps": (["5"], {P + "phase[1].warmup": 5.0}),
+    "--lr_decay_power": (["2"], {SCHEDULE + ".power": 2.0}),
+    "--end_lr": (["5e-5"], {SCHEDULE + ".end": 0.1}),
+    "--optimizer": (["lamb"], {P + "optimizer.kind": "lamb"}),
+    "--skip_adaptive": (["--optimizer", "lamb"], {P + "optimizer.kind": "lamb", P + "optimizer.adapt": "matrices"}),
+    "--opt_beta_1": (["0.9"], {P + "optimizer.betas": [0.9, 0.974]}),
+    "--opt_beta_2": (["0.99"], {P + "optimizer.betas": [0.878, 0.99]}),
+    "--weight_decay_rate": (["0.1"], {P + "optimizer.decay": 0.1}),
+    "--seed": (["3"], {P + "seed": 3}),
+    "--amp": ([], {P + "layout.precision": "fp16"}),
+    "--xla": ([], {P + "layout.compile": True}),
+    "--fp16_compression": ([], {P + "layout.reduce": "fp16"}),
+    "--log_freq": (["7"], {P + "log": 7}),
+    "--save_checkpoints_steps": (["70"], {P + "save": 70}),
+    "--keep_checkpoint_max": (["2"], {P + "keep": 2}),
+    "--restore_checkpoint": (["some/run"], {P + "init": "some/run"}),
+    "--phase2": (["--restore_checkpoint", "latest"], {
+        P + "out": "results/models/m-phase2", P + "init": "results/models/m"}),
+    "--load_weights": ([], {P + "init": "results/models/m/weights"}),
+    "--weights_dir": (["w", "--load_weights"], {P + "init": "w"}),
+}  # fmt: skip
+SQUAD_BASE = ["--do_train", "--train_file", "t.json", "--output_dir", "o"]
+F = "finetune: "
+SQUAD: dict[str, tuple[list[str], dict[str, Any]]] = {
+    "--electra_model": (["google/electra-small-discriminator"], {F + "init": "google/electra-small-discriminator"}),
+    "--init_checkpoint": (["run"], {F + "init": "run"}),
+    "--data_dir": (["d"], {F + "task.train": "d/t.json"}),
+    "--train_file": (["u.json"], {F + "task.train": "u.json"}),
+    "--predict_file": (["p.json", "--do_eval"], {F + "task.dev": "p.json"}),
+    "--output_dir": (["q"], {F + "out": "q"}),
+    "--max_seq_length": (["96"], {F + "task.length": 96}),
+    "--doc_stride": (["32"], {F + "task.stride": 32}),
+    "--max_query_length": (["20"], {F + "task.longest_question": 20}),
+    "--n_best_size": (["9"], {F + "task.n_best": 9}),
+    "--max_answer_length": (["12"], {F + "task.longest_answer": 12}),
+    "--beam_size": (["7"], {F + "task.beam": 7}),
+    "--do_lower_case": ([], {F + "task.lowercase": True}),
+    "--version_2_with_negative": ([], {F + "task.version": "2.0"}),
+    "--null_score_diff_threshold": (["-5.6"], {F + "task.threshold": -5.6}),
+    "--train_batch_size": (["4"], {F + "batch": 4, F + "layout.micro": 4}),
+    "--gradient_accumulation_steps": (["4"], {F + "batch": 128}),
+    "--learning_rate": (["3e-4"], {F + "rate": 3e-4}),
+    "--num_train_epochs": (["2"], {F + "epochs": 2.0}),
+    "--max_steps": (["50"], {F + "steps": 50}),
+    "--warmup_proportion": (["0.05"], {F + "warmup": 0.05}),
+    "--weight_decay_rate": (["0.2"], {F + "optimizer.decay": 0.2}),
+    "--layerwise_lr_decay": (["0.9"], {F + "layer_decay": 0.9}),
+    "--seed": (["1"], {F + "seed": 1}),
+    "--amp": ([], {F + "layout.precision": "fp16"}),
+    "--xla": ([], {F + "layout.compile": True}),
+    "--fp16_all_reduce": ([], {F + "layout.reduce": "fp16"}),
+    "--log_freq": (["5"], {F + "log": 5}),
+    "--no_cuda": ([], {F + "layout.device": "cpu"}),
+    "--vocab_file": (["v"], {F + "tokenizer": "v"}),
+    "--cache_dir": (["c"], {F + "features": "c"}),
+    "--skip_cache": ([], {F + "features": ""}),
+}  # fmt: skip
+
+
+def test_every_flag_is_in_a_table() -> None:
+    for name, table, elsewhere in (
+        ("run_pretraining.py", FLAGS, set()),
+        ("run_tf_squad.py", SQUAD, {"--do_train", "--do_predict", "--do_eval", "--joint_head"}),
+    ):
+        assert {flag.name for flag in find(CODE, name).flags if flag.goes} - elsewhere == set(table)
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_a_flag_of_pretraining_arrives(flag: str) -> None:
+    words, wanted = FLAGS[flag]
+    got = changes(CODE, "run_pretraining.py", BASE, flag, *words)
+    if flag == "--optimizer" or "lamb" in words:  # beside what is as usual
+        got = {key: value for key, value in got.items() if key in wanted}
+    if flag == "--model_size":
+        got = {key: got[key] for key in wanted}
+    assert got == {key: pytest.approx(value) if isinstance(value, float) else value for key, value in wanted.items()}
+
+
+@pytest.mark.parametrize("flag", SQUAD)
+def test_a_flag_of_squad_arrives(flag: str) -> None:
+    words, wanted = SQUAD[flag]
+    got = changes(CODE, "run_tf_squad.py", SQUAD_BASE, flag, *words)
+    assert got == {key: pytest.approx(value) if isinstance(value, float) else value for key, value in wanted.items()}
+
+
+def test_a_head_that_is_not_joint_is_not() -> None:
+    """Theirs takes the word False for true."""
+    call = called(CODE, "run_tf_squad.py", *SQUAD_BASE, "--joint_head", "False")
+    assert call.recipes["finetune"]["task"]["head"] == "independent"
+    assert any("theirs takes the word False for true" in note for note in call.notes)
+    assert (
+        called(CODE, "run_tf_squad.py", *SQUAD_BASE, "--joint_head", "True").recipes["finetune"]["task"]["head"]
+        == "joint"
+    )
+    with pytest.raises(UsageError, match="--joint_head: found maybe; wanted True or False"):
+        called(CODE, "run_tf_squad.py", *SQUAD_BASE, "--joint_head", "maybe")
+
+
+def test_predictions_need_no_training() -> None:
+    call = called(CODE, "run_tf_squad.py", "--do_predict", "--do_eval", "--init_checkpoint", "r", "--predict_file", "d",
+                  "--output_dir", "o", "--beam_size", "5")  # fmt: skip
+    own = perform.words(find(CODE, "run_tf_squad.py"), call)
+    assert own == ["predict", "r", "d", "o/predictions", "--anew", "task.beam=5", "--scores"]
+
+
+def test_one_question() -> None:
+    call = called(CODE, "run_inference.py", "--electra_model", "x", "--init_checkpoint", "r", "--question=Q?",
+                  "--context=C.")  # fmt: skip
+    assert perform.words(find(CODE, "run_inference.py"), call) == ["answer", "r", "Q?", "C."]
+
+
+def test_a_checkpoint_of_a_run_is_exported() -> None:
+    call = called(CODE, "postprocess_pretrained_ckpt.py", "--pretrained_checkpoint", "r/checkpoints/step-000000500",
+                  "--output_dir", "d")  # fmt: skip
+    assert (call.verb, call.words) == ("export", ["r", "d", "--step", "500"])
+
+
+def test_records_are_of_the_store_that_the_call_makes() -> None:
+    words = ["--corpus-dir", "c", "--vocab-file", "v", "--output-dir", "o", "--num-out-files", "2"]
+    call = called(CODE, "build_pretraining_dataset.py", *words)
+    made = "work/as/build_pretraining_dataset/encode.toml"
+    own = perform.words(find(CODE, "build_pretraining_dataset.py"), call)
+    assert own == ["encode", "records", made, "o", "rtd", "--length", "128", "--files", "2", "--seed", "1314"]
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "said"),
+    [
+        ("run_pretraining.py", [], "no --model_name"),
+        ("run_pretraining.py", [*BASE, "--phase2"], "--phase2: found without --restore_checkpoint"),
+        ("run_pretraining.py", [*BASE, "--load_weights", "--restore_checkpoint", "x"], "one of the two"),
+        ("run_pretraining.py", [*BASE, "--generator_hidden_size", "0.3"], "a share of 768"),
+        ("run_pretraining.py", [*BASE, "--num_train_steps", "5"], "at most the 5 of --num_train_steps"),
+        ("run_pretraining.py", [*BASE, "--steps_this_run", "5"], "has no meaning here"),
+        ("run_tf_squad.py", ["--output_dir", "x"], "no --do_train, --do_eval or --do_predict"),
+        ("run_tf_squad.py", ["--do_train", "--output_dir", "x"], "no --data_dir and no --train_file"),
+        ("run_tf_squad.py", ["--do_predict"], "no --init_checkpoint"),
+        ("run_inference.py", ["--init_checkpoint", "r", "--question", "q"], "no --context"),
+        ("build_pretraining_dataset.py", ["--corpus-dir", "c"], "no --vocab-file"),
+        ("run_glue.py", [], "no program of nvidia"),
+    ],
+)
+def test_wrong_words(name: str, words: list[str], said: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)):
+        called(CODE, name, *words)
+
+
+PHASES = {  # rows a GPU and passes of both phases, and GPUs
+    "dgxa100_8gpu_amp": (176, 48, 24, 144, 8), "dgxa100_8gpu_tf32": (88, 96, 12, 288, 8),
+    "dgx2_16gpu_amp": (176, 24, 24, 72, 16), "dgx2_16gpu_fp32": (88, 48, 12, 144, 16),
+    "dgx1_8gpu_amp": (88, 96, 12, 288, 8), "dgx1_8gpu_fp32": (40, 211, 6, 576, 8),
+    "dgxa100_1gpu_amp": (176, 384, 24, 1152, 1), "dgx1_1gpu_fp32": (40, 1689, 6, 4608, 1),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Their programs' names, with a `python` that tells its words."""
+    place = tmp_path_factory.mktemp("nvidia")
+    install.install(CODE, str(place))
+    (place / "bin").mkdir()
+    teller = place / "bin" / "python"
+    teller.write_text('#!/usr/bin/env bash\necho "$@"\n')
+    teller.chmod(0o755)
+    return place
+
+
+def told(folder: Path, command: str, **environment: str) -> list[str]:
+    """What a command of theirs calls."""
+    env = {**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", **environment}
+    done = subprocess.run(["bash", "-c", command], cwd=folder, env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("machine", PHASES)
+def test_their_machines_make_the_same_batches(folder: Path, machine: str) -> None:
+    """67,584 and 27,648 rows a step, up to the one whose passes do not divide them."""
+    batch1, passes1, batch2, passes2, gpus = PHASES[machine]
+    lines = told(folder, f"bash scripts/run_pretraining.sh $(source scripts/configs/pretrain_config.sh && {machine})")
+    for line, batch, passes, steps, rows in zip(lines, (batch1, batch2), (passes1, passes2), (10_000, 930),
+                                                (67_584, 27_648), strict=True):  # fmt: skip
+        name, *words = line.split()
+        got = resolved(CODE, name, *words)
+        assert (got[P + "layout.micro"], got[P + "phase[1].steps"]) == (batch, steps)
+        assert got[P + "phase[1].batch"] == batch * passes * gpus == pytest.approx(rows, rel=1e-3)
+        assert (got[P + "optimizer.kind"], got[P + "optimizer.adapt"]) == ("lamb", "matrices")
+    assert ("layout.precision=tf32" in lines[0].split()) == machine.endswith("tf32")
+
+
+def test_squad_by_place_in_both_orders(folder: Path) -> None:
+    """Their README leaves out the batch of inference, which their code has fourth."""
+    tail = "4e-4 amp 8 1 2.0 data out ckpt"
+    short = told(folder, f"bash scripts/run_squad.sh model 2 16 {tail} eval")
+    assert short == told(folder, f"bash scripts/run_squad.sh model 2 16 256 {tail} eval")
+    by_config = "bash scripts/run_squad.sh $(source scripts/configs/squad_config.sh && dgxa100_8gpu_amp) train_eval"
+    (line,) = told(folder, by_config)
+    got = resolved(CODE, *line.split())
+    assert (got[F + "batch"], got[F + "rate"], got[F + "epochs"], got[F + "task.head"]) == (256, 8e-4, 2.0, "joint")
+
+
+def test_a_phase_on_48_machines(folder: Path) -> None:
+    """Their example: as many rows as on one machine."""
+    script = folder / "bin" / "srun"
+    script.write_text('#!/usr/bin/env bash\necho "$@"\n')
+    script.chmod(0o755)
+    always = {"b1": "0.878", "b2": "0.974", "decay": "0.5", "skip_adaptive": "yes", "end_lr": "0.0"}
+    for phase, batch, rate, passes, steps, warm, rows in (
+        ("1", "176", "6e-3", "1", "10000", "2000", 67_584), ("2", "24", "4e-3", "3", "930", "200", 27_648),
+    ):  # fmt: skip
+        own = {
+            "PHASE": phase,
+            "BATCHSIZE": batch,
+            "LR": rate,
+            "GRAD_ACCUM_STEPS": passes,
+            "STEPS": steps,
+            "WARMUP": warm,
+        }
+        (line,) = told(folder, "bash run.sub", **always, **own)
+        _, name, *words = line.split()
+        got = resolved(CODE, name, *words, world=384)
+        assert (got[P + "phase[1].batch"], got[P + "phase[1].rate"]) == (rows, float(rate))
+        assert (got[P + "phase[1].steps"], got[P + "phase[1].warmup"]) == (int(steps), float(warm))
+        assert got[P + "optimizer.betas"] == [0.878, 0.974]
+        assert (P + "init" in got) == (phase == "2")
+
+
+def test_files_that_stand_are_left(tmp_path: Path) -> None:
+    (tmp_path / "run_pretraining.py").write_text("mine")
+    with pytest.raises(DataError, match=r"run_pretraining.py: stands there, and is another"):
+        install.install(CODE, str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["run_pretraining.py"]
+
+
+@pytest.mark.long
+def test_an_installed_program_runs(tmp_path: Path) -> None:
+    """By the shell, as a user does: it prints its recipe."""
+    install.install(CODE, str(tmp_path))
+    words = [sys.executable, "run_pretraining.py", *BASE, "--recipe"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=480)
+    assert done.returncode == 0, done.stderr
+    assert 'kind = "electra"' in done.stdout
+    assert done.stdout.rstrip().endswith("# ordsmed pretrain work/as/results-models-m/pretrain.toml")

@@ -1,0 +1,46 @@
+"""What command lines of other codes become, read by the house and laid flat, for comparing with tables by hand."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import Any
+
+from ordsmed.base import settings
+from ordsmed.base.ranks import Place
+from ordsmed.corpus.pipeline import Corpus
+from ordsmed.data.encode import Encoding
+from ordsmed.data.tokenizer_training import TokenizerTraining
+from ordsmed.evaluation.recipe import Evaluation
+from ordsmed.finetune.recipe import Finetuning
+from ordsmed.pretrain.recipe import Pretraining
+from ordsmed.translate import perform
+from ordsmed.translate.program import Call, find
+
+CLASSES = {"corpus": Corpus, "encode": Encoding, "tokenizer": TokenizerTraining, "pretrain": Pretraining,
+           "evaluate": Evaluation, "finetune": Finetuning}  # fmt: skip
+
+
+def called(code: str, name: str, *words: str, world: int = 1) -> Call:
+    """The call that words mean in one of so many processes."""
+    program = find(code, name)
+    return program.translated(program.read(words, Place(0, world), {}))
+
+
+def resolved(code: str, name: str, *words: str, world: int = 1, by: Any = settings.plain) -> dict[str, Any]:
+    """Every recipe of a call as the house reads it, flat."""
+    program = find(code, name)
+    values = program.read(words, Place(0, world), {})
+    call, flat = program.translated(values), dict[str, Any]()
+    for path, text in perform.recipes(program, call, values.overrides).items():
+        recipe = settings.decode(CLASSES[path.stem], tomllib.loads(text), path.stem)
+        flat |= {f"{path.stem}: {key}": value for key, value in settings.flat(by(recipe)).items()}
+    return flat
+
+
+def changes(code: str, name: str, least: list[str], *words: str, world: int = 1) -> dict[str, Any]:
+    """What words change beside the least that must be said, of what differs from the house's defaults."""
+    how = settings.changed
+    before = resolved(code, name, *least, by=how)
+    after = resolved(code, name, *least, *words, world=world, by=how)
+    new = {key: value for key, value in after.items() if before.get(key) != value and value is not None}
+    return {key: value for key, value in new.items() if not str(value).startswith("work/as/")}
