@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import stat
 import subprocess
@@ -18,7 +19,9 @@ from ordsmed.cli import main
 from ordsmed.cluster import submit
 from ordsmed.cluster.submit import Wish, prepare
 from ordsmed.launch import site, slurm
+from ordsmed.show.show import read
 
+ROOT = Path(__file__).parents[2]
 PLACES = [f"{name}:{one.name}" for name in site.names() for one in site.read(name).partition]
 
 
@@ -101,6 +104,27 @@ def test_containers_and_torchrun(cluster: str) -> None:
     assert 'if [ "$status" = 143 ] && [' in text(site=cluster)
     assert "-m torch.distributed.run --nnodes=2 --nproc-per-node=4 --rdzv-backend=c10d" in by
     assert 'first=${MASTER_ADDR:-$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)}' in by
+
+
+def test_nvidia_s_run_on_48_machines_as_the_docs_have_it(folder: Path) -> None:
+    """One process a GPU, in a container by Pyxis; batches and accumulation are those of its environment variables."""
+    page = (ROOT / "docs/clusters.md").read_text().partition("NVIDIA's run of ELECTRA")[2]
+    (folder / "dgx.toml").write_text(page.partition("```toml\n")[2].partition("```")[0])
+    words = shlex.split(page.partition("    ordsmed ")[2].partition("\n\n")[0].replace("\\\n", " "))
+    main(words)
+    script = (folder / "work/jobs/pretrain-electra-base-lamb.sh").read_text()
+    assert {"--nodes=48", "--ntasks-per-node=8", "--gpus-per-node=8", "--time=02:00:00"} <= set(directives(script))
+    srun = next(line for line in script.splitlines() if line.startswith("srun"))
+    assert f"--container-image='nvcr.io#mine/ordsmed:1' --container-mounts={folder}:{folder}" in srun
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+    plan = " ".join(submit.checked(words[1], words[2:3], "pretrain", site.find("dgx.toml"), "dgx.toml", 384).lines())
+    assert "10,000 steps of 67,584 rows x 128 tokens; batch = micro 176 x accumulation 1 x devices 384" in plan
+    assert "930 steps of 27,648 rows x 512 tokens; batch = micro 24 x accumulation 3 x devices 384" in plan
+    run = read("pretrain/electra-base-lamb")[0]
+    assert [(phase.rate, phase.warmup, phase.schedule.power) for phase in run.phase] == [
+        (6e-3, 2000, 0.5), (4e-3, 200, 0.5),
+    ]  # fmt: skip
+    assert (run.optimizer.betas, run.optimizer.adapt) == ((0.878, 0.974), "matrices")
 
 
 def test_a_corpus_in_parts_is_an_array(cluster: str) -> None:
