@@ -23,6 +23,7 @@ from ordsmed.finetune.recipe import Finetuning
 from ordsmed.launch import slurm
 from ordsmed.launch.site import Destination, absolute, find
 from ordsmed.show.show import PLANS, read
+from ordsmed.train.plan import Plan
 from ordsmed.train.training import Training
 
 JOBS = Path("work/jobs")  # scripts and logs of jobs
@@ -81,7 +82,7 @@ def prepare(name: str, overrides: Sequence[str], wish: Wish, *, out: str = "") -
     job = _job(name, overrides, recipe, place, wish)
     slurm.check(job)
     if isinstance(recipe, Training):
-        lines += _planned(name, overrides, verb, place, wish)
+        lines += checked(name, overrides, verb, place, wish.site, processes).lines()
     path = Path(out) if out else JOBS / f"{job.title}.sh"
     with files.survive_disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -106,7 +107,7 @@ def _in_parts(recipe: Finetuning, name: str, place: Destination, wish: Wish) -> 
         lines = [f"trials: {count}" + (f", in {wish.parts} jobs" if wish.parts else "")]
     if count and wish.parts > count:
         raise RecipeError("--parts", f"found {wish.parts}, of {many(count, 'trial')}", f"at most {count}")
-    gpus = _gpus(place, wish)
+    gpus = gpus_of(place, wish.gpus)
     if wish.gpus is None and count:
         gpus = min(gpus, -(-count // max(1, wish.parts)))
     return replace(wish, gpus=gpus, tasks=wish.tasks or 1), lines
@@ -119,7 +120,7 @@ def _folder(recipe: Any, name: str) -> Path:
 
 def _job(name: str, overrides: Sequence[str], recipe: Any, place: Destination, wish: Wish) -> slurm.BatchJob:
     verb: str = recipe.verb
-    part, gpus, tasks = place.partition, _gpus(place, wish), _tasks(place, wish)
+    part, gpus, tasks = place.partition, gpus_of(place, wish.gpus), _tasks(place, wish)
     own = [str(Path(name).absolute()) if Path(name).exists() else name, *overrides]
     site = [] if verb == "corpus" else ["--site", absolute(wish.site)]
     limit = _hours(wish.time) if wish.time else min(LIMIT, part.hours or LIMIT)
@@ -135,11 +136,11 @@ def _job(name: str, overrides: Sequence[str], recipe: Any, place: Destination, w
     )  # fmt: skip
 
 
-def _gpus(place: Destination, wish: Wish) -> int:
-    """Of each node."""
+def gpus_of(place: Destination, asked: int | None) -> int:
+    """Of each node: as many as are asked for, else all."""
     part = place.partition
-    if wish.gpus is not None:
-        return wish.gpus
+    if asked is not None:
+        return asked
     if part.gpu != "none" and part.gpus is None:
         raise RecipeError("--gpus", f"missing; how many a node of {place.name} has is unknown", "a number")
     return part.gpus or 0
@@ -147,7 +148,7 @@ def _gpus(place: Destination, wish: Wish) -> int:
 
 def _tasks(place: Destination, wish: Wish) -> int:
     """Processes of each node."""
-    return wish.tasks or _gpus(place, wish) or 1
+    return wish.tasks or gpus_of(place, wish.gpus) or 1
 
 
 def _hours(text: str) -> float:
@@ -157,20 +158,19 @@ def _hours(text: str) -> float:
         raise RecipeError("--time", str(error)) from None
 
 
-def _planned(name: str, overrides: Sequence[str], verb: str, place: Destination, wish: Wish) -> list[str]:
+def checked(name: str, overrides: Sequence[str], verb: str, place: Destination, site: str, processes: int) -> Plan:
     """The plan on all processes; what does not divide or fit, or what its GPUs have no units for, is refused."""
-    processes, site = wish.nodes * _tasks(place, wish), absolute(wish.site)
     with run.at_home(name) as own:
-        plan = PLANS[verb].read(own, overrides, site=site, devices=processes)
+        plan = PLANS[verb].read(own, overrides, site=absolute(site), devices=processes)
     part, gpu, asked = place.partition, place.partition.model, plan.recipe.layout.precision
-    if gpu and asked not in (*gpu.able, "auto"):
+    if gpu and asked not in gpu.able:
         problem = f"found {asked}, which {part.gpu} has no units for"
         raise RecipeError("layout.precision", problem, " or ".join(gpu.able))
     if gpu and (held := plan.held()) > SHARE * gpu.memory * 2**30:
         problem = f"takes {size(held)} a GPU before activations"
         wanted = f"less than the {gpu.memory:g} GiB of {part.gpu}"
         raise RecipeError(name, problem, wanted, "split the weights with `layout.shard`, or take a larger GPU")
-    return plan.lines()
+    return plan
 
 
 def queue(written: Written, chain: int = 0) -> list[str]:

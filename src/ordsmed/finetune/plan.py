@@ -123,6 +123,12 @@ class FinetuningPlan(Plan):
         beside = 1 + self.recipe.optimizer.moments + (self.recipe.average > 0)
         return int(4 * held_by_rank(self.task, self.recipe.layout) * (1 + beside * learned / count))
 
+    def flops(self, index: int) -> float:
+        return self.task.flops(self.recipe.batch, self.row_length(index)) if self.data else 0.0
+
+    def judged(self) -> int:
+        return len(self.data.dev.features) if self.data and self.data.dev is not None else 0
+
     def memory(self) -> list[str]:
         if self.begun is None or not self.recipe.examples:
             return []

@@ -16,6 +16,7 @@ class Gpu:
     capability: str  # of CUDA (8.0), or the name of AMD's architecture (gfx90a)
     memory: float  # GiB
     teraflops: float  # products in the precision below
+    single: float  # teraflops of products in fp32
     watts: int
     precision: Literal["bf16", "fp16"]
     tensor_cores: bool = True
@@ -23,6 +24,16 @@ class Gpu:
     @property
     def amd(self) -> bool:
         return self.capability.startswith("gfx")
+
+    def peak(self, precision: str) -> float:
+        """FLOP/s of products, as its maker states it."""
+        if precision == "fp32":
+            return self.single * 1e12
+        return self.teraflops * (0.5 if precision == "tf32" else 1.0) * 1e12
+
+    def has_units(self, precision: str) -> bool:
+        """Are there units for products alone, which other arithmetic cannot keep busy?"""
+        return self.tensor_cores and precision != "fp32"
 
     @property
     def able(self) -> tuple[str, ...]:
@@ -40,24 +51,30 @@ class Gpu:
 
 
 GPUS = {
-    "P100": Gpu("6.0", 16, 21.2, 300, "fp16", tensor_cores=False),
-    "V100": Gpu("7.0", 16, 125, 300, "fp16"),
-    "V100-32": Gpu("7.0", 32, 125, 300, "fp16"),
-    "T4": Gpu("7.5", 16, 65, 70, "fp16"),
-    "A40": Gpu("8.6", 48, 150, 300, "bf16"),
-    "A100": Gpu("8.0", 40, 312, 400, "bf16"),
-    "A100-80": Gpu("8.0", 80, 312, 400, "bf16"),
-    "L40S": Gpu("8.9", 48, 362, 350, "bf16"),
-    "H100": Gpu("9.0", 80, 989, 700, "bf16"),
-    "H200": Gpu("9.0", 141, 989, 700, "bf16"),
-    "GH200": Gpu("9.0", 96, 989, 900, "bf16"),  # watts with its 72 cores
-    "MI210": Gpu("gfx90a", 64, 181, 300, "bf16"),
-    "MI250X": Gpu("gfx90a", 64, 191, 280, "bf16"),  # one of its two halves, which count as GPUs each
-    "MI300A": Gpu("gfx942", 128, 980, 550, "bf16"),
+    "P100": Gpu("6.0", 16, 21.2, 10.6, 300, "fp16", tensor_cores=False),
+    "V100": Gpu("7.0", 16, 125, 15.7, 300, "fp16"),
+    "V100-32": Gpu("7.0", 32, 125, 15.7, 300, "fp16"),
+    "T4": Gpu("7.5", 16, 65, 8.1, 70, "fp16"),
+    "A40": Gpu("8.6", 48, 150, 37.4, 300, "bf16"),
+    "A100": Gpu("8.0", 40, 312, 19.5, 400, "bf16"),
+    "A100-80": Gpu("8.0", 80, 312, 19.5, 400, "bf16"),
+    "L40S": Gpu("8.9", 48, 362, 91.6, 350, "bf16"),
+    "H100": Gpu("9.0", 80, 989, 67, 700, "bf16"),
+    "H200": Gpu("9.0", 141, 989, 67, 700, "bf16"),
+    "GH200": Gpu("9.0", 96, 989, 67, 900, "bf16"),  # watts with its 72 cores
+    "MI210": Gpu("gfx90a", 64, 181, 45.3, 300, "bf16"),
+    "MI250X": Gpu("gfx90a", 64, 191, 47.9, 280, "bf16"),  # one of its two halves, which count as GPUs each
+    "MI300A": Gpu("gfx942", 128, 980, 122.6, 550, "bf16"),
 }
 
 
-def known(name: str) -> Gpu | None:
-    """The model of a GPU that torch calls `NVIDIA A100-SXM4-80GB`: the first part of a name above is a word of it."""
-    words = re.split(r"[\s-]+", name.upper())
-    return next((gpu for key, gpu in GPUS.items() if key.split("-")[0].upper() in words), None)
+def named(device: str) -> str:
+    """The model that torch calls `NVIDIA A100-SXM4-80GB`, by the words of its name; empty: none that is known."""
+    words = set(re.findall(r"[A-Z]*\d+[A-Z]*", device.upper().replace("GB", " ")))
+    fitting = [name for name in GPUS if set(name.split("-")) <= words]
+    return max(fitting, key=len, default="")
+
+
+def known(device: str) -> Gpu | None:
+    """What the model can do that torch calls so."""
+    return GPUS.get(named(device))

@@ -57,18 +57,24 @@ class BatchJob:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
+def check_place(place: Destination, nodes: int, gpus: int) -> None:
+    """Refuse a machine that is retired, and more of it than there is."""
+    part, name = place.partition, place.name
+    refuse_retired(place)
+    if gpus and part.gpu == "none":
+        raise RecipeError("--gpus", f"found {gpus}, where {part.name} of {name} has none", "0")
+    if part.gpus and gpus > part.gpus:
+        raise RecipeError("--gpus", f"found {gpus} a node", f"at most {part.gpus} on {part.name} of {name}")
+    if part.nodes and nodes > part.nodes:
+        raise RecipeError("--nodes", f"found {nodes}", f"at most {part.nodes} on {part.name} of {name}")
+
+
 def check(job: BatchJob) -> None:
     """Refuse what the site does not have, before anything is queued."""
     site, part, name = job.place.site, job.place.partition, job.place.name
-    refuse_retired(job.place)
+    check_place(job.place, job.nodes, job.gpus)
     if site.scheduler == "none":
         raise RecipeError("--site", f"found {name}, which has no Slurm", "a cluster", "run the verb itself here")
-    if job.gpus and part.gpu == "none":
-        raise RecipeError("--gpus", f"found {job.gpus}, where {part.name} of {name} has none", "0")
-    if part.gpus and job.gpus > part.gpus:
-        raise RecipeError("--gpus", f"found {job.gpus} a node", f"at most {part.gpus} on {part.name} of {name}")
-    if part.nodes and job.nodes > part.nodes:
-        raise RecipeError("--nodes", f"found {job.nodes}", f"at most {part.nodes} on {part.name} of {name}")
     if site.account == "required" and not job.account:
         raise RecipeError("--account", f"missing, which {name} asks for", "your project's")
     most, of = part.hours, part.name

@@ -90,7 +90,7 @@ class PretrainingPlan(Plan):
         lines = [f"network: {whole:,} parameters, {body:,} without heads; vocabulary {self.tokenizer.vocabulary:,}"]
         flops = tokens = 0.0
         for number, phase in enumerate(self.recipe.phase, 1):
-            step = self.objective.flops(phase.batch, phase.length)
+            step = self.flops(number - 1)
             flops, tokens = flops + step * phase.steps, tokens + phase.rows * phase.length
             lines.append(f"phase {number}: {operations(step)} a step")
         if all(phase.steps for phase in self.recipe.phase):
@@ -108,6 +108,12 @@ class PretrainingPlan(Plan):
     def held(self) -> int:
         weights = 4 * held_by_rank(self.objective, self.recipe.layout)
         return int(weights * (2 + self.recipe.optimizer.moments + (self.recipe.average > 0)))
+
+    def flops(self, index: int) -> float:
+        return self.objective.flops(self.recipe.phase[index].batch, self.row_length(index))
+
+    def judged(self) -> int:
+        return self.recipe.validation_rows
 
     def memory(self) -> list[str]:
         held = 4 * held_by_rank(self.objective, self.recipe.layout)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ordsmed.base import menu, screen, settings
@@ -23,8 +23,9 @@ class Code:
     requires: str
     multi_gpu: str
     multi_node: str
-    training_time: str
     maintained: str
+    training_time: str = ""
+    """as reported; left out: what its claims say"""
     use: str = "pretraining"
     """pretraining, or inference only, which is not of interest here"""
     seen: str = ""
@@ -39,10 +40,64 @@ class Code:
         return [name, *what, *devices, self.training_time, kept]
 
 
+@dataclass(frozen=True)
+class Claim:
+    """A training time that was reported."""
+
+    code: str
+    work: str
+    hours: tuple[float, float]
+    """from least to most"""
+    devices: tuple[int, int]
+    """from least to most"""
+    device: str
+    nodes: int = 1
+    precision: str = ""
+    """left out: what the device is best at"""
+    recipe: str = ""
+    """ours that is nearest"""
+    tokens: float = 0.0
+    """gone through, where it is not what the recipe says"""
+    note: str = ""
+    source: str = ""
+
+    @property
+    def time(self) -> str:
+        least, most = self.hours
+        unit, long = ("days", 24) if least >= 48 and not (least % 24 or most % 24) else ("hours", 1)
+        return f"{to(least / long, most / long)} {unit}"
+
+    @property
+    def on(self) -> str:
+        nodes = f", {self.nodes} machines" if self.nodes > 1 else ""
+        several = "s" if self.device == "TPU" else ""
+        return f"{to(*self.devices)} {self.device}{several}{nodes}"
+
+
+def to(least: float, most: float) -> str:
+    """`4`, or `4 to 16`."""
+    return f"{least:g}" if least == most else f"{least:g} to {most:g}"
+
+
+def table() -> dict[str, Any]:
+    """The file as it stands."""
+    return tomllib.loads((menu.HOUSE / "survey.toml").read_text(encoding="utf-8"))
+
+
+def claims() -> tuple[Claim, ...]:
+    """The times that were reported, in the order of the codes."""
+    return tuple(settings.decode(Claim, one, "survey.toml") for one in table()["claim"])
+
+
 def codes() -> tuple[Code, ...]:
     """All of the survey, in its order."""
-    table = tomllib.loads((menu.HOUSE / "survey.toml").read_text(encoding="utf-8"))
-    return tuple(settings.decode(Code, one, "survey.toml") for one in table["code"])
+    times: dict[str, list[str]] = {}
+    for one in claims():
+        times.setdefault(one.code, []).append(f"{one.work}: {one.time} on {one.on}")
+    decoded = [settings.decode(Code, one, "survey.toml") for one in table()["code"]]
+    return tuple(
+        one if one.training_time else replace(one, training_time="; ".join(times[one.name])) for one in decoded
+    )
 
 
 def facts() -> list[dict[str, Any]]:

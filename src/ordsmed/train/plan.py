@@ -74,6 +74,18 @@ class Plan(abc.ABC):
         """Bytes that a rank holds, whatever its micro-batch; 0: not known yet."""
 
     @abc.abstractmethod
+    def flops(self, index: int) -> float:
+        """Of a step of this phase; 0: not known yet."""
+
+    @abc.abstractmethod
+    def judged(self) -> int:
+        """Rows of a validation, as far as known."""
+
+    def row_length(self, index: int) -> int:
+        """Tokens of a row of this phase, as the loop counts them."""
+        return self.data.row_length(index) if self.data else self.recipe.phases[index].length
+
+    @abc.abstractmethod
     def memory(self) -> list[str]:
         """What a rank holds, in lines."""
 

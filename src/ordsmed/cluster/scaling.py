@@ -1,0 +1,149 @@
+"""Scaling: how much of what more devices could give is had, in the two definitions that papers use.
+
+rows of (devices, rate or seconds) -> speed-up over the first row -> efficiency: what each device still does
+
+weak     each device keeps its share of work: efficiency = (rate / devices) / (rate / devices of the first row)
+strong   the work stays as it is: speed-up = seconds of the first row / seconds; efficiency = speed-up / times devices
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from ordsmed.base import measurements, settings
+from ordsmed.base.errors import DataError
+from ordsmed.base.measurements import Measurement
+from ordsmed.base.screen import table
+
+
+@dataclass(frozen=True)
+class Point:
+    """One measurement among those of a series."""
+
+    devices: int
+    rate: float = 0.0
+    """of all devices together: rows, tokens or FLOP a second"""
+    seconds: float = 0.0
+    """of the same work; in place of `rate`"""
+    reported: float = 0.0
+    """the speed-up that its source tells"""
+
+    def __post_init__(self) -> None:
+        if self.devices < 1:
+            raise ValueError(f"devices: found {self.devices}; wanted 1 or more")
+        if (self.rate > 0) == (self.seconds > 0):
+            raise ValueError(f"rate: found {self.rate:g} and {self.seconds:g} seconds; wanted one of them, above 0")
+
+
+@dataclass(frozen=True)
+class Series:
+    """The same training on more and more devices."""
+
+    name: str
+    kind: Literal["weak", "strong"]
+    unit: str = "rows/s"
+    """of the rates"""
+    source: str = ""
+    point: tuple[Point, ...] = ()
+    """the first is what others are compared with"""
+
+    def __post_init__(self) -> None:
+        if len(self.point) < 2:
+            raise ValueError(f"point: found {len(self.point)}; wanted two or more")
+        if len({one.rate > 0 for one in self.point}) > 1:
+            raise ValueError("point: found rates and seconds; wanted one of them in all")
+        if self.kind == "weak" and self.point[0].seconds:
+            raise ValueError("point: found seconds of weak scaling, whose work grows; wanted rates")
+
+    def speedup(self, one: Point) -> float:
+        """How much faster than the first."""
+        first = self.point[0]
+        return one.rate / first.rate if one.rate else first.seconds / one.seconds
+
+    def efficiency(self, one: Point) -> float:
+        """The share that is had of what as many devices could do."""
+        return self.speedup(one) * self.point[0].devices / one.devices
+
+    def serial(self, one: Point) -> float | None:
+        """The share of a strong scaling that gains nothing by devices, as Amdahl counts; None: no such thing."""
+        times = one.devices / self.point[0].devices
+        if self.kind == "weak" or times == 1:
+            return None
+        return max(0.0, (times / self.speedup(one) - 1) / (times - 1))
+
+
+@dataclass(frozen=True)
+class ScalingFile:
+    """A file of series."""
+
+    series: tuple[Series, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.series:
+            raise ValueError("series: missing; wanted one or more, each a table [[series]]")
+
+
+def read(path: Path) -> tuple[Series, ...]:
+    """Those of a TOML file, or of measurements that `bench` wrote."""
+    if path.suffix != ".jsonl":
+        return settings.decode(ScalingFile, settings.read(path), str(path)).series
+    series = measured(measurements.read(path))
+    if not series:
+        problem = "holds no training that was measured on several numbers of devices"
+        raise DataError(path, problem, "one", "`ordsmed bench RECIPE --devices N` measures it")
+    return series
+
+
+def measured(all_of_them: Sequence[Measurement]) -> tuple[Series, ...]:
+    """The series among measurements: what differs in the number of processes alone, and in the batch if that grows."""
+    alike: dict[str, dict[int, Measurement]] = defaultdict(dict)
+    for one in all_of_them:
+        for kind, batch in (("strong", float(one.batch)), ("weak", one.batch / one.processes)):
+            same = (kind, one.software, one.measure, one.family, one.task, one.width, one.layers, one.length, batch,
+                    one.precision, one.device, one.compile, one.recompute, one.vocabulary, one.dropout)  # fmt: skip
+            alike[json.dumps(same)][one.processes] = one
+    series = []
+    for key, by_processes in alike.items():
+        if len(by_processes) < 2:
+            continue
+        kind, _, _, family, task, width, layers, length, *_ = json.loads(key)
+        points = [Point(count, rate=by_processes[count].sequences_per_second) for count in sorted(by_processes)]
+        name = f"{family} {width}x{layers}, {task}, length {length}, on {next(iter(by_processes.values())).device}"
+        series.append(Series(name, kind, point=tuple(points), source="measured"))
+    return tuple(series)
+
+
+def facts(all_of_them: Sequence[Series]) -> list[dict[str, Any]]:
+    """For other programs."""
+    return [
+        {**settings.plain(series), "point": [
+            {**settings.plain(one), "speedup": series.speedup(one), "efficiency": series.efficiency(one),
+             "serial": series.serial(one)} for one in series.point
+        ]}
+        for series in all_of_them
+    ]  # fmt: skip
+
+
+def lines(all_of_them: Sequence[Series]) -> list[str]:
+    """A table a series."""
+    shown = []
+    for series in all_of_them:
+        source = f" ({series.source})" if series.source else ""
+        shown.append(f"{series.name}: {series.kind} scaling{source}")
+        timed = bool(series.point[0].seconds)
+        head = ["devices", "seconds" if timed else series.unit, "a device", "speed-up", "reported", "efficiency"]
+        rows = []
+        for one in series.point:
+            value = one.seconds or one.rate
+            each = "-" if timed else f"{one.rate / one.devices:.4g}"
+            cells = [f"{series.speedup(one):.2f}", f"{one.reported:g}" if one.reported else "-"]
+            share = series.serial(one)
+            serial = "" if share is None else f", {share:.2%} serial"
+            rows.append([str(one.devices), f"{value:.6g}", each, *cells, f"{series.efficiency(one):.1%}{serial}"])
+        shown += table([head, *rows])
+    return shown

@@ -1,0 +1,73 @@
+"""What `estimate --measure` says of trainings on this machine's CPU, beside what then happens.
+
+    python tests/measure/estimate.py [RECIPE=STEPS ...] [--rounds 1] [--lock FILE]
+
+Each recipe is cut to a few hundred steps. Its data are made first; then it is estimated, then it is run by the same
+command line, from the start of the process to its end. --lock: a file that is locked for each pair of the two, where
+others use the machine. The wanted distance is 20%.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+COMMAND = (sys.executable, "-m", "ordsmed")
+RECIPES = ["tiny/electra=300", "tiny/gpt2=300", "tiny/elmo=300", "tiny/modern=300", "tiny/megatron-bert=300"]
+WANTED = 0.2
+
+
+@contextlib.contextmanager
+def locked(path: str) -> Iterator[None]:
+    if not path:
+        yield
+        return
+    with open(path, "a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def pair(recipe: str, steps: str, lock: str) -> float:
+    """The ratio of what happened to what was estimated."""
+    out = Path("work/estimated") / recipe.replace("/", "-")
+    words = [recipe, f"phase.steps={steps}", "phase.warmup=0", f"out={out}"]
+    make = [*COMMAND, "pretrain", recipe, "phase.steps=1", "phase.warmup=0", f"out={out}"]
+    shutil.rmtree(out, ignore_errors=True)
+    subprocess.run(make, check=True, capture_output=True)
+    shutil.rmtree(out)
+    with locked(lock):
+        told = subprocess.run([*COMMAND, "estimate", *words, "--measure", "--json"], check=True, capture_output=True)
+        found = json.loads(told.stdout)
+        began = time.monotonic()
+        subprocess.run([*COMMAND, "pretrain", *words], check=True, capture_output=True)
+        took = time.monotonic() - began
+    spread = found["seconds"]
+    ratio = took / spread["likely"]
+    within = "within 20%" if abs(ratio - 1) <= WANTED else "MISSED"
+    inside = "in its range" if spread["least"] <= took <= spread["most"] else "outside its range"
+    print(f"{recipe} {steps} steps: {spread['likely']:.1f} s ({spread['least']:.1f} to {spread['most']:.1f}); "
+          f"took {took:.1f} s: {ratio:.2f} of it, {within}, {inside}", flush=True)  # fmt: skip
+    return ratio
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("recipes", nargs="*", default=RECIPES)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--lock", default="")
+    asked = parser.parse_args()
+    for _ in range(asked.rounds):
+        for each in asked.recipes:
+            pair(*each.split("="), asked.lock)
+
+
+if __name__ == "__main__":
+    main()
