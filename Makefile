@@ -4,7 +4,7 @@ BIN := .venv/bin
 
 unexport PYTHONDONTWRITEBYTECODE  # each process of the tests would compile again what all of them import
 
-.PHONY: help quickstart test test-all check fast oldest
+.PHONY: help quickstart test test-all check fast kernels oldest
 
 help:
 	@echo "make quickstart   install into .venv, then train a small BERT on the embedded corpus (a few minutes)"
@@ -12,6 +12,7 @@ help:
 	@echo "make test-all     every combination of layouts, twenty kills: an hour"
 	@echo "make fast         the tests that take less than two minutes"
 	@echo "make oldest       these with the oldest PyTorch that is promised, in a venv of its own"
+	@echo "make kernels      install Triton (700 MB), then the tests of our GPU kernels, which skip without it"
 	@echo "make check        lint and types"
 
 .venv/installed: pyproject.toml constraints.txt
@@ -43,6 +44,10 @@ test: check
 
 test-all: check
 	ORDSMED_GRID=full ORDSMED_KILLS=20 $(BIN)/python -m pytest -q -n 2 --dist worksteal
+
+kernels: .venv/tested
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[kernels]'
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal tests/nn/kernels tests/fake_cuda
 
 fast: .venv/tested
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not long"

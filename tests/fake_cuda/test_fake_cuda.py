@@ -100,3 +100,18 @@ def test_launches_and_bytes_only_fall(found: Found, case: str, launches: int, tr
     assert told["traffic"] <= traffic, told["most"]
     assert told["step"]["launches"] <= step
     assert told["waits"] == told["step"]["waits"] == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("case", "launches", "traffic", "step"),
+    [("electra-base at 128", 1_079, 118, 1_096), ("gpt2-345m at 1024", 1_075, 232, 1_092)],
+)
+def test_kernels_of_ours_move_less(found: Found, case: str, launches: int, traffic: float, step: int) -> None:
+    pytest.importorskip("triton")
+    told = found("by_kernels")[case]
+    assert "error" not in told, told["error"]
+    assert told["launches"] <= launches
+    assert told["traffic"] <= traffic, told["most"]
+    assert told["step"]["launches"] <= step
+    assert told["waits"] == told["step"]["waits"] == []

@@ -226,7 +226,7 @@ class Gpt2Block(Block):
 
     def forward(self, x: Tensor, visible: Visible, *, kept: KeyValueCache | None = None) -> Tensor:
         x = self.attention_dropout.add(self.attention(self.attention_norm(x), visible, kept=kept), x)
-        return self.dropout.add(self.down(self.activation(self.up(self.norm(x)))), x)
+        return self.dropout.add(self.down(activations.bent(self.up, self.activation, self.norm(x))), x)
 
 
 class NextHead(TokenHead):

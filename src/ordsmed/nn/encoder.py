@@ -263,7 +263,7 @@ class PostNormBlock(Block):
 
     def forward(self, x: Tensor, visible: Visible) -> Tensor:
         x = self.attention_norm(self.attention_dropout.add(self.attention(x, visible), x))
-        out: Tensor = self.norm(self.dropout.add(self.down(self.activation(self.up(x))), x))
+        out: Tensor = self.norm(self.dropout.add(self.down(activations.bent(self.up, self.activation, x)), x))
         return out
 
 
@@ -272,7 +272,7 @@ class PreNormBlock(PostNormBlock):
 
     def forward(self, x: Tensor, visible: Visible) -> Tensor:
         x = self.attention_dropout.add(self.attention(self.attention_norm(x), visible), x)
-        return self.dropout.add(self.down(self.activation(self.up(self.norm(x)))), x)
+        return self.dropout.add(self.down(activations.bent(self.up, self.activation, self.norm(x))), x)
 
 
 def deep(spread: float, layers: int) -> float:

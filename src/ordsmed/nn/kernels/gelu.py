@@ -1,0 +1,112 @@
+"""GELU's backward pass, and with it the slopes of the bias before it: the widest activations are read once less.
+
+    z [N, C] = x @ weight.T + bias -> gelu(z)        slopes of gelu(z), z -> slopes of z, of bias
+
+torch reads the slopes of z again to sum up those of the bias. Sums go in fixed order: groups of rows, then groups.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.nn import functional as F
+from triton.language import tensor as Value  # pointers and numbers alike
+
+from ordsmed.nn.kernels.ops import define
+
+ROWS, STEP, COLUMNS = 128, 8, 256  # a program's rows, those it takes at a time, and its columns
+
+
+@triton.jit
+def _back(
+    slopes: Value, inputs: Value, out: Value, sums: Value, rows: Value, width: Value, TANH: tl.constexpr,
+    SIZE: tl.constexpr, LINES: tl.constexpr, WIDE: tl.constexpr,
+) -> None:  # fmt: skip
+    group, column = tl.program_id(0), tl.program_id(1) * WIDE + tl.arange(0, WIDE)
+    total = tl.zeros((LINES, WIDE), tl.float32)
+    for first in range(0, SIZE, LINES):
+        row = group * SIZE + first + tl.arange(0, LINES)
+        at, here = (
+            row.to(tl.int64)[:, None] * width + column[None, :],
+            (row < rows)[:, None] & (column < width)[None, :],
+        )
+        x, slope = tl.load(inputs + at, here, 0).to(tl.float32), tl.load(slopes + at, here, 0).to(tl.float32)
+        if TANH:
+            bent = 2 * tl.sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x)) - 1
+            steep = 0.7978845608028654 * (1 + 0.134145 * x * x)
+            slope *= 0.5 * (1 + bent) + 0.5 * x * (1 - bent * bent) * steep
+        else:
+            slope *= 0.5 * (1 + tl.erf(x * 0.7071067811865476)) + x * tl.exp(-0.5 * x * x) * 0.3989422804014327
+        tl.store(out + at, slope.to(out.dtype.element_ty), here)
+        total += slope
+    tl.store(sums + group.to(tl.int64) * width + column, tl.sum(total, 0), column < width)
+
+
+def _launch(slopes: Tensor, inputs: Tensor, tanh: bool) -> tuple[Tensor, Tensor]:
+    out, sums = _made(slopes, inputs, tanh)
+    rows, width = inputs.shape
+    if inputs.numel():
+        grid = (len(sums), triton.cdiv(width, COLUMNS))
+        _back[grid](slopes, inputs, out, sums, rows, width, tanh, ROWS, STEP, COLUMNS)
+    return out, sums
+
+
+def _made(slopes: Tensor, inputs: Tensor, tanh: bool) -> tuple[Tensor, Tensor]:
+    groups = -(-len(inputs) // ROWS)
+    return torch.empty_like(inputs), torch.empty(groups, inputs.shape[1], dtype=torch.float32, device=inputs.device)
+
+
+_op = define("gelu_backward(Tensor slopes, Tensor inputs, bool tanh) -> (Tensor, Tensor)", _launch, _made)
+
+
+class _Gelu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, bias: Tensor, tanh: bool) -> Tensor:
+        ctx.save_for_backward(z)
+        ctx.tanh, ctx.kind = tanh, bias.dtype
+        return F.gelu(z, approximate="tanh" if tanh else "none")
+
+    @staticmethod
+    def backward(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
+        (z,) = ctx.saved_tensors
+        flat = z.flatten(0, -2)
+        to_z, sums = _op(slopes.to(z.dtype).reshape(flat.shape).contiguous(), flat, ctx.tanh)
+        return to_z.view_as(z), sums.sum(0).to(ctx.kind), None
+
+
+def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor, *, tanh: bool) -> Tensor:
+    """gelu(x @ weight.T + bias)."""
+    bent: Tensor = _Gelu.apply(F.linear(x, weight, bias.detach()), bias, tanh)  # type: ignore[no-untyped-call]
+    return bent
+
+
+def plain(x: Tensor, weight: Tensor, bias: Tensor, *, tanh: bool) -> Tensor:
+    """The same by torch's kernels."""
+    return F.gelu(F.linear(x, weight, bias), approximate="tanh" if tanh else "none")
+
+
+def check(device: torch.device) -> str:
+    """How a few rows learn otherwise than by the plain form; empty where they do not."""
+    chance = torch.Generator().manual_seed(0)
+    shapes = (130, 24), (40, 24), (40,)
+    x, weight, bias = (torch.randn(shape, generator=chance).to(device).requires_grad_() for shape in shapes)
+    for tanh in (False, True):
+        ours, theirs = (
+            torch.autograd.grad(way(x, weight, bias, tanh=tanh).sin().sum(), (x, weight, bias))
+            for way in (linear_gelu, plain)
+        )
+        if not all(torch.allclose(one, other, 1e-3, 1e-3) for one, other in zip(ours, theirs, strict=True)):
+            return "other slopes than torch's"
+    return ""
+
+
+def examples(device: torch.device) -> None:
+    """Launches of sizes as they come, for who builds ahead of time."""
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        for tanh in (False, True):
+            z = torch.zeros(2, 3_072, dtype=dtype, device=device)
+            _launch(z, z, tanh)
