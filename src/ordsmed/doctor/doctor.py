@@ -14,7 +14,7 @@ from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.ranks import Ranks
 from ordsmed.doctor import disks, job, network, software, speed, together
 from ordsmed.doctor.host import Host, this
-from ordsmed.doctor.outcome import Outcome, State, error, plain, worst
+from ordsmed.doctor.outcome import Outcome, State, plain, worst
 from ordsmed.launch.site import find
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ CHECKS: tuple[Check, ...] = (
     network.names, network.port, network.interfaces, network.collectives,
     speed.products, speed.memory,
 )  # fmt: skip
-STAGES = STARTING, LOOKING, COMPARING, SUMMING = "starting", "looking", "comparing", "summing"
+STAGES = STARTING, LOOKING, COMPARING, SUMMING = "starting", "looking", "comparing", "sums"
 NAMED = 4  # ranks or machines of one complaint
 PATIENCE = 60.0  # seconds that a rank may keep the others waiting
 AGAIN = "look at its machine (`srun -w NODE`, its driver, its network), leave it out with `--exclude`, ask again"
@@ -90,6 +90,10 @@ def doctor(
         else:
             try:
                 _together(own, ranks, patience, ending)
+            except OrdsmedError as failure:
+                if not ranks.first:
+                    raise
+                own.add([Outcome("error", str(failure))], SUMMING)
             finally:
                 ranking.leave(ranks)
     if own.first:
@@ -103,7 +107,7 @@ def _together(own: Examination, ranks: Ranks, patience: float, ending: Callable[
 
     def end(failure: OrdsmedError) -> None:
         if own.first:
-            own.add([error(str(failure), "")], "sums")
+            own.add([Outcome("error", str(failure))], SUMMING)
             ending(own.report)
 
     with Watch(ranks, patience, stages=STAGES, remedy=AGAIN, ending=end) as watch:
@@ -121,7 +125,7 @@ def _together(own: Examination, ranks: Ranks, patience: float, ending: Callable[
         except RuntimeError as failure:
             raise watch.explain(failure) or failure from None
         every = [Outcome(**one) for rank in rows for one in rank]
-        own.add([one for one in every if one.state != "ok"][:NAMED] or every[:1], "sums")
+        own.add([one for one in every if one.state != "ok"][:NAMED] or every[:1], SUMMING)
         state = ranking.first_alone(ranks, lambda: worst(own.outcomes))
         if state != worst(own.outcomes):  # what the first found is everybody's, and how all end
             own.outcomes.append(Outcome(state, "see the first rank's report"))

@@ -34,6 +34,8 @@ SETTINGS = ("NCCL_", "FI_", "RCCL_", "UCX_", "GLOO_", "TORCH_NCCL_", "OMP_NUM_TH
             "CUBLAS_WORKSPACE_CONFIG", "PYTORCH_CUDA_ALLOC_CONF")  # fmt: skip
 OWN = ("NCCL_HOSTID", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")  # differ by their nature
 
+COMPARED = ("FLOP/s", "memory GB/s")  # a disk that all share is as fast as the others leave it
+
 Sum = Callable[["torch.Tensor"], None]
 
 
@@ -157,7 +159,7 @@ def sums(
     """All-reduce numbers of several sizes and types; each result is held against what it must be."""
     import torch
 
-    step, slowest = 0, 0.0
+    step, slowest, wrong = 0, 0.0, list[str]()
     for kind in TYPES:
         dtype = getattr(torch, kind)
         if world * (MODULUS - 1) > EXACT.get(kind, 1 << 24):
@@ -172,11 +174,13 @@ def sums(
             if torch.device(device).type == "cuda":
                 torch.cuda.synchronize()
             spent = time.perf_counter() - began
-            if wrong := difference(numbers, wanted):
-                yield error(f"rank {rank}: {size:,} numbers of {kind} summed over {world} ranks: {wrong}", WRONG)
-                return
+            if one := difference(numbers, wanted):  # the others go on, and so does this rank
+                wrong.append(f"rank {rank}: {size:,} numbers of {kind} summed over {world} ranks: {one}")
             if kind == "float32" and size == SIZES[-1]:
                 slowest = spent
+    if wrong:
+        yield error(wrong[0] + (f"; and {len(wrong) - 1} of {step} sums more" if wrong[1:] else ""), WRONG)
+        return
     rate = SIZES[-1] * 4 / slowest / 1e9 if slowest else 0.0
     yield ok(
         f"{step} sums over {world} ranks are right to the last number; {rate:.3g} GB/s",
@@ -216,7 +220,7 @@ def difference(numbers: torch.Tensor, wanted: torch.Tensor) -> str:
 
 def slower(every: Sequence[Mapping[str, float]], names: list[str], share: float = 0.5) -> Iterator[Outcome]:
     """Name the node whose figures are far below the others' middle."""
-    for figure in sorted({key for one in every for key in one if key.endswith("/s")}):
+    for figure in sorted({key for one in every for key in one if key.endswith(COMPARED)}):
         values = [one.get(figure, 0.0) for one in every]
         middle = sorted(values)[len(values) // 2]
         behind = [f"{name} {value:.3g}" for name, value in zip(names, values, strict=True) if value < share * middle]
