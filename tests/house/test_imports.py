@@ -30,7 +30,7 @@ FLOORS = [
     {"pretrain", "finetune", "probes"},
     {"bench", "evaluation", "doctor"},
     {"show", "api"},
-    {"cluster", "install"},
+    {"cluster", "install", "suite"},
     {"translate"},
     {"dialects"},
     {"command"},

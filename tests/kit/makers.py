@@ -5,26 +5,30 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ordsmed.base.run import Run
-from ordsmed.data.lexicon import LexiconWriter
-from ordsmed.data.store import StoreWriter
-from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.suite.drawn import (
+    PAD_SECOND,
+    SPECIAL,
+    WORDS,
+    build,
+    invented_text,
+    job_of,
+    learned,
+    make_store,
+    make_words,
+)
 
 if TYPE_CHECKING:
-    from ordsmed.base.ranks import Ranks
-    from ordsmed.pretrain.recipe import Pretraining
     from ordsmed.train.job import Job
 
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<|endoftext|>"]
-PAD_SECOND = ["[UNK]", "[PAD]", *SPECIAL[2:]]  # as RoBERTa wants it
-WORDS = 120
+__all__ = [  # what is drawn for the list of `ordsmed validate`, and what is the tests' own
+    "PAD_SECOND", "SPECIAL", "WORDS", "Source", "build", "change", "digest_of", "invented_text", "job_of", "learned",
+    "make_store", "make_words",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -40,103 +44,6 @@ class Source:
         """From the lengths of the sentences of each document."""
         ends = np.cumsum([0, *(sum(d) for d in documents)])
         return Source(np.arange(first, first + ends[-1]), ends, np.cumsum([0, *(s for d in documents for s in d)]))
-
-
-def make_store(folder: Path, seed: int = 0, documents: int = 60, signs: Sequence[str] = SPECIAL) -> Path:
-    """Documents in which every word has a favourite follower, so that there is something to learn."""
-    folder.mkdir(parents=True)
-    vocabulary = folder / "vocab.txt"
-    vocabulary.write_text("\n".join([*signs, *(f"w{n}" for n in range(WORDS))]) + "\n")
-    tokenizer = Tokenizer.load(vocabulary)
-    tokenizer.save(folder / "tokenizer")
-    chance = np.random.default_rng(seed)
-    follower = chance.permutation(WORDS)
-    for split, count in (("train", documents), ("validation", 8)):
-        with StoreWriter(folder / split, tokenizer.vocabulary) as writer:
-            for _ in range(count):
-                word, text = int(chance.integers(WORDS)), []
-                for _ in range(int(chance.integers(5, 120))):
-                    text.append(word + len(SPECIAL))
-                    word = int(follower[word]) if chance.random() < 0.8 else int(chance.integers(WORDS))
-                writer.add([text[at : at + 9] for at in range(0, len(text), 9)])  # sentences of nine words
-    held = {"documents": 1, "tokens": 1}
-    facts = {"vocabulary": tokenizer.vocabulary, "train": held, "validation": held}
-    Run(folder).set(verb="encode", state="done", fingerprint=f"seed {seed}", tokenizer=tokenizer.fingerprint, **facts)
-    return folder
-
-
-def make_words(folder: Path, seed: int = 0, documents: int = 60) -> Path:
-    """The same for whole words of one to nine letters, some of which the vocabulary lacks."""
-    folder.mkdir(parents=True)
-    chance = np.random.default_rng(seed)
-    spelled = list({"".join(chance.choice(list("abcdeæø"), chance.integers(1, 10))) for _ in range(3 * WORDS)})
-    spelled = sorted(spelled)[: WORDS + 30]
-    chance.shuffle(spelled)
-    known, strangers = ["<S>", "</S>", "<UNK>", *spelled[:WORDS]], spelled[WORDS:]
-    (folder / "vocab.txt").write_text("\n".join(known) + "\n", encoding="utf-8")
-    tokenizer = Tokenizer.load(folder / "vocab.txt")
-    tokenizer.save(folder / "tokenizer")
-    follower = chance.permutation(len(spelled))
-    with LexiconWriter(folder, known, 2) as lexicon:
-        numbers = lexicon.number(np.arange(len(known) + len(strangers)), strangers)
-        for split, count in (("train", documents), ("validation", 8)):
-            with StoreWriter(folder / split, len(known), 2) as writer:
-                for _ in range(count):
-                    word, text = int(chance.integers(len(spelled))), []
-                    for _ in range(int(chance.integers(5, 120))):
-                        text.append(int(numbers[word + 3]))
-                        word = int(follower[word]) if chance.random() < 0.8 else int(chance.integers(len(spelled)))
-                    writer.add([text[at : at + 9] for at in range(0, len(text), 9)])
-    held = {"documents": 1, "tokens": 1}
-    facts = {"vocabulary": len(known), "train": held, "validation": held}
-    Run(folder).set(verb="encode", state="done", fingerprint=f"words {seed}", tokenizer=tokenizer.fingerprint, **facts)
-    return folder
-
-
-def job_of(path: Path, *overrides: str, device: str = "cpu") -> Job:
-    """The job of a recipe's file, on one thread of this process."""
-    from ordsmed.base import run
-    from ordsmed.base.ranks import prepare
-    from ordsmed.pretrain.recipe import Pretraining
-
-    return build(run.load(Pretraining, str(path), overrides)[0], prepare(device, 1))
-
-
-def build(recipe: Pretraining, ranks: Ranks) -> Job:
-    """What is planned of a pretraining, ready to go; its data are made where they lack."""
-    from ordsmed.pretrain.plan import PretrainingPlan
-
-    return PretrainingPlan.of(recipe, ranks).completed(make=True).build()
-
-
-def learned(job: Job, steps: int = 10, *, first: int = 0, rate: float | None = 1e-3) -> list[tuple[float, float]]:
-    """Loss over all ranks and gradient norm of some steps of the first phase; rate None: the phase's own."""
-    import torch
-
-    from ordsmed.train import loop
-
-    found, phase = [], job.phases[0]
-    if not first:
-        job.carry(0)
-    ready = loop.load(job.rows(0), job.share(0), first, first + steps, workers=0, device=job.ranks.device)
-    for inner, batches in enumerate(ready, first):
-        sums, norm, why = loop.update(job, batches, phase.rate_at(inner) if rate is None else rate, 0, inner)
-        assert not why
-        losses = job.ranks.total(torch.stack(list(sums.values())).double())
-        found.append((float(losses.sum()), float(norm)))
-    return found
-
-
-def invented_text(documents: int, seed: int = 7) -> str:
-    """Documents of short sentences from a small grammar; the same for the same seed."""
-    import random
-
-    chance = random.Random(seed)
-    who, what = ["a red fox", "the old smith", "my sister", "one grey heron"], ["sees", "mends", "carries", "forgets"]
-    things = ["the iron gate", "a small boat", "two copper kettles", "the long road", "a bell"]
-    sentence = lambda: f"{chance.choice(who)} {chance.choice(what)} {chance.choice(things)}."  # noqa: E731
-    made = (" ".join(sentence().capitalize() for _ in range(chance.randint(3, 9))) for _ in range(documents))
-    return "\n\n".join(made) + "\n"
 
 
 def change(job: Job, **fields: Any) -> None:

@@ -119,7 +119,7 @@ def _together(own: Examination, ranks: Ranks, patience: float, ending: Callable[
             watch.at(3, SUMMING)
             ranking.connect(ranks, patience)
             sums = together.sums(
-                ranks.world, ranks.rank, str(ranks.device), _add, at=lambda n: watch.at(n + 2, SUMMING)
+                ranks.world, ranks.rank, str(ranks.device), add_over_all, at=lambda n: watch.at(n + 2, SUMMING)
             )
             rows = together.gather(ranks, "sums", plain(sums), 2 * patience)
         except RuntimeError as failure:
@@ -161,7 +161,7 @@ def others(rows: list[tuple[str, list[dict[str, Any]]]]) -> Iterator[Outcome]:
         yield Outcome(cast(State, state), text, remedy, check=check, node=node)
 
 
-def _add(numbers: torch.Tensor) -> None:
+def add_over_all(numbers: torch.Tensor) -> None:
     import torch.distributed
 
     torch.distributed.all_reduce(numbers)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from ordsmed.base import screen
 
-State = Literal["ok", "warning", "error"]
+State = Literal["ok", "warning", "error", "absent"]  # absent: it cannot be looked at here, which is no fault
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,10 @@ def warning(text: str, remedy: str, **figures: float) -> Outcome:
 
 def error(text: str, remedy: str, **figures: float) -> Outcome:
     return Outcome("error", text, remedy, figures)
+
+
+def absent(text: str, remedy: str = "") -> Outcome:
+    return Outcome("absent", text, remedy)
 
 
 def worst(outcomes: Iterable[Outcome]) -> State:

@@ -1,0 +1,113 @@
+"""The report of a list: JSON for programs, JUnit for those who count, a page for people; two of them compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import quoteattr
+
+from ordsmed.base import files, screen
+from ordsmed.base.errors import DataError, RecipeError
+
+NAME, JUNIT, PAGE = "report.json", "junit.xml", "report.md"
+SLOWER = 0.2  # of a figure: what is told as a regression
+GREEN, RED = "ok", ("error", "missing")
+
+
+def write(folder: Path, report: dict[str, Any]) -> None:
+    """All three."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files.write_json(folder / NAME, report)
+    files.write_text(folder / JUNIT, junit(report))
+    files.write_text(folder / PAGE, "\n".join(page(report)) + "\n")
+
+
+def count(report: dict[str, Any]) -> dict[str, int]:
+    """How many items are in each state."""
+    return {state: sum(one["state"] == state for one in report["items"]) for state in ("ok", "error", "absent")}
+
+
+def junit(report: dict[str, Any]) -> str:
+    """As CI servers and ReFrame's readers take it."""
+    counts = count(report)
+    seconds = sum(one["seconds"] for one in report["items"])
+    head = f'tests="{len(report["items"])}" failures="{counts["error"]}" skipped="{counts["absent"]}"'
+    lines = ['<?xml version="1.0" encoding="UTF-8"?>']
+    lines.append(f'<testsuite name="ordsmed validate" {head} time="{seconds:.3f}" hostname={_quoted(report["host"])}>')
+    for one in report["items"]:
+        start = f'  <testcase classname={_quoted(one["item"])} name={_quoted(one["case"])} time="{one["seconds"]:.3f}"'
+        text = " ".join(filter(None, (one["node"], one["text"], one["remedy"])))
+        inner = {"error": "failure", "absent": "skipped"}.get(one["state"])
+        lines.append(f"{start}><{inner} message={_quoted(text)}/></testcase>" if inner else f"{start}/>")
+    return "\n".join([*lines, "</testsuite>", ""])
+
+
+def _quoted(text: str) -> str:
+    return quoteattr("".join(sign for sign in text if sign >= " "))
+
+
+def page(report: dict[str, Any]) -> Iterator[str]:
+    """For people: what it stands on, and a line a case."""
+    counts = count(report)
+    yield f"# The list on {report['host']}"
+    yield ""
+    yield f"{counts['ok']} ok, {counts['error']} wrong, {counts['absent']} absent; {report['made']}"
+    yield ""
+    yield from screen.markdown(["fact", "value"], sorted(report["facts"].items()), padded=True)
+    yield ""
+    rows = [[one["item"], one["case"], one["state"], _words(one), figures(one), f"{one['seconds']:.1f}"]
+            for one in report["items"]]  # fmt: skip
+    yield from screen.markdown(["item", "case", "state", "what it says", "figures", "seconds"], rows, padded=True)
+
+
+def _words(one: dict[str, Any]) -> str:
+    return f"{one['node']}: {one['text']}" if one["node"] else str(one["text"])
+
+
+def figures(one: dict[str, Any]) -> str:
+    return ", ".join(f"{value:.4g} {name}" for name, value in one["figures"].items())
+
+
+def read(name: str) -> dict[str, Any]:
+    """A report, by its folder or file."""
+    path = Path(name)
+    path = path / NAME if path.is_dir() else path
+    if not path.is_file():
+        raise RecipeError("--compare", f"{name}: no such report", f"a folder of `ordsmed validate`, with a {NAME}")
+    report = files.read_table(path)
+    rows, keys = report.get("items"), {"item", "case", "state", "figures"}
+    if not isinstance(rows, list) or not all(isinstance(one, dict) and keys <= set(one) for one in rows):
+        raise DataError(path, "is no report", "one that `ordsmed validate` wrote")
+    return report
+
+
+def regressions(old: dict[str, Any], new: dict[str, Any], share: float = SLOWER) -> list[str]:
+    """What was green and is red or gone, and what is slower by such a share."""
+    now = {(one["item"], one["case"]): one for one in new["items"]}
+    lines = []
+    for before in old["items"]:
+        key = f"{before['item']}, {before['case']}"
+        after = now.get((before["item"], before["case"]))
+        if before["state"] == GREEN and after is None:
+            lines.append(f"{key}: was ok, is missing")
+        elif before["state"] == GREEN and after and after["state"] != GREEN:
+            lines.append(f"{key}: was ok, is {after['state']}: {after['text']}")
+        elif after:
+            lines += [f"{key}: {line}" for line in _slower(before["figures"], after["figures"], share)]
+    return lines
+
+
+def _slower(old: dict[str, float], new: dict[str, float], share: float) -> Iterator[str]:
+    for name, before in old.items():
+        after = new.get(name)
+        if name.endswith("/s") and after is not None and after < (1 - share) * before:
+            yield f"{before:.4g} {name} before, {after:.4g} now, {1 - after / before:.0%} slower"
+
+
+def differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
+    """What the two stand on, where it is not the same."""
+    for fact in sorted({*old.get("facts", {}), *new.get("facts", {})}):
+        before, after = (one.get("facts", {}).get(fact, "none") for one in (old, new))
+        if before != after:
+            yield f"{fact}: {before} before, {after} now"

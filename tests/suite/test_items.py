@@ -1,0 +1,113 @@
+"""The list: its golden numbers, what is red when one is another, and how the report of a machine comes about."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ordsmed.base.errors import RunError
+from ordsmed.cli import main
+from ordsmed.doctor.outcome import Outcome, error, ok
+from ordsmed.suite import golden, items, validate
+from ordsmed.suite.items import Workplace, ask, compared
+
+
+def states(item: items.Item, folder: Path) -> dict[str, str]:
+    return {case: outcome.state for case, outcome in item(Workplace(folder))}
+
+
+def test_tokenizers_and_rows_are_the_same_here(tmp_path: Path) -> None:
+    cases = states(items.tokenizers, tmp_path) | states(items.masking, tmp_path)
+    assert set(cases) == {*golden.of("tokenizers"), *golden.of("rows")}
+    assert {state for case, state in cases.items() if not case.startswith("sentencepiece")} == {"ok"}
+
+
+def test_another_id_or_row_is_red(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = golden.of("tokenizers")
+    wrong["words"]["ids"][1][0] += 1
+    monkeypatch.setattr(golden, "of", lambda name: wrong)
+    assert {case for case, state in states(items.tokenizers, tmp_path).items() if state == "error"} == {"words"}
+    monkeypatch.undo()
+    rows = golden.of("rows")
+    rows["mlm"]["digest"] = "00000000"
+    monkeypatch.setattr(golden, "of", lambda name: rows)
+    assert [case for case, state in states(items.masking, tmp_path).items() if state == "error"] == ["mlm"]
+
+
+def test_losses_within_their_tolerance() -> None:
+    assert compared([5.0, 4.0], [5.0, 4.0001, 3.0], 1e-4).state == "ok"
+    one = compared([5.0, 4.01], [5.0, 4.0, 3.0], 1e-4)
+    assert (one.state, one.text) == ("error", "loss 2 is 4.010000, wanted 4.000000 within 0.0001")
+    assert compared([5.0, float("nan")], [5.0, 4.0], 1e-2).state == "error"
+
+
+def test_a_course_that_differs_is_red() -> None:
+    whole = {1: 5.0, 2: 4.0}
+    assert items._same(whole, dict(whole), 0.0).text == "2 losses are the same to the last bit"
+    assert items._same(whole, {1: 5.0, 2: 4.0000001}, 0.0).state == "error"
+    assert items._same(whole, {1: 5.0, 2: 4.0000001}, 1e-5).state == "ok"
+    assert items._same(whole, {1: 5.0}, 1e-5).text == "1 of 2 steps have a loss"
+    assert items._same({}, {}, 1e-5).state == "error"
+
+
+def test_a_command_of_the_list_stands_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "SLURM_PROCID", "OMPI_COMM_WORLD_SIZE", "KEPT"):
+        monkeypatch.setenv(name, "1")
+    own = items.environment()
+    assert {"RANK", "WORLD_SIZE", "MASTER_ADDR", "SLURM_PROCID", "OMPI_COMM_WORLD_SIZE"} & set(own) == set()
+    assert own["KEPT"] == "1"
+
+
+def green(work: Workplace) -> Iterator[tuple[str, Outcome]]:
+    work.folder.mkdir()
+    yield "one", ok("fine", **{"steps/s": 3.0})
+
+
+def broken(work: Workplace) -> Iterator[tuple[str, Outcome]]:
+    yield "first", error("wrong", "look")
+    raise RunError("here", "is broken")
+
+
+def test_an_item_that_fails_itself_is_red_and_the_others_are_asked(tmp_path: Path) -> None:
+    rows = [(item, case, one.state) for item, case, one, _ in ask(Workplace(tmp_path / "list"), (broken, green))]
+    assert rows == [("broken", "first", "error"), ("broken", "itself", "error"), ("green", "one", "ok")]
+    assert not (tmp_path / "list").exists()
+
+
+@pytest.mark.parametrize(("chosen", "status", "last"), [
+    ((green,), 0, "1 ok, 0 wrong, 1 absent"), ((broken, green), 1, "1 ok, 2 wrong, 1 absent"),
+])  # fmt: skip
+def test_the_command_writes_its_report(
+    chosen: Any, status: int, last: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setitem(validate.validate.__kwdefaults__, "chosen", chosen)  # type: ignore[index]
+    with pytest.raises(SystemExit) as end:
+        main(["validate", "--device", "cpu", "--out", str(tmp_path)])
+    assert end.value.code == status
+    lines = capsys.readouterr().out.splitlines()
+    assert "ok      green        one                       fine, 3 steps/s" in lines
+    assert lines[-2] == last
+    kept = json.loads((tmp_path / "report.json").read_text())
+    assert [one["state"] for one in kept["items"]][-2:] == ["ok", "absent"]
+    assert kept["facts"]["ranks"] == "1"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["junit.xml", "report.json", "report.md"]
+
+
+def test_what_is_red_on_another_machine_is_told() -> None:
+    rows = [
+        validate.row_of("steps", "a", ok("fine"), 0.0, "n1"),
+        validate.row_of("steps", "a", error("x", "y"), 0, "n2"),
+    ]
+    assert list(validate._merged([rows[:1], rows, []])) == rows[1:]
+
+
+@pytest.mark.long
+def test_runs_are_killed_and_go_on(tmp_path: Path) -> None:
+    """The real commands: killed, by two processes, in another layout."""
+    (tmp_path / "list").mkdir()
+    assert set(states(items.runs, tmp_path / "list").values()) <= {"ok", "absent"}
