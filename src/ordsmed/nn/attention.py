@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ordsmed.nn.dropout import Dropout
+from ordsmed.nn.rotary import Turn, parted
 from ordsmed.nn.varlen import MOST, EndToEnd, Texts, bounds, why_not
 
 ROOM = 64  # places that a cache makes ahead
@@ -172,14 +173,13 @@ class SelfAttention(nn.Module):
         x: Tensor,
         visible: Visible,
         *,
-        turn: tuple[Tensor, Tensor] | None = None,
+        turn: Turn | None = None,
         kept: KeyValueCache | None = None,
     ) -> Tensor:
         """`turn`: cosine and sine of every place's angles, [B, T, d]; `kept`: what was read before."""
         fused = self.gather(x).unflatten(-1, (-1, 3, self.head))  # [B, T, H, 3, d]; heads follow the local width
-        query, key, value = (part.transpose(1, 2) for part in fused.unbind(3))  # each [B, H, T, d]
-        if turn is not None:
-            query, key = turned(query, *turn), turned(key, *turn)
+        parts = fused.unbind(3) if turn is None else parted(fused, turn)
+        query, key, value = (part.transpose(1, 2) for part in parts)  # each [B, H, T, d]
         if kept is not None:
             key, value = kept.extend(key, value)
         if isinstance(visible, EndToEnd):
@@ -237,13 +237,6 @@ class SelfAttention(nn.Module):
         counts = [heads * size * size for size in sizes]
         drawn = self.dropout.mask(torch.Size([sum(counts)]), torch.float32).split(counts)
         return [mask.view(heads, size, size) for mask, size in zip(drawn, sizes, strict=True)]
-
-
-def turned(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Rotary positions (Su et al. 2021): each pair of numbers, half a head apart, turned by its place's angle."""
-    first, second = x.float().chunk(2, -1)
-    spun = torch.cat([-second, first], -1)
-    return (x.float() * cosine[:, None] + spun * sine[:, None]).to(x.dtype)
 
 
 @overload
