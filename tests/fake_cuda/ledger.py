@@ -21,8 +21,10 @@ FREE = frozenset(  # views and rooms: no kernel runs
         "is_pinned", "device",
     }
 )  # fmt: skip
-LOOKED_UP = frozenset({"embedding", "index", "index_select", "gather"})  # which read as much as they write
-WRITTEN = frozenset({"zero_", "fill_"})
+LOOKED_UP = frozenset(
+    {"embedding", "index", "index_select", "gather", "nll_loss_forward"}
+)  # which read as much as they write
+WRITTEN = frozenset({"zero_", "fill_", "copy_", "_foreach_copy_", "bernoulli_"})
 WAITS = frozenset({"_local_scalar_dense", "nonzero", "masked_select", "equal"})
 PRODUCTS = frozenset(
     {
@@ -53,8 +55,10 @@ class Ledger(TorchDispatchMode):
             made = [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
             if on_device or any(tensor.device.type == "cuda" for tensor in made):
                 self.launches[name] += 1
-                read = made if name in LOOKED_UP else [] if name in WRITTEN else given
-                self.bytes[name] += sum(map(size, read)) + sum(map(size, made))
+                changed = _changed(func, args, kwargs or {})
+                over = changed if name in WRITTEN or "out" in (kwargs or {}) else []  # what was there is not read
+                read = made if name in LOOKED_UP else _apart(given, over)
+                self.bytes[name] += sum(map(size, read)) + sum(map(size, [*changed, *_apart(made, changed)]))
         return out
 
     @staticmethod
@@ -73,6 +77,19 @@ class Ledger(TorchDispatchMode):
             "traffic": (sum(self.bytes.values()) - products) / 1e9,
             "most": [[name, self.launches[name], round(count / 1e9, 2)] for name, count in self.bytes.most_common(12)],
         }  # fmt: skip
+
+
+def _changed(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
+    """What an operator writes into, of what it is given."""
+    named = [*zip(func._schema.arguments, args, strict=False)]
+    named += [(one, kwargs[one.name]) for one in func._schema.arguments if one.name in kwargs]
+    written = [value for one, value in named if one.alias_info is not None and one.alias_info.is_write]
+    return [leaf for leaf in tree_leaves(written) if isinstance(leaf, Tensor)]
+
+
+def _apart(tensors: list[Tensor], others: list[Tensor]) -> list[Tensor]:
+    """Those that are none of the others."""
+    return [tensor for tensor in tensors if not any(tensor is other for other in others)]
 
 
 def size(tensor: Tensor) -> int:

@@ -24,7 +24,7 @@ from ordsmed.nn.kernels import switch
 from ordsmed.nn.shards import box_of, groups_of, local
 
 CHUNK_SCORES = 1 << 24  # scores that a CPU holds at a time: 64 MB in fp32
-DEVICE_SCORES = 1 << 28  # that a GPU does: each chunk rewrites the slopes of the whole table
+DEVICE_SCORES = 1 << 28  # that a GPU does, and their logs; each chunk rewrites the slopes of the whole table
 PITCH = 128  # a GPU's fast 16-bit products want rows that begin at such multiples
 LIFT = 5.0  # e to it, less than 150, times shares: those of rare words are numbers in fp16 as well
 BY_HAND = ("cpu",)  # devices where passes over scores are left out that need not be, and rows begin anywhere
@@ -335,12 +335,13 @@ def _sums_on_device(
     draw: Any, drawn: Tensor, learns: bool,
 ) -> tuple[Tensor, _Slopes | None]:  # fmt: skip
     """The same by few passes over many scores."""
-    words, shares_of = len(table), _by_kernel if switch.runs("cross_entropy", hidden.device) else _by_torch
+    words, ours = len(table), switch.runs("cross_entropy", hidden.device)
+    shares_of, most = (_by_kernel, 2 * DEVICE_SCORES) if ours else (_by_torch, DEVICE_SCORES)
     product, added = _aligned(table, bias, hidden)
     loss = hidden.new_zeros((), dtype=torch.float32)
     slopes = _Slopes(hidden, product, added if bias is not None else None, words) if learns else None
     lift = LIFT if hidden.dtype == torch.float16 else 0.0
-    for rows in _chunks(len(hidden), words, DEVICE_SCORES):
+    for rows in _chunks(len(hidden), words, most):
         scores = hidden[rows] @ product.T if added is None else torch.addmm(added, hidden[rows], product.T)
         own = draw is not None and draw.plain
         if draw is not None and not own:
@@ -359,7 +360,7 @@ def _by_torch(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Losses of rows, their shares times e^lift, and words drawn: torch's own kernel takes the logs, in fp32."""
     logs = torch.log_softmax(scores.float(), 1)
-    losses = -logs.gather(1, targets[:, None]).squeeze(1)
+    losses = torch.nn.functional.nll_loss(logs, targets, reduction="none")
     if draw is None and not learns:
         return losses, logs, targets
     logs = logs.add_(lift) if lift else logs
