@@ -107,6 +107,7 @@ class Program:
     call: Callable[[Values, Call], None]  # what several flags mean together
     verb: str = ""  # of ours; empty: the function says
     path: str = ""  # where it stands in theirs; left out: its name
+    absl: bool = False  # a switch is said alone, as --noNAME, or as --NAME=false
 
     def translated(self, values: Values) -> Call:
         """The call that these values mean."""
@@ -132,7 +133,10 @@ class Program:
             how: dict[str, Any] = {"dest": flag.key}
             if flag.name.isupper():
                 continue
-            if flag.kind is bool and not flag.valued:
+            if flag.kind is bool and self.absl:
+                parser.add_argument(flag.name, nargs="?", const=True, type=_read_as(bool), **how)
+                parser.add_argument(f"--no{flag.key}", action="store_false", **how)
+            elif flag.kind is bool and not flag.valued:
                 parser.add_argument(flag.name, *flag.also, action="store_true", **how)
             elif flag.name.startswith("-"):
                 how |= {"nargs": "+"} if flag.several else {}
