@@ -203,6 +203,7 @@ class SelfAttention(nn.Module):
                 query, key, value, visible, dropout_p=rate, is_causal=causal, scale=self.scale
             )
         # with dropout torch's CPU kernel falls back to one that draws a number an element: by hand, with bytes
+        query, key, value = query.contiguous(), key.contiguous(), value.contiguous()  # matmul would, at greater length
         scores = torch.matmul(query * self.scale, key.transpose(-1, -2))
         if causal:
             visible = as_scores(lower(scores.shape[-1], scores.device))

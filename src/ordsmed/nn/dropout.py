@@ -58,7 +58,7 @@ class Dropout(nn.Module):
     def mask(self, shape: torch.Size, dtype: torch.dtype) -> Tensor:
         """0 where dropped, 1 / (real keep rate) elsewhere."""
         stream = (self.stream,) if self.stream else ()
-        return byte_mask(shape, self.rate, _Key.value, self.place, *stream).to(dtype)
+        return byte_mask(shape, self.rate, _Key.value, self.place, *stream, dtype=dtype)
 
     def _drop(self, x: Tensor) -> Tensor:
         """torch's kernel; where other ranks hold the same activations, from a generator seeded as theirs."""
@@ -71,13 +71,13 @@ class Dropout(nn.Module):
         return f"{self.rate}"
 
 
-def byte_mask(shape: torch.Size, rate: float, *key: int) -> Tensor:
+def byte_mask(shape: torch.Size, rate: float, *key: int, dtype: torch.dtype = torch.float32) -> Tensor:
     """Zeros at `rate`, to the nearest 256th, the rest scaled so that the mean is 1."""
     count = shape.numel()
     dropped = min(max(round(rate * 256), 1), 255)
     source = np.random.SFC64(list(key)).random_raw(-(-count // 8)).view(np.uint8)[:count]
-    kept = torch.from_numpy(source).ge(dropped).view(shape)
-    return kept.to(torch.float32).mul_(256 / (256 - dropped))
+    kept = torch.from_numpy((source >= dropped).view(np.uint8)).view(shape)  # torch compares, and casts bools, slowly
+    return kept.to(dtype).mul_(256 / (256 - dropped))
 
 
 def number_layers(module: nn.Module) -> None:
