@@ -336,6 +336,17 @@ def test_what_has_no_wheel_is_named_and_its_source_taken(
     assert facts["sources"] == ["numpy-1.tar.gz", "tokenizers-1.tar.gz"]
 
 
+def test_an_image_has_the_python_of_its_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundle, "_pip", Pip())
+    bundle.collect(decide(InstallWish("saga", python="3.13")), Path("wheels"))
+    work = decide(InstallWish("saga", "docker", bundle="wheels"))
+    made = containers.docker(work)
+    assert made["Dockerfile"].splitlines()[1] == "FROM docker.io/library/python:3.13-slim"
+    assert "COPY bundle /opt/ordsmed/bundle" in made["Dockerfile"]
+    assert "download.pytorch.org" not in made["Dockerfile"]
+    assert "cp -r" in made["install.sh"]
+
+
 def test_a_bundle_is_whole_or_absent(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr(bundle, "_pip", Pip(problem="x\nERROR: no network"))
     with pytest.raises(OrdsmedError, match="no network"):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from ordsmed.base.errors import RecipeError
 from ordsmed.base.ranks import Ranks
 from ordsmed.mesh import parallel
 from ordsmed.mesh.layout import Layout
@@ -124,11 +125,32 @@ def test_it_is_spread_in_order_as_the_mesh_says(
     monkeypatch.setattr(
         parallel, "split_weights", lambda *given: asked.append("split_weights") or meshes.append(given[3])
     )
+    monkeypatch.setattr(parallel, "gloo_takes_means", lambda: None)
     ranks = dataclasses.replace(at(*shape), mesh={"shard": "shard", ("replicate", "shard"): ("replicate", "shard")})
     found = spread(objective(), Layout(), ranks)
     assert (asked, found.factor) == (wanted, factor)
     assert found.rows == ({"words": 50} if "split_layers" in wanted else {})
     assert meshes == ([mesh] if mesh else [])
+
+
+def test_an_old_gloo_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch 2.7 has no means there, which FSDP2 asks for at the end of a first backward; a lost process is no such."""
+    asked: list[Any] = []
+
+    def refused(values: torch.Tensor, op: Any) -> None:
+        asked.append(op)
+        raise RuntimeError(problem)
+
+    monkeypatch.setattr(torch.distributed, "all_reduce", refused)
+    problem = "Cannot use ReduceOp.AVG with Gloo"
+    monkeypatch.setattr(parallel, "split_weights", lambda *_: asked.append("split"))
+    monkeypatch.setattr(parallel, "_same_start", lambda made: None)
+    with pytest.raises(RecipeError, match=r"layout.shard: found more than 1 on CPUs, which torch .*; wanted 1"):
+        spread(objective(), Layout(), at(1, 2, 1))
+    assert asked == [torch.distributed.ReduceOp.AVG]
+    problem = "Connection reset by peer"
+    with pytest.raises(RuntimeError, match="Connection reset"):
+        parallel.gloo_takes_means()
 
 
 @pytest.mark.parametrize(

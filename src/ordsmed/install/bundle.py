@@ -73,7 +73,10 @@ def _download(folder: Path, wanted: Sequence[str], arch: str, version: str, wher
                 raise RunError("pip download", _last(problem), "", "see that the network is there, then begin again")
             lacking.append(re.split(r"[\[<>=!~; ]", one)[0])
             if _pip([*words, "--no-deps", "--no-binary=:all:", one], arch, version):
-                say(f"{lacking[-1]}: no wheel for {arch}, and pip cannot read its source here: bring it yourself")
+                say(
+                    f"{lacking[-1]}: no wheel for {arch}, and pip cannot read its source here; "
+                    f"carry that yourself: https://pypi.org/project/{lacking[-1]}/#files"
+                )
     return lacking
 
 

@@ -112,7 +112,7 @@ def decide(wish: InstallWish, words: str = "") -> Installation:
     own = flavor in ("apptainer", "docker", "tykky")
     modules = wish.modules or (() if own else (*place.site.modules, *place.partition.modules))
     image = wish.image or (place.site.container if flavor == "apptainer" else "")
-    torch, index = _torch(place, flavor, modules, image, wish.bundle)
+    torch, index = _torch(place, flavor, modules, image)
     source = wish.source or _own_source()
     partition = f"-{place.partition.name}" if place.site.partition else ""
     name = re.sub(r"[^\w.-]+", "-", Path(place.name.partition(":")[0]).stem + partition)
@@ -127,7 +127,7 @@ def decide(wish: InstallWish, words: str = "") -> Installation:
     return _of_bundle(installation) if installation.bundle else installation
 
 
-def _torch(place: Destination, flavor: str, modules: tuple[str, ...], image: str, bundle: str) -> tuple[str, str]:
+def _torch(place: Destination, flavor: str, modules: tuple[str, ...], image: str) -> tuple[str, str]:
     """Where PyTorch comes from, and the index of its wheels; never by pip where the site forbids it."""
     site, part = place.site, place.partition
     if flavor == "easybuild":
@@ -151,7 +151,7 @@ def _torch(place: Destination, flavor: str, modules: tuple[str, ...], image: str
     if site.pip_torch == "forbidden" and index:
         problem = f"{place.name} forbids PyTorch by pip, and no module that holds it is named"
         raise RecipeError("--module", problem, "the site's own, as `module avail` names it", f"or {_other_ways(place)}")
-    return ("wheels", index) if index or bundle else ("source", "")
+    return ("wheels", index) if index else ("source", "")
 
 
 def _other_ways(place: Destination) -> str:
@@ -247,7 +247,8 @@ def _of_bundle(installation: Installation) -> Installation:
         )
     if installation.python and installation.python != bundle["python"]:
         raise RecipeError("--from", f"found wheels for Python {bundle['python']}", f"{installation.python}")
-    return replace(installation, python=bundle["python"])
+    image = installation.image.replace(SLIM.format(python=IN_IMAGES), SLIM.format(python=bundle["python"]))
+    return replace(installation, python=bundle["python"], image=image)
 
 
 def here() -> str:

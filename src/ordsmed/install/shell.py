@@ -28,7 +28,10 @@ step() {
         stop "$what: a disk is full or a quota used up; free some, or set --prefix, TMPDIR and PIP_CACHE_DIR elsewhere"
     fi
     case $what in
-        module*) stop "$what: $(tr -s '\n ' '  ' <"$log" | cut -c 1-240); name others by --module" ;;
+        module*)
+            reason=$(tr -s '\n ' '  ' <"$log" | sed 's, Please check the spelling.*,,' | cut -c 1-240)
+            stop "$what: $reason; name others by --module"
+            ;;
     esac
     stop "$what: $(grep -vE '^ *$|^\[notice\]|^WARNING|^hint' "$log" | tail -n 1 | cut -c 1-300)"
 }

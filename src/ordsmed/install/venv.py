@@ -36,6 +36,8 @@ def _lines(work: Installation) -> Iterator[str]:
     if work.torch == "modules":
         yield from _torch_is_there(work, "$python")
     yield from shell.new_folder()
+    if work.flavor == "module":
+        yield 'step "a modulefile" cp "$(dirname "$0")/$version.lua" "$new/modulefile.lua"'
     beside = " --system-site-packages" if work.torch == "modules" else ""
     yield f'step "a venv" "$python" -m venv{beside} "$new"'
     yield 'pip() { "$new/bin/python" -m pip --disable-pip-version-check "$@"; }'
@@ -51,7 +53,8 @@ def _lines(work: Installation) -> Iterator[str]:
         yield f'step "PyTorch that was built here" pip install{packages} "$built"/torch-*.whl'
     yield from _torch_is_there(work, "$new/bin/python")
     yield "# PyTorch stays as it is, whatever pip would rather have"
-    yield '"$new/bin/python" -c \'import torch; print("torch==" + torch.__version__)\' >"$new/constraints.txt"'
+    yield '"$new/bin/python" -W ignore -c \'import torch; print("torch==" + torch.__version__)\' \\'
+    yield '    >"$new/constraints.txt"'
     if work.arch == "ppc64le":
         needs = "; ".join(f"{name}: {what}" for name, what in BUILT.items() if name != "torch")
         yield f"# no wheels for ppc64le: built here ({needs})"
@@ -63,7 +66,7 @@ def _lines(work: Installation) -> Iterator[str]:
     if work.flavor == "module":
         yield 'menu="$prefix/modulefiles/ordsmed"'
         yield 'step "a modulefile" mkdir -p "$menu"'
-        yield 'step "a modulefile" cp "$(dirname "$0")/$version.lua" "$menu/.$version.part"'
+        yield 'step "a modulefile" cp "$new/modulefile.lua" "$menu/.$version.part"'
         yield 'mv -f "$menu/.$version.part" "$menu/$version.lua"'
         yield 'echo "installed: module use $prefix/modulefiles; module load ordsmed/$version"'
     else:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
+from ordsmed.base.errors import RecipeError
 from ordsmed.base.ranks import Ranks
 from ordsmed.mesh import compiler
 from ordsmed.mesh.compiler import Compiler, compile_blocks
@@ -69,6 +70,8 @@ def spread(objective: nn.Module, layout: Layout, ranks: Ranks) -> Parallel:
         compile_blocks(blocks, parallel.compiler)
     if shard > 1:
         parallel.factor = float(ranks.data_world)
+        if ranks.device.type == "cpu":
+            gloo_takes_means()
         mesh = ranks.mesh["replicate", "shard"] if replicate > 1 else ranks.mesh["shard"]
         split_weights(objective, blocks, layout, mesh)
     return parallel
@@ -79,6 +82,17 @@ def sum_copies(parallel: Parallel, parts: list[LocalParameter], layout: Layout, 
     if ranks.shape[0] > 1 and ranks.shape[1] == 1:
         overlap = layout.overlap and ranks.shape[2] == 1
         parallel.replicas = Replicas(parts, ranks.data_group, overlap=overlap, reduce=layout.reduce)
+
+
+def gloo_takes_means() -> None:
+    """FSDP2 asks for means of gradients, which Gloo does not make in torch 2.7; on GPUs NCCL always did."""
+    try:
+        torch.distributed.all_reduce(torch.zeros(1), op=torch.distributed.ReduceOp.AVG)
+    except RuntimeError as error:
+        if "ReduceOp.AVG" not in str(error):
+            raise
+        problem = f"found more than 1 on CPUs, which torch {torch.__version__} cannot (no means by Gloo)"
+        raise RecipeError("layout.shard", problem, "1", "a newer torch can; so can GPUs with this one") from None
 
 
 def split_weights(objective: nn.Module, blocks: list[Block], layout: Layout, mesh: DeviceMesh) -> None:
