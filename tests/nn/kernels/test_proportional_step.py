@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from ordsmed.learn import updates
 from ordsmed.nn.kernels import switch
 from ordsmed.nn.shards import LocalParameter
 from ordsmed.optimizers import lamb
@@ -78,3 +80,13 @@ def test_what_does_not_fit_is_the_plain_forms(device: torch.device) -> None:
     assert fits([whole, torch.nn.Parameter(whole)])
     assert not fits([whole, whole.T])
     assert not fits([whole.half()])
+
+
+def test_norms_that_ranks_agree_on_are_the_plain_forms(device: torch.device, only: None) -> None:
+    switch.begin("auto", device)
+    weight = torch.nn.Parameter(torch.ones(3, 4, device=device))
+    weight.grad = torch.ones_like(weight)
+    optimizer = lamb.Settings().build([group([weight], "matrix", True)])
+    assert optimizer._by_kernels(list(updates.turns(optimizer, *updates.MOMENTS)))  # type: ignore[attr-defined]
+    optimizer.param_groups[0]["parts"] = [SimpleNamespace(groups=("a group of ranks",))]
+    assert not optimizer._by_kernels(list(updates.turns(optimizer, *updates.MOMENTS)))  # type: ignore[attr-defined]
