@@ -325,3 +325,42 @@ def test_speeds_that_make_no_sense_are_not_taken(monkeypatch: pytest.MonkeyPatch
     assert machine._kept() == {"c": 2.5}
     machine.keep_figure("f", 3.0)
     assert machine._kept() == {"c": 2.5, "f": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("packages", "local", "world", "threads", "cores"),
+    [
+        ("00001111", 0, 2, 4, {0, 1, 2, 3}),
+        ("00001111", 1, 2, 4, {4, 5, 6, 7}),
+        ("01010101", 1, 2, 4, {1, 3, 5, 7}),
+        ("00001111", 1, 4, 2, {0, 1, 2, 3}),
+        ("00001111", 2, 4, 2, {4, 5, 6, 7}),
+        ("00001111", 0, 1, 8, None),  # one process has all cores
+        ("00001111", 0, 3, 2, None),  # three processes on two sockets
+        ("00001111", 0, 2, 5, None),  # more threads than a socket has cores
+        ("00001111", 0, 4, 3, None),
+        ("00000111", 0, 2, 3, None),
+        ("00000000", 0, 2, 4, None),
+        ("", 0, 2, 4, None),  # nothing is told
+    ],
+)  # fmt: skip
+def test_processes_stay_on_sockets(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    packages: str, local: int, world: int, threads: int, cores: set[int] | None,
+) -> None:  # fmt: skip
+    bound: list[set[int]] = []
+    monkeypatch.setattr(machine, "ROOT", tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(os, "sched_setaffinity", lambda _, own: bound.append(own))
+    for name in machine.BINDING:
+        monkeypatch.delenv(name, raising=False)
+    for core, package in enumerate(packages):
+        folder = tmp_path / f"sys/devices/system/cpu/cpu{core}/topology"
+        folder.mkdir(parents=True)
+        (folder / "physical_package_id").write_text(f"{package}\n")
+    machine.stay_on_socket(local, world, threads)
+    assert bound == ([cores] if cores else [])
+    assert ("stays on one of 2 sockets" in capsys.readouterr().err) == bool(cores)
+    monkeypatch.setenv("OMP_PLACES", "cores")
+    machine.stay_on_socket(local, world, threads)
+    assert len(bound) == (1 if cores else 0), "who binds threads to cores knows best"

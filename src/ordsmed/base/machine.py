@@ -36,6 +36,7 @@ PATIENCE = 0.1  # seconds that a measurement of products may take
 SHORT = 0.01  # a product that takes so long is long enough
 LEAST, LARGEST = 128, {"cpu": 4096, "cuda": 8192}  # products, by their side
 ALONE = 0.5  # cores that others may keep busy beside a measurement that is kept
+BINDING = ("OMP_PROC_BIND", "OMP_PLACES", "KMP_AFFINITY", "GOMP_CPU_AFFINITY")  # by which users bind threads to cores
 SLOWER = 1.5  # 16 bits that take so many times as long are told
 
 _known: dict[str, float] = {}  # speeds this process knows
@@ -141,6 +142,33 @@ def _ticks() -> tuple[float, float] | None:
                 whole, worked = whole + sum(ticks), worked + sum(ticks) - ticks[3] - ticks[4]  # idle, waiting for disks
         return (worked, whole) if whole else None
     return None
+
+
+def stay_on_socket(local: int, local_world: int, threads: int) -> None:
+    """Keep this process, with so many threads, on one of the machine's sockets, where its memory will lie.
+
+    Only where sockets are equal, each takes equally many processes, and nobody else has bound threads to cores.
+    """
+    if local_world == 1 or any(name in os.environ for name in BINDING):
+        return
+    sockets = _sockets()
+    share, left = divmod(local_world, len(sockets))
+    if len(sockets) == 1 or left or len({len(own) for own in sockets}) > 1 or share * threads > len(sockets[0]):
+        return
+    with contextlib.suppress(OSError):  # a container may forbid it
+        os.sched_setaffinity(0, sockets[local // share])
+        say(f"threads: each process stays on one of {len(sockets)} sockets")
+
+
+def _sockets() -> list[set[int]]:
+    """The cores this process may use, by their socket; one where the machine does not tell."""
+    sockets: dict[str, set[int]] = {}
+    for core in sorted(os.sched_getaffinity(0)):
+        name = ""
+        with contextlib.suppress(OSError):
+            name = (ROOT / f"sys/devices/system/cpu/cpu{core}/topology/physical_package_id").read_text().strip()
+        sockets.setdefault(name, set()).add(core)
+    return list(sockets.values())
 
 
 def memory() -> int | None:

@@ -162,6 +162,7 @@ def prepare(
         torch.cuda.set_device(ranks.device)
     else:
         machine.keep_memory()
+        machine.stay_on_socket(ranks.place.local, ranks.place.local_world, torch.get_num_threads())
     return dataclasses.replace(ranks, threads=torch.get_num_threads())
 
 
