@@ -48,17 +48,16 @@ def collect(work: Installation, folder: Path) -> dict[str, Any]:
         say(f"{len(work.others)} packages and what they want, for {arch} and Python {version}")
         lacking += _download(beside, work.others, arch, version, [])
         wheels = sorted(path.name for path in beside.glob("*.whl"))
-        sources = sorted(path.name for path in beside.glob("*.tar.gz"))
         facts = {
             "site": work.place.name, "arch": arch, "python": version, "ordsmed": work.version, "torch": work.torch,
-            "wheels": wheels, "sources": sources, "built_there": {one: BUILT.get(one, "a compiler") for one in lacking},
+            "wheels": wheels, "built_there": {one: BUILT.get(one, "a compiler") for one in lacking},
         }  # fmt: skip
         files.write_json(beside / MANIFEST, facts)
     return facts
 
 
 def _download(folder: Path, wanted: Sequence[str], arch: str, version: str, where: Sequence[str]) -> list[str]:
-    """Wheels of these and all they want; the names of those that have none for this machine, with their sources."""
+    """Wheels of these and all they want; the names of those that have none for this machine."""
     tags = [f"manylinux_2_{n}_{arch}" for n in reversed(GLIBC)]
     tags += [f"manylinux2014_{arch}", *([f"manylinux2010_{arch}", f"manylinux1_{arch}"] if arch == "x86_64" else [])]
     words = ["download", "--dest", str(folder), *where]
@@ -72,11 +71,6 @@ def _download(folder: Path, wanted: Sequence[str], arch: str, version: str, wher
             if "No matching distribution" not in problem:
                 raise RunError("pip download", _last(problem), "", "see that the network is there, then begin again")
             lacking.append(re.split(r"[\[<>=!~; ]", one)[0])
-            if _pip([*words, "--no-deps", "--no-binary=:all:", one], arch, version):
-                say(
-                    f"{lacking[-1]}: no wheel for {arch}, and pip cannot read its source here; "
-                    f"carry that yourself: https://pypi.org/project/{lacking[-1]}/#files"
-                )
     return lacking
 
 

@@ -422,4 +422,11 @@ def _norm(settings: Settings) -> nn.LayerNorm:
 
 
 def _fresh(weight: Tensor, spread: float) -> None:
-    nn.init.trunc_normal_(weight, std=spread, a=-2 * spread, b=2 * spread)
+    """Normal, drawn again where it lies beyond two spreads, by every torch alike: its `trunc_normal_` has changed."""
+    if weight.is_meta:
+        return
+    with torch.no_grad():
+        edge = weight.new_tensor(2 * spread, device="cpu").item()
+        weight.normal_(0.0, spread)
+        while (beyond := weight.abs() > edge).any():
+            weight.copy_(torch.where(beyond, torch.empty_like(weight).normal_(0.0, spread), weight))
