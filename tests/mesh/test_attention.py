@@ -10,9 +10,17 @@ import torch
 from ordsmed.mesh.attention import way
 from ordsmed.mesh.layout import Layout
 from ordsmed.models import bert, elmo, modern
+from ordsmed.nn import varlen
 from ordsmed.show.show import show
 
 CPU, GPU, HALF = torch.device("cpu"), torch.device("cuda", 0), {"precision": "bf16"}
+
+
+@pytest.fixture(autouse=True)
+def _recent_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(varlen, "has_windows", lambda: True)
+
+
 FLASH = "flash kernels for texts of any length"
 BERT, PLAIN = bert.Settings(), bert.Settings(attention_dropout=0.0)
 
@@ -23,7 +31,8 @@ BERT, PLAIN = bert.Settings(), bert.Settings(attention_dropout=0.0)
         (PLAIN, {}, CPU, [128], "torch's kernel; texts one by one where that costs less than a mask"),
         (BERT, {}, CPU, [128], "products by hand, for with dropout torch's kernel is slower; texts one by one"),
         (PLAIN, {"compile": True}, CPU, [128], "torch's kernel; masks, for blocks are compiled"),
-        (modern.Settings(), {}, CPU, [256, 1024, 8192], "local layers by neighbors at length 1,024 and 8,192 "),
+        (modern.Settings(), {}, CPU, [256, 1024, 8192], "local layers by neighbors at length 1,024 and 8,192 ("),
+        (modern.Settings(), {}, CPU, [511, 512], "local layers by neighbors at length 512 ("),
         (modern.Settings(), {}, CPU, [256], "; local layers by masks (" + FLASH + " want a GPU (here: cpu))"),
         (PLAIN, HALF, GPU, [128], FLASH + ", no mask"),
         (BERT, HALF, GPU, [128], FLASH + ", no mask; dropout by torch's operator below them"),
@@ -53,7 +62,8 @@ def test_rows_of_both_kinds_and_old_gpus_have_masks(monkeypatch: pytest.MonkeyPa
 
 
 def test_what_has_no_attention_says_nothing() -> None:
-    assert way(elmo.Settings(), Layout(), CPU, [128]) == []
+    network: Any = elmo.Settings()
+    assert way(network, Layout(), CPU, [128]) == []
 
 
 ATTENDS = "attention: torch's kernel; texts one by one"

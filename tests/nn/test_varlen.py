@@ -6,6 +6,8 @@ No kernel runs here: what stands in for it computes the definition and refuses w
 from __future__ import annotations
 
 import dataclasses
+import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +22,7 @@ from ordsmed.nn.attention import SelfAttention, nearby, visibility
 from ordsmed.nn.varlen import EndToEnd, Texts, bounds, why_not
 
 GPU = torch.device("cuda", 0)
+NEEDS = pytest.mark.skipif(not varlen.has_windows(), reason="this torch has no such function")
 
 
 def defined(
@@ -64,7 +67,9 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         assert (cum_seq_q is cum_seq_k, max_q == max_k, return_debug_mask) == (True, True, False)
         return (defined(query, key, value, cum_seq_q, max_q, scale, sides),)
 
-    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", public)
+    module = types.ModuleType("torch.nn.attention.varlen")  # which an older torch lacks
+    module.varlen_attn = public  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", operator)
     monkeypatch.setattr(attention, "why_not", lambda *_: "")
     return names
@@ -183,6 +188,7 @@ def test_rows_of_both_kinds_and_too_many_texts_have_masks(called: list[str], mon
     assert isinstance(see(texts, causal=False, blocks=blocks), Tensor), "a CPU has no such kernel"
 
 
+@NEEDS
 @pytest.mark.long
 @pytest.mark.parametrize("rate", [0.0, 0.1])
 def test_compiled_blocks_are_one_graph_however_many_texts_there_are(
@@ -215,6 +221,7 @@ def test_compiled_blocks_are_one_graph_however_many_texts_there_are(
 
 def test_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
     half = torch.bfloat16
+    monkeypatch.setattr(varlen, "has_windows", lambda: True)
     assert why_not(torch.device("cpu"), half, 64) == "a GPU (here: cpu)"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert why_not(GPU, half, 64) == why_not(GPU, torch.float16, 256) == ""
@@ -224,10 +231,24 @@ def test_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
     assert why_not(GPU, half, 64) == "compute capability 8.0 (here: 7.5)"
+    monkeypatch.setattr(varlen, "has_windows", lambda: False)
+    assert why_not(GPU, half, 64) == f"torch 2.11 or later (here: {torch.__version__})"
     monkeypatch.setattr(torch.version, "hip", "7.0")
     assert why_not(GPU, half, 64).startswith("a GPU of NVIDIA's")
 
 
+@pytest.mark.parametrize(("more", "has"), [("window_size: tuple[int, int] = (-1, -1)", True), ("", False)])
+def test_a_function_without_windows_is_none(more: str, has: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """2.10's tells causal by a flag."""
+    module: Any = types.ModuleType("torch.nn.attention.varlen")
+    exec(f"def varlen_attn(query, is_causal=False, {more}): ...", module.__dict__)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    assert varlen.has_windows.__wrapped__() == has
+    monkeypatch.setitem(sys.modules, module.__name__, None)
+    assert not varlen.has_windows.__wrapped__()
+
+
+@NEEDS
 @pytest.mark.parametrize("rate", [0.0, 0.1])
 def test_the_installed_torch_takes_these_arguments(rate: float) -> None:
     """Shapes and types by torch's own rules, there and back, on a device that computes nothing."""

@@ -5,7 +5,8 @@ torch.nn.attention.varlen knows windows, and no dropout; where that is wanted th
 
 from __future__ import annotations
 
-import importlib.util
+import functools
+import inspect
 from dataclasses import dataclass
 
 import torch
@@ -100,8 +101,18 @@ def why_not(device: torch.device, dtype: torch.dtype, head: int) -> str:
         return f"bf16 or fp16 (here: {str(dtype).removeprefix('torch.').replace('float32', 'fp32')})"
     if head > WIDEST or head % 8:
         return f"heads of at most {WIDEST} numbers, a multiple of 8 (here: {head})"
-    if importlib.util.find_spec("torch.nn.attention.varlen") is None:
-        return f"torch.nn.attention.varlen (here: torch {torch.__version__})"
+    if not has_windows():
+        return f"torch 2.11 or later (here: {torch.__version__})"
     if torch.cuda.is_available() and (arch := torch.cuda.get_device_capability(device)) < SINCE:
         return f"compute capability {SINCE[0]}.{SINCE[1]} (here: {arch[0]}.{arch[1]})"
     return ""
+
+
+@functools.cache
+def has_windows() -> bool:
+    """Has this torch the public function, and with windows? 2.10's has none; before it there is no such function."""
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError:
+        return False
+    return "window_size" in inspect.signature(varlen_attn).parameters
