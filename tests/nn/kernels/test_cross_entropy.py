@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -144,3 +146,22 @@ def test_a_loss_is_learned_by_the_kernel_as_without(
     for one, other in zip(ours, plain, strict=True):
         scale = float(other.abs().max())
         torch.testing.assert_close(one, other, rtol=0, atol=scale * 4 * BOUND[dtype])
+
+
+@pytest.mark.long
+def test_with_the_kernel_a_loss_is_one_graph(device: torch.device, only: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's compiler sees the kernel as an operator that writes into what it is given."""
+    monkeypatch.setattr(loss, "BY_HAND", ())
+    assert "cross entropy" in switch.begin("auto", device)
+    monkeypatch.setattr(loss, "_by_torch", None)
+    torch.manual_seed(0)
+    hidden, table = (torch.randn(n, 8).to(device).requires_grad_() for n in (6, 50))
+    targets, weights = torch.arange(6, device=device), torch.ones(6, device=device)
+
+    def learned(of: Any) -> Any:
+        return torch.autograd.grad(of(hidden, table, None, targets, weights), (hidden, table))
+
+    compiled = torch.compile(loss.token_loss, fullgraph=True, backend="aot_eager")
+    for one, other in zip(learned(compiled), learned(loss.token_loss), strict=True):
+        torch.testing.assert_close(one, other)
+    torch.compiler.reset()
