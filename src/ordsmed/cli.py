@@ -56,6 +56,10 @@ def _run(words: list[str]) -> None:
     own = asked_for.own(rest)
     asked = asked_for.parser(helped="-h" in own or "--help" in own).read(own)
     asked.words, asked.others = [name, *rest], rest[len(own) :]
+    if folder := getattr(asked, "cache_dir", None):
+        from ordsmed.base import hub
+
+        os.environ[hub.CACHE] = folder
     asked_for.run(asked)
 
 

@@ -230,6 +230,20 @@ def test_heads_of_fine_tunings(tmp_path: Path, capsys: pytest.CaptureFixture[str
     folder, own = fine_tuned(tmp_path / "one", classes=(1, 8))
     take_over(folder, tmp_path / "number")
     assert open_model(tmp_path / "number").learned.number
+    take_over(folder, tmp_path / "stars", ["task.scale=[1.0, 5.0]"])  # learned between the ends of a scale, told on it
+    stars = bundle.opened(export(tmp_path / "stars", tmp_path / "stars_out", to="google_bert"))
+    assert torch.equal(stars.read("output_weights"), own["output_weights"] * 4)
+    assert torch.equal(stars.read("output_bias"), own["output_bias"] * 4 + 1)
+    for one, kept in (("ours", "classes"), ("spans", "squad"), ("number", "one")):  # and out again
+        out = export(tmp_path / one, tmp_path / f"{one}_out", to="google_bert")
+        was, back = bundle.opened(tmp_path / kept), bundle.opened(out)
+        assert back.shapes().keys() == {name for name in was.shapes() if "/adam_" not in name and name != "global_step"}
+        idle = "bert/pooler/" if one == "spans" else "\0"
+        assert all(torch.equal(was.read(n), back.read(n)) for n in back.shapes() if not n.startswith(idle))
+        take_over(out, tmp_path / f"{one}_again", ['task.labels=["no", "maybe", "yes"]'] if one == "ours" else [])
+        files = [tmp_path / name / "model.safetensors" for name in (one, f"{one}_again")]
+        assert files[0].read_bytes() == files[1].read_bytes()
+    assert "its classes bear numbers there: 0 no, 1 maybe, 2 yes" in capsys.readouterr().err
     folder, own = fine_tuned(tmp_path / "five", classes=(5, 8))
     with pytest.raises(DataError, match=r"output_weights \[5, 8\], not \[2, 8\]"):
         take_over(folder, tmp_path / "wrong", ['task.labels=["no", "yes"]'])

@@ -101,6 +101,14 @@ def test_fairseqs_heads_of_classes(
         for end in ("weight", "bias"):
             own = held["model"][f"classification_heads.mnli.{part}.{end}"]
             assert torch.equal(theirs[f"classifier.{part}.{end}"], own)
+    out = export(tmp_path / "mnli", tmp_path / "mnli_out", to="fairseq_roberta")
+    back = torch.load(out / "model.pt", weights_only=False)
+    (own, new) = ({n: t for n, t in one["model"].items() if "classification_heads" in n} for one in (held, back))
+    assert same({n.replace("sentence_classification_head", "mnli"): t for n, t in new.items()}, own)
+    assert (back["args"].num_classes, back["args"].regression_target) == (3, False)
+    assert not any(t.any() for n, t in back["model"].items() if "lm_head" in n and not n.endswith("lm_head.weight"))
+    take_over(out, tmp_path / "mnli_again", ['task.labels=["contradiction", "neutral", "entailment"]'])
+    assert same(tensors(tmp_path / "mnli_again"), tensors(tmp_path / "mnli"))
     add("sentence_classification_head", 1)
     take_over(folder, tmp_path / "both")
     told = "left out, being heads of classes: mnli, sentence_classification_head"

@@ -10,7 +10,8 @@ The one table is `models.toml`: the file that $ORDSMED_MODELS names, or the one 
     "google/electra-small-discriminator" = "/data/electra-small"
     "bert-large-uncased" = "/data/vocab/bert-large-uncased-vocab.txt"
 
-Where it tells nothing, Hugging Face's own cache is looked into. $ORDSMED_CACHE names a cache without a table.
+Where it tells nothing, Hugging Face's own cache is looked into. $ORDSMED_CACHE, or a verb's --cache-dir, names a
+cache without a table.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -63,6 +64,20 @@ def anew(parser: Parser, meaning: str = "delete what stands in the folder and ma
     parser.add_argument("--anew", action="store_true", help=meaning)
 
 
+def cache(parser: Parser) -> None:
+    """Where names of published models and vocabularies are kept; the command line hands it on (cli.py)."""
+    meaning = "keep there what names of published models lead to; as ORDSMED_CACHE"
+    parser.add_argument("--cache-dir", type=cache_folder, metavar="DIR", help=meaning)
+
+
+def cache_folder(text: str) -> str:
+    """The whole path of a folder that is there, or may be made."""
+    path = os.path.abspath(os.path.expanduser(text))
+    if not text or (os.path.exists(path) and not os.path.isdir(path)):
+        raise argparse.ArgumentTypeError(f"found {text or 'nothing'}; wanted a folder")
+    return path
+
+
 def json_line(parser: Parser) -> None:
     parser.add_argument("--json", action="store_true", help="one line of JSON")
 
@@ -93,6 +108,7 @@ def training(parser: Parser) -> None:
     """What pretrain and finetune take."""
     recipe(parser, run=True)
     anew(parser)
+    cache(parser)
     parser.add_argument("--dry-run", action="store_true", help="check and tell, make nothing")
     meaning = "fewer steps if needed to end in this time; fitted again as it goes"
     parser.add_argument("--deadline", metavar="3h", help=meaning)
@@ -108,6 +124,7 @@ def any_model(parser: Parser) -> None:
     """A model somewhere."""
     meaning = "the folder of a run or an import, or a Hugging Face folder"
     parser.add_argument("run", metavar="RUN", help=meaning)
+    cache(parser)
 
 
 def any_step(parser: Parser) -> None:
@@ -124,6 +141,7 @@ def step_or_all(text: str) -> int | str:
 def finetuned(parser: Parser) -> None:
     """A model that learned a task."""
     parser.add_argument("run", metavar="RUN", help="the folder of a fine-tuning, or a Hugging Face folder")
+    cache(parser)
 
 
 def opening(parser: Parser) -> None:

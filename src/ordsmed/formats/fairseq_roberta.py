@@ -25,7 +25,9 @@ import torch
 from ordsmed.base import files
 from ordsmed.base import settings as tables
 from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.say import say
 from ordsmed.binary import pickled
+from ordsmed.learn.kept import meant
 from ordsmed.nn import foreign, renaming
 from ordsmed.nn.foreign import Imported
 from ordsmed.nn.renaming import Held, Lies
@@ -36,6 +38,7 @@ MODEL, LISTING, PIECES, MERGES = "model.pt", "dict.txt", "encoder.json", "vocab.
 BODY, SCORES = "encoder.sentence_encoder.", "encoder.lm_head."
 WORDS = f"{BODY}embed_tokens.weight"
 OLD = ((r"^decoder\.", "encoder."), (r"\.emb_layer_norm\.", ".layernorm_embedding."))
+NAME = "sentence_classification_head"  # as fairseq calls one if not told otherwise
 HEADS = r"classification_heads\."
 IDLE = re.compile(  # the last ones are copies that fairseq 0.12 keeps for another way to compute the same
     r"sentence_encoder\.version$|\._float_tensor$|^encoder\.lm_head\.weight$|"
@@ -55,7 +58,7 @@ NAMES = (  # Hugging Face's -> theirs
 
 @dataclass(frozen=True)
 class Settings:
-    """Read with the head for masked words, or of a fine-tuning for classes; written with that for masked words."""
+    """Read and written with the head for masked words, or of a fine-tuning for classes."""
 
     wanted: ClassVar[str] = "a folder with fairseq's model.pt, dict.txt, encoder.json and vocab.bpe"
     readers: ClassVar[str] = "model.pt, dict.txt, encoder.json, vocab.bpe: fairseq's RobertaModel.from_pretrained"
@@ -93,24 +96,50 @@ class Settings:
         network, tokenizer = trained.objective.networks()[""], trained.tokenizer
         own = network.settings
         roles = (tokenizer.start, tokenizer.pad, tokenizer.stop, tokenizer.unknown, tokenizer.mask)
-        if [role for role in network.modules if role != "model"] != ["head"]:
-            raise RecipeError(trained.folder, "has other heads than that of masked words", "what mlm leaves")
-        if (own.types, own.epsilon, own.tied) != (0, 1e-5, True) or own.activation not in ("gelu", "relu"):
+        heads = [role for role in network.modules if role != "model"]
+        if heads not in (["head"], ["classify"]):
+            wrong = f"has the heads {', '.join(heads) or 'none'}"
+            raise RecipeError(trained.folder, wrong, "that of masked words (mlm), or one of classes")
+        tied = own.tied or heads == ["classify"]
+        if (own.types, own.epsilon, tied) != (0, 1e-5, True) or own.activation not in ("gelu", "relu"):
             wrong = f"has types {own.types}, epsilon {own.epsilon}, tied {own.tied}, {own.activation}"
             raise RecipeError(trained.folder, wrong, "what fairseq's RoBERTa computes: 0, 1e-5, true, gelu")
         if roles != (0, 1, 2, 3, tokenizer.vocabulary - 1) or not tokenizer.byte_level:
             remedy = 'learn one with kind = "bytebpe" and order = "roberta"'
             raise RecipeError(trained.folder, "numbers its signs otherwise than fairseq does", "", remedy)
-        tensors = dict(renaming.given(trained.objective, speller()))
+        instead = meant(trained.objective, trained.learned) if heads == ["classify"] else {}
+        tensors = dict(renaming.given(trained.objective, speller(NAME), instead=instead))
+        if heads == ["classify"]:
+            tensors |= {name: torch.zeros(shape) for name, shape in _idle(own.width, tokenizer.vocabulary).items()}
         tensors |= {f"{SCORES}weight": tensors[WORDS], f"{BODY}version": torch.tensor([3.0])}
         args = argparse.Namespace(
-            arch="roberta_base", task="masked_lm", encoder_layers=own.layers, encoder_embed_dim=own.width,
+            arch="roberta_base", encoder_layers=own.layers, encoder_embed_dim=own.width,
             encoder_ffn_embed_dim=own.inner, encoder_attention_heads=own.heads, activation_fn=own.activation,
             dropout=own.dropout, attention_dropout=own.attention_dropout, max_positions=own.positions,
             tokens_per_sample=own.positions, pooler_activation_fn="tanh", pooler_dropout=0.0, activation_dropout=0.0,
+            **_learning(network, heads),
         )  # fmt: skip
         pickled.write(folder / MODEL, {"args": args, "model": tensors})
         _write_tokenizer(tokenizer, folder)
+
+
+def _learning(network: Any, heads: list[str]) -> dict[str, Any]:
+    """What fairseq's settings say of a head."""
+    if heads == ["head"]:
+        return {"task": "masked_lm"}
+    if network.labels:
+        say(f"its classes bear numbers there: {', '.join(f'{n} {name}' for n, name in enumerate(network.labels))}")
+    rows = len(network.labels) or 1
+    named = {"classification_head_name": NAME, "num_classes": rows, "regression_target": network.number}
+    return {"task": "sentence_prediction", **named}
+
+
+def _idle(width: int, rows: int) -> dict[str, tuple[int, ...]]:
+    """The head for masked words, which fairseq asks for beside one of classes: zeros, that score nothing."""
+    parts = {"dense.weight": (width, width), "dense.bias": (width,), "layer_norm.weight": (width,)}
+    return {
+        f"{SCORES}{name}": shape for name, shape in (parts | {"layer_norm.bias": (width,), "bias": (rows,)}).items()
+    }
 
 
 def speller(head: str = "") -> renaming.Spell:

@@ -1,22 +1,26 @@
 """Google's BERT: bert_config.json, vocab.txt, and a TensorFlow checkpoint: pretrained, fine-tuned, or a body alone.
 
 Names, of TensorFlow 1 and 2: nn/google.py. Its `gelu` is the tanh form, which others call gelu_new. The optimizer's
-slots are left out. run_classifier's head is read with its classes by number, run_squad's without the pooler.
+slots are left out. run_classifier's head goes in and out with its classes by number, run_squad's with an idle pooler.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
 
 from ordsmed.base import files
 from ordsmed.base import settings as tables
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.say import say
 from ordsmed.binary import bundle
+from ordsmed.learn.kept import meant
 from ordsmed.nn import foreign, google, renaming
 from ordsmed.nn.foreign import Imported
 from ordsmed.nn.renaming import Held
@@ -35,7 +39,7 @@ WRITTEN = (
 
 @dataclass(frozen=True)
 class Settings:
-    """Read with the heads of pretraining, of a classifier, of SQuAD, or none; written with those of pretraining."""
+    """Read with the heads of pretraining, of a classifier, of SQuAD, or none; written with any of these."""
 
     wanted: ClassVar[str] = "a folder with bert_config.json, vocab.txt and a TensorFlow checkpoint (*.index, *.data-*)"
     readers: ClassVar[str] = "bert_config.json, bert_model.ckpt, vocab.txt: google-research/bert and TensorFlow open it"
@@ -67,9 +71,11 @@ class Settings:
         if trained.tokenizer.kind != "wordpiece":
             raise RecipeError(trained.folder, f"has a tokenizer of the kind {trained.tokenizer.kind}", "wordpiece")
         heads = [role for role in network.modules if role != "model"]
-        if not network.settings.tied or heads not in (["head"], ["head", "pair"]):
+        learned = heads in (["classify"], ["span"])
+        if (heads not in (["head"], ["head", "pair"]) and not learned) or not (network.settings.tied or learned):
             wrong = f"has the heads {', '.join(heads) or 'none'}, {'' if network.settings.tied else 'not '}tied"
-            raise RecipeError(trained.folder, wrong, "what BERT's pretraining leaves: mlm or mlm_nsp, tied")
+            wanted = "what BERT's pretraining leaves, tied: mlm or mlm_nsp; or a head of classes or of SQuAD's spans"
+            raise RecipeError(trained.folder, wrong, wanted)
         described = network.settings.hugging_face(trained.tokenizer.vocabulary, trained.tokenizer)
         theirs = {there: here for here, there in google.ACTIVATIONS.items()} | {"gelu": "gelu"}
         settings, asked = network.settings, described["hidden_act"]
@@ -83,8 +89,20 @@ class Settings:
             say("its gelu is the exact one: google-research/bert computes the tanh form, and differs by up to 1e-3")
         own = {"vocab_size": trained.tokenizer.vocabulary, "hidden_act": theirs[asked]}
         files.write_json(folder / CONFIG, own | {key: described[key] for key in WRITTEN})
-        bundle.write(folder / PREFIX, renaming.given(trained.objective, google.spelled))
+        bundle.write(folder / PREFIX, _given(trained, heads))
         files.write_text(folder / VOCABULARY, trained.tokenizer.listed())
+        if network.labels:
+            say(f"its classes bear numbers there: {', '.join(f'{n} {name}' for n, name in enumerate(network.labels))}")
+
+
+def _given(trained: Any, heads: list[str]) -> Iterator[tuple[str, Tensor]]:
+    """Its tensors; run_squad.py wants a pooler as well, which nothing comes through."""
+    instead = meant(trained.objective, trained.learned) if heads == ["classify"] else {}
+    yield from renaming.given(trained.objective, google.spelled, instead=instead)
+    if heads == ["span"]:
+        width = trained.settings.width
+        yield f"{POOLER}dense/kernel", torch.zeros(width, width)
+        yield f"{POOLER}dense/bias", torch.zeros(width)
 
 
 def _learned(held: Held, longest: int, path: Path) -> tuple[tables.Table, str, list[str]]:

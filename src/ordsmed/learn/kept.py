@@ -88,6 +88,14 @@ def told_scale(objective: nn.Module, learned: object) -> Scale | None:
     return (float(scale[0]), float(scale[1]))
 
 
+def meant(objective: Task, learned: object) -> dict[str, Tensor]:
+    """The last layer of a head for numbers so that it tells them as they are meant; nothing of any other head."""
+    if not (scale := told_scale(objective, learned)):
+        return {}
+    own = objective.networks()[""].tensors()
+    return rescaled({n: one.detach() for n, one in own.items() if n.startswith("classify.out.")}, scale, UNIT)
+
+
 def _note(role: str, task: Task, kept: Sequence[str], partly: bool) -> str:
     if not task.labels:
         what = "head for a number" if task.number else f"{role} head"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
@@ -123,9 +124,11 @@ def taken(
     return Held({name: tuple(tensor.shape) for name, tensor in own.items()}, read)
 
 
-def given(objective: Any, spell: Spell, *, alike: bool = False) -> Iterator[tuple[str, Tensor]]:
-    """Tensors of ours as theirs, one after the other."""
-    own, names = weights.own_tensors(objective), set[str]()
+def given(
+    objective: Any, spell: Spell, *, alike: bool = False, instead: Mapping[str, Tensor] = MappingProxyType({})
+) -> Iterator[tuple[str, Tensor]]:
+    """Tensors of ours as theirs, one after the other; `instead`: what stands for some, by our names."""
+    own, names = {**weights.own_tensors(objective), **instead}, set[str]()
     for ours, one in places(objective, spell, alike=alike).items():
         for name, part in one.give(own[ours].detach().to(torch.float32)).items():
             assert name not in names, name

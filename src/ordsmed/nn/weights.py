@@ -106,10 +106,16 @@ def foreign_files(folder: Path) -> list[Path]:
 
 def foreign_names(folder: Path) -> set[str]:
     """The names of a Hugging Face folder's tensors, without reading more than must be."""
-    names: set[str] = set()
+    return set(foreign_shapes(folder))
+
+
+def foreign_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """The shapes of a Hugging Face folder's tensors, without reading more than must be."""
+    known: dict[str, tuple[int, ...]] = {}
     for path in foreign_files(folder):
-        names |= (shapes if path.suffix == ".safetensors" else _unpickled)(path).keys()
-    return names
+        packed = path.suffix == ".safetensors"
+        known |= shapes(path) if packed else {name: tuple(one.shape) for name, one in _unpickled(path).items()}
+    return known
 
 
 def _parts(index: Path) -> list[Path]:
@@ -220,8 +226,7 @@ def from_foreign(
             ours[name] = ours_of(name, [theirs[part] for part in parts], names)
         except RuntimeError:  # heads or halves that cannot be taken apart
             wrong += [f"{part} {list(theirs[part].shape)}" for part in parts]
-    idle = {*names.tied, *names.copies}
-    left = [n for n in theirs if n not in known and n not in idle and not n.endswith(names.buffers or ("\0",))]
+    left = _beyond(theirs, known, names)
     of_heads = {part for ours, part in names.table.items() if isinstance(part, str) and not ours.startswith("model.")}
     others = {n for n in left if n in of_heads or not n.startswith(names.prefix)} if not heads else set()
     spared = [n for n in left if n in others or n.endswith(names.others or ("\0",))]
@@ -231,9 +236,25 @@ def from_foreign(
         raise DataError(place, problem, "the tensors of this network and no others")
     check_numbers({part: theirs[part] for part in theirs if part in known}, place)
     if spared:
-        layers = list(dict.fromkeys(name.rpartition(".")[0] for name in spared))
-        say(f"{place}: left out, being of heads that are not asked for: {', '.join(layers)}")
+        say(f"{place}: left out, being of heads that are not asked for: {', '.join(_layers(spared))}")
     return {k: v.contiguous() for k, v in ours.items()}
+
+
+def left_out(held: Iterable[str], wanted: Iterable[str], names: Names) -> list[str]:
+    """The layers of which a network has none, by the names of tensors in a Hugging Face folder."""
+    parts = (names.table[name] for name in wanted)
+    known = {name for part in parts for name in (part if isinstance(part, tuple) else (part,))}
+    return _layers(_beyond(_modern(dict.fromkeys(held, torch.empty(0)), names), known.union(names.zeros), names))
+
+
+def _beyond(theirs: Iterable[str], known: set[str], names: Names) -> list[str]:
+    """Of their tensors those that are neither known nor repeated nor made anew."""
+    idle = {*names.tied, *names.copies}
+    return [n for n in theirs if n not in known and n not in idle and not n.endswith(names.buffers or ("\0",))]
+
+
+def _layers(tensors: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(name.rpartition(".")[0] for name in tensors))
 
 
 def _untie(theirs: Tensors, names: Names, place: object, *, heads: bool) -> None:

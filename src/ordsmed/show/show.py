@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ordsmed.apply.origin import Origin
-from ordsmed.base import run, settings
+from ordsmed.base import hub, run, settings
 from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.folder import RECIPE, SETTINGS, WEIGHTS, FolderKind, kind_of_folder
 from ordsmed.base.run import Run
@@ -32,7 +32,7 @@ from ordsmed.learn.phases import Stretch, locate, total
 from ordsmed.nn import weights
 from ordsmed.pretrain.plan import PretrainingPlan
 from ordsmed.pretrain.recipe import Pretraining
-from ordsmed.show import state
+from ordsmed.show import others, state
 from ordsmed.train.plan import Plan
 from ordsmed.train.training import MAY_CHANGE, Training, check_seed
 
@@ -47,11 +47,16 @@ def show(
     name: str, overrides: Sequence[str] = (), verb: str = "", *, layout: str = "", site: str = "", devices: int = 0,
     own_settings: bool = False, defaults: bool = False,
 ) -> list[str]:  # fmt: skip
-    """A recipe or a run in lines, of a run first how it stands; of an imported folder its settings and size.
+    """A recipe or a run in lines, of a run first how it stands; of a model its settings and size, of others' as well.
 
     `verb`: it is about to be started so, and what would be refused then is refused. `own_settings`: those of a run as
     well; `defaults`: also the settings that are at their defaults.
     """
+    if not verb and not _is_recipe(name):
+        if place := others.place_of(name):
+            return others.lines(name, place, overrides)
+        others.refuse_absent(name)
+        name = name if Path(name).exists() else str(hub.folder(name))
     if kind_of_folder(name) is FolderKind.IMPORT:
         if overrides:
             raise RecipeError(name, f"is a folder, but {overrides[0]} is given", "no override")
@@ -187,6 +192,11 @@ def _table(path: Path, verb: str) -> dict[str, Any]:
         with contextlib.suppress(RecipeError):
             return run.read_table(path, "finetune")
         raise
+
+
+def _is_recipe(name: str) -> bool:
+    """Is it the name of a built-in recipe, and of nothing that stands here?"""
+    return not Path(name).exists() and any(name in run.recipe_names(verb) for verb in ("", *RECIPES))
 
 
 def _find(name: str, verb: str) -> tuple[Path, str]:

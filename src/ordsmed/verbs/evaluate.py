@@ -51,6 +51,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--layout", default="", metavar="RxSxT", help="of probes: copies x 1 x tensor")
     flags.devices(parser)
     flags.device(parser)
+    flags.cache(parser)
     meaning = "of products (default fp32)"
     parser.add_argument("--precision", default="fp32", metavar="fp32|bf16|fp16", help=meaning)
     flags.threads(parser)

@@ -23,6 +23,7 @@ def arguments(parser: Parser) -> None:
         help="change a setting of the model, or of the task that it learned (task.labels)",
     )
     flags.anew(parser)
+    flags.cache(parser)
 
 
 def run(asked: argparse.Namespace) -> None:

@@ -25,6 +25,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--settings", action="store_true", help="of a run: its settings as well")
     parser.add_argument("--all", action="store_true", help="also the settings that are at their defaults")
     flags.devices(parser)
+    flags.cache(parser)
 
 
 def run(asked: argparse.Namespace) -> None:
