@@ -61,17 +61,17 @@ def _told(form: Format, place: Path, overrides: Sequence[str]) -> list[str]:
         if overrides:
             raise RecipeError(place, f"is a Hugging Face folder, but {overrides[0]} is given", "no override")
         return _hugging_face(form, place)
-    found = form.read(place, overrides)
-    held = found.tensors
+    imported = form.read(place, overrides)
+    held = imported.tensors
     shapes = held.shapes if isinstance(held, Held) else {name: tuple(one.shape) for name, one in held.items()}
-    left = [note.removeprefix(f"{place}: ") for note in found.notes]
+    left = [note.removeprefix(f"{place}: ") for note in imported.notes]
     prefix = bundle.find(place)
     slots = sum(bool(google.SLOTS.search(name)) for name in bundle.names(prefix)) if prefix else 0
     if slots:
         left.append(f"{many(slots, 'tensor')} of its optimizer: left out")
-    networks = found.networks
-    learned = None if found.bare else networks.learned
-    return [*_network(networks.model, learned), *_sizes(shapes.values(), found.tokenizer), *left]
+    networks = imported.networks
+    learned = None if imported.bare else networks.learned
+    return [*_network(networks.model, learned), *_sizes(shapes.values(), imported.tokenizer), *left]
 
 
 def _hugging_face(form: Any, place: Path) -> list[str]:
@@ -88,8 +88,8 @@ def _hugging_face(form: Any, place: Path) -> list[str]:
 
 def _network(model: Any, learned: Any) -> list[str]:
     """The settings of a network as an import writes them, and what it learned."""
-    told = settings.lines({"model": settings.plain(model)})
-    return [*filter(None, told), f"learned: {kind_of(learned)}" if learned else "a network without heads"]
+    written = settings.lines({"model": settings.plain(model)})
+    return [*filter(None, written), f"learned: {kind_of(learned)}" if learned else "a network without heads"]
 
 
 def _sizes(shapes: Any, tokenizer: Any) -> list[str]:
