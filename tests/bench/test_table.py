@@ -57,6 +57,15 @@ def test_weak_scaling_gives_each_device_its_rows_and_strong_shares_them() -> Non
     assert cells("bert-mini", axes, "table.scaling=strong")[1] == ("batch=4", "devices=4")
 
 
+def test_nvidias_benchmark_has_its_arithmetic() -> None:
+    """88 amp xla 8 true 2 12 4 base: rows at a time x accumulation x GPUs."""
+    words = [set(cell) for cell in cells("electra-nvidia")]
+    assert words == [{"length=128", "layout.micro=88", "devices=8", f"batch={88 * 2 * 8}"},
+                     {"length=512", "layout.micro=12", "devices=8", f"batch={12 * 4 * 8}"}]  # fmt: skip
+    assert [set(cell) for cell in cells("squad-train-nvidia")] == [{"devices=8", f"batch={16 * 8}"}]
+    assert cells("squad-eval-nvidia") == [()]
+
+
 @pytest.mark.parametrize(("words", "why"), [
     (["table={precisions=['fp8']}"], r"layout\.precision: found 'fp8'; wanted one of fp32, tf32"),
     (["table={devices=[0]}"], r"table\.devices: found 0; wanted 1 or more"),
@@ -195,6 +204,7 @@ def test_cells_that_fail_do_not_stop_others(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(("code", "why"), [
     ("import os; os.kill(os.getpid(), 9)", "ended by SIGKILL: the system ran out of memory, or somebody ended it"),
     ("import sys; print('a\\nbert: no memory is left\\n', file=sys.stderr); sys.exit(2)", "bert: no memory is left"),
+    ("import sys; print('ordsmed: bert-mini: no memory', file=sys.stderr); sys.exit(2)", "no memory"),
     ("import sys; print('x\\nordsmed: one\\nordsmed: its 2 processes', file=sys.stderr); sys.exit(1)", "one"),
     ("raise SystemExit(3)", "ended with status 3"),
     ("print('{}')", "left no measurement"),

@@ -403,7 +403,10 @@ def test_auto_finds_a_layout_and_trains(recipe: Recipe, monkeypatch: pytest.Monk
 def test_bench_measures_on_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     words = [f'layout.device="{DEVICE}"', 'layout.precision="bf16"', "vocabulary=300", "tokens=5000", "steps=3"]
-    training = json.loads(bench("bert-mini", [*words, "length=64", "batch=8"], json_line=True)[0])
+    training = json.loads(bench("bert-mini", [*words, "length=64", "batch=8", "profile=2"], json_line=True)[0])
+    assert sum(training["profile"].values()) == pytest.approx(1, abs=1e-2)
+    assert min(training["profile"][kind] for kind in ("products", "attention", "head", "optimizer", "between")) > 0
+    assert training["memory_mb"] > 0
     assert training["device"].startswith(DEVICE)
     assert 0 < training["share_of_peak"] < 1
     overhead = json.loads(bench("overhead", words, json_line=True)[0])

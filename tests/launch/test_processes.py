@@ -45,7 +45,7 @@ def test_a_process_stands_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
         local._process(["pretrain", "x"], 2, 4, 4567)
     (command, how), (_, again) = begun
     assert command == [sys.executable, "-m", "ordsmed", "pretrain", "x"]
-    assert (how["start_new_session"], how["preexec_fn"]) == (True, local._end_with_parent)
+    assert (how["start_new_session"], how["preexec_fn"]) == (True, local.end_with_parent)
     wanted = {"RANK": "2", "LOCAL_RANK": "2", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1",
               "MASTER_PORT": "4567", "ORDSMED_DEVICES": "4", "TORCH_CPP_LOG_LEVEL": "ERROR"}  # fmt: skip
     assert wanted.items() <= how["env"].items()
@@ -146,10 +146,10 @@ def test_a_process_hears_that_its_parent_is_gone(monkeypatch: pytest.MonkeyPatch
     library = type("Library", (), {"prctl": lambda self, *how: asked.append(how)})
     monkeypatch.setattr(local.ctypes, "CDLL", lambda name: library())
     monkeypatch.setattr(local.sys, "platform", "linux")
-    local._end_with_parent()
+    local.end_with_parent()
     assert asked == [(1, signal.SIGTERM)], "PR_SET_PDEATHSIG"
     monkeypatch.setattr(local.sys, "platform", "darwin")
-    local._end_with_parent()
+    local.end_with_parent()
     assert len(asked) == 1
 
 

@@ -23,6 +23,7 @@ from ordsmed.base import measurements, run, settings
 from ordsmed.base.measurements import Measurement
 from ordsmed.base.say import say
 from ordsmed.bench import published
+from ordsmed.launch.local import end_with_parent
 
 WHOLE = ("fp32", "tf32")  # precisions that a speed-up is told beside
 SECONDS = 3600.0  # of an hour
@@ -121,10 +122,10 @@ def _run(name: str, words: Sequence[str]) -> CellResult:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "measurements.jsonl"
         command = [sys.executable, "-m", "ordsmed", "bench", name, *words, f"keep={place}", "--json"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=end_with_parent)
         answers = [line for line in done.stdout.splitlines() if line.startswith("{")]
         if done.returncode or not answers or not place.exists():
-            return CellResult(tuple(words), why=_why(done))
+            return CellResult(tuple(words), why=_why(done).removeprefix(f"{name}: "))
         return CellResult(tuple(words), tuple(measurements.read(place)), json.loads(answers[-1]))
 
 

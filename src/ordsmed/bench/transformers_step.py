@@ -84,6 +84,7 @@ def _networks(job: Job) -> list[nn.Module]:
         import transformers
     except ModuleNotFoundError:
         raise RecipeError("beside", "transformers is not installed", "", "`pip install transformers`") from None
+    transformers.logging.set_verbosity_error()  # of settings that they fill in themselves
     built: list[nn.Module] = []
     for network in reversed(job.objective.networks().values()):
         family = network.settings

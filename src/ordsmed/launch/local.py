@@ -64,7 +64,7 @@ def _process(words: Sequence[str], rank: int, devices: int, port: int) -> subpro
     }  # fmt: skip
     # a session of its own: Ctrl-C reaches this process alone, which passes it on once
     command = [sys.executable, "-m", "ordsmed", *words]
-    return subprocess.Popen(command, env=env, start_new_session=True, preexec_fn=_end_with_parent)
+    return subprocess.Popen(command, env=env, start_new_session=True, preexec_fn=end_with_parent)
 
 
 def _first_failure(processes: Sequence[subprocess.Popen[bytes]]) -> tuple[int, int] | None:
@@ -111,7 +111,7 @@ def _signals_to(processes: Sequence[subprocess.Popen[bytes]]) -> Iterator[list[i
             signal.signal(number, handler)
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """Should this process be killed, its children are told to save and stop (Linux)."""
     if sys.platform.startswith("linux"):
         set_parent_death_signal = 1
