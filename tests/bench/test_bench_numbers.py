@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from kit.makers import invented_text
+from ordsmed.base import measurements
 from ordsmed.base.errors import RecipeError
 from ordsmed.bench import bench as benches
 from ordsmed.bench import rounds as bench_rounds
@@ -83,6 +84,11 @@ def test_training_is_told_by_its_median_step(
     assert {"step_seconds": 0.4, "sequences_per_second": 10.0, "tokens_per_second": 160.0, "steps": 3,
             "peak_gflops": 0.5, "micro": 4, "threads": 1, "device": "cpu", "model": "bert", "width": 32, "layers": 1,
             "objective": "mlm"}.items() <= found.items()  # fmt: skip
+    [kept] = measurements.read(measurements.PLACE)
+    assert (kept.bench, kept.measure, kept.software, kept.task) == ("bench/bert-mini", "training", "ordsmed", "mlm")
+    assert (kept.step_seconds, kept.step_seconds_least, kept.step_seconds_most) == pytest.approx((0.4, 0.1, 0.5))
+    assert (kept.steps, kept.rounds, kept.peak) == (3, 3, 5e8)
+    assert kept.share_of_peak == pytest.approx(kept.flops_per_second / 5e8)
     more = measured("bench/bert-mini", *BERT, "steps=3", "batch=8") if not clock([1.0] * 4) else {}
     assert more["share_of_peak"] == pytest.approx(2 * 0.4 * found["share_of_peak"], rel=0.02)
     assert 0.01 < found["share_of_peak"] < 0.2  # 4 rows of 16 tokens through some 20,000 numbers, forward and back

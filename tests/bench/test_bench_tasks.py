@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from ordsmed.base import run, settings
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.ranks import Ranks
 from ordsmed.bench import synthetic as made_up
 from ordsmed.bench import tasks as bench_tasks
 from ordsmed.bench.bench import Bench, bench
 from ordsmed.data.features import Features
+from ordsmed.mesh.layout import Layout
+from ordsmed.models import bert
+from ordsmed.optimizers import adamw
+from ordsmed.tasks import squad
 
 SMALL = ["model.size=tiny", "model.width=32", "model.layers=1", "model.heads=2", "model.inner=64", "vocabulary=300",
          "layout.device=cpu", "layout.threads=1"]  # fmt: skip
@@ -116,3 +123,23 @@ def test_what_cannot_be_measured() -> None:
     ):
         with pytest.raises(RecipeError, match=message):
             measured("finetune-sst2", *words)
+
+
+@pytest.mark.parametrize(("measure", "flops"), [("finetune", 9e3), ("predict", 3e3)])
+def test_what_estimates_are_made_from(monkeypatch: pytest.MonkeyPatch, measure: str, flops: float) -> None:
+    """A step of 60 tokens in 2 s, where a token takes 300 FLOP to learn from: a third of that to be asked about."""
+    monkeypatch.setattr(bench_tasks, "measured_peak", lambda *_: 1e5)
+    recipe = SimpleNamespace(measure=measure, task=squad.Settings())
+    job: Any = SimpleNamespace(
+        ranks=Ranks(torch.device("cpu")), phases=[SimpleNamespace(length=32)],
+        tokenizer=SimpleNamespace(vocabulary=300),
+        recipe=SimpleNamespace(layout=Layout(), model=bert.Settings(), optimizer=adamw.Settings()),
+        objective=SimpleNamespace(flops=lambda rows, length: 300.0 * rows * length, parameters=list),
+        share=lambda index: SimpleNamespace(micro=2),
+    )  # fmt: skip
+    told = bench_tasks._measurement(recipe, job, 4, [1.0, 3.0, 2.0], 60.0, "padded")
+    assert (told.flops_per_second, told.share_of_peak) == (flops, flops / 1e5)
+    assert (told.sequences_per_second, told.tokens_per_second) == (2, 30)
+    assert (told.step_seconds, told.step_seconds_least, told.step_seconds_most) == (2, 1, 3)
+    assert (told.measure, told.software, told.family, told.task) == (measure, "padded", "bert", "squad")
+    assert (told.batch, told.micro, told.optimizer) == ((4, 2, "adamw") if measure == "finetune" else (4, 4, ""))
