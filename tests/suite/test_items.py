@@ -107,6 +107,16 @@ def test_what_is_red_on_another_machine_is_told() -> None:
 
 
 @pytest.mark.long
+def test_a_family_s_losses_are_of_one_process_whoever_was_started_beside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("RANK", "1"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "1"), ("LOCAL_WORLD_SIZE", "2")):
+        monkeypatch.setenv(name, value)
+    losses, _ = golden.losses("tiny/gpt2", tmp_path, 2)
+    assert losses == pytest.approx(golden.of("losses")["tiny/gpt2"]["losses"][:2], rel=1e-4)
+
+
+@pytest.mark.long
 def test_runs_are_killed_and_go_on(tmp_path: Path) -> None:
     """The real commands: killed, by two processes, in another layout."""
     (tmp_path / "list").mkdir()

@@ -20,12 +20,14 @@ import numpy as np
 import torch
 
 from ordsmed.base import files, menu, run, settings
+from ordsmed.base.ranks import Ranks
 from ordsmed.data.batch import Batch
 from ordsmed.data.encode import Encoded
 from ordsmed.data.store import Store, StoreWriter
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.sampling import Draw, keys
-from ordsmed.suite.drawn import PAD_SECOND, SPECIAL, invented_text, job_of, learned, make_store, make_words
+from ordsmed.pretrain.recipe import Pretraining
+from ordsmed.suite.drawn import PAD_SECOND, SPECIAL, build, invented_text, learned, make_store, make_words
 from ordsmed.text.tokenizer import Tokenizer
 
 HERE = Path(__file__).parent
@@ -118,7 +120,13 @@ def losses(
     case = of("losses")[name]
     words = [f'data="{store_of(case, folder)}"', "layout.threads=1", f'layout.device="{device}"',
              f'layout.precision="{precision}"', *case.get("words", [])]  # fmt: skip
-    job = job_of(run.find_recipe(name, ""), *words, device=device)
-    began = time.perf_counter()
-    course = [loss for loss, _ in learned(job, steps, rate=None)]
-    return course, time.perf_counter() - began
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        alone = Ranks(torch.device(device))  # whoever else was started beside this process
+        job = build(run.load(Pretraining, str(run.find_recipe(name, "")), words)[0], alone)
+        began = time.perf_counter()
+        course = [loss for loss, _ in learned(job, steps, rate=None)]
+        return course, time.perf_counter() - began
+    finally:
+        torch.set_num_threads(threads)

@@ -114,7 +114,7 @@ def _partition(one: Partition, site: Site, place: Destination | None) -> dict[st
         "env_vars": [[key, value] for key, value in site.environment.items()],
     }  # fmt: skip
     if slurm:
-        table["access"] = [f"--partition={one.name}", *one.also, *_account(site)]
+        table["access"] = [f"--partition={one.name}", *one.also]
     if one.gpu != "none":
         table["devices"] = [{"type": "gpu", "arch": one.gpu, **({"num_devices": one.gpus} if one.gpus else {})}]
         table["resources"] = [{"name": "gpus", "options": [one.ask]}]
@@ -125,8 +125,3 @@ def _partition(one: Partition, site: Site, place: Destination | None) -> dict[st
             f"{Path(place.name).absolute() if Path(place.name).is_file() else place.name}:{one.name}"
         )
     return table
-
-
-def _account(site: Site) -> list[str]:
-    """Who pays: Slurm reads SBATCH_ACCOUNT where it is required."""
-    return []

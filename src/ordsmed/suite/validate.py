@@ -48,6 +48,11 @@ def validate(
         if ranks.first:
             show(row)
 
+    def hung(failure: OrdsmedError) -> None:
+        if ranks.first:
+            add(row_of("ranks", f"{ranks.world} ranks", Outcome("error", str(failure)), 0.0))
+            report.write(out, _report(rows, host, ranks))
+
     try:
         if ranks.place.local == 0:  # one process of each machine
             for item, case, outcome, seconds in items.ask(_work(out, ranks, quick), chosen):
@@ -56,8 +61,13 @@ def validate(
             others = together.gather(ranks, "items", rows, LONG)
             for row in _merged(others) if ranks.first else ():
                 add(row)
-            for row in _over_all(ranks, out, patience):
-                add(row)
+            try:
+                for row in _over_all(ranks, out, patience, hung):
+                    add(row)
+            except OrdsmedError as failure:
+                if not ranks.first:
+                    raise
+                hung(failure)
             failed = ranking.first_alone(ranks, lambda: any(row["state"] == "error" for row in rows))
         else:
             add(row_of("sums", "1 rank", absent("one process alone"), 0.0))
@@ -94,12 +104,12 @@ def _merged(others: list[list[Row]]) -> Iterator[Row]:
         yield from (row for row in rows if row["state"] == "error")
 
 
-def _over_all(ranks: Ranks, out: Path, patience: float) -> Iterator[Row]:
+def _over_all(ranks: Ranks, out: Path, patience: float, hung: Callable[[OrdsmedError], None]) -> Iterator[Row]:
     """What all ranks do at once; one that hangs is named."""
     from ordsmed.train.watch import Watch
 
     name = f"{ranks.world} ranks"
-    with Watch(ranks, patience, stages=STAGES, remedy=AGAIN) as watch:
+    with Watch(ranks, patience, stages=STAGES, remedy=AGAIN, ending=hung) as watch:
         try:
             watch.at(1, SUMS)
             ranking.connect(ranks, patience)
