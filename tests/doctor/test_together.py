@@ -64,6 +64,9 @@ def test_a_sum_that_is_wrong_in_silence(monkeypatch: pytest.MonkeyPatch) -> None
 def test_what_is_no_number_is_wrong() -> None:
     numbers = torch.tensor([1.0, float("nan"), 2.0])
     assert difference(numbers, torch.tensor([1, 1, 2])) == "1 are wrong, number 1 is nan and not 1"
+    assert (
+        difference(torch.tensor([1.0, 1.0, 2.5]), torch.tensor([1, 1, 2])) == "1 are wrong, number 2 is 2.5 and not 2"
+    )
     assert difference(torch.tensor([1.0, 1.0, 2.0]), torch.tensor([1, 1, 2])) == ""
 
 

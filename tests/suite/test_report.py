@@ -62,6 +62,7 @@ def changed(**cases: dict[str, Any] | None) -> dict[str, Any]:
         (changed(a=row("a", "absent", "not installed")), ["steps, a: was ok, is absent: not installed"]),
         (changed(a=None), ["steps, a: was ok, is missing"]),
         (changed(b=row("b")), []),
+        (changed(b=None), []),
         (changed(d=row("d", **{"steps/s": 7.9})), ["steps, d: 10 steps/s before, 7.9 now, 21% slower"]),
         (changed(d=row("d", **{"steps/s": 8.1})), []),
         (changed(d=row("d")), []),
