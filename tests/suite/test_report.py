@@ -108,7 +108,10 @@ def loaded(path: Path) -> types.ModuleType:
 
 
 def test_a_site_as_reframe_reads_it(tmp_path: Path) -> None:
-    configuration, test = reframe.write(tmp_path, find("saga:a100"))
+    unkept = reframe.configuration(find("saga:a100"), lambda words: None if words[0] == "sacct" else "slurm 22")
+    assert "'squeue'" in unkept
+    configuration, test = reframe.write(tmp_path, find("saga:a100"), lambda words: None)
+    assert "'squeue'" not in configuration.read_text()
     (system,) = loaded(configuration).site_configuration["systems"]
     parts = {one["name"]: one for one in system["partitions"]}
     assert parts["a100"]["access"] == ["--partition=a100"]

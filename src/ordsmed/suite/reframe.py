@@ -8,10 +8,12 @@ from __future__ import annotations
 import pprint
 import shlex
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ordsmed.base import files
+from ordsmed.doctor.host import answer
 from ordsmed.launch.site import Destination, Partition, Site
 
 SCALES = (1, 2, 4, 16)  # nodes
@@ -73,27 +75,30 @@ class ordsmed_validate(rfm.RunOnlyRegressionTest):
 '''
 
 
-def write(folder: Path, place: Destination | None, words: list[str] | None = None) -> list[Path]:
+Ask = Callable[[Sequence[str]], str | None]
+
+
+def write(folder: Path, place: Destination | None, ask: Ask = answer) -> list[Path]:
     """Both files."""
     folder.mkdir(parents=True, exist_ok=True)
     executable = f"{shlex.quote(sys.executable)} -m ordsmed"
     source = SOURCE.format(
-        scales=list(SCALES), executable=executable, words=["validate", *(words or [])],
+        scales=list(SCALES), executable=executable, words=["validate"],
         configuration=CONFIGURATION, test=TEST,
     )  # fmt: skip
     paths = [folder / CONFIGURATION, folder / TEST]
-    files.write_text(paths[0], configuration(place))
+    files.write_text(paths[0], configuration(place, ask))
     files.write_text(paths[1], source)
     return paths
 
 
-def configuration(place: Destination | None) -> str:
+def configuration(place: Destination | None, ask: Ask = answer) -> str:
     """`site_configuration`, as ReFrame reads it."""
+    unkept = ask(["sinfo", "--version"]) is not None and ask(["sacct", "--noheader"]) is None
     name = Path(place.name).stem if place else "here"
     site = place.site if place else Site()
-    partitions = [_partition(one, site, place) for one in site.partition] or [
-        _partition(Partition("this"), site, place)
-    ]
+    every = site.partition or (Partition("this"),)
+    partitions = [_partition(one, site, place, unkept) for one in every]
     system = {"name": name, "descr": site.title or name, "hostnames": [".*"], "modules_system": _modules(site),
               "partitions": partitions}  # fmt: skip
     table = {"systems": [system], "environments": [{"name": "default", "features": ["ordsmed"]}]}
@@ -105,10 +110,12 @@ def _modules(site: Site) -> str:
     return "lmod" if any((*site.modules, *site.use)) else "nomod"
 
 
-def _partition(one: Partition, site: Site, place: Destination | None) -> dict[str, Any]:
+def _partition(one: Partition, site: Site, place: Destination | None, unkept: bool) -> dict[str, Any]:
+    """`unkept`: Slurm here keeps no accounts of jobs that are over, which ReFrame would ask (its `squeue` does not)."""
     slurm = site.scheduler == "slurm"
+    scheduler = "squeue" if unkept else "slurm"
     table: dict[str, Any] = {
-        "name": one.name, "scheduler": "slurm" if slurm else "local", "launcher": "srun" if slurm else "local",
+        "name": one.name, "scheduler": scheduler if slurm else "local", "launcher": "srun" if slurm else "local",
         "environs": ["default"], "max_jobs": 4, "prepare_cmds": [*one.before, *site.use],
         "modules": [*site.modules, *one.modules],
         "env_vars": [[key, value] for key, value in site.environment.items()],

@@ -123,7 +123,7 @@ def _over_all(ranks: Ranks, out: Path, patience: float, hung: Callable[[OrdsmedE
             watch.at(100, LEARNING)
             began = time.perf_counter()
             learned = _learned(ranks, out, lambda: watch.at(100, LEARNING))
-            yield row_of("training over all ranks", name, learned, time.perf_counter() - began)
+            yield row_of("training", name, learned, time.perf_counter() - began)
         except RuntimeError as failure:
             raise watch.explain(failure) or failure from None
 
