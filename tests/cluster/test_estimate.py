@@ -186,19 +186,24 @@ def test_steps_are_timed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So many of each phase, from its first on; nothing is left behind."""
     real, timed = machinery._steps_of, []
 
-    def spy(job: Job, start: int, count: int) -> list[float]:
-        timed.append((start, real(job, start, count)))
+    def spy(job: Job, start: int, most: int) -> list[float]:
+        timed.append((start, real(job, start, most)))
         return timed[-1][1]
 
     monkeypatch.setattr(machinery, "_steps_of", spy)
+    monkeypatch.setattr(machinery, "LONG", 0.0)
     words = (f"data={make_store(folder / 'data')}", "model.width=32", "model.layers=1", "model.heads=2",
              "phase.steps=40", "phase.warmup=0", "phase.batch=4")  # fmt: skip
     found = here(*words, measure=True)
     assert [(start, len(steps)) for start, steps in timed] == [(0, machinery.TIMED), (40, machinery.TIMED)]
     assert all(second > 0 for _, steps in timed for second in steps)
-    seconds = 40 * sum(statistics.median(steps) for _, steps in timed)
+    seconds = 40 * sum(statistics.fmean(steps) for _, steps in timed)
     assert found.speed.flops.likely == pytest.approx(work_of(*words)[1] / seconds)
     assert [path.name for path in folder.iterdir()] == ["data"]
+    monkeypatch.setattr(machinery, "LONG", 1e9)
+    timed.clear()
+    here(*words, "validate=10", measure=True)
+    assert [len(steps) for _, steps in timed] == [40 - 3 - machinery.WARM] * 2  # to its end, without validations
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@
 Wants a Slurm whose partition has two nodes (a site's file that names it), and for `down` the right to take one out.
 limit      a limit of three minutes, shorter than the run: saved a minute before it, sent in again, ended
 torchrun   the same by one torchrun a node
-chain      the same by three jobs one behind the other, none sent in again
+chain      the same by six jobs one behind the other, none sent in again
 told       scancel --signal=TERM while it runs, as where jobs are preempted: saved, sent in again
 requeue    scontrol requeue while it runs: killed, goes on from its last checkpoint
 down       a node is lost while it runs, and comes back a little later
@@ -30,7 +30,7 @@ OVER = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "unknown")
 PATIENCE = 900.0  # seconds
 MIDDLE = 3  # a run is disturbed in its first third
 WAYS: dict[str, list[str]] = {
-    "limit": [], "torchrun": ["--torchrun", "--tasks", "1"], "chain": ["--chain", "3"],
+    "limit": [], "torchrun": ["--torchrun", "--tasks", "1"], "chain": ["--chain", "6"],
     "told": ["--time", "1h"], "requeue": ["--time", "1h"], "down": ["--time", "1h"],
 }  # fmt: skip
 

@@ -40,7 +40,8 @@ from ordsmed.train.job import Job
 from ordsmed.train.plan import Plan
 from ordsmed.train.training import Training
 
-WARM, TIMED = 3, 12  # steps that are not timed, and that are
+WARM, TIMED = 3, 12  # steps that are not timed, and that are at least
+LONG = 4.0  # seconds of a phase that are timed at least: what else a machine does comes and goes
 NEAR = 1.0  # how far off a measurement may be that is still used: twice as fast or half
 TIMES = 0.05  # by which steps that were timed here are off at least
 MEASURED = 0.1  # by which any other measurement is
@@ -266,36 +267,37 @@ class _EnoughSteps(Exception):
 def _timed(plan: Plan) -> Speed:
     """Some steps of the very training, with its own rows, thrown away after."""
     job = plan.build()
-    seconds, work, before, spread = 0.0, 0.0, 0, TIMES
+    seconds, work, before, count, spread = 0.0, 0.0, 0, 0, TIMES
     for index, phase in enumerate(plan.recipe.phases):
-        steps = _steps_of(job, before, min(phase.steps, WARM + TIMED))
-        middle = statistics.median(steps)
+        steps = _steps_of(job, before, phase.steps)
+        mean = statistics.fmean(steps)  # no median: a step that waits for others is part of the whole
         if len(steps) > 3:
             low, _, high = statistics.quantiles(steps, n=4)
-            spread = max(spread, (high - low) / middle / 2)
-        seconds, work, before = (
-            seconds + middle * phase.steps,
-            work + plan.flops(index) * phase.steps,
-            before + phase.steps,
-        )
-    reason = f"of {many(TIMED, 'step')} the middle half lies within {spread:.0%} of their median"
+            spread = max(spread, (high - low) / mean / 2)
+        seconds, work = seconds + mean * phase.steps, work + plan.flops(index) * phase.steps
+        before, count = before + phase.steps, count + len(steps)
+    reason = f"of {many(count, 'step')} the middle half lies within {spread:.0%} of their mean"
     return Speed(_around(work / seconds, spread), "by steps of this very training that were timed here", (reason,))
 
 
-def _steps_of(job: Job, start: int, count: int) -> list[float]:
-    """Seconds of some steps after this one, without the first, which wake threads and libraries."""
+def _steps_of(job: Job, start: int, most: int) -> list[float]:
+    """Seconds of some steps after this one: not of the first, which wake threads and libraries, nor of validations."""
     from ordsmed.train import loop
 
     ends = [time.perf_counter()]
 
     def each(step: int) -> None:
         ends.append(time.perf_counter())
-        if len(ends) > count:
+        if step == start + most or (len(ends) > WARM + TIMED and ends[-1] - ends[0] >= LONG):
             raise _EnoughSteps
 
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(_EnoughSteps):
         loop.train(job, Path(folder), start, 1.0, each=each)
-    steps = [later - earlier for earlier, later in itertools.pairwise(ends)]
+    steps = [
+        later - earlier
+        for number, (earlier, later) in enumerate(itertools.pairwise(ends), start)
+        if number == start or not job.recipe.validates(number)
+    ]
     return steps[WARM:] or steps
 
 
