@@ -31,7 +31,7 @@ atexit.register(lambda: print(time.process_time(), file=sys.stderr))
 from ordsmed.cli import main
 main(sys.argv[1:])
 """
-RECIPES = ["tiny/electra=300", "tiny/gpt2=300", "tiny/elmo=300", "tiny/modern=300", "tiny/megatron-bert=300"]
+RECIPES = ["tiny/electra=200", "tiny/gpt2=100", "tiny/elmo=100", "tiny/modern=200", "tiny/megatron-bert=100"]
 WANTED = 0.2
 
 

@@ -43,7 +43,7 @@ from ordsmed.train.training import Training
 WARM, TIMED = 3, 12  # steps that are not timed, and that are at least
 LONG = 4.0  # seconds of a phase that are timed at least: what else a machine does comes and goes
 NEAR = 1.0  # how far off a measurement may be that is still used: twice as fast or half
-TIMES = 0.05  # by which steps that were timed here are off at least
+TIMES = 0.1  # by which steps that were timed here are off at least
 MEASURED = 0.1  # by which any other measurement is
 START = 5.0  # seconds that a run takes at least to begin and to end, where nobody measured it
 
