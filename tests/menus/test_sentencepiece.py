@@ -257,6 +257,13 @@ def test_the_library_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
         sentencepiece.Settings().train(["a"])
 
 
+def test_counts_are_scaled_down_where_they_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = {"c": 1, "ab": 10}
+    assert list(sentencepiece_training._lines(counts)) == ["ab\t10", "c\t1"]
+    monkeypatch.setattr(sentencepiece_training, "LAID_OUT", 11)
+    assert list(sentencepiece_training._lines(counts)) == ["ab\t5", "c\t1"]
+
+
 def test_counts_hold_a_stated_number_of_words(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = word_counts.WordCounts(4)
     for text in ("a a a b b", "c d", "e f", "b g"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ordsmed.base.errors import RecipeError
@@ -16,6 +16,7 @@ from ordsmed.binary import proto
 from ordsmed.text.word_counts import WordCounts
 
 WORDS = 2_000_000  # different ones that are counted and learned from, at most
+LAID_OUT = 100_000_000  # letters at most: the library lays out a word as often as it is counted, 14 bytes a letter
 LONGEST = 256  # letters of a word; a longer one, as of a script without blanks, is cut
 THREADS = 16  # the library's own number: sums, and so pieces, depend on it and on no machine
 STEP = 2.0**-7  # of scores: nine digits write them, and float32, which the library sums in, is exact up to 2^17
@@ -30,16 +31,22 @@ def train(texts: Iterable[str], place: str = "tokenizer", **settings: Any) -> by
     if not counts.counts:
         raise RecipeError(place, "no words to learn from", "a corpus that holds some")
     written = io.BytesIO()
-    lines = (f"{word}\t{count}" for word, count in sorted(counts.counts.items(), key=lambda pair: (-pair[1], pair[0])))
     try:
         library.SentencePieceTrainer.train(
-            sentence_iterator=lines, model_writer=written, input_format="tsv", num_threads=THREADS, minloglevel=3,
-            hard_vocab_limit=False, max_sentence_length=1 << 16, **settings,
+            sentence_iterator=_lines(counts.counts), model_writer=written, input_format="tsv", num_threads=THREADS,
+            minloglevel=3, hard_vocab_limit=False, max_sentence_length=1 << 16, **settings,
         )  # fmt: skip
     except (RuntimeError, OSError) as error:
         why = re.sub(r"^.*\] *", "", str(error).strip().split("\n")[-1])
         raise RecipeError(place, f"SentencePiece refuses: {why}", "settings and texts that it takes") from None
     return b"".join(_stepped(written.getvalue()))
+
+
+def _lines(counts: Mapping[str, int]) -> Iterator[str]:
+    """Words and their counts, the most frequent first; scaled down where they are too many for the library's memory."""
+    share = min(1.0, LAID_OUT / sum(len(word) * count for word, count in counts.items()))
+    for word, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])):
+        yield f"{word}\t{max(1, round(count * share))}"
 
 
 def _stepped(data: bytes) -> Iterator[bytes]:
