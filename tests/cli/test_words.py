@@ -170,7 +170,8 @@ def test_how_a_model_is_opened(given: Any, words: str) -> None:
 def test_what_a_training_is_given(
     given: Any, verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usual = {"deadline": None, "anew": False, "layout": "", "site": ""}
+    usual: dict[str, Any] = {"deadline": None, "anew": False, "layout": "", "site": ""}
+    own = {"part": ""} if verb == "finetune" else {}
     calls = given(f"api.training.{verb}", SimpleNamespace(folder=Path("made")))
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -178,7 +179,7 @@ def test_what_a_training_is_given(
     cli.main([verb, "r", "--deadline", "90m", "--anew", "--layout", "auto", "--site", "s", "--threads", "3"])
     full = {"deadline": 5400.0, "anew": True, "layout": "auto", "site": "s"}
     overrides = ({"overrides": ["seed=1"]}, {"overrides": ["layout.threads=3"]})
-    assert calls == [(("r",), usual | overrides[0]), (("r",), full | overrides[1])]
+    assert calls == [(("r",), usual | own | overrides[0]), (("r",), full | own | overrides[1])]
     assert capsys.readouterr().out == "", "another process tells it"
     given(f"api.training.{verb}", Stopped(4, 15))
     with pytest.raises(SystemExit) as ended:
