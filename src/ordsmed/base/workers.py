@@ -66,8 +66,8 @@ def _in_order(
         while flying:
             yield flying.popleft().result()
     finally:
-        for future in flying:
-            future.cancel()
+        for future in () if isinstance(executor, ProcessPoolExecutor) else flying:
+            future.cancel()  # a pool cancels as it ends: before 3.11.3 it never ends after this (Debian 12 has 3.11.2)
 
 
 class WorkerProcess(SpawnProcess):
@@ -91,8 +91,11 @@ class WorkerContext(SpawnContext):
 
 @contextlib.contextmanager
 def _pool(processes: int) -> Iterator[tuple[Executor, int]]:
-    with ProcessPoolExecutor(processes, WorkerContext(), _begin) as executor:
+    executor = ProcessPoolExecutor(processes, WorkerContext(), _begin)
+    try:
         yield executor, processes
+    finally:
+        executor.shutdown(cancel_futures=True)
 
 
 def _begin() -> None:
