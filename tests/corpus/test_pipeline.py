@@ -13,7 +13,7 @@ from typing import Any
 import filelock
 import pytest
 
-from ordsmed.base import menu
+from ordsmed.base import menu, run
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
 from ordsmed.base.run import Run, load, obtain
 from ordsmed.corpora import text as text_files
@@ -482,7 +482,7 @@ def test_parts_and_steps_that_cannot_be(plain_recipe: str) -> None:
     for part in ("0/2", "3/2", "1", "a/b", "1/2/3", " 1/2"):
         with pytest.raises(RecipeError, match=f"--part: found {part}; wanted I/N"):
             partly(plain_recipe, [], part=part, until=None)
-    assert [pipeline._part(text) for text in (None, "1/16", "3/16", "16/16")] == [(0, 1), (0, 16), (2, 16), (15, 16)]
+    assert [run.part(text) for text in (None, "1/16", "3/16", "16/16")] == [(0, 1), (0, 16), (2, 16), (15, 16)]
     with pytest.raises(RecipeError, match="--until: found write; wanted read or match"):
         partly(plain_recipe, [], part=None, until="write")
     with pytest.raises(RecipeError, match="--until: match, beside --part; wanted --part alone"):

@@ -113,12 +113,12 @@ def test_what_takes_part_in_a_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {"model.a": torch.zeros(1000), "model.b": torch.zeros(200), "head.c": torch.zeros(30)}
     monkeypatch.setattr(plans.weights, "own_tensors", lambda _: sizes)
     recipe, plan = planned(monkeypatch, flops=lambda batch, length: float(batch * length * 10))
-    recipe.phase = (phase(3), phase(2, 16, 4))
+    recipe.phase = recipe.phases = (phase(3), phase(2, 16, 4))
     assert plan.sizes() == [
         "network: 1,230 parameters, 1,200 without heads; vocabulary 50",
         "phase 1: 160 FLOP a step", "phase 2: 640 FLOP a step", "in all: 5 steps, 176 tokens, 1.76 kFLOP",
     ]  # fmt: skip
-    recipe.phase = (phase(3), phase(0, epochs=2.0))
+    recipe.phase = recipe.phases = (phase(3), phase(0, epochs=2.0))
     assert plan.sizes()[-1].startswith("in all: how many steps epochs are is known when")
 
 

@@ -186,7 +186,7 @@ def test_a_fine_tuning_is_shown_with_what_its_network_and_data_tell(tiny_run: An
     assert lines_of(told, usual)
     assert {"  rate = 0.0003", "  width = 64", '  labels = ["a", "b"]'} <= set(told)
     assert lines_of(told, "examples: 20 of ")[0].endswith("; 20 to validate on")
-    assert told[-2].startswith("phase 1: 8 steps of 8 rows x 32 tokens; batch = micro 8 x ")
+    assert told[-3].startswith("phase 1: 8 steps of 8 rows x 32 tokens; batch = micro 8 x ")
     [whole] = numbers_of(told)
     adapted, learned = numbers_of(show(recipe, ["adapters={rank=2}"]))
     head = 64 * 64 + 64 + 2 * 64 + 2  # BERT's dense layer before the scores, and those

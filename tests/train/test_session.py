@@ -126,7 +126,8 @@ def test_what_is_told_before_the_first_step(job: Callable[..., Job]) -> None:
     assert lines[5].startswith("layout: 1 x 1 x 1")
     assert [line.partition(";")[0] for line in lines[6:8]] == [
         "phase 1: 3 steps of 8 rows x 32 tokens", "phase 2: 2 steps of 4 rows x 16 tokens"]  # fmt: skip
-    assert lines[8:] == [memory(4 * count, 3)], "two moments and the mean"
+    assert lines[8].startswith("attention: products by hand")
+    assert lines[9:] == [memory(4 * count, 3)], "two moments and the mean"
 
 
 def test_a_folder_is_deleted_with_what_a_kill_left_of_the_one_before(tmp_path: Path) -> None:

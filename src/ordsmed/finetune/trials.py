@@ -95,10 +95,10 @@ def perform(folder: Path, recipe: Finetuning, name: str, *, anew: bool = False) 
             say(f"{folder}: is done; it may only be read, and stays as it is")
             return folder
         _begin(folder, recipe, anew=anew)
-        for trial in trials:
-            _write(trial)
         with logged(folder / "log.txt"):
             try:
+                for trial in trials:
+                    _write(trial)
                 failed = _make(folder, recipe, trials)
                 found = compared(_score(recipe, trials), trials, failed)
                 _tell(folder, found)

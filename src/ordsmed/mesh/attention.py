@@ -28,7 +28,7 @@ def way(
     dtype = DTYPES[layout.precision] if layout.half else torch.float32
     lack = why_not(device, dtype, network.width // heads)
     if device.type == "cpu":
-        return [f"attention: {_on_a_cpu(layout, lengths, reach, dropout)} ({FLASH} want {lack})"]
+        return [f"attention: {_on_a_cpu(layout, lengths, reach, dropout)}"]
     if not lack and not mixed:
         how = "; dropout by torch's operator below them" if dropout else ""
         return [f"attention: {FLASH}, no mask{how}"]
