@@ -127,10 +127,13 @@ def test_as_many_as_a_machine_bears(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == [64]
 
 
-def test_a_port_is_free() -> None:
-    port = local._free_port()
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", port))
+def test_a_port_is_of_one_launcher_and_its_first_rank() -> None:
+    with local._port_of_our_own() as port, socket.socket() as rank, socket.socket() as stranger:
+        rank.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as torch's store does
+        rank.bind(("0.0.0.0", port))
+        rank.listen()
+        with pytest.raises(OSError, match="in use"):
+            stranger.bind(("127.0.0.1", port))
     assert port > 1023
 
 

@@ -5,6 +5,7 @@ ordsmed pretrain R --devices 4  ->  four times `ordsmed pretrain R`, with the va
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -42,9 +43,10 @@ def start(words: Sequence[str], devices: int, *, restarts: int = 0) -> int:
 
 def _once(words: Sequence[str], devices: int) -> tuple[int, bool]:
     """One attempt: its exit status, and whether it was asked to stop."""
-    port = _free_port()
-    processes = [_process(words, rank, devices, port) for rank in range(devices)]
-    with _signals_to(processes) as heard:
+    with contextlib.ExitStack() as held:
+        port = held.enter_context(_port_of_our_own())
+        processes = [_process(words, rank, devices, port) for rank in range(devices)]
+        heard = held.enter_context(_signals_to(processes))
         first = _first_failure(processes)
         if first is None:
             return 0, False
@@ -118,7 +120,10 @@ def end_with_parent() -> None:
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
 
 
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+@contextmanager
+def _port_of_our_own() -> Iterator[int]:
+    """A port at which the first rank listens; while it is held here no other launcher is given it."""
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the first rank's does: both may have it
+        holder.bind(("127.0.0.1", 0))
+        yield int(holder.getsockname()[1])
