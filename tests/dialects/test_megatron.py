@@ -112,6 +112,12 @@ def test_gpt2_has_its_own_objective() -> None:
         called(CODE, "pretrain_gpt2.py", *BASE, "--reset-position-ids")
 
 
+def test_a_run_that_is_loaded_alone_is_not_written_to() -> None:
+    """As theirs, which saves nothing without --save; ours keeps the new run beside its recipes."""
+    got = resolved(CODE, "pretrain_bert.py", *BASE, "--load", ".")
+    assert (got[P + "init"], got[P + "out"]) == (".", "work/as/pretrain_bert/pretrain")
+
+
 def test_what_theirs_does_by_code_is_told() -> None:
     notes = called(CODE, "pretrain_bert.py", *BASE, "--lr-decay-style", "exponential", "--load", "none", "--save", "x",
                    "--lazy-loader", "--loose-json").notes  # fmt: skip

@@ -212,10 +212,9 @@ def _precision(values: Values, call: Call) -> None:
 
 def _folders(values: Values, call: Call) -> None:
     """Ours goes on from where it writes; another folder is what it begins with."""
-    out = values.save or values.load
-    if out:
-        call.put("out", out)
-    if values.load and values.load != out:
+    if values.save:
+        call.put("out", values.save)
+    if values.load and values.load != values.save:
         if not Path(values.load).exists():
             call.notes.append(f"--load {values.load}: is not there; it begins anew, as theirs does")
         else:

@@ -16,6 +16,7 @@ from ordsmed.base.screen import command
 from ordsmed.translate.program import MADE, Call, Program, Values
 
 FOLDER = Path("work/as")
+TRAININGS = ("pretrain", "finetune")
 
 
 def folder(program: Program, call: Call) -> Path:
@@ -33,8 +34,8 @@ def recipes(program: Program, call: Call, overrides: Sequence[str]) -> dict[Path
         if name not in call.recipes:
             continue
         table = call.recipes[name]
-        if name in MADE:
-            table = {**table, "out": str(place / name)}
+        if name in (*MADE, *TRAININGS):
+            table = {"out": str(place / name), **table}  # where theirs is told no folder
         if name == call.verb:
             table = settings.override(table, overrides)
         for key, value in table.items():
