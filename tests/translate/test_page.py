@@ -12,13 +12,16 @@ from ordsmed.base.ranks import Place
 from ordsmed.translate import page, program
 from ordsmed.translate.program import Call, Flag, Program
 
-DOCS = Path(__file__).parents[2] / "docs" / "coming-from.md"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.mark.parametrize("code", program.names())
 def test_the_page_is_made_from_the_code(code: str) -> None:
     lines = "\n".join(page.markdown(code)).rstrip()
-    assert f"\n## {code}\n\n{lines}\n" in DOCS.read_text(encoding="utf-8"), "write what page.markdown gives there"
+    written = (DOCS / "coming-from" / f"{code}.md").read_text(encoding="utf-8")
+    assert written.endswith(f"\n\n{lines}\n"), "its end is what page.markdown gives"
+    assert "| you had | you have |" in written
+    assert f"(coming-from/{code}.md)" in (DOCS / "coming-from.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("code", program.names())

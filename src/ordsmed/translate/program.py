@@ -86,6 +86,7 @@ class Call:
     environment: dict[str, str] = field(default_factory=dict)
     devices: int = 0  # processes that theirs starts
     notes: list[str] = field(default_factory=list)  # what a person who knows theirs should know
+    after: list[Callable[[], object]] = field(default_factory=list)  # writes what their scripts look for, once done
 
     def put(self, place: str, value: Any) -> None:
         """Set `model.layers`, or `corpus: source.path` in another recipe than the verb's own."""

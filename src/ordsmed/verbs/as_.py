@@ -61,3 +61,6 @@ def run(asked: argparse.Namespace) -> None:
     means = meant.parser().read(rest)
     means.words = own
     meant.run(means)
+    if values.place.rank == 0:
+        for step in call.after:
+            step()
