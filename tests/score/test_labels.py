@@ -107,13 +107,6 @@ def test_guesses_without_a_model() -> None:
     }
 
 
-def test_several_seeds() -> None:
-    assert scores.mean_and_deviation([2.0, 4.0, 6.0]) == (4.0, 2.0)
-    assert scores.mean_and_deviation([0.5]) == (0.5, 0.0)
-    with pytest.raises(ValueError, match="values"):
-        scores.mean_and_deviation([])
-
-
 def test_the_metrics_of_glue_are_there() -> None:
     assert {name for task in glue.TASKS.values() for name in task.metrics} <= set(scores.METRICS)
 

@@ -13,7 +13,7 @@ from ordsmed.base.say import many
 from ordsmed.base.screen import command, markdown
 from ordsmed.finetune.finish import found_in, numbers
 from ordsmed.finetune.grid import Trial
-from ordsmed.score.labels import mean_and_deviation
+from ordsmed.score.seeds import over_seeds
 from ordsmed.score.squad import written
 from ordsmed.train import picture
 
@@ -70,8 +70,9 @@ def _over_seeds(scores: Sequence[Mapping[str, float]]) -> dict[str, dict[str, fl
     found = {}
     for name in scores[0] if scores else ():
         values = [one[name] for one in scores]
-        mean, deviation = mean_and_deviation(values)
-        found[name] = {"mean": mean, "best": max(values)} | ({"deviation": deviation} if len(values) > 1 else {})
+        over = over_seeds(values)
+        beside = {} if over.deviation is None else {"deviation": over.deviation}
+        found[name] = {"mean": over.mean, "best": over.most, **beside}
     return found
 
 

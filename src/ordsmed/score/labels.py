@@ -109,13 +109,6 @@ def mean_guess(train: ArrayLike, gold: ArrayLike) -> NDArray[np.float64]:
     return np.full(len(np.asarray(gold)), np.asarray(train, np.float64).mean())
 
 
-def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
-    """The mean of several runs and their sample deviation (n - 1), which is 0 of one."""
-    if not values:
-        raise ValueError("values: found none; wanted one at least")
-    return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-
-
 def _alike(gold: ArrayLike, predicted: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
     right, guess = np.asarray(gold), np.asarray(predicted)
     if right.shape != guess.shape or right.ndim != 1 or not right.size:
