@@ -4,7 +4,7 @@ BIN := .venv/bin
 
 unexport PYTHONDONTWRITEBYTECODE  # each process of the tests would compile again what all of them import
 
-.PHONY: help quickstart test test-all check fast kernels oldest
+.PHONY: help quickstart test test-all check fast kernels oldest site
 
 help:
 	@echo "make quickstart   install into .venv, then train a small BERT on the embedded corpus (a few minutes)"
@@ -14,6 +14,7 @@ help:
 	@echo "make oldest       these with the oldest PyTorch that is promised, in a venv of its own"
 	@echo "make kernels      install Triton (700 MB), then the tests of our GPU kernels, which skip without it"
 	@echo "make check        lint and types"
+	@echo "make site         these pages as a site to browse and search without a server: build/site/index.html"
 
 .venv/installed: pyproject.toml constraints.txt
 	@echo "== installing into .venv (torch is large: a few minutes the first time)"
@@ -51,6 +52,15 @@ kernels: .venv/tested
 
 fast: .venv/tested
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not long"
+
+.venv/documented: .venv/installed
+	@echo "== installing what the site needs"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $@
+
+site: .venv/documented
+	$(BIN)/python -m sphinx --fresh-env --fail-on-warning --keep-going --nitpicky --quiet -c docs . build/site
+	@echo "the pages are in build/site/index.html"
 
 oldest:
 	$(PYTHON) tests/measure/oldest_torch.py .venv-oldest
