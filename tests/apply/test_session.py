@@ -55,6 +55,13 @@ def test_texts_follow_prompts(asked: list[Any], capsys: pytest.CaptureFixture[st
                                                       "> //set", "/set ok", "(note)", ""]  # fmt: skip
 
 
+def test_a_word_of_the_callers_ends_the_session(asked: list[Any]) -> None:
+    """Wherever it stands in a line; what comes behind is not read."""
+    lines = iter(["once", "please stop now", "on"])
+    Session(write, SamplingOptions(), lambda sign: next(lines), lambda line: None, until="stop").run()
+    assert ([prompt for prompt, _, _ in asked], list(lines)) == (["once"], ["on"])
+
+
 def test_ctrl_c_ends_the_text_and_not_the_session(asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
     """At the prompt it tells how to end; a signal ends all."""
     run(["stop", KeyboardInterrupt(), "on"], samples=2)

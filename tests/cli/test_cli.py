@@ -465,7 +465,7 @@ def test_a_full_disk_and_ctrl_c(ordsmed: Any, monkeypatch: pytest.MonkeyPatch) -
 
 
 GOES_ON = {"as", "quickstart", "fetch", "corpus", "tokenizer", "encode", "pretrain", "finetune", "evaluate"}
-BEGINS_AGAIN = {"corpus addresses", "corpus shards", "corpus presplit", "encode records", "predict",
+BEGINS_AGAIN = {"corpus addresses", "corpus shards", "corpus presplit", "corpus split", "encode records", "predict",
                 "embed", "import", "export", "bench"}  # fmt: skip
 
 

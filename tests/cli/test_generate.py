@@ -53,6 +53,14 @@ def test_names_that_people_know(says: Any, tiny_run: Any) -> None:
     assert told == (0, "".join(f"{text.text}\n" for text in wanted), "")
 
 
+def test_a_prompt_that_ends_the_prompts(says: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a stream; its first line is written on as if it came alone."""
+    for text in ("the old\nstop\na bell\n", "the old\n"):
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(text.encode()), isatty=lambda: False))
+        told = says("--until", "stop", "--tokens", "4")
+        assert told == says("the old", "--tokens", "4")
+
+
 def test_files_in_and_out(says: Any, tiny_run: Any, tmp_path: Path) -> None:
     """The same texts in every form; batches change nothing."""
     (tmp_path / "p.txt").write_text("the old\n\na bell\n")
@@ -119,7 +127,7 @@ def test_what_cannot_be_is_one_line(says: Any, words: list[str], status: int, sa
 def test_a_terminal_is_asked(says: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where standard input is none, with --interactive."""
     asked: list[Any] = []
-    monkeypatch.setattr(verb, "_session", lambda network, how: asked.append(how.tokens))
+    monkeypatch.setattr(verb, "_session", lambda network, how, until: asked.append(how.tokens))
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
     assert says("--tokens", "7")[0] == 0
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: False))

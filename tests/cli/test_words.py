@@ -65,6 +65,8 @@ HANDED: list[tuple[str, str, Any, tuple[Any, ...], dict[str, Any]]] = [
     ("corpus shards a out --train 3 --test 2 --fraction 0.5 --splits all --anew", "corpus.shards.shards", LINES,
      (["a"], "out"), {"train": 3, "test": 2, "fraction": 0.5, "splits": "all", "anew": True}),
     ("corpus presplit a out", "corpus.presplit.presplit", LINES, ("a", "out"), {"anew": False}),
+    ("corpus split a b out --dev 0.1 --seed 3", "corpus.loose.split", LINES, (["a", "b"], "out"),
+     {"dev": 0.1, "test": 0.0, "seed": 3, "anew": False}),
     ("corpus presplit a out --anew", "corpus.presplit.presplit", LINES, ("a", "out"), {"anew": True}),
     ("corpus addresses a b out", "web.urls.write_list", LINES, (["a", "b"], "out", Rules()),
      {"private": False, "anew": False}),

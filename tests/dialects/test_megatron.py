@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from kit.dialects import called, changes, resolved
+from kit.dialects import called, changes, installed, resolved, words_of
 from ordsmed.base.arguments import UsageError
+from ordsmed.base.ranks import Place
 from ordsmed.translate import perform
 from ordsmed.translate.program import find
 
@@ -80,13 +81,41 @@ FLAGS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "--tokenizer-model-type": (["bert-base-cased"], {E + "tokenizer": "bert-base-cased"}),
     "--tokenizer-path": (["vocab.txt"], {E + "tokenizer": "vocab.txt"}),
     "--num-workers": (["4"], {P + "layout.workers": 4}),
+    "--DDP-impl": (["local"], {P + "layout.overlap": False}),
 }  # fmt: skip
+IDLE = {
+    "--hysteresis": "7", "--min-scale": "2", "--checkpoint-num-layers": "3", "--no-save-optim": "",
+    "--no-save-rng": "", "--no-load-rng": "", "--resume-dataloader": "", "--distributed-backend": "gloo",
+    "--local_rank": "1", "--eval-seq-length": "64", "--eval-max-preds-per-seq": "5", "--lazy-loader": "",
+    "--loose-json": "", "--shuffle": "", "--delim": ";", "--overlapping-eval": "8", "--cloze-eval": "",
+    "--eval-hf": "", "--load-openai": "", "--temperature": "2", "--top_p": "0.5", "--top_k": "4",
+    "--out-seq-length": "9",
+}  # fmt: skip
+REFUSED = {
+    "--exit-interval": "5", "--no-load-optim": "", "--use-npy-data-loader": "", "--train-data-path": "x",
+    "--val-data-path": "x", "--test-data-path": "x", "--input-data-sizes-file": "x",
+}  # fmt: skip
+ELSEWHERE = {"--model-parallel-size", "--cache-dir", "--reset-position-ids", "--reset-attention-mask",
+             "USE_TORCH_DDP"}  # fmt: skip
 
 
 def test_every_flag_of_pretraining_is_in_a_table() -> None:
-    flags = {flag.name for flag in find("megatron", "pretrain_bert.py").flags if flag.goes}
-    elsewhere = {"--model-parallel-size", "--cache-dir", "--reset-position-ids", "--reset-attention-mask"}
-    assert flags - elsewhere == set(FLAGS)
+    for name in ("pretrain_bert.py", "pretrain_gpt2.py"):
+        flags = {flag.name for flag in find(CODE, name).flags}
+        assert flags == {*FLAGS, *IDLE, *REFUSED, *ELSEWHERE}
+
+
+@pytest.mark.parametrize("flag", IDLE)
+def test_a_flag_that_does_nothing_says_so(flag: str) -> None:
+    words = [flag, *IDLE[flag].split()]
+    assert not changes(CODE, "pretrain_bert.py", BASE, *words)
+    assert any(flag in note for note in called(CODE, "pretrain_bert.py", *BASE, *words).notes)
+
+
+@pytest.mark.parametrize("flag", REFUSED)
+def test_a_flag_that_is_refused_says_what_to_do(flag: str) -> None:
+    with pytest.raises(UsageError, match=f"^{flag}: has no meaning here; .{{20,}}"):
+        called(CODE, "pretrain_bert.py", *BASE, flag, *REFUSED[flag].split())
 
 
 @pytest.mark.parametrize("flag", FLAGS)
@@ -165,25 +194,151 @@ def test_the_three_evaluations(mode: str) -> None:
 def test_texts_by_a_model_that_is_split() -> None:
     call = called(CODE, "generate_samples.py", "--load", "m", "--top_k", "5", "--top_p", "0.9", "--out-seq-length", "7",
                   "--model-parallel-size", "2")  # fmt: skip
-    said = "m --tokens 7 --seed 1234 --temperature 1 --top-k 5 --top-p 0.9 --devices 2"
+    said = "m --tokens 7 --seed 1234 --until stop --temperature 1 --top-k 5 --top-p 0.9 --devices 2"
     assert perform.words(find("megatron", "generate_samples.py"), call) == ["generate", *said.split()]
 
 
-def test_commands_of_their_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As printed: abbreviated flags (--fp32-em) and all."""
+BERT = (
+    "--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --batch-size 4 --seq-length 512 "
+    "--max-preds-per-seq 80 --max-position-embeddings 512 --train-iters 1000000 --save checkpoints/bert_345m "
+    "--load checkpoints/bert_345m --resume-dataloader --train-data wikipedia --lazy-loader "
+    "--tokenizer-type BertWordPieceTokenizer --tokenizer-model-type bert-large-uncased --presplit-sentences "
+    "--cache-dir cache --split 949,50,1 --distributed-backend nccl --lr 0.0001 --lr-decay-style linear "
+    "--lr-decay-iters 990000 --weight-decay 1e-2 --clip-grad 1.0 --warmup .01 --fp16 --fp32-embedding"
+)
+GPT2 = (
+    "--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --batch-size 8 --seq-length 1024 "
+    "--max-position-embeddings 1024 --train-iters 320000 --save checkpoints/gpt2_345m --load checkpoints/gpt2_345m "
+    "--resume-dataloader --train-data wikipedia --lazy-loader --tokenizer-type GPT2BPETokenizer --cache-dir cache "
+    "--split 949,50,1 --distributed-backend nccl --lr 0.00015 --lr-decay-style cosine --weight-decay 1e-2 "
+    "--clip-grad 1.0 --warmup .01 --checkpoint-activations --fp16"
+)
+EVALUATE = (
+    "python scripts/run_gpt2_eval.py --model-parallel-size 1 --num-layers 24 --hidden-size 1024 "
+    "--num-attention-heads 16 --model-path gpt2_345m --data-path data.txt --batch-size 16 {}--cache-dir cache"
+)
+AS_PRINTED = [  # every call of a program in their README, with paths
+    f"python pretrain_bert.py {BERT}",
+    f"python pretrain_bert.py {BERT} --split 95,5 --deep-init --checkpoint-num-layers 1 --text-key body",
+    f"python pretrain_bert.py {BERT} --train-data a.json b.json wikipedia",
+    f"python pretrain_bert.py {BERT} --train-data a.json b.json --valid-data c.json d.json --test-data e.json f.json",
+    f"python pretrain_bert.py {BERT} --train-data 1.tfrecord 2.tfrecord --use-tfrecords",
+    f"python pretrain_bert.py {BERT} --tokenizer-type SentencePieceTokenizer --tokenizer-model-type bpe "
+    "--tokenizer-path tokenizer.model",
+    f"python pretrain_gpt2.py {GPT2}",
+    EVALUATE.format(""),
+    EVALUATE.format("--cloze-eval "),
+    EVALUATE.format("--eval-iters 5000 --webtext-eval "),
+    "./scripts/presplit_sentences_json.py in.json out.json",
+    "./scripts/split_json.py --input_files a.json b.json --output_dir out --test_percent 0.05 0.01",
+]
+LAUNCHERS = {  # each script, and what it adds to the README's words
+    "pretrain_bert.sh": BERT + " --fp32-layernorm",
+    "pretrain_bert_distributed.sh": BERT + " --fp32-layernorm",
+    "pretrain_bert_model_parallel.sh": BERT.replace("bert_345m", "bert_345m_mp2")
+    + " --fp32-layernorm --model-parallel-size 2",
+    "pretrain_bert_tfrecords_distributed.sh": BERT.replace("wikipedia --lazy-loader", "a b --use-tfrecords")
+    + " --fp32-layernorm --valid-data c --test-data d",
+    "pretrain_bert_sentencepiece.sh": BERT + " --fp32-layernorm --tokenizer-type SentencePieceTokenizer "
+    "--tokenizer-model-type bpe --tokenizer-path tokenizer.model",
+    "pretrain_gpt2.sh": GPT2,
+    "pretrain_gpt2_distributed.sh": GPT2,
+    "pretrain_gpt2_model_parallel.sh": GPT2.replace("gpt2_345m", "gpt2_345m_mp2") + " --model-parallel-size 2",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return installed(tmp_path_factory.mktemp("megatron"), CODE)
+
+
+@pytest.mark.parametrize("line", AS_PRINTED)
+def test_a_line_of_their_readme(folder: Path, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It becomes recipes that the house reads, and names a program that stands where theirs does."""
+    monkeypatch.chdir(folder)
+    name, *words = line.removeprefix("python ").split()
+    assert Path(name).is_file()
+    call = called(CODE, name, *words)
+    assert perform.words(find(CODE, name), call)[0] in ("pretrain", "evaluate", "corpus")
+    assert bool(resolved(CODE, name, *words)) == (not name.endswith("_json.py"))
+
+
+@pytest.mark.parametrize("script", LAUNCHERS)
+def test_a_launcher_is_what_their_readme_says(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flag by flag; those for several machines by torchrun, on 8 GPUs of one where nothing else is said."""
+    monkeypatch.chdir(folder)
+    records = {"TRAIN_RECORDS": "a b", "VALID_RECORDS": "c", "TEST_RECORDS": "d"}
+    first, *words = words_of(folder, f"bash scripts/{script}", **records)
+    many = "distributed" in script or "parallel" in script
+    assert first == ("torchrun" if many else "python")
+    at = words.index("pretrain_bert.py" if "bert" in script else "pretrain_gpt2.py")
+    place = "--nproc_per_node=8 --nnodes=1 --node_rank=0 --master_addr=localhost --master_port=6000 "
+    assert " ".join([*words[:at], ""]) == (place if many else "")
+    program = find(CODE, words[at])
+    got, wanted = (program.read(own, Place(0, 8), {}) for own in (words[at + 1 :], LAUNCHERS[script].split()))
+    assert got.of == wanted.of
+    assert got.given - wanted.given == set()
+    resolved(CODE, words[at], *words[at + 1 :], world=8)
+
+
+def test_words_behind_a_launcher_and_variables_change_it(folder: Path) -> None:
+    many = {"GPUS_PER_NODE": "4", "NNODES": "2", "NODE_RANK": "1", "MP_SIZE": "4", "MASTER_ADDR": "a"}
+    words = words_of(folder, "bash scripts/pretrain_gpt2_model_parallel.sh --batch-size 2", **many)
+    assert words[1:5] == ["--nproc_per_node=4", "--nnodes=2", "--node_rank=1", "--master_addr=a"]
+    got = find(CODE, "pretrain_gpt2.py").read(words[words.index("pretrain_gpt2.py") + 1 :], Place(0, 8), {})
+    assert (got.batch_size, got.model_parallel_size, got.save) == (2, 4, "checkpoints/gpt2_345m_mp4")
+
+
+@pytest.mark.parametrize(
+    ("variables", "way"),
+    [
+        ({}, "--greedy --precision fp16"),
+        ({"TOPK": "5"}, "--temperature 0.9 --top-k 5 --precision fp16"),
+        ({"TOPP": "0.8", "TEMP": "1.5"}, "--temperature 1.5 --top-p 0.8 --precision fp16"),
+        ({"TOPK": "7", "TOPP": "0.8", "MPSIZE": "2", "CHECKPOINT_PATH": "m", "MAXSEQLEN": "64"},
+         "--temperature 0.9 --top-k 7 --top-p 0.8 --precision fp16 --devices 2"),
+    ],
+)  # fmt: skip
+def test_texts_by_the_variables_of_their_script(folder: Path, variables: dict[str, str], way: str) -> None:
+    _, name, *words = words_of(folder, "bash scripts/generate_text.sh", **variables)
+    got = perform.words(find(CODE, name), called(CODE, name, *words))
+    model, tokens = variables.get("CHECKPOINT_PATH", "checkpoints/gpt2_345m"), variables.get("MAXSEQLEN", "1024")
+    assert got == f"generate {model} --tokens {tokens} --seed 1234 --until stop {way}".split()
+
+
+def test_what_their_bert_of_345m_becomes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On 64 GPUs, with a flag cut short (--fp32-em)."""
     monkeypatch.chdir(tmp_path)
-    bert = (
-        "--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --batch-size 4 --seq-length 512 "
-        "--max-preds-per-seq 80 --max-position-embeddings 512 --train-iters 1000000 --save checkpoints/bert_345m "
-        "--load checkpoints/bert_345m --resume-dataloader --train-data wikipedia --lazy-loader "
-        "--tokenizer-type BertWordPieceTokenizer --tokenizer-model-type bert-large-uncased --presplit-sentences "
-        "--cache-dir cache --split 949,50,1 --distributed-backend nccl --lr 0.0001 --lr-decay-style linear "
-        "--lr-decay-iters 990000 --weight-decay 1e-2 --clip-grad 1.0 --warmup .01 --fp16 --fp32-em"
-    )
-    got = resolved(CODE, "pretrain_bert.py", *bert.split(), world=64)
+    got = resolved(CODE, "pretrain_bert.py", *BERT.replace("--fp32-embedding", "--fp32-em").split(), world=64)
     wanted = {
         "out": "checkpoints/bert_345m", "phase[1].steps": 1_000_000, "phase[1].batch": 256, "phase[1].warmup": 9900,
         "phase[1].rate": 1e-4, "objective.hide": 0.15, "layout.exact": ["embeddings"], "model.layers": 24,
     }  # fmt: skip
     assert {key: got[P + key] for key in wanted} == wanted
     assert got[E + "tokenizer"] == "bert-large-uncased"
+
+
+def test_several_texts_are_held_out_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one kind; others go by names, each of which says its own key."""
+    monkeypatch.chdir(tmp_path)
+    got = called(CODE, "pretrain_bert.py", *BASE, "--valid-data", "b.json", "c.json").recipes["corpus"]["given"]
+    assert got["validation"] == {"kind": "jsonl", "path": ["b.json", "c.json"], "text_key": "sentence"}
+    with pytest.raises(UsageError, match=r"--valid-data: found corpora whose texts .* names of corpora.toml"):
+        called(CODE, "pretrain_bert.py", *BASE, "--valid-data", "b.json", "wikipedia")
+    names = "".join(f'[{name}]\nkind = "jsonl"\npath = "{name}.json"\n' for name in ("wikipedia", "mine"))
+    (tmp_path / "corpora.toml").write_text(names)
+    corpus = called(CODE, "pretrain_bert.py", *BASE, "--train-data", "mine", "x.json", "--test-data", "wikipedia",
+                    "mine").recipes["corpus"]  # fmt: skip
+    assert corpus["source"] == [{"kind": "named", "names": "mine", "file": "corpora.toml"},
+                                {"kind": "jsonl", "path": "x.json", "text_key": "sentence"}]  # fmt: skip
+    assert corpus["given"]["test"] == {"kind": "named", "names": ["wikipedia", "mine"], "file": "corpora.toml"}
+
+
+def test_how_copies_sum_their_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """USE_TORCH_DDP, a constant in their files, is a variable here."""
+    program = find(CODE, "pretrain_bert.py")
+    for words, environment, wanted in (([], {}, None), ([], {"USE_TORCH_DDP": "0"}, False),
+                                       ([], {"USE_TORCH_DDP": "True"}, True),
+                                       (["--DDP-impl", "torch"], {"USE_TORCH_DDP": "0"}, True)):  # fmt: skip
+        call = program.translated(program.read([*BASE, *words], Place(), environment))
+        assert call.recipes["pretrain"].get("layout", {}).get("overlap") == wanted

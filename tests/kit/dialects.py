@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import tomllib
+from pathlib import Path
 from typing import Any
 
 from ordsmed.base import settings
@@ -13,7 +16,7 @@ from ordsmed.data.tokenizer_training import TokenizerTraining
 from ordsmed.evaluation.recipe import Evaluation
 from ordsmed.finetune.recipe import Finetuning
 from ordsmed.pretrain.recipe import Pretraining
-from ordsmed.translate import perform
+from ordsmed.translate import install, perform
 from ordsmed.translate.program import Call, find
 
 CLASSES = {"corpus": Corpus, "encode": Encoding, "tokenizer": TokenizerTraining, "pretrain": Pretraining,
@@ -44,3 +47,22 @@ def changes(code: str, name: str, least: list[str], *words: str, world: int = 1)
     after = resolved(code, name, *least, *words, world=world, by=how)
     new = {key: value for key, value in after.items() if before.get(key) != value and value is not None}
     return {key: value for key, value in new.items() if not str(value).startswith("work/as/")}
+
+
+def installed(place: Path, code: str) -> Path:
+    """Files of a code's names, with a `python` and a `torchrun` that print their words."""
+    install.install(code, str(place))
+    (place / "bin").mkdir()
+    for name in ("python", "torchrun"):
+        script = place / "bin" / name
+        script.write_text('#!/usr/bin/env bash\necho "$(basename "$0")" "$@"\n')
+        script.chmod(0o755)
+    return place
+
+
+def words_of(place: Path, command: str, **environment: str) -> list[str]:
+    """The words of what a script of theirs calls, in such a folder."""
+    env = {**os.environ, "PATH": f"{place / 'bin'}:{os.environ['PATH']}", **environment}
+    done = subprocess.run(["bash", "-c", command], cwd=place, env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()

@@ -17,7 +17,9 @@ TOKENIZERS = ("BertWordPieceTokenizer", "GPT2BPETokenizer", "SentencePieceTokeni
 PUBLISHED = {"BertWordPieceTokenizer": "bert-large-uncased", "GPT2BPETokenizer": "gpt2"}
 ALWAYS = "a run goes on with the next rows by itself"
 STORED = "texts are read from a store of ids, which is made once"
-CHECKS = "a model's folder says it; --model-path is enough"
+CHECKS = "the model's folder says it"
+LAUNCHED = "the launcher's variables say it"
+BACKENDS = "NCCL on GPUs, Gloo on CPUs"
 
 MODEL = (
     Flag("--num-layers", 24, "model.layers"),
@@ -77,9 +79,10 @@ TRAINING = (
     Flag("--resume-dataloader", False, nothing=ALWAYS),
     Flag("--reset-position-ids", False, "objective.separate", joint=True),
     Flag("--reset-attention-mask", False, "objective.separate", joint=True),
-    Flag("--distributed-backend", "nccl", nothing="NCCL on GPUs, Gloo on CPUs"),
-    Flag("--DDP-impl", "local", nothing="copies sum gradients while the backward pass goes on: `layout.overlap`"),
-    Flag("--local_rank", int, nothing="the launcher's variables say it"),
+    Flag("--distributed-backend", "nccl", nothing=BACKENDS),
+    Flag("--DDP-impl", "local", "layout.overlap", joint=True, one_of=("local", "torch")),
+    Flag("USE_TORCH_DDP", False, "layout.overlap", joint=True),
+    Flag("--local_rank", int, nothing=LAUNCHED, also=("--local-rank",)),
     Flag("--model-parallel-size", 1, "layout.tensor"),
 )
 VALIDATION = (
@@ -160,6 +163,10 @@ def _training(values: Values, call: Call, *, sentences: bool) -> None:
     call.put("validation_rows", values.eval_iters * (values.eval_batch_size or values.batch_size) * copies)
     if values.intermediate_size:
         call.put("model.inner", values.intermediate_size)
+    if "USE_TORCH_DDP" in values.given:
+        call.put("layout.overlap", values.USE_TORCH_DDP)
+    if "DDP_impl" in values.given:
+        call.put("layout.overlap", values.DDP_impl == "torch")
     _rate(values, call)
     _precision(values, call)
     _folders(values, call)
@@ -238,6 +245,14 @@ def _data(values: Values, call: Call, sentences: bool) -> None:
         call.put("encode: records", values.train_data)
         if values.valid_data:
             call.put("encode: validation_records", values.valid_data)
+        for flag in ("test_data", "text_key", "eval_text_key", "split", "presplit_sentences"):
+            if flag in values.given:
+                call.notes.append(
+                    f"--{flag.replace('_', '-')}: does nothing for TFRecords, which hold ids; "
+                    "`ordsmed evaluate` asks about a file of them later"
+                    if flag == "test_data"
+                    else f"--{flag.replace('_', '-')}: does nothing for TFRecords, which hold ids"
+                )
     else:
         _corpus(values, call, sentences)
     _tokenizer(values, call)
@@ -252,9 +267,18 @@ def _corpus(values: Values, call: Call, sentences: bool) -> None:
     call.put("corpus: seed", values.seed)
     for name, split in (("valid_data", "validation"), ("test_data", "test")):
         if named := getattr(values, name):
-            if len(named) > 1:
-                raise UsageError(f"--{name.replace('_', '-')}", f"found {len(named)} names", "one, or a pattern")
-            call.put(f"corpus: given.{split}", _source(named[0], values.eval_text_key or values.text_key))
+            key = values.eval_text_key or values.text_key
+            call.put(f"corpus: given.{split}", _together([_source(one, key) for one in named], name))
+
+
+def _together(sources: list[dict[str, Any]], flag: str) -> dict[str, Any]:
+    """One source of several that are alike."""
+    first = sources[0]
+    parts = "names" if first["kind"] == "named" else "path"
+    if any({**one, parts: ""} != {**first, parts: ""} for one in sources):
+        raise UsageError(f"--{flag.replace('_', '-')}", "found corpora whose texts stand under different keys",
+                         f"names of {ALIASES}, where each has its `text_key`")  # fmt: skip
+    return first if len(sources) == 1 else {**first, parts: [one[parts] for one in sources]}
 
 
 def _source(name: str, key: str) -> dict[str, Any]:
@@ -310,7 +334,7 @@ def _sentencepiece(values: Values, call: Call, path: str) -> None:
 
 
 EVALUATION = (
-    Flag("--model-path", str, "models"),
+    Flag("--model-path", str, "models", joint=True),
     Flag("--data-path", str, "probe.files", joint=True),
     Flag("--cloze-eval", False, "probe.kind", joint=True),
     Flag("--webtext-eval", False, "probe.kind", joint=True),
@@ -319,14 +343,12 @@ EVALUATION = (
     Flag("--seq-length", 1024, "probe.window", joint=True),
     Flag("--overlapping-eval", 32, "probe.overlap", joint=True),
     Flag("--text-key", "text", "probe.key", joint=True),
-    Flag("--cache-dir", str, "ORDSMED_CACHE", joint=True),
+    Flag("--cache-dir", "cache", "ORDSMED_CACHE", joint=True),
     Flag("--model-parallel-size", 1, "--layout", joint=True),
-    Flag("--num-layers", 24, nothing=CHECKS),
-    Flag("--hidden-size", 1024, nothing=CHECKS),
-    Flag("--num-attention-heads", 16, nothing=CHECKS),
-    Flag("--max-position-embeddings", 1024, nothing=CHECKS),
+    Flag("--num-layers", 12, nothing=CHECKS),
+    Flag("--hidden-size", 768, nothing=CHECKS),
+    Flag("--num-attention-heads", 12, nothing=CHECKS),
     Flag("--load-openai", False, nothing="whose weights these are is seen in the folder"),
-    Flag("--eval-hf", False, nothing="whose weights these are is seen in the folder"),
 )
 
 
@@ -335,7 +357,9 @@ def evaluation(values: Values, call: Call) -> None:
     if not values.model_path or not values.data_path:
         missing = "--model-path" if not values.model_path else "--data-path"
         raise UsageError("run_gpt2_eval.py", f"no {missing}", "`--model-path MODEL --data-path FILE`")
-    call.recipes["evaluate"]["models"] = [values.model_path]
+    if values.cloze_eval and values.webtext_eval:
+        raise UsageError("--webtext-eval", "found with --cloze-eval", "one of the two")
+    call.put("models", [values.model_path])
     kind = "cloze" if values.cloze_eval else "perplexity" if values.webtext_eval else "wikitext"
     probe: dict[str, Any] = {"kind": kind, "files": [values.data_path]}
     if kind == "wikitext":
@@ -348,11 +372,13 @@ def evaluation(values: Values, call: Call) -> None:
     if "seq_length" in values.given and kind != "cloze":
         probe["window"] = values.seq_length
     call.recipes["evaluate"]["probe"] = [probe]
-    for flag, where in (("eval_iters", "perplexity"), ("overlapping_eval", "wikitext")):
-        if flag in values.given and kind != where:
+    for flag, where in (("eval_iters", ["perplexity"]), ("overlapping_eval", ["wikitext"]),
+                        ("seq_length", ["wikitext", "perplexity"]), ("text_key", ["cloze", "perplexity"])):  # fmt: skip
+        if flag in values.given and kind not in where:
             call.notes.append(f"--{flag.replace('_', '-')}: does nothing for {kind}")
-    if values.cache_dir:
-        call.environment["ORDSMED_CACHE"] = values.cache_dir
+    if "batch_size" in values.given and kind != "perplexity":
+        call.notes.append("--batch-size: not needed here: as many windows together as fit the device")
+    call.environment["ORDSMED_CACHE"] = values.cache_dir
     if values.model_parallel_size > 1:
         call.words += ["--layout", f"1x1x{values.model_parallel_size}"]
         call.devices = values.model_parallel_size
@@ -364,17 +390,25 @@ GENERATION = (
     Flag("--greedy", False, "--greedy", joint=True),
     Flag("--top_k", 0, "--top-k", joint=True),
     Flag("--top_p", 0.0, "--top-p", joint=True),
-    Flag("--out-seq-length", 1024, "--tokens", joint=True),
+    Flag("--out-seq-length", 256, "--tokens", joint=True),
     Flag("--seed", 1234, "--seed", joint=True),
     Flag("--fp16", False, "--precision", joint=True),
     Flag("--cache-dir", str, "ORDSMED_CACHE", joint=True),
     Flag("--model-parallel-size", 1, "--devices", joint=True),
     Flag("--recompute", False, nothing="what was read before is kept: the texts are the same"),
     *(Flag(name, kind, nothing=CHECKS) for name, kind in (
-        ("--num-layers", 24), ("--hidden-size", 1024), ("--num-attention-heads", 16),
-        ("--max-position-embeddings", 1024),
-        ("--tokenizer-type", "GPT2BPETokenizer"), ("--tokenizer-model-type", "gpt2"), ("--batch-size", 1),
-        ("--seq-length", 1024))),
+        ("--num-layers", 24), ("--hidden-size", 1024), ("--num-attention-heads", 16), ("--intermediate-size", int),
+        ("--max-position-embeddings", 512), ("--layernorm-epsilon", 1e-5), ("--vocab-size", 30_522),
+        ("--make-vocab-size-divisible-by", 128), ("--tokenizer-type", "BertWordPieceTokenizer"),
+        ("--tokenizer-model-type", "bert-large-uncased"), ("--tokenizer-path", "tokenizer.model"),
+        ("--seq-length", 512))),
+    Flag("--batch-size", 4, nothing="a prompt at a time, as theirs"),
+    *(Flag(name, kind, nothing="nothing is dropped in a model that writes") for name, kind in (
+        ("--hidden-dropout", 0.1), ("--attention-dropout", 0.1))),
+    *(Flag(name, False, nothing="--fp16 alone says it") for name in (
+        "--fp32-embedding", "--fp32-layernorm", "--fp32-tokentypes")),
+    Flag("--distributed-backend", "nccl", nothing=BACKENDS),
+    Flag("--local_rank", int, nothing=LAUNCHED, also=("--local-rank",)),
 )  # fmt: skip
 
 
@@ -382,23 +416,68 @@ def generation(values: Values, call: Call) -> None:
     """Texts, prompt after prompt."""
     if not values.load:
         raise UsageError("generate_samples.py", "no --load", "`--load MODEL`, or CHECKPOINT_PATH for the script")
+    if values.greedy and (values.top_k or values.top_p):
+        raise UsageError("--greedy", "found with --top_k or --top_p", "one of them")
     if values.cache_dir:
         call.environment["ORDSMED_CACHE"] = values.cache_dir
-    call.words = [values.load, "--tokens", str(values.out_seq_length), "--seed", str(values.seed)]
-    call.words += ["--greedy"] if values.greedy else ["--temperature", f"{values.temperature:g}"]
-    if not values.greedy:
-        call.words += ["--top-k", str(values.top_k)] if values.top_k else []
-        call.words += ["--top-p", f"{values.top_p:g}"] if values.top_p else []
+    greedy = values.greedy
+    if {"top_k", "top_p"} <= values.given and not (values.top_k or values.top_p):
+        greedy = True
+        call.notes.append("--top_k 0 --top_p 0: the likeliest token always, as generate_text.sh says; its code draws "
+                          "from all: leave both out for that")  # fmt: skip
+    call.words = [values.load, "--tokens", str(values.out_seq_length), "--seed", str(values.seed), "--until", "stop"]
+    call.words += ["--greedy"] if greedy else ["--temperature", f"{values.temperature:g}"]
+    call.words += ["--top-k", str(values.top_k)] if values.top_k else []
+    call.words += ["--top-p", f"{values.top_p:g}"] if values.top_p else []
     call.words += ["--precision", "fp16"] if values.fp16 else []
     if values.model_parallel_size > 1:
         call.devices = values.model_parallel_size
 
 
-BERT = (*MODEL, *PRECISION, *TRAINING, *VALIDATION, *DATA)
+OTHERS = (  # which its one parser takes for every program
+    *(Flag(name, kind, nothing="evaluate_gpt2.py reads it") for name, kind in (
+        ("--overlapping-eval", 32), ("--cloze-eval", False), ("--eval-hf", False), ("--load-openai", False))),
+    *(Flag(name, kind, nothing="generate_samples.py reads it") for name, kind in (
+        ("--temperature", 1.0), ("--top_p", 0.0), ("--top_k", 0), ("--out-seq-length", 256))),
+)  # fmt: skip
+PRETRAINING = (*MODEL, *PRECISION, *TRAINING, *VALIDATION, *DATA, *OTHERS)
+PRESPLIT = (
+    Flag("input", str, "FILE", joint=True, required=True),
+    Flag("output", str, "OUT", joint=True, required=True),
+)
+SPLIT = (
+    Flag("--input_files", str, "FILE...", joint=True, several=True, required=True),
+    Flag("--output_dir", str, "OUT", joint=True, required=True),
+    Flag("--test_percent", float, "--dev, --test", joint=True, several=True),
+)
+
+
+def presplit(values: Values, call: Call) -> None:
+    """Sentences on lines; what stands is written over, as theirs does."""
+    call.words = [values.input, values.output, "--anew"]
+
+
+def split(values: Values, call: Call) -> None:
+    """Fixed train, dev and test files; theirs draws anew each time and mixes the lines."""
+    dev, *test = values.test_percent or [0.05]
+    if len(test) > 1:
+        raise UsageError(
+            "--test_percent", f"found {len(test) + 1} numbers", "a share for dev.json, and one for test.json"
+        )
+    call.words = [*values.input_files, values.output_dir, "--dev", f"{dev:g}", "--test", f"{test[0] if test else 0:g}",
+                  "--anew"]  # fmt: skip
+    if dev + sum(test) >= 1:
+        raise UsageError("--test_percent", f"found {dev:g}", "shares such as 0.05, for all their name")
+
+
 PROGRAMS = (
-    Program("pretrain_bert.py", "pretrain a BERT with pairs", BERT, pretrain_bert, "pretrain"),
-    Program("pretrain_gpt2.py", "pretrain a GPT-2", BERT, pretrain_gpt2, "pretrain"),
+    Program("pretrain_bert.py", "pretrain a BERT with pairs", PRETRAINING, pretrain_bert, "pretrain"),
+    Program("pretrain_gpt2.py", "pretrain a GPT-2", PRETRAINING, pretrain_gpt2, "pretrain"),
     Program("run_gpt2_eval.py", "WikiText, LAMBADA or any text's perplexity", EVALUATION, evaluation, "evaluate",
             "scripts/run_gpt2_eval.py"),
     Program("generate_samples.py", "a GPT-2 goes on with texts", GENERATION, generation, "generate"),
+    Program("presplit_sentences_json.py", "JSON lines with a sentence a line of their text", PRESPLIT, presplit,
+            "corpus presplit", "scripts/presplit_sentences_json.py"),
+    Program("split_json.py", "fixed train, dev and test files of JSON lines", SPLIT, split, "corpus split",
+            "scripts/split_json.py"),
 )  # fmt: skip

@@ -31,7 +31,7 @@ def markdown(code: str) -> list[str]:
 
 def _usual(flag: Flag) -> str:
     if flag.kind is bool:
-        return "off"
+        return "on" if flag.default else "off"
     return "must be said" if flag.required else "" if flag.default in (None, "") else str(flag.default)
 
 

@@ -1,4 +1,4 @@
-"""JSON lines of a corpus, a document's sentences each on a line of its text"""
+"""JSON lines of a corpus or of JSON lines, a document's sentences each on a line of its text"""
 
 from __future__ import annotations
 
@@ -14,12 +14,19 @@ STOPPED = BEGINS_AGAIN
 
 
 def arguments(parser: Parser) -> None:
-    parser.add_argument("folder", metavar="FOLDER")
-    parser.add_argument("out", metavar="OUT", help="the folder to write")
+    parser.add_argument("folder", metavar="FOLDER|FILE", help="a corpus; or JSON lines, whose other keys are kept")
+    parser.add_argument("out", metavar="OUT", help="the folder to write; of a file the file")
+    parser.add_argument("--key", metavar="KEY", default="text", help="of a file: where the text stands (default text)")
     flags.anew(parser)
 
 
 def run(asked: argparse.Namespace) -> None:
+    from pathlib import Path
+
+    from ordsmed.corpus import loose
     from ordsmed.corpus.presplit import presplit
 
+    if Path(asked.folder).is_file():
+        print_lines(loose.presplit(asked.folder, asked.out, key=asked.key, anew=asked.anew))
+        return
     print_lines(presplit(asked.folder, asked.out, anew=asked.anew))

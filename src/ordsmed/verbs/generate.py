@@ -51,6 +51,8 @@ def arguments(parser: Parser) -> None:
     flags.json_line(parser)
     flags.anew(parser, "replace the file that stands")
     parser.add_argument("--batch", type=whole(1), metavar="N", default=16, help="texts at once (default 16)")
+    meaning = "a prompt that holds this ends the prompts: no text is made of it"
+    parser.add_argument("--until", metavar="TEXT", default="", help=meaning)
     parser.add_argument("--interactive", action="store_true", help="ask for prompts, whatever standard input is")
     meaning = "processes, which share every layer (tensor parallelism)"
     parser.add_argument("--devices", type=whole(1), metavar="N", default=0, help=meaning)
@@ -70,19 +72,19 @@ def run(asked: argparse.Namespace) -> None:
 
         sys.exit(start(without(asked.words, "--devices"), asked.devices))
     from ordsmed.apply.generation.network import together
-    from ordsmed.apply.generation.prompts import agreed, given, of_file
+    from ordsmed.apply.generation.prompts import agreed, before, given, of_file
     from ordsmed.apply.trained import opened
     from ordsmed.base.ranks import first_alone
 
     prompts: Any = of_file(asked.file) if asked.file else given(asked.text)
     with together(opened(asked.run, **flags.opened_as(asked))) as network:
         if first_alone(network.ranks, lambda: asks):
-            _session(network, how)
+            _session(network, how, asked.until)
             return
         if not (asked.file or asked.text):
             from ordsmed.apply.fill import lines
 
-            prompts = given(lines(sys.stdin.buffer))
+            prompts = given(before(asked.until, lines(sys.stdin.buffer)))
         _write(asked, network, agreed(network.ranks, prompts), how)
 
 
@@ -97,7 +99,7 @@ def _options(asked: argparse.Namespace) -> Any:
     return SamplingOptions(**{name: getattr(asked, name) for name in WAY}, stop=tuple(asked.stop))
 
 
-def _session(network: Any, how: Any) -> None:
+def _session(network: Any, how: Any, until: str) -> None:
     """The first process asks; others write with it."""
     import contextlib
     import functools
@@ -110,7 +112,7 @@ def _session(network: Any, how: Any) -> None:
         return
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401 (lines can be edited, and come again)
-    Session(functools.partial(leading.lead, network), how, after=network.tell).run()
+    Session(functools.partial(leading.lead, network), how, after=network.tell, until=until).run()
     leading.end(network)
 
 

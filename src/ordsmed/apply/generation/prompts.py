@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -33,6 +34,11 @@ def given(texts: Iterable[str]) -> Iterator[Prompt]:
     for text in texts:
         checked(text, repr(text[:40]))
         yield Prompt(text)
+
+
+def before(end: str, texts: Iterable[str]) -> Iterator[str]:
+    """Those before the first that holds this text; all, where it is empty."""
+    return itertools.takewhile(lambda text: not end or end not in text, texts)
 
 
 def checked(text: str, place: str) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ordsmed.apply.generation.options import SamplingOptions
-from ordsmed.apply.generation.prompts import checked, shown
+from ordsmed.apply.generation.prompts import before, checked, shown
 from ordsmed.base.ending import Ended
 from ordsmed.base.errors import OrdsmedError
 
@@ -47,10 +47,12 @@ class Session:
     tell: Callable[[str], None] = field(default=print)
     after: Callable[[], None] = field(default=lambda: None)  # when a text stands whole
 
+    until: str = ""  # a line that holds this ends it too
+
     def run(self) -> None:
         """Until /quit or the end of the input."""
-        self.tell("a prompt, or /help; /quit or Ctrl-D ends")
-        for line in self._lines():
+        self.tell(f"a prompt, or /help; {f'{self.until}, ' if self.until else ''}/quit or Ctrl-D ends")
+        for line in before(self.until, self._lines()):
             try:
                 if line.startswith("/") and not line.startswith("//"):
                     if self._told(line[1:].split(maxsplit=1)) == "quit":

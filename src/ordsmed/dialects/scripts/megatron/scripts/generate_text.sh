@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prompt after prompt, by a GPT-2 of CHECKPOINT_PATH
+# Prompt after prompt, by a GPT-2 of CHECKPOINT_PATH; TOPK=0 TOPP=0: the likeliest token always
 set -e
 CHECKPOINT_PATH=${CHECKPOINT_PATH:-checkpoints/gpt2_345m}
 MPSIZE=${MPSIZE:-1}
@@ -13,4 +13,4 @@ TOPP=${TOPP:-0}
 python generate_samples.py --model-parallel-size "$MPSIZE" --num-layers "$NLAYERS" --hidden-size "$NHIDDEN" \
     --num-attention-heads "$NATT" --max-position-embeddings "$MAXSEQLEN" --seq-length "$MAXSEQLEN" \
     --out-seq-length "$MAXSEQLEN" --load "$CHECKPOINT_PATH" --temperature "$TEMP" --top_k "$TOPK" --top_p "$TOPP" \
-    --tokenizer-type GPT2BPETokenizer --cache-dir cache "$@"
+    --tokenizer-type GPT2BPETokenizer --fp16 --cache-dir cache "$@"

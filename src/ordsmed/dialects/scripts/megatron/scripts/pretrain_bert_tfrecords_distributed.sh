@@ -1,15 +1,21 @@
 #!/usr/bin/env bash
-# A BERT of 345M from TFRecords (TRAIN_RECORDS) on all GPUs of NNODES machines; words behind it change flags
+# A BERT of 345M from TRAIN_RECORDS, VALID_RECORDS, TEST_RECORDS, on all GPUs of NNODES machines; words behind it change flags
 set -e
 GPUS_PER_NODE=${GPUS_PER_NODE:-8}
 NNODES=${NNODES:-1}
 NODE_RANK=${NODE_RANK:-0}
 MASTER_ADDR=${MASTER_ADDR:-localhost}
 MASTER_PORT=${MASTER_PORT:-6000}
+RECORDS=(--train-data ${TRAIN_RECORDS:?files of TFRecords})
+[ -z "$VALID_RECORDS" ] || RECORDS+=(--valid-data $VALID_RECORDS)
+[ -z "$TEST_RECORDS" ] || RECORDS+=(--test-data $TEST_RECORDS)
 torchrun --nproc_per_node="$GPUS_PER_NODE" --nnodes="$NNODES" --node_rank="$NODE_RANK" \
-    --master_addr="$MASTER_ADDR" --master_port="$MASTER_PORT" pretrain_bert.py     --num-layers 24 --hidden-size 1024 --num-attention-heads 16 --batch-size 4 --seq-length 512 \
+    --master_addr="$MASTER_ADDR" --master_port="$MASTER_PORT" pretrain_bert.py \
+    --num-layers 24 --hidden-size 1024 --num-attention-heads 16 --batch-size 4 --seq-length 512 \
     --max-preds-per-seq 80 --max-position-embeddings 512 --train-iters 1000000 \
     --save checkpoints/bert_345m --load checkpoints/bert_345m --resume-dataloader \
-    --train-data $TRAIN_RECORDS --use-tfrecords --tokenizer-type BertWordPieceTokenizer --tokenizer-model-type bert-large-uncased --split 949,50,1 --distributed-backend nccl \
+    --use-tfrecords "${RECORDS[@]}" \
+    --tokenizer-type BertWordPieceTokenizer --tokenizer-model-type bert-large-uncased \
+    --presplit-sentences --cache-dir cache --split 949,50,1 --distributed-backend nccl \
     --lr 0.0001 --lr-decay-style linear --lr-decay-iters 990000 --weight-decay 1e-2 --clip-grad 1.0 \
     --warmup .01 --fp16 --fp32-layernorm --fp32-embedding "$@"

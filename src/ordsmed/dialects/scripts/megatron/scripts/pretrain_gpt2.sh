@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# A gpt2 of 345M on one GPU; words behind it change flags
+# A GPT-2 of 345M on one GPU; words behind it change flags
 set -e
-python pretrain_gpt2.py     --num-layers 24 --hidden-size 1024 --num-attention-heads 16 --batch-size 8 --seq-length 1024 \
+python pretrain_gpt2.py \
+    --num-layers 24 --hidden-size 1024 --num-attention-heads 16 --batch-size 8 --seq-length 1024 \
     --max-position-embeddings 1024 --train-iters 320000 \
     --save checkpoints/gpt2_345m --load checkpoints/gpt2_345m --resume-dataloader \
     --train-data wikipedia --lazy-loader --tokenizer-type GPT2BPETokenizer --cache-dir cache \

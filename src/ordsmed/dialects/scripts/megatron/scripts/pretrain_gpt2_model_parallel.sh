@@ -11,7 +11,7 @@ torchrun --nproc_per_node="$GPUS_PER_NODE" --nnodes="$NNODES" --node_rank="$NODE
     --master_addr="$MASTER_ADDR" --master_port="$MASTER_PORT" pretrain_gpt2.py --model-parallel-size "$MP_SIZE" \
     --num-layers 24 --hidden-size 1024 --num-attention-heads 16 --batch-size 8 --seq-length 1024 \
     --max-position-embeddings 1024 --train-iters 320000 \
-    --save checkpoints/gpt2_345m --load checkpoints/gpt2_345m --resume-dataloader \
+    --save checkpoints/gpt2_345m_mp"$MP_SIZE" --load checkpoints/gpt2_345m_mp"$MP_SIZE" --resume-dataloader \
     --train-data wikipedia --lazy-loader --tokenizer-type GPT2BPETokenizer --cache-dir cache \
     --split 949,50,1 --distributed-backend nccl \
     --lr 0.00015 --lr-decay-style cosine --weight-decay 1e-2 --clip-grad 1.0 --warmup .01 \

@@ -1,0 +1,114 @@
+"""Files of JSON lines as they stand: sentences put a line each, or lines shared out over fixed splits.
+
+presplit  {"text": "One. Two.", "url": "u"}  ->  {"text": "One.\\nTwo.", "url": "u"}
+split     a.json, b.json  ->  OUT/train.json, dev.json, test.json, and beside each which file and line it was (.map)
+
+Lines are read as a stream, twice where they are shared out, and keep their order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ordsmed.base import chance, files
+from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.say import many
+from ordsmed.text import read
+from ordsmed.text.document import Document
+from ordsmed.text.sentences import rules
+
+LONGEST = 1 << 28  # characters of one line
+NAMES = ("train", "dev", "test")
+
+
+def presplit(source: str, target: str, *, key: str = "text", anew: bool = False) -> list[str]:
+    """Write TARGET, a line a document: sentences on lines of its text, its other keys as they were."""
+    import msgspec
+
+    path, count, encode = Path(target), 0, msgspec.json.Encoder().encode
+    sources = read.files(source)
+    _may_write(path, sources, anew)
+    with files.writing(path) as out:
+        for place, line in _lines(sources):
+            record = _record(line, place, key)
+            record[key] = sentence_lines(record[key])
+            out.write(encode(record) + b"\n")
+            count += 1
+    return [f"{path}: {many(count, 'document')}", "to read it: source.kind=jsonl sentences=presplit"]
+
+
+def sentence_lines(text: str) -> str:
+    """A text with a sentence a line, line ends of its own being ends of sentences too."""
+    sentences = Document(text, rules(text)).sentences()
+    return "\n".join(" ".join(whole.split()) for sentence in sentences if (whole := sentence.strip()))
+
+
+def split(
+    sources: Sequence[str], out: str, *, dev: float = 0.05, test: float = 0.0, seed: int = 0, anew: bool = False
+) -> list[str]:
+    """Write OUT/train.json, dev.json and test.json with their maps: each line in one of them, by chance."""
+    if not (0 <= dev < 1 and 0 <= test < 1 and dev + test < 1):
+        raise RecipeError("--dev", f"found {dev:g} and --test {test:g}", "shares that leave some to train on")
+    paths, target = [path for source in sources for path in read.files(source)], Path(out)
+    total = sum(1 for _ in _lines(paths))
+    sizes = [math.ceil(dev * total), math.ceil(test * total)]
+    if sum(sizes) >= total:
+        raise DataError(paths[0], many(total, "line"), "more than are held out", "give more, or smaller shares")
+    order = np.argsort(chance.bits(chance.key("split", seed), np.arange(total)), kind="stable")
+    where = np.zeros(total, dtype=np.uint8)
+    where[order[: sizes[0]]] = 1
+    where[order[sizes[0] : sum(sizes)]] = 2
+    ours = {name: target / f"{name}.json" for name in NAMES}
+    for path in ours.values():
+        _may_write(path, paths, anew)
+    target.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as open_:
+        texts = [open_.enter_context(files.writing(path)) for path in ours.values()]
+        maps = [open_.enter_context(files.writing(path.with_name(f"{path.name}.map"))) for path in ours.values()]
+        for file in maps:
+            file.write(b"file\tline #\n")
+        for (number, at, line), n in zip(_numbered(paths), where.tolist(), strict=True):
+            texts[n].write(line.strip().encode() + b"\n")
+            maps[n].write(b"%d\t%d\n" % (number, at))
+    counts = (total - sum(sizes), *sizes)
+    return [f"{path}: {many(count, 'line')}" for path, count in zip(ours.values(), counts, strict=True)]
+
+
+def _may_write(path: Path, sources: Sequence[Path], anew: bool) -> None:
+    if any(source.resolve() == path.resolve() for source in sources):
+        raise RecipeError(path, "is a file that is read", "another place to write")
+    if path.is_dir() or (path.exists() and not anew):
+        raise RecipeError(path, "stands", "a file to write", "name another, or add --anew to replace it")
+
+
+def _numbered(paths: Sequence[Path]) -> Iterator[tuple[int, int, str]]:
+    """Each line that is not blank, with the numbers of its file and of the line in it, from 0."""
+    for number, path in enumerate(paths):
+        for at, line in enumerate(read.lines(path, longest=LONGEST)):
+            if line and not line.isspace():
+                yield number, at, line
+
+
+def _lines(paths: Sequence[Path]) -> Iterator[tuple[str, str]]:
+    for number, at, line in _numbered(paths):
+        yield f"{paths[number]}:{at + 1}", line
+
+
+def _record(line: str, place: str, key: str) -> dict[str, Any]:
+    import msgspec
+
+    try:
+        record = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        problem = str(error)
+        raise DataError(place, f"bad JSON: {problem[:1].lower()}{problem[1:]}", "one JSON object a line") from None
+    if not isinstance(record, dict) or not isinstance(record.get(key), str):
+        keys = ", ".join(sorted(record)[:8]) if isinstance(record, dict) else type(record).__name__
+        raise DataError(place, f"no text under `{key}`; keys: {keys}", f"a string under `{key}`", "name its --key")
+    return record
