@@ -31,6 +31,7 @@ from ordsmed.finetune.grid import Trial
 from ordsmed.finetune.recipe import Finetuning
 from ordsmed.nn import weights
 from ordsmed.pretrain.pretrain import pretrain
+from ordsmed.train import several
 from ordsmed.train.meters import read
 
 pytestmark = pytest.mark.long
@@ -82,7 +83,7 @@ class AtOnce:
 
     made: list[str] = []  # noqa: RUF012
 
-    def __init__(self, trial: Trial, environment: dict[str, str], threads: int) -> None:
+    def __init__(self, trial: Trial, environment: dict[str, str], threads: int, devices: int) -> None:
         self.made.append(trial.name)
         self.returncode: Any = 0
         with trial.said.open("w") as said, contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
@@ -98,8 +99,8 @@ class AtOnce:
 @pytest.fixture(scope="module", autouse=True)
 def _in_this_process() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trials, "_start", AtOnce)
-        patch.setattr(trials, "LOOK", 0.0)
+        patch.setattr(several, "start", AtOnce)
+        patch.setattr(several, "LOOK", 0.0)
         patch.setattr("ordsmed.train.session.measured_peak", lambda *_: 1e12)
         yield
 
@@ -317,15 +318,7 @@ def test_trials_of_spans_are_compared_by_their_f1(tmp_path: Path) -> None:
 
 
 def test_one_device_a_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe = settings.decode(Finetuning, settings.read(labelled(tmp_path)), "recipe")
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(9)))
-    assert trials._places(recipe, 3) == [{}, {}, {}]
-    assert len(trials._places(recipe, 99)) == 4
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
-    on_gpus = settings.decode(Finetuning, settings.override(settings.plain(recipe), ["layout.device=auto"]), "recipe")
-    assert [place["CUDA_VISIBLE_DEVICES"] for place in trials._places(on_gpus, 9)] == ["3", "5"]
+    labelled(tmp_path)
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(RecipeError, match="each trial has one device"):

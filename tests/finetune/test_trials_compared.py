@@ -6,7 +6,6 @@ import contextlib
 import json
 import shutil
 import signal
-from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,9 +19,9 @@ from ordsmed.base.run import Run
 from ordsmed.finetune import compared, finish, grid, trials
 from ordsmed.finetune.grid import Trial
 from ordsmed.finetune.recipe import Finetuning
-from ordsmed.mesh.layout import Layout
 from ordsmed.models import bert
 from ordsmed.tasks import classify
+from ordsmed.train import several
 from ordsmed.train.loop import Stopped
 
 
@@ -142,144 +141,6 @@ def test_only_the_best_so_far_keeps_its_checkpoints(tmp_path: Path, capsys: pyte
     assert not trials.is_put_away(tmp_path)
 
 
-def test_why_a_trial_failed(tmp_path: Path) -> None:
-    (trial,) = planned(tmp_path, seeds=(1,))
-    trial.said.parent.mkdir(parents=True)
-    trial.said.write_text("step 1\nordsmed: here: wrong; wanted right\nordsmed: there: wrong too\nmore\n")
-    assert trials._why_failed(trial, 1) == "there: wrong too"
-    trial.said.write_text("Traceback\n")
-    assert trials._why_failed(trial, 3) == f"exit status 3; {trial.said} tells more"
-    assert trials._why_failed(trial, -signal.SIGKILL) == f"ended by SIGKILL; {trial.said} tells more"
-    assert trials._why_failed(trial, 0) == ""
-    assert not trial.said.exists()
-
-
-@pytest.mark.parametrize(
-    ("device", "gpus", "jobs", "most", "wanted"),
-    [
-        ("auto", ["0", "3"], 0, 9, ["0", "3"]),
-        ("cuda", ["0", "3"], 3, 9, ["0", "3", "0"]),
-        ("auto", ["0", "3"], 0, 1, ["0"]),
-        ("auto", [], 0, 9, [None] * 4),
-        ("cpu", ["0", "3"], 0, 9, [None] * 4),
-        ("cpu", [], 2, 9, [None] * 2),
-        ("cpu", [], 0, 3, [None] * 3),
-        ("cuda:1", ["0", "3"], 0, 9, [None]),
-    ],
-)
-def test_places_side_by_side(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    device: str,
-    gpus: list[str],
-    jobs: int,
-    most: int,
-    wanted: list[Any],
-) -> None:
-    """A GPU each where there are some, else one to two cores; never more than there are trials."""
-    monkeypatch.setattr(trials, "_gpus", lambda: gpus)
-    monkeypatch.setattr(trials, "cores", lambda: 8)
-    found = trials._places(recipe(tmp_path, jobs=jobs, layout=Layout(device=device)), most)
-    assert [place.get("CUDA_VISIBLE_DEVICES") for place in found] == wanted
-
-
-def test_gpus_as_this_process_may_use_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials.torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(trials.torch.cuda, "device_count", lambda: 2)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert trials._gpus() == ["0", "1"]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,GPU-ab,9")
-    assert trials._gpus() == ["5", "GPU-ab"]
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    monkeypatch.setattr(trials.torch.cuda, "is_available", lambda: False)
-    assert trials._gpus() == []
-
-
-class Process:
-    """A trial that ends when it is looked at for the second time."""
-
-    def __init__(self, trial: Trial, running: set[str], status: int = 0) -> None:
-        self.name, self.running, self.returncode, self.looks = trial.name, running, status, 0
-        running.add(self.name)
-
-    def poll(self) -> int | None:
-        self.looks += 1
-        if self.looks < 2:
-            return None
-        self.running.discard(self.name)
-        return self.returncode
-
-
-@pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> tuple[list[tuple[str, Any, int]], list[int]]:
-    """Which trials were begun where and on how many threads, and how many ran at a time."""
-    begun: list[tuple[str, Any, int]] = []
-    together: list[int] = []
-    running: set[str] = set()
-
-    def start(trial: Trial, place: dict[str, str], threads: int) -> Process:
-        begun.append((trial.name, place.get("gpu"), threads))
-        made = Process(trial, running, status=len(begun) - 1)
-        together.append(len(running))
-        return made
-
-    monkeypatch.setattr(trials, "_start", start)
-    monkeypatch.setattr(trials, "LOOK", 0.0)
-    monkeypatch.setattr(trials, "threads_of", lambda local_world: 6 // local_world)
-    return begun, together
-
-
-def test_as_many_trials_as_places(tmp_path: Path, started: Any) -> None:
-    """Each place is taken again when its trial is done; cores are shared out."""
-    made, (begun, together) = planned(tmp_path, seeds=(1, 2, 3, 4, 5)), started
-    found = list(trials._side_by_side(deque(made), [{"gpu": "a"}, {"gpu": "b"}], lambda: 0))
-    assert sorted(trial.name for trial, _ in found) == [trial.name for trial in made]
-    assert sorted(status for _, status in found) == [0, 1, 2, 3, 4]
-    assert max(together) == 2
-    assert [where for _, where, _ in begun[:2]] == ["a", "b"]
-    assert {threads for _, _, threads in begun} == {3}
-
-
-def test_asked_to_stop_no_more_trials_begin(tmp_path: Path, started: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    ended: list[int] = []
-    monkeypatch.setattr(trials, "_end", lambda running: ended.append(len(running)))
-    asks = iter([0, 15, 15])
-    found = list(trials._side_by_side(deque(planned(tmp_path, seeds=(1, 2, 3))), [{}, {}], lambda: next(asks)))
-    assert (found, len(started[0]), ended) == ([], 2, [2])
-
-
-def test_who_is_asked_a_second_time_ends_trials_at_once() -> None:
-    done: list[str] = []
-
-    class Slow:
-        def terminate(self) -> None:
-            done.append("terminate")
-
-        def kill(self) -> None:
-            done.append("kill")
-
-        def wait(self) -> None:
-            done.append("wait")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        trials._end([Slow(), Slow()])  # type: ignore[list-item]
-    assert done == ["terminate", "terminate", "wait", "kill", "kill"]
-
-
-def test_what_a_trial_is_started_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun: list[Any] = []
-    monkeypatch.setattr(trials.subprocess, "Popen", lambda words, **how: begun.append((words, how)))
-    free, said = planned(tmp_path, seeds=(1,))[0], planned(tmp_path, seeds=(1,), layout=Layout(threads=2))[0]
-    free.said.parent.mkdir(parents=True)
-    for trial in (free, said):
-        trials._start(trial, {"CUDA_VISIBLE_DEVICES": "3"}, 5)
-    assert begun[0][0][1:] == ["-m", "ordsmed", "finetune", str(free.path), "layout.threads=5"]
-    assert begun[1][0][-1] == str(said.path), "the recipe's own number"
-    assert begun[0][1]["env"]["CUDA_VISIBLE_DEVICES"] == "3"
-    assert begun[0][1]["start_new_session"], "or Ctrl-C would reach it twice"
-
-
 def test_a_file_is_linked_where_a_disk_allows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a").write_text("weights")
     trials._link(str(tmp_path / "a"), str(tmp_path / "b"))
@@ -342,7 +203,7 @@ def at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         Path(name).write_text("[UNK]\n")
 
     class AtOnce:
-        def __init__(self, trial: Trial, place: dict[str, str], threads: int) -> None:
+        def __init__(self, trial: Trial, place: dict[str, str], threads: int, devices: int) -> None:
             begun.append(trial.name)
             self.returncode = int(trial.recipe.seed == 9)
             trial.said.write_text("ordsmed: here: it burns\n")
@@ -358,8 +219,8 @@ def at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         def poll(self) -> int:
             return self.returncode
 
-    monkeypatch.setattr(trials, "_start", AtOnce)
-    monkeypatch.setattr(trials, "LOOK", 0.0)
+    monkeypatch.setattr(several, "start", AtOnce)
+    monkeypatch.setattr(several, "LOOK", 0.0)
     return begun
 
 
@@ -452,8 +313,8 @@ def test_asked_to_stop_what_is_done_is_told(
     def asked() -> Iterator[Callable[[], int]]:
         yield lambda: signal.SIGTERM if len(list(folder.glob("trials/*/scores.json"))) >= stop_after else 0
 
-    monkeypatch.setattr(trials, "asked_to_stop", asked)
-    monkeypatch.setattr(trials, "_end", lambda running: None)
+    monkeypatch.setattr(several, "asked_to_stop", asked)
+    monkeypatch.setattr(several, "end", lambda running: None)
     with pytest.raises(Stopped) as stopped:
         trials.perform(folder, recipe(folder, seeds=(1, 2, 3), jobs=1), "r")
     assert (stopped.value.step, stopped.value.by) == (stop_after, signal.SIGTERM)
@@ -461,7 +322,7 @@ def test_asked_to_stop_what_is_done_is_told(
     assert Run(folder).status["state"] == "stopped"
     told = f"{stop_after} of 3 trials are done; go on with: ordsmed finetune {folder}"
     assert told in capsys.readouterr().err
-    monkeypatch.setattr(trials, "asked_to_stop", lambda: contextlib.nullcontext(lambda: 0))
+    monkeypatch.setattr(several, "asked_to_stop", lambda: contextlib.nullcontext(lambda: 0))
     trials.perform(folder, recipe(folder, seeds=(1, 2, 3), jobs=1), "r")
     assert at_once == ["seed-1", "seed-2", "seed-3"]
 
@@ -481,19 +342,6 @@ def test_a_table_has_room_for_six_scores(tmp_path: Path) -> None:
         "setting", "seeds", "s3", "best", "guessing", "s0", "s1", "s2", "s4", "s5"
     ]  # fmt: skip
     assert lines[0] == "# t: 0 trials"
-
-
-def test_between_two_looks_it_sleeps(tmp_path: Path, started: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waiting must not cost the trials a core."""
-    slept: list[float] = []
-    monkeypatch.setattr(trials.time, "sleep", slept.append)
-    list(trials._side_by_side(deque(planned(tmp_path, seeds=(1, 2))), [{}], lambda: 0))
-    assert slept == [trials.LOOK] * 4
-
-
-def test_a_machine_of_one_core_makes_one_trial_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials, "cores", lambda: 1)
-    assert len(trials._places(recipe(tmp_path, layout=Layout(device="cpu")), 9)) == 1
 
 
 def test_what_a_person_is_told_of_what_is_done(tmp_path: Path, at_once: list[str]) -> None:

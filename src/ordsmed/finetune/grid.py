@@ -15,43 +15,22 @@ from ordsmed.apply.origin import Origin
 from ordsmed.apply.trained import open_model
 from ordsmed.base import settings
 from ordsmed.base.errors import OrdsmedError, RecipeError
-from ordsmed.base.run import Run
 from ordsmed.base.say import say
 from ordsmed.finetune.finish import found_in, numbers
 from ordsmed.finetune.recipe import Finetuning
 from ordsmed.train import meters
+from ordsmed.train.several import PlannedRun
 from ordsmed.train.training import named
 
 MOST = 10_000  # trials: more are a mistake
 
 
 @dataclass(frozen=True)
-class Trial:
+class Trial(PlannedRun):
     """One fine-tuning among others."""
 
-    name: str
-    setting: dict[str, Any]  # in what it differs from others, beside its seed
     recipe: Finetuning
-
-    @property
-    def folder(self) -> Path:
-        """Its run's."""
-        return Path(str(self.recipe.out))
-
-    @property
-    def path(self) -> Path:
-        """Its recipe's; what it says before it has a log of its own stands beside that."""
-        return self.folder.with_name(f"{self.name}.toml")
-
-    @property
-    def said(self) -> Path:
-        """What it says, until it is done."""
-        return self.folder.with_name(f"{self.name}.said")
-
-    @property
-    def done(self) -> bool:
-        """Is there nothing left to do?"""
-        return Run(self.folder).status.get("state") == "done"
+    setting: dict[str, Any]  # in what it differs from others, beside its seed
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -90,7 +69,7 @@ def plan(recipe: Finetuning, folder: Path, place: str) -> list[Trial]:
         pairs = zip([*axes, "seed"], [*values, seed], strict=True)
         words = [f"{path}={settings.literal(value)}" for path, value in pairs]
         table = settings.override(settings.plain(alone), words) | {"out": str(folder / "trials" / title)}
-        trials.append(Trial(title, setting, settings.decode(Finetuning, table, place)))
+        trials.append(Trial(title, settings.decode(Finetuning, table, place), setting))
     seen: dict[str, str] = {}
     for trial in trials:
         for key in (trial.name, settings.write(replace(trial.recipe, out=None))):

@@ -13,39 +13,28 @@ Of a trial that is done, weights, predictions and metrics stay; its checkpoints 
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import shutil
-import signal
-import subprocess
-import sys
 import time
-from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from ordsmed.base import files, run, settings
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
 from ordsmed.base.folder import TRIALS, WEIGHTS, FolderKind, kind_of_folder
-from ordsmed.base.machine import cores, threads_of
 from ordsmed.base.ranks import place_of
 from ordsmed.base.run import Run
-from ordsmed.base.say import Progress, logged, say
-from ordsmed.base.screen import command
+from ordsmed.base.say import logged, say
 from ordsmed.finetune.compared import best_of, compared, table
 from ordsmed.finetune.grid import Trial, plan
 from ordsmed.finetune.recipe import Finetuning
 from ordsmed.launch.site import site_layout
 from ordsmed.mesh.layout import parse
-from ordsmed.train import checkpoint, picture
-from ordsmed.train.loop import Stopped, asked_to_stop
+from ordsmed.train import picture, several
 
 LEFT = ("weights", "predictions")  # of the best trial, for the folder of all
-LOOK = 0.1  # seconds
 
 
 def asked(
@@ -98,7 +87,7 @@ def perform(folder: Path, recipe: Finetuning, name: str, *, anew: bool = False) 
         with logged(folder / "log.txt"):
             try:
                 for trial in trials:
-                    _write(trial)
+                    several.write(trial, "trial")
                 failed = _make(folder, recipe, trials)
                 found = compared(_score(recipe, trials), trials, failed)
                 _tell(folder, found)
@@ -121,7 +110,7 @@ def perform_part(folder: Path, recipe: Finetuning, name: str, part: tuple[int, i
             return folder
         _begin(folder, recipe, anew=False)
         for trial in trials:
-            _write(trial)
+            several.write(trial, "trial")
     mine = trials[part[0] :: part[1]]  # side by side with the other parts: each run has a lock of its own
     with logged(folder / "log.txt"):
         if failed := _make(folder, recipe, mine):
@@ -166,114 +155,20 @@ def _begin(folder: Path, recipe: Finetuning, *, anew: bool) -> None:
     (folder / "trials").mkdir(exist_ok=True)
 
 
-def _write(trial: Trial) -> None:
-    """The trial's recipe; what stands under its name has to be the same."""
-    if trial.path.exists() and kind_of_folder(trial.folder).made:
-        stands = settings.decode(Finetuning, settings.read(trial.path), str(trial.path))
-        if run.essence(stands) != run.essence(trial.recipe):
-            raise RecipeError(trial.folder, "is a trial of other settings", "", "name another `out=`, or add --anew")
-    files.write_text(trial.path, settings.write(trial.recipe))
-
-
 def _make(folder: Path, recipe: Finetuning, trials: Sequence[Trial]) -> dict[str, str]:
     """Make what is missing, some trials at a time; returns those that failed, and why."""
-    waiting = deque(trial for trial in trials if not trial.done)
-    free, stand = _places(recipe, len(waiting)), len(trials) - len(waiting)
-    if waiting:
-        told = f"{len(free)} at a time; each tells its course in {folder}/trials/*/log.txt"
-        say(f"{stand} of {len(trials)} trials stand; {told}")
-    failed: dict[str, str] = {}
-    with asked_to_stop() as stopped, Progress("trials", len(trials), "trials", done=stand, every=math.inf) as shown:
-        with contextlib.closing(_side_by_side(waiting, free, stopped)) as ends:
-            for trial, status in ends:
-                if why := _why_failed(trial, status):
-                    known = any(why.replace(trial.name, other) == told for other, told in failed.items())
-                    failed[trial.name] = why
-                    say(f"{trial.name} failed likewise" if known else f"{trial.name} failed: {why}")
-                else:
-                    shown.add(1)
-                    _note(trial, trials, _score(recipe, trials), shown.left())
-        if stopped():
-            done = sum(trial.done for trial in trials)
-            Run(folder).set(state="stopped")
-            say(f"{done} of {len(trials)} trials are done; go on with: {command('finetune', folder)}")
-            raise Stopped(done, stopped())
-    return failed
+    places = several.places_of(recipe.layout.device, recipe.jobs, sum(not trial.done for trial in trials))
+
+    def note(trial: Trial, left: str) -> None:
+        _note(trial, trials, _score(recipe, trials), left)
+
+    return several.make(several.Gathering(folder, recipe.verb, "trial"), trials, places, note)
 
 
 def _score(recipe: Finetuning, trials: Sequence[Trial]) -> str:
     """By which trials are compared: as one that is done says, which has seen the labels."""
     done = next((trial for trial in trials if trial.done), None)
     return (run.read_recipe(Finetuning, done.folder) if done else recipe).score
-
-
-def _side_by_side(
-    waiting: deque[Trial], free: list[dict[str, str]], stopped: Callable[[], int]
-) -> Generator[tuple[Trial, int], None, None]:
-    """Start as many trials as there are places; yields each with its exit status when it ends."""
-    threads = threads_of(local_world=max(1, len(free)))
-    running: dict[subprocess.Popen[bytes], tuple[Trial, dict[str, str]]] = {}
-    try:
-        while (running or waiting) and not stopped():
-            while waiting and free:
-                trial, place = waiting.popleft(), free.pop(0)
-                running[_start(trial, place, threads)] = trial, place
-            time.sleep(LOOK)
-            for process in [process for process in running if process.poll() is not None]:
-                trial, place = running.pop(process)
-                free.append(place)
-                yield trial, process.returncode
-    finally:
-        _end(list(running))
-
-
-def _places(recipe: Finetuning, most: int) -> list[dict[str, str]]:
-    """Where trials run side by side: the environment of each, with a GPU of its own where there are some."""
-    device = recipe.layout.device
-    gpus = _gpus() if device in ("auto", "cuda") else []
-    on_cpu = max(1, cores() // 2) if not device.startswith("cuda") else 1
-    count = min(recipe.jobs or len(gpus) or on_cpu, most)
-    return [{"CUDA_VISIBLE_DEVICES": gpus[n % len(gpus)]} if gpus else {} for n in range(count)]
-
-
-def _gpus() -> list[str]:
-    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return given.split(",")[:count] if given else [str(number) for number in range(count)]
-
-
-def _start(trial: Trial, environment: Mapping[str, str], threads: int) -> subprocess.Popen[bytes]:
-    words = [sys.executable, "-m", "ordsmed", "finetune", str(trial.path)]
-    if not trial.recipe.layout.threads:
-        words.append(f"layout.threads={checkpoint.threads_kept(trial.folder) or threads}")  # it keeps its bits
-    with trial.said.open("w") as log:  # a session of its own: Ctrl-C reaches this process alone, which passes it on
-        return subprocess.Popen(words, env=os.environ | environment, stdout=log, stderr=log, start_new_session=True)
-
-
-def _end(running: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Trials that are not done save and end; asked for once more, at once."""
-    for process in running:
-        process.terminate()
-    try:
-        for process in running:
-            process.wait()
-    except KeyboardInterrupt:
-        for process in running:
-            process.kill()
-        raise
-
-
-def _why_failed(trial: Trial, status: int) -> str:
-    """A trial's complaint, in its own words; empty where all went well."""
-    if status == 0:
-        trial.said.unlink(missing_ok=True)
-        return ""
-    lines = trial.said.read_text(encoding="utf-8", errors="replace").splitlines()
-    if complaints := [line.removeprefix("ordsmed: ") for line in lines if line.startswith("ordsmed: ")]:
-        return complaints[-1]
-    ended = f"exit status {status}" if status > 0 else f"ended by {signal.Signals(-status).name}"
-    return f"{ended}; {trial.said} tells more"
 
 
 def _note(trial: Trial, trials: Sequence[Trial], score: str, left: str) -> None:
