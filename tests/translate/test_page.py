@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ordsmed import cli
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.ranks import Place
 from ordsmed.translate import page, program
 from ordsmed.translate.program import Call, Flag, Program
+from ordsmed.verbs import version
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -30,6 +35,42 @@ def test_flags_are_told_once_each(code: str) -> None:
         names = [flag.key for flag in one.flags]
         assert len(set(names)) == len(names), one.name
         assert len(page.flags(one)) == len(names) + 2
+
+
+def test_a_flag_is_found_whosever_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """By a part of its name, with any dashes; once a code where it means one thing."""
+    for words in (["--find", "train_batch"], ["google", "--find", "--train-Batch"]):
+        cli.main(["as", *words])
+        lines = [re.split("  +", line.strip()) for line in capsys.readouterr().out.splitlines()]
+        assert lines[0] == ["code", "program", "flag", "theirs, unsaid", "here"]
+        rows = [line for line in lines if line[0] == "google"]
+        assert ["google", "run_pretraining.py", "--train_batch_size", "32", "phase.batch"] in rows
+        assert ["google", "run_classifier.py, run_squad.py", "--train_batch_size", "32", "batch"] in rows
+        assert {line[0] for line in lines[1:]} >= ({"google"} if len(words) == 3 else {"google", "nvidia"})
+    with pytest.raises(UsageError, match=r"no flag of google holds `train-bach`; did you mean `train_batch_size`"):
+        page.find("train-bach", ["google"])
+    for code in program.names():
+        for one in program.programs(code).values():
+            for flag in one.flags:
+                assert any(flag.name in line for line in page.find(flag.name, [code]))
+
+
+def test_codes_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(["as"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[:-1]] == program.names()
+
+
+def test_what_their_scripts_look_for_is_written_where_processes_were_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A verb that started them ends by their status: what comes after is done where that is 0."""
+    done: list[str] = []
+    one = Program("x.py", "x", (), lambda values, call: call.after.append(lambda: done.append("x")), "version")
+    monkeypatch.setattr(program, "programs", lambda code: {"x.py": one})
+    for status in (None, 0, 3):
+        monkeypatch.setattr(version, "run", lambda asked, status=status: sys.exit(status))
+        with contextlib.suppress(SystemExit):
+            cli.main(["as", "google", "x.py"])
+    assert done == ["x", "x"]
 
 
 @pytest.mark.parametrize("of", [{}, {"goes": "a", "nothing": "b"}, {"refused": "a", "goes": "b"}])

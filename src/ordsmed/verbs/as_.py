@@ -3,6 +3,7 @@
 ordsmed as megatron pretrain_bert.py --num-layers 24 ...
 ordsmed as megatron --install FOLDER          # their programs by name: `bash scripts/pretrain_bert.sh` goes on
 ordsmed as megatron pretrain_bert.py --flags  # where each flag goes
+ordsmed as --find max-preds                   # where a flag goes, whosever it is
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from ordsmed.base.arguments import Parser
+from ordsmed.base.arguments import Parser, UsageError
 from ordsmed.base.ending import GOES_ON
 from ordsmed.command import verb
 from ordsmed.command.output import print_lines
@@ -25,12 +26,16 @@ def arguments(parser: Parser) -> None:
     from ordsmed.translate import program
 
     meaning = f"whose command line it is: {', '.join(program.names())}"
-    parser.add_argument("code", metavar="CODE", help=meaning, offers=program.names)
+    parser.add_argument(
+        "code", nargs="?", metavar="CODE", help=f"{meaning}; left out: all are told", offers=program.names
+    )
     parser.add_argument(
         "program", nargs="?", metavar="PROGRAM ...", help="theirs, and its flags; left out: all are told"
     )
     parser.add_argument("--recipe", action="store_true", help="print the recipes and perform nothing")
     parser.add_argument("--flags", action="store_true", help="print where each flag of the program goes")
+    meaning = "print where flags go whose names hold this: of the code, or of all"
+    parser.add_argument("--find", metavar="WORD", nargs=argparse.REMAINDER, help=meaning)
     parser.add_argument("--install", metavar="FOLDER", help="write files of their programs' names, which call this")
 
 
@@ -38,6 +43,18 @@ def run(asked: argparse.Namespace) -> None:
     from ordsmed.base.ranks import place_of
     from ordsmed.translate import install, page, perform, program
 
+    if asked.find is not None:
+        if len(asked.find) != 1:
+            raise UsageError(
+                "--find", f"found {len(asked.find)} words behind it", "one: a flag's name, or a part of it"
+            )
+        print_lines(page.find(*asked.find, [asked.code] if asked.code else program.names()))
+        return
+    if not asked.code:
+        if asked.install:
+            raise UsageError("--install", "found without a code", f"one of {', '.join(program.names())} before it")
+        print_lines(page.codes())
+        return
     if asked.install:
         print_lines(install.install(asked.code, asked.install))
         return
@@ -55,12 +72,20 @@ def run(asked: argparse.Namespace) -> None:
         print_lines(perform.shown(theirs, values, call))
         return
     own = perform.prepare(theirs, values, call)
-    name = verb.named(own)
-    meant = verb.find(name)
-    rest = own[len(name.split()) :]
-    means = meant.parser().read(rest)
-    means.words = own
-    meant.run(means)
+    _perform(own)
     if values.place.rank == 0:
         for step in call.after:
             step()
+
+
+def _perform(own: list[str]) -> None:
+    """What these words of ours mean; a verb that started processes, all of which are done, is done."""
+    name = verb.named(own)
+    meant = verb.find(name)
+    means = meant.parser().read(own[len(name.split()) :])
+    means.words = own
+    try:
+        meant.run(means)
+    except SystemExit as ended:
+        if ended.code:
+            raise
