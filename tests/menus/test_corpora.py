@@ -12,7 +12,7 @@ import pytest
 
 from ordsmed.base import menu
 from ordsmed.base.errors import DataError
-from ordsmed.corpora import conllu, jsonl, stdlib, text
+from ordsmed.corpora import conllu, csv, jsonl, stdlib, text
 from ordsmed.text import read
 
 
@@ -246,3 +246,25 @@ def test_docstrings_are_taken_in_their_order_and_each_once(tmp_path: Path, monke
     assert zlib.id == "zlib"
     assert "The functions in this module allow compression" in zlib.text
     assert "Return the compressed" in zlib.text or "compress" in zlib.text.split("\n")[-1]
+
+
+def test_a_document_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("one\ntwo\n \n\nthree")
+    documents = list(text.Settings(str(path), apart="line").documents())
+    assert [(one.text, one.id) for one in documents] == [
+        ("one", f"{path}:1"),
+        ("two", f"{path}:2"),
+        ("three", f"{path}:5"),
+    ]
+
+
+def test_rows_of_a_table(tmp_path: Path) -> None:
+    """Of quoted fields too, by a column's name or number; a row without text is no document."""
+    path = tmp_path / "a.csv"
+    path.write_text('id,text\n1,"One, two.\nThree."\n2,\n3,four\n')
+    documents = list(csv.Settings(str(path)).documents())
+    assert [(one.text, one.id) for one in documents] == [("One, two.\nThree.", f"{path}:2"), ("four", f"{path}:5")]
+    assert [one.text for one in csv.Settings(str(path), text_key=1, header=False).documents()] == ["id", "1", "2", "3"]
+    with pytest.raises(DataError, match="no column `body`"):
+        list(csv.Settings(str(path), text_key="body").documents())

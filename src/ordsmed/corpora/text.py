@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar, Literal
 
 from ordsmed.text import read
 from ordsmed.text.document import Document
@@ -20,9 +21,22 @@ LONGEST = 8 << 20  # characters of one document; what is longer is cut at a line
 class Settings(TextSource):
     """Documents of text files, told apart by blank lines."""
 
+    apart: Literal["blank", "line"] = "blank"
+    "what parts documents: blank lines, or the end of every line"
+
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("apart",)
+
     def read(self, piece: Piece) -> Iterator[Document]:
         """The documents of a file."""
+        if self.apart == "line":
+            return _each_line(piece.path, self.lines(piece.path))
         return _documents(piece.path, self.lines(piece.path))
+
+
+def _each_line(path: Path, lines: Iterator[str]) -> Iterator[Document]:
+    for number, line in enumerate(lines, 1):
+        if line and not line.isspace():
+            yield Document(line, id=f"{path}:{number}")
 
 
 def _documents(path: Path, lines: Iterator[str]) -> Iterator[Document]:

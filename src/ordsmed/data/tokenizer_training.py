@@ -135,7 +135,7 @@ def read_tokenizer(name: str) -> Tokenizer:
     name = _led(name)
     path = Path(name)
     kind = kind_of_folder(path)
-    if kind is FolderKind.STORE and (path / "tokenizer").is_dir():
+    if kind.made and (path / "tokenizer").is_dir():  # of a store, or of a run
         return Tokenizer.load(path / "tokenizer")
     if path.suffix != ".toml" if kind is FolderKind.FILE else path.is_dir() and not kind.made:
         return Tokenizer.load(path)

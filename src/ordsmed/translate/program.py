@@ -11,17 +11,20 @@ A file of `dialects` has `PROGRAMS`, a tuple of these; every flag of theirs is o
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from ordsmed.base import menu
+from ordsmed.base import files, menu
 from ordsmed.base.arguments import Parser, UsageError
 from ordsmed.base.errors import nearest
 from ordsmed.base.ranks import Place
 
 MENU = "dialects"
 MADE = ("corpus", "tokenizer", "encode")  # what a call may need made, in this order; `<encode>` in a recipe names it
+YES_OR_NO = dict.fromkeys(("true", "t", "yes", "y", "1"), True) | dict.fromkeys(("false", "f", "no", "n", "0"), False)
 Table = dict[str, Any]
 
 
@@ -109,13 +112,14 @@ class Program:
     verb: str = ""  # of ours; empty: the function says
     path: str = ""  # where it stands in theirs; left out: its name
     absl: bool = False  # a switch is said alone, as --noNAME, or as --NAME=false
+    fields: bool = False  # flags are fields of dataclasses: as `_fields` reads them, or in one JSON file
 
     def translated(self, values: Values) -> Call:
         """The call that these values mean."""
         call, idle = Call(self.verb, devices=values.devices), dict[str, list[str]]()
         for flag in self.flags:
             value = values.of[flag.key]
-            if flag.key in values.given and flag.refused:
+            if flag.key in values.given and flag.refused and value != flag.default:
                 raise UsageError(flag.name, "has no meaning here", "", flag.refused)
             if flag.key in values.given and flag.nothing:
                 idle.setdefault(flag.nothing, []).append(flag.name)
@@ -130,11 +134,15 @@ class Program:
         parser = _Parser(self.name, others=lambda flag: "", add_help=False, argument_default=argparse.SUPPRESS)
         parser.allow_abbrev = True  # as theirs: --fp32-em
         free = False
+        if self.fields and words and words[0].endswith(".json"):
+            words = [*_in_a_file(words[0]), *words[1:]]
         for flag in self.flags:
             how: dict[str, Any] = {"dest": flag.key}
             if flag.name.isupper():
                 continue
-            if flag.kind is bool and self.absl:
+            if self.fields:
+                _add_field(parser, flag)
+            elif flag.kind is bool and self.absl:
                 parser.add_argument(flag.name, nargs="?", const=True, type=_read_as(bool), **how)
                 parser.add_argument(f"--no{flag.key}", action="store_false", **how)
             elif flag.kind is bool and not flag.valued:
@@ -172,6 +180,28 @@ class _Parser(Parser):
         return f"`{self.verb} --flags` tells where each goes"
 
 
+def _add_field(parser: Parser, flag: Flag) -> None:
+    """As HfArgumentParser has it: a switch alone, with True or False behind, or as --no_NAME where it is usually on."""
+    spelled = [flag.name, *flag.also]
+    spelled += ["--" + name[2:].replace("_", "-") for name in spelled if "_" in name]
+    how: dict[str, Any] = {"nargs": "?", "const": True} if flag.kind is bool else {"nargs": "+"} if flag.several else {}
+    parser.add_argument(*spelled, dest=flag.key, type=_read_as(flag.kind), choices=flag.one_of or None, **how)
+    if flag.default is True:
+        parser.add_argument(f"--no_{flag.key}", f"--no-{flag.key.replace('_', '-')}", dest=flag.key,
+                            action="store_false")  # fmt: skip
+
+
+def _in_a_file(path: str) -> list[str]:
+    """The words that a JSON file of fields stands for."""
+    words = []
+    for name, value in files.read_table(Path(path)).items():
+        if isinstance(value, list):
+            words += [f"--{name}", *map(str, value)]
+        elif value is not None:
+            words.append(f"--{name}={json.dumps(value) if isinstance(value, dict) else value}")
+    return words
+
+
 def _value(flag: Flag, text: str) -> Any:
     try:
         return _read_as(flag.kind)(text)
@@ -185,7 +215,7 @@ def _read_as(kind: type) -> Callable[[str], Any]:
     def read(text: str) -> Any:
         try:
             if kind is bool:
-                return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[text.lower()]
+                return YES_OR_NO[text.lower()]
             return int(float(text)) if kind is int and float(text).is_integer() else kind(text)
         except (KeyError, ValueError, OverflowError):
             wanted = {bool: "True or False", int: "a whole number", float: "a number"}[kind]

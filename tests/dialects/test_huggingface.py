@@ -1,0 +1,332 @@
+"""The command lines of transformers' example scripts: where each flag goes, compared with tables written by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.dialects import called, changes, resolved
+from ordsmed.base.arguments import UsageError
+from ordsmed.cli import main
+from ordsmed.translate import perform
+from ordsmed.translate.program import find
+
+CODE = "huggingface"
+MLM, CLM = "run_mlm.py", "run_clm.py"
+P, E, C = "pretrain: ", "encode: ", "corpus: "
+PHASE, SCHEDULE = P + "phase[1].", P + "phase[1].schedule."
+BASE = ["--do_train", "--train_file=t.txt", "--model_name_or_path=bert", "--max_seq_length=64"]
+GPT2 = ["--do_train", "--train_file=t.txt", "--model_name_or_path=gpt2", "--block_size=64"]
+FRESH = ["--do_train", "--train_file=t.txt", "--model_type=bert", "--tokenizer_name=tok", "--max_seq_length=64"]
+Table = dict[str, tuple[list[str], dict[str, Any]]]
+# of TrainingArguments: what holds for a fine-tuning as well, there without its phase
+UPDATES: Table = {
+    "--output_dir": (["o"], {P + "out": "o"}),
+    "--per_device_train_batch_size": (["4"], {PHASE + "batch": 4, P + "layout.micro": 4}),
+    "--gradient_accumulation_steps": (["3"], {PHASE + "batch": 24}),
+    "--auto_find_batch_size": ([], {}),
+    "--num_train_epochs": (["1.5"], {PHASE + "epochs": 1.5}),
+    "--max_steps": (["7"], {PHASE + "steps": 7}),
+    "--learning_rate": (["1e-3"], {PHASE + "rate": 1e-3}),
+    "--lr_scheduler_type": (["cosine"], {SCHEDULE + "kind": "cosine"}),
+    "--lr_scheduler_kwargs": (['{"power": 2.0, "lr_end": 1e-5}', "--lr_scheduler_type=polynomial"], {
+        SCHEDULE + "kind": "polynomial", SCHEDULE + "power": 2.0, SCHEDULE + "end": 0.2}),
+    "--warmup_steps": (["9"], {PHASE + "warmup": 9.0}),
+    "--warmup_ratio": (["0.1"], {PHASE + "warmup": 0.1}),
+    "--optim": (["stable_adamw"], {P + "optimizer.kind": "stableadamw", P + "optimizer.betas": [0.9, 0.999]}),
+    "--weight_decay": (["0.1"], {P + "optimizer.decay": 0.1}),
+    "--adam_beta1": (["0.8"], {P + "optimizer.betas": [0.8, 0.999]}),
+    "--adam_beta2": (["0.98"], {P + "optimizer.betas": [0.9, 0.98]}),
+    "--adam_epsilon": (["1e-6"], {P + "optimizer.epsilon": 1e-6}),
+    "--max_grad_norm": (["0"], {P + "clip": 0.0}),
+    "--seed": (["3"], {P + "seed": 3}),
+    "--full_determinism": ([], {P + "layout.deterministic": True}),
+    "--bf16": ([], {P + "layout.precision": "bf16"}),
+    "--fp16": (["True"], {P + "layout.precision": "fp16"}),
+    "--tf32": (["yes"], {P + "layout.precision": "tf32"}),
+    "--gradient_checkpointing": ([], {P + "layout.recompute": True}),
+    "--activation_checkpointing": ([], {P + "layout.recompute": True}),
+    "--torch_compile": ([], {P + "layout.compile": True}),
+    "--torch_compile_backend": (["inductor"], {P + "layout.compile": True}),
+    "--torch_compile_mode": (["default"], {P + "layout.compile": True}),
+    "--torchdynamo": (["inductor"], {P + "layout.compile": True}),
+    "--logging_steps": (["5"], {P + "log": 5}),
+    "--save_total_limit": (["2"], {P + "keep": 2}),
+    "--use_cpu": ([], {P + "layout.device": "cpu"}),
+    "--ddp_timeout": (["60"], {P + "layout.patience": 60.0}),
+    "--tp_size": (["2"], {P + "layout.tensor": 2}),
+    "--dataloader_num_workers": (["3"], {P + "layout.workers": 3}),
+}  # fmt: skip
+JUDGED: Table = {
+    "--eval_strategy": (["steps", "--eval_steps=20"], {P + "validate": 20}),
+    "--eval_steps": (["20", "--evaluation_strategy=steps"], {P + "validate": 20}),
+    "--save_strategy": (["no"], {P + "save": 0}),
+    "--save_steps": (["50"], {P + "save": 50}),
+}
+FILE = C + "given.validation."
+TEXTS: Table = {
+    "--model_name_or_path": (["other"], {P + "init": "other", E + "tokenizer": "other"}),
+    "--tokenizer_name": (["tok"], {E + "tokenizer": "tok"}),
+    "--train_file": (["a.csv"], {C + "source.kind": "csv", C + "source.path": "a.csv", C + "source.text_key": "id"}),
+    "--validation_file": (["v.json"], {
+        FILE + "kind": "jsonl", FILE + "path": "v.json"}),
+    "--validation_split_percentage": (["10"], {C + "validation": 0.1}),
+    "--preprocessing_num_workers": (["2"], {C + "processes": 2, E + "processes": 2}),
+    "--max_eval_samples": (["9"], {P + "validation_rows": 9}),
+}  # fmt: skip
+MASKED: Table = {
+    **UPDATES, **JUDGED, **TEXTS,
+    "--max_seq_length": (["32"], {PHASE + "length": 32}),
+    "--mlm_probability": (["0.2"], {P + "objective.hide": 0.2}),
+    "--line_by_line": ([], {C + "source.apart": "line", PHASE + "pack": False}),
+}  # fmt: skip
+NETWORKS: Table = {
+    "--model_type": (["roberta"], {P + "model.kind": "roberta", P + "model.types": 1}),
+    "--config_overrides": (["hidden_size=64,num_attention_heads=2,hidden_dropout_prob=0.2"], {
+        P + "model.width": 64, P + "model.heads": 2, P + "model.inner": 3072, P + "model.dropout": 0.2}),
+}  # fmt: skip
+ELSEWHERE = {  # tests of their own
+    "--do_train", "--do_eval", "--do_predict", "--overwrite_output_dir", "--resume_from_checkpoint", "--fsdp",
+    "--load_best_model_at_end", "--metric_for_best_model", "--config_name",
+}  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """With texts in three forms."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.txt").write_text("one two\n\nthree four\n")
+    (tmp_path / "a.csv").write_text("id,body\n1,one two\n")
+    (tmp_path / "v.json").write_text('{"id": 1, "text": "one two"}\n')
+    return tmp_path
+
+
+def flags_of(name: str) -> set[str]:
+    return {flag.name for flag in find(CODE, name).flags if flag.goes}
+
+
+def test_every_flag_is_in_a_table() -> None:
+    assert flags_of(MLM) - ELSEWHERE == set(MASKED) | set(NETWORKS)
+    assert flags_of(CLM) - flags_of(MLM) == {"--block_size"}
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "flag", "words", "wanted"),
+    [
+        *((MLM, BASE, flag, *MASKED[flag]) for flag in MASKED),
+        *((MLM, FRESH, flag, *NETWORKS[flag]) for flag in NETWORKS),
+        *((CLM, GPT2, flag, *TEXTS[flag]) for flag in TEXTS),
+        (CLM, GPT2, "--block_size", ["32"], {PHASE + "length": 32}),
+    ],
+)
+def test_a_flag_arrives(
+    folder: Path, name: str, least: list[str], flag: str, words: list[str], wanted: dict[str, Any]
+) -> None:
+    got = changes(CODE, name, least, flag, *words)
+    assert got == {key: pytest.approx(one) if isinstance(one, float) else one for key, one in wanted.items()}
+
+
+def test_no_field_of_the_trainer_is_swallowed() -> None:
+    """Of the version that is installed; what the table has besides is of older and newer ones."""
+    arguments = pytest.importorskip("transformers.training_args").TrainingArguments
+    fields = {f"--{field.name}" for field in dataclasses.fields(arguments)}
+    for name in (MLM, CLM):
+        assert fields - {word for flag in find(CODE, name).flags for word in (flag.name, *flag.also)} == set()
+
+
+def test_what_theirs_leaves_unsaid(folder: Path) -> None:
+    got = resolved(CODE, MLM, *BASE)
+    wanted = {
+        "out": "trainer_output", "init": "bert", "seed": 42, "clip": 1.0, "save": 500, "validate": 0, "log": 500,
+        "phase[1].batch": 8, "phase[1].epochs": 3.0, "phase[1].rate": 5e-5, "phase[1].warmup": 0.0,
+        "phase[1].schedule.kind": "linear", "phase[1].pack": True, "optimizer.kind": "adamw",
+        "optimizer.betas": [0.9, 0.999], "optimizer.epsilon": 1e-8, "optimizer.decay": 0.0, "objective.kind": "mlm",
+        "objective.hide": 0.15, "objective.swap_from": "all", "layout.precision": "fp32", "layout.micro": 8,
+    }  # fmt: skip
+    assert {key: got[P + key] for key in wanted} == wanted
+    assert (got[C + "validation"], got[C + "sentences"], got[C + "duplicates"]) == (0.05, "none", "keep")
+    assert resolved(CODE, CLM, *GPT2)[P + "objective.separate"] is False
+
+
+def test_rows_of_all_devices_and_memory_split_over_them(folder: Path) -> None:
+    words = ["--per_device_train_batch_size=4", "--gradient_accumulation_steps=2"]
+    assert resolved(CODE, MLM, *BASE, *words, world=8)[PHASE + "batch"] == 64
+    for how, reshard in (("full_shard auto_wrap", True), ("shard_grad_op", False)):
+        got = resolved(CODE, MLM, *BASE, "--fsdp", how, world=8)
+        assert (got[P + "layout.shard"], got[P + "layout.reshard"]) == (8, reshard)
+    with pytest.raises(UsageError, match="found hybrid_shard; wanted full_shard or shard_grad_op"):
+        called(CODE, MLM, *BASE, "--fsdp", "hybrid_shard")
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["constant", "--warmup_steps=5"], {"kind": "constant"}),
+        (["constant_with_warmup"], {"kind": "constant"}),
+        (["cosine_with_restarts"], {"kind": "cosine"}),
+        (["polynomial", "--learning_rate=1e-5"], {"kind": "polynomial", "power": 1.0, "end": 0.01}),
+        (["cosine_with_min_lr", '--lr_scheduler_kwargs={"min_lr_rate": 0.1}'], {"kind": "cosine", "end": 0.1}),
+        (
+            ["warmup_stable_decay", "--max_steps=100", '--lr_scheduler_kwargs={"num_decay_steps": 25, '
+             '"decay_type": "1-sqrt", "min_lr_ratio": 0.1}'],
+            {"kind": "wsd", "decay": 0.25, "shape": "sqrt", "end": 0.1},
+        ),
+    ],
+)  # fmt: skip
+def test_courses_of_the_rate(folder: Path, words: list[str], wanted: dict[str, Any]) -> None:
+    call = called(CODE, MLM, *BASE, "--lr_scheduler_type", *words)
+    (phase,) = call.recipes["pretrain"]["phase"]
+    assert phase["schedule"] == {k: pytest.approx(v) if isinstance(v, float) else v for k, v in wanted.items()}
+    assert phase["warmup"] == 0.0
+
+
+def test_words_as_their_parser_reads_them(folder: Path) -> None:
+    (folder / "words.json").write_text(
+        json.dumps({"train_file": "t.txt", "do_train": True, "model_name_or_path": "b", "max_steps": 5, "fp16": False,
+                    "report_to": ["none"], "lr_scheduler_kwargs": {"lr_end": 0.0}, "lr_scheduler_type": "polynomial",
+                    "tokenizer_name": None})
+    )  # fmt: skip
+    got = resolved(CODE, MLM, "words.json", "--bf16", "y", "optimizer.decay=0.5")
+    assert (got[PHASE + "steps"], got[P + "layout.precision"], got[P + "optimizer.decay"]) == (5, "bf16", 0.5)
+    assert got[SCHEDULE + "end"] == 0.0
+    dashes = resolved(CODE, MLM, *BASE, "--output-dir", "o", "--no_use_fast_tokenizer", "--no-cuda", "--fp16", "f")
+    assert (dashes[P + "out"], dashes[P + "layout.device"], dashes[P + "layout.precision"]) == ("o", "cpu", "fp32")
+
+
+def test_networks_of_configurations(folder: Path) -> None:
+    (folder / "config.json").write_text(json.dumps({
+        "model_type": "gpt2", "n_embd": 32, "n_layer": 3, "n_head": 2, "n_positions": 64, "vocab_size": 9,
+        "activation_function": "gelu_new", "resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1,
+        "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "n_inner": None}))  # fmt: skip
+    (folder / "tok").mkdir()
+    (folder / "tok" / "tokenizer_config.json").write_text('{"model_max_length": 48}')
+    words = ["--do_train", "--train_file=t.txt", "--config_name=config.json", "--tokenizer_name=tok"]
+    got = resolved(CODE, CLM, *words)
+    assert [got[P + f"model.{key}"] for key in ("kind", "width", "layers", "positions")] == ["gpt2", 32, 3, 64]
+    assert (got[PHASE + "length"], got[E + "tokenizer"]) == (48, "tok")
+    (folder / "tok" / "tokenizer_config.json").write_text('{"model_max_length": 1e30}')
+    assert resolved(CODE, CLM, *words)[PHASE + "length"] == 1024
+
+
+def test_a_folder_goes_on_or_begins_anew(folder: Path) -> None:
+    assert called(CODE, MLM, *BASE, "--overwrite_output_dir").words == ["--anew"]
+    for word in ("True", "o/checkpoint-500", "o"):
+        assert called(CODE, MLM, *BASE, "--output_dir=o", f"--resume_from_checkpoint={word}").words == []
+    with pytest.raises(UsageError, match="found other/checkpoint-5; wanted one of o"):
+        called(CODE, MLM, *BASE, "--output_dir=o", "--resume_from_checkpoint=other/checkpoint-5")
+
+
+def test_other_texts_lie_elsewhere(folder: Path) -> None:
+    """As in theirs' cache: a call with another flag is not refused for what a former one left."""
+
+    def place(*words: str) -> tuple[str, str]:
+        got = resolved(CODE, MLM, *BASE, *words)
+        return got[C + "out"], got[E + "out"]
+
+    assert place() == place("--learning_rate=1")
+    assert place()[0] == place("--tokenizer_name=other")[0]
+    assert place()[1] != place("--tokenizer_name=other")[1]
+    before = place("--line_by_line")
+    assert before[0] != place()[0]
+    (folder / "t.txt").write_text("one two three\n")
+    assert before[0] != place("--line_by_line")[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([*BASE, "--learning_rat=1", "--per_device_batch=3"], "did you mean `--per_device_eval_batch_size`?"),
+        ([*BASE, "--dataset_name=wikitext"], "--dataset_name: has no meaning here; nothing is fetched"),
+        ([*BASE, "--bf16", "--fp16"], "--bf16: found with --fp16"),
+        ([*BASE, "--bf16", "perhaps"], "found perhaps; wanted True or False"),
+        (BASE[1:], "--do_train: missing"),
+        (BASE[:1] + BASE[2:], "--train_file: missing"),
+        (BASE[:2], "--model_name_or_path: missing"),
+        ([*BASE, "--config_overrides=hidden_size=8"], "--config_overrides: found with --model_name_or_path"),
+        ([*FRESH, "--config_overrides=hiden_size=8"], "found hiden_size=8; wanted KEY=VALUE; did you mean `hid"),
+        ([*FRESH, "--config_overrides=hidden_size=wide"], "found hidden_size=wide; wanted hidden_size as 768"),
+        ([*FRESH, "--model_type=bart"], "--model_type: found bart; wanted one of bert"),
+        ([*FRESH[:3], "--model_type=bert"], "--tokenizer_name: missing"),
+        ([*BASE, "--optim=adamw"], "--optim: found adamw; wanted one of adamw_torch"),
+        ([*BASE, "--lr_scheduler_type=inverse_sqrt"], "found inverse_sqrt; wanted one of linear"),
+        ([*BASE, "--lr_scheduler_kwargs={x}"], "wanted JSON"),
+        ([*BASE, "--lr_scheduler_kwargs", '{"num_cycles": 3}', "--lr_scheduler_type=cosine_with_restarts"], "course"),
+        ([*BASE, "--lr_scheduler_kwargs", '{"power": 3}'], "leave power out"),
+        ([*BASE, "--torch_compile_backend=eager"], "found eager; wanted inductor"),
+        ([*BASE, "--torch_compile_mode=max-autotune"], "found max-autotune; wanted default"),
+        ([*BASE, "--eval_strategy=epoch"], "--eval_strategy: found epoch; wanted no or steps"),
+        ([*BASE, "--save_strategy=best"], "--save_strategy: found best; wanted no or steps"),
+        ([*BASE, "--load_best_model_at_end"], "--load_best_model_at_end: of a language model"),
+        ([*BASE, "--deepspeed=ds.json"], "`layout.shard=N` behind the flags"),
+        ([*BASE, "--train_file=t.pdf"], "t.pdf: ends with .pdf; wanted .txt, .csv or .json"),
+        ([*BASE, "--train_file=none.csv"], "none.csv: no such file"),
+        ([*BASE, "--train_file=list.json"], "list.json:1: is no object"),
+    ],
+)  # fmt: skip
+def test_wrong_words(folder: Path, words: list[str], said: str) -> None:
+    (folder / "list.json").write_text("[\n1]")
+    with pytest.raises(UsageError, match=re.escape(said)):
+        called(CODE, MLM, *words)
+
+
+def test_what_is_refused_may_be_said_as_it_is_unsaid(folder: Path) -> None:
+    words = ["--label_smoothing_factor", "0.0", "--push_to_hub", "False", "--model_revision=main"]
+    assert changes(CODE, MLM, BASE, *words) == {}
+    with pytest.raises(UsageError, match="--label_smoothing_factor: has no meaning here; leave it out"):
+        called(CODE, MLM, *BASE, "--label_smoothing_factor", "0.1")
+
+
+@pytest.fixture
+def pieces(folder: Path) -> Path:
+    """A tokenizer's folder, and texts of its words."""
+    words = ["the", "cat", "sat", "on", "a", "mat", "while", "rain", "fell"]
+    (folder / "tok").mkdir()
+    (folder / "tok" / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words, ""]))
+    texts = [" ".join(words[n % 5 :] + words[: n % 7]) for n in range(60)]
+    (folder / "t.txt").write_text("\n\n".join(texts))
+    return folder
+
+
+SMALL = ["--tokenizer_name=tok", "--train_file=t.txt", "--do_train", "--do_eval", "--max_steps=2", "--use_cpu",
+         "--per_device_train_batch_size=2", "--output_dir=out"]  # fmt: skip
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "words", "auto"),
+    [
+        (MLM, ["--model_type=bert", "--max_seq_length=16", "--config_overrides=hidden_size=16,num_hidden_layers=1,"
+               "num_attention_heads=2,intermediate_size=32"], "AutoModelForMaskedLM"),
+        (CLM, ["--model_type=gpt2", "--block_size=16", "--config_overrides=n_embd=16,n_layer=1,n_head=2"],
+         "AutoModelForCausalLM"),
+    ],
+)  # fmt: skip
+def test_a_run_leaves_what_theirs_leaves(pieces: Path, name: str, words: list[str], auto: str) -> None:
+    main(["as", CODE, name, *SMALL, *words])
+    out = pieces / "out"
+    whole = json.loads((out / "all_results.json").read_text())
+    assert {"train_loss", "train_runtime", "eval_loss", "eval_accuracy", "perplexity"} <= set(whole)
+    assert whole == json.loads((out / "train_results.json").read_text()) | json.loads(
+        (out / "eval_results.json").read_text())  # fmt: skip
+    again = ["as", CODE, MLM, "--model_name_or_path=out", "--output_dir=more", *SMALL[1:-1], "--max_seq_length=16"]
+    if name == MLM:  # a folder of theirs is one to begin with; its call goes on where it stands
+        main(again)
+        assert "init = 'out'" in (pieces / "work/as/more/pretrain.toml").read_text().replace('"', "'")
+        main(again)
+    transformers = pytest.importorskip("transformers")
+    model = getattr(transformers, auto).from_pretrained(out)
+    assert sum(one.numel() for one in model.parameters()) > 0
+    assert transformers.AutoTokenizer.from_pretrained(out)("the cat")["input_ids"]
+
+
+def test_the_recipe_is_what_is_performed(folder: Path) -> None:
+    program = find(CODE, MLM)
+    call = called(CODE, MLM, *BASE, "--output_dir=o", "--overwrite_output_dir")
+    assert perform.words(program, call) == ["pretrain", "work/as/o/pretrain.toml", "--anew"]
+    assert list(perform.recipes(program, call, [])) == [
+        Path("work/as/o/corpus.toml"), Path("work/as/o/encode.toml"), Path("work/as/o/pretrain.toml")]  # fmt: skip
