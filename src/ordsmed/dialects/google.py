@@ -50,6 +50,7 @@ def records(values: Values, call: Call) -> None:
     hide = min(values.masked_lm_prob, values.max_predictions_per_seq / values.max_seq_length)
     how = [f"hide={hide:g}", f"short={values.short_seq_prob:g}"]
     how += ["unit=word"] if values.do_whole_word_mask else []
+    call.writes = values.output_file
     call.words = ["<encode>", values.output_file, "mlm_nsp", *how, "--length", str(values.max_seq_length),
                   "--times", str(values.dupe_factor), "--seed", str(values.random_seed)]  # fmt: skip
 

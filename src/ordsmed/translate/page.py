@@ -49,7 +49,7 @@ def _plain(name: str) -> str:
 
 def flags(program: Program) -> list[str]:
     """Every flag of a program, in lines."""
-    rows = [[flag.name, _usual(flag), _becomes(flag)] for flag in program.flags]
+    rows = [[flag.shown, _usual(flag), _becomes(flag)] for flag in program.flags]
     return [f"{program.name}: {program.doc}", *table([["flag", "theirs, unsaid", "here"], *rows])]
 
 
@@ -58,7 +58,7 @@ def markdown(code: str) -> list[str]:
     lines = []
     for program in programs_of(code).values():
         lines += [f"### `{program.name}`", "", f"{program.doc[0].upper()}{program.doc[1:]}.", ""]
-        rows = [[f"`{flag.name}`", _usual(flag), _becomes(flag, "`")] for flag in program.flags]
+        rows = [[f"`{flag.shown}`", _usual(flag), _becomes(flag, "`")] for flag in program.flags]
         lines += [*rows_of(["flag", "theirs, unsaid", "here"], rows), ""]
     return lines
 
@@ -66,7 +66,7 @@ def markdown(code: str) -> list[str]:
 def _usual(flag: Flag) -> str:
     if flag.kind is bool:
         return "on" if flag.default else "off"
-    return "must be said" if flag.required else "" if flag.default in (None, "") else str(flag.default)
+    return "must be said" if flag.required else "" if flag.default in (None, "", {}) else str(flag.default)
 
 
 def _becomes(flag: Flag, mark: str = "") -> str:

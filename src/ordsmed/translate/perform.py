@@ -21,7 +21,7 @@ TRAININGS = ("pretrain", "finetune")
 
 def folder(program: Program, call: Call) -> Path:
     """Where the recipes of a call are written: by the folder that it writes, else by its program."""
-    out = call.recipes.get(call.verb, {}).get("out")
+    out = call.recipes.get(call.verb, {}).get("out") or call.writes
     named = "-".join(Path(out).parts).strip("/-.") if out else ""
     return FOLDER / (named or program.name.rpartition(".")[0] or program.name)
 

@@ -25,6 +25,9 @@ from ordsmed.base.ranks import Place
 MENU = "dialects"
 MADE = ("corpus", "tokenizer", "encode")  # what a call may need made, in this order; `<encode>` in a recipe names it
 YES_OR_NO = dict.fromkeys(("true", "t", "yes", "y", "1"), True) | dict.fromkeys(("false", "f", "no", "n", "0"), False)
+JSON = {
+    bool: "true or false", int: "a whole number", float: "a number", str: "a text", list: "a list", dict: "a table",
+}  # fmt: skip
 Table = dict[str, Any]
 
 
@@ -43,6 +46,7 @@ class Flag:
     valued: bool = False  # a switch that is followed by True or False
     one_of: tuple[str, ...] = ()
     also: tuple[str, ...] = ()  # further spellings
+    within: str = ""  # the flag whose JSON table (in words, or in a file) has this for a key
 
     def __post_init__(self) -> None:
         if bool(self.goes) + bool(self.nothing) + bool(self.refused) != 1:
@@ -52,6 +56,11 @@ class Flag:
     def key(self) -> str:
         """Its name among the values."""
         return self.name.lstrip("-").replace("-", "_")
+
+    @property
+    def shown(self) -> str:
+        """As it is written."""
+        return f"{self.within} {self.name}" if self.within else self.name
 
     @property
     def kind(self) -> type:
@@ -86,6 +95,7 @@ class Call:
     verb: str
     recipes: dict[str, Table] = field(default_factory=dict)  # what needs what: corpus, tokenizer, encode, the verb's
     words: list[str] = field(default_factory=list)  # further ones of the command
+    writes: str = ""  # the folder that the verb writes, where no recipe says it
     environment: dict[str, str] = field(default_factory=dict)
     devices: int = 0  # processes that theirs starts
     notes: list[str] = field(default_factory=list)  # what a person who knows theirs should know
@@ -120,9 +130,9 @@ class Program:
         for flag in self.flags:
             value = values.of[flag.key]
             if flag.key in values.given and flag.refused and value != flag.default:
-                raise UsageError(flag.name, "has no meaning here", "", flag.refused)
+                raise UsageError(flag.shown, "has no meaning here", "", flag.refused)
             if flag.key in values.given and flag.nothing:
-                idle.setdefault(flag.nothing, []).append(flag.name)
+                idle.setdefault(flag.nothing, []).append(flag.shown)
             if flag.goes and not flag.joint and value is not None:
                 call.put(flag.goes, value)
         call.notes += [f"{', '.join(names)}: not needed here: {why}" for why, names in idle.items()]
@@ -138,7 +148,7 @@ class Program:
             words = [*_in_a_file(words[0]), *words[1:]]
         for flag in self.flags:
             how: dict[str, Any] = {"dest": flag.key}
-            if flag.name.isupper():
+            if flag.name.isupper() or flag.within:
                 continue
             if self.fields:
                 _add_field(parser, flag)
@@ -171,8 +181,32 @@ class Program:
                 asked[flag.key] = _value(flag, text)
             if flag.key not in asked and flag.required:
                 raise UsageError(self.name, f"no {flag.name}", f"`{self.name} {flag.name} ...`")
+        for flag in self.flags:
+            if not flag.within and flag.key in asked and (inner := [f for f in self.flags if f.within == flag.name]):
+                asked |= _of_table(flag, asked[flag.key], inner)
         of = {flag.key: asked.get(flag.key, flag.default) for flag in self.flags}
         return Values(of, frozenset(asked), place, devices, tuple(overrides))
+
+
+def _of_table(flag: Flag, text: str, inner: Sequence[Flag]) -> Table:
+    """What a JSON table says, or the file that the flag names, by the keys of values."""
+    known = {one.name: one for one in inner}
+    try:
+        table = files.read_table(Path(text)) if text.endswith(".json") else json.loads(text)
+    except ValueError as error:
+        wanted = """a table such as '{"KEY": 1}', or a file of one that ends in .json"""
+        raise UsageError(flag.name, f"is no JSON ({error})", wanted) from None
+    if not isinstance(table, dict):
+        raise UsageError(flag.name, f"found {text}", """a table such as '{"KEY": 1}'""")
+    for name, value in table.items():
+        if name not in known:
+            raise UsageError(flag.name, f"has no key `{name}`", "", nearest(name, known))
+        if known[name].kind is int and isinstance(value, float) and value.is_integer():
+            table[name] = value = int(value)  # 1e6
+        kinds = (int, float) if known[name].kind is float else (known[name].kind,)
+        if value is not None and (not isinstance(value, kinds) or isinstance(value, bool) is not (kinds == (bool,))):
+            raise UsageError(known[name].shown, f"found {json.dumps(value)}", JSON[kinds[-1]])
+    return {known[name].key: value for name, value in table.items()}
 
 
 class _Parser(Parser):
