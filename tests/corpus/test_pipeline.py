@@ -8,7 +8,7 @@ import lzma
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import filelock
 import pytest
@@ -216,6 +216,14 @@ def test_bad_recipes_are_one_line(tmp_path: Path, word: str, said: str) -> None:
         obtain(Corpus, str(recipe), [word])
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("apart", "wanted"), [("blank", ["One.", "Two.\nThree.", "Four."]),
+                                             ("file", ["One.\nTwo.\nThree.", "Four."])])  # fmt: skip
+def test_what_a_document_of_a_text_is(tmp_path: Path, apart: Literal["blank", "file"], wanted: list[str]) -> None:
+    (tmp_path / "a.txt").write_text("One.\n\nTwo.\nThree.\n\n")
+    (tmp_path / "b.txt").write_text("Four.")
+    assert [each.text for each in text_files.Settings(str(tmp_path), apart=apart).documents()] == wanted
 
 
 def test_from_a_recipe_to_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

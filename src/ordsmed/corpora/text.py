@@ -19,10 +19,10 @@ LONGEST = 8 << 20  # characters of one document; what is longer is cut at a line
 
 @dataclass(frozen=True)
 class Settings(TextSource):
-    """Documents of text files, told apart by blank lines."""
+    """Documents of text files."""
 
-    apart: Literal["blank", "line"] = "blank"
-    "what parts documents: blank lines, or the end of every line"
+    apart: Literal["blank", "line", "file"] = "blank"
+    "what parts documents: blank lines, the end of every line, or of every file"
 
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("apart",)
 
@@ -30,7 +30,7 @@ class Settings(TextSource):
         """The documents of a file."""
         if self.apart == "line":
             return _each_line(piece.path, self.lines(piece.path))
-        return _documents(piece.path, self.lines(piece.path))
+        return _documents(piece.path, self.lines(piece.path), self.apart == "blank")
 
 
 def _each_line(path: Path, lines: Iterator[str]) -> Iterator[Document]:
@@ -39,12 +39,12 @@ def _each_line(path: Path, lines: Iterator[str]) -> Iterator[Document]:
             yield Document(line, id=f"{path}:{number}")
 
 
-def _documents(path: Path, lines: Iterator[str]) -> Iterator[Document]:
+def _documents(path: Path, lines: Iterator[str], by_blanks: bool) -> Iterator[Document]:
     number, length = 1, 0
     held: list[str] = []
     for line in lines:
         blank = not line or line.isspace()
-        if held and (blank or length + len(line) > LONGEST):
+        if held and ((blank and by_blanks) or length + len(line) > LONGEST):
             read.tally().cut += not blank
             yield Document("\n".join(held), id=f"{path}:{number}")
             number, length, held = number + 1, 0, []
