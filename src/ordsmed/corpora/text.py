@@ -39,7 +39,7 @@ def _each_line(path: Path, lines: Iterator[str]) -> Iterator[Document]:
             yield Document(line, id=f"{path}:{number}")
 
 
-def _documents(path: Path, lines: Iterator[str], by_blanks: bool) -> Iterator[Document]:
+def _documents(path: Path, lines: Iterator[str], by_blanks: bool = True) -> Iterator[Document]:
     number, length = 1, 0
     held: list[str] = []
     for line in lines:
