@@ -1,9 +1,9 @@
-"""`--layout auto` without real steps: which micro-batch is taken of given speeds, and what counts as no room."""
+"""`--layout auto` without real steps: which way is taken of given speeds, and what counts as no room."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.ranks import Ranks
+from ordsmed.base.ranks import Place, Ranks
 from ordsmed.learn.phases import Phase
 from ordsmed.mesh.layout import Layout
 from ordsmed.train import auto
@@ -32,9 +32,24 @@ def phases(*batches: int) -> tuple[Phase, ...]:
     return tuple(Phase(steps=1, length=16, batch=batch, rate=1.0) for batch in batches)
 
 
-def planned(recipe: Any, ranks: Ranks, build: Callable[[], Any] = lambda: "job") -> Any:
+def planned(recipe: Any, ranks: Ranks, build: Callable[[], Any] | None = None) -> Any:
     """As much of a plan as is asked."""
-    return SimpleNamespace(recipe=recipe, ranks=ranks, build=build, by=lambda recipe: planned(recipe, ranks, build))
+    return SimpleNamespace(
+        recipe=recipe, ranks=ranks, build=build or (lambda: Job(recipe, ranks)),
+        by=lambda recipe: planned(recipe, ranks, build), on=lambda ranks: planned(recipe, ranks, build),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Job:
+    """As much of a job as is tried."""
+
+    recipe: Any
+    ranks: Ranks = CPU
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        return self.recipe.phases  # type: ignore[no-any-return]
 
 
 free = auto.let_go
@@ -74,20 +89,21 @@ def test_micro_batches_about_double() -> None:
 def test_the_largest_that_pays(
     monkeypatch: pytest.MonkeyPatch, ranks: Ranks, speeds: dict[int, float], micro: int
 ) -> None:
-    monkeypatch.setattr(auto, "_tried", lambda job, index, micro, ranks: speeds[micro])
-    found = auto.largest(planned(Recipe(phases(8)), ranks))
+    monkeypatch.setattr(auto, "_tried", lambda job, index, micro, ranks, times=1: speeds[micro])
+    found, seconds = auto.largest(planned(Recipe(phases(8)), ranks))
     assert found == Layout(micro=(micro,), threads=2)
+    assert seconds == pytest.approx(8 / speeds[micro])
 
 
 def test_every_phase_has_its_own(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Of the rows of one rank; each phase is tried with a job that is made for it."""
     tried: list[tuple[int, int]] = []
     built: list[Any] = []
-    monkeypatch.setattr(auto, "_tried", lambda job, index, micro, ranks: tried.append((index, micro)) or 1234.56)
+    monkeypatch.setattr(auto, "_tried", lambda job, index, micro, ranks, **_: tried.append((index, micro)) or 1234.56)
     two = Ranks(torch.device("cuda"), world=2, shape=(2, 1, 1))
     plan = planned(Recipe(phases(8, 4)), two)
-    plan.by = lambda recipe: planned(recipe, two, lambda: built.append(recipe) or "job")
-    assert auto.largest(plan).micro == (4, 2)
+    plan.by = lambda recipe: planned(recipe, two, lambda: built.append(recipe) or Job(recipe, two))
+    assert auto.largest(plan)[0].micro == (4, 2)
     assert tried == [(0, 1), (0, 2), (0, 4), (1, 1), (1, 2)]
     assert [made.layout for made in built] == [Layout(micro=0, threads=2)] * 2
     said = capsys.readouterr().err
@@ -96,7 +112,7 @@ def test_every_phase_has_its_own(monkeypatch: pytest.MonkeyPatch, capsys: pytest
 
 
 def test_a_phase_without_room_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auto, "_tried", lambda job, index, micro, ranks: 1.0 - index)
+    monkeypatch.setattr(auto, "_tried", lambda job, index, micro, ranks, **_: 1.0 - index)
     with pytest.raises(
         RecipeError, match=r"^phase\[2\]: one row of 16 tokens does not fit in memory; use layout.shard"
     ):
@@ -104,7 +120,7 @@ def test_a_phase_without_room_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_where_weights_have_no_room_there_is_no_speed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> Any:
+    def full(*_: object, **__: object) -> Any:
         raise torch.OutOfMemoryError
 
     recipe: Any = Recipe(phases(8))
@@ -115,17 +131,10 @@ def test_where_weights_have_no_room_there_is_no_speed(monkeypatch: pytest.Monkey
     assert auto._tried(job, 0, 1, GPU) == 0.0
 
 
-@dataclass(frozen=True)
-class Job:
-    """As much of a job as is tried."""
-
-    recipe: Any
-
-
 def test_a_micro_batch_is_tried_in_its_layout(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a CPU only where memory is left: there is no error to wait for."""
     asked: list[Any] = []
-    monkeypatch.setattr(auto, "speed_of", lambda job, index: asked.append((job.recipe.layout, index)) or 7.5)
+    monkeypatch.setattr(auto, "speed_of", lambda job, index, times: asked.append((job.recipe.layout, index)) or 7.5)
     job: Any = Job(Recipe(phases(8, 8)))
     for room, ranks, speed in ((True, CPU, 7.5), (False, CPU, 0.0), (False, GPU, 7.5)):
         monkeypatch.setattr(auto, "_room_on_cpu", lambda room=room: room)
@@ -161,3 +170,68 @@ def test_the_second_micro_batch_is_timed(monkeypatch: pytest.MonkeyPatch, kind: 
     assert auto.speed_of(job, 0) == speed
     assert [one for one in taken if one[0] != "begin"] == [((8, 4, 0, 1, 0), 0.0, 0, 0), ((8, 4, 1, 2, 0), 0.0, 0, 1)]
     assert [one for one in taken if one[0] == "begin"] == [("begin", 0, 4)] * 2
+
+
+FOUR = Ranks(torch.device("cuda"), world=4, shape=(4, 1, 1), place=Place(0, 4, 0, 2))
+Way = tuple[int, bool]  # shard, recompute
+
+
+@pytest.mark.parametrize(
+    ("ranks", "layout", "micros", "seconds", "tried", "taken"),
+    [
+        # a GPU: all are tried, the fastest is taken; where all rows fit at once, recomputing is not tried
+        (FOUR, {}, {}, {(2, False): 3.0}, [(1, False), (2, False), (4, False)], (2, False)),
+        (FOUR, {}, {(1, False): 1}, {(1, True): 2.0}, [(1, False), (1, True), (2, False), (4, False)], (1, True)),
+        (FOUR, {}, {(1, False): 0, (1, True): 0, (2, False): 1}, {(2, False): 2.0},
+         [(1, False), (1, True), (2, False), (2, True), (4, False)], (2, False)),
+        # what a recipe says stays
+        (FOUR, {"replicate": 4}, {}, {}, [(1, False)], (1, False)),
+        (FOUR, {"shard": 2}, {}, {}, [(2, False)], (2, False)),
+        (FOUR, {"recompute": True}, {}, {}, [(1, True), (2, True), (4, True)], (1, True)),
+        # a CPU: the first that has room
+        (CPU, {}, {}, {}, [(1, False)], (1, False)),
+        (CPU, {}, {(1, False): 1}, {}, [(1, False)], (1, False)),
+        (CPU, {}, {(1, False): 0}, {}, [(1, False), (1, True)], (1, True)),
+    ],
+)  # fmt: skip
+def test_the_way_that_is_taken(
+    monkeypatch: pytest.MonkeyPatch, ranks: Ranks, layout: dict[str, Any], micros: dict[Way, int],
+    seconds: dict[Way, float], tried: list[Way], taken: Way,
+) -> None:  # fmt: skip
+    """`micros`: rows that fit at a time, all where nothing is said, 0: none; `seconds`: of the run, 9 where nothing."""
+    asked: list[Way] = []
+
+    def largest(way: Any) -> tuple[Layout, float]:
+        own = way.recipe.layout
+        key = (own.shard, own.recompute)
+        asked.append(key)
+        assert own.shape(ranks.world) == way.ranks.shape
+        if micros.get(key) == 0:
+            raise RecipeError("phase[1]", "one row does not fit")
+        return replace(own, micro=(micros.get(key, 8 // way.ranks.data_world),)), seconds.get(key, 9.0)
+
+    monkeypatch.setattr(auto, "largest", largest)
+    monkeypatch.setattr(auto, "stand", lambda ranks, shape: replace(ranks, shape=shape))
+    start = Layout(micro=3, threads=2, **layout)
+    found = auto.laid_out(planned(Recipe(phases(8), start), replace(ranks, shape=start.shape(ranks.world))))
+    assert asked == tried
+    own = found.recipe.layout
+    assert (own.shard, own.recompute, found.ranks.shape[1]) == (*taken, taken[0])
+
+
+def test_where_nothing_fits_the_first_way_is_complained_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    def largest(way: Any) -> Any:
+        raise RecipeError("phase[1]", f"recompute {way.recipe.layout.recompute}")
+
+    monkeypatch.setattr(auto, "largest", largest)
+    with pytest.raises(RecipeError, match="recompute False"):
+        auto.laid_out(planned(Recipe(phases(8)), CPU))
+
+
+@pytest.mark.parametrize(("two", "seconds"), [(4.0, 2.0), (2.0, 5.0), (0.0, 2.0), (9.0, 0.5)])
+def test_a_step_is_an_update_and_its_micro_batches(monkeypatch: pytest.MonkeyPatch, two: float, seconds: float) -> None:
+    """Four of 2 rows, the first with the update in half a second; rows a second of two of them tell the others."""
+    monkeypatch.setattr(auto, "_tried", lambda job, index, micro, ranks, times: two)
+    job: Any = Job(Recipe(phases(8)))
+    assert auto._step(job, 0, 2, 4.0, GPU) == seconds
+    assert auto._step(job, 0, 2, 4.0, CPU) == 2.0

@@ -17,7 +17,7 @@ import torch
 
 from kit.makers import job_of, make_words
 from kit.processes import Process, run_born
-from ordsmed.base import files
+from ordsmed.base import files, settings
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
 from ordsmed.base.run import Run
 from ordsmed.pretrain.pretrain import pretrain
@@ -200,6 +200,48 @@ def test_a_loss_that_is_no_number_stops_the_run(recipe: Recipe, monkeypatch: pyt
     monkeypatch.undo()
     pretrain(str(folder))
     assert losses(folder) == losses(pretrain(str(recipe("whole"))))
+
+
+@pytest.mark.parametrize("at", [2, 6])
+def test_where_no_memory_is_left_it_goes_on_with_fewer_rows_at_a_time(
+    recipe: Recipe, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], at: int
+) -> None:
+    """From the last checkpoint, or anew; as a run does that was stopped there and goes on with so many."""
+    update, asked = loop.update, recipe("full")
+    tried: list[int] = []
+
+    def full(job, batches, rate, index, inner, **more):  # type: ignore[no-untyped-def]
+        tried.append(len(batches[0].tokens))
+        if inner + 1 == at and tried[-1] > 2:
+            raise torch.OutOfMemoryError("no memory")
+        return update(job, batches, rate, index, inner, **more)
+
+    monkeypatch.setattr(loop, "update", full)
+    folder = pretrain(str(asked), ["layout.micro=8"])
+    monkeypatch.undo()
+    said, since = capsys.readouterr().err, 4 if at > 4 else 0
+    for micro in (4, 2):
+        assert f"{folder}: no memory was left at step {at}: goes on with layout.micro=[{micro}]\n" in said
+    assert tried == [*[8] * at, *[4] * (at - since), *[2] * (12 - since)]
+    assert settings.read(folder / "recipe.toml")["layout"]["micro"] == [2]
+    other, words = recipe("other"), ["layout.micro=2"]
+    if since:
+        monkeypatch.setattr(loop, "update", lambda *a, **k: stop(k["step"] - 1) if k["step"] > 4 else update(*a, **k))
+        stop = lambda step: (_ for _ in ()).throw(loop.Stopped(step, 1))  # noqa: E731
+        with pytest.raises(loop.Stopped):
+            pretrain(str(other), ["layout.micro=8"])
+        monkeypatch.undo()
+        other = other.with_suffix("")
+    assert losses(pretrain(str(other), words)) == losses(folder)
+
+
+def test_where_no_single_row_fits_it_ends_with_what_to_do(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> Any:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+
+    monkeypatch.setattr(loop, "update", full)
+    with pytest.raises(RunError, match=r"^rank 0, step 1: Default.*memory.*; `layout.recompute=true`, or split"):
+        pretrain(str(recipe("none")), ["layout.micro=1"])
 
 
 def test_a_run_of_another_recipe_is_refused(recipe: Recipe) -> None:

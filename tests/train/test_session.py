@@ -505,7 +505,7 @@ def test_a_layout_is_measured_to_begin_with(
     own = job("layout.micro=1")
     laid = lambda recipe, micro: dataclasses.replace(recipe, layout=dataclasses.replace(recipe.layout, micro=micro))  # noqa: E731
     begun: list[Any] = []
-    monkeypatch.setattr(deed, "largest", lambda plan: laid(plan.recipe, 2).layout)
+    monkeypatch.setattr(deed, "laid_out", lambda plan: plan.by(laid(plan.recipe, 2)))
     monkeypatch.setattr(deed, "_stands", lambda *_, **__: stands)
     monkeypatch.setattr(deed, "_begin", lambda plan, *_: plan.recipe)
     monkeypatch.setattr(deed, "go_on", lambda plan, *_: begun.append(plan.recipe) or {"found": 3})

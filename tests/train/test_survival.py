@@ -26,6 +26,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from kit.processes import KIT, PATIENT, Process, alive
+from ordsmed.base import settings
 from ordsmed.base.run import Run
 from ordsmed.train import checkpoint
 from ordsmed.train.meters import read
@@ -524,9 +525,31 @@ at_step(10, short)
 """
     process = start(tmp_path / "short", devices=2, fault=fault)
     assert process.wait() == 1, process.said
-    assert any("CUDA out of memory. Tried to allocate 2.00 GiB." in line for line in complaints(process.said))
+    remedy = "; use `layout.micro=2` (it is 4), `layout.recompute=true`, or split the weights with `layout.shard`"
+    wanted = f"rank {rank}, step 10: CUDA out of memory. Tried to allocate 2.00 GiB.{remedy}"
+    assert any(line.endswith(wanted) for line in complaints(process.said)), process.said
     assert len(complaints(process.said)) <= 2
     assert not any(map(alive, process.left))
+
+
+@pytest.mark.long
+def test_a_mesh_that_was_measured_is_kept(start: Start, tmp_path: Path) -> None:
+    """Copies do not fit, nor do they with recomputing; who goes on with `--layout auto` measures nothing again."""
+    fault = """
+from ordsmed.train import auto
+auto._tried = lambda job, index, micro, ranks, **_: micro * float(job.recipe.layout.shard == 2 and micro < 3)
+at_step(5, lambda: RANK == 0 and once() and os.kill(os.getpid(), signal.SIGTERM))
+"""
+    folder, words = tmp_path / "split", ["--layout", "auto"]
+    first = start(folder, *words, devices=2, fault=fault)
+    assert first.wait() != 0
+    assert "auto: 1 x 2 x 1 (replicate x shard x tensor)" in first.said, first.said
+    second = start(folder, *words, devices=2, fault=fault)
+    assert second.wait() == 0, second.said
+    assert "auto: " not in second.said
+    own, status = settings.read(folder / "recipe.toml")["layout"], Run(folder).status
+    assert (own["shard"], own["recompute"], own["micro"]) == (2, False, [2])
+    assert (status["state"], [entry["mesh"] for entry in status["layouts"]]) == ("done", [[1, 2, 1]])
 
 
 # --- trouble

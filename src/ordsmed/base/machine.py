@@ -381,3 +381,10 @@ def _kept() -> dict[str, float]:
         kept = json.loads(_cache().read_text(encoding="utf-8"))
     speeds = kept.items() if isinstance(kept, dict) else ()
     return {str(k): float(v) for k, v in speeds if isinstance(v, int | float) and 0 < v < float("inf")}
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Is it that memory ran out, of a GPU or of the machine?"""
+    import torch
+
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)

@@ -16,7 +16,7 @@ import numpy as np
 
 from ordsmed.base import measurements, run, settings
 from ordsmed.base.errors import RunError
-from ordsmed.base.machine import afford
+from ordsmed.base.machine import afford, lacks_memory
 from ordsmed.base.measurements import PLACE, Measurement
 from ordsmed.base.menu import Menu
 from ordsmed.base.run import Run
@@ -163,13 +163,6 @@ def _measured(name: str, recipe: Bench) -> dict[str, Any]:
     if recipe.keep:
         measurements.add(Path(recipe.keep), [dataclasses.replace(each, bench=name) for each in kept])
     return dict(facts)
-
-
-def lacks_memory(error: BaseException) -> bool:
-    """Is it that memory ran out, of a GPU or of the machine?"""
-    import torch
-
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
 
 
 def _shown(value: Any) -> str:

@@ -1,4 +1,9 @@
-"""`--layout auto`: the largest micro-batch that fits, measured by real steps."""
+"""`--layout auto`: what fits and is fastest, measured by real steps: micro-batches, mesh, whether to recompute.
+
+Micro-batches grow while they fit. Where a recipe leaves the mesh open, copies come before split weights; where it does
+not ask for recomputing, that is tried as well. On a GPU the fastest of all ways is taken, on a CPU the first that fits:
+there its processes share one memory and one set of cores, so splitting or recomputing never pays but for room.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +11,14 @@ import contextlib
 import dataclasses
 import gc
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.ranks import Ranks
+from ordsmed.base.ranks import Ranks, stand
 from ordsmed.base.say import say
 from ordsmed.data.loader import load
 from ordsmed.mesh.layout import Layout
@@ -22,10 +29,53 @@ from ordsmed.train.plan import Plan
 ROOM = 0.9  # of a device's memory may be filled
 GAIN = 1.02  # a larger micro-batch must be so much faster on a CPU, where large ones only leave the caches
 
+P = TypeVar("P", bound=Plan)
 
-def largest(plan: Plan) -> Layout:
-    """The layout of a plan with the largest micro-batch of each phase that fits; equal on all ranks."""
-    recipe, ranks, micros = plan.recipe, plan.ranks, []
+
+def laid_out(plan: P) -> P:
+    """The plan in the way that is fastest of those that fit, with its processes in that mesh; equal on all ranks."""
+    best, least, refused, small = None, float("inf"), None, False
+    cuda = plan.ranks.device.type == "cuda"
+    for way in _ways(plan):
+        layout = way.recipe.layout
+        if layout.recompute and not plan.recipe.layout.recompute and not small:
+            continue  # all rows at once fit without
+        try:
+            layout, seconds = largest(way)
+        except RecipeError as error:
+            refused, small = refused or error, True
+            continue
+        small = [*layout.micro] != [phase.batch // way.ranks.data_world for phase in way.recipe.phases]  # type: ignore[misc]
+        if seconds < least:
+            best, least = way.by(dataclasses.replace(way.recipe, layout=layout)), seconds
+        if not cuda:
+            break
+    if best is None:
+        assert refused
+        raise refused
+    say(f"auto: {best.recipe.layout.describe(best.ranks.world)}")
+    return best
+
+
+def _ways(plan: P) -> Iterator[P]:
+    """The plan as it is, and as it may be where its layout leaves that open."""
+    layout, ranks = plan.recipe.layout, plan.ranks
+    shards = [layout.shard]
+    if ranks.world > 1 and (layout.replicate, layout.shard, layout.tensor) == (0, 1, 1):
+        shards += sorted({ranks.place.local_world, ranks.world} - {1})
+    for shard in shards:
+        if ranks.world % shard:
+            continue
+        shape = (ranks.world // shard // layout.tensor, shard, layout.tensor)
+        own = plan if shape == ranks.shape else plan.on(stand(ranks, shape))
+        for recompute in sorted({layout.recompute, True}):
+            split = dataclasses.replace(layout, shard=shard, recompute=recompute)
+            yield own.by(dataclasses.replace(plan.recipe, layout=split))
+
+
+def largest(plan: Plan) -> tuple[Layout, float]:
+    """The layout of a plan with the largest micro-batch of each phase that fits, and how long the run takes by it."""
+    recipe, ranks, micros, seconds = plan.recipe, plan.ranks, [], 0.0
     for index, phase in enumerate(recipe.phases):
         job, best, fastest = _built(plan), 0, 0.0
         for micro in divisors(phase.batch // ranks.data_world):
@@ -40,10 +90,11 @@ def largest(plan: Plan) -> Layout:
                 "use layout.shard, layout.tensor or layout.recompute",
             )  # fmt: skip
         micros.append(best)
+        seconds += phase.steps * _step(job, index, best, fastest, ranks)
         del job
         let_go(ranks)
     say(f"auto: layout.micro = {micros}")
-    return dataclasses.replace(recipe.layout, micro=tuple(micros))
+    return dataclasses.replace(recipe.layout, micro=tuple(micros)), seconds
 
 
 def divisors(number: int) -> list[int]:
@@ -64,14 +115,26 @@ def _built(plan: Plan) -> Job | None:
         return None
 
 
-def _tried(job: Job | None, index: int, micro: int, ranks: Ranks) -> float:
-    """Rows a second of one micro-batch on this rank, the slowest of all; 0 where some rank has no room for it."""
+def _step(job: Job | None, index: int, micro: int, speed: float, ranks: Ranks) -> float:
+    """Seconds of a step: of its first micro-batch with the update, and of each further one alone."""
+    assert job
+    alone, times = micro / speed, job.phases[index].batch // (micro * ranks.data_world)
+    if times == 1 or ranks.device.type == "cpu":  # there nothing is compared
+        return alone * times
+    two = _tried(job, index, micro, ranks, times=2)
+    further = 2 * micro / two - alone if two else alone
+    return alone + (times - 1) * max(further, 0.0)
+
+
+def _tried(job: Job | None, index: int, micro: int, ranks: Ranks, *, times: int = 1) -> float:
+    """Rows a second of micro-batches on this rank, the slowest of all; 0 where some rank has no room for them."""
     speed = 0.0
     let_go(ranks)
     with contextlib.suppress(torch.OutOfMemoryError):
         if job and (ranks.device.type == "cuda" or _room_on_cpu()):
             layout = dataclasses.replace(job.recipe.layout, micro=micro)
-            speed = speed_of(dataclasses.replace(job, recipe=dataclasses.replace(job.recipe, layout=layout)), index)
+            own = dataclasses.replace(job, recipe=dataclasses.replace(job.recipe, layout=layout))
+            speed = speed_of(own, index, times=times)
     least = torch.tensor(speed)
     if ranks.world > 1:
         torch.distributed.all_reduce(least, op=torch.distributed.ReduceOp.MIN)
@@ -86,14 +149,14 @@ def let_go(ranks: Ranks) -> None:
         torch.cuda.reset_peak_memory_stats(ranks.device)
 
 
-def speed_of(job: Job, index: int, steps: int = 2) -> float:
-    """Rows a second of one micro-batch forward and backward with an update; the fastest of all but the first counts."""
+def speed_of(job: Job, index: int, steps: int = 2, *, times: int = 1) -> float:
+    """Rows a second of micro-batches forward and backward with an update; the fastest step but the first counts."""
     share, rows = job.share(index), job.rows(index)
-    single = dataclasses.replace(share, batch=share.micro * share.world)
+    single = dataclasses.replace(share, batch=share.micro * share.world * times)
     spent = []
     for step in range(steps):
         batches = next(load(rows, single, step, step + 1, workers=0, device=job.ranks.device))
-        job.objective.begin(int(single.numbers(step, 0)[0]) % job.phases[index].batch, share.micro)
+        job.objective.begin(int(single.numbers(step, 0)[0]) % job.phases[index].batch, share.micro * times)
         began = time.perf_counter()
         float(loop.update(job, batches, 0.0, index, step)[1])
         spent.append(time.perf_counter() - began)
@@ -101,7 +164,7 @@ def speed_of(job: Job, index: int, steps: int = 2) -> float:
         total = torch.cuda.get_device_properties(job.ranks.device).total_memory
         if torch.cuda.max_memory_allocated(job.ranks.device) > ROOM * total:
             return 0.0
-    return share.micro / min(spent[1:])
+    return share.micro * times / min(spent[1:])
 
 
 def _room_on_cpu() -> bool:

@@ -18,7 +18,8 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from ordsmed.base.errors import Trouble
+from ordsmed.base.errors import RunError, Trouble
+from ordsmed.base.machine import lacks_memory
 from ordsmed.base.ranks import first_alone
 from ordsmed.base.say import Progress, say
 from ordsmed.data.batch import Batch
@@ -47,6 +48,14 @@ class Stopped(Exception):
 
 class Unmade(Exception):
     """Some rank was asked to stop while it made the rows of a step, which is therefore not taken."""
+
+
+class Overfull(Exception):
+    """A micro-batch has no room in this process, which is alone; the run may go on with a smaller one."""
+
+    def __init__(self, step: int, micros: tuple[int, ...]) -> None:
+        self.step, self.micros = step, micros
+        super().__init__(f"no memory is left at step {step}")
 
 
 class Replanned(Exception):
@@ -141,6 +150,10 @@ class RunLoop:
             if self.saving and job.finite:
                 self.saving.save_as_it_is(step)
             raise Stopped(step, job.state.vote.result(self.asked())) from None
+        except (RuntimeError, MemoryError) as error:
+            if not lacks_memory(error):
+                raise
+            raise _overfull(job, index, step + 1, error) from None
 
     def _is_over(self, index: int, step: int, began: float) -> bool:
         """What comes after a step: numbers, a plan, a validation, a checkpoint. Is it the run's last one?"""
@@ -170,6 +183,19 @@ class RunLoop:
             meters.flush(weights)
             raise Replanned(step, plan)
         return last
+
+
+def _overfull(job: Job, index: int, step: int, error: BaseException) -> Exception:
+    """What lacking memory means: smaller micro-batches by oneself; with others, who wait, the end and what to do."""
+    share, ranks = job.share(index), job.ranks
+    own = share.batch // share.world
+    fits = max((n for n in range(1, share.micro) if own % n == 0 and n <= share.micro // 2), default=0)
+    if fits and ranks.world == 1:
+        return Overfull(step, tuple(fits if n == index else job.share(n).micro for n in range(len(job.phases))))
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+    lower = f"use `layout.micro={fits}` (it is {share.micro}), " if fits else ""
+    remedy = f"{lower}`layout.recompute=true`, or split the weights with `layout.shard`"
+    return RunError(f"rank {ranks.rank}, step {step}", reason, "", remedy)
 
 
 def _flops(job: Job, first: int) -> float:

@@ -27,9 +27,10 @@ from ordsmed.base.say import logged, many, operations, remembered, say
 from ordsmed.base.screen import command
 from ordsmed.launch.site import absolute
 from ordsmed.learn.phases import locate, total
+from ordsmed.mesh.layout import Layout
 from ordsmed.nn import weights
 from ordsmed.train import checkpoint, loop
-from ordsmed.train.auto import largest
+from ordsmed.train.auto import laid_out, let_go
 from ordsmed.train.deadline import Deadline, Table, in_force, planned, table
 from ordsmed.train.fastest import settled
 from ordsmed.train.guard import LEAST, REMEDY, LossHistory, left_out, remedy
@@ -124,15 +125,17 @@ def _perform(
                 say(f"{folder}: --deadline is not applied again: a run keeps the one it began with")
             kept = run.read_recipe(plan.recipes, folder)
             trouble = recipe.trouble if kind_of_folder(words[0]).made else kept.trouble
-            own = fitted_to(kept, folder, ranks.world, set())[0].layout
-            layout = own if auto and own.shape(ranks.world) == ranks.shape else recipe.layout
+            layout = recipe.layout
+            if auto:
+                layout = fitted_to(kept, folder, ranks.world, set())[0].layout
+                plan = _in_mesh(plan, layout)
             layout = layout.settled(kept.layout.precision)
             recipe = dataclasses.replace(kept, layout=layout, trouble=trouble)
         else:
             with remembered() as measured:
                 plan = settled(plan)
                 if auto:
-                    plan = plan.by(dataclasses.replace(plan.recipe, layout=largest(plan)))
+                    plan = laid_out(plan)
             before += measured.getvalue()
             recipe = _begin(plan, folder, began, deadline)
         if ranks.first:
@@ -145,6 +148,12 @@ def _perform(
                     Run(folder).set(state="failed", why=str(error))
             raise
         first_alone(ranks, lambda: Run(folder).set(state="done", why=None, **facts))
+
+
+def _in_mesh(plan: Plan, layout: Layout) -> Plan:
+    """The plan for these processes in the mesh of a layout."""
+    ranks, shape = plan.ranks, layout.shape(plan.ranks.world)
+    return plan if shape == ranks.shape else plan.on(stand(ranks, shape))
 
 
 def _writable(folder: Path) -> bool:
@@ -195,6 +204,18 @@ def _remove(folder: Path) -> None:
 
 
 def go_on(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
+    """Train from the last whole checkpoint, or from the start, to the end; with fewer rows at a time if need be."""
+    while True:
+        try:
+            return _go_on(plan, folder, watch)
+        except loop.Overfull as full:
+            step, micros = full.step, full.micros
+        let_go(plan.ranks)  # what is left of that try goes with its error, which ends above
+        say(f"{folder}: no memory was left at step {step}: goes on with layout.micro={list(micros)}")
+        plan = plan.by(dataclasses.replace(plan.recipe, layout=dataclasses.replace(plan.recipe.layout, micro=micros)))
+
+
+def _go_on(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
     """Train from the last whole checkpoint, or from the start, to the end of the recipe; on any layout."""
     recipe, ranks = plan.recipe, plan.ranks
     found = _found(folder, ranks)
@@ -248,7 +269,7 @@ def go_on(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
         with contextlib.suppress(RunError):  # the disk is not what the run failed for
             saving.wait()
         raise _with_remedy(error, job, folder) from None
-    except OrdsmedError:
+    except (OrdsmedError, loop.Overfull):
         saving.writer.wait_for_own()
         raise
     _check_learned(job, folder)
