@@ -4,7 +4,7 @@ BIN := .venv/bin
 
 unexport PYTHONDONTWRITEBYTECODE  # each process of the tests would compile again what all of them import
 
-.PHONY: help quickstart test test-all check fast kernels oldest site
+.PHONY: help quickstart test test-all check fast kernels oldest site results
 
 help:
 	@echo "make quickstart   install into .venv, then train a small BERT on the embedded corpus (a few minutes)"
@@ -14,6 +14,7 @@ help:
 	@echo "make oldest       these with the oldest PyTorch that is promised, in a venv of its own"
 	@echo "make kernels      install Triton (700 MB), then the tests of our GPU kernels, which skip without it"
 	@echo "make check        lint and types"
+	@echo "make results      write docs/results.md from the measurements beside it"
 	@echo "make site         these pages as a site to browse and search without a server: build/site/index.html"
 
 .venv/installed: pyproject.toml constraints.txt
@@ -61,6 +62,9 @@ fast: .venv/tested
 site: .venv/documented
 	$(BIN)/python -m sphinx --fresh-env --fail-on-warning --keep-going --nitpicky --quiet -c docs . build/site
 	@echo "the pages are in build/site/index.html"
+
+results: .venv/installed
+	$(BIN)/python docs/results.py
 
 oldest:
 	$(PYTHON) tests/measure/oldest_torch.py .venv-oldest
