@@ -29,7 +29,7 @@ FLOORS = [
     {"train", "likelihood"},
     {"pretrain", "finetune", "probes"},
     {"bench", "evaluation", "doctor"},
-    {"show", "api"},
+    {"show", "api", "report"},
     {"cluster", "install", "suite"},
     {"translate"},
     {"dialects"},

@@ -148,7 +148,7 @@ def test_a_smooth_line_is_means_of_about_sixty_stretches() -> None:
      (-3, 3, [-3, -2, -1, 0, 1, 2, 3])],
 )  # fmt: skip
 def test_marks_are_round_numbers(low: float, high: float, wanted: list[float]) -> None:
-    assert picture._marks(low, high, 6) == wanted
+    assert picture.marks(low, high, 6) == wanted
 
 
 def test_nothing_is_drawn_of_nothing(tmp_path: Path) -> None:

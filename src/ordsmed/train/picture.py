@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from ordsmed.base import files
-from ordsmed.train.meters import read
 
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 760, 420, 64, 44, 20, 48
 COLOURS = ("#1f6feb", "#d1671b", "#1a7f52", "#8250df", "#b35900", "#0a7ea4")
@@ -24,7 +23,7 @@ Scale = Callable[[float], float]  # a number -> where it stands
 
 def draw(folder: Path, title: str) -> Path | None:
     """Draw `loss.svg` into a run's folder from its metrics; None where there is nothing to draw."""
-    lines = read(folder / "metrics.jsonl") if (folder / "metrics.jsonl").exists() else []
+    lines = files.read_lines(folder / "metrics.jsonl") if (folder / "metrics.jsonl").exists() else []
     training = [line for line in lines if "validation" not in line]
     judged = [line for line in lines if "validation" in line]
     if len(_numbers(training, "loss")) < 2:
@@ -162,7 +161,7 @@ def _side_by_side(rows: Sequence[Mapping[str, Any]], found: Mapping[str, Any], t
     guessing = _guessing(rows, score)
     beside = f" (guessing {guessing['mean']:.1f})" if guessing else ""
     parts = [_text(16, 26, f"{title}: {score}{beside}", 15, "start")]
-    for mark in _marks(low, high, 6):
+    for mark in marks(low, high, 6):
         parts.append(f'<path d="M{x(mark):.1f} {TOP}V{height - BOTTOM}" stroke="{FAINT}"/>')
         parts.append(_text(x(mark), height - BOTTOM + 18, f"{mark:g}", 12, "middle"))
     for number, (row, name) in enumerate(zip(rows, names, strict=True)):
@@ -256,7 +255,7 @@ def _whole(parts: Sequence[str], height: int) -> str:
 def _levels(low: float, high: float, y: Scale) -> list[str]:
     """Lines across at round numbers."""
     parts = []
-    for mark in _marks(low, high, 6):
+    for mark in marks(low, high, 6):
         parts.append(f'<path d="M{LEFT} {y(mark):.1f}H{WIDTH - RIGHT}" stroke="{FAINT}"/>')
         parts.append(_text(LEFT - 8, y(mark) + 4, f"{mark:g}", 12, "end"))
     return parts
@@ -264,14 +263,14 @@ def _levels(low: float, high: float, y: Scale) -> list[str]:
 
 def _axes(low: float, high: float, first: int, last: int, x: Scale, y: Scale) -> list[str]:
     parts = _levels(low, high, y)
-    for mark in _marks(first, last, 7):
+    for mark in marks(first, last, 7):
         parts.append(_text(x(mark), HEIGHT - BOTTOM + 18, f"{mark:,.0f}", 12, "middle"))
     parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, "step", 12, "middle"))
     parts.append(_text(LEFT - 8, TOP - 10, "loss", 12, "end"))
     return parts
 
 
-def _marks(low: float, high: float, about: int) -> list[float]:
+def marks(low: float, high: float, about: int) -> list[float]:
     """Round numbers between two."""
     raw = (high - low) / about
     unit = 10 ** math.floor(math.log10(raw))

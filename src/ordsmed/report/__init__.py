@@ -1,0 +1,1 @@
+"""Reports of runs: a page, Markdown or JSON of what their folders hold."""

@@ -1,0 +1,330 @@
+"""What the folder of a run holds, as a table of facts: read from its files alone, whatever is wrong with them.
+
+Nothing of the recipe's data or weights needs to stand: a folder that was moved here from elsewhere is read as well.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ordsmed.apply import probed
+from ordsmed.base import files, settings
+from ordsmed.base.errors import OrdsmedError, RecipeError
+from ordsmed.base.folder import RECIPE, STATUS, TRIALS, FolderKind, kind_of_folder, read_status
+from ordsmed.base.machine import cores
+from ordsmed.base.say import duration
+from ordsmed.base.workers import worker_pool
+from ordsmed.report import course
+from ordsmed.report.course import Known
+
+METRICS, LOG, SCORES = "metrics.jsonl", "log.txt", "scores.json"
+TRAININGS = ("pretrain", "finetune")
+DEEP = 3  # folders below the one that is named in which runs are looked for
+AT_ONCE = 1 << 27  # bytes of metrics that one process reads without others
+ENDS = 1 << 18  # bytes of a log that are read, at its beginning and at its end
+SILENT = 600.0  # seconds without a line after which a run that is under way is told to be silent
+POINTS = 40_000  # of all curves of a report
+
+
+def find(names: Sequence[str]) -> list[Path]:
+    """The runs that the names of folders stand for, each once: a folder that is none may hold several."""
+    result: dict[Path, Path] = {}
+    for name in names:
+        own = list(_below(Path(name), DEEP))
+        if not own:
+            raise RecipeError(name, _why_none(Path(name)), "the folder of a run, or one that holds folders of runs")
+        for path in own:
+            result.setdefault(path.resolve(), path)
+    return list(result.values())
+
+
+def _below(path: Path, deep: int) -> Iterator[Path]:
+    """The runs at a path: itself, with its trials, or those under it."""
+    if _is_run(path):
+        yield path
+        path = path / "trials"
+    if not deep or not path.is_dir():
+        return
+    try:
+        inner = sorted(each for each in path.iterdir() if each.is_dir() and not each.name.startswith("."))
+    except OSError:
+        return
+    for each in sorted(inner, key=_by_number):
+        if each.name not in ("checkpoints", "weights", "tokenizer", "tensorboard", "predictions"):
+            yield from _below(each, deep - 1)
+
+
+def _is_run(path: Path) -> bool:
+    """A folder of a training, also of one whose status is lost or damaged; no corpus, and no store."""
+    try:
+        verb = read_status(path).get("verb")
+    except OrdsmedError:
+        return True
+    return verb in TRAININGS or (verb is None and (path / METRICS).exists())
+
+
+def _by_number(path: Path) -> list[Any]:
+    """seed-2 before seed-10."""
+    return [(int(part), "") if part.isdigit() else (math.inf, part) for part in re.split(r"(\d+)", path.name)]
+
+
+def _why_none(path: Path) -> str:
+    kind = kind_of_folder(path)
+    if kind in (FolderKind.ABSENT, FolderKind.FILE):
+        return "no such folder" if kind is FolderKind.ABSENT else "is a file"
+    return f"is the folder of an `ordsmed {kind.value}`, no run" if kind.made else "holds no run"
+
+
+def read(paths: Sequence[Path], most: int = 0) -> list[dict[str, Any]]:
+    """The facts of runs, those of long ones read by several processes; in the order of the paths."""
+    most = most or max(60, min(course.MOST, POINTS // max(len(paths), 1) // 2))
+    sizes = [_size(path / METRICS) for path in paths]
+    count = min(cores(), len(paths)) if sum(sizes) > AT_ONCE else 1
+    with worker_pool(count) as map_in_order:
+        runs = list(map_in_order(read_one, [(path, most) for path in paths]))
+    for run, name in zip(runs, _names(paths), strict=True):
+        run["name"] = name
+    return runs
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """The shortest ends of the paths that tell them apart."""
+    parts = [path.resolve().parts for path in paths]
+    lengths = [1] * len(parts)
+    while True:
+        names = ["/".join(own[-length:]) for own, length in zip(parts, lengths, strict=True)]
+        twice = [
+            names.count(name) > 1 and length < len(own) for name, own, length in zip(names, parts, lengths, strict=True)
+        ]
+        if not any(twice):
+            return names
+        lengths = [length + more for length, more in zip(lengths, twice, strict=True)]
+
+
+def read_one(path: Path, most: int) -> dict[str, Any]:
+    """The facts of one run."""
+    notes: list[str] = []
+    status = _table(path / STATUS, notes)
+    recipe = _recipe(path, notes)
+    log = _log(path / LOG)
+    known = Known(_flops(log), _processes(status))
+    facts = {
+        "folder": str(path), "kind": _kind(path, status), "state": str(status.get("state", "not known")),
+        "why": str(status.get("why", "")), "began": _number(status.get("began")), "seed": recipe.get("seed"),
+        "recipe": settings.flat(recipe), "course": _course(path / METRICS, known, most, notes, status),
+        "planned": _planned(recipe, status), "scores": _scores(path, notes, status),
+        "trials": _table(path / "trials.json", notes) if (path / "trials.json").exists() else {},
+        "probes": _probes(path, notes), "data": _data(path, notes), "network": log.get("network"),
+        "machine": log.get("machine", ""), "precision": settings.flat(recipe).get("layout.precision"),
+        "layouts": status.get("layouts", []), "parameters": log.get("parameters"),
+        "left_out": [each for each in status.get("left_out", []) if isinstance(each, dict)],
+        "environment": _table(path / "environment.json", notes) if (path / "environment.json").exists() else {},
+        "starts": log.get("starts", 0), "notes": notes,
+    }  # fmt: skip
+    _judge_state(path, facts)
+    return facts
+
+
+def _kind(path: Path, status: Mapping[str, Any]) -> str:
+    verb = str(status.get("verb", "run"))
+    return "trials" if verb == "finetune" and (path / TRIALS).exists() else verb
+
+
+def _table(path: Path, notes: list[str]) -> dict[str, Any]:
+    """A file of facts; empty where it is none, which is noted."""
+    try:
+        return files.read_table(path)
+    except OrdsmedError as error:
+        notes.append(f"{path.name}: {error.found}")
+        return {}
+
+
+def _recipe(path: Path, notes: list[str]) -> dict[str, Any]:
+    try:
+        return settings.read(path / RECIPE)
+    except (OrdsmedError, OSError) as error:
+        result = error.found if isinstance(error, OrdsmedError) else error.strerror
+        notes.append(f"{RECIPE}: {result}; what was asked for is not known")
+        return {}
+
+
+def _log(path: Path) -> dict[str, Any]:
+    """What a run told of itself as it began: FLOPs a step by phase, parameters, devices; and how often it began."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(ENDS)
+            file.seek(0, 2)
+            if file.tell() > ENDS:
+                file.seek(max(ENDS, file.tell() - ENDS))
+                text += file.read()
+    except OSError:
+        return {}
+    lines = text.decode("utf-8", "replace")
+    facts: dict[str, Any] = {"flops": {}}
+    for phase, count in re.findall(r"^phase (\d+): (\d[\d.e+]*) FLOPs a step", lines, re.M):
+        facts["flops"][int(phase)] = float(count)
+    if result := re.findall(r"^(?:network: )?(([\d,]+) parameters.*)$", lines, re.M):
+        facts |= {"network": result[-1][0], "parameters": int(result[-1][1].replace(",", ""))}
+    if machines := re.findall(r"^(?:[\d,]+ parameters; )?(.*; measured peak of all .*)$", lines, re.M):
+        facts |= {"machine": machines[-1], "starts": len(machines)}
+    return facts
+
+
+def _flops(log: Mapping[str, Any]) -> dict[int, float]:
+    return log.get("flops", {})
+
+
+def _processes(status: Mapping[str, Any]) -> list[tuple[int, int]]:
+    """From which step on how many processes worked."""
+    layouts = status.get("layouts", [])
+    result = [
+        (int(each["from"]), int(each["processes"]))
+        for each in layouts if isinstance(each, dict) and {"from", "processes"} <= set(each)
+    ] if isinstance(layouts, list) else []  # fmt: skip
+    return sorted(result) or [(0, 1)]
+
+
+def _course(path: Path, known: Known, most: int, notes: list[str], status: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The course, and in words what is wrong with it; None: there is none."""
+    if not path.exists():
+        if status.get("verb") in TRAININGS and not (path.parent / TRIALS).exists():
+            notes.append(f"no {METRICS}: no step was written")
+        return None
+    try:
+        result = course.read(path, known, most)
+    except OSError as error:
+        notes.append(f"{METRICS}: {error.strerror}")
+        return None
+    if result["cut"]:
+        notes.append(f"{METRICS}: {result['cut']}")
+    if count := result["damaged_count"]:
+        where = ", ".join(f"{number:,}" for number in result["damaged"]) + (
+            ", ..." if count > len(result["damaged"]) else ""
+        )
+        notes.append(
+            f"{METRICS}: {count:,} of {result['lines']:,} lines cannot be read (line {where}); they are left out"
+        )
+    if count := result["no_numbers"]:
+        notes.append(
+            f"{METRICS}: the loss of {count:,} of {result['steps']:,} steps is no finite number, first at step "
+            f"{result['first_no_number']:,.0f}; the curve has a gap there"
+        )
+    if not result["steps"]:
+        notes.append(f"{METRICS}: holds no step")
+    return result
+
+
+def _planned(recipe: Mapping[str, Any], status: Mapping[str, Any]) -> int | None:
+    """The steps that were asked for."""
+    phases = recipe.get("phase")
+    counts = [each.get("steps") for each in phases if isinstance(each, dict)] if isinstance(phases, list) else []
+    asked = counts if counts and all(counts) else status.get("steps_asked", [])
+    whole = isinstance(asked, list) and asked and all(isinstance(count, int) for count in asked)
+    return sum(asked) if whole else None
+
+
+def _scores(path: Path, notes: list[str], status: Mapping[str, Any]) -> dict[str, Any]:
+    """The numbers that were found, those of guessing beside them."""
+    if not (path / SCORES).exists():
+        return {}
+    facts = _table(path / SCORES, notes)
+    guessing = facts.get("guessing", {})
+    return {
+        "found": _numbers(facts),
+        "guessing": _numbers(guessing) if isinstance(guessing, dict) else {},
+    }  # fmt: skip
+
+
+def _numbers(table: Mapping[str, Any]) -> dict[str, float]:
+    own = (
+        (key, value) for key, value in table.items() if isinstance(value, int | float) and not isinstance(value, bool)
+    )
+    return {key: value for key, value in own if math.isfinite(value)}
+
+
+def _probes(path: Path, notes: list[str]) -> list[dict[str, Any]]:
+    """A row a score of each probe that was asked."""
+    rows = []
+    for file in sorted((path / probed.SCORES).glob("*-*.json")):
+        try:
+            result = probed.read_one(file)
+        except OrdsmedError as error:
+            notes.append(f"{probed.SCORES}/{file.name}: {error.found}")
+            continue
+        seen = result.get("seen", {})
+        rows += [
+            {"probe": f"{result['probe']} ({result['way']})", "files": _files(result["files"]),
+             "step": result.get("step"), "score": key, "value": _number(value),
+             "error": _number(result["errors"].get(key)), "guessing": _number(result["guessing"].get(key)),
+             "words": seen.get("words"), "tokens": seen.get("tokens")}
+            for key, value in result.items() if isinstance(value, float)
+        ]  # fmt: skip
+    return rows
+
+
+def _files(names: Sequence[str]) -> str:
+    return Path(names[0]).name + (f" and {len(names) - 1} more" if names[1:] else "") if names else ""
+
+
+def _data(path: Path, notes: list[str]) -> list[dict[str, Any]]:
+    """What it learned from: of each store its size, its tokenizer, what it was made of."""
+    if not (path / "data.json").exists():
+        return []
+    rows = []
+    for source, each in _table(path / "data.json", notes).items():
+        if not isinstance(each, dict):
+            continue
+        train, held = (_part(each, name) for name in ("train", "validation"))
+        rows.append({
+            "source": source, "documents": train.get("documents"), "tokens": train.get("tokens"),
+            "held_out": held.get("tokens"), "bytes_a_token": train.get("bytes_a_token"),
+            "unknown": train.get("unknown"), "kind": each.get("kind"), "vocabulary": each.get("vocabulary"),
+            "tokenizer": each.get("tokenizer"), "language": each.get("language"), "licence": each.get("licence"),
+            "fingerprint": each.get("fingerprint"),
+        })  # fmt: skip
+    return rows
+
+
+def _part(table: Mapping[str, Any], name: str) -> dict[str, Any]:
+    part = table.get(name)
+    return part if isinstance(part, dict) else {}
+
+
+def _judge_state(path: Path, facts: dict[str, Any]) -> None:
+    """A run that is under way: when it wrote last; one that failed: why."""
+    if facts["state"] == "running":
+        try:
+            silent = time.time() - max(
+                (path / name).stat().st_mtime for name in (METRICS, STATUS) if (path / name).exists()
+            )
+        except (OSError, ValueError):
+            return
+        facts["silent_seconds"] = round(max(silent, 0.0), 1)
+        if silent > SILENT:
+            facts["notes"].append(f"under way, but nothing was written for {duration(silent)}: perhaps it was killed")
+    elif facts["state"] == "failed":
+        facts["notes"].append(f"failed: {facts['why'] or 'its log says why'}")
+    elif facts["state"] == "stopped":
+        facts["notes"].append("stopped before its end; it goes on where it was with the same command")
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def dumps(value: Any) -> str:
+    """JSON as every reader takes it: what is no number is null."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)

@@ -1,0 +1,32 @@
+"""Report: what runs left, read once and written as a page, as Markdown, as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ordsmed.base import files
+from ordsmed.base.say import many, size
+from ordsmed.report import content, folders, page
+
+USUAL = "report.html"
+
+
+def write(
+    names: Sequence[str], *, out: str | None = None, markdown: str | None = None, json: str | None = None,
+    watts: float = 0.0,
+) -> list[str]:  # fmt: skip
+    """The files that are asked for, the page where none is; what was written, in lines."""
+    report = content.content(names, watts=watts)
+    texts = {}
+    if out or not (markdown or json):
+        texts[Path(out or USUAL)] = page.page(report)
+    if json:
+        texts[Path(json)] = folders.dumps(report) + "\n"
+    for path, text in texts.items():
+        with files.survive_disk(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        files.write_text(path, text)
+    notes = [f"{run['name']}: {note}" for run in report["runs"] for note in run["notes"]]
+    lines = [f"{path}: {many(len(report['runs']), 'run')}, {size(len(text.encode()))}" for path, text in texts.items()]
+    return [*notes[:20], *([f"and {len(notes) - 20} more notes"] if len(notes) > 20 else []), *lines]
