@@ -17,8 +17,8 @@ from ordsmed.translate import perform
 from ordsmed.translate.program import find
 
 CODE = "huggingface"
-MLM, CLM = "run_mlm.py", "run_clm.py"
-P, E, C = "pretrain: ", "encode: ", "corpus: "
+MLM, CLM, GLUE, QA = "run_mlm.py", "run_clm.py", "run_glue.py", "run_qa.py"
+P, E, C, F = "pretrain: ", "encode: ", "corpus: ", "finetune: "
 PHASE, SCHEDULE = P + "phase[1].", P + "phase[1].schedule."
 BASE = ["--do_train", "--train_file=t.txt", "--model_name_or_path=bert", "--max_seq_length=64"]
 GPT2 = ["--do_train", "--train_file=t.txt", "--model_name_or_path=gpt2", "--block_size=64"]
@@ -90,6 +90,41 @@ NETWORKS: Table = {
     "--config_overrides": (["hidden_size=64,num_attention_heads=2,hidden_dropout_prob=0.2"], {
         P + "model.width": 64, P + "model.heads": 2, P + "model.inner": 3072, P + "model.dropout": 0.2}),
 }  # fmt: skip
+CLASS_BASE = ["--do_train", "--train_file=two.csv", "--validation_file=two.csv", "--model_name_or_path=b"]
+QUESTION_BASE = ["--do_train", "--train_file=t.json", "--model_name_or_path=b"]
+LEARNED: Table = {
+    **{flag: (words, {key.replace(PHASE, F).replace(P, F): value for key, value in wanted.items()})
+       for flag, (words, wanted) in UPDATES.items()},
+    "--model_name_or_path": (["other"], {F + "init": "other"}),
+    "--tokenizer_name": (["tok"], {F + "tokenizer": "tok"}),
+    "--save_strategy": (["epoch"], {}),  # 0: see below
+    "--save_steps": (["50"], {F + "save": 50}),
+}  # fmt: skip
+BEST = ["--do_eval", "--eval_strategy=epoch", "--load_best_model_at_end"]
+CLASSES: Table = {
+    **LEARNED,
+    "--max_seq_length": (["64"], {F + "task.length": 64}),
+    "--train_file": (["one.json"], {
+        F + "task.train": "one.json", F + "task.text": "body", F + "task.second": None, F + "task.format": "jsonl"}),
+    "--validation_file": (["v.json", "--do_eval", "--eval_strategy=steps"], {F + "task.dev": "v.json"}),
+    "--eval_strategy": (["epoch", "--do_eval"], {F + "task.dev": "two.csv"}),
+    "--eval_steps": (["9", "--do_eval", "--eval_strategy=steps"], {F + "task.dev": "two.csv"}),
+    "--load_best_model_at_end": (BEST[:2], {F + "task.dev": "two.csv"}),
+    "--metric_for_best_model": (["eval_matthews_correlation", *BEST], {
+        F + "task.dev": "two.csv", F + "best": "matthews"}),
+}  # fmt: skip
+QUESTIONS: Table = {
+    "--max_seq_length": (["96"], {F + "task.length": 96}),
+    "--doc_stride": (["32"], {F + "task.stride": 32}),
+    "--n_best_size": (["9"], {F + "task.n_best": 9}),
+    "--max_answer_length": (["12"], {F + "task.longest_answer": 12}),
+    "--version_2_with_negative": ([], {F + "task.version": "2.0"}),
+    "--null_score_diff_threshold": (["-1.5"], {F + "task.threshold": -1.5}),
+    "--train_file": (["u.json"], {F + "task.train": "u.json"}),
+    "--validation_file": (["v.json", *BEST], {F + "task.dev": "v.json"}),
+    "--metric_for_best_model": (["exact_match", "--validation_file=v.json", *BEST], {
+        F + "task.dev": "v.json", F + "best": "exact"}),
+}  # fmt: skip
 ELSEWHERE = {  # tests of their own
     "--do_train", "--do_eval", "--do_predict", "--overwrite_output_dir", "--resume_from_checkpoint", "--fsdp",
     "--load_best_model_at_end", "--metric_for_best_model", "--config_name",
@@ -103,6 +138,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "t.txt").write_text("one two\n\nthree four\n")
     (tmp_path / "a.csv").write_text("id,body\n1,one two\n")
     (tmp_path / "v.json").write_text('{"id": 1, "text": "one two"}\n')
+    (tmp_path / "two.csv").write_text("id,sentence1,label,sentence2\n1,one two,yes,three\n")
+    (tmp_path / "one.json").write_text('{"label": "1", "body": "one two"}\n')
     return tmp_path
 
 
@@ -113,6 +150,8 @@ def flags_of(name: str) -> set[str]:
 def test_every_flag_is_in_a_table() -> None:
     assert flags_of(MLM) - ELSEWHERE == set(MASKED) | set(NETWORKS)
     assert flags_of(CLM) - flags_of(MLM) == {"--block_size"}
+    assert flags_of(GLUE) - ELSEWHERE - {"--task_name", "--test_file"} == set(CLASSES) - ELSEWHERE
+    assert flags_of(QA) - flags_of(GLUE) == set(QUESTIONS) - set(CLASSES)
 
 
 @pytest.mark.parametrize(
@@ -122,12 +161,15 @@ def test_every_flag_is_in_a_table() -> None:
         *((MLM, FRESH, flag, *NETWORKS[flag]) for flag in NETWORKS),
         *((CLM, GPT2, flag, *TEXTS[flag]) for flag in TEXTS),
         (CLM, GPT2, "--block_size", ["32"], {PHASE + "length": 32}),
+        *((GLUE, CLASS_BASE, flag, *CLASSES[flag]) for flag in CLASSES),
+        *((QA, QUESTION_BASE, flag, *QUESTIONS[flag]) for flag in QUESTIONS),
     ],
 )
 def test_a_flag_arrives(
     folder: Path, name: str, least: list[str], flag: str, words: list[str], wanted: dict[str, Any]
 ) -> None:
     got = changes(CODE, name, least, flag, *words)
+    wanted = {key: one for key, one in wanted.items() if one is not None}
     assert got == {key: pytest.approx(one) if isinstance(one, float) else one for key, one in wanted.items()}
 
 
@@ -135,7 +177,7 @@ def test_no_field_of_the_trainer_is_swallowed() -> None:
     """Of the version that is installed; what the table has besides is of older and newer ones."""
     arguments = pytest.importorskip("transformers.training_args").TrainingArguments
     fields = {f"--{field.name}" for field in dataclasses.fields(arguments)}
-    for name in (MLM, CLM):
+    for name in (MLM, CLM, GLUE, QA):
         assert fields - {word for flag in find(CODE, name).flags for word in (flag.name, *flag.also)} == set()
 
 
@@ -281,6 +323,64 @@ def test_what_is_refused_may_be_said_as_it_is_unsaid(folder: Path) -> None:
         called(CODE, MLM, *BASE, "--label_smoothing_factor", "0.1")
 
 
+def test_what_theirs_leaves_unsaid_of_a_fine_tuning(folder: Path) -> None:
+    got = resolved(CODE, GLUE, *CLASS_BASE)
+    wanted = {
+        "out": "trainer_output", "rate": 5e-5, "epochs": 3.0, "batch": 8, "warmup": 0.0, "layer_decay": 1.0,
+        "freeze": False, "save": 500, "task.kind": "classify", "task.text": "sentence1", "task.second": "sentence2",
+        "task.length": 128, "task.number": False, "optimizer.decay": 0.0,
+    }  # fmt: skip
+    assert {key: got[F + key] for key in wanted} == wanted
+    assert not got.get(F + "task.dev")
+    assert resolved(CODE, GLUE, *CLASS_BASE, "--save_strategy=epoch")[F + "save"] == 0
+    squad = resolved(CODE, QA, *QUESTION_BASE)
+    wanted = {"task.kind": "squad", "task.version": "1.1", "task.head": "independent", "task.search": "tops",
+              "task.length": 384, "task.stride": 128}  # fmt: skip
+    assert {key: squad[F + key] for key in wanted} == wanted
+
+
+def test_tasks_of_glue_and_numbers(folder: Path) -> None:
+    words = ["--model_name_or_path=b", "--do_train", "--task_name"]
+    got = resolved(CODE, GLUE, *words, "STSB")
+    assert (got[F + "task.name"], got[F + "task.train"]) == ("sts-b", "work/fetch/glue/STS-B/train.tsv")
+    (folder / "n.csv").write_text("text,label\none,1\ntwo,0.5\n")
+    got = resolved(CODE, GLUE, *CLASS_BASE, "--train_file=n.csv")
+    assert (got[F + "task.number"], got[F + "task.metrics"][0]) == (True, "pearson")
+    call = called(CODE, GLUE, *words[:1], "--do_eval", "--do_predict", "--task_name=mnli", "--output_dir=o")
+    assert call.words == ["b", "work/fetch/glue/MNLI/dev_matched.tsv", "o/eval_predictions", "--anew", "--scores"]
+
+
+def test_a_model_that_stands_is_asked(folder: Path) -> None:
+    words = ["--model_name_or_path=b", "--validation_file=v.json", "--output_dir=o", "--use_cpu"]
+    call = called(CODE, QA, *words, "--do_eval")
+    assert (call.verb, call.recipes) == ("predict", {})
+    assert call.words == ["b", "v.json", "o/eval_predictions", "--anew", "--scores", "--device", "cpu"]
+    call = called(CODE, GLUE, *CLASS_BASE[1:], "--do_predict", "--test_file=s.csv", "--output_dir=o")
+    assert call.words == ["b", "s.csv", "o/predict_predictions", "--anew"]
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "said"),
+    [
+        (GLUE, CLASS_BASE[1:], "--do_train: missing, as is --do_eval"),
+        (GLUE, CLASS_BASE[:3], "--model_name_or_path: missing"),
+        (GLUE, [*CLASS_BASE[:2], CLASS_BASE[3]], "run_glue.py: no --task_name, or not both files"),
+        (GLUE, [*CLASS_BASE, "--task_name=cola"], "--task_name: found with files"),
+        (GLUE, [*CLASS_BASE, "--do_predict"], "--test_file: missing"),
+        (GLUE, [*CLASS_BASE, "--load_best_model_at_end"], "--load_best_model_at_end: found without --eval_strategy"),
+        (GLUE, [*CLASS_BASE, "--eval_strategy=epoch"], "--eval_strategy: found epoch without --do_eval"),
+        (GLUE, [*CLASS_BASE, *BEST, "--metric_for_best_model=loss"], "--metric_for_best_model: found loss"),
+        (GLUE, [*CLASS_BASE, "--max_train_samples=10"], "name a file with fewer"),
+        (QA, QUESTION_BASE[:1] + QUESTION_BASE[2:], "--train_file: missing"),
+        (QA, [*QUESTION_BASE, "--do_eval"], "--validation_file: missing"),
+        (QA, [*QUESTION_BASE, "--train_file=t.csv"], "--train_file: found t.csv; wanted a .json file"),
+    ],
+)  # fmt: skip
+def test_wrong_words_of_a_fine_tuning(folder: Path, name: str, words: list[str], said: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)):
+        called(CODE, name, *words)
+
+
 @pytest.fixture
 def pieces(folder: Path) -> Path:
     """A tokenizer's folder, and texts of its words."""
@@ -330,3 +430,56 @@ def test_the_recipe_is_what_is_performed(folder: Path) -> None:
     assert perform.words(program, call) == ["pretrain", "work/as/o/pretrain.toml", "--anew"]
     assert list(perform.recipes(program, call, [])) == [
         Path("work/as/o/corpus.toml"), Path("work/as/o/encode.toml"), Path("work/as/o/pretrain.toml")]  # fmt: skip
+
+
+@pytest.fixture
+def small(pieces: Path) -> Path:
+    """With a network that transformers made, a table of two texts and questions."""
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    transformers.BertModel(transformers.BertConfig(vocab_size=14, **sizes)).save_pretrained(pieces / "bert")
+    (pieces / "bert" / "vocab.txt").write_text((pieces / "tok" / "vocab.txt").read_text())
+    rows = [f"the {'cat' if n % 3 else 'mat'} sat,rain fell,{'yes' if n % 3 else 'no'}" for n in range(12)]
+    (pieces / "two.csv").write_text("\n".join(["sentence1,sentence2,label", *rows, ""]))
+    text = "the cat sat on a mat while rain fell"
+    asked = [{"id": f"q{n}", "context": text, "question": "on a", "title": "",
+              "answers": {"text": ["mat"], "answer_start": [text.index("mat")]}} for n in range(6)]  # fmt: skip
+    (pieces / "t.json").write_text(json.dumps({"data": asked}))
+    return pieces
+
+
+LEARNS = ["--model_name_or_path=bert", "--do_train", "--do_eval", "--do_predict", "--max_steps=2", "--use_cpu",
+          "--max_seq_length=32", "--output_dir=out"]  # fmt: skip
+
+
+@pytest.mark.long
+def test_classes_leave_what_theirs_leave(small: Path) -> None:
+    main(["as", CODE, GLUE, *LEARNS, "--train_file=two.csv", "--validation_file=two.csv", "--test_file=two.csv"])
+    whole = json.loads((small / "out" / "all_results.json").read_text())
+    assert 0 <= whole["eval_accuracy"] <= 1
+    assert whole["train_samples"] == 12
+    lines = (small / "out" / "predict_results_None.txt").read_text().splitlines()
+    assert lines[0] == "index\tprediction"
+    assert [line.split("\t")[0] for line in lines[1:]] == [str(n) for n in range(12)]
+    assert {line.split("\t")[1] for line in lines[1:]} <= {"yes", "no"}
+    transformers = pytest.importorskip("transformers")
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(small / "out")
+    assert model.config.id2label == {0: "no", 1: "yes"}
+    again = [word for word in LEARNS if word not in ("--do_train", "--do_predict", "--model_name_or_path=bert")]
+    main(["as", CODE, GLUE, "--model_name_or_path=out", *again[:-1], "--output_dir=judged", "--train_file=two.csv",
+          "--validation_file=two.csv"])  # fmt: skip
+    judged = json.loads((small / "judged" / "eval_results.json").read_text())
+    assert judged["eval_accuracy"] == whole["eval_accuracy"]
+
+
+@pytest.mark.long
+def test_questions_leave_what_theirs_leave(small: Path) -> None:
+    files = ["--train_file=t.json", "--validation_file=t.json", "--test_file=t.json"]
+    main(["as", CODE, QA, *LEARNS, *files, "--doc_stride=8"])
+    whole = json.loads((small / "out" / "all_results.json").read_text())
+    assert {"eval_exact_match", "eval_f1", "predict_f1", "train_loss"} <= set(whole)
+    answers = json.loads((small / "out" / "eval_predictions.json").read_text())
+    assert answers == json.loads((small / "out" / "predict_predictions.json").read_text())
+    assert set(answers) == {f"q{n}" for n in range(6)}
+    assert (small / "out" / "eval_nbest_predictions.json").is_file()
+    pytest.importorskip("transformers").AutoModelForQuestionAnswering.from_pretrained(small / "out")

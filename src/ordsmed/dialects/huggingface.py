@@ -6,11 +6,12 @@ output_dir holds what theirs leave: config.json, model.safetensors, the tokenize
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import math
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,9 @@ from ordsmed.base import files, hub, menu, settings
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import nearest
 from ordsmed.base.keys import value_key
+from ordsmed.labelled import glue
+from ordsmed.labelled.tables import table
+from ordsmed.translate import trainer
 from ordsmed.translate.perform import FOLDER
 from ordsmed.translate.program import YES_OR_NO, Call, Flag, Program, Values
 
@@ -26,191 +30,10 @@ ALL = 10**9  # rows of a validation, where theirs takes all
 LONGEST = 1024  # tokens of a row where the tokenizer says no limit, as theirs
 ADAMS = ("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_torch_xla", "adamw_torch_npu_fused", "adamw_apex_fused")
 OPTIMIZERS = {**dict.fromkeys(ADAMS, "adamw"), "adagrad": "adagrad", "stable_adamw": "stableadamw"}
-SCHEDULES = ("linear", "cosine", "constant", "constant_with_warmup", "polynomial", "cosine_with_restarts",
-             "cosine_with_min_lr", "warmup_stable_decay")  # fmt: skip
-NAMES = {"matthews": "matthews_correlation", "spearman": "spearmanr", "exact": "exact_match", "validation": "loss"}
-
-LOGS = "a run logs into its folder: metrics.jsonl, log.txt, TensorBoard's"
+GLUE_NAMES = {"sst2": "sst-2", "stsb": "sts-b"}
+NAMES = {"matthews": "matthews_correlation", "spearman": "spearmanr", "squared_error": "mse", "exact": "exact_match"}
+COMBINED = ("mrpc", "qqp", "sts-b")  # whose two scores theirs takes the mean of
 NETWORK = "nothing is fetched from the network"
-SHOWN = "lines are shown where somebody looks"
-SCORES = "scores are our own, over all files at once"
-FITS = "rows are judged together as fits the device"
-WORKERS = "workers look after that themselves"
-RANKS = "the launcher's variables and the devices that there are say it"
-COPIES = "copies of a network are kept alike without it"
-SPLIT = "blocks are split one by one"
-HUB = "nothing is sent; `huggingface-cli upload` takes output_dir"
-SAVED = "a checkpoint is whole, to go on from"
-FORMER = "of a former version, and without use by now"
-
-
-def training(phase: str, judged: str) -> tuple[Flag, ...]:
-    """TrainingArguments; `phase`: where a recipe has its rate, `judged`: the setting of how often it is judged."""
-    return (
-        Flag("--output_dir", "trainer_output", "out"),
-        Flag("--overwrite_output_dir", False, "--anew", joint=True),
-        Flag("--do_train", False, "the training", joint=True),
-        Flag("--do_eval", False, "eval_results.json", joint=True),
-        Flag("--do_predict", False, "predictions", joint=True),
-        Flag("--resume_from_checkpoint", str, "out", joint=True),
-        *_steps(phase), *_updates(), *_arithmetic(), *_reports(), *_judging(judged), *_saving(), *_machines(),
-    )  # fmt: skip
-
-
-def _steps(phase: str) -> tuple[Flag, ...]:
-    return (
-        Flag("--per_device_train_batch_size", 8, f"{phase}batch", joint=True, also=("--per_gpu_train_batch_size",)),
-        Flag("--gradient_accumulation_steps", 1, f"{phase}batch", joint=True),
-        Flag("--auto_find_batch_size", False, "layout.micro", joint=True),
-        Flag("--num_train_epochs", 3.0, f"{phase}epochs", joint=True),
-        Flag("--max_steps", -1, f"{phase}steps", joint=True),
-        Flag("--learning_rate", 5e-5, f"{phase}rate"),
-        Flag("--lr_scheduler_type", "linear", f"{phase}schedule", joint=True),
-        Flag("--lr_scheduler_kwargs", str, f"{phase}schedule", joint=True),
-        Flag("--warmup_steps", 0.0, f"{phase}warmup", joint=True),
-        Flag("--warmup_ratio", 0.0, f"{phase}warmup", joint=True),
-    )
-
-
-def _updates() -> tuple[Flag, ...]:
-    usual = "leave it out: --optim names what is known here"
-    return (
-        Flag("--optim", "adamw_torch_fused", "optimizer.kind", joint=True),
-        Flag("--adafactor", False, refused="leave it out, or `optimizer.kind=stableadamw` behind the flags"),
-        Flag("--optim_args", str, refused="name settings behind the flags: `optimizer.epsilon=1e-6`"),
-        Flag("--optim_target_modules", str, refused=usual, several=True),
-        Flag("--weight_decay", 0.0, "optimizer.decay"),
-        Flag("--adam_beta1", 0.9, "optimizer.betas", joint=True),
-        Flag("--adam_beta2", 0.999, "optimizer.betas", joint=True),
-        Flag("--adam_epsilon", 1e-8, "optimizer.epsilon", joint=True),
-        Flag("--max_grad_norm", 1.0, "clip"),
-        Flag("--average_tokens_across_devices", True, nothing="a loss is the mean over what all devices predict"),
-        Flag("--label_smoothing_factor", 0.0, refused="leave it out: losses are those of the labels themselves"),
-        Flag("--neftune_noise_alpha", 0.0, refused="leave it out: nothing is added to embeddings"),
-        Flag("--seed", 42, "seed"),
-        Flag("--data_seed", int, refused="leave it out: --seed is that of the data too"),
-        Flag("--full_determinism", False, "layout.deterministic"),
-        Flag("--train_sampling_strategy", "random", refused="leave it out: the order is random, by --seed"),
-        Flag("--group_by_length", False, nothing="short texts share a row, or padding is not computed"),
-        Flag("--length_column_name", "length", nothing="lengths are counted"),
-        Flag("--ignore_data_skip", False, nothing="a run goes on with the next rows"),
-        Flag("--remove_unused_columns", True, nothing="columns that are not asked for are not read"),
-        Flag("--label_names", str, nothing="the task says where labels stand", several=True),
-    )
-
-
-def _arithmetic() -> tuple[Flag, ...]:
-    autocast = "products in 16 bits are torch's own"
-    computes = "a validation is computed in the precision of the training"
-    again = "blocks are computed again, each alone"
-    kernels = "kernels of our own are taken where they are equal: layout.kernels"
-    return (
-        Flag("--bf16", False, "layout.precision", joint=True),
-        Flag("--fp16", False, "layout.precision", joint=True),
-        Flag("--tf32", bool, "layout.precision", joint=True),
-        Flag("--fp16_opt_level", "O1", nothing=autocast), Flag("--fp16_backend", "auto", nothing=autocast),
-        Flag("--half_precision_backend", "auto", nothing=autocast),
-        Flag("--bf16_full_eval", False, nothing=computes), Flag("--fp16_full_eval", False, nothing=computes),
-        Flag("--gradient_checkpointing", False, "layout.recompute", joint=True),
-        Flag("--activation_checkpointing", False, "layout.recompute", joint=True),
-        Flag("--gradient_checkpointing_kwargs", str, nothing=again),
-        Flag("--activation_checkpointing_kwargs", str, nothing=again),
-        Flag("--torch_compile", False, "layout.compile", joint=True),
-        Flag("--torch_compile_backend", str, "layout.compile", joint=True),
-        Flag("--torch_compile_mode", str, "layout.compile", joint=True),
-        Flag("--torchdynamo", str, "layout.compile", joint=True),
-        Flag("--use_liger_kernel", False, nothing=kernels), Flag("--liger_kernel_config", str, nothing=kernels),
-        Flag("--use_cache", False, nothing="a training keeps no keys and values"),
-        Flag("--torch_empty_cache_steps", int, nothing="memory is given back where it is short"),
-    )  # fmt: skip
-
-
-def _reports() -> tuple[Flag, ...]:
-    return (
-        Flag("--logging_steps", 500, "log"),
-        Flag("--logging_strategy", "steps", nothing="metrics.jsonl has a line for every step"),
-        Flag("--logging_first_step", False, nothing="metrics.jsonl has a line for every step"),
-        Flag("--logging_dir", str, nothing=LOGS), Flag("--log_on_each_node", True, nothing=LOGS),
-        Flag("--logging_nan_inf_filter", True, nothing="a loss that is no number is told: `trouble`"),
-        Flag("--include_num_input_tokens_seen", "no", nothing=LOGS),
-        Flag("--include_tokens_per_second", False, nothing=LOGS),
-        Flag("--log_level", "passive", nothing=SHOWN), Flag("--log_level_replica", "warning", nothing=SHOWN),
-        Flag("--disable_tqdm", bool, nothing=SHOWN), Flag("--report_to", "none", nothing=LOGS, several=True),
-        Flag("--run_name", str, nothing=LOGS), Flag("--project", "huggingface", nothing=LOGS),
-        Flag("--trackio_space_id", str, nothing=LOGS), Flag("--trackio_bucket_id", str, nothing=LOGS),
-        Flag("--trackio_static_space_id", str, nothing=LOGS), Flag("--debug", "", nothing=LOGS, several=True),
-        Flag("--skip_memory_metrics", True, nothing="log.txt tells memory before the first step"),
-        Flag("--push_to_hub", False, refused=f"leave it out: {HUB}"),
-        Flag("--hub_model_id", str, nothing=HUB), Flag("--hub_strategy", "every_save", nothing=HUB),
-        Flag("--hub_token", str, nothing=HUB), Flag("--hub_private_repo", bool, nothing=HUB),
-        Flag("--hub_always_push", False, nothing=HUB), Flag("--hub_revision", str, nothing=HUB),
-        Flag("--push_to_hub_model_id", str, nothing=HUB), Flag("--push_to_hub_organization", str, nothing=HUB),
-        Flag("--push_to_hub_token", str, nothing=HUB),
-    )  # fmt: skip
-
-
-def _judging(judged: str) -> tuple[Flag, ...]:
-    return (
-        Flag("--eval_strategy", "no", judged, joint=True, one_of=("no", "steps", "epoch"),
-             also=("--evaluation_strategy",)),
-        Flag("--eval_steps", int, judged, joint=True),
-        Flag("--eval_delay", 0.0, refused="leave it out: early checks change nothing"),
-        Flag("--eval_on_start", False, refused="`ordsmed evaluate RUN --step 0` judges what it began with"),
-        Flag("--per_device_eval_batch_size", 8, nothing=FITS, also=("--per_gpu_eval_batch_size",)),
-        Flag("--eval_accumulation_steps", int, nothing=FITS), Flag("--prediction_loss_only", False, nothing=SCORES),
-        Flag("--eval_do_concat_batches", True, nothing=SCORES), Flag("--eval_use_gather_object", False, nothing=SCORES),
-        Flag("--include_for_metrics", str, nothing=SCORES, several=True),
-        Flag("--include_inputs_for_metrics", False, nothing=SCORES),
-        Flag("--batch_eval_metrics", False, nothing=SCORES),
-        Flag("--load_best_model_at_end", False, "best", joint=True),
-        Flag("--metric_for_best_model", str, "best", joint=True),
-        Flag("--greater_is_better", bool, nothing="it is known of each score"),
-    )  # fmt: skip
-
-
-def _saving() -> tuple[Flag, ...]:
-    return (
-        Flag("--save_strategy", "steps", "save", joint=True, one_of=("no", "steps", "epoch", "best")),
-        Flag("--save_steps", 500, "save", joint=True),
-        Flag("--save_total_limit", int, "keep"),
-        Flag("--save_safetensors", True, nothing="weights are safetensors"),
-        Flag("--save_on_each_node", False, nothing="a run's folder is one that all machines see"),
-        Flag("--save_only_model", False, nothing=SAVED), Flag("--enable_jit_checkpoint", False, nothing=SAVED),
-        Flag("--restore_callback_states_from_checkpoint", False, nothing=SAVED),
-    )  # fmt: skip
-
-
-def _machines() -> tuple[Flag, ...]:
-    split = "`layout.shard=N` behind the flags splits all over N devices"
-    return (
-        Flag("--use_cpu", False, "layout.device", joint=True, also=("--no_cuda",)),
-        Flag("--use_mps_device", False, refused="leave it out: devices are CPUs and NVIDIA's GPUs"),
-        Flag("--local_rank", -1, nothing=RANKS), Flag("--ddp_backend", str, nothing=RANKS),
-        Flag("--xpu_backend", str, nothing=RANKS), Flag("--tpu_num_cores", int, nothing=RANKS),
-        Flag("--ddp_timeout", 1800, "layout.patience", joint=True),
-        Flag("--ddp_find_unused_parameters", bool, nothing=COPIES), Flag("--ddp_bucket_cap_mb", int, nothing=COPIES),
-        Flag("--ddp_broadcast_buffers", bool, nothing=COPIES), Flag("--ddp_static_graph", bool, nothing=COPIES),
-        Flag("--fsdp", str, "layout.shard", joint=True, several=True),
-        Flag("--fsdp_config", str, nothing=SPLIT), Flag("--fsdp_min_num_params", 0, nothing=SPLIT),
-        Flag("--fsdp_transformer_layer_cls_to_wrap", str, nothing=SPLIT),
-        Flag("--tp_size", 0, "layout.tensor", joint=True),
-        Flag("--deepspeed", str, refused=split), Flag("--sharded_ddp", "", refused=split, several=True),
-        Flag("--parallelism_config", str, refused=split), Flag("--accelerator_config", str, refused=split),
-        Flag("--split_batches", bool, refused="leave it out: a batch is of one device"),
-        Flag("--dispatch_batches", bool, nothing=WORKERS),
-        Flag("--dataloader_num_workers", 0, "layout.workers", joint=True),
-        Flag("--dataloader_drop_last", False, nothing="every step is full: rows go on over the end of the data"),
-        Flag("--dataloader_pin_memory", True, nothing=WORKERS),
-        Flag("--dataloader_persistent_workers", False, nothing=WORKERS),
-        Flag("--dataloader_prefetch_factor", int, nothing=WORKERS),
-        Flag("--dataloader_multiprocessing_context", str, nothing=WORKERS),
-        Flag("--dataloader_in_order", True, nothing=WORKERS),
-        Flag("--jit_mode_eval", False, nothing=FORMER), Flag("--use_ipex", False, nothing=FORMER),
-        Flag("--tpu_metrics_debug", False, nothing=FORMER), Flag("--past_index", -1, nothing=FORMER),
-        Flag("--use_legacy_prediction_loop", False, nothing=FORMER), Flag("--mp_parameters", "", nothing=FORMER),
-        Flag("--ray_scope", "last", nothing=FORMER),
-    )  # fmt: skip
-
 
 MODELS = (
     Flag("--model_name_or_path", str, "init", joint=True),
@@ -243,7 +66,7 @@ TEXTS = (
     Flag("--preprocessing_num_workers", int, "corpus: processes", joint=True),
     Flag("--max_eval_samples", int, "validation_rows", joint=True),
     Flag("--streaming", False, nothing="a corpus of any size is encoded once and read from the disk"),
-    *training("phase.", "validate"),
+    *trainer.arguments("phase.", "validate"),
 )  # fmt: skip
 MASKED = (
     Flag("--max_seq_length", int, "phase.length", joint=True),
@@ -255,6 +78,33 @@ CAUSAL = (
     Flag("--block_size", int, "phase.length", joint=True),
     Flag("--keep_linebreaks", True, refused="leave it out: line breaks are kept"),
     *TEXTS,
+)
+
+
+LEARNING = (
+    *MODELS, *DATA,
+    Flag("--config_name", str, nothing="the folder of --model_name_or_path says it"),
+    Flag("--ignore_mismatched_sizes", False, nothing="a head of other labels begins anew"),
+    Flag("--train_file", str, "task.train", joint=True),
+    Flag("--validation_file", str, "task.dev", joint=True),
+    Flag("--test_file", str, "the files of predictions", joint=True),
+    Flag("--max_eval_samples", int, refused=SAMPLES), Flag("--max_predict_samples", int, refused=SAMPLES),
+    *trainer.arguments("", "checks"),
+)  # fmt: skip
+CLASSES = (
+    Flag("--task_name", str, "task.name", joint=True),
+    Flag("--max_seq_length", 128, "task.length"),
+    *LEARNING,
+)
+QUESTIONS = (
+    Flag("--max_seq_length", 384, "task.length"),
+    Flag("--doc_stride", 128, "task.stride"),
+    Flag("--n_best_size", 20, "task.n_best"),
+    Flag("--max_answer_length", 30, "task.longest_answer"),
+    Flag("--version_2_with_negative", False, "task.version", joint=True),
+    Flag("--null_score_diff_threshold", 0.0, "task.threshold"),
+    Flag("--preprocessing_num_workers", int, nothing="texts are read by as many threads as there are cores"),
+    *LEARNING,
 )
 
 
@@ -300,7 +150,8 @@ def _texts(values: Values, call: Call, length: int | None) -> None:
     _kept(values, call)
     call.put("data", "<encode>")
     call.put("phase.length", length or _longest(values))
-    _training(values, call, "phase.")
+    trainer.put_arguments(values, call, "phase.")
+    _optimizer(values, call)
     every = {"no": 0, "steps": values.eval_steps or values.logging_steps}
     if values.eval_strategy not in every:
         raise UsageError("--eval_strategy", "found epoch", "no or steps", "`--eval_strategy steps --eval_steps N`")
@@ -403,7 +254,10 @@ def _columns(path: str) -> list[str]:
         try:
             first = json.loads(file.readline())
         except json.JSONDecodeError:
+            file.seek(0)
             first = None
+            with contextlib.suppress(json.JSONDecodeError, IndexError, KeyError):
+                first = json.load(file)[0]
     if not isinstance(first, dict) or not first:
         raise UsageError(f"{path}:1", "is no object", 'an object a line: {"text": "..."}')
     return list(first)
@@ -417,115 +271,17 @@ def _longest(values: Values) -> int:
     return min(int(longest), LONGEST)
 
 
-def _training(values: Values, call: Call, phase: str) -> None:
-    """What TrainingArguments say of steps, updates, arithmetic and machines."""
-    rows = values.per_device_train_batch_size * values.gradient_accumulation_steps * values.place.world
-    call.put(f"{phase}batch", rows)
-    if not values.auto_find_batch_size:
-        call.put("layout.micro", values.per_device_train_batch_size)
-    if values.max_steps > 0:
-        call.put(f"{phase}steps", values.max_steps)
-    else:
-        call.put(f"{phase}epochs", values.num_train_epochs)
-    call.put(f"{phase}schedule", _schedule(values))
-    constant = values.lr_scheduler_type == "constant"
-    call.put(f"{phase}warmup", 0.0 if constant else values.warmup_steps or values.warmup_ratio)
-    call.put("optimizer", {**call.recipes[call.verb]["optimizer"], **_optimizer(values)})
-    call.put("layout.precision", _precision(values))
-    call.put("layout.recompute", values.gradient_checkpointing or values.activation_checkpointing)
-    call.put("layout.compile", _compiled(values))
-    if values.use_cpu:
-        call.put("layout.device", "cpu")
-    if "ddp_timeout" in values.given:
-        call.put("layout.patience", float(values.ddp_timeout))
-    if "dataloader_num_workers" in values.given:
-        call.put("layout.workers", values.dataloader_num_workers)
-    if values.tp_size > 1:
-        call.put("layout.tensor", values.tp_size)
-    _split(values, call)
-    if values.overwrite_output_dir:
-        call.words.append("--anew")
-    _resumed(values)
-
-
-def _schedule(values: Values) -> dict[str, Any]:
-    kind, place = values.lr_scheduler_type, "--lr_scheduler_type"
-    try:
-        how = json.loads(values.lr_scheduler_kwargs or "{}")
-    except json.JSONDecodeError:
-        raise UsageError("--lr_scheduler_kwargs", f"found {values.lr_scheduler_kwargs}", "JSON: {...}") from None
-    if kind not in SCHEDULES:
-        raise UsageError(place, f"found {kind}", f"one of {', '.join(SCHEDULES)}", nearest(kind, SCHEDULES))
-    known, rate = dict[str, Any](), values.learning_rate
-    if kind in ("linear", "constant", "constant_with_warmup"):
-        known = {"kind": kind.partition("_")[0]}
-    elif kind in ("cosine", "cosine_with_restarts") and how.pop("num_cycles", 1) in (0.5, 1):
-        known = {"kind": "cosine"}
-    elif kind == "polynomial":
-        known = {"kind": kind, "power": float(how.pop("power", 1.0)), "end": how.pop("lr_end", 1e-7) / rate}
-    elif kind == "cosine_with_min_lr" and len({"min_lr", "min_lr_rate"} & set(how)) == 1:
-        least, share = how.pop("min_lr", 0.0), how.pop("min_lr_rate", 0.0)
-        known = {"kind": "cosine", "end": least / rate or share}
-    elif kind == "warmup_stable_decay" and how.get("num_decay_steps") and values.max_steps > 0:
-        shapes = {"linear": "linear", "1-sqrt": "sqrt"}
-        if (shape := how.pop("decay_type", "cosine")) in shapes:
-            known = {"kind": "wsd", "decay": how.pop("num_decay_steps") / values.max_steps, "shape": shapes[shape],
-                     "end": how.pop("min_lr_ratio", 0.0)}  # fmt: skip
-    if not known or how:
-        asked = f"found {kind} with {values.lr_scheduler_kwargs or 'no kwargs'}"
-        raise UsageError(place, asked, "a course that is known here", f"leave {', '.join(how) or 'it'} out, or set "
-                         "`phase.schedule` behind the flags")  # fmt: skip
-    return known
-
-
-def _optimizer(values: Values) -> dict[str, Any]:
+def _optimizer(values: Values, call: Call) -> None:
     if values.optim not in OPTIMIZERS:
         remedy = nearest(values.optim, OPTIMIZERS)
         raise UsageError("--optim", f"found {values.optim}", f"one of {', '.join(OPTIMIZERS)}", remedy)
     kind = OPTIMIZERS[values.optim]
+    own: dict[str, Any]
     if kind == "adagrad":
-        return {"kind": kind, "initial": 0.0, "epsilon": 1e-10}
-    return {"kind": kind, "betas": [values.adam_beta1, values.adam_beta2], "epsilon": values.adam_epsilon}
-
-
-def _precision(values: Values) -> str:
-    if values.bf16 and values.fp16:
-        raise UsageError("--bf16", "found with --fp16", "one of the two")
-    return "bf16" if values.bf16 else "fp16" if values.fp16 else "tf32" if values.tf32 else "fp32"
-
-
-def _compiled(values: Values) -> bool:
-    """A backend or mode asks for it as well."""
-    backend, mode = values.torch_compile_backend or values.torchdynamo, values.torch_compile_mode
-    if backend not in (None, "inductor"):
-        raise UsageError("--torch_compile_backend", f"found {backend}", "inductor", "leave it out")
-    if mode not in (None, "default"):
-        raise UsageError("--torch_compile_mode", f"found {mode}", "default", "leave it out")
-    return bool(values.torch_compile or backend or mode)
-
-
-def _split(values: Values, call: Call) -> None:
-    """What FSDP splits over all devices."""
-    how = set(" ".join(values.fsdp or []).lower().split()) - {"auto_wrap", "true", "false", "no_shard"}
-    if not how and {"true", "True"} & set(values.fsdp or []):
-        how = {"full_shard"}
-    if not how:
-        return
-    if left := sorted(how - {"full_shard", "shard_grad_op"}):
-        remedy = "`layout.shard=N layout.replicate=M` behind the flags" if "hybrid" in left[0] else "leave it out"
-        raise UsageError("--fsdp", f"found {left[0]}", "full_shard or shard_grad_op", remedy)
-    call.put("layout.shard", values.place.world)
-    call.put("layout.reshard", "full_shard" in how)
-
-
-def _resumed(values: Values) -> None:
-    """A folder goes on by itself; another one's checkpoint is not taken over in silence."""
-    named = values.resume_from_checkpoint
-    if named is None or named.lower() in YES_OR_NO:
-        return
-    if Path(values.output_dir) not in (Path(named), Path(named).parent):
-        remedy = f"`--output_dir {Path(named).parent}` goes on there, `--model_name_or_path` begins with its weights"
-        raise UsageError("--resume_from_checkpoint", f"found {named}", f"one of {values.output_dir}", remedy)
+        own = {"initial": 0.0, "epsilon": 1e-10}
+    else:
+        own = {"betas": [values.adam_beta1, values.adam_beta2], "epsilon": values.adam_epsilon}
+    call.put("optimizer", {**call.recipes[call.verb]["optimizer"], "kind": kind, **own})
 
 
 def _left(values: Values, call: Call, right: str) -> None:
@@ -533,53 +289,227 @@ def _left(values: Values, call: Call, right: str) -> None:
     out = Path(values.output_dir)
 
     def leave() -> None:
-        _exported(out)
-        steps, checks = _course(out)
-        trained = _trained(steps, values.num_train_epochs if values.max_steps <= 0 else None)
+        trainer.add_export(out)
+        steps, checks = trainer.course(out)
+        trained = trainer.train_results(steps, values.num_train_epochs if values.max_steps <= 0 else None)
         scores = {"train": trained}
         if values.do_eval and checks:
             loss = checks[-1]["validation"]
             scores["eval"] = {"eval_loss": loss, "eval_accuracy": checks[-1].get(right), "perplexity": _power(loss)}
-        _results(out, scores)
+        trainer.write_results(out, scores)
 
     call.after.append(leave)
-
-
-def _exported(out: Path) -> None:
-    """A run's network and tokenizer as transformers reads them, beside what the run wrote."""
-    from ordsmed.apply.export import export
-
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as beside:
-        for path in sorted(export(out, Path(beside) / out.name).iterdir()):
-            if path.name != "ordsmed.json" and path.is_file():
-                path.replace(out / path.name)
-
-
-def _course(out: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """A run's steps, and its checks."""
-    lines = files.read_lines(out / "metrics.jsonl")
-    return [one for one in lines if "loss" in one], [one for one in lines if "loss" not in one]
-
-
-def _trained(steps: Sequence[Mapping[str, Any]], epochs: float | None) -> dict[str, Any]:
-    seconds, rows = sum(one["seconds"] for one in steps), sum(one["rows"] for one in steps)
-    return {
-        **({} if epochs is None else {"epoch": epochs}),
-        "train_loss": sum(one["loss"] for one in steps) / max(len(steps), 1), "train_runtime": round(seconds, 4),
-        "train_samples_per_second": round(rows / max(seconds, 1e-9), 3),
-        "train_steps_per_second": round(len(steps) / max(seconds, 1e-9), 3),
-    }  # fmt: skip
 
 
 def _power(loss: float) -> float:
     return math.exp(loss) if loss < 700 else math.inf
 
 
-def _results(out: Path, scores: Mapping[str, Mapping[str, Any]]) -> None:
-    """NAME_results.json of each, and all_results.json of them all."""
-    for name, own in scores.items():
-        files.write_json(out / f"{name}_results.json", own)
-    files.write_json(out / "all_results.json", {key: value for own in scores.values() for key, value in own.items()})
+@dataclass(frozen=True)
+class AskedFiles:
+    """Files that a fine-tuned model is asked about, and what their results begin with: eval, predict."""
+
+    name: str
+    files: tuple[str, ...]
+    told: bool  # is it known what is right?
+    end: str = ""  # behind the names of its scores
+
+    def folder(self, out: Path) -> Path:
+        return out / f"{self.name}{self.end}_predictions"
+
+
+def classes(values: Values, call: Call) -> None:
+    """A task of GLUE by its name, or tables of one text or two with a column `label`."""
+    if name := _glue_name(values):
+        parts = _of_glue(values, call, name)
+    else:
+        if not values.train_file or not values.validation_file:
+            raise UsageError("run_glue.py", "no --task_name, or not both files", "`--train_file A --validation_file B`")
+        for key, value in _of_a_table(values.train_file).items():
+            call.put(f"task.{key}", value)
+        call.put("task.train", values.train_file)
+        parts = [AskedFiles("eval", (values.validation_file,), told=True)] if values.do_eval else []
+        parts += _tested(values, told=False)
+    call.put("task.kind", "classify")
+    _learning(values, call, parts)
+    call.after.append(lambda: _left_by_classes(values, parts))
+
+
+def _of_glue(values: Values, call: Call, name: str) -> list[AskedFiles]:
+    """Its files are those of `ordsmed fetch glue`."""
+    task = glue.named(name)
+    if values.train_file or values.validation_file or values.test_file:
+        raise UsageError("--task_name", "found with files", "one of the two")
+    place = Path(menu.opened("tasks", "classify").FETCHED) / task.folder
+    call.put("task.name", name)
+    call.put("task.train", str(place / task.files["train"][0]))
+    parts = []
+    for split, theirs, wanted in (("dev", "eval", values.do_eval), ("test", "predict", values.do_predict)):
+        for end in ("", "_mismatched") if name == "mnli" else ("",):
+            if wanted:
+                path = str(place / task.files[split + end][0])
+                parts.append(AskedFiles(theirs, (path,), told=split == "dev", end=end and "_mm"))
+    return parts
+
+
+def _of_a_table(path: str) -> dict[str, Any]:
+    """Which columns of a table are texts, and whether its labels are numbers."""
+    names = [name for name in _columns(path) if name != "label"]
+    texts = ["sentence1", "sentence2"] if {"sentence1", "sentence2"} <= set(names) else names[:2]
+    if not texts:
+        raise UsageError(path, "has no column beside `label`", "one of texts, or two")
+    labels = table(Path(path), {"label": "label"}, more=True, **_form(path)).columns["label"]
+    number = any("." in label for label in labels) and all(_is_number(label) for label in labels)
+    how: dict[str, Any] = {"text": texts[0], **({"second": texts[1]} if len(texts) > 1 else {}), **_form(path)}
+    return how | ({"number": True, "metrics": ["pearson", "spearman", "squared_error"]} if number else {})
+
+
+def _form(path: str) -> dict[str, Any]:
+    """Theirs' .json holds an object a line, or a list."""
+    with Path(path).open(encoding="utf-8") as file:
+        return {"format": "jsonl"} if path.endswith(".json") and file.read(1) != "[" else {}
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def questions(values: Values, call: Call) -> None:
+    """SQuAD's form, or theirs: `data` with an object a question; starts and ends apart."""
+    version = "2.0" if values.version_2_with_negative else "1.1"
+    for flag in ("train_file", "validation_file", "test_file"):
+        if (path := getattr(values, flag)) and not path.endswith((".json", ".jsonl")):
+            raise UsageError(f"--{flag}", f"found {path}", "a .json file: SQuAD's, or `data` with an object a question")
+    call.put("task.kind", "squad")
+    call.put("task.version", version)
+    call.put("task.search", "tops")
+    if "doc_stride" in values.given:
+        call.notes.append("--doc_stride: each window begins so many tokens behind the last; theirs overlap by so many")
+    parts = (
+        [AskedFiles("eval", (values.validation_file,), told=True)] if values.do_eval and values.validation_file else []
+    )
+    parts += _tested(values, told=True)
+    if values.do_train:
+        if not values.train_file:
+            raise UsageError("--train_file", "missing", "it, with --do_train")
+        call.put("task.train", values.train_file)
+    if values.do_eval and not values.validation_file:
+        raise UsageError("--validation_file", "missing", "it, with --do_eval")
+    _learning(values, call, parts)
+    call.after.append(lambda: _left_by_questions(values, parts))
+
+
+def _tested(values: Values, *, told: bool) -> list[AskedFiles]:
+    if values.do_predict and not values.test_file:
+        raise UsageError("--test_file", "missing", "it, with --do_predict")
+    return [AskedFiles("predict", (values.test_file,), told=told)] if values.do_predict else []
+
+
+def _learning(values: Values, call: Call, parts: Sequence[AskedFiles]) -> None:
+    """The fine-tuning, judged on the way if that is asked for; or a model that stands, asked about files."""
+    if not values.model_name_or_path:
+        raise UsageError("--model_name_or_path", "missing", "a pretrained model")
+    if not values.do_train:
+        _asked(values, call, parts)
+        return
+    call.put("init", values.model_name_or_path)
+    if values.tokenizer_name:
+        call.put("tokenizer", values.tokenizer_name)
+    call.put("layer_decay", 1.0)
+    call.put("freeze", False)
+    trainer.put_arguments(values, call, "")
+    _optimizer(values, call)
+    call.put("save", values.save_steps if values.save_strategy == "steps" else 0)
+    best = values.load_best_model_at_end
+    if values.eval_strategy == "no":
+        if best:
+            remedy = "`--eval_strategy epoch`"
+            raise UsageError("--load_best_model_at_end", "found without --eval_strategy", "both", remedy)
+        return
+    dev = [path for part in parts if part.name == "eval" for path in part.files][:1]
+    if not dev:
+        raise UsageError("--eval_strategy", f"found {values.eval_strategy} without --do_eval", "both, or none")
+    call.put("task.dev", dev[0])
+    call.put("checks", 1)
+    if values.eval_strategy == "steps":
+        call.notes.append("--eval_strategy steps: dev files are judged at each epoch's end; `checks=N`: N times in one")
+    if not best:
+        call.notes.append("the best of the checks is the model, as with --load_best_model_at_end")
+    if best and values.metric_for_best_model:
+        name = values.metric_for_best_model.removeprefix("eval_")
+        if name == "loss":
+            raise UsageError("--metric_for_best_model", "found loss", "a score", "leave it out: the task's own")
+        call.put("best", {theirs: ours for ours, theirs in NAMES.items()}.get(name, name))
+
+
+def _asked(values: Values, call: Call, parts: Sequence[AskedFiles]) -> None:
+    """A fine-tuned model about the first of the files; about others once that is done."""
+    if not parts:
+        raise UsageError("--do_train", "missing, as is --do_eval and --do_predict", "one of them at least")
+    call.recipes.clear()
+    call.verb = "predict"
+    first, out = parts[0], Path(values.output_dir)
+    call.words = [values.model_name_or_path, *first.files, str(first.folder(out)), "--anew", *["--scores"] * first.told]
+    call.words += ["--device", "cpu"] if values.use_cpu else []
+
+
+def _answered(values: Values, parts: Sequence[AskedFiles]) -> tuple[dict[str, dict[str, Any]], Path]:
+    """Results of the training, and of every part that is asked about."""
+    from ordsmed.apply.predict import predict
+
+    out, scores = Path(values.output_dir), dict[str, dict[str, Any]]()
+    if values.do_train:
+        trainer.add_export(out)
+        steps, _ = trainer.course(out)
+        epochs = values.num_train_epochs if values.max_steps <= 0 else None
+        examples = files.read_table(out / "status.json").get("examples")
+        scores["train"] = trainer.train_results(steps, epochs) | ({"train_samples": examples} if examples else {})
+    model = values.output_dir if values.do_train else values.model_name_or_path
+    how = {"device": "cpu"} if values.use_cpu else {}
+    for number, part in enumerate(parts):
+        if number or values.do_train:
+            predict(model, part.files, part.folder(out), anew=True, scores=part.told, **how)
+        place = part.folder(out) / "scores.json"
+        if place.is_file():
+            scores.setdefault(part.name, {}).update(_scored(part, files.read_table(place), values))
+    return scores, out
+
+
+def _scored(part: AskedFiles, own: dict[str, float], values: Values) -> dict[str, float]:
+    """Scores by their names; theirs tells those of classes as shares."""
+    if "exact" not in own:
+        own = {key: value if key == "squared_error" else value / 100 for key, value in own.items()}
+        if _glue_name(values) in COMBINED:
+            own["combined_score"] = sum(own.values()) / len(own)
+    return {f"{part.name}_{NAMES.get(key, key)}{part.end}": value for key, value in own.items()}
+
+
+def _glue_name(values: Values) -> str:
+    name = (values.of.get("task_name") or "").lower()
+    return GLUE_NAMES.get(name, name)
+
+
+def _left_by_classes(values: Values, parts: Sequence[AskedFiles]) -> None:
+    scores, out = _answered(values, parts)
+    for part in parts:
+        if part.name == "predict":
+            rows = (part.folder(out) / "predictions.tsv").read_text(encoding="utf-8").splitlines()[1:]
+            lines = [f"{number}\t{row.split(chr(9))[1]}" for number, row in enumerate(rows)]
+            name = f"predict_results_{values.task_name}{part.end.replace('_', '-')}.txt"
+            files.write_text(out / name, "\n".join(["index\tprediction", *lines, ""]))
+    trainer.write_results(out, scores)
+
+
+def _left_by_questions(values: Values, parts: Sequence[AskedFiles]) -> None:
+    scores, out = _answered(values, parts)
+    for part in parts:
+        for name in ("predictions.json", "nbest_predictions.json", "null_odds.json"):
+            if (place := part.folder(out) / name).is_file():
+                files.write_text(out / f"{part.name}_{name}", place.read_text(encoding="utf-8"))
+    trainer.write_results(out, scores)
 
 
 PROGRAMS = (
@@ -587,4 +517,8 @@ PROGRAMS = (
             path="language-modeling/run_mlm.py"),
     Program("run_clm.py", "pretrain on the next word of texts", CAUSAL, causal, "pretrain", fields=True,
             path="language-modeling/run_clm.py"),
+    Program("run_glue.py", "fine-tune on a task of GLUE or a table of texts, and predict", CLASSES, classes, "finetune",
+            fields=True, path="text-classification/run_glue.py"),
+    Program("run_qa.py", "fine-tune on questions about texts, and predict", QUESTIONS, questions, "finetune",
+            fields=True, path="question-answering/run_qa.py"),
 )  # fmt: skip
