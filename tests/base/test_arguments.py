@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ordsmed.base import arguments
 from ordsmed.base.arguments import Parser, UsageError, number, whole
 
 
@@ -126,3 +127,22 @@ def test_numbers() -> None:
     for text in ("nan", "inf", "-inf", "much", ""):
         with pytest.raises(argparse.ArgumentTypeError, match=f"^found {text or 'nothing'}; wanted a number$"):
             number(text)
+
+
+@pytest.mark.parametrize(("text", "wanted"), [
+    ("1..5", (1, 2, 3, 4, 5)), ("1,2,7", (1, 2, 7)), ("7, 1..3", (7, 1, 2, 3)), ("0", (0,)), ("3..3", (3,)),
+])  # fmt: skip
+def test_seeds_are_written_in_two_ways(text: str, wanted: tuple[int, ...]) -> None:
+    assert arguments.seeds(text) == wanted
+
+
+@pytest.mark.parametrize(("text", "complaint"), [
+    ("", "found nothing; wanted seeds as 1..5 or 1,2,7"), ("5..1", "seeds as"), ("1,,2", "seeds as"),
+    ("-1", "seeds as"),
+    ("1.5", "seeds as"), ("a..b", "seeds as"), ("1..", "seeds as"), ("1...3", "seeds as"), ("٣", "seeds as"),
+    ("1,1", "wanted different seeds"), ("1..3,2", "wanted different seeds"),
+    ("1..100000", "wanted at most 1,000 seeds"),
+])  # fmt: skip
+def test_seeds_that_are_none(text: str, complaint: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=complaint):
+        arguments.seeds(text)

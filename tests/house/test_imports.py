@@ -30,7 +30,7 @@ FLOORS = [
     {"pretrain", "finetune", "probes"},
     {"bench", "evaluation", "doctor"},
     {"show", "api", "report"},
-    {"cluster", "install", "suite"},
+    {"cluster", "install", "suite", "stability"},
     {"translate"},
     {"dialects"},
     {"command"},

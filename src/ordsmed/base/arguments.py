@@ -13,6 +13,7 @@ from ordsmed.base.errors import OrdsmedError
 
 PLAIN = "\0"  # before words behind `--`, which are no flags whatever they begin with; no shell hands it over
 
+MOST_SEEDS = 1_000  # more are a mistake
 FILES = "<files>"  # among the words that an argument offers to a shell: any file or folder
 
 
@@ -116,6 +117,22 @@ def whole(least: int, most: int = 10**15) -> Callable[[str], int]:
         return int(digits)
 
     return read
+
+
+def seeds(text: str) -> tuple[int, ...]:
+    """Different whole numbers, as 1..5 or 1,2,7 or both."""
+    given: list[int] = []
+    for part in text.split(","):
+        first, dots, last = (end.strip() for end in part.partition(".."))
+        ends = [first, last] if dots else [first]
+        if not all(end.isascii() and end.isdigit() and len(end) < 16 for end in ends) or int(ends[0]) > int(ends[-1]):
+            raise argparse.ArgumentTypeError(f"found {_short(text)}; wanted seeds as 1..5 or 1,2,7")
+        if int(ends[-1]) - int(ends[0]) >= MOST_SEEDS:
+            raise argparse.ArgumentTypeError(f"found {_short(text)}; wanted at most {MOST_SEEDS:,} seeds")
+        given += range(int(ends[0]), int(ends[-1]) + 1)
+    if len(set(given)) < len(given):
+        raise argparse.ArgumentTypeError(f"found {_short(text)}; wanted different seeds")
+    return tuple(given)
 
 
 def number(text: str) -> float:

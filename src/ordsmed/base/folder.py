@@ -29,6 +29,7 @@ class FolderKind(enum.Enum):
     FINETUNING = "finetune"
     TRIALS = "trials of finetune"
     BENCH = "bench"
+    STABILITY = "stability"
     OTHER_VERB = "made by a verb that is not known here"
     IMPORT = "weights and settings of ours, of no run"
     HUGGING_FACE = "a Hugging Face folder"
@@ -51,7 +52,7 @@ class FolderKind(enum.Enum):
 
 
 MADE = (FolderKind.CORPUS, FolderKind.TOKENIZER, FolderKind.STORE, FolderKind.PRETRAINING, FolderKind.FINETUNING,
-        FolderKind.BENCH)  # fmt: skip
+        FolderKind.BENCH, FolderKind.STABILITY)  # fmt: skip
 VERBS = {kind.value: kind for kind in MADE}
 
 

@@ -67,6 +67,8 @@ def show(
             *_indent(text.rstrip().splitlines()),
             many(count, "number"),
         ]
+    if kind_of_folder(name) is FolderKind.STABILITY:
+        return [f"{name}: {FolderKind.STABILITY.value}", *state.lines(Path(name))]
     with run.at_home(name) as own:
         recipe, kind = read(own, overrides, verb, site=site)
         folder = Path(own) if kind_of_folder(own).made else None

@@ -48,9 +48,12 @@ def lines(folder: Path) -> list[str]:
         lines += _fine_tuning(folder, status)
     elif kind is FolderKind.PRETRAINING:
         lines += _pretraining(folder, status)
+    elif kind is FolderKind.STABILITY:
+        table = folder / "stability.md"
+        lines += table.read_text(encoding="utf-8").rstrip().splitlines() if table.exists() else []
     else:
         lines += [line for key, value in status.items() if key not in INNER for line in _facts(key, value)]
-    pictures = (folder / name for name in ("trials.svg", "loss.svg"))
+    pictures = (folder / name for name in ("trials.svg", "loss.svg", "stability.svg"))
     return [*lines, *probed.lines(folder), *_times(status), *(f"picture: {path}" for path in pictures if path.exists())]
 
 

@@ -1,21 +1,25 @@
-"""Pictures as SVG: of a run its loss over steps, a color a phase, validation as dots; of trials their scores."""
+"""Pictures as SVG: of a run its loss over steps, validation as dots; of trials their scores; of seeds a band."""
 
 from __future__ import annotations
 
 import html
 import json
 import math
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ordsmed.base import files
+from ordsmed.score.bands import BandPoint, Course
 
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 760, 420, 64, 44, 20, 48
 COLOURS = ("#1f6feb", "#d1671b", "#1a7f52", "#8250df", "#b35900", "#0a7ea4")
 INK, FAINT = "#24292f", "#d8dee4"
 BARS = "dots: seeds; bars: mean ± sample deviation"
-LONGEST = 50  # letters of a setting
+BANDS = "line: mean; dark: ± sample deviation; light: least to most; dots: validation"
+LONGEST, WIDEST = 50, 118  # letters of a setting, of a line below
 ENDLESS = 1e30  # a loss of so much is as good as infinite
 
 Scale = Callable[[float], float]  # a number -> where it stands
@@ -63,6 +67,74 @@ def svg(training: Sequence[dict[str, Any]], judged: Sequence[dict[str, Any]], ti
             _text(LEFT + 8, HEIGHT - BOTTOM - 10, f"• validation: {judged[-1]['validation']:.3f}", 12, "start")
         )
     return _whole(parts, HEIGHT)
+
+
+@dataclass(frozen=True)
+class BandGroup:
+    """Runs of one recipe in a picture."""
+
+    name: str
+    losses: Sequence[BandPoint]
+    validations: Sequence[BandPoint] = ()
+    broken: Sequence[Course] = ()
+    """losses of runs that are in no mean"""
+
+
+def draw_bands(path: Path, title: str, groups: Sequence[BandGroup], below: str) -> Path | None:
+    """Draw losses over steps, a color a recipe: mean, mean ± deviation, least to most; None where there are none."""
+    stretches = [each for group in groups for each in (*group.losses, *group.validations)]
+    broken = [point for group in groups for course in group.broken for point in course if abs(point[1]) < ENDLESS]
+    if not stretches and len(broken) < 2:
+        return None
+    steps = [each.step for each in stretches] + [step for step, _ in broken]
+    levels = [each.over.least for each in stretches] + [each.over.most for each in stretches]
+    levels = sorted(levels or [loss for _, loss in broken])
+    low, high = levels[0], max(levels[int(len(levels) * 0.995)], levels[0] + 1e-3)
+    first, last = int(min(steps)), max(int(max(steps)), int(min(steps)) + 1)
+
+    def x(step: float) -> float:
+        return LEFT + (step - first) / (last - first) * (WIDTH - LEFT - RIGHT)
+
+    def y(loss: float) -> float:
+        return TOP + (high - min(max(loss, low), high)) / (high - low) * (HEIGHT - TOP - BOTTOM)
+
+    parts = [_text(LEFT, 26, title, 15, "start"), *_axes(low, high, first, last, x, y)]
+    for number, group in enumerate(groups):
+        colour = COLOURS[number % len(COLOURS)]
+        parts += _band(group, colour, x, y)
+        if len(groups) > 1:
+            parts.append(_text(WIDTH - RIGHT - 8, TOP + 16 + 18 * number, group.name, 12, "end", colour))
+    lines = [*textwrap.wrap(below, WIDEST), BANDS]
+    parts += [_text(LEFT, HEIGHT + 16 * number + 10, line, 12, "start") for number, line in enumerate(lines)]
+    files.write_text(path, _whole(parts, HEIGHT + 16 * len(lines) + 12))
+    return path
+
+
+def _band(group: BandGroup, colour: str, x: Scale, y: Scale) -> list[str]:
+    """One recipe's; runs that are in no mean are dashed."""
+    reach = [(each, each.over.deviation or 0.0) for each in group.losses]
+    parts = [
+        _area([(x(e.step), y(e.over.least), y(e.over.most)) for e, _ in reach], colour, 0.15),
+        _area([(x(e.step), y(e.over.mean - d), y(e.over.mean + d)) for e, d in reach], colour, 0.3),
+        _path([(x(e.step), y(e.over.mean)) for e, _ in reach], colour, 1.0),
+    ] if reach else []  # fmt: skip
+    for course in group.broken:
+        points = [point for point in course if abs(point[1]) < ENDLESS]
+        points = points[:: max(1, len(points) // 300)]
+        text = "L".join(f"{x(step):.1f} {y(loss):.1f}" for step, loss in points)
+        parts += [f'<path d="M{text}" fill="none" stroke="{colour}" stroke-dasharray="3 3"/>'] if text else []
+    for each in group.validations:
+        top, bottom = y(each.over.most), y(each.over.least)
+        parts.append(f'<path d="M{x(each.step):.1f} {top:.1f}V{bottom:.1f}" stroke="{colour}"/>')
+        parts.append(_dot(x(each.step), y(each.over.mean), 4, colour))
+    return parts
+
+
+def _area(points: Sequence[tuple[float, float, float]], colour: str, opacity: float) -> str:
+    """What lies between two lines."""
+    around = [*((a, low) for a, low, _ in points), *((a, high) for a, _, high in reversed(points))]
+    text = "L".join(f"{a:.1f} {b:.1f}" for a, b in around)
+    return f'<path d="M{text}Z" fill="{colour}" opacity="{opacity}"/>'
 
 
 def _numbers(lines: Sequence[dict[str, Any]], key: str) -> list[dict[str, Any]]:

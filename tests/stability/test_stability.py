@@ -1,0 +1,498 @@
+"""Studies over seeds with runs that are done as soon as they begin: what is made, told, left out and compared."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from ordsmed import cli
+from ordsmed.base import files, settings
+from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
+from ordsmed.base.folder import FolderKind, kind_of_folder
+from ordsmed.base.run import Run
+from ordsmed.score.seeds import paired
+from ordsmed.show.show import show
+from ordsmed.stability import results
+from ordsmed.stability.stability import StudyOptions, compare, stability
+from ordsmed.train import several
+from ordsmed.train.several import PlannedRun
+
+LOSSES = {1: 8.72, 2: 8.69, 3: 8.71, 4: 8.70, 5: 8.68}  # NVIDIA's
+FIVE = StudyOptions(seeds=(1, 2, 3, 4, 5))
+LENGTH = 6  # steps
+
+FINETUNING = """
+steps = 6
+tokenizer = "vocab.txt"
+[layout]
+device = "cpu"
+threads = 1
+[model]
+kind = "bert"
+[task]
+kind = "classify"
+train = "train.tsv"
+dev = "dev.tsv"
+"""
+
+
+class Made:
+    """What stands for processes: runs that leave these scores at once, or fail with this complaint."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.scores: Callable[[PlannedRun], dict[str, Any]] = lambda one: {"validation": LOSSES[one.recipe.seed]}
+        self.complaints: dict[str, str] = {}
+        self.left_out: dict[str, list[dict[str, Any]]] = {}
+
+    def start(self, one: PlannedRun, place: dict[str, str], threads: int, devices: int) -> Any:
+        self.begun.append(one.name)
+        complaint, out = self.complaints.get(one.name), self.left_out.get(one.name, [])
+        one.said.write_text(f"ordsmed: {complaint}\n")
+        shutil.rmtree(one.folder, ignore_errors=True)
+        one.folder.mkdir()
+        state = "failed" if complaint else "done"
+        Run(one.folder).set(verb=one.recipe.verb, state=state, step=LENGTH, left_out=out)
+        files.write_text(one.folder / "recipe.toml", settings.write(one.recipe))
+        lines = [{"step": step, "phase": 1, "loss": one.recipe.seed + 1 / step, "seconds": 0.5} for step in range(1, 7)]
+        (one.folder / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        if not complaint:
+            files.write_json(one.folder / "scores.json", {"step": LENGTH, "tokens": 99, **self.scores(one)})
+        return type("Ended", (), {"returncode": int(bool(complaint)), "poll": lambda self: self.returncode})()
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Made:
+    made = Made()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(several, "start", made.start)
+    monkeypatch.setattr(several, "LOOK", 0.0)
+    return made
+
+
+@pytest.fixture
+def study(made: Made, recipe: Callable[..., Path]) -> Path:
+    """A pretraining's recipe."""
+    return recipe("steady")
+
+
+@pytest.fixture
+def tuning(made: Made, tmp_path: Path) -> Path:
+    """A fine-tuning's recipe."""
+    for name in ("train.tsv", "dev.tsv", "vocab.txt"):
+        Path(name).write_text("[UNK]\n")
+    path = tmp_path / "tuning.toml"
+    path.write_text(FINETUNING)
+    made.scores = lambda one: {"accuracy": 80.0 + one.recipe.seed, "f1": 70.0, "validation": 0.5,
+                               "guessing": {"accuracy": 60.0}}  # fmt: skip
+    return path
+
+
+HERE = Path("work/stability/steady")
+
+
+def test_five_seeds_of_the_mission_s_table(study: Path, made: Made) -> None:
+    """Every number of the page is that of the JSON, which is that of the runs."""
+    result = stability(str(study), how=FIVE)
+    assert result["metric"] == "validation"
+    assert result["lower_is_better"]
+    over = result["over"]["validation"]
+    assert (round(over["mean"], 2), float(f"{over['deviation']:.3g}")) == (8.70, 0.0158)
+    assert (over["count"], over["least"], over["most"]) == (5, 8.68, 8.72)
+    assert files.read_json(HERE / "stability.json") == json.loads(json.dumps(result))
+    page = (HERE / "stability.md").read_text()
+    assert "validation 8.700 ± 0.016: mean and sample deviation (n - 1) of 5 seeds; 95% interval of the mean" in page
+    assert "8.680 to 8.720" in page
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line[:1] == "|"]
+    assert cells[0][:3] == ["seed", "validation", "loss"]
+    assert [row[:2] for row in cells[2:7]] == [[str(seed), f"{loss:.3f}"] for seed, loss in LOSSES.items()]
+    assert [row[:2] for row in cells[7:]] == [
+        ["mean", "8.700"], ["deviation", "0.016"], ["least", "8.680"], ["most", "8.720"]
+    ]  # fmt: skip
+    assert cells[2][3:5] == ["6", "3"], "steps and seconds"
+    assert result["in_mean"] == [1, 2, 3, 4, 5]
+    assert Run(HERE).status["state"] == "done"
+    assert kind_of_folder(HERE) is FolderKind.STABILITY
+
+
+def test_each_seed_s_run_is_that_recipe_with_another_seed(study: Path) -> None:
+    stability(str(study), ["phase.rate=1e-3"], FIVE)
+    tables = [settings.read(HERE / f"seed-{seed}.toml") for seed in (1, 5)]
+    assert [table["seed"] for table in tables] == [1, 5]
+    assert [table["out"] for table in tables] == [str(HERE / f"seed-{seed}") for seed in (1, 5)]
+    assert [table["phase"][0]["rate"] for table in tables] == [1e-3, 1e-3]
+    for table in tables:
+        del table["seed"], table["out"]
+    assert tables[0] == tables[1]
+
+
+def test_the_picture_has_a_band(study: Path) -> None:
+    stability(str(study), how=StudyOptions(seeds=(1, 3)))
+    text = (HERE / "stability.svg").read_text()
+    root = ElementTree.fromstring(text)
+    fills = [path for path in root.iter("{http://www.w3.org/2000/svg}path") if path.get("d", "").endswith("Z")]
+    assert len(fills) == 2, "mean and deviation; least to most"
+    assert "validation 8.7150 ± 0.0071" in text
+    assert "steady: 2 seeds" in text
+
+
+def test_what_is_done_is_not_made_again_and_seeds_are_added(study: Path, made: Made) -> None:
+    stability(str(study), how=StudyOptions(seeds=(1, 2)))
+    stability(str(study), how=StudyOptions(seeds=(1, 2, 3)))
+    assert made.begun == ["seed-1", "seed-2", "seed-3"]
+    result = stability(str(study), how=StudyOptions(seeds=(2, 3)))
+    assert [row["seed"] for row in result["runs"]] == [2, 3], "of those that are asked for"
+    assert stability(str(HERE)) == {**result, "name": "steady"}, "the folder knows its seeds"
+    assert len(made.begun) == 3
+
+
+def test_killed_in_between_it_goes_on(study: Path, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    def third(*words: Any) -> Any:
+        if len(made.begun) == 2:
+            raise SystemExit(137)
+        return made.start(*words)
+
+    monkeypatch.setattr(several, "start", third)
+    with pytest.raises(SystemExit):
+        stability(str(study), how=StudyOptions(seeds=(1, 2, 3, 4, 5), workers=1))
+    assert [row["state"] for row in files.read_json(HERE / "stability.json")["runs"]].count("done") == 2
+    monkeypatch.setattr(several, "start", made.start)
+    result = stability(str(HERE), how=StudyOptions(workers=1))
+    assert made.begun == [f"seed-{seed}" for seed in LOSSES]
+    assert result["in_mean"] == list(LOSSES)
+
+
+def test_what_fails_is_told_and_in_no_mean(study: Path, made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+    made.complaints = {"seed-3": "there: step 5: loss nan; wanted finite numbers"}
+    with pytest.raises(RunError, match=rf"^{HERE}: 1 of 5 seeds failed: 3; {HERE}/stability.md tells why") as error:
+        stability(str(study), how=FIVE)
+    assert "the same command makes those again" in str(error.value)
+    result = files.read_json(HERE / "stability.json")
+    assert result["in_mean"] == [1, 2, 4, 5]
+    assert result["over"]["validation"]["count"] == 4
+    assert math.isclose(result["over"]["validation"]["mean"], (8.72 + 8.69 + 8.70 + 8.68) / 4)
+    page = (HERE / "stability.md").read_text()
+    assert "seed 3 is not in the mean: there: step 5: loss nan; wanted finite numbers" in page
+    assert "| 3         |            |" in page
+    assert "of 4 seeds" in page
+    assert 'stroke-dasharray="3 3"' in (HERE / "stability.svg").read_text(), "its course is shown"
+    assert Run(HERE).status["state"] == "failed"
+    made.complaints.clear()
+    made.begun.clear()
+    assert stability(str(study), how=FIVE)["in_mean"] == [1, 2, 3, 4, 5]
+    assert made.begun == ["seed-3"]
+    assert "why" not in Run(HERE).status
+
+
+def test_all_that_fail_leave_no_mean(study: Path, made: Made) -> None:
+    made.complaints = dict.fromkeys(("seed-1", "seed-2"), "here: it burns")
+    with pytest.raises(RunError, match="2 of 2 seeds failed: 1, 2"):
+        stability(str(study), how=StudyOptions(seeds=(1, 2)))
+    assert "no seed came to a score" in (HERE / "stability.md").read_text()
+    assert files.read_json(HERE / "stability.json")["over"] == {}
+
+
+def test_a_score_that_is_no_number_is_left_out_and_told(study: Path, made: Made) -> None:
+    made.scores = lambda one: {"validation": math.nan if one.recipe.seed == 2 else LOSSES[one.recipe.seed]}
+    result = stability(str(study), how=FIVE)
+    assert result["in_mean"] == [1, 3, 4, 5]
+    assert result["over"]["validation"]["count"] == 4
+    assert "seed 2 is not in the mean: validation is no number: it diverged" in (HERE / "stability.md").read_text()
+    assert "NaN" not in (HERE / "stability.json").read_text()
+
+
+def test_without_validation_the_last_loss_is_compared(study: Path, made: Made) -> None:
+    made.scores = lambda one: {}
+    result = stability(str(study), how=StudyOptions(seeds=(1, 2)))
+    assert result["metric"] == "loss"
+    assert result["over"]["loss"]["mean"] == pytest.approx(1.5 + 1 / 6)
+
+
+def test_one_seed_has_no_deviation(study: Path) -> None:
+    over = stability(str(study), how=StudyOptions(seeds=(4,)))["over"]["validation"]
+    assert (over["mean"], over["deviation"], over["interval"]) == (8.7, None, None)
+    page = (HERE / "stability.md").read_text()
+    assert "validation 8.7000; of one seed there is no deviation" in page
+    assert "| deviation |            |" in page
+
+
+def test_what_was_rewound_is_told_and_counts(study: Path, made: Made) -> None:
+    made.left_out = {"seed-2": [{"first": 3, "last": 4, "why": "loss nan"}]}
+    result = stability(str(study), how=FIVE)
+    assert result["in_mean"] == [1, 2, 3, 4, 5]
+    assert [row["left_out"] for row in result["runs"]] == [0, 2, 0, 0, 0]
+    page = (HERE / "stability.md").read_text()
+    assert "seed 2: steps 3 to 4 taught nothing: loss nan" in page
+    assert "2 steps left out" in page
+
+
+def test_metrics_that_are_cut_off_are_told(study: Path) -> None:
+    stability(str(study), how=StudyOptions(seeds=(1, 2)))
+    path = HERE / "seed-2" / "metrics.jsonl"
+    path.write_bytes(path.read_bytes()[:-10])
+    result = stability(str(study), how=StudyOptions(seeds=(1, 2)))
+    assert result["in_mean"] == [1, 2], "its score stands by itself"
+    assert result["runs"][1]["step"] == 5
+    assert "seed 2: metrics.jsonl ends at step 5 of 6: it is cut off" in (HERE / "stability.md").read_text()
+
+
+@pytest.mark.parametrize("text", ["{", "[]", None])
+def test_scores_that_cannot_be_read_cost_the_others_nothing(study: Path, text: str | None) -> None:
+    stability(str(study), how=StudyOptions(seeds=(1, 2)))
+    path = HERE / "seed-2" / "scores.json"
+    path.write_text(text) if text else path.unlink()
+    with pytest.raises(RunError, match="1 of 2 seeds failed: 2"):
+        stability(str(study), how=StudyOptions(seeds=(1, 2)))
+    result = files.read_json(HERE / "stability.json")
+    assert result["in_mean"] == [1]
+    assert "scores.json" in result["runs"][1]["why"]
+
+
+def test_a_fine_tuning_is_judged_by_its_score(tuning: Path, made: Made) -> None:
+    result = stability(str(tuning), how=FIVE)
+    assert (result["metric"], result["lower_is_better"], result["of"]) == ("accuracy", False, "finetune")
+    assert result["over"]["accuracy"]["mean"] == 83.0
+    assert result["over"]["accuracy"]["deviation"] == pytest.approx(math.sqrt(2.5))
+    assert "Of accuracy, more is better." in Path("work/stability/tuning/stability.md").read_text()
+    other = stability(str(tuning), how=StudyOptions(seeds=(1, 2), metric="validation"))
+    assert (other["metric"], other["lower_is_better"]) == ("validation", True)
+
+
+def test_what_only_guesses_is_told_and_counts(tuning: Path, made: Made) -> None:
+    made.scores = lambda one: {"accuracy": 60.0 if one.recipe.seed == 2 else 90.0, "guessing": {"accuracy": 60.0}}
+    result = stability(str(tuning), how=FIVE)
+    assert result["in_mean"] == [1, 2, 3, 4, 5]
+    assert [bool(row["notes"]) for row in result["runs"]] == [False, True, False, False, False]
+    text = Path("work/stability/tuning/stability.md").read_text()
+    assert "seed 2: accuracy 60 is no better than guessing, 60" in text
+
+
+def test_a_recipe_s_own_seeds_are_taken(tuning: Path) -> None:
+    tuning.write_text("seeds = [7, 9]\n" + FINETUNING)
+    assert [row["seed"] for row in stability(str(tuning))["runs"]] == [7, 9]
+    assert [row["seed"] for row in stability(str(tuning), how=StudyOptions(seeds=(7,)))["runs"]] == [7]
+
+
+def test_a_wrong_metric_fails_nothing(study: Path) -> None:
+    with pytest.raises(RecipeError, match="--metric: found validaton; wanted one of loss, validation; did you mean"):
+        stability(str(study), how=StudyOptions(seeds=(1, 2), metric="validaton"))
+    assert Run(HERE).status["state"] == "done"
+    assert files.read_json(HERE / "stability.json")["metric"] == "validation"
+
+
+def test_a_folder_of_another_recipe_is_refused(study: Path, made: Made) -> None:
+    stability(str(study), how=StudyOptions(seeds=(1,)))
+    with pytest.raises(RecipeError, match=rf"^{HERE}: holds seeds of another recipe, or of other data"):
+        stability(str(study), ["phase.rate=1e-3"], StudyOptions(seeds=(1,)))
+    stability(str(study), ["phase.rate=1e-3", "out=other"], StudyOptions(seeds=(1,)))
+    assert (Path("other") / "stability.md").exists()
+    stability(str(study), ["phase.rate=1e-3"], StudyOptions(seeds=(1,), anew=True))
+    assert made.begun == ["seed-1"] * 3
+    stability(str(study), ["phase.rate=1e-3", "layout.threads=2"], StudyOptions(seeds=(1,)))
+    assert len(made.begun) == 3, "the layout is the machine's"
+    table = settings.read(HERE / "seed-1.toml") | {"clip": 0.5}
+    (HERE / "seed-1.toml").write_text(settings.write(table))
+    with pytest.raises(RecipeError, match="seed-1: is a seed of other settings"):
+        stability(str(study), ["phase.rate=1e-3"], StudyOptions(seeds=(1,)))
+
+
+@pytest.mark.parametrize(("word", "remedy"), [
+    ("seed=3", "--seeds"), ("seeds=[1,2]", "--seeds"), ("jobs=3", "--workers N"), ("grid.rate=[1,2]", "--seeds"),
+])  # fmt: skip
+def test_words_that_seeds_do_not_share(study: Path, word: str, remedy: str) -> None:
+    with pytest.raises(RecipeError, match=f"{remedy}"):
+        stability(str(study), [word])
+
+
+@pytest.mark.parametrize(("text", "complaint"), [
+    ("grid = { rate = [1e-5] }\n", "grid: found several settings; wanted one"),
+    ('step = "all"\ninit = "x"\n', "step: found several settings; wanted one"),
+])  # fmt: skip
+def test_trials_are_no_seeds(tuning: Path, text: str, complaint: str) -> None:
+    tuning.write_text(text + FINETUNING)
+    with pytest.raises(RecipeError, match=complaint):
+        stability(str(tuning))
+
+
+def test_what_is_no_study_is_refused(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stability(str(study), how=StudyOptions(seeds=(1,)))
+    with pytest.raises(RecipeError, match=r"seed-1: is the folder of a `pretrain`; wanted a recipe"):
+        stability(str(HERE / "seed-1"))
+    with pytest.raises(RecipeError, match=r"steady: stands, but phase.rate=1 is given"):
+        stability(str(HERE), ["phase.rate=1"])
+    with pytest.raises(RecipeError, match=r"is a recipe of `tokenizer`; wanted one of pretrain or finetune"):
+        stability("stdlib-wordpiece")
+    with pytest.raises(RecipeError, match=r"layout.precision: found auto, with several seeds"):
+        stability(str(study), ["layout.precision=auto", "out=x"])
+    Path("file").write_text("")
+    with pytest.raises(RecipeError, match="out: found file, a file"):
+        stability(str(study), ["out=file"])
+    Run(HERE).set(of="weaving")
+    with pytest.raises(RecipeError, match="does not say of which training it is"):
+        stability(str(HERE))
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(RecipeError, match="found 2 processes; wanted one"):
+        stability(str(study))
+
+
+def test_a_disk_that_fails_is_told_once(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> Any:
+        monkeypatch.setattr(Run, "set", lambda *_, **__: (_ for _ in ()).throw(OSError(errno.ENOSPC, "status")))
+        raise RunError("seeds", "cannot write: No space left on device")
+
+    monkeypatch.setattr(several, "make", full)
+    with pytest.raises(RunError, match=r"^seeds: cannot write: No space left on device$"):
+        stability(str(study))
+
+
+def test_a_study_that_is_done_may_lie_where_nothing_can_be_written(
+    study: Path, read_only: Any, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = stability(str(study), how=StudyOptions(seeds=(1, 2)))
+    read_only(HERE.absolute())
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)
+    assert stability(str(study), how=StudyOptions(seeds=(1, 2))) == before
+    with pytest.raises(OrdsmedError, match="cannot write"):
+        stability(str(study), how=StudyOptions(seeds=(1, 2, 3)))
+    assert len(made.begun) == 2
+
+
+def test_two_recipes_are_compared_seed_by_seed(study: Path, made: Made, recipe: Callable[..., Path]) -> None:
+    """The second is lower by about 0.1 at every seed: pairs show it, though the seeds differ by as much."""
+    second = recipe("quicker", clip=0.5)
+    shift = {1: 0.10, 2: 0.09, 3: 0.11, 4: 0.10, 5: 0.12}
+    made.scores = lambda one: {
+        "validation": LOSSES[one.recipe.seed] - (shift[one.recipe.seed] if one.recipe.clip == 0.5 else 0)
+    }
+    result = compare(str(study), str(second), how=FIVE)
+    lower = paired(LOSSES, {seed: loss - shift[seed] for seed, loss in LOSSES.items()})
+    assert [pair["difference"] for pair in result["pairs"]] == list(lower.differences.values())
+    assert result["over"]["mean"] == lower.over.mean
+    assert result["shown"]
+    folder = Path("work/stability/steady-and-quicker")
+    page = (folder / "comparison.md").read_text()
+    assert "# quicker against steady: validation" in page
+    assert "validation of quicker less that of steady: -0.104; 95% interval -0.118 to -0.090" in page
+    assert "quicker is better." in page
+    assert "| clip    | 1.0    | 0.5     |" in page
+    assert files.read_json(folder / "comparison.json")["over"]["mean"] == result["over"]["mean"]
+    assert "steady" in (folder / "comparison.svg").read_text()
+    assert len(made.begun) == 10
+    again = compare("work/stability/steady", "work/stability/quicker")
+    assert again["pairs"] == result["pairs"], "folders that stand are compared alike"
+    assert len(made.begun) == 10
+    back = compare(str(second), str(study), how=FIVE)
+    assert back["over"]["mean"] == -result["over"]["mean"]
+    assert "quicker is better" in Path("work/stability/quicker-and-steady/comparison.md").read_text()
+
+
+def test_where_the_interval_holds_0_no_difference_is_shown(
+    study: Path, made: Made, recipe: Callable[..., Path]
+) -> None:
+    second = recipe("other", clip=0.5)
+    made.scores = lambda one: {"validation": LOSSES[one.recipe.seed if one.recipe.clip == 1 else 6 - one.recipe.seed]}
+    result = compare(str(study), str(second), ["out=both"], FIVE)
+    assert not result["shown"]
+    text = Path("both/comparison.md").read_text()
+    assert "no difference shown, the interval holds 0." in text
+    assert "better" not in text
+    assert (Path("both") / "steady" / "stability.md").exists(), "out= is the place of all"
+    made.scores = lambda one: {"validation": 1.0}
+    one = compare(str(study), str(second), ["out=one"], StudyOptions(seeds=(1,)))
+    assert (one["shown"], one["over"]["interval"]) == (False, None)
+    assert "by 1 seed, which leaves no interval: no difference shown" in Path("one/comparison.md").read_text()
+
+
+def test_higher_scores_are_better_where_they_are(tuning: Path, made: Made) -> None:
+    other = tuning.with_name("slower.toml")
+    other.write_text("clip = 0.5\n" + FINETUNING)
+    made.scores = lambda one: {"accuracy": 80.0 + one.recipe.seed + (2.0 if one.recipe.clip == 0.5 else 0.0)}
+    result = compare(str(tuning), str(other), how=FIVE)
+    assert (result["metric"], result["over"]["mean"], result["over"]["deviation"]) == ("accuracy", 2.0, 0.0)
+    assert "slower is better" in Path("work/stability/tuning-and-slower/comparison.md").read_text()
+
+
+def test_a_seed_that_failed_is_in_no_pair(study: Path, made: Made, recipe: Callable[..., Path]) -> None:
+    second = recipe("other", clip=0.5)
+    made.complaints = {"seed-2": "here: it burns"}
+    with pytest.raises(RunError, match="steady: 1 of 3 seeds failed: 2"):
+        compare(str(study), str(second), how=StudyOptions(seeds=(1, 2, 3)))
+    found = files.read_json(Path("work/stability/steady-and-other/comparison.json"))
+    assert [pair["seed"] for pair in found["pairs"]] == [1, 3]
+    assert [recipe["left_out"] for recipe in found["recipes"]] == [[{"seed": 2, "why": "here: it burns"}]] * 2
+    text = Path("work/stability/steady-and-other/comparison.md").read_text()
+    assert "other, seed 2 is in no pair: here: it burns" in text
+    made.complaints = {f"seed-{seed}": "here: it burns" for seed in (1, 2, 3)}
+    shutil.rmtree("work/stability/other")
+    with pytest.raises(RunError, match="seeds failed"):
+        compare(str(study), str(second), how=StudyOptions(seeds=(1, 2, 3)))
+    text = Path("work/stability/steady-and-other/comparison.md").read_text()
+    assert "no difference shown: no seed came to a score with both recipes." in text
+
+
+def test_seeds_of_one_recipe_alone_are_in_no_pair(study: Path, made: Made, recipe: Callable[..., Path]) -> None:
+    second = recipe("other", clip=0.5)
+    stability(str(study), how=StudyOptions(seeds=(1, 2)))
+    stability(str(second), how=StudyOptions(seeds=(2, 3)))
+    found = compare("work/stability/steady", "work/stability/other")
+    assert [pair["seed"] for pair in found["pairs"]] == [2]
+    assert found["recipes"][0]["left_out"] == [{"seed": 1, "why": "the other recipe has no score with it"}]
+
+
+def test_studies_of_one_name_are_told_apart_by_their_folders(study: Path) -> None:
+    stability(str(study), ["out=one/steady"], StudyOptions(seeds=(1, 2)))
+    stability(str(study), ["out=two/steady", "clip=0.5"], StudyOptions(seeds=(1, 2)))
+    result = compare("one/steady", "two/steady")
+    assert [recipe["name"] for recipe in result["recipes"]] == ["one/steady", "two/steady"]
+    assert result["over"]["mean"] == 0.0
+    assert not result["shown"]
+
+
+def test_what_cannot_be_compared(study: Path, tuning: Path, made: Made, recipe: Callable[..., Path]) -> None:
+    with pytest.raises(RecipeError, match=r"is of pretrain, .* of finetune; wanted two of one kind"):
+        compare(str(study), str(tuning))
+    with pytest.raises(RecipeError, match="has the folder of"):
+        compare(str(study), str(study))
+    made.scores = lambda one: {"validation": 1.0} if one.recipe.clip == 1 else {}
+    with pytest.raises(RecipeError, match="other: has no validation; wanted a score of both; --metric NAME names"):
+        compare(str(study), str(recipe("other", clip=0.5)), how=StudyOptions(seeds=(1,)))
+    assert made.begun == ["seed-1", "seed-1"]
+
+
+def test_the_command(study: Path, made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(["stability", str(study), "--seeds", "1..2", "--json"])
+    assert json.loads(capsys.readouterr().out) == files.read_json(HERE / "stability.json")
+    cli.main(["stability", str(study), "--seeds", "1,2"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("validation 8.705 ± 0.021: mean and sample deviation (n - 1) of 2 seeds")
+    assert lines[1] == f"{HERE}/stability.md has each seed"
+    made.complaints = {"seed-3": "here: it burns"}
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["stability", str(study), "--seeds", "1..3"])
+    assert ended.value.code == 1
+    assert "ordsmed: work/stability/steady: 1 of 3 seeds failed: 3" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["stability", str(study), str(study), str(study)])
+    assert ended.value.code == 2
+    shown = show(str(HERE))
+    assert shown[:2] == [f"{HERE}: stability", "state: failed"]
+    assert any("seed 3 is not in the mean: here: it burns" in line for line in shown)
+    assert f"picture: {HERE}/stability.svg" in shown
+
+
+@pytest.mark.parametrize(("value", "deviation", "text"), [
+    (8.7, 0.0158, "8.700"), (87.022, 0.1693, "87.02"), (0.123456, 0.00012345, "0.12346"), (5.0, 0.0, "5.0000"),
+    (1234.5, 30.0, "1234.50"), (1.0, 1e-30, "1.00000000"),
+])  # fmt: skip
+def test_numbers_have_the_digits_that_their_deviation_leaves(value: float, deviation: float, text: str) -> None:
+    assert results.shown(value, deviation) == text
