@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import math
+import os
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kit.dialects import called, changes, installed, resolved, words_of
+from ordsmed.apply.origin import Origin
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.ranks import Place
+from ordsmed.dialects.megatron import leave_sentencepiece, result_line, write_checkpoint, write_log
 from ordsmed.translate import perform
 from ordsmed.translate.program import find
 
@@ -96,7 +102,7 @@ REFUSED = {
     "--val-data-path": "x", "--test-data-path": "x", "--input-data-sizes-file": "x",
 }  # fmt: skip
 ELSEWHERE = {"--model-parallel-size", "--cache-dir", "--reset-position-ids", "--reset-attention-mask",
-             "USE_TORCH_DDP"}  # fmt: skip
+             "USE_TORCH_DDP", "ORDSMED_EXPORT"}  # fmt: skip
 
 
 def test_every_flag_of_pretraining_is_in_a_table() -> None:
@@ -342,3 +348,112 @@ def test_how_copies_sum_their_gradients(monkeypatch: pytest.MonkeyPatch) -> None
                                        (["--DDP-impl", "torch"], {"USE_TORCH_DDP": "0"}, True)):  # fmt: skip
         call = program.translated(program.read([*BASE, *words], Place(), environment))
         assert call.recipes["pretrain"].get("layout", {}).get("overlap") == wanted
+
+
+STEPS = [
+    {"step": 1, "rate": 1e-4, "seconds": 0.5, "scale": 65536.0, "mlm": 10.0, "pair": 0.75},
+    {"step": 2, "rate": 2e-4, "seconds": 0.25, "scale": 32768.0, "mlm": 9.0, "pair": 0.25},
+    {"step": 2, "validation": 3.5, "mlm": 3.0, "pair": 0.5},
+    {"step": 3, "rate": 3e-4, "seconds": 9.0, "scale": 32768.0, "mlm": 8.0, "pair": 0.5},
+]
+LINES = """\
+ iteration        2/       4 | elapsed time per iteration (ms): 375.0 | learning rate 2.000E-04 | \
+lm loss 9.500000E+00 | nsp loss 5.000000E-01 | loss scale 32768.0 |
+---
+ validation loss at iteration 2 | LM loss: 3.000000E+00 | NSP loss: 5.000000E-01 | total loss: 3.500000E+00
+---
+---
+ validation loss at the end of training for val data | LM loss: 3.000000E+00 | NSP loss: 5.000000E-01 | \
+total loss: 3.500000E+00
+---
+"""
+
+
+def test_lines_that_a_dashboard_reads(tmp_path: Path) -> None:
+    """Of steps between two lines the mean; a GPT-2 has one loss, and no scale without fp16."""
+    (tmp_path / "status.json").write_text('{"steps_asked": [4]}')
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in STEPS))
+    write_log(tmp_path, every=2)
+    lines = (tmp_path / "log-megatron.txt").read_text()
+    assert re.sub("---+", "---", lines) == LINES
+    gpt2 = [{"step": 1, "rate": 1e-4, "seconds": 0.5, "clm": 2.0}, {"step": 1, "validation": 2.0, "clm": 2.0}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in gpt2))
+    write_log(tmp_path, every=1)
+    lines = (tmp_path / "log-megatron.txt").read_text()
+    assert "| learning rate 1.000E-04 | lm loss 2.000000E+00 |\n" in lines
+    assert " validation loss at iteration 1 | LM loss: 2.000000E+00 | LM PPL: 7.389056E+00\n" in lines
+
+
+@pytest.mark.parametrize(
+    ("kind", "found", "line"),
+    [
+        ("wikitext", {"perplexity": math.e**2, "adjusted_perplexity": math.e**3, "tokens": 31, "original_tokens": 21},
+         "results on wiki | avg loss: 2.0000E+00 | ppl: 7.3891E+00 | adjusted ppl: 2.0086E+01 | token ratio: 1.5 |"),
+        ("cloze", {"last_token": 0.25, "examples": 8}, "results on wiki | number correct: 2.0000E+00 | "
+         "total examples: 8.0000E+00 | avg accuracy: 2.5000E-01"),
+        ("perplexity", {"perplexity": math.e}, "loss at the end of training for test data | LM loss: 1.000000E+00 | "
+         "LM PPL: 2.718282E+00"),
+    ],
+)  # fmt: skip
+def test_the_line_of_an_evaluation(kind: str, found: dict[str, Any], line: str) -> None:
+    assert result_line(kind, found) == f" validation {line}"
+
+
+def test_checkpoints_on_request(tiny_run: Any, tmp_path: Path) -> None:
+    """Within the run, under the names of theirs; the run is still one, and a second time is no trouble."""
+    run = tmp_path / "run"
+    shutil.copytree(tiny_run.gpt2, run)
+    for _ in range(2):
+        write_checkpoint(run, ranks=2)
+    step = (run / "latest_checkpointed_iteration.txt").read_text()
+    names = [f"{path.parent.name}/{path.name}" for path in sorted((run / f"iter_{int(step):07}").glob("*/*"))]
+    assert names == ["mp_rank_00/model_optim_rng.pt", "mp_rank_01/model_optim_rng.pt"]
+    assert Origin.of(run).last() == int(step)
+    assert not list(run.glob("*.part"))
+    assert set(os.listdir(run)) - set(os.listdir(tiny_run.gpt2)) == {
+        f"iter_{int(step):07}", "latest_checkpointed_iteration.txt"}  # fmt: skip
+
+
+def test_what_is_loaded(tiny_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorFlow's checkpoints stand under the beginning of a name; theirs cannot be gone on with in their folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bert.ckpt.index").touch()
+    call = called(CODE, "pretrain_bert.py", *BASE, "--load", "bert.ckpt", "--save", "x")
+    assert (call.recipes["pretrain"]["init"], call.notes) == ("bert.ckpt", [])
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "latest_checkpointed_iteration.txt").write_text("100")
+    with pytest.raises(UsageError, match=r"--save: holds checkpoints of Megatron-LM.* another folder beside `--load"):
+        called(CODE, "pretrain_bert.py", *BASE, "--load", "theirs", "--save", "theirs")
+    shutil.copytree(tiny_run.gpt2, tmp_path / "run")
+    shutil.copy(tmp_path / "theirs" / "latest_checkpointed_iteration.txt", tmp_path / "run")
+    assert "init" not in called(CODE, "pretrain_bert.py", *BASE, "--load", "run", "--save", "run").recipes["pretrain"]
+    program = find(CODE, "pretrain_bert.py")
+    values = program.read(BASE, Place(), {"ORDSMED_EXPORT": "1"})
+    with pytest.raises(UsageError, match="ORDSMED_EXPORT: found without --save"):
+        program.translated(values)
+
+
+def test_a_corpus_whose_file_is_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (note,) = called(CODE, "pretrain_bert.py", "--train-data", "wikipedia").notes
+    assert note.startswith("wikipedia: data/wikipedia/wikidump_lines.json is not there; say in corpora.toml where")
+
+
+def test_a_trained_sentencepiece_is_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a call left stays its own, so that its run goes on; another file of that name is taken as it is."""
+    monkeypatch.chdir(tmp_path)
+    words = [*BASE, "--tokenizer-type", "SentencePieceTokenizer", "--tokenizer-path", "in/t", "--save", "a"]
+    own = tmp_path / "work" / "as" / "a" / "tokenizer"
+    own.mkdir(parents=True)
+    for name in ("spiece.model", "spiece.vocab"):
+        (own / name).write_text(name)
+    for _ in range(2):
+        call = called(CODE, "pretrain_bert.py", *words)
+        assert call.recipes["encode"]["tokenizer"] == "<tokenizer>"
+        leave_sentencepiece(own, Path("in/t.model"))
+    assert Path("in/t.vocab").read_text() == "spiece.vocab"
+    assert not [note for note in call.notes if "trained" in note]
+    other = called(CODE, "pretrain_bert.py", *words, "--save", "b")
+    assert other.recipes["encode"]["tokenizer"] == "in/t.model"
+    Path("in/t.model").write_text("mine")
+    assert called(CODE, "pretrain_bert.py", *words).recipes["encode"]["tokenizer"] == "in/t.model"

@@ -15,6 +15,7 @@ import torch
 from kit import foreign_files
 from ordsmed.apply.export import export
 from ordsmed.apply.importing import take_over
+from ordsmed.apply.origin import Origin
 from ordsmed.apply.taken_over import recognised
 from ordsmed.apply.trained import open_model
 from ordsmed.base.errors import DataError, RecipeError
@@ -262,6 +263,14 @@ def test_out_to_megatron_and_back(tmp_path: Path, networks: dict[str, Any], kind
             assert tensor.shape == was[name].shape
     take_over(out, tmp_path / "again", ["model.heads=2"])
     assert same(tensors(tmp_path / "again"), tensors(tmp_path / "ours"))
+
+
+def test_out_to_megatron_under_a_step(tmp_path: Path, tiny_run: Any) -> None:
+    """Of a run, as a training of theirs leaves it."""
+    out = export(tiny_run.gpt2, tmp_path / "out", to="megatron", overrides=["release=false", "style=2019"])
+    step = int((out / "latest_checkpointed_iteration.txt").read_text())
+    held = torch.load(out / f"iter_{step:07}" / "mp_rank_00" / "model_optim_rng.pt", weights_only=False)
+    assert held["iteration"] == step == Origin.of(tiny_run.gpt2).last()
 
 
 def flattened(table: Any, before: str = "") -> dict[str, torch.Tensor]:

@@ -5,14 +5,23 @@ Defaults are those of its arguments.py. Its batch is that of one GPU; ours that 
 
 from __future__ import annotations
 
+import math
+import shutil
 from pathlib import Path
 from typing import Any
 
+from ordsmed.apply import taken_over
+from ordsmed.base import files, hub, settings
 from ordsmed.base.arguments import UsageError
-from ordsmed.translate.program import Call, Flag, Program, Values
+from ordsmed.base.folder import kind_of_folder
+from ordsmed.translate import perform
+from ordsmed.translate.program import Call, Flag, Program, Values, find
 
 NAMED = {"wikipedia": "data/wikipedia/wikidump_lines.json", "webtext": "data/webtext/data.json"}  # its corpora.py
 ALIASES = "corpora.toml"
+TRACKER = "latest_checkpointed_iteration.txt"
+LOG, SPIECE = "log-megatron.txt", "spiece.model"
+TERMS = {"mlm": "LM", "clm": "LM", "pair": "NSP"}  # ours -> theirs
 TOKENIZERS = ("BertWordPieceTokenizer", "GPT2BPETokenizer", "SentencePieceTokenizer", "CharacterLevelTokenizer")
 PUBLISHED = {"BertWordPieceTokenizer": "bert-large-uncased", "GPT2BPETokenizer": "gpt2"}
 ALWAYS = "a run goes on with the next rows by itself"
@@ -84,6 +93,7 @@ TRAINING = (
     Flag("USE_TORCH_DDP", False, "layout.overlap", joint=True),
     Flag("--local_rank", int, nothing=LAUNCHED, also=("--local-rank",)),
     Flag("--model-parallel-size", 1, "layout.tensor"),
+    Flag("ORDSMED_EXPORT", False, "iter_N/mp_rank_NN/model_optim_rng.pt in --save", joint=True),
 )
 VALIDATION = (
     Flag("--eval-iters", 100, "validation_rows", joint=True),
@@ -171,6 +181,13 @@ def _training(values: Values, call: Call, *, sentences: bool) -> None:
     _precision(values, call)
     _folders(values, call)
     _data(values, call, sentences)
+    if values.save:
+        folder = Path(values.save)
+        call.after.append(lambda: write_log(folder, every=values.log_interval))
+        if values.ORDSMED_EXPORT:
+            call.after.append(lambda: write_checkpoint(folder, ranks=values.model_parallel_size))
+    elif values.ORDSMED_EXPORT:
+        raise UsageError("ORDSMED_EXPORT", "found without --save", "the folder that they are looked for in")
 
 
 def _copies(values: Values) -> int:
@@ -221,8 +238,12 @@ def _folders(values: Values, call: Call) -> None:
     """Ours goes on from where it writes; another folder is what it begins with."""
     if values.save:
         call.put("out", values.save)
+    if values.load and values.load == values.save and (Path(values.save) / TRACKER).is_file() and (
+            not kind_of_folder(Path(values.save)).run):  # fmt: skip
+        raise UsageError("--save", f"holds checkpoints of Megatron-LM, not of a run: {values.save}",
+                         f"another folder beside `--load {values.load}`: its weights are taken over")  # fmt: skip
     if values.load and values.load != values.save:
-        if not Path(values.load).exists():
+        if not taken_over.stands(hub.folder(values.load)):
             call.notes.append(f"--load {values.load}: is not there; it begins anew, as theirs does")
         else:
             call.put("init", values.load)
@@ -260,7 +281,7 @@ def _data(values: Values, call: Call, sentences: bool) -> None:
 
 def _corpus(values: Values, call: Call, sentences: bool) -> None:
     call.put("encode: corpus", "<corpus>")
-    call.put("corpus: source", [_source(name, values.text_key) for name in values.train_data])
+    call.put("corpus: source", [_source(name, values.text_key, call) for name in values.train_data])
     call.put("corpus: sentences", "none" if not sentences else "presplit" if values.presplit_sentences else "rules")
     call.put("corpus: exact", True)
     call.put("corpus: duplicates", "keep")
@@ -268,7 +289,7 @@ def _corpus(values: Values, call: Call, sentences: bool) -> None:
     for name, split in (("valid_data", "validation"), ("test_data", "test")):
         if named := getattr(values, name):
             key = values.eval_text_key or values.text_key
-            call.put(f"corpus: given.{split}", _together([_source(one, key) for one in named], name))
+            call.put(f"corpus: given.{split}", _together([_source(one, key, call) for one in named], name))
 
 
 def _together(sources: list[dict[str, Any]], flag: str) -> dict[str, Any]:
@@ -281,14 +302,14 @@ def _together(sources: list[dict[str, Any]], flag: str) -> dict[str, Any]:
     return first if len(sources) == 1 else {**first, parts: [one[parts] for one in sources]}
 
 
-def _source(name: str, key: str) -> dict[str, Any]:
+def _source(name: str, key: str, call: Call) -> dict[str, Any]:
     """A corpus by its name, of corpora.toml or of theirs, or a file of JSON lines."""
-    if Path(ALIASES).is_file():
-        from ordsmed.base import settings
-
-        if name in settings.read(Path(ALIASES)):
-            return {"kind": "named", "names": name, "file": ALIASES}
+    if Path(ALIASES).is_file() and name in settings.read(Path(ALIASES)):
+        return {"kind": "named", "names": name, "file": ALIASES}
     if name in NAMED:
+        if not Path(NAMED[name]).exists():
+            where = f'[{name}] kind = "jsonl", path = "...", text_key = "text"'
+            call.notes.append(f"{name}: {NAMED[name]} is not there; say in {ALIASES} where it is: {where}")
         return {"kind": "jsonl", "path": NAMED[name], "text_key": "text"}
     if name.endswith((".csv", ".tsv")):
         raise UsageError("--train-data", f"found {name}", "JSON lines", 'write one {"text": ...} a line')
@@ -318,11 +339,14 @@ def _tokenizer(values: Values, call: Call) -> None:
 
 
 def _sentencepiece(values: Values, call: Call, path: str) -> None:
-    """A model that stands, or one that is trained once; theirs adds the ending."""
-    for stands in (Path(path), Path(f"{path}.model")):
-        if stands.is_file():
+    """A model that stands, or one that is trained once and left there; theirs adds the ending."""
+    target = Path(path if path.endswith(".model") else f"{path}.model")
+    own = perform.folder(find("megatron", f"pretrain_{call.recipes['pretrain']['model']['kind']}.py"), call)
+    for stands in (Path(path), target):
+        if stands.is_file() and not _same(stands, own / "tokenizer" / SPIECE):
             call.put("encode: tokenizer", str(stands))
             return
+    call.after.append(lambda: leave_sentencepiece(own / "tokenizer", target))
     kind = values.tokenizer_model_type if "tokenizer_model_type" in values.given else "bpe"
     if kind not in ("bpe", "unigram"):
         raise UsageError("--tokenizer-model-type", f"found {kind}", "bpe or unigram, or a --tokenizer-path that stands")
@@ -330,7 +354,76 @@ def _sentencepiece(values: Values, call: Call, path: str) -> None:
     call.put("tokenizer: corpus", "<corpus>")
     size = {"kind": "sentencepiece", "model": kind, "size": values.vocab_size, "coverage": 1.0}
     call.put("tokenizer: tokenizer", size)
-    call.notes.append(f"{path} is not there: a {kind} of {values.vocab_size:,} pieces is trained, once")
+    if not target.is_file():
+        call.notes.append(f"{target} is not there: a {kind} of {values.vocab_size:,} pieces is trained, once")
+
+
+def _same(path: Path, other: Path) -> bool:
+    return other.is_file() and path.read_bytes() == other.read_bytes()
+
+
+def leave_sentencepiece(folder: Path, target: Path) -> None:
+    """The model that was trained, and its vocabulary, where --tokenizer-path names them; what stands is left."""
+    for name, path in ((SPIECE, target), ("spiece.vocab", target.with_suffix(".vocab"))):
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(folder / name, path)
+
+
+def write_log(folder: Path, *, every: int) -> None:
+    """The lines that its trainings print, of all steps so far, into log-megatron.txt of a run."""
+    lines, waiting, read = list[str](), list[dict[str, Any]](), files.read_lines(folder / "metrics.jsonl")
+    steps = sum(files.read_table(folder / "status.json")["steps_asked"])
+    for line in read:
+        if "validation" in line:
+            lines += _validated(line, f"iteration {line['step']}")
+            continue
+        waiting.append(line)
+        if line["step"] % every == 0:
+            lines.append(_stepped(waiting, steps))
+            waiting.clear()
+    if validations := [line for line in read if "validation" in line]:
+        lines += _validated(validations[-1], "the end of training for val data")
+    files.write_text(folder / LOG, "".join(f"{line}\n" for line in lines))
+
+
+def _stepped(lines: list[dict[str, Any]], steps: int) -> str:
+    """Means over steps, and the last one's rate."""
+    last, count = lines[-1], len(lines)
+    parts = [f" iteration {last['step']:8d}/{steps:8d} |"]
+    parts.append(f" elapsed time per iteration (ms): {sum(line['seconds'] for line in lines) * 1000 / count:.1f} |")
+    parts.append(f" learning rate {last['rate']:.3E} |")
+    for term, name in TERMS.items():
+        if term in last:
+            parts.append(f" {name.lower()} loss {sum(line[term] for line in lines) / count:.6E} |")
+    if "scale" in last:
+        parts.append(f" loss scale {last['scale']:.1f} |")
+    return "".join(parts)
+
+
+def _validated(line: dict[str, Any], when: str) -> list[str]:
+    losses = [f"{name} loss: {line[term]:.6E}" for term, name in TERMS.items() if term in line]
+    last = (
+        f"total loss: {line['validation']:.6E}" if "pair" in line else f"LM PPL: {math.exp(min(20, line['clm'])):.6E}"
+    )
+    text = f" validation loss at {when} | " + " | ".join([*losses, last])
+    return ["-" * (len(text) + 1), text, "-" * (len(text) + 1)]
+
+
+def write_checkpoint(folder: Path, *, ranks: int) -> None:
+    """A run's weights under the names that its code loads, with --finetune or --no-load-optim --no-load-rng."""
+    from ordsmed.apply.export import export
+
+    beside = folder / "theirs.part"
+    export(folder, beside, to="megatron", overrides=["style=2019", "release=false", f"ranks={ranks}"], anew=True)
+    for path in sorted(beside.iterdir()):
+        target = folder / path.name
+        if path.name.startswith("iter_"):
+            shutil.rmtree(target, ignore_errors=True)
+            path.rename(target)
+        elif path.name == TRACKER:
+            path.replace(target)
+    shutil.rmtree(beside)
 
 
 EVALUATION = (
@@ -379,9 +472,37 @@ def evaluation(values: Values, call: Call) -> None:
     if "batch_size" in values.given and kind != "perplexity":
         call.notes.append("--batch-size: not needed here: as many windows together as fit the device")
     call.environment["ORDSMED_CACHE"] = values.cache_dir
+    call.after.append(lambda: print_result(values.model_path, probe))
     if values.model_parallel_size > 1:
         call.words += ["--layout", f"1x1x{values.model_parallel_size}"]
         call.devices = values.model_parallel_size
+
+
+def print_result(model: str, probe: dict[str, Any]) -> None:
+    """The line that its evaluations print."""
+    from ordsmed.apply.origin import Origin
+
+    asked = {key: value for key, value in probe.items() if key not in ("kind", "files")}
+    paths = (Origin.of(model).folder / "scores").glob(f"{probe['kind']}-*.json")
+    tables = [files.read_table(path) for path in sorted(paths, key=lambda path: path.stat().st_mtime)]
+    result = [one for one in tables if one["files"] == probe["files"] and asked.items() <= one["settings"].items()][-1]
+    text = result_line(probe["kind"], result)
+    print("-" * (len(text) + 1), text, "-" * (len(text) + 1), sep="\n")
+
+
+def result_line(kind: str, found: dict[str, Any]) -> str:
+    """What a probe's result is in its words; adjusted: to words, by the ratio of tokens to those of the file."""
+    if kind == "cloze":
+        right, count = found["last_token"], found["examples"]
+        return (f" validation results on wiki | number correct: {right * count:.4E} | total examples: {count:.4E} | "
+                f"avg accuracy: {right:.4E}")  # fmt: skip
+    loss = math.log(found["perplexity"])
+    if kind == "perplexity":
+        return (f" validation loss at the end of training for test data | LM loss: {loss:.6E} | "
+                f"LM PPL: {found['perplexity']:.6E}")  # fmt: skip
+    ratio = (found["tokens"] - 1) / (found["original_tokens"] - 1)
+    return (f" validation results on wiki | avg loss: {loss:.4E} | ppl: {found['perplexity']:.4E} | "
+            f"adjusted ppl: {found['adjusted_perplexity']:.4E} | token ratio: {ratio} |")  # fmt: skip
 
 
 GENERATION = (

@@ -92,6 +92,8 @@ class Settings:
     """written: tables within tables and a version, as since 2020, or flat names; BERT's own network has 2019's alone"""
     multiple: int = 128
     """written: the word table is padded to a multiple of this times the ranks"""
+    release: bool = True
+    """written: as a release; false: under the step's number, as a training of theirs leaves it"""
 
     wanted: ClassVar[str] = "a folder with Megatron's latest_checkpointed_iteration.txt and iter_*/mp_rank_*/*.pt"
     readers: ClassVar[str] = "release/mp_rank_*/model_optim_rng.pt and the vocabulary: Megatron-LM loads it (--load)"
@@ -145,18 +147,20 @@ class Settings:
             tensor_model_parallel_size=self.ranks, pipeline_model_parallel_size=1, hidden_dropout=own.dropout,
             attention_dropout=own.attention_dropout, openai_gelu=own.activation == "gelu_tanh", bias_gelu_fusion=False,
         )  # fmt: skip
+        step = 0 if self.release else trained.step or 0
+        named = RELEASE if self.release else f"iter_{step:07}"
         for rank in range(self.ranks):
-            place = folder / RELEASE / f"mp_rank_{rank:02}"
+            place = folder / named / f"mp_rank_{rank:02}"
             place.mkdir(parents=True)
             cut = {name: _cut(name, tensor, rank, self.ranks) for name, tensor in tensors.items()}
             if style == "2019":
                 cut = {name: _ordered(name, t, own.heads // self.ranks, 0.0, back=True) for name, t in cut.items()}
                 flat = {_name_2019(name): tensor for name, tensor in cut.items()}
-                pickled.write(place / FILE, {"iteration": 0, "model": flat})
+                pickled.write(place / FILE, {"iteration": step, "model": flat})
             else:
-                pickled.write(place / FILE, {"iteration": 0, "checkpoint_version": 3.0, "args": args,
+                pickled.write(place / FILE, {"iteration": step, "checkpoint_version": 3.0, "args": args,
                                              "model": _nested(cut)})  # fmt: skip
-        files.write_text(folder / TRACKER, RELEASE)
+        files.write_text(folder / TRACKER, RELEASE if self.release else str(step))
         if trained.tokenizer.kind == "wordpiece":
             files.write_text(folder / "vocab.txt", trained.tokenizer.listed())
         elif trained.tokenizer.byte_level:
