@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ordsmed.base import settings
 from ordsmed.base.ranks import Place
+from ordsmed.bench.bench import Bench
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.data.encode import Encoding
 from ordsmed.data.tokenizer_training import TokenizerTraining
@@ -17,27 +19,32 @@ from ordsmed.evaluation.recipe import Evaluation
 from ordsmed.finetune.recipe import Finetuning
 from ordsmed.pretrain.recipe import Pretraining
 from ordsmed.translate import install, perform
-from ordsmed.translate.program import Call, find
+from ordsmed.translate.program import Call, Program, find
 
 CLASSES = {"corpus": Corpus, "encode": Encoding, "tokenizer": TokenizerTraining, "pretrain": Pretraining,
-           "evaluate": Evaluation, "finetune": Finetuning}  # fmt: skip
+           "evaluate": Evaluation, "finetune": Finetuning, "bench": Bench}  # fmt: skip
 
 
-def called(code: str, name: str, *words: str, world: int = 1) -> Call:
+def called(code: str, name: str, *words: str, world: int = 1, **environment: str) -> Call:
     """The call that words mean in one of so many processes."""
     program = find(code, name)
-    return program.translated(program.read(words, Place(0, world), {}))
+    return program.translated(program.read(words, Place(0, world), environment))
+
+
+def flat(program: Program, call: Call, overrides: Sequence[str] = (), by: Any = settings.plain) -> dict[str, Any]:
+    """Every recipe of a call as the house reads it, flat."""
+    found = dict[str, Any]()
+    for path, text in perform.recipes(program, call, overrides).items():
+        recipe = settings.decode(CLASSES[path.stem], tomllib.loads(text), path.stem)
+        found |= {f"{path.stem}: {key}": value for key, value in settings.flat(by(recipe)).items()}
+    return found
 
 
 def resolved(code: str, name: str, *words: str, world: int = 1, by: Any = settings.plain) -> dict[str, Any]:
-    """Every recipe of a call as the house reads it, flat."""
+    """Every recipe of what words mean, flat."""
     program = find(code, name)
     values = program.read(words, Place(0, world), {})
-    call, flat = program.translated(values), dict[str, Any]()
-    for path, text in perform.recipes(program, call, values.overrides).items():
-        recipe = settings.decode(CLASSES[path.stem], tomllib.loads(text), path.stem)
-        flat |= {f"{path.stem}: {key}": value for key, value in settings.flat(by(recipe)).items()}
-    return flat
+    return flat(program, program.translated(values), values.overrides, by)
 
 
 def changes(code: str, name: str, least: list[str], *words: str, world: int = 1) -> dict[str, Any]:

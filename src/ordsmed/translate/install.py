@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ordsmed.base import files, menu
 from ordsmed.base.errors import DataError
+from ordsmed.base.screen import command
 from ordsmed.translate.program import MENU, programs
 
 PYTHON = '''#!{python}
@@ -23,15 +24,25 @@ main(["as", "{code}", "{name}", *sys.argv[1:]])
 '''
 
 
+SHELL = """#!/usr/bin/env bash
+# {doc}: as {code}'s script of this name, done by ordsmed
+exec python -m {words} "$@"
+"""
+
+
 def install(code: str, folder: str) -> list[str]:
     """Write them; what stands there and is not ours is left, and complained of before anything is written."""
     place, known = Path(folder), programs(code)
     written = {
-        place / (program.path or program.name): PYTHON.format(
-            python="/usr/bin/env python3", doc=program.doc[0].upper() + program.doc[1:], code=code, name=program.name
+        place / (program.path or program.name): (SHELL if program.name.endswith(".sh") else PYTHON).format(
+            python="/usr/bin/env python3",
+            doc=program.doc[0].upper() + program.doc[1:],
+            code=code,
+            name=program.name,
+            words=command("as", code, program.name),
         )
         for program in known.values()
-        if program.name.endswith(".py")
+        if program.name.endswith((".py", ".sh"))
     }
     own = menu.HOUSE / MENU / "scripts" / code
     for path in sorted(own.rglob("*.sh")) + sorted(own.rglob("*.sub")):

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ordsmed.base import files, settings
-from ordsmed.base.say import say
+from ordsmed.base import files, machine, settings
+from ordsmed.base.errors import RecipeError
+from ordsmed.base.say import many, say
 from ordsmed.base.screen import command
 from ordsmed.translate.program import MADE, Call, Program, Values
 
@@ -56,7 +57,8 @@ def shown(program: Program, values: Values, call: Call) -> list[str]:
     lines = [f"# {note}" for note in call.notes]
     for path, text in recipes(program, call, values.overrides).items():
         lines += [f"# --- {path}", *text.splitlines(), ""]
-    return [*lines, f"# {command(*words(program, call))}"]
+    lines.append(f"# {command(*words(program, call))}")
+    return [*lines, *(line for one in call.then for line in shown(program, values, one))]
 
 
 def words(program: Program, call: Call) -> list[str]:
@@ -67,8 +69,23 @@ def words(program: Program, call: Call) -> list[str]:
     return [*call.verb.split(), *recipe, *(paths.get(word, word) for word in call.words), *devices]
 
 
+def check_devices(program: Program, devices: int) -> None:
+    """Refuse processes that this machine has no GPUs for, or, where it has none at all, no cores."""
+    if devices < 2 or "RANK" in os.environ:
+        return
+    import torch
+
+    gpus = torch.cuda.device_count()
+    most = gpus or max(2, machine.cores())  # on a CPU alone two are for trying things out
+    if devices > most:
+        has = f"this machine has {many(gpus, 'GPU')}" if gpus else f"no GPU is here, and {many(machine.cores(), 'core')}"
+        wish = f"{program.name} asks for {devices} GPUs; {has}"
+        raise RecipeError("--devices", wish, f"at most {most}", "give the script a lower number of GPUs")
+
+
 def prepare(program: Program, values: Values, call: Call) -> list[str]:
     """Write the recipes, set the environment, tell what should be known; returns the command's words."""
+    check_devices(program, max(call.devices, call.gpus))
     for path, text in recipes(program, call, values.overrides).items():
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write_text(path, text)

@@ -98,8 +98,10 @@ class Call:
     writes: str = ""  # the folder that the verb writes, where no recipe says it
     environment: dict[str, str] = field(default_factory=dict)
     devices: int = 0  # processes that theirs starts
+    gpus: int = 0  # that it wants, where the verb starts the processes
     notes: list[str] = field(default_factory=list)  # what a person who knows theirs should know
     after: list[Callable[[], object]] = field(default_factory=list)  # writes what their scripts look for, once done
+    then: list[Call] = field(default_factory=list)  # done after it
 
     def put(self, place: str, value: Any) -> None:
         """Set `model.layers`, or `corpus: source.path` in another recipe than the verb's own."""
@@ -247,6 +249,8 @@ def _read_as(kind: type) -> Callable[[str], Any]:
     """How a word is read; numbers may be written as 1e4, switches as theirs are."""
 
     def read(text: str) -> Any:
+        if text is argparse.SUPPRESS:  # a word by its place that is not said
+            return text
         try:
             if kind is bool:
                 return YES_OR_NO[text.lower()]

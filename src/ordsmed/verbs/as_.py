@@ -71,11 +71,11 @@ def run(asked: argparse.Namespace) -> None:
     if asked.recipe or "--recipe" in asked.others or os.environ.get(SHOW) == "1":
         print_lines(perform.shown(theirs, values, call))
         return
-    own = perform.prepare(theirs, values, call)
-    _perform(own)
-    if values.place.rank == 0:
-        for step in call.after:
-            step()
+    for one in (call, *call.then):
+        _perform(perform.prepare(theirs, values, one))
+        if values.place.rank == 0:
+            for step in one.after:
+                step()
 
 
 def _perform(own: list[str]) -> None:
