@@ -5,12 +5,23 @@ Defaults are those of its code; where its README says otherwise, the README is t
 
 from __future__ import annotations
 
+import itertools
+import os
+import shutil
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+from ordsmed.base import files, run, snapshots
 from ordsmed.base.arguments import UsageError
+from ordsmed.base.say import say
+from ordsmed.translate import dllogger
+from ordsmed.translate.dllogger import Logged, Window
 from ordsmed.translate.program import Call, Flag, Program, Values
 
 WIDTHS = {"small": 256, "base": 768, "large": 1024}
+NONE = (None, "", "None")
 LOGS = "every run writes metrics.jsonl, and log.txt, into its folder"
 
 PRETRAINING = (
@@ -49,8 +60,8 @@ PRETRAINING = (
     Flag("--weights_dir", str, "init", joint=True),
     Flag("--steps_this_run", -1, refused="end it with `--deadline`, or with Ctrl-C: it is saved, and goes on later"),
     Flag("--skip_checkpoint", False, refused="a run keeps its last checkpoint: without it nothing could be made of it"),
-    Flag("--log_dir", str, nothing=LOGS),
-    Flag("--json-summary", str, nothing=LOGS),
+    Flag("--log_dir", str, "the folder of dllogger.log", joint=True),
+    Flag("--json-summary", str, "the file of DLLogger's lines", joint=True),
 )
 
 
@@ -72,14 +83,66 @@ def pretraining(values: Values, call: Call) -> None:
     call.put("layout.precision", "fp16" if values.amp else "fp32")
     if values.fp16_compression:
         call.put("layout.reduce", "fp16")
+    call.after.append(lambda: _leave_pretraining(values, Path(call.recipes["pretrain"]["out"])))
 
 
 def _generator(values: Values) -> int:
+    """Their scripts say 0.3333333 of 768 for 256."""
     width = WIDTHS[values.model_size] * values.generator_hidden_size
-    if width != int(width) or not 0 < values.generator_hidden_size <= 1:
+    if abs(width - round(width)) > 1e-3 or not 0 < values.generator_hidden_size <= 1:
         wanted = f"a share of {WIDTHS[values.model_size]} that is a whole number, such as 0.25"
         raise UsageError("--generator_hidden_size", f"found {values.generator_hidden_size:g}", wanted)
-    return int(width)
+    return round(width)
+
+
+def _leave_pretraining(values: Values, folder: Path) -> None:
+    """dllogger.log, and names of theirs for the checkpoints: results/NAME/checkpoints/ckpt-10000, ckpt-p2-930."""
+    log = Path(values.json_summary or Path(values.log_dir or _model(values) / "logs") / "dllogger.log")
+    dllogger.write(log, [*_logged_pretraining(values, folder)], (folder / dllogger.METRICS).stat().st_mtime)
+    stem = "ckpt-p2" if values.phase2 else "ckpt"
+    names = Path(values.results_dir) / values.model_name / "checkpoints"
+    for name in names.glob(f"{stem}-[0-9]*"):
+        if name.is_symlink() and not name.exists():
+            name.unlink()  # of a checkpoint that was not kept
+    for step in snapshots.steps(folder / "checkpoints"):
+        _link(names / f"{stem}-{step}", snapshots.path_of(folder / "checkpoints", step))
+
+
+def _logged_pretraining(values: Values, folder: Path) -> Iterator[Logged]:
+    yield from dllogger.parameters(values.of)
+    for window in dllogger.windows(dllogger.steps(folder), values.log_freq):
+        data = {"train_perf": window.rate, "total_loss": window.mean("loss"), "masked_lm_loss": window.mean("guess"),
+                "disc_loss": window.mean("detect")}  # fmt: skip
+        yield Logged([window.lines[-1]["step"]], data, window.seconds)
+    last = {"training_sequences_per_second": data["train_perf"], "final_loss": data["total_loss"],
+            "e2e_train_time": window.seconds}  # fmt: skip
+    yield Logged([], {**data, **last}, window.seconds)
+
+
+def _link(name: Path, to: Path) -> None:
+    """A link where their scripts look; what stands there and is no link is left."""
+    if name.exists() and not name.is_symlink():
+        say(f"{name}: stands there, and is left; {to} is what is meant")
+        return
+    name.parent.mkdir(parents=True, exist_ok=True)
+    name.unlink(missing_ok=True)
+    name.symlink_to(os.path.relpath(to, name.parent))
+
+
+def _model_of(path: str) -> tuple[str, list[str]]:
+    """The run that a path of theirs means, and its step where it names a checkpoint: ckpt-10000, ckpt-p2-930."""
+    from ordsmed.binary import bundle
+
+    place = Path(path)
+    if place.is_symlink():
+        place = Path(os.path.relpath(place.resolve())) if not place.is_absolute() else place.resolve()
+    digits = place.name.rpartition("-")[2]
+    if place.parent.name != "checkpoints" or not digits.isdigit() or bundle.find(place):
+        return str(place), []
+    folder = place.parent.parent
+    if place.name.startswith("ckpt-p2"):
+        folder = folder.with_name(f"{folder.name}-phase2")
+    return str(folder), ["--step", str(int(digits))]
 
 
 def _steps(values: Values, call: Call) -> None:
@@ -110,7 +173,7 @@ def _steps(values: Values, call: Call) -> None:
 
 def _weights(values: Values, call: Call) -> None:
     """Where it writes and what it begins with: a folder goes on by itself; phase 2 begins with that of phase 1."""
-    first = Path(values.results_dir) / "models" / values.model_name
+    first = _model(values)
     restore = values.restore_checkpoint
     if values.phase2 and restore in (None, "", "false"):
         raise UsageError("--phase2", "found without --restore_checkpoint", "`--restore_checkpoint latest`, or a path")
@@ -123,6 +186,10 @@ def _weights(values: Values, call: Call) -> None:
         call.put("init", str(first) if restore == "latest" else restore)
     elif restore not in (None, "", "false", "latest"):
         call.put("init", restore)
+
+
+def _model(values: Values) -> Path:
+    return Path(values.results_dir) / "models" / values.model_name
 
 
 def _truth(values: Values, call: Call) -> None:
@@ -169,15 +236,15 @@ SQUAD = (
     Flag("--vocab_file", str, "tokenizer", joint=True),
     Flag("--cache_dir", str, "features", joint=True),
     Flag("--skip_cache", False, "features", joint=True),
+    Flag("--json-summary", "results/dllogger.json", "the file of DLLogger's lines", joint=True),
+    Flag("--skip_checkpoint", False, "checkpoints/", joint=True),
+    Flag("--ci", False, "checkpoints/", joint=True),
     Flag("--predict_batch_size", 8, nothing="windows are computed together as fits the device"),
     Flag("--verbose_logging", False, nothing=LOGS),
     Flag("--eval_script", str, nothing="official scores are our own, digit for digit"),
-    Flag("--json-summary", str, nothing=LOGS),
     Flag("--disable-progress-bar", False, nothing="there is none where nobody looks"),
-    Flag("--skip_checkpoint", False, nothing="the best checkpoint stays: it is the model"),
     Flag("--local_rank", int, nothing="the launcher's variables say it"),
     Flag("--use_env", False, nothing="the launcher's variables say it"),
-    Flag("--ci", False, nothing=LOGS),
 )
 
 
@@ -190,8 +257,12 @@ def squad(values: Values, call: Call) -> None:
     if not values.output_dir:
         raise UsageError("run_tf_squad.py", "no --output_dir", "`--output_dir FOLDER`, where the run is kept")
     _truth(values, call)
-    call.put("init", values.init_checkpoint or values.electra_model)
-    call.put("out", values.output_dir)
+    call.put("init", values.electra_model)
+    if values.init_checkpoint not in NONE:
+        call.notes.append("--init_checkpoint: is read where nothing is trained, as in their code; a training begins "
+                          "with --electra_model")  # fmt: skip
+    out = Path(values.output_dir) / f"squad_v{version}"
+    call.put("out", str(out))
     call.put("task.kind", "squad")
     call.put("task.version", version)
     call.put("task.head", "joint" if values.joint_head else "independent")
@@ -220,6 +291,54 @@ def squad(values: Values, call: Call) -> None:
         call.put("features", "")
     elif values.cache_dir:
         call.put("features", values.cache_dir)
+    call.after.append(lambda: _leave_squad(values, out))
+
+
+def _leave_squad(values: Values, folder: Path) -> None:
+    """predictions.json where theirs has it, DLLogger's lines, and checkpoints by their names."""
+    _copy_predictions(folder / "predictions", Path(values.output_dir))
+    lines = dllogger.steps(folder)
+    epochs = 1 if values.max_steps > 0 else max(1, int(values.num_train_epochs))
+    ends = [round(lines[-1]["step"] * number / epochs) for number in range(1, epochs + 1)]
+    logged = [*dllogger.parameters({"SEED": values.seed}), *_logged_squad(values, lines, ends)]
+    if values.do_eval and (scores := _scores(folder / "scores.json")):
+        logged.append(Logged([], scores, logged[-1].seconds))
+    dllogger.write(Path(values.json_summary), logged, (folder / dllogger.METRICS).stat().st_mtime)
+    if values.skip_checkpoint:
+        return
+    place = Path(values.output_dir if values.ci else "checkpoints")
+    for step in snapshots.steps(folder / "checkpoints"):
+        if step in ends:
+            name = f"electra_base_qa_v2_{values.version_2_with_negative}_epoch_{ends.index(step) + 1}_ckpt"
+            _link(place / name, snapshots.path_of(folder / "checkpoints", step))
+
+
+def _logged_squad(values: Values, lines: Sequence[dllogger.Line], ends: Sequence[int]) -> Iterator[Logged]:
+    """Steps of every epoch, and its sum."""
+    for epoch, (first, end) in enumerate(itertools.pairwise([0, *ends])):
+        own = [line for line in lines if first < line["step"] <= end]
+        for number in range(0, len(own), values.log_freq):
+            window = Window(own[: number + 1])
+            data = {"step_loss": own[number]["loss"], "train_perf": window.rate}
+            yield Logged([epoch, number], data, window.seconds)
+        whole = Window(own)
+        data = {"e2e_train_time": whole.seconds, "training_sequences_per_second": whole.rate,
+                "final_loss": whole.mean("loss")}  # fmt: skip
+        yield Logged([], data, whole.seconds)
+
+
+def _scores(path: Path) -> dict[str, float]:
+    """By their names; SQuAD 2.0's evaluator says `exact`."""
+    scores = files.read_table(path) if path.exists() else {}
+    exact = scores.get("exact_match", scores.get("exact"))
+    return {} if exact is None else {"exact_match": exact, "F1": scores["f1"]}
+
+
+def _copy_predictions(folder: Path, out: Path) -> None:
+    """Of the folder in which they were made, whole or not at all, to where theirs has them."""
+    out.mkdir(parents=True, exist_ok=True)
+    for path in sorted(folder.glob("*.json")):
+        shutil.copyfile(path, out / path.name)
 
 
 def _file(values: Values, which: str, named: str | None, version: str) -> str:
@@ -235,19 +354,32 @@ def _file(values: Values, which: str, named: str | None, version: str) -> str:
 def _predictions(values: Values, call: Call, version: str) -> None:
     if not (values.do_predict or values.do_eval):
         raise UsageError("run_tf_squad.py", "no --do_train, --do_eval or --do_predict", "one of them at least")
-    if not values.init_checkpoint:
+    if values.init_checkpoint in NONE:
         raise UsageError("run_tf_squad.py", "no --init_checkpoint", "the fine-tuned model that is to predict")
     call.recipes.pop("finetune", None)
-    call.verb = "predict"
-    out = Path(values.output_dir or values.init_checkpoint) / "predictions"
-    call.words = [values.init_checkpoint, _file(values, "dev", values.predict_file, version), str(out), "--anew"]
+    call.verb, call.devices = "predict", 0  # theirs asks by its first process alone
+    folder, step = _model_of(values.init_checkpoint)
+    out = Path(values.output_dir or folder)
+    call.words = [folder, _file(values, "dev", values.predict_file, version), str(out / "predictions"), "--anew", *step]
     call.notes.append(f"{out / 'predictions.json'}: what is predicted")
+    began = time.time()
+    call.after.append(lambda: _leave_predictions(values, out, began))
     for name, key in (("n_best_size", "n_best"), ("max_answer_length", "longest_answer"), ("beam_size", "beam"),
                       ("null_score_diff_threshold", "threshold")):  # fmt: skip
         if name in values.given:
             call.words.append(f"task.{key}={getattr(values, name)}")
     call.words += ["--scores"] if values.do_eval else []
     call.words += ["--precision", "fp16"] if values.amp else []
+
+
+def _leave_predictions(values: Values, out: Path, began: float) -> None:
+    """predictions.json where theirs has it, and DLLogger's lines."""
+    _copy_predictions(out / "predictions", out)
+    ended = time.time()
+    logged = [Logged([], {"e2e_inference_time": ended - began}, ended - began)]
+    if values.do_eval and (scores := _scores(out / "predictions" / "scores.json")):
+        logged.append(Logged([], scores, ended - began))
+    dllogger.write(Path(values.json_summary), [*dllogger.parameters({"SEED": values.seed}), *logged], ended)
 
 
 INFERENCE = (
@@ -270,11 +402,12 @@ INFERENCE = (
 
 def inference(values: Values, call: Call) -> None:
     """One question of one context."""
-    if not values.init_checkpoint:
+    if values.init_checkpoint in NONE:
         raise UsageError("run_inference.py", "no --init_checkpoint", "a fine-tuned model")
     if bool(values.question) != bool(values.context):
         raise UsageError("run_inference.py", f"no --{'context' if values.question else 'question'}", "both, or none")
-    call.words = [values.init_checkpoint, *([values.question, values.context] if values.question else [])]
+    folder, step = _model_of(values.init_checkpoint)
+    call.words = [folder, *([values.question, values.context] if values.question else []), *step]
     call.words += [f"{flag.goes}={getattr(values, flag.key)}" for flag in INFERENCE
                    if flag.goes.startswith("task.") and flag.key in values.given]  # fmt: skip
 
@@ -287,18 +420,17 @@ POSTPROCESSING = (
 
 
 def postprocessing(values: Values, call: Call) -> None:
-    """The discriminator of a run as a folder for Hugging Face; a checkpoint's file means its run at that step."""
+    """A run as folders for Hugging Face, discriminator and generator; a checkpoint means its run at that step."""
     if not values.pretrained_checkpoint or not values.output_dir:
         missing = "--output_dir" if values.pretrained_checkpoint else "--pretrained_checkpoint"
         raise UsageError("postprocess_pretrained_ckpt.py", f"no {missing}", "a run, and a folder to write")
-    place = Path(values.pretrained_checkpoint)
-    step = []
-    if place.parent.name == "checkpoints":
-        step = ["--step", str(int(digits))] if (digits := place.name.split("-")[-1]).isdigit() else []
-        place = place.parent.parent
-    call.words = [str(place), values.output_dir, *step]
+    folder, step = _model_of(values.pretrained_checkpoint)
+    out = Path(values.output_dir)
+    call.words = [folder, str(out / "discriminator"), "--anew", *step]
+    call.after.append(lambda: _link(out / "generator", out / "discriminator" / "generator"))
 
 
+SEED = 1314
 BUILDING = (
     Flag("--corpus-dir", str, "corpus: source.path", joint=True),
     Flag("--vocab-file", str, "encode: tokenizer", joint=True),
@@ -308,7 +440,7 @@ BUILDING = (
     Flag("--num-out-files", 1000, "--files", joint=True),
     Flag("--blanks-separate-docs", True, "corpus: source", joint=True, valued=True),
     Flag("--do-lower-case", False, nothing="the vocabulary's tokenizer says it", also=("--no-lower-case",)),
-    Flag("--seed", 1314, "--seed", joint=True),
+    Flag("--seed", SEED, "--seed", joint=True),
 )
 
 
@@ -319,14 +451,244 @@ def building(values: Values, call: Call) -> None:
             raise UsageError("build_pretraining_dataset.py", f"no --{name.replace('_', '-')}", "a folder or file")
     if not values.blanks_separate_docs:
         raise UsageError("--blanks-separate-docs", "found False", "True", "write a blank line between documents")
-    call.put("corpus: source", {"kind": "text", "path": values.corpus_dir})
+    call.name = values.output_dir
+    _records(call, values.corpus_dir, values.vocab_file, values.output_dir, values.max_seq_length,
+             values.num_out_files, values.seed)  # fmt: skip
+
+
+def _records(call: Call, corpus: str, vocabulary: str, out: str, length: int, parts: int, seed: int) -> None:
+    """TFRecords of ELECTRA's examples, which the training masks itself; what stands is replaced, as theirs does."""
+    call.put("corpus: source", {"kind": "text", "path": corpus})
     call.put("corpus: sentences", "lines")
     call.put("corpus: duplicates", "keep")
     call.put("corpus: validation", 0.0)
     call.put("encode: corpus", "<corpus>")
-    call.put("encode: tokenizer", values.vocab_file)
-    call.words = ["<encode>", values.output_dir, "rtd", "--length", str(values.max_seq_length), "--files",
-                  str(values.num_out_files), "--seed", str(values.seed)]  # fmt: skip
+    call.put("encode: tokenizer", vocabulary)
+    call.words = ["<encode>", out, "rtd", "--length", str(length), "--files", str(parts), "--seed", str(seed), "--anew"]
+
+
+FETCHED = {  # names of `ordsmed fetch`, and of the folder that theirs has for them
+    "wikicorpus_en": "wikipedia-en", "wikicorpus_zh": "wikipedia-zh", "bookscorpus": "books", "squad": "squad",
+    "mrpc": "glue",
+}  # fmt: skip
+ACTIONS = ("download", "text_formatting", "sharding", "create_tfrecord_files", "create_hdf5_files")
+BOTH = "books_wiki_en_corpus"
+WEIGHTS = ("google_pretrained_weights", "nvidia_pretrained_weights")
+PREPARATION = (
+    Flag("--action", str, "the verb: fetch, corpus, corpus shards, encode records", joint=True, one_of=ACTIONS),
+    Flag("--dataset", str, "the folders of it", joint=True, one_of=(*FETCHED, BOTH, *WEIGHTS, "all")),
+    Flag("--input_files", str, "corpora that are shared out", joint=True),
+    Flag("--n_training_shards", 2048, "--train, --files", joint=True),
+    Flag("--n_test_shards", 2048, "--test, --files", joint=True),
+    Flag("--fraction_test_set", 0.1, "--fraction", joint=True),
+    Flag("--max_seq_length", 512, "--length", joint=True),
+    Flag("--vocab_file", str, "encode: tokenizer", joint=True),
+    Flag("--do_lower_case", 0, "the folder's name", joint=True),
+    Flag("--random_seed", 12345, "the folder's name", joint=True),
+    Flag("--skip_wikiextractor", 0, "corpus: source.path", joint=True),
+    Flag("DATA_PREP_WORKING_DIR", "data", "the folder of all of them", joint=True),
+    Flag("--segmentation_method", "nltk", nothing="sentences are told apart by rules of ours; NLTK is not needed"),
+    Flag("--n_processes", 4, nothing="one a core, or one where little is to be read"),
+    Flag("--dupe_factor", 5, nothing="a row is masked anew each time that it is learned from"),
+    Flag("--masked_lm_prob", 0.15, nothing="records are not masked; --mask_prob of run_pretraining.py says it"),
+    Flag("--interactive_json_config_generator", str, refused="leave it out: theirs reads it nowhere"),
+)
+
+
+def preparation(values: Values, call: Call) -> None:
+    """A step from a dump to records; a folder of ours stands where theirs has a file."""
+    for name in ("action", "dataset"):
+        if not getattr(values, name):
+            raise UsageError("dataPrep.py", f"no --{name}", "`--action ACTION --dataset NAME`")
+    if values.dataset in WEIGHTS:
+        remedy = "`ordsmed import CHECKPOINT FOLDER` takes over what you have; models.toml gives it a name"
+        raise UsageError("--dataset", f"found {values.dataset}, which is nowhere to be had", "", remedy)
+    if values.action == "create_hdf5_files":
+        raise UsageError(
+            "--action", "found create_hdf5_files, which theirs does not do either", "create_tfrecord_files"
+        )
+    home = Path(values.DATA_PREP_WORKING_DIR)
+    step = {"download": _download, "text_formatting": _formatting, "sharding": _sharding}
+    step.get(values.action, _record_files)(values, call, home)
+
+
+def _download(values: Values, call: Call, home: Path) -> None:
+    """What stands whole is not fetched again; books that cannot be had are counted, as theirs does."""
+    known = [*FETCHED] if values.dataset == "all" else ["bookscorpus", "wikicorpus_en"]
+    named = [one for one in known if one != "wikicorpus_zh"] if values.dataset in ("all", BOTH) else [values.dataset]
+    place, calls = home / "download", []
+    for name in named:
+        one = call if name == named[0] else Call("fetch")
+        one.verb, one.words = "fetch", [FETCHED[name], "--out", str(place)]
+        one.words += ["--allow-missing"] if name == "bookscorpus" else []
+        if name != FETCHED[name]:
+            one.after.append(lambda own=name: _link(place / own, place / FETCHED[own]))  # type: ignore[misc]
+        calls.append(one)
+    call.then = calls[1:]
+    if "squad" in named:
+        calls[named.index("squad")].after.append(lambda: _by_version(place / "squad"))
+
+
+def _by_version(place: Path) -> None:
+    """squad/v1.1/train-v1.1.json, as theirs has it."""
+    for path in sorted(place.glob("*-v[12].*")):
+        version = path.stem.rpartition("-")[2]
+        _link(place / version / path.name, path)
+
+
+def _formatting(values: Values, call: Call, home: Path) -> None:
+    if values.dataset not in ("wikicorpus_en", "bookscorpus"):
+        raise UsageError("--dataset", f"found {values.dataset} with text_formatting", "wikicorpus_en or bookscorpus",
+                         "`ordsmed corpus wikipedia source.path=DUMP out=FOLDER` reads other languages")  # fmt: skip
+    call.verb = "corpus"
+    if values.dataset == "bookscorpus":
+        call.put("source", {"kind": "books", "path": str(home / "download" / "bookscorpus"), "broken": "skip"})
+    else:
+        read = home / ("extracted" if values.skip_wikiextractor else "download") / "wikicorpus_en"
+        call.put("source", {"kind": "wikipedia", "path": str(read)})
+    for key, value in (("shortest", 1), ("duplicates", "keep"), ("validation", 0.0)):
+        call.put(key, value)
+    call.put("out", str(_formatted(home, values.dataset)))
+
+
+def _formatted(home: Path, dataset: str) -> Path:
+    return home / "formatted_one_article_per_line" / dataset
+
+
+def _sharded(values: Values, home: Path) -> Path:
+    numbers = f"training_shards_{values.n_training_shards}_test_shards_{values.n_test_shards}"
+    return home / f"sharded_{numbers}_fraction_{values.fraction_test_set}" / values.dataset
+
+
+def _sharding(values: Values, call: Call, home: Path) -> None:
+    """Articles and books whole, dealt out over files of equal length; of both corpora in each."""
+    named = ["bookscorpus", "wikicorpus_en"] if values.dataset == BOTH else [values.dataset]
+    if values.dataset not in (BOTH, "bookscorpus", "wikicorpus_en") and not values.input_files:
+        raise UsageError("--dataset", f"found {values.dataset} with sharding", f"wikicorpus_en, bookscorpus or {BOTH}")
+    sources = values.input_files.split(",") if values.input_files else [str(_formatted(home, one)) for one in named]
+    if wrong := next((path for path in sources if Path(path).is_file()), None):
+        raise UsageError("--input_files", f"found {wrong}, a file", "folders of corpora",
+                         "`ordsmed corpus folder source.path=TEXTS out=FOLDER` makes one")  # fmt: skip
+    out = _sharded(values, home)
+    call.verb = "corpus shards"
+    call.words = [*sources, str(out / "shards"), "--train", str(values.n_training_shards), "--test",
+                  str(values.n_test_shards), "--fraction", str(values.fraction_test_set), "--anew"]  # fmt: skip
+    call.after.append(lambda: _by_side(out))
+
+
+def _by_side(out: Path) -> None:
+    """train/ and test/ as theirs has them: links to the files."""
+    for side in ("train", "test"):
+        shutil.rmtree(out / side, ignore_errors=True)
+        for path in sorted((out / "shards").glob(f"{side}-*.txt")):
+            _link(out / side / path.name, path)
+
+
+def _record_files(values: Values, call: Call, home: Path) -> None:
+    """Of both sides; what encodes them is kept, for records of another length."""
+    case = f"lower_case_{values.do_lower_case}"
+    out = home / f"tfrecord_{case}_seq_len_{values.max_seq_length}_random_seed_{values.random_seed}" / values.dataset
+    shards = _sharded(values, home)
+    for side, parts in (("train", values.n_training_shards), ("test", values.n_test_shards)):
+        one = call if side == "train" else Call("encode records")
+        one.verb, one.name = "encode records", str(out / side)
+        _records(one, str(shards / side), values.vocab_file or str(home / "vocab.txt"), str(out / side),
+                 values.max_seq_length, parts, SEED)  # fmt: skip
+        one.put("corpus: out", str(shards / "corpus" / side))
+        one.put("encode: out", str(shards / f"encoded_{case}" / side))
+        if side == "test" and parts:
+            call.then.append(one)
+
+
+PRECISIONS = {"amp": "fp16", "tf32": "tf32", "fp32": "fp32"}
+ACCUMULATED = {"true": True, "false": False}
+BENCH_PRETRAINING = (
+    Flag("train_batch_size_p1", 176, "table.cells", joint=True),
+    Flag("precision", "amp", "layout.precision", joint=True),
+    Flag("xla", "xla", "layout.compile", joint=True),
+    Flag("num_gpus", 8, "table.devices", joint=True),
+    Flag("accumulate_gradients", "true", "table.cells", joint=True),
+    Flag("gradient_accumulation_steps_p1", 48, "table.cells", joint=True),
+    Flag("train_batch_size_p2", 24, "table.cells", joint=True),
+    Flag("gradient_accumulation_steps_p2", 144, "table.cells", joint=True),
+    Flag("electra_model", "base", "model.size", joint=True),
+)
+
+
+def bench_pretraining(values: Values, call: Call) -> None:
+    """Ten steps of each phase, on made-up rows: rows a second beside theirs."""
+    name = "benchmark_pretraining.sh"
+    precision, compiled = _precision(values, name), _one_of(values, name, "xla", {"xla": True, "no_xla": False})
+    accumulates = _one_of(values, name, "accumulate_gradients", ACCUMULATED)
+    table = run.read_table(run.find_recipe("electra-nvidia", "bench"), "bench")
+    cells = []
+    for length, rows, passes in ((128, values.train_batch_size_p1, values.gradient_accumulation_steps_p1),
+                                 (512, values.train_batch_size_p2, values.gradient_accumulation_steps_p2)):  # fmt: skip
+        batch = rows * (passes if accumulates else 1)
+        cells.append([f"length={length}", f"batch={batch}", f"layout.micro={rows}"])
+    call.recipes["bench"] = table
+    call.put("model.size", _one_of(values, name, "electra_model", {size: size for size in WIDTHS}))
+    call.put("objective.generator", {"width": 64 if values.electra_model == "small" else 256})
+    call.put("layout.precision", precision)
+    call.put("layout.compile", compiled)
+    call.put("table.cells", cells)
+    call.put("table.devices", [values.num_gpus])
+    call.gpus, call.devices = values.num_gpus, 0
+    call.notes.append("a batch in the table is of one GPU; the table has rows a second of all of them")
+
+
+BENCH_SQUAD = (
+    Flag("mode", "train", "the recipe", joint=True),
+    Flag("num_gpu", 8, "table.devices", joint=True),
+    Flag("batch_size", 16, "batch", joint=True),
+    Flag("infer_batch_size", int, "batches", joint=True),
+    Flag("precision", "amp", "layout.precision", joint=True),
+    Flag("squad_version", "1.1", "task.version", joint=True),
+    Flag("squad_dir", str, "task.train", joint=True),
+    Flag("out_dir", "results", nothing="a table is printed, and measurements.jsonl kept"),
+    Flag("init_checkpoint", "None", "init", joint=True),
+    Flag("cache_dir", str, nothing="a measurement keeps no examples"),
+)
+
+
+def bench_squad(values: Values, call: Call) -> None:
+    """Steps of fine-tuning, or latencies; of made-up windows as long as SQuAD's, or of the data's folder if said."""
+    name = "benchmark_squad.sh"
+    mode, precision = _one_of(values, name, "mode", {"train": "train", "eval": "eval"}), _precision(values, name)
+    table = run.read_table(run.find_recipe(f"squad-{mode}-nvidia", "bench"), "bench")
+    call.recipes["bench"] = table
+    call.put("layout.precision", precision)
+    call.put("task.version", values.squad_version)
+    if mode == "train":
+        call.put("batch", values.batch_size)
+        call.put("table.devices", [values.num_gpu])
+        call.gpus, call.devices = values.num_gpu, 0
+        call.notes.append("a batch in the table is of one GPU; the table has examples a second of all of them")
+    else:
+        batch = values.infer_batch_size or values.batch_size
+        usual = {one: times for one, times in table["batches"]}
+        call.put("batches", [[batch, usual.get(batch, 20)]])
+        if values.num_gpu > 1:
+            call.notes.append(f"{values.num_gpu} GPUs: one is asked, as theirs asks its first alone")
+    if values.init_checkpoint not in NONE:
+        call.put("init", _model_of(values.init_checkpoint)[0])
+        call.recipes["bench"].pop("model", None)
+    if values.squad_dir:
+        call.put("task.train", str(Path(values.squad_dir) / f"train-v{values.squad_version}.json"))
+        call.put("tokenizer", "vocab/vocab.txt")
+    else:
+        call.notes.append("windows are made up, as long as those of SQuAD 1.1; the 7th word names SQuAD's folder")
+
+
+def _precision(values: Values, name: str) -> str:
+    return str(_one_of(values, name, "precision", PRECISIONS))
+
+
+def _one_of(values: Values, name: str, word: str, known: dict[str, Any]) -> Any:
+    """What a word by its place means."""
+    if (value := getattr(values, word)) not in known:
+        raise UsageError(f"{name}: {word}", f"found {value}", ", ".join(known))
+    return known[value]
 
 
 PROGRAMS = (
@@ -338,4 +700,10 @@ PROGRAMS = (
             "export"),
     Program("build_pretraining_dataset.py", "records of ELECTRA's examples", BUILDING, building, "encode records",
             "data/build_pretraining_dataset.py"),
+    Program("dataPrep.py", "a step of data: fetch, format, share out, write records", PREPARATION, preparation,
+            path="data/dataPrep.py"),
+    Program("benchmark_pretraining.sh", "rows a second of both phases", BENCH_PRETRAINING, bench_pretraining, "bench",
+            "scripts/benchmark_pretraining.sh"),
+    Program("benchmark_squad.sh", "examples a second on SQuAD, learning or asked", BENCH_SQUAD, bench_squad, "bench",
+            "scripts/benchmark_squad.sh"),
 )  # fmt: skip

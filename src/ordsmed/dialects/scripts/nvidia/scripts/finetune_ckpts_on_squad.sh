@@ -1,12 +1,18 @@
 #!/usr/bin/env bash
-# Every checkpoint that a pretraining kept, fine-tuned on SQuAD: checkpoints=results/models/NAME/checkpoints
+# Every checkpoint that a pretraining kept, fine-tuned on SQuAD: checkpoints=results/base/checkpoints
 set -e
-checkpoints=${checkpoints:-results/models/base/checkpoints}
-for checkpoint in "$checkpoints"/*; do
-    name=$(basename "$checkpoint")
-    python postprocess_pretrained_ckpt.py --pretrained_checkpoint "$checkpoint" \
-        --output_dir "$(dirname "$checkpoints")/discriminators/$name"
-    bash scripts/run_squad.sh "$(dirname "$checkpoints")/discriminators/$name" "${epochs:-2}" "${batch:-16}" \
-        "${rate:-4e-4}" "${precision:-amp}" "${gpus:-8}" "${seed:-1}" "${version:-1.1}" \
-        "${data_dir:-data/squad/v${version:-1.1}}" "$(dirname "$checkpoints")/squad/$name" None train_eval
+checkpoints=${checkpoints:-results/base/checkpoints}
+shopt -s nullglob
+found=("$checkpoints"/ckpt-* "$checkpoints"/step-*)
+if [ "${#found[@]}" = 0 ]; then
+    echo "finetune_ckpts_on_squad.sh: $checkpoints: no checkpoints; wanted ckpt-* or step-* of a pretraining" >&2
+    exit 2
+fi
+for checkpoint in "${found[@]}"; do
+    out=$(dirname "$checkpoints")/squad/$(basename "$checkpoint")
+    echo "==== $checkpoint"
+    python postprocess_pretrained_ckpt.py --pretrained_checkpoint="$checkpoint" --output_dir="$out" --amp
+    bash scripts/run_squad.sh "$out/discriminator" "${epochs:-2}" "${batch:-16}" "${rate:-4e-4}" \
+        "${precision:-amp}" "${gpus:-8}" "${seed:-1}" "${version:-1.1}" \
+        "${data_dir:-${DATA_PREP_WORKING_DIR:-data}/download/squad/v${version:-1.1}}" "$out" None train_eval
 done

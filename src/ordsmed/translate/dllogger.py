@@ -1,0 +1,78 @@
+"""DLLogger's lines, which dashboards of NVIDIA's codes read: made of the metrics.jsonl of a run that ended.
+
+DLLL {"timestamp": "1606...", "datetime": "...", "elapsedtime": "12.5", "type": "LOG", "step": [10], "data": {...}}
+
+The step is [step], [epoch, step], [] of a summary, or PARAMETER. A run that went on later has all its steps in it, and
+seconds are those of the steps: of what lay between two starts nothing is counted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ordsmed.base import files
+
+METRICS = "metrics.jsonl"
+Line = dict[str, Any]
+
+
+class Logged(NamedTuple):
+    """What was logged together, and after how many seconds."""
+
+    step: str | Sequence[int]
+    data: Mapping[str, Any]
+    seconds: float
+
+
+class Window(NamedTuple):
+    """Steps that are logged as one."""
+
+    lines: Sequence[Line]
+
+    def mean(self, name: str) -> float:
+        return float(sum(line[name] for line in self.lines)) / len(self.lines)
+
+    @property
+    def rate(self) -> float:
+        """The mean of each step's own rows a second, as theirs reckon it."""
+        return float(sum(line["rows"] / (line["seconds"] or 1e-9) for line in self.lines)) / len(self.lines)
+
+    @property
+    def seconds(self) -> float:
+        """From the run's beginning to its end."""
+        return float(self.lines[-1]["spent"])
+
+
+def steps(run: Path) -> list[Line]:
+    """The steps of a run, each with the seconds spent up to its end."""
+    text = (run / METRICS).read_text(encoding="utf-8")
+    lines = [line for line in map(json.loads, text.splitlines()) if "seconds" in line]
+    spent = itertools.accumulate(line["seconds"] for line in lines)
+    return [{**line, "spent": seconds} for line, seconds in zip(lines, spent, strict=True)]
+
+
+def windows(lines: Sequence[Line], count: int) -> list[Window]:
+    """So many steps each; the last one what is left."""
+    return [Window(lines[first : first + count]) for first in range(0, len(lines), count)]
+
+
+def parameters(values: Mapping[str, Any]) -> Iterator[Logged]:
+    """A line for each setting."""
+    return (Logged("PARAMETER", {name: value}, 0.0) for name, value in values.items())
+
+
+def write(path: Path, logged: Sequence[Logged], ended: float) -> None:
+    """The file anew; `ended`: the time of the last of them, from which those of the others follow."""
+    last, lines = max(each.seconds for each in logged), []
+    for step, data, seconds in logged:
+        stamp = ended - last + seconds
+        line = {"timestamp": str(stamp), "datetime": str(datetime.fromtimestamp(stamp)), "elapsedtime": str(seconds),
+                "type": "LOG", "step": step, "data": data}  # fmt: skip
+        lines.append(f"DLLL {json.dumps(line)}\n")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files.write_text(path, "".join(lines))
