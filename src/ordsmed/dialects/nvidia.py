@@ -451,7 +451,7 @@ def building(values: Values, call: Call) -> None:
             raise UsageError("build_pretraining_dataset.py", f"no --{name.replace('_', '-')}", "a folder or file")
     if not values.blanks_separate_docs:
         raise UsageError("--blanks-separate-docs", "found False", "True", "write a blank line between documents")
-    call.name = values.output_dir
+    call.writes = values.output_dir
     _records(call, values.corpus_dir, values.vocab_file, values.output_dir, values.max_seq_length,
              values.num_out_files, values.seed)  # fmt: skip
 
@@ -591,7 +591,7 @@ def _record_files(values: Values, call: Call, home: Path) -> None:
     shards = _sharded(values, home)
     for side, parts in (("train", values.n_training_shards), ("test", values.n_test_shards)):
         one = call if side == "train" else Call("encode records")
-        one.verb, one.name = "encode records", str(out / side)
+        one.verb, one.writes = "encode records", str(out / side)
         _records(one, str(shards / side), values.vocab_file or str(home / "vocab.txt"), str(out / side),
                  values.max_seq_length, parts, SEED)  # fmt: skip
         one.put("corpus: out", str(shards / "corpus" / side))

@@ -78,7 +78,9 @@ def check_devices(program: Program, devices: int) -> None:
     gpus = torch.cuda.device_count()
     most = gpus or max(2, machine.cores())  # on a CPU alone two are for trying things out
     if devices > most:
-        has = f"this machine has {many(gpus, 'GPU')}" if gpus else f"no GPU is here, and {many(machine.cores(), 'core')}"
+        has = (
+            f"this machine has {many(gpus, 'GPU')}" if gpus else f"no GPU is here, and {many(machine.cores(), 'core')}"
+        )
         wish = f"{program.name} asks for {devices} GPUs; {has}"
         raise RecipeError("--devices", wish, f"at most {most}", "give the script a lower number of GPUs")
 
