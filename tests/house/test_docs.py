@@ -14,6 +14,7 @@ from kit.sources import offenders, text
 from ordsmed.base import run, settings
 from ordsmed.command import verb
 from ordsmed.pretrain.recipe import Pretraining
+from ordsmed.train import picture
 
 ROOT = Path(__file__).parents[2]
 WIDE = 120  # columns
@@ -76,6 +77,19 @@ def test_pictures_are_small_and_our_own() -> None:
     for path in pictures:
         assert path.stat().st_size < 60_000
         assert path.read_text(encoding="utf-8").startswith("<svg")
+
+
+def kinds_of_lines(picture: str) -> set[str]:
+    """Each line of it without its numbers."""
+    return {re.sub(r"[-\d.,]*\d( |L)?", "", line) for line in picture.splitlines()}
+
+
+def test_the_picture_of_the_readme_is_one_as_runs_draw_it() -> None:
+    """Made again by `ordsmed quickstart` (work/pretrain/quickstart/loss.svg) where runs are drawn otherwise."""
+    shown = (ROOT / "docs/pictures/quickstart.svg").read_text(encoding="utf-8")
+    training = [{"step": step, "phase": 1, "loss": 8 - step / 400} for step in range(1, 1601)]
+    judged = [{"step": step, "validation": 5.0} for step in (400, 800)]
+    assert kinds_of_lines(shown) == kinds_of_lines(picture.svg(training, judged, "quickstart"))
 
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]

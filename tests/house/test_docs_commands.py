@@ -1,0 +1,97 @@
+"""The commands of pages for beginners, run one after the other as they stand, in a world so small that it is quick.
+
+The documentation of Python is a few paragraphs of it there, and a training a few steps; nothing else is other than a
+reader's. What is not run has its reason, and a reason that is not needed any more is a mistake.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ordsmed.cli import main
+from ordsmed.corpora import stdlib
+
+ROOT = Path(__file__).parents[2]
+SHORT = ["phase=[{steps=4,length=32,batch=8,rate=1e-3}]", "save=2", "validate=2", "validation_rows=8"]
+LESS = {"pretrain tiny/": SHORT, "finetune tiny/": ["epochs=1"]}  # behind the words of the page
+CLONE = "a clone and an installation, which CI begins with"
+NETWORK = "asks the network"
+SIZE = "of a real size; that its recipe is taken is held by test_docs.py"
+OTHERS = "files of others, which tests/apply and tests/menus make"
+PROCESSES = "starts processes, as tests/launch and tests/layouts do"
+NOT_RUN = {
+    "README.md": {
+        "git clone": CLONE, "cd ordsmed": CLONE, "make quickstart": CLONE, "export PATH": CLONE,
+        "ordsmed fill work/pretrain/quickstart": "a model of minutes; daily-use.md asks a smaller one",
+    },
+    "docs/daily-use.md": {
+        "ordsmed pretrain bert-base-transplant": SIZE, "ordsmed tokenizer extend": OTHERS, "ordsmed import": OTHERS,
+        "ordsmed export my-model": OTHERS, "ordsmed fetch": NETWORK, "ordsmed finetune squad-1.1": NETWORK,
+        "ordsmed corpus wikipedia": NETWORK, "ordsmed corpus stats work/corpus/nn": NETWORK,
+        "ordsmed generate work/pretrain/tiny-diffusion": "tests/cli/test_generate.py asks a smaller one",
+        "pip install": "the network", "ordsmed pretrain tiny/bert --devices": PROCESSES,
+        "ordsmed finetune tiny/sentences": PROCESSES,
+    },
+}  # fmt: skip
+
+
+def lines_of(page: Path) -> Iterator[str]:
+    """Every command of its blocks, without what is said of it, `a && b` as two."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for line in re.findall(r"^ {4}((?:[a-z]\w* ?){1,2}[^\n]*)$", text, re.MULTILINE):
+        for part in re.sub(r"\s+#.*", "", line).split(" && "):
+            if re.match(r"(ordsmed|python3|echo|mkdir|printf|git|make|export|pip|cd|cat)\b(?! =)", part):
+                yield part
+
+
+def give(line: str, screen: pytest.CaptureFixture[str]) -> None:
+    """As a shell gives it, its output into a file where the line says so; what is no `ordsmed` is the shell's."""
+    words, _, target = line.partition(" > ")
+    if not line.startswith("ordsmed "):
+        subprocess.run(["bash", "-e", "-c", line.replace("python3", sys.executable)], check=True)
+        return
+    words = words.removeprefix("ordsmed ")
+    more = next((less for start, less in LESS.items() if words.startswith(start)), [])
+    screen.readouterr()
+    main([*shlex.split(words), *more])
+    written = screen.readouterr().out
+    if target:
+        Path(target).write_text(written, encoding="utf-8")
+
+
+@pytest.fixture
+def small_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's documentation in a few paragraphs, an empty folder, and standard input that ends."""
+    topics = list(itertools.islice(stdlib.Settings().documents(), 40))
+    monkeypatch.setattr(stdlib.Settings, "documents", lambda self: iter(topics))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+    (tmp_path / "docs").mkdir()
+    shutil.copy(ROOT / "docs/lessons.py", "docs")
+    Path("prompts.jsonl").write_text('{"prompt": "The value"}\n')
+
+
+@pytest.mark.long
+def test_the_commands_of_pages_run(small_world: None, capsys: pytest.CaptureFixture[str]) -> None:
+    ran: set[str] = set()
+    for page, reasons in NOT_RUN.items():
+        needless = dict(reasons)
+        for line in lines_of(ROOT / page):
+            if start := next((start for start in reasons if line.startswith(start)), ""):
+                needless.pop(start, None)
+            elif line not in ran:
+                ran.add(line)
+                give(line, capsys)
+        assert needless == {}, f"{page} has them no more, or they are run"
+    assert len(ran) > 20
+    assert "ordsmed export work/pretrain/tiny-bert my-bert" in ran
