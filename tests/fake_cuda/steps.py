@@ -46,6 +46,8 @@ from ordsmed.train.guard import Guard
 CUDA = torch.device("cuda:0")
 modern._fresh = lambda weight, spread: None  # it draws until all lie within bounds, and here are no numbers
 PRECISIONS = ("fp32", "bf16", "fp16")
+LAYOUTS: dict[str, Any] = {how: Layout(precision=how) for how in PRECISIONS}  # type: ignore[arg-type]
+LAYOUTS["fp8"] = Layout(precision="bf16", fp8=True)
 SMALL = {"width": 64, "layers": 1, "heads": 2}
 FAKES = rtd.Generator(width=32)
 CASES: dict[str, tuple[Any, Any]] = {
@@ -147,7 +149,7 @@ def step_of(
     """One step and a validation: types of what blocks give, gradients, launches, waits."""
     with FakeTensorMode():
         job, batch = (
-            job_for(objective, model, Layout(precision=how), optimizer, vocabulary),
+            job_for(objective, model, LAYOUTS[how], optimizer, vocabulary),
             batch_for(objective, *shape),
         )
         given: set[str] = set()
@@ -182,6 +184,11 @@ def _types(out: Any) -> Iterator[str]:
 def cases() -> dict[str, Any]:
     """Every objective with every family that it is for, in every precision."""
     return {f"{name}, {how}": _tried(*CASES[name], how) for name in CASES for how in PRECISIONS}
+
+
+def in_8_bits() -> dict[str, Any]:
+    """Every family with products in 8 bits that has such layers."""
+    return {name: _tried(*CASES[name], "fp8") for name in CASES if not name.startswith("elmo")}
 
 
 def optimizers() -> dict[str, Any]:

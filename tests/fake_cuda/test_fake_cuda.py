@@ -75,6 +75,15 @@ def test_a_step_and_a_validation_stay_on_the_device_and_in_their_type(found: Fou
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("case", [case for case in CASES if not case.startswith("elmo")])
+def test_products_in_8_bits_are_the_device_s_own_and_wait_for_nothing(found: Found, case: str) -> None:
+    told = found("in_8_bits")[case]
+    assert "error" not in told, told["error"]
+    assert set(told["types"]) == {"bfloat16"}
+    assert told["step"]["waits"] == []
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["adamw", "adamw bert", "lamb", "muon", "stableadamw", "adagrad"])
 def test_every_optimizer_steps_without_a_wait(found: Found, name: str) -> None:
     told = found("optimizers")[name]

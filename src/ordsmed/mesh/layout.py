@@ -46,6 +46,8 @@ class Layout:
     elsewhere fp16, bf16, amp, mixed_precision"""
     exact: tuple[Literal["embeddings", "norms", "types"], ...] = ()
     """with bf16 or fp16: what is computed in fp32 all the same"""
+    fp8: bool = False
+    """with bf16: products of the blocks' linear layers in 8 bits, on Ada, Hopper and later; not measured on any yet"""
     reduce: Literal["fp32", "bf16", "fp16"] = "fp32"
     """in which precision gradients travel between ranks"""
     overlap: bool = True
@@ -106,6 +108,10 @@ class Layout:
                 f"compile: found true with tensor {self.tensor}; wanted one of the two: torch's compiler gave other "
                 "gradients under tensor parallelism in our trials, silently"
             )
+        if self.fp8 and self.precision != "bf16":
+            raise ValueError(f"fp8: found true with {self.precision}; wanted bf16, in which all else is computed")
+        if self.fp8 and self.tensor > 1:
+            raise ValueError(f"fp8: found true with tensor {self.tensor}; wanted one of the two")
         if self.exact and self.precision not in ("bf16", "fp16", "auto"):
             raise ValueError(f"exact: found {list(self.exact)} with {self.precision}; wanted bf16 or fp16: all is fp32")
 

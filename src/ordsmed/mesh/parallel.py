@@ -25,6 +25,7 @@ from ordsmed.mesh.layout import Layout
 from ordsmed.mesh.precision import DTYPES, cast_at_once
 from ordsmed.mesh.replicas import Replicas
 from ordsmed.nn.dropout import Dropout
+from ordsmed.nn.fp8 import use_fp8
 from ordsmed.nn.model import Block, Model, TokenHead
 from ordsmed.nn.shards import LocalParameter
 
@@ -59,6 +60,8 @@ def spread(objective: nn.Module, layout: Layout, ranks: Ranks) -> Parallel:
         _same_start(objective)
     if tensor > 1:
         parallel.rows = split_layers(objective, layout, ranks)
+    if layout.fp8 and not sum(map(use_fp8, blocks)):
+        raise RecipeError("layout.fp8", "found true, but no layer of this network has products that fit", "false")
     at_once = layout.half and not layout.compile and ranks.device.type != "cpu" and (shard, tensor) == (1, 1)
     for block in blocks:
         if at_once:

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from ordsmed.base.errors import RecipeError, Trouble
 from ordsmed.mesh.layout import Layout
+from ordsmed.nn.fp8 import lacks_fp8
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 LEAST_SCALE = 1.0
@@ -40,6 +41,8 @@ def set_up(layout: Layout, device: torch.device) -> str:
         raise RecipeError("layout.precision", f"found tf32, which {name} does not have", "", "use fp32 or fp16")
     if layout.precision == "bf16" and cuda and arch < (8, 0):
         raise RecipeError("layout.precision", f"found bf16, which {name} does not have", "", "use fp16")
+    if layout.fp8 and (lacks := lacks_fp8(device)):
+        raise RecipeError("layout.fp8", f"found true, which {lacks}", "false")
     with warnings.catch_warnings():
         # torch 2.9 and later ask for `fp32_precision` here; after that alone, what still reads `allow_tf32` fails
         warnings.simplefilter("ignore", UserWarning)
@@ -59,7 +62,8 @@ def has_tf32(arch: tuple[int, int]) -> bool:
 
 
 def _describe(layout: Layout, cuda: bool, arch: tuple[int, int], name: str) -> str:
-    said = {"fp32": "fp32", "tf32": "TF32 products, fp32 else", "bf16": "bf16 products, fp32 weights",
+    less = ", of 8 bits in the blocks' linear layers" if layout.fp8 else ""
+    said = {"fp32": "fp32", "tf32": "TF32 products, fp32 else", "bf16": f"bf16 products{less}, fp32 weights",
             "fp16": f"fp16 products, fp32 weights, loss scaled by {layout.scale:,.0f}"}[layout.precision]  # fmt: skip
     if layout.half:
         exact = [w for w in ("embeddings", "norms", "types") if w in layout.exact]

@@ -1,0 +1,101 @@
+"""Linear layers whose three products are made in 8 bits: forward e4m3 x e4m3, backward e5m2 x e4m3.
+
+Each tensor is scaled by its own largest number, found in the same pass, so nothing is carried from step to step and
+nothing is asked of the host. Sums are exact to fp32; weights, and the gradients they learn by, stay fp32. A CPU makes
+the same products of the same 8 bits in fp32: slow, for tests.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+FORWARD, BACKWARD = torch.float8_e4m3fn, torch.float8_e5m2
+MULTIPLE = 16  # of every side of a product, as the units want it
+
+
+class Fp8Linear(nn.Linear):
+    """A linear layer with products in 8 bits where autocast is on, elsewhere as any."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The products' results are in 16 bits."""
+        if not torch.is_autocast_enabled(x.device.type):
+            return super().forward(x)
+        dtype = torch.get_autocast_dtype(x.device.type)
+        flat = x.reshape(-1, self.in_features)
+        product: Tensor = _Fp8Product.apply(flat, self.weight, dtype)  # type: ignore[no-untyped-call]
+        if self.bias is not None:
+            product = product + self.bias.to(dtype)
+        return product.view(*x.shape[:-1], self.out_features)
+
+
+def use_fp8(block: nn.Module) -> int:
+    """Let the linear layers of a block multiply in 8 bits, those whose sides fit; returns how many do."""
+    layers = [layer for layer in block.modules() if type(layer) is nn.Linear]
+    fit = [layer for layer in layers if layer.in_features % MULTIPLE == layer.out_features % MULTIPLE == 0]
+    for layer in fit:
+        layer.__class__ = Fp8Linear
+    return len(fit)
+
+
+def lacks_fp8(device: torch.device) -> str:
+    """Why this device cannot; empty: it can."""
+    if device.type == "cuda":
+        if torch.version.hip is not None:
+            return "was not tried on GPUs of AMD, whose 8 bits are others"
+        if torch.cuda.get_device_capability(device) < (8, 9):
+            return f"{torch.cuda.get_device_name(device)} has no units for; Ada, Hopper and later have"
+    return ""
+
+
+class _Fp8Product(torch.autograd.Function):
+    """x @ weight.T; kept for the backward pass in 8 bits."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, dtype: torch.dtype) -> Tensor:
+        small_x, scale_x = _scaled(x, FORWARD)
+        small_w, scale_w = _scaled(weight, FORWARD)
+        ctx.save_for_backward(small_x, scale_x, small_w, scale_w)
+        ctx.types = x.dtype, weight.dtype, dtype
+        return _product(small_x, small_w.t(), scale_x, scale_w, dtype)
+
+    @staticmethod
+    def backward(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
+        small_x, scale_x, small_w, scale_w = ctx.saved_tensors
+        type_x, type_w, dtype = ctx.types
+        small, scale = _scaled(slopes, BACKWARD)
+        to_x = to_w = None
+        if ctx.needs_input_grad[0]:
+            to_x = _product(small, _by_column(small_w), scale, scale_w, dtype).to(type_x)
+        if ctx.needs_input_grad[1]:
+            small, small_x = _filled(small), _filled(small_x)
+            to_w = _product(small.t().contiguous(), _by_column(small_x), scale, scale_x, torch.float32).to(type_w)
+        return to_x, to_w, None
+
+
+def _scaled(x: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
+    """In 8 bits, and the factor by which it was divided: the largest number becomes the largest there is."""
+    largest = x.detach().abs().amax().float().clamp(min=1e-30)
+    scale = largest / torch.finfo(kind).max
+    return (x.float() / scale).to(kind).contiguous(), scale
+
+
+def _by_column(x: Tensor) -> Tensor:
+    """The same numbers, laid out column by column, as the second factor has to be."""
+    return x.t().contiguous().t()
+
+
+def _filled(x: Tensor) -> Tensor:
+    """With rows of zeros up to a multiple: they add nothing where rows are summed over."""
+    more = -len(x) % MULTIPLE
+    return F.pad(x.view(torch.uint8), (0, 0, 0, more)).view(x.dtype) if more else x
+
+
+def _product(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, dtype: torch.dtype) -> Tensor:
+    if a.device.type == "cpu":  # torch's own is right there and takes minutes
+        with torch.autocast("cpu", enabled=False):
+            return (a.float() @ b.float() * (scale_a * scale_b)).to(dtype)
+    return torch._scaled_mm(a, b, scale_a=scale_a, scale_b=scale_b, out_dtype=dtype)
