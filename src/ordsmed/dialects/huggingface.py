@@ -19,11 +19,9 @@ from typing import Any
 from ordsmed.base import files, hub, menu, settings
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import nearest
-from ordsmed.base.keys import value_key
 from ordsmed.labelled import glue
 from ordsmed.labelled.tables import table
-from ordsmed.translate import trainer
-from ordsmed.translate.perform import FOLDER
+from ordsmed.translate import perform, trainer
 from ordsmed.translate.program import YES_OR_NO, Call, Flag, Program, Values
 
 ALL = 10**9  # rows of a validation, where theirs takes all
@@ -147,7 +145,7 @@ def _texts(values: Values, call: Call, length: int | None) -> None:
     if values.preprocessing_num_workers:
         call.put("corpus: processes", values.preprocessing_num_workers)
         call.put("encode: processes", values.preprocessing_num_workers)
-    _kept(values, call)
+    perform.keep_by_content(call, values.train_file, values.validation_file or "")
     call.put("data", "<encode>")
     call.put("phase.length", length or _longest(values))
     trainer.put_arguments(values, call, "phase.")
@@ -163,15 +161,6 @@ def _texts(values: Values, call: Call, length: int | None) -> None:
     if values.load_best_model_at_end:
         remedy = "leave it out; `revisions=N` behind the flags keeps the weights of every N steps"
         raise UsageError("--load_best_model_at_end", "of a language model", "its last weights", remedy)
-
-
-def _kept(values: Values, call: Call) -> None:
-    """Texts and tokens lie where other files or flags have other folders, as in theirs' cache."""
-    paths = [Path(path) for path in (values.train_file, values.validation_file) if path and Path(path).is_file()]
-    stamps = [[str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns] for path in paths]
-    for name in ("corpus", "encode"):
-        key = value_key([stamps, call.recipes["corpus"], call.recipes["encode"] if name == "encode" else {}], 8)
-        call.put(f"{name}: out", str(FOLDER / f"{name}-{key}"))
 
 
 def _network(values: Values, call: Call) -> None:

@@ -42,7 +42,6 @@ def install(code: str, folder: str) -> list[str]:
             words=command("as", code, program.name),
         )
         for program in known.values()
-        if program.name.endswith((".py", ".sh"))
     }
     own = menu.HOUSE / MENU / "scripts" / code
     for path in sorted(own.rglob("*.sh")) + sorted(own.rglob("*.sub")):

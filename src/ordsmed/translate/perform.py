@@ -12,8 +12,10 @@ from typing import Any
 
 from ordsmed.base import files, machine, settings
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.keys import value_key
 from ordsmed.base.say import many, say
 from ordsmed.base.screen import command
+from ordsmed.text import read
 from ordsmed.translate.program import MADE, Call, Program, Values
 
 FOLDER = Path("work/as")
@@ -46,6 +48,16 @@ def recipes(program: Program, call: Call, overrides: Sequence[str]) -> dict[Path
         head = f"# {program.name}, as `ordsmed {name}` reads it"
         written[place / f"{name}.toml"] = "\n".join([head, *settings.lines(table), ""])
     return written
+
+
+def keep_by_content(call: Call, *paths: str) -> None:
+    """Have texts and tokens lie where other files or flags have other folders, as in a cache."""
+    there = [Path(path) for path in paths if Path(path).is_file()]
+    stamps = [[str(path.resolve()), *stamp[1:]] for path, stamp in zip(there, read.stamp(there), strict=True)]
+    tables = dict[str, Any]()
+    for name in ("corpus", "encode"):
+        tables[name] = call.recipes[name]
+        call.put(f"{name}: out", str(FOLDER / f"{name}-{value_key([stamps, tables], 8)}"))
 
 
 def _kind_first(value: Any) -> Any:

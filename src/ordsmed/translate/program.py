@@ -164,7 +164,7 @@ class Program:
                 how |= {"choices": flag.one_of} if flag.one_of else {}
                 parser.add_argument(flag.name, *flag.also, type=_read_as(flag.kind), **how)
             else:
-                free = True
+                free = free or flag.several or not flag.required
                 many: Any = "+" if flag.several else None if flag.required else "?"
                 parser.add_argument(flag.key, type=_read_as(flag.kind), nargs=many)
         if not free:

@@ -48,7 +48,7 @@ def run(asked: argparse.Namespace) -> None:
             raise UsageError(
                 "--find", f"found {len(asked.find)} words behind it", "one: a flag's name, or a part of it"
             )
-        print_lines(page.find(*asked.find, [asked.code] if asked.code else program.names()))
+        print_lines(page.find(asked.find[0], [asked.code] if asked.code else program.names()))
         return
     if not asked.code:
         if asked.install:
