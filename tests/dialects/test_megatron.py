@@ -433,6 +433,30 @@ def test_what_is_loaded(tiny_run: Any, tmp_path: Path, monkeypatch: pytest.Monke
         program.translated(values)
 
 
+def test_a_checkpoint_whose_heads_the_command_line_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is taken over first; a model that tells them itself is left alone."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a" / "iter_0000100" / "mp_rank_00").mkdir(parents=True)
+    (tmp_path / "a" / "latest_checkpointed_iteration.txt").write_text("100\n")
+    file = "a/iter_0000100/mp_rank_00/model_optim_rng.pt"
+    Path(file).touch()
+    heads = ["--num-attention-heads", "4"]
+    for load, target in (
+        ("a", "a-100-4-heads"), (file, "a-iter_0000100-mp_rank_00-model_optim_rng.pt-4-heads"),
+        (str(tmp_path / "a/iter_0000100"), f"{'-'.join(tmp_path.parts[1:])}-a-iter_0000100-4-heads"),
+    ):  # fmt: skip
+        place = f"work/as/taken/{target}"
+        call = called(CODE, "pretrain_bert.py", *BASE, "--load", load, "--save", "x", *heads)
+        assert (call.recipes["pretrain"]["init"], len(call.before)) == (place, 1)
+        assert called(CODE, "generate_samples.py", "--load", load, *heads).words[0] == place
+        call = called(CODE, "run_gpt2_eval.py", "--model-path", load, "--data-path", "f", *heads)
+        assert call.recipes["evaluate"]["models"] == [place]
+    (tmp_path / "b").mkdir()
+    for load, words in (("b", heads), ("a", [])):
+        call = called(CODE, "pretrain_bert.py", *BASE, "--load", load, "--save", "x", *words)
+        assert (call.recipes["pretrain"]["init"], call.before) == (load, [])
+
+
 def test_a_corpus_whose_file_is_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (note,) = called(CODE, "pretrain_bert.py", "--train-data", "wikipedia").notes

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,9 +15,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from kit.processes import PATIENT
 from ordsmed import cli
+from ordsmed.apply.trained import open_model
 from ordsmed.base import files
 from ordsmed.translate import install
 
@@ -113,6 +116,25 @@ def test_a_model_is_evaluated(place: Path, gpt2: str, capsys: pytest.CaptureFixt
     assert results["wikitext"]["original_tokens"] == len(text.strip().split(" "))
     assert results["cloze"]["examples"] == 2
     assert results["perplexity"]["windows"] == 6
+
+
+def test_checkpoints_of_theirs_are_read(place: Path, gpt2: str) -> None:
+    """Which hold no number of heads: the command line does; taken over once, evaluated, and begun with."""
+    shutil.copytree(Path(gpt2, "iter_0000006"), "theirs/iter_0000006")
+    shutil.copytree(Path(gpt2, "tokenizer"), "theirs", dirs_exist_ok=True)
+    shutil.copy(Path(gpt2, "latest_checkpointed_iteration.txt"), "theirs")
+    Path("wiki.test.tokens").write_text(" = Cat = \n\n The cat sat on a mat .\n")
+    perplexities = []
+    for model, results in ((gpt2, gpt2), ("theirs", "work/as/taken/theirs-6-2-heads")):
+        theirs(f"run_gpt2_eval.py --num-attention-heads 2 --model-path {model} --data-path wiki.test.tokens "
+               "--overlapping-eval 8")  # fmt: skip
+        tables = [files.read_table(path) for path in Path(results, "scores").glob("wikitext-*.json")]
+        (table,) = (table for table in tables if table["settings"]["overlap"] == 8)
+        perplexities.append(table["perplexity"])
+    assert perplexities[0] == pytest.approx(perplexities[1], rel=1e-6)
+    theirs(f"pretrain_gpt2.py {TINY} --tokenizer-path theirs --train-data a.json --load theirs --save begun --lr 1e-9")
+    trained, begun = (open_model(name).objective.state_dict() for name in (gpt2, "begun"))
+    assert all(torch.allclose(tensor, begun[name], atol=1e-6) for name, tensor in trained.items())
 
 
 def test_prompts_are_gone_on_with(

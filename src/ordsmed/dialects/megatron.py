@@ -10,8 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from ordsmed.apply import taken_over
-from ordsmed.base import files, hub, settings
+from ordsmed.base import files, hub, run, settings
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.folder import kind_of_folder
 from ordsmed.translate import perform
@@ -243,14 +242,40 @@ def _folders(values: Values, call: Call) -> None:
         raise UsageError("--save", f"holds checkpoints of Megatron-LM, not of a run: {values.save}",
                          f"another folder beside `--load {values.load}`: its weights are taken over")  # fmt: skip
     if values.load and values.load != values.save:
+        from ordsmed.apply import taken_over
+
         if not taken_over.stands(hub.folder(values.load)):
             call.notes.append(f"--load {values.load}: is not there; it begins anew, as theirs does")
         else:
-            call.put("init", values.load)
+            call.put("init", _with_heads(values.load, values, call))
     if values.finetune and not values.load:
         raise UsageError("--finetune", "found without --load", "`--load MODEL`, whose weights it begins with")
     if values.pretrained_bert:
         call.put("init", values.tokenizer_model_type)
+
+
+def _with_heads(name: str, values: Values, call: Call) -> str:
+    """The folder that a model is taken over into where it is a checkpoint of theirs, which has no number of heads."""
+    place = Path(name)
+    if "num_attention_heads" not in values.given or kind_of_folder(place).run:
+        return name
+    step = (place / TRACKER).read_text(encoding="utf-8").strip() if (place / TRACKER).is_file() else ""
+    if not step and place.name != "model_optim_rng.pt" and not any(place.glob("mp_rank_*")):
+        return name
+    parts = [part for part in (*place.parts, step) if part.strip("/.")]
+    target = perform.FOLDER / "taken" / "-".join([*parts, f"{values.num_attention_heads}-heads"])
+    call.notes.append(f"{name}: a checkpoint of Megatron-LM, taken over into {target}")
+    call.before.append(lambda: take(place, target, values.num_attention_heads))
+    return str(target)
+
+
+def take(place: Path, target: Path, heads: int) -> None:
+    """Take a checkpoint of theirs over, once."""
+    from ordsmed.apply.importing import take_over
+
+    with run.locked(target):
+        if not kind_of_folder(target).model:
+            take_over(place, target, [f"model.heads={heads}"])
 
 
 def _data(values: Values, call: Call, sentences: bool) -> None:
@@ -440,7 +465,7 @@ EVALUATION = (
     Flag("--model-parallel-size", 1, "--layout", joint=True),
     Flag("--num-layers", 12, nothing=CHECKS),
     Flag("--hidden-size", 768, nothing=CHECKS),
-    Flag("--num-attention-heads", 12, nothing=CHECKS),
+    Flag("--num-attention-heads", 12, "model.heads", joint=True),
     Flag("--load-openai", False, nothing="whose weights these are is seen in the folder"),
 )
 
@@ -452,7 +477,8 @@ def evaluation(values: Values, call: Call) -> None:
         raise UsageError("run_gpt2_eval.py", f"no {missing}", "`--model-path MODEL --data-path FILE`")
     if values.cloze_eval and values.webtext_eval:
         raise UsageError("--webtext-eval", "found with --cloze-eval", "one of the two")
-    call.put("models", [values.model_path])
+    model = _with_heads(values.model_path, values, call)
+    call.put("models", [model])
     kind = "cloze" if values.cloze_eval else "perplexity" if values.webtext_eval else "wikitext"
     probe: dict[str, Any] = {"kind": kind, "files": [values.data_path]}
     if kind == "wikitext":
@@ -472,7 +498,7 @@ def evaluation(values: Values, call: Call) -> None:
     if "batch_size" in values.given and kind != "perplexity":
         call.notes.append("--batch-size: not needed here: as many windows together as fit the device")
     call.environment["ORDSMED_CACHE"] = values.cache_dir
-    call.after.append(lambda: print_result(values.model_path, probe))
+    call.after.append(lambda: print_result(model, probe))
     if values.model_parallel_size > 1:
         call.words += ["--layout", f"1x1x{values.model_parallel_size}"]
         call.devices = values.model_parallel_size
@@ -516,9 +542,10 @@ GENERATION = (
     Flag("--fp16", False, "--precision", joint=True),
     Flag("--cache-dir", str, "ORDSMED_CACHE", joint=True),
     Flag("--model-parallel-size", 1, "--devices", joint=True),
+    Flag("--num-attention-heads", 16, "model.heads", joint=True),
     Flag("--recompute", False, nothing="what was read before is kept: the texts are the same"),
     *(Flag(name, kind, nothing=CHECKS) for name, kind in (
-        ("--num-layers", 24), ("--hidden-size", 1024), ("--num-attention-heads", 16), ("--intermediate-size", int),
+        ("--num-layers", 24), ("--hidden-size", 1024), ("--intermediate-size", int),
         ("--max-position-embeddings", 512), ("--layernorm-epsilon", 1e-5), ("--vocab-size", 30_522),
         ("--make-vocab-size-divisible-by", 128), ("--tokenizer-type", "BertWordPieceTokenizer"),
         ("--tokenizer-model-type", "bert-large-uncased"), ("--tokenizer-path", "tokenizer.model"),
@@ -546,7 +573,8 @@ def generation(values: Values, call: Call) -> None:
         greedy = True
         call.notes.append("--top_k 0 --top_p 0: the likeliest token always, as generate_text.sh says; its code draws "
                           "from all: leave both out for that")  # fmt: skip
-    call.words = [values.load, "--tokens", str(values.out_seq_length), "--seed", str(values.seed), "--until", "stop"]
+    model = _with_heads(values.load, values, call)
+    call.words = [model, "--tokens", str(values.out_seq_length), "--seed", str(values.seed), "--until", "stop"]
     call.words += ["--greedy"] if greedy else ["--temperature", f"{values.temperature:g}"]
     call.words += ["--top-k", str(values.top_k)] if values.top_k else []
     call.words += ["--top-p", f"{values.top_p:g}"] if values.top_p else []

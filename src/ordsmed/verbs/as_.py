@@ -72,7 +72,10 @@ def run(asked: argparse.Namespace) -> None:
         print_lines(perform.shown(theirs, values, call))
         return
     for one in (call, *call.then):
-        _perform(perform.prepare(theirs, values, one))
+        own = perform.prepare(theirs, values, one)
+        for step in one.before:
+            step()
+        _perform(own)
         if values.place.rank == 0:
             for step in one.after:
                 step()
