@@ -13,7 +13,7 @@ import torch
 
 from ordsmed.base import machine
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.machine import device_of, measured_peak, slower_in, threads_of
+from ordsmed.base.machine import device_of, has_code, measured_peak, slower_in, threads_of
 
 CPU = torch.device("cpu")
 
@@ -23,6 +23,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     def have(count: int) -> None:
         monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+        monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: [])
 
     monkeypatch.delenv("SLURM_STEP_NUM_TASKS", raising=False)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -82,6 +83,56 @@ def test_gpus_that_are_hidden_are_named_as_such(gpus: Callable[[int], None], mon
     assert device_of("auto") == "cpu"
     with pytest.raises(RecipeError, match=r"^--device: found cuda, which CUDA_VISIBLE_DEVICES hides; name"):
         device_of("cuda", place="--device")
+
+
+@pytest.mark.parametrize(
+    ("capability", "codes", "runs"),
+    [
+        ("8.0", "sm_80", True), ("8.6", "sm_80", True), ("8.0", "sm_86", False), ("9.0", "sm_80", False),
+        ("9.0", "compute_80", True), ("7.0", "compute_80", False), ("9.0", "sm_90a", True), ("9.1", "sm_90a", False),
+        ("12.0", "sm_120", True), ("10.0", "sm_120", False), ("gfx90a", "gfx90a", True), ("gfx942", "gfx90a", False),
+    ],
+)  # fmt: skip
+def test_code_for_a_gpu(capability: str, codes: str, runs: bool) -> None:
+    assert has_code(capability, (codes,)) is runs
+
+
+class H100:
+    name, major, minor = "NVIDIA H100", 9, 0
+
+
+@pytest.mark.parametrize(("codes", "device"), [(["sm_80"], ""), (["sm_80", "sm_90"], "cuda:0"), ([], "cuda:0")])
+def test_a_gpu_that_torch_was_not_built_for(
+    gpus: Callable[[int], None], monkeypatch: pytest.MonkeyPatch, codes: list[str], device: str
+) -> None:
+    gpus(1)
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: codes)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: H100)
+    for asked in ("auto", "cuda", "cuda:0"):
+        if device:
+            assert device_of(asked) == device
+            continue
+        with pytest.raises(RecipeError, match=r"^--device: found NVIDIA H100 \(9.0\).* no code; wanted one of sm_80;"):
+            device_of(asked, place="--device")
+    assert device_of("cpu") == "cpu"
+
+
+@pytest.mark.parametrize(("maker", "hidden"), [("NVIDIA", False), ("NVIDIA", True), ("none", False)])
+def test_gpus_that_torch_does_not_see_are_told_of_once(
+    gpus: Callable[[int], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], maker: str,
+    hidden: bool,
+) -> None:  # fmt: skip
+    gpus(0)
+    machine._tell_of_gpus.cache_clear()
+    monkeypatch.setattr(machine, "gpus_of", lambda root: maker)
+    if hidden:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert [device_of(asked) for asked in ("cpu", "auto", "auto")] == ["cpu"] * 3
+    told = capsys.readouterr().err
+    assert told.count("sees none of NVIDIA's GPUs that are here; `ordsmed doctor` says why") == (
+        maker == "NVIDIA" and not hidden
+    )
+    machine._tell_of_gpus.cache_clear()
 
 
 @pytest.fixture

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from ordsmed.base.errors import RunError
+from ordsmed.base.machine import gpus_of
 from ordsmed.doctor import disks, job, network, software, speed
 from ordsmed.doctor.doctor import CHECKS, Check, examine
-from ordsmed.doctor.host import Card, Host, Torch, bind, fabric_of, gpus_of, ranges, this, within
+from ordsmed.doctor.host import Card, Host, Torch, bind, fabric_of, ranges, this, within
 from ordsmed.doctor.outcome import Outcome, worst
 from ordsmed.launch.site import Destination, find
 
@@ -220,18 +221,6 @@ def test_what_is_measured_here(sound: Host) -> None:
     here = dataclasses.replace(sound, torch=Torch("2.11"))
     for check, figure in ((speed.products, "fp32 TFLOP/s"), (speed.memory, "memory GB/s"), (disks.disk, "disk MB/s")):
         assert asked(check, here).figures[figure] > 0
-
-
-@pytest.mark.parametrize(
-    ("capability", "codes", "runs"),
-    [
-        ("8.0", "sm_80", True), ("8.6", "sm_80", True), ("8.0", "sm_86", False), ("9.0", "sm_80", False),
-        ("9.0", "compute_80", True), ("7.0", "compute_80", False), ("9.0", "sm_90a", True), ("9.1", "sm_90a", False),
-        ("12.0", "sm_120", True), ("10.0", "sm_120", False), ("gfx90a", "gfx90a", True), ("gfx942", "gfx90a", False),
-    ],
-)  # fmt: skip
-def test_code_for_a_gpu(capability: str, codes: str, runs: bool) -> None:
-    assert software.runs(capability, (codes,)) is runs
 
 
 @pytest.mark.parametrize(

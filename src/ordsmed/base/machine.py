@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import json
 import os
 import platform
@@ -30,6 +31,7 @@ ROOT = Path("/")
 MOST_THREADS = 1024
 FEW, EACH = 64, 8  # processes that may be started anywhere, and for each core
 DEVICES = r"auto|cpu|cuda(:\d+)?"
+MAKERS = {"NVIDIA": ("dev/nvidia0", "proc/driver/nvidia/version"), "AMD": ("dev/kfd",)}  # what the system shows
 LEAST_SHARE = 4  # of the cores a process takes one in so many, however busy the others are
 LOOK = 0.05  # seconds over which others are watched
 PATIENCE = 0.1  # seconds that a measurement of products may take
@@ -49,10 +51,12 @@ def device_of(asked: str, local: int = 0, local_world: int = 1, world: int = 1, 
     if not re.fullmatch(DEVICES, asked):
         raise RecipeError(place, f"found {asked}", "auto, cpu or cuda")
     there = torch.cuda.is_available()
+    hidden = "CUDA_VISIBLE_DEVICES" in os.environ and not os.environ["CUDA_VISIBLE_DEVICES"].strip()
     if asked == "cpu" or (asked == "auto" and not there):
+        if asked == "auto" and not hidden:
+            _tell_of_gpus(place)
         return "cpu"
     if not there:
-        hidden = "CUDA_VISIBLE_DEVICES" in os.environ and not os.environ["CUDA_VISIBLE_DEVICES"].strip()
         why = "which CUDA_VISIBLE_DEVICES hides" if hidden else "but torch sees no GPU"
         raise RecipeError(place, f"found {asked}, {why}", "", "name `cpu` or `auto`")
     count = torch.cuda.device_count()
@@ -62,12 +66,58 @@ def device_of(asked: str, local: int = 0, local_world: int = 1, world: int = 1, 
             raise RecipeError(place, f"found {asked} for {world} processes", "cuda: each takes a GPU of its own")
         if number >= count:
             raise RecipeError(place, f"found {asked}", f"cuda:0 to cuda:{count - 1}" if count > 1 else "cuda:0")
-        return f"cuda:{number}"
+        return _with_code(number, place)
     own = world > 1 and "SLURM_STEP_NUM_TASKS" in os.environ and count == 1  # srun --gpus-per-task
     if local_world > count and not own:
         problem = f"found {local_world} processes on {socket.gethostname()}"
         raise RecipeError("--devices", problem, f"at most its {count} GPU{'s' if count > 1 else ''}")
-    return f"cuda:{0 if own else local}"
+    return _with_code(0 if own else local, place)
+
+
+@functools.cache
+def _tell_of_gpus(place: str) -> None:
+    """A machine with GPUs whose CPU is taken: the driver may be too old, or torch built without them."""
+    import torch
+
+    if (maker := gpus_of(Path("/"))) != "none":
+        say(f"{place}: the CPU, for torch {torch.__version__} sees none of {maker}'s GPUs that are here; "
+            "`ordsmed doctor` says why")  # fmt: skip
+
+
+def _with_code(number: int, place: str) -> str:
+    """A GPU's name; one that torch was not built for is refused before its first kernel fails."""
+    import torch
+
+    codes = tuple(torch.cuda.get_arch_list())
+    if codes:
+        own = torch.cuda.get_device_properties(number)
+        code = getattr(own, "gcnArchName", "").partition(":")[0] if torch.version.hip else ""
+        code = code or f"{own.major}.{own.minor}"
+        if not has_code(code, codes):
+            problem = f"found {own.name} ({code}), for which torch {torch.__version__} holds no code"
+            raise RecipeError(place, problem, f"one of {' '.join(codes)}", "name `cpu`; `ordsmed doctor` says more")
+    return f"cuda:{number}"
+
+
+def has_code(capability: str, codes: tuple[str, ...]) -> bool:
+    """Is there code for a GPU: of its own architecture, an earlier one of its generation, or one to be compiled?"""
+    if capability.startswith("gfx"):
+        return capability in codes
+    major, _, minor = capability.partition(".")
+    own = (int(major), int(minor or 0))
+    for code in codes:
+        match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", code)
+        if match is None:
+            continue
+        built = (int(match[2]), int(match[3]))
+        if built == own or (not match[4] and built <= own and (match[1] == "compute" or built[0] == own[0])):
+            return True
+    return False
+
+
+def gpus_of(root: Path) -> str:
+    """Whose GPUs the system knows, whatever torch makes of them."""
+    return next((maker for maker, paths in MAKERS.items() if any((root / path).exists() for path in paths)), "none")
 
 
 def cores() -> int:

@@ -24,7 +24,6 @@ from ordsmed.launch.site import Destination
 
 PATIENCE = 20.0  # seconds that a command has to answer
 BESIDE = ("numpy", "tokenizers", "safetensors", "msgspec")  # whose versions are compared between machines
-DEVICES = {"NVIDIA": ("dev/nvidia0", "proc/driver/nvidia/version"), "AMD": ("dev/kfd",)}
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ def this(place: Destination | None, *, account: str = "", device: str = "cpu", w
         name=os.environ.get("SLURMD_NODENAME", "") or socket.gethostname(), hostname=socket.gethostname(),
         user=user(), home=home, fabric=fabric_of(machine.ROOT),
         shared=Path(shared) if shared and "$" not in shared and Path(shared).is_dir() else Path.cwd(),
-        torch=torch_here(), wanted=ranges(), versions=versions(), place=place, gpus=gpus_of(machine.ROOT),
+        torch=torch_here(), wanted=ranges(), versions=versions(), place=place, gpus=machine.gpus_of(machine.ROOT),
         interfaces=tuple(sorted(name for _, name in socket.if_nameindex())), cores=machine.cores(), ask=answer,
         space=space, clock=time.time, address=address, bind=bind, device=device, world=world, account=account,
     )  # fmt: skip
@@ -165,11 +164,6 @@ def within(version: str, wanted: str) -> bool:
 def _numbers(version: str) -> tuple[int, ...]:
     match = re.match(r"\d+(\.\d+)*", version)
     return tuple(int(part) for part in match[0].split(".")) if match else ()
-
-
-def gpus_of(root: Path) -> str:
-    """Whose GPUs the system knows, whatever torch makes of them."""
-    return next((maker for maker, paths in DEVICES.items() if any((root / path).exists() for path in paths)), "none")
 
 
 def fabric_of(root: Path) -> str:

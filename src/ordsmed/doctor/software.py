@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
+from ordsmed.base.machine import has_code
 from ordsmed.doctor.host import Host, within
 from ordsmed.doctor.outcome import Outcome, error, ok, warning
 from ordsmed.launch.gpus import known
@@ -80,7 +80,7 @@ def gpus(host: Host) -> Iterator[Outcome]:
             has = f"; a node of {_site(host)} has {expected}" if expected else ""
             yield ok(f"none here; the CPU is used{has}")
         return
-    lacking = {card.capability: card for card in own.cards if not runs(card.capability, own.codes)}
+    lacking = {card.capability: card for card in own.cards if not has_code(card.capability, own.codes)}
     for code, card in lacking.items():
         model = known(card.name)
         wheels = f"for {model.wheels}" if model else "that holds it"
@@ -93,22 +93,6 @@ def gpus(host: Host) -> Iterator[Outcome]:
         yield ok(f"{len(own.cards)} x {kinds}; torch holds code for them")
     if len({card.name for card in own.cards}) > 1:
         yield warning("of several kinds in one machine", "choose those alike with CUDA_VISIBLE_DEVICES")
-
-
-def runs(capability: str, codes: tuple[str, ...]) -> bool:
-    """Is there code for a GPU: of its own architecture, an earlier one of its generation, or one to be compiled?"""
-    if capability.startswith("gfx"):
-        return capability in codes
-    major, _, minor = capability.partition(".")
-    own = (int(major), int(minor or 0))
-    for code in codes:
-        match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", code)
-        if match is None:
-            continue
-        built = (int(match[2]), int(match[3]))
-        if built == own or (not match[4] and built <= own and (match[1] == "compute" or built[0] == own[0])):
-            return True
-    return False
 
 
 def driver(host: Host) -> Iterator[Outcome]:
