@@ -127,7 +127,7 @@ QUESTIONS: Table = {
 }  # fmt: skip
 ELSEWHERE = {  # tests of their own
     "--do_train", "--do_eval", "--do_predict", "--overwrite_output_dir", "--resume_from_checkpoint", "--fsdp",
-    "--load_best_model_at_end", "--metric_for_best_model", "--config_name",
+    "--load_best_model_at_end", "--metric_for_best_model", "--config_name", "--dataset_name", "--dataset_config_name",
 }  # fmt: skip
 
 
@@ -151,7 +151,7 @@ def test_every_flag_is_in_a_table() -> None:
     assert flags_of(MLM) - ELSEWHERE == set(MASKED) | set(NETWORKS)
     assert flags_of(CLM) - flags_of(MLM) == {"--block_size"}
     assert flags_of(GLUE) - ELSEWHERE - {"--task_name", "--test_file"} == set(CLASSES) - ELSEWHERE
-    assert flags_of(QA) - flags_of(GLUE) == set(QUESTIONS) - set(CLASSES)
+    assert flags_of(QA) - flags_of(GLUE) == set(QUESTIONS) - set(CLASSES) | {"--dataset_name"}
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,8 @@ def test_other_texts_lie_elsewhere(folder: Path) -> None:
     ("words", "said"),
     [
         ([*BASE, "--learning_rat=1", "--per_device_batch=3"], "did you mean `--per_device_eval_batch_size`?"),
-        ([*BASE, "--dataset_name=wikitext"], "--dataset_name: has no meaning here; nothing is fetched"),
+        ([*BASE, "--dataset_name=wikitext"], "--dataset_name: found with files; wanted one of the two"),
+        ([*BASE[:1], *BASE[2:], "--dataset_name=imdb"], "found imdb; wanted wikitext wikitext-2-raw-v1, wikitext"),
         ([*BASE, "--bf16", "--fp16"], "--bf16: found with --fp16"),
         ([*BASE, "--bf16", "perhaps"], "found perhaps; wanted True or False"),
         (BASE[1:], "--do_train: missing"),
@@ -339,6 +340,20 @@ def test_what_theirs_leaves_unsaid_of_a_fine_tuning(folder: Path) -> None:
     assert {key: squad[F + key] for key in wanted} == wanted
 
 
+def test_data_sets_that_are_fetched(folder: Path) -> None:
+    """Those of the examples' own READMEs: what `ordsmed fetch` gets takes the hub's place."""
+    words = [BASE[0], *BASE[2:], "--dataset_name=Salesforce/wikitext", "--dataset_config_name=wikitext-2-raw-v1"]
+    got = resolved(CODE, MLM, *words, "--line_by_line")
+    assert got[C + "source.path"] == "work/fetch/wikitext/wikitext-2-raw/wiki.train.raw"
+    assert got[C + "given.validation.path"] == "work/fetch/wikitext/wikitext-2-raw/wiki.valid.raw"
+    assert (got[C + "source.apart"], got[C + "given.validation.apart"]) == ("line", "line")
+    for name, version in (("squad", "1.1"), ("squad_v2", "2.0")):
+        words = ["--model_name_or_path=b", "--do_eval", f"--dataset_name={name}", "--dataset_config_name=plain_text"]
+        got = resolved(CODE, QA, *words, "--do_train")
+        assert got[F + "task.train"] == f"work/fetch/squad/train-v{version}.json"
+        assert called(CODE, QA, *words).words[1] == f"work/fetch/squad/dev-v{version}.json"
+
+
 def test_tasks_of_glue_and_numbers(folder: Path) -> None:
     words = ["--model_name_or_path=b", "--do_train", "--task_name"]
     got = resolved(CODE, GLUE, *words, "STSB")
@@ -367,6 +382,8 @@ def test_a_model_that_stands_is_asked(folder: Path) -> None:
         (GLUE, [*CLASS_BASE[:2], CLASS_BASE[3]], "run_glue.py: no --task_name, or not both files"),
         (GLUE, [*CLASS_BASE, "--task_name=cola"], "--task_name: found with files"),
         (GLUE, [*CLASS_BASE, "--do_predict"], "--test_file: missing"),
+        (GLUE, [*CLASS_BASE, "--dataset_name=imdb"], "nothing is fetched from the network: name its files"),
+        (QA, [*QUESTION_BASE[:1], QUESTION_BASE[2], "--dataset_name=adversarial_qa"], "wanted squad, squad_v2"),
         (GLUE, [*CLASS_BASE, "--load_best_model_at_end"], "--load_best_model_at_end: found without --eval_strategy"),
         (GLUE, [*CLASS_BASE, "--eval_strategy=epoch"], "--eval_strategy: found epoch without --do_eval"),
         (GLUE, [*CLASS_BASE, *BEST, "--metric_for_best_model=loss"], "--metric_for_best_model: found loss"),

@@ -19,11 +19,20 @@ from typing import Any
 from ordsmed.base import files, hub, menu, settings
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import nearest
+from ordsmed.base.screen import command
 from ordsmed.labelled import glue
 from ordsmed.labelled.tables import table
+from ordsmed.text import read
 from ordsmed.translate import perform, trainer
 from ordsmed.translate.program import YES_OR_NO, Call, Flag, Program, Values
 
+FETCHED = {  # data sets of the hub that `ordsmed fetch` gets: their files, to learn from and to judge by
+    "squad": ("squad/train-v1.1.json", "squad/dev-v1.1.json"),
+    "squad_v2": ("squad/train-v2.0.json", "squad/dev-v2.0.json"),
+    **{f"wikitext {name}-v1": (f"wikitext/{name}/wiki.train.{end}", f"wikitext/{name}/wiki.valid.{end}")
+       for name, end in (("wikitext-2-raw", "raw"), ("wikitext-103-raw", "raw"), ("wikitext-2", "tokens"),
+                         ("wikitext-103", "tokens"))},
+}  # fmt: skip
 ALL = 10**9  # rows of a validation, where theirs takes all
 LONGEST = 1024  # tokens of a row where the tokenizer says no limit, as theirs
 ADAMS = ("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_torch_xla", "adamw_torch_npu_fused", "adamw_apex_fused")
@@ -47,8 +56,6 @@ MODELS = (
 )  # fmt: skip
 SAMPLES = "name a file with fewer: `head -n 1000`"
 DATA = (
-    Flag("--dataset_name", str, refused="nothing is fetched: name files by --train_file and --validation_file"),
-    Flag("--dataset_config_name", str, refused="nothing is fetched: name its files by --train_file"),
     Flag("--overwrite_cache", False, nothing="other files, flags or tokenizers have folders of their own"),
     Flag("--pad_to_max_length", bool, nothing="padding is not computed"),
     Flag("--max_train_samples", int, refused=SAMPLES),
@@ -58,6 +65,8 @@ TEXTS = (
     Flag("--config_name", str, "model", joint=True),
     Flag("--config_overrides", str, "model", joint=True),
     *MODELS, *DATA,
+    Flag("--dataset_name", str, "corpus: source", joint=True),
+    Flag("--dataset_config_name", str, "corpus: source", joint=True),
     Flag("--train_file", str, "corpus: source", joint=True),
     Flag("--validation_file", str, "corpus: given.validation", joint=True),
     Flag("--validation_split_percentage", 5, "corpus: validation", joint=True),
@@ -91,10 +100,14 @@ LEARNING = (
 )  # fmt: skip
 CLASSES = (
     Flag("--task_name", str, "task.name", joint=True),
+    Flag("--dataset_name", str, refused=f"{NETWORK}: name its files by --train_file"),
+    Flag("--dataset_config_name", str, refused=f"{NETWORK}: --task_name is one of GLUE"),
     Flag("--max_seq_length", 128, "task.length"),
     *LEARNING,
 )
 QUESTIONS = (
+    Flag("--dataset_name", str, "task.train", joint=True),
+    Flag("--dataset_config_name", str, nothing="a data set of questions has one form"),
     Flag("--max_seq_length", 384, "task.length"),
     Flag("--doc_stride", 128, "task.stride"),
     Flag("--n_best_size", 20, "task.n_best"),
@@ -125,19 +138,18 @@ def causal(values: Values, call: Call) -> None:
 
 def _texts(values: Values, call: Call, length: int | None) -> None:
     """What both kinds of language model share: network, corpus, tokenizer, steps."""
-    if not values.train_file:
+    train, validation = _files(values, "wikitext")
+    if not train:
         remedy = "`--train_file FILE --do_train`"
         raise UsageError("--train_file", "missing", "a file of texts: .txt, .csv or .json", remedy)
     if not values.do_train:
         raise UsageError("--do_train", "missing", "it", "`ordsmed evaluate MODEL --probe perplexity FILE` judges alone")
     _network(values, call)
-    lines = {"apart": "line"} if values.of.get("line_by_line") else {}
-    lines = lines if values.train_file.endswith(".txt") else {}
-    call.put("corpus: source", _source(values.train_file) | lines)
+    call.put("corpus: source", _source(train, values))
     call.put("corpus: sentences", "none")
     call.put("corpus: duplicates", "keep")
-    if values.validation_file:
-        call.put("corpus: given", {"validation": _source(values.validation_file) | lines})
+    if validation:
+        call.put("corpus: given", {"validation": _source(validation, values)})
     else:
         call.put("corpus: validation", values.validation_split_percentage / 100)
     call.put("encode: corpus", "<corpus>")
@@ -145,7 +157,7 @@ def _texts(values: Values, call: Call, length: int | None) -> None:
     if values.preprocessing_num_workers:
         call.put("corpus: processes", values.preprocessing_num_workers)
         call.put("encode: processes", values.preprocessing_num_workers)
-    perform.keep_by_content(call, values.train_file, values.validation_file or "")
+    perform.keep_by_content(call, train, validation or "")
     call.put("data", "<encode>")
     call.put("phase.length", length or _longest(values))
     trainer.put_arguments(values, call, "phase.")
@@ -220,11 +232,27 @@ def _overridden(values: Values) -> dict[str, Any]:
     return dict(settings.changed(family.from_hugging_face(usual)))
 
 
-def _source(path: str) -> dict[str, Any]:
+def _files(values: Values, *known: str) -> tuple[str | None, str | None]:
+    """To learn from and to judge by: as named, or those of a data set that `ordsmed fetch` gets."""
+    if not values.dataset_name:
+        return values.train_file, values.validation_file
+    if values.train_file or values.validation_file:
+        raise UsageError("--dataset_name", "found with files", "one of the two")
+    name = f"{values.dataset_name.rpartition('/')[2]} {values.dataset_config_name or ''}".strip()
+    name = name if name in FETCHED else name.partition(" ")[0]  # plain_text, of squad
+    there = [one for one in FETCHED if one.startswith(known)]
+    if name not in there:
+        remedy = f"{NETWORK} but by `{command('fetch', *known)}`: name files by --train_file"
+        raise UsageError("--dataset_name", f"found {name}", ", ".join(there), remedy)
+    train, validation = (read.FETCHED + path for path in FETCHED[name])
+    return train, validation
+
+
+def _source(path: str, values: Values) -> dict[str, Any]:
     """A file of texts, by its ending."""
     kind = Path(path).suffix
-    if kind == ".txt":
-        return {"kind": "text", "path": path}
+    if kind in (".txt", ".raw", ".tokens"):
+        return {"kind": "text", "path": path, **({"apart": "line"} if values.of.get("line_by_line") else {})}
     if kind not in (".csv", ".json", ".jsonl"):
         raise UsageError(path, f"ends with {kind or 'nothing'}", ".txt, .csv or .json")
     names = _columns(path)
@@ -368,24 +396,23 @@ def _is_number(text: str) -> bool:
 
 def questions(values: Values, call: Call) -> None:
     """SQuAD's form, or theirs: `data` with an object a question; starts and ends apart."""
-    version = "2.0" if values.version_2_with_negative else "1.1"
-    for flag in ("train_file", "validation_file", "test_file"):
-        if (path := getattr(values, flag)) and not path.endswith((".json", ".jsonl")):
-            raise UsageError(f"--{flag}", f"found {path}", "a .json file: SQuAD's, or `data` with an object a question")
+    train, validation = _files(values, "squad")
+    for flag, path in (("train", train), ("validation", validation), ("test", values.test_file)):
+        if path and not path.endswith((".json", ".jsonl")):
+            wanted = "a .json file: SQuAD's, or `data` with an object a question"
+            raise UsageError(f"--{flag}_file", f"found {path}", wanted)
     call.put("task.kind", "squad")
-    call.put("task.version", version)
+    call.put("task.version", "2.0" if values.version_2_with_negative else "1.1")
     call.put("task.search", "tops")
     if "doc_stride" in values.given:
         call.notes.append("--doc_stride: each window begins so many tokens behind the last; theirs overlap by so many")
-    parts = (
-        [AskedFiles("eval", (values.validation_file,), told=True)] if values.do_eval and values.validation_file else []
-    )
+    parts = [AskedFiles("eval", (validation,), told=True)] if values.do_eval and validation else []
     parts += _tested(values, told=True)
     if values.do_train:
-        if not values.train_file:
+        if not train:
             raise UsageError("--train_file", "missing", "it, with --do_train")
-        call.put("task.train", values.train_file)
-    if values.do_eval and not values.validation_file:
+        call.put("task.train", train)
+    if values.do_eval and not validation:
         raise UsageError("--validation_file", "missing", "it, with --do_eval")
     _learning(values, call, parts)
     call.after.append(lambda: _left_by_questions(values, parts))
