@@ -31,9 +31,10 @@ Ours, Hugging Face's and the papers', with hardware, time and command. `make res
 `docs/results`; no number is written by hand. "-" has not been measured. What did not come out as hoped, and how each
 figure came about, is in [the log](log.md); commands for figures on GPUs are in [benchmarks](benchmarks.md).
 
-**No recipe of a paper has been run in full, and no figure of a GPU is known yet.** Figures of others are of other
-hardware and stand apart: they are what a run on such hardware is to be held against.
+**No recipe of a paper has been run in full.** Figures of others are of other hardware and stand apart: they are what a
+run on such hardware is to be held against.
 """
+NO_GPU = "**No figure of a GPU is known yet.**\n"
 MOST = 2  # numbers in a cell; of more the least and the most, but for latencies
 KEPT = """\
 Each line is what `ordsmed bench NAME --keep docs/results/measurements.jsonl` added: the median of its rounds, the
@@ -42,8 +43,9 @@ slowest and the fastest. Theirs took turns with ours, round by round. Other work
 
 def page(folder: Path) -> str:
     """The whole of it."""
-    parts = [HEAD, "## Ours\n"]
-    if kept := measurements.read(folder / "measurements.jsonl"):
+    kept = measurements.read(folder / "measurements.jsonl")
+    parts = [HEAD, *([] if any(one.kind == "cuda" for one in kept) else [NO_GPU]), "## Ours\n"]
+    if kept:
         parts += ["### Measured by the bench\n", f"{KEPT}\n", *_kept(kept)]
     for table in json.loads((folder / "figures.json").read_text(encoding="utf-8")):
         parts += [f"### {table['title']}\n", *_paragraph(table["text"]), *_lines(_rows(table))]

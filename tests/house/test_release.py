@@ -94,6 +94,8 @@ def test_a_wheel_runs_outside_the_checkout(tmp_path: Path) -> None:
     packed = {path.relative_to(site / "ordsmed") for path in (site / "ordsmed").rglob("*") if path.is_file()}
     assert packed == own
     assert {path.name for path in site.iterdir()} == {"ordsmed", f"ordsmed-{ordsmed.__version__}.dist-info"}
+    [script] = site.glob("*.dist-info/entry_points.txt")
+    assert "ordsmed = ordsmed.cli:main" in script.read_text().splitlines()
 
     def run(*words: str) -> str:
         call = "import sys, ordsmed.cli as cli; print(cli.__file__, file=sys.stderr); cli.main(sys.argv[1:])"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import importlib.util
 import json
@@ -84,10 +85,16 @@ def test_measurements_are_shown_with_what_was_beside_them(results: ModuleType, t
                         date="2026-11-23T10:00:00Z")  # fmt: skip
     later = measurement(bench="bert-mini", software="transformers", sequences_per_second=1.0, length=64, batch=8,
                         date="2026-11-23T11:00:00Z")  # fmt: skip
-    measurements.add(tmp_path / "measurements.jsonl", [ours, other, later])
+    larger = dataclasses.replace(other, batch=9)
+    measurements.add(tmp_path / "measurements.jsonl", [ours, other, later, larger])
+    assert results.NO_GPU in results.page(tmp_path)
     shown = list(cells(results.page(tmp_path)))
     row = shown[shown.index("bert-mini") :][:7]
     assert row[2:] == ["64, 8", "1,235", "617.3 to 2,469", "transformers 45.68", "2026-11-23"]
+    measurements.add(tmp_path / "measurements.jsonl", [measurement(kind="cuda", device="Some GPU")])
+    page = results.page(tmp_path)
+    assert results.NO_GPU not in page
+    assert "Some GPU, processes x threads" in page
 
 
 def test_commands_of_the_page_can_be_given() -> None:

@@ -69,7 +69,7 @@ def test_whatever_else_goes_wrong_is_no_refusal(monkeypatch: pytest.MonkeyPatch)
     def broken(*_: object) -> None:
         raise TypeError("broken")
 
-    monkeypatch.setattr(bert.Settings, "build", broken)
+    monkeypatch.setattr(bert.Settings, "token_head", broken)  # which objectives alone ask for
     with pytest.raises(TypeError, match="broken"):
         features.features()
 
