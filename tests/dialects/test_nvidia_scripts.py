@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from kit.dialects import called, flat, resolved
+from kit.task_files import task_files
 from ordsmed.base import machine, snapshots
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import RecipeError
@@ -470,6 +472,12 @@ def test_what_a_pretraining_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert [step for step, _, _ in logged(Path("logs/dllogger.log")) if step != "PARAMETER"] == [[2], [3], []]
     call = called(CODE, "run_inference.py", "--init_checkpoint", "results/m/checkpoints/ckpt-p2-3")
     assert call.words == ["results/models/m-phase2", "--step", "3"]
+    restore = ["--restore_checkpoint", "results/m/checkpoints/ckpt-5"]
+    assert "init" not in called(CODE, "run_pretraining.py", *words, *restore).recipes["pretrain"]  # its own
+    other = called(CODE, "run_pretraining.py", *words, *restore, "--model_name", "n")
+    assert other.recipes["pretrain"]["init"] == "results/models/m"
+    with pytest.raises(UsageError, match="ordsmed export results/models/m FOLDER --step 4"):
+        called(CODE, "run_pretraining.py", *words, "--restore_checkpoint", "results/m/checkpoints/ckpt-4")
 
 
 def test_what_stands_where_a_name_is_wanted_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -531,3 +539,130 @@ def test_what_is_fetched_stands_by_version(tmp_path: Path, monkeypatch: pytest.M
         version = name.rpartition("-")[2]
         (found,) = (place / version).glob(f"{name}.*")
         assert found.read_text() == name
+
+
+def test_new_shards_take_the_place_of_former_ones(tmp_path: Path) -> None:
+    """And of what was encoded of them."""
+    call = called(CODE, "dataPrep.py", "--action", "sharding", "--dataset", "bookscorpus",
+                  DATA_PREP_WORKING_DIR=str(tmp_path))  # fmt: skip
+    out = Path(call.words[1]).parent
+    for folder in ("corpus/train", "encoded_lower_case_0/test", "train", "shards"):
+        (out / folder).mkdir(parents=True)
+    (out / "train/train-00001-of-00002.txt").symlink_to(out / "shards/train-00001-of-00002.txt")
+    for name in ("train-00000-of-00001.txt", "test-00000-of-00001.txt", "manifest.json"):
+        (out / "shards" / name).write_text(name)
+    for step in call.after:
+        step()
+    assert sorted(path.name for path in out.iterdir()) == ["shards", "test", "train"]
+    assert [path.name for path in (out / "train").iterdir()] == ["train-00000-of-00001.txt"]
+    assert (out / "test/test-00000-of-00001.txt").read_text() == "test-00000-of-00001.txt"
+
+
+WIKI = "<mediawiki><siteinfo><dbname>xwiki</dbname></siteinfo>{}</mediawiki>"
+PAGE = "<page><title>T{0}</title><ns>0</ns><id>{0}</id><revision><id>{0}</id><text>{1}</text></revision></page>"
+NETWORK = "model.layers=1 model.width=64 model.heads=1 model.inner=8 model.embedding=8"
+TINY = f"""#!/usr/bin/env bash
+# python, with networks that a CPU learns in no time
+case "$1" in
+run_pretraining.py) set -- "$@" {NETWORK} 'objective.generator={{width=8,layers=1,heads=1}}' layout.device=cpu \
+    layout.compile=false layout.precision=fp32 layout.threads=1 ;;
+run_tf_squad.py) if [[ "$*" = *--do_train* ]]; then set -- "$@" layout.device=cpu layout.compile=false \
+    layout.precision=fp32 layout.threads=1; else set -- "${{@/--amp/--log_freq=50}}"; fi ;;
+esac
+exec {sys.executable} "$@"
+"""
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of their scripts, with downloads as they would have been, and a `python` that has tiny networks."""
+    place = tmp_path_factory.mktemp("workspace")
+    install.install(CODE, str(place))
+    (place / "bin").mkdir()
+    (place / "bin/python").write_text(TINY)
+    (place / "bin/python").chmod(0o755)
+    squad = task_files(place / "vocab", train=12, dev=6)
+    download = place / "data" / "download"
+    for name in ("wikicorpus_en", "bookscorpus", "squad/v2.0"):
+        (download / name).mkdir(parents=True)
+    for part in ("train", "dev"):
+        (squad / f"{part}.json").rename(download / f"squad/v2.0/{part}-v2.0.json")
+    sentences = [" ".join(f"w{(n * k) % 97}" for k in range(1, 9)) + "." for n in range(1, 60)]
+    pages = [PAGE.format(n, " ".join(sentences[n : n + 12])) for n in range(1, 9)]
+    (download / "wikicorpus_en/x.xml").write_text(WIKI.format("".join(pages)))
+    for n in range(3):
+        (download / f"bookscorpus/{n}.txt").write_text("\n\n".join(sentences[n * 9 : n * 9 + 20]))
+    return place
+
+
+def done(workspace: Path, *commands: str, **environment: str) -> str:
+    """What commands of theirs print, one after the other."""
+    whole = "\n".join(["set -e", *commands])
+    ended = shell(workspace, whole, ORDSMED_CACHE="cache", OMP_NUM_THREADS="1", **environment)
+    assert ended.returncode == 0, f"{ended.stdout[-2000:]}\n{ended.stderr[-4000:]}"
+    return ended.stdout + ended.stderr
+
+
+@pytest.mark.long
+def test_from_texts_to_answers_by_their_scripts(workspace: Path) -> None:
+    """Data, two phases with LAMB, every checkpoint on SQuAD, judging, asking, as their documents have it."""
+    step = "python data/dataPrep.py --dataset {} --n_training_shards 2 --n_test_shards 1 --action {}"
+    both = "books_wiki_en_corpus"
+    done(workspace, step.format("bookscorpus", "text_formatting"), step.format("wikicorpus_en", "text_formatting"),
+         step.format(both, "sharding"))  # fmt: skip
+    records = "create_tfrecord_files --max_seq_length 128 --vocab_file=vocab/vocab.txt --do_lower_case=1"
+    done(workspace, step.format(both, records))
+    shards = workspace / f"data/sharded_training_shards_2_test_shards_1_fraction_0.1/{both}"
+    assert [len([*(shards / side).glob("*.txt")]) for side in ("train", "test")] == [2, 1]
+    place = workspace / f"data/tfrecord_lower_case_1_seq_len_128_random_seed_12345/{both}"
+    assert len([*(place / "train").glob("pretrain_data*")]) == 2
+    assert (place / "test/pretrain_data.tfrecord").stat().st_size > 0
+    (place.parents[1] / "tfrecord_lower_case_1_seq_len_512_random_seed_12345").symlink_to(place.parent)
+
+    phases = "4 6e-3 amp 1 xla 1 5 2 false lamb true 2 42 job 2 4e-3 1 2 1 base"
+    text = done(workspace, f"bash scripts/run_pretraining.sh {phases}")
+    assert "weights and moments from results/models/base/checkpoints/step-000000005" in text
+    names = workspace / "results/base/checkpoints"
+    assert {path.name for path in names.iterdir()} == {"ckpt-2", "ckpt-4", "ckpt-5", "ckpt-p2-2"}
+    last = [*logged(workspace / "results/dllogger.log")][-1]
+    assert last[0] == []
+    assert {"training_sequences_per_second", "final_loss", "e2e_train_time"} <= set(last[1])
+
+    for name in ("ckpt-2", "ckpt-4", "ckpt-5"):
+        (names / name).unlink()  # one is enough
+    tiny = {"gpus": "1", "epochs": "1", "batch": "4", "version": "2.0"}
+    done(workspace, "bash scripts/finetune_ckpts_on_squad.sh", **tiny)
+    own = workspace / "results/base/squad/ckpt-p2-2"
+    predictions = json.loads((own / "predictions.json").read_text())
+    assert set(predictions) == {f"q{n}" for n in range(6)}
+    assert set(json.loads((own / "nbest_predictions.json").read_text())) == set(predictions)
+    assert (own / "generator/config.json").exists()
+    kinds = [set(data) for _, data, _ in logged(workspace / "results/dllogger.json")]
+    assert {"exact_match", "F1"} in kinds
+    assert {"training_sequences_per_second", "final_loss", "e2e_train_time"} in kinds
+
+    words = (
+        "model 1 4 4e-4 amp 1 1 2.0 data/download/squad/v2.0 results checkpoints/electra_base_qa_v2_True_epoch_1_ckpt"
+    )
+    text = done(workspace, f"bash scripts/run_squad.sh {words} eval")
+    assert "f1" in text
+    assert json.loads((workspace / "results/predictions.json").read_text()) == predictions
+    model = (
+        "python run_inference.py --electra_model x --init_checkpoint checkpoints/electra_base_qa_v2_True_epoch_1_ckpt"
+    )
+    text = done(workspace, f"{model} --question='w1 w2 ?' --context='w3 w4 w70 w71.'",
+                f"printf 'w3 w4 w70.\\n\\nw1 ?\\n\\n' | {model}")  # fmt: skip
+    assert text.count("% (score") >= 2
+
+
+@pytest.mark.long
+def test_benchmarks_are_measured(workspace: Path) -> None:
+    """Of tiny networks, by settings behind the words."""
+    words = "2 fp32 no_xla 1 true 1 1 1 base steps=1 rounds=1 vocabulary=300 tokens=4000 table.train=[]"
+    generator = "'objective.generator={width=8,layers=1,heads=1}'"
+    text = done(workspace, f"bash scripts/benchmark_pretraining.sh {words} {NETWORK} {generator}")
+    rows = [line for line in text.splitlines() if re.match(r"\| *(128|512) ", line)]
+    assert len(rows) == 2
+    text = done(workspace, f"bash scripts/benchmark_squad.sh eval 1 2 2 fp32 {NETWORK} batches=[[2,1]]")
+    assert len([line for line in text.splitlines() if re.match(r"\| *384 ", line)]) == 1
+    assert "failed" not in text

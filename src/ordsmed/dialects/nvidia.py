@@ -16,6 +16,7 @@ from typing import Any
 from ordsmed.base import files, run, snapshots
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.say import say
+from ordsmed.base.screen import command
 from ordsmed.translate import dllogger
 from ordsmed.translate.dllogger import Logged, Window
 from ordsmed.translate.program import Call, Flag, Program, Values
@@ -182,10 +183,20 @@ def _weights(values: Values, call: Call) -> None:
             raise UsageError("--load_weights", "found with --restore_checkpoint", "one of the two")
         call.put("init", values.weights_dir or str(first / "weights"))
     call.put("out", f"{first}-phase2" if values.phase2 else str(first))
-    if values.phase2:
-        call.put("init", str(first) if restore == "latest" else restore)
-    elif restore not in (None, "", "false", "latest"):
-        call.put("init", restore)
+    init = "" if restore in (None, "", "false") else str(first) if restore == "latest" else _restored(restore)
+    if init and init != call.recipes["pretrain"]["out"]:  # a run goes on from its own folder by itself
+        call.put("init", init)
+
+
+def _restored(path: str) -> str:
+    """The run whose last checkpoint this is, or another model."""
+    folder, step = _model_of(path)
+    kept = snapshots.steps(Path(folder) / "checkpoints")
+    if step and kept and int(step[1]) != kept[-1]:
+        remedy = f"`{command('export', folder, 'FOLDER', *step)}`, and name FOLDER"
+        wish = f"found {path}; a training goes on from the last checkpoint of {folder}, that of step {kept[-1]}"
+        raise UsageError("--restore_checkpoint", wish, "", remedy)
+    return folder
 
 
 def _model(values: Values) -> Path:
@@ -577,7 +588,9 @@ def _sharding(values: Values, call: Call, home: Path) -> None:
 
 
 def _by_side(out: Path) -> None:
-    """train/ and test/ as theirs has them: links to the files."""
+    """train/ and test/ as theirs has them: links to the files; what was encoded of former ones goes."""
+    for former in (out / "corpus", *out.glob("encoded_lower_case_*")):
+        shutil.rmtree(former, ignore_errors=True)
     for side in ("train", "test"):
         shutil.rmtree(out / side, ignore_errors=True)
         for path in sorted((out / "shards").glob(f"{side}-*.txt")):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,7 @@ YES_OR_NO = dict.fromkeys(("true", "t", "yes", "y", "1"), True) | dict.fromkeys(
 JSON = {
     bool: "true or false", int: "a whole number", float: "a number", str: "a text", list: "a list", dict: "a table",
 }  # fmt: skip
+SETTING = re.compile(r"[a-z_]+(\.[a-z_]+|\[\d+\])*=")  # behind words by their place: key.path=value
 Table = dict[str, Any]
 
 
@@ -168,13 +170,17 @@ class Program:
                 free = free or flag.several or not flag.required
                 many: Any = "+" if flag.several else None if flag.required else "?"
                 parser.add_argument(flag.key, type=_read_as(flag.kind), nargs=many)
+        rest: list[str] = []
         if not free:
             parser.add_argument("overrides", nargs="*", metavar="key.path=value")
+        else:
+            own = [word for word in words if not SETTING.match(word)]
+            words, rest = own, [word for word in words if SETTING.match(word)]
         parser.add_argument("--devices", type=int, help="processes, which are started here")
         asked = vars(parser.read(words))
         devices = asked.pop("devices", 0)
         place = Place(0, devices) if devices and place.world == 1 else place
-        overrides = asked.pop("overrides", [])
+        overrides = asked.pop("overrides", rest)
         for word in overrides:
             if "=" not in word:
                 raise UsageError(self.name, f"`{word}` is one word too many", "flags, and settings as key.path=value")
