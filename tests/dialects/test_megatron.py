@@ -197,6 +197,13 @@ def test_the_three_evaluations(mode: str) -> None:
     assert call.environment == {"ORDSMED_CACHE": "c"}
 
 
+@pytest.mark.parametrize("words", ["", "--top_k 0", "--top_p 0.0"])
+def test_texts_are_drawn_where_neither_way_is_named_fully(words: str) -> None:
+    call = called(CODE, "generate_samples.py", "--load", "m", "--temperature", "0.7", *words.split())
+    assert call.words == ["m", "--tokens", "256", "--seed", "1234", "--until", "stop", "--temperature", "0.7"]
+    assert not any("likeliest" in note for note in call.notes)
+
+
 def test_texts_by_a_model_that_is_split() -> None:
     call = called(CODE, "generate_samples.py", "--load", "m", "--top_k", "5", "--top_p", "0.9", "--out-seq-length", "7",
                   "--model-parallel-size", "2")  # fmt: skip
@@ -354,14 +361,18 @@ STEPS = [
     {"step": 1, "rate": 1e-4, "seconds": 0.5, "scale": 65536.0, "mlm": 10.0, "pair": 0.75},
     {"step": 2, "rate": 2e-4, "seconds": 0.25, "scale": 32768.0, "mlm": 9.0, "pair": 0.25},
     {"step": 2, "validation": 3.5, "mlm": 3.0, "pair": 0.5},
-    {"step": 3, "rate": 3e-4, "seconds": 9.0, "scale": 32768.0, "mlm": 8.0, "pair": 0.5},
+    {"step": 3, "rate": 3e-4, "seconds": 0.125, "scale": 32768.0, "mlm": 8.0, "pair": 0.5},
+    {"step": 4, "rate": 4e-4, "seconds": 0.125, "scale": 65536.0, "mlm": 7.0, "pair": 0.25},
+    {"step": 5, "rate": 5e-4, "seconds": 0.125, "scale": 65536.0, "mlm": 7.0, "pair": 0.25},
 ]
 LINES = """\
- iteration        2/       4 | elapsed time per iteration (ms): 375.0 | learning rate 2.000E-04 | \
+ iteration        2/       5 | elapsed time per iteration (ms): 375.0 | learning rate 2.000E-04 | \
 lm loss 9.500000E+00 | nsp loss 5.000000E-01 | loss scale 32768.0 |
 ---
  validation loss at iteration 2 | LM loss: 3.000000E+00 | NSP loss: 5.000000E-01 | total loss: 3.500000E+00
 ---
+ iteration        4/       5 | elapsed time per iteration (ms): 125.0 | learning rate 4.000E-04 | \
+lm loss 7.500000E+00 | nsp loss 3.750000E-01 | loss scale 65536.0 |
 ---
  validation loss at the end of training for val data | LM loss: 3.000000E+00 | NSP loss: 5.000000E-01 | \
 total loss: 3.500000E+00
@@ -371,7 +382,7 @@ total loss: 3.500000E+00
 
 def test_lines_that_a_dashboard_reads(tmp_path: Path) -> None:
     """Of steps between two lines the mean; a GPT-2 has one loss, and no scale without fp16."""
-    (tmp_path / "status.json").write_text('{"steps_asked": [4]}')
+    (tmp_path / "status.json").write_text('{"steps_asked": [2, 3]}')
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in STEPS))
     write_log(tmp_path, every=2)
     lines = (tmp_path / "log-megatron.txt").read_text()
