@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import random
 import re
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,10 @@ from typing import Any
 import pytest
 
 from kit.dialects import called, changes, resolved
+from ordsmed import cli
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import DataError
+from ordsmed.dialects.google import leave_classes, leave_scores, leave_validation
 from ordsmed.translate import perform
 from ordsmed.translate.program import find
 
@@ -33,14 +37,21 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-BASE = ["--bert_config_file=bert_config.json", "--input_file=a.tfrecord,b*", "--output_dir=o"]
+BASE = ["--do_train", "--bert_config_file=bert_config.json", "--input_file=a.tfrecord,b*", "--output_dir=o"]
 FLAGS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "--input_file": (["=c.tfrecord"], {E + "records": ["c.tfrecord"]}),
     "--output_dir": (["=p"], {P + "out": "p"}),
     "--init_checkpoint": (["=ckpt"], {P + "init": "ckpt"}),
     "--max_seq_length": (["=32"], {P + "phase[1].length": 32}),
-    "--do_eval": (["=true"], {P + "validation_rows": 800}),
-    "--max_eval_steps": (["=4", "--do_eval"], {P + "validation_rows": 32}),
+    "--do_eval": (["=true"], {P + "validation_rows": 800, E + "validation_records": ["a.tfrecord", "b*"]}),
+    "--eval_batch_size": (
+        ["=5", "--do_eval"],
+        {P + "validation_rows": 500, E + "validation_records": ["a.tfrecord", "b*"]},
+    ),
+    "--max_eval_steps": (
+        ["=4", "--do_eval"],
+        {P + "validation_rows": 32, E + "validation_records": ["a.tfrecord", "b*"]},
+    ),
     "--train_batch_size": (["=8"], {P + "phase[1].batch": 8}),
     "--learning_rate": (["=0.1"], {P + "phase[1].rate": 0.1}),
     "--num_train_steps": (["=20000"], {P + "phase[1].steps": 20_000}),
@@ -85,7 +96,7 @@ def flags_of(name: str) -> set[str]:
 
 
 def test_every_flag_is_in_a_table() -> None:
-    assert flags_of("run_pretraining.py") - {"--bert_config_file"} == set(FLAGS)
+    assert flags_of("run_pretraining.py") - {"--bert_config_file", "--do_train"} == set(FLAGS)
     assert flags_of("run_classifier.py") - {"--do_train", "--do_predict"} == set(CLASSES)
     assert flags_of("run_squad.py") - flags_of("run_classifier.py") <= set(QUESTIONS)
 
@@ -123,33 +134,91 @@ def test_records_of_a_folder_are_read_from_it(folder: Path) -> None:
 
 
 def test_records_are_made_of_texts(folder: Path) -> None:
-    words = ["--input_file=a.txt,b.txt", "--output_file=o", "--vocab_file=v", "--nodo_lower_case", "--dupe_factor=5",
-             "--do_whole_word_mask"]  # fmt: skip
+    words = ["--input_file=a.txt,b.txt", "--output_file=to/o,to/p", "--vocab_file=v", "--nodo_lower_case",
+             "--dupe_factor=5", "--do_whole_word_mask"]  # fmt: skip
     call = called(CODE, "create_pretraining_data.py", *words)
     assert call.recipes["tokenizer"]["tokenizer"] == {"kind": "wordpiece", "file": "v", "lowercase": False}
     assert call.recipes["corpus"]["source"] == {"kind": "text", "path": ["a.txt", "b.txt"]}
-    said = "o mlm_nsp hide=0.15 short=0.1 unit=word --length 128 --times 5 --seed 12345"
+    how = "mlm_nsp hide=0.15 short=0.1 unit=word --length 128 --times 5 --seed 12345 --files 2 --anew"
     own = perform.words(find(CODE, "create_pretraining_data.py"), call)
-    assert own == ["encode", "records", "work/as/o/encode.toml", *said.split()]
+    assert own == ["encode", "records", "work/as/to-o/encode.toml", "work/as/to-o/records", *how.split()]
 
 
-def test_a_model_that_stands_predicts(folder: Path) -> None:
+RECORD_FLAGS = {  # each with another value than theirs, and the words that it changes
+    "--max_seq_length": ("64", "--length 64"), "--max_predictions_per_seq": ("5", "hide=0.0390625"),
+    "--masked_lm_prob": ("0.05", "hide=0.05"), "--short_seq_prob": ("0.2", "short=0.2"),
+    "--dupe_factor": ("3", "--times 3"), "--random_seed": ("7", "--seed 7"),
+    "--do_whole_word_mask": ("true", "unit=word"), "--do_lower_case": ("false", ""), "--input_file": ("b", ""),
+    "--output_file": ("x", "work/as/x/records"), "--vocab_file": ("w", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("flag", RECORD_FLAGS)
+def test_a_flag_of_records_arrives(folder: Path, flag: str) -> None:
+    value, more = RECORD_FLAGS[flag]
+    least = ["--input_file=a", "--output_file=o", "--vocab_file=v"]
+    before, after = (called(CODE, "create_pretraining_data.py", *least, *words) for words in ([], [f"{flag}={value}"]))
+    new = [word for word in after.words if word not in before.words]
+    assert sorted(new) == sorted(word for word in more.split() if not word.startswith("--"))
+    assert (after.recipes != before.recipes) == (more == "")
+    assert flags_of("create_pretraining_data.py") == set(RECORD_FLAGS)
+
+
+def test_a_model_that_stands_predicts(folder: Path, tiny_run: Any) -> None:
+    """That in --output_dir; where none is, the one of --init_checkpoint, a folder here."""
     least = [word for word in CLASS_BASE if word != "--do_train"]
     assert called(CODE, "run_classifier.py", *least, "--do_predict").words == [
-        "o", "d/test.tsv", "o/predictions", "--anew"]  # fmt: skip
-    assert called(CODE, "run_classifier.py", *least, "--do_eval").words[-1] == "--scores"
-    squad = ["--init_checkpoint=i", "--output_dir=o", "--predict_file=p.json", "--do_predict"]
-    assert called(CODE, "run_squad.py", *squad).words == ["o", "p.json", "o/predictions", "--anew"]
+        "i", "d/test.tsv", "o/predicted", "--anew"]  # fmt: skip
+    both = called(CODE, "run_classifier.py", *least, "--do_eval", "--do_predict", "--task_name=MNLI")
+    assert [one.words for one in (both, *both.then)] == [
+        ["i", "d/dev_matched.tsv", "o/judged", "--anew", "--scores"],
+        ["i", "d/test_matched.tsv", "o/predicted", "--anew"],
+    ]
+    trained = called(CODE, "run_classifier.py", *CLASS_BASE, "--do_predict")
+    assert trained.verb == "finetune"
+    assert [one.words[0] for one in trained.then] == ["o"]
+    for init in (str(tiny_run.bert), f"{tiny_run.bert}/model.ckpt-343"):
+        squad = [f"--init_checkpoint={init}", "--output_dir=o", "--predict_file=p.json", "--do_predict"]
+        words = [str(tiny_run.bert), "p.json", "o/predictions", "--anew"]
+        assert called(CODE, "run_squad.py", *squad).words == words
+    squad = [*squad[:1], f"--output_dir={tiny_run.gpt2}", *squad[2:]]
+    assert called(CODE, "run_squad.py", *squad).words[0] == str(tiny_run.gpt2)
+
+
+def test_files_that_their_scripts_look_for(tmp_path: Path) -> None:
+    """By their names, shares of 1, sorted as theirs sorts them; classes in the order of their names."""
+    lines = [{"step": 3, "validation": 9.0, "mlm": 8.0, "mlm_right": 0.5, "pair": 1.0, "pair_right": 0.25},
+             {"step": 4, "validation": 3.0, "mlm": 2.5, "mlm_right": 0.5, "pair": 0.5, "pair_right": 0.75},
+             {"step": 5, "loss": 1.0}]  # fmt: skip
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    leave_validation(tmp_path)
+    assert (tmp_path / "eval_results.txt").read_text() == (
+        "global_step = 4\nloss = 3.0\nmasked_lm_accuracy = 0.5\nmasked_lm_loss = 2.5\n"
+        "next_sentence_accuracy = 0.75\nnext_sentence_loss = 0.5\n"
+    )
+    (tmp_path / "scores.json").write_text('{"step": 2, "accuracy": 75.0, "validation": 0.5, "guessing": {}}')
+    leave_scores(tmp_path / "new", tmp_path / "scores.json")
+    assert (tmp_path / "new" / "eval_results.txt").read_text() == (
+        "eval_accuracy = 0.75\neval_loss = 0.5\nglobal_step = 2\nloss = 0.5\n"
+    )
+    (tmp_path / "predicted").mkdir()
+    table = "line\tpredicted\tgold\tneutral\tcontradiction\n2\tneutral\t\t0.7\t0.3\n3\tneutral\t\t0.6\t0.4\n"
+    (tmp_path / "predicted" / "predictions.tsv").write_text(table)
+    leave_classes(tmp_path)
+    assert (tmp_path / "test_results.tsv").read_text() == "0.3\t0.7\n0.4\t0.6\n"
 
 
 @pytest.mark.parametrize(
     ("name", "words", "said"),
     [
-        ("run_pretraining.py", BASE[:2], "no --output_dir"),
+        ("run_pretraining.py", BASE[:3], "no --output_dir"),
         ("run_pretraining.py", [*BASE, "--do_train=perhaps"], "found perhaps; wanted True or False"),
         ("run_classifier.py", [*CLASS_BASE, "--task_name=XNLI"], "found XNLI; wanted cola"),
+        ("run_pretraining.py", BASE[1:], "--do_train: missing, and --do_eval"),
+        ("run_pretraining.py", [*BASE[1:], "--do_eval"], "--do_eval: found without --do_train"),
         ("run_classifier.py", CLASS_BASE[1:], "--do_train: missing"),
-        ("run_squad.py", QUESTION_BASE[1:], "no --predict_file"),
+        ("run_squad.py", [*QUESTION_BASE, "--do_predict"], "no --predict_file"),
+        ("run_squad.py", QUESTION_BASE[1:], "--do_train: missing"),
         ("create_pretraining_data.py", [], "no --input_file"),
     ],
 )  # fmt: skip
@@ -165,3 +234,53 @@ def test_a_vocabulary_that_is_nowhere(folder: Path) -> None:
     (folder / "bert_config.json").unlink()
     with pytest.raises(DataError, match=r"bert_config.json"):
         called(CODE, "run_pretraining.py", *BASE)
+
+
+@pytest.mark.long
+def test_the_commands_of_their_readme(folder: Path) -> None:
+    """For real, tiny: records, pretraining, a task and questions; the files of their names are left."""
+    draws = random.Random(1)
+    words = ["the", "cat", "sat", "on", "a", "mat", "while", "rain", "fell", "over", "old", "red", "roofs"]
+
+    def sentence(count: int) -> str:
+        return " ".join(draws.choices(words, k=count))
+
+    def run(program: str, flags: str) -> None:
+        cli.main(["as", CODE, program, *flags.split()])
+
+    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *words]) + "\n")
+    (folder / "bert_config.json").write_text(json.dumps(CONFIG | {"vocab_size": 6 + len(words)}))
+    (folder / "s.txt").write_text("\n\n".join("\n".join(sentence(7) for _ in range(6)) for _ in range(40)) + "\n")
+    run("create_pretraining_data.py", "--input_file=./s.txt --output_file=tf/examples.tfrecord --vocab_file=vocab.txt "
+        "--do_lower_case=True --max_seq_length=32 --max_predictions_per_seq=5 --masked_lm_prob=0.15 "
+        "--random_seed=12345 --dupe_factor=2")  # fmt: skip
+    assert sorted(os.listdir("tf")) == ["examples.tfrecord", "vocab.txt"]
+    run("run_pretraining.py", "--input_file=tf/examples*.tfrecord --output_dir=pre --do_train=True --do_eval=True "
+        "--bert_config_file=bert_config.json --train_batch_size=8 --max_seq_length=32 --max_predictions_per_seq=5 "
+        "--num_train_steps=4 --num_warmup_steps=1 --learning_rate=2e-5 --max_eval_steps=2")  # fmt: skip
+    assert (folder / "pre" / "eval_results.txt").read_text().startswith("global_step = 4\nloss = ")
+    (folder / "MRPC").mkdir()
+    for name, count in (("train", 16), ("dev", 6), ("test", 5)):
+        rows = [f"{n % 2}\t{n}\t{n}\t{sentence(5)}\t{sentence(5)}" for n in range(count)]
+        label = "index" if name == "test" else "Quality"
+        head = f"{label}\t#1 ID\t#2 ID\t#1 String\t#2 String"
+        (folder / "MRPC" / f"{name}.tsv").write_text("\n".join([head, *rows]) + "\n")
+    common = "--vocab_file=vocab.txt --bert_config_file=bert_config.json --num_train_epochs=1.0 --max_seq_length=32"
+    run("run_classifier.py", f"--task_name=MRPC --do_train=true --do_eval=true --do_predict=true {common} "
+        "--data_dir=MRPC --init_checkpoint=pre --train_batch_size=8 --output_dir=mrpc")  # fmt: skip
+    assert "global_step = 2\n" in (folder / "mrpc" / "eval_results.txt").read_text()
+    results = (folder / "mrpc" / "test_results.tsv").read_text()
+    run("run_classifier.py", f"--task_name=MRPC --do_predict=true --data_dir=MRPC {common} "
+        "--init_checkpoint=mrpc/model.ckpt-343 --output_dir=more")  # fmt: skip
+    assert (folder / "more" / "test_results.tsv").read_text() == results
+    assert results.count("\n") == 5
+    context = sentence(12)
+    asked = [{"id": str(n), "question": sentence(3), "answers": [{"text": context.split()[0], "answer_start": 0}]}
+             for n in range(8)]  # fmt: skip
+    squad = {"version": "1.1", "data": [{"title": "t", "paragraphs": [{"context": context, "qas": asked}]}]}
+    (folder / "squad.json").write_text(json.dumps(squad))
+    run("run_squad.py", f"--do_train=True --train_file=squad.json --do_predict=True {common} "
+        "--predict_file=squad.json --init_checkpoint=pre --train_batch_size=4 "
+        "--doc_stride=16 --max_query_length=8 --output_dir=squad/")  # fmt: skip
+    assert set(json.loads((folder / "squad" / "predictions.json").read_text())) == set("01234567")
+    assert (folder / "squad" / "nbest_predictions.json").is_file()

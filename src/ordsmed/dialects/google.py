@@ -6,11 +6,15 @@ looked for beside them, beside --init_checkpoint and beside --bert_config_file.
 
 from __future__ import annotations
 
+import glob
+import shutil
 from pathlib import Path
 from typing import Any
 
 from ordsmed.base import files, menu, settings
 from ordsmed.base.arguments import UsageError
+from ordsmed.base.folder import kind_of_folder
+from ordsmed.translate import perform
 from ordsmed.translate.program import Call, Flag, Program, Values
 
 TPU = "which devices there are is seen"
@@ -39,7 +43,7 @@ RECORDS = (
 
 
 def records(values: Values, call: Call) -> None:
-    """Examples of pairs with their masks; a folder of records takes the place of the file."""
+    """Examples of pairs with their masks, in files of the names that are said."""
     _needs(values, "create_pretraining_data.py", "input_file", "output_file", "vocab_file")
     call.put("corpus: source", {"kind": "text", "path": values.input_file.split(",")})
     call.put("corpus: sentences", "lines")
@@ -50,9 +54,22 @@ def records(values: Values, call: Call) -> None:
     hide = min(values.masked_lm_prob, values.max_predictions_per_seq / values.max_seq_length)
     how = [f"hide={hide:g}", f"short={values.short_seq_prob:g}"]
     how += ["unit=word"] if values.do_whole_word_mask else []
-    call.writes = values.output_file
-    call.words = ["<encode>", values.output_file, "mlm_nsp", *how, "--length", str(values.max_seq_length),
-                  "--times", str(values.dupe_factor), "--seed", str(values.random_seed)]  # fmt: skip
+    names = values.output_file.split(",")
+    call.writes = names[0]
+    place = perform.FOLDER / "-".join(part for part in Path(names[0]).parts if part.strip("/.")) / "records"
+    call.after.append(lambda: leave_records(place, [Path(name) for name in names]))
+    call.words = ["<encode>", str(place), "mlm_nsp", *how, "--length", str(values.max_seq_length),
+                  "--times", str(values.dupe_factor), "--seed", str(values.random_seed), "--files",
+                  str(len(names)), "--anew"]  # fmt: skip
+
+
+def leave_records(folder: Path, targets: list[Path]) -> None:
+    """Files of records by the names that were asked for, and their vocabulary beside the first, if none is there."""
+    for path, target in zip(sorted(folder.glob("*.tfrecord*")), targets, strict=True):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        path.replace(target)
+    if not (beside := targets[0].parent / "vocab.txt").exists():
+        shutil.copyfile(folder / "vocab.txt", beside)
 
 
 def _tokenizer(vocabulary: str, lower: bool, call: Call) -> str:
@@ -68,10 +85,10 @@ PRETRAINING = (
     Flag("--init_checkpoint", str, "init"),
     Flag("--max_seq_length", 128, "phase.length"),
     Flag("--max_predictions_per_seq", 20, nothing="records say which places are hidden"),
-    Flag("--do_train", False, nothing="it trains"),
-    Flag("--do_eval", False, "validate", joint=True),
+    Flag("--do_train", False, "pretrain", joint=True),
+    Flag("--do_eval", False, "encode: validation_records", joint=True),
     Flag("--train_batch_size", 32, "phase.batch"),
-    Flag("--eval_batch_size", 8, nothing="rows are judged together as fits the device"),
+    Flag("--eval_batch_size", 8, "validation_rows", joint=True),
     Flag("--max_eval_steps", 100, "validation_rows", joint=True),
     Flag("--learning_rate", 5e-5, "phase.rate"),
     Flag("--num_train_steps", 100_000, "phase.steps"),
@@ -84,17 +101,24 @@ PRETRAINING = (
 def pretraining(values: Values, call: Call) -> None:
     """Masked words and pairs of records, with Google's Adam and the jump of its schedule."""
     _needs(values, "run_pretraining.py", "bert_config_file", "input_file", "output_dir")
+    if not values.do_train:
+        problem = "found without --do_train" if values.do_eval else "missing, and --do_eval"
+        raise UsageError("--do_eval" if values.do_eval else "--do_train", problem,
+                         "--do_train, which goes on with the run in --output_dir and validates at its end")  # fmt: skip
     call.put("model", _model(values.bert_config_file))
     call.put("objective.kind", "mlm_nsp")
     call.put("objective.examples", "masked")
     call.put("out", values.output_dir)
     call.put("data", "<encode>")
-    call.put("encode: records", [_of_a_folder(name) for name in values.input_file.split(",")])
+    records = [inner for name in values.input_file.split(",") for inner in _files(name)]
+    call.put("encode: records", records)
     beside = (values.input_file.split(",")[0], values.init_checkpoint, values.bert_config_file)
     call.put("encode: tokenizer", str(_vocabulary(*beside)))
     call.put("validate", 0)
     if values.do_eval:
-        call.put("validation_rows", values.max_eval_steps * 8)
+        call.put("encode: validation_records", records)  # as theirs, which judges what it reads
+        call.put("validation_rows", values.max_eval_steps * values.eval_batch_size)
+        call.after.append(lambda: leave_validation(Path(values.output_dir)))
     call.put("phase.pack", False)
     call.put("phase.schedule", {"kind": "linear", "since": "jump"})
     _adam(call)
@@ -110,9 +134,24 @@ def _model(path: str) -> dict[str, Any]:
     return dict(settings.changed(network))
 
 
-def _of_a_folder(name: str) -> str:
-    """What create_pretraining_data.py wrote is a folder here."""
-    return f"{name}/*tfrecord*" if Path(name).is_dir() else name
+def _files(name: str) -> list[str]:
+    """A file, a pattern, or a folder of records as `ordsmed encode records` writes them."""
+    folders = [path for path in sorted(glob.glob(name)) if Path(path).is_dir()]
+    return [f"{path}/*tfrecord*" for path in folders] or [name]
+
+
+def leave_validation(folder: Path) -> None:
+    """eval_results.txt of a pretraining: its last validation by their names."""
+    last = [line for line in files.read_lines(folder / "metrics.jsonl") if "validation" in line][-1]
+    _write_results(folder, {
+        "global_step": last["step"], "loss": last["validation"], "masked_lm_accuracy": last["mlm_right"],
+        "masked_lm_loss": last["mlm"], "next_sentence_accuracy": last["pair_right"],
+        "next_sentence_loss": last["pair"],
+    })  # fmt: skip
+
+
+def _write_results(folder: Path, results: dict[str, Any]) -> None:
+    files.write_text(folder / "eval_results.txt", "".join(f"{key} = {results[key]}\n" for key in sorted(results)))
 
 
 def _vocabulary(*beside: str | None) -> Path:
@@ -167,29 +206,68 @@ QUESTIONS = (
 def classes(values: Values, call: Call) -> None:
     """A task of GLUE by its name."""
     _needs(values, "run_classifier.py", "task_name", "data_dir", "init_checkpoint", "output_dir")
-    name = values.task_name.lower()
+    name, out = values.task_name.lower(), Path(values.output_dir)
     if name not in TASKS:
         raise UsageError("--task_name", f"found {values.task_name}", ", ".join(TASKS))
-    ends = {"mnli": "dev_matched.tsv"}
-    train, dev = f"{values.data_dir}/train.tsv", f"{values.data_dir}/{ends.get(name, 'dev.tsv')}"
-    if not values.do_train:
-        _predictions(values, call, f"{values.data_dir}/test.tsv" if values.do_predict else dev,
-                     scores=not values.do_predict)  # fmt: skip
-        return
-    _learning(values, call)
-    call.put("task.kind", "classify")
-    call.put("task.name", TASKS[name])
-    call.put("task.train", train)
-    if values.do_eval:
-        call.put("task.dev", dev)
+    ends = {"mnli": ("dev_matched.tsv", "test_matched.tsv")}
+    dev, test = (f"{values.data_dir}/{end}" for end in ends.get(name, ("dev.tsv", "test.tsv")))
+    if not (values.do_train or values.do_eval or values.do_predict):
+        raise UsageError("--do_train", "missing, and every other --do_ flag", "one of them at least")
+    calls = [call] if values.do_train else []
+    if values.do_train:
+        _learning(values, call)
+        call.put("task.kind", "classify")
+        call.put("task.name", TASKS[name])
+        if name == "mrpc":
+            call.put("task.unordered", False)
+        call.put("task.train", f"{values.data_dir}/train.tsv")
+        if values.do_eval:
+            call.put("task.dev", dev)
+            call.after.append(lambda: leave_scores(out, out / "scores.json"))
+    elif values.do_eval:
+        judged = _predicting(values, dev, out / "judged", scores=True)
+        judged.after.append(lambda: leave_scores(out, out / "judged" / "scores.json"))
+        calls.append(judged)
+    if values.do_predict:
+        predicted = _predicting(values, test, out / "predicted", scores=False)
+        predicted.after.append(lambda: leave_classes(out))
+        calls.append(predicted)
+    _in_turn(calls, call)
+
+
+def leave_scores(folder: Path, path: Path) -> None:
+    """eval_results.txt of a task: its scores, shares of 1 as theirs are."""
+    table = files.read_table(path)
+    results = {f"eval_{key}": table[key] / 100 for key in ("accuracy", "f1", "matthews") if key in table}
+    if "validation" in table:
+        results |= {"eval_loss": table["validation"], "loss": table["validation"]}
+    if table.get("step") is not None:
+        results["global_step"] = table["step"]
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_results(folder, results)
+
+
+def leave_classes(folder: Path) -> None:
+    """test_results.tsv: how likely each class is, a line an example, classes in the order of their names."""
+    head, *lines = (line.split("\t") for line in (folder / "predicted" / "predictions.tsv")
+                    .read_text(encoding="utf-8").splitlines())  # fmt: skip
+    order = sorted(range(3, len(head)), key=lambda place: head[place])
+    text = "".join("\t".join(line[place] for place in order) + "\n" for line in lines)
+    files.write_text(folder / "test_results.tsv", text)
 
 
 def questions(values: Values, call: Call) -> None:
     """SQuAD with starts and ends apart."""
     _needs(values, "run_squad.py", "init_checkpoint", "output_dir")
-    if not values.do_train:
+    out = Path(values.output_dir)
+    if not values.do_train and not values.do_predict:
+        raise UsageError("--do_train", "missing, and --do_predict", "one of them at least")
+    if values.do_predict:
         _needs(values, "run_squad.py", "predict_file")
-        _predictions(values, call, values.predict_file, scores=False)
+    if not values.do_train:
+        predicted = _predicting(values, values.predict_file, out / "predictions", scores=False)
+        predicted.after.append(lambda: leave_answers(out))
+        _in_turn([predicted], call)
         return
     _needs(values, "run_squad.py", "train_file")
     _learning(values, call)
@@ -197,8 +275,36 @@ def questions(values: Values, call: Call) -> None:
     call.put("task.version", "2.0" if values.version_2_with_negative else "1.1")
     call.put("task.search", "tops")
     call.put("task.train", values.train_file)
-    if values.do_predict and values.predict_file:
+    if values.do_predict:
         call.put("task.dev", values.predict_file)
+        call.after.append(lambda: leave_answers(out))
+
+
+def leave_answers(folder: Path) -> None:
+    """predictions.json, nbest_predictions.json and null_odds.json where evaluate-v2.0.py is told to look."""
+    for path in sorted((folder / "predictions").glob("*.json")):
+        if path.name != "scores.json":
+            shutil.copyfile(path, folder / path.name)
+
+
+def _predicting(values: Values, path: str, out: Path, *, scores: bool) -> Call:
+    """Of the model in --output_dir, else of --init_checkpoint, as theirs begins with it where no newer one stands."""
+    model = values.output_dir
+    if not values.do_train and not kind_of_folder(model).run:
+        theirs = Path(values.init_checkpoint)
+        model = str(theirs.parent if theirs.name.startswith("model.ckpt") and kind_of_folder(theirs.parent).run
+                    else theirs)  # fmt: skip
+    return Call("predict", words=[model, path, str(out), "--anew", *(["--scores"] * scores)], writes=str(out))
+
+
+def _in_turn(calls: list[Call], call: Call) -> None:
+    """The first in the call's place, the others behind it."""
+    if calls[0] is not call:
+        call.recipes.clear()
+        call.verb, call.words, call.writes, call.after = (
+            calls[0].verb, calls[0].words, calls[0].writes, calls[0].after
+        )  # fmt: skip
+    call.then = calls[1:]
 
 
 def _learning(values: Values, call: Call) -> None:
@@ -209,15 +315,6 @@ def _learning(values: Values, call: Call) -> None:
     call.put("layer_decay", 1.0)
     call.put("schedule", {"kind": "linear", "since": "jump"})
     _adam(call)
-
-
-def _predictions(values: Values, call: Call, path: str, *, scores: bool) -> None:
-    """Of the model that stands in --output_dir, as theirs looks for its newest checkpoint there."""
-    if not values.do_predict and not values.of.get("do_eval"):
-        raise UsageError("--do_train", "missing, and every other --do_ flag", "one of them at least")
-    call.recipes.pop("finetune", None)
-    call.verb = "predict"
-    call.words = [values.output_dir, path, f"{values.output_dir}/predictions", "--anew", *(["--scores"] * scores)]
 
 
 def _needs(values: Values, program: str, *names: str) -> None:
