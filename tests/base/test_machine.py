@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -253,6 +255,43 @@ def test_memory_is_the_least_of_what_limits_it(eight: Path) -> None:
         sys__fs__cgroup__memory__m__memory_dot_limit_in_bytes="2000000",
         sys__fs__cgroup__memory__memory_dot_limit_in_bytes="9223372036854771712")  # fmt: skip
     assert machine.memory() == 2_000_000
+
+
+SHOWN = """
+import torch
+from ordsmed.base import machine
+
+machine.keep_memory(), machine.keep_memory()
+kept, told = torch.ones(1 << 24).data_ptr(), False
+at = kept + (1 << 25)  # the middle: it begins where the heap ended before
+for line in open("/proc/self/smaps"):
+    first, dash, last = line.partition(" ")[0].partition("-")
+    if dash:
+        here = int(first, 16) <= at < int(last, 16)
+    elif here and line.startswith("VmFlags"):
+        told = "hg" in line.split()
+assert torch.ones(1 << 24).data_ptr() == kept, "fresh memory is handed out"
+print(told, bool(machine._spacious()))
+"""
+
+
+def test_memory_is_kept_on_large_pages() -> None:
+    """Where the kernel has them and addresses cost nothing; what was freed is given out again."""
+    told = subprocess.run([sys.executable, "-c", SHOWN], capture_output=True, text=True, check=True).stdout.split()
+    large = Path("/sys/kernel/mm/transparent_hugepage/enabled").exists()
+    assert told == [str(large and told[1] == "True"), told[1]]
+
+
+@pytest.mark.parametrize(
+    ("strict", "limit", "share"), [("0", -1, 0.5), ("1", -1, 0.5), ("2", -1, 0), ("0", 1 << 40, 0)]
+)
+def test_addresses_are_taken_where_they_cost_nothing(
+    eight: Path, monkeypatch: pytest.MonkeyPatch, strict: str, limit: int, share: float
+) -> None:
+    """Not where the kernel counts them, nor under a ulimit."""
+    monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (limit, limit))
+    put(eight, **{"proc/meminfo": "MemTotal: 1000 kB\n", "proc/sys/vm/overcommit_memory": f"{strict}\n"})
+    assert machine._spacious() == share * 1000 * 1024
 
 
 @pytest.fixture

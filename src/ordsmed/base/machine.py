@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import functools
 import json
+import mmap
 import os
 import platform
 import re
@@ -301,18 +302,44 @@ def _limits(kind: str, name: str) -> list[str]:
     return texts
 
 
+@functools.cache
 def keep_memory() -> None:
-    """Let glibc keep large blocks: fresh pages for every tensor cost a CPU step 8 to 17 percent (docs/log.md)."""
+    """Let glibc keep what it once had, on pages of 2 MB: a step of a CPU that finds its tensors on fresh pages takes 8
+    to 17 per cent longer, one that finds them on small pages 2 to 6 (docs/log.md)."""
     if not sys.platform.startswith("linux"):
         return
-    trim_threshold, top_pad, mmap_max = -1, -2, -4
+    trim_threshold, top_pad, mmap_max, never = -1, -2, -4, -1
     try:
         libc = ctypes.CDLL("libc.so.6")
     except OSError:  # another C library: nothing to tune
         return
     libc.mallopt(mmap_max, 0)
-    libc.mallopt(trim_threshold, 2**31 - 1)
+    libc.mallopt(trim_threshold, never)
     libc.mallopt(top_pad, 64 << 20)
+    if room := _spacious():
+        _take_large_pages(libc, room)
+
+
+def _spacious() -> int:
+    """Bytes of addresses that cost nothing before they are written to; 0 where they are counted."""
+    strict = False
+    with contextlib.suppress(OSError):
+        strict = (ROOT / "proc/sys/vm/overcommit_memory").read_text().strip() == "2"
+    limited = any(
+        resource.getrlimit(kind)[0] != resource.RLIM_INFINITY for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)
+    )
+    return 0 if strict or limited else (memory() or 0) // 2
+
+
+def _take_large_pages(libc: ctypes.CDLL, room: int) -> None:
+    """Grow the heap once, ask for large pages there, and give it back to malloc, which hands it out from now on."""
+    address, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = address, [size], [address]
+    libc.madvise.argtypes = [address, size, number]
+    start = libc.malloc(room)
+    if start:
+        libc.madvise(-(-start // mmap.PAGESIZE) * mmap.PAGESIZE, room - mmap.PAGESIZE, mmap.MADV_HUGEPAGE)
+        libc.free(start)
 
 
 def age() -> float:
