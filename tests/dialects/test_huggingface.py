@@ -11,8 +11,13 @@ from typing import Any
 import pytest
 
 from kit.dialects import called, changes, resolved
+from ordsmed.base import settings
 from ordsmed.base.arguments import UsageError
+from ordsmed.base.errors import DataError
+from ordsmed.base.ranks import Place
 from ordsmed.cli import main
+from ordsmed.dialects import huggingface
+from ordsmed.learn.phases import Phase
 from ordsmed.translate import perform
 from ordsmed.translate.program import find
 
@@ -192,7 +197,10 @@ def test_what_theirs_leaves_unsaid(folder: Path) -> None:
     }  # fmt: skip
     assert {key: got[P + key] for key in wanted} == wanted
     assert (got[C + "validation"], got[C + "sentences"], got[C + "duplicates"]) == (0.05, "none", "keep")
+    assert (got[E + "sentences"], got[P + "validation_rows"]) == (False, 10**9)
     assert resolved(CODE, CLM, *GPT2)[P + "objective.separate"] is False
+    adagrad = called(CODE, MLM, *BASE, "--optim=adagrad", "--weight_decay=0.1").recipes["pretrain"]["optimizer"]
+    assert adagrad == {"kind": "adagrad", "initial": 0.0, "epsilon": 1e-10, "decay": 0.1}  # as torch's
 
 
 def test_rows_of_all_devices_and_memory_split_over_them(folder: Path) -> None:
@@ -227,6 +235,37 @@ def test_courses_of_the_rate(folder: Path, words: list[str], wanted: dict[str, A
     assert phase["warmup"] == 0.0
 
 
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [
+        ("linear", {}), ("cosine", {}), ("cosine_with_restarts", {}), ("constant", {}), ("constant_with_warmup", {}),
+        ("polynomial", {}), ("polynomial", {"power": 2.0, "lr_end": 1e-6}), ("cosine_with_min_lr", {"min_lr": 1e-5}),
+        ("cosine_with_min_lr", {"min_lr_rate": 0.2}),
+        ("warmup_stable_decay", {"num_decay_steps": 10, "decay_type": "linear", "min_lr_ratio": 0.1}),
+        ("warmup_stable_decay", {"num_decay_steps": 10, "decay_type": "1-sqrt"}),
+    ],
+)  # fmt: skip
+def test_rates_are_theirs(folder: Path, kind: str, how: dict[str, Any]) -> None:
+    """Step by step behind the warm-up; in it ours is a step ahead."""
+    import torch
+
+    theirs = pytest.importorskip("transformers.optimization")
+    words = [f"--lr_scheduler_type={kind}", f"--lr_scheduler_kwargs={json.dumps(how)}", "--max_steps=40",
+             "--warmup_steps=5"]  # fmt: skip
+    recipe = called(CODE, MLM, *BASE, *words).recipes["pretrain"]
+    phase = settings.decode(Phase, recipe["phase"][0], "phase")
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=5e-5)
+    course = theirs.get_scheduler(kind, optimizer, 5, 40, scheduler_specific_kwargs=dict(how))
+    rates = []
+    for _ in range(40):
+        rates.append(course.get_last_lr()[0])
+        optimizer.step()
+        course.step()
+    assert [phase.rate_at(step) for step in range(5, 40)] == pytest.approx(rates[5:], rel=1e-6, abs=1e-12)
+    if kind != "constant" and "min_lr_ratio" not in how:  # theirs warms up from that on
+        assert [phase.rate_at(step) for step in range(4)] == pytest.approx(rates[1:5])
+
+
 def test_words_as_their_parser_reads_them(folder: Path) -> None:
     (folder / "words.json").write_text(
         json.dumps({"train_file": "t.txt", "do_train": True, "model_name_or_path": "b", "max_steps": 5, "fp16": False,
@@ -238,6 +277,25 @@ def test_words_as_their_parser_reads_them(folder: Path) -> None:
     assert got[SCHEDULE + "end"] == 0.0
     dashes = resolved(CODE, MLM, *BASE, "--output-dir", "o", "--no_use_fast_tokenizer", "--no-cuda", "--fp16", "f")
     assert (dashes[P + "out"], dashes[P + "layout.device"], dashes[P + "layout.precision"]) == ("o", "cpu", "fp32")
+
+
+def test_files_of_words_that_are_none(folder: Path) -> None:
+    (folder / "a.json").write_text('["--do_train"]')
+    with pytest.raises(DataError, match=r"a.json: holds no object"):
+        called(CODE, MLM, "a.json")
+    (folder / "a.json").write_text('{"do_train": tru')
+    with pytest.raises(DataError, match=r"a.json: not JSON"):
+        called(CODE, MLM, "a.json")
+    (folder / "a.json").write_text('{"do_trane": true}')
+    with pytest.raises(UsageError, match="--do_trane=True: no such flag; did you mean `--do_train`"):
+        called(CODE, MLM, "a.json")
+
+
+def test_files_are_looked_for_before_anything_is_learned(folder: Path) -> None:
+    with pytest.raises(DataError, match=r"none.csv: no such file"):
+        called(CODE, GLUE, *CLASS_BASE, "--do_predict", "--test_file=none.csv")
+    with pytest.raises(DataError, match="`ordsmed fetch squad` gets it"):
+        called(CODE, QA, "--model_name_or_path=b", "--do_train", "--do_eval", "--dataset_name=squad")
 
 
 def test_networks_of_configurations(folder: Path) -> None:
@@ -349,7 +407,7 @@ def test_data_sets_that_are_fetched(folder: Path) -> None:
     assert (got[C + "source.apart"], got[C + "given.validation.apart"]) == ("line", "line")
     for name, version in (("squad", "1.1"), ("squad_v2", "2.0")):
         words = ["--model_name_or_path=b", "--do_eval", f"--dataset_name={name}", "--dataset_config_name=plain_text"]
-        got = resolved(CODE, QA, *words, "--do_train")
+        got = resolved(CODE, QA, *(word for word in words if word != "--do_eval"), "--do_train")
         assert got[F + "task.train"] == f"work/fetch/squad/train-v{version}.json"
         assert called(CODE, QA, *words).words[1] == f"work/fetch/squad/dev-v{version}.json"
 
@@ -363,6 +421,18 @@ def test_tasks_of_glue_and_numbers(folder: Path) -> None:
     assert (got[F + "task.number"], got[F + "task.metrics"][0]) == (True, "pearson")
     call = called(CODE, GLUE, *words[:1], "--do_eval", "--do_predict", "--task_name=mnli", "--output_dir=o")
     assert call.words == ["b", "work/fetch/glue/MNLI/dev_matched.tsv", "o/eval_predictions", "--anew", "--scores"]
+
+
+def test_scores_have_theirs_names_and_sizes(folder: Path) -> None:
+    def told(own: dict[str, float], *words: str) -> dict[str, float]:
+        values = find(CODE, GLUE).read(words, Place(), {})
+        return huggingface.scored(huggingface.AskedFiles("eval", (), told=True, end="_mm"), own, values)
+
+    assert told({"matthews": 50.0, "squared_error": 3.0}) == {
+        "eval_matthews_correlation_mm": 0.5, "eval_mse_mm": 3.0}  # fmt: skip
+    assert told({"accuracy": 80.0, "f1": 90.0}, "--task_name=MRPC")["eval_combined_score_mm"] == pytest.approx(0.85)
+    assert "eval_combined_score_mm" not in told({"accuracy": 80.0, "f1": 90.0}, "--task_name=cola")
+    assert told({"exact": 80.0, "f1": 90.0}) == {"eval_exact_match_mm": 80.0, "eval_f1_mm": 90.0}
 
 
 def test_a_model_that_stands_is_asked(folder: Path) -> None:
@@ -427,7 +497,9 @@ def test_a_run_leaves_what_theirs_leaves(pieces: Path, name: str, words: list[st
     main(["as", CODE, name, *SMALL, *words])
     out = pieces / "out"
     whole = json.loads((out / "all_results.json").read_text())
-    assert {"train_loss", "train_runtime", "eval_loss", "eval_accuracy", "perplexity"} <= set(whole)
+    assert {"train_loss", "eval_loss", "eval_accuracy", "perplexity"} <= set(whole)
+    assert whole["train_runtime"] > 0
+    assert not (out / "ordsmed.json").exists(), "a run's folder is no export"
     assert whole == json.loads((out / "train_results.json").read_text()) | json.loads(
         (out / "eval_results.json").read_text())  # fmt: skip
     again = ["as", CODE, MLM, "--model_name_or_path=out", "--output_dir=more", *SMALL[1:-1], "--max_seq_length=16"]

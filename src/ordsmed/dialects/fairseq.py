@@ -525,8 +525,8 @@ def _flags(program: Program, table: dict[str, str]) -> list[str]:
     words = []
     for path, text in table.items():
         group, _, name = path.rpartition(".")
-        name = {"model": "arch", "criterion": "criterion"}.get(group, group) if name == "_name" else name
-        text = {"roberta": "roberta_base"}.get(text, text) if name == "arch" else text.strip("'\"")
+        name = {"model": "arch"}.get(group, group) if name == "_name" else name
+        text = text.strip("'\"")
         if text in ("null", "None"):
             continue
         if text == "???":

@@ -431,6 +431,8 @@ def _learning(values: Values, call: Call, parts: Sequence[AskedFiles]) -> None:
     if not values.do_train:
         _asked(values, call, parts)
         return
+    for part in parts:
+        read.files(list(part.files))  # that one is missing is not to be told when all is learned
     call.put("init", values.model_name_or_path)
     if values.tokenizer_name:
         call.put("tokenizer", values.tokenizer_name)
@@ -490,11 +492,11 @@ def _answered(values: Values, parts: Sequence[AskedFiles]) -> tuple[dict[str, di
             predict(model, part.files, part.folder(out), anew=True, scores=part.told, **how)
         place = part.folder(out) / "scores.json"
         if place.is_file():
-            scores.setdefault(part.name, {}).update(_scored(part, files.read_table(place), values))
+            scores.setdefault(part.name, {}).update(scored(part, files.read_table(place), values))
     return scores, out
 
 
-def _scored(part: AskedFiles, own: dict[str, float], values: Values) -> dict[str, float]:
+def scored(part: AskedFiles, own: dict[str, float], values: Values) -> dict[str, float]:
     """Scores by their names; theirs tells those of classes as shares."""
     if "exact" not in own:
         own = {key: value if key == "squared_error" else value / 100 for key, value in own.items()}

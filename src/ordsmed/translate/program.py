@@ -20,7 +20,7 @@ from typing import Any
 
 from ordsmed.base import files, menu
 from ordsmed.base.arguments import Parser, UsageError
-from ordsmed.base.errors import nearest
+from ordsmed.base.errors import DataError, nearest
 from ordsmed.base.ranks import Place
 
 MENU = "dialects"
@@ -236,8 +236,10 @@ def _add_field(parser: Parser, flag: Flag) -> None:
 
 def _in_a_file(path: str) -> list[str]:
     """The words that a JSON file of fields stands for."""
+    if not isinstance(table := files.read_json(Path(path)), dict):
+        raise DataError(path, "holds no object", '{"learning_rate": 1e-4, ...}')
     words = []
-    for name, value in files.read_table(Path(path)).items():
+    for name, value in table.items():
         if isinstance(value, list):
             words += [f"--{name}", *map(str, value)]
         elif value is not None:

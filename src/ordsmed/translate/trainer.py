@@ -15,6 +15,7 @@ from typing import Any
 from ordsmed.base import files
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import nearest
+from ordsmed.learn.schedules import warmup_steps
 from ordsmed.translate.program import YES_OR_NO, Call, Flag, Values
 
 SCHEDULES = ("linear", "cosine", "constant", "constant_with_warmup", "polynomial", "cosine_with_restarts",
@@ -211,8 +212,7 @@ def put_arguments(values: Values, call: Call, phase: str) -> None:
     else:
         call.put(f"{phase}epochs", values.num_train_epochs)
     call.put(f"{phase}schedule", _schedule(values))
-    constant = values.lr_scheduler_type == "constant"
-    call.put(f"{phase}warmup", 0.0 if constant else values.warmup_steps or values.warmup_ratio)
+    call.put(f"{phase}warmup", _warmup(values))
     call.put("layout.precision", _precision(values))
     call.put("layout.recompute", values.gradient_checkpointing or values.activation_checkpointing)
     call.put("layout.compile", _compiled(values))
@@ -228,6 +228,11 @@ def put_arguments(values: Values, call: Call, phase: str) -> None:
     if values.overwrite_output_dir:
         call.words.append("--anew")
     _resumed(values)
+
+
+def _warmup(values: Values) -> float:
+    """Steps, or a share of all; a constant rate has none."""
+    return 0.0 if values.lr_scheduler_type == "constant" else float(values.warmup_steps or values.warmup_ratio)
 
 
 def _schedule(values: Values) -> dict[str, Any]:
@@ -250,8 +255,9 @@ def _schedule(values: Values) -> dict[str, Any]:
         known = {"kind": "cosine", "end": least / rate or share}
     elif kind == "warmup_stable_decay" and how.get("num_decay_steps") and values.max_steps > 0:
         shapes = {"linear": "linear", "1-sqrt": "sqrt"}
+        level = values.max_steps - warmup_steps(_warmup(values), values.max_steps)
         if (shape := how.pop("decay_type", "cosine")) in shapes:
-            known = {"kind": "wsd", "decay": how.pop("num_decay_steps") / values.max_steps, "shape": shapes[shape],
+            known = {"kind": "wsd", "decay": how.pop("num_decay_steps") / level, "shape": shapes[shape],
                      "end": how.pop("min_lr_ratio", 0.0)}  # fmt: skip
     if not known or how:
         asked = f"found {kind} with {values.lr_scheduler_kwargs or 'no kwargs'}"
