@@ -181,6 +181,46 @@ def test_a_checkpoint_of_tensorflow_stays_one(tmp_path: Path) -> None:
     assert called(CODE, "run_inference.py", "--init_checkpoint", str(path)).words == [str(path)]
 
 
+QUESTION: dict[str, tuple[str, list[str]]] = {  # what is said -> behind the run's folder
+    "--beam_size": ("7", ["task.beam=7"]), "--n_best_size": ("9", ["task.n_best=9"]),
+    "--max_answer_length": ("12", ["task.longest_answer=12"]), "--max_seq_length": ("96", ["task.length=96"]),
+    "--null_score_diff_threshold": ("-5.6", ["task.threshold=-5.6"]), "--doc_stride": ("32", ["task.stride=32"]),
+    "--max_query_length": ("20", ["task.longest_question=20"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("flag", QUESTION)
+def test_a_flag_of_one_question_arrives(flag: str) -> None:
+    word, wanted = QUESTION[flag]
+    assert called(CODE, "run_inference.py", "--init_checkpoint", "r", flag, word).words == ["r", *wanted]
+    known = {one.name for one in find(CODE, "run_inference.py").flags if one.goes}
+    assert known == {*QUESTION, "--init_checkpoint", "--question", "--context"}
+
+
+BUILT: dict[str, tuple[str, dict[str, Any], str]] = {  # what is said -> recipes, and the words that it changes
+    "--corpus-dir": ("c2", {"corpus: source.path": "c2"}, ""),
+    "--vocab-file": ("v2", {E + "tokenizer": "v2"}, ""),
+    "--num-processes": ("3", {E + "processes": 3}, ""),
+    "--output-dir": ("o2", {}, "o2 rtd --length 128 --files 1000 --seed 1314"),
+    "--max-seq-length": ("64", {}, "o rtd --length 64 --files 1000 --seed 1314"),
+    "--num-out-files": ("5", {}, "o rtd --length 128 --files 5 --seed 1314"),
+    "--seed": ("7", {}, "o rtd --length 128 --files 1000 --seed 7"),
+}
+
+
+@pytest.mark.parametrize("flag", BUILT)
+def test_a_flag_of_records_arrives(flag: str) -> None:
+    word, settings, words = BUILT[flag]
+    least = ["--corpus-dir", "c", "--vocab-file", "v", "--output-dir", "o"]
+    assert changes(CODE, "build_pretraining_dataset.py", least, flag, word) == settings
+    call = called(CODE, "build_pretraining_dataset.py", *least, flag, word)
+    assert " ".join(call.words) == f"<encode> {words or 'o rtd --length 128 --files 1000 --seed 1314'} --anew"
+    known = {one.name for one in find(CODE, "build_pretraining_dataset.py").flags if one.goes}
+    assert known == {*BUILT, "--blanks-separate-docs"}
+    with pytest.raises(UsageError, match="--blanks-separate-docs: found False; wanted True"):
+        called(CODE, "build_pretraining_dataset.py", *least, "--blanks-separate-docs", "False")
+
+
 def test_records_are_of_the_store_that_the_call_makes() -> None:
     words = ["--corpus-dir", "c", "--vocab-file", "v", "--output-dir", "o", "--num-out-files", "2"]
     call = called(CODE, "build_pretraining_dataset.py", *words)
