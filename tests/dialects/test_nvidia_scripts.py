@@ -525,6 +525,19 @@ def test_what_a_fine_tuning_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert not Path("out/electra_base_qa_v2_True_epoch_2_ckpt").exists()
 
 
+def test_runs_elsewhere_short_ones_and_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands behind the words counts; trials have no steps of their own."""
+    monkeypatch.chdir(tmp_path)
+    a_run(Path("mine"), 2, (2,))
+    words = ["--do_train", "--train_file", "t", "--output_dir", "o", "--num_train_epochs", "3", "--json-summary", "s"]
+    after("run_tf_squad.py", *words, "out=mine")
+    assert [step for step, _, _ in logged(Path("s"))][1:] == [[0, 0], [], [2, 0], []]
+    after("run_pretraining.py", "--model_name", "m", "--pretrain_tfrecords", "x", "out=mine")
+    assert Path("results/m/checkpoints/ckpt-2").resolve().parents[1] == tmp_path / "mine"
+    after("run_tf_squad.py", *words, "--json-summary", "none", "seeds=[1,2]")
+    assert not Path("none").exists()
+
+
 def test_what_is_fetched_stands_by_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = tmp_path / "download" / "squad"
     place.mkdir(parents=True)

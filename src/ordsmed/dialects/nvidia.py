@@ -84,7 +84,7 @@ def pretraining(values: Values, call: Call) -> None:
     call.put("layout.precision", "fp16" if values.amp else "fp32")
     if values.fp16_compression:
         call.put("layout.reduce", "fp16")
-    call.after.append(lambda: _leave_pretraining(values, Path(call.recipes["pretrain"]["out"])))
+    call.after.append(lambda: _leave_pretraining(values, _run_of(values, call)))
 
 
 def _generator(values: Values) -> int:
@@ -96,8 +96,20 @@ def _generator(values: Values) -> int:
     return round(width)
 
 
-def _leave_pretraining(values: Values, folder: Path) -> None:
+def _run_of(values: Values, call: Call) -> Path | None:
+    """The folder of the run that is done; trials of several settings leave no steps that theirs would know."""
+    own = [word.removeprefix("out=") for word in values.overrides if word.startswith("out=")]
+    folder = Path(own[-1] if own else call.recipes[call.verb]["out"])
+    if (folder / dllogger.METRICS).exists():
+        return folder
+    say(f"{folder}: no {dllogger.METRICS}, so nothing is written that their scripts would look for")
+    return None
+
+
+def _leave_pretraining(values: Values, folder: Path | None) -> None:
     """dllogger.log, and names of theirs for the checkpoints: results/NAME/checkpoints/ckpt-10000, ckpt-p2-930."""
+    if folder is None:
+        return
     log = Path(values.json_summary or Path(values.log_dir or _model(values) / "logs") / "dllogger.log")
     dllogger.write(log, [*_logged_pretraining(values, folder)], (folder / dllogger.METRICS).stat().st_mtime)
     stem = "ckpt-p2" if values.phase2 else "ckpt"
@@ -272,8 +284,7 @@ def squad(values: Values, call: Call) -> None:
     if values.init_checkpoint not in NONE:
         call.notes.append("--init_checkpoint: is read where nothing is trained, as in their code; a training begins "
                           "with --electra_model")  # fmt: skip
-    out = Path(values.output_dir) / f"squad_v{version}"
-    call.put("out", str(out))
+    call.put("out", str(Path(values.output_dir) / f"squad_v{version}"))
     call.put("task.kind", "squad")
     call.put("task.version", version)
     call.put("task.head", "joint" if values.joint_head else "independent")
@@ -302,11 +313,13 @@ def squad(values: Values, call: Call) -> None:
         call.put("features", "")
     elif values.cache_dir:
         call.put("features", values.cache_dir)
-    call.after.append(lambda: _leave_squad(values, out))
+    call.after.append(lambda: _leave_squad(values, _run_of(values, call)))
 
 
-def _leave_squad(values: Values, folder: Path) -> None:
+def _leave_squad(values: Values, folder: Path | None) -> None:
     """predictions.json where theirs has it, DLLogger's lines, and checkpoints by their names."""
+    if folder is None:
+        return
     _copy_predictions(folder / "predictions", Path(values.output_dir))
     lines = dllogger.steps(folder)
     epochs = 1 if values.max_steps > 0 else max(1, int(values.num_train_epochs))
@@ -327,7 +340,8 @@ def _leave_squad(values: Values, folder: Path) -> None:
 def _logged_squad(values: Values, lines: Sequence[dllogger.Line], ends: Sequence[int]) -> Iterator[Logged]:
     """Steps of every epoch, and its sum."""
     for epoch, (first, end) in enumerate(itertools.pairwise([0, *ends])):
-        own = [line for line in lines if first < line["step"] <= end]
+        if not (own := [line for line in lines if first < line["step"] <= end]):
+            continue  # fewer steps than epochs
         for number in range(0, len(own), values.log_freq):
             window = Window(own[: number + 1])
             data = {"step_loss": own[number]["loss"], "train_perf": window.rate}
