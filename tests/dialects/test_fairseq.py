@@ -51,7 +51,7 @@ FLAGS: Table = {
     "--update-freq": (["[16]"], {PHASE + "batch": 256}),
     "--num-workers": (["3"], {P + "layout.workers": 3}),
     "--validate-interval-updates": (["50"], {P + "validate": 50}),
-    "--disable-validation": ([], {P + "validation_rows": 1}),
+    "--disable-validation": ([], {P + "validation_rows": 1, P + "validate": 0}),
     "--max-valid-steps": (["5"], {P + "validation_rows": 80}),
     "--batch-size-valid": (["2", "--max-valid-steps=5"], {P + "validation_rows": 10}),
     "--max-update": (["200"], {PHASE + "steps": 200}),
@@ -147,7 +147,7 @@ def test_what_theirs_leaves_unsaid() -> None:
         "objective.rounding": "chance", "objective.signs": True, "objective.swap_from": "text", "seed": 1,
         "phase[1].warmup": 0.0, "phase[1].schedule.kind": "polynomial", "phase[1].schedule.power": 1.0,
         "optimizer.betas": [0.9, 0.999], "optimizer.epsilon": 1e-8, "optimizer.decay": 0.0, "clip": 0.0,
-        "out": "checkpoints", "data": "data-bin", "layout.precision": "fp32", "save": 0, "log": 100,
+        "out": "checkpoints", "data": "data-bin", "layout.precision": "fp32", "save": 500, "validate": 500, "log": 100,
     }  # fmt: skip
     assert {key: got[P + key] for key in wanted} == wanted
     assert got.get(P + "init") is None
@@ -276,6 +276,7 @@ def test_texts_become_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     [
         (TRAIN, BASE[1:], "no data"),
         (TRAIN, [*BASE, "--task=sentence_prediction"], "--task: found sentence_prediction; wanted masked_lm"),
+        (TRAIN, [*BASE, "--num-classes=2"], "--num-classes: has no meaning here; `ordsmed finetune` with task.name"),
         (TRAIN, [*BASE[:2], *BASE[3:]], "--criterion: missing"),
         (TRAIN, [*BASE[:3], *BASE[4:]], "--arch: missing; wanted roberta"),
         (TRAIN, [*BASE, "--arch=transformer"], "--arch: found transformer"),

@@ -31,6 +31,7 @@ EPOCHS = "an epoch has no end here: rows go on over it"
 AGAIN = "a start from other weights begins anew, but for the moments of a run"
 ONE = "there is one language"
 SPLIT = "`layout.shard=N` behind the flags splits all over N devices"
+CLASSES = "`ordsmed finetune` with task.name=mrpc and the like learns classes"
 OTHERS = "of other networks than RoBERTa"
 LEAVE = "leave it out: it is not known here"
 
@@ -194,7 +195,7 @@ def _data() -> tuple[Flag, ...]:
         Flag("--valid-subset", "valid", refused="leave it out: the validation split is judged"),
         Flag("--combine-valid-subsets", False, nothing="a store has one validation split", also=("--combine-val",)),
         Flag("--ignore-unused-valid-subsets", False, nothing="a store has one validation split"),
-        Flag("--validate-interval-updates", 0, "validate"),
+        Flag("--validate-interval-updates", 0, "validate", joint=True),
         Flag("--disable-validation", False, "validation_rows", joint=True),
         Flag("--batch-size-valid", int, "validation_rows", joint=True, also=("--max-sentences-valid",)),
         Flag("--max-valid-steps", int, "validation_rows", joint=True, also=("--nval",)),
@@ -243,7 +244,7 @@ def _checkpoints() -> tuple[Flag, ...]:
         Flag("--continue-once", str, refused="`--restore-file`: a folder goes on by itself"),
         Flag("--reset-dataloader", False, nothing=AGAIN), Flag("--reset-lr-scheduler", False, nothing=AGAIN),
         Flag("--reset-meters", False, nothing=AGAIN), Flag("--optimizer-overrides", "{}", refused=LEAVE),
-        Flag("--save-interval-updates", 0, "save"), Flag("--keep-interval-updates", -1, "keep", joint=True),
+        Flag("--save-interval-updates", 0, "save", joint=True), Flag("--keep-interval-updates", -1, "keep", joint=True),
         Flag("--keep-interval-updates-pattern", -1, refused="`revisions=N` behind the flags keeps weights for good"),
         Flag("--no-save", False, refused=whole), Flag("--no-last-checkpoints", False, refused=whole),
         Flag("--no-save-optimizer-state", False, refused="leave it out: moments are kept, to go on"),
@@ -303,6 +304,9 @@ TRAINING = (
     Flag("--d2v2-multi", False, refused=OTHERS), Flag("--include-index", True, nothing=OTHERS, valued=True),
     Flag("--bpe", str, nothing="the data's vocabulary says it"),
     Flag("--tokenizer", str, nothing="the data's vocabulary says it"), Flag("--scoring", "bleu", nothing=OTHERS),
+    *(Flag(f"--{name}", usual, refused=CLASSES) for name, usual in (
+        ("num-classes", int), ("init-token", int), ("separator-token", int), ("regression-target", False),
+        ("classification-head-name", str), ("no-shuffle", False))),
     *_network(), *_data(), *_updates(), *_checkpoints(), *_machines(), *_common(),
 )  # fmt: skip
 
@@ -367,9 +371,6 @@ def _rows(values: Values, call: Call) -> None:
     call.notes.append(f"a step is {rows} x {passes} x {world} = {rows * passes * world:,} rows")
     if values.max_valid_steps:
         call.put("validation_rows", values.max_valid_steps * (values.batch_size_valid or rows) * world)
-    if values.disable_validation:
-        call.put("validation_rows", 1)
-        call.put("validate", 0)
 
 
 def _single(flag: str, text: str) -> str:
@@ -472,6 +473,12 @@ def _machine(values: Values, call: Call) -> None:
         call.put("layout.reshard", not values.no_reshard_after_forward)
     if "num_workers" in values.given:
         call.put("layout.workers", values.num_workers)
+    for key, steps in (("save", values.save_interval_updates), ("validate", values.validate_interval_updates)):
+        if steps:  # else each epoch's end there, and as often as usual here
+            call.put(key, steps)
+    if values.disable_validation:
+        call.put("validation_rows", 1)
+        call.put("validate", 0)
     if values.keep_interval_updates > 0:
         call.put("keep", values.keep_interval_updates)
     if values.distributed_world_size > 1 and values.place.world == 1:

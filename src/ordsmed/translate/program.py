@@ -173,7 +173,7 @@ class Program:
         rest: list[str] = []
         if not free:
             parser.add_argument("overrides", nargs="*", metavar="key.path=value")
-        else:
+        elif not any(flag.several and not flag.name.startswith("-") for flag in self.flags):
             own = [word for word in words if not SETTING.match(word)]
             words, rest = own, [word for word in words if SETTING.match(word)]
         parser.add_argument("--devices", type=int, help="processes, which are started here")
