@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from ordsmed.corpus import histogram
+from ordsmed.score.bands import bands
 from ordsmed.train import picture
 
 NAN, INF = math.nan, math.inf
@@ -205,3 +206,57 @@ def test_trials_over_steps_of_pretraining(tmp_path: Path) -> None:
     assert [found.texts[mark][0] for mark in ("10", "100", "1,000")] == pytest.approx([p[0] for p in curve], abs=0.2)
     assert found.texts["0"][0] < curve[0][0]
     assert "guessing 10.0" in found.texts
+
+
+def of_seeds(name: str, *courses: list[tuple[float, float]], broken: Any = ()) -> picture.BandGroup:
+    return picture.BandGroup(name, bands(courses), bands([[course[-1]] for course in courses]), broken)
+
+
+def areas(text: str) -> list[list[tuple[float, float]]]:
+    """The corners of what is filled."""
+    return [
+        [tuple(map(float, place.split())) for place in path.split("L")] for path in re.findall(r'd="M([^"]*)Z"', text)
+    ]  # type: ignore[misc]
+
+
+def test_a_band_lies_where_the_seeds_do(tmp_path: Path) -> None:
+    """Light from the least to the most, dark by the deviation; one seed's is as thin as a line."""
+    group = of_seeds("a", [(1, 4.0), (9, 2.0)], [(1, 6.0), (9, 3.0)], [(1, 5.0), (9, 2.5)])
+    path = picture.draw_bands(tmp_path / "x.svg", "seeds", [group], "loss 2.5 ± 0.5")
+    assert path is not None
+    assert whole(path.read_text())
+    light, dark = areas(path.read_text())
+    assert [x for x, _ in light] == [64.0, 740.0, 740.0, 64.0]
+    tall = [lower - upper for (_, lower), (_, upper) in ((light[0], light[3]), (light[1], light[2]))]
+    assert tall[0] == pytest.approx(2 * tall[1], abs=0.3), "from 4 to 6, then from 2 to 3"
+    assert dark == light, "the deviation of three in a row is their distance"
+    assert "loss 2.5 ± 0.5" in path.read_text()
+    alone = picture.draw_bands(tmp_path / "y.svg", "one", [of_seeds("a", [(1, 4.0), (9, 2.0)])], "")
+    assert alone is not None
+    assert all(shape[0][1] == shape[3][1] for shape in areas(alone.read_text()))
+
+
+def test_two_recipes_have_a_color_each_and_their_names(tmp_path: Path) -> None:
+    groups = [of_seeds(name, [(1, 4.0), (2, level)]) for name, level in (("this <one>", 3.0), ("that", 2.0))]
+    path = picture.draw_bands(tmp_path / "x.svg", "two", groups, "words " * 60)
+    assert path is not None
+    text = path.read_text()
+    assert whole(text)
+    assert "this &lt;one&gt;" in text
+    assert all(f'fill="{colour}" opacity' in text for colour in picture.COLOURS[:2])
+    assert max(len(line) for line in re.findall(r">(words[^<]*)<", text)) <= picture.WIDEST
+
+
+@pytest.mark.parametrize("broken", [[(1, 3.0), (2, 9.0), (3, NAN)], [(1, 3.0), (2, 1e300)], [(1, NAN)], []])
+def test_who_diverged_is_dashed(tmp_path: Path, broken: list[tuple[float, float]]) -> None:
+    path = picture.draw_bands(tmp_path / "x.svg", "x", [of_seeds("a", [(1, 4.0), (9, 2.0)], broken=[broken])], "")
+    assert path is not None
+    assert whole(path.read_text())
+    assert ("stroke-dasharray" in path.read_text()) == any(abs(loss) < 1e30 for _, loss in broken)
+
+
+def test_all_that_diverged_are_drawn_and_nothing_is_not(tmp_path: Path) -> None:
+    group = picture.BandGroup("a", [], [], [[(1, 3.0), (2, 9.0)]])
+    assert picture.draw_bands(tmp_path / "x.svg", "x", [group], "") is not None
+    assert picture.draw_bands(tmp_path / "y.svg", "x", [picture.BandGroup("a", [], [], [[(1, NAN)]])], "") is None
+    assert not (tmp_path / "y.svg").exists()

@@ -64,7 +64,7 @@ def asked(name: str, overrides: Sequence[str], seeds: Sequence[int] | None, home
     folder = Path(out) if out else (home or HOME) / run.title(name)
     run.place(replace(recipe, out=str(folder)), "")  # refuses what can be no folder
     own = seeds or getattr(recipe, "seeds", ()) or SEEDS
-    return Study(run.title(name), folder, _alone(recipe, name), tuple(own))
+    return Study(folder.name, folder, _alone(recipe, name), tuple(own))
 
 
 def _standing(folder: Path, overrides: Sequence[str], seeds: Sequence[int] | None) -> Study:
