@@ -217,6 +217,21 @@ def test_without_validation_the_last_loss_is_compared(study: Path, made: Made) -
     assert result["over"]["loss"]["mean"] == pytest.approx(1.5 + 1 / 6)
 
 
+def test_of_shares_of_right_answers_more_is_better(study: Path, made: Made) -> None:
+    made.scores = lambda one: {"validation": 3.0, "mlm": 2.0, "mlm_right": 0.5}
+    asked = {name: stability(str(study), how=StudyOptions(seeds=(1,), metric=name)) for name in ("mlm", "mlm_right")}
+    assert {name: result["lower_is_better"] for name, result in asked.items()} == {"mlm": True, "mlm_right": False}
+
+
+def test_a_recipe_s_own_seed_and_folder_make_no_other_study(
+    study: Path, made: Made, recipe: Callable[..., Path]
+) -> None:
+    stability(str(study), how=StudyOptions(seeds=(1,)))
+    stability(str(recipe("steady", seed=9, out="elsewhere")), how=StudyOptions(seeds=(1,)))
+    assert made.begun == ["seed-1"]
+    assert not Path("elsewhere").exists()
+
+
 def test_one_seed_has_no_deviation(study: Path) -> None:
     over = stability(str(study), how=StudyOptions(seeds=(4,)))["over"]["validation"]
     assert (over["mean"], over["deviation"], over["interval"]) == (8.7, None, None)

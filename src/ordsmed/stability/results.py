@@ -115,12 +115,12 @@ def _why_left_out(row: Mapping[str, Any], metric: str) -> str:
         return str(row["state"])
     if metric not in row["scores"]:
         return f"left no {metric}"
-    return "" if is_number(row["scores"][metric]) else f"{metric} is no number: it diverged"
+    return f"{metric} is no number: it diverged" if row["scores"][metric] is None else ""
 
 
 def _over(scored: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
     """Over the seeds whose run has a number."""
-    values = [row["scores"][name] for row in scored if is_number(row["scores"].get(name))]
+    values = [row["scores"][name] for row in scored if row["scores"].get(name) is not None]
     return asdict(over_seeds(values)) if values else {"count": 0}
 
 

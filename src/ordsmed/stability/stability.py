@@ -20,7 +20,7 @@ from ordsmed.base.folder import FolderKind
 from ordsmed.base.run import Run
 from ordsmed.base.say import logged, many, say
 from ordsmed.score.bands import bands
-from ordsmed.score.seeds import LEVEL, is_number, paired
+from ordsmed.score.seeds import LEVEL, paired
 from ordsmed.stability import pages, plan, results
 from ordsmed.stability.plan import Study
 from ordsmed.train import several
@@ -189,7 +189,7 @@ def _compared(folder: Path, studies: Sequence[Study], made: Sequence[Mapping[str
         if result["over"] and metric not in result["over"]:
             raise RecipeError(study.folder, f"has no {metric}", "a score of both", "--metric NAME names another")
         scores = {row["seed"]: row["scores"].get(metric) for row in result["runs"] if row["state"] == "done"}
-        values.append({seed: value for seed, value in scores.items() if is_number(value)})
+        values.append({seed: value for seed, value in scores.items() if value is not None})
     one, other = values
     pairs = paired(one, other) if one.keys() & other.keys() else None
     result = {
