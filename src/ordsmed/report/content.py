@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import ordsmed
 from ordsmed.report import folders
+from ordsmed.score.seeds import OverSeeds, over_seeds
 
 BESIDE = ("seed", "seeds", "out", "log", "keep", "save", "jobs", "features")  # settings by which no run is another
 MACHINE = ("layout.device", "layout.threads", "layout.workers", "layout.background", "layout.patience")
@@ -116,17 +116,15 @@ def _spread(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 values.setdefault(key, []).append(value)
         guessing |= scores.get("guessing", {})
     return [
-        {"score": key, "runs": len(own), "mean": statistics.fmean(own),
-         "deviation": statistics.stdev(own) if len(own) > 1 else None,
-         **_ends(own), "guessing": guessing.get(key)}
-        for key, own in values.items()
+        {"score": key, "runs": over.count, "mean": over.mean, "deviation": over.deviation,
+         **_ends(over), "guessing": guessing.get(key)}
+        for key, over in ((key, over_seeds(own)) for key, own in values.items())
     ]  # fmt: skip
 
 
-def _ends(values: Sequence[float]) -> dict[str, float | None]:
+def _ends(over: OverSeeds) -> dict[str, float | None]:
     """The lowest and the highest; of one value nothing that it does not tell itself."""
-    several = len(values) > 1
-    return {"low": min(values) if several else None, "high": max(values) if several else None}
+    return {"low": over.least, "high": over.most} if over.count > 1 else {"low": None, "high": None}
 
 
 NO_SCORES = ("step", "loss", "tokens", "training_seconds", "examples", "unigram")
