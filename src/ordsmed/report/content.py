@@ -19,9 +19,9 @@ MACHINE = ("layout.device", "layout.threads", "layout.workers", "layout.backgrou
 UNSAID = "-"  # of a setting that a recipe does not have
 
 
-def content(names: Sequence[str], *, watts: float = 0.0) -> dict[str, Any]:
-    """All that is known of the runs in these folders."""
-    runs = folders.read(folders.find(names))
+def content(names: Sequence[str], *, watts: float = 0.0, read: folders.CourseReader | None = None) -> dict[str, Any]:
+    """All that is known of the runs in these folders; `read`: who reads their metrics."""
+    runs = folders.read(folders.find(names), read=read)
     for run in runs:
         run["cost"] = _cost(run, watts)
     groups = _groups(runs)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 MOST = 600  # points of a curve at least, where there are so many lines; up to twice as many are kept
-BLOCK = 1 << 22  # bytes that are read at once
+BLOCK = 1 << 21  # bytes that are read at once
 LONGEST = 1 << 20  # bytes of a line: what is longer is no line of metrics
 LAST = 10  # steps whose mean loss is told
 ENDLESS = 1e30  # a loss of so much is as good as infinite
@@ -109,11 +110,12 @@ class Course:
             self.read += len(lines)
         except (msgspec.DecodeError, UnicodeDecodeError):
             lines = list(self._one_by_one(text))
-        steps = [line for line in lines if line.validation is msgspec.UNSET]
-        if len(steps) < len(lines):
+        steps = lines
+        if b'"validation"' in text:
             self._judge(text)
+            steps = [line for line in lines if line.validation is msgspec.UNSET]
         if steps:
-            self._add(np.array([(one.step, _number(one.loss), one.tokens, one.seconds, one.phase) for one in steps]))
+            self._add(_columns(steps))
 
     def _one_by_one(self, text: bytes) -> Iterator[CourseLine]:
         """The lines of a text of which some are no JSON: NaN is read as Python writes it, the rest is left out."""
@@ -150,37 +152,35 @@ class Course:
     def _add(self, rows: Numbers) -> None:
         """Training steps: step, loss, tokens, seconds, phase."""
         flops = self._flops(rows[:, 4])
-        self._count(rows, flops)
+        self._count(rows)
         cumulated = np.cumsum(np.column_stack([rows[:, 2], rows[:, 3], flops]), axis=0)
         cumulated += (self.tokens, self.seconds, self.flops)
         self.tokens, self.seconds, self.flops = map(float, cumulated[-1])
         self.last = [*rows[-1, :2].tolist(), *cumulated[-1].tolist()]
         self.first = self.first or [*rows[0, :2].tolist(), *cumulated[0].tolist()]
         self.pending = np.concatenate([self.pending, np.column_stack([rows[:, :2], cumulated])])
-        whole = len(self.pending) // self.width
-        if whole:
+        while whole := min(len(self.pending) // self.width, 2 * self.most - len(self.stretches)):
             self.stretches = np.concatenate([self.stretches, _stretches(self.pending, self.width, whole)])
             self.pending = self.pending[whole * self.width :]
-        while len(self.stretches) >= 2 * self.most:
-            self.stretches = _paired(self.stretches)
-            self.width *= 2
+            if len(self.stretches) == 2 * self.most:
+                self.stretches = _paired(self.stretches)
+                self.width *= 2
 
     def _flops(self, phases: Numbers) -> Numbers:
         """Of each step; not known (NaN) where a phase's are not."""
         result = np.full(len(phases), math.nan)
-        for phase in np.unique(phases).tolist():
+        for phase in _different(phases):
             result[phases == phase] = self.known.flops.get(int(phase), math.nan)
         return result
 
-    def _count(self, rows: Numbers, flops: Numbers) -> None:
+    def _count(self, rows: Numbers) -> None:
         """What is summed over the whole file."""
         self.steps += len(rows)
-        places, starts = np.unique(rows[:, 4], return_index=True)
-        for phase, start in zip(places.tolist(), starts.tolist(), strict=True):
-            self.phases.setdefault(int(phase), float(rows[start, 0]))
+        for phase in _different(rows[:, 4]):
+            self.phases.setdefault(int(phase), float(rows[np.argmax(rows[:, 4] == phase), 0]))
         counts = np.array([count for _, count in self.known.processes], dtype=float)
         begins = np.array([first for first, _ in self.known.processes], dtype=float)
-        which = np.clip(np.searchsorted(begins, rows[:, 0] - 1, side="right") - 1, 0, None)
+        which = np.clip(np.searchsorted(begins, rows[:, 0] - 1, side="right") - 1, 0, None) if len(counts) > 1 else 0
         self.device_seconds += float((rows[:, 3] * counts[which]).sum())
         good = np.isfinite(rows[:, 1])
         if not good.all():
@@ -252,6 +252,20 @@ def read(path: Path, known: Known, most: int = MOST) -> dict[str, Any]:
     return {**course.facts(), "cut": cut}
 
 
+def _columns(lines: Sequence[CourseLine]) -> Numbers:
+    """Step, loss, tokens, seconds and phase of each; the loss is NaN where it is no number, or endless."""
+    rows = np.empty((len(lines), 5))
+    for column, name in enumerate(("step", "loss", "tokens", "seconds", "phase")):
+        values = map(operator.attrgetter(name), lines)
+        try:
+            rows[:, column] = np.fromiter(values, float, len(lines))
+        except TypeError:  # a loss that is null
+            rows[:, column] = [_number(getattr(line, name)) for line in lines]
+    losses = rows[:, 1]
+    losses[~(np.abs(losses) < ENDLESS)] = math.nan
+    return rows
+
+
 def _stretches(rows: Numbers, width: int, count: int) -> Numbers:
     """So many stretches of so many lines."""
     cube = rows[: width * count].reshape(count, width, 5)
@@ -267,15 +281,20 @@ def _stretches(rows: Numbers, width: int, count: int) -> Numbers:
 
 
 def _paired(rows: Numbers) -> Numbers:
-    """Two neighbors as one; the last stays alone where their number is odd."""
-    even = len(rows) // 2 * 2
-    one, other = rows[:even:2], rows[1:even:2]
+    """Two neighbors as one, of an even number."""
+    one, other = rows[::2], rows[1::2]
     pairs = other.copy()
     pairs[:, 1] = np.minimum(one[:, 1], other[:, 1])
     pairs[:, 2] = one[:, 2] + other[:, 2]
     pairs[:, 3] = np.maximum(one[:, 3], other[:, 3])
     pairs[:, 7:] = one[:, 7:] + other[:, 7:]
-    return np.concatenate([pairs, rows[even:]])
+    return pairs
+
+
+def _different(phases: Numbers) -> list[float]:
+    """Each phase once; nearly always there is but one."""
+    low = float(phases.min())
+    return [low] if low == phases.max() else [float(each) for each in np.unique(phases)]
 
 
 def _exact(step: Sequence[float]) -> list[float]:

@@ -9,7 +9,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ DEEP = 3  # folders below the one that is named in which runs are looked for
 AT_ONCE = 1 << 27  # bytes of metrics that one process reads without others
 ENDS = 1 << 18  # bytes of a log that are read, at its beginning and at its end
 SILENT = 600.0  # seconds without a line after which a run that is under way is told to be silent
+CourseReader = Callable[[Path, Known, int], dict[str, Any]]
 POINTS = 40_000  # of all curves of a report
 
 
@@ -81,13 +82,16 @@ def _why_none(path: Path) -> str:
     return f"is the folder of an `ordsmed {kind.value}`, no run" if kind.made else "holds no run"
 
 
-def read(paths: Sequence[Path], most: int = 0) -> list[dict[str, Any]]:
-    """The facts of runs, those of long ones read by several processes; in the order of the paths."""
+def read(paths: Sequence[Path], most: int = 0, *, read: CourseReader | None = None) -> list[dict[str, Any]]:
+    """The facts of runs in the order of the paths; those of long ones are read by several processes.
+
+    `read`: what reads a metrics file; then this process reads them all.
+    """
     most = most or max(60, min(course.MOST, POINTS // max(len(paths), 1) // 2))
     sizes = [_size(path / METRICS) for path in paths]
-    count = min(cores(), len(paths)) if sum(sizes) > AT_ONCE else 1
+    count = min(cores(), len(paths)) if sum(sizes) > AT_ONCE and read is None else 1
     with worker_pool(count) as map_in_order:
-        runs = list(map_in_order(read_one, [(path, most) for path in paths]))
+        runs = list(map_in_order(read_one, [(path, most, read or course.read) for path in paths]))
     for run, name in zip(runs, _names(paths), strict=True):
         run["name"] = name
     return runs
@@ -114,7 +118,7 @@ def _names(paths: Sequence[Path]) -> list[str]:
         lengths = [length + more for length, more in zip(lengths, twice, strict=True)]
 
 
-def read_one(path: Path, most: int) -> dict[str, Any]:
+def read_one(path: Path, most: int, read: CourseReader = course.read) -> dict[str, Any]:
     """The facts of one run."""
     notes: list[str] = []
     status = _table(path / STATUS, notes)
@@ -124,7 +128,8 @@ def read_one(path: Path, most: int) -> dict[str, Any]:
     facts = {
         "folder": str(path), "kind": _kind(path, status), "state": str(status.get("state", "not known")),
         "why": str(status.get("why", "")), "began": _number(status.get("began")), "seed": recipe.get("seed"),
-        "recipe": settings.flat(recipe), "course": _course(path / METRICS, known, most, notes, status),
+        "recipe": settings.flat(recipe),
+        "course": _course(lambda: read(path / METRICS, known, most), path / METRICS, notes, status),
         "planned": _planned(recipe, status), "scores": _scores(path, notes, status),
         "trials": _table(path / "trials.json", notes) if (path / "trials.json").exists() else {},
         "probes": _probes(path, notes), "data": _data(path, notes), "network": log.get("network"),
@@ -197,14 +202,16 @@ def _processes(status: Mapping[str, Any]) -> list[tuple[int, int]]:
     return sorted(result) or [(0, 1)]
 
 
-def _course(path: Path, known: Known, most: int, notes: list[str], status: Mapping[str, Any]) -> dict[str, Any] | None:
+def _course(
+    read: Callable[[], dict[str, Any]], path: Path, notes: list[str], status: Mapping[str, Any]
+) -> dict[str, Any] | None:
     """The course, and in words what is wrong with it; None: there is none."""
     if not path.exists():
         if status.get("verb") in TRAININGS and not (path.parent / TRIALS).exists():
             notes.append(f"no {METRICS}: no step was written")
         return None
     try:
-        result = course.read(path, known, most)
+        result = read()
     except OSError as error:
         notes.append(f"{METRICS}: {error.strerror}")
         return None

@@ -6,6 +6,24 @@
   for (const plot of document.querySelectorAll(".plot")) readable(plot);
   for (const item of document.querySelectorAll(".legend li[data-name]")) choosable(item);
 
+  for (const input of document.querySelectorAll(".axes > input")) kept(input);
+  if (document.body.dataset.live) setInterval(follow, 2000);
+
+  // A page that is served comes again when something was written; what was chosen stays chosen.
+  function follow() {
+    fetch("state").then((answer) => answer.text()).then((state) => {
+      if (state !== document.body.dataset.live) location.reload();
+    }).catch(() => {});
+  }
+
+  function kept(input) {
+    const key = "axis " + input.name;
+    try {
+      if (sessionStorage.getItem(key) === input.id) input.checked = true;
+      input.onchange = () => sessionStorage.setItem(key, input.id);
+    } catch (nothing) { /* a file may keep nothing */ }
+  }
+
   function sortable(table) {
     table.querySelectorAll("thead th").forEach((head, column) => {
       const button = document.createElement("button");

@@ -13,18 +13,21 @@ from ordsmed.report.tables import ReportCell, ReportTable
 
 HERE = Path(__file__).parent
 RECIPES = 12  # that are shown whole
+AGAIN = 10  # seconds after which a browser without scripts asks again
 NOTES = 40  # that are shown
 
 
-def page(report: Mapping[str, Any], *, refresh: float = 0.0) -> str:
-    """All of it; `refresh`: seconds after which a browser asks again."""
+def page(report: Mapping[str, Any], *, live: str = "") -> str:
+    """All of it; `live`: the state it shows, of one that is served and comes again when that is another."""
     style, script = ((HERE / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     title = html.escape(_title(report))
-    again = f'<meta http-equiv="refresh" content="{refresh:g}">' if refresh else ""
+    state = f' data-live="{html.escape(live)}"' if live else ""
+    again = f'<noscript><meta http-equiv="refresh" content="{AGAIN}"></noscript>' if live else ""
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">{again}'
-        f"<title>{title}</title>\n<style>\n{style}</style></head>\n<body>\n"
+        f"<title>{title}</title>\n<style>\n{style}</style></head>\n"
+        f"<body{state}>\n"
         + "\n".join(_parts(report, title))
         + f'\n<script type="application/json" id="report">{_facts(report)}</script>\n<script>\n{script}</script>\n'
         "</body></html>\n"

@@ -8,6 +8,7 @@ from pathlib import Path
 from ordsmed.base import files
 from ordsmed.base.say import many, size
 from ordsmed.report import content, folders, page
+from ordsmed.report.markdown import markdown as write_markdown
 
 USUAL = "report.html"
 
@@ -21,6 +22,8 @@ def write(
     texts = {}
     if out or not (markdown or json):
         texts[Path(out or USUAL)] = page.page(report)
+    if markdown:
+        texts[Path(markdown)] = write_markdown(report)
     if json:
         texts[Path(json)] = folders.dumps(report) + "\n"
     for path, text in texts.items():

@@ -219,7 +219,7 @@ def _data(report: Mapping[str, Any]) -> ReportTable:
                 cells.at((*at, "language"), str), cells.at((*at, "licence"), cut),
             )  # fmt: skip
     head = ("store", "documents", "tokens", "held out", "bytes a token", "unknown", "tokenizer", "vocabulary",
-            "language", "licence")  # fmt: skip
+            "language", "license")  # fmt: skip
     return cells.table("data", "Corpus and tokenizer", head, "held out: tokens of the validation text")
 
 

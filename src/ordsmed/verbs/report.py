@@ -4,30 +4,38 @@ from __future__ import annotations
 
 import argparse
 
-from ordsmed.base.arguments import FILES, Parser
+from ordsmed.base.arguments import FILES, Parser, UsageError, whole
 from ordsmed.command.output import print_lines
 
 PLACE = ("look", 2)
-USUAL = "report.html"
 
 
 def arguments(parser: Parser) -> None:
     meaning = "runs, or folders that hold runs"
     parser.add_argument("folders", nargs="+", metavar="FOLDER", help=meaning, offers=lambda: [FILES])
-    parser.add_argument("--out", metavar="FILE", help=f"the page ({USUAL})", offers=lambda: [FILES])
+    parser.add_argument("--out", metavar="FILE", help="the page (report.html)", offers=lambda: [FILES])
     meaning = "write it as Markdown, with a statement of data and compute"
     parser.add_argument("--markdown", metavar="FILE", help=meaning, offers=lambda: [FILES])
     meaning = "write all its numbers, and the curves"
     parser.add_argument("--json", metavar="FILE", help=meaning, offers=lambda: [FILES])
     meaning = "what a device burns, for the energy"
-    parser.add_argument("--watts", type=float, default=0.0, metavar="W", help=meaning)
+    parser.add_argument("--watts", type=whole(1), default=0, metavar="W", help=meaning)
+    meaning = "serve it on this machine while runs go on; Ctrl-C ends"
+    parser.add_argument("--watch", action="store_true", help=meaning)
+    parser.add_argument("--port", type=whole(1, 65535), metavar="N", help="of --watch; left out: one that is free")
 
 
 def run(asked: argparse.Namespace) -> None:
+    if asked.port and not asked.watch:
+        raise UsageError("report", "--port without --watch", "both, or neither", "add --watch")
+    if asked.watch and (asked.out or asked.markdown or asked.json):
+        raise UsageError("report", "--watch writes no file", "--watch alone", "leave out --out, --markdown and --json")
+    if asked.watch:
+        from ordsmed.report import live
+
+        live.watch(asked.folders, port=asked.port or 0, watts=asked.watts)
+        return
     from ordsmed.report import report
 
-    print_lines(
-        report.write(
-            asked.folders, out=asked.out, markdown=asked.markdown, json=asked.json, watts=asked.watts
-        )
-    )  # fmt: skip
+    files = {"out": asked.out, "markdown": asked.markdown, "json": asked.json}
+    print_lines(report.write(asked.folders, **files, watts=asked.watts))

@@ -1,0 +1,104 @@
+"""Live reports: what runs write is read on from where it was, and served to this machine alone."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import threading
+from collections.abc import Iterator
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.planted_runs import falling, plant, step_line
+from ordsmed.base.errors import RecipeError, RunError
+from ordsmed.report import course, live
+from ordsmed.report.course import Known
+
+
+@contextlib.contextmanager
+def serving(*names: Path) -> Iterator[ThreadingHTTPServer]:
+    server = live.server([str(name) for name in names])
+    thread = threading.Thread(target=lambda: server.serve_forever(poll_interval=0.01))
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def ask(server: ThreadingHTTPServer, path: str, host: str = "") -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=60)
+    with contextlib.closing(connection):
+        connection.request("GET", path, headers={"Host": host} if host else {})
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+
+
+def test_what_is_written_meanwhile_is_shown(tmp_path: Path) -> None:
+    run = plant(tmp_path / "run", [3.0, 2.0], state="running")
+    with serving(run) as server:
+        state, numbers = ask(server, "/state"), json.loads(ask(server, "/report.json")[1])
+        assert numbers["runs"][0]["course"]["step"] == 2
+        assert f'data-live="{state[1]}"' in ask(server, "/")[1]
+        assert ask(server, "/state") == state
+        with (run / "metrics.jsonl").open("a") as file:
+            file.write(json.dumps(step_line(3, 1.5)) + "\n")
+        assert ask(server, "/state") != state
+        assert json.loads(ask(server, "/report.json")[1])["runs"][0]["course"]["step"] == 3
+
+
+def test_others_are_refused(tmp_path: Path) -> None:
+    with serving(plant(tmp_path / "run", [3.0, 2.0])) as server:
+        assert server.server_address[0] == "127.0.0.1"
+        assert ask(server, "/", host="somewhere.else")[0] == 403
+        assert ask(server, "/../status.json")[0] == 404
+        assert ask(server, "/", host=f"localhost:{server.server_address[1]}")[0] == 200
+
+
+def test_a_folder_that_goes_is_told(tmp_path: Path) -> None:
+    run = plant(tmp_path / "run", [3.0, 2.0])
+    with serving(run) as server:
+        run.rename(tmp_path / "elsewhere")
+        assert ask(server, "/")[1].startswith(f"{run}: no such folder")
+        (tmp_path / "elsewhere").rename(run)
+        assert "<h1>run</h1>" in ask(server, "/")[1]
+
+
+def test_a_port_that_is_taken_and_folders_without_runs_are_refused(tmp_path: Path) -> None:
+    run = plant(tmp_path / "run", [3.0, 2.0])
+    with serving(run) as server, pytest.raises(RunError, match="a port that is free"):
+        live.server([str(run)], port=server.server_address[1])
+    with pytest.raises(RecipeError, match="no such folder"):
+        live.server([str(tmp_path / "none")])
+
+
+@pytest.mark.parametrize("piece", [1, 100, 1000])
+def test_reading_on_gives_what_reading_all_gives(tmp_path: Path, piece: int) -> None:
+    whole = "".join(json.dumps(step_line(step, loss)) + "\n" for step, loss in enumerate(falling(40), 1)).encode()
+    path, known = tmp_path / "metrics.jsonl", Known({1: 2.0})
+    follower, figures = live.Follower(), dict[str, Any]()
+    for end in range(0, len(whole) + piece, piece):
+        path.write_bytes(whole[:end])
+        if piece > 1 or end % 37 == 0 or end >= len(whole):
+            figures = follower.read(path, known, 7)
+    assert figures == course.read(path, known, 7)
+
+
+def test_a_file_that_was_cut_back_is_read_anew(tmp_path: Path) -> None:
+    path, known = tmp_path / "metrics.jsonl", Known({})
+    lines = [json.dumps(step_line(step, 3.0)) + "\n" for step in range(1, 9)]
+    path.write_text("".join(lines))
+    follower = live.Follower()
+    assert follower.read(path, known, 7)["steps"] == 8
+    path.write_text("".join(lines[:5]))
+    assert follower.read(path, known, 7)["steps"] == 5
+    beside = tmp_path / "beside"
+    beside.write_text("".join([*lines[:5], json.dumps(step_line(6, 1.0)) + "\n", *lines[6:]]))
+    beside.replace(path)  # as a run does that goes on from a checkpoint
+    assert follower.read(path, known, 7)["lowest"] == 1.0

@@ -1,0 +1,60 @@
+"""Reports as Markdown: the tables of the page, and a statement of what is known of data and compute."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from kit.planted_runs import falling, plant
+from ordsmed.report import content, report
+from ordsmed.report.markdown import markdown, statement
+
+STORE = {
+    "verb": "encode", "fingerprint": "f1", "vocabulary": 4500, "kind": "wordpiece", "language": "en", "licence": "CC0",
+    "train": {"documents": 595, "tokens": 315010}, "validation": {"tokens": 9612},
+}  # fmt: skip
+
+
+def test_tables_are_those_of_the_page(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        plant(tmp_path / f"runs/s-{seed}", falling(30), recipe={"seed": seed}, scores={"mlm_right": 0.25 * seed})
+    report.write([str(tmp_path / "runs")], markdown=str(tmp_path / "r.md"))
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["r.md"]
+    lines = (tmp_path / "r.md").read_text().splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    assert ["recipe", "score", "seeds", "mean", "± deviation", "lowest", "highest"] in rows
+    assert ["runs", "mlm\\_right", "2", "0.375", "0.1768", "0.25", "0.5"] in rows
+    assert ["phase\\[1\\].rate", "0.001"] in rows
+    assert "Seeds: 1, 2." in lines
+
+
+def test_the_statement_tells_data_and_compute(tmp_path: Path) -> None:
+    run = plant(tmp_path / "run", falling(30), layouts=[{"from": 0, "processes": 8}])
+    (run / "data.json").write_text(json.dumps({"books": STORE}))
+    data, compute, software = statement(content.content([str(run)], watts=500))
+    assert data == ("**Data.** Learned from books, 315,010 tokens of 595 documents (9,612 more were held out), "
+                    "wordpiece of 4,500 pieces, language en, license CC0. The runs together read 3,000 "
+                    "tokens.")  # fmt: skip
+    assert compute == (
+        "**Compute.** 1 run, 0.0333 device hours in all (cpu, 1 thread), 60 GFLOP by the size of the networks; time of "
+        "the steps that stand, without validations, saving and what was done twice. Energy: 0.0167 kWh, at 500 W a "
+        "device, not measured."
+    )
+    assert software == "**Software.** ordsmed 0.1.0, torch 2.7.0."
+
+
+def test_what_is_not_known_is_said(tmp_path: Path) -> None:
+    run = plant(tmp_path / "run", log="")
+    (run / "environment.json").unlink()
+    assert statement(content.content([str(run)])) == [
+        "**Data.** Not known: no run here says it.",
+        "**Compute.** Not known: no run here has written a step.",
+        "**Software.** Not known.",
+    ]
+
+
+def test_names_are_no_markdown(tmp_path: Path) -> None:
+    plant(tmp_path / "a|b_*c*<i>", [3.0], state="failed", why="[x](y) `z`")
+    text = markdown(content.content([str(tmp_path)]))
+    assert "a\\|b\\_\\*c\\*\\<i\\>" in text
+    assert "\\[x\\](y) \\`z\\`" in text
