@@ -117,6 +117,27 @@ def test_a_flag_arrives(
     assert got == {key: pytest.approx(one) if isinstance(one, float) else one for key, one in wanted.items()}
 
 
+DEVICES = {"--use_tpu": "true", "--tpu_name": "x", "--tpu_zone": "x", "--gcp_project": "x", "--master": "x",
+           "--num_tpu_cores": "4", "--iterations_per_loop": "5"}  # fmt: skip
+LEARNING = {"--bert_config_file": "c", "--predict_batch_size": "4", **DEVICES}
+IDLE = {  # of each program
+    "run_pretraining.py": (BASE, {"--max_predictions_per_seq": "5", **DEVICES}),
+    "run_classifier.py": (CLASS_BASE, {"--eval_batch_size": "4", **LEARNING}),
+    "run_squad.py": (QUESTION_BASE, {"--verbose_logging": "true", **LEARNING}),
+}
+
+
+@pytest.mark.parametrize("name", IDLE)
+def test_what_does_nothing_says_so(folder: Path, name: str) -> None:
+    """Every flag that is in no other table."""
+    least, flags = IDLE[name]
+    for flag, value in flags.items():
+        assert not changes(CODE, name, least, f"{flag}={value}")
+        assert any(flag in note for note in called(CODE, name, *least, f"{flag}={value}").notes)
+    assert set(flags) == {flag.name for flag in find(CODE, name).flags if flag.nothing}
+    assert not [flag.name for flag in find(CODE, name).flags if flag.refused]
+
+
 def test_the_network_is_that_of_the_config(folder: Path) -> None:
     got = resolved(CODE, "run_pretraining.py", *BASE)
     wanted = {"kind": "bert", "width": 32, "layers": 3, "heads": 2, "inner": 48, "positions": 64, "dropout": 0.3,

@@ -204,6 +204,72 @@ def test_texts_are_drawn_where_neither_way_is_named_fully(words: str) -> None:
     assert not any("likeliest" in note for note in call.notes)
 
 
+EVALUATION_FLAGS: dict[str, tuple[str, Any]] = {  # a value, and what of the call is another by it
+    "--model-path": ("n", "models"), "--data-path": ("g", "files"), "--cloze-eval": ("", "kind"),
+    "--webtext-eval": ("", "kind"), "--eval-iters": ("7 --webtext-eval", "iterations"),
+    "--batch-size": ("3 --webtext-eval", "batch"), "--seq-length": ("64", "window"),
+    "--overlapping-eval": ("8", "overlap"), "--text-key": ("body --cloze-eval", "key"),
+    "--cache-dir": ("there", "environment"), "--model-parallel-size": ("2", "words"),
+    "--num-attention-heads": ("4", "models"), "--num-layers": ("3", ""), "--hidden-size": ("64", ""),
+    "--load-openai": ("", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("flag", EVALUATION_FLAGS)
+def test_a_flag_of_an_evaluation_arrives(flag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing else changes by it; what does nothing says so."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m" / "mp_rank_00").mkdir(parents=True)
+    value, place = EVALUATION_FLAGS[flag]
+    least = ["--model-path", "m", "--data-path", "f"]
+    first, *more = value.split() or [""]
+    own = [flag, *([first] if first and not first.startswith("--") else [])]
+
+    def laid(words: list[str]) -> dict[str, Any]:
+        call = called(CODE, "run_gpt2_eval.py", *least, *words)
+        (probe,) = call.recipes["evaluate"]["probe"]
+        return {**probe, "models": call.recipes["evaluate"]["models"], "environment": call.environment,
+                "words": (*call.words, call.devices)}  # fmt: skip
+
+    before, after = laid(more), laid([*own, *more])
+    changed = {key for key in before | after if before.get(key) != after.get(key)}
+    assert (place in changed) == bool(place)
+    assert place == "kind" or changed <= {place}
+    assert place or any(flag in note for note in called(CODE, "run_gpt2_eval.py", *least, *own).notes)
+    assert {one.name for one in find(CODE, "run_gpt2_eval.py").flags} == set(EVALUATION_FLAGS)
+
+
+WRITING_FLAGS = {
+    "--load": ("n", "n"), "--temperature": ("0.5", "--temperature 0.5"), "--greedy": ("", "--greedy"),
+    "--top_k": ("4", "--top-k 4"), "--top_p": ("0.5", "--top-p 0.5"), "--out-seq-length": ("9", "--tokens 9"),
+    "--seed": ("3", "--seed 3"), "--fp16": ("", "--precision fp16"), "--model-parallel-size": ("2", "--devices 2"),
+    "--num-attention-heads": ("4", "work/as/taken/m-4-heads"), "--cache-dir": ("there", ""),
+}  # fmt: skip
+WRITING_IDLE = {
+    "--recompute": "", "--num-layers": "2", "--hidden-size": "32", "--intermediate-size": "64",
+    "--max-position-embeddings": "32", "--layernorm-epsilon": "1e-6", "--vocab-size": "9",
+    "--make-vocab-size-divisible-by": "64", "--tokenizer-type": "GPT2BPETokenizer", "--tokenizer-model-type": "gpt2",
+    "--tokenizer-path": "x", "--seq-length": "32", "--batch-size": "2", "--hidden-dropout": "0",
+    "--attention-dropout": "0", "--fp32-embedding": "", "--fp32-layernorm": "", "--fp32-tokentypes": "",
+    "--distributed-backend": "gloo", "--local_rank": "0",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("flag", [*WRITING_FLAGS, *WRITING_IDLE])
+def test_a_flag_of_texts_arrives(flag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m" / "mp_rank_00").mkdir(parents=True)
+    program = find(CODE, "generate_samples.py")
+    value, wanted = WRITING_FLAGS.get(flag, (WRITING_IDLE.get(flag, ""), ""))
+    before, after = (called(CODE, program.name, "--load", "m", *words) for words in ([], [flag, *value.split()]))
+    words = " ".join(perform.words(program, after))
+    assert f"{wanted} ".lstrip() in f"{words} "
+    assert (words != " ".join(perform.words(program, before))) == bool(wanted)
+    assert any(flag in note for note in after.notes) == (flag in WRITING_IDLE)
+    assert after.environment == ({"ORDSMED_CACHE": "there"} if flag == "--cache-dir" else {})
+    assert {one.name for one in program.flags} == {*WRITING_FLAGS, *WRITING_IDLE}
+
+
 def test_texts_by_a_model_that_is_split() -> None:
     call = called(CODE, "generate_samples.py", "--load", "m", "--top_k", "5", "--top_p", "0.9", "--out-seq-length", "7",
                   "--model-parallel-size", "2")  # fmt: skip
@@ -472,6 +538,40 @@ def test_a_corpus_whose_file_is_elsewhere(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     (note,) = called(CODE, "pretrain_bert.py", "--train-data", "wikipedia").notes
     assert note.startswith("wikipedia: data/wikipedia/wikidump_lines.json is not there; say in corpora.toml where")
+
+
+CORPORA = """
+class wikipedia(json_dataset):
+    PATH = '/data/wiki.json'
+    def __init__(self, **kwargs):
+        kwargs['text_key'] = 'body'
+        kwargs['loose_json'] = True
+class mine(json_dataset):
+    PATH = 'mine.jsonl'
+class unnamed(json_dataset):
+    PATH = 'x'
+NAMED_CORPORA = {'wikipedia': wikipedia, 'openwebtext': mine}
+raise SystemExit('nobody runs this')
+"""
+
+
+def test_names_of_their_corpora_py(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which is read and not run; corpora.toml goes before it, what neither names leads where theirs led."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data_utils").mkdir()
+    (tmp_path / "data_utils" / "corpora.py").write_text(CORPORA)
+    words = ["--train-data", "wikipedia", "openwebtext", "webtext"]
+    sources = called(CODE, "pretrain_bert.py", *words).recipes["corpus"]["source"]
+    assert [(one["path"], one["text_key"]) for one in sources] == [
+        ("/data/wiki.json", "body"), ("mine.jsonl", "sentence"), ("data/webtext/data.json", "text")]  # fmt: skip
+    with pytest.raises(UsageError, match="found unnamed"):
+        called(CODE, "pretrain_bert.py", "--train-data", "unnamed")
+    (tmp_path / "corpora.toml").write_text('[wikipedia]\nkind = "text"\npath = "w.txt"\n')
+    sources = called(CODE, "pretrain_bert.py", *words).recipes["corpus"]["source"]
+    assert [one["kind"] for one in sources] == ["named", "jsonl", "jsonl"]
+    (tmp_path / "data_utils" / "corpora.py").write_text("class (")
+    with pytest.raises(UsageError, match=r"corpora.py: is no Python .* or name corpora in corpora.toml"):
+        called(CODE, "pretrain_bert.py", *words)
 
 
 def test_a_trained_sentencepiece_is_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import pytest
 from ordsmed import cli
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.ranks import Place
-from ordsmed.translate import page, program
+from ordsmed.translate import page, perform, program
 from ordsmed.translate.program import Call, Flag, Program
 from ordsmed.verbs import version
 
@@ -59,6 +59,16 @@ def test_codes_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     cli.main(["as"])
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[:-1]] == program.names()
+
+
+def test_one_of_several_processes_tells(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+                                        tmp_path: Path) -> None:  # fmt: skip
+    """What a person should know, and what it becomes."""
+    monkeypatch.chdir(tmp_path)
+    for rank in (0, 1):
+        values = program.Values({}, frozenset(), Place(rank, 2))
+        assert perform.prepare(Program("x.py", "", (), lambda *_: None), values, Call("v", notes=["n"])) == ["v"]
+        assert capsys.readouterr().err == ("n\nordsmed v\n" if rank == 0 else "")
 
 
 def test_what_their_scripts_look_for_is_written_where_processes_were_started(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ Defaults are those of its arguments.py. Its batch is that of one GPU; ours that 
 
 from __future__ import annotations
 
+import ast
 import math
 import shutil
 from pathlib import Path
@@ -17,7 +18,7 @@ from ordsmed.translate import perform
 from ordsmed.translate.program import Call, Flag, Program, Values, find
 
 NAMED = {"wikipedia": "data/wikipedia/wikidump_lines.json", "webtext": "data/webtext/data.json"}  # its corpora.py
-ALIASES = "corpora.toml"
+ALIASES, THEIR_ALIASES = "corpora.toml", Path("data_utils", "corpora.py")
 TRACKER = "latest_checkpointed_iteration.txt"
 LOG, SPIECE = "log-megatron.txt", "spiece.model"
 TERMS = {"mlm": "LM", "clm": "LM", "pair": "NSP"}  # ours -> theirs
@@ -331,6 +332,8 @@ def _source(name: str, key: str, call: Call) -> dict[str, Any]:
     """A corpus by its name, of corpora.toml or of theirs, or a file of JSON lines."""
     if Path(ALIASES).is_file() and name in settings.read(Path(ALIASES)):
         return {"kind": "named", "names": name, "file": ALIASES}
+    if THEIR_ALIASES.is_file() and (source := _of_their_file(name, key)):
+        return source
     if name in NAMED:
         if not Path(NAMED[name]).exists():
             where = f'[{name}] kind = "jsonl", path = "...", text_key = "text"'
@@ -342,6 +345,30 @@ def _source(name: str, key: str, call: Call) -> dict[str, Any]:
         known = ", ".join(NAMED)
         raise UsageError("--train-data", f"found {name}", f"{known}, a name in {ALIASES}, or files of JSON lines")
     return {"kind": "jsonl", "path": name, "text_key": key}
+
+
+def _of_their_file(name: str, key: str) -> dict[str, Any] | None:
+    """What a name leads to in their corpora.py: the PATH and text_key of its class, which is read, not run."""
+    try:
+        tree = ast.parse(THEIR_ALIASES.read_text(encoding="utf-8"))
+    except (SyntaxError, ValueError) as error:
+        raise UsageError(
+            str(THEIR_ALIASES), f"is no Python ({error})", f"mend it, or name corpora in {ALIASES}"
+        ) from None
+    named = [node.value for node in tree.body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)
+             and any(isinstance(one, ast.Name) and one.id == "NAMED_CORPORA" for one in node.targets)]  # fmt: skip
+    classes = {one.value: kind.id for table in named for one, kind in zip(table.keys, table.values, strict=True)
+               if isinstance(one, ast.Constant) and isinstance(kind, ast.Name)}  # fmt: skip
+    source = {"kind": "jsonl", "path": "", "text_key": key}
+    for own in (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == classes.get(name)):
+        for node in ast.walk(own):
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+                target = node.targets[0]
+                if isinstance(target, ast.Name) and target.id == "PATH":
+                    source["path"] = str(node.value.value)
+                if isinstance(target, ast.Subscript) and ast.unparse(target.slice) == "'text_key'":
+                    source["text_key"] = str(node.value.value)
+    return source if source["path"] else None
 
 
 def _tokenizer(values: Values, call: Call) -> None:

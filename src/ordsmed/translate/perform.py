@@ -104,8 +104,7 @@ def prepare(program: Program, values: Values, call: Call) -> list[str]:
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write_text(path, text)
     os.environ |= call.environment
-    for note in call.notes:
-        say(note)
     own = words(program, call)
-    say(command(*own))
+    for line in (*call.notes, command(*own)) if values.place.rank == 0 else ():
+        say(line)
     return own
