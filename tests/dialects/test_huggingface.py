@@ -499,6 +499,11 @@ def test_a_run_leaves_what_theirs_leaves(pieces: Path, name: str, words: list[st
     whole = json.loads((out / "all_results.json").read_text())
     assert {"train_loss", "eval_loss", "eval_accuracy", "perplexity"} <= set(whole)
     assert whole["train_runtime"] > 0
+    state = json.loads((out / "trainer_state.json").read_text())
+    assert [(one["step"], "loss" in one, "eval_loss" in one) for one in state["log_history"]] == [
+        (2, True, False), (2, False, True)]  # fmt: skip
+    assert state["log_history"][1]["eval_loss"] == whole["eval_loss"]
+    assert state["global_step"] == 2
     assert not (out / "ordsmed.json").exists(), "a run's folder is no export"
     assert whole == json.loads((out / "train_results.json").read_text()) | json.loads(
         (out / "eval_results.json").read_text())  # fmt: skip

@@ -307,6 +307,7 @@ def _left(values: Values, call: Call, right: str) -> None:
 
     def leave() -> None:
         trainer.add_export(out)
+        trainer.write_state(out, values)
         steps, checks = trainer.course(out)
         trained = trainer.train_results(steps, values.num_train_epochs if values.max_steps <= 0 else None)
         scores = {"train": trained}
@@ -481,6 +482,7 @@ def _answered(values: Values, parts: Sequence[AskedFiles]) -> tuple[dict[str, di
     out, scores = Path(values.output_dir), dict[str, dict[str, Any]]()
     if values.do_train:
         trainer.add_export(out)
+        trainer.write_state(out, values)
         steps, _ = trainer.course(out)
         epochs = values.num_train_epochs if values.max_steps <= 0 else None
         examples = files.read_table(out / "status.json").get("examples")

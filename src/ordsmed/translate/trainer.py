@@ -339,3 +339,22 @@ def write_results(out: Path, scores: Mapping[str, Mapping[str, Any]]) -> None:
     for name, own in scores.items():
         files.write_json(out / f"{name}_results.json", own)
     files.write_json(out / "all_results.json", {key: value for own in scores.values() for key, value in own.items()})
+
+
+def write_state(out: Path, values: Values) -> None:
+    """trainer_state.json: the course of a run, as far as it is of steps that theirs logs, and its checks."""
+    steps, checks = course(out)
+    last = steps[-1]["step"] if steps else 0
+    history = [{"step": one["step"], "loss": one["loss"], "grad_norm": one.get("norm"), "learning_rate": one["rate"]}
+               for one in steps if one["step"] % values.logging_steps == 0 or one["step"] == last]  # fmt: skip
+    for check in checks:
+        judged = {f"eval_{name}": value for name, value in check.items() if name not in ("step", "phase", "validation")}
+        if "validation" in check:
+            judged["eval_loss"] = check["validation"]
+        history.append({"step": check["step"], **judged})
+    files.write_json(out / "trainer_state.json", {
+        "global_step": last, "max_steps": last, "num_train_epochs": values.num_train_epochs,
+        "train_batch_size": values.per_device_train_batch_size, "logging_steps": values.logging_steps,
+        "save_steps": values.save_steps, "log_history": sorted(history, key=lambda one: one["step"]),
+        "best_metric": None, "best_model_checkpoint": None, "is_world_process_zero": True,
+    })  # fmt: skip
