@@ -324,11 +324,16 @@ def test_a_folder_goes_on_or_begins_anew(folder: Path) -> None:
 def test_other_texts_lie_elsewhere(folder: Path) -> None:
     """As in theirs' cache: a call with another flag is not refused for what a former one left."""
 
+    def recipes(*words: str) -> dict[Path, str]:
+        return perform.recipes(find(CODE, MLM), called(CODE, MLM, *BASE, *words), [])
+
     def place(*words: str) -> tuple[str, str]:
         got = resolved(CODE, MLM, *BASE, *words)
         return got[C + "out"], got[E + "out"]
 
     assert place() == place("--learning_rate=1")
+    there = [path for path in recipes() if path.stem != "pretrain"]
+    assert there == [path for path in recipes("--output_dir=other") if path.stem != "pretrain"]
     assert place()[0] == place("--tokenizer_name=other")[0]
     assert place()[1] != place("--tokenizer_name=other")[1]
     before = place("--line_by_line")
@@ -507,11 +512,21 @@ def test_a_run_leaves_what_theirs_leaves(pieces: Path, name: str, words: list[st
     assert not (out / "ordsmed.json").exists(), "a run's folder is no export"
     assert whole == json.loads((out / "train_results.json").read_text()) | json.loads(
         (out / "eval_results.json").read_text())  # fmt: skip
-    again = ["as", CODE, MLM, "--model_name_or_path=out", "--output_dir=more", *SMALL[1:-1], "--max_seq_length=16"]
+    again = [
+        "as",
+        CODE,
+        MLM,
+        "--model_name_or_path=out",
+        "--tokenizer_name=tok",
+        "--output_dir=more",
+        *SMALL[1:-1],
+        "--max_seq_length=16",
+    ]
     if name == MLM:  # a folder of theirs is one to begin with; its call goes on where it stands
         main(again)
         assert "init = 'out'" in (pieces / "work/as/more/pretrain.toml").read_text().replace('"', "'")
         main(again)
+        main([*again, "--tokenizer_name=tok", "--output_dir=third"])  # with the tokens of the first
     transformers = pytest.importorskip("transformers")
     model = getattr(transformers, auto).from_pretrained(out)
     assert sum(one.numel() for one in model.parameters()) > 0
@@ -522,8 +537,10 @@ def test_the_recipe_is_what_is_performed(folder: Path) -> None:
     program = find(CODE, MLM)
     call = called(CODE, MLM, *BASE, "--output_dir=o", "--overwrite_output_dir")
     assert perform.words(program, call) == ["pretrain", "work/as/o/pretrain.toml", "--anew"]
-    assert list(perform.recipes(program, call, [])) == [
-        Path("work/as/o/corpus.toml"), Path("work/as/o/encode.toml"), Path("work/as/o/pretrain.toml")]  # fmt: skip
+    corpus, encode, pretrain = written = perform.recipes(program, call, [])
+    assert pretrain == Path("work/as/o/pretrain.toml")
+    assert (corpus.parent.parent, encode.parent.parent) == (Path("work/as"), Path("work/as"))
+    assert f'corpus = "{corpus}"' in written[encode]
 
 
 @pytest.fixture

@@ -29,6 +29,12 @@ def folder(program: Program, call: Call) -> Path:
     return FOLDER / (named or program.name.rpartition(".")[0] or program.name)
 
 
+def recipe_at(program: Program, call: Call, name: str) -> Path:
+    """Where a recipe of a call is written: of what is kept by its content there, as others' calls name it too."""
+    kept = call.kept.get(name) if name != call.verb else None
+    return (kept or folder(program, call)) / f"{name}.toml"
+
+
 def recipes(program: Program, call: Call, overrides: Sequence[str]) -> dict[Path, str]:
     """The recipes as TOML by the files they belong in, those that others need first; each could be run by itself."""
     place = folder(program, call)
@@ -43,10 +49,10 @@ def recipes(program: Program, call: Call, overrides: Sequence[str]) -> dict[Path
             table = settings.override(table, overrides)
         for key, value in table.items():
             if value in [f"<{one}>" for one in MADE]:
-                table[key] = str(place / f"{value[1:-1]}.toml")
+                table[key] = str(recipe_at(program, call, value[1:-1]))
         table = {key: _kind_first(value) for key, value in table.items()}
         head = f"# {program.name}, as `ordsmed {name}` reads it"
-        written[place / f"{name}.toml"] = "\n".join([head, *settings.lines(table), ""])
+        written[recipe_at(program, call, name)] = "\n".join([head, *settings.lines(table), ""])
     return written
 
 
@@ -56,8 +62,9 @@ def keep_by_content(call: Call, *paths: str) -> None:
     stamps = [[str(path.resolve()), *stamp[1:]] for path, stamp in zip(there, read.stamp(there), strict=True)]
     tables = dict[str, Any]()
     for name in ("corpus", "encode"):
-        tables[name] = call.recipes[name]
-        call.put(f"{name}: out", str(FOLDER / f"{name}-{value_key([stamps, tables], 8)}"))
+        tables[name] = dict(call.recipes[name])
+        call.kept[name] = FOLDER / f"{name}-{value_key([stamps, tables], 8)}"
+        call.put(f"{name}: out", str(call.kept[name] / name))
 
 
 def _kind_first(value: Any) -> Any:
@@ -75,9 +82,9 @@ def shown(program: Program, values: Values, call: Call) -> list[str]:
 
 def words(program: Program, call: Call) -> list[str]:
     """The words of the command that performs a call."""
-    recipe = [str(folder(program, call) / f"{call.verb}.toml")] if call.verb in call.recipes else []
+    recipe = [str(recipe_at(program, call, call.verb))] if call.verb in call.recipes else []
     devices = ["--devices", str(call.devices)] if call.devices and "RANK" not in os.environ else []
-    paths = {f"<{name}>": str(folder(program, call) / f"{name}.toml") for name in MADE}
+    paths = {f"<{name}>": str(recipe_at(program, call, name)) for name in MADE}
     return [*call.verb.split(), *recipe, *(paths.get(word, word) for word in call.words), *devices]
 
 

@@ -103,6 +103,7 @@ class Call:
     gpus: int = 0  # that it wants, where the verb starts the processes
     notes: list[str] = field(default_factory=list)  # what a person who knows theirs should know
     before: list[Callable[[], object]] = field(default_factory=list)  # makes what the verb is to find, by every process
+    kept: dict[str, Path] = field(default_factory=dict)  # folders by content of what several calls may share
     after: list[Callable[[], object]] = field(default_factory=list)  # writes what their scripts look for, once done
     then: list[Call] = field(default_factory=list)  # done after it
 
