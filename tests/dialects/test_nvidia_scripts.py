@@ -350,7 +350,7 @@ def test_a_step_of_data(action: str) -> None:
     commands, settings = ACTIONS[action]
     program = find(CODE, "dataPrep.py")
     call = called(CODE, program.name, "--action", *action.split(), DATA_PREP_WORKING_DIR="w")
-    assert [" ".join(perform.words(program, one)) for one in (call, *call.then)] == commands
+    assert [" ".join(own) for one in (call, *call.then) if (own := perform.words(program, one))] == commands
     got = flat(program, call)
     assert {key: got[key] for key in settings} == settings
 
@@ -546,8 +546,12 @@ def test_what_is_fetched_stands_by_version(tmp_path: Path, monkeypatch: pytest.M
         (place / f"{name}.{'py' if name.startswith('e') else 'json'}").write_text(name)
     call = called(CODE, "dataPrep.py", "--action", "download", "--dataset", "squad",
                   DATA_PREP_WORKING_DIR=str(tmp_path))  # fmt: skip
-    for step in call.after:
+    for step in call.then[0].after:
         step()
+    again = called(CODE, "dataPrep.py", "--action", "download", "--dataset", "squad",
+                   DATA_PREP_WORKING_DIR=str(tmp_path))  # fmt: skip
+    assert (again.verb, again.then) == ("", [])
+    assert again.notes == [f"{place}/v1.1: stands, and is not fetched again"]
     for name in names:
         version = name.rpartition("-")[2]
         (found,) = (place / version).glob(f"{name}.*")
@@ -621,6 +625,8 @@ def test_from_texts_to_answers_by_their_scripts(workspace: Path) -> None:
     """Data, two phases with LAMB, every checkpoint on SQuAD, judging, asking, as their documents have it."""
     step = "python data/dataPrep.py --dataset {} --n_training_shards 2 --n_test_shards 1 --action {}"
     both = "books_wiki_en_corpus"
+    text = done(workspace, step.format(both, "download"))
+    assert text.count("stands, and is not fetched again") == 2
     done(workspace, step.format("bookscorpus", "text_formatting"), step.format("wikicorpus_en", "text_formatting"),
          step.format(both, "sharding"))  # fmt: skip
     records = "create_tfrecord_files --max_seq_length 128 --vocab_file=vocab/vocab.txt --do_lower_case=1"

@@ -538,20 +538,22 @@ def preparation(values: Values, call: Call) -> None:
 
 
 def _download(values: Values, call: Call, home: Path) -> None:
-    """What stands whole is not fetched again; books that cannot be had are counted, as theirs does."""
+    """What stands is not fetched again, whoever put it there; books that cannot be had are counted, as theirs does."""
     known = [*FETCHED] if values.dataset == "all" else ["bookscorpus", "wikicorpus_en"]
     named = [one for one in known if one != "wikicorpus_zh"] if values.dataset in ("all", BOTH) else [values.dataset]
     place, calls = home / "download", []
     for name in named:
-        one = call if name == named[0] else Call("fetch")
-        one.verb, one.words = "fetch", [FETCHED[name], "--out", str(place)]
+        if (stands := place / (f"{name}/v1.1" if name == "squad" else name)).exists():
+            call.notes.append(f"{stands}: stands, and is not fetched again")
+            continue
+        one = Call("fetch", words=[FETCHED[name], "--out", str(place)])
         one.words += ["--allow-missing"] if name == "bookscorpus" else []
-        if name != FETCHED[name]:
-            one.after.append(lambda own=name: _link(place / own, place / FETCHED[own]))  # type: ignore[misc]
+        one.after.append(
+            (lambda: _by_version(place / "squad")) if name == "squad"
+            else lambda own=name: _link(place / own, place / FETCHED[own])  # type: ignore[misc]
+        )  # fmt: skip
         calls.append(one)
-    call.then = calls[1:]
-    if "squad" in named:
-        calls[named.index("squad")].after.append(lambda: _by_version(place / "squad"))
+    call.then = calls
 
 
 def _by_version(place: Path) -> None:

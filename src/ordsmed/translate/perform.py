@@ -76,7 +76,8 @@ def shown(program: Program, values: Values, call: Call) -> list[str]:
     lines = [f"# {note}" for note in call.notes]
     for path, text in recipes(program, call, values.overrides).items():
         lines += [f"# --- {path}", *text.splitlines(), ""]
-    lines.append(f"# {command(*words(program, call))}")
+    if call.verb:
+        lines.append(f"# {command(*words(program, call))}")
     return [*lines, *(line for one in call.then for line in shown(program, values, one))]
 
 
@@ -112,6 +113,6 @@ def prepare(program: Program, values: Values, call: Call) -> list[str]:
         files.write_text(path, text)
     os.environ |= call.environment
     own = words(program, call)
-    for line in (*call.notes, command(*own)) if values.place.rank == 0 else ():
+    for line in (*call.notes, *([command(*own)] if own else [])) if values.place.rank == 0 else ():
         say(line)
     return own

@@ -94,7 +94,7 @@ class Values:
 class Call:
     """What a command line becomes: recipes, the last of them performed by its verb; or a verb with words."""
 
-    verb: str
+    verb: str  # empty: nothing is left to do, or by those after it
     recipes: dict[str, Table] = field(default_factory=dict)  # what needs what: corpus, tokenizer, encode, the verb's
     words: list[str] = field(default_factory=list)  # further ones of the command
     writes: str = ""  # the folder that the verb writes, where no recipe says it

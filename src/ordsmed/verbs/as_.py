@@ -75,7 +75,8 @@ def run(asked: argparse.Namespace) -> None:
         own = perform.prepare(theirs, values, one)
         for step in one.before:
             step()
-        _perform(own)
+        if own:
+            _perform(own)
         if values.place.rank == 0:
             for step in one.after:
                 step()
