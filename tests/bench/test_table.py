@@ -116,6 +116,37 @@ def test_weak_scaling_is_the_rate_of_n_over_that_of_one_with_as_many_rows_each()
     assert table.scaling(eight, [rate(955, batch=88)], "weak") is None
 
 
+@pytest.mark.parametrize(("length", "whole", "mixed", "scalings"), [
+    (128, {1: 116, 8: 920}, {1: 444, 8: 3475}, {8: (7.93, 7.83)}),
+    (512, {1: 24, 8: 190}, {1: 84, 8: 656}, {8: (7.92, 7.81)}),
+    (128, {1: 128, 8: 1011, 16: 2018}, {1: 500, 8: 3916, 16: 7773}, {8: (7.9, 7.83), 16: (15.77, 15.55)}),
+    (512, {1: 27, 8: 213, 16: 426}, {1: 96, 8: 754, 16: 1506}, {8: (7.89, 7.85), 16: (15.78, 15.69)}),
+])  # fmt: skip
+def test_nvidia_s_columns_come_out_of_its_rates(
+    length: int, whole: dict[int, int], mixed: dict[int, int], scalings: dict[int, tuple[float, float]]
+) -> None:
+    """Of a DGX-1 and a DGX-2: weak scaling in fp32 and mixed, and how many times as fast mixed precision is."""
+    rows = [rate(rates[count], precision=precision, length=length, batch=16 * count, processes=count)
+            for precision, rates in (("fp32", whole), ("fp16", mixed)) for count in rates]  # fmt: skip
+    summary = table.summary("x", table.Axes(), [table.CellResult((), (row,)) for row in rows])
+    found = {(row["precision"], row["devices"]): row for row in summary["rows"]}
+    for count, both in {1: (1.0, 1.0), **scalings}.items():
+        assert (found["fp32", count]["weak"], found["fp16", count]["weak"]) == both
+        assert found["fp16", count]["speed_up"] == round(mixed[count] / whole[count], 2)
+        assert found["fp32", count]["speed_up"] is None
+
+
+def test_hours_need_every_length_and_take_the_fastest_batch() -> None:
+    """Rows over rates: 3,600 rows at 1 a second and 7,200 at 4 are 1.5 hours; at twice the rates half of that."""
+    ours = [rate(1, length=512, precision="fp32"), rate(0.5, length=512, precision="fp32"),
+            rate(4, length=128, precision="fp32"), rate(8, length=128, precision="fp16"),
+            rate(2, length=512, precision="fp16"), rate(99, length=128, precision="bf16")]  # fmt: skip
+    found = table.hours_by_way(ours, ((512, 3600), (128, 7200)))
+    assert [(row["precision"], row["hours"], row["speed_up"]) for row in found] == [
+        ("fp32", 1.5, None), ("fp16", 0.75, 2.0)
+    ]  # fmt: skip
+
+
 def test_strong_scaling_is_of_the_same_rows() -> None:
     one, four = rate(100, batch=64), rate(350, batch=64, processes=4)
     assert table.scaling(four, [one, four], "strong") == 3.5
