@@ -310,7 +310,11 @@ def test_networks_of_configurations(folder: Path) -> None:
     assert [got[P + f"model.{key}"] for key in ("kind", "width", "layers", "positions")] == ["gpt2", 32, 3, 64]
     assert (got[PHASE + "length"], got[E + "tokenizer"]) == (48, "tok")
     (folder / "tok" / "tokenizer_config.json").write_text('{"model_max_length": 1e30}')
-    assert resolved(CODE, CLM, *words)[PHASE + "length"] == 1024
+    assert resolved(CODE, CLM, *words)[PHASE + "length"] == 64, "the network's"
+    longer = [*words[:2], "--model_type=gpt2", "--config_overrides=n_positions=2048", words[-1]]
+    assert resolved(CODE, CLM, *longer)[PHASE + "length"] == 1024
+    (folder / "config.json").rename(folder / "tok" / "config.json")
+    assert resolved(CODE, CLM, *words[:2], "--model_name_or_path=tok")[PHASE + "length"] == 64
 
 
 def test_a_folder_goes_on_or_begins_anew(folder: Path) -> None:

@@ -19,9 +19,11 @@ from typing import Any
 from ordsmed.base import files, hub, menu, settings
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import nearest
+from ordsmed.base.folder import FolderKind, kind_of_folder
 from ordsmed.base.screen import command
 from ordsmed.labelled import glue
 from ordsmed.labelled.tables import table
+from ordsmed.nn import foreign
 from ordsmed.text import read
 from ordsmed.translate import perform, trainer
 from ordsmed.translate.program import YES_OR_NO, Call, Flag, Program, Values
@@ -159,7 +161,7 @@ def _texts(values: Values, call: Call, length: int | None) -> None:
         call.put("encode: processes", values.preprocessing_num_workers)
     perform.keep_by_content(call, train, validation or "")
     call.put("data", "<encode>")
-    call.put("phase.length", length or _longest(values))
+    call.put("phase.length", length or _longest(values, call))
     trainer.put_arguments(values, call, "phase.")
     _optimizer(values, call)
     every = {"no": 0, "steps": values.eval_steps or values.logging_steps}
@@ -280,12 +282,19 @@ def _columns(path: str) -> list[str]:
     return list(first)
 
 
-def _longest(values: Values) -> int:
-    """What the tokenizer takes for the longest row; at most so many as theirs."""
+def _longest(values: Values, call: Call) -> int:
+    """What tokenizer and network take for the longest row; at most so many as theirs."""
     place = hub.folder(values.tokenizer_name or values.model_name_or_path)
     config = place / "tokenizer_config.json"
     longest = files.read_table(config).get("model_max_length", LONGEST) if config.is_file() else LONGEST
-    return min(int(longest), LONGEST)
+    described = dict(call.recipes["pretrain"].get("model", {}))
+    if described:
+        network = settings.decode(menu.load("models", described.pop("kind")), described, "model")
+    elif kind_of_folder(start := hub.folder(values.model_name_or_path)) is FolderKind.HUGGING_FACE:
+        network = foreign.settings(start)
+    else:
+        return min(int(longest), LONGEST)
+    return min(int(longest), LONGEST, network.longest())
 
 
 def _optimizer(values: Values, call: Call) -> None:
