@@ -421,6 +421,17 @@ def test_data_sets_that_are_fetched(folder: Path) -> None:
         assert called(CODE, QA, *words).words[1] == f"work/fetch/squad/dev-v{version}.json"
 
 
+def test_tables_of_excel_and_lists(folder: Path) -> None:
+    """A mark of the byte order is none of a column's name; a list of objects is as good as lines."""
+    (folder / "bom.csv").write_bytes(b"\xef\xbb\xbftext,label\nfine,yes\n")
+    got = resolved(CODE, GLUE, *CLASS_BASE, "--train_file=bom.csv")
+    assert (got[F + "task.text"], got.get(F + "task.second")) == ("text", None)
+    (folder / "list.json").write_text('[\n{"label": 1.5, "a": "one", "b": "two"}]')
+    got = resolved(CODE, GLUE, *CLASS_BASE, "--train_file=list.json")
+    assert [got[F + f"task.{key}"] for key in ("text", "second", "number")] == ["a", "b", True]
+    assert got.get(F + "task.format") is None
+
+
 def test_tasks_of_glue_and_numbers(folder: Path) -> None:
     words = ["--model_name_or_path=b", "--do_train", "--task_name"]
     got = resolved(CODE, GLUE, *words, "STSB")

@@ -267,7 +267,7 @@ def _columns(path: str) -> list[str]:
     place = Path(path)
     if not place.is_file():
         raise UsageError(path, "no such file", "a file of examples")
-    with place.open(encoding="utf-8", newline="") as file:
+    with place.open(encoding="utf-8-sig", newline="") as file:
         if place.suffix == ".csv":
             return next(csv.reader(file), [""])
         try:
@@ -393,7 +393,7 @@ def _of_a_table(path: str) -> dict[str, Any]:
 
 def _form(path: str) -> dict[str, Any]:
     """Theirs' .json holds an object a line, or a list."""
-    with Path(path).open(encoding="utf-8") as file:
+    with Path(path).open(encoding="utf-8-sig") as file:
         return {"format": "jsonl"} if path.endswith(".json") and file.read(1) != "[" else {}
 
 
