@@ -13,6 +13,7 @@ import pytest
 from kit.sources import FILES, nodes, offenders, tree
 from ordsmed.base import ending, menu
 from ordsmed.command import verb
+from ordsmed.report import send
 from ordsmed.translate import program
 
 HOUSE = menu.HOUSE
@@ -30,7 +31,7 @@ FLOORS = [
     {"pretrain", "finetune", "probes"},
     {"bench", "evaluation", "doctor"},
     {"show", "api", "report"},
-    {"cluster", "install", "suite", "stability"},
+    {"cluster", "install", "suite", "stability", "trackers"},
     {"translate"},
     {"dialects"},
     {"command"},
@@ -39,7 +40,7 @@ FLOORS = [
     {"__main__"},
 ]
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
-MENUS = (*menu.MENUS, verb.MENU, program.MENU)
+MENUS = (*menu.MENUS, verb.MENU, program.MENU, send.MENU)
 MENU_FILES = [p for name in menu.MENUS for p in sorted((HOUSE / name).glob("*.py")) if not p.stem.startswith("_")]
 
 

@@ -22,8 +22,8 @@ def test_tables_are_those_of_the_page(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["r.md"]
     lines = (tmp_path / "r.md").read_text().splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
-    assert ["recipe", "score", "seeds", "mean", "± deviation", "lowest", "highest"] in rows
-    assert ["runs", "mlm\\_right", "2", "0.375", "0.1768", "0.25", "0.5"] in rows
+    assert ["recipe", "score", "seeds", "mean", "± deviation", "95% interval", "lowest", "highest"] in rows
+    assert ["runs", "mlm\\_right", "2", "0.375", "0.1768", "-1.213 to 1.963", "0.25", "0.5"] in rows
     assert ["phase\\[1\\].rate", "0.001"] in rows
     assert "Seeds: 1, 2." in lines
 

@@ -100,6 +100,8 @@ def test_every_number_of_a_table_is_the_one_in_the_json(tmp_path: Path) -> None:
     place = next(n for n, one in enumerate(facts["groups"][group]["scores"]) if one["score"] == "validation")
     assert shown[f"/groups/{group}/scores/{place}/mean"] == "3.3"
     assert shown[f"/groups/{group}/scores/{place}/deviation"] == "0.1"
+    interval = facts["groups"][group]["scores"][place]["interval"]
+    assert interval == pytest.approx([3.3 - 4.30265 * 0.1 / 3**0.5, 3.3 + 4.30265 * 0.1 / 3**0.5], abs=1e-5)
     assert shown["/cost/device_hours"] == "0.0267"  # three of 30 steps by two processes, 12 by one, half a second each
     assert shown["/cost/kwh"] == "0.008"
 

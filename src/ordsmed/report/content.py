@@ -12,7 +12,7 @@ from typing import Any
 
 import ordsmed
 from ordsmed.report import folders
-from ordsmed.score.seeds import OverSeeds, over_seeds
+from ordsmed.score import seeds
 
 BESIDE = ("seed", "seeds", "out", "log", "keep", "save", "jobs", "features")  # settings by which no run is another
 MACHINE = ("layout.device", "layout.threads", "layout.workers", "layout.background", "layout.patience")
@@ -106,7 +106,7 @@ def _tell_apart(groups: Sequence[dict[str, Any]]) -> None:
 
 
 def _spread(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Of each score its mean and sample deviation over the runs that have it."""
+    """Of each score its mean, sample deviation and interval over the runs that have it."""
     values: dict[str, list[float]] = {}
     guessing: dict[str, float] = {}
     for run in {run["seed"]: run for run in runs if run["scores"]}.values():  # the same seed twice tells nothing new
@@ -115,16 +115,18 @@ def _spread(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             if key not in NO_SCORES:
                 values.setdefault(key, []).append(value)
         guessing |= scores.get("guessing", {})
-    return [
-        {"score": key, "runs": over.count, "mean": over.mean, "deviation": over.deviation,
-         **_ends(over), "guessing": guessing.get(key)}
-        for key, over in ((key, over_seeds(own)) for key, own in values.items())
-    ]  # fmt: skip
+    return [{"score": key, **_over_seeds(own), "guessing": guessing.get(key)} for key, own in values.items()]
 
 
-def _ends(over: OverSeeds) -> dict[str, float | None]:
-    """The lowest and the highest; of one value nothing that it does not tell itself."""
-    return {"low": over.least, "high": over.most} if over.count > 1 else {"low": None, "high": None}
+def _over_seeds(values: Sequence[float]) -> dict[str, Any]:
+    """Mean, deviation, interval and ends; of one value nothing that it does not tell itself."""
+    over = seeds.over_seeds(values)
+    several = over.count > 1
+    return {
+        "runs": over.count, "mean": over.mean, "deviation": over.deviation,
+        "interval": list(over.interval) if over.interval else None,
+        "low": over.least if several else None, "high": over.most if several else None,
+    }  # fmt: skip
 
 
 NO_SCORES = ("step", "loss", "tokens", "training_seconds", "examples", "unigram")

@@ -11,6 +11,7 @@ from typing import Any
 from ordsmed.apply import probed
 from ordsmed.base.say import duration, operations
 
+SPREAD = "over the seeds of a recipe; deviation: of the sample; interval: of the mean, by Student's t"
 LONGEST = 60  # letters of a cell; the rest is left out where it is shown, and stands in the JSON
 Path = tuple[str | int, ...]  # where a value stands in the JSON
 
@@ -82,6 +83,11 @@ def loss(value: float) -> str:
 def score(value: float) -> str:
     """As probes' tables have it."""
     return probed.said(float(value))
+
+
+def _between(value: Sequence[float]) -> str:
+    """An interval."""
+    return " to ".join(map(score, value))
 
 
 def hours(value: float) -> str:
@@ -162,10 +168,11 @@ def _scores(report: Mapping[str, Any]) -> ReportTable:
             cells.add(
                 cells.at(("groups", number, "name"), cut), cells.at((*at, "score"), str),
                 cells.at((*at, "runs"), count), cells.at((*at, "mean"), score), cells.at((*at, "deviation"), score),
-                cells.at((*at, "low"), score), cells.at((*at, "high"), score), cells.at((*at, "guessing"), score),
+                cells.at((*at, "interval"), _between), cells.at((*at, "low"), score),
+                cells.at((*at, "high"), score), cells.at((*at, "guessing"), score),
             )  # fmt: skip
-    head = ("recipe", "score", "seeds", "mean", "± deviation", "lowest", "highest", "guessing")
-    return cells.table("scores", "Scores", head, "over the seeds of a recipe; the deviation is that of a sample")
+    head = ("recipe", "score", "seeds", "mean", "± deviation", "95% interval", "lowest", "highest", "guessing")
+    return cells.table("scores", "Scores", head, SPREAD)
 
 
 def _trials(report: Mapping[str, Any]) -> Iterator[ReportTable]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from ordsmed.base import menu
 from ordsmed.base.arguments import FILES, Parser, UsageError, whole
 from ordsmed.command.output import print_lines
 
@@ -23,12 +24,32 @@ def arguments(parser: Parser) -> None:
     meaning = "serve it on this machine while runs go on; Ctrl-C ends"
     parser.add_argument("--watch", action="store_true", help=meaning)
     parser.add_argument("--port", type=whole(1, 65535), metavar="N", help="of --watch; left out: one that is free")
+    meaning = "send runs to a tracker instead, those under way too"
+    parser.add_argument("--to", metavar="TRACKER", help=meaning, offers=_trackers)
+    parser.add_argument("--project", metavar="NAME", default="ordsmed", help="of --to (ordsmed)")
+    meaning = "of --to: write here what can be sent later, or looked at there"
+    parser.add_argument("--offline", metavar="FOLDER", help=meaning, offers=lambda: [FILES])
+
+
+def _trackers() -> list[str]:
+    return menu.entries("trackers")
 
 
 def run(asked: argparse.Namespace) -> None:
     if asked.port and not asked.watch:
         raise UsageError("report", "--port without --watch", "both, or neither", "add --watch")
-    if asked.watch and (asked.out or asked.markdown or asked.json):
+    written = asked.out or asked.markdown or asked.json
+    if asked.to and (asked.watch or written):
+        wanted = "--to alone, with --project and --offline"
+        raise UsageError("report", "--to beside what is written or served", wanted, "give two commands")
+    if asked.offline and not asked.to:
+        raise UsageError("report", "--offline without --to", "both, or neither", "name a tracker with --to")
+    if asked.to:
+        from ordsmed.report import send
+
+        print_lines(send.send(asked.folders, asked.to, project=asked.project, offline=asked.offline))
+        return
+    if asked.watch and written:
         raise UsageError("report", "--watch writes no file", "--watch alone", "leave out --out, --markdown and --json")
     if asked.watch:
         from ordsmed.report import live

@@ -1,0 +1,1 @@
+"""Menu: trackers of experiments that runs are sent to."""
