@@ -59,7 +59,7 @@ class Made:
         complaint, out = self.complaints.get(one.name), self.left_out.get(one.name, [])
         one.said.write_text(f"ordsmed: {complaint}\n")
         shutil.rmtree(one.folder, ignore_errors=True)
-        one.folder.mkdir()
+        (one.folder / "checkpoints").mkdir(parents=True)
         state = "failed" if complaint else "done"
         Run(one.folder).set(verb=one.recipe.verb, state=state, step=LENGTH, left_out=out)
         files.write_text(one.folder / "recipe.toml", settings.write(one.recipe))
@@ -280,6 +280,22 @@ def test_a_fine_tuning_is_judged_by_its_score(tuning: Path, made: Made) -> None:
     assert "Of accuracy, more is better." in Path("work/stability/tuning/stability.md").read_text()
     other = stability(str(tuning), how=StudyOptions(seeds=(1, 2), metric="validation"))
     assert (other["metric"], other["lower_is_better"]) == ("validation", True)
+
+
+def test_checkpoints_of_fine_tunings_go_and_those_of_pretrainings_stay(tuning: Path, study: Path) -> None:
+    """The best of a fine-tuning is in its weights; a pretraining may be wanted at its steps."""
+    stability(str(tuning), how=StudyOptions(seeds=(1,)))
+    stability(str(study), how=StudyOptions(seeds=(1,)))
+    assert not Path("work/stability/tuning/seed-1/checkpoints").exists()
+    assert (HERE / "seed-1" / "checkpoints").exists()
+
+
+def test_a_run_that_is_done_is_read_once(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the last of a thousand would wait for what the others left."""
+    read, count = results.course, list[Path]()
+    monkeypatch.setattr(results, "course", lambda folder: count.append(folder) or read(folder))  # type: ignore[func-returns-value]
+    stability(str(study), how=FIVE)
+    assert len(count) <= 2 * 5 + 4 + 3 + 2 + 1, "to judge, to draw, and those that are not begun"
 
 
 def test_what_only_guesses_is_told_and_counts(tuning: Path, made: Made) -> None:

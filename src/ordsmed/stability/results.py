@@ -23,9 +23,16 @@ LOSSES = ("loss", "validation", "squared_error")  # of fine-tunings: less is bet
 NO_SCORES = ("step", "tokens", "training_seconds", "unigram", "examples")  # numbers of a run that judge nothing
 
 
-def results(study: Study, failed: Mapping[str, str], metric: str = "") -> dict[str, Any]:
-    """Every run, and what came of them over seeds; `failed`: why some did."""
-    rows = [_of_run(seed, one, failed.get(one.name, "")) for seed, one in zip(study.seeds, study.runs, strict=True)]
+def results(
+    study: Study, failed: Mapping[str, str], metric: str = "", *, known: dict[int, dict[str, Any]] | None = None
+) -> dict[str, Any]:
+    """Every run, and what came of them over seeds; `failed`: why some did; `known`: runs that are done, once read."""
+    known, rows = {} if known is None else known, []
+    for seed, one in zip(study.seeds, study.runs, strict=True):
+        row = known.get(seed) or _of_run(seed, one, failed.get(one.name, ""))
+        if row["state"] == "done":
+            known[seed] = row
+        rows.append(dict(row))
     scored = [row for row in rows if row["state"] == "done"]
     metric = metric or _usual(study, scored)
     names = dict.fromkeys(name for row in scored for name in row["scores"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -19,6 +20,7 @@ from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
 from ordsmed.base.folder import FolderKind
 from ordsmed.base.run import Run
 from ordsmed.base.say import logged, many, say
+from ordsmed.finetune.recipe import Finetuning
 from ordsmed.score.bands import bands
 from ordsmed.score.seeds import LEVEL, paired
 from ordsmed.stability import pages, plan, results
@@ -138,13 +140,14 @@ def _begin(study: Study, *, anew: bool) -> None:
 
 def _made(study: Study, how: StudyOptions) -> dict[str, Any]:
     """The runs, and what came of them."""
-    runs, failed = study.runs, dict[str, str]()
+    runs, failed, known = study.runs, dict[str, str](), dict[int, dict[str, Any]]()
     for one in runs:
         several.write(one, "seed")
 
     def note(one: PlannedRun, left: str) -> None:
-        result = results.results(study, failed)
-        _leave(study, result)
+        if isinstance(one.recipe, Finetuning):  # its best weights stand by themselves
+            shutil.rmtree(one.folder / "checkpoints", ignore_errors=True)
+        result = _leave(study, results.results(study, failed, known=known))
         done = sum(row["state"] == "done" for row in result["runs"])
         row = next(row for row in result["runs"] if row["folder"] == str(one.folder))
         value = row["scores"].get(result["metric"])
@@ -154,7 +157,7 @@ def _made(study: Study, how: StudyOptions) -> dict[str, Any]:
     waiting = sum(not one.done for one in runs)
     places = several.places_of(study.recipe.layout.device, how.workers, waiting, how.devices)
     failed |= several.make(several.Gathering(study.folder, VERB, "seed"), runs, places, note)
-    return _leave(study, results.results(study, failed), drawn=True)
+    return _leave(study, results.results(study, failed, known=known), drawn=True)
 
 
 def _unpaired(result: Mapping[str, Any], values: Sequence[Mapping[int, float]]) -> list[dict[str, Any]]:
