@@ -307,6 +307,12 @@ def test_what_only_guesses_is_told_and_counts(tuning: Path, made: Made) -> None:
     assert "seed 2: accuracy 60 is no better than guessing, 60" in text
 
 
+def test_a_pretraining_worse_than_frequencies_is_told(study: Path, made: Made) -> None:
+    made.scores = lambda one: {"validation": 37.0 if one.recipe.seed == 2 else 3.0, "guessing": {"validation": 4.9}}
+    rows = stability(str(study), how=StudyOptions(seeds=(1, 2)))["runs"]
+    assert [row["notes"] for row in rows] == [[], ["validation 37 is no better than guessing, 4.9"]]
+
+
 def test_a_recipe_s_own_seeds_are_taken(tuning: Path) -> None:
     tuning.write_text("seeds = [7, 9]\n" + FINETUNING)
     assert [row["seed"] for row in stability(str(tuning))["runs"]] == [7, 9]

@@ -91,10 +91,11 @@ def courses(folder: Path) -> tuple[Course, Course]:
 
 
 def _guessed(scores: Mapping[str, float], guessing: object, one: PlannedRun) -> list[str]:
-    """A fine-tuning that scores what guessing scores has learned nothing: it is in the mean, and told."""
-    if not isinstance(guessing, dict) or not isinstance(one.recipe, Finetuning):
+    """A run that scores what guessing scores has learned nothing: it is in the mean, and told."""
+    if not isinstance(guessing, dict):
         return []
-    score = run.read_recipe(Finetuning, one.folder).score
+    tuned = isinstance(one.recipe, Finetuning)
+    score = run.read_recipe(Finetuning, one.folder).score if tuned else "validation"
     if not (is_number(scores.get(score)) and is_number(guessing.get(score))):
         return []
     level, own = guessing[score], scores[score]
