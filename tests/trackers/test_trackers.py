@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -61,12 +62,17 @@ def mlflow(calls: list[tuple[Any, ...]]) -> dict[str, ModuleType]:
 
         def create_run(self, experiment: str, start_time: int, run_name: str, tags: dict[str, str]) -> Any:
             calls.append(("run", experiment, start_time, run_name))
-            stored[tags["ordsmed"]] = run = SimpleNamespace(info=SimpleNamespace(run_id="r1"))
+            stored[tags["ordsmed"]] = run = SimpleNamespace(
+                info=SimpleNamespace(run_id="r1"), data=SimpleNamespace(params={})
+            )
             return run
 
         def log_batch(self, key: str, metrics: Any = (), params: Any = ()) -> None:
             assert len(metrics) <= 1000
             assert len(params) <= 100
+            assert all(re.fullmatch(r"[\w .:/-]+", each[0], re.ASCII) for each in (*metrics, *params))
+            if params:
+                next(run for run in stored.values() if hasattr(run, "data")).data.params["told"] = True
             calls.append(("batch", key, list(metrics), list(params)))
 
         def log_metric(self, key: str, name: str, value: float) -> None:
@@ -111,7 +117,7 @@ def test_steps_scores_and_settings_arrive(run: Path, calls: list[tuple[Any, ...]
 def test_mlflow_is_sent_batches(run: Path, calls: list[tuple[Any, ...]]) -> None:
     send.send([str(run)], "mlflow")
     assert calls[:2] == [("init", None), ("run", "7", 1_700_000_000_000, "run")]
-    assert ("model.width", "128") in calls[2][3]
+    assert {("model.width", "128"), ("phase.1.rate", "0.001")} <= set(calls[2][3])
     metrics = calls[3][2]
     assert ("training/loss", 3.0, 1_700_000_000_500, 1) in metrics
     assert ("validation/validation", 2.5, 1_700_000_001_000, 2) in metrics
@@ -169,7 +175,7 @@ def test_what_a_tracker_raises_is_one_line(run: Path, monkeypatch: pytest.Monkey
     with pytest.raises(RunError, match="wandb: ValueError: no login; look at its address and login") as caught:
         send.send([str(run)], "wandb")
     assert "\n" not in str(caught.value)
-    assert not (run / "sent.json").exists()
+    assert [note["step"] for note in json.loads((run / "sent.json").read_text()).values()] == [0]
 
 
 def test_unknown_trackers_and_runs_without_steps_are_refused(tmp_path: Path) -> None:

@@ -85,6 +85,7 @@ def _send(run: Mapping[str, Any], kind: str, project: str, offline: Path | None)
     key = note.get("key") or uuid.uuid4().hex[:16]
     settings = {name: value if isinstance(value, str) else json.dumps(value) for name, value in run["recipe"].items()}
     sending = Sending(project, run["name"], key, settings, run["began"] or 0.0, offline)
+    _note(folder, {**notes, where: {"key": key, "step": int(note.get("step", 0))}})  # so that it is not begun twice
     try:
         tracker: RunTracker = menu.opened(MENU, kind).Tracker(sending)
         last, count = int(note.get("step", 0)), 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,20 +29,19 @@ class MlflowRun:
             where = {"artifact_location": (sending.offline.resolve() / "mlartifacts").as_uri()}
         experiment = known.experiment_id if known else self.client.create_experiment(sending.project, **where)
         before = self.client.search_runs([experiment], f"tags.ordsmed = '{sending.key}'")
-        if before:
-            self.key = before[0].info.run_id
-            return
-        run = self.client.create_run(
+        run = before[0] if before else self.client.create_run(
             experiment, start_time=int(sending.began * 1000), run_name=sending.name, tags={"ordsmed": sending.key}
-        )
+        )  # fmt: skip
         self.key = run.info.run_id
-        settings = [self.entities.Param(key, value[:LONGEST]) for key, value in sending.settings.items()]
-        for start in range(0, len(settings), SETTINGS):
+        settings = [self.entities.Param(_named(key), value[:LONGEST]) for key, value in sending.settings.items()]
+        for start in range(0, 0 if run.data.params else len(settings), SETTINGS):  # which may be told once alone
             self.client.log_batch(self.key, params=settings[start : start + SETTINGS])
 
     def log(self, step: int, numbers: Mapping[str, float], at: float) -> None:
         """The numbers of a step, sent with those of others."""
-        self.waiting += [self.entities.Metric(name, value, int(at * 1000), step) for name, value in numbers.items()]
+        self.waiting += [
+            self.entities.Metric(_named(name), value, int(at * 1000), step) for name, value in numbers.items()
+        ]
         if len(self.waiting) >= AT_ONCE:
             self._flush()
 
@@ -54,9 +54,14 @@ class MlflowRun:
         """What was found in the end; a run that goes on stays open."""
         self._flush()
         for name, value in scores.items():
-            self.client.log_metric(self.key, name, value)
+            self.client.log_metric(self.key, _named(name), value)
         if state in STATES:
             self.client.set_terminated(self.key, status=STATES[state])
+
+
+def _named(name: str) -> str:
+    """`phase[1].rate` as `phase.1.rate`: MLflow takes no other signs in a name than these."""
+    return re.sub(r"[^\w .:/-]", "_", re.sub(r"\[(\d+)\]", r".\1", name), flags=re.ASCII)
 
 
 Tracker = MlflowRun
