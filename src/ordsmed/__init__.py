@@ -17,7 +17,7 @@ FACE = {  # a name -> where it stands
     "open": "api.model", "OpenModel": "api.model", "Filled": "apply.fill", "Guess": "apply.fill",
     "Generated": "apply.generation.options", "Embedded": "apply.embed", "Answered": "score.answers",
     "Classified": "apply.predict", "Tagged": "apply.predict", "Predicted": "apply.predict",
-    "Evaluated": "apply.predict", "TrainingRun": "api.run", "Stopped": "train.loop",
+    "Evaluated": "apply.predict", "TrainingRun": "api.run", "Stopped": "base.ending",
     "OrdsmedError": "base.errors", "RecipeError": "base.errors", "DataError": "base.errors", "RunError": "base.errors",
 }  # fmt: skip
 VERBS = ("pretrain", "finetune")  # packages that can be called

@@ -11,12 +11,12 @@ from ordsmed.apply.predict import Classified as Classified
 from ordsmed.apply.predict import Evaluated as Evaluated
 from ordsmed.apply.predict import Predicted as Predicted
 from ordsmed.apply.predict import Tagged as Tagged
+from ordsmed.base.ending import Stopped as Stopped
 from ordsmed.base.errors import DataError as DataError
 from ordsmed.base.errors import OrdsmedError as OrdsmedError
 from ordsmed.base.errors import RecipeError as RecipeError
 from ordsmed.base.errors import RunError as RunError
 from ordsmed.score.answers import Answered as Answered
-from ordsmed.train.loop import Stopped as Stopped
 
 __version__: str
 FACE: dict[str, str]

@@ -38,6 +38,8 @@ def main(words: Sequence[str] | None = None) -> None:
         if "JSON" not in str(error):
             raise
         fail(str(DataError("a file of JSON", "is nested too deeply to be read", "a file as this verb takes it")), 1)
+    except ending.Stopped as run:  # which told how to go on
+        sys.exit(128 + run.by)
     except KeyboardInterrupt as stopped:
         _stopped(words, stopped)
 

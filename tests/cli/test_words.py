@@ -15,10 +15,10 @@ from ordsmed.api.model import OpenModel
 from ordsmed.apply.embed import Form
 from ordsmed.apply.predict import Evaluated, Predicted
 from ordsmed.base.arguments import UsageError
+from ordsmed.base.ending import Stopped
 from ordsmed.base.run import Run
 from ordsmed.command import flags, recipes
 from ordsmed.command import verb as verbs
-from ordsmed.train.loop import Stopped
 from ordsmed.web.urls import Rules
 
 LINES, BOTH = ["made"], Evaluated({"f1": 1.5}, ["made"])
@@ -187,10 +187,24 @@ def test_what_a_training_is_given(
     with pytest.raises(SystemExit) as ended:
         cli.main([verb, "r"])
     assert ended.value.code == 143
-    given("bench.bench.bench", Stopped(4, 2))
+
+
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [
+        (["quickstart"], "pretrain.quickstart.quickstart"),
+        (["bench", "r"], "bench.bench.bench"),
+        (["stability", "r"], "stability.stability.stability"),
+    ],
+)
+def test_a_run_that_was_stopped_on_the_way_ends_the_verb_without_a_stack(
+    given: Any, words: list[str], place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given(place, Stopped(4, 2))
     with pytest.raises(SystemExit) as ended:
-        cli.main(["bench", "r"])
+        cli.main(words)
     assert ended.value.code == 130
+    assert capsys.readouterr() == ("", ""), "the run has said how to go on"
 
 
 @pytest.mark.parametrize("verb", ["pretrain", "finetune"])
@@ -330,7 +344,7 @@ def test_a_flag_is_told_of_every_verb_that_knows_it() -> None:
     assert verbs.owners("--scor") == "--score is a flag of `corpus addresses`"
     assert verbs.owners("--licnce") == "--licence is a flag of `export`"
     assert verbs.owners("--yes") == "--yes is a flag of `install`, `submit`"
-    assert verbs.owners("--jsn").startswith("--json is a flag of `evaluate`, `score`, `bench`, `answer`, `generate`, ")
+    assert verbs.owners("--jsn").startswith("--json is a flag of `evaluate`, `score`, `bench`, `stability`, `answer`, ")
     assert verbs.owners("--zzzz") == ""
     assert flags.step_or_all("all") == "all"
     assert flags.step_or_all("7") == 7

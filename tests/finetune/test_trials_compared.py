@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from ordsmed.base import files, settings
+from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import DataError, RecipeError, RunError
 from ordsmed.base.folder import TRIALS
 from ordsmed.base.run import Run
@@ -22,7 +23,6 @@ from ordsmed.finetune.recipe import Finetuning
 from ordsmed.models import bert
 from ordsmed.tasks import classify
 from ordsmed.train import several
-from ordsmed.train.loop import Stopped
 
 
 def recipe(folder: Path, **how: Any) -> Finetuning:

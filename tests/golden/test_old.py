@@ -26,6 +26,7 @@ from kit.makers import invented_text
 from ordsmed.apply.fill import fill
 from ordsmed.apply.trained import open_model
 from ordsmed.base import run
+from ordsmed.base.ending import Stopped
 from ordsmed.base.run import Run
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.data.encode import Encoding
@@ -202,7 +203,7 @@ def make(folder: Path) -> None:
     for name, perform in TRAININGS.items():
         try:
             perform(f"{name}.toml")
-        except loop.Stopped:
+        except Stopped:
             pass
         else:
             raise AssertionError(name)

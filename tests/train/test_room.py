@@ -18,6 +18,7 @@ import torch
 from kit.makers import change, job_of
 from ordsmed import cli
 from ordsmed.base import machine
+from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.run import Run
@@ -27,7 +28,6 @@ from ordsmed.models import bert
 from ordsmed.pretrain.pretrain import pretrain
 from ordsmed.train import loop, room
 from ordsmed.train.job import Vote
-from ordsmed.train.loop import Stopped
 from ordsmed.train.meters import read
 
 Recipe = Callable[..., Path]

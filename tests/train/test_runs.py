@@ -18,6 +18,7 @@ import torch
 from kit.makers import job_of, make_words
 from kit.processes import Process, run_born
 from ordsmed.base import files, settings
+from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
 from ordsmed.base.run import Run
 from ordsmed.pretrain.pretrain import pretrain
@@ -227,8 +228,8 @@ def test_where_no_memory_is_left_it_goes_on_with_fewer_rows_at_a_time(
     other, words = recipe("other"), ["layout.micro=2"]
     if since:
         monkeypatch.setattr(loop, "update", lambda *a, **k: stop(k["step"] - 1) if k["step"] > 4 else update(*a, **k))
-        stop = lambda step: (_ for _ in ()).throw(loop.Stopped(step, 1))  # noqa: E731
-        with pytest.raises(loop.Stopped):
+        stop = lambda step: (_ for _ in ()).throw(Stopped(step, 1))  # noqa: E731
+        with pytest.raises(Stopped):
             pretrain(str(other), ["layout.micro=8"])
         monkeypatch.undo()
         other = other.with_suffix("")

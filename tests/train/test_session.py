@@ -14,6 +14,7 @@ import torch
 
 from kit.makers import change, job_of
 from ordsmed.apply.trained import open_model
+from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import RecipeError, Trouble
 from ordsmed.base.run import Run
 from ordsmed.learn.objective import Objective
@@ -465,14 +466,14 @@ def test_how_a_run_ends(going: Any, tmp_path: Path, capsys: pytest.CaptureFixtur
     """Stopped it says how to go on; by trouble its checkpoint is settled, by anything else waited for."""
     go, noted = going
     for step, said in ((3, "saved at step 3 of 5"), (0, "stopped before its first step")):
-        with pytest.raises(loop.Stopped):
-            go(ends=loop.Stopped(step, 15))
+        with pytest.raises(Stopped):
+            go(ends=Stopped(step, 15))
         status = Run(tmp_path).status
         assert (status["state"], status["step"]) == ("stopped", step)
         assert f"{said}; go on with: ordsmed pretrain {tmp_path}" in capsys.readouterr().err
     Run(tmp_path).set(state="running")
-    with pytest.raises(loop.Stopped):
-        go(ends=loop.Stopped(1, 15), rank=1, world=2, shape=(1, 1, 2))
+    with pytest.raises(Stopped):
+        go(ends=Stopped(1, 15), rank=1, world=2, shape=(1, 1, 2))
     assert Run(tmp_path).status["state"] == "running", "the first rank writes it"
     noted.clear()
     with pytest.raises(Trouble):

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from kit.makers import change, job_of
+from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import RunError
 from ordsmed.nn import dropout
 from ordsmed.nn.shards import LocalParameter
@@ -272,7 +273,7 @@ def test_a_run_goes_on_inside_a_phase(course: Callable[..., Course]) -> None:
 
 def test_asked_to_stop_it_saves_and_stops(course: Callable[..., Course]) -> None:
     found = course(stop_after=2)
-    with pytest.raises(loop.Stopped) as stopped:
+    with pytest.raises(Stopped) as stopped:
         found.train()
     assert (stopped.value.step, stopped.value.by) == (3, signal.SIGTERM)
     assert found.saved == [(2, False), (3, True)]

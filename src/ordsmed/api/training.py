@@ -11,6 +11,7 @@ from pathlib import Path
 from ordsmed.api.keywords import words_of
 from ordsmed.api.run import TrainingRun
 from ordsmed.base import run
+from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.files import in_a_line
 from ordsmed.base.folder import kind_of_folder
@@ -21,7 +22,6 @@ from ordsmed.finetune.plan import FinetuningPlan
 from ordsmed.launch.local import PASSED_ON, start
 from ordsmed.pretrain import pretrain as pretraining
 from ordsmed.pretrain.plan import PretrainingPlan
-from ordsmed.train.loop import Stopped
 from ordsmed.train.plan import Plan
 from ordsmed.train.session import SessionOptions
 

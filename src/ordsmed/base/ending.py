@@ -25,6 +25,14 @@ class Ended(KeyboardInterrupt):
         super().__init__(signal.Signals(number).name)
 
 
+class Stopped(Exception):
+    """A run was asked to stop, saved first and told how to go on; `by` is the signal's number."""
+
+    def __init__(self, step: int, by: int) -> None:
+        self.step, self.by = step, by
+        super().__init__(f"stopped at step {step}")
+
+
 @contextlib.contextmanager
 def heard() -> Iterator[None]:
     """SIGTERM and SIGHUP raise `Ended` in here, where nobody else listens to them (`nohup`, a run's own loop)."""

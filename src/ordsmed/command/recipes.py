@@ -41,18 +41,14 @@ def train(asked: argparse.Namespace, training: Callable[..., Any]) -> Path | Non
         sys.exit(start(without(asked.words, "--devices", "--restarts"), asked.devices, restarts=asked.restarts))
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a lost rank is told in a line, not in the others' stacks
     from ordsmed.show import show
-    from ordsmed.train.loop import Stopped
 
     how = {"layout": asked.layout, "site": asked.site}
     deadline = _deadline(asked)
     if asked.dry_run:
         print_lines(show.show(asked.name, asked.overrides, verb=asked.verb, devices=asked.devices, **how))
         return None
-    try:
-        done = training(asked.name, overrides=asked.overrides, deadline=deadline, anew=asked.anew, **how)
-        return Path(done.folder)
-    except Stopped as stopped:
-        sys.exit(128 + stopped.by)
+    done = training(asked.name, overrides=asked.overrides, deadline=deadline, anew=asked.anew, **how)
+    return Path(done.folder)
 
 
 def _deadline(asked: argparse.Namespace) -> float | None:

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
+from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import RunError, Trouble
 from ordsmed.base.machine import lacks_memory
 from ordsmed.base.ranks import first_alone
@@ -36,14 +37,6 @@ from ordsmed.train.saving import Saving
 from ordsmed.train.watch import Watch
 
 Each = Callable[[int], None]  # is told every step that is done
-
-
-class Stopped(Exception):
-    """The run was asked to stop, and saved first."""
-
-    def __init__(self, step: int, by: int) -> None:
-        self.step, self.by = step, by
-        super().__init__(f"stopped at step {step}")
 
 
 class Unmade(Exception):

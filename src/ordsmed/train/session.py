@@ -17,7 +17,7 @@ from typing import Any, TypedDict
 import torch
 
 from ordsmed.base import files, run, settings, snapshots
-from ordsmed.base.ending import side_by_side
+from ordsmed.base.ending import Stopped, side_by_side
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError, Trouble
 from ordsmed.base.folder import RECIPE, kind_of_folder
 from ordsmed.base.machine import measured_peak, slower_in
@@ -92,7 +92,7 @@ def _performed(
             plan = plan.completed(make=True)  # before the processes meet: a corpus may take hours
         ranks = meet(alone, recipe.layout.patience)
         with contextlib.ExitStack() as at_the_end, Watch(ranks, recipe.layout.patience) as watch:
-            at_the_end.push(lambda error, *_: leave(ranks, well=error in (None, loop.Stopped)))
+            at_the_end.push(lambda error, *_: leave(ranks, well=error in (None, Stopped)))
             try:
                 plan = plan.on(stand(connect(ranks, recipe.layout.patience), alone.shape))
                 _perform(plan, folder, [name, *overrides], watch, began, deadline, before.getvalue(),
@@ -257,7 +257,7 @@ def _go_on(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
         saving.save(0)
     try:
         job = _train(plan, job, folder, start, peak, saving, watch)
-    except loop.Stopped as stopped:
+    except Stopped as stopped:
         if ranks.first:
             Run(folder).set(state="stopped", step=stopped.step)
         where = (

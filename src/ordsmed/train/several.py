@@ -21,6 +21,7 @@ from typing import TypeVar
 import torch
 
 from ordsmed.base import files, run, settings
+from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.folder import kind_of_folder
 from ordsmed.base.machine import cores, threads_of
@@ -29,7 +30,7 @@ from ordsmed.base.say import Progress, say
 from ordsmed.base.screen import command
 from ordsmed.launch.local import end_with_parent
 from ordsmed.train import checkpoint
-from ordsmed.train.loop import Stopped, asked_to_stop
+from ordsmed.train.loop import asked_to_stop
 from ordsmed.train.training import Training
 
 LOOK = 0.1  # seconds

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from ordsmed.base.arguments import FILES, Parser, UsageError, seeds, whole
 from ordsmed.base.ending import GOES_ON
@@ -36,7 +35,6 @@ def arguments(parser: Parser) -> None:
 def run(asked: argparse.Namespace) -> None:
     from ordsmed.stability import pages, results
     from ordsmed.stability.stability import StudyOptions, compare, stability
-    from ordsmed.train.loop import Stopped
 
     names = [word for word in asked.other if "=" not in word]
     words = [word for word in asked.other if "=" in word]
@@ -45,13 +43,10 @@ def run(asked: argparse.Namespace) -> None:
     how = StudyOptions(
         seeds=asked.seeds, workers=asked.workers, devices=asked.devices, metric=asked.metric, anew=asked.anew
     )
-    try:
-        if names:
-            result = compare(asked.name, names[0], words, how)
-            lines = [pages.verdict(result), f"{result['folder']}/comparison.md has each seed"]
-        else:
-            result = stability(asked.name, words, how)
-            lines = [results.ended(result), f"{result['folder']}/stability.md has each seed"]
-    except Stopped as stopped:
-        sys.exit(128 + stopped.by)
+    if names:
+        result = compare(asked.name, names[0], words, how)
+        lines = [pages.verdict(result), f"{result['folder']}/comparison.md has each seed"]
+    else:
+        result = stability(asked.name, words, how)
+        lines = [results.ended(result), f"{result['folder']}/stability.md has each seed"]
     print_or_json(result, lines, asked)
