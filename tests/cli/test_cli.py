@@ -464,7 +464,8 @@ def test_a_full_disk_and_ctrl_c(ordsmed: Any, monkeypatch: pytest.MonkeyPatch) -
     assert (told.status, told.err) == (130, "ordsmed: stopped\n")
 
 
-GOES_ON = {"as", "quickstart", "fetch", "corpus", "tokenizer", "encode", "pretrain", "finetune", "evaluate"}
+GOES_ON = {"as", "quickstart", "fetch", "corpus", "tokenizer", "encode", "pretrain", "finetune", "evaluate",
+           "stability"}  # fmt: skip
 BEGINS_AGAIN = {"corpus addresses", "corpus shards", "corpus presplit", "corpus split", "encode records", "predict",
                 "embed", "import", "export", "bench"}  # fmt: skip
 

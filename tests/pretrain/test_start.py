@@ -123,11 +123,11 @@ def test_it_goes_on_after_a_kill_and_its_first_weights_come_again(
 
     def until_the_fourth(*given: Any, step: int) -> Any:
         if step == 4:
-            raise MemoryError("killed")
+            raise KeyError("killed")
         return update(*given, step=step)
 
     monkeypatch.setattr(loop, "update", until_the_fourth)
-    with pytest.raises(MemoryError, match="killed"):
+    with pytest.raises(KeyError, match="killed"):
         pretrain(str(killed), words)
     for thread in threading.enumerate():
         if thread.name == "checkpoint":
