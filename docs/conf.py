@@ -6,6 +6,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+from sphinx.search import languages
+from sphinx.search.en import SearchEnglish
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 MAP = "docs/README"
@@ -19,7 +22,10 @@ exclude_patterns = [".*", "build", "dist", "src", "tests", "work", "shared"]
 myst_heading_anchors = 4
 html_theme = "furo"
 html_title = project
-html_static_path: list[str] = []
+html_theme_options = {"light_css_variables": {"code-font-size": "75%"}}
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+html_search_scorer = str(HERE / "search.js")
 html_copy_source = False
 html_show_copyright = False
 
@@ -46,6 +52,13 @@ def navigate(app: Any, page: str, source: list[str]) -> None:
         source[0] += "\n\n" + "\n".join(["```{toctree}", *options, "", *pages, "```"]) + "\n"
 
 
+class FlagSearch(SearchEnglish):
+    """English, where flags and settings are found however they are written: joint_head, --joint-head, joint head."""
+
+    _word_re = re.compile(r"[^\W_]+")
+    js_splitter_code = r"var splitQuery = (query) => query.split(/[^\p{Letter}\p{Number}]+/gu).filter((word) => word);"
+
+
 def begin(app: Any, error: Exception | None) -> None:
     """A browser that is shown the folder begins at the first page."""
     if error is None:
@@ -56,5 +69,6 @@ def begin(app: Any, error: Exception | None) -> None:
 
 def setup(app: Any) -> None:
     """What Sphinx asks for."""
+    languages["en"] = FlagSearch
     app.connect("source-read", navigate)
     app.connect("build-finished", begin)

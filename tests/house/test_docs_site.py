@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -75,7 +76,11 @@ def test_the_site(tmp_path: Path) -> None:
         asked = re.findall(r"url\(['\"]?(?:https?:)?//|@import", path.read_text(encoding="utf-8"))
         assert asked == [], f"{path.name} loads from elsewhere"
     assert "searchindex.js" in " ".join(pages[out / "search.html"].loaded)
-    assert "transplant" in (out / "searchindex.js").read_text(encoding="utf-8")
+    index = json.loads((out / "searchindex.js").read_text(encoding="utf-8").removeprefix("Search.setIndex(")[:-1])
+    assert [term for term in index["terms"] if "_" in term] == [], "joint_head and --joint-head are the same words"
+    assert "\nvar splitQuery" in (out / "_static/language_data.js").read_text(encoding="utf-8"), "a const is an error"
+    nvidia = index["docnames"].index("docs/coming-from/nvidia")
+    assert all(nvidia in index["terms"][word] for word in ("joint", "head"))
     assert "README.html" in pages[out / "index.html"].leads
     navigation = pages[out / "README.html"].leads
     assert {"docs/daily-use.html", "docs/coming-from/google.html", "docs/design/README.html"} <= navigation
@@ -83,14 +88,14 @@ def test_the_site(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_broken_links_fail(tmp_path: Path) -> None:
-    (tmp_path / "docs").mkdir()
-    shutil.copy(ROOT / "docs/conf.py", tmp_path / "docs")
+    shutil.copytree(ROOT / "docs/static", tmp_path / "docs/static")
+    for name in ("conf.py", "search.js"):
+        shutil.copy(ROOT / "docs" / name, tmp_path / "docs")
     (tmp_path / "docs/README.md").write_text("# Map\n\n## Part\n\n- [a page](page.md)\n", encoding="utf-8")
-    (tmp_path / "docs/page.md").write_text("# Page\n\n[b](#page) [c](README.md#part)\n", encoding="utf-8")
-    made = built(tmp_path, tmp_path / "out")
-    assert (made.returncode, made.stderr) == (0, "")
-    (tmp_path / "docs/page.md").write_text("# Page\n\n[a](away.md) [b](#nothing) [c](README.md#nobody)\n")
+    right, wrong = "[b](#page) [c](README.md#part)", "[a](away.md) [b](#nothing) [c](README.md#nobody)"
+    (tmp_path / "docs/page.md").write_text(f"# Page\n\n{right} {wrong}\n", encoding="utf-8")
     (tmp_path / "docs/alone.md").write_text("# On no map\n", encoding="utf-8")
     made = built(tmp_path, tmp_path / "out")
     assert made.returncode == 1
     assert all(name in made.stderr for name in ("'away.md'", "'nothing'", "'nobody'", "alone.md"))
+    assert made.stderr.count("WARNING") == 4, made.stderr

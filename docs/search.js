@@ -1,0 +1,7 @@
+// Which pages a search shows first: those that say where a flag goes before those that tell what happened.
+var Scorer = {
+  score: ([page, title, anchor, description, score]) =>
+    score + (page.startsWith("docs/coming-from/") ? 3 : ["docs/log", "CHANGELOG"].includes(page) ? -20 : 0),
+  objNameMatch: 11, objPartialMatch: 6, objPrio: { 0: 15, 1: 5, 2: -5 }, objPrioDefault: 0,
+  title: 15, partialTitle: 7, term: 5, partialTerm: 2,
+};

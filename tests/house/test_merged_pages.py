@@ -1,0 +1,52 @@
+"""The changelog and the log, whose ends two changes at once both write, read as one wrote them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LEFT_OVER = re.compile(r"\s*[a-z0-9]")  # a line that begins so goes on with a sentence
+SCRAMBLED = ["- A thing.\n  left over from another.\n", "- A thing of this kind, and some more of that.\n" * 2]
+
+
+def scrambled(text: str) -> list[str]:
+    """Lines that go on where a sentence has ended, and long ones that stand twice."""
+    outside = re.sub(r"^```.*?^```|^    .*?$", "", text, flags=re.MULTILINE | re.DOTALL)
+    lines = [line for line in outside.splitlines() if not line.startswith(("|", "#"))]
+    ends = [after for line, after in pairwise(lines) if line.endswith((".", "!", "?")) and LEFT_OVER.match(after)]
+    return ends + [line for line, count in Counter(lines).items() if count > 1 and len(line) > 40]
+
+
+@pytest.mark.parametrize("text", SCRAMBLED)
+def test_what_is_scrambled_is_seen(text: str) -> None:
+    assert scrambled(text) != []
+
+
+def test_the_changelog_is_one_list_under_each_heading() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert scrambled(text) == []
+    versions = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    assert versions[0] == "[Unreleased]"
+    assert [name for name in versions[1:] if not re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", name)] == []
+    for kinds in (re.findall(r"^### (.*)$", version, re.MULTILINE) for version in re.split(r"^## ", text)[1:]):
+        assert kinds == sorted(set(kinds)), "Added, Changed, Fixed: each once"
+    body = text[text.index("### ") :].splitlines()
+    assert [line for line in body if line and not line.startswith(("- ", "  ", "## ", "### ", "#### "))] == []
+    assert [line for before, line in pairwise(body) if not before and line.startswith("  ")] == []
+
+
+def test_entries_of_the_log_stand_apart_by_date() -> None:
+    text = (ROOT / "docs/log.md").read_text(encoding="utf-8")
+    assert scrambled(text) == []
+    lines = text.splitlines()
+    assert [line for before, line in pairwise(lines) if before and line.startswith("## ")] == []
+    headings = [line.removeprefix("## ") for line in lines if line.startswith("## ")]
+    dates = [heading.partition(": ")[0] for heading in headings]
+    assert [date for date in dates if not re.fullmatch(r"\d{4}-\d\d-\d\d", date)] == []
+    assert dates == sorted(dates)
+    assert [name for name, count in Counter(headings).items() if count > 1] == []
