@@ -214,7 +214,12 @@ def test_a_model_that_was_trained_is_judged_alone() -> None:
     own = perform.words(find(CODE, "run_finetuning.py"), call)
     out = "d/models/m/finetuning_models/mnli_model_1"
     dev = "d/finetuning_data/mnli/dev_matched.tsv"
-    assert own == ["predict", out, dev, f"{out}/predicted", "--scores", "--anew"]
+    how = ['task.name="mnli"', "task.length=128"]
+    assert own == ["predict", out, dev, f"{out}/predicted", "--scores", "--anew", *how]
+    more = {"init_checkpoint": "other", "max_seq_length": 64, "qa_na_threshold": -1.0}
+    named = called(CODE, "run_finetuning.py", *LEAST, *hparams(do_train=False, task_names=["squad"], **more))
+    assert named.words[0] == "other"
+    assert {"task.length=64", "task.threshold=-1.0", "task.stride=128"} < set(named.words)
     without = called(CODE, "run_finetuning.py", *LEAST, *hparams(do_eval=False, task_names=["mnli"]))
     assert "dev" not in without.recipes["finetune"]["task"]
     assert not without.after

@@ -188,12 +188,13 @@ def test_a_flag_of_records_arrives(folder: Path, flag: str) -> None:
 def test_a_model_that_stands_predicts(folder: Path, tiny_run: Any) -> None:
     """That in --output_dir; where none is, the one of --init_checkpoint, a folder here."""
     least = [word for word in CLASS_BASE if word != "--do_train"]
-    assert called(CODE, "run_classifier.py", *least, "--do_predict").words == [
-        "i", "d/test.tsv", "o/predicted", "--anew"]  # fmt: skip
+    assert called(CODE, "run_classifier.py", *least, "--do_predict", "--max_seq_length=9").words == [
+        "i", "d/test.tsv", "o/predicted", "--anew", "task.length=9", 'task.name="mrpc"']  # fmt: skip
     both = called(CODE, "run_classifier.py", *least, "--do_eval", "--do_predict", "--task_name=MNLI")
+    how = ["task.length=128", 'task.name="mnli"']
     assert [one.words for one in (both, *both.then)] == [
-        ["i", "d/dev_matched.tsv", "o/judged", "--anew", "--scores"],
-        ["i", "d/test_matched.tsv", "o/predicted", "--anew"],
+        ["i", "d/dev_matched.tsv", "o/judged", "--anew", *how, "--scores"],
+        ["i", "d/test_matched.tsv", "o/predicted", "--anew", *how],
     ]
     trained = called(CODE, "run_classifier.py", *CLASS_BASE, "--do_predict")
     assert trained.verb == "finetune"
@@ -201,9 +202,32 @@ def test_a_model_that_stands_predicts(folder: Path, tiny_run: Any) -> None:
     for init in (str(tiny_run.bert), f"{tiny_run.bert}/model.ckpt-343"):
         squad = [f"--init_checkpoint={init}", "--output_dir=o", "--predict_file=p.json", "--do_predict"]
         words = [str(tiny_run.bert), "p.json", "o/predictions", "--anew"]
-        assert called(CODE, "run_squad.py", *squad).words == words
+        assert called(CODE, "run_squad.py", *squad).words[:4] == words
     squad = [*squad[:1], f"--output_dir={tiny_run.gpt2}", *squad[2:]]
     assert called(CODE, "run_squad.py", *squad).words[0] == str(tiny_run.gpt2)
+
+
+def test_a_model_that_stands_is_asked_as_the_flags_say() -> None:
+    """So its second call of a SQuAD 2.0, with the threshold that the first one told; and settings behind the words."""
+    squad = ["--init_checkpoint=i", "--output_dir=o", "--predict_file=p.json", "--do_predict"]
+    flags = ["--max_seq_length=96", "--doc_stride=32", "--max_query_length=16", "--n_best_size=5",
+             "--max_answer_length=12", "--version_2_with_negative", "--null_score_diff_threshold=-1.5"]  # fmt: skip
+    said = called(CODE, "run_squad.py", *squad, *flags, "task.lowercase=true").words[4:]
+    assert said == ["task.length=96", "task.stride=32", "task.longest_question=16", "task.n_best=5",
+                    "task.longest_answer=12", "task.threshold=-1.5", 'task.version="2.0"', 'task.search="tops"',
+                    "task.lowercase=true"]  # fmt: skip
+
+
+def test_a_checkpoint_of_a_run_begins_another(folder: Path) -> None:
+    """With its weights alone, as theirs reads no moments."""
+    (folder / "out" / "weights").mkdir(parents=True)
+    (folder / "out" / "status.json").write_text('{"verb": "pretrain", "step": 20}')
+    got = changes(CODE, "run_pretraining.py", BASE, "--init_checkpoint=out/model.ckpt-20")
+    assert got == {P + "init": "out/weights"}
+    for name, files in (("run_classifier.py", ["--task_name=CoLA", "--data_dir=d"]),
+                        ("run_squad.py", ["--train_file=t.json"])):  # fmt: skip
+        words = [*files, "--do_train", "--init_checkpoint=out/model.ckpt-20", "--output_dir=o"]
+        assert resolved(CODE, name, *words)[F + "init"] == "out/weights"
 
 
 def test_files_that_their_scripts_look_for(tmp_path: Path) -> None:

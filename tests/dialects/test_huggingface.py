@@ -440,7 +440,8 @@ def test_tasks_of_glue_and_numbers(folder: Path) -> None:
     got = resolved(CODE, GLUE, *CLASS_BASE, "--train_file=n.csv")
     assert (got[F + "task.number"], got[F + "task.metrics"][0]) == (True, "pearson")
     call = called(CODE, GLUE, *words[:1], "--do_eval", "--do_predict", "--task_name=mnli", "--output_dir=o")
-    assert call.words == ["b", "work/fetch/glue/MNLI/dev_matched.tsv", "o/eval_predictions", "--anew", "--scores"]
+    asked = ["b", "work/fetch/glue/MNLI/dev_matched.tsv", "o/eval_predictions", "--anew", "--scores"]
+    assert call.words == [*asked, "task.length=128", 'task.name="mnli"']
 
 
 def test_scores_have_theirs_names_and_sizes(folder: Path) -> None:
@@ -459,9 +460,30 @@ def test_a_model_that_stands_is_asked(folder: Path) -> None:
     words = ["--model_name_or_path=b", "--validation_file=v.json", "--output_dir=o", "--use_cpu"]
     call = called(CODE, QA, *words, "--do_eval")
     assert (call.verb, call.recipes) == ("predict", {})
-    assert call.words == ["b", "v.json", "o/eval_predictions", "--anew", "--scores", "--device", "cpu"]
+    assert call.words[:5] == ["b", "v.json", "o/eval_predictions", "--anew", "--scores"]
+    assert call.words[-2:] == ["--device", "cpu"]
+    flags = ["--doc_stride=32", "--null_score_diff_threshold=0.5", "--version_2_with_negative"]
+    said = called(CODE, QA, *words, *flags, "--do_eval").words
+    assert {"task.stride=32", "task.threshold=0.5", 'task.version="2.0"', "task.length=384"} < set(said)
     call = called(CODE, GLUE, *CLASS_BASE[1:], "--do_predict", "--test_file=s.csv", "--output_dir=o")
-    assert call.words == ["b", "s.csv", "o/predict_predictions", "--anew"]
+    assert call.words[:4] == ["b", "s.csv", "o/predict_predictions", "--anew"]
+    assert 'task.text="sentence1"' in call.words
+
+
+def test_rows_are_no_longer_than_the_model_takes(folder: Path) -> None:
+    """As theirs, which cuts --max_seq_length to what the tokenizer says."""
+    (folder / "short").mkdir()
+    config = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    config |= {"model_type": "bert", "max_position_embeddings": 48, "vocab_size": 9, "type_vocab_size": 2}
+    config |= {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "initializer_range": 0.02}
+    config |= {"hidden_act": "gelu", "layer_norm_eps": 1e-12}
+    (folder / "short" / "config.json").write_text(json.dumps(config))
+    words = [*CLASS_BASE[:3], "--model_name_or_path=short", "--output_dir=o"]
+    call = called(CODE, GLUE, *words)
+    assert call.recipes["finetune"]["task"]["length"] == 48
+    assert "--max_seq_length 128: the model takes 48" in call.notes
+    (folder / "short" / "tokenizer_config.json").write_text('{"model_max_length": 32}')
+    assert called(CODE, GLUE, *words).recipes["finetune"]["task"]["length"] == 32
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from ordsmed.base import files, menu, settings
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import nearest
 from ordsmed.translate.program import Call, Flag, Program, Values
+from ordsmed.translate.standing import asked_by, run_of, weights_of
 
 SIZES = {"small": (256, 12), "base": (768, 12), "large": (1024, 24)}  # width, layers
 NETWORK = {  # their BertConfig
@@ -313,11 +314,9 @@ def finetuning(values: Values, call: Call) -> None:
     folder = Path(values.data_dir) / "finetuning_data" / task
     dev = str(folder / f"{'dev_matched' if task == 'mnli' else 'dev'}.{ending}")
     if not values.do_train:
-        call.verb = "predict"
-        call.recipes.clear()
-        call.words = [out, dev, f"{out}/predicted", "--scores", "--anew"]
+        _judging(values, call, out, [dev, f"{out}/predicted", "--scores", "--anew", *asked_by(_task(values, task))])
         return
-    call.put("init", values.init_checkpoint or str(top))
+    call.put("init", weights_of(values.init_checkpoint, call) if values.init_checkpoint else str(top))
     call.put("out", out)
     call.put("task", _task(values, task) | {"train": str(folder / f"train.{ending}")})
     if values.do_eval:
@@ -328,6 +327,14 @@ def finetuning(values: Values, call: Call) -> None:
     _features(values, call)
     _rates(values, call, task)
     call.words = ["--anew"]  # as theirs empties the folder
+
+
+def _judging(values: Values, call: Call, out: str, words: list[str]) -> None:
+    """The model that is named, else the one that stands where a training leaves it."""
+    model, step = run_of(values.init_checkpoint, call) if values.init_checkpoint else (out, None)
+    call.verb = "predict"
+    call.recipes.clear()
+    call.words = [model, *words, *([] if step is None else ["--step", str(step)])]
 
 
 def _task_named(values: Values) -> str:

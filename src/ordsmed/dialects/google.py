@@ -16,6 +16,7 @@ from ordsmed.base.arguments import UsageError
 from ordsmed.base.folder import kind_of_folder
 from ordsmed.translate import perform
 from ordsmed.translate.program import Call, Flag, Program, Values
+from ordsmed.translate.standing import asked_by, run_of, weights_of
 
 TPU = "which devices there are is seen"
 TASKS = {"cola": "cola", "mnli": "mnli", "mrpc": "mrpc", "sst-2": "sst-2", "qqp": "qqp", "qnli": "qnli", "rte": "rte"}
@@ -82,7 +83,7 @@ PRETRAINING = (
     Flag("--bert_config_file", str, "model", joint=True),
     Flag("--input_file", str, "encode: records", joint=True),
     Flag("--output_dir", str, "out", joint=True),
-    Flag("--init_checkpoint", str, "init"),
+    Flag("--init_checkpoint", str, "init", joint=True),
     Flag("--max_seq_length", 128, "phase.length"),
     Flag("--max_predictions_per_seq", 20, nothing="records say which places are hidden"),
     Flag("--do_train", False, "pretrain", joint=True),
@@ -109,6 +110,8 @@ def pretraining(values: Values, call: Call) -> None:
     call.put("objective.kind", "mlm_nsp")
     call.put("objective.examples", "masked")
     call.put("out", values.output_dir)
+    if values.init_checkpoint:
+        call.put("init", weights_of(values.init_checkpoint, call))
     call.put("data", "<encode>")
     records = [inner for name in values.input_file.split(",") for inner in _files(name)]
     call.put("encode: records", records)
@@ -214,10 +217,11 @@ def classes(values: Values, call: Call) -> None:
     if not (values.do_train or values.do_eval or values.do_predict):
         raise UsageError("--do_train", "missing, and every other --do_ flag", "one of them at least")
     calls = [call] if values.do_train else []
+    call.put("task.kind", "classify")
+    call.put("task.name", TASKS[name])
+    asked = [] if values.do_train else asked_by(call.recipes["finetune"]["task"])
     if values.do_train:
         _learning(values, call)
-        call.put("task.kind", "classify")
-        call.put("task.name", TASKS[name])
         if name == "mrpc":
             call.put("task.unordered", False)
         call.put("task.train", f"{values.data_dir}/train.tsv")
@@ -225,11 +229,11 @@ def classes(values: Values, call: Call) -> None:
             call.put("task.dev", dev)
             call.after.append(lambda: leave_scores(out, out / "scores.json"))
     elif values.do_eval:
-        judged = _predicting(values, dev, out / "judged", scores=True)
+        judged = _predicting(values, dev, out / "judged", [*asked, "--scores"])
         judged.after.append(lambda: leave_scores(out, out / "judged" / "scores.json"))
         calls.append(judged)
     if values.do_predict:
-        predicted = _predicting(values, test, out / "predicted", scores=False)
+        predicted = _predicting(values, test, out / "predicted", asked)
         predicted.after.append(lambda: leave_classes(out))
         calls.append(predicted)
     _in_turn(calls, call)
@@ -264,16 +268,17 @@ def questions(values: Values, call: Call) -> None:
         raise UsageError("--do_train", "missing, and --do_predict", "one of them at least")
     if values.do_predict:
         _needs(values, "run_squad.py", "predict_file")
+    call.put("task.kind", "squad")
+    call.put("task.version", "2.0" if values.version_2_with_negative else "1.1")
+    call.put("task.search", "tops")
     if not values.do_train:
-        predicted = _predicting(values, values.predict_file, out / "predictions", scores=False)
+        asked = asked_by(call.recipes["finetune"]["task"])
+        predicted = _predicting(values, values.predict_file, out / "predictions", asked)
         predicted.after.append(lambda: leave_answers(out))
         _in_turn([predicted], call)
         return
     _needs(values, "run_squad.py", "train_file")
     _learning(values, call)
-    call.put("task.kind", "squad")
-    call.put("task.version", "2.0" if values.version_2_with_negative else "1.1")
-    call.put("task.search", "tops")
     call.put("task.train", values.train_file)
     if values.do_predict:
         call.put("task.dev", values.predict_file)
@@ -287,28 +292,29 @@ def leave_answers(folder: Path) -> None:
             shutil.copyfile(path, folder / path.name)
 
 
-def _predicting(values: Values, path: str, out: Path, *, scores: bool) -> Call:
+def _predicting(values: Values, path: str, out: Path, words: list[str]) -> Call:
     """Of the model in --output_dir, else of --init_checkpoint, as theirs begins with it where no newer one stands."""
-    model = values.output_dir
+    model, step = values.output_dir, None
+    call = Call("predict", writes=str(out))
     if not values.do_train and not kind_of_folder(model).run:
-        theirs = Path(values.init_checkpoint)
-        model = str(theirs.parent if theirs.name.startswith("model.ckpt") and kind_of_folder(theirs.parent).run
-                    else theirs)  # fmt: skip
-    return Call("predict", words=[model, path, str(out), "--anew", *(["--scores"] * scores)], writes=str(out))
+        model, step = run_of(values.init_checkpoint, call)
+    of_step = [] if step is None else ["--step", str(step)]
+    call.words = [model, path, str(out), "--anew", *words, *of_step]
+    return call
 
 
 def _in_turn(calls: list[Call], call: Call) -> None:
     """The first in the call's place, the others behind it."""
     if calls[0] is not call:
         call.recipes.clear()
-        call.verb, call.words, call.writes, call.after = (
-            calls[0].verb, calls[0].words, calls[0].writes, calls[0].after
-        )  # fmt: skip
+        first = calls[0]
+        call.verb, call.words, call.writes, call.after = first.verb, first.words, first.writes, first.after
+        call.notes += first.notes
     call.then = calls[1:]
 
 
 def _learning(values: Values, call: Call) -> None:
-    call.put("init", values.init_checkpoint)
+    call.put("init", weights_of(values.init_checkpoint, call))
     call.put("out", values.output_dir)
     if values.vocab_file:
         call.put("tokenizer", _tokenizer(values.vocab_file, values.do_lower_case, call))

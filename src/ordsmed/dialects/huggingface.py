@@ -19,14 +19,14 @@ from typing import Any
 from ordsmed.base import files, hub, menu, settings
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import nearest
-from ordsmed.base.folder import FolderKind, kind_of_folder
+from ordsmed.base.folder import kind_of_folder
 from ordsmed.base.screen import command
 from ordsmed.labelled import glue
 from ordsmed.labelled.tables import table
-from ordsmed.nn import foreign
 from ordsmed.text import read
 from ordsmed.translate import perform, trainer
 from ordsmed.translate.program import YES_OR_NO, Call, Flag, Program, Values
+from ordsmed.translate.standing import asked_by
 
 FETCHED = {  # data sets of the hub that `ordsmed fetch` gets: their files, to learn from and to judge by
     "squad": ("squad/train-v1.1.json", "squad/dev-v1.1.json"),
@@ -37,6 +37,7 @@ FETCHED = {  # data sets of the hub that `ordsmed fetch` gets: their files, to l
 }  # fmt: skip
 ALL = 10**9  # rows of a validation, where theirs takes all
 LONGEST = 1024  # tokens of a row where the tokenizer says no limit, as theirs
+NO_LIMIT = 10**9
 ADAMS = ("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_torch_xla", "adamw_torch_npu_fused", "adamw_apex_fused")
 OPTIMIZERS = {**dict.fromkeys(ADAMS, "adamw"), "adagrad": "adagrad", "stable_adamw": "stableadamw"}
 GLUE_NAMES = {"sst2": "sst-2", "stsb": "sts-b"}
@@ -283,18 +284,26 @@ def _columns(path: str) -> list[str]:
 
 
 def _longest(values: Values, call: Call) -> int:
-    """What tokenizer and network take for the longest row; at most so many as theirs."""
-    place = hub.folder(values.tokenizer_name or values.model_name_or_path)
-    config = place / "tokenizer_config.json"
-    longest = files.read_table(config).get("model_max_length", LONGEST) if config.is_file() else LONGEST
+    """What tokenizer and network take for the longest row of texts; at most so many as theirs."""
     described = dict(call.recipes["pretrain"].get("model", {}))
     if described:
         network = settings.decode(menu.load("models", described.pop("kind")), described, "model")
-    elif kind_of_folder(start := hub.folder(values.model_name_or_path)) is FolderKind.HUGGING_FACE:
-        network = foreign.settings(start)
-    else:
-        return min(int(longest), LONGEST)
-    return min(int(longest), LONGEST, network.longest())
+        return min(LONGEST, _signed_length(values), network.longest())
+    return min(LONGEST, _signed_length(values), _network_length(values))
+
+
+def _signed_length(values: Values) -> int:
+    """How long the tokenizer says that a row may be."""
+    config = hub.folder(values.tokenizer_name or values.model_name_or_path) / "tokenizer_config.json"
+    return int(files.read_table(config).get("model_max_length", NO_LIMIT) if config.is_file() else NO_LIMIT)
+
+
+def _network_length(values: Values) -> int:
+    """How long a row the named model takes, where it stands."""
+    from ordsmed.apply.origin import Origin
+
+    start = hub.folder(values.model_name_or_path)
+    return Origin.of(start).network().longest() if kind_of_folder(start).model else NO_LIMIT
 
 
 def _optimizer(values: Values, call: Call) -> None:
@@ -359,7 +368,7 @@ def classes(values: Values, call: Call) -> None:
         parts += _tested(values, told=False)
     call.put("task.kind", "classify")
     _learning(values, call, parts)
-    call.after.append(lambda: _left_by_classes(values, parts))
+    call.after.append(lambda: _left_by_classes(values, call, parts))
 
 
 def _of_glue(values: Values, call: Call, name: str) -> list[AskedFiles]:
@@ -425,7 +434,7 @@ def questions(values: Values, call: Call) -> None:
     if values.do_eval and not validation:
         raise UsageError("--validation_file", "missing", "it, with --do_eval")
     _learning(values, call, parts)
-    call.after.append(lambda: _left_by_questions(values, parts))
+    call.after.append(lambda: _left_by_questions(values, call, parts))
 
 
 def _tested(values: Values, *, told: bool) -> list[AskedFiles]:
@@ -438,6 +447,10 @@ def _learning(values: Values, call: Call, parts: Sequence[AskedFiles]) -> None:
     """The fine-tuning, judged on the way if that is asked for; or a model that stands, asked about files."""
     if not values.model_name_or_path:
         raise UsageError("--model_name_or_path", "missing", "a pretrained model")
+    longest = min(_signed_length(values), _network_length(values))
+    if values.max_seq_length > longest:
+        call.notes.append(f"--max_seq_length {values.max_seq_length}: the model takes {longest}")
+        call.put("task.length", longest)
     if not values.do_train:
         _asked(values, call, parts)
         return
@@ -477,14 +490,15 @@ def _asked(values: Values, call: Call, parts: Sequence[AskedFiles]) -> None:
     """A fine-tuned model about the first of the files; about others once that is done."""
     if not parts:
         raise UsageError("--do_train", "missing, as is --do_eval and --do_predict", "one of them at least")
+    asked = asked_by(call.recipes[call.verb]["task"])
     call.recipes.clear()
     call.verb = "predict"
     first, out = parts[0], Path(values.output_dir)
     call.words = [values.model_name_or_path, *first.files, str(first.folder(out)), "--anew", *["--scores"] * first.told]
-    call.words += ["--device", "cpu"] if values.use_cpu else []
+    call.words += [*asked, *(["--device", "cpu"] if values.use_cpu else [])]
 
 
-def _answered(values: Values, parts: Sequence[AskedFiles]) -> tuple[dict[str, dict[str, Any]], Path]:
+def _answered(values: Values, call: Call, parts: Sequence[AskedFiles]) -> tuple[dict[str, dict[str, Any]], Path]:
     """Results of the training, and of every part that is asked about."""
     from ordsmed.apply.predict import predict
 
@@ -497,7 +511,8 @@ def _answered(values: Values, parts: Sequence[AskedFiles]) -> tuple[dict[str, di
         examples = files.read_table(out / "status.json").get("examples")
         scores["train"] = trainer.train_results(steps, epochs) | ({"train_samples": examples} if examples else {})
     model = values.output_dir if values.do_train else values.model_name_or_path
-    how = {"device": "cpu"} if values.use_cpu else {}
+    how: dict[str, Any] = {"device": "cpu"} if values.use_cpu else {}
+    how["overrides"] = [] if values.do_train else [word for word in call.words if word.startswith("task.")]
     for number, part in enumerate(parts):
         if number or values.do_train:
             predict(model, part.files, part.folder(out), anew=True, scores=part.told, **how)
@@ -521,8 +536,8 @@ def _glue_name(values: Values) -> str:
     return GLUE_NAMES.get(name, name)
 
 
-def _left_by_classes(values: Values, parts: Sequence[AskedFiles]) -> None:
-    scores, out = _answered(values, parts)
+def _left_by_classes(values: Values, call: Call, parts: Sequence[AskedFiles]) -> None:
+    scores, out = _answered(values, call, parts)
     for part in parts:
         if part.name == "predict":
             rows = (part.folder(out) / "predictions.tsv").read_text(encoding="utf-8").splitlines()[1:]
@@ -532,8 +547,8 @@ def _left_by_classes(values: Values, parts: Sequence[AskedFiles]) -> None:
     trainer.write_results(out, scores)
 
 
-def _left_by_questions(values: Values, parts: Sequence[AskedFiles]) -> None:
-    scores, out = _answered(values, parts)
+def _left_by_questions(values: Values, call: Call, parts: Sequence[AskedFiles]) -> None:
+    scores, out = _answered(values, call, parts)
     for part in parts:
         for name in ("predictions.json", "nbest_predictions.json", "null_odds.json"):
             if (place := part.folder(out) / name).is_file():

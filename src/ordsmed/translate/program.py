@@ -143,6 +143,12 @@ class Program:
                 call.put(flag.goes, value)
         call.notes += [f"{', '.join(names)}: not needed here: {why}" for why, names in idle.items()]
         self.call(values, call)
+        calls = [call, *call.then]
+        if values.overrides and not any(one.verb in one.recipes for one in calls):
+            if not call.verb:
+                raise UsageError(values.overrides[0], "has no recipe to go to", "flags alone")
+            for one in calls:  # a verb without a recipe takes settings as words, or refuses them
+                one.words += values.overrides
         return call
 
     def read(self, words: Sequence[str], place: Place, environment: Mapping[str, str]) -> Values:

@@ -1,0 +1,55 @@
+"""A model that stands: the run that a checkpoint of TensorFlow's means, and the flags that it is asked by.
+
+OUT/model.ckpt-343  ->  OUT: its weights of step 343, or of its last step where that is the nearest one
+--doc_stride=64     ->  task.stride=64, a word of `ordsmed predict`
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ordsmed.base import menu, settings, snapshots
+from ordsmed.base.arguments import UsageError
+from ordsmed.base.folder import kind_of_folder, read_status
+from ordsmed.base.screen import command
+from ordsmed.binary import bundle
+from ordsmed.translate.program import Call, Table
+
+OF_TRAINING = ("train", "dev")
+
+
+def run_of(path: str, call: Call) -> tuple[str, int | None]:
+    """The run that is meant, and the step where it is not its last; else what was named."""
+    place = Path(path)
+    run = place.parent
+    if not place.name.startswith("model.ckpt") or not kind_of_folder(run).run or bundle.find(place):
+        return path, None
+    stored = snapshots.steps(run / "checkpoints")
+    done = (run / "weights").is_dir()  # of a training's end
+    last = int(read_status(run).get("step") or 0) if done else max(stored, default=0)
+    digits = place.name.rpartition("-")[2]
+    asked = int(digits) if digits.isdigit() else last
+    nearest = min({*stored, last}, key=lambda step: abs(step - asked))
+    if nearest not in (asked, last):
+        kept = ", ".join(map(str, sorted({*stored, last})))
+        raise UsageError(path, "no such checkpoint", f"model.ckpt-N with N one of {kept}", f"{run} keeps these")
+    if asked != last and nearest == last:
+        call.notes.append(f"{path}: the last weights of {run}, of step {last:,}")
+    return str(run), None if nearest == last else nearest
+
+
+def weights_of(path: str, call: Call) -> str:
+    """Weights to begin with, without the moments of a run, as theirs reads a checkpoint."""
+    run, step = run_of(path, call)
+    if step is not None:
+        export = command("export", run, f"{run}-{step}", "--step", str(step))
+        raise UsageError(path, "is not of the last step", f"`{export}`, and --init_checkpoint={run}-{step}")
+    within = Path(run) / "weights"
+    return str(within) if kind_of_folder(run).run and within.is_dir() else run
+
+
+def asked_by(task: Table) -> list[str]:
+    """How files are read and answers are chosen, of a task's settings, as words: they hold for a model that stands."""
+    changeable = menu.load("tasks", task["kind"]).LATER
+    own = {key: value for key, value in task.items() if key in changeable and key not in OF_TRAINING}
+    return [f"task.{key}={settings.literal(value)}" for key, value in own.items()]

@@ -1,0 +1,61 @@
+"""Models that stand, as command lines of other codes name them and ask them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ordsmed.base.arguments import UsageError
+from ordsmed.translate.program import Call
+from ordsmed.translate.standing import asked_by, run_of, weights_of
+
+
+def run_at(folder: Path, *stored: int, done: int = 0) -> str:
+    """What a pretraining leaves, but for weights."""
+    for step in stored:
+        (folder / "checkpoints" / f"step-{step:09d}").mkdir(parents=True)
+    if done:
+        (folder / "weights").mkdir(parents=True)
+    (folder / "status.json").write_text(json.dumps({"verb": "pretrain", "step": done}))
+    return str(folder)
+
+
+def test_a_checkpoint_is_the_run_that_it_stands_in(tmp_path: Path) -> None:
+    """Its last weights where their number is the nearest one: theirs counts the steps of an epoch otherwise."""
+    out, call = run_at(tmp_path, 10, 20, done=20), Call("pretrain")
+    assert run_of(f"{out}/model.ckpt-20", call) == run_of(f"{out}/model.ckpt", call) == (out, None)
+    assert run_of(f"{out}/model.ckpt-10", call) == (out, 10)
+    assert call.notes == []
+    assert run_of(f"{out}/model.ckpt-343", call) == (out, None)
+    assert call.notes == [f"{out}/model.ckpt-343: the last weights of {out}, of step 20"]
+    with pytest.raises(UsageError, match=r"no such checkpoint; wanted model\.ckpt-N with N one of 10, 20"):
+        run_of(f"{out}/model.ckpt-11", call)
+    assert run_of(out, call) == (out, None)
+    assert run_of(f"{tmp_path}/other/model.ckpt-5", call) == (f"{tmp_path}/other/model.ckpt-5", None)
+    (tmp_path / "model.ckpt-10.index").touch()
+    assert run_of(f"{out}/model.ckpt-10", call) == (f"{out}/model.ckpt-10", None), "one of TensorFlow's"
+
+
+def test_a_training_begins_with_weights_alone(tmp_path: Path) -> None:
+    out, call = run_at(tmp_path / "a", 10, 20, done=20), Call("pretrain")
+    assert weights_of(f"{out}/model.ckpt-20", call) == weights_of(out, call) == f"{out}/weights"
+    with pytest.raises(UsageError, match=f"`ordsmed export {out} {out}-10 --step 10`, and --init_checkpoint={out}-10"):
+        weights_of(f"{out}/model.ckpt-10", call)
+    stopped = run_at(tmp_path / "b", 10)
+    assert weights_of(f"{stopped}/model.ckpt-10", call) == stopped
+    assert weights_of("gpt2", call) == "gpt2"
+
+
+def test_how_a_model_is_asked_is_said_in_words() -> None:
+    task = {
+        "kind": "squad",
+        "train": "t",
+        "dev": "d",
+        "head": "joint",
+        "version": "2.0",
+        "threshold": -1.5,
+        "stride": 6,
+    }
+    assert asked_by(task) == ['task.version="2.0"', "task.threshold=-1.5", "task.stride=6"]
