@@ -303,6 +303,7 @@ def test_a_phase_on_48_machines(folder: Path) -> None:
 DATA = ["--dataset", "wikicorpus_en"]
 OUT = "w/sharded_training_shards_4_test_shards_3_fraction_0.2/wikicorpus_en"
 RECORDS = "w/tfrecord_lower_case_1_seq_len_64_random_seed_7/wikicorpus_en"
+ENCODED = f"work/as/{OUT.replace('/', '-')}-encoded_lower_case_1"
 NUMBERS = "--n_training_shards 4 --n_test_shards 3 --fraction_test_set 0.2"
 ACTIONS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "download --dataset wikicorpus_en": (["fetch wikipedia-en --out w/download"], {}),
@@ -336,13 +337,19 @@ ACTIONS: dict[str, tuple[list[str], dict[str, Any]]] = {
          "--anew"], {}),
     f"create_tfrecord_files --dataset wikicorpus_en {NUMBERS} --max_seq_length 64 --vocab_file v --do_lower_case=1 "
     "--random_seed 7": (
-        [f"encode records work/as/{RECORDS.replace('/', '-')}-train/encode.toml {RECORDS}/train rtd --length 64 "
-         "--files 4 --seed 1314 --anew",
-         f"encode records work/as/{RECORDS.replace('/', '-')}-test/encode.toml {RECORDS}/test rtd --length 64 "
-         "--files 3 --seed 1314 --anew"],
+        [f"encode records {ENCODED}-train/encode.toml {RECORDS}/train rtd --length 64 --files 4 --seed 1314 --anew",
+         f"encode records {ENCODED}-test/encode.toml {RECORDS}/test rtd --length 64 --files 3 --seed 1314 --anew"],
         {"corpus: source.path": f"{OUT}/train", "corpus: sentences": "lines", "encode: tokenizer": "v",
          "encode: out": f"{OUT}/encoded_lower_case_1/train", "corpus: out": f"{OUT}/corpus/train"}),
 }  # fmt: skip
+
+
+def test_records_of_two_lengths_are_of_one_store() -> None:
+    """So its recipe is one: another would be refused, as it stands."""
+    program, words = find(CODE, "dataPrep.py"), ["--action", "create_tfrecord_files", *DATA, "--max_seq_length"]
+    short, long = (perform.recipes(program, called(CODE, program.name, *words, length), ()) for length in ("128", "512"))
+    assert short == long
+    assert [path.name for path in short] == ["corpus.toml", "encode.toml"]
 
 
 @pytest.mark.parametrize("action", ACTIONS)

@@ -17,7 +17,7 @@ from ordsmed.base import files, run, snapshots
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.say import say
 from ordsmed.base.screen import command
-from ordsmed.translate import dllogger
+from ordsmed.translate import dllogger, perform
 from ordsmed.translate.dllogger import Logged, Window
 from ordsmed.translate.program import Call, Flag, Program, Values
 
@@ -623,8 +623,9 @@ def _record_files(values: Values, call: Call, home: Path) -> None:
         one.verb, one.writes = "encode records", str(out / side)
         _records(one, str(shards / side), values.vocab_file or str(home / "vocab.txt"), str(out / side),
                  values.max_seq_length, parts, SEED)  # fmt: skip
-        one.put("corpus: out", str(shards / "corpus" / side))
-        one.put("encode: out", str(shards / f"encoded_{case}" / side))
+        for name, own in (("corpus", shards / "corpus" / side), ("encode", shards / f"encoded_{case}" / side)):
+            one.put(f"{name}: out", str(own))
+            one.kept[name] = perform.folder_for(own)  # one recipe, whatever the length of the records
         if side == "test" and parts:
             call.then.append(one)
 

@@ -25,8 +25,12 @@ TRAININGS = ("pretrain", "finetune")
 def folder(program: Program, call: Call) -> Path:
     """Where the recipes of a call are written: by the folder that it writes, else by its program."""
     out = call.recipes.get(call.verb, {}).get("out") or call.writes
-    named = "-".join(Path(out).parts).strip("/-.") if out else ""
-    return FOLDER / (named or program.name.rpartition(".")[0] or program.name)
+    return folder_for(out, program.name.rpartition(".")[0] or program.name)
+
+
+def folder_for(out: str | Path, unsaid: str = "") -> Path:
+    """Where the recipes lie of what is written to a folder."""
+    return FOLDER / ("-".join(Path(out).parts).strip("/-.") or unsaid)
 
 
 def recipe_at(program: Program, call: Call, name: str) -> Path:
