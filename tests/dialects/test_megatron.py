@@ -14,8 +14,10 @@ import pytest
 
 from kit.dialects import called, changes, installed, resolved, words_of
 from ordsmed.apply.origin import Origin
+from ordsmed.base import run
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.ranks import Place
+from ordsmed.data.encode import Encoding
 from ordsmed.dialects.megatron import leave_sentencepiece, result_line, write_checkpoint, write_log
 from ordsmed.translate import perform
 from ordsmed.translate.program import find
@@ -66,6 +68,7 @@ FLAGS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "--save-interval": (["11"], {P + "save": 11}),
     "--load": ([".", "--save", "to/x"], {P + "out": "to/x", P + "init": "."}),
     "--finetune": (["--load", ".", "--save", "to/x"], {P + "out": "to/x", P + "init": "."}),
+    "--no-load-optim": (["--load", ".", "--save", "to/x"], {P + "out": "to/x", P + "init": "."}),
     "--eval-iters": (["3"], {P + "validation_rows": 12}),
     "--eval-batch-size": (["5"], {P + "validation_rows": 500}),
     "--eval-interval": (["70"], {P + "validate": 70}),
@@ -98,7 +101,7 @@ IDLE = {
     "--out-seq-length": "9",
 }  # fmt: skip
 REFUSED = {
-    "--exit-interval": "5", "--no-load-optim": "", "--use-npy-data-loader": "", "--train-data-path": "x",
+    "--exit-interval": "5", "--use-npy-data-loader": "", "--train-data-path": "x",
     "--val-data-path": "x", "--test-data-path": "x", "--input-data-sizes-file": "x",
 }  # fmt: skip
 ELSEWHERE = {"--model-parallel-size", "--cache-dir", "--reset-position-ids", "--reset-attention-mask",
@@ -267,7 +270,25 @@ def test_a_flag_of_texts_arrives(flag: str, tmp_path: Path, monkeypatch: pytest.
     assert (words != " ".join(perform.words(program, before))) == bool(wanted)
     assert any(flag in note for note in after.notes) == (flag in WRITING_IDLE)
     assert after.environment == ({"ORDSMED_CACHE": "there"} if flag == "--cache-dir" else {})
-    assert {one.name for one in program.flags} == {*WRITING_FLAGS, *WRITING_IDLE}
+    assert {one.name for one in program.flags} == {*WRITING_FLAGS, *WRITING_IDLE, *LEARNING}
+
+
+LEARNING = {  # which their one parser takes here too
+    flag: value for flag, value in {
+        **{flag: (words or [""])[0] for flag, (words, _) in FLAGS.items()}, **IDLE, **REFUSED,
+        "--reset-position-ids": "", "--reset-attention-mask": ""}.items()
+    if flag not in (*WRITING_FLAGS, *WRITING_IDLE)}  # fmt: skip
+
+
+def test_flags_of_trainings_do_nothing_where_texts_are_written() -> None:
+    program = find(CODE, "generate_samples.py")
+    switches = [flag.name for flag in program.flags if flag.kind is bool]
+    words = [word for flag, value in LEARNING.items() for word in ([flag] if flag in switches else [flag, value])]
+    call = called(CODE, program.name, "--load", "m", *words)
+    assert perform.words(program, call) == perform.words(program, called(CODE, program.name, "--load", "m"))
+    (note,) = [one for one in call.notes if one.endswith("a training reads it")]
+    assert set(note.partition(":")[0].split(", ")) | {"--overlapping-eval", "--cloze-eval", "--eval-hf",
+                                                      "--load-openai"} == set(LEARNING)  # fmt: skip
 
 
 def test_texts_by_a_model_that_is_split() -> None:
@@ -491,6 +512,43 @@ def test_checkpoints_on_request(tiny_run: Any, tmp_path: Path) -> None:
         f"iter_{int(step):07}", "latest_checkpointed_iteration.txt"}  # fmt: skip
 
 
+def test_texts_and_tokens_of_other_words_lie_beside_those_that_stand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So one may begin anew in a folder with other data, and what stood is there for the first words."""
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("a", "One two."), ("b", "Two one.")):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"sentence": text}) + "\n")
+        (tmp_path / f"{name}.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "one", name]))
+    program = find(CODE, "pretrain_bert.py")
+
+    def places(texts: str, vocabulary: str) -> list[str]:
+        words = [
+            "--train-data",
+            f"{texts}.json",
+            "--tokenizer-path",
+            f"{vocabulary}.txt",
+            "--save",
+            "s",
+            "--split",
+            "1",
+        ]
+        values = program.read(words, Place(), {})
+        call = program.translated(values)
+        perform.keep_beside(program, call)
+        perform.prepare(program, values, call)
+        paths = [perform.recipe_at(program, call, name) for name in ("corpus", "encode")]
+        run.obtain(Encoding, str(paths[1]))
+        return [path.parent.name for path in paths]
+
+    assert places("a", "a") == ["s", "s"]
+    corpus, encoded = places("b", "a")
+    assert corpus == encoded != "s"
+    (_, other) = places("a", "b")
+    assert other not in ("s", encoded)
+    assert [places("a", "a"), places("b", "a"), places("a", "b")] == [["s", "s"], [encoded, encoded], ["s", other]]
+
+
 def test_what_is_loaded(tiny_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """TensorFlow's checkpoints stand under the beginning of a name; theirs cannot be gone on with in their folder."""
     monkeypatch.chdir(tmp_path)
@@ -502,6 +560,14 @@ def test_what_is_loaded(tiny_run: Any, tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(UsageError, match=r"--save: holds checkpoints of Megatron-LM.* another folder beside `--load"):
         called(CODE, "pretrain_bert.py", *BASE, "--load", "theirs", "--save", "theirs")
     shutil.copytree(tiny_run.gpt2, tmp_path / "run")
+    alone = [*BASE, "--finetune", "--load", "run", "--save"]
+    assert called(CODE, "pretrain_gpt2.py", *alone, "x").recipes["pretrain"]["init"] == "run/weights"
+    with pytest.raises(UsageError, match=r"--finetune: found with run for --load and --save.* another --save"):
+        called(CODE, "pretrain_gpt2.py", *alone, "run")
+    (tmp_path / "run" / "weights").rename(tmp_path / "run" / "elsewhere")
+    with pytest.raises(UsageError, match=r"--no-load-optim: found with run, a run that is not done"):
+        called(CODE, "pretrain_gpt2.py", *BASE, "--no-load-optim", "--load", "run", "--save", "x")
+    (tmp_path / "run" / "elsewhere").rename(tmp_path / "run" / "weights")
     shutil.copy(tmp_path / "theirs" / "latest_checkpointed_iteration.txt", tmp_path / "run")
     assert "init" not in called(CODE, "pretrain_bert.py", *BASE, "--load", "run", "--save", "run").recipes["pretrain"]
     program = find(CODE, "pretrain_bert.py")

@@ -11,6 +11,7 @@ import pytest
 from kit.dialects import called, changes, resolved
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import DataError
+from ordsmed.cli import main
 from ordsmed.translate import install, perform
 from ordsmed.translate.program import find
 
@@ -249,6 +250,40 @@ def test_records_are_of_the_store_that_the_call_makes() -> None:
 def test_wrong_words(name: str, words: list[str], said: str) -> None:
     with pytest.raises(UsageError, match=re.escape(said)):
         called(CODE, name, *words)
+
+
+def test_a_training_begins_anew_by_a_word_or_for_a_whole_script() -> None:
+    """Theirs writes over what stands; here it must be said."""
+    words = ["--output_dir", "o", "--init_checkpoint", "r", "--train_file", "t", "--predict_file", "p"]
+    calls = {
+        "plain": called(CODE, "run_tf_squad.py", *words, "--do_train"),
+        "word": called(CODE, "run_tf_squad.py", *words, "--do_train", "--anew"),
+        "script": called(CODE, "run_tf_squad.py", *words, "--do_train", ORDSMED_ANEW="1"),
+        "other": called(CODE, "run_tf_squad.py", *words, "--do_predict", ORDSMED_ANEW="1"),
+    }
+    assert {name: call.words.count("--anew") for name, call in calls.items()} == {
+        "plain": 0, "word": 1, "script": 1, "other": 1}  # fmt: skip
+    with pytest.raises(UsageError, match="--anew: no such flag"):
+        called(CODE, "run_inference.py", "--init_checkpoint", "r", "--anew")
+
+
+def test_a_flag_of_a_checkpoint_with_nothing_behind_it_means_the_latest() -> None:
+    """As in their run.sub."""
+    second = called(CODE, "run_pretraining.py", *BASE, "--restore_checkpoint", "--phase2")
+    assert second.recipes["pretrain"]["init"] == "results/models/m"
+
+
+def test_one_process_of_several_shows_what_would_be_done(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = []
+    for rank in "01":
+        for name, value in (("RANK", rank), ("WORLD_SIZE", "2"), ("LOCAL_RANK", rank), ("LOCAL_WORLD_SIZE", "2")):
+            monkeypatch.setenv(name, value)
+        main(["as", CODE, "run_pretraining.py", *BASE, "--recipe"])
+        shown.append(capsys.readouterr().out)
+    assert "# a step is 128 x 1 x 2 = 256 rows" in shown[0]
+    assert shown[1] == ""
 
 
 def test_files_that_stand_are_left(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Their programs' names, with a `python`, an `srun` and a `docker` that tell their words."""
     place = tmp_path_factory.mktemp("nvidia")
     install.install(CODE, str(place))
-    (place / "bin").mkdir()
+    (place / "bin").mkdir(exist_ok=True)
     for name in ("python", "srun", "docker"):
         teller = place / "bin" / name
         teller.write_text(f"#!/usr/bin/env bash\nprintf '%s{WORDS_END}' {name} \"$@\"\necho\n")
@@ -263,6 +263,20 @@ def test_wrong_words_of_a_script(folder: Path, command: str, said: str) -> None:
     assert not done.stdout
 
 
+def test_their_launcher_is_not_needed(folder: Path) -> None:
+    """Words of theirs that call horovodrun start so many processes here; other machines are refused."""
+    ((*words,),) = told(folder, "bin/horovodrun -np 3 -H localhost:3 python run_tf_squad.py --do_train --output_dir o "
+                        "--train_file t --train_batch_size 4")  # fmt: skip
+    assert words[-2:] == ["--devices", "3"]
+    assert meant(words)[F + "batch"] == 12
+    ((*words,),) = told(folder, "bin/horovodrun -np 1 python run_tf_squad.py --do_train")
+    assert words == ["python", "run_tf_squad.py", "--do_train"]
+    for said in ("-H host1:8,host2:8", "--verbose 1"):
+        ended = shell(folder, f"bin/horovodrun -np 2 {said} python run_tf_squad.py")
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert f"horovodrun: {said.partition(' ')[0]}" in ended.stderr
+
+
 def test_an_image_is_entered(folder: Path, tmp_path: Path) -> None:
     """With this folder as theirs; the image is the one that build.sh's Dockerfile names."""
     install.install(CODE, str(tmp_path))
@@ -347,7 +361,9 @@ ACTIONS: dict[str, tuple[list[str], dict[str, Any]]] = {
 def test_records_of_two_lengths_are_of_one_store() -> None:
     """So its recipe is one: another would be refused, as it stands."""
     program, words = find(CODE, "dataPrep.py"), ["--action", "create_tfrecord_files", *DATA, "--max_seq_length"]
-    short, long = (perform.recipes(program, called(CODE, program.name, *words, length), ()) for length in ("128", "512"))
+    short, long = (
+        perform.recipes(program, called(CODE, program.name, *words, length), ()) for length in ("128", "512")
+    )
     assert short == long
     assert [path.name for path in short] == ["corpus.toml", "encode.toml"]
 
@@ -448,7 +464,9 @@ def after(name: str, *words: str) -> None:
         step()
 
 
-def test_what_a_pretraining_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_pretraining_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Means of every ten steps, here of two; the last of them is left over, and is what they call final."""
     monkeypatch.chdir(tmp_path)
     a_run(Path("results/models/m"), 5, (2, 4))
@@ -465,8 +483,11 @@ def test_what_a_pretraining_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     last = steps[-1][1]
     assert (last["final_loss"], last["training_sequences_per_second"]) == (5.0, pytest.approx(16.0))
     assert last["e2e_train_time"] == pytest.approx(1.5)
+    (line,) = capsys.readouterr().out.splitlines()  # scripts look for these in what they kept of the screen
+    assert line.startswith("DLL 20")
+    assert "training_sequences_per_second : 16.0 sequences/s final_loss : 5.0 e2e_train_time : 1.5 s" in line
     names = Path("results/m/checkpoints")
-    assert sorted(path.name for path in names.iterdir()) == ["ckpt-2", "ckpt-4"]
+    assert sorted(path.name for path in names.iterdir()) == ["ckpt-2", "ckpt-2.index", "ckpt-4", "ckpt-4.index"]
     assert (names / "ckpt-4").resolve() == snapshots.path_of(tmp_path / "results/models/m/checkpoints", 4)
     # it goes on: an old checkpoint goes, another comes; the second phase has names of its own
     snapshots.path_of(Path("results/models/m/checkpoints"), 2).rmdir()
@@ -474,13 +495,16 @@ def test_what_a_pretraining_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     a_run(Path("results/models/m-phase2"), 3, (3,))
     after("run_pretraining.py", *words, "--json-summary", "sum.json")
     after("run_pretraining.py", *words, "--phase2", "--restore_checkpoint", "latest", "--log_dir", "logs")
-    assert sorted(path.name for path in names.iterdir()) == ["ckpt-4", "ckpt-5", "ckpt-p2-3"]
+    assert sorted(path.name for path in names.glob("*[0-9]")) == ["ckpt-4", "ckpt-5", "ckpt-p2-3"]
+    assert sorted(path.stem for path in names.glob("*.index")) == ["ckpt-4", "ckpt-5", "ckpt-p2-3"]
     assert [step for step, _, _ in logged(Path("sum.json")) if step != "PARAMETER"] == [[2], [4], [5], []]
     assert [step for step, _, _ in logged(Path("logs/dllogger.log")) if step != "PARAMETER"] == [[2], [3], []]
     call = called(CODE, "run_inference.py", "--init_checkpoint", "results/m/checkpoints/ckpt-p2-3")
     assert call.words == ["results/models/m-phase2", "--step", "3"]
     restore = ["--restore_checkpoint", "results/m/checkpoints/ckpt-5"]
     assert "init" not in called(CODE, "run_pretraining.py", *words, *restore).recipes["pretrain"]  # its own
+    with pytest.raises(UsageError, match="--anew: found with --restore_checkpoint"):
+        called(CODE, "run_pretraining.py", *words, *restore, "--anew")
     other = called(CODE, "run_pretraining.py", *words, *restore, "--model_name", "n")
     assert other.recipes["pretrain"]["init"] == "results/models/m"
     with pytest.raises(UsageError, match="ordsmed export results/models/m FOLDER --step 4"):
@@ -497,7 +521,9 @@ def test_what_stands_where_a_name_is_wanted_is_left(tmp_path: Path, monkeypatch:
     assert not mine.is_symlink()
 
 
-def test_what_a_fine_tuning_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_fine_tuning_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Of each epoch its steps and their sum; scores, predictions and checkpoints by their names."""
     monkeypatch.chdir(tmp_path)
     run = a_run(Path("out/squad_v2.0"), 6, (3, 6))
@@ -513,6 +539,9 @@ def test_what_a_fine_tuning_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     lines = [*logged(Path("results/dllogger.json"))]
     assert lines[0][:2] == ("PARAMETER", {"SEED": 5})
     assert [step for step, _, _ in lines[1:]] == [[0, 0], [0, 2], [], [1, 0], [1, 2], [], []]
+    assert [line.split(" ", 5)[-1] for line in capsys.readouterr().out.splitlines()][
+        -1
+    ] == "exact_match : 61.5 F1 : 70.25"
     assert lines[2][1] == {"step_loss": 7.0, "train_perf": pytest.approx((80 + 40 + 80 / 3) / 3)}
     assert lines[6][1] == {"e2e_train_time": pytest.approx(2.1), "final_loss": 5.0,
                            "training_sequences_per_second": pytest.approx((20 + 16 + 40 / 3) / 3)}  # fmt: skip
@@ -602,7 +631,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of their scripts, with downloads as they would have been, and a `python` that has tiny networks."""
     place = tmp_path_factory.mktemp("workspace")
     install.install(CODE, str(place))
-    (place / "bin").mkdir()
+    (place / "bin").mkdir(exist_ok=True)
     (place / "bin/python").write_text(TINY)
     (place / "bin/python").chmod(0o755)
     squad = task_files(place / "vocab", train=12, dev=6)
@@ -649,7 +678,8 @@ def test_from_texts_to_answers_by_their_scripts(workspace: Path) -> None:
     text = done(workspace, f"bash scripts/run_pretraining.sh {phases}")
     assert "weights and moments from results/models/base/checkpoints/step-000000005" in text
     names = workspace / "results/base/checkpoints"
-    assert {path.name for path in names.iterdir()} == {"ckpt-2", "ckpt-4", "ckpt-5", "ckpt-p2-2"}
+    assert {path.name for path in names.glob("*[0-9]")} == {"ckpt-2", "ckpt-4", "ckpt-5", "ckpt-p2-2"}
+    assert json.loads((names / "ckpt-4.index").read_text())["step"] == 4
     last = [*logged(workspace / "results/dllogger.log")][-1]
     assert last[0] == []
     assert {"training_sequences_per_second", "final_loss", "e2e_train_time"} <= set(last[1])

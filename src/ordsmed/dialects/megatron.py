@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,7 @@ TRAINING = (
         "--no-save-optim", False, nothing="checkpoints hold all of a run: one that goes on is the same to the last bit"
     ),
     Flag("--no-save-rng", False, nothing="draws follow from the seed and the step"),
-    Flag("--no-load-optim", False, refused="leave it out: `ordsmed export` gives weights without moments to --load"),
+    Flag("--no-load-optim", False, "init", joint=True),
     Flag("--no-load-rng", False, nothing="draws follow from the seed and the step"),
     Flag("--resume-dataloader", False, nothing=ALWAYS),
     Flag("--reset-position-ids", False, "objective.separate", joint=True),
@@ -238,6 +239,7 @@ def _folders(values: Values, call: Call) -> None:
     """Ours goes on from where it writes; another folder is what it begins with."""
     if values.save:
         call.put("out", values.save)
+    alone = "--finetune" if values.finetune else "--no-load-optim" if values.no_load_optim else ""
     if values.load and values.load == values.save and (Path(values.save) / TRACKER).is_file() and (
             not kind_of_folder(Path(values.save)).run):  # fmt: skip
         raise UsageError("--save", f"holds checkpoints of Megatron-LM, not of a run: {values.save}",
@@ -248,9 +250,12 @@ def _folders(values: Values, call: Call) -> None:
         if not taken_over.stands(hub.folder(values.load)):
             call.notes.append(f"--load {values.load}: is not there; it begins anew, as theirs does")
         else:
-            call.put("init", _with_heads(values.load, values, call))
+            call.put("init", _weights(_with_heads(values.load, values, call), alone))
     if values.finetune and not values.load:
         raise UsageError("--finetune", "found without --load", "`--load MODEL`, whose weights it begins with")
+    if alone and values.load and values.load == values.save and kind_of_folder(Path(values.save)).run:
+        raise UsageError(alone, f"found with {values.save} for --load and --save, where the run would go on",
+                         "another --save")  # fmt: skip
     if values.pretrained_bert:
         call.put("init", values.tokenizer_model_type)
 
@@ -268,6 +273,16 @@ def _with_heads(name: str, values: Values, call: Call) -> str:
     call.notes.append(f"{name}: a checkpoint of Megatron-LM, taken over into {target}")
     call.before.append(lambda: take(place, target, values.num_attention_heads))
     return str(target)
+
+
+def _weights(model: str, flag: str) -> str:
+    """A run, whose moments go on too, or with such a flag its weights alone."""
+    if not flag or not kind_of_folder(Path(model)).run:
+        return model
+    if not (own := Path(model) / "weights").is_dir():
+        raise UsageError(flag, f"found with {model}, a run that is not done", "one that is",
+                         "let it end, or `ordsmed export` what it has for --load")  # fmt: skip
+    return str(own)
 
 
 def take(place: Path, target: Path, heads: int) -> None:
@@ -574,9 +589,10 @@ GENERATION = (
     *(Flag(name, kind, nothing=CHECKS) for name, kind in (
         ("--num-layers", 24), ("--hidden-size", 1024), ("--intermediate-size", int),
         ("--max-position-embeddings", 512), ("--layernorm-epsilon", 1e-5), ("--vocab-size", 30_522),
-        ("--make-vocab-size-divisible-by", 128), ("--tokenizer-type", "BertWordPieceTokenizer"),
+        ("--make-vocab-size-divisible-by", 128),
         ("--tokenizer-model-type", "bert-large-uncased"), ("--tokenizer-path", "tokenizer.model"),
         ("--seq-length", 512))),
+    Flag("--tokenizer-type", "BertWordPieceTokenizer", nothing=CHECKS, one_of=TOKENIZERS),
     Flag("--batch-size", 4, nothing="a prompt at a time, as theirs"),
     *(Flag(name, kind, nothing="nothing is dropped in a model that writes") for name, kind in (
         ("--hidden-dropout", 0.1), ("--attention-dropout", 0.1))),
@@ -584,7 +600,14 @@ GENERATION = (
         "--fp32-embedding", "--fp32-layernorm", "--fp32-tokentypes")),
     Flag("--distributed-backend", "nccl", nothing=BACKENDS),
     Flag("--local_rank", int, nothing=LAUNCHED, also=("--local-rank",)),
+    *(Flag(name, kind, nothing="evaluate_gpt2.py reads it") for name, kind in (
+        ("--overlapping-eval", 32), ("--cloze-eval", False), ("--eval-hf", False), ("--load-openai", False))),
 )  # fmt: skip
+GENERATION += tuple(  # the one parser of theirs takes them here too
+    replace(flag, goes="", joint=False, refused="", nothing="a training reads it")
+    for flag in (*MODEL, *PRECISION, *TRAINING, *VALIDATION, *DATA)
+    if flag.name.startswith("-") and flag.name not in [own.name for own in GENERATION]
+)
 
 
 def generation(values: Values, call: Call) -> None:

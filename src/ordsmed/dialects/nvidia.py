@@ -55,7 +55,7 @@ PRETRAINING = (
     Flag("--log_freq", 10, "log"),
     Flag("--save_checkpoints_steps", 1000, "save"),
     Flag("--keep_checkpoint_max", 5, "keep"),
-    Flag("--restore_checkpoint", str, "init", joint=True),
+    Flag("--restore_checkpoint", str, "init", joint=True, alone="latest"),  # as their run.sub says it
     Flag("--phase2", False, "init", joint=True),
     Flag("--load_weights", False, "init", joint=True),
     Flag("--weights_dir", str, "init", joint=True),
@@ -118,7 +118,9 @@ def _leave_pretraining(values: Values, folder: Path | None) -> None:
         if name.is_symlink() and not name.exists():
             name.unlink()  # of a checkpoint that was not kept
     for step in snapshots.steps(folder / "checkpoints"):
-        _link(names / f"{stem}-{step}", snapshots.path_of(folder / "checkpoints", step))
+        path = snapshots.path_of(folder / "checkpoints", step)
+        _link(names / f"{stem}-{step}", path)
+        _link(names / f"{stem}-{step}.index", path / "state.json")  # their scripts look for *.index
 
 
 def _logged_pretraining(values: Values, folder: Path) -> Iterator[Logged]:
@@ -198,6 +200,8 @@ def _weights(values: Values, call: Call) -> None:
     init = "" if restore in (None, "", "false") else str(first) if restore == "latest" else _restored(restore)
     if init and init != call.recipes["pretrain"]["out"]:  # a run goes on from its own folder by itself
         call.put("init", init)
+    elif init and values.anew:
+        raise UsageError("--anew", "found with --restore_checkpoint of the same run", "one of the two")
 
 
 def _restored(path: str) -> str:

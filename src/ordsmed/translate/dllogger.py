@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from ordsmed.base import files
 
 METRICS = "metrics.jsonl"
+UNITS = {"training_sequences_per_second": "sequences/s", "e2e_train_time": "s", "e2e_inference_time": "s"}
 Line = dict[str, Any]
 
 
@@ -67,12 +68,15 @@ def parameters(values: Mapping[str, Any]) -> Iterator[Logged]:
 
 
 def write(path: Path, logged: Sequence[Logged], ended: float) -> None:
-    """The file anew; `ended`: the time of the last of them, from which those of the others follow."""
+    """The file anew, and sums on the screen; `ended`: the time of the last, from which those of the others follow."""
     last, lines = max(each.seconds for each in logged), []
     for step, data, seconds in logged:
         stamp = ended - last + seconds
         line = {"timestamp": str(stamp), "datetime": str(datetime.fromtimestamp(stamp)), "elapsedtime": str(seconds),
                 "type": "LOG", "step": step, "data": data}  # fmt: skip
         lines.append(f"DLLL {json.dumps(line)}\n")
+        if not step:  # a sum: scripts look for it in what they kept of the screen
+            sums = [f"{name} : {value} {UNITS.get(name, '')}".rstrip() for name, value in data.items()]
+            print(f"DLL {line['datetime']} -  {' '.join(sums)}", flush=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     files.write_text(path, "".join(lines))

@@ -44,7 +44,7 @@ def install(code: str, folder: str) -> list[str]:
         for program in known.values()
     }
     own = menu.HOUSE / MENU / "scripts" / code
-    for path in sorted(own.rglob("*.sh")) + sorted(own.rglob("*.sub")):
+    for path in sorted(path for path in own.rglob("*") if path.is_file()):
         written[place / path.relative_to(own)] = path.read_text(encoding="utf-8")
     for path, text in written.items():
         if path.exists() and path.read_text(encoding="utf-8", errors="replace") != text:

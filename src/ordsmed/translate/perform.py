@@ -6,20 +6,20 @@ Call -> work/as/NAME/corpus.toml, tokenizer.toml, encode.toml, pretrain.toml -> 
 from __future__ import annotations
 
 import os
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ordsmed.base import files, machine, settings
-from ordsmed.base.errors import RecipeError
+from ordsmed.base import files, machine, run, settings
+from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.keys import value_key
 from ordsmed.base.say import many, say
 from ordsmed.base.screen import command
 from ordsmed.text import read
-from ordsmed.translate.program import MADE, Call, Program, Values
+from ordsmed.translate.program import MADE, TRAININGS, Call, Program, Values
 
 FOLDER = Path("work/as")
-TRAININGS = ("pretrain", "finetune")
 
 
 def folder(program: Program, call: Call) -> Path:
@@ -69,6 +69,40 @@ def keep_by_content(call: Call, *paths: str) -> None:
         tables[name] = dict(call.recipes[name])
         call.kept[name] = FOLDER / f"{name}-{value_key([stamps, tables], 8)}"
         call.put(f"{name}: out", str(call.kept[name] / name))
+
+
+def keep_beside(program: Program, call: Call) -> None:
+    """Have texts and tokens lie beside those under a call's name, where these are of other files or flags."""
+    names = [name for name in MADE if name in call.recipes and name not in call.kept and name != call.verb]
+    if "tokenizer" in names:
+        return  # what is learned from texts belongs to the folder of a training
+    texts = {path.stem: text for path, text in recipes(program, call, ()).items()}
+    for place, name in enumerate(names):
+        if (mark := _other(name, texts[name])) is None:
+            continue
+        key = value_key([mark, [call.recipes[later] for later in names[place:]]], 8)
+        home = folder(program, call)
+        for later in names[place:]:
+            call.kept[later] = home.with_name(f"{home.name}-{key}")
+            call.put(f"{later}: out", str(call.kept[later] / later))
+        return
+
+
+def _other(name: str, text: str) -> str | None:
+    """The fingerprint of a recipe, where something of another one stands in its place."""
+    table = tomllib.loads(text)
+    own = run.Run(Path(table["out"]))
+    if own.status.get("state") != "done":
+        return None
+    from ordsmed.corpus.pipeline import Corpus
+    from ordsmed.data.encode import Encoding
+
+    kinds: dict[str, type[run.Recipe]] = {"corpus": Corpus, "encode": Encoding}
+    try:
+        recipe = settings.decode(kinds[name], table, name)
+        return None if run.fits(own, recipe) else run.fingerprint(recipe)
+    except OrdsmedError:
+        return None  # what is wrong with it is told when it is made
 
 
 def _kind_first(value: Any) -> Any:

@@ -29,6 +29,8 @@ YES_OR_NO = dict.fromkeys(("true", "t", "yes", "y", "1"), True) | dict.fromkeys(
 JSON = {
     bool: "true or false", int: "a whole number", float: "a number", str: "a text", list: "a list", dict: "a table",
 }  # fmt: skip
+TRAININGS = ("pretrain", "finetune")
+ANEW = "ORDSMED_ANEW"  # 1: as --anew behind the words of every training that a script begins
 SETTING = re.compile(r"[a-z_]+(\.[a-z_]+|\[\d+\])*=")  # behind words by their place: key.path=value
 Table = dict[str, Any]
 
@@ -46,6 +48,7 @@ class Flag:
     several: bool = False  # takes one word or more
     required: bool = False
     valued: bool = False  # a switch that is followed by True or False
+    alone: str = ""  # what it means where no word follows it
     one_of: tuple[str, ...] = ()
     also: tuple[str, ...] = ()  # further spellings
     within: str = ""  # the flag whose JSON table (in words, or in a file) has this for a key
@@ -82,6 +85,7 @@ class Values:
     place: Place  # which process of how many this is
     devices: int = 0  # processes to start
     overrides: tuple[str, ...] = ()
+    anew: bool = False  # delete what a training of other settings has left
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -149,6 +153,8 @@ class Program:
                 raise UsageError(values.overrides[0], "has no recipe to go to", "flags alone")
             for one in calls:  # a verb without a recipe takes settings as words, or refuses them
                 one.words += values.overrides
+        if values.anew and call.verb in TRAININGS and "--anew" not in call.words:
+            call.words.append("--anew")
         return call
 
     def read(self, words: Sequence[str], place: Place, environment: Mapping[str, str]) -> Values:
@@ -172,6 +178,7 @@ class Program:
             elif flag.name.startswith("-"):
                 how |= {"nargs": "+"} if flag.several else {}
                 how |= {"choices": flag.one_of} if flag.one_of else {}
+                how |= {"nargs": "?", "const": flag.alone} if flag.alone else {}
                 parser.add_argument(flag.name, *flag.also, type=_read_as(flag.kind), **how)
             else:
                 free = free or flag.several or not flag.required
@@ -184,8 +191,10 @@ class Program:
             own = [word for word in words if not SETTING.match(word)]
             words, rest = own, [word for word in words if SETTING.match(word)]
         parser.add_argument("--devices", type=int, help="processes, which are started here")
+        if self.verb in TRAININGS:
+            parser.add_argument("--anew", action="store_true", default=environment.get(ANEW) == "1")
         asked = vars(parser.read(words))
-        devices = asked.pop("devices", 0)
+        devices, anew = asked.pop("devices", 0), asked.pop("anew", False)
         place = Place(0, devices) if devices and place.world == 1 else place
         overrides = asked.pop("overrides", rest)
         for word in overrides:
@@ -201,7 +210,7 @@ class Program:
             if not flag.within and flag.key in asked and (inner := [f for f in self.flags if f.within == flag.name]):
                 asked |= _of_table(flag, asked[flag.key], inner)
         of = {flag.key: asked.get(flag.key, flag.default) for flag in self.flags}
-        return Values(of, frozenset(asked), place, devices, tuple(overrides))
+        return Values(of, frozenset(asked), place, devices, tuple(overrides), anew)
 
 
 def _of_table(flag: Flag, text: str, inner: Sequence[Flag]) -> Table:

@@ -68,8 +68,10 @@ def run(asked: argparse.Namespace) -> None:
     words = [word for word in asked.others if word != "--recipe"]
     values = theirs.read(words, place_of(os.environ), os.environ)
     call = theirs.translated(values)
+    perform.keep_beside(theirs, call)
     if asked.recipe or "--recipe" in asked.others or os.environ.get(SHOW) == "1":
-        print_lines(perform.shown(theirs, values, call))
+        if values.place.rank == 0:
+            print_lines(perform.shown(theirs, values, call))
         return
     for one in (call, *call.then):
         own = perform.prepare(theirs, values, one)

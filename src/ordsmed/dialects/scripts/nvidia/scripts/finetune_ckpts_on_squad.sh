@@ -3,7 +3,7 @@
 set -e
 checkpoints=${checkpoints:-results/base/checkpoints}
 shopt -s nullglob
-found=("$checkpoints"/ckpt-* "$checkpoints"/step-*)
+found=("$checkpoints"/ckpt-*[0-9] "$checkpoints"/step-*)
 if [ "${#found[@]}" = 0 ]; then
     echo "finetune_ckpts_on_squad.sh: $checkpoints: no checkpoints; wanted ckpt-* or step-* of a pretraining" >&2
     exit 2
