@@ -20,6 +20,7 @@ CODE = "electra"
 LEAST = ["--data-dir", "d", "--model-name", "m"]
 P, E, F, C, T = "pretrain: ", "encode: ", "finetune: ", "corpus: ", "tokenizer: tokenizer."
 SCHEDULE, GENERATOR = P + "phase[1].schedule", P + "objective.generator."
+RECORDS = "d/pretrain_tfrecords/pretrain_data.tfrecord*"
 KEYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # of pretraining
     "debug": ({"debug": True, "num_warmup_steps": 5}, {
         P + "model.width": 144, P + "model.layers": 3, P + "model.inner": 576,
@@ -53,6 +54,11 @@ KEYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # of pretraining
     "temperature": ({"temperature": 0.9}, {P + "objective.temperature": 0.9}),
     "max_seq_length": ({"max_seq_length": 512}, {P + "phase[1].length": 512}),
     "train_batch_size": ({"train_batch_size": 256}, {P + "phase[1].batch": 256}),
+    "do_eval": ({"do_eval": True}, {P + "validation_rows": 12800, E + "validation_records": RECORDS}),
+    "num_eval_steps": ({"do_eval": True, "num_eval_steps": 3}, {
+        P + "validation_rows": 384, E + "validation_records": RECORDS}),
+    "eval_batch_size": ({"do_eval": True, "eval_batch_size": 5}, {
+        P + "validation_rows": 500, E + "validation_records": RECORDS}),
     "pretrain_tfrecords": ({"pretrain_tfrecords": "r*"}, {E + "records": "r*"}),
     "vocab_file": ({"vocab_file": "v"}, {T + "file": "v"}),
     "model_dir": ({"model_dir": "o"}, {P + "out": "o"}),
@@ -225,6 +231,15 @@ def test_a_model_that_was_trained_is_judged_alone() -> None:
     assert not without.after
 
 
+def test_a_checkpoint_of_theirs_is_no_folder_to_train_in(tmp_path: Path) -> None:
+    """A network with fresh weights in another folder is not what was meant."""
+    place = tmp_path / "models" / "electra_small"
+    place.mkdir(parents=True)
+    (place / "electra_small.index").touch()
+    with pytest.raises(UsageError, match=f"`--model-name NEW`, and `init={place}` behind the flags, goes on from it"):
+        called(CODE, "run_pretraining.py", "--data-dir", str(tmp_path), "--model-name", "electra_small")
+
+
 def test_keys_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     path.write_text('{"train_batch_size": 3, "uniform_generator": false, "use_tpu": true}')
@@ -256,8 +271,7 @@ def test_keys_have_rows_of_their_own() -> None:
         ("run_pretraining.py", [*LEAST, *hparams(learning_rate=True)], "found true; wanted a number"),
         ("run_pretraining.py", [*LEAST, *hparams(debug=1)], "found 1; wanted true or false"),
         ("run_pretraining.py", [*LEAST, *hparams(num_train_steps=1.5)], "found 1.5; wanted a whole number"),
-        ("run_pretraining.py", [*LEAST, *hparams(do_eval=True)], "hold out `encode.validation_records`"),
-        ("run_pretraining.py", [*LEAST, *hparams(do_train=False)], "found false; wanted true"),
+        ("run_pretraining.py", [*LEAST, *hparams(do_train=False)], "with do_eval a training is judged"),
         ("run_pretraining.py", [*LEAST, *hparams(electra_objective=False)], "ordsmed as google run_pretraining.py"),
         ("run_pretraining.py", [*LEAST, *hparams(model_size="tiny")], "found tiny; wanted small, base, large"),
         ("run_pretraining.py", [*LEAST, *hparams(generator_layers=0.01)], "found 0.01; wanted a share"),

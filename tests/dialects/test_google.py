@@ -160,13 +160,13 @@ def test_records_are_made_of_texts(folder: Path) -> None:
     call = called(CODE, "create_pretraining_data.py", *words)
     assert call.recipes["tokenizer"]["tokenizer"] == {"kind": "wordpiece", "file": "v", "lowercase": False}
     assert call.recipes["corpus"]["source"] == {"kind": "text", "path": ["a.txt", "b.txt"]}
-    how = "mlm_nsp hide=0.15 short=0.1 unit=word --length 128 --times 5 --seed 12345 --files 2 --anew"
+    how = "mlm_nsp hide=0.15 most=20 short=0.1 unit=word --length 128 --times 5 --seed 12345 --files 2 --anew"
     own = perform.words(find(CODE, "create_pretraining_data.py"), call)
     assert own == ["encode", "records", "work/as/to-o/encode.toml", "work/as/to-o/records", *how.split()]
 
 
 RECORD_FLAGS = {  # each with another value than theirs, and the words that it changes
-    "--max_seq_length": ("64", "--length 64"), "--max_predictions_per_seq": ("5", "hide=0.0390625"),
+    "--max_seq_length": ("64", "--length 64"), "--max_predictions_per_seq": ("5", "most=5"),
     "--masked_lm_prob": ("0.05", "hide=0.05"), "--short_seq_prob": ("0.2", "short=0.2"),
     "--dupe_factor": ("3", "--times 3"), "--random_seed": ("7", "--seed 7"),
     "--do_whole_word_mask": ("true", "unit=word"), "--do_lower_case": ("false", ""), "--input_file": ("b", ""),

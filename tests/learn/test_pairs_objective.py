@@ -109,6 +109,18 @@ def test_round_half_even(store: Store, tokenizer: Tokenizer) -> None:
     assert found[18] == {4.0}
 
 
+@pytest.mark.parametrize(("unit", "most"), [("token", 3), ("word", 3), ("token", 30), ("word", 80)])
+def test_a_row_has_places_for_so_many(store: Store, tokenizer: Tokenizer, unit: str, most: int) -> None:
+    """As BERT's max_predictions_per_seq: so many columns, and no more hidden than the share."""
+    rows = rows_of(store, tokenizer, hide=0.25, most=most, unit=unit)
+    written = rows.features(np.arange(200))
+    assert {written[f"masked_lm_{name}"].shape for name in ("positions", "ids", "weights")} == {(200, most)}
+    share = np.maximum(1, np.rint(written["input_mask"].sum(1) * 0.25))
+    hidden = written["masked_lm_weights"].sum(1)
+    assert (hidden <= np.minimum(share, most)).all()
+    assert hidden.max() == min(most, share.max())
+
+
 def test_words_are_hidden_whole(store: Store, tokenizer: Tokenizer) -> None:
     rows = rows_of(store, tokenizer, unit="word")
     batch, plain = rows.batch(np.arange(300)), rows.plain.assembled(np.arange(300))
@@ -211,6 +223,6 @@ def test_what_does_not_go_together(store: Store, tokenizer: Tokenizer) -> None:
     for model in (gpt2, roberta):
         with pytest.raises(RecipeError, match=r"objective\.kind: mlm_nsp with a model that has no head for pairs"):
             settings.build(model.Settings(width=32, layers=1, heads=2), tokenizer)  # type: ignore[attr-defined]
-    for wrong in ({"hide": 0.0}, {"keep": 0.6, "swap": 0.6}, {"short": 1.5}):
+    for wrong in ({"hide": 0.0}, {"keep": 0.6, "swap": 0.6}, {"short": 1.5}, {"most": 0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             mlm_nsp.Settings(**wrong)

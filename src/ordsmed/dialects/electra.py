@@ -20,6 +20,8 @@ from typing import Any
 from ordsmed.base import files, menu, settings
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import nearest
+from ordsmed.base.folder import kind_of_folder
+from ordsmed.binary import bundle
 from ordsmed.translate.program import Call, Flag, Program, Values
 from ordsmed.translate.standing import asked_by, run_of, weights_of
 
@@ -29,7 +31,7 @@ NETWORK = {  # their BertConfig
     "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "max_position_embeddings": 512,
     "type_vocab_size": 2, "initializer_range": 0.02, "vocab_size": 30522,
 }  # fmt: skip
-QUICK = {"num_train_steps": 20, "train_batch_size": 8}  # of debug
+QUICK = {"num_train_steps": 20, "train_batch_size": 8, "num_eval_steps": 2, "eval_batch_size": 4}  # of debug
 QUICK_NETWORK = {
     "num_hidden_layers": 3, "hidden_size": 144, "intermediate_size": 576, "num_attention_heads": 4,
 }  # fmt: skip
@@ -109,7 +111,7 @@ PRETRAINING = (
     *_keys(
         Flag("debug", False, "model", joint=True),
         Flag("do_train", True, "pretrain", joint=True),
-        Flag("do_eval", False, refused="hold out `encode.validation_records`, and add `validate=N` behind the flags"),
+        Flag("do_eval", False, "encode: validation_records", joint=True),
         Flag("electra_objective", True, refused="masked words alone are `ordsmed as google run_pretraining.py`"),
         Flag("electric_objective", False, refused="leave it out: an ELECTRA is made, no Electric"),
         Flag("gen_weight", 1.0, "objective.guess_weight"),
@@ -122,7 +124,7 @@ PRETRAINING = (
         Flag("iterations_per_loop", 200, nothing=LOOP),
         Flag("save_checkpoints_steps", 1000, "save"),
         Flag("num_train_steps", 1_000_000, "phase.steps", joint=True),
-        Flag("num_eval_steps", 100, nothing="nothing is judged by itself"),
+        Flag("num_eval_steps", 100, "validation_rows", joint=True),
         Flag("keep_checkpoint_max", 5, "keep", joint=True),
         Flag("model_size", "small", "model", joint=True),
         Flag("model_hparam_overrides", {}, "model", joint=True),
@@ -139,7 +141,7 @@ PRETRAINING = (
         Flag("temperature", 1.0, "objective.temperature"),
         Flag("max_seq_length", 128, "phase.length"),
         Flag("train_batch_size", 128, "phase.batch", joint=True),
-        Flag("eval_batch_size", 128, nothing=FITS),
+        Flag("eval_batch_size", 128, "validation_rows", joint=True),
         *MACHINES,
         Flag("pretrain_tfrecords", str, "encode: records", joint=True),
         Flag("vocab_file", str, "tokenizer: tokenizer.file", joint=True),
@@ -153,7 +155,11 @@ PRETRAINING = (
 def pretraining(values: Values, call: Call) -> None:
     """Replaced-token detection from records; a run that stands goes on."""
     if not values.do_train:
-        raise UsageError("--hparams do_train", "found false", "true: validation is part of a training")
+        raise UsageError("--hparams do_train", "found false", "true: with do_eval a training is judged at its end")
+    out = values.model_dir or f"{values.data_dir}/models/{values.model_name}"
+    if not kind_of_folder(out).made and bundle.find(Path(out)):
+        remedy = f"`--model-name NEW`, and `init={out}` behind the flags, goes on from it; steps count from 1"
+        raise UsageError(out, "holds a checkpoint of TensorFlow's", "a run of ours, or a new folder", remedy)
     model = _network(values)
     call.put("model", _model(model, values))
     call.put("objective.kind", "rtd")
@@ -170,11 +176,16 @@ def pretraining(values: Values, call: Call) -> None:
         call.put("objective.share", "none" if values.untied_generator_embeddings else "embeddings")
     data = Path(values.data_dir)
     call.put("data", "<encode>")
-    call.put("encode: records", values.pretrain_tfrecords or f"{data}/pretrain_tfrecords/pretrain_data.tfrecord*")
+    records = values.pretrain_tfrecords or f"{data}/pretrain_tfrecords/pretrain_data.tfrecord*"
+    call.put("encode: records", records)
+    if values.do_eval:
+        call.put("encode: validation_records", records)  # as theirs, which judges what it learned from
+        steps, rows = (_quick(values, name) for name in ("num_eval_steps", "eval_batch_size"))
+        call.put("validation_rows", steps * rows)
     call.put("encode: tokenizer", "<tokenizer>")
     call.put("tokenizer: tokenizer.kind", "wordpiece")
     call.put("tokenizer: tokenizer.file", values.vocab_file or f"{data}/vocab.txt")
-    call.put("out", values.model_dir or f"{data}/models/{values.model_name}")
+    call.put("out", out)
     call.put("validate", 0)
     call.put("keep", values.keep_checkpoint_max or ALL)
     _adam(call)

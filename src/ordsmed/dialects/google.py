@@ -35,7 +35,7 @@ RECORDS = (
     Flag("--do_lower_case", True, "encode: tokenizer", joint=True),
     Flag("--do_whole_word_mask", False, "unit", joint=True),
     Flag("--max_seq_length", 128, "--length", joint=True),
-    Flag("--max_predictions_per_seq", 20, "hide", joint=True),
+    Flag("--max_predictions_per_seq", 20, "most", joint=True),
     Flag("--masked_lm_prob", 0.15, "hide", joint=True),
     Flag("--short_seq_prob", 0.1, "short", joint=True),
     Flag("--dupe_factor", 10, "--times", joint=True),
@@ -52,8 +52,8 @@ def records(values: Values, call: Call) -> None:
     call.put("corpus: validation", 0.0)
     call.put("encode: corpus", "<corpus>")
     call.put("encode: tokenizer", _tokenizer(values.vocab_file, values.do_lower_case, call))
-    hide = min(values.masked_lm_prob, values.max_predictions_per_seq / values.max_seq_length)
-    how = [f"hide={hide:g}", f"short={values.short_seq_prob:g}"]
+    how = [f"hide={values.masked_lm_prob:g}", f"most={values.max_predictions_per_seq}"]
+    how += [f"short={values.short_seq_prob:g}"]
     how += ["unit=word"] if values.do_whole_word_mask else []
     names = values.output_file.split(",")
     call.writes = names[0]

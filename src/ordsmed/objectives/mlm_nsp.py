@@ -38,6 +38,8 @@ class Settings:
 
     hide: float = 0.15
     """share of a row's tokens, special ones counted, that are predicted; elsewhere mlm_probability, masked_lm_prob"""
+    most: int | None = None
+    """of a row, at most so many; left out: what a full row needs; elsewhere max_predictions_per_seq"""
     keep: float = 0.1
     """of those: shown as they are"""
     swap: float = 0.1
@@ -51,15 +53,21 @@ class Settings:
     examples: Literal["made", "given", "masked"] = "made"
     """pairs made from the text; of encoded TFRecords: their pairs with new masks (given), or with their own (masked)"""
 
-    LATER_ADDED: ClassVar[tuple[str, ...]] = ("examples",)
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("examples", "most")
 
     def __post_init__(self) -> None:
         if not 0 < self.hide < 1:
             raise ValueError(f"hide: found {self.hide}; wanted a share above 0 and below 1")
+        if self.most is not None and self.most < 1:
+            raise ValueError(f"most: found {self.most}; wanted 1 or more")
         if min(self.keep, self.swap) < 0 or self.keep + self.swap > 1:
             raise ValueError(f"keep: found {self.keep} with swap {self.swap}; wanted shares that sum to at most 1")
         if not 0 <= self.short <= 1:
             raise ValueError(f"short: found {self.short}; wanted a share from 0 to 1")
+
+    def slots(self, length: int) -> int:
+        """Places of a row for what is hidden."""
+        return self.most or masking.slots(self.hide, length)
 
     def rows(
         self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object,
@@ -95,7 +103,7 @@ class MaskedPairRows:
         self.settings, self.tokenizer = settings, tokenizer
         self.words = np.arange(tokenizer.vocabulary)
         self.key = chance.key("mlm_nsp", *key)
-        self.slots = masking.slots(settings.hide, phase.length)
+        self.slots = settings.slots(phase.length)
 
     def __len__(self) -> int:
         return len(self.plain)
@@ -186,7 +194,7 @@ class MaskedPairs(Objective):
 
     def flops(self, rows: int, length: int) -> float:
         body = length * self.model_settings.flops(length)
-        head = masking.slots(self.settings.hide, length) * self.model_settings.head_flops(self.vocabulary)
+        head = self.settings.slots(length) * self.model_settings.head_flops(self.vocabulary)
         pair = 2.0 * self.model_settings.width * (self.model_settings.width + 2)
         return 3.0 * rows * (body + head + pair)
 
