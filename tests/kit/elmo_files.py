@@ -8,7 +8,10 @@ from typing import Any
 
 import h5py
 import numpy as np
+import torch
 from numpy.typing import NDArray
+
+from ordsmed.binary import bundle
 
 Arrays = dict[str, NDArray[Any]]
 CELL = "RNN_{}/RNN/MultiRNNCell/Cell{}/LSTMCell"
@@ -62,6 +65,25 @@ def write(folder: Path, asked: dict[str, Any], stored: Arrays, name: str = "mode
     with h5py.File(folder / name, "w") as file:
         for key, array in stored.items():
             file[key] = array
+    return folder
+
+
+def checkpoint(folder: Path, asked: dict[str, Any], stored: Arrays, words: int) -> Path:
+    """What bilm-tf's training leaves: variables, slots of its optimizer, counters, and the softmax."""
+    names = {"/RNN/": "/rnn/", "/MultiRNNCell/": "/multi_rnn_cell/", "/Cell": "/cell_", "/LSTMCell/": "/lstm_cell/",
+             "W_P_0": "projection/kernel", "/W_0": "/kernel", "lstm_cell/B": "lstm_cell/bias"}  # fmt: skip
+    variables = {}
+    for name, array in stored.items():
+        for here, there in names.items():
+            name = name.replace(here, there) if "RNN" in name or "rnn" in name else name
+        variables[f"lm/{name}"] = torch.from_numpy(array)
+        variables[f"lm/{name}/Adagrad"] = torch.zeros(1)
+    rows = torch.arange(words * 5.0).reshape(words, 5)
+    variables |= {"lm/softmax/W": rows, "lm/softmax/b": rows[:, 0], "global_step": torch.tensor(3)}
+    variables |= {"train_perplexity": torch.tensor(1.0)}
+    folder.mkdir()
+    (folder / "options.json").write_text(json.dumps(asked | {"n_tokens_vocab": words}))
+    bundle.write(folder / "model.ckpt-3", iter(variables.items()))
     return folder
 
 

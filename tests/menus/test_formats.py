@@ -18,7 +18,6 @@ from ordsmed.apply.taken_over import recognised
 from ordsmed.apply.trained import open_model
 from ordsmed.base import menu
 from ordsmed.base.errors import DataError, RecipeError
-from ordsmed.binary import bundle
 from ordsmed.formats import elmo
 from ordsmed.models.elmo import Settings as Elmo
 from ordsmed.nn import weights
@@ -197,31 +196,16 @@ def test_each_format_knows_its_own(tmp_path):
     (folder / "options.json").unlink()
     with pytest.raises(RecipeError, match=r"no known format; wanted a folder with options.*; or a folder with config"):
         recognised(folder / "model.hdf5")
-
-
-def checkpoint(folder, asked, stored, words):
-    """What bilm-tf's training leaves: variables, slots of its optimizer, counters, and the softmax."""
-    names = {"/RNN/": "/rnn/", "/MultiRNNCell/": "/multi_rnn_cell/", "/Cell": "/cell_", "/LSTMCell/": "/lstm_cell/",
-             "W_P_0": "projection/kernel", "/W_0": "/kernel", "lstm_cell/B": "lstm_cell/bias"}  # fmt: skip
-    variables = {}
-    for name, array in stored.items():
-        for here, there in names.items():
-            name = name.replace(here, there) if "RNN" in name or "rnn" in name else name
-        variables[f"lm/{name}"] = torch.from_numpy(array)
-        variables[f"lm/{name}/Adagrad"] = torch.zeros(1)
-    rows = torch.arange(words * 5.0).reshape(words, 5)
-    variables |= {"lm/softmax/W": rows, "lm/softmax/b": rows[:, 0], "global_step": torch.tensor(3)}
-    variables |= {"train_perplexity": torch.tensor(1.0)}
-    folder.mkdir()
-    (folder / "options.json").write_text(json.dumps(asked | {"n_tokens_vocab": words}))
-    bundle.write(folder / "model.ckpt-3", iter(variables.items()))
-    return folder
+    (tmp_path / "elmo/options.json").write_text("{}")
+    (folder / "model.hdf5").unlink()
+    with pytest.raises(RecipeError, match="no known format"):
+        recognised(folder)
 
 
 def test_a_checkpoint_of_bilm_tf_is_its_dump_and_the_softmax(tmp_path, capsys):
     asked = elmo_files.options()
     stored = elmo_files.arrays(asked)
-    folder = checkpoint(tmp_path / "theirs", asked, stored, 5)
+    folder = elmo_files.checkpoint(tmp_path / "theirs", asked, stored, 5)
     take_over(folder, tmp_path / "bare")
     assert "softmax over words is left out: no list of its words beside it" in capsys.readouterr().err
     (folder / "vocab.txt").write_text("<S>\n</S>\n<UNK>\nthe\nnewts\n")

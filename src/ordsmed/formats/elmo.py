@@ -71,7 +71,7 @@ class Settings:
         if _is_checkpoint(path):
             return True
         folder = path if path.is_dir() else path.parent
-        held = any(folder.glob(f"*{ending}") for ending in ENDINGS) if path.is_dir() else path.suffix in ENDINGS
+        held = any(any(folder.glob(f"*{ending}")) for ending in ENDINGS) if path.is_dir() else path.suffix in ENDINGS
         return path.exists() and held and any(folder.glob(f"*{OPTIONS}"))
 
     def read(self, path: Path, overrides: Sequence[str] = ()) -> Imported:
