@@ -64,7 +64,8 @@ def read(
         return _whole(whole[0])
     pieces = [p for p in files if p.suffix == ".json" and p not in whole]
     merges = [p for p in files if p.name in MERGES or _has_merges(p)]
-    listing = [p for p in files if p.suffix in LISTS and p not in merges]
+    named = bool(split) and len(paths) == 1 and paths[0].is_file()  # a list of whole words, whatever its ending
+    listing = [p for p in files if (p.suffix in LISTS or named) and p not in merges]
     if pieces and merges:
         return _byte_level(pieces[0], merges[0], listing[0] if listing else None)
     if pieces or merges:
