@@ -34,7 +34,7 @@ def install(code: str, folder: str) -> list[str]:
     """Write them; what stands there and is not ours is left, and complained of before anything is written."""
     place, known = Path(folder), programs(code)
     written = {
-        place / (program.path or program.name): (SHELL if program.name.endswith(".sh") else PYTHON).format(
+        place / path: (SHELL if program.name.endswith(".sh") else PYTHON).format(
             python="/usr/bin/env python3",
             doc=program.doc[0].upper() + program.doc[1:],
             code=code,
@@ -42,6 +42,7 @@ def install(code: str, folder: str) -> list[str]:
             words=command("as", code, program.name),
         )
         for program in known.values()
+        for path in (program.path or program.name, *program.also)
     }
     own = menu.HOUSE / MENU / "scripts" / code
     for path in sorted(path for path in own.rglob("*") if path.is_file()):

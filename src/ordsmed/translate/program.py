@@ -131,6 +131,7 @@ class Program:
     call: Callable[[Values, Call], None]  # what several flags mean together
     verb: str = ""  # of ours; empty: the function says
     path: str = ""  # where it stands in theirs; left out: its name
+    also: tuple[str, ...] = ()  # further places, in codes that were made of theirs
     absl: bool = False  # a switch is said alone, as --noNAME, or as --NAME=false
     fields: bool = False  # flags are fields of dataclasses: as `_fields` reads them, or in one JSON file
 
@@ -208,30 +209,39 @@ class Program:
                 raise UsageError(self.name, f"no {flag.name}", f"`{self.name} {flag.name} ...`")
         for flag in self.flags:
             if not flag.within and flag.key in asked and (inner := [f for f in self.flags if f.within == flag.name]):
-                asked |= _of_table(flag, asked[flag.key], inner)
+                asked |= of_table(flag.name, asked[flag.key], inner)
         of = {flag.key: asked.get(flag.key, flag.default) for flag in self.flags}
         return Values(of, frozenset(asked), place, devices, tuple(overrides), anew)
 
 
-def _of_table(flag: Flag, text: str, inner: Sequence[Flag]) -> Table:
-    """What a JSON table says, or the file that the flag names, by the keys of values."""
+def of_table(place: str, text: str, inner: Sequence[Flag]) -> Table:
+    """What a JSON table says, or the file that is named, by the keys of values; tables in it by keys with a dot."""
     known = {one.name: one for one in inner}
     try:
         table = files.read_table(Path(text)) if text.endswith(".json") else json.loads(text)
     except ValueError as error:
         wanted = """a table such as '{"KEY": 1}', or a file of one that ends in .json"""
-        raise UsageError(flag.name, f"is no JSON ({error})", wanted) from None
+        raise UsageError(place, f"is no JSON ({error})", wanted) from None
     if not isinstance(table, dict):
-        raise UsageError(flag.name, f"found {text}", """a table such as '{"KEY": 1}'""")
+        raise UsageError(place, f"found {text}", """a table such as '{"KEY": 1}'""")
+    table = _flat(table, known)
     for name, value in table.items():
         if name not in known:
-            raise UsageError(flag.name, f"has no key `{name}`", "", nearest(name, known))
+            raise UsageError(place, f"has no key `{name}`", "", nearest(name, known))
         if known[name].kind is int and isinstance(value, float) and value.is_integer():
             table[name] = value = int(value)  # 1e6
         kinds = (int, float) if known[name].kind is float else (known[name].kind,)
         if value is not None and (not isinstance(value, kinds) or isinstance(value, bool) is not (kinds == (bool,))):
-            raise UsageError(known[name].shown, f"found {json.dumps(value)}", JSON[kinds[-1]])
+            raise UsageError(f"{place} {name}", f"found {json.dumps(value)}", JSON[kinds[-1]])
     return {known[name].key: value for name, value in table.items()}
+
+
+def _flat(table: Table, known: Mapping[str, Flag], before: str = "") -> Table:
+    flat: Table = {}
+    for key, value in table.items():
+        inner = isinstance(value, dict) and f"{before}{key}" not in known
+        flat |= _flat(value, known, f"{before}{key}.") if inner else {f"{before}{key}": value}
+    return flat
 
 
 class _Parser(Parser):
