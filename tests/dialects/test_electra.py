@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kit.dialects import called, resolved
+from kit.dialects import called, differences, resolved
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import DataError
 from ordsmed.cli import main
@@ -108,13 +108,6 @@ def hparams(**keys: Any) -> list[str]:
     return ["--hparams", json.dumps(keys)]
 
 
-def changes(name: str, least: list[str], words: list[str]) -> dict[str, Any]:
-    """What words change beside the least, of all settings; empty: none."""
-    before, after = resolved(CODE, name, *least), resolved(CODE, name, *words)
-    new = {key: value for key, value in after.items() if before.get(key) != value}
-    return {key: value for key, value in new.items() if not str(value).startswith("work/as/")}
-
-
 def near(wanted: dict[str, Any]) -> dict[str, Any]:
     return {key: pytest.approx(one) if isinstance(one, float) else one for key, one in wanted.items()}
 
@@ -133,20 +126,20 @@ def test_every_key_is_in_a_table() -> None:
 @pytest.mark.parametrize("key", KEYS)
 def test_a_key_of_pretraining_arrives(key: str) -> None:
     said, wanted = KEYS[key]
-    assert changes("run_pretraining.py", LEAST, [*LEAST, *hparams(**said)]) == near(wanted)
+    assert differences(CODE, "run_pretraining.py", LEAST, [*LEAST, *hparams(**said)]) == near(wanted)
 
 
 @pytest.mark.parametrize("key", TASKS)
 def test_a_key_of_finetuning_arrives(key: str) -> None:
     usual, said, wanted = TASKS[key]
     before, after = [*LEAST, *hparams(**usual)], [*LEAST, *hparams(**usual, **said)]
-    assert changes("run_finetuning.py", before, after) == near(wanted)
+    assert differences(CODE, "run_finetuning.py", before, after) == near(wanted)
 
 
 @pytest.mark.parametrize("flag", BUILDING)
 def test_a_flag_of_records_arrives(flag: str) -> None:
     words, wanted = BUILDING[flag]
-    assert changes("build_pretraining_dataset.py", BUILD, [*BUILD, flag, *words]) == near(wanted)
+    assert differences(CODE, "build_pretraining_dataset.py", BUILD, [*BUILD, flag, *words]) == near(wanted)
 
 
 def test_records_are_written_as_theirs() -> None:

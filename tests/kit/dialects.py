@@ -56,6 +56,13 @@ def changes(code: str, name: str, least: list[str], *words: str, world: int = 1)
     return {key: value for key, value in new.items() if not str(value).startswith("work/as/")}
 
 
+def differences(code: str, name: str, before: Sequence[str], after: Sequence[str]) -> dict[str, Any]:
+    """What some words mean otherwise than others, of all settings."""
+    known = resolved(code, name, *before)
+    new = {key: value for key, value in resolved(code, name, *after).items() if known.get(key) != value}
+    return {key: value for key, value in new.items() if not str(value).startswith("work/as/")}
+
+
 def installed(place: Path, code: str) -> Path:
     """Files of a code's names, with a `python` and a `torchrun` that print their words."""
     install.install(code, str(place))
