@@ -11,7 +11,7 @@ import pytest
 
 from kit.measurements import measurement
 from ordsmed.base import measurements, run, settings
-from ordsmed.base.errors import RecipeError
+from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.measurements import Measurement
 from ordsmed.bench import bench as benches
 from ordsmed.bench import published, table
@@ -30,6 +30,9 @@ def rate(sequences: float, **changes: Any) -> Measurement:
     seconds = batch / sequences
     return measurement(sequences_per_second=sequences, step_seconds=seconds, step_seconds_least=seconds / 2,
                        step_seconds_most=seconds * 2, **changes)  # fmt: skip
+
+
+LIKE_THEIRS = {"family": "electra", "width": 768, "layers": 12}
 
 
 def cells(name: str, *words: str) -> list[tuple[str, ...]]:
@@ -70,6 +73,9 @@ def test_nvidias_benchmark_has_its_arithmetic() -> None:
     (["table={precisions=['fp8']}"], r"layout\.precision: found 'fp8'; wanted one of fp32, tf32"),
     (["table={devices=[0]}"], r"table\.devices: found 0; wanted 1 or more"),
     (["table={layouts=['2x2']}"], r"table\.layouts: found 2x2; wanted replicate x shard x tensor"),
+    (["table={layouts=['0x1x1']}"], r"table\.layouts: found 0x1x1; wanted replicate x shard x tensor"),
+    (["table={layouts=['1x2x1'], devices=[1, 4]}"], r"layouts: found 1x2x1 with devices \(1, 4\); wanted 2 among them"),
+    (["table={train=[[128, -5]]}"], r"table\.train: found \(\(128, -5\),\); wanted pairs of a length and rows"),
     (["table={cells=[]}"], r"table\.cells: found none; wanted one or more"),
     (["table={published='ours'}"], r"table\.published: found ours; wanted one of nvidia-electra"),
     (["table={cells=[['lenght=3']]}"], r"lenght: unknown setting; did you mean `length`"),
@@ -105,6 +111,54 @@ def test_speed_up_is_beside_fp32_or_tf32_of_the_same_work() -> None:
     assert table.speed_up(rate(171, precision="bf16", length=256), every) is None
     asked = [rate(2, measure="predict", batch=1), rate(8, measure="predict", batch=256)]
     assert table.speed_up(rate(16, measure="predict", batch=256, precision="bf16"), asked) == 2.0
+
+
+def test_speed_up_is_beside_as_large_batches_where_those_were_measured() -> None:
+    whole = [rate(100, batch=8), rate(200, batch=16)]
+    assert table.speed_up(rate(400, batch=16, precision="bf16"), whole) == 2.0
+    assert table.speed_up(rate(400, batch=32, precision="bf16"), whole) == 2.0  # the fastest of others
+    assert table.speed_up(rate(400, measure="predict", batch=32, precision="bf16"),
+                          [rate(100, measure="predict", batch=8)]) is None  # fmt: skip
+
+
+@pytest.mark.parametrize("change", [{"dropout": 0.0}, {"width": 768}, {"optimizer": "lamb"}, {"recompute": True},
+                                    {"parameters": 5}])  # fmt: skip
+def test_what_does_other_work_is_not_compared(change: dict[str, Any]) -> None:
+    other = rate(10, **change)
+    assert table.speed_up(rate(20, precision="bf16"), [other]) is None
+    assert table.scaling(rate(20, processes=2, batch=32), [other], "weak") is None
+    lines = table.hours_by_way([rate(10), rate(10, length=512), other, rate(1, length=512, **change)], ((128, 3600),))
+    assert [line["hours"] for line in lines] == [0.1, 0.1]
+    assert len(table.hours_by_way([rate(10), rate(10, length=512, **change)], ((128, 1), (512, 1)))) == 0
+
+
+def test_a_length_that_was_not_measured_leaves_no_hours_and_is_told() -> None:
+    shown = table.summary("some", Axes(train=((128, 10), (512, 10))), [CellResult((), (rate(1),))])
+    assert (shown["time_to_train"], shown["not_measured"]) == ([], [512])
+    assert "time to train: not known, for length 512 was not measured" in table.markdown(shown)
+
+
+def test_settings_that_no_column_tells_stand_in_their_own() -> None:
+    words = ("model.size=small", "batch=8", "layout.micro=4", "dropout=0.0")
+    rows = table.summary("some", Axes(), [CellResult(words, (rate(1),)), CellResult(("batch=9",), (rate(2),))])["rows"]
+    assert [row.get("settings") for row in rows] == ["model.size=small dropout=0.0", None]
+
+
+@pytest.mark.parametrize(("facts", "ratio"), [({"ratio": 1.5}, 1.5), ({"ratio": 1.5, "median_ratio": 1.25}, 1.25),
+                                              ({"batch_16": {"ratio": 3.0}}, 3.0), ({}, 2.0)])  # fmt: skip
+def test_a_ratio_is_the_median_of_pairs_as_its_measurement_tells_it(facts: dict[str, Any], ratio: float) -> None:
+    both = (rate(10), rate(5, software="padded"))
+    full = {name: {"latency_ms": {}} | each for name, each in facts.items() if isinstance(each, dict)}
+    more = {f"{name}_padded": {"nvidia_examples_per_second": 1, "nvidia_latency_ms": {}} for name in full}
+    [row] = table.summary("some", Axes(), [CellResult((), both, facts | full | more)])["rows"]
+    assert row["ratio"] == ratio
+
+
+def test_layouts_say_how_many_processes_they_need() -> None:
+    mesh = ("layout.replicate=1", "layout.shard=2", "layout.tensor=1", "devices=2", "batch=32")
+    one = ("layout.replicate=1", "layout.shard=1", "layout.tensor=1", "devices=1")
+    assert cells("bert-mini", "table={layouts=['1x1x1', '1x2x1']}") == [one, mesh]
+    assert cells("bert-mini", "table={layouts=['1x1x1', '1x2x1'], devices=[1, 2]}") == [one, mesh]
 
 
 def test_weak_scaling_is_the_rate_of_n_over_that_of_one_with_as_many_rows_each() -> None:
@@ -181,7 +235,7 @@ def test_rows_say_what_their_measurements_say() -> None:
     assert lines[0].startswith("some on Some CPU, torch 2.10, ordsmed 0.1.0, 2026-01-31T12:00:00Z")
     names, _, values = (line.strip("| ").split(" | ") for line in lines[2:5])
     cells_by_name = dict(zip(names, values, strict=True))
-    assert cells_by_name["sequences per second"] == "64.0"
+    assert cells_by_name["sequences per second"] == "64"
     assert "speed up" not in names  # nothing is known of it
     assert "not measured: length=512: no memory is left" in lines
 
@@ -196,7 +250,7 @@ def test_latencies_stand_in_both_ways() -> None:
 
 
 def test_published_figures_are_marked_where_the_hardware_is_other() -> None:
-    ours = rate(600, precision="bf16", device="NVIDIA A100-SXM4-40GB", processes=1)
+    ours = rate(600, **LIKE_THEIRS, precision="bf16", device="NVIDIA A100-SXM4-40GB", processes=1)
     figures = published.beside("nvidia-electra", ours)
     assert [(each["device"], each["sequences_per_second"], each["other_hardware"]) for each in figures] == [
         ("A100", 955, False), ("V100 16 GB", 444, True), ("V100 32 GB", 500, True),
@@ -204,14 +258,24 @@ def test_published_figures_are_marked_where_the_hardware_is_other() -> None:
     lines = table.markdown(table.summary("x", Axes(published="nvidia-electra"), [CellResult((), (ours,))]))
     assert "1 A100: 955; 1 V100 16 GB: 444 (other hardware); 1 V100 32 GB: 500 (other hardware)" in lines[4]
     assert lines[-1].startswith("Published: NVIDIA, DeepLearningExamples")
-    eight = rate(1, precision="fp32", length=512, processes=8, device="Some CPU")
+    eight = rate(1, **LIKE_THEIRS, precision="fp32", length=512, processes=8, device="Some CPU")
     assert {each["sequences_per_second"] for each in published.beside("nvidia-electra", eight)} == {716, 190, 213}
-    asked = rate(1, measure="predict", length=384, batch=256, precision="fp16", device="T4")
+    asked = rate(1, **LIKE_THEIRS, measure="predict", length=384, batch=256, precision="fp16", device="T4")
     t4 = next(each for each in published.beside("nvidia-electra", asked) if each["device"] == "T4")
     assert (t4["sequences_per_second"], t4["latency_ms"], t4["other_hardware"]) == (
         169, [1451.396, 1445.07, 1447.654, 1450.141], False,
     )  # fmt: skip
-    assert published.beside("nvidia-electra", rate(1, measure="predict", length=384, batch=3)) == []
+    assert published.beside("nvidia-electra", rate(1, **LIKE_THEIRS, measure="predict", length=384, batch=3)) == []
+    assert published.beside("nvidia-electra", rate(600, **LIKE_THEIRS | {"width": 256})) == []  # of electra-small
+
+
+@pytest.mark.parametrize(("device", "same"), [
+    ("Tesla V100-SXM2-16GB", ["V100 16 GB"]), ("Tesla V100-SXM3-32GB", ["V100 32 GB"]),
+    ("NVIDIA A100-SXM4-80GB", ["A100"]), ("NVIDIA A1000", []), ("Some CPU", []),
+])  # fmt: skip
+def test_hardware_is_the_same_where_chip_and_memory_are(device: str, same: list[str]) -> None:
+    figures = published.beside("nvidia-electra", rate(1, **LIKE_THEIRS, precision="fp16", device=device))
+    assert [each["device"] for each in figures if not each["other_hardware"]] == same
 
 
 def test_cells_that_fail_do_not_stop_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,6 +294,23 @@ def test_cells_that_fail_do_not_stop_others(monkeypatch: pytest.MonkeyPatch) -> 
     assert [row["sequences_per_second"] for row in found["rows"]] == [32]
     assert measurements.read(Path("there.jsonl")) == [rate(32)]
     assert all(words[2] == "table=none" for words in given)
+    assert json.loads(Path("work/bench/bert-mini.json").read_text()) == found
+    assert Path("work/bench/bert-mini.md").read_text().splitlines() == table.markdown(found)
+
+
+def test_where_every_cell_fails_the_command_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "_run", lambda *_: CellResult((), why="no memory is left"))
+    with pytest.raises(RunError, match=r"bert-mini: nothing was measured; no memory is left \(2 in all\)"):
+        bench("bert-mini", ["table={lengths=[64, 128]}", "keep="])
+    assert not Path("work").exists()
+
+
+def test_a_kill_in_a_later_cell_leaves_the_table_of_those_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    results = iter([CellResult((), (rate(32),))])
+    monkeypatch.setattr(table, "_run", lambda *_: next(results))
+    with pytest.raises(StopIteration):
+        bench("bert-mini", ["table={lengths=[64, 128]}"])
+    assert len(json.loads(Path("work/bench/bert-mini.json").read_text())["rows"]) == 1
 
 
 @pytest.mark.parametrize(("code", "why"), [

@@ -127,15 +127,18 @@ class Bench:
         """Nothing: a measurement is never reused."""
 
 
-def bench(name: str, overrides: Sequence[str] = (), *, json_line: bool = False) -> list[str]:
-    """Measure what a bench recipe says; one JSON line, or a line a number; of a recipe with a table, that."""
+def bench(
+    name: str, overrides: Sequence[str] = (), *, json_line: bool = False, left: Callable[[Path], None] | None = None
+) -> list[str]:
+    """Measure what a bench recipe says; one JSON line, or a line a number; of a recipe with a table, that, and `left`
+    is called with the file in which it stands."""
     path = run.find_recipe(name, "bench")
     recipe = settings.decode(Bench, settings.override(run.read_table(path, "bench"), overrides), name)
     for key, each in (("tokens", 16), ("sentences", 32), ("vocabulary", 256)):
         afford(f"{name}: {key}", getattr(recipe, key), each)
     afford(f"{name}: batch", recipe.batch * recipe.length, 64)
     if recipe.table:
-        return measured_table(name, overrides, recipe, json_line=json_line)
+        return measured_table(name, overrides, recipe, json_line=json_line, left=left)
     if recipe.devices > 1 and "RANK" not in os.environ:
         if status := start(["bench", name, *overrides, *(["--json"] if json_line else [])], recipe.devices):
             problem = f"its {recipe.devices} processes ended with status {status}"

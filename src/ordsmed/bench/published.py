@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -28,15 +29,24 @@ def source(name: str) -> str:
 
 
 def beside(name: str, ours: Measurement) -> list[dict[str, Any]]:
-    """Figures of the same work: length, number of devices, 16 bits or not; asked in as large batches."""
-    mixed = ours.precision in HALF
+    """Figures of the same work: network, length, number of devices, 16 bits or not; asked in as large batches."""
+    mixed, table = ours.precision in HALF, _tables()[name]
+    if any(getattr(ours, key) != value for key, value in table["network"].items()):
+        return []
     return [
         {"device": each["device"], "devices": each["devices"], **{key: each[key] for key in SHOWN if key in each},
-         "other_hardware": each["device"].split()[0].lower() not in ours.device.lower()}
-        for each in _tables()[name]["figure"]
+         "other_hardware": not _same_device(each["device"], ours.device)}
+        for each in table["figure"]
         if (each["measure"], each["length"], each["devices"]) == (ours.measure, ours.length, ours.processes)
         and each["mixed"] == mixed and each.get("batch", ours.batch) == ours.batch
     ]  # fmt: skip
+
+
+def _same_device(theirs: str, ours: str) -> bool:
+    """`V100 16 GB` is the Tesla V100-SXM2-16GB, and no other's; where a name tells no memory, that is not asked."""
+    chip, _, memory = theirs.partition(" ")
+    words = re.findall(r"[a-z0-9]+", ours.lower())
+    return chip.lower() in words and (not memory or memory.replace(" ", "").lower() in words)
 
 
 SHOWN = ("sequences_per_second", "latency_ms")

@@ -1,6 +1,7 @@
 """Tables: every combination of lengths, batches, precisions, ... measured by a process of its own; rows, Markdown.
 
 axes -> cells, as words of the command line -> `ordsmed bench` each -> measurements -> rows -> speed-up, scaling, hours
+     -> work/bench/NAME.json and NAME.md, from the first cell on; the verb makes the page of them
 
 One cell that fails, even by the system's hand, is told as one that failed; the others go on.
 """
@@ -10,17 +11,19 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import math
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ordsmed.base import measurements, run, settings
-from ordsmed.base.measurements import Measurement
+from ordsmed.base import files, measurements, run, settings
+from ordsmed.base.errors import RunError
+from ordsmed.base.measurements import PLACE, Measurement
 from ordsmed.base.say import say
 from ordsmed.bench import published
 from ordsmed.launch.local import end_with_parent
@@ -29,6 +32,10 @@ WHOLE = ("fp32", "tf32")  # precisions that a speed-up is told beside
 SECONDS = 3600.0  # of an hour
 OURS = "ordsmed"
 COMPLAINT = "ordsmed: "  # begins the line that a command ends with
+WORK = ("measure", "software", "family", "task", "optimizer", "width", "layers", "parameters", "length", "dropout",
+        "compile", "recompute", "device")  # fmt: skip
+COLUMNS = ("length=", "task.length=", "batch=", "layout.micro=", "layout.precision=", "layout.compile=", "devices=",
+           "layout.replicate=", "layout.shard=", "layout.tensor=")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -63,9 +70,14 @@ class Axes:
             raise ValueError(f"devices: found {min(self.devices)}; wanted 1 or more")
         if self.published and self.published not in published.names():
             raise ValueError(f"published: found {self.published}; wanted one of {', '.join(published.names())}")
+        if any(min(pair) < 1 for pair in self.train):
+            raise ValueError(f"train: found {self.train}; wanted pairs of a length and rows, 1 or more each")
         for mesh in self.layouts:
-            if not all(part.isdigit() for part in mesh.split("x")) or mesh.count("x") != 2:
+            if not all(part.isdigit() and int(part) for part in mesh.split("x")) or mesh.count("x") != 2:
                 raise ValueError(f"layouts: found {mesh}; wanted replicate x shard x tensor as in 1x2x1")
+            places = math.prod(map(int, mesh.split("x")))
+            if self.devices and places not in self.devices:
+                raise ValueError(f"layouts: found {mesh} with devices {self.devices}; wanted {places} among them")
 
 
 @dataclass(frozen=True)
@@ -78,10 +90,13 @@ class CellResult:
     why: str = ""  # it failed
 
 
-def measured_table(name: str, overrides: Sequence[str], recipe: Any, *, json_line: bool) -> list[str]:
-    """All cells of a recipe, as Markdown or as one line of JSON; their measurements are kept."""
-    results = []
+def measured_table(
+    name: str, overrides: Sequence[str], recipe: Any, *, json_line: bool, left: Callable[[Path], None] | None = None
+) -> list[str]:
+    """All cells of a recipe, as Markdown or as one line of JSON; their measurements and the table are kept."""
+    results: list[CellResult] = []
     cells = [*cells_of(name, overrides, recipe)]
+    place = place_of(name)
     for number, words in enumerate(cells, 1):
         say(f"{name}: {number} of {len(cells)}: {' '.join(words) or 'as the recipe has it'}")
         result = dataclasses.replace(_run(name, [*overrides, "table=none", *words]), words=words)
@@ -90,23 +105,39 @@ def measured_table(name: str, overrides: Sequence[str], recipe: Any, *, json_lin
             say(f"{name}: {' '.join(words)}: {result.why}")
         elif recipe.keep:
             measurements.add(Path(recipe.keep), result.measured)
-    table = summary(name, recipe.table, results)
+        table = summary(name, recipe.table, results)
+        if recipe.keep:
+            _leave(place, table)
+    if not table["rows"]:
+        raise RunError(name, "nothing was measured", "", f"{results[0].why} ({len(results)} in all)")
+    if left and recipe.keep:
+        left(place)
     return [json.dumps(table)] if json_line else markdown(table)
+
+
+def place_of(name: str) -> Path:
+    """Where the table of a recipe stands."""
+    return PLACE.parent / f"{run.title(name)}.json"
+
+
+def _leave(place: Path, table: dict[str, Any]) -> None:
+    """The table so far, which a kill in a later cell does not take away."""
+    with files.survive_disk(place):
+        place.parent.mkdir(parents=True, exist_ok=True)
+    files.write_json(place, table)
+    files.write_text(place.with_suffix(".md"), "\n".join(markdown(table)) + "\n")
 
 
 def cells_of(name: str, overrides: Sequence[str], recipe: Any) -> Iterator[tuple[str, ...]]:
     """The words of every combination; one that cannot be is refused before anything is measured."""
     axes, task = recipe.table, recipe.measure != "training"
-    meshes = [mesh.split("x") for mesh in axes.layouts]
     choices = [
         [[*cell] for cell in axes.cells],
         [[f"{'task.' if task else ''}length={length}"] for length in axes.lengths] or [[]],
         [[f"batch={batch}"] for batch in axes.batches] or [[]],
         [[f"layout.precision={precision}"] for precision in axes.precisions] or [[]],
         [[f"layout.compile={str(compiled).lower()}"] for compiled in axes.compile] or [[]],
-        [[f"layout.{key}={n}" for key, n in zip(("replicate", "shard", "tensor"), mesh, strict=True)]
-         for mesh in meshes] or [[]],
-        [[f"devices={count}"] for count in axes.devices] or [[]],
+        _meshes(axes) or [[]],
     ]  # fmt: skip
     for parts in itertools.product(*choices):
         words = [word for part in parts for word in part]
@@ -115,6 +146,16 @@ def cells_of(name: str, overrides: Sequence[str], recipe: Any) -> Iterator[tuple
         if axes.scaling == "weak" and one.devices > 1:
             words = [*[word for word in words if not word.startswith("batch=")], f"batch={one.batch * one.devices}"]
         yield tuple(words)
+
+
+def _meshes(axes: Axes) -> list[list[str]]:
+    """Each layout on as many processes as it has places; of those that `devices` names, where it names some."""
+    keys = ("replicate", "shard", "tensor")
+    meshes = [[int(part) for part in mesh.split("x")] for mesh in axes.layouts]
+    counts = [count for count in axes.devices if not meshes or count in map(math.prod, meshes)]
+    return [[*(f"layout.{key}={n}" for key, n in zip(keys, mesh, strict=False)), f"devices={count}"]
+            for mesh in meshes or [[]] for count in (counts or [math.prod(mesh)])
+            if not mesh or count == math.prod(mesh)] if meshes or counts else []  # fmt: skip
 
 
 def _run(name: str, words: Sequence[str]) -> CellResult:
@@ -146,11 +187,13 @@ def summary(name: str, axes: Axes, results: Sequence[CellResult]) -> dict[str, A
     """The whole table, as JSON has it."""
     ours = [each for result in results for each in result.measured if each.software == OURS]
     rows = [row for result in results for row in _rows(result, axes, ours)]
+    lacking = [length for length, _ in axes.train if length not in {each.length for each in ours}]
     first = ours[0] if ours else None
     return {
         "bench": name, "scaling": axes.scaling,
         **({name: getattr(first, name) for name in ("device", "torch", "version", "date")} if first else {}),
         "rows": rows, "time_to_train": hours_by_way(ours, axes.train) if axes.train else [],
+        "not_measured": lacking,
         "failed": [{"cell": " ".join(result.words), "why": result.why} for result in results if result.why],
         **({"source": published.source(axes.published)} if axes.published else {}),
     }  # fmt: skip
@@ -158,23 +201,17 @@ def summary(name: str, axes: Axes, results: Sequence[CellResult]) -> dict[str, A
 
 def _rows(result: CellResult, axes: Axes, all_of: Sequence[Measurement]) -> Iterator[dict[str, Any]]:
     """A row for each of ours in a cell; with what was measured beside it."""
+    other = " ".join(word for word in result.words if not word.startswith(COLUMNS))
     for each in (one for one in result.measured if one.software == OURS):
-        row: dict[str, Any] = {
-            "length": each.length, "batch": each.batch, "micro": each.micro, "precision": each.precision,
-            "compile": each.compile, "layout": each.layout, "devices": each.processes,
-            "sequences_per_second": _rounded(each.sequences_per_second),
-            "slowest": _rounded(each.batch / each.step_seconds_most),
-            "fastest": _rounded(each.batch / each.step_seconds_least),
-            "tokens_per_second": round(each.tokens_per_second),
-            "tflops": _rounded(each.flops_per_second / 1e12), "share_of_peak": round(each.share_of_peak, 3),
-            "memory_gib": round(each.memory / 2**30, 2),
-        }  # fmt: skip
-        if each.energy:
-            row["joules_a_sequence"] = _rounded(each.energy / each.batch)
-        for other in result.measured:
-            if other.software != OURS and (other.length, other.batch) == (each.length, each.batch):
-                row[other.software] = _rounded(other.sequences_per_second)
-                row["ratio"] = round(other.step_seconds / each.step_seconds, 3)
+        row = ({"settings": other} if other else {}) | row_of(each)
+        for beside in result.measured:
+            if beside.software != OURS and (beside.length, beside.batch) == (each.length, each.batch):
+                row[beside.software] = rounded(beside.sequences_per_second)
+                facts = result.facts.get(
+                    f"batch_{each.batch}", result.facts
+                )  # the median of pairs, not a ratio of medians
+                pairs = facts.get("median_ratio", facts.get("ratio"))
+                row["ratio"] = round(beside.step_seconds / each.step_seconds, 3) if pairs is None else pairs
         row |= _latencies(result.facts.get(f"batch_{each.batch}"), result.facts.get(f"batch_{each.batch}_padded"))
         row["speed_up"] = speed_up(each, all_of)
         if any(one.processes > 1 for one in all_of):
@@ -186,6 +223,23 @@ def _rows(result: CellResult, axes: Axes, all_of: Sequence[Measurement]) -> Iter
         yield row
 
 
+def row_of(each: Measurement) -> dict[str, Any]:
+    """What a measurement says by itself."""
+    row: dict[str, Any] = {
+        "length": each.length, "batch": each.batch, "micro": each.micro, "precision": each.precision,
+        "compile": each.compile, "layout": each.layout, "devices": each.processes,
+        "sequences_per_second": rounded(each.sequences_per_second),
+        "slowest": rounded(each.batch / each.step_seconds_most),
+        "fastest": rounded(each.batch / each.step_seconds_least),
+        "tokens_per_second": round(each.tokens_per_second),
+        "tflops": rounded(each.flops_per_second / 1e12), "share_of_peak": round(each.share_of_peak, 3),
+        "memory_gib": round(each.memory / 2**30, 2),
+    }  # fmt: skip
+    if each.energy:
+        row["joules_a_sequence"] = rounded(each.energy / each.batch)
+    return row
+
+
 def _latencies(ours: Any, padded: Any) -> dict[str, Any]:
     """Of a batch that was asked: real percentiles, and what NVIDIA's scripts call so of rows as theirs."""
     if not ours:
@@ -195,43 +249,46 @@ def _latencies(ours: Any, padded: Any) -> dict[str, Any]:
 
 
 def speed_up(one: Measurement, all_of: Sequence[Measurement]) -> float | None:
-    """How many times as fast as the same work in fp32 or TF32, whatever batch that had; None: that was not measured."""
+    """How many times as fast as the same work in fp32 or TF32: with as large batches, where that was measured, else
+    with those it is fastest with, but for asking; None: it was not measured."""
     if one.precision in WHOLE:
         return None
-    like = ("measure", "family", "task", "width", "layers", "length", "compile", "processes", "device")
-    alike = [each for each in all_of if each.precision in WHOLE and _same(one, each, like)]
-    if one.measure == "predict":
-        alike = [each for each in alike if each.batch == one.batch]
-    return round(one.sequences_per_second / alike[0].sequences_per_second, 2) if alike else None
+    alike = [each for each in all_of if each.precision in WHOLE and _same(one, each, (*WORK, "layout", "processes"))]
+    as_large = [each for each in alike if each.batch == one.batch]
+    alike = as_large[-1:] or ([] if one.measure == "predict" else alike)
+    fastest = max((each.sequences_per_second for each in alike), default=0.0)
+    return round(one.sequences_per_second / fastest, 2) if fastest else None
 
 
 def scaling(one: Measurement, all_of: Sequence[Measurement], way: str) -> float | None:
     """Rows a second of n devices over those of one. Weak: each has as many rows a step as that one had; strong: all of
     them together have. None: one device was not measured so."""
-    like = ("measure", "family", "task", "width", "layers", "length", "precision", "compile", "device")
     times = one.processes if way == "weak" else 1
-    alike = [each for each in all_of
-             if each.processes == 1 and one.batch == each.batch * times and _same(one, each, like)]  # fmt: skip
-    return round(one.sequences_per_second / alike[0].sequences_per_second, 2) if alike else None
+    alike = [each for each in all_of if each.processes == 1 and one.batch == each.batch * times
+             and _same(one, each, (*WORK, "precision"))]  # fmt: skip
+    return round(one.sequences_per_second / alike[-1].sequences_per_second, 2) if alike else None
 
 
 def hours_by_way(ours: Sequence[Measurement], train: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
     """Hours that so many rows of each length take, by what was measured at all these lengths; and beside fp32 or TF32,
     how many times as fast: t of those over t of these."""
-    ways: dict[tuple[Any, ...], dict[int, float]] = {}
+    names = (*(name for name in WORK if name != "length"), "processes", "layout", "precision")
+    ways: dict[tuple[Any, ...], dict[int, Measurement]] = {}
     for each in ours:
         if each.measure == "training":
-            key = (each.device, each.processes, each.compile, each.layout, each.precision)
-            rates = ways.setdefault(key, {})
-            rates[each.length] = max(rates.get(each.length, 0.0), each.sequences_per_second)
-    hours = {key: sum(rows / rates[length] for length, rows in train) / SECONDS
+            rates = ways.setdefault(tuple(getattr(each, name) for name in names), {})
+            if each.length not in rates or rates[each.length].sequences_per_second < each.sequences_per_second:
+                rates[each.length] = each
+    hours = {key: sum(rows / rates[length].sequences_per_second for length, rows in train) / SECONDS
              for key, rates in ways.items() if {length for length, _ in train} <= rates.keys()}  # fmt: skip
     lines = []
     for key, needed in hours.items():
-        device, processes, compiled, layout, precision = key
-        others = [hours[whole] for name in WHOLE if (whole := (*key[:-1], name)) in hours and precision not in WHOLE]
-        lines.append({"device": device, "devices": processes, "compile": compiled, "layout": layout,
-                      "precision": precision, "hours": _rounded(needed),
+        one = next(iter(ways[key].values()))
+        others = [hours[whole] for name in WHOLE
+                  if (whole := (*key[:-1], name)) in hours and one.precision not in WHOLE]  # fmt: skip
+        lines.append({"network": f"{one.family} {one.layers} x {one.width}", "device": one.device,
+                      "devices": one.processes, "compile": one.compile, "layout": one.layout,
+                      "precision": one.precision, "hours": rounded(needed),
                       "speed_up": round(others[0] / needed, 2) if others else None})  # fmt: skip
     return lines
 
@@ -240,9 +297,14 @@ def _same(one: Measurement, other: Measurement, names: Sequence[str]) -> bool:
     return all(getattr(one, name) == getattr(other, name) for name in names)
 
 
-def _rounded(value: float) -> float:
+def rounded(value: float) -> float:
     """Four digits that tell something."""
     return float(f"{value:.4g}")
+
+
+def digits(value: float) -> str:
+    """The number as JSON has it, without a point where nothing follows."""
+    return f"{value:,}".removesuffix(".0")
 
 
 def markdown(table: dict[str, Any]) -> list[str]:
@@ -254,6 +316,8 @@ def markdown(table: dict[str, Any]) -> list[str]:
     lines += grid(table["rows"])
     if table["time_to_train"]:
         lines += ["", "Time to train:", "", *grid(table["time_to_train"])]
+    for length in table["not_measured"]:
+        lines += ["", f"time to train: not known, for length {length:,} was not measured"]
     for failed in table["failed"]:
         lines += ["", f"not measured: {failed['cell'] or 'the recipe'}: {failed['why']}"]
     if "source" in table:
@@ -278,7 +342,7 @@ def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):
-        return ", ".join(f"{name} {each}" for name, each in value.items())
+        return ", ".join(f"{name} {_cell(each)}" for name, each in value.items())
     if isinstance(value, list):
         return "; ".join(map(published.shown, value))
-    return f"{value:,}" if isinstance(value, int | float) else str(value)
+    return digits(value) if isinstance(value, int | float) else str(value)

@@ -1,6 +1,7 @@
 """The content of a report: one table of facts that the page, the Markdown and the JSON are all written from.
 
-{"made": ..., "runs": [facts of each], "groups": [runs that differ in nothing but the seed], "differences": [...]}
+{"made": ..., "runs": [facts of each], "groups": [runs that differ in nothing but the seed], "differences": [...],
+ "speeds": [tables of benches]}
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import ordsmed
-from ordsmed.report import folders
+from ordsmed.report import folders, speeds
 from ordsmed.score import seeds
 
 BESIDE = ("seed", "seeds", "out", "log", "keep", "save", "jobs", "features")  # settings by which no run is another
@@ -21,7 +22,9 @@ UNSAID = "-"  # of a setting that a recipe does not have
 
 def content(names: Sequence[str], *, watts: float = 0.0, read: folders.CourseReader | None = None) -> dict[str, Any]:
     """All that is known of the runs in these folders; `read`: who reads their metrics."""
-    runs = folders.read(folders.find(names), read=read)
+    beside = {name: speeds.read(Path(name)) for name in names}
+    paths = folders.find(names, [name for name in names if beside[name]])
+    runs = folders.read(paths, read=read) if paths else []
     for run in runs:
         run["cost"] = _cost(run, watts)
     groups = _groups(runs)
@@ -29,6 +32,7 @@ def content(names: Sequence[str], *, watts: float = 0.0, read: folders.CourseRea
         "made": {"ordsmed": ordsmed.__version__, "at": time.strftime("%Y-%m-%d %H:%M"), "named": list(names),
                  "watts": watts or None},
         "runs": runs, "groups": groups, "differences": _differences(runs, groups), "cost": _all_cost(runs),
+        "speeds": [each for own in beside.values() for each in own],
     }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +33,13 @@ CourseReader = Callable[[Path, Known, int], dict[str, Any]]
 POINTS = 40_000  # of all curves of a report
 
 
-def find(names: Sequence[str]) -> list[Path]:
-    """The runs that the names of folders stand for, each once: a folder that is none may hold several."""
+def find(names: Sequence[str], more: Collection[str] = ()) -> list[Path]:
+    """The runs that the names of folders stand for, each once: a folder that is none may hold several; `more`: those
+    that hold something else."""
     result: dict[Path, Path] = {}
     for name in names:
         own = list(_below(Path(name), DEEP))
-        if not own:
+        if not own and name not in more:
             raise RecipeError(name, _why_none(Path(name)), "the folder of a run, or one that holds folders of runs")
         for path in own:
             result.setdefault(path.resolve(), path)

@@ -17,7 +17,7 @@ from typing import Any
 from ordsmed.base.ending import Ended
 from ordsmed.base.errors import OrdsmedError, RunError
 from ordsmed.base.say import say
-from ordsmed.report import content, course, folders, page
+from ordsmed.report import content, course, folders, page, speeds
 from ordsmed.report.course import Course, Known
 
 HOST = "127.0.0.1"  # nobody but this machine
@@ -57,13 +57,14 @@ class LiveReport:
     def state(self) -> str:
         """Another word once a file of a run is another."""
         marks = []
-        for path in folders.find(self.names):
-            for name in WATCHED:
-                try:
-                    stat = (path / name).stat()
-                    marks.append(f"{stat.st_size}.{stat.st_mtime_ns}")
-                except OSError:
-                    marks.append("-")
+        beside = {name: speeds.places(Path(name)) for name in self.names if speeds.read(Path(name))}
+        files = [path / name for path in folders.find(self.names, beside) for name in WATCHED]
+        for path in (*files, *(path for own in beside.values() for path in own)):
+            try:
+                stat = path.stat()
+                marks.append(f"{stat.st_size}.{stat.st_mtime_ns}")
+            except OSError:
+                marks.append("-")
         return f"{hash(tuple(marks)):x}"
 
     def answer(self, path: str) -> tuple[str, str] | None:

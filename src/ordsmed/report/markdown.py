@@ -9,7 +9,7 @@ from typing import Any
 
 from ordsmed.base import screen
 from ordsmed.base.say import many, operations
-from ordsmed.report import folders, tables
+from ordsmed.report import folders, speeds, tables
 
 SIGNS = re.compile(r"([\\`*_\[\]<>])")  # what Markdown would read as something else
 
@@ -23,11 +23,12 @@ def _parts(report: Mapping[str, Any]) -> Iterator[str]:
     stamp = report["made"]
     yield f"# {_title(report)}"
     yield ""
-    yield from ("## Data and compute", "", *(line for part in statement(report) for line in (part, "")))
+    if report["runs"]:
+        yield from ("## Data and compute", "", *(line for part in statement(report) for line in (part, "")))
     notes = [f"- {plain(run['name'])}: {plain(note)}" for run in report["runs"] for note in run["notes"]]
     if notes:
         yield from ("## To know first", "", *notes, "")
-    for table in tables.tables(report):
+    for table in speeds.and_tables(report):
         yield from (f"## {plain(table.title)}", "")
         rows = [[plain(cell.text) for cell in row] for row in table.rows]
         yield from (*screen.markdown([plain(name) for name in table.head], rows, padded=True), "")
@@ -38,7 +39,7 @@ def _parts(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _title(report: Mapping[str, Any]) -> str:
-    names = [group["name"] for group in report["groups"]]
+    names = [group["name"] for group in report["groups"]] or [each["bench"] for each in report["speeds"]]
     return plain(tables.cut(names[0])) if len(names) == 1 else f"{many(len(report['runs']), 'run')}"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ordsmed.base.say import many, operations
-from ordsmed.report import curves, folders, tables
+from ordsmed.report import curves, folders, speeds, tables
 from ordsmed.report.tables import ReportCell, ReportTable
 
 HERE = Path(__file__).parent
@@ -46,6 +46,8 @@ def _without_points(course: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 def _title(report: Mapping[str, Any]) -> str:
     runs = report["runs"]
+    if not runs:
+        return ", ".join(dict.fromkeys(tables.cut(each["bench"]) for each in report["speeds"]))
     if len(runs) == 1:
         return tables.cut(runs[0]["name"])
     groups = report["groups"]
@@ -56,8 +58,8 @@ def _parts(report: Mapping[str, Any], title: str) -> Iterator[str]:
     yield f'<header><h1>{title}</h1><p class="lead">{html.escape(_lead(report))}</p>{_summary(report)}</header><main>'
     yield _notes(report)
     yield _losses(report)
-    for table in tables.tables(report):
-        yield _section(table, _probes(report) if table.key == "probes" else "")
+    for table in speeds.and_tables(report):
+        yield _section(table, _probes(report) if table.key == "probes" else speeds.bars(report, table.key))
     yield _recipes(report)
     stamp = report["made"]
     about = f"Made by ordsmed {stamp['ordsmed']} at {stamp['at']} from {' '.join(stamp['named'])}."
@@ -70,6 +72,8 @@ def _lead(report: Mapping[str, Any]) -> str:
         states[run["state"]] = states.get(run["state"], 0) + 1
     text = ", ".join(f"{count} {state}" for state, count in states.items())
     recipes = len(report["groups"])
+    if not report["runs"]:
+        return f"{many(len(report['speeds']), 'table')} of speeds."
     return f"{many(len(report['runs']), 'run')} of {many(recipes, 'recipe')}: {text}."
 
 
@@ -107,6 +111,8 @@ def _notes(report: Mapping[str, Any]) -> str:
 def _losses(report: Mapping[str, Any]) -> str:
     """A picture for what is learned and for an axis, of which one is shown; which one is chosen without a script."""
     subjects = curves.subjects(report)
+    if not report["runs"]:
+        return ""
     if not subjects:
         return '<section id="loss"><h2>Loss</h2><p>No run here has written a step.</p></section>'
     about = "Lines: means of neighboring steps; bands: from the lowest to the highest; dots: validations."

@@ -31,5 +31,6 @@ def write(
             path.parent.mkdir(parents=True, exist_ok=True)
         files.write_text(path, text)
     notes = [f"{run['name']}: {note}" for run in report["runs"] for note in run["notes"]]
-    lines = [f"{path}: {many(len(report['runs']), 'run')}, {size(len(text.encode()))}" for path, text in texts.items()]
+    what = [many(len(report[key]), noun) for key, noun in (("runs", "run"), ("speeds", "table")) if report[key]]
+    lines = [f"{path}: {' and '.join(what)}, {size(len(text.encode()))}" for path, text in texts.items()]
     return [*notes[:20], *([f"and {len(notes) - 20} more notes"] if len(notes) > 20 else []), *lines]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from ordsmed.base.arguments import Parser, whole
 from ordsmed.base.ending import BEGINS_AGAIN
+from ordsmed.base.say import say
 from ordsmed.command import flags
 
 PLACE = ("judge", 3)
@@ -30,5 +32,13 @@ def run(asked: argparse.Namespace) -> None:
 
     words = ["profile=4"] if asked.profile else []
     words += [f"{name}={value}" for name in ("beside", "keep", "devices") if (value := getattr(asked, name))]
-    for line in bench(asked.name, [*asked.overrides, *words], json_line=asked.json):
+    for line in bench(asked.name, [*asked.overrides, *words], json_line=asked.json, left=_page):
         print(line)
+
+
+def _page(table: Path) -> None:
+    """The page of a table that was left, beside it."""
+    from ordsmed.report import report
+
+    report.write([str(table)], out=str(page := table.with_suffix(".html")))
+    say(f"{page}: the table to look at; {table.with_suffix('.md').name} and {table.name} beside it")

@@ -12,7 +12,7 @@ PLACE = ("look", 2)
 
 
 def arguments(parser: Parser) -> None:
-    meaning = "runs, or folders that hold runs"
+    meaning = "runs, folders that hold runs, or what `bench` left: its folder, NAME.json, measurements.jsonl"
     parser.add_argument("folders", nargs="+", metavar="FOLDER", help=meaning, offers=lambda: [FILES])
     parser.add_argument("--out", metavar="FILE", help="the page (report.html)", offers=lambda: [FILES])
     meaning = "write it as Markdown, with a statement of data and compute"
