@@ -15,8 +15,8 @@ RECIPE: dict[str, Any] = {
     "layout": {"precision": "fp32"}, "phase": [{"steps": 30, "length": 128, "rate": 0.001}],
 }  # fmt: skip
 LOG = """network: 1,010,708 parameters, 989,440 without heads
-phase 1: 2e+09 FLOPs a step
-phase 2: 5e+09 FLOPs a step
+phase 1: 2 GFLOP a step
+phase 2: 5 GFLOP a step
 cpu, 1 thread; measured peak of all 100 GFLOP/s
 """
 

@@ -255,6 +255,7 @@ def test_a_folder_notes_where_it_lay(job: Callable[..., Job], tmp_path: Path) ->
         0,
     )
     assert status["began_with"] == own.began_with
+    assert status["flops"] == [own.objective.flops(8, 32), own.objective.flops(4, 16)]
     assert (tmp_path / "tokenizer" / "tokenizer.json").exists()
     assert json.loads((tmp_path / "data.json").read_text()) == own.data.facts()
     assert Pretraining is type(deed.run.read_recipe(Pretraining, tmp_path))

@@ -31,6 +31,7 @@ ENDS = 1 << 18  # bytes of a log that are read, at its beginning and at its end
 SILENT = 600.0  # seconds without a line after which a run that is under way is told to be silent
 CourseReader = Callable[[Path, Known, int], dict[str, Any]]
 POINTS = 40_000  # of all curves of a report
+UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18, "Z": 1e21}  # as `operations` writes
 
 
 def find(names: Sequence[str], more: Collection[str] = ()) -> list[Path]:
@@ -125,7 +126,7 @@ def read_one(path: Path, most: int, read: CourseReader = course.read) -> dict[st
     status = _table(path / STATUS, notes)
     recipe = _recipe(path, notes)
     log = _log(path / LOG)
-    known = Known(_flops(log), _processes(status))
+    known = Known(_flops(status) or log.get("flops", {}), _processes(status))
     facts = {
         "folder": str(path), "kind": _kind(path, status), "state": str(status.get("state", "not known")),
         "why": str(status.get("why", "")), "began": _number(status.get("began")), "seed": recipe.get("seed"),
@@ -180,8 +181,8 @@ def _log(path: Path) -> dict[str, Any]:
         return {}
     lines = text.decode("utf-8", "replace")
     facts: dict[str, Any] = {"flops": {}}
-    for phase, count in re.findall(r"^phase (\d+): (\d[\d.e+]*) FLOPs a step", lines, re.M):
-        facts["flops"][int(phase)] = float(count)
+    for phase, count, unit in re.findall(r"^phase (\d+): (\d[\d,.e+]*) ([kMGTPEZ]?)FLOPs? a step", lines, re.M):
+        facts["flops"][int(phase)] = float(count.replace(",", "")) * UNITS[unit]
     if result := re.findall(r"^(?:network: )?(([\d,]+) parameters.*)$", lines, re.M):
         facts |= {"network": result[-1][0], "parameters": int(result[-1][1].replace(",", ""))}
     if machines := re.findall(r"^(?:[\d,]+ parameters; )?(.*; measured peak of all .*)$", lines, re.M):
@@ -189,8 +190,11 @@ def _log(path: Path) -> dict[str, Any]:
     return facts
 
 
-def _flops(log: Mapping[str, Any]) -> dict[int, float]:
-    return log.get("flops", {})
+def _flops(status: Mapping[str, Any]) -> dict[int, float]:
+    """Of a step, by phase, as the run noted them; older runs have them in their log alone."""
+    noted = status.get("flops", [])
+    numbers = enumerate(map(_number, noted), 1) if isinstance(noted, list) else ()
+    return {phase: count for phase, count in numbers if count and count > 0}
 
 
 def _processes(status: Mapping[str, Any]) -> list[tuple[int, int]]:

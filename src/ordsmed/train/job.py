@@ -129,6 +129,10 @@ class Job:
         ranks, layout = self.ranks, self.recipe.layout
         return layout.share(self.phases[index], index + 1, ranks.device.type, ranks.data_rank, ranks.data_world)
 
+    def flops(self, index: int) -> float:
+        """Of a step of a phase, over all processes."""
+        return self.objective.flops(self.phases[index].batch, self.data.row_length(index))
+
     def carry(self, index: int) -> None:
         """Let the objective carry states of this process's rows of a phase, if it carries any; all begin anew."""
         share = self.share(index)

@@ -109,7 +109,7 @@ class RunLoop:
         if not first:
             job.carry(index)
         length = job.data.row_length(index)
-        flops, later = job.objective.flops(phase.batch, length), _flops(job, index + 1)
+        flops, later = job.flops(index), _flops(job, index + 1)
         ready = load(rows, share, first, phase.steps, workers=job.workers, device=job.ranks.device, stop=self.asked)
         for inner in range(first, phase.steps):
             began = time.perf_counter()
@@ -193,8 +193,7 @@ def _overfull(job: Job, index: int, step: int, error: BaseException) -> Exceptio
 
 def _flops(job: Job, first: int) -> float:
     """Of all phases from one on."""
-    lengths = enumerate(map(job.data.row_length, range(first, len(job.phases))), first)
-    return sum(job.objective.flops(job.phases[n].batch, length) * job.phases[n].steps for n, length in lengths)
+    return sum(job.flops(index) * job.phases[index].steps for index in range(first, len(job.phases)))
 
 
 def update(

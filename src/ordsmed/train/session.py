@@ -359,7 +359,9 @@ def _note(folder: Path, job: Job, stamp: list[Any], step: int) -> None:
     if job.began_with:
         place.set(began_with=job.began_with, **job.began_as)
     layouts = before if same else [*before, here]
-    place.set(state="running", data=stamp, phases_before=job.phases_before, layouts=layouts, threads=job.ranks.threads)
+    flops = list(map(job.flops, range(len(job.phases))))  # of a step, by phase
+    place.set(state="running", data=stamp, phases_before=job.phases_before, layouts=layouts, threads=job.ranks.threads,
+              flops=flops)  # fmt: skip
     job.tokenizer.save(folder / "tokenizer")
     files.write_json(folder / "data.json", job.data.facts())
 
