@@ -1,16 +1,19 @@
-"""What is read of a run's folder: work as the run noted it, or as the log of an older one tells it."""
+"""What is read of a run's folder: its work, its state, its data, what it learned nothing from."""
 
 from __future__ import annotations
 
 import json
+import platform
 import shutil
 from pathlib import Path
 
 import pytest
 
 from conftest import TinyRuns
-from kit.planted_runs import plant
-from ordsmed.report import content, folders, page
+from kit.planted_runs import plant, plant_trials
+from ordsmed.base.run import locked
+from ordsmed.report import content, folders, page, tables
+from ordsmed.report.markdown import statement
 
 LINES = """network: 1,010 parameters, 989 without heads; vocabulary 4,500
 phase 1: {} a step
@@ -56,3 +59,72 @@ def test_a_real_run_tells_its_work(tiny_run: TinyRuns, tmp_path: Path) -> None:
     status = json.loads((older / "status.json").read_text())
     (older / "status.json").write_text(json.dumps({key: own for key, own in status.items() if key != "flops"}))
     assert content.content([str(older)])["cost"]["flops"] == pytest.approx(work, rel=5e-3)
+
+
+def test_stretches_that_grew_count_once(tmp_path: Path) -> None:
+    noted = [{"first": 1, "last": 2, "why": "nan"}, {"first": 1, "last": 4, "why": "nan"}, 3,
+             {"first": 7, "last": 7, "why": "nan"}, {"first": 7, "last": 9, "why": "jump"}, {"first": 1}]  # fmt: skip
+    (facts,) = folders.read([plant(tmp_path / "run", [3.0], left_out=noted)])
+    assert facts["left_out"] == [
+        {"first": 1, "last": 4, "why": "nan", "times": 2}, {"first": 7, "last": 7, "why": "nan", "times": 1},
+        {"first": 7, "last": 9, "why": "jump", "times": 1},
+    ]  # fmt: skip
+
+
+def test_a_run_that_nobody_works_on_was_killed(tmp_path: Path) -> None:
+    """By its lock, where it began on this machine; elsewhere nobody knows."""
+    run = plant(tmp_path / "run", [3.0, 2.0], state="running")
+    (run / "environment.json").write_text(json.dumps({"host": platform.node()}))
+    with locked(run):
+        (facts,) = folders.read([run])
+        assert (facts["state"], facts["notes"]) == ("running", [])
+    (facts,) = folders.read([run])
+    assert facts["state"] == "killed"
+    assert facts["notes"] == ["killed: no process works on it any more; it goes on with the same command"]
+    (run / "environment.json").write_text(json.dumps({"host": "hall"}))
+    assert folders.read([run])[0]["state"] == "running"
+    for lock in tmp_path.glob(".run.*"):
+        lock.unlink()
+    (run / "environment.json").write_text(json.dumps({"host": platform.node()}))
+    assert folders.read([run])[0]["state"] == "running"
+
+
+@pytest.mark.parametrize(
+    ("verb", "scores", "note"),
+    [("pretrain", {"validation": 7.5, "mlm_right": 0.9, "guessing": {"validation": 6.25, "mlm_right": 0.1}},
+      "no better than guessing: validation 7.5 (guessing: 6.25)"),
+     ("pretrain", {"validation": 6.0, "mlm_right": 0.0, "guessing": {"validation": 6.25, "mlm_right": 0.1}}, ""),
+     ("finetune", {"f1": 50.0, "total": 9, "guessing": {"f1": 50.0, "total": 9}},
+      "no better than guessing: f1 50 (guessing: 50)"),
+     ("finetune", {"f1": 50.0, "exact": 41.0, "guessing": {"f1": 50.0, "exact": 40.0}}, ""),
+     ("finetune", {"squared_error": 3.0, "guessing": {"squared_error": 2.0}},
+      "no better than guessing: squared_error 3 (guessing: 2)"),
+     ("finetune", {"f1": 50.0, "guessing": 3}, ""), ("finetune", {"f1": 50.0}, "")],
+)  # fmt: skip
+def test_a_run_that_learned_nothing_is_told(tmp_path: Path, verb: str, scores: dict[str, object], note: str) -> None:
+    (facts,) = folders.read([plant(tmp_path / "run", [3.0], verb=verb, scores=scores)])
+    assert facts["notes"] == ([note] if note else [])
+
+
+def test_files_of_a_task_are_data_too(tmp_path: Path) -> None:
+    """Each once, however many runs read it; in words with its examples."""
+    file = {"split": "train", "records": 70, "examples": 72, "tokens": 900, "longest": 22}
+    for name in ("a", "b"):
+        run = plant(tmp_path / name, [3.0], verb="finetune",
+                    recipe={"task": {"kind": "squad", "train": "d/t.json"}, "rate": name})  # fmt: skip
+        (run / "data.json").write_text(json.dumps({"d/t.json": file}))
+    report = content.content([str(tmp_path)])
+    (table,) = (table for table in tables.tables(report) if table.key == "data")
+    assert table.head == ("data", "split", "examples", "tokens")
+    assert [[cell.text for cell in row] for row in table.rows] == [["d/t.json", "train", "72", "900"]]
+    assert statement(report)[0] == (
+        "**Data.** Learned from the files of the task squad (t.json, 72 examples). The runs together read 200 tokens."
+    )
+
+
+def test_scores_of_trials_stand_in_their_own_table(tmp_path: Path) -> None:
+    grid = plant_trials(tmp_path / "grid", [({"rate": 0.1}, 1, {"f1": 80.0})])
+    plant(grid / "trials/trial-0", [3.0], verb="finetune", scores={"f1": 80.0, "total": 7})
+    plant(tmp_path / "alone", [3.0], verb="finetune", scores={"f1": 70.0, "total": 7}, recipe={"data": "other"})
+    (table,) = (t for t in tables.tables(content.content([str(tmp_path)])) if t.key == "scores")
+    assert [[cell.text for cell in row] for row in table.rows] == [["alone", "f1", "1", "70.00"]]

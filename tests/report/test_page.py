@@ -18,7 +18,7 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.report import content, folders, page, report, tables
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-VOID = ("meta", "input")
+VOID = ("meta", "input", "wbr")
 
 
 class Reader(HTMLParser):
@@ -213,8 +213,8 @@ def test_names_tell_runs_apart(tmp_path: Path) -> None:
     assert [run["name"] for run in content.content([str(tmp_path)])["runs"]] == [
         "a/seed-1",
         "b/seed-1",
-        "seed-2",
-        "seed-10",
+        "b/seed-2",
+        "b/seed-10",
     ]
 
 

@@ -380,6 +380,21 @@ def locked(folder: Path, *, anew: bool = False) -> Any:
             raise
 
 
+def is_held(folder: Path) -> bool | None:
+    """Does a process work in a folder, by its lock? None: that is not known."""
+    import fcntl
+
+    folder = files.named(folder)
+    try:
+        with folder.with_name(f".{folder.name}.lock").open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    return False
+
+
 def _held(lock: Any, note: Path, group: str) -> contextlib.ExitStack:
     """A lock that is held, with a note beside it while a group of processes works under it."""
     stack = contextlib.ExitStack()

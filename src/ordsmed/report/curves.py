@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ordsmed.report import plot
 from ordsmed.report.course import COLUMNS
 from ordsmed.report.plot import PlotAxis, PlotCurve, PlotPoint
+from ordsmed.report.tables import cut, loss
 
 AXES = (("step", "step"), ("tokens", "tokens"), ("flops", "FLOPs"), ("hours", "hours"))
 MANY = 12  # curves whose bands can still be told apart
@@ -36,7 +38,11 @@ def losses(report: Mapping[str, Any], groups: Sequence[int]) -> list[tuple[str, 
             lacking = len(groups) - len(curves)
             axis, curves, unit = _scaled(key, label, curves)
             phases = [(x / unit, text) for x, text in _phases(report, groups, key)]
-            note = f'<p class="note">{lacking} not shown: {label} not known</p>' if lacking else ""
+            notes = [f"{lacking} not shown: {label} not known"] if lacking else []
+            notes += [
+                f"cut off at the top: {cut(name)}, which comes to {loss(top)}" for name, top in plot.leaps(curves)
+            ]
+            note = "".join(f'<p class="note">{html.escape(text)}</p>' for text in notes)
             result.append(("time" if key == "hours" else label, plot.plot(axis, curves, "loss", phases) + note))
     return result
 
@@ -134,7 +140,7 @@ def probes(report: Mapping[str, Any]) -> list[tuple[str, str]]:
         values = [point.x for curve in curves for point in curve.points if point]
         axis = plot.axis_of(unit, label, [x for x in values if x > 0], logarithmic=True)
         keys = plot.legend(curves, {}) if len(curves) > 1 else ""
-        pictures.append((f"{score}: {probe} of {files}", plot.plot(axis, curves, score) + keys))
+        pictures.append((f"{score}: {probe} of {files}", plot.plot(axis, curves, score, bands=True) + keys))
     return pictures
 
 

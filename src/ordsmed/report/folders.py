@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import platform
 import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from ordsmed.base import files, settings
 from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.folder import RECIPE, STATUS, TRIALS, FolderKind, kind_of_folder, read_status
 from ordsmed.base.machine import cores
+from ordsmed.base.run import is_held
 from ordsmed.base.say import duration
 from ordsmed.base.workers import worker_pool
 from ordsmed.report import course
@@ -28,7 +30,10 @@ TRAININGS = ("pretrain", "finetune")
 DEEP = 3  # folders below the one that is named in which runs are looked for
 AT_ONCE = 1 << 27  # bytes of metrics that one process reads without others
 ENDS = 1 << 18  # bytes of a log that are read, at its beginning and at its end
+PLAIN = re.compile(r"(seed[-_]?)?\d+")  # names that tell nothing without that of the folder above
 SILENT = 600.0  # seconds without a line after which a run that is under way is told to be silent
+LOSSES = ("loss", "validation", "squared_error")  # less is better
+UNRANKED = (*LOSSES[:2], "total", "HasAns_total", "NoAns_total")  # of a task, by which it is not judged
 CourseReader = Callable[[Path, Known, int], dict[str, Any]]
 POINTS = 40_000  # of all curves of a report
 UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18, "Z": 1e21}  # as `operations` writes
@@ -109,7 +114,7 @@ def _size(path: Path) -> int:
 def _names(paths: Sequence[Path]) -> list[str]:
     """The shortest ends of the paths that tell them apart."""
     parts = [path.resolve().parts for path in paths]
-    lengths = [1] * len(parts)
+    lengths = [1 + bool(PLAIN.fullmatch(own[-1])) for own in parts]
     while True:
         names = ["/".join(own[-length:]) for own, length in zip(parts, lengths, strict=True)]
         twice = [
@@ -137,12 +142,27 @@ def read_one(path: Path, most: int, read: CourseReader = course.read) -> dict[st
         "probes": _probes(path, notes), "data": _data(path, notes), "network": log.get("network"),
         "machine": log.get("machine", ""), "precision": settings.flat(recipe).get("layout.precision"),
         "layouts": status.get("layouts", []), "parameters": log.get("parameters"),
-        "left_out": [each for each in status.get("left_out", []) if isinstance(each, dict)],
+        "left_out": _left_out(status),
         "environment": _table(path / "environment.json", notes) if (path / "environment.json").exists() else {},
         "starts": log.get("starts", 0), "notes": notes,
     }  # fmt: skip
     _judge_state(path, facts)
+    _judge_scores(facts)
     return facts
+
+
+def _left_out(status: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Stretches of steps that taught nothing; one that grew since the next steps were no better counts once."""
+    noted, result = status.get("left_out", []), list[dict[str, Any]]()
+    for each in noted if isinstance(noted, list) else []:
+        if not isinstance(each, dict) or _number(each.get("first")) is None or _number(each.get("last")) is None:
+            continue
+        before = result[-1] if result else {}
+        if (before.get("first"), before.get("why")) == (each["first"], each.get("why")):
+            result[-1] = {**each, "times": before["times"] + 1}
+        else:
+            result.append({**each, "times": 1})
+    return result
 
 
 def _kind(path: Path, status: Mapping[str, Any]) -> str:
@@ -292,7 +312,7 @@ def _files(names: Sequence[str]) -> str:
 
 
 def _data(path: Path, notes: list[str]) -> list[dict[str, Any]]:
-    """What it learned from: of each store its size, its tokenizer, what it was made of."""
+    """What it learned from: of each store its size, its tokenizer, what it was made of; of a task's file its size."""
     if not (path / "data.json").exists():
         return []
     rows = []
@@ -301,7 +321,8 @@ def _data(path: Path, notes: list[str]) -> list[dict[str, Any]]:
             continue
         train, held = (_part(each, name) for name in ("train", "validation"))
         rows.append({
-            "source": source, "documents": train.get("documents"), "tokens": train.get("tokens"),
+            "source": source, "split": each.get("split"), "documents": train.get("documents"),
+            "examples": each.get("examples"), "tokens": train.get("tokens", each.get("tokens")),
             "held_out": held.get("tokens"), "bytes_a_token": train.get("bytes_a_token"),
             "unknown": train.get("unknown"), "kind": each.get("kind"), "vocabulary": each.get("vocabulary"),
             "tokenizer": each.get("tokenizer"), "language": each.get("language"), "licence": each.get("licence"),
@@ -317,7 +338,10 @@ def _part(table: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def _judge_state(path: Path, facts: dict[str, Any]) -> None:
     """A run that is under way: when it wrote last; one that failed: why."""
-    if facts["state"] == "running":
+    if facts["state"] == "running" and _is_left(path, facts["environment"]):
+        facts["state"] = "killed"
+        facts["notes"].append("killed: no process works on it any more; it goes on with the same command")
+    elif facts["state"] == "running":
         try:
             silent = time.time() - max(
                 (path / name).stat().st_mtime for name in (METRICS, STATUS) if (path / name).exists()
@@ -331,6 +355,21 @@ def _judge_state(path: Path, facts: dict[str, Any]) -> None:
         facts["notes"].append(f"failed: {facts['why'] or 'its log says why'}")
     elif facts["state"] == "stopped":
         facts["notes"].append("stopped before its end; it goes on where it was with the same command")
+
+
+def _is_left(path: Path, environment: Mapping[str, Any]) -> bool:
+    """Is it known that no process works on a run? Of one that began on another machine it is not."""
+    return environment.get("host") == platform.node() and is_held(path) is False
+
+
+def _judge_scores(facts: dict[str, Any]) -> None:
+    """A run that scores no better than guessing."""
+    found, guessing = (facts["scores"].get(key, {}) for key in ("found", "guessing"))
+    keys = ["validation"] if facts["kind"] == "pretrain" else [key for key in guessing if key not in UNRANKED]
+    known = [key for key in keys if key in found and key in guessing]
+    if known and all(found[k] >= guessing[k] if k in LOSSES else found[k] <= guessing[k] for k in known):
+        told = ", ".join(f"{key} {found[key]:.4g} (guessing: {guessing[key]:.4g})" for key in known[:2])
+        facts["notes"].append(f"no better than guessing: {told}")
 
 
 def _number(value: object) -> float | None:

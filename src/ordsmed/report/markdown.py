@@ -54,9 +54,13 @@ def statement(report: Mapping[str, Any]) -> list[str]:
 
 
 def _about_data(runs: Sequence[Mapping[str, Any]]) -> str:
-    sources = {row["fingerprint"] or row["source"]: row for run in runs for row in run["data"]}
-    parts = [_source(row) for row in sources.values()]
-    parts += [f"the files of the task {plain(kind)} ({plain(file)})" for kind, file in sorted(_tasks(runs))]
+    rows = [row for run in runs for row in run["data"]]
+    parts = [_source(row) for row in {row["fingerprint"] or row["source"]: row for row in rows}.values()
+             if row["split"] is None]  # fmt: skip
+    examples = {Path(row["source"]).name: row["examples"] for row in rows if row["split"] and row["examples"]}
+    for kind, file in sorted(_tasks(runs)):
+        many_of = f", {tables.count(examples[file])} examples" if file in examples else ""
+        parts.append(f"the files of the task {plain(kind)} ({plain(file)}{many_of})")
     seen = sum(run["course"]["tokens"] for run in runs if run["course"])
     passes = f" The runs together read {tables.count(seen)} tokens." if seen else ""
     return (

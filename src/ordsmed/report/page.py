@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ HERE = Path(__file__).parent
 RECIPES = 12  # that are shown whole
 AGAIN = 10  # seconds after which a browser without scripts asks again
 NOTES = 40  # that are shown
+BREAKS = re.compile(r"([,/_]|\.(?=\D))(?=\S)")  # after which a long name may go on in the next line
 
 
 def page(report: Mapping[str, Any], *, live: str = "") -> str:
@@ -169,7 +171,9 @@ def _cell(cell: ReportCell, tag: str, kind: str = "") -> str:
     """A cell with the number that it rounds, and where that stands in the JSON."""
     value = "" if cell.value is None else f' data-value="{html.escape(_exact(cell.value))}"'
     source = f' data-from="/{html.escape("/".join(map(str, cell.source)))}"' if cell.source and value else ""
-    return f"<{tag}{kind}{value}{source}>{html.escape(cell.text)}</{tag}>"
+    text = html.escape(cell.text)
+    text = text if isinstance(cell.value, int | float) else BREAKS.sub(r"\1<wbr>", text)
+    return f"<{tag}{kind}{value}{source}>{text}</{tag}>"
 
 
 def _exact(value: float | int | str) -> str:

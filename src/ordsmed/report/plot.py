@@ -13,6 +13,7 @@ from ordsmed.train.picture import marks
 
 SIDE = 1000  # of the square in which curves are drawn, whatever its shape on the page
 BUCKETS = 140  # points of a drawn curve
+CALM = 5  # times as far above the lowest as nearly all is: what lies higher is cut off, since it would flatten the rest
 COLORED = 8  # curves with a color of their own; the rest is gray
 SCALES = ((1e21, "10²¹"), (1e18, "10¹⁸"), (1e15, "10¹⁵"), (1e12, "10¹²"), (1e9, "billions"), (1e6, "millions"),
           (1e3, "thousands"))  # fmt: skip
@@ -129,18 +130,48 @@ def _between(line: Sequence[PlotPoint], x: float) -> float:
     return one.mean + share * (other.mean - one.mean)
 
 
-def reach(curves: Sequence[PlotCurve]) -> tuple[float, float]:
-    """The lowest and highest value that is shown: how a run falls at its very beginning is cut off."""
-    later = [(c, p) for c in curves for p in [*c.points[math.ceil(len(c.points) * 0.04) :], *c.points[-1:]] if p]
-    shown = [p.mean for _, p in later] + [p.low for c, p in later if c.banded] + [y for c in curves for _, y in c.dots]
-    low, high = min(shown), max(shown)
+def reach(curves: Sequence[PlotCurve], *, bands: bool = False) -> tuple[float, float]:
+    """The lowest and highest value that is shown; cut off is how a run falls at its beginning, and what leaps away.
+
+    `bands`: the whole of these is shown as well.
+    """
+    low = min(min([y for _, y in c.dots] + [p.low if c.banded else p.mean for p in _later(c)]) for c in curves)
+    tops = []
+    for curve in curves:
+        values = [p.high if bands else p.mean for p in _later(curve)] + [y for _, y in curve.dots]
+        tops.append(_calm(values, low, 0.9))
+    high = _calm(tops, low, 0.5)
     room = 0.05 * (high - low) or max(1e-3, 0.01 * abs(high))
     return low - room, high + room
 
 
-def plot(axis: PlotAxis, curves: Sequence[PlotCurve], label: str, phases: Sequence[tuple[float, str]] = ()) -> str:
-    """The whole figure; `phases`: where each begins."""
-    low, high = reach(curves)
+def _later(curve: PlotCurve) -> list[PlotPoint]:
+    """Its points without its very beginning; all, where only that is known."""
+    later = [*curve.points[math.ceil(len(curve.points) * 0.04) :], *curve.points[-1:]]
+    return [point for point in later if point] or [point for point in curve.points if point]
+
+
+def _calm(values: Sequence[float], low: float, share: float) -> float:
+    """The highest value that is not far above those that so large a share does not exceed."""
+    ordered = sorted(values)
+    usual = ordered[int((len(ordered) - 1) * share)]
+    limit = usual + CALM * (usual - low)
+    return ordered[-1] if limit == low else max(value for value in ordered if value <= limit)
+
+
+def leaps(curves: Sequence[PlotCurve]) -> list[tuple[str, float]]:
+    """The curves that are not wholly shown beyond their beginning, and how high each comes."""
+    _, high = reach(curves)
+    tops = ((c.name, max([p.mean for p in _later(c)] + [y for _, y in c.dots])) for c in curves)
+    return [(name, top) for name, top in tops if top > high]
+
+
+def plot(
+    axis: PlotAxis, curves: Sequence[PlotCurve], label: str, phases: Sequence[tuple[float, str]] = (), *,
+    bands: bool = False,
+) -> str:  # fmt: skip
+    """The whole figure; `phases`: where each begins; `bands`: they are shown whole."""
+    low, high = reach(curves, bands=bands)
 
     def y(value: float) -> float:
         return SIDE * (high - value) / (high - low)

@@ -6,12 +6,14 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any
 
 from ordsmed.apply import probed
 from ordsmed.base.say import duration, operations
 
 SPREAD = "over the seeds of a recipe; deviation: of the sample; interval: of the mean, by Student's t"
+COUNTS = ("total", "HasAns_total", "NoAns_total", "examples")  # that stand among scores, and are none
 LONGEST = 60  # letters of a cell; the rest is left out where it is shown, and stands in the JSON
 Path = tuple[str | int, ...]  # where a value stands in the JSON
 
@@ -76,7 +78,9 @@ def count(value: float) -> str:
 
 
 def loss(value: float) -> str:
-    """Four digits after the point; more where it is small."""
+    """Four digits after the point; more where it is small, fewer where it is large."""
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
     return f"{value:.4f}" if abs(value) >= 0.01 or not value else f"{value:.3g}"
 
 
@@ -163,7 +167,9 @@ def _differences(report: Mapping[str, Any]) -> Iterator[ReportTable]:
 def _scores(report: Mapping[str, Any]) -> ReportTable:
     cells = Cells(report)
     for number, group in enumerate(report["groups"]):
-        for row in range(len(group["scores"])):
+        for row, one in enumerate(group["scores"]):
+            if one["score"] in COUNTS or (one["runs"] == 1 and _is_trial(report, group)):
+                continue
             at: Path = ("groups", number, "scores", row)
             cells.add(
                 cells.at(("groups", number, "name"), cut), cells.at((*at, "score"), str),
@@ -173,6 +179,13 @@ def _scores(report: Mapping[str, Any]) -> ReportTable:
             )  # fmt: skip
     head = ("recipe", "score", "seeds", "mean", "± deviation", "95% interval", "lowest", "highest", "guessing")
     return cells.table("scores", "Scores", head, SPREAD)
+
+
+def _is_trial(report: Mapping[str, Any], group: Mapping[str, Any]) -> bool:
+    """Does a table of trials tell of these runs?"""
+    folders = [PurePath(report["runs"][number]["folder"]) for number in group["runs"]]
+    grids = {PurePath(run["folder"]) for run in report["runs"] if run["trials"].get("trials")}
+    return all(folder.parent.name == "trials" and folder.parent.parent in grids for folder in folders)
 
 
 def _trials(report: Mapping[str, Any]) -> Iterator[ReportTable]:
@@ -211,22 +224,23 @@ def _probes(report: Mapping[str, Any]) -> ReportTable:
 
 
 def _data(report: Mapping[str, Any]) -> ReportTable:
-    """Each store once, with the runs that learned from it."""
+    """Each store and each file of a task once."""
     cells, seen = Cells(report), set()
     for number, run in enumerate(report["runs"]):
         for row, source in enumerate(run["data"]):
-            if (key := source["fingerprint"] or (number, row)) in seen:
+            if (key := source["fingerprint"] or json.dumps(source)) in seen:
                 continue
             seen.add(key)
             at: Path = ("runs", number, "data", row)
             cells.add(
-                cells.at((*at, "source"), cut), cells.at((*at, "documents"), count), cells.at((*at, "tokens"), count),
+                cells.at((*at, "source"), cut), cells.at((*at, "split"), str), cells.at((*at, "documents"), count),
+                cells.at((*at, "examples"), count), cells.at((*at, "tokens"), count),
                 cells.at((*at, "held_out"), count), cells.at((*at, "bytes_a_token"), few),
                 cells.at((*at, "unknown"), few), cells.at((*at, "kind"), str), cells.at((*at, "vocabulary"), count),
                 cells.at((*at, "language"), str), cells.at((*at, "licence"), cut),
             )  # fmt: skip
-    head = ("store", "documents", "tokens", "held out", "bytes a token", "unknown", "tokenizer", "vocabulary",
-            "language", "license")  # fmt: skip
+    head = ("data", "split", "documents", "examples", "tokens", "held out", "bytes a token", "unknown",
+            "tokenizer", "vocabulary", "language", "license")  # fmt: skip
     return cells.table("data", "Corpus and tokenizer", head, "held out: tokens of the validation text")
 
 
@@ -259,10 +273,10 @@ def _left_out(report: Mapping[str, Any]) -> ReportTable:
             at: Path = ("runs", number, "left_out", row)
             cells.add(
                 cells.at(("runs", number, "name"), cut), cells.at((*at, "first"), count),
-                cells.at((*at, "last"), count), cells.at((*at, "why"), cut),
+                cells.at((*at, "last"), count), cells.at((*at, "times"), count), cells.at((*at, "why"), cut),
             )  # fmt: skip
-    about = "steps whose rows taught nothing, since `[trouble]` skipped them or went back before them"
-    return cells.table("left-out", "Skipped and rewound", ("run", "first step", "last step", "why"), about)
+    about = "steps whose rows taught nothing, since `[trouble]` skipped them or went back before them; times: how often"
+    return cells.table("left-out", "Skipped and rewound", ("run", "first step", "last step", "times", "why"), about)
 
 
 def _environment(report: Mapping[str, Any]) -> ReportTable:
