@@ -281,3 +281,18 @@ def test_a_browser_shows_the_numbers_of_the_json_and_sorts_them(tmp_path: Path) 
     assert seen["down"] == ["30", "30", "30", "12", "", ""]
     assert seen["panels"] == 1
     assert seen["fits"] is True
+
+
+def test_failures_are_told_first(tmp_path: Path) -> None:
+    plant(tmp_path / "a", [3.0], state="stopped")
+    plant(tmp_path / "b", [3.0], state="failed", why="no memory")
+    text = page.page(content.content([str(tmp_path)]))
+    assert text.index("failed: no memory") < text.index("stopped before its end")
+
+
+def test_long_names_go_on_in_the_next_line_and_numbers_do_not(tmp_path: Path) -> None:
+    plant(tmp_path / "rate-0.1,batch-32_b", [3.0] * 1200, scores={"mlm_right": 1.0})
+    text = page.page(content.content([str(tmp_path)]))
+    assert "<td>rate-0.1,<wbr>batch-32_<wbr>b</td>" in re.sub(r"(<td) [^>]*", r"\1", text)
+    assert ">1,200<" in text
+    assert ">mlm_right<" in text

@@ -49,7 +49,7 @@ def test_bands_are_shown_whole_where_that_is_asked() -> None:
 def test_a_page_tells_what_is_cut_off(tmp_path: Path) -> None:
     plant(tmp_path / "a", falling(60))
     plant(tmp_path / "wild", [3.0 + 300 * step for step in range(60)], recipe={"data": "other"})
-    assert "cut off at the top: wild, which comes to 17,703" in page.page(content.content([str(tmp_path)]))
+    assert "Cut off at the top: wild, which comes to 17,703." in page.page(content.content([str(tmp_path)]))
 
 
 def test_a_run_whose_losses_are_numbers_at_its_beginning_alone_has_a_page(tmp_path: Path) -> None:

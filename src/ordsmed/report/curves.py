@@ -38,9 +38,9 @@ def losses(report: Mapping[str, Any], groups: Sequence[int]) -> list[tuple[str, 
             lacking = len(groups) - len(curves)
             axis, curves, unit = _scaled(key, label, curves)
             phases = [(x / unit, text) for x, text in _phases(report, groups, key)]
-            notes = [f"{lacking} not shown: {label} not known"] if lacking else []
+            notes = [f"{lacking} not shown: {label} not known."] if lacking else []
             notes += [
-                f"cut off at the top: {cut(name)}, which comes to {loss(top)}" for name, top in plot.leaps(curves)
+                f"Cut off at the top: {cut(name)}, which comes to {loss(top)}." for name, top in plot.leaps(curves)
             ]
             note = "".join(f'<p class="note">{html.escape(text)}</p>' for text in notes)
             result.append(("time" if key == "hours" else label, plot.plot(axis, curves, "loss", phases) + note))

@@ -367,6 +367,8 @@ def _judge_scores(facts: dict[str, Any]) -> None:
     found, guessing = (facts["scores"].get(key, {}) for key in ("found", "guessing"))
     keys = ["validation"] if facts["kind"] == "pretrain" else [key for key in guessing if key not in UNRANKED]
     known = [key for key in keys if key in found and key in guessing]
+    if Path(facts["folder"]).parent.name == "trials":  # which are made to be compared; the best of them tells
+        return
     if known and all(found[k] >= guessing[k] if k in LOSSES else found[k] <= guessing[k] for k in known):
         told = ", ".join(f"{key} {found[key]:.4g} (guessing: {guessing[key]:.4g})" for key in known[:2])
         facts["notes"].append(f"no better than guessing: {told}")

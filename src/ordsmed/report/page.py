@@ -16,6 +16,7 @@ HERE = Path(__file__).parent
 RECIPES = 12  # that are shown whole
 AGAIN = 10  # seconds after which a browser without scripts asks again
 NOTES = 40  # that are shown
+BROKEN = ("failed", "killed")  # states whose notes go first
 BREAKS = re.compile(r"([,/_]|\.(?=\D))(?=\S)")  # after which a long name may go on in the next line
 
 
@@ -99,6 +100,7 @@ def _summary(report: Mapping[str, Any]) -> str:
 def _notes(report: Mapping[str, Any]) -> str:
     """What is wrong with a run, or worth knowing."""
     notes = [(run["name"], note, run["state"]) for run in report["runs"] for note in run["notes"]]
+    notes.sort(key=lambda note: BROKEN.index(note[2]) if note[2] in BROKEN else len(BROKEN))
     if not notes:
         return ""
     items = "".join(
@@ -155,7 +157,7 @@ def _table(table: ReportTable) -> str:
         f'<th scope="col"{_class(table, n)}>{html.escape(name)}</th>' for n, name in enumerate(table.head)
     )  # fmt: skip
     rows = "".join(
-        f"<tr>{''.join(_cell(cell, 'td', _class(table, n, cell)) for n, cell in enumerate(row))}</tr>\n"
+        f"<tr>{''.join(_cell(cell, 'td', _class(table, n, cell), breaks=not n) for n, cell in enumerate(row))}</tr>\n"
         for row in table.rows
     )
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>\n{rows}</tbody></table></div>'
@@ -167,12 +169,12 @@ def _class(table: ReportTable, column: int, cell: ReportCell | None = None) -> s
     return ' class="wide"' if column and cell and len(cell.text) > 32 else ""
 
 
-def _cell(cell: ReportCell, tag: str, kind: str = "") -> str:
-    """A cell with the number that it rounds, and where that stands in the JSON."""
+def _cell(cell: ReportCell, tag: str, kind: str = "", *, breaks: bool = False) -> str:
+    """A cell with the number that it rounds, and where that stands in the JSON; `breaks`: it may have several lines."""
     value = "" if cell.value is None else f' data-value="{html.escape(_exact(cell.value))}"'
     source = f' data-from="/{html.escape("/".join(map(str, cell.source)))}"' if cell.source and value else ""
     text = html.escape(cell.text)
-    text = text if isinstance(cell.value, int | float) else BREAKS.sub(r"\1<wbr>", text)
+    text = BREAKS.sub(r"\1<wbr>", text) if breaks and not isinstance(cell.value, int | float) else text
     return f"<{tag}{kind}{value}{source}>{text}</{tag}>"
 
 
