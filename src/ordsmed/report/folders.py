@@ -364,14 +364,14 @@ def _is_left(path: Path, environment: Mapping[str, Any]) -> bool:
 
 def _judge_scores(facts: dict[str, Any]) -> None:
     """A run that scores no better than guessing."""
-    found, guessing = (facts["scores"].get(key, {}) for key in ("found", "guessing"))
+    own, guessing = (facts["scores"].get(key, {}) for key in ("found", "guessing"))
     keys = ["validation"] if facts["kind"] == "pretrain" else [key for key in guessing if key not in UNRANKED]
-    known = [key for key in keys if key in found and key in guessing]
+    known = [key for key in keys if key in own and key in guessing]
     if Path(facts["folder"]).parent.name == "trials":  # which are made to be compared; the best of them tells
         return
-    if known and all(found[k] >= guessing[k] if k in LOSSES else found[k] <= guessing[k] for k in known):
-        told = ", ".join(f"{key} {found[key]:.4g} (guessing: {guessing[key]:.4g})" for key in known[:2])
-        facts["notes"].append(f"no better than guessing: {told}")
+    if known and all(own[k] >= guessing[k] if k in LOSSES else own[k] <= guessing[k] for k in known):
+        worse = ", ".join(f"{key} {own[key]:.4g} (guessing: {guessing[key]:.4g})" for key in known[:2])
+        facts["notes"].append(f"no better than guessing: {worse}")
 
 
 def _number(value: object) -> float | None:
