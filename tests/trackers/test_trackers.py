@@ -63,7 +63,7 @@ def mlflow(calls: list[tuple[Any, ...]]) -> dict[str, ModuleType]:
         def create_run(self, experiment: str, start_time: int, run_name: str, tags: dict[str, str]) -> Any:
             calls.append(("run", experiment, start_time, run_name))
             stored[tags["ordsmed"]] = run = SimpleNamespace(
-                info=SimpleNamespace(run_id="r1"), data=SimpleNamespace(params={})
+                info=SimpleNamespace(run_id="r1", status="RUNNING"), data=SimpleNamespace(params={})
             )
             return run
 
@@ -75,11 +75,15 @@ def mlflow(calls: list[tuple[Any, ...]]) -> dict[str, ModuleType]:
                 next(run for run in stored.values() if hasattr(run, "data")).data.params["told"] = True
             calls.append(("batch", key, list(metrics), list(params)))
 
-        def log_metric(self, key: str, name: str, value: float) -> None:
-            calls.append(("metric", name, value))
+        def log_metric(self, key: str, name: str, value: float, step: int) -> None:
+            calls.append(("metric", name, value, step))
 
         def set_terminated(self, key: str, status: str) -> None:
             calls.append(("finish", status))
+            next(run for run in stored.values() if hasattr(run, "info")).info.status = status
+
+        def update_run(self, key: str, status: str) -> None:
+            calls.append(("again", status))
 
     package, tracking, entities = (ModuleType(name) for name in ("mlflow", "mlflow.tracking", "mlflow.entities"))
     own: Any = tracking
@@ -105,12 +109,14 @@ SECOND = {**FIRST, "training/loss": 2.0, "validation/validation": 2.5, "validati
 @pytest.mark.parametrize("kind", ["wandb", "trackio"])
 def test_steps_scores_and_settings_arrive(run: Path, calls: list[tuple[Any, ...]], kind: str, tmp_path: Path) -> None:
     lines = send.send([str(run)], kind, project="mine", offline=str(tmp_path / "off"))
-    assert lines == [f"{run}: 2 steps sent to {kind}, up to step 2, in {tmp_path / 'off'}"]
+    assert lines[0] == f"{run}: 2 steps sent to {kind}, up to step 2, in {tmp_path / 'off'}"
+    assert [str(tmp_path / "off") in line for line in lines[1:]] == [True]
     how = calls[0][1]
-    assert (how["project"], how["name"]) == ("mine", "run")
+    assert how["project"] == "mine"
+    assert re.fullmatch("run" if kind == "wandb" else "run-[0-9a-f]{4}", how["name"])
     assert how["config"]["model.width"] == "128"
     assert calls[1:3] == [("log", 1, FIRST), ("log", 2, SECOND)]
-    found = ("summary", {"scores/f1": 81.5}) if kind == "wandb" else ("log", None, {"scores/f1": 81.5})
+    found = ("summary", {"scores/f1": 81.5}) if kind == "wandb" else ("log", 2, {"scores/f1": 81.5})
     assert calls[3:] == [found, ("finish", 0) if kind == "wandb" else ("finish",)]
 
 
@@ -121,7 +127,7 @@ def test_mlflow_is_sent_batches(run: Path, calls: list[tuple[Any, ...]]) -> None
     metrics = calls[3][2]
     assert ("training/loss", 3.0, 1_700_000_000_500, 1) in metrics
     assert ("validation/validation", 2.5, 1_700_000_001_000, 2) in metrics
-    assert calls[4:] == [("metric", "scores/f1", 81.5), ("finish", "FINISHED")]
+    assert calls[4:] == [("metric", "scores/f1", 81.5, 2), ("finish", "FINISHED")]
 
 
 @pytest.mark.parametrize("kind", ["wandb", "trackio", "mlflow"])
@@ -132,13 +138,15 @@ def test_sent_again_only_what_is_new_goes(run: Path, calls: list[tuple[Any, ...]
     with (run / "metrics.jsonl").open("a") as file:
         file.write(json.dumps(step_line(3, 1.5)) + "\n" + json.dumps(step_line(4, 1.0))[:-20])
     assert send.send([str(run)], kind)[0].startswith(f"{run}: 1 step sent")
-    told = [(step, each["training/loss"]) for _, step, each in (c for c in calls if c[0] == "log") if step]
+    told = [(c[1], c[2]["training/loss"]) for c in calls if c[0] == "log" and "training/loss" in c[2]]
     told += [
         (metric[3], metric[1]) for call in calls if call[0] == "batch" for metric in call[2] if "loss" in metric[0]
     ]
     assert told == [(3, 1.5)]
     if kind == "wandb":
         assert calls[0][1]["id"] == first[0][1]["id"]
+    if kind == "trackio":
+        assert calls[0][1]["name"] == first[0][1]["name"]
     assert not [call for call in calls if call[0] == "run"]
 
 
@@ -156,7 +164,66 @@ def test_numbers_that_are_none_stay_away(tmp_path: Path) -> None:
 def test_a_run_under_way_stays_open(run: Path, calls: list[tuple[Any, ...]]) -> None:
     (run / "status.json").write_text('{"verb": "pretrain", "state": "running"}')
     send.send([str(run)], "mlflow")
-    assert not [call for call in calls if call[0] == "finish"]
+    assert not [call for call in calls if call[0] in ("finish", "again")]
+
+
+def test_a_run_that_goes_on_is_opened_again(run: Path, calls: list[tuple[Any, ...]]) -> None:
+    (run / "status.json").write_text('{"verb": "pretrain", "state": "stopped"}')
+    send.send([str(run)], "mlflow")
+    assert calls[-1] == ("finish", "KILLED")
+    (run / "status.json").write_text('{"verb": "pretrain", "state": "running"}')
+    send.send([str(run)], "mlflow")
+    assert calls[-1] == ("again", "RUNNING")
+
+
+@pytest.mark.parametrize("kind", ["wandb", "trackio", "mlflow"])
+def test_where_nothing_is_new_nothing_goes(run: Path, calls: list[tuple[Any, ...]], kind: str) -> None:
+    """Scores neither: a tracker would have them twice. Others, since the run was evaluated again, do."""
+    send.send([str(run)], kind)
+    calls.clear()
+    assert send.send([str(run)], kind) == [f"{run}: nothing new for {kind} since step 2"]
+    assert calls == []
+    (run / "scores.json").write_text('{"f1": 82.5}')
+    assert send.send([str(run)], kind) == [f"{run}: 0 steps sent to {kind}, up to step 2"]
+    sent = [each for call in calls for each in call if isinstance(each, float | dict)]
+    assert any(each in (82.5, {"scores/f1": 82.5}) for each in sent)
+
+
+@pytest.mark.parametrize("kind", ["wandb", "trackio", "mlflow"])
+def test_a_validation_that_comes_after_its_step_is_not_lost(run: Path, calls: list[tuple[Any, ...]], kind: str) -> None:
+    whole = (run / "metrics.jsonl").read_text()
+    (run / "status.json").write_text('{"verb": "pretrain", "state": "running"}')
+    (run / "metrics.jsonl").write_text("".join(whole.splitlines(keepends=True)[:2]))
+    assert send.send([str(run)], kind) == [f"{run}: 1 step sent to {kind}, up to step 1"]
+    (run / "metrics.jsonl").write_text(whole)
+    (run / "status.json").write_text('{"verb": "pretrain", "state": "done"}')
+    assert send.send([str(run)], kind) == [f"{run}: 1 step sent to {kind}, up to step 2"]
+    assert str(calls).count("validation/validation") == 1
+
+
+def test_a_run_keeps_the_name_it_was_begun_with(run: Path, calls: list[tuple[Any, ...]]) -> None:
+    """Named beside another one it has a longer one here."""
+    send.send([str(run)], "trackio")
+    plant(run.parent / "b/run", [3.0])
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps(step_line(3, 1.5)) + "\n")
+    send.send([str(run), str(run.parent / "b")], "trackio")
+    names = [call[1]["name"] for call in calls if call[0] == "init"]
+    assert names[0] == names[1] != names[2]
+
+
+def test_notes_that_are_damaged_are_none(run: Path) -> None:
+    for text in ('{"wandb ordsmed": 3}', '{"wandb ordsmed": {"key": "k", "step": "x"}}', "{", "[1]"):
+        (run / "sent.json").write_text(text)
+        assert send.send([str(run)], "wandb") == [f"{run}: 2 steps sent to wandb, up to step 2"]
+
+
+def test_what_trackers_print_is_no_output(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.modules["trackio"], "finish", lambda: print("* Run finished"))
+    send.send([str(run)], "trackio")
+    assert capsys.readouterr() == ("", "* Run finished\n")
 
 
 @pytest.mark.parametrize("kind", ["wandb", "trackio", "mlflow"])

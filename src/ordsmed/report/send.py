@@ -5,9 +5,12 @@ What was sent is noted in `sent.json` in the run's folder: sent again, only what
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import itertools
 import json
 import math
+import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,6 +38,7 @@ class Sending:
     key: str  # by which it is known when it is sent again
     settings: Mapping[str, str]
     began: float
+    last: int  # the last step that was sent before
     offline: Path | None  # where a tracker writes that sends nothing
 
 
@@ -74,7 +78,8 @@ def send(names: Sequence[str], kind: str, *, project: str = "ordsmed", offline: 
     if place:
         with files.survive_disk(place):
             place.mkdir(parents=True, exist_ok=True)
-    return [_send(run, kind, project, place) for run in runs]
+    lines = [_send(run, kind, project, place) for run in runs]
+    return [*lines, menu.opened(MENU, kind).LATER.format(place)] if place else lines
 
 
 def _send(run: Mapping[str, Any], kind: str, project: str, offline: Path | None) -> str:
@@ -82,32 +87,42 @@ def _send(run: Mapping[str, Any], kind: str, project: str, offline: Path | None)
     where = f"{kind} {offline.resolve() if offline else project}"
     notes = _notes(folder)
     note = notes.get(where, {})
-    key = note.get("key") or uuid.uuid4().hex[:16]
+    last = int(note.get("step", 0))
+    under_way, scores = run["state"] == "running", _scores(run)
+    numbers = (each for each in steps(folder / folders.METRICS, run["began"] or 0.0, under_way) if each[0] > last)
+    first, end = next(numbers, None), {"state": run["state"], "scores": scores}
+    if first is None and note.get("end") == end:
+        return f"{folder}: nothing new for {kind} since step {last:,}"
+    key, name = note.get("key") or uuid.uuid4().hex[:16], note.get("name") or run["name"]
     settings = {name: value if isinstance(value, str) else json.dumps(value) for name, value in run["recipe"].items()}
-    sending = Sending(project, run["name"], key, settings, run["began"] or 0.0, offline)
-    _note(folder, {**notes, where: {"key": key, "step": int(note.get("step", 0))}})  # so that it is not begun twice
+    sending = Sending(project, name, key, settings, run["began"] or 0.0, last, offline)
+    note = {"key": key, "name": name, "step": last}
+    _note(folder, {**notes, where: note})  # so that it is not begun twice
+    count = 0
     try:
-        tracker: RunTracker = menu.opened(MENU, kind).Tracker(sending)
-        last, count = int(note.get("step", 0)), 0
-        for step, numbers, at in steps(folder / folders.METRICS, sending.began):
-            if step > note.get("step", 0):
-                tracker.log(step, numbers, at)
+        with contextlib.redirect_stdout(sys.stderr):  # what a tracker tells
+            tracker: RunTracker = menu.opened(MENU, kind).Tracker(sending)
+            for step, own, at in itertools.chain([first] if first else [], numbers):
+                tracker.log(step, own, at)
                 last, count = step, count + 1
-        tracker.end(_scores(run), run["state"])
+            tracker.end(scores, run["state"])
     except OrdsmedError:
         raise
     except Exception as error:  # what a tracker raises is its own; its last line says most
         lines = str(error).strip().splitlines() or [""]
         raise RunError(f"{folder}: {kind}", f"{type(error).__name__}: {lines[-1][:300]}", "",
                        "look at its address and login, then the same command") from error  # fmt: skip
-    _note(folder, {**notes, where: {"key": key, "step": last}})
+    _note(folder, {**notes, where: {**note, "step": last, "end": end}})
     return f"{folder}: {many(count, 'step')} sent to {kind}, up to step {last:,}" + (
         f", in {offline}" if offline else ""
     )
 
 
-def steps(path: Path, began: float) -> Iterator[tuple[int, dict[str, float], float]]:
-    """Each step's numbers, those of a validation at its end among them, and when it was done."""
+def steps(path: Path, began: float, under_way: bool = False) -> Iterator[tuple[int, dict[str, float], float]]:
+    """Each step's numbers, those of a validation at its end among them, and when it was done.
+
+    `under_way`: without the last step, whose validation may still come.
+    """
     step, numbers, at = 0, dict[str, float](), began
     with path.open("rb") as file:
         for text in file:
@@ -122,7 +137,7 @@ def steps(path: Path, began: float) -> Iterator[tuple[int, dict[str, float], flo
             step = number
             numbers |= _tagged(line)
             at += _finite(line.get("seconds")) or 0.0
-    if numbers:
+    if numbers and not under_way:
         yield step, numbers, at
 
 
@@ -146,10 +161,12 @@ def _scores(run: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _notes(folder: Path) -> dict[str, Any]:
+    """Of each tracker what was sent there; one that is damaged is none, and everything is sent again."""
     try:
-        return files.read_table(folder / NOTE) if (folder / NOTE).exists() else {}
+        notes = files.read_table(folder / NOTE) if (folder / NOTE).exists() else {}
     except OrdsmedError:
-        return {}  # damaged: everything is sent again
+        return {}
+    return {key: note for key, note in notes.items() if isinstance(note, dict) and isinstance(note.get("step"), int)}
 
 
 def _note(folder: Path, notes: Mapping[str, Any]) -> None:

@@ -11,7 +11,8 @@ from ordsmed.report.send import Sending, imported
 AT_ONCE = 900  # numbers a request; MLflow takes 1,000
 SETTINGS = 90  # settings a request; MLflow takes 100
 LONGEST = 500  # letters of a setting
-STATES = {"done": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}
+STATES = {"done": "FINISHED", "failed": "FAILED", "stopped": "KILLED", "killed": "KILLED"}
+LATER = "`mlflow ui --backend-store-uri sqlite:///{}/mlflow.db` shows it"
 
 
 class MlflowRun:
@@ -23,6 +24,7 @@ class MlflowRun:
         store = f"sqlite:///{sending.offline.resolve()}/mlflow.db" if sending.offline else None
         self.client = tracking.MlflowClient(tracking_uri=store)
         self.waiting: list[Any] = []
+        self.last = sending.last
         known = self.client.get_experiment_by_name(sending.project)
         where: dict[str, Any] = {}
         if sending.offline:
@@ -32,7 +34,7 @@ class MlflowRun:
         run = before[0] if before else self.client.create_run(
             experiment, start_time=int(sending.began * 1000), run_name=sending.name, tags={"ordsmed": sending.key}
         )  # fmt: skip
-        self.key = run.info.run_id
+        self.key, self.ended = run.info.run_id, run.info.status != "RUNNING"
         settings = [self.entities.Param(_named(key), value[:LONGEST]) for key, value in sending.settings.items()]
         for start in range(0, 0 if run.data.params else len(settings), SETTINGS):  # which may be told once alone
             self.client.log_batch(self.key, params=settings[start : start + SETTINGS])
@@ -42,6 +44,7 @@ class MlflowRun:
         self.waiting += [
             self.entities.Metric(_named(name), value, int(at * 1000), step) for name, value in numbers.items()
         ]
+        self.last = step
         if len(self.waiting) >= AT_ONCE:
             self._flush()
 
@@ -51,12 +54,14 @@ class MlflowRun:
         self.waiting = []
 
     def end(self, scores: Mapping[str, float], state: str) -> None:
-        """What was found in the end; a run that goes on stays open."""
+        """What was found in the end; a run that goes on stays open, or is opened again."""
         self._flush()
         for name, value in scores.items():
-            self.client.log_metric(self.key, _named(name), value)
+            self.client.log_metric(self.key, _named(name), value, step=self.last)
         if state in STATES:
             self.client.set_terminated(self.key, status=STATES[state])
+        elif self.ended:
+            self.client.update_run(self.key, status="RUNNING")
 
 
 def _named(name: str) -> str:

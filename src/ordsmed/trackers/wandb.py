@@ -7,6 +7,8 @@ from typing import Any
 
 from ordsmed.report.send import Sending, imported
 
+LATER = "`wandb sync {}/wandb/offline-run-*` sends it where there is a network: all of them, those of a run in order"
+
 
 class WandbRun:
     """One run at Weights & Biases, which goes on where it was when it is sent again."""
@@ -26,7 +28,7 @@ class WandbRun:
     def end(self, scores: Mapping[str, float], state: str) -> None:
         """What was found in the end."""
         self.run.summary.update(dict(scores))
-        self.run.finish(exit_code=1 if state == "failed" else 0)
+        self.run.finish(exit_code=1 if state in ("failed", "killed") else 0)
 
 
 Tracker = WandbRun
