@@ -27,7 +27,8 @@ LESS = {"pretrain tiny/": SHORT, "finetune tiny/": ["epochs=1"]}  # behind the w
 CLONE = "a clone and an installation, which CI begins with"
 NETWORK = "asks the network"
 SIZE = "of a real size; that its recipe is taken is held by test_docs.py"
-OTHERS = "files of others, which tests/apply and tests/menus make"
+SERVES = "goes on until Ctrl-C; tests/report asks one"
+TRACKERS = "asks for a package of others; tests/trackers has stand-ins"
 PROCESSES = "starts processes, as tests/launch and tests/layouts do"
 NOT_RUN = {
     "README.md": {
@@ -35,12 +36,11 @@ NOT_RUN = {
         "ordsmed fill work/pretrain/quickstart": "a model of minutes; daily-use.md asks a smaller one",
     },
     "docs/daily-use.md": {
-        "ordsmed pretrain bert-base-transplant": SIZE, "ordsmed tokenizer extend": OTHERS, "ordsmed import": OTHERS,
-        "ordsmed export my-model": OTHERS, "ordsmed fetch": NETWORK, "ordsmed finetune squad-1.1": NETWORK,
+        "ordsmed pretrain bert-base-transplant": SIZE, "ordsmed fetch": NETWORK, "ordsmed finetune squad-1.1": NETWORK,
         "ordsmed corpus wikipedia": NETWORK, "ordsmed corpus stats work/corpus/nn": NETWORK,
-        "ordsmed generate work/pretrain/tiny-diffusion": "tests/cli/test_generate.py asks a smaller one",
         "pip install": "the network", "ordsmed pretrain tiny/bert --devices": PROCESSES,
-        "ordsmed finetune tiny/sentences": PROCESSES,
+        "ordsmed finetune tiny/sentences": PROCESSES, "ordsmed stability": PROCESSES,
+        "ordsmed report work/pretrain --watch": SERVES, "ordsmed report work/pretrain --to": TRACKERS,
     },
 }  # fmt: skip
 
@@ -78,7 +78,6 @@ def small_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
     (tmp_path / "docs").mkdir()
     shutil.copy(ROOT / "docs/lessons.py", "docs")
-    Path("prompts.jsonl").write_text('{"prompt": "The value"}\n')
 
 
 @pytest.mark.long

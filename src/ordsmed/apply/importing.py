@@ -29,4 +29,4 @@ def take_over(source: str | Path, out: str | Path, overrides: Sequence[str] = ()
     size = sum(math.prod(shape) for shape in weights.shapes(target / WEIGHTS).values())
     kind = kind_of(found.networks.model)
     line = f"{target}: {kind} with {size:,} numbers, from {place} ({kind_of(form)})"
-    return [line, f"next: {command('embed', target)} in.txt out.h5"]
+    return [line, f"next: {command('embed', target)} in.txt out.npz"]

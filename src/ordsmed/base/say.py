@@ -194,8 +194,9 @@ def many(count: int, noun: str, is_: str = "", are: str = "") -> str:
 
 
 def seconds(text: str) -> float:
-    """`3h`, `90m`, `1h30m`, `45s`, `2d` in seconds."""
-    match = re.fullmatch(r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?", text)
+    """`3h`, `90m` or `90min`, `1h30m`, `45s`, `2d` in seconds."""
+    number = r"(\d+(?:\.\d+)?)"
+    match = re.fullmatch(rf"(?:{number}d)?(?:{number}h)?(?:{number}m(?:in)?)?(?:{number}s)?", text)
     if not match or len(text) > 20 or not any(float(n or 0) for n in match.groups()):
         raise ValueError(f"{text!r} is not a time: wanted for example 3h, 90m or 1h30m")
     return sum(float(n or 0) * unit for n, unit in zip(match.groups(), (86400, 3600, 60, 1), strict=True))
