@@ -153,6 +153,10 @@ def test_options_of_a_file(tmp_path: Path) -> None:
         ("train_elmo.py", [*LEAST, *options(bidirectional=False)], "--options bidirectional: has no meaning here"),
         ("train_elmo.py", [*LEAST, *options(share_embedding_softmax=True)], "share_embedding_softmax: has no meaning"),
         ("train_elmo.py", [*LEAST, "--size", "7679"], "--size: found 7,679 words; wanted 7,680"),
+        ("train_elmo.py", [*LEAST, *options(n_train_tokens=9)], "n_train_tokens: found 9 words; wanted 7,680"),
+        ("train_elmo.py", [*LEAST, *options(batch_size=0)], "batch_size: found 0; wanted 1 or more"),
+        ("train_elmo.py", [*LEAST, *options(unroll_steps=None)], "unroll_steps: found None; wanted 1 or more"),
+        ("train_elmo.py", [*LEAST, *UIO[:1], "0"], "n_epochs: found 0; wanted 1 or more"),
         ("restart.py", ["--save_dir", "none", *LEAST[:4]], "--save_dir: found none, no such folder"),
         ("run_test.py", ["--save_dir", "none", "--test_prefix", "t"], "no --vocab_file"),
         ("dump_weights.py", ["--save_dir", "none"], "no --outfile"),
@@ -208,7 +212,7 @@ def test_a_restart_has_the_options_of_the_checkpoint(theirs: Path) -> None:
     assert called(CODE, "restart.py", *LEAST, "--n_gpus", "2", world=2).devices == 0
     lacking = elmo_files.options(n_characters=261)
     del lacking["lstm"]["n_layers"], lacking["lstm"]["use_skip_connections"], lacking["lstm"]["cell_clip"]
-    (theirs / "options.json").write_text(json.dumps(lacking | {"n_train_tokens": None}))
+    (theirs / "options.json").write_text(json.dumps(lacking | {"n_train_tokens": None, "of_no_use": 1}))
     bare = resolved(CODE, "restart.py", *LEAST)  # as theirs reads it
     assert [bare[MODEL + key] for key in ("layers", "residual", "cell_clip")] == [1, False, 0.0]
 
@@ -254,6 +258,19 @@ def test_perplexity_and_weights_of_the_newest(theirs: Path) -> None:
     assert (call.verb, call.words) == ("export", ["o-restart-3", "x/w-elmo", "--anew"])
 
 
+def test_the_perplexity_that_is_told_is_the_one_of_the_call(theirs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the same texts another may stand there, of another window; and of other texts."""
+    (theirs / "test").mkdir()
+    for name, perplexity, text, when in (("a", 3.5, "t/a", 10), ("b", 2.5, "t/a", 30), ("c", 4.5, "t/a", 20),
+                                         ("d", 1.5, "t/b", 40)):  # fmt: skip
+        path = theirs / "test" / f"perplexity-{name}.json"
+        files.write_json(path, {"perplexity": perplexity, "files": [text]})
+        os.utime(path, (when, when))
+    for step in called(CODE, "run_test.py", "--test_prefix", "t/a", *LEAST[2:]).after:
+        step()
+    assert capsys.readouterr().out == "FINISHED!  AVERAGE PERPLEXITY = 2.5\n"
+
+
 def begin(folder: Path, state: str) -> None:
     """A run's folder as train_elmo.py begins one here, of 68 steps, without weights."""
     call = called(CODE, "train_elmo.py", *LEAST[:4], "--save_dir", folder.name, *options(**TINY))
@@ -281,10 +298,31 @@ def test_a_run_that_was_broken_off_goes_on_with_what_it_has(words: list[str], on
     begin(theirs.with_name("b"), "running")
     call = called(CODE, "restart.py", *LEAST[:4], "--save_dir", "b", *words)
     if on:
-        assert perform.words(find(CODE, "restart.py"), call) == ["pretrain", "b"]
+        devices = ["--devices", words[-1]] if "--n_gpus" in words else []
+        assert perform.words(find(CODE, "restart.py"), call) == ["pretrain", "b", *devices]
     else:
         assert (call.recipes["pretrain"]["init"], call.recipes["pretrain"]["out"]) == ("b", "b-restart-1")
         assert call.recipes["pretrain"]["phase"][0]["batch"] == (4 if "--batch_size" in words else 12)
+
+
+def test_a_run_of_another_network_is_refused(theirs: Path) -> None:
+    begin(theirs.with_name("b"), "running")
+    recipe = theirs.with_name("b") / "recipe.toml"
+    recipe.write_text(recipe.read_text().replace('kind = "elmo"', 'kind = "bert"'))
+    for state in ("running", "done"):
+        files.write_json(recipe.with_name("status.json"), {"verb": "pretrain", "state": state})
+        with pytest.raises(UsageError, match="--save_dir: b is a run of bert; wanted one of elmo"):
+            called(CODE, "restart.py", *LEAST[:4], "--save_dir", "b")
+
+
+def test_options_stand_in_the_folder_that_is_written(theirs: Path) -> None:
+    """Named behind the words too."""
+    call = called(CODE, "train_elmo.py", *LEAST, *options(**TINY), "out=x", "out=y")
+    (theirs.parent / "y/tokenizer").mkdir(parents=True)
+    (theirs.parent / "y/tokenizer/vocab.txt").write_text("\n".join([*SIGNS, ""]))
+    for step in call.after:
+        step()
+    assert json.loads(Path("y/options.json").read_text())["n_tokens_vocab"] == 3
 
 
 def test_a_run_that_is_done_does_not_go_on(theirs: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import glob
+import json
 import re
 import shutil
 import sys
@@ -106,6 +107,9 @@ def training(values: Values, call: Call) -> None:
 
 
 def _recipe(values: Values, call: Call, options: dict[str, Any], out: str, gpus: int) -> None:
+    for key in ("batch_size", "unroll_steps", "n_epochs"):
+        if (options[key] or 0) < 1:
+            raise UsageError(key, f"found {options[key]}", "1 or more")
     call.put("corpus: source", {"kind": "text", "path": _pattern(values.train_prefix)})
     for key, value in (("sentences", "lines"), ("duplicates", "keep"), ("validation", 0.0), ("normalise", "none")):
         call.put(f"corpus: {key}", value)
@@ -123,11 +127,12 @@ def _recipe(values: Values, call: Call, options: dict[str, Any], out: str, gpus:
     call.put("optimizer", {"kind": "adagrad", "initial": 1.0})
     for key, count in (("save", 1250), ("keep", 2), ("validate", 0), ("log", 100)):
         call.put(key, count)
-    _length(call, options, gpus)
-    call.after.append(functools.partial(_write_options, Path(out), options))
+    _length(values, call, options, gpus)
+    elsewhere = [word.removeprefix("out=") for word in values.overrides if word.startswith("out=")]
+    call.after.append(functools.partial(_write_options, Path([out, *elsewhere][-1]), options))
 
 
-def _length(call: Call, options: dict[str, Any], gpus: int) -> None:
+def _length(values: Values, call: Call, options: dict[str, Any], gpus: int) -> None:
     """Steps are counted from the number of words that is given, as theirs; else from the text."""
     batch, epochs, words = options["batch_size"] * gpus, options["n_epochs"], options["n_train_tokens"]
     call.put("phase.batch", batch)
@@ -139,8 +144,9 @@ def _length(call: Call, options: dict[str, Any], gpus: int) -> None:
     each = words // (batch * options["unroll_steps"])
     if each < 1:
         least = batch * options["unroll_steps"]
-        raise UsageError("--size", f"found {words:,} words", f"{least:,}, those of a step, or more",
-                         "a smaller batch_size: `--options FILE.json`")  # fmt: skip
+        place = "--size" if "size" in values.given else "n_train_tokens"
+        remedy = f"a smaller batch_size: `{'--options FILE.json' if 'options' in values.of else '--batch_size N'}`"
+        raise UsageError(place, f"found {words:,} words", f"{least:,}, those of a step, or more", remedy)
     call.put("phase.steps", epochs * each)
 
 
@@ -163,7 +169,9 @@ def _write_options(out: Path, options: dict[str, Any]) -> None:
 def restarting(values: Values, call: Call) -> None:
     """A run that was broken off goes on; of one that is done, or of TensorFlow's checkpoint, another begins."""
     place = _newest(values.save_dir)
-    if _is_broken_off(place) and _is_asked_again(values, settings.flat(settings.read(place / RECIPE))):
+    if values.n_gpus > 1 and values.place.world == 1:
+        call.devices = values.n_gpus
+    if _is_broken_off(place) and _is_asked_again(values, _recipe_of(place)):
         call.words = [str(place)]
         call.notes.append(f"{place} was broken off: it goes on with the rows that come next")
         call.after.append(functools.partial(_write_options, place, _options_of(place)))
@@ -176,8 +184,6 @@ def restarting(values: Values, call: Call) -> None:
     out = f"{Path(values.save_dir)}-restart-{_number(place) + 1}"
     _recipe(values, call, options, out, values.n_gpus)
     call.put("init", str(place))
-    if values.n_gpus > 1 and values.place.world == 1:
-        call.devices = values.n_gpus
     run = kind_of_folder(place) is FolderKind.PRETRAINING
     taken = "the weights and the optimizer's sums" if run else "the weights, not the optimizer's sums,"
     call.notes.append(f"{out}: a run of its own, with {taken} of {place}")
@@ -195,6 +201,14 @@ def _number(place: Path) -> int:
     """Of a restart; 0: it is none."""
     last = re.search(r"-restart-(\d+)\Z", place.name)
     return int(last[1]) if last else 0
+
+
+def _recipe_of(place: Path) -> dict[str, Any]:
+    """Of a run."""
+    recipe = settings.flat(settings.read(place / RECIPE))
+    if recipe["model.kind"] != "elmo":
+        raise UsageError("--save_dir", f"{place} is a run of {recipe['model.kind']}", "one of elmo")
+    return recipe
 
 
 def _is_broken_off(place: Path) -> bool:
@@ -227,10 +241,12 @@ def _epochs(recipe: dict[str, Any]) -> int | None:
 def _options_of(place: Path) -> dict[str, Any]:
     """Those that a model was trained with: its options.json, else what a run's recipe says."""
     if (place / OPTIONS).is_file():
-        return USUAL | LACKING | of_table(f"{place / OPTIONS}", f"{place / OPTIONS}", DICTIONARY)
+        known = {name.partition(".")[0] for name in USUAL}  # other keys are of no use to theirs either
+        table = {key: value for key, value in files.read_table(place / OPTIONS).items() if key in known}
+        return USUAL | LACKING | of_table(f"{place / OPTIONS}", json.dumps(table), DICTIONARY)
     if kind_of_folder(place) is not FolderKind.PRETRAINING:
         raise UsageError("--save_dir", f"{place} holds no {OPTIONS}", "a folder that train_elmo.py has written")
-    recipe = settings.flat(settings.read(place / RECIPE))
+    recipe = _recipe_of(place)
     options = {key: recipe[goes.replace("phase.", "phase[1].")] for key, goes in PLAIN.items()}
     return USUAL | options | {"batch_size": recipe["phase[1].batch"], "n_epochs": _epochs(recipe)}
 
