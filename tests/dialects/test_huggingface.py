@@ -369,8 +369,10 @@ def test_other_texts_lie_elsewhere(folder: Path) -> None:
         ([*BASE, "--lr_scheduler_kwargs", '{"power": 3}'], "leave power out"),
         ([*BASE, "--torch_compile_backend=eager"], "found eager; wanted inductor"),
         ([*BASE, "--torch_compile_mode=max-autotune"], "found max-autotune; wanted default"),
-        ([*BASE, "--eval_strategy=epoch"], "--eval_strategy: found epoch; wanted no or steps"),
-        ([*BASE, "--save_strategy=best"], "--save_strategy: found best; wanted no or steps"),
+        ([*BASE, "--eval_strategy=epoch", "--max_steps=9"], "--eval_strategy: found epoch with --max_steps"),
+        ([*BASE, "--save_strategy=epoch", "--max_steps=9"], "--save_strategy: found epoch with --max_steps"),
+        ([*BASE, "--save_strategy=best"], "--save_strategy: found best; wanted no, steps or epoch"),
+        ([*BASE, "--save_steps=2.5"], "--save_steps: found 2.5; wanted steps, or a share of all below 1"),
         ([*BASE, "--load_best_model_at_end"], "--load_best_model_at_end: of a language model"),
         ([*BASE, "--deepspeed=ds.json"], "`layout.shard=N` behind the flags"),
         ([*BASE, "--train_file=t.pdf"], "t.pdf: ends with .pdf; wanted .txt, .csv or .json"),
@@ -405,6 +407,26 @@ def test_what_theirs_leaves_unsaid_of_a_fine_tuning(folder: Path) -> None:
     wanted = {"task.kind": "squad", "task.version": "1.1", "task.head": "independent", "task.search": "tops",
               "task.length": 384, "task.stride": 128}  # fmt: skip
     assert {key: squad[F + key] for key in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["--eval_strategy=epoch", "--save_strategy=epoch"], {"validate": 1 / 3, "save": 1 / 3}),
+        (["--eval_strategy=epoch", "--num_train_epochs=1"], {"validate": 0, "save": 500}),
+        (["--eval_strategy=steps", "--eval_steps=0.1", "--save_steps=0.2"], {"validate": 0.1, "save": 0.2}),
+        (["--eval_strategy=steps", "--eval_steps=0.1", "--save_steps=0.2", "--logging_steps=0.05", "--max_steps=35"],
+         {"validate": 4, "save": 7, "log": 2}),
+        (["--eval_strategy=steps", "--save_steps=-1", "--logging_steps=7"], {"validate": 7, "save": 0, "log": 7}),
+    ],
+)  # fmt: skip
+def test_a_language_model_is_judged_and_saved(folder: Path, words: list[str], wanted: dict[str, float]) -> None:
+    """At an epoch's end or at a share of all steps, which are counted once the texts are encoded."""
+    got = resolved(CODE, MLM, *BASE, *words)
+    assert {key: got[P + key] for key in wanted} == wanted
+    if "--save_steps=0.2" in words and "--max_steps=35" not in words:
+        with pytest.raises(UsageError, match=r"--save_steps: found 0\.2; wanted steps"):
+            called(CODE, GLUE, *CLASS_BASE, "--save_steps=0.2")
 
 
 def test_data_sets_that_are_fetched(folder: Path) -> None:
@@ -468,6 +490,27 @@ def test_a_model_that_stands_is_asked(folder: Path) -> None:
     call = called(CODE, GLUE, *CLASS_BASE[1:], "--do_predict", "--test_file=s.csv", "--output_dir=o")
     assert call.words[:4] == ["b", "s.csv", "o/predict_predictions", "--anew"]
     assert 'task.text="sentence1"' in call.words
+
+
+def test_a_checkpoint_of_a_run_by_its_name(folder: Path) -> None:
+    """OUT/checkpoint-6 is a step of the run in OUT; an older one than the newest is none to go on from."""
+    (folder / "out" / "weights").mkdir(parents=True)
+    for step in (4, 6):
+        (folder / "out" / "checkpoints" / f"step-{step:09d}").mkdir(parents=True)
+    (folder / "out" / "status.json").write_text('{"verb": "finetune", "step": 6}')
+    (folder / "out" / "recipe.toml").touch()
+    named = ["--validation_file=v.json", "--do_eval", "--output_dir=o", "--tokenizer_name=tok"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(huggingface, "_network_length", lambda values: huggingface.NO_LIMIT)
+        last = called(CODE, QA, "--model_name_or_path=out/checkpoint-6", *named).words
+        earlier = called(CODE, QA, "--model_name_or_path=out/checkpoint-4", *named).words
+    assert (last[0], earlier[0], earlier[-2:]) == ("out", "out", ["--step", "4"])
+    assert "--step" not in last
+    assert resolved(CODE, MLM, *BASE, "--model_name_or_path=out/checkpoint-6")[P + "init"] == "out/weights"
+    words = [*BASE, "--output_dir=out", "--resume_from_checkpoint=out/checkpoint-"]
+    assert called(CODE, MLM, *words[:-1], words[-1] + "6").words == []
+    with pytest.raises(UsageError, match="wanted the newest, of step 6"):
+        called(CODE, MLM, *words[:-1], words[-1] + "4")
 
 
 def test_rows_are_no_longer_than_the_model_takes(folder: Path) -> None:

@@ -60,8 +60,10 @@ def test_one_name_of_data_is_a_blend_of_one() -> None:
         ({"data": {}}, "data: found {}"),
         ({"data": {"a": -1.0}}, "data: found"),
         ({"data": {"a": math.inf}}, "data: found"),
-        ({"save": -1}, "save: found -1; wanted 0 or more"),
-        ({"validate": -1}, "validate: found -1; wanted 0 or more"),
+        ({"save": -1}, "save: found -1; wanted steps, 0 or more"),
+        ({"validate": -1}, "validate: found -1; wanted steps, 0 or more"),
+        ({"validate": 2.5}, "validate: found 2.5; wanted steps, 0 or more, or a share of all below 1"),
+        ({"save": math.inf}, "save: found inf"),
         ({"revisions": 0}, "revisions: found 0; wanted steps from 1 on"),
         ({"revisions": (2, 0)}, "revisions: found"),
         ({"validation_rows": 0}, "validation_rows: found 0; wanted 1 or more"),
@@ -81,6 +83,19 @@ def test_pretrainings_that_cannot_be(how: dict[str, Any], said: str) -> None:
     least = pretraining(keep=1, log=1, validation_rows=1, revisions=1, layer_decay=1.0, average=0.0, clip=0.0)
     assert (least.model, least.init) == (bert.Settings(), None)
     assert pretraining(model=None, init="a run").init == "a run"
+
+
+@pytest.mark.parametrize(
+    ("share", "total", "steps"),
+    [(0.5, (3, 4), [4]), (1 / 3, (9,), [3, 6, 9]), (0.01, (3,), [1, 2, 3]), (0.0, (3,), []), (2, (5,), [2, 4])],
+)
+def test_a_share_of_all_steps(share: float, total: tuple[int, ...], steps: list[int]) -> None:
+    """Rounded up, as the trainer of transformers does: an epoch's end is a share of them."""
+    phases = tuple(Phase(steps=one, length=8, batch=1, rate=1.0) for one in total)
+    recipe = pretraining(save=share, validate=share, phase=phases)
+    numbers = range(1, sum(total) + 1)
+    assert [n for n in numbers if recipe.validates(n)] == [n for n in numbers if recipe.is_saved(n)] == steps
+    assert recipe.validation_interval == (steps[0] if steps else 0)
 
 
 def test_steps_of_a_fine_tuning_follow_from_examples() -> None:

@@ -32,6 +32,7 @@ def test_a_checkpoint_is_the_run_that_it_stands_in(tmp_path: Path) -> None:
     assert call.notes == [f"{out}/model.ckpt-343: the last weights of {out}, of step 20"]
     with pytest.raises(UsageError, match=r"no such checkpoint; wanted model\.ckpt-N with N one of 10, 20"):
         run_of(f"{out}/model.ckpt-11", call)
+    assert run_of(f"{out}/checkpoint-10/", call) == (out, 10), "as transformers names it"
     assert run_of(out, call) == (out, None)
     assert run_of(f"{tmp_path}/other/model.ckpt-5", call) == (f"{tmp_path}/other/model.ckpt-5", None)
     (tmp_path / "model.ckpt-10.index").touch()
@@ -41,7 +42,7 @@ def test_a_checkpoint_is_the_run_that_it_stands_in(tmp_path: Path) -> None:
 def test_a_training_begins_with_weights_alone(tmp_path: Path) -> None:
     out, call = run_at(tmp_path / "a", 10, 20, done=20), Call("pretrain")
     assert weights_of(f"{out}/model.ckpt-20", call) == weights_of(out, call) == f"{out}/weights"
-    with pytest.raises(UsageError, match=f"`ordsmed export {out} {out}-10 --step 10`, and --init_checkpoint={out}-10"):
+    with pytest.raises(UsageError, match=f"`ordsmed export {out} {out}-10 --step 10`, and {out}-10 in its place"):
         weights_of(f"{out}/model.ckpt-10", call)
     stopped = run_at(tmp_path / "b", 10)
     assert weights_of(f"{stopped}/model.ckpt-10", call) == stopped

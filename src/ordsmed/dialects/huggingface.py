@@ -26,7 +26,7 @@ from ordsmed.labelled.tables import table
 from ordsmed.text import read
 from ordsmed.translate import perform, trainer
 from ordsmed.translate.program import YES_OR_NO, Call, Flag, Program, Values
-from ordsmed.translate.standing import asked_by
+from ordsmed.translate.standing import asked_by, run_of, weights_of
 
 FETCHED = {  # data sets of the hub that `ordsmed fetch` gets: their files, to learn from and to judge by
     "squad": ("squad/train-v1.1.json", "squad/dev-v1.1.json"),
@@ -141,12 +141,12 @@ def causal(values: Values, call: Call) -> None:
 
 def _texts(values: Values, call: Call, length: int | None) -> None:
     """What both kinds of language model share: network, corpus, tokenizer, steps."""
+    if not values.do_train:
+        raise UsageError("--do_train", "missing", "it", "`ordsmed evaluate MODEL --probe perplexity FILE` judges alone")
     train, validation = _files(values, "wikitext")
     if not train:
         remedy = "`--train_file FILE --do_train`"
         raise UsageError("--train_file", "missing", "a file of texts: .txt, .csv or .json", remedy)
-    if not values.do_train:
-        raise UsageError("--do_train", "missing", "it", "`ordsmed evaluate MODEL --probe perplexity FILE` judges alone")
     _network(values, call)
     call.put("corpus: source", _source(train, values))
     call.put("corpus: sentences", "none")
@@ -165,14 +165,14 @@ def _texts(values: Values, call: Call, length: int | None) -> None:
     call.put("phase.length", length or _longest(values, call))
     trainer.put_arguments(values, call, "phase.")
     _optimizer(values, call)
-    every = {"no": 0, "steps": values.eval_steps or values.logging_steps}
-    if values.eval_strategy not in every:
-        raise UsageError("--eval_strategy", "found epoch", "no or steps", "`--eval_strategy steps --eval_steps N`")
-    call.put("validate", every[values.eval_strategy])
+    if values.save_strategy == "best":
+        raise UsageError("--save_strategy", "found best", "no, steps or epoch", "`--save_steps N`")
+    asked = (("validate", "eval", values.eval_steps or values.logging_steps), ("save", "save", values.save_steps))
+    for key, name, steps in asked:
+        strategy = values.of[f"{name}_strategy"]
+        at_steps = trainer.interval(f"--{name}_steps", steps, values) if strategy == "steps" else 0
+        call.put(key, trainer.of_an_epoch(f"--{name}_strategy", values) if strategy == "epoch" else at_steps)
     call.put("validation_rows", values.max_eval_samples or ALL)
-    if values.save_strategy not in ("no", "steps"):
-        raise UsageError("--save_strategy", f"found {values.save_strategy}", "no or steps", "`--save_steps N`")
-    call.put("save", values.save_steps if values.save_strategy == "steps" else 0)
     if values.load_best_model_at_end:
         remedy = "leave it out; `revisions=N` behind the flags keeps the weights of every N steps"
         raise UsageError("--load_best_model_at_end", "of a language model", "its last weights", remedy)
@@ -186,15 +186,26 @@ def _network(values: Values, call: Call) -> None:
         raise UsageError("--config_overrides", beside, "--model_type", "`--model_type bert --config_overrides ...`")
     if not asked:
         raise UsageError("--model_name_or_path", "missing", "a model", "or `--model_type bert --tokenizer_name FOLDER`")
-    tokenizer = values.tokenizer_name or values.model_name_or_path
+    tokenizer = values.tokenizer_name or _standing(values)
     if not tokenizer:
         remedy = "`ordsmed tokenizer` learns one from the texts"
         raise UsageError("--tokenizer_name", "missing", "a tokenizer's folder beside --" + asked[0], remedy)
     call.put("encode: tokenizer", tokenizer)
     if values.model_name_or_path:
-        call.put("init", values.model_name_or_path)
+        call.put("init", _begun_with(values, call))
         return
     call.put("model", _described(values.config_name) if values.config_name else _overridden(values))
+
+
+def _standing(values: Values) -> str:
+    """The model that is named: of a checkpoint of a run that run."""
+    return run_of(values.model_name_or_path, Call(""))[0] if values.model_name_or_path else ""
+
+
+def _begun_with(values: Values, call: Call) -> str:
+    """The model that is named; of a checkpoint of a run the weights alone, as theirs reads it."""
+    named = str(values.model_name_or_path)
+    return named if _standing(values) == named else weights_of(named, call)
 
 
 def _described(name: str) -> dict[str, Any]:
@@ -294,7 +305,7 @@ def _longest(values: Values, call: Call) -> int:
 
 def _signed_length(values: Values) -> int:
     """How long the tokenizer says that a row may be."""
-    config = hub.folder(values.tokenizer_name or values.model_name_or_path) / "tokenizer_config.json"
+    config = hub.folder(values.tokenizer_name or _standing(values) or "") / "tokenizer_config.json"
     return int(files.read_table(config).get("model_max_length", NO_LIMIT) if config.is_file() else NO_LIMIT)
 
 
@@ -302,7 +313,7 @@ def _network_length(values: Values) -> int:
     """How long a row the named model takes, where it stands."""
     from ordsmed.apply.origin import Origin
 
-    start = hub.folder(values.model_name_or_path)
+    start = hub.folder(_standing(values))
     return Origin.of(start).network().longest() if kind_of_folder(start).model else NO_LIMIT
 
 
@@ -456,14 +467,17 @@ def _learning(values: Values, call: Call, parts: Sequence[AskedFiles]) -> None:
         return
     for part in parts:
         read.files(list(part.files))  # that one is missing is not to be told when all is learned
-    call.put("init", values.model_name_or_path)
+    call.put("init", _begun_with(values, call))
     if values.tokenizer_name:
         call.put("tokenizer", values.tokenizer_name)
     call.put("layer_decay", 1.0)
     call.put("freeze", False)
     trainer.put_arguments(values, call, "")
     _optimizer(values, call)
-    call.put("save", values.save_steps if values.save_strategy == "steps" else 0)
+    saved = trainer.interval("--save_steps", values.save_steps, values) if values.save_strategy == "steps" else 0
+    if 0 < saved < 1:
+        raise UsageError("--save_steps", f"found {saved:g}", "steps", "or `--save_strategy epoch`")
+    call.put("save", saved)
     best = values.load_best_model_at_end
     if values.eval_strategy == "no":
         if best:
@@ -494,8 +508,10 @@ def _asked(values: Values, call: Call, parts: Sequence[AskedFiles]) -> None:
     call.recipes.clear()
     call.verb = "predict"
     first, out = parts[0], Path(values.output_dir)
-    call.words = [values.model_name_or_path, *first.files, str(first.folder(out)), "--anew", *["--scores"] * first.told]
-    call.words += [*asked, *(["--device", "cpu"] if values.use_cpu else [])]
+    model, step = run_of(values.model_name_or_path, call)
+    call.words = [model, *first.files, str(first.folder(out)), "--anew", *["--scores"] * first.told, *asked]
+    call.words += ["--device", "cpu"] if values.use_cpu else []
+    call.words += [] if step is None else ["--step", str(step)]
 
 
 def _answered(values: Values, call: Call, parts: Sequence[AskedFiles]) -> tuple[dict[str, dict[str, Any]], Path]:
@@ -510,8 +526,9 @@ def _answered(values: Values, call: Call, parts: Sequence[AskedFiles]) -> tuple[
         epochs = values.num_train_epochs if values.max_steps <= 0 else None
         examples = files.read_table(out / "status.json").get("examples")
         scores["train"] = trainer.train_results(steps, epochs) | ({"train_samples": examples} if examples else {})
-    model = values.output_dir if values.do_train else values.model_name_or_path
+    model, step = (values.output_dir, None) if values.do_train else run_of(values.model_name_or_path, call)
     how: dict[str, Any] = {"device": "cpu"} if values.use_cpu else {}
+    how |= {} if step is None else {"step": step}
     how["overrides"] = [] if values.do_train else [word for word in call.words if word.startswith("task.")]
     for number, part in enumerate(parts):
         if number or values.do_train:

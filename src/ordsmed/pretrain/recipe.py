@@ -31,12 +31,14 @@ class Pretraining(Training):
     vectors, others begin as the mean of those that spell them; fresh: another, whose vectors all begin anew"""
     tokenizer: str | None = None
     """folder, file or recipe; must be the one of the data, which is taken where none is named"""
-    save: int = 500
-    """steps between checkpoints; 0: only at the end, or when asked to stop; elsewhere save_steps, save_interval"""
+    save: int | float = 500
+    """steps between checkpoints; below 1: that share of all steps; 0: only at the end, or when asked to stop;
+    elsewhere save_steps, save_interval"""
     revisions: int | tuple[int, ...] | Literal["powers"] = ()
     """steps whose weights are kept for good, to see how a model learns: each so many, a list, or 1 2 4 8..."""
-    validate: int = 500
-    """steps between validations; 0: only at the end; elsewhere eval_steps, eval_interval"""
+    validate: int | float = 500
+    """steps between validations; below 1: that share of all steps; 0: only at the end; elsewhere eval_steps,
+    eval_interval"""
     validation_rows: int = 512
     """held-out rows a validation takes"""
 
@@ -56,8 +58,9 @@ class Pretraining(Training):
         if not self.sources or not all(0 <= weight < math.inf for weight in self.sources.values()):
             raise ValueError(f"data: found {self.data}; wanted one or more, with weights of 0 or more")
         for name in ("save", "validate"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name}: found {getattr(self, name)}; wanted 0 or more")
+            every = getattr(self, name)
+            if not 0 <= every < math.inf or (every > 1 and every % 1):
+                raise ValueError(f"{name}: found {every}; wanted steps, 0 or more, or a share of all below 1")
         listed = (self.revisions,) if isinstance(self.revisions, int) else self.revisions
         if listed != "powers" and any(step < 1 for step in listed):
             raise ValueError(f"revisions: found {self.revisions}; wanted steps from 1 on (step 0 needs no keeping)")
@@ -78,16 +81,20 @@ class Pretraining(Training):
 
     @property
     def validation_interval(self) -> int:
-        return self.validate
+        return self._steps(self.validate)
+
+    def _steps(self, every: float) -> int:
+        """Of what may be a share of all, which are known once epochs are counted."""
+        return math.ceil(every * sum(phase.steps for phase in self.phase) - 1e-6) if 0 < every < 1 else int(every)
 
     def learned(self) -> dict[str, Any]:
         return {"objective": self.objective}
 
     def validates(self, step: int) -> bool:
-        return self.validate > 0 and step % self.validate == 0
+        return self.validate > 0 and step % self.validation_interval == 0
 
     def is_saved(self, step: int) -> bool:
-        return (self.save > 0 and step % self.save == 0) or self.is_revision(step)
+        return (self.save > 0 and step % self._steps(self.save) == 0) or self.is_revision(step)
 
     def is_revision(self, step: int) -> bool:
         if self.revisions == "powers":

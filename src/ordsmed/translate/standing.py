@@ -1,11 +1,12 @@
-"""A model that stands: the run that a checkpoint of TensorFlow's means, and the flags that it is asked by.
+"""A model that stands: the run that a checkpoint of theirs means, and the flags that it is asked by.
 
-OUT/model.ckpt-343  ->  OUT: its weights of step 343, or of its last step where that is the nearest one
---doc_stride=64     ->  task.stride=64, a word of `ordsmed predict`
+OUT/model.ckpt-343, OUT/checkpoint-343  ->  OUT: its weights of step 343, or of its last step where that is the nearest
+--doc_stride=64                         ->  task.stride=64, a word of `ordsmed predict`
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from ordsmed.base import menu, settings, snapshots
@@ -16,13 +17,15 @@ from ordsmed.binary import bundle
 from ordsmed.translate.program import Call, Table
 
 OF_TRAINING = ("train", "dev")
+CHECKPOINT = re.compile(r"(model\.ckpt|checkpoint)(-\d+)?")
 
 
 def run_of(path: str, call: Call) -> tuple[str, int | None]:
     """The run that is meant, and the step where it is not its last; else what was named."""
     place = Path(path)
     run = place.parent
-    if not place.name.startswith("model.ckpt") or not kind_of_folder(run).run or bundle.find(place):
+    named = CHECKPOINT.fullmatch(place.name)
+    if not named or not kind_of_folder(run).run or place.exists() or bundle.find(place):
         return path, None
     stored = snapshots.steps(run / "checkpoints")
     done = (run / "weights").is_dir()  # of a training's end
@@ -32,7 +35,7 @@ def run_of(path: str, call: Call) -> tuple[str, int | None]:
     nearest = min({*stored, last}, key=lambda step: abs(step - asked))
     if nearest not in (asked, last):
         kept = ", ".join(map(str, sorted({*stored, last})))
-        raise UsageError(path, "no such checkpoint", f"model.ckpt-N with N one of {kept}", f"{run} keeps these")
+        raise UsageError(path, "no such checkpoint", f"{named[1]}-N with N one of {kept}", f"{run} keeps these")
     if asked != last and nearest == last:
         call.notes.append(f"{path}: the last weights of {run}, of step {last:,}")
     return str(run), None if nearest == last else nearest
@@ -43,7 +46,7 @@ def weights_of(path: str, call: Call) -> str:
     run, step = run_of(path, call)
     if step is not None:
         export = command("export", run, f"{run}-{step}", "--step", str(step))
-        raise UsageError(path, "is not of the last step", f"`{export}`, and --init_checkpoint={run}-{step}")
+        raise UsageError(path, "is not of the last step", f"`{export}`, and {run}-{step} in its place")
     within = Path(run) / "weights"
     return str(within) if kind_of_folder(run).run and within.is_dir() else run
 

@@ -7,12 +7,13 @@ run's folder  ->  config.json, model.safetensors, tokenizer, NAME_results.json b
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ordsmed.base import files
+from ordsmed.base import files, snapshots
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import nearest
 from ordsmed.learn.schedules import warmup_steps
@@ -116,7 +117,7 @@ def _arithmetic() -> tuple[Flag, ...]:
 
 def _reports() -> tuple[Flag, ...]:
     return (
-        Flag("--logging_steps", 500, "log"),
+        Flag("--logging_steps", 500.0, "log", joint=True),
         Flag("--logging_strategy", "steps", nothing="metrics.jsonl has a line for every step"),
         Flag("--logging_first_step", False, nothing="metrics.jsonl has a line for every step"),
         Flag("--logging_dir", str, nothing=LOGS), Flag("--log_on_each_node", True, nothing=LOGS),
@@ -142,7 +143,7 @@ def _judging(judged: str) -> tuple[Flag, ...]:
     return (
         Flag("--eval_strategy", "no", judged, joint=True, one_of=("no", "steps", "epoch"),
              also=("--evaluation_strategy",)),
-        Flag("--eval_steps", int, judged, joint=True),
+        Flag("--eval_steps", float, judged, joint=True),
         Flag("--eval_delay", 0.0, refused="leave it out: early checks change nothing"),
         Flag("--eval_on_start", False, refused="`ordsmed evaluate RUN --step 0` judges what it began with"),
         Flag("--per_device_eval_batch_size", 8, nothing=FITS, also=("--per_gpu_eval_batch_size",)),
@@ -160,7 +161,7 @@ def _judging(judged: str) -> tuple[Flag, ...]:
 def _saving() -> tuple[Flag, ...]:
     return (
         Flag("--save_strategy", "steps", "save", joint=True, one_of=("no", "steps", "epoch", "best")),
-        Flag("--save_steps", 500, "save", joint=True),
+        Flag("--save_steps", 500.0, "save", joint=True),
         Flag("--save_total_limit", int, "keep"),
         Flag("--save_safetensors", True, nothing="weights are safetensors"),
         Flag("--save_on_each_node", False, nothing="a run's folder is one that all machines see"),
@@ -216,6 +217,8 @@ def put_arguments(values: Values, call: Call, phase: str) -> None:
     call.put("layout.precision", _precision(values))
     call.put("layout.recompute", values.gradient_checkpointing or values.activation_checkpointing)
     call.put("layout.compile", _compiled(values))
+    if (logged := interval("--logging_steps", values.logging_steps, values)) >= 1:
+        call.put("log", logged)
     if values.use_cpu:
         call.put("layout.device", "cpu")
     if "ddp_timeout" in values.given:
@@ -228,6 +231,22 @@ def put_arguments(values: Values, call: Call, phase: str) -> None:
     if values.overwrite_output_dir:
         call.words.append("--anew")
     _resumed(values)
+
+
+def interval(flag: str, every: float, values: Values) -> float:
+    """Steps; or a share of all below 1, as long as nobody knows how many these are. None: 0, as what is below it."""
+    if every >= 1:
+        if every % 1:
+            raise UsageError(flag, f"found {every:g}", "steps, or a share of all below 1")
+        return int(every)
+    return math.ceil(every * values.max_steps) if every > 0 and values.max_steps > 0 else max(every, 0)
+
+
+def of_an_epoch(flag: str, values: Values) -> float:
+    """Its share of all steps; 0, which is the end, where there is but one."""
+    if values.max_steps > 0:
+        raise UsageError(flag, "found epoch with --max_steps", "no or steps", f"`{flag} steps`")
+    return 1 / values.num_train_epochs if values.num_train_epochs > 1 else 0
 
 
 def _warmup(values: Values) -> float:
@@ -306,6 +325,11 @@ def _resumed(values: Values) -> None:
     if Path(values.output_dir) not in (Path(named), Path(named).parent):
         remedy = f"`--output_dir {Path(named).parent}` goes on there, `--model_name_or_path` begins with its weights"
         raise UsageError("--resume_from_checkpoint", f"found {named}", f"one of {values.output_dir}", remedy)
+    digits, newest = Path(named).name.rpartition("-")[2], max(snapshots.steps(Path(values.output_dir) / "checkpoints"),
+                                                              default=0)  # fmt: skip
+    if digits.isdigit() and newest > int(digits) and Path(named) != Path(values.output_dir):
+        remedy = f"leave it out; or delete the newer ones in {values.output_dir}/checkpoints"
+        raise UsageError("--resume_from_checkpoint", f"found {named}", f"the newest, of step {newest}", remedy)
 
 
 def add_export(out: Path) -> None:
@@ -345,8 +369,9 @@ def write_state(out: Path, values: Values) -> None:
     """trainer_state.json: the course of a run, as far as it is of steps that theirs logs, and its checks."""
     steps, checks = course(out)
     last = steps[-1]["step"] if steps else 0
+    every = values.logging_steps if values.logging_steps >= 1 else max(1, math.ceil(values.logging_steps * last))
     history = [{"step": one["step"], "loss": one["loss"], "grad_norm": one.get("norm"), "learning_rate": one["rate"]}
-               for one in steps if one["step"] % values.logging_steps == 0 or one["step"] == last]  # fmt: skip
+               for one in steps if one["step"] % every == 0 or one["step"] == last]  # fmt: skip
     for check in checks:
         judged = {f"eval_{name}": value for name, value in check.items() if name not in ("step", "phase", "validation")}
         if "validation" in check:
