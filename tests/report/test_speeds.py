@@ -91,6 +91,7 @@ def test_rows_and_what_follows_from_them(bench: Path) -> None:
     assert [(row["theirs"], row["theirs, sequences/s"], row["hardware"]) for row in theirs[:3]] == [
         ("A100", "533", "same"), ("V100 16 GB", "116", "other"), ("V100 32 GB", "128", "other"),
     ]  # fmt: skip
+    assert [row["ours, padded as theirs"] for row in theirs if row["length"] == "384"] == ["7", "7"]
     assert [row["ms mean"] for row in theirs if row["length"] == "384"] == ["276.26", "1,451.396"]
     assert every["not-measured-0"].rows[0][1].text == "no memory is left <b>"
     assert "hours-0" not in every
@@ -105,7 +106,7 @@ def test_rows_and_what_follows_from_them(bench: Path) -> None:
 def test_a_page_that_has_nothing_but_speeds(bench: Path) -> None:
     text = page.page(content.content([str(bench / "some.json")]))
     assert "<h1>some</h1>" in text
-    assert "1 table of speeds." in text
+    assert "1 speed table." in text
     assert "No run here" not in text
     assert "no memory is left &lt;b&gt;" in text
     widths = [float(each) for each in re.findall(r'class="ours" style="width:([\d.]+)%"', text)]
@@ -122,7 +123,7 @@ def test_speeds_and_runs_are_one_page(bench: Path, tmp_path: Path) -> None:
     assert [run["name"] for run in both["runs"]] == ["one"]
     assert [each["bench"] for each in both["speeds"]] == ["some", "all measurements of bert-mini"]
     assert report.write([str(tmp_path / "work")], out=str(tmp_path / "p.html"))[-1].split(": ")[1].startswith(
-        "1 run and 2 tables, ")  # fmt: skip
+        "1 run and 2 speed tables, ")  # fmt: skip
 
 
 def test_served_live_it_is_another_once_something_was_measured(bench: Path) -> None:
@@ -171,3 +172,29 @@ def test_a_table_leaves_its_page(
     assert sorted(each.name for each in Path("work/bench").iterdir()) == [
         "bert-mini.html", "bert-mini.json", "bert-mini.md", "measurements.jsonl",
     ]  # fmt: skip
+
+
+def test_two_recipes_compared_by_seeds_stand_on_the_page(tmp_path: Path) -> None:
+    over = {"count": 2, "mean": -0.25, "deviation": 0.125, "interval": [-1.4, 0.9], "least": -0.3, "most": -0.2}
+    pairs = [{"seed": seed, "first": 2.5, "second": 2.25, "difference": -0.25} for seed in (1, 2)]
+    left_out = [{"seed": 3, "why": "it <b>diverged</b>"}]
+    folder = tmp_path / "one-and-two"
+    folder.mkdir()
+    files.write_json(folder / "comparison.json", {
+        "metric": "validation", "verdict": "no difference shown", "over": over, "pairs": pairs,
+        "recipes": [{"name": "one", "left_out": left_out}, {"name": "two", "left_out": []}]})  # fmt: skip
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken/comparison.json").write_text('{"metric"')
+    for name in (tmp_path, folder):
+        facts = content.content([str(name)])
+        [shown] = speeds.and_tables(facts)
+        assert (shown.title, shown.head) == ("two against one: validation", ("seed", "one", "two", "difference"))
+        rows = [[cell.text for cell in row] for row in shown.rows]
+        assert rows[0] == ["1", "2.5", "2.25", "-0.25"]
+        assert rows[2:] == [["mean", "", "", "-0.25"], ["deviation", "", "", "0.125"]]
+        assert shown.about == "no difference shown; one, seed 3 is in no pair: it <b>diverged</b>"
+        text = page.page(facts)
+        assert "<h1>two against one</h1>" in text
+        assert "1 comparison." in text
+        assert "it &lt;b&gt;diverged" in text
+    assert live.LiveReport([str(folder)]).answer("/") is not None

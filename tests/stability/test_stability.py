@@ -19,6 +19,7 @@ from ordsmed.base import files, settings
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
 from ordsmed.base.folder import FolderKind, kind_of_folder
 from ordsmed.base.run import Run
+from ordsmed.report.folders import read_one
 from ordsmed.score.seeds import paired
 from ordsmed.show.show import show
 from ordsmed.stability import results
@@ -214,7 +215,7 @@ def test_without_validation_the_last_loss_is_compared(study: Path, made: Made) -
     made.scores = lambda one: {}
     result = stability(str(study), how=StudyOptions(seeds=(1, 2)))
     assert result["metric"] == "loss"
-    assert result["over"]["loss"]["mean"] == pytest.approx(1.5 + 1 / 6)
+    assert result["over"]["loss"]["mean"] == pytest.approx(1.5 + 2.45 / 6)
 
 
 def test_of_shares_of_right_answers_more_is_better(study: Path, made: Made) -> None:
@@ -533,3 +534,61 @@ def test_the_command(study: Path, made: Made, capsys: pytest.CaptureFixture[str]
 ])  # fmt: skip
 def test_numbers_have_the_digits_that_their_deviation_leaves(value: float, deviation: float, text: str) -> None:
     assert results.shown(value, deviation) == text
+
+
+def test_the_last_loss_is_the_mean_of_the_last_steps_as_a_report_tells_it(study: Path, made: Made) -> None:
+    [row] = stability(str(study), [], StudyOptions(seeds=(3,)))["runs"]
+    own = read_one(Path(row["folder"]), 10)["course"]["loss"]
+    assert row["scores"]["loss"] == pytest.approx(own) == pytest.approx(3 + sum(1 / step for step in range(1, 7)) / 6)
+    lines = "".join(json.dumps({"step": n, "loss": 100.0 if n <= 90 else n / 10}) + "\n" for n in range(1, 101))
+    (Path(row["folder"]) / "metrics.jsonl").write_text(lines)
+    [row] = stability(row["folder"].rpartition("/")[0])["runs"]
+    assert (
+        row["scores"]["loss"]
+        == pytest.approx(9.55)
+        == pytest.approx(read_one(Path(row["folder"]), 10)["course"]["loss"])
+    )
+
+
+def test_a_last_loss_that_is_no_number_is_none(study: Path, made: Made) -> None:
+    result = stability(str(study), ["out=one"], StudyOptions(seeds=(1,)))
+    with Path("one/seed-1/metrics.jsonl").open("a") as file:
+        file.write('{"step": 7, "loss": NaN}\n{"step": 8, "loss": 2.0}\n')
+    [row] = stability("one")["runs"]
+    assert result["runs"][0]["scores"]["loss"] is not None
+    assert row["scores"]["loss"] is None
+
+
+def test_seeds_that_stand_beside_are_told(study: Path, made: Made) -> None:
+    stability(str(study), [], StudyOptions(seeds=(1, 2, 3)))
+    result = stability(str(study), [], StudyOptions(seeds=(2, 4)))
+    assert (result["beside"], result["over"]["validation"]["count"]) == ([1, 3], 2)
+    text = (Path(result["folder"]) / "stability.md").read_text()
+    assert "seeds 1, 3 stand too and are not in this table: --seeds 1,2,3,4" in text
+    whole = stability(str(study), [], StudyOptions(seeds=(1, 2, 3, 4)))
+    assert (whole["beside"], whole["over"]["validation"]["count"]) == ([], 4)
+    assert "stand too" not in (Path(result["folder"]) / "stability.md").read_text()
+
+
+@pytest.mark.parametrize(("words", "unlike"), [
+    ({"hide": 0.3}, ["objective.hide"]), ({"rate": 0.5}, []), ({"length": 16}, ["phase[1].length"]),
+])  # fmt: skip
+def test_scores_of_different_things_show_no_better_one(
+    study: Path, made: Made, words: dict[str, float], unlike: list[str]
+) -> None:
+    text = study.read_text()
+    lines = text.splitlines()
+    for key, value in words.items():
+        place = "[objective]" if key == "hide" else "[[phase]]"
+        lines = [line for line in lines if not line.startswith(f"{key} =")]
+        lines.insert(lines.index(place) + 1, f"{key} = {value}")
+    study.with_name("other.toml").write_text("\n".join(lines))
+    made.scores = lambda one: {"validation": LOSSES[one.recipe.seed] - ("other" in str(one.folder))}
+    result = compare(str(study), str(study.with_name("other.toml")), [], StudyOptions(seeds=(1, 2, 3)))
+    assert (result["shown"], result["unlike"]) == (True, unlike)
+    page = (Path(result["folder"]) / "comparison.md").read_text()
+    assert ("other is better" in page) == (not unlike)
+    if unlike:
+        assert (
+            f"which is better is not shown, for validation is not of the same thing where {unlike[0]} differs" in page
+        )

@@ -1,7 +1,7 @@
 """The content of a report: one table of facts that the page, the Markdown and the JSON are all written from.
 
 {"made": ..., "runs": [facts of each], "groups": [runs that differ in nothing but the seed], "differences": [...],
- "speeds": [tables of benches]}
+ "speeds": [tables of benches], "comparisons": [two recipes by their seeds]}
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import ordsmed
-from ordsmed.report import folders, speeds
+from ordsmed.report import comparisons, folders, speeds
 from ordsmed.score import seeds
 
 BESIDE = ("seed", "seeds", "out", "log", "keep", "save", "jobs", "features")  # settings by which no run is another
@@ -22,8 +22,8 @@ UNSAID = "-"  # of a setting that a recipe does not have
 
 def content(names: Sequence[str], *, watts: float = 0.0, read: folders.CourseReader | None = None) -> dict[str, Any]:
     """All that is known of the runs in these folders; `read`: who reads their metrics."""
-    beside = {name: speeds.read(Path(name)) for name in names}
-    paths = folders.find(names, [name for name in names if beside[name]])
+    beside = {name: (speeds.read(Path(name)), comparisons.read(Path(name))) for name in names}
+    paths = folders.find(names, [name for name in names if any(beside[name])])
     runs = folders.read(paths, read=read) if paths else []
     for run in runs:
         run["cost"] = _cost(run, watts)
@@ -32,7 +32,8 @@ def content(names: Sequence[str], *, watts: float = 0.0, read: folders.CourseRea
         "made": {"ordsmed": ordsmed.__version__, "at": time.strftime("%Y-%m-%d %H:%M"), "named": list(names),
                  "watts": watts or None},
         "runs": runs, "groups": groups, "differences": _differences(runs, groups), "cost": _all_cost(runs),
-        "speeds": [each for own in beside.values() for each in own],
+        "speeds": [each for own, _ in beside.values() for each in own],
+        "comparisons": [each for _, own in beside.values() for each in own],
     }  # fmt: skip
 
 

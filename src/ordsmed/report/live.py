@@ -17,7 +17,7 @@ from typing import Any
 from ordsmed.base.ending import Ended
 from ordsmed.base.errors import OrdsmedError, RunError
 from ordsmed.base.say import say
-from ordsmed.report import content, course, folders, page, speeds
+from ordsmed.report import comparisons, content, course, folders, page, speeds
 from ordsmed.report.course import Course, Known
 
 HOST = "127.0.0.1"  # nobody but this machine
@@ -57,7 +57,8 @@ class LiveReport:
     def state(self) -> str:
         """Another word once a file of a run is another."""
         marks = []
-        beside = {name: speeds.places(Path(name)) for name in self.names if speeds.read(Path(name))}
+        beside = {name: speeds.places(path) for name in self.names
+                  if speeds.read(path := Path(name)) or comparisons.read(path)}  # fmt: skip
         files = [path / name for path in folders.find(self.names, beside) for name in WATCHED]
         for path in (*files, *(path for own in beside.values() for path in own)):
             try:

@@ -39,7 +39,9 @@ def _parts(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _title(report: Mapping[str, Any]) -> str:
-    names = [group["name"] for group in report["groups"]] or [each["bench"] for each in report["speeds"]]
+    if not report["runs"]:
+        return plain(speeds.title(report))
+    names = [group["name"] for group in report["groups"]]
     return plain(tables.cut(names[0])) if len(names) == 1 else f"{many(len(report['runs']), 'run')}"
 
 

@@ -50,7 +50,7 @@ def _without_points(course: Mapping[str, Any] | None) -> dict[str, Any] | None:
 def _title(report: Mapping[str, Any]) -> str:
     runs = report["runs"]
     if not runs:
-        return ", ".join(dict.fromkeys(tables.cut(each["bench"]) for each in report["speeds"]))
+        return speeds.title(report)
     if len(runs) == 1:
         return tables.cut(runs[0]["name"])
     groups = report["groups"]
@@ -76,7 +76,7 @@ def _lead(report: Mapping[str, Any]) -> str:
     text = ", ".join(f"{count} {state}" for state, count in states.items())
     recipes = len(report["groups"])
     if not report["runs"]:
-        return f"{many(len(report['speeds']), 'table')} of speeds."
+        return f"{' and '.join(speeds.counted(report))}."
     return f"{many(len(report['runs']), 'run')} of {many(recipes, 'recipe')}: {text}."
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ordsmed.base import files
-from ordsmed.base.say import many, size
-from ordsmed.report import content, folders, page
+from ordsmed.base.say import size
+from ordsmed.report import content, folders, page, speeds
 from ordsmed.report.markdown import markdown as write_markdown
 
 USUAL = "report.html"
@@ -31,6 +31,7 @@ def write(
             path.parent.mkdir(parents=True, exist_ok=True)
         files.write_text(path, text)
     notes = [f"{run['name']}: {note}" for run in report["runs"] for note in run["notes"]]
-    what = [many(len(report[key]), noun) for key, noun in (("runs", "run"), ("speeds", "table")) if report[key]]
-    lines = [f"{path}: {' and '.join(what)}, {size(len(text.encode()))}" for path, text in texts.items()]
+    lines = [
+        f"{path}: {' and '.join(speeds.counted(report))}, {size(len(text.encode()))}" for path, text in texts.items()
+    ]
     return [*notes[:20], *([f"and {len(notes) - 20} more notes"] if len(notes) > 20 else []), *lines]

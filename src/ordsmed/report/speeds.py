@@ -14,7 +14,9 @@ from ordsmed.base import files, measurements
 from ordsmed.base.errors import DataError
 from ordsmed.base.folder import STATUS
 from ordsmed.base.measurements import Measurement
+from ordsmed.base.say import many
 from ordsmed.bench import table
+from ordsmed.report import comparisons
 from ordsmed.report.tables import Cells, ReportCell, ReportTable, cut, tables
 
 KEPT = measurements.PLACE.name
@@ -26,6 +28,7 @@ NAMES = {
     "nvidia_latency_ms": "ms (NVIDIA's way)", "latency_ms": "ms",
 }  # fmt: skip
 ABOUT = "medians of rounds, with the slowest and the fastest; batch: rows a step of all devices"
+LIKE_THEM = ("nvidia_sequences_per_second", "padded")  # of a row: its rate with rows as full as theirs
 CALLED = ("date", "device", "network", "settings", "length", "batch", "micro", "precision", "compile", "layout",
           "devices")  # fmt: skip
 APART = ("published",)  # a table of its own
@@ -96,7 +99,20 @@ def _with_others(all_of: Sequence[Measurement]) -> Iterator[tuple[Measurement, l
 
 def and_tables(report: Mapping[str, Any]) -> list[ReportTable]:
     """All tables of a report that have a row."""
-    return [*tables(report), *(each for each in _speeds(report) if each.rows)]
+    more = (*comparisons.tables(report), *_speeds(report))
+    return [*tables(report), *(each for each in more if each.rows)]
+
+
+def title(report: Mapping[str, Any]) -> str:
+    """Of a page without runs."""
+    names = [cut(each["bench"]) for each in report["speeds"]] + [*map(comparisons.title, report["comparisons"])]
+    return names[0] if len(names) == 1 else "Speeds and comparisons" if report["comparisons"] else "Speeds"
+
+
+def counted(report: Mapping[str, Any]) -> list[str]:
+    """How much of everything a report has."""
+    nouns = {"runs": "run", "speeds": "speed table", "comparisons": "comparison"}
+    return [many(len(report[key]), noun) for key, noun in nouns.items() if report[key]]
 
 
 def _speeds(report: Mapping[str, Any]) -> Iterator[ReportTable]:
@@ -166,15 +182,17 @@ def _published(report: Mapping[str, Any], number: int) -> ReportTable:
     for row, ours in enumerate(bench["rows"]):
         for other, figure in enumerate(ours.get("published") or []):
             own, at = ("speeds", number, "rows", row), ("speeds", number, "rows", row, "published", other)
+            like_them = next((key for key in LIKE_THEM if key in ours), "")
             cells.add(
-                *(cells.at((*own, key), _shown) for key in ("length", "batch", "precision", "sequences_per_second")),
+                *(cells.at((*own, key), _shown)
+                  for key in ("length", "batch", "precision", "sequences_per_second", like_them)),
                 *(cells.at((*at, key), _shown) for key in ("devices", "device", "sequences_per_second")),
                 *(cells.at((*at, "latency_ms", n), _shown) if "latency_ms" in figure else ReportCell("")
                   for n in range(4)),
                 ReportCell("other" if figure["other_hardware"] else "same"),
             )  # fmt: skip
-    head = ("length", "batch", "precision", "ours, sequences/s", "devices", "theirs", "theirs, sequences/s", "ms mean",
-            "ms 90%", "ms 95%", "ms 99%", "hardware")  # fmt: skip
+    head = ("length", "batch", "precision", "ours, sequences/s", "ours, padded as theirs", "devices", "theirs",
+            "theirs, sequences/s", "ms mean", "ms 90%", "ms 95%", "ms 99%", "hardware")  # fmt: skip
     return cells.table(f"published-{number}", f"Published figures: {bench['bench']}", head, bench.get("source", ""))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from ordsmed.base.say import many
 from ordsmed.base.screen import markdown
+from ordsmed.report.course import LAST
 from ordsmed.stability.results import ended, shown
 
 SHOWN = 6  # scores in a table
@@ -32,6 +33,11 @@ def page(result: Mapping[str, Any]) -> Iterator[str]:
 
 def told(result: Mapping[str, Any]) -> Iterator[str]:
     """What is not in the mean and why, and what else is to be known of runs that are."""
+    if "loss" in result["over"]:
+        yield f"\nloss: the mean of the last {LAST} steps"
+    if result["beside"]:
+        numbers = ",".join(str(seed) for seed in sorted([*result["beside"], *(row["seed"] for row in result["runs"])]))
+        yield f"\nseeds {', '.join(map(str, result['beside']))} stand too and are not in this table: --seeds {numbers}"
     for row in result["runs"]:
         if row["why"]:
             yield f"\nseed {row['seed']} is not in the mean: {row['why']}"
@@ -106,4 +112,7 @@ def verdict(found: Mapping[str, Any]) -> str:
     if not found["shown"]:
         return f"{change}; {reach}: no difference shown, the interval holds 0"
     better = second if (over["mean"] < 0) == found["lower_is_better"] else first
+    if found["unlike"]:
+        return (f"{change}; {reach}: which is better is not shown, for {metric} is not of the same thing where "
+                f"{', '.join(found['unlike'])} {'differ' if found['unlike'][1:] else 'differs'}")  # fmt: skip
     return f"{change}; {reach}: {better} is better"

@@ -8,7 +8,8 @@ FOLDER/  recipe.toml status.json log.txt    the recipe that the seeds share
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from ordsmed.train.training import Training
 HOME = Path("work") / "stability"
 SEEDS = (1, 2, 3, 4, 5)
 SHARED = ("seed", "seeds", "grid", "jobs", "out")  # of a word: what is said otherwise here
+ASKED = re.compile(r"(data|objective)($|[.\[])|validation_rows$|phase\[\d+\]\.length$|task\.(kind|name|dev|version)$")
 KINDS: dict[str, type[Training]] = {"pretrain": Pretraining, "finetune": Finetuning}
 
 
@@ -110,6 +112,11 @@ def _alone(recipe: Training, name: str) -> Training:
 def mark(study: Study) -> str:
     """By which the folder is known as this recipe's, with these data."""
     return run.fingerprint(study.recipe)
+
+
+def unlike(settings: Iterable[str]) -> list[str]:
+    """Those by which two recipes are asked something else, so that their scores are of different things."""
+    return [key for key in settings if ASKED.match(key)]
 
 
 def differences(first: Training, second: Training) -> dict[str, tuple[Any, Any]]:

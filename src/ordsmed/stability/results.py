@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,6 +13,7 @@ from ordsmed.base.errors import OrdsmedError, RecipeError, meant
 from ordsmed.base.run import Run
 from ordsmed.base.say import many
 from ordsmed.finetune.recipe import Finetuning
+from ordsmed.report.course import LAST
 from ordsmed.score.bands import Course
 from ordsmed.score.seeds import LEVEL, is_number, over_seeds
 from ordsmed.stability.plan import Study
@@ -44,8 +46,14 @@ def results(
         "name": study.name, "folder": str(study.folder), "of": study.recipe.verb,
         "metric": metric, "lower_is_better": lower(study, metric), "level": LEVEL,
         "over": {name: _over(scored, name) for name in names},
-        "in_mean": [row["seed"] for row in rows if not row["why"]], "runs": rows,
+        "in_mean": [row["seed"] for row in rows if not row["why"]], "beside": _beside(study), "runs": rows,
     }  # fmt: skip
+
+
+def _beside(study: Study) -> list[int]:
+    """Seeds whose runs stand in the folder and were not asked for."""
+    names = (path.stem.removeprefix("seed-") for path in study.folder.glob("seed-*.toml"))
+    return sorted({int(name) for name in names if name.isdigit()} - set(study.seeds))
 
 
 def _of_run(seed: int, one: PlannedRun, failed: str) -> dict[str, Any]:
@@ -60,7 +68,7 @@ def _of_run(seed: int, one: PlannedRun, failed: str) -> dict[str, Any]:
                          for each in status.get("left_out", [])]  # fmt: skip
         training = [line for line in course(one.folder) if "validation" not in line and "loss" in line]
         if training:
-            row |= {"step": training[-1]["step"], "scores": {"loss": training[-1]["loss"]},
+            row |= {"step": training[-1]["step"], "scores": {"loss": _last_loss(training)},
                     "seconds": round(sum(float(line.get("seconds", 0.0)) for line in training), 1)}  # fmt: skip
         if row["state"] == "done":
             facts = files.read_table(one.folder / "scores.json")
@@ -73,6 +81,12 @@ def _of_run(seed: int, one: PlannedRun, failed: str) -> dict[str, Any]:
     except OrdsmedError as error:
         row |= {"state": "failed", "why": row["why"] or str(error)}
     return row
+
+
+def _last_loss(lines: Sequence[Mapping[str, Any]]) -> float:
+    """The mean of the last steps, as a report tells it: a step's own varies more than seeds do. NaN: one is none."""
+    losses = [line["loss"] for line in lines[-LAST:]]
+    return math.fsum(losses) / len(losses) if all(map(is_number, losses)) else math.nan
 
 
 def course(folder: Path) -> list[dict[str, Any]]:

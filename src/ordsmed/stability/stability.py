@@ -202,11 +202,14 @@ def _compared(folder: Path, studies: Sequence[Study], made: Sequence[Mapping[str
         "pairs": [{"seed": seed, "first": one[seed], "second": other[seed], "difference": difference}
                   for seed, difference in pairs.differences.items()] if pairs else [],
         "over": asdict(pairs.over) if pairs else None, "shown": bool(pairs and pairs.shown),
-        "settings": plan.differences(*(study.recipe for study in studies)),
+        "settings": (settings := plan.differences(*(study.recipe for study in studies))),
+        "unlike": plan.unlike(settings),
     }  # fmt: skip
-    folder.mkdir(parents=True, exist_ok=True)
+    result["verdict"] = pages.verdict(result)
+    with files.survive_disk(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     files.write_json(folder / "comparison.json", result)
     files.write_text(folder / "comparison.md", "\n".join(pages.comparison_page(result)) + "\n")
     groups = [_group(study, own) for study, own in zip(studies, made, strict=True)]
-    draw_bands(folder / "comparison.svg", f"{studies[1].name} against {studies[0].name}", groups, pages.verdict(result))
+    draw_bands(folder / "comparison.svg", f"{studies[1].name} against {studies[0].name}", groups, result["verdict"])
     return {**result, "folder": str(folder)}
