@@ -19,11 +19,17 @@ from pathlib import Path
 import pytest
 
 from ordsmed.cli import main
+from ordsmed.command import verb
 from ordsmed.corpora import stdlib
 
 ROOT = Path(__file__).parents[2]
 SHORT = ["phase=[{steps=4,length=32,batch=8,rate=1e-3}]", "save=2", "validate=2", "validation_rows=8"]
-LESS = {"pretrain tiny/": SHORT, "finetune tiny/": ["epochs=1"]}  # behind the words of the page
+TINY = ["steps=1", "rounds=1", "model.size=tiny", "length=16", "batch=2", "vocabulary=100"]
+LESS = {
+    "pretrain tiny/": SHORT,
+    "finetune tiny/": ["epochs=1"],
+    "bench bert-mini": TINY,
+}  # behind the words of the page
 CLONE = "a clone and an installation, which CI begins with"
 NETWORK = "asks the network"
 SIZE = "of a real size; that its recipe is taken is held by test_docs.py"
@@ -40,6 +46,8 @@ NOT_RUN = {
         "ordsmed corpus wikipedia": NETWORK, "ordsmed corpus stats work/corpus/nn": NETWORK,
         "pip install": "the network", "ordsmed pretrain tiny/bert --devices": PROCESSES,
         "ordsmed finetune tiny/sentences": PROCESSES, "ordsmed stability": PROCESSES,
+        "ordsmed validate": "minutes; tests/validate has its parts", "ordsmed doctor": "looks at all of the machine",
+        "ordsmed estimate bert-base": "asks a machine's speed; tests/estimate asks with one that is given",
         "ordsmed report work/pretrain --watch": SERVES, "ordsmed report work/pretrain --to": TRACKERS,
     },
 }  # fmt: skip
@@ -94,3 +102,9 @@ def test_the_commands_of_pages_run(small_world: None, capsys: pytest.CaptureFixt
         assert needless == {}, f"{page} has them no more, or they are run"
     assert len(ran) > 20
     assert "ordsmed export work/pretrain/tiny-bert my-bert" in ran
+
+
+def test_every_verb_is_on_the_page_of_daily_use() -> None:
+    page = (ROOT / "docs/daily-use.md").read_text(encoding="utf-8")
+    names = {name for name in verb.names() if " " not in name} - {"quickstart", "version"}
+    assert sorted(name for name in names if not re.search(rf"ordsmed (help )?{name}\b", page)) == []
