@@ -546,6 +546,11 @@ def test_texts_and_tokens_of_other_words_lie_beside_those_that_stand(
     assert corpus == encoded != "s"
     (_, other) = places("a", "b")
     assert other not in ("s", encoded)
+    pieces = ["--train-data", "a.json", "--save", "s", "--split", "1", "--tokenizer-type", "SentencePieceTokenizer"]
+    call = called(CODE, program.name, *pieces)
+    perform.keep_beside(program, call)
+    assert {name: path.parent.name == "s" for path in perform.recipes(program, call, ()) for name in [path.stem]} == {
+        "corpus": True, "tokenizer": True, "encode": False, "pretrain": True}  # fmt: skip
     assert [places("a", "a"), places("b", "a"), places("a", "b")] == [["s", "s"], [encoded, encoded], ["s", other]]
 
 

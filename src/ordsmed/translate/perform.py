@@ -74,11 +74,11 @@ def keep_by_content(call: Call, *paths: str) -> None:
 def keep_beside(program: Program, call: Call) -> None:
     """Have texts and tokens lie beside those under a call's name, where these are of other files or flags."""
     names = [name for name in MADE if name in call.recipes and name not in call.kept and name != call.verb]
-    if "tokenizer" in names:
-        return  # what is learned from texts belongs to the folder of a training
+    learned = "tokenizer" in names  # from texts: it and they belong to the folder of a training, tokens need not
+    names = names[-1:] if learned else names
     texts = {path.stem: text for path, text in recipes(program, call, ()).items()}
     for place, name in enumerate(names):
-        if (mark := _other(name, texts[name])) is None:
+        if (mark := _other(name, texts[name], inputs=not learned)) is None:
             continue
         key = value_key([mark, [call.recipes[later] for later in names[place:]]], 8)
         home = folder(program, call)
@@ -88,8 +88,8 @@ def keep_beside(program: Program, call: Call) -> None:
         return
 
 
-def _other(name: str, text: str) -> str | None:
-    """The fingerprint of a recipe, where something of another one stands in its place."""
+def _other(name: str, text: str, *, inputs: bool) -> str | None:
+    """What a recipe is, where another one's work stands in its place; inputs may be yet to make."""
     table = tomllib.loads(text)
     own = run.Run(Path(table["out"]))
     if own.status.get("state") != "done":
@@ -100,7 +100,9 @@ def _other(name: str, text: str) -> str | None:
     kinds: dict[str, type[run.Recipe]] = {"corpus": Corpus, "encode": Encoding}
     try:
         recipe = settings.decode(kinds[name], table, name)
-        return None if run.fits(own, recipe) else run.fingerprint(recipe)
+        if run.essence(run.read_recipe(kinds[name], own.path)) != run.essence(recipe):
+            return value_key(run.essence(recipe), 16)
+        return run.fingerprint(recipe) if inputs and not run.fits(own, recipe) else None
     except OrdsmedError:
         return None  # what is wrong with it is told when it is made
 
