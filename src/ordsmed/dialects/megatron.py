@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import math
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -182,6 +183,7 @@ def _training(values: Values, call: Call, *, sentences: bool) -> None:
     _precision(values, call)
     _folders(values, call)
     _data(values, call, sentences)
+    call.tells = teller(values.log_interval, values.train_iters)
     if values.save:
         folder = Path(values.save)
         call.after.append(lambda: write_log(folder, every=values.log_interval))
@@ -438,20 +440,32 @@ def leave_sentencepiece(folder: Path, target: Path) -> None:
 
 
 def write_log(folder: Path, *, every: int) -> None:
-    """The lines that its trainings print, of all steps so far, into log-megatron.txt of a run."""
-    lines, waiting, read = list[str](), list[dict[str, Any]](), files.read_lines(folder / "metrics.jsonl")
-    steps = sum(files.read_table(folder / "status.json")["steps_asked"])
-    for line in read:
-        if "validation" in line:
-            lines += _validated(line, f"iteration {line['step']}")
-            continue
-        waiting.append(line)
-        if line["step"] % every == 0:
-            lines.append(_stepped(waiting, steps))
-            waiting.clear()
+    """The lines that its trainings print, of all steps so far, into log-megatron.txt of a run; the last is printed."""
+    read = files.read_lines(folder / "metrics.jsonl")
+    tell = teller(every, sum(files.read_table(folder / "status.json")["steps_asked"]))
+    lines = [text for line in read for text in tell(line)]
     if validations := [line for line in read if "validation" in line]:
-        lines += _validated(validations[-1], "the end of training for val data")
+        end = _validated(validations[-1], "the end of training for val data")
+        print("\n".join(end), flush=True)
+        lines += end
     files.write_text(folder / LOG, "".join(f"{line}\n" for line in lines))
+
+
+def teller(every: int, steps: int) -> Callable[[dict[str, Any]], list[str]]:
+    """What its trainings print of a step or a validation: of so many steps together."""
+    waiting: list[dict[str, Any]] = []
+
+    def tell(line: dict[str, Any]) -> list[str]:
+        if "validation" in line:
+            return _validated(line, f"iteration {line['step']}")
+        waiting.append(line)
+        if line["step"] % every:
+            return []
+        text = _stepped(waiting, steps)
+        waiting.clear()
+        return [text]
+
+    return tell
 
 
 def _stepped(lines: list[dict[str, Any]], steps: int) -> str:

@@ -9,7 +9,7 @@ import itertools
 import os
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +84,7 @@ def pretraining(values: Values, call: Call) -> None:
     call.put("layout.precision", "fp16" if values.amp else "fp32")
     if values.fp16_compression:
         call.put("layout.reduce", "fp16")
+    call.tells = _teller(values.log_freq)
     call.after.append(lambda: _leave_pretraining(values, _run_of(values, call)))
 
 
@@ -98,8 +99,7 @@ def _generator(values: Values) -> int:
 
 def _run_of(values: Values, call: Call) -> Path | None:
     """The folder of the run that is done; trials of several settings leave no steps that theirs would know."""
-    own = [word.removeprefix("out=") for word in values.overrides if word.startswith("out=")]
-    folder = Path(own[-1] if own else call.recipes[call.verb]["out"])
+    folder = perform.run_of(values, call)
     if (folder / dllogger.METRICS).exists():
         return folder
     say(f"{folder}: no {dllogger.METRICS}, so nothing is written that their scripts would look for")
@@ -126,12 +126,33 @@ def _leave_pretraining(values: Values, folder: Path | None) -> None:
 def _logged_pretraining(values: Values, folder: Path) -> Iterator[Logged]:
     yield from dllogger.parameters(values.of)
     for window in dllogger.windows(dllogger.steps(folder), values.log_freq):
-        data = {"train_perf": window.rate, "total_loss": window.mean("loss"), "masked_lm_loss": window.mean("guess"),
-                "disc_loss": window.mean("detect")}  # fmt: skip
+        data = _means(window)
         yield Logged([window.lines[-1]["step"]], data, window.seconds)
     last = {"training_sequences_per_second": data["train_perf"], "final_loss": data["total_loss"],
             "e2e_train_time": window.seconds}  # fmt: skip
     yield Logged([], {**data, **last}, window.seconds)
+
+
+def _means(window: Window) -> dict[str, float]:
+    return {"train_perf": window.rate, "total_loss": window.mean("loss"), "masked_lm_loss": window.mean("guess"),
+            "disc_loss": window.mean("detect")}  # fmt: skip
+
+
+def _teller(every: int) -> Callable[[dllogger.Line], list[str]]:
+    """DLLogger's lines on the screen while a training goes on."""
+    waiting: list[dllogger.Line] = []
+
+    def tell(line: dllogger.Line) -> list[str]:
+        if "seconds" not in line:
+            return []
+        waiting.append(line)
+        if line["step"] % every:
+            return []
+        data = _means(Window(waiting))
+        waiting.clear()
+        return [dllogger.spoken(f"Training Iteration: {line['step']} ", data, time.time())]
+
+    return tell
 
 
 def _link(name: Path, to: Path) -> None:

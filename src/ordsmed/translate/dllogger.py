@@ -67,6 +67,12 @@ def parameters(values: Mapping[str, Any]) -> Iterator[Logged]:
     return (Logged("PARAMETER", {name: value}, 0.0) for name, value in values.items())
 
 
+def spoken(step: str, data: Mapping[str, Any], stamp: float) -> str:
+    """As its second backend has it on the screen."""
+    texts = [f"{name} : {value} {UNITS.get(name, '')}".rstrip() for name, value in data.items()]
+    return f"DLL {datetime.fromtimestamp(stamp)} - {step} {' '.join(texts)}"
+
+
 def write(path: Path, logged: Sequence[Logged], ended: float) -> None:
     """The file anew, and sums on the screen; `ended`: the time of the last, from which those of the others follow."""
     last, lines = max(each.seconds for each in logged), []
@@ -76,7 +82,6 @@ def write(path: Path, logged: Sequence[Logged], ended: float) -> None:
                 "type": "LOG", "step": step, "data": data}  # fmt: skip
         lines.append(f"DLLL {json.dumps(line)}\n")
         if not step:  # a sum: scripts look for it in what they kept of the screen
-            sums = [f"{name} : {value} {UNITS.get(name, '')}".rstrip() for name, value in data.items()]
-            print(f"DLL {line['datetime']} -  {' '.join(sums)}", flush=True)
+            print(spoken("", data, stamp), flush=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     files.write_text(path, "".join(lines))

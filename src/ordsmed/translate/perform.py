@@ -33,6 +33,12 @@ def folder_for(out: str | Path, unsaid: str = "") -> Path:
     return FOLDER / ("-".join(Path(out).parts).strip("/-.") or unsaid)
 
 
+def run_of(values: Values, call: Call) -> Path:
+    """The folder that a training writes, settings behind the words included."""
+    own = [word.removeprefix("out=") for word in values.overrides if word.startswith("out=")]
+    return Path(own[-1] if own else call.recipes[call.verb]["out"])
+
+
 def recipe_at(program: Program, call: Call, name: str) -> Path:
     """Where a recipe of a call is written: of what is kept by its content there, as others' calls name it too."""
     kept = call.kept.get(name) if name != call.verb else None

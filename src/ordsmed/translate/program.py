@@ -109,6 +109,7 @@ class Call:
     before: list[Callable[[], object]] = field(default_factory=list)  # makes what the verb is to find, by every process
     kept: dict[str, Path] = field(default_factory=dict)  # folders by content of what several calls may share
     after: list[Callable[[], object]] = field(default_factory=list)  # writes what their scripts look for, once done
+    tells: Callable[[dict[str, Any]], list[str]] | None = None  # what theirs prints of a line of metrics.jsonl
     then: list[Call] = field(default_factory=list)  # done after it
 
     def put(self, place: str, value: Any) -> None:

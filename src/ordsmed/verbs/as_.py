@@ -9,6 +9,7 @@ ordsmed as --find max-preds                   # where a flag goes, whosever it i
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 
 from ordsmed.base.arguments import Parser, UsageError
@@ -41,7 +42,8 @@ def arguments(parser: Parser) -> None:
 
 def run(asked: argparse.Namespace) -> None:
     from ordsmed.base.ranks import place_of
-    from ordsmed.translate import install, page, perform, program
+    from ordsmed.translate import follow, install, page, perform, program
+    from ordsmed.translate.dllogger import METRICS
 
     if asked.find is not None:
         if len(asked.find) != 1:
@@ -78,7 +80,9 @@ def run(asked: argparse.Namespace) -> None:
         for step in one.before:
             step()
         if own:
-            _perform(own)
+            tells = one.tells if values.place.rank == 0 else None
+            with follow.followed(perform.run_of(values, one) / METRICS, tells) if tells else contextlib.nullcontext():
+                _perform(own)
         if values.place.rank == 0:
             for step in one.after:
                 step()

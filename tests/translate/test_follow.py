@@ -1,0 +1,74 @@
+"""What a training writes is told once, whatever a look finds: half lines, a file that is cut, one that is another."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ordsmed.cli import main
+from ordsmed.translate.follow import NewLines, followed
+from ordsmed.verbs import as_
+
+
+def test_lines_are_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "metrics.jsonl"
+
+    def added(text: str) -> list[str]:
+        with path.open("a") as file:
+            file.write(text)
+        lines.look()
+        return capsys.readouterr().out.splitlines()
+
+    path.write_text('{"step": 1}\n')  # of a start before this one
+    lines = NewLines(path, lambda line: [f"step {line['step']}"] if line["step"] % 2 == 0 else [])
+    assert added('{"step": 2}\n{"step": 3}\n{"st') == ["step 2"]
+    assert added('ep": 4}\n') == ["step 4"]
+    path.write_text('{"step": 1}\n{"step": 2}\n')  # the run went back
+    assert added("") == []
+    assert added('{"step": 4}\n') == ["step 4"]
+    path.unlink()  # it begins anew
+    lines.look()
+    assert added('{"step": 2}\n') == ["step 2"]
+
+
+def test_what_is_left_is_told_at_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "metrics.jsonl"
+
+    def fail() -> None:
+        path.write_text('{"step": 7}\n')
+        raise KeyError
+
+    with pytest.raises(KeyError), followed(path, lambda line: [str(line["step"])]):
+        fail()
+    assert capsys.readouterr().out == "7\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("megatron pretrain_gpt2.py --train-data a.json --save s --log-interval 2 --train-iters 3",
+         " iteration        2/       3 | elapsed time per iteration (ms): 375.0 | learning rate 2.000E-04 |"
+         " lm loss 1.500000E+00 |"),
+        ("nvidia run_pretraining.py --model_name m --pretrain_tfrecords a --log_freq 2 out=s",
+         " - Training Iteration: 2  train_perf : 24.0 total_loss : 3.0 masked_lm_loss : 6.0 disc_loss : 9.0"),
+    ],
+)  # fmt: skip
+def test_trainings_are_told_as_theirs_tell_them(
+    words: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def train(own: list[str]) -> None:
+        """What one of three steps leaves."""
+        steps = [{"step": n, "clm": float(n), "guess": 4.0 * n, "detect": 6.0 * n, "loss": 2.0 * n, "rate": n / 1e4,
+                  "rows": 4 * n * n, "seconds": 0.5 / (3 - n)} for n in (1, 2)]  # fmt: skip
+        Path("s").mkdir()
+        Path("s/metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in steps))
+        Path("s/status.json").write_text('{"steps_asked": [3]}')
+
+    monkeypatch.setattr(as_, "_perform", train)
+    main(["as", *words.split()])
+    texts = [text for text in capsys.readouterr().out.splitlines() if line[:20] in text]
+    assert [text[-len(line) :] for text in texts] == [line]
