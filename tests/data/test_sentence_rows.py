@@ -83,6 +83,16 @@ def test_against_a_plain_loop(source: Source, length: int, cross: bool) -> None:
     assert in_order(rows_of([source], length, cross=cross)) == by_hand(source, length, cross=cross)
 
 
+@given(sources, lengths)
+def test_one_sentence_a_row(source: Source, length: int) -> None:
+    """As fairseq's break mode `eos`; one that is longer than a row is cut."""
+    rows = LineRows([source], [1.0], Frame(length, START, STOP, PAD), 7, 0, cross=False, alone=True)
+    room = length - 2
+    sentences = [sentence for document in source.sentences() for sentence in document]
+    parts = [one[a : a + room] for one in sentences for a in range(0, len(one), room)]
+    assert in_order(rows) == [[START, *part, STOP] for part in parts]
+
+
 def test_against_a_plain_loop_in_longer_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(0)
     for length in (12, 33, 128):

@@ -271,6 +271,14 @@ def test_texts_become_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert called(CODE, PREPROCESS, *SOURCE).words == ["--anew"]
 
 
+def test_several_folders_and_a_sentence_a_row() -> None:
+    """Folders joined by colons are read alike; an epoch of theirs is over one of them."""
+    got = resolved(CODE, TRAIN, "a:b", *BASE[1:7], *BASE[8:], "--max-epoch=4", "--sample-break-mode=eos")
+    assert [got[P + key] for key in ("data.a", "data.b", "objective.cut", "phase[1].epochs")] == [
+        1.0, 1.0, "one_sentence", 2.0]  # fmt: skip
+    assert got[PHASE + "pack"] is False
+
+
 @pytest.mark.parametrize(
     ("name", "words", "said"),
     [
@@ -281,7 +289,7 @@ def test_texts_become_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         (TRAIN, [*BASE[:3], *BASE[4:]], "--arch: missing; wanted roberta"),
         (TRAIN, [*BASE, "--arch=transformer"], "--arch: found transformer"),
         (TRAIN, [*BASE[:4], *BASE[5:]], "--optimizer: missing"),
-        (TRAIN, [*BASE, "--sample-break-mode=eos"], "found eos; wanted none, complete, complete_doc"),
+        (TRAIN, [*BASE, "--sample-break-mode=line"], "found line; wanted none, complete, complete_doc, eos"),
         (TRAIN, [*BASE, "--activation-fn=gelu_fast"], "--activation-fn: found gelu_fast"),
         (TRAIN, [word for word in BASE if "batch" not in word], "--batch-size: missing, as is --max-tokens"),
         (TRAIN, [*BASE, "--max-tokens=100"], "--max-tokens: found 100; wanted at least the 512"),
@@ -297,10 +305,10 @@ def test_texts_become_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         (TRAIN, [*BASE, "--max-updates=3"], "--max-updates=3: no such flag; did you mean `--max-update`?"),
         (TRAIN, [*BASE, "--encoder-layerdrop=0.2"], "--encoder-layerdrop: has no meaning here; leave it out"),
         (TRAIN, [*BASE, "other"], "`other` is one word too many"),
-        (TRAIN, ["a:b", *BASE[1:]], "data: found a:b; wanted one folder"),
         (TRAIN, [".", *BASE[1:]], ".: holds no tokens of ours"),
         (PREPROCESS, SOURCE[1:], "--only-source: missing"),
-        (PREPROCESS, SOURCE[:2], "fairseq-preprocess: no --srcdict"),
+        (PREPROCESS, SOURCE[:2], "--srcdict: missing; wanted a vocabulary"),
+        (TRAIN, [*BASE, "--max-option-length=128"], "no head ranks options here"),
         (PREPROCESS, [*SOURCE, "--trainpref=ids.bpe"], "ids.bpe: holds numbers of pieces; wanted texts"),
         (PREPROCESS, [*SOURCE, "--target-lang=de"], "--target-lang: has no meaning here; there is one language"),
         (BPE, ["--encoder-json=e", "--vocab-bpe=v", "--inputs", "a", "b", "--outputs", "c"], "--inputs: found 2;"),

@@ -17,13 +17,17 @@ from ordsmed.data.windows import Ints, SentenceLines, SentenceParts, run, split
 
 
 class LineRows:
-    """Rows of whole sentences, each with its stop sign."""
+    """Rows of whole sentences, each with its stop sign; `alone`: of one sentence, as if it were a document."""
 
     def __init__(
-        self, sources: Sequence[TokenSource], weights: Sequence[float], frame: Frame, *key: object, cross: bool
-    ) -> None:
+        self, sources: Sequence[TokenSource], weights: Sequence[float], frame: Frame, *key: object, cross: bool,
+        alone: bool = False,
+    ) -> None:  # fmt: skip
         self.sources, self.frame = sources, frame
-        self.lines = [SentenceLines.of(s.document_starts, s.starts, frame.length - 1, cross=cross) for s in sources]
+        self.lines = [
+            SentenceLines.of(s.starts if alone else s.document_starts, s.starts, frame.length - 1, cross=cross)
+            for s in sources
+        ]
         self.blend = Blend([len(lines) for lines in self.lines], weights, *key)
 
     def __len__(self) -> int:

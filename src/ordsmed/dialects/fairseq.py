@@ -19,7 +19,8 @@ from ordsmed.translate import perform
 from ordsmed.translate.program import YES_OR_NO, Call, Flag, Program, Values
 
 SIZES = {"roberta": "base", "roberta_base": "base", "roberta_large": "large"}
-BREAKS = {"none": "anywhere", "complete": "full_sentences", "complete_doc": "doc_sentences"}
+BREAKS = {"none": "anywhere", "complete": "full_sentences", "complete_doc": "doc_sentences",
+          "eos": "one_sentence"}  # fmt: skip
 LINES = re.compile(r"[\d ]*\n?")  # of a file of pieces as numbers
 
 LOGS = "a run logs into its folder: metrics.jsonl, log.txt, TensorBoard's"
@@ -87,7 +88,10 @@ def preprocessing(values: Values, call: Call) -> None:
     """A sentence a line, blank lines between documents, encoded into a store."""
     if not values.only_source:
         raise UsageError("--only-source", "missing", "it: there is one language", "`fairseq-preprocess --only-source`")
-    _needs(values, "fairseq-preprocess", "--trainpref", "--srcdict")
+    _needs(values, "fairseq-preprocess", "--trainpref")
+    if not values.srcdict:
+        remedy = "`ordsmed tokenizer` learns one of texts: name its folder; labels need none, a task reads them"
+        raise UsageError("--srcdict", "missing", "a vocabulary", remedy)
     prefixes = {name: getattr(values, f"{name}pref") for name in ("train", "valid", "test")}
     paths = {name: text.split(",") for name, text in prefixes.items() if text}
     for path in (path for several in paths.values() for path in several):
@@ -307,6 +311,7 @@ TRAINING = (
     *(Flag(f"--{name}", usual, refused=CLASSES) for name, usual in (
         ("num-classes", int), ("init-token", int), ("separator-token", int), ("regression-target", False),
         ("classification-head-name", str), ("no-shuffle", False))),
+    Flag("--max-option-length", int, refused="leave it out: no head ranks options here"),
     *_network(), *_data(), *_updates(), *_checkpoints(), *_machines(), *_common(),
 )  # fmt: skip
 
@@ -323,8 +328,10 @@ def training(values: Values, call: Call) -> None:
     if values.sample_break_mode not in BREAKS:
         remedy = "`--sample-break-mode complete`"
         raise UsageError("--sample-break-mode", f"found {values.sample_break_mode}", ", ".join(BREAKS), remedy)
-    _folder(values.data)
-    call.put("data", values.data)
+    folders = values.data.split(":")
+    for folder in folders:
+        _check_folder(folder)
+    call.put("data", values.data if len(folders) == 1 else dict.fromkeys(folders, 1.0))
     own = call.recipes["pretrain"]
     own["objective"] |= {"kind": "mlm", "cut": BREAKS[values.sample_break_mode], "swap_from": "text", "over": "row",
                          "rounding": "chance", "signs": True}  # fmt: skip
@@ -343,10 +350,8 @@ def training(values: Values, call: Call) -> None:
     call.after.append(lambda: _left(Path(values.save_dir)))
 
 
-def _folder(name: str) -> None:
+def _check_folder(name: str) -> None:
     """The data must be a store of ours, if they stand."""
-    if ":" in name:
-        raise UsageError("data", f"found {name}", "one folder", "`fairseq-preprocess` takes several files of texts")
     if kind_of_folder(name) not in (FolderKind.STORE, FolderKind.ABSENT):
         remedy = "`ordsmed as fairseq fairseq-preprocess --only-source ...` makes them of the texts"
         raise UsageError(name, "holds no tokens of ours", "what `fairseq-preprocess` writes here", remedy)
@@ -399,7 +404,7 @@ def _course(values: Values, call: Call) -> None:
     if values.max_update:
         call.put("phase.steps", values.max_update)
     else:
-        call.put("phase.epochs", float(values.max_epoch))
+        call.put("phase.epochs", values.max_epoch / len(values.data.split(":")))  # theirs is over one of the folders
     call.put("phase.rate", rate)
     call.put("phase.warmup", float(values.warmup_updates))
     call.put("phase.pack", values.sample_break_mode == "none")

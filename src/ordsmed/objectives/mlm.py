@@ -50,8 +50,8 @@ class Settings:
     """half to even and at least one (BERT), or up as often as the fraction says (RoBERTa)"""
     signs: bool = False
     """start and stop signs may be hidden too (RoBERTa)"""
-    cut: Literal["anywhere", "sentence", "full_sentences", "doc_sentences"] = "anywhere"
-    """rows end anywhere and are full, or with a sentence; RoBERTa's two have a sign after each and need no `pack`"""
+    cut: Literal["anywhere", "sentence", "full_sentences", "doc_sentences", "one_sentence"] = "anywhere"
+    """rows end anywhere and are full, or with a sentence; RoBERTa's three have a sign after each and need no `pack`"""
 
     def __post_init__(self) -> None:
         low, high = ends(self.hide)
@@ -136,8 +136,8 @@ def _plain(
     cut: str, stores: Sequence[Store], weights: Sequence[float], frame: Frame, pack: bool, *key: object
 ) -> PackedRows | LineRows:
     """Rows before masking."""
-    if cut in ("full_sentences", "doc_sentences"):
-        return LineRows(stores, weights, frame, *key, cross=cut == "full_sentences")
+    if cut in ("full_sentences", "doc_sentences", "one_sentence"):
+        return LineRows(stores, weights, frame, *key, cross=cut == "full_sentences", alone=cut == "one_sentence")
     return PackedRows.of(stores, weights, frame, *key, pack=pack, sentences=cut == "sentence")
 
 
