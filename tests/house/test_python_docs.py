@@ -72,13 +72,14 @@ def test_the_code_of_the_page_runs(at_work: Path, capsys: pytest.CaptureFixture[
     assert len(blocks) >= 5
     names: dict[str, Any] = {}
     for block in blocks:
-        exec(compile(block.replace("steps=100", "steps=4"), str(PAGE), "exec"), names)
+        block = block.replace("steps=100", "steps=4").replace("seeds=[1, 2, 3]", "seeds=[1, 2]")
+        exec(compile(block, str(PAGE), "exec"), names)
     told = capsys.readouterr().out
     assert "fill, generate, embed>" in told
     assert "cannot answer: it is a bert that learned mlm" in told
     assert Path("work/short/recipe.toml").exists()
     assert names["run"].scores["step"] > 0
-    assert len(names["three"].trials) == 3
+    assert len(names["three"].trials) == 2
     assert Path("work/vectors.npz").exists()
     assert Path("work/predictions/scores.json").exists()
     assert len(list(Path("work/pretrain/tiny-gpt2/scores").glob("perplexity-texts-*.json"))) == 1
