@@ -200,6 +200,46 @@ def test_the_three_evaluations(mode: str) -> None:
     assert call.environment == {"ORDSMED_CACHE": "c"}
 
 
+DIRECT_FLAGS: dict[str, tuple[str, Any]] = {  # a value, and what of the call is another by it
+    "--load": ("n", "models"), "--valid-data": ("g", "files"), "--cloze-eval": ("", "kind"),
+    "--seq-length": ("64", "window"), "--overlapping-eval": ("8", "overlap"), "--cache-dir": ("there", "environment"),
+    "--model-parallel-size": ("2", "words"), "--num-attention-heads": ("4", "models"), "--eval-hf": ("", ""),
+    "--load-openai": ("", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("flag", DIRECT_FLAGS)
+def test_a_flag_of_the_evaluation_itself_arrives(flag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m" / "mp_rank_00").mkdir(parents=True)
+    value, place = DIRECT_FLAGS[flag]
+
+    def laid(*words: str) -> dict[str, Any]:
+        call = called(CODE, "evaluate_gpt2.py", "--load", "m", "--valid-data", "f", *words)
+        (probe,) = call.recipes["evaluate"]["probe"]
+        return {**probe, "models": call.recipes["evaluate"]["models"], "environment": call.environment,
+                "words": (*call.words, call.devices)}  # fmt: skip
+
+    before, after = laid(), laid(flag, *value.split())
+    assert before == {"kind": "wikitext", "files": ["f"], "overlap": 32, "window": 512, "models": ["m"],
+                      "environment": {}, "words": (0,)}  # fmt: skip
+    changed = {key for key in before | after if before.get(key) != after.get(key)}
+    wanted = {"kind", "key", "overlap", "window"} if place == "kind" else {place} if place else set[str]()
+    assert changed == wanted
+
+
+def test_an_evaluation_itself_takes_what_its_one_parser_takes() -> None:
+    program = find(CODE, "evaluate_gpt2.py")
+    assert {flag.name for flag in program.flags} | {"--DDP-impl"} == {
+        name for name in (*FLAGS, *IDLE, *REFUSED, *ELSEWHERE) if name.startswith("--")}  # fmt: skip
+    call = called(CODE, program.name, "--eval-hf", "--valid-data", "f", "g", "--lr", "1", "--batch-size", "8")
+    assert call.recipes["evaluate"]["models"] == ["gpt2"]
+    assert [note.partition(":")[0] for note in call.notes] == ["--batch-size", "--lr", "--valid-data"]
+    for words, said in (["--valid-data", "f"], "no --load"), (["--load", "m"], "no --valid-data"):
+        with pytest.raises(UsageError, match=said):
+            called(CODE, program.name, *words)
+
+
 @pytest.mark.parametrize("words", ["", "--top_k 0", "--top_p 0.0"])
 def test_texts_are_drawn_where_neither_way_is_named_fully(words: str) -> None:
     call = called(CODE, "generate_samples.py", "--load", "m", "--temperature", "0.7", *words.split())

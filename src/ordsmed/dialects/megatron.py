@@ -31,6 +31,9 @@ STORED = "texts are read from a store of ids, which is made once"
 CHECKS = "the model's folder says it"
 LAUNCHED = "the launcher's variables say it"
 BACKENDS = "NCCL on GPUs, Gloo on CPUs"
+TOGETHER = "as many windows together as fit the device"
+LEARNS = "a training reads it"
+SEEN = "whose weights these are is seen in the folder"
 
 MODEL = (
     Flag("--num-layers", 24, "model.layers"),
@@ -507,6 +510,15 @@ def write_checkpoint(folder: Path, *, ranks: int) -> None:
     shutil.rmtree(beside)
 
 
+def _of_trainings(own: tuple[Flag, ...]) -> tuple[Flag, ...]:
+    """What the one parser of theirs takes in every program, beside those that a program reads."""
+    return tuple(
+        replace(flag, goes="", joint=False, refused="", nothing=LEARNS)
+        for flag in (*MODEL, *PRECISION, *TRAINING, *VALIDATION, *DATA)
+        if flag.name.startswith("-") and flag.name not in [one.name for one in own]
+    )
+
+
 EVALUATION = (
     Flag("--model-path", str, "models", joint=True),
     Flag("--data-path", str, "probe.files", joint=True),
@@ -522,7 +534,7 @@ EVALUATION = (
     Flag("--num-layers", 12, nothing=CHECKS),
     Flag("--hidden-size", 768, nothing=CHECKS),
     Flag("--num-attention-heads", 12, "model.heads", joint=True),
-    Flag("--load-openai", False, nothing="whose weights these are is seen in the folder"),
+    Flag("--load-openai", False, nothing=SEEN),
 )
 
 
@@ -533,8 +545,6 @@ def evaluation(values: Values, call: Call) -> None:
         raise UsageError("run_gpt2_eval.py", f"no {missing}", "`--model-path MODEL --data-path FILE`")
     if values.cloze_eval and values.webtext_eval:
         raise UsageError("--webtext-eval", "found with --cloze-eval", "one of the two")
-    model = _with_heads(values.model_path, values, call)
-    call.put("models", [model])
     kind = "cloze" if values.cloze_eval else "perplexity" if values.webtext_eval else "wikitext"
     probe: dict[str, Any] = {"kind": kind, "files": [values.data_path]}
     if kind == "wikitext":
@@ -546,18 +556,62 @@ def evaluation(values: Values, call: Call) -> None:
                   "iterations": values.eval_iters}  # fmt: skip
     if "seq_length" in values.given and kind != "cloze":
         probe["window"] = values.seq_length
-    call.recipes["evaluate"]["probe"] = [probe]
+    _ask(values, call, values.model_path, probe)
     for flag, where in (("eval_iters", ["perplexity"]), ("overlapping_eval", ["wikitext"]),
                         ("seq_length", ["wikitext", "perplexity"]), ("text_key", ["cloze", "perplexity"])):  # fmt: skip
         if flag in values.given and kind not in where:
             call.notes.append(f"--{flag.replace('_', '-')}: does nothing for {kind}")
     if "batch_size" in values.given and kind != "perplexity":
-        call.notes.append("--batch-size: not needed here: as many windows together as fit the device")
-    call.environment["ORDSMED_CACHE"] = values.cache_dir
+        call.notes.append(f"--batch-size: not needed here: {TOGETHER}")
+
+
+def _ask(values: Values, call: Call, named: str, probe: dict[str, Any]) -> None:
+    """A probe of one model, by processes that share it, and the line that theirs prints."""
+    model = _with_heads(named, values, call)
+    call.put("models", [model])
+    call.recipes["evaluate"]["probe"] = [probe]
+    if values.cache_dir:
+        call.environment["ORDSMED_CACHE"] = values.cache_dir
     call.after.append(lambda: print_result(model, probe))
     if values.model_parallel_size > 1:
         call.words += ["--layout", f"1x1x{values.model_parallel_size}"]
         call.devices = values.model_parallel_size
+
+
+DIRECTLY = (
+    Flag("--load", str, "models", joint=True),
+    Flag("--valid-data", str, "probe.files", joint=True, several=True),
+    Flag("--cloze-eval", False, "probe.kind", joint=True),
+    Flag("--seq-length", 512, "probe.window", joint=True),
+    Flag("--overlapping-eval", 32, "probe.overlap", joint=True),
+    Flag("--cache-dir", str, "ORDSMED_CACHE", joint=True),
+    Flag("--model-parallel-size", 1, "--layout", joint=True),
+    Flag("--num-attention-heads", 16, "model.heads", joint=True),
+    *(Flag(name, False, "models", joint=True) for name in ("--eval-hf", "--load-openai")),
+    *(Flag(name, kind, nothing=TOGETHER) for name, kind in (("--eval-batch-size", int), ("--batch-size", 4))),
+    *(Flag(name, kind, nothing="generate_samples.py reads it") for name, kind in (
+        ("--temperature", 1.0), ("--top_p", 0.0), ("--top_k", 0), ("--out-seq-length", 256))),
+)  # fmt: skip
+DIRECTLY += _of_trainings(DIRECTLY)
+
+
+def directly(values: Values, call: Call) -> None:
+    """What run_gpt2_eval.py calls: WikiText by words, or LAMBADA's last words."""
+    model = values.load or ("gpt2" if values.eval_hf or values.load_openai else "")
+    if not model or not values.valid_data:
+        missing = "--valid-data" if model else "--load"
+        raise UsageError("evaluate_gpt2.py", f"no {missing}", "`--load MODEL --valid-data FILE`")
+    if more := values.valid_data[1:]:
+        call.notes.append(f"--valid-data: {', '.join(more)}: not read, as in their code, which reads the first")
+    probe: dict[str, Any] = {"kind": "cloze", "files": values.valid_data[:1], "key": "text"}
+    if values.cloze_eval:
+        for name in ("overlapping_eval", "seq_length"):
+            if name in values.given:
+                call.notes.append(f"--{name.replace('_', '-')}: does nothing for cloze")
+    else:
+        probe = {"kind": "wikitext", "files": values.valid_data[:1], "overlap": values.overlapping_eval,
+                 "window": values.seq_length}  # fmt: skip
+    _ask(values, call, model, probe)
 
 
 def print_result(model: str, probe: dict[str, Any]) -> None:
@@ -617,11 +671,7 @@ GENERATION = (
     *(Flag(name, kind, nothing="evaluate_gpt2.py reads it") for name, kind in (
         ("--overlapping-eval", 32), ("--cloze-eval", False), ("--eval-hf", False), ("--load-openai", False))),
 )  # fmt: skip
-GENERATION += tuple(  # the one parser of theirs takes them here too
-    replace(flag, goes="", joint=False, refused="", nothing="a training reads it")
-    for flag in (*MODEL, *PRECISION, *TRAINING, *VALIDATION, *DATA)
-    if flag.name.startswith("-") and flag.name not in [own.name for own in GENERATION]
-)
+GENERATION += _of_trainings(GENERATION)
 
 
 def generation(values: Values, call: Call) -> None:
@@ -688,6 +738,7 @@ PROGRAMS = (
     Program("pretrain_gpt2.py", "pretrain a GPT-2", PRETRAINING, pretrain_gpt2, "pretrain"),
     Program("run_gpt2_eval.py", "WikiText, LAMBADA or any text's perplexity", EVALUATION, evaluation, "evaluate",
             "scripts/run_gpt2_eval.py"),
+    Program("evaluate_gpt2.py", "WikiText or LAMBADA, as run_gpt2_eval.py calls it", DIRECTLY, directly, "evaluate"),
     Program("generate_samples.py", "a GPT-2 goes on with texts", GENERATION, generation, "generate"),
     Program("presplit_sentences_json.py", "JSON lines with a sentence a line of their text", PRESPLIT, presplit,
             "corpus presplit", "scripts/presplit_sentences_json.py"),
