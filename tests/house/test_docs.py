@@ -64,6 +64,19 @@ def test_paths_in_the_readme_exist() -> None:
     assert sorted(name for name in named if not (ROOT / name).exists()) == []
 
 
+def test_rows_of_tables_stand_below_a_head() -> None:
+    """What a blank line parts from its table is shown as a line of text; so is a row of more or fewer cells."""
+    wrong = []
+    for page in PAGES:
+        text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+        for table in re.findall(r"^\|.*\n(?:\|.*\n?)*", text, re.MULTILINE):
+            rows = table.splitlines()
+            cells = {len(re.findall(r"(?<!\\)\|", row)) for row in rows}
+            if len(rows) < 2 or not re.fullmatch(r"\|([ :]*-+[ :]*\|)+", rows[1]) or len(cells) > 1:
+                wrong.append(f"{page.relative_to(ROOT)}: {rows[0]}")
+    assert wrong == []
+
+
 def test_no_line_of_a_page_is_longer_than_a_screen() -> None:
     pages = [*PAGES, ROOT / "CHANGELOG.md"]
     lines = ((page, number, len(line)) for page in pages
