@@ -36,8 +36,23 @@ def test_the_clock_is_read_between_rounds_alone(clock: Any) -> None:
     for step in range(1, 10):
         measured.each(step)
     assert measured.seconds == [2.0, 0.5, 2.0]
-    assert measured.energy == 18.0
+    assert measured.energy == 18 / 7
     assert Spread.of(measured.seconds) == Spread(2.0, 0.5, 2.0)
+
+
+def test_a_round_in_which_something_was_compiled_is_left_out_where_others_stand(clock: Any) -> None:
+    counts = iter([8, 8, 8, 10, 10, 10, 10])  # warm; then at the end of each round, and when the next begins
+    clock([0.0, 1.0, 21.0, 23.0])
+    measured = Rounds(CPU, 3, 3, 1, float, graphs=counts.__next__)
+    for step in range(1, 5):
+        measured.each(step)
+    assert (measured.seconds, measured.compiled) == ([1.0, 20.0, 2.0], [False, True, False])
+    assert measured.steady(measured.seconds) == [1.0, 2.0]
+    assert measured.steady([5.0, 6.0, 7.0]) == [5.0, 7.0]
+    measured.energies = [6.0, 99.0, 8.0]
+    assert measured.energy == 7.0
+    measured.compiled = [True] * 3
+    assert measured.steady(measured.seconds) == [1.0, 20.0, 2.0]
 
 
 def test_there_are_no_more_rounds_than_steps(clock: Any) -> None:

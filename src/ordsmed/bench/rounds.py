@@ -48,11 +48,13 @@ class Rounds:
     beside: Turn | None = None
     seconds: list[float] = field(default_factory=list)  # a step, in each round
     others: list[float] = field(default_factory=list)  # the same of what is measured beside
-    energy: float = 0.0  # of all rounds together
+    graphs: Callable[[], int] = int  # that torch has compiled so far
+    energies: list[float] = field(default_factory=list)  # of each round
+    compiled: list[bool] = field(default_factory=list)  # was anything compiled in this round?
 
     def __post_init__(self) -> None:
         self.ends = self.warm + np.linspace(0, self.steps, min(self.count, self.steps) + 1).astype(int)
-        self.began = self.joules_then = 0.0
+        self.began, self.joules_then, self.graphs_then = 0.0, 0.0, 0
 
     def each(self, step: int) -> None:
         """A step of the loop is done, as far as the host is concerned."""
@@ -62,11 +64,21 @@ class Rounds:
         size = int(step - self.ends[len(self.seconds)])
         if size:
             self.seconds.append((ended - self.began) / size)
-            self.energy += joules - self.joules_then
+            self.energies.append(joules - self.joules_then)
+            self.compiled.append(self.graphs() > self.graphs_then)
         if self.beside and step < self.ends[-1]:
             ended = self._turn(ended)
             joules = self.joules()
-        self.began, self.joules_then = ended, joules
+        self.began, self.joules_then, self.graphs_then = ended, joules, self.graphs()
+
+    @property
+    def energy(self) -> float:
+        """Joules a step."""
+        return sum(self.steady(self.energies)) / sum(self.steady(np.diff(self.ends)))
+
+    def steady(self, values: Sequence[float]) -> list[float]:
+        """Those of rounds in which nothing was compiled, which takes seconds once; of all, where each has something."""
+        return [value for value, late in zip(values, self.compiled, strict=True) if not late] or list(values)
 
     def _turn(self, began: float) -> float:
         """As many steps of the other as the next round has, the first time some more that warm it up."""

@@ -41,15 +41,18 @@ def measure_training(recipe: Any) -> tuple[Facts, list[Measurement]]:
         peak = measured_peak(ranks.device, job.recipe.layout.precision)
         with energy.meter(ranks.device) as (source, joules):
             rounds, profiled, waited = _steps(recipe, job, joules, peak)
-        spread = Spread.of(rounds.seconds)
-        held, spent = of_all(ranks, most_held(ranks.device), rounds.energy if source else 0.0)
-        ours = _measurement(recipe, job, spread, peak=peak * ranks.world, held=held)
+        steady = rounds.steady(rounds.seconds)
+        held, spent = of_all(ranks, most_held(ranks.device), rounds.energy)
+        ours = _measurement(recipe, job, Spread.of(steady), peak=peak * ranks.world, held=held)
+        ours = dataclasses.replace(ours, rounds=len(steady))
         if source:
-            ours = dataclasses.replace(ours, energy=spent / recipe.steps, energy_of=source)
+            ours = dataclasses.replace(ours, energy=spent, energy_of=source)
         facts = _facts(recipe, job, ours, waited)
+        if len(steady) < len(rounds.seconds):
+            facts["rounds_left_out"] = len(rounds.seconds) - len(steady)  # something was compiled in them
         kept = [ours]
         if rounds.others:
-            theirs = beside(ours, Spread.of(rounds.others))
+            theirs = beside(ours, Spread.of(rounds.steady(rounds.others)))
             facts |= _compared(rounds, theirs)
             kept.append(theirs)
         if profiled:
@@ -81,7 +84,9 @@ def _steps(recipe: Any, job: Job, joules: energy.Joules, peak: float) -> tuple[R
         from ordsmed.bench.transformers_step import TransformersStep
 
         other = TransformersStep.of(job).steps
-    rounds = Rounds(ranks.device, recipe.steps, recipe.rounds, WARM, joules, other)
+    compiler = job.parallel.compiler
+    rounds = Rounds(ranks.device, recipe.steps, recipe.rounds, WARM, joules, other,
+                    graphs=(lambda: compiler.graphs) if compiler else int)  # fmt: skip
     watch = RowsWatch(ranks, recipe.layout.patience)
     profiled = Profile(ranks.device, wide(job), hasattr(job.recipe.model, "heads")) if recipe.profile else None
     last = WARM + recipe.steps
@@ -147,7 +152,7 @@ def beside(ours: Measurement, spread: Spread, software: str = "transformers") ->
 
 def _compared(rounds: Rounds, theirs: Measurement) -> Facts:
     """The other's rate, and how many times as fast ours is: the median of pairs of rounds."""
-    pairs = np.divide(rounds.others, rounds.seconds)
+    pairs = np.divide(rounds.steady(rounds.others), rounds.steady(rounds.seconds))
     return {theirs.software: {"sequences_per_second": round(theirs.sequences_per_second, 3),
                               "step_seconds": round(theirs.step_seconds, 4)},
             "ratio": round(float(np.median(pairs)), 3), "least_ratio": round(float(np.min(pairs)), 3),
