@@ -74,7 +74,7 @@ class Rounds:
     @property
     def energy(self) -> float:
         """Joules a step."""
-        return sum(self.steady(self.energies)) / sum(self.steady(np.diff(self.ends)))
+        return sum(self.steady(self.energies)) / sum(self.steady(np.diff(self.ends).tolist()))
 
     def steady(self, values: Sequence[float]) -> list[float]:
         """Those of rounds in which nothing was compiled, which takes seconds once; of all, where each has something."""
