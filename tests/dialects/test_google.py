@@ -95,6 +95,16 @@ def flags_of(name: str) -> set[str]:
     return {flag.name for flag in find(CODE, name).flags if flag.goes}
 
 
+@pytest.mark.parametrize(("theirs", "ours"), [("gelu", "gelu_tanh"), ("relu", "relu")])
+def test_the_network_of_a_configuration(folder: Path, theirs: str, ours: str) -> None:
+    """Its gelu is the tanh form, as its published weights were trained with."""
+    (folder / "bert_config.json").write_text(json.dumps(CONFIG | {"hidden_act": theirs, "pooler_fc_size": 768}))
+    got = resolved(CODE, "run_pretraining.py", *BASE)
+    wanted = {"kind": "bert", "width": 32, "layers": 3, "heads": 2, "inner": 48, "positions": 64, "dropout": 0.3,
+              "attention_dropout": 0.2, "spread": 0.05, "activation": ours}  # fmt: skip
+    assert {key: got[f"{P}model.{key}"] for key in wanted} == wanted
+
+
 def test_every_flag_is_in_a_table() -> None:
     assert flags_of("run_pretraining.py") - {"--bert_config_file", "--do_train"} == set(FLAGS)
     assert flags_of("run_classifier.py") - {"--do_train", "--do_predict"} == set(CLASSES)

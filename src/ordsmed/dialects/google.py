@@ -14,6 +14,7 @@ from typing import Any
 from ordsmed.base import files, menu, settings
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.folder import kind_of_folder
+from ordsmed.nn import google
 from ordsmed.translate import perform
 from ordsmed.translate.program import Call, Flag, Program, Values
 from ordsmed.translate.standing import asked_by, run_of, weights_of
@@ -133,7 +134,10 @@ def _adam(call: Call) -> None:
 
 def _model(path: str) -> dict[str, Any]:
     """The settings of a bert_config.json."""
-    network = menu.load("models", "bert").from_hugging_face(files.read_table(Path(path)))
+    config = files.read_table(Path(path))
+    if (named := config.get("hidden_act")) in google.ACTIVATIONS:
+        config["hidden_act"] = google.ACTIVATIONS[named]  # its gelu is the tanh form
+    network = menu.load("models", "bert").from_hugging_face(config)
     return dict(settings.changed(network))
 
 
