@@ -267,6 +267,13 @@ def test_a_training_begins_anew_by_a_word_or_for_a_whole_script() -> None:
         called(CODE, "run_inference.py", "--init_checkpoint", "r", "--anew")
 
 
+def test_where_their_container_has_another_precision_it_is_said() -> None:
+    for program, words in ("run_pretraining.py", BASE), ("run_tf_squad.py", SQUAD_BASE):
+        notes = [[note for note in called(CODE, program, *words, *more).notes if "TF32" in note]
+                 for more in ([], ["--amp"], ["layout.precision=tf32"])]  # fmt: skip
+        assert [len(own) for own in notes] == [1, 0, 0]
+
+
 def test_a_flag_of_a_checkpoint_with_nothing_behind_it_means_the_latest() -> None:
     """As in their run.sub."""
     second = called(CODE, "run_pretraining.py", *BASE, "--restore_checkpoint", "--phase2")

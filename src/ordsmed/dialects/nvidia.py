@@ -81,11 +81,19 @@ def pretraining(values: Values, call: Call) -> None:
     call.put("validate", 0)
     _steps(values, call)
     _weights(values, call)
-    call.put("layout.precision", "fp16" if values.amp else "fp32")
+    _precision_of(values, call)
     if values.fp16_compression:
         call.put("layout.reduce", "fp16")
     call.tells = _teller(values.log_freq)
     call.after.append(lambda: _leave_pretraining(values, _run_of(values, call)))
+
+
+def _precision_of(values: Values, call: Call) -> None:
+    """Their scripts say nothing of tf32 to a program: it is what their container does by itself."""
+    call.put("layout.precision", "fp16" if values.amp else "fp32")
+    if not values.amp and not any(word.startswith("layout.precision=") for word in values.overrides):
+        call.notes.append("without --amp: fp32; their container computes in TF32 on an A100 or newer, which here is "
+                          "`layout.precision=tf32` behind the words")  # fmt: skip
 
 
 def _generator(values: Values) -> int:
@@ -327,7 +335,7 @@ def squad(values: Values, call: Call) -> None:
     call.put("optimizer.kind", "adamw")
     call.put("optimizer.flavour", "keras")
     call.put("optimizer.epsilon", 1e-6)
-    call.put("layout.precision", "fp16" if values.amp else "fp32")
+    _precision_of(values, call)
     if values.fp16_all_reduce:
         call.put("layout.reduce", "fp16")
     if values.no_cuda:
