@@ -18,6 +18,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from ordsmed.report import values
+
 MOST = 600  # points of a curve at least, where there are so many lines; up to twice as many are kept
 BLOCK = 1 << 21  # bytes that are read at once
 LONGEST = 1 << 20  # bytes of a line: what is longer is no line of metrics
@@ -39,6 +41,7 @@ class CourseLine(msgspec.Struct, gc=False):
     validation: float | msgspec.UnsetType | None = msgspec.UNSET
 
 
+COUNTED = (0, 2, 3, 4)  # columns of a line that are numbers in every step: all but the loss
 DECODER = msgspec.json.Decoder(CourseLine)
 
 
@@ -105,17 +108,19 @@ class Course:
 
     def _lines(self, text: bytes) -> None:
         """Whole lines."""
+        judged = b'"validation"' in text
         try:
             lines = DECODER.decode_lines(text)
+            rows = _columns(_steps(lines) if judged else lines)
+            if not np.isfinite(rows[:, COUNTED]).all():
+                raise msgspec.ValidationError
             self.read += len(lines)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            lines = list(self._one_by_one(text))
-        steps = lines
-        if b'"validation"' in text:
+        except (msgspec.DecodeError, UnicodeDecodeError, OverflowError):
+            rows = _columns(_steps(list(self._one_by_one(text))))
+        if judged:
             self._judge(text)
-            steps = [line for line in lines if line.validation is msgspec.UNSET]
-        if steps:
-            self._add(_columns(steps))
+        if len(rows):
+            self._add(rows)
 
     def _one_by_one(self, text: bytes) -> Iterator[CourseLine]:
         """The lines of a text of which some are no JSON: NaN is read as Python writes it, the rest is left out."""
@@ -123,14 +128,17 @@ class Course:
             if not one.strip():
                 continue
             try:
-                yield DECODER.decode(one)
-                self.read += 1
-            except (msgspec.DecodeError, UnicodeDecodeError):
                 try:
-                    yield msgspec.convert(json.loads(one), CourseLine)
-                    self.read += 1
-                except (ValueError, msgspec.ValidationError, RecursionError):
-                    self._damage()
+                    line = DECODER.decode(one)
+                except (msgspec.DecodeError, UnicodeDecodeError):
+                    line = msgspec.convert(json.loads(one), CourseLine)
+                if None in map(values.number, (line.step, line.phase, line.tokens, line.seconds)):
+                    raise ValueError
+            except (ValueError, msgspec.ValidationError, RecursionError):
+                self._damage()
+                continue
+            self.read += 1
+            yield line
 
     def _judge(self, text: bytes) -> None:
         """Lines of validations, whole, since each task has numbers of its own."""
@@ -139,8 +147,10 @@ class Course:
                 continue
             try:
                 line = json.loads(one)
-                step, value = float(line["step"]), _number(line["validation"])
+                step, value = values.number(line["step"]), _number(line["validation"])
             except (ValueError, TypeError, KeyError, RecursionError):
+                continue
+            if step is None:
                 continue
             judged = {**line, "step": step, "validation": value}
             self.judged.append(judged)
@@ -252,6 +262,11 @@ def read(path: Path, known: Known, most: int = MOST) -> dict[str, Any]:
     return {**course.facts(), "cut": cut}
 
 
+def _steps(lines: Sequence[CourseLine]) -> list[CourseLine]:
+    """The lines that are of steps, no validations."""
+    return [line for line in lines if line.validation is msgspec.UNSET]
+
+
 def _columns(lines: Sequence[CourseLine]) -> Numbers:
     """Step, loss, tokens, seconds and phase of each; the loss is NaN where it is no number, or endless."""
     rows = np.empty((len(lines), 5))
@@ -322,4 +337,4 @@ def _plain(line: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if line is None:
         return None
     own = ((key, value) for key, value in line.items() if key != "phase")
-    return {key: value for key, value in own if isinstance(value, int | float) and math.isfinite(value)}
+    return {key: value for key, value in own if values.number(value) is not None}

@@ -22,7 +22,7 @@ from ordsmed.base.machine import cores
 from ordsmed.base.run import is_held
 from ordsmed.base.say import duration
 from ordsmed.base.workers import worker_pool
-from ordsmed.report import course
+from ordsmed.report import course, values
 from ordsmed.report.course import Known
 
 METRICS, LOG, SCORES = "metrics.jsonl", "log.txt", "scores.json"
@@ -71,7 +71,7 @@ def _below(path: Path, deep: int) -> Iterator[Path]:
 def _is_run(path: Path) -> bool:
     """A folder of a training, also of one whose status is lost or damaged; no corpus, and no store."""
     try:
-        verb = read_status(path).get("verb")
+        verb = values.text(read_status(path).get("verb"))
     except OrdsmedError:
         return True
     return verb in TRAININGS or (verb is None and (path / METRICS).exists())
@@ -100,7 +100,7 @@ def read(paths: Sequence[Path], most: int = 0, *, read: CourseReader | None = No
     with worker_pool(count) as map_in_order:
         runs = list(map_in_order(read_one, [(path, most, read or course.read) for path in paths]))
     for run, name in zip(runs, _names(paths), strict=True):
-        run["name"] = name
+        run["name"] = values.written(name)
     return runs
 
 
@@ -133,12 +133,13 @@ def read_one(path: Path, most: int, read: CourseReader = course.read) -> dict[st
     log = _log(path / LOG)
     known = Known(_flops(status) or log.get("flops", {}), _processes(status))
     facts = {
-        "folder": str(path), "kind": _kind(path, status), "state": str(status.get("state", "not known")),
-        "why": str(status.get("why", "")), "began": _number(status.get("began")), "seed": recipe.get("seed"),
+        "folder": values.written(str(path)), "kind": _kind(path, status),
+        "state": str(status.get("state") or "not known"), "why": str(status.get("why") or ""),
+        "began": values.number(status.get("began")), "seed": values.count(recipe.get("seed")),
         "recipe": settings.flat(recipe),
         "course": _course(lambda: read(path / METRICS, known, most), path / METRICS, notes, status),
         "planned": _planned(recipe, status), "scores": _scores(path, notes, status),
-        "trials": _table(path / "trials.json", notes) if (path / "trials.json").exists() else {},
+        "trials": _trials(path, notes),
         "probes": _probes(path, notes), "data": _data(path, notes), "network": log.get("network"),
         "machine": log.get("machine", ""), "precision": settings.flat(recipe).get("layout.precision"),
         "layouts": status.get("layouts", []), "parameters": log.get("parameters"),
@@ -153,15 +154,15 @@ def read_one(path: Path, most: int, read: CourseReader = course.read) -> dict[st
 
 def _left_out(status: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Stretches of steps that taught nothing; one that grew since the next steps were no better counts once."""
-    noted, result = status.get("left_out", []), list[dict[str, Any]]()
-    for each in noted if isinstance(noted, list) else []:
-        if not isinstance(each, dict) or _number(each.get("first")) is None or _number(each.get("last")) is None:
+    result: list[dict[str, Any]] = []
+    for each in values.tables(status.get("left_out")):
+        first, last, why = values.count(each.get("first")), values.count(each.get("last")), str(each.get("why") or "")
+        if first is None or last is None:
             continue
         before = result[-1] if result else {}
-        if (before.get("first"), before.get("why")) == (each["first"], each.get("why")):
-            result[-1] = {**each, "times": before["times"] + 1}
-        else:
-            result.append({**each, "times": 1})
+        same = (before.get("first"), before.get("why")) == (first, why)
+        result = result[:-1] if same else result
+        result.append({"first": first, "last": last, "why": why, "times": before["times"] + 1 if same else 1})
     return result
 
 
@@ -173,7 +174,7 @@ def _kind(path: Path, status: Mapping[str, Any]) -> str:
 def _table(path: Path, notes: list[str]) -> dict[str, Any]:
     """A file of facts; empty where it is none, which is noted."""
     try:
-        return files.read_table(path)
+        return values.table(values.clean(files.read_table(path)))
     except OrdsmedError as error:
         notes.append(f"{path.name}: {error.found}")
         return {}
@@ -181,7 +182,7 @@ def _table(path: Path, notes: list[str]) -> dict[str, Any]:
 
 def _recipe(path: Path, notes: list[str]) -> dict[str, Any]:
     try:
-        return settings.read(path / RECIPE)
+        return values.table(values.clean(settings.read(path / RECIPE)))
     except (OrdsmedError, OSError) as error:
         result = error.found if isinstance(error, OrdsmedError) else error.strerror
         notes.append(f"{RECIPE}: {result}; what was asked for is not known")
@@ -213,17 +214,17 @@ def _log(path: Path) -> dict[str, Any]:
 def _flops(status: Mapping[str, Any]) -> dict[int, float]:
     """Of a step, by phase, as the run noted them; older runs have them in their log alone."""
     noted = status.get("flops", [])
-    numbers = enumerate(map(_number, noted), 1) if isinstance(noted, list) else ()
+    numbers = enumerate(map(values.number, noted), 1) if isinstance(noted, list) else ()
     return {phase: count for phase, count in numbers if count and count > 0}
 
 
 def _processes(status: Mapping[str, Any]) -> list[tuple[int, int]]:
     """From which step on how many processes worked."""
-    layouts = status.get("layouts", [])
-    result = [
-        (int(each["from"]), int(each["processes"]))
-        for each in layouts if isinstance(each, dict) and {"from", "processes"} <= set(each)
-    ] if isinstance(layouts, list) else []  # fmt: skip
+    result = []
+    for each in values.tables(status.get("layouts")):
+        first, count = values.number(each.get("from")), values.number(each.get("processes"))
+        if first is not None and count:
+            result.append((int(first), int(count)))
     return sorted(result) or [(0, 1)]
 
 
@@ -261,11 +262,10 @@ def _course(
 
 def _planned(recipe: Mapping[str, Any], status: Mapping[str, Any]) -> int | None:
     """The steps that were asked for."""
-    phases = recipe.get("phase")
-    counts = [each.get("steps") for each in phases if isinstance(each, dict)] if isinstance(phases, list) else []
+    counts = [each.get("steps") for each in values.tables(recipe.get("phase"))]
     asked = counts if counts and all(counts) else status.get("steps_asked", [])
-    whole = isinstance(asked, list) and asked and all(isinstance(count, int) for count in asked)
-    return sum(asked) if whole else None
+    numbers = list(map(values.number, asked)) if isinstance(asked, list) else []
+    return int(sum(filter(None, numbers))) if numbers and all(numbers) else None
 
 
 def _scores(path: Path, notes: list[str], status: Mapping[str, Any]) -> dict[str, Any]:
@@ -273,18 +273,25 @@ def _scores(path: Path, notes: list[str], status: Mapping[str, Any]) -> dict[str
     if not (path / SCORES).exists():
         return {}
     facts = _table(path / SCORES, notes)
-    guessing = facts.get("guessing", {})
-    return {
-        "found": _numbers(facts),
-        "guessing": _numbers(guessing) if isinstance(guessing, dict) else {},
-    }  # fmt: skip
+    return {"found": _numbers(facts), "guessing": _numbers(values.table(facts.get("guessing")))}
 
 
 def _numbers(table: Mapping[str, Any]) -> dict[str, float]:
-    own = (
-        (key, value) for key, value in table.items() if isinstance(value, int | float) and not isinstance(value, bool)
-    )
-    return {key: value for key, value in own if math.isfinite(value)}
+    own = ((key, values.count(value)) for key, value in table.items())
+    return {key: value for key, value in own if value is not None}
+
+
+def _trials(path: Path, notes: list[str]) -> dict[str, Any]:
+    """The trials of a grid: of each its setting, its scores, how long it took."""
+    if not (path / "trials.json").exists():
+        return {}
+    facts = _table(path / "trials.json", notes)
+    rows = [
+        {**_numbers(each), "trial": str(each.get("trial", "")), "setting": values.table(each.get("setting")),
+         "scores": _numbers(values.table(each.get("scores")))}
+        for each in values.tables(facts.get("trials"))
+    ]  # fmt: skip
+    return {**facts, "trials": rows}
 
 
 def _probes(path: Path, notes: list[str]) -> list[dict[str, Any]]:
@@ -292,22 +299,23 @@ def _probes(path: Path, notes: list[str]) -> list[dict[str, Any]]:
     rows = []
     for file in sorted((path / probed.SCORES).glob("*-*.json")):
         try:
-            result = probed.read_one(file)
+            result = values.clean(probed.read_one(file))
         except OrdsmedError as error:
             notes.append(f"{probed.SCORES}/{file.name}: {error.found}")
             continue
-        seen = result.get("seen", {})
+        seen, errors, guessing = (values.table(result.get(key)) for key in ("seen", "errors", "guessing"))
         rows += [
             {"probe": f"{result['probe']} ({result['way']})", "files": _files(result["files"]),
-             "step": result.get("step"), "score": key, "value": _number(value),
-             "error": _number(result["errors"].get(key)), "guessing": _number(result["guessing"].get(key)),
-             "words": seen.get("words"), "tokens": seen.get("tokens")}
+             "step": values.count(result.get("step")), "score": key, "value": value,
+             "error": values.number(errors.get(key)), "guessing": values.number(guessing.get(key)),
+             "words": values.count(seen.get("words")), "tokens": values.count(seen.get("tokens"))}
             for key, value in result.items() if isinstance(value, float)
         ]  # fmt: skip
     return rows
 
 
-def _files(names: Sequence[str]) -> str:
+def _files(names: object) -> str:
+    names = [str(name) for name in names] if isinstance(names, list) else []
     return Path(names[0]).name + (f" and {len(names) - 1} more" if names[1:] else "") if names else ""
 
 
@@ -319,21 +327,17 @@ def _data(path: Path, notes: list[str]) -> list[dict[str, Any]]:
     for source, each in _table(path / "data.json", notes).items():
         if not isinstance(each, dict):
             continue
-        train, held = (_part(each, name) for name in ("train", "validation"))
-        rows.append({
-            "source": source, "split": each.get("split"), "documents": train.get("documents"),
-            "examples": each.get("examples"), "tokens": train.get("tokens", each.get("tokens")),
-            "held_out": held.get("tokens"), "bytes_a_token": train.get("bytes_a_token"),
-            "unknown": train.get("unknown"), "kind": each.get("kind"), "vocabulary": each.get("vocabulary"),
-            "tokenizer": each.get("tokenizer"), "language": each.get("language"), "licence": each.get("licence"),
-            "fingerprint": each.get("fingerprint"),
-        })  # fmt: skip
+        train, held = (values.table(each.get(name)) for name in ("train", "validation"))
+        sizes = {
+            "documents": train.get("documents"), "examples": each.get("examples"),
+            "tokens": train.get("tokens", each.get("tokens")), "held_out": held.get("tokens"),
+            "bytes_a_token": train.get("bytes_a_token"), "unknown": train.get("unknown"),
+            "vocabulary": each.get("vocabulary"),
+        }  # fmt: skip
+        names = ("split", "kind", "tokenizer", "language", "licence", "fingerprint")
+        rows.append({"source": source, **{key: values.count(size) for key, size in sizes.items()},
+                     **{name: values.text(each.get(name)) for name in names}})  # fmt: skip
     return rows
-
-
-def _part(table: Mapping[str, Any], name: str) -> dict[str, Any]:
-    part = table.get(name)
-    return part if isinstance(part, dict) else {}
 
 
 def _judge_state(path: Path, facts: dict[str, Any]) -> None:
@@ -372,10 +376,6 @@ def _judge_scores(facts: dict[str, Any]) -> None:
     if known and all(own[k] >= guessing[k] if k in LOSSES else own[k] <= guessing[k] for k in known):
         worse = ", ".join(f"{key} {own[key]:.4g} (guessing: {guessing[key]:.4g})" for key in known[:2])
         facts["notes"].append(f"no better than guessing: {worse}")
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def dumps(value: Any) -> str:

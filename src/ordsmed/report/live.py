@@ -21,7 +21,7 @@ from ordsmed.report import comparisons, content, course, folders, page, speeds
 from ordsmed.report.course import Course, Known
 
 HOST = "127.0.0.1"  # nobody but this machine
-WATCHED = (folders.METRICS, "status.json", folders.SCORES, "trials.json")  # by whose change a run has changed
+WATCHED = (folders.METRICS, "status.json", folders.SCORES, "trials.json", "scores")  # by whose change a run has changed
 
 
 class Follower:

@@ -1,0 +1,53 @@
+"""Values of files that anybody may have written: numbers that are some, text that can be written, tables of tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+LARGEST = 1e300  # of numbers that are taken for some
+
+
+def clean(value: Any) -> Any:
+    """As it is, but for what no JSON holds: numbers that are none or endless are null, half characters are `?`."""
+    if isinstance(value, Mapping):
+        return {written(str(key)): clean(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [clean(each) for each in value]
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, int | float):
+        return value if abs(value) <= LARGEST else None
+    return written(str(value))
+
+
+def written(text: str) -> str:
+    """A text that UTF-8 can write."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def number(value: object) -> float | None:
+    """One that is neither endless nor none."""
+    good = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
+    return float(value) if good and math.isfinite(value) else None  # type: ignore[arg-type]
+
+
+def count(value: object) -> int | float | None:
+    """A number as it stands, whole where it is."""
+    return None if (own := number(value)) is None else int(own) if own == int(own) else own
+
+
+def text(value: object) -> str | None:
+    """A text; what is something else is left out."""
+    return value if isinstance(value, str) and value else None
+
+
+def table(value: object) -> dict[str, Any]:
+    """A table; empty where it is none."""
+    return value if isinstance(value, dict) else {}
+
+
+def tables(value: object) -> list[dict[str, Any]]:
+    """The tables of a list; empty where it is none."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []

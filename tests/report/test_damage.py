@@ -1,0 +1,113 @@
+"""Files of runs in which any value is any other one: a page stands, in JSON, as HTML and as Markdown."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+
+from kit.planted_runs import plant, plant_trials, step_line
+from ordsmed.base import settings
+from ordsmed.report import content, course, folders, page, values
+from ordsmed.report.course import Known
+from ordsmed.report.markdown import markdown
+
+OTHERS = [None, "x", -1, 1e400, 10**400, [], {"a": [1]}, [None], "\ud800"]
+STORE = {"train": {"documents": 5, "tokens": 31}, "validation": {"tokens": 9}, "vocabulary": 45, "kind": "words",
+         "fingerprint": "f", "licence": "CC0"}  # fmt: skip
+PROBE = {"accuracy": 0.5, "probe": "pairs", "way": "causal", "files": ["a/w.txt"], "key": "k", "model": "m", "step": 1,
+         "errors": {"accuracy": 0.1}, "guessing": {"accuracy": 0.5}, "seen": {"words": 4, "tokens": 5}}  # fmt: skip
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A folder with every file that is read."""
+    path = plant(tmp_path / "run", [3.0, 2.0], validations={2: 2.5}, scores={"f1": 1.0, "guessing": {"f1": 0.5}},
+                 layouts=[{"from": 0, "processes": 2}], flops=[2.0], steps_asked=[2],
+                 left_out=[{"first": 1, "last": 2, "why": "nan"}])  # fmt: skip
+    (path / "data.json").write_text(json.dumps({"books": STORE, "t.tsv": {"split": "train", "examples": 7}}))
+    (path / "scores").mkdir()
+    (path / "scores/pairs-1.json").write_text(json.dumps(PROBE))
+    grid = plant_trials(tmp_path / "grid", [({"rate": 0.1}, 1, {"f1": 80.0})])
+    (grid / "trials.json").rename(path / "trials.json")
+    return path
+
+
+def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield at
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, each in inner:
+        yield from places(each, (*at, key))
+
+
+def changed(value: Any, at: tuple[Any, ...], other: Any) -> Any:
+    if not at:
+        return other
+    result = inner = copy.deepcopy(value)
+    for key in at[:-1]:
+        inner = inner[key]
+    inner[at[-1]] = other
+    return result
+
+
+def written(path: Path) -> None:
+    """All that is written of a run, as bytes."""
+    report = content.content([str(path)])
+    text = page.page(report)
+    assert "<h1>" in text
+    for each in (text, markdown(report), folders.dumps(report)):
+        assert each.encode()
+
+
+@pytest.mark.parametrize("name", ["status.json", "data.json", "environment.json", "scores.json", "trials.json",
+                                  "scores/pairs-1.json"])  # fmt: skip
+def test_any_value_of_a_file_may_be_another(run: Path, name: str) -> None:
+    file = run / name
+    whole = json.loads(file.read_text())
+    for at in places(whole):
+        for other in OTHERS:
+            if at != ("verb",) or not isinstance(other, str):  # of another verb: no run
+                file.write_text(json.dumps(changed(whole, at, other)))
+                written(run)
+
+
+def test_any_value_of_a_recipe_may_be_another(run: Path) -> None:
+    whole = settings.read(run / "recipe.toml")
+    for at in places(whole):
+        for other in ("x", -1, float("inf"), float("nan"), [], {"a": [1]}, [{}]):
+            if at or isinstance(other, dict):
+                (run / "recipe.toml").write_text(tomli_w.dumps(changed(whole, at, other)))
+                written(run)
+
+
+def test_any_value_of_a_line_may_be_another(tmp_path: Path) -> None:
+    """A line whose numbers are none is left out and counted, with its place; a loss that is none is a gap."""
+    path, lines = tmp_path / "m", [step_line(1, 3.0), step_line(2, 2.0), {"step": 2, "validation": 2.5, "mlm": 2.5}]
+    for number, at in [(0, at) for at in places(lines[0])] + [(2, at) for at in places(lines[2])]:
+        for other in OTHERS:
+            each = [*lines[:number], changed(lines[number], at, other), *lines[number + 1 :]]
+            path.write_text("".join(json.dumps(line) + "\n" for line in each))
+            found = course.read(path, Known({1: 10.0}))
+            assert folders.dumps(found).encode()
+            assert found["steps"] == 2 - (number == 0 and found["damaged_count"])
+    path.write_text("".join(json.dumps(line) + "\n" for line in [lines[0], {**lines[1], "tokens": 1e400}]))
+    found = course.read(path, Known({}))
+    assert (found["damaged"], found["tokens"], found["lines"]) == ([2], 100, 2)
+
+
+def test_what_json_cannot_hold_is_null_or_a_question_mark() -> None:
+    given = {"a\ud800": [1e400, float("nan"), 10**400, 10**20, True, "\udcff", None], "b": {"c": 1.5}}
+    assert values.clean(given) == {"a?": [None, None, None, 10**20, True, "?", None], "b": {"c": 1.5}}
+    assert [values.count(each) for each in (3.0, 2.5, True, "x", None, 1e400)] == [3, 2.5, None, None, None, None]
+
+
+def test_tables_without_end_are_told(run: Path) -> None:
+    (run / "status.json").write_text("[" * 100_000)
+    (run / "scores.json").write_text('{"a":' * 100_000)
+    written(run)
+    assert [note.split(":")[0] for note in folders.read([run])[0]["notes"]][:2] == ["status.json", "scores.json"]
