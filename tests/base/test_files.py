@@ -79,6 +79,34 @@ def test_a_file_that_does_not_fit_leaves_the_old_one(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
 
 
+def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        files.write_text(pipe, "text")
+        assert os.read(reader, 100) == b"text"
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_a_device_that_is_full_is_told_and_stays_one(tmp_path: Path) -> None:
+    device = tmp_path / "full"
+    device.symlink_to("/dev/full")
+    with pytest.raises(RunError, match="full: cannot write: "):
+        files.write_text(device, "text")
+    assert device.is_char_device()
+
+
+@pytest.mark.skipif(not Path("/dev/fd").exists(), reason="needs /dev/fd")
+def test_an_output_by_its_name_is_not_replaced(tmp_path: Path) -> None:
+    with (tmp_path / "out").open("w") as file:
+        files.write_text(Path(f"/dev/fd/{file.fileno()}"), "text")
+        assert (tmp_path / "out").read_text() == "text"
+
+
 def test_a_process_killed_while_writing_leaves_the_old_one(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     files.write_text(path, "old")

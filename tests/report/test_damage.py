@@ -13,7 +13,8 @@ import tomli_w
 
 from kit.planted_runs import plant, plant_trials, step_line
 from ordsmed.base import settings
-from ordsmed.report import content, course, folders, page, values
+from ordsmed.base.errors import RecipeError
+from ordsmed.report import content, course, folders, page, report, values
 from ordsmed.report.course import Known
 from ordsmed.report.markdown import markdown
 
@@ -57,10 +58,10 @@ def changed(value: Any, at: tuple[Any, ...], other: Any) -> Any:
 
 def written(path: Path) -> None:
     """All that is written of a run, as bytes."""
-    report = content.content([str(path)])
-    text = page.page(report)
+    facts = content.content([str(path)])
+    text = page.page(facts)
     assert "<h1>" in text
-    for each in (text, markdown(report), folders.dumps(report)):
+    for each in (text, markdown(facts), folders.dumps(facts)):
         assert each.encode()
 
 
@@ -78,8 +79,9 @@ def test_any_value_of_a_file_may_be_another(run: Path, name: str) -> None:
 
 def test_any_value_of_a_recipe_may_be_another(run: Path) -> None:
     whole = settings.read(run / "recipe.toml")
+    others: list[Any] = ["x", -1, float("inf"), float("nan"), [], {"a": [1]}, [{}]]
     for at in places(whole):
-        for other in ("x", -1, float("inf"), float("nan"), [], {"a": [1]}, [{}]):
+        for other in others:
             if at or isinstance(other, dict):
                 (run / "recipe.toml").write_text(tomli_w.dumps(changed(whole, at, other)))
                 written(run)
@@ -111,3 +113,32 @@ def test_tables_without_end_are_told(run: Path) -> None:
     (run / "scores.json").write_text('{"a":' * 100_000)
     written(run)
     assert [note.split(":")[0] for note in folders.read([run])[0]["notes"]][:2] == ["status.json", "scores.json"]
+
+
+def test_one_file_is_not_two(tmp_path: Path) -> None:
+    plant(tmp_path / "run", [3.0])
+    words = "x: is to be two of the page, the Markdown and the JSON; wanted a file for each"
+    with pytest.raises(RecipeError, match=words):
+        report.write([str(tmp_path / "run")], markdown=str(tmp_path / "x"), json=f"{tmp_path}/run/../x")
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_run_from_another_machine_is_read(run: Path) -> None:
+    """Nothing of what its files name stands here."""
+    for name in ("recipe.toml", "status.json", "trials.json"):
+        text = (run / name).read_text().replace(str(run), "/gone/far/away")
+        (run / name).write_text(text)
+    moved = run.rename(run.with_name("moved"))
+    (facts,) = folders.read([moved])
+    assert (facts["name"], facts["course"]["steps"], facts["notes"]) == ("moved", 2, [])
+    written(moved)
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "status.json", "recipe.toml", "scores.json", "log.txt", "data.json"])
+def test_what_may_not_be_read_is_told(run: Path, name: str) -> None:
+    """As a folder of that name: also one that may read everything cannot."""
+    (run / name).unlink()
+    (run / name).mkdir()
+    notes = folders.read([run])[0]["notes"]
+    assert [note for note in notes if note.startswith(f"{name}: ")] or name == "log.txt"
+    written(run)

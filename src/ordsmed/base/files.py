@@ -21,8 +21,12 @@ from ordsmed.base.say import say
 def writing(path: Path) -> Iterator[BinaryIO]:
     """A file in one piece: after a crash there is the old one or the new one, never half of one.
 
-    Also where processes of several machines write the same one.
+    Also where processes of several machines write the same one. A device or a pipe is written to as it is.
     """
+    if _is_device(path):
+        with survive_disk(path), path.open("wb") as file:
+            yield file
+        return
     beside = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.part")
     try:
         with survive_disk(path):
@@ -35,6 +39,12 @@ def writing(path: Path) -> Iterator[BinaryIO]:
         with contextlib.suppress(OSError):  # a disk that may only be read has none, and says so when asked
             beside.unlink(missing_ok=True)
         raise
+
+
+def _is_device(path: Path) -> bool:
+    """What nothing may take the place of: a pipe, a device, an output of this process by name."""
+    outputs = str(path.parent) in ("/dev", "/dev/fd", "/proc/self/fd")
+    return path.exists() and not path.is_dir() and (outputs or not path.is_file())
 
 
 def user_cache() -> Path:

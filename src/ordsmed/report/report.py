@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ordsmed.base import files
+from ordsmed.base.errors import RecipeError
 from ordsmed.base.say import size
 from ordsmed.report import content, folders, page, speeds
 from ordsmed.report.markdown import markdown as write_markdown
@@ -18,6 +19,9 @@ def write(
     watts: float = 0.0,
 ) -> list[str]:  # fmt: skip
     """The files that are asked for, the page where none is; what was written, in lines."""
+    asked = [Path(name).resolve() for name in (out, markdown, json) if name]
+    if twice := [path for path in asked if asked.count(path) > 1]:
+        raise RecipeError(twice[0], "is to be two of the page, the Markdown and the JSON", "a file for each")
     report = content.content(names, watts=watts)
     texts = {}
     if out or not (markdown or json):
