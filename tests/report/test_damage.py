@@ -135,10 +135,23 @@ def test_a_run_from_another_machine_is_read(run: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "status.json", "recipe.toml", "scores.json", "log.txt", "data.json"])
-def test_what_may_not_be_read_is_told(run: Path, name: str) -> None:
+def test_what_cannot_be_read_is_told(run: Path, name: str) -> None:
     """As a folder of that name: also one that may read everything cannot."""
     (run / name).unlink()
     (run / name).mkdir()
     notes = folders.read([run])[0]["notes"]
     assert [note for note in notes if note.startswith(f"{name}: ")] or name == "log.txt"
     written(run)
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "status.json", "recipe.toml", "scores.json", "log.txt", "data.json",
+                                  "trials.json", "environment.json"])  # fmt: skip
+def test_what_nobody_may_look_at_ends_no_report(run: Path, name: str) -> None:
+    """As a name that the disk refuses to look up, which is the same for those who may read everything."""
+    (run / name).unlink()
+    (run / name).symlink_to("x" * 300)
+    with pytest.raises(OSError, match="name too long"):
+        (run / name).exists()
+    plant(run.parent / "other", [3.0])
+    written(run.parent)
+    assert [facts["name"] for facts in folders.read(folders.find([str(run.parent)]))] == ["grid", "other", "run"]

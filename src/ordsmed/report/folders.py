@@ -57,9 +57,9 @@ def _below(path: Path, deep: int) -> Iterator[Path]:
     if _is_run(path):
         yield path
         path = path / "trials"
-    if not deep or not path.is_dir():
-        return
     try:
+        if not deep or not path.is_dir():
+            return
         inner = sorted(each for each in path.iterdir() if each.is_dir() and not each.name.startswith("."))
     except OSError:
         return
@@ -72,9 +72,9 @@ def _is_run(path: Path) -> bool:
     """A folder of a training, also of one whose status is lost or damaged; no corpus, and no store."""
     try:
         verb = values.text(read_status(path).get("verb"))
-    except OrdsmedError:
+    except (OrdsmedError, OSError):
         return True
-    return verb in TRAININGS or (verb is None and (path / METRICS).exists())
+    return verb in TRAININGS or (verb is None and values.stands(path / METRICS))
 
 
 def _by_number(path: Path) -> list[Any]:
@@ -144,7 +144,7 @@ def read_one(path: Path, most: int, read: CourseReader = course.read) -> dict[st
         "machine": log.get("machine", ""), "precision": settings.flat(recipe).get("layout.precision"),
         "layouts": status.get("layouts", []), "parameters": log.get("parameters"),
         "left_out": _left_out(status),
-        "environment": _table(path / "environment.json", notes) if (path / "environment.json").exists() else {},
+        "environment": _table(path / "environment.json", notes) if values.stands(path / "environment.json") else {},
         "starts": log.get("starts", 0), "notes": notes,
     }  # fmt: skip
     _judge_state(path, facts)
@@ -168,7 +168,7 @@ def _left_out(status: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _kind(path: Path, status: Mapping[str, Any]) -> str:
     verb = str(status.get("verb", "run"))
-    return "trials" if verb == "finetune" and (path / TRIALS).exists() else verb
+    return "trials" if verb == "finetune" and values.stands(path / TRIALS) else verb
 
 
 def _table(path: Path, notes: list[str]) -> dict[str, Any]:
@@ -232,8 +232,8 @@ def _course(
     read: Callable[[], dict[str, Any]], path: Path, notes: list[str], status: Mapping[str, Any]
 ) -> dict[str, Any] | None:
     """The course, and in words what is wrong with it; None: there is none."""
-    if not path.exists():
-        if status.get("verb") in TRAININGS and not (path.parent / TRIALS).exists():
+    if not values.stands(path):
+        if status.get("verb") in TRAININGS and not values.stands(path.parent / TRIALS):
             notes.append(f"no {METRICS}: no step was written")
         return None
     try:
@@ -270,7 +270,7 @@ def _planned(recipe: Mapping[str, Any], status: Mapping[str, Any]) -> int | None
 
 def _scores(path: Path, notes: list[str], status: Mapping[str, Any]) -> dict[str, Any]:
     """The numbers that were found, those of guessing beside them."""
-    if not (path / SCORES).exists():
+    if not values.stands(path / SCORES):
         return {}
     facts = _table(path / SCORES, notes)
     return {"found": _numbers(facts), "guessing": _numbers(values.table(facts.get("guessing")))}
@@ -283,7 +283,7 @@ def _numbers(table: Mapping[str, Any]) -> dict[str, float]:
 
 def _trials(path: Path, notes: list[str]) -> dict[str, Any]:
     """The trials of a grid: of each its setting, its scores, how long it took."""
-    if not (path / "trials.json").exists():
+    if not values.stands(path / "trials.json"):
         return {}
     facts = _table(path / "trials.json", notes)
     rows = [
@@ -297,7 +297,7 @@ def _trials(path: Path, notes: list[str]) -> dict[str, Any]:
 def _probes(path: Path, notes: list[str]) -> list[dict[str, Any]]:
     """A row a score of each probe that was asked."""
     rows = []
-    for file in sorted((path / probed.SCORES).glob("*-*.json")):
+    for file in values.matching(path / probed.SCORES, "*-*.json"):
         try:
             result = values.clean(probed.read_one(file))
         except OrdsmedError as error:
@@ -321,7 +321,7 @@ def _files(names: object) -> str:
 
 def _data(path: Path, notes: list[str]) -> list[dict[str, Any]]:
     """What it learned from: of each store its size, its tokenizer, what it was made of; of a task's file its size."""
-    if not (path / "data.json").exists():
+    if not values.stands(path / "data.json"):
         return []
     rows = []
     for source, each in _table(path / "data.json", notes).items():
@@ -348,7 +348,7 @@ def _judge_state(path: Path, facts: dict[str, Any]) -> None:
     elif facts["state"] == "running":
         try:
             silent = time.time() - max(
-                (path / name).stat().st_mtime for name in (METRICS, STATUS) if (path / name).exists()
+                (path / name).stat().st_mtime for name in (METRICS, STATUS) if values.stands(path / name)
             )
         except (OSError, ValueError):
             return

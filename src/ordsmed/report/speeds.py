@@ -16,7 +16,7 @@ from ordsmed.base.folder import STATUS
 from ordsmed.base.measurements import Measurement
 from ordsmed.base.say import many
 from ordsmed.bench import table
-from ordsmed.report import comparisons
+from ordsmed.report import comparisons, values
 from ordsmed.report.tables import Cells, ReportCell, ReportTable, cut, tables
 
 KEPT = measurements.PLACE.name
@@ -53,8 +53,9 @@ def places(path: Path) -> list[Path]:
     """The files that may hold speeds: itself; of a folder those in it, and of `work` those of `work/bench`."""
     if path.is_file():
         return [path]
-    rooms = [room for room in (path, path / measurements.PLACE.parent.name) if not (room / STATUS).exists()]
-    return [file for room in rooms for file in (*sorted(room.glob("*.json")), room / KEPT) if file.is_file()]
+    rooms = [room for room in (path, path / measurements.PLACE.parent.name) if not values.stands(room / STATUS)]
+    files_of = [file for room in rooms for file in (*values.matching(room, "*.json"), room / KEPT)]
+    return [file for file in files_of if values.stands(file) and file.is_file()]
 
 
 def _standing(path: Path) -> list[dict[str, Any]]:

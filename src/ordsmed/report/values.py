@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 LARGEST = 1e300  # of numbers that are taken for some
@@ -36,6 +37,22 @@ def number(value: object) -> float | None:
 def count(value: object) -> int | float | None:
     """A number as it stands, whole where it is."""
     return None if (own := number(value)) is None else int(own) if own == int(own) else own
+
+
+def stands(path: Path) -> bool:
+    """Is there such a file? Not as far as known where nobody may look."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
+def matching(folder: Path, pattern: str) -> list[Path]:
+    """The files of such names, in order; none where nobody may look."""
+    try:
+        return sorted(folder.glob(pattern))
+    except OSError:
+        return []
 
 
 def text(value: object) -> str | None:
