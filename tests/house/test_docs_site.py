@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 MAP = ROOT / "docs/README.md"
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/**/*.md"))]
 
 
 class Links(HTMLParser):
@@ -94,6 +94,7 @@ def test_broken_links_fail(tmp_path: Path) -> None:
     (tmp_path / "docs/README.md").write_text("# Map\n\n## Part\n\n- [a page](page.md)\n", encoding="utf-8")
     right, wrong = "[b](#page) [c](README.md#part)", "[a](away.md) [b](#nothing) [c](README.md#nobody)"
     (tmp_path / "docs/page.md").write_text(f"# Page\n\n{right} {wrong}\n", encoding="utf-8")
+    (tmp_path / "runs.md").write_text("# Of `ordsmed report --markdown`\n", encoding="utf-8")
     (tmp_path / "docs/alone.md").write_text("# On no map\n", encoding="utf-8")
     made = built(tmp_path, tmp_path / "out")
     assert made.returncode == 1

@@ -50,7 +50,10 @@ def test_epochs_stand_in_place_of_steps() -> None:
         ({}, "steps: found 0; wanted 1 or more, or epochs above 0"),
         ({"steps": -3}, "steps: found -3"),
         ({"epochs": -1.0}, "steps: found 0; wanted 1 or more, or epochs above 0"),
-        ({"epochs": 2.0, "steps": 5}, "epochs: found 2 beside 5 steps; wanted one of the two"),
+        (
+            {"epochs": 2.0, "steps": 5},
+            "epochs: found 2 beside 5 steps; wanted one of the two; `steps=0` as well takes a recipe's away",
+        ),
     ):
         with pytest.raises(ValueError, match=said):
             Phase(length=8, batch=1, rate=1.0, **wrong)  # type: ignore[arg-type]

@@ -40,7 +40,8 @@ class Phase:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: found {getattr(self, name)}; wanted 1 or more")
         if self.epochs and self.steps:
-            raise ValueError(f"epochs: found {self.epochs:g} beside {self.steps} steps; wanted one of the two")
+            wanted = "wanted one of the two; `steps=0` as well takes a recipe's away"
+            raise ValueError(f"epochs: found {self.epochs:g} beside {self.steps} steps; {wanted}")
         if self.steps < 1 and not 0 < self.epochs < float("inf"):
             raise ValueError(f"steps: found {self.steps}; wanted 1 or more, or epochs above 0")
         if self.batch * max(self.steps, 1) * self.length > MOST_ROWS:
