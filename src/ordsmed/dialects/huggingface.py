@@ -1,4 +1,4 @@
-"""The example scripts of Hugging Face's transformers: masked and causal language models, GLUE, questions.
+"""The example scripts of Hugging Face's transformers: masked and causal language models, GLUE, questions, tags.
 
 Their flags are fields of three dataclasses; those of TrainingArguments are of versions 4 and 5 together. Once done,
 output_dir holds what theirs leave: config.json, model.safetensors, the tokenizer, and *_results.json.
@@ -20,11 +20,12 @@ from ordsmed.base import files, hub, menu, settings
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import nearest
 from ordsmed.base.folder import kind_of_folder
+from ordsmed.base.keys import value_key
 from ordsmed.base.screen import command
 from ordsmed.labelled import glue
 from ordsmed.labelled.tables import table
 from ordsmed.text import read
-from ordsmed.translate import perform, trainer
+from ordsmed.translate import perform, tagged, trainer
 from ordsmed.translate.program import YES_OR_NO, Call, Flag, Program, Values
 from ordsmed.translate.standing import asked_by, run_of, weights_of
 
@@ -37,6 +38,7 @@ FETCHED = {  # data sets of the hub that `ordsmed fetch` gets: their files, to l
 }  # fmt: skip
 ALL = 10**9  # rows of a validation, where theirs takes all
 LONGEST = 1024  # tokens of a row where the tokenizer says no limit, as theirs
+LONGEST_OF_WORDS = 512  # tokens of a row of words; longer sentences are read in windows
 NO_LIMIT = 10**9
 ADAMS = ("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_torch_xla", "adamw_torch_npu_fused", "adamw_apex_fused")
 OPTIMIZERS = {**dict.fromkeys(ADAMS, "adamw"), "adagrad": "adagrad", "stable_adamw": "stableadamw"}
@@ -120,6 +122,20 @@ QUESTIONS = (
     Flag("--preprocessing_num_workers", int, nothing="texts are read by as many threads as there are cores"),
     *LEARNING,
 )
+
+
+WORDS = (
+    Flag("--task_name", "ner", "task.train", joint=True),
+    Flag("--dataset_name", str, refused=f"{NETWORK}: name its files by --train_file"),
+    Flag("--dataset_config_name", str, refused=f"{NETWORK}: name its files by --train_file"),
+    Flag("--text_column_name", str, "task.train", joint=True),
+    Flag("--label_column_name", str, "task.train", joint=True),
+    Flag("--max_seq_length", int, "task.length", joint=True),
+    Flag("--label_all_tokens", False, refused="leave it out: a word's tag is learned at its first piece"),
+    Flag("--return_entity_level_metrics", False, nothing="conlleval.txt beside the predictions tells each kind"),
+    Flag("--preprocessing_num_workers", int, nothing="texts are read by as many threads as there are cores"),
+    *LEARNING,
+)  # fmt: skip
 
 
 def masked(values: Values, call: Call) -> None:
@@ -448,6 +464,48 @@ def questions(values: Values, call: Call) -> None:
     call.after.append(lambda: _left_by_questions(values, call, parts))
 
 
+def words(values: Values, call: Call) -> None:
+    """A tag for each word, from files of an object a sentence, or CoNLL."""
+    named = {"train": values.train_file, "eval": values.validation_file, "predict": values.test_file}
+    wanted = {"train": values.do_train, "eval": values.do_eval, "predict": values.do_predict}
+    flags = {"train": "--train_file", "eval": "--validation_file", "predict": "--test_file"}
+    for name, path in named.items():
+        if wanted[name] and not path:
+            raise UsageError(flags[name], "missing", f"it, with --do_{name}", f"`{flags[name]} FILE`")
+    asked = {name: _as_conll(str(path), values, call) for name, path in named.items() if wanted[name]}
+    call.put("task.kind", "tag")
+    call.put("task.column", -1)
+    call.put("task.length", values.max_seq_length or LONGEST_OF_WORDS)
+    parts = [AskedFiles(name, (asked[name],), told=True) for name in ("eval", "predict") if name in asked]
+    if values.do_train:
+        call.put("task.train", asked["train"])
+    _learning(values, call, parts)
+    call.after.append(lambda: _left_by_words(values, call, parts))
+
+
+def _as_conll(path: str, values: Values, call: Call) -> str:
+    """Where a file of theirs stands as CoNLL once the call is prepared; one of CoNLL stands where it is."""
+    read.files([path])
+    if Path(path).suffix == ".csv":
+        raise UsageError(path, "ends with .csv", ".json: an object a sentence; or CoNLL", "a cell holds no list")
+    if Path(path).suffix not in tagged.ENDINGS:
+        return path
+    names = _columns(path)
+    own = values.text_column_name or ("tokens" if "tokens" in names else names[0])
+    tags = values.label_column_name or f"{values.task_name.lower()}_tags"
+    if tags not in names and not values.label_column_name:
+        tags = next((name for name in names[1:] if name != own), "")
+    for flag, name in (("--text_column_name", own), ("--label_column_name", tags)):
+        if name not in names:
+            raise UsageError(flag, f"found {name or 'none'}", f"one of {', '.join(names)}", nearest(name, names))
+    target = (
+        perform.FOLDER / f"words-{value_key([str(Path(path).resolve()), own, tags], 8)}" / f"{Path(path).stem}.conll"
+    )
+    call.before.append(lambda: tagged.as_conll(Path(path), target, own, tags))
+    call.notes.append(f"{path}: `{own}` and `{tags}`, as CoNLL in {target}")
+    return str(target)
+
+
 def _tested(values: Values, *, told: bool) -> list[AskedFiles]:
     if values.do_predict and not values.test_file:
         raise UsageError("--test_file", "missing", "it, with --do_predict")
@@ -459,14 +517,16 @@ def _learning(values: Values, call: Call, parts: Sequence[AskedFiles]) -> None:
     if not values.model_name_or_path:
         raise UsageError("--model_name_or_path", "missing", "a pretrained model")
     longest = min(_signed_length(values), _network_length(values))
-    if values.max_seq_length > longest:
-        call.notes.append(f"--max_seq_length {values.max_seq_length}: the model takes {longest}")
+    if (values.max_seq_length or LONGEST_OF_WORDS) > longest:
+        if values.max_seq_length:
+            call.notes.append(f"--max_seq_length {values.max_seq_length}: the model takes {longest}")
         call.put("task.length", longest)
     if not values.do_train:
         _asked(values, call, parts)
         return
-    for part in parts:
-        read.files(list(part.files))  # that one is missing is not to be told when all is learned
+    if not call.before:  # which makes them
+        for part in parts:
+            read.files(list(part.files))  # that one is missing is not to be told when all is learned
     call.put("init", _begun_with(values, call))
     if values.tokenizer_name:
         call.put("tokenizer", values.tokenizer_name)
@@ -573,6 +633,16 @@ def _left_by_questions(values: Values, call: Call, parts: Sequence[AskedFiles]) 
     trainer.write_results(out, scores)
 
 
+def _left_by_words(values: Values, call: Call, parts: Sequence[AskedFiles]) -> None:
+    scores, out = _answered(values, call, parts)
+    for part in parts:
+        own = scores[part.name]
+        scores[part.name] = {key: value for key, value in own.items() if not key.startswith(f"{part.name}_strict")}
+        if part.name == "predict":
+            tagged.write_predictions(out / "predictions.txt", sorted(part.folder(out).glob(Path(part.files[0]).name)))
+    trainer.write_results(out, scores)
+
+
 PROGRAMS = (
     Program("run_mlm.py", "pretrain on masked words of texts", MASKED, masked, "pretrain", fields=True,
             path="language-modeling/run_mlm.py"),
@@ -582,4 +652,6 @@ PROGRAMS = (
             fields=True, path="text-classification/run_glue.py"),
     Program("run_qa.py", "fine-tune on questions about texts, and predict", QUESTIONS, questions, "finetune",
             fields=True, path="question-answering/run_qa.py"),
+    Program("run_ner.py", "fine-tune on tags of words, and predict", WORDS, words, "finetune", fields=True,
+            path="token-classification/run_ner.py"),
 )  # fmt: skip
