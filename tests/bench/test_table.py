@@ -313,6 +313,52 @@ def test_a_kill_in_a_later_cell_leaves_the_table_of_those_before(monkeypatch: py
     assert len(json.loads(Path("work/bench/bert-mini.json").read_text())["rows"]) == 1
 
 
+def test_a_table_that_was_broken_off_goes_on_with_the_same_command_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[str] = []
+    fails: list[str] = ["length=64"]
+
+    def measured(name: str, words: list[str]) -> CellResult:
+        given.append(words[-1])
+        if words[-1] == "length=256":
+            raise KeyboardInterrupt
+        if words[-1] in fails:
+            return CellResult((), why="no memory is left")
+        return CellResult((), (rate(len(given)),), {"profile": {"products": 0.5}})
+
+    monkeypatch.setattr(table, "_run", measured)
+    axes = "table={lengths=[128, 64, 256]}"
+    with pytest.raises(KeyboardInterrupt):
+        bench("bert-mini", [axes])
+    monkeypatch.setattr(table, "_run", lambda name, words: measured(name, [words[-1].replace("256", "32")]))
+    fails.clear()
+    found = json.loads(bench("bert-mini", [axes], json_line=True)[0])
+    assert given == ["length=128", "length=64", "length=256", "length=64", "length=32"]  # what failed is tried again
+    assert [row["sequences_per_second"] for row in found["rows"]] == [1, 4, 5]
+    assert found["rows"][0]["profile"] == {"products": 0.5}
+    assert [one.sequences_per_second for one in measurements.read(measurements.PLACE)] == [1, 4, 5]  # each once
+    assert not Path("work/bench/bert-mini.part").exists()
+    bench("bert-mini", [axes])
+    assert len(given) == 8  # a table that is whole is measured anew
+
+
+@pytest.mark.parametrize("change", ["words", "version", "machine", "damaged"])
+def test_what_another_command_has_measured_is_measured_again(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    results = iter([CellResult((), (rate(1),))])
+    monkeypatch.setattr(table, "_run", lambda *_: next(results))
+    with pytest.raises(StopIteration):
+        bench("bert-mini", ["table={lengths=[128, 64]}"])
+    if change == "version":
+        monkeypatch.setattr("ordsmed.__version__", "0.0")
+    if change == "machine":
+        monkeypatch.setattr("platform.node", lambda: "elsewhere")
+    if change == "damaged":
+        Path("work/bench/bert-mini.part").write_text('{"of"')
+    results = iter([CellResult((), (rate(2),)), CellResult((), (rate(3),))])
+    words = ["table={lengths=[128, 64]}", *(["batch=4"] if change == "words" else [])]
+    found = json.loads(bench("bert-mini", words, json_line=True)[0])
+    assert [row["sequences_per_second"] for row in found["rows"]] == [2, 3]
+
+
 @pytest.mark.parametrize(("code", "why"), [
     ("import os; os.kill(os.getpid(), 9)", "ended by SIGKILL: the system ran out of memory, or somebody ended it"),
     ("import sys; print('a\\nbert: no memory is left\\n', file=sys.stderr); sys.exit(2)", "bert: no memory is left"),

@@ -3,15 +3,18 @@
 axes -> cells, as words of the command line -> `ordsmed bench` each -> measurements -> rows -> speed-up, scaling, hours
      -> work/bench/NAME.json and NAME.md, from the first cell on; the verb makes the page of them
 
-One cell that fails, even by the system's hand, is told as one that failed; the others go on.
+One cell that fails, even by the system's hand, is told as one that failed; the others go on. A table that is broken
+off goes on with the same command (NAME.part).
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import json
 import math
+import platform
 import signal
 import subprocess
 import sys
@@ -21,8 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import ordsmed
 from ordsmed.base import files, measurements, run, settings
-from ordsmed.base.errors import RunError
+from ordsmed.base.errors import DataError, RunError
 from ordsmed.base.measurements import PLACE, Measurement
 from ordsmed.base.say import say
 from ordsmed.bench import published
@@ -95,24 +99,53 @@ def measured_table(
 ) -> list[str]:
     """All cells of a recipe, as Markdown or as one line of JSON; their measurements and the table are kept."""
     results: list[CellResult] = []
-    cells = [*cells_of(name, overrides, recipe)]
-    place = place_of(name)
+    cells, place = [*cells_of(name, overrides, recipe)], place_of(name)
+    part = TablePart(place.with_suffix(".part"), recipe)
     for number, words in enumerate(cells, 1):
-        say(f"{name}: {number} of {len(cells)}: {' '.join(words) or 'as the recipe has it'}")
+        stands = part.cells.get(words)
+        say(f"{name}: {number} of {len(cells)}: {' '.join(words) or 'as the recipe has it'}{', stands' * bool(stands)}")
+        if stands:
+            results.append(stands)
+            continue
         result = dataclasses.replace(_run(name, [*overrides, "table=none", *words]), words=words)
         results.append(result)
         if result.why:
             say(f"{name}: {' '.join(words)}: {result.why}")
         elif recipe.keep:
             measurements.add(Path(recipe.keep), result.measured)
-        table = summary(name, recipe.table, results)
         if recipe.keep:
-            _leave(place, table)
+            _leave(place, summary(name, recipe.table, results))
+            part.add(result)
+    table = summary(name, recipe.table, results)
+    if recipe.keep:
+        part.path.unlink(missing_ok=True)
     if not table["rows"]:
         raise RunError(name, "nothing was measured", "", f"{results[0].why} ({len(results)} in all)")
     if left and recipe.keep:
         left(place)
     return [json.dumps(table)] if json_line else markdown(table)
+
+
+class TablePart:
+    """What a table that was broken off has measured, beside it: the same command on the same machine goes on there."""
+
+    def __init__(self, path: Path, recipe: Any) -> None:
+        self.path, self.cells = path, dict[tuple[str, ...], CellResult]()
+        self.of = [settings.plain(recipe), ordsmed.__version__, platform.node()]
+        with contextlib.suppress(DataError):  # there is none, or a damaged one: all is measured
+            lines = files.read_table(path)
+            if recipe.keep and lines.get("of") == json.loads(json.dumps(self.of)):
+                for each in lines["cells"]:
+                    measured = tuple(settings.decode(Measurement, one, str(path)) for one in each["measured"])
+                    self.cells[tuple(each["words"])] = CellResult(tuple(each["words"]), measured, each["facts"])
+
+    def add(self, result: CellResult) -> None:
+        """One more; what failed is tried again."""
+        if not result.why:
+            self.cells[result.words] = result
+        cells = [{"words": [*each.words], "measured": [settings.plain(one) for one in each.measured],
+                  "facts": each.facts} for each in self.cells.values()]  # fmt: skip
+        files.write_json(self.path, {"of": self.of, "cells": cells})
 
 
 def place_of(name: str) -> Path:

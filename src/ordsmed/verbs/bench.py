@@ -6,13 +6,13 @@ import argparse
 from pathlib import Path
 
 from ordsmed.base.arguments import Parser, whole
-from ordsmed.base.ending import BEGINS_AGAIN
+from ordsmed.base.ending import GOES_ON
 from ordsmed.base.say import say
 from ordsmed.command import flags
 
 PLACE = ("judge", 3)
 RECIPE = "ordsmed.bench.bench:Bench"
-STOPPED = BEGINS_AGAIN
+STOPPED = GOES_ON  # of a table; a measurement alone begins again
 
 
 def arguments(parser: Parser) -> None:
