@@ -39,7 +39,7 @@ def main(words: Sequence[str] | None = None) -> None:
             raise
         fail(str(DataError("a file of JSON", "is nested too deeply to be read", "a file as this verb takes it")), 1)
     except ending.Stopped as run:  # which told how to go on
-        sys.exit(128 + run.by)
+        sys.exit(128 + run.by if run.by else 0)
     except KeyboardInterrupt as stopped:
         _stopped(words, stopped)
 

@@ -14,7 +14,7 @@ import pytest
 
 from kit.dialects import called, changes, installed, resolved, words_of
 from ordsmed.apply.origin import Origin
-from ordsmed.base import run
+from ordsmed.base import run, snapshots
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.ranks import Place
 from ordsmed.data.encode import Encoding
@@ -101,11 +101,11 @@ IDLE = {
     "--out-seq-length": "9",
 }  # fmt: skip
 REFUSED = {
-    "--exit-interval": "5", "--use-npy-data-loader": "", "--train-data-path": "x",
+    "--use-npy-data-loader": "", "--train-data-path": "x",
     "--val-data-path": "x", "--test-data-path": "x", "--input-data-sizes-file": "x",
 }  # fmt: skip
 ELSEWHERE = {"--model-parallel-size", "--cache-dir", "--reset-position-ids", "--reset-attention-mask",
-             "USE_TORCH_DDP", "ORDSMED_EXPORT"}  # fmt: skip
+             "USE_TORCH_DDP", "ORDSMED_EXPORT", "--exit-interval"}  # fmt: skip
 
 
 def test_every_flag_of_pretraining_is_in_a_table() -> None:
@@ -170,10 +170,10 @@ def test_what_theirs_does_by_code_is_told() -> None:
         (["--train-data", "a.csv"], "found a.csv; wanted JSON lines"),
         (["--train-data", "books"], "found books; wanted wikipedia, webtext"),
         ([], "--train-data: missing"),
-        ([*BASE, "--exit-interval", "5"], "has no meaning here"),
         ([*BASE, "--num-layrs", "5"], "did you mean `--num-layers`?"),
         ([*BASE, "--tokenizer-type", "CharacterLevelTokenizer"], "GPT2BPETokenizer has all bytes"),
         ([*BASE, "--finetune"], "found without --load"),
+        ([*BASE, "--use-npy-data-loader"], "has no meaning here"),
         ([*BASE, "--lr", "much"], "--lr: found much; wanted a number"),
         ([*BASE, "--seed", "1.5"], "--seed: found 1.5; wanted a whole number"),
         ([*BASE, "--lr", "1", "word"], "`word` is one word too many"),
@@ -316,7 +316,7 @@ def test_a_flag_of_texts_arrives(flag: str, tmp_path: Path, monkeypatch: pytest.
 LEARNING = {  # which their one parser takes here too
     flag: value for flag, value in {
         **{flag: (words or [""])[0] for flag, (words, _) in FLAGS.items()}, **IDLE, **REFUSED,
-        "--reset-position-ids": "", "--reset-attention-mask": ""}.items()
+        "--exit-interval": "5", "--reset-position-ids": "", "--reset-attention-mask": ""}.items()
     if flag not in (*WRITING_FLAGS, *WRITING_IDLE)}  # fmt: skip
 
 
@@ -507,13 +507,18 @@ total loss: 3.500000E+00
 """
 
 
-def test_lines_that_a_dashboard_reads(tmp_path: Path) -> None:
+def test_lines_that_a_dashboard_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of steps between two lines the mean; a GPT-2 has one loss, and no scale without fp16."""
     (tmp_path / "status.json").write_text('{"steps_asked": [2, 3]}')
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in STEPS))
     write_log(tmp_path, every=2)
     lines = (tmp_path / "log-megatron.txt").read_text()
     assert re.sub("---+", "---", lines) == LINES
+    assert "end of training for val data" in capsys.readouterr().out
+    (tmp_path / "status.json").write_text('{"steps_asked": [2, 3], "state": "stopped"}')
+    write_log(tmp_path, every=2)
+    lines = (tmp_path / "log-megatron.txt").read_text()
+    assert "end of training" not in lines + capsys.readouterr().out
     gpt2 = [{"step": 1, "rate": 1e-4, "seconds": 0.5, "clm": 2.0}, {"step": 1, "validation": 2.0, "clm": 2.0}]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in gpt2))
     write_log(tmp_path, every=1)
@@ -550,6 +555,18 @@ def test_checkpoints_on_request(tiny_run: Any, tmp_path: Path) -> None:
     assert not list(run.glob("*.part"))
     assert set(os.listdir(run)) - set(os.listdir(tiny_run.gpt2)) == {
         f"iter_{int(step):07}", "latest_checkpointed_iteration.txt"}  # fmt: skip
+
+
+def test_a_run_stops_at_the_next_multiple(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = [*BASE, "--save", "s", "--exit-interval", "50"]
+    assert called(CODE, "pretrain_bert.py", *words).environment == {"ORDSMED_STOP_AT": "50"}
+    snapshots.path_of(Path("s/checkpoints"), 50).mkdir(parents=True)
+    assert called(CODE, "pretrain_bert.py", *words).environment == {"ORDSMED_STOP_AT": "100"}
+    assert called(CODE, "pretrain_bert.py", *words, "--anew").environment == {"ORDSMED_STOP_AT": "50"}
+    assert called(CODE, "pretrain_bert.py", *BASE, "--exit-interval", "9").environment == {"ORDSMED_STOP_AT": "9"}
+    with pytest.raises(UsageError, match="--exit-interval: found 0"):
+        called(CODE, "pretrain_bert.py", *BASE, "--exit-interval", "0")
 
 
 def test_texts_and_tokens_of_other_words_lie_beside_those_that_stand(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kit.dialects import called, changes, resolved
+from ordsmed.base import snapshots
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import DataError
 from ordsmed.cli import main
@@ -96,7 +97,7 @@ SQUAD: dict[str, tuple[list[str], dict[str, Any]]] = {
 def test_every_flag_is_in_a_table() -> None:
     """Or in a test of its own: what is done, and which files are left."""
     for name, table, elsewhere in (
-        ("run_pretraining.py", FLAGS, {"--log_dir", "--json-summary"}),
+        ("run_pretraining.py", FLAGS, {"--log_dir", "--json-summary", "--steps_this_run"}),
         ("run_tf_squad.py", SQUAD, {"--do_train", "--do_predict", "--do_eval", "--joint_head", "--init_checkpoint",
                                     "--json-summary", "--skip_checkpoint", "--ci"}),
     ):  # fmt: skip
@@ -238,7 +239,8 @@ def test_records_are_of_the_store_that_the_call_makes() -> None:
         ("run_pretraining.py", [*BASE, "--load_weights", "--restore_checkpoint", "x"], "one of the two"),
         ("run_pretraining.py", [*BASE, "--generator_hidden_size", "0.3"], "a share of 768"),
         ("run_pretraining.py", [*BASE, "--num_train_steps", "5"], "at most the 5 of --num_train_steps"),
-        ("run_pretraining.py", [*BASE, "--steps_this_run", "5"], "has no meaning here"),
+        ("run_pretraining.py", [*BASE, "--steps_this_run", "0"], "--steps_this_run: found 0; wanted a number of"),
+        ("run_pretraining.py", [*BASE, "--skip_checkpoint"], "has no meaning here"),
         ("run_tf_squad.py", ["--output_dir", "x"], "no --do_train, --do_eval or --do_predict"),
         ("run_tf_squad.py", ["--do_train", "--output_dir", "x"], "no --data_dir and no --train_file"),
         ("run_tf_squad.py", ["--do_predict"], "no --init_checkpoint"),
@@ -265,6 +267,15 @@ def test_a_training_begins_anew_by_a_word_or_for_a_whole_script() -> None:
         "plain": 0, "word": 1, "script": 1, "other": 1}  # fmt: skip
     with pytest.raises(UsageError, match="--anew: no such flag"):
         called(CODE, "run_inference.py", "--init_checkpoint", "r", "--anew")
+
+
+def test_so_many_steps_are_learned_in_this_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = [*BASE, "--steps_this_run", "50"]
+    assert called(CODE, "run_pretraining.py", *words).environment == {"ORDSMED_STOP_AT": "50"}
+    snapshots.path_of(Path("results/models/m/checkpoints"), 70).mkdir(parents=True)
+    assert called(CODE, "run_pretraining.py", *words).environment == {"ORDSMED_STOP_AT": "120"}
+    assert called(CODE, "run_pretraining.py", *BASE, "--steps_this_run", "-1").environment == {}
 
 
 def test_where_their_container_has_another_precision_it_is_said() -> None:

@@ -12,10 +12,12 @@ import torch
 from kit.makers import job_of, learned, make_store
 from ordsmed.base import run, settings
 from ordsmed.base.errors import RecipeError
+from ordsmed.cli import main
 from ordsmed.mesh.layout import Layout
 from ordsmed.nn.shards import LocalParameter, total_norm
 from ordsmed.pretrain import texts
 from ordsmed.pretrain.pretrain import pretrain
+from ordsmed.pretrain.recipe import Pretraining
 from ordsmed.train import checkpoint, loop
 from ordsmed.train.meters import read
 
@@ -185,3 +187,24 @@ def test_a_run_that_has_enough_ends_at_that_validation(
     monkeypatch.setattr(type(job.recipe), "is_enough", lambda self, judged: len(judged) == 2)
     assert loop.train(job, tmp_path, 0, 1e9) == 4
     assert [line["step"] for line in job.state.validations] == [2, 4]
+
+
+def test_a_run_stops_at_a_step_that_is_told_and_goes_on(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Between two checkpoints, as if asked to, but well: its status is 0; a step that is past stops nothing."""
+    whole = pretrain(str(recipe("whole", steps=6)))
+    parts = recipe("parts", steps=6)
+    monkeypatch.setenv(loop.STOP_AT, "2")
+    with pytest.raises(SystemExit) as ended:
+        main(["pretrain", str(parts)])
+    assert ended.value.code == 0
+    folder = run.place(*run.load(Pretraining, str(parts), []))
+    assert (run.Run(folder).status["state"], run.Run(folder).status["step"]) == ("stopped", 2)
+    assert f"saved at step 2 of 6; go on with: ordsmed pretrain {folder}" in capsys.readouterr().err
+    pretrain(str(parts))
+    assert [x.get("loss") for x in read(folder / "metrics.jsonl")] == [
+        x.get("loss") for x in read(whole / "metrics.jsonl")]  # fmt: skip
+    monkeypatch.setenv(loop.STOP_AT, "soon")
+    with pytest.raises(RecipeError, match="ORDSMED_STOP_AT: found soon; wanted a step of the run"):
+        loop.train(job_of(recipe(steps=2)), tmp_path, 0, 1e9)

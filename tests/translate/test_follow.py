@@ -45,12 +45,17 @@ def test_what_is_left_is_told_at_the_end(tmp_path: Path, capsys: pytest.CaptureF
     assert capsys.readouterr().out == "7\n"
 
 
+MEGATRON = (
+    " iteration        2/       3 | elapsed time per iteration (ms): 375.0 | learning rate 2.000E-04 |"
+    " lm loss 1.500000E+00 |"
+)
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ("megatron pretrain_gpt2.py --train-data a.json --save s --log-interval 2 --train-iters 3",
-         " iteration        2/       3 | elapsed time per iteration (ms): 375.0 | learning rate 2.000E-04 |"
-         " lm loss 1.500000E+00 |"),
+        ("megatron pretrain_gpt2.py --train-data a.json --save s --log-interval 2 --train-iters 3", MEGATRON),
+        ("megatron pretrain_gpt2.py --train-data a.json --log-interval 2 --train-iters 3", MEGATRON),  # no --save
         ("nvidia run_pretraining.py --model_name m --pretrain_tfrecords a --log_freq 2 out=s",
          " - Training Iteration: 2  train_perf : 24.0 total_loss : 3.0 masked_lm_loss : 6.0 disc_loss : 9.0"),
     ],
@@ -64,9 +69,10 @@ def test_trainings_are_told_as_theirs_tell_them(
         """What one of three steps leaves."""
         steps = [{"step": n, "clm": float(n), "guess": 4.0 * n, "detect": 6.0 * n, "loss": 2.0 * n, "rate": n / 1e4,
                   "rows": 4 * n * n, "seconds": 0.5 / (3 - n)} for n in (1, 2)]  # fmt: skip
-        Path("s").mkdir()
-        Path("s/metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in steps))
-        Path("s/status.json").write_text('{"steps_asked": [3]}')
+        folder = Path("s" if {"s", "out=s"} & set(words.split()) else "work/as/pretrain_gpt2/pretrain")
+        folder.mkdir(parents=True)
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in steps))
+        (folder / "status.json").write_text('{"steps_asked": [3]}')
 
     monkeypatch.setattr(as_, "_perform", train)
     main(["as", *words.split()])

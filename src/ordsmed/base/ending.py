@@ -26,7 +26,7 @@ class Ended(KeyboardInterrupt):
 
 
 class Stopped(Exception):
-    """A run was asked to stop, saved first and told how to go on; `by` is the signal's number."""
+    """A run was asked to stop, saved first and told how to go on; `by` is the signal's number, 0: where it was to."""
 
     def __init__(self, step: int, by: int) -> None:
         self.step, self.by = step, by

@@ -79,7 +79,7 @@ TRAINING = (
     Flag("--checkpoint-activations", False, "layout.recompute"),
     Flag("--checkpoint-num-layers", 1, nothing="blocks are computed again one by one"),
     Flag("--log-interval", 100, "log"),
-    Flag("--exit-interval", int, refused="end it with `--deadline`, or with Ctrl-C: it is saved, and goes on later"),
+    Flag("--exit-interval", int, "ORDSMED_STOP_AT", joint=True),
     Flag("--save", str, "out", joint=True),
     Flag("--save-interval", 5000, "save"),
     Flag("--load", str, "init", joint=True),
@@ -186,6 +186,10 @@ def _training(values: Values, call: Call, *, sentences: bool) -> None:
     _precision(values, call)
     _folders(values, call)
     _data(values, call, sentences)
+    if "exit_interval" in values.given:
+        if (every := values.exit_interval) < 1:
+            raise UsageError("--exit-interval", f"found {every}", "a number of steps, 1 or more")
+        perform.stop_at(_program(call), values, call, lambda saved: (saved // every + 1) * every)
     call.tells = teller(values.log_interval, values.train_iters)
     if values.save:
         folder = Path(values.save)
@@ -194,6 +198,10 @@ def _training(values: Values, call: Call, *, sentences: bool) -> None:
             call.after.append(lambda: write_checkpoint(folder, ranks=values.model_parallel_size))
     elif values.ORDSMED_EXPORT:
         raise UsageError("ORDSMED_EXPORT", "found without --save", "the folder that they are looked for in")
+
+
+def _program(call: Call) -> Program:
+    return find("megatron", f"pretrain_{call.recipes['pretrain']['model']['kind']}.py")
 
 
 def _copies(values: Values) -> int:
@@ -413,7 +421,7 @@ def _tokenizer(values: Values, call: Call) -> None:
 def _sentencepiece(values: Values, call: Call, path: str) -> None:
     """A model that stands, or one that is trained once and left there; theirs adds the ending."""
     target = Path(path if path.endswith(".model") else f"{path}.model")
-    own = perform.folder(find("megatron", f"pretrain_{call.recipes['pretrain']['model']['kind']}.py"), call)
+    own = perform.folder(_program(call), call)
     for stands in (Path(path), target):
         if stands.is_file() and not _same(stands, own / "tokenizer" / SPIECE):
             call.put("encode: tokenizer", str(stands))
@@ -445,9 +453,11 @@ def leave_sentencepiece(folder: Path, target: Path) -> None:
 def write_log(folder: Path, *, every: int) -> None:
     """The lines that its trainings print, of all steps so far, into log-megatron.txt of a run; the last is printed."""
     read = files.read_lines(folder / "metrics.jsonl")
-    tell = teller(every, sum(files.read_table(folder / "status.json")["steps_asked"]))
+    status = files.read_table(folder / "status.json")
+    tell = teller(every, sum(status["steps_asked"]))
     lines = [text for line in read for text in tell(line)]
-    if validations := [line for line in read if "validation" in line]:
+    validations = [line for line in read if "validation" in line]
+    if validations and status.get("state") != "stopped":
         end = _validated(validations[-1], "the end of training for val data")
         print("\n".join(end), flush=True)
         lines += end

@@ -19,7 +19,7 @@ from ordsmed.base.say import say
 from ordsmed.base.screen import command
 from ordsmed.translate import dllogger, perform
 from ordsmed.translate.dllogger import Logged, Window
-from ordsmed.translate.program import Call, Flag, Program, Values
+from ordsmed.translate.program import Call, Flag, Program, Values, find
 
 WIDTHS = {"small": 256, "base": 768, "large": 1024}
 NONE = (None, "", "None")
@@ -59,7 +59,7 @@ PRETRAINING = (
     Flag("--phase2", False, "init", joint=True),
     Flag("--load_weights", False, "init", joint=True),
     Flag("--weights_dir", str, "init", joint=True),
-    Flag("--steps_this_run", -1, refused="end it with `--deadline`, or with Ctrl-C: it is saved, and goes on later"),
+    Flag("--steps_this_run", -1, "ORDSMED_STOP_AT", joint=True),
     Flag("--skip_checkpoint", False, refused="a run keeps its last checkpoint: without it nothing could be made of it"),
     Flag("--log_dir", str, "the folder of dllogger.log", joint=True),
     Flag("--json-summary", str, "the file of DLLogger's lines", joint=True),
@@ -84,6 +84,10 @@ def pretraining(values: Values, call: Call) -> None:
     _precision_of(values, call)
     if values.fp16_compression:
         call.put("layout.reduce", "fp16")
+    if values.steps_this_run != -1:
+        if values.steps_this_run < 1:
+            raise UsageError("--steps_this_run", f"found {values.steps_this_run}", "a number of steps, or -1: all")
+        perform.stop_at(_program(call), values, call, lambda saved: saved + values.steps_this_run)
     call.tells = _teller(values.log_freq)
     call.after.append(lambda: _leave_pretraining(values, _run_of(values, call)))
 
@@ -105,9 +109,13 @@ def _generator(values: Values) -> int:
     return round(width)
 
 
+def _program(call: Call) -> Program:
+    return find("nvidia", "run_pretraining.py" if call.verb == "pretrain" else "run_tf_squad.py")
+
+
 def _run_of(values: Values, call: Call) -> Path | None:
     """The folder of the run that is done; trials of several settings leave no steps that theirs would know."""
-    folder = perform.run_of(values, call)
+    folder = perform.run_of(_program(call), values, call)
     if (folder / dllogger.METRICS).exists():
         return folder
     say(f"{folder}: no {dllogger.METRICS}, so nothing is written that their scripts would look for")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ordsmed.base.ending import Stopped
-from ordsmed.base.errors import RunError, Trouble
+from ordsmed.base.errors import RecipeError, RunError, Trouble
 from ordsmed.base.machine import lacks_memory
 from ordsmed.base.ranks import first_alone
 from ordsmed.base.say import Progress, say
@@ -37,6 +38,9 @@ from ordsmed.train.saving import Saving
 from ordsmed.train.watch import Watch
 
 Each = Callable[[int], None]  # is told every step that is done
+
+
+STOP_AT = "ORDSMED_STOP_AT"  # a step of a run, which is saved and stops behind it; every process is told the same
 
 
 class Unmade(Exception):
@@ -79,7 +83,7 @@ def train(
     job.state.tell = lambda stage: watch.at(watch.step, stage)
     job.state.validations = first_alone(job.ranks, meters.validations)
     with contextlib.closing(meters), asked_to_stop() as asked, progress as shown:
-        under_way = RunLoop(job, folder, steps, meters, shown, watch, asked, saving, each)
+        under_way = RunLoop(job, folder, steps, meters, shown, watch, asked, saving, each, _stop_at())
         for index in range(locate(job.phases, start)[0], len(job.phases)):
             step, over = under_way.go_through(index, step)
             if over:
@@ -100,6 +104,7 @@ class RunLoop:
     asked: Callable[[], int]  # the signal to stop by, 0: none
     saving: Saving | None
     each: Each | None
+    until: int = 0  # the step to stop at; 0: none
 
     def go_through(self, index: int, step: int) -> tuple[int, bool]:
         """The rest of a phase after a step of the run; the step that it came to, and whether the run is over."""
@@ -152,8 +157,9 @@ class RunLoop:
         """What comes after a step: numbers, a plan, a validation, a checkpoint. Is it the run's last one?"""
         job, recipe, meters, weights = self.job, self.job.recipe, self.meters, self.job.objective.weights
         last, stop = step == self.steps, job.state.vote.result(self.asked())
-        if step % recipe.log == 0 or last or stop:
-            _tell(self.shown, meters.flush(weights, final=last or bool(stop)), step)
+        ends = bool(stop) or step == self.until
+        if step % recipe.log == 0 or last or ends:
+            _tell(self.shown, meters.flush(weights, final=last or ends), step)
         if self.each:
             self.each(step)
         deadline = None if last else job.state.deadline
@@ -164,18 +170,25 @@ class RunLoop:
             if why := _validate(job, index, meters, step):
                 stop_or_rewind(job, self.folder, step, why)
             last = last or recipe.is_enough(job.state.validations)
-        if self.saving and (last or stop or recipe.is_saved(step)):
+        if self.saving and (last or ends or recipe.is_saved(step)):
             self.watch.at(step, "saving")
-            meters.flush(weights, final=last or bool(stop))
+            meters.flush(weights, final=last or ends)
             if not job.finite:  # what cannot be gone on from must not push out what can
                 stop_or_rewind(job, self.folder, step, "weights that are no numbers")
-            self.saving.save(step, final=last or bool(stop))
-        if stop and not last:
+            self.saving.save(step, final=last or ends)
+        if ends and not last:
             raise Stopped(step, stop)
         if plan and not last:
             meters.flush(weights)
             raise Replanned(step, plan)
         return last
+
+
+def _stop_at() -> int:
+    text = os.environ.get(STOP_AT, "0")
+    if not text.isdecimal():
+        raise RecipeError(STOP_AT, f"found {text}", "a step of the run, or 0: none")
+    return int(text)
 
 
 def _overfull(job: Job, index: int, step: int, error: BaseException) -> Exception:

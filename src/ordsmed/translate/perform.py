@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ordsmed.base import files, machine, run, settings
+from ordsmed.base import files, machine, run, settings, snapshots
 from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.keys import value_key
 from ordsmed.base.say import many, say
@@ -20,6 +20,7 @@ from ordsmed.text import read
 from ordsmed.translate.program import MADE, TRAININGS, Call, Program, Values
 
 FOLDER = Path("work/as")
+STOP_AT = "ORDSMED_STOP_AT"  # as train/loop.py reads it
 
 
 def folder(program: Program, call: Call) -> Path:
@@ -33,10 +34,16 @@ def folder_for(out: str | Path, unsaid: str = "") -> Path:
     return FOLDER / ("-".join(Path(out).parts).strip("/-.") or unsaid)
 
 
-def run_of(values: Values, call: Call) -> Path:
+def run_of(program: Program, values: Values, call: Call) -> Path:
     """The folder that a training writes, settings behind the words included."""
     own = [word.removeprefix("out=") for word in values.overrides if word.startswith("out=")]
-    return Path(own[-1] if own else call.recipes[call.verb]["out"])
+    return Path(own[-1] if own else call.recipes[call.verb].get("out") or folder(program, call) / call.verb)
+
+
+def stop_at(program: Program, values: Values, call: Call, step: Callable[[int], int]) -> None:
+    """Have a training stop, saved, at a step that follows from the last one that its folder has."""
+    saved = 0 if values.anew else max(snapshots.steps(run_of(program, values, call) / "checkpoints"), default=0)
+    call.environment[STOP_AT] = str(step(saved))
 
 
 def recipe_at(program: Program, call: Call, name: str) -> Path:

@@ -13,7 +13,7 @@ import contextlib
 import os
 
 from ordsmed.base.arguments import Parser, UsageError
-from ordsmed.base.ending import GOES_ON
+from ordsmed.base.ending import GOES_ON, Stopped
 from ordsmed.command import verb
 from ordsmed.command.output import print_lines
 
@@ -81,7 +81,11 @@ def run(asked: argparse.Namespace) -> None:
             step()
         if own:
             tells = one.tells if values.place.rank == 0 else None
-            with follow.followed(perform.run_of(values, one) / METRICS, tells) if tells else contextlib.nullcontext():
+            with (
+                follow.followed(perform.run_of(theirs, values, one) / METRICS, tells)
+                if tells
+                else contextlib.nullcontext()
+            ):
                 _perform(own)
         if values.place.rank == 0:
             for step in one.after:
@@ -98,4 +102,7 @@ def _perform(own: list[str]) -> None:
         meant.run(means)
     except SystemExit as ended:
         if ended.code:
+            raise
+    except Stopped as run:  # or one that stopped where its words say
+        if run.by:
             raise
