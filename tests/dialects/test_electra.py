@@ -136,6 +136,7 @@ def test_a_key_of_finetuning_arrives(key: str) -> None:
     assert differences(CODE, "run_finetuning.py", before, after) == near(wanted)
 
 
+@pytest.mark.usefixtures("many_cores")
 @pytest.mark.parametrize("flag", BUILDING)
 def test_a_flag_of_records_arrives(flag: str) -> None:
     words, wanted = BUILDING[flag]

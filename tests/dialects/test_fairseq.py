@@ -14,6 +14,7 @@ import pytest
 from kit.dialects import called, changes, resolved
 from kit.foreign_files import byte_pieces
 from ordsmed.apply.trained import open_model
+from ordsmed.base import machine
 from ordsmed.base.arguments import UsageError
 from ordsmed.cli import main
 from ordsmed.translate import install, perform
@@ -258,6 +259,7 @@ def test_wrong_configurations(configured: Path, words: list[str], said: str) -> 
 SOURCE = ["--only-source", "--trainpref=t.raw", "--srcdict=gpt2_bpe/dict.txt"]
 
 
+@pytest.mark.usefixtures("many_cores")
 def test_texts_become_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     got = resolved(CODE, PREPROCESS, *SOURCE, "--validpref=v.raw,w.raw", "--testpref=x.raw", "--destdir=d",
@@ -269,6 +271,15 @@ def test_texts_become_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     }  # fmt: skip
     assert {key: got[key] for key in wanted} == wanted
     assert called(CODE, PREPROCESS, *SOURCE).words == ["--anew"]
+
+
+def test_no_more_processes_than_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The 60 of its README are no help to a laptop."""
+    monkeypatch.setattr(machine, "cores", lambda: 3)
+    call = called(CODE, PREPROCESS, *SOURCE, "--workers=60")
+    assert [call.recipes[name]["processes"] for name in ("corpus", "encode")] == [3, 3]
+    assert "--workers 60: 3 processes, for so many cores are here" in call.notes
+    assert called(CODE, PREPROCESS, *SOURCE, "--workers=2").recipes["encode"]["processes"] == 2
 
 
 def test_several_folders_and_a_sentence_a_row() -> None:

@@ -159,6 +159,7 @@ def test_every_flag_is_in_a_table() -> None:
     assert flags_of(QA) - flags_of(GLUE) == set(QUESTIONS) - set(CLASSES) | {"--dataset_name"}
 
 
+@pytest.mark.usefixtures("many_cores")
 @pytest.mark.parametrize(
     ("name", "least", "flag", "words", "wanted"),
     [

@@ -47,6 +47,8 @@ def test_a_flag_is_found_whosever_it_is(capsys: pytest.CaptureFixture[str]) -> N
         assert ["google", "run_pretraining.py", "--train_batch_size", "32", "phase.batch"] in rows
         assert ["google", "run_classifier.py, run_squad.py", "--train_batch_size", "32", "batch"] in rows
         assert {line[0] for line in lines[1:]} >= ({"google"} if len(words) == 3 else {"google", "nvidia"})
+    as_written = page.find("optimization.max_update=[5]", ["fairseq"])
+    assert as_written == page.find("--max-update=5", ["fairseq"]) == page.find("max_update", ["fairseq"])
     with pytest.raises(UsageError, match=r"no flag of google holds `train-bach`; did you mean `train_batch_size`"):
         page.find("train-bach", ["google"])
     for code in program.names():

@@ -22,6 +22,7 @@ from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import nearest
 from ordsmed.base.folder import kind_of_folder
 from ordsmed.binary import bundle
+from ordsmed.translate import perform
 from ordsmed.translate.program import Call, Flag, Program, Values
 from ordsmed.translate.standing import asked_by, run_of, weights_of
 
@@ -50,14 +51,14 @@ BUILDING = (
     Flag("--vocab-file", str, "tokenizer: tokenizer.file", required=True),
     Flag("--output-dir", str, "the folder that is written", joint=True, required=True),
     Flag("--max-seq-length", 128, "--length", joint=True),
-    Flag("--num-processes", 1, "encode: processes"),
+    Flag("--num-processes", 1, "encode: processes", joint=True),
     Flag("--blanks-separate-docs", True, "corpus: source.apart", joint=True, valued=True),
     *CASE,
 )
 WEB = (
     Flag("--data-dir", str, "corpus: source.path", joint=True, required=True),
     Flag("--max-seq-length", 128, "--length", joint=True),
-    Flag("--num-processes", 1, "encode: processes"),
+    Flag("--num-processes", 1, "encode: processes", joint=True),
     *CASE,
 )
 
@@ -82,7 +83,7 @@ def _records(values: Values, call: Call, out: str) -> None:
     call.put("corpus: sentences", "lines")
     call.put("corpus: duplicates", "keep")
     call.put("corpus: validation", 0.0)
-    call.put("corpus: processes", values.num_processes)
+    perform.put_processes(call, "--num-processes", values.num_processes, "encode: processes", "corpus: processes")
     call.put("encode: corpus", "<corpus>")
     call.put("encode: tokenizer", "<tokenizer>")
     call.put("tokenizer: tokenizer.kind", "wordpiece")

@@ -68,7 +68,7 @@ PREPROCESSING = (
     Flag("--testpref", str, "corpus: given.test", joint=True),
     Flag("--srcdict", str, "tokenizer"),
     Flag("--destdir", "data-bin", "out", joint=True),
-    Flag("--workers", 1, "processes"),
+    Flag("--workers", 1, "processes", joint=True),
     Flag("--source-lang", str, refused=ONE, also=("-s",)), Flag("--target-lang", str, refused=ONE, also=("-t",)),
     Flag("--tgtdict", str, refused=ONE), Flag("--align-suffix", str, refused=ONE),
     Flag("--alignfile", str, refused=ONE), Flag("--thresholdtgt", 0, refused=ONE), Flag("--nwordstgt", -1, refused=ONE),
@@ -103,7 +103,7 @@ def preprocessing(values: Values, call: Call) -> None:
              for ours, theirs in (("validation", "valid"), ("test", "test")) if theirs in paths}  # fmt: skip
     call.put("corpus: given", given)
     call.put("corpus: validation", 0.0)
-    call.put("corpus: processes", values.workers)
+    perform.put_processes(call, "--workers", values.workers, "processes", "corpus: processes")
     call.put("corpus", "<corpus>")
     perform.keep_by_content(call, *(path for several in paths.values() for path in several))
     call.put("out", values.destdir)

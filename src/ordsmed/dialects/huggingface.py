@@ -173,9 +173,9 @@ def _texts(values: Values, call: Call, length: int | None) -> None:
         call.put("corpus: validation", values.validation_split_percentage / 100)
     call.put("encode: corpus", "<corpus>")
     call.put("encode: sentences", False)
-    if values.preprocessing_num_workers:
-        call.put("corpus: processes", values.preprocessing_num_workers)
-        call.put("encode: processes", values.preprocessing_num_workers)
+    if workers := values.preprocessing_num_workers:
+        flag = "--preprocessing_num_workers"
+        perform.put_processes(call, flag, workers, "corpus: processes", "encode: processes")
     perform.keep_by_content(call, train, validation or "")
     call.put("data", "<encode>")
     call.put("phase.length", length or _longest(values, call))

@@ -26,8 +26,11 @@ def codes() -> list[str]:
 
 
 def find(word: str, among: Sequence[str]) -> list[str]:
-    """Flags whose names hold a word, whatever their dashes, in lines; what means one thing stands once a code."""
-    asked, rows = _plain(word), dict[tuple[str, ...], list[str]]()
+    """Flags whose names hold a word, whatever their dashes, in lines; what means one thing stands once a code.
+
+    As it is written is as good: --lr=1e-4, and optimization.lr=[1e-4] of fairseq's YAML.
+    """
+    asked, rows = _plain(word.partition("=")[0].rpartition(".")[2]), dict[tuple[str, ...], list[str]]()
     every = [
         (code, program, flag) for code in among for program in programs_of(code).values() for flag in program.flags
     ]

@@ -120,6 +120,15 @@ def _other(name: str, text: str, *, inputs: bool) -> str | None:
         return None  # what is wrong with it is told when it is made
 
 
+def put_processes(call: Call, flag: str, asked: int, *places: str) -> None:
+    """As many as are asked for, at most one a core of this machine: each has its memory, and more of them wait."""
+    most = machine.cores()
+    if asked > most:
+        call.notes.append(f"{flag} {asked}: {many(most, 'process')}, for so many cores are here")
+    for place in places:
+        call.put(place, min(asked, most))
+
+
 def _kind_first(value: Any) -> Any:
     return dict(sorted(value.items(), key=lambda item: item[0] != "kind")) if isinstance(value, dict) else value
 
