@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import platform
 import threading
 from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
@@ -15,7 +16,8 @@ import pytest
 
 from kit.planted_runs import falling, plant, step_line
 from ordsmed.base.errors import RecipeError, RunError
-from ordsmed.report import course, live
+from ordsmed.base.run import locked
+from ordsmed.report import course, folders, live
 from ordsmed.report.course import Known
 
 
@@ -51,6 +53,28 @@ def test_what_is_written_meanwhile_is_shown(tmp_path: Path) -> None:
             file.write(json.dumps(step_line(3, 1.5)) + "\n")
         assert ask(server, "/state") != state
         assert json.loads(ask(server, "/report.json")[1])["runs"][0]["course"]["step"] == 3
+
+
+def test_a_run_that_is_killed_is_shown_so(tmp_path: Path) -> None:
+    """Though nothing is written any more."""
+    run = plant(tmp_path / "run", [3.0, 2.0], state="running")
+    (run / "environment.json").write_text(json.dumps({"host": platform.node()}))
+    with serving(run) as server:
+        with locked(run):
+            state = ask(server, "/state")
+            assert "1 running" in ask(server, "/")[1]
+        assert ask(server, "/state") != state
+        assert "1 killed" in ask(server, "/")[1]
+
+
+def test_a_run_that_falls_silent_is_shown_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = plant(tmp_path / "run", [3.0, 2.0], state="running")
+    with serving(run) as server:
+        state = ask(server, "/state")
+        assert "perhaps it was killed" not in ask(server, "/")[1]
+        monkeypatch.setattr(folders, "SILENT", -1.0)
+        assert ask(server, "/state") != state
+        assert "perhaps it was killed" in ask(server, "/")[1]
 
 
 def test_others_are_refused(tmp_path: Path) -> None:

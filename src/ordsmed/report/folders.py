@@ -346,19 +346,24 @@ def _judge_state(path: Path, facts: dict[str, Any]) -> None:
         facts["state"] = "killed"
         facts["notes"].append("killed: no process works on it any more; it goes on with the same command")
     elif facts["state"] == "running":
-        try:
-            silent = time.time() - max(
-                (path / name).stat().st_mtime for name in (METRICS, STATUS) if values.stands(path / name)
-            )
-        except (OSError, ValueError):
+        if not math.isfinite(silent := silence(path)):
             return
-        facts["silent_seconds"] = round(max(silent, 0.0), 1)
+        facts["silent_seconds"] = round(silent, 1)
         if silent > SILENT:
             facts["notes"].append(f"under way, but nothing was written for {duration(silent)}: perhaps it was killed")
     elif facts["state"] == "failed":
         facts["notes"].append(f"failed: {facts['why'] or 'its log says why'}")
     elif facts["state"] == "stopped":
         facts["notes"].append("stopped before its end; it goes on where it was with the same command")
+
+
+def silence(path: Path) -> float:
+    """Seconds since a run wrote last; endless where that is not known."""
+    try:
+        return max(0.0, time.time() - max((path / name).stat().st_mtime for name in (METRICS, STATUS)
+                                          if values.stands(path / name)))  # fmt: skip
+    except (OSError, ValueError):
+        return math.inf
 
 
 def _is_left(path: Path, environment: Mapping[str, Any]) -> bool:

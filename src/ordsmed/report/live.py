@@ -16,6 +16,7 @@ from typing import Any
 
 from ordsmed.base.ending import Ended
 from ordsmed.base.errors import OrdsmedError, RunError
+from ordsmed.base.run import is_held
 from ordsmed.base.say import say
 from ordsmed.report import comparisons, content, course, folders, page, speeds
 from ordsmed.report.course import Course, Known
@@ -59,7 +60,9 @@ class LiveReport:
         marks = []
         beside = {name: speeds.places(path) for name in self.names
                   if speeds.read(path := Path(name)) or comparisons.read(path)}  # fmt: skip
-        files = [path / name for path in folders.find(self.names, beside) for name in WATCHED]
+        runs = folders.find(self.names, beside)
+        marks += [f"{is_held(path)} {folders.silence(path) > folders.SILENT}" for path in runs]
+        files = [path / name for path in runs for name in WATCHED]
         for path in (*files, *(path for own in beside.values() for path in own)):
             try:
                 stat = path.stat()
