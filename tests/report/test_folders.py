@@ -122,6 +122,16 @@ def test_files_of_a_task_are_data_too(tmp_path: Path) -> None:
     )
 
 
+def test_probes_stand_in_the_order_of_their_steps(tmp_path: Path) -> None:
+    run = plant(tmp_path / "run", [3.0])
+    (run / "scores").mkdir()
+    for name, step in (("a", 90), ("b", 0), ("c", 100), ("d", 9)):
+        probe = {"accuracy": 0.5, "probe": "pairs", "way": "causal", "files": ["w.txt"], "key": "k", "model": "m",
+                 "errors": {}, "guessing": {}, "step": step}  # fmt: skip
+        (run / f"scores/pairs-{name}.json").write_text(json.dumps(probe))
+    assert [row["step"] for row in folders.read([run])[0]["probes"]] == [0, 9, 90, 100]
+
+
 def test_scores_of_trials_stand_in_their_own_table(tmp_path: Path) -> None:
     grid = plant_trials(tmp_path / "grid", [({"rate": 0.1}, 1, {"f1": 80.0})])
     plant(grid / "trials/trial-0", [3.0], verb="finetune", scores={"f1": 80.0, "total": 7})

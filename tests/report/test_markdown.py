@@ -8,6 +8,7 @@ from pathlib import Path
 from kit.planted_runs import falling, plant
 from ordsmed.report import content, report
 from ordsmed.report.markdown import markdown, statement
+from ordsmed.report.page import page
 
 STORE = {
     "verb": "encode", "fingerprint": "f1", "vocabulary": 4500, "kind": "wordpiece", "language": "en", "licence": "CC0",
@@ -26,6 +27,17 @@ def test_tables_are_those_of_the_page(tmp_path: Path) -> None:
     assert ["runs", "mlm\\_right", "2", "0.375", "0.1768", "-1.213 to 1.963", "0.25", "0.5"] in rows
     assert ["phase\\[1\\].rate", "0.001"] in rows
     assert "Seeds: 1, 2." in lines
+
+
+def test_commands_stand_apart(tmp_path: Path) -> None:
+    """In what a table is about, and on a page in notes as well."""
+    plant(tmp_path / "run", [3.0], state="failed", why="use `layout.micro=2` or <i>")
+    plant(tmp_path / "other", [3.0], recipe={"data": "x"})
+    facts = content.content([str(tmp_path)], watts=300)
+    text = markdown(facts)
+    assert "The settings in which the recipes of `pretrain` differ; –: a recipe has no such setting." in text
+    assert "energy at 300 W a device, as `--watts` says." in text
+    assert "use <code>layout.micro=2</code> or &lt;i&gt;</li>" in page(facts)
 
 
 def test_the_statement_tells_data_and_compute(tmp_path: Path) -> None:

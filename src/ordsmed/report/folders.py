@@ -311,7 +311,7 @@ def _probes(path: Path, notes: list[str]) -> list[dict[str, Any]]:
              "words": values.count(seen.get("words")), "tokens": values.count(seen.get("tokens"))}
             for key, value in result.items() if isinstance(value, float)
         ]  # fmt: skip
-    return rows
+    return sorted(rows, key=lambda row: (row["probe"], row["files"], row["score"], row["step"] or 0))
 
 
 def _files(names: object) -> str:

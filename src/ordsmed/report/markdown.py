@@ -33,7 +33,7 @@ def _parts(report: Mapping[str, Any]) -> Iterator[str]:
         rows = [[plain(cell.text) for cell in row] for row in table.rows]
         yield from (*screen.markdown([plain(name) for name in table.head], rows, padded=True), "")
         if table.about:
-            yield from (f"{plain(table.about[:1].upper() + table.about[1:])}.", "")
+            yield from (f"{_with_code(table.about[:1].upper() + table.about[1:])}.", "")
     yield from _settings(report)
     yield f"Made by ordsmed {stamp['ordsmed']} at {stamp['at']}."
 
@@ -47,7 +47,19 @@ def _title(report: Mapping[str, Any]) -> str:
 
 def plain(text: str) -> str:
     """As text: nothing in it is Markdown or HTML."""
-    return SIGNS.sub(r"\\\1", " ".join(text.split())).replace("&", "&amp;")
+    return _escaped(" ".join(text.split()))
+
+
+def _escaped(text: str) -> str:
+    return SIGNS.sub(r"\\\1", text).replace("&", "&amp;")
+
+
+def _with_code(text: str) -> str:
+    """As text in which `commands` and `settings` stand apart."""
+    parts = " ".join(text.split()).split("`")
+    if len(parts) % 2 == 0:
+        return plain(text)
+    return "".join(f"`{part}`" if number % 2 else _escaped(part) for number, part in enumerate(parts))
 
 
 def statement(report: Mapping[str, Any]) -> list[str]:

@@ -105,11 +105,16 @@ def _notes(report: Mapping[str, Any]) -> str:
         return ""
     items = "".join(
         f'<li class="{"failed" if state == "failed" else "odd"}"><b>{html.escape(tables.cut(name))}</b>: '
-        f"{html.escape(note[:600])}</li>"
+        f"{_with_code(note[:600])}</li>"
         for name, note, state in notes[:NOTES]
     )
     more = f'<p class="note">and {len(notes) - NOTES:,} more in the JSON</p>' if len(notes) > NOTES else ""
     return f'<section id="notes"><h2>To know first</h2><ul class="notes">{items}</ul>{more}</section>'
+
+
+def _with_code(text: str) -> str:
+    """Text in which `commands` and `settings` stand apart."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
 
 
 def _losses(report: Mapping[str, Any]) -> str:
@@ -147,7 +152,7 @@ def _probes(report: Mapping[str, Any]) -> str:
 
 
 def _section(table: ReportTable, before: str = "") -> str:
-    about = f'<p class="about">{html.escape(table.about)}</p>' if table.about else ""
+    about = f'<p class="about">{_with_code(table.about)}</p>' if table.about else ""
     title = f"<h2>{html.escape(table.title)}</h2>"
     return f'<section id="{html.escape(table.key)}">{title}{about}{before}{_table(table)}</section>'
 
@@ -191,7 +196,7 @@ def _recipes(report: Mapping[str, Any]) -> str:
         for group in shown[:RECIPES]
     )
     more = (
-        f'<p class="note">and {len(shown) - RECIPES:,} more: `ordsmed show FOLDER --settings`</p>'
+        f'<p class="note">and {len(shown) - RECIPES:,} more: <code>ordsmed show FOLDER --settings</code></p>'
         if shown[RECIPES:]
         else ""
     )
