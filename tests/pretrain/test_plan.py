@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ from ordsmed.learn.phases import Phase
 from ordsmed.mesh.layout import Layout, memory
 from ordsmed.pretrain import plan as plans
 from ordsmed.pretrain.plan import PretrainingPlan
+from ordsmed.pretrain.pretrain import pretrain
 from ordsmed.pretrain.recipe import Pretraining
 from ordsmed.train import plan as train_plans
 
@@ -245,3 +247,20 @@ def test_more_rows_than_a_run_counts_are_refused() -> None:
     endless = Phase(length=8, batch=4, rate=1.0, epochs=1e20)
     with pytest.raises(RecipeError, match=r"^phase\[1\].epochs: found 1e\+20; wanted fewer"):
         plans.counted(Ten(Several((endless,))))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "objective", "refusal"),
+    [
+        ("tiny/roberta", "clm", "objective.kind: clm with a model that sees what it is to guess; use mlm"),
+        ("tiny/gpt2", "mlm", "objective.kind: mlm with a model that sees only what stands before; use clm"),
+        ("tiny/bert", "rtd", "objective.kind: "),
+    ],
+)
+def test_a_network_that_cannot_learn_this_is_refused_before_data_are_made(
+    name: str, objective: str, refusal: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RecipeError, match=re.escape(refusal)):
+        pretrain(name, [f'objective={{kind="{objective}"}}'])
+    assert [path.name for path in tmp_path.glob("work/*") if path.name != "pretrain"] == []

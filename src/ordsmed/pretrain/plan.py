@@ -14,7 +14,7 @@ import torch
 from ordsmed.apply.origin import Origin, standing
 from ordsmed.apply.transplant import Beginning, begin
 from ordsmed.base import run
-from ordsmed.base.errors import RecipeError
+from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.folder import FolderKind, kind_of_folder
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.say import many, operations, say
@@ -61,6 +61,8 @@ class PretrainingPlan(Plan):
         return cls(recipe=recipe, ranks=ranks, folder=folder, network=network)
 
     def completed(self, *, make: bool, here: bool = True) -> Self:
+        if make:
+            self._rehearse()
         notes, tokenizer, data = _inputs(self.recipe, make=make)
         plan = dataclasses.replace(self, tokenizer=tokenizer, data=data)
         if data:
@@ -71,6 +73,20 @@ class PretrainingPlan(Plan):
         plan = dataclasses.replace(plan, notes=tuple(notes))
         plan.fits(lambda model: plan.recipe.objective.build(model, plan.tokenizer), here=here)
         return plan
+
+    def _rehearse(self) -> None:
+        """Refuse a network that cannot learn this before data are made, which may take hours."""
+        if all(run.finished(standing(name), "encode") for name in self.recipe.sources):
+            return
+        try:
+            tokenizer = _inputs(self.recipe, make=False)[1]
+        except OrdsmedError:  # what making them will tell
+            return
+        try:
+            _ = dataclasses.replace(self, tokenizer=tokenizer).objective
+        except RecipeError as error:
+            if error.place.startswith(("objective", "model")):  # not what a tokenizer has that is not made yet
+                raise
 
     def by(self, recipe: Training) -> Self:
         assert isinstance(recipe, Pretraining)
