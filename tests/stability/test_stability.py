@@ -177,6 +177,7 @@ def test_what_fails_is_told_and_in_no_mean(study: Path, made: Made, capsys: pyte
     with pytest.raises(RunError, match=rf"^{HERE}: 1 of 5 seeds failed: 3; {HERE}/stability.md tells why") as error:
         stability(str(study), how=FIVE)
     assert "the same command makes those again" in str(error.value)
+    assert "validation 8.697 ± 0.017: mean and sample deviation (n - 1) of 4 seeds" in capsys.readouterr().err
     result = files.read_json(HERE / "stability.json")
     assert result["in_mean"] == [1, 2, 4, 5]
     assert result["over"]["validation"]["count"] == 4
@@ -460,11 +461,14 @@ def test_higher_scores_are_better_where_they_are(tuning: Path, made: Made) -> No
     assert "slower is better" in Path("work/stability/tuning-and-slower/comparison.md").read_text()
 
 
-def test_a_seed_that_failed_is_in_no_pair(study: Path, made: Made, recipe: Callable[..., Path]) -> None:
+def test_a_seed_that_failed_is_in_no_pair(
+    study: Path, made: Made, recipe: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     second = recipe("other", clip=0.5)
     made.complaints = {"seed-2": "here: it burns"}
     with pytest.raises(RunError, match="steady: 1 of 3 seeds failed: 2"):
         compare(str(study), str(second), how=StudyOptions(seeds=(1, 2, 3)))
+    assert "2 seeds in pairs: no difference shown, the interval holds 0" in capsys.readouterr().err
     found = files.read_json(Path("work/stability/steady-and-other/comparison.json"))
     assert [pair["seed"] for pair in found["pairs"]] == [1, 3]
     assert [recipe["left_out"] for recipe in found["recipes"]] == [[{"seed": 2, "why": "here: it burns"}]] * 2

@@ -54,7 +54,7 @@ def stability(name: str, overrides: Sequence[str] = (), how: StudyOptions | None
     with run.at_home(name) as own:
         study = plan.asked(own, overrides, how.seeds)
         result = _perform(study, how)
-    _complain(result)
+    _complain(result, results.ended(result))
     return result
 
 
@@ -81,14 +81,15 @@ def compare(first: str, second: str, overrides: Sequence[str] = (), how: StudyOp
             outcomes.append(_perform(study, how))
     result = _compared(Path(out) if out else plan.HOME / title, studies, outcomes)
     for each in outcomes:
-        _complain(each)
+        _complain(each, f"{result['verdict']}; {result['folder']}/comparison.md has each seed")
     return result
 
 
-def _complain(result: Mapping[str, Any]) -> None:
-    """Seeds that failed are an error in the end, when all that can be told stands."""
+def _complain(result: Mapping[str, Any], outcome: str) -> None:
+    """Seeds that failed are an error in the end, when all that can be told stands, and the outcome is told."""
     failed = [str(row["seed"]) for row in result["runs"] if row["state"] != "done"]
     if failed:
+        say(outcome)
         what = f"{len(failed)} of {len(result['runs'])} seeds failed: {', '.join(failed)}"
         remedy = f"{result['folder']}/stability.md tells why, and has the others; the same command makes those again"
         raise RunError(result["folder"], what, "", remedy)
