@@ -72,8 +72,9 @@ def _of_run(seed: int, one: PlannedRun, failed: str) -> dict[str, Any]:
                     "seconds": round(sum(float(line.get("seconds", 0.0)) for line in training), 1)}  # fmt: skip
         if row["state"] == "done":
             facts = files.read_table(one.folder / "scores.json")
+            known = (*NO_SCORES, *row["scores"])  # the loss there is that of the very last step
             row["scores"] |= {name: value for name, value in facts.items()
-                              if isinstance(value, float) and name not in NO_SCORES}  # fmt: skip
+                              if isinstance(value, float) and name not in known}  # fmt: skip
             row["scores"] = {name: value if is_number(value) else None for name, value in row["scores"].items()}
             row["notes"] += _guessed(row["scores"], facts.get("guessing"), one)
             if row["step"] < int(status.get("step", 0)) and not isinstance(one.recipe, Finetuning):
