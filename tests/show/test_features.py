@@ -92,6 +92,11 @@ def test_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
     told = capsys.readouterr().out
     assert 'use kind = "elmo"' not in told
     assert "for it; wanted 1; use shard" in told
+    main(["features", "elmo", "--json"])
+    assert {family for row in json.loads(capsys.readouterr().out) for family in row["cells"]} == {"elmo"}
+    with pytest.raises(SystemExit):
+        main(["features", "--json", "--markdown"])
+    assert "--markdown: not allowed with argument --json" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["features", "electro"])
     assert "did you mean `electra`" in capsys.readouterr().err

@@ -78,7 +78,7 @@ def cache_folder(text: str) -> str:
     return path
 
 
-def json_line(parser: Parser) -> None:
+def json_line(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--json", action="store_true", help="one line of JSON")
 
 

@@ -106,8 +106,10 @@ def lines(asked: Sequence[Feature], family: str = "") -> list[str]:
     return table(rows)
 
 
-def facts(asked: Sequence[Feature]) -> list[dict[str, Any]]:
+def facts(asked: Sequence[Feature], family: str = "") -> list[dict[str, Any]]:
     """The same for a program."""
+    if family:
+        asked = [dataclasses.replace(each, cells={family: each.cells[family]}) for each in asked]
     return [dataclasses.asdict(feature) for feature in asked]
 
 

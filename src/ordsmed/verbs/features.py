@@ -18,8 +18,9 @@ PLACE = ("look", 3)
 
 def arguments(parser: Parser) -> None:
     parser.add_argument("family", nargs="?", metavar="FAMILY", help="one", offers=lambda: menu.entries("models"))
-    parser.add_argument("--markdown", action="store_true", help="for a page")
-    flags.json_line(parser)
+    shapes = parser.add_mutually_exclusive_group()
+    shapes.add_argument("--markdown", action="store_true", help="for a page")
+    flags.json_line(shapes)
 
 
 def run(asked: argparse.Namespace) -> None:
@@ -32,6 +33,6 @@ def run(asked: argparse.Namespace) -> None:
     if asked.markdown:
         print("\n".join(features.markdown(rows, asked.family or "")))
     elif asked.json:
-        print_or_json(features.facts(rows), [], asked)
+        print_or_json(features.facts(rows, asked.family or ""), [], asked)
     else:
         print_lines(features.lines(rows, asked.family or ""))

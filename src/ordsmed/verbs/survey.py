@@ -12,8 +12,9 @@ PLACE = ("look", 5)
 
 
 def arguments(parser: Parser) -> None:
-    parser.add_argument("--markdown", action="store_true", help="as a table for a page")
-    flags.json_line(parser)
+    shapes = parser.add_mutually_exclusive_group()
+    shapes.add_argument("--markdown", action="store_true", help="as a table for a page")
+    flags.json_line(shapes)
 
 
 def run(asked: argparse.Namespace) -> None:
