@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from ordsmed.base.arguments import UsageError
+from ordsmed.base.ranks import place_of
+from ordsmed.cli import main
+from ordsmed.dialects import google
 from ordsmed.translate.program import Call
 from ordsmed.translate.standing import asked_by, run_of, weights_of
+from ordsmed.verbs import as_
 
 
 def run_at(folder: Path, *stored: int, done: int = 0) -> str:
@@ -60,3 +65,18 @@ def test_how_a_model_is_asked_is_said_in_words() -> None:
         "stride": 6,
     }
     assert asked_by(task) == ['task.version="2.0"', "task.threshold=-1.5", "task.stride=6"]
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_one_process_of_several_predicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: str) -> None:
+    """By itself: there are no others any more when a training is done, and none writes what another does."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    seen: list[tuple[str, object]] = []
+    monkeypatch.setattr(as_, "_perform", lambda own: seen.append((own[0], os.environ.get("WORLD_SIZE"))))
+    monkeypatch.setattr(google, "leave_answers", lambda out: seen.append(("after", place_of(os.environ).world)))
+    words = ["--init_checkpoint=i", "--output_dir=o", "--predict_file=p.json", "--do_predict"]
+    main(["as", "google", "run_squad.py", *words])
+    assert seen == ([("predict", None), ("after", 1)] if rank == "0" else [])
+    assert (os.environ["RANK"], os.environ["WORLD_SIZE"]) == (rank, "2")

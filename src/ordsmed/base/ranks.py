@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import torch
 
 T = TypeVar("T")
+LAUNCHED = ("RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 DIMENSIONS = ("replicate", "shard", "tensor")
 MEETING = 60.0  # seconds that processes have to find each other, at least
 LEAVE = timedelta(seconds=30)
@@ -127,6 +128,16 @@ def place_of(given: Mapping[str, str]) -> Place:
     if "RANK" in env:  # of how many? nobody says
         _number(env, "WORLD_SIZE")
     return Place()
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """This process by itself for a while, whatever started it: what `place_of` looks for is hidden."""
+    hidden = {name: os.environ.pop(name) for name in LAUNCHED if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ |= hidden
 
 
 def first_node(nodes: str) -> str:

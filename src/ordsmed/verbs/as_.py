@@ -20,6 +20,7 @@ from ordsmed.command.output import print_lines
 PLACE = ("make", 9)
 STOPPED = GOES_ON
 SHOW = "ORDSMED_RECIPE"  # 1: a script that calls this shows what it would do
+ALONE = ("predict",)  # verbs of one process: where a launcher started several, the first does them
 OTHERS_BEHIND = 2  # words; what comes behind them is read by the program's own rules
 
 
@@ -41,7 +42,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(asked: argparse.Namespace) -> None:
-    from ordsmed.base.ranks import place_of
+    from ordsmed.base.ranks import alone, place_of
     from ordsmed.translate import follow, install, page, perform, program
     from ordsmed.translate.dllogger import METRICS
 
@@ -79,17 +80,19 @@ def run(asked: argparse.Namespace) -> None:
         own = perform.prepare(theirs, values, one)
         for step in one.before:
             step()
-        if own:
+        if own and (one.verb not in ALONE or values.place.rank == 0):
             tells = one.tells if values.place.rank == 0 else None
             with (
                 follow.followed(perform.run_of(theirs, values, one) / METRICS, tells)
                 if tells
-                else contextlib.nullcontext()
+                else contextlib.nullcontext(),
+                alone() if one.verb in ALONE else contextlib.nullcontext(),
             ):
                 _perform(own)
         if values.place.rank == 0:
-            for step in one.after:
-                step()
+            with alone():  # the others are done, and may be gone
+                for step in one.after:
+                    step()
 
 
 def _perform(own: list[str]) -> None:
