@@ -64,6 +64,14 @@ def test_paths_in_the_readme_exist() -> None:
     assert sorted(name for name in named if not (ROOT / name).exists()) == []
 
 
+def test_tests_that_pages_name_exist() -> None:
+    """The log's too: where a test has moved, who reads of it finds it."""
+    named = {(page.name, name) for page in PAGES for name in
+             re.findall(r"tests/[\w/]+\.py", page.read_text(encoding="utf-8"))}  # fmt: skip
+    assert len(named) > 20
+    assert sorted(named_by for named_by in named if not (ROOT / named_by[1]).exists()) == []
+
+
 def test_rows_of_tables_stand_below_a_head() -> None:
     """What a blank line parts from its table is shown as a line of text; so is a row of more or fewer cells."""
     wrong = []
