@@ -184,6 +184,11 @@ def test_wrong_words(words: list[str], said: str) -> None:
         called(CODE, "pretrain_bert.py", *words)
 
 
+def test_words_by_place_that_lack_tell_how_theirs_is_called() -> None:
+    with pytest.raises(UsageError, match=r"no output; wanted `presplit_sentences_json.py input output`;"):
+        called(CODE, "presplit_sentences_json.py", "a.json")
+
+
 EVALUATIONS = {
     "": {"kind": "wikitext", "files": ["f"], "overlap": 32},
     "--cloze-eval": {"kind": "cloze", "files": ["f"], "key": "text"},

@@ -246,6 +246,10 @@ def _flat(table: Table, known: Mapping[str, Flag], before: str = "") -> Table:
 
 
 class _Parser(Parser):
+    def _form(self) -> str:
+        """As theirs is called."""
+        return super()._form().removeprefix("ordsmed ").removesuffix(" [key.path=value ...]")
+
     def _more(self) -> str:
         return f"`{self.verb} --flags` tells where each goes"
 
