@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 import torch
 
 from kit.makers import job_of, learned, make_store
-from ordsmed.base import run, settings
+from ordsmed.base import run, say, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.cli import main
 from ordsmed.mesh.layout import Layout
@@ -208,3 +210,21 @@ def test_a_run_stops_at_a_step_that_is_told_and_goes_on(
     monkeypatch.setenv(loop.STOP_AT, "soon")
     with pytest.raises(RecipeError, match="ORDSMED_STOP_AT: found soon; wanted a step of the run"):
         loop.train(job_of(recipe(steps=2)), tmp_path, 0, 1e9)
+
+
+def test_a_reader_that_went_away_asks_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `tee` does by the Ctrl-C that the run hears too; it is saved, whoever comes first."""
+
+    def lost(*words: object, **how: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(say, "print", lost, raising=False)
+    with loop.asked_to_stop() as asked:
+        say.say("one")
+        assert asked() == signal.SIGPIPE
+    with loop.asked_to_stop() as asked:
+        os.kill(os.getpid(), signal.SIGTERM)
+        say.say("two")
+        assert asked() == signal.SIGTERM
+    with pytest.raises(BrokenPipeError):
+        say.say("three")

@@ -7,7 +7,7 @@ import io
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
@@ -17,6 +17,7 @@ from ordsmed.base.screen import columns, fitted
 _logs: list[TextIO] = []  # the innermost run's log is the last
 _bar: Any = None  # the rich progress on screen, if one is: lines are printed above it
 WIDE, NARROW = 100, 72  # columns of a screen: from where on a bar is long, and below which there is none
+_unread: Callable[[], object] | None = None  # what is done where nobody reads the lines any more; None: the end
 _silent = False  # of several processes that do the same, one speaks
 
 
@@ -24,6 +25,17 @@ def speak(aloud: bool) -> None:
     """Whether this process shows its lines and bars."""
     global _silent
     _silent = not aloud
+
+
+@contextlib.contextmanager
+def unread(then: Callable[[], object]) -> Iterator[None]:
+    """In here a reader who went away, as `tee` does at Ctrl-C, is told by a call, and ends nothing."""
+    global _unread
+    before, _unread = _unread, then
+    try:
+        yield
+    finally:
+        _unread = before
 
 
 @contextlib.contextmanager
@@ -66,7 +78,9 @@ def say(line: str) -> None:
         try:
             print("\n".join(fitted(line, columns(sys.stderr))), file=sys.stderr, flush=True)
         except BrokenPipeError:
-            raise
+            if _unread is None:
+                raise
+            _unread()
         except OSError:  # a full disk, as for the log
             pass
     for log in _logs[-1:]:

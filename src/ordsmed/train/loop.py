@@ -23,7 +23,7 @@ from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import RecipeError, RunError, Trouble
 from ordsmed.base.machine import lacks_memory
 from ordsmed.base.ranks import first_alone
-from ordsmed.base.say import Progress, say
+from ordsmed.base.say import Progress, say, unread
 from ordsmed.data.batch import Batch
 from ordsmed.data.loader import Share, load
 from ordsmed.learn.objective import Objective
@@ -321,6 +321,8 @@ def clip(parts: list[LocalParameter], norm: Tensor, limit: float, scaling: float
 def asked_to_stop() -> Iterator[Callable[[], int]]:
     """SIGTERM, SIGHUP, SIGUSR1 and Ctrl-C ask the loop to save and stop; a second Ctrl-C stops at once.
 
+    So does it where nobody reads its lines any more: a pipe's reader is ended before or after it.
+
     Others may come again while the run is saved: a scheduler's warning is followed by its SIGTERM, and who started the
     processes passes on what each of them has heard already.
     """
@@ -339,7 +341,8 @@ def asked_to_stop() -> Iterator[Callable[[], int]]:
     names = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
     before = {name: signal.signal(name, hear) for name in names}
     try:
-        yield lambda: heard[0] if heard else 0
+        with unread(lambda: heard.append(signal.SIGPIPE)):  # behind a signal that was heard it changes nothing
+            yield lambda: heard[0] if heard else 0
     finally:
         for name, handler in before.items():
             signal.signal(name, handler)

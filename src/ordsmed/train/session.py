@@ -263,7 +263,8 @@ def _go_on(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
         where = (
             f"saved at step {stopped.step} of {total(job.phases)}" if stopped.step else "stopped before its first step"
         )
-        say(f"{where}; go on with: {command(recipe.verb, folder, *side_by_side())}")
+        with contextlib.suppress(BrokenPipeError):  # it may have stopped for this
+            say(f"{where}; go on with: {command(recipe.verb, folder, *side_by_side())}")
         raise
     except Trouble as error:
         with contextlib.suppress(RunError):  # the disk is not what the run failed for
