@@ -84,7 +84,23 @@ def test_rows_and_what_follows_from_them(bench: Path) -> None:
     assert [row["sequences/s"] for row in rows] == ["500", "1,000", "1,950", "10"]
     assert [row["speed-up"] for row in rows] == ["", "2", "", ""]
     assert [row["weak scaling"] for row in rows] == ["1", "1", "1.95", "1"]
-    assert (rows[3]["ms mean"], rows[3]["ms 90%"], rows[3]["ms (NVIDIA's way) mean"]) == ("3.5", "4.25", "5.125")
+    times = [dict(zip(every["latencies-0"].head, (cell.text for cell in row), strict=True))
+             for row in every["latencies-0"].rows]  # fmt: skip
+    assert (times[3]["ms mean"], times[3]["ms 90%"], times[3]["ms (NVIDIA's way) mean"]) == ("3.5", "4.25", "5.125")
+    assert (times[3]["length"], times[0]["ms mean"]) == ("384", "")
+    assert every["work-0"].head == (
+        "length",
+        "batch",
+        "precision",
+        "layout",
+        "devices",
+        "TFLOP/s",
+        "of the peak",
+        "GiB",
+    )
+    assert not set(every["work-0"].head[5:]) & set(every["speeds-0"].head)
+    assert every["speeds-0"].about.endswith("time to train is not known: length 512 was not measured")
+    assert "profile-0" not in every
     assert (rows[3]["padded"], rows[3]["ratio"]) == ("5", "1.5")
     theirs = [dict(zip(every["published-0"].head, (cell.text for cell in row), strict=True))
               for row in every["published-0"].rows]  # fmt: skip

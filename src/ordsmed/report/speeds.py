@@ -31,8 +31,20 @@ ABOUT = "medians of rounds, with the slowest and the fastest; batch: rows a step
 LIKE_THEM = ("nvidia_sequences_per_second", "padded")  # of a row: its rate with rows as full as theirs
 CALLED = ("date", "device", "network", "settings", "length", "batch", "micro", "precision", "compile", "layout",
           "devices")  # fmt: skip
+PARTS = (  # tables of their own, so that each fits a page
+    ("work", "Work and memory", ("tflops", "share_of_peak", "memory_gib", "joules_a_sequence")),
+    ("latencies", "Latencies", ("latency_ms", "nvidia_sequences_per_second", "nvidia_latency_ms")),
+    ("profile", "What steps spend their time on", ("profile",)),
+)
 APART = ("published",)  # a table of its own
-ALIKE = ("device", "network", "settings", "compile", "micro")  # told above a table where all rows have the same
+ALIKE = (
+    "device",
+    "network",
+    "settings",
+    "compile",
+    "micro",
+    "layout",
+)  # told above a table where all rows have the same
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -122,11 +134,16 @@ def _speeds(report: Mapping[str, Any]) -> Iterator[ReportTable]:
         alike = _alike(bench["rows"])
         parts = [*(str(bench[key]) for key in ("device", "date") if bench.get(key)), *map(_named, alike.items()), ABOUT]
         parts += [f"the last {len(bench['rows'])} of {bench['all_rows']:,}"] if _more(bench) else []
-        title = str(bench["bench"])
-        yield _grid(report, ("speeds", number, "rows"), f"speeds-{number}", f"Speeds: {title}", "; ".join(parts), alike)
+        parts += [f"time to train is not known: length {n:,} was not measured" for n in bench.get("not_measured", [])]
+        title, rows = str(bench["bench"]), ("speeds", number, "rows")
+        apart = [name for _, _, names in PARTS for name in names]
+        yield _grid(report, rows, f"speeds-{number}", f"Speeds: {title}", "; ".join(parts), without=[*alike, *apart])
         yield _published(report, number)
+        which = _which(bench["rows"]) or ["length", "batch", "precision"]
+        for key, name, names in PARTS:
+            if any(row.get(one) for row in bench["rows"] for one in names):
+                yield _grid(report, rows, f"{key}-{number}", f"{name}: {title}", "", only=[*which, *names])
         train = "rows over rates of all lengths; speed-up: t of fp32 or TF32 over t of these"
-        train += "".join(f"; length {length:,} was not measured" for length in bench.get("not_measured", []))
         yield _grid(report, ("speeds", number, "time_to_train"), f"hours-{number}", f"Time to train: {title}", train)
         yield _grid(report, ("speeds", number, "failed"), f"not-measured-{number}", f"Not measured: {title}", "")
 
@@ -141,22 +158,24 @@ def _alike(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {name: first[name] for name in ALIKE if name in first and all(row.get(name) == first[name] for row in rows)}
 
 
+def _which(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """By what rows are told apart."""
+    return [name for name in CALLED if len({str(row.get(name)) for row in rows}) > 1]
+
+
 def _named(item: tuple[str, Any]) -> str:
     name, value = item
     return str(value) if name in ("device", "network", "settings") else f"{name} {_shown(value)}"
 
 
 def _grid(
-    report: Mapping[str, Any],
-    at: tuple[str | int, ...],
-    key: str,
-    title: str,
-    about: str,
-    without: Collection[str] = (),
-) -> ReportTable:
+    report: Mapping[str, Any], at: tuple[str | int, ...], key: str, title: str, about: str, *,
+    without: Collection[str] = (), only: Collection[str] = (),
+) -> ReportTable:  # fmt: skip
     """Rows of facts, a column a name; numbers that belong together have a column each."""
     cells, rows = Cells(report), report["speeds"][at[1]].get(at[2]) or []
-    paths = dict.fromkeys(path for row in rows for path in _paths(row) if path[0] not in without)
+    paths = dict.fromkeys(path for row in rows for path in _paths(row)
+                          if path[0] not in without and (not only or path[0] in only))  # fmt: skip
     for number in range(len(rows)):
         cells.add(*(cells.at((*at, number, *path), _shown) for path in paths))
     return cells.table(key, title, [" ".join([NAMES.get(path[0], path[0].replace("_", " ")), *path[1:]])
@@ -215,7 +234,7 @@ def bars(report: Mapping[str, Any], key: str) -> str:
 
 def _bars(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, float, str]]:
     """A row's own and what was measured beside it; called by what tells it from other rows."""
-    names = [name for name in CALLED if len({str(each.get(name)) for each in rows}) > 1 and row.get(name) is not None]
+    names = [name for name in _which(rows) if row.get(name) is not None]
     parts = [f"{NAMES.get(name, name)} {_shown(row[name])}" if isinstance(row[name], int) else str(row[name])
              for name in names]  # fmt: skip
     called = ", ".join(parts) or "as the recipe has it"
