@@ -12,8 +12,8 @@ from ordsmed.base.arguments import UsageError
 from ordsmed.base.ranks import place_of
 from ordsmed.cli import main
 from ordsmed.dialects import google
-from ordsmed.translate.program import Call
-from ordsmed.translate.standing import asked_by, run_of, weights_of
+from ordsmed.translate.program import Call, Table
+from ordsmed.translate.standing import asked_by, put_start, run_of
 from ordsmed.verbs import as_
 
 
@@ -44,14 +44,21 @@ def test_a_checkpoint_is_the_run_that_it_stands_in(tmp_path: Path) -> None:
     assert run_of(f"{out}/model.ckpt-10", call) == (f"{out}/model.ckpt-10", None), "one of TensorFlow's"
 
 
+def start_of(path: str, verb: str = "pretrain") -> Table:
+    call = Call(verb)
+    put_start(call, path)
+    return call.recipes[verb]
+
+
 def test_a_training_begins_with_weights_alone(tmp_path: Path) -> None:
-    out, call = run_at(tmp_path / "a", 10, 20, done=20), Call("pretrain")
-    assert weights_of(f"{out}/model.ckpt-20", call) == weights_of(out, call) == f"{out}/weights"
+    out = run_at(tmp_path / "a", 10, 20, done=20)
+    assert start_of(f"{out}/model.ckpt-20") == start_of(out) == {"init": f"{out}/weights"}
     with pytest.raises(UsageError, match=f"`ordsmed export {out} {out}-10 --step 10`, and {out}-10 in its place"):
-        weights_of(f"{out}/model.ckpt-10", call)
+        start_of(f"{out}/model.ckpt-10")
+    assert start_of(f"{out}/model.ckpt-10", "finetune") == {"init": out, "step": 10}
     stopped = run_at(tmp_path / "b", 10)
-    assert weights_of(f"{stopped}/model.ckpt-10", call) == stopped
-    assert weights_of("gpt2", call) == "gpt2"
+    assert start_of(f"{stopped}/model.ckpt-10") == {"init": stopped}
+    assert start_of("gpt2") == {"init": "gpt2"}
 
 
 def test_how_a_model_is_asked_is_said_in_words() -> None:

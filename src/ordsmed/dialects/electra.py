@@ -24,7 +24,7 @@ from ordsmed.base.folder import kind_of_folder
 from ordsmed.binary import bundle
 from ordsmed.translate import perform
 from ordsmed.translate.program import Call, Flag, Program, Values
-from ordsmed.translate.standing import asked_by, run_of, weights_of
+from ordsmed.translate.standing import asked_by, put_start, run_of
 
 SIZES = {"small": (256, 12), "base": (768, 12), "large": (1024, 24)}  # width, layers
 NETWORK = {  # their BertConfig
@@ -328,7 +328,10 @@ def finetuning(values: Values, call: Call) -> None:
     if not values.do_train:
         _judging(values, call, out, [dev, f"{out}/predicted", "--scores", "--anew", *asked_by(_task(values, task))])
         return
-    call.put("init", weights_of(values.init_checkpoint, call) if values.init_checkpoint else str(top))
+    if values.init_checkpoint:
+        put_start(call, values.init_checkpoint)
+    else:
+        call.put("init", str(top))
     call.put("out", out)
     call.put("task", _task(values, task) | {"train": str(folder / f"train.{ending}")})
     if values.do_eval:

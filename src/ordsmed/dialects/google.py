@@ -17,7 +17,7 @@ from ordsmed.base.folder import kind_of_folder
 from ordsmed.nn import google
 from ordsmed.translate import perform
 from ordsmed.translate.program import Call, Flag, Program, Values
-from ordsmed.translate.standing import asked_by, run_of, weights_of
+from ordsmed.translate.standing import asked_by, put_start, run_of
 
 TPU = "which devices there are is seen"
 TASKS = {"cola": "cola", "mnli": "mnli", "mrpc": "mrpc", "sst-2": "sst-2", "qqp": "qqp", "qnli": "qnli", "rte": "rte"}
@@ -112,7 +112,7 @@ def pretraining(values: Values, call: Call) -> None:
     call.put("objective.examples", "masked")
     call.put("out", values.output_dir)
     if values.init_checkpoint:
-        call.put("init", weights_of(values.init_checkpoint, call))
+        put_start(call, values.init_checkpoint)
     call.put("data", "<encode>")
     records = [inner for name in values.input_file.split(",") for inner in _files(name)]
     call.put("encode: records", records)
@@ -318,7 +318,7 @@ def _in_turn(calls: list[Call], call: Call) -> None:
 
 
 def _learning(values: Values, call: Call) -> None:
-    call.put("init", weights_of(values.init_checkpoint, call))
+    put_start(call, values.init_checkpoint)
     call.put("out", values.output_dir)
     if values.vocab_file:
         call.put("tokenizer", _tokenizer(values.vocab_file, values.do_lower_case, call))

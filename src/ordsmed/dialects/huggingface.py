@@ -27,7 +27,7 @@ from ordsmed.labelled.tables import table
 from ordsmed.text import read
 from ordsmed.translate import perform, tagged, trainer
 from ordsmed.translate.program import YES_OR_NO, Call, Flag, Program, Values
-from ordsmed.translate.standing import asked_by, run_of, weights_of
+from ordsmed.translate.standing import asked_by, put_start, run_of
 
 FETCHED = {  # data sets of the hub that `ordsmed fetch` gets: their files, to learn from and to judge by
     "squad": ("squad/train-v1.1.json", "squad/dev-v1.1.json"),
@@ -208,7 +208,7 @@ def _network(values: Values, call: Call) -> None:
         raise UsageError("--tokenizer_name", "missing", "a tokenizer's folder beside --" + asked[0], remedy)
     call.put("encode: tokenizer", tokenizer)
     if values.model_name_or_path:
-        call.put("init", _begun_with(values, call))
+        _put_start(values, call)
         return
     call.put("model", _described(values.config_name) if values.config_name else _overridden(values))
 
@@ -218,10 +218,13 @@ def _standing(values: Values) -> str:
     return run_of(values.model_name_or_path, Call(""))[0] if values.model_name_or_path else ""
 
 
-def _begun_with(values: Values, call: Call) -> str:
+def _put_start(values: Values, call: Call) -> None:
     """The model that is named; of a checkpoint of a run the weights alone, as theirs reads it."""
     named = str(values.model_name_or_path)
-    return named if _standing(values) == named else weights_of(named, call)
+    if _standing(values) == named:
+        call.put("init", named)
+    else:
+        put_start(call, named)
 
 
 def _described(name: str) -> dict[str, Any]:
@@ -527,7 +530,7 @@ def _learning(values: Values, call: Call, parts: Sequence[AskedFiles]) -> None:
     if not call.before:  # which makes them
         for part in parts:
             read.files(list(part.files))  # that one is missing is not to be told when all is learned
-    call.put("init", _begun_with(values, call))
+    _put_start(values, call)
     if values.tokenizer_name:
         call.put("tokenizer", values.tokenizer_name)
     call.put("layer_decay", 1.0)

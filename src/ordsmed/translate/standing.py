@@ -41,14 +41,18 @@ def run_of(path: str, call: Call) -> tuple[str, int | None]:
     return str(run), None if nearest == last else nearest
 
 
-def weights_of(path: str, call: Call) -> str:
-    """Weights to begin with, without the moments of a run, as theirs reads a checkpoint."""
+def put_start(call: Call, path: str) -> None:
+    """Have a training begin with weights alone, without the moments of a run, as theirs reads a checkpoint."""
     run, step = run_of(path, call)
-    if step is not None:
+    within = Path(run) / "weights"
+    if step is None:
+        call.put("init", str(within) if kind_of_folder(run).run and within.is_dir() else run)
+        return
+    if call.verb != "finetune":
         export = command("export", run, f"{run}-{step}", "--step", str(step))
         raise UsageError(path, "is not of the last step", f"`{export}`, and {run}-{step} in its place")
-    within = Path(run) / "weights"
-    return str(within) if kind_of_folder(run).run and within.is_dir() else run
+    call.put("init", run)
+    call.put("step", step)
 
 
 def asked_by(task: Table) -> list[str]:
