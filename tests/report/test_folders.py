@@ -11,7 +11,7 @@ import pytest
 
 from conftest import TinyRuns
 from kit.planted_runs import plant, plant_trials
-from ordsmed.base.run import locked
+from ordsmed.base.run import is_held, locked
 from ordsmed.report import content, folders, page, tables
 from ordsmed.report.markdown import statement
 
@@ -45,6 +45,7 @@ def test_a_note_that_is_none_is_passed_over(tmp_path: Path, noted: object) -> No
     assert facts["course"]["flops"] == 4e9  # those of the log
 
 
+@pytest.mark.long
 def test_a_real_run_tells_its_work(tiny_run: TinyRuns, tmp_path: Path) -> None:
     """Exactly; to three digits where it has its log alone, as runs of older versions."""
     own = json.loads((tiny_run.bert / "status.json").read_text())["flops"]
@@ -75,9 +76,12 @@ def test_a_run_that_nobody_works_on_was_killed(tmp_path: Path) -> None:
     """By its lock, where it began on this machine; elsewhere nobody knows."""
     run = plant(tmp_path / "run", [3.0, 2.0], state="running")
     (run / "environment.json").write_text(json.dumps({"host": platform.node()}))
+    assert is_held(run) is None
     with locked(run):
+        assert is_held(run) is True
         (facts,) = folders.read([run])
         assert (facts["state"], facts["notes"]) == ("running", [])
+    assert is_held(run) is False
     (facts,) = folders.read([run])
     assert facts["state"] == "killed"
     assert facts["notes"] == ["killed: no process works on it any more; it goes on with the same command"]
@@ -134,7 +138,9 @@ def test_probes_stand_in_the_order_of_their_steps(tmp_path: Path) -> None:
 
 def test_scores_of_trials_stand_in_their_own_table(tmp_path: Path) -> None:
     grid = plant_trials(tmp_path / "grid", [({"rate": 0.1}, 1, {"f1": 80.0})])
-    plant(grid / "trials/trial-0", [3.0], verb="finetune", scores={"f1": 80.0, "total": 7})
+    plant(grid / "trials/trial-0", [3.0], verb="finetune", scores={"f1": 80.0, "total": 7, "guessing": {"f1": 90.0}})
     plant(tmp_path / "alone", [3.0], verb="finetune", scores={"f1": 70.0, "total": 7}, recipe={"data": "other"})
-    (table,) = (t for t in tables.tables(content.content([str(tmp_path)])) if t.key == "scores")
+    report = content.content([str(tmp_path)])
+    assert [run["notes"] for run in report["runs"] if run["scores"]] == [[], []]  # a trial need not be good
+    (table,) = (t for t in tables.tables(report) if t.key == "scores")
     assert [[cell.text for cell in row] for row in table.rows] == [["alone", "f1", "1", "70.00"]]

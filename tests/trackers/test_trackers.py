@@ -187,6 +187,7 @@ def test_where_nothing_is_new_nothing_goes(run: Path, calls: list[tuple[Any, ...
     assert send.send([str(run)], kind) == [f"{run}: 0 steps sent to {kind}, up to step 2"]
     sent = [each for call in calls for each in call if isinstance(each, float | dict)]
     assert any(each in (82.5, {"scores/f1": 82.5}) for each in sent)
+    assert [call[1] for call in calls if call[0] == "log"] == ([2] if kind == "trackio" else [])
 
 
 @pytest.mark.parametrize("kind", ["wandb", "trackio", "mlflow"])
