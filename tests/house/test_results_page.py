@@ -106,3 +106,18 @@ def test_commands_of_the_page_can_be_given() -> None:
         assert one.recipe
         module, kind = one.recipe
         run.load(getattr(importlib.import_module(module), kind), asked.name, asked.overrides)
+
+
+def test_the_readme_tells_the_figures_of_the_page() -> None:
+    """Of every bench that both name: the row of the same command has the same numbers."""
+    page = (ROOT / "docs/results.md").read_text(encoding="utf-8").splitlines()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page if line.startswith("| ")]
+    figures = {row[-1].strip("`"): row for row in rows if row[-1].startswith("`ordsmed bench ")}
+    checked = 0
+    for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith("|") and "`ordsmed bench " in line:
+            told = [cell.strip() for cell in line.split("|")[1:-1]]
+            wanted = set(NUMBER.findall(" ".join(figures[told[-1].strip("`").replace(" --json", "")])))
+            assert set(NUMBER.findall(" ".join(told[1:3]))) - {"1"} <= wanted, line
+            checked += 1
+    assert checked >= 5
