@@ -154,12 +154,23 @@ def test_served_live_it_is_another_once_something_was_measured(bench: Path) -> N
     ("x.json", "{}", "is no table of `ordsmed bench`"),
     ("x.json", '{"bench"', "not JSON"),
     ("x.jsonl", '{"loss": 3}\n', "x.jsonl:1"),
+    ("x.jsonl", "", "holds no measurement"),
+    ("x.json", '{"bench": "a", "scaling": "weak", "failed": [], "rows": [{"length": 1}]}', "rows without sequences"),
+    ("x.json", '{"bench": "a", "scaling": "weak", "failed": [], "rows": 5}', "rows without sequences"),
     ("x.txt", "", "is a file"),
 ])  # fmt: skip
 def test_what_holds_no_speeds_is_refused(tmp_path: Path, name: str, text: str, why: str) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(OrdsmedError, match=why):
         content.content([str(tmp_path / name)])
+
+
+def test_a_damaged_file_costs_the_others_nothing(bench: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with (bench / "measurements.jsonl").open("a") as file:
+        file.write('{"loss": 3}\n')
+    assert [each["bench"] for each in content.content([str(bench)])["speeds"]] == ["some"]
+    assert "measurements.jsonl:5: " in (err := capsys.readouterr().err)
+    assert err.endswith("; it is left out\n")
 
 
 def test_damaged_files_of_a_run_are_no_speeds(tmp_path: Path) -> None:

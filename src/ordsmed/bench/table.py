@@ -26,7 +26,7 @@ from typing import Any, Literal
 
 import ordsmed
 from ordsmed.base import files, measurements, run, settings
-from ordsmed.base.errors import DataError, RunError
+from ordsmed.base.errors import OrdsmedError, RunError
 from ordsmed.base.measurements import PLACE, Measurement
 from ordsmed.base.say import say
 from ordsmed.bench import published
@@ -132,7 +132,7 @@ class TablePart:
     def __init__(self, path: Path, recipe: Any) -> None:
         self.path, self.cells = path, dict[tuple[str, ...], CellResult]()
         self.of = [settings.plain(recipe), ordsmed.__version__, platform.node()]
-        with contextlib.suppress(DataError):  # there is none, or a damaged one: all is measured
+        with contextlib.suppress(OrdsmedError):  # there is none, or a damaged one: all is measured
             lines = files.read_table(path)
             if recipe.keep and lines.get("of") == json.loads(json.dumps(self.of)):
                 for each in lines["cells"]:

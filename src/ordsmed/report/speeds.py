@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from ordsmed.base import files, measurements
-from ordsmed.base.errors import DataError
+from ordsmed.base.errors import DataError, OrdsmedError
 from ordsmed.base.folder import STATUS
 from ordsmed.base.measurements import Measurement
-from ordsmed.base.say import many
+from ordsmed.base.say import many, say
 from ordsmed.bench import table
 from ordsmed.report import comparisons, values
 from ordsmed.report.tables import Cells, ReportCell, ReportTable, cut, tables
@@ -37,28 +37,31 @@ PARTS = (  # tables of their own, so that each fits a page
     ("profile", "What steps spend their time on", ("profile",)),
 )
 APART = ("published",)  # a table of its own
-ALIKE = (
-    "device",
-    "network",
-    "settings",
-    "compile",
-    "micro",
-    "layout",
-)  # told above a table where all rows have the same
+ALIKE = ("device", "network", "settings", "compile", "micro", "layout")  # are told above a table, where all rows agree
 
 
 def read(path: Path) -> list[dict[str, Any]]:
     """What a file of speeds holds, or all such files of a folder; none where there are none."""
     if path.is_dir():
-        return [each for file in places(path) for each in (_kept(file) if file.name == KEPT else _standing(file))]
+        return [each for file in places(path) for each in _readable(file)]
     if path.suffix == ".jsonl" and path.is_file():
-        return _kept(path)
+        if each := _kept(path):
+            return each
+        raise DataError(path, "holds no measurement", "lines as `ordsmed bench` adds them")
     if path.suffix == ".json" and path.is_file():
-        files.read_json(path)  # which complains
         if each := _standing(path):
             return each
         raise DataError(path, "is no table of `ordsmed bench`", "its NAME.json, or measurements.jsonl")
     return []
+
+
+def _readable(path: Path) -> list[dict[str, Any]]:
+    """Of a file of a folder; one that is damaged is told of, and the others are shown."""
+    try:
+        return _kept(path) if path.name == KEPT else _standing(path)
+    except OrdsmedError as error:
+        say(f"{error}; it is left out")
+        return []
 
 
 def places(path: Path) -> list[Path]:
@@ -72,12 +75,12 @@ def places(path: Path) -> list[Path]:
 
 def _standing(path: Path) -> list[dict[str, Any]]:
     """The table that `ordsmed bench` left; what is another file holds none."""
-    try:
-        facts = files.read_json(path)
-    except DataError:
-        return []
+    facts = files.read_json(path)
     if not isinstance(facts, dict) or not {"bench", "rows", "scaling", "failed"} <= facts.keys():
         return []
+    rows = facts["rows"] if isinstance(facts["rows"], list) else [None]
+    if not all(isinstance(row, dict) and values.number(row.get("sequences_per_second")) for row in rows):
+        raise DataError(path, "has rows without sequences a second", "", "it is damaged; measure it again")
     return [{**facts, "file": str(path)}]
 
 
