@@ -137,6 +137,28 @@ def test_curves_stand_where_their_numbers_say(tmp_path: Path) -> None:
     assert points[-1][0] == 1000
 
 
+def test_pictures_of_probes_show_guessing_and_leave_out_what_was_asked_first(tmp_path: Path) -> None:
+    """A model that was asked before its first step alone has no place on a logarithm."""
+    for name, steps in (("a", (0, 10, 100)), ("b", (0,))):
+        run = plant(tmp_path / name, [3.0])
+        (run / "scores").mkdir()
+        for step in steps:
+            (run / f"scores/pairs-{step}.json").write_text(json.dumps({
+                "accuracy": 60.0 + step / 10, "probe": "pairs", "way": "causal", "files": ["w.txt"], "key": "k",
+                "model": name, "errors": {"accuracy": 1.0}, "guessing": {"accuracy": 50.0}, "step": step,
+                "seen": {"words": 7 * step, "tokens": 9 * step}}))  # fmt: skip
+    text = page.page(content.content([str(tmp_path)]))
+    picture = re.search(r'<section class="small">(.*?)</section>', text, re.S)
+    assert picture
+    low, high = (float(number) for number in re.findall(r'data-y[01]="([^"]+)"', picture[1]))
+    assert (low < 50.0, high > 71.0) == (True, True)
+    place = re.search(r'<i class="g" style="top:([\d.]+)%">guessing</i>', picture[1])
+    assert place
+    assert high - float(place[1]) / 100 * (high - low) == pytest.approx(50.0, abs=0.1)
+    assert "What was asked before the first step stands in the table alone." in picture[1]
+    assert re.findall(r'class="line (c\d)"', picture[1]) == ["c0"]
+
+
 def test_names_are_no_html(tmp_path: Path) -> None:
     bad = "<script>alert(1)</script>&\"'"
     plant(tmp_path / "a<b>&\"'", [3.0, 2.0, 1.0], recipe={"data": bad}, state="failed", why=bad, scores={bad: 1.5})

@@ -136,11 +136,19 @@ def probes(report: Mapping[str, Any]) -> list[tuple[str, str]]:
             continue
         unit = next(unit for unit in ("words", "tokens", "step") if _all_have(models, unit))
         curves = [_probe_curve(name, rows, unit, number) for number, (name, rows) in enumerate(models.items())]
+        curves = [curve for curve in curves if curve.points]
+        if not curves:
+            continue
         label = "step" if unit == "step" else f"{unit} seen"
         values = [point.x for curve in curves for point in curve.points if point]
         axis = plot.axis_of(unit, label, [x for x in values if x > 0], logarithmic=True)
         keys = plot.legend(curves, {}) if len(curves) > 1 else ""
-        pictures.append((f"{score}: {probe} of {files}", plot.plot(axis, curves, score, bands=True) + keys))
+        guessing = {row["guessing"] for rows in models.values() for row in rows}
+        level = guessing.pop() if len(guessing) == 1 else None
+        first = any(not row[unit] for rows in models.values() for row in rows)
+        note = '<p class="note">What was asked before the first step stands in the table alone.</p>' if first else ""
+        picture = plot.plot(axis, curves, score, bands=True, guessing=level)
+        pictures.append((f"{score}: {probe} of {files}", picture + keys + note))
     return pictures
 
 

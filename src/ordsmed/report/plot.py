@@ -145,6 +145,11 @@ def reach(curves: Sequence[PlotCurve], *, bands: bool = False) -> tuple[float, f
     return low - room, high + room
 
 
+def _level(value: float) -> PlotCurve:
+    """A value as a curve of one point."""
+    return PlotCurve("", [PlotPoint(0.0, value, value, value)])
+
+
 def _later(curve: PlotCurve) -> list[PlotPoint]:
     """Its points without its very beginning; all, where only that is known."""
     later = [*curve.points[math.ceil(len(curve.points) * 0.04) :], *curve.points[-1:]]
@@ -168,10 +173,10 @@ def leaps(curves: Sequence[PlotCurve]) -> list[tuple[str, float]]:
 
 def plot(
     axis: PlotAxis, curves: Sequence[PlotCurve], label: str, phases: Sequence[tuple[float, str]] = (), *,
-    bands: bool = False,
+    bands: bool = False, guessing: float | None = None,
 ) -> str:  # fmt: skip
-    """The whole figure; `phases`: where each begins; `bands`: they are shown whole."""
-    low, high = reach(curves, bands=bands)
+    """The whole figure; `phases`: where each begins; `bands`: they are shown whole; `guessing`: what it would reach."""
+    low, high = reach([*curves, *([_level(guessing)] if guessing is not None else [])], bands=bands)
 
     def y(value: float) -> float:
         return SIDE * (high - value) / (high - low)
@@ -179,6 +184,7 @@ def plot(
     levels = marks(low, high, 5)
     lines = [f'<path class="grid" d="M0 {y(m):.0f}H{SIDE}"/>' for m in levels]
     lines += [f'<path class="phase" d="M{axis.place(x):.0f} 0V{SIDE}"/>' for x, _ in phases if axis.low < x < axis.high]
+    lines += [f'<path class="phase" d="M0 {y(guessing):.0f}H{SIDE}"/>'] if guessing is not None else []
     ordered = sorted(curves, key=lambda curve: curve.color is not None)
     lines += [_band(curve, axis, y) for curve in ordered if curve.banded]
     lines += [_line(curve, axis, y) for curve in ordered]
@@ -198,6 +204,7 @@ def plot(
         for x, text in phases
         if axis.low < x < axis.high
     )
+    ticks += f'<i class="g" style="top:{y(guessing) / 10:.2f}%">guessing</i>' if guessing is not None else ""
     data = f'data-x0="{axis.low:.8g}" data-x1="{axis.high:.8g}" data-y0="{low:.8g}" data-y1="{high:.8g}"'
     mode = ' data-log="1"' if axis.logarithmic else ""
     return (
