@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from pathlib import Path
 
 import pytest
 
+from ordsmed.base.ending import Stopped
 from ordsmed.cli import main
 from ordsmed.translate.follow import NewLines, followed
 from ordsmed.verbs import as_
@@ -78,3 +81,29 @@ def test_trainings_are_told_as_theirs_tell_them(
     main(["as", *words.split()])
     texts = [text for text in capsys.readouterr().out.splitlines() if line[:20] in text]
     assert [text[-len(line) :] for text in texts] == [line]
+
+
+@pytest.mark.parametrize(("by", "rank", "lines"), [(0, "0", 1), (0, "1", 0), (15, "0", 1)])
+def test_what_is_left_of_a_training_that_stops(
+    by: int, rank: str, lines: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where its words say so it is as one that ended; one process of several tells."""
+    monkeypatch.chdir(tmp_path)
+    for name, value in (("RANK", rank), ("WORLD_SIZE", "2"), ("LOCAL_RANK", rank), ("LOCAL_WORLD_SIZE", "2")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("ORDSMED_STOP_AT", "0")  # as it was, afterwards
+
+    def run(asked: object) -> None:
+        Path("s").mkdir()
+        Path("s/metrics.jsonl").write_text('{"step": 2, "clm": 1.0, "rate": 1.0, "seconds": 1.0}\n')
+        Path("s/status.json").write_text('{"steps_asked": [3], "state": "stopped"}')
+        raise Stopped(2, by)
+
+    monkeypatch.setattr("ordsmed.verbs.pretrain.run", run)
+    words = "as megatron pretrain_gpt2.py --train-data a.json --save s --log-interval 2 --exit-interval 2"
+    with pytest.raises(SystemExit) if by else contextlib.nullcontext() as ended:
+        main(words.split())
+    assert (ended.value.code if ended else 0) == (143 if by else 0)
+    assert os.environ["ORDSMED_STOP_AT"] == "2"
+    assert capsys.readouterr().out.count(" iteration        2/") == lines
+    assert Path("s/log-megatron.txt").exists() == (by == 0 and rank == "0")
