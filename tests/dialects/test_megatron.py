@@ -17,6 +17,7 @@ from ordsmed.apply.origin import Origin
 from ordsmed.base import run, snapshots
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.ranks import Place
+from ordsmed.cli import main
 from ordsmed.data.encode import Encoding
 from ordsmed.dialects.megatron import leave_sentencepiece, result_line, write_checkpoint, write_log
 from ordsmed.translate import perform
@@ -575,7 +576,7 @@ def test_a_run_stops_at_the_next_multiple(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_texts_and_tokens_of_other_words_lie_beside_those_that_stand(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """So one may begin anew in a folder with other data, and what stood is there for the first words."""
     monkeypatch.chdir(tmp_path)
@@ -604,6 +605,8 @@ def test_texts_and_tokens_of_other_words_lie_beside_those_that_stand(
         return [path.parent.name for path in paths]
 
     assert places("a", "a") == ["s", "s"]
+    main(["as", CODE, program.name, "--train-data", "b.json", "--tokenizer-path", "a.txt", "--save", "s", "--recipe"])
+    assert re.search(r"^corpus = \"work/as/s-[0-9a-f]{8}/corpus.toml\"$", capsys.readouterr().out, re.MULTILINE)
     corpus, encoded = places("b", "a")
     assert corpus == encoded != "s"
     (_, other) = places("a", "b")
