@@ -5,6 +5,7 @@ work/bench/NAME.json, measurements.jsonl -> facts as they stand, of measurements
 
 from __future__ import annotations
 
+import functools
 import html
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ from ordsmed.report import comparisons, values
 from ordsmed.report.tables import Cells, ReportCell, ReportTable, cut, tables
 
 KEPT = measurements.PLACE.name
-MOST = 400  # rows of one table; of more the latest
+MOST = 100  # rows of one table; of more the latest
 NAMES = {
     "sequences_per_second": "sequences/s", "tokens_per_second": "tokens/s", "tflops": "TFLOP/s", "memory_gib": "GiB",
     "share_of_peak": "of the peak", "joules_a_sequence": "J/sequence", "speed_up": "speed-up", "weak": "weak scaling",
@@ -60,8 +61,14 @@ def _readable(path: Path) -> list[dict[str, Any]]:
     try:
         return _kept(path) if path.name == KEPT else _standing(path)
     except OrdsmedError as error:
-        say(f"{error}; it is left out")
+        _left_out(f"{error}; it is left out")
         return []
+
+
+@functools.cache
+def _left_out(line: str) -> None:
+    """Once, however often a page that is served asks."""
+    say(line)
 
 
 def places(path: Path) -> list[Path]:
@@ -85,32 +92,29 @@ def _standing(path: Path) -> list[dict[str, Any]]:
 
 
 def _kept(path: Path) -> list[dict[str, Any]]:
-    """Of each recipe all its measurements, the latest last; speed-up and scaling are told beside those before."""
-    all_of = measurements.read(path)
-    ours = [each for each in all_of if each.software == table.OURS]
-    by_recipe: dict[str, list[dict[str, Any]]] = {}
-    for each, others in _with_others(all_of):
+    """Of each recipe its measurements, the latest last; speed-up and scaling are beside the last of those shown."""
+    by_recipe: dict[str, list[list[Measurement]]] = {}
+    for each in measurements.read(path):
+        groups = by_recipe.setdefault(each.bench, [])
+        if each.software == table.OURS:
+            groups.append([each])
+        elif groups:
+            groups[-1].append(each)  # what was measured beside stands behind
+    return [{"bench": f"all measurements of {name}", "rows": [*_rows(groups[-MOST:])], "all_rows": len(groups),
+             "file": str(path)} for name, groups in by_recipe.items() if groups]  # fmt: skip
+
+
+def _rows(groups: Sequence[Sequence[Measurement]]) -> Iterator[dict[str, Any]]:
+    """A row for each of ours, with what was measured beside it."""
+    ours = [each for each, *_ in groups]
+    for each, *others in groups:
         network = f"{each.family} {each.layers} x {each.width}"
         row = {"date": each.date, "device": each.device, "network": network} | table.row_of(each)
         for other in others:
             row |= {other.software: table.rounded(other.sequences_per_second),
                     "ratio": round(other.step_seconds / each.step_seconds, 3)}  # fmt: skip
         weak = table.scaling(each, ours, "weak") if each.processes > 1 else None
-        by_recipe.setdefault(each.bench, []).append(row | {"speed_up": table.speed_up(each, ours), "weak": weak})
-    return [{"bench": f"all measurements of {name}", "rows": rows[-MOST:], "all_rows": len(rows), "file": str(path)}
-            for name, rows in by_recipe.items()]  # fmt: skip
-
-
-def _with_others(all_of: Sequence[Measurement]) -> Iterator[tuple[Measurement, list[Measurement]]]:
-    """Each of ours with what was measured beside it, which stands behind it."""
-    for number, each in enumerate(all_of):
-        if each.software == table.OURS:
-            others = []
-            for other in all_of[number + 1 :]:
-                if other.software == table.OURS:
-                    break
-                others.append(other)
-            yield each, others
+        yield row | {"speed_up": table.speed_up(each, ours), "weak": weak}
 
 
 def and_tables(report: Mapping[str, Any]) -> list[ReportTable]:
