@@ -11,7 +11,7 @@ import csv
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,11 +21,12 @@ from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import nearest
 from ordsmed.base.folder import kind_of_folder
 from ordsmed.base.keys import value_key
+from ordsmed.base.say import many
 from ordsmed.base.screen import command
 from ordsmed.labelled import glue
 from ordsmed.labelled.tables import table
 from ordsmed.text import read
-from ordsmed.translate import perform, tagged, trainer
+from ordsmed.translate import fewer, perform, tagged, trainer
 from ordsmed.translate.program import YES_OR_NO, Call, Flag, Program, Values
 from ordsmed.translate.standing import asked_by, put_start, run_of
 
@@ -63,13 +64,13 @@ SAMPLES = "name a file with fewer: `head -n 1000`"
 DATA = (
     Flag("--overwrite_cache", False, nothing="other files, flags or tokenizers have folders of their own"),
     Flag("--pad_to_max_length", bool, nothing="padding is not computed"),
-    Flag("--max_train_samples", int, refused=SAMPLES),
 )
 TEXTS = (
     Flag("--model_type", str, "model.kind", joint=True),
     Flag("--config_name", str, "model", joint=True),
     Flag("--config_overrides", str, "model", joint=True),
     *MODELS, *DATA,
+    Flag("--max_train_samples", int, refused=SAMPLES),
     Flag("--dataset_name", str, "corpus: source", joint=True),
     Flag("--dataset_config_name", str, "corpus: source", joint=True),
     Flag("--train_file", str, "corpus: source", joint=True),
@@ -100,7 +101,9 @@ LEARNING = (
     Flag("--train_file", str, "task.train", joint=True),
     Flag("--validation_file", str, "task.dev", joint=True),
     Flag("--test_file", str, "the files of predictions", joint=True),
-    Flag("--max_eval_samples", int, refused=SAMPLES), Flag("--max_predict_samples", int, refused=SAMPLES),
+    Flag("--max_train_samples", int, "task.train", joint=True),
+    Flag("--max_eval_samples", int, "task.dev", joint=True),
+    Flag("--max_predict_samples", int, "the files of predictions", joint=True),
     *trainer.arguments("", "checks"),
 )  # fmt: skip
 CLASSES = (
@@ -515,10 +518,31 @@ def _tested(values: Values, *, told: bool) -> list[AskedFiles]:
     return [AskedFiles("predict", (values.test_file,), told=told)] if values.do_predict else []
 
 
-def _learning(values: Values, call: Call, parts: Sequence[AskedFiles]) -> None:
+def _first_of(path: str, count: int | None, values: Values, call: Call) -> str:
+    """Where the first examples of a file stand once the call is prepared."""
+    if count is None:
+        return path
+    target = perform.FOLDER / f"first-{count}-{value_key([str(Path(path).resolve())], 8)}" / Path(path).name
+    header = _glue_name(values) != "cola" or Path(path).stem == "test"
+    call.notes.append(f"{path}: its first {many(count, 'example')}, in {target}")
+    call.before.append(lambda: fewer.first(read.files([path])[0], target, count, header=header))
+    return str(target)
+
+
+def _learning(values: Values, call: Call, parts: list[AskedFiles]) -> None:
     """The fine-tuning, judged on the way if that is asked for; or a model that stands, asked about files."""
     if not values.model_name_or_path:
         raise UsageError("--model_name_or_path", "missing", "a pretrained model")
+    if values.do_train and not call.before:  # which makes them
+        for part in parts:
+            read.files(list(part.files))  # that one is missing is not to be told when all is learned
+    most = {"eval": values.max_eval_samples, "predict": values.max_predict_samples}
+    parts[:] = [replace(part, files=tuple(_first_of(one, most[part.name], values, call) for one in part.files))
+                for part in parts]  # fmt: skip
+    if values.do_train:
+        call.put(
+            "task.train", _first_of(call.recipes[call.verb]["task"]["train"], values.max_train_samples, values, call)
+        )
     longest = min(_signed_length(values), _network_length(values))
     if (values.max_seq_length or LONGEST_OF_WORDS) > longest:
         if values.max_seq_length:
@@ -527,9 +551,6 @@ def _learning(values: Values, call: Call, parts: Sequence[AskedFiles]) -> None:
     if not values.do_train:
         _asked(values, call, parts)
         return
-    if not call.before:  # which makes them
-        for part in parts:
-            read.files(list(part.files))  # that one is missing is not to be told when all is learned
     _put_start(values, call)
     if values.tokenizer_name:
         call.put("tokenizer", values.tokenizer_name)

@@ -1,0 +1,70 @@
+"""The first examples of a file, as --max_train_samples of transformers' scripts takes them: another file, as it stands.
+
+TSV and CSV by rows, JSON by objects or by questions, CoNLL by sentences
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ordsmed.base import files
+
+
+def first(source: Path, target: Path, count: int, *, header: bool = True) -> None:
+    """Write so many examples of a file, if they are not there already; `header`: its first row is none."""
+    text = source.read_bytes().decode("utf-8")
+    kind = source.suffix
+    if kind in (".json", ".jsonl"):
+        cut = _objects(text, count)
+    elif kind == ".csv":
+        reader = csv.reader(io.StringIO(text, newline=""))
+        for _ in itertools.islice(reader, count + header):
+            pass
+        cut = _lines(text, reader.line_num)
+    elif kind == ".tsv":
+        cut = _lines(text, count + header)
+    else:
+        cut = "".join(itertools.islice(_sentences(text), count))
+    if not target.is_file() or target.read_bytes() != cut.encode():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        files.write_text(target, cut)
+
+
+def _lines(text: str, count: int) -> str:
+    return "".join(itertools.islice(io.StringIO(text, newline=""), count))
+
+
+def _sentences(text: str) -> Iterator[str]:
+    """Blocks of lines, each with the blank lines behind it."""
+    block: list[str] = []
+    for line in io.StringIO(text, newline=""):
+        if line.strip() and len(block) > 1 and not block[-1].strip() and any(one.strip() for one in block):
+            yield "".join(block)
+            block = []
+        block.append(line)
+    yield "".join(block)
+
+
+def _objects(text: str, count: int) -> str:
+    """A list, SQuAD's tree of questions, `data` with an object each, or an object a line."""
+    try:
+        whole: Any = json.loads(text)
+    except json.JSONDecodeError:
+        return "".join(itertools.islice((line for line in io.StringIO(text, newline="") if line.strip()), count))
+    if isinstance(whole, list):
+        return json.dumps(whole[:count], ensure_ascii=False)
+    if "data" not in whole:
+        return text  # one line
+    entries = whole["data"]
+    if not entries or "paragraphs" not in entries[0]:
+        return json.dumps(whole | {"data": entries[:count]}, ensure_ascii=False)
+    for paragraph in (paragraph for entry in entries for paragraph in entry["paragraphs"]):
+        paragraph["qas"] = paragraph["qas"][:count]
+        count -= len(paragraph["qas"])
+    return json.dumps(whole, ensure_ascii=False)
