@@ -460,6 +460,7 @@ def test_tasks_of_glue_and_numbers(folder: Path) -> None:
     words = ["--model_name_or_path=b", "--do_train", "--task_name"]
     got = resolved(CODE, GLUE, *words, "STSB")
     assert (got[F + "task.name"], got[F + "task.train"]) == ("sts-b", "work/fetch/glue/STS-B/train.tsv")
+    assert [resolved(CODE, GLUE, *words, one)[F + "task.unordered"] for one in ("stsb", "mrpc", "rte")] == [False] * 3
     (folder / "n.csv").write_text("text,label\none,1\ntwo,0.5\n")
     got = resolved(CODE, GLUE, *CLASS_BASE, "--train_file=n.csv")
     assert (got[F + "task.number"], got[F + "task.metrics"][0]) == (True, "pearson")

@@ -411,6 +411,8 @@ def _of_glue(values: Values, call: Call, name: str) -> list[AskedFiles]:
         raise UsageError("--task_name", "found with files", "one of the two")
     place = Path(menu.opened("tasks", "classify").FETCHED) / task.folder
     call.put("task.name", name)
+    if task.unordered:
+        call.put("task.unordered", False)  # each pair is learned once, in the order of its file
     call.put("task.train", str(place / task.files["train"][0]))
     parts = []
     for split, theirs, wanted in (("dev", "eval", values.do_eval), ("test", "predict", values.do_predict)):
