@@ -116,13 +116,14 @@ def test_files_of_a_task_are_data_too(tmp_path: Path) -> None:
     for name in ("a", "b"):
         run = plant(tmp_path / name, [3.0], verb="finetune",
                     recipe={"task": {"kind": "squad", "train": "d/t.json"}, "rate": name})  # fmt: skip
-        (run / "data.json").write_text(json.dumps({"d/t.json": file}))
+        (run / "data.json").write_text(json.dumps({"d/t.json": file, "books": {"train": {"tokens": 7}}}))
     report = content.content([str(tmp_path)])
-    (table,) = (table for table in tables.tables(report) if table.key == "data")
-    assert table.head == ("data", "split", "examples", "tokens")
-    assert [[cell.text for cell in row] for row in table.rows] == [["d/t.json", "train", "72", "900"]]
+    shown = {t.key: [t.head, *([cell.text for cell in row] for row in t.rows)] for t in tables.tables(report)}
+    assert shown["files"] == [("file", "split", "examples", "tokens"), ["d/t.json", "train", "72", "900"]]
+    assert shown["data"] == [("store", "tokens"), ["books", "7"]]
     assert statement(report)[0] == (
-        "**Data.** Learned from the files of the task squad (t.json, 72 examples). The runs together read 200 tokens."
+        "**Data.** Learned from books, 7 tokens, language not stated, license not stated; the files of the task squad "
+        "(t.json, 72 examples). The runs together read 200 tokens."
     )
 
 
@@ -144,3 +145,10 @@ def test_scores_of_trials_stand_in_their_own_table(tmp_path: Path) -> None:
     assert [run["notes"] for run in report["runs"] if run["scores"]] == [[], []]  # a trial need not be good
     (table,) = (t for t in tables.tables(report) if t.key == "scores")
     assert [[cell.text for cell in row] for row in table.rows] == [["alone", "f1", "1", "70.00"]]
+
+
+def test_costs_name_devices_in_short(tmp_path: Path) -> None:
+    plant(tmp_path / "run", [3.0])
+    shown = {table.key: table for table in tables.tables(content.content([str(tmp_path)]))}
+    assert [cell.text for cell in shown["cost"].rows[0]][:2] == ["run", "cpu, 1 thread"]
+    assert "cpu, 1 thread; measured peak of all 100 GFLOP/s" in [cell.text for cell in shown["environment"].rows[0]]

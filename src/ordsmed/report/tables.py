@@ -119,7 +119,7 @@ def cut(text: str) -> str:
 
 def tables(report: Mapping[str, Any]) -> list[ReportTable]:
     """All that have a row, in the order of a page."""
-    every = [_runs(report), *_differences(report), _scores(report), *_trials(report), _probes(report), _data(report),
+    every = [_runs(report), *_differences(report), _scores(report), *_trials(report), _probes(report), *_data(report),
             _cost(report), _left_out(report), _environment(report)]  # fmt: skip
     return [table for table in every if table.rows]
 
@@ -223,25 +223,36 @@ def _probes(report: Mapping[str, Any]) -> ReportTable:
     return cells.table("probes", "Probes", head, "± error: the standard error over what was asked")
 
 
-def _data(report: Mapping[str, Any]) -> ReportTable:
+def _data(report: Mapping[str, Any]) -> Iterator[ReportTable]:
     """Each store and each file of a task once."""
-    cells, seen = Cells(report), set()
+    cells, files, seen = Cells(report), Cells(report), set()
     for number, run in enumerate(report["runs"]):
         for row, source in enumerate(run["data"]):
             if (key := source["fingerprint"] or json.dumps(source)) in seen:
                 continue
             seen.add(key)
             at: Path = ("runs", number, "data", row)
+            if source["split"]:
+                files.add(
+                    cells.at((*at, "source"), cut), cells.at((*at, "split"), str),
+                    cells.at((*at, "examples"), count), cells.at((*at, "tokens"), count),
+                )  # fmt: skip
+                continue
             cells.add(
-                cells.at((*at, "source"), cut), cells.at((*at, "split"), str), cells.at((*at, "documents"), count),
-                cells.at((*at, "examples"), count), cells.at((*at, "tokens"), count),
+                cells.at((*at, "source"), cut), cells.at((*at, "documents"), count), cells.at((*at, "tokens"), count),
                 cells.at((*at, "held_out"), count), cells.at((*at, "bytes_a_token"), few),
                 cells.at((*at, "unknown"), few), cells.at((*at, "kind"), str), cells.at((*at, "vocabulary"), count),
                 cells.at((*at, "language"), str), cells.at((*at, "licence"), cut),
             )  # fmt: skip
-    head = ("data", "split", "documents", "examples", "tokens", "held out", "bytes a token", "unknown",
-            "tokenizer", "vocabulary", "language", "license")  # fmt: skip
-    return cells.table("data", "Corpus and tokenizer", head, "held out: tokens of the validation text")
+    head = ("store", "documents", "tokens", "held out", "bytes a token", "unknown", "tokenizer", "vocabulary",
+            "language", "license")  # fmt: skip
+    yield cells.table("data", "Corpus and tokenizer", head, "held out: tokens of the validation text")
+    yield files.table("files", "Files of tasks", ("file", "split", "examples", "tokens"))
+
+
+def _devices(machine: str) -> str:
+    """Without their measured peak, which stands beside the environment."""
+    return cut(machine.partition(";")[0])
 
 
 def _cost(report: Mapping[str, Any]) -> ReportTable:
@@ -249,7 +260,7 @@ def _cost(report: Mapping[str, Any]) -> ReportTable:
     paths = [(("runs", n, "name"), ("runs", n, "cost")) for n, run in enumerate(report["runs"]) if run["course"]]
     for name, at in paths:
         cells.add(
-            cells.at(name, cut), cells.at((*name[:2], "machine"), cut), cells.at((*at, "hours"), hours),
+            cells.at(name, cut), cells.at((*name[:2], "machine"), _devices), cells.at((*at, "hours"), hours),
             cells.at((*at, "device_hours"), few), cells.at((*at, "flops"), operations), cells.at((*at, "kwh"), few),
         )  # fmt: skip
     if len(paths) > 1:
