@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from kit.measurements import measurement
 from kit.planted_runs import falling, plant, plant_trials
+from ordsmed.base import measurements
 from ordsmed.base.errors import RecipeError
 from ordsmed.report import content, folders, page, report, tables
 
@@ -270,6 +272,8 @@ def test_cells_are_short_and_empty_columns_go(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.skipif(CHROMIUM is None, reason="needs a browser: chromium")
 def test_a_browser_shows_the_numbers_of_the_json_and_sorts_them(tmp_path: Path) -> None:
+    speeds = [measurement(precision="bf16"), measurement(), measurement(processes=2, batch=32)]
+    measurements.add(tmp_path / "runs/measurements.jsonl", speeds)
     report.write(several(tmp_path / "runs"), out=str(tmp_path / "p.html"), json=str(tmp_path / "p.json"))
     facts = json.loads((tmp_path / "p.json").read_text())
     script = """<script>document.title = JSON.stringify((() => {
@@ -299,6 +303,7 @@ def test_a_browser_shows_the_numbers_of_the_json_and_sorts_them(tmp_path: Path) 
     for pointer, value, _ in seen["cells"]:
         wanted = value_at(facts, pointer)
         assert value == (wanted if isinstance(wanted, str) else json.dumps(wanted)), pointer
+    assert sum(pointer.startswith("/speeds/0/rows/2/") for pointer, _, _ in seen["cells"]) > 8
     assert seen["up"] == ["12", "30", "30", "30", "", ""]
     assert seen["down"] == ["30", "30", "30", "12", "", ""]
     assert seen["panels"] == 1

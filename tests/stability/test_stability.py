@@ -136,6 +136,16 @@ def test_each_seed_s_run_is_that_recipe_with_another_seed(study: Path) -> None:
     assert tables[0] == tables[1]
 
 
+def test_a_page_stands_beside(study: Path, made: Made, recipe: Callable[..., Path]) -> None:
+    compare(str(study), str(recipe("other", clip=0.5)), how=StudyOptions(seeds=(1, 2)))
+    own = (HERE / "stability.html").read_text()
+    assert "<h1>steady</h1>" in own
+    both = Path("work/stability/steady-and-other/comparison.html").read_text()
+    assert "4 runs of 2 recipes: 4 done." in both
+    assert "other against steady: validation" in both
+    assert "no difference shown" in both
+
+
 def test_the_picture_has_a_band(study: Path) -> None:
     stability(str(study), how=StudyOptions(seeds=(1, 3)))
     text = (HERE / "stability.svg").read_text()
@@ -517,7 +527,7 @@ def test_the_command(study: Path, made: Made, capsys: pytest.CaptureFixture[str]
     cli.main(["stability", str(study), "--seeds", "1,2"])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("validation 8.705 ± 0.021: mean and sample deviation (n - 1) of 2 seeds")
-    assert lines[1] == f"{HERE}/stability.md has each seed"
+    assert lines[1] == f"{HERE}/stability.md has each seed, stability.html their courses"
     made.complaints = {"seed-3": "here: it burns"}
     with pytest.raises(SystemExit) as ended:
         cli.main(["stability", str(study), "--seeds", "1..3"])

@@ -2,7 +2,7 @@
 
 FOLDER/  recipe.toml status.json log.txt    the recipe that the seeds share
          seed-1.toml seed-1/                a run like any other
-         stability.json stability.md stability.svg
+         stability.json stability.md stability.svg stability.html
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Studies: the runs of several seeds made, told and drawn; two recipes compared by the seeds that both have.
 
-recipe -> seeds -> some `ordsmed pretrain|finetune` at a time -> results -> stability.json, .md, .svg
-two of them -> differences seed by seed -> comparison.json, .md, .svg
+recipe -> seeds -> some `ordsmed pretrain|finetune` at a time -> results -> stability.json, .md, .svg, .html
+two of them -> differences seed by seed -> comparison.json, .md, .svg, .html
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ordsmed.base.folder import FolderKind
 from ordsmed.base.run import Run
 from ordsmed.base.say import logged, many, say
 from ordsmed.finetune.recipe import Finetuning
+from ordsmed.report import report
 from ordsmed.score.bands import bands
 from ordsmed.score.seeds import LEVEL, paired
 from ordsmed.stability import pages, plan, results
@@ -174,6 +175,7 @@ def _leave(study: Study, result: dict[str, Any], *, drawn: bool = False) -> dict
     if drawn:
         title = f"{study.name}: {many(len(result['runs']), 'seed')}"
         draw_bands(study.folder / "stability.svg", title, [_group(study, result)], results.ended(result))
+        report.write([str(study.folder)], out=str(study.folder / "stability.html"))
     return result
 
 
@@ -213,4 +215,6 @@ def _compared(folder: Path, studies: Sequence[Study], made: Sequence[Mapping[str
     files.write_text(folder / "comparison.md", "\n".join(pages.comparison_page(result)) + "\n")
     groups = [_group(study, own) for study, own in zip(studies, made, strict=True)]
     draw_bands(folder / "comparison.svg", f"{studies[1].name} against {studies[0].name}", groups, result["verdict"])
+    report.write([str(place) for place in (folder, *(study.folder for study in studies))],
+                 out=str(folder / "comparison.html"))  # fmt: skip
     return {**result, "folder": str(folder)}

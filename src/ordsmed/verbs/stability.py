@@ -45,8 +45,11 @@ def run(asked: argparse.Namespace) -> None:
     )
     if names:
         result = compare(asked.name, names[0], words, how)
-        lines = [pages.verdict(result), f"{result['folder']}/comparison.md has each seed"]
+        lines = [
+            pages.verdict(result),
+            f"{result['folder']}/comparison.md has each seed, comparison.html their courses",
+        ]
     else:
         result = stability(asked.name, words, how)
-        lines = [results.ended(result), f"{result['folder']}/stability.md has each seed"]
+        lines = [results.ended(result), f"{result['folder']}/stability.md has each seed, stability.html their courses"]
     print_or_json(result, lines, asked)
