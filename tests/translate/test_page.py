@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ordsmed import cli
+from ordsmed.base import menu
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.ranks import Place
 from ordsmed.translate import page, perform, program
@@ -89,6 +90,21 @@ def test_what_their_scripts_look_for_is_written_where_processes_were_started(mon
 def test_a_flag_says_one_thing(of: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="says where it goes, why nowhere, or what to do instead"):
         Flag("--x", **of)
+
+
+@pytest.mark.parametrize("code", program.names())
+def test_programs_without_a_translation_lead_on(code: str) -> None:
+    others = getattr(menu.opened(program.MENU, code), "INSTEAD", {})
+    assert not set(others) & set(program.programs(code))
+    for name, instead in others.items():
+        with pytest.raises(UsageError, match=re.escape(f"`{name}`: has no translation; {instead}")):
+            program.find(code, name)
+
+
+def test_a_program_by_its_folder_or_without_its_ending_leads_on_too() -> None:
+    for name in ("language-modeling/run_plm.py", "run_plm"):
+        with pytest.raises(UsageError, match="permutations of words"):
+            program.find("huggingface", name)
 
 
 def test_words_by_place_and_by_the_environment() -> None:

@@ -450,6 +450,7 @@ def _answers(values: Values, task: str, folder: Path, source: Path, scores: dict
             shutil.copyfile(source / name, place[key])
 
 
+INSTEAD = {"flops_computation.py": "`ordsmed estimate RECIPE` counts floating-point operations"}
 PROGRAMS = (
     Program("build_pretraining_dataset.py", "records of ELECTRA's examples", BUILDING, building, "encode records"),
     Program("build_openwebtext_pretraining_dataset.py", "the same of OpenWebText's archives", WEB, web,

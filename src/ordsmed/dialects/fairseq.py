@@ -578,6 +578,13 @@ def _needs(values: Values, program: str, *names: str) -> None:
             raise UsageError(program, f"no {name}", f"`{program} {name} ...`")
 
 
+INSTEAD = {
+    "fairseq-validate": "a training is judged at its end: scores.json in its folder",
+    "fairseq-eval-lm": "`ordsmed evaluate MODEL --probe perplexity FILE`",
+    "fairseq-generate": "there are no encoders with decoders here; `ordsmed generate RUN` writes on",
+    "fairseq-interactive": "there are no encoders with decoders here; `ordsmed generate RUN` writes on",
+    "fairseq-score": "there are no encoders with decoders here",
+}
 PROGRAMS = (
     Program("multiprocessing_bpe_encoder.py", "hands texts on to fairseq-preprocess", ENCODING, encoding, "tokenizer",
             path="examples/roberta/multiprocessing_bpe_encoder.py"),

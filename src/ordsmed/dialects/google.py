@@ -333,6 +333,10 @@ def _needs(values: Values, program: str, *names: str) -> None:
             raise UsageError(program, f"no --{name}", f"`--{name}=...`")
 
 
+INSTEAD = {
+    "extract_features.py": "`ordsmed embed MODEL TEXT OUT.h5 --layers -1,-2,-3,-4` writes vectors of words",
+    "run_classifier_with_tfhub.py": "`run_classifier.py`, with a checkpoint's folder in place of a module of TF Hub",
+}
 PROGRAMS = (
     Program("create_pretraining_data.py", "records of BERT's examples", RECORDS, records, "encode records", absl=True),
     Program("run_pretraining.py", "pretrain a BERT from records", PRETRAINING, pretraining, "pretrain", absl=True),

@@ -669,6 +669,18 @@ def _left_by_words(values: Values, call: Call, parts: Sequence[AskedFiles]) -> N
     trainer.write_results(out, scores)
 
 
+INSTEAD = {
+    **{f"run_{name}_no_trainer.py": f"`run_{name}.py`, with the arguments of its trainer"
+       for name in ("mlm", "clm", "glue", "qa", "ner")},
+    "run_mlm_wwm.py": "`run_mlm.py`, with `objective.unit=word` behind its flags",
+    "run_classification.py": "`run_glue.py --train_file A --validation_file B`: a table with a column `label`",
+    "run_xnli.py": "`run_glue.py --train_file A --validation_file B`: a table with a column `label`",
+    "run_plm.py": "permutations of words are not learned here: `run_mlm.py`, `run_clm.py`",
+    "run_fim.py": "filling in from both sides is not learned here: `run_clm.py`",
+    "run_qa_beam_search.py": "`ordsmed finetune` with task.kind=squad and task.head=joint",
+    "run_seq2seq_qa.py": "there are no encoders with decoders here: `run_qa.py`",
+    "run_swag.py": "no head ranks options here",
+}  # fmt: skip
 PROGRAMS = (
     Program("run_mlm.py", "pretrain on masked words of texts", MASKED, masked, "pretrain", fields=True,
             path="language-modeling/run_mlm.py"),

@@ -5,7 +5,8 @@
 --lazy-loader    ->  nothing, and why       told once
 --eval-hf        ->  refused                with what to do instead
 
-A file of `dialects` has `PROGRAMS`, a tuple of these; every flag of theirs is one of the four.
+A file of `dialects` has `PROGRAMS`, a tuple of these; every flag of theirs is one of the four. `INSTEAD`, if there are
+any, are programs of theirs that are not translated, and what to do.
 """
 
 from __future__ import annotations
@@ -321,4 +322,7 @@ def find(dialect: str, name: str) -> Program:
     for program in known.values():
         if own in (program.name, program.name.rpartition(".")[0]):
             return program
+    others: Mapping[str, str] = getattr(menu.opened(MENU, dialect), "INSTEAD", {})
+    if instead := others.get(own) or others.get(f"{own}.py"):
+        raise UsageError(f"`{name}`", "has no translation", "", instead)
     raise UsageError(f"`{name}`", f"no program of {dialect}", "", nearest(own, known))
