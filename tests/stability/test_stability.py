@@ -137,9 +137,11 @@ def test_each_seed_s_run_is_that_recipe_with_another_seed(study: Path) -> None:
 
 
 def test_a_page_stands_beside(study: Path, made: Made, recipe: Callable[..., Path]) -> None:
+    stability(str(study), how=StudyOptions(seeds=(5,)))
     compare(str(study), str(recipe("other", clip=0.5)), how=StudyOptions(seeds=(1, 2)))
     own = (HERE / "stability.html").read_text()
     assert "<h1>steady</h1>" in own
+    assert "2 runs of 1 recipe: 2 done." in own, "of those that were asked for"
     both = Path("work/stability/steady-and-other/comparison.html").read_text()
     assert "4 runs of 2 recipes: 4 done." in both
     assert "other against steady: validation" in both
@@ -211,6 +213,23 @@ def test_all_that_fail_leave_no_mean(study: Path, made: Made) -> None:
         stability(str(study), how=StudyOptions(seeds=(1, 2)))
     assert "no seed came to a score" in (HERE / "stability.md").read_text()
     assert files.read_json(HERE / "stability.json")["over"] == {}
+
+
+def test_a_run_that_fails_before_it_begins_is_no_trouble_for_the_page(
+    study: Path, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made.complaints = {"seed-2": "here: no such file"}
+
+    def start(one: PlannedRun, *more: Any) -> Any:
+        process = made.start(one, *more)
+        if one.name == "seed-2":
+            shutil.rmtree(one.folder)
+        return process
+
+    monkeypatch.setattr(several, "start", start)
+    with pytest.raises(RunError, match="1 of 2 seeds failed: 2"):
+        stability(str(study), how=StudyOptions(seeds=(1, 2)))
+    assert "1 run of 1 recipe: 1 done." in (HERE / "stability.html").read_text()
 
 
 def test_a_score_that_is_no_number_is_left_out_and_told(study: Path, made: Made) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from ordsmed.base import files, run
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
-from ordsmed.base.folder import FolderKind
+from ordsmed.base.folder import STATUS, FolderKind
 from ordsmed.base.run import Run
 from ordsmed.base.say import logged, many, say
 from ordsmed.finetune.recipe import Finetuning
@@ -175,8 +175,15 @@ def _leave(study: Study, result: dict[str, Any], *, drawn: bool = False) -> dict
     if drawn:
         title = f"{study.name}: {many(len(result['runs']), 'seed')}"
         draw_bands(study.folder / "stability.svg", title, [_group(study, result)], results.ended(result))
-        report.write([str(study.folder)], out=str(study.folder / "stability.html"))
+        _write_page(study.folder / "stability.html", [result])
     return result
+
+
+def _write_page(place: Path, made: Sequence[Mapping[str, Any]], more: Sequence[str] = ()) -> None:
+    """Of the seeds that were asked for and begun, whatever stands beside them."""
+    begun = [row["folder"] for result in made for row in result["runs"] if (Path(row["folder"]) / STATUS).exists()]
+    if begun or more:
+        report.write([*more, *begun], out=str(place))
 
 
 def _group(study: Study, result: Mapping[str, Any]) -> BandGroup:
@@ -215,6 +222,5 @@ def _compared(folder: Path, studies: Sequence[Study], made: Sequence[Mapping[str
     files.write_text(folder / "comparison.md", "\n".join(pages.comparison_page(result)) + "\n")
     groups = [_group(study, own) for study, own in zip(studies, made, strict=True)]
     draw_bands(folder / "comparison.svg", f"{studies[1].name} against {studies[0].name}", groups, result["verdict"])
-    report.write([str(place) for place in (folder, *(study.folder for study in studies))],
-                 out=str(folder / "comparison.html"))  # fmt: skip
+    _write_page(folder / "comparison.html", made, [str(folder)])
     return {**result, "folder": str(folder)}
