@@ -27,6 +27,7 @@ SHORT = ["phase=[{steps=4,length=32,batch=8,rate=1e-3}]", "save=2", "validate=2"
 TINY = ["steps=1", "rounds=1", "model.size=tiny", "length=16", "batch=2", "vocabulary=100"]
 LESS = {
     "pretrain tiny/": SHORT,
+    "pretrain bert-mini": [*SHORT, "model.size=tiny"],
     "finetune tiny/": ["epochs=1"],
     "bench bert-mini": TINY,
 }  # behind the words of the page
