@@ -314,6 +314,9 @@ def test_the_commands_of_their_readme(folder: Path) -> None:
         "--bert_config_file=bert_config.json --train_batch_size=8 --max_seq_length=32 --max_predictions_per_seq=5 "
         "--num_train_steps=4 --num_warmup_steps=1 --learning_rate=2e-5 --max_eval_steps=2")  # fmt: skip
     assert (folder / "pre" / "eval_results.txt").read_text().startswith("global_step = 4\nloss = ")
+    longer = called(CODE, "run_pretraining.py", *BASE[:2], "--input_file=tf/examples*.tfrecord", "--output_dir=other")
+    with pytest.raises(UsageError, match=r"found 128; the records of tf/examples\.tfrecord have 32 tokens; wanted 32"):
+        longer.before[0]()
     (folder / "MRPC").mkdir()
     for name, count in (("train", 16), ("dev", 6), ("test", 5)):
         rows = [f"{n % 2}\t{n}\t{n}\t{sentence(5)}\t{sentence(5)}" for n in range(count)]

@@ -23,6 +23,7 @@ from ordsmed.base.errors import nearest
 from ordsmed.base.folder import kind_of_folder
 from ordsmed.binary import bundle
 from ordsmed.translate import perform
+from ordsmed.translate.lengths import check_length
 from ordsmed.translate.program import Call, Flag, Program, Values
 from ordsmed.translate.standing import asked_by, put_start, run_of
 
@@ -179,6 +180,8 @@ def pretraining(values: Values, call: Call) -> None:
     call.put("data", "<encode>")
     records = values.pretrain_tfrecords or f"{data}/pretrain_tfrecords/pretrain_data.tfrecord*"
     call.put("encode: records", records)
+    flag, remedy = "--hparams max_seq_length", "build_pretraining_dataset.py with that --max-seq-length"
+    call.before.append(lambda: check_length([records], values.max_seq_length, flag, remedy))
     if values.do_eval:
         call.put("encode: validation_records", records)  # as theirs, which judges what it learned from
         steps, rows = (_quick(values, name) for name in ("num_eval_steps", "eval_batch_size"))

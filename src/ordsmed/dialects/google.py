@@ -16,6 +16,7 @@ from ordsmed.base.arguments import UsageError
 from ordsmed.base.folder import kind_of_folder
 from ordsmed.nn import google
 from ordsmed.translate import perform
+from ordsmed.translate.lengths import check_length
 from ordsmed.translate.program import Call, Flag, Program, Values
 from ordsmed.translate.standing import asked_by, put_start, run_of
 
@@ -116,6 +117,8 @@ def pretraining(values: Values, call: Call) -> None:
     call.put("data", "<encode>")
     records = [inner for name in values.input_file.split(",") for inner in _files(name)]
     call.put("encode: records", records)
+    remedy = "create_pretraining_data.py with that --max_seq_length"
+    call.before.append(lambda: check_length(records, values.max_seq_length, "--max_seq_length", remedy))
     beside = (values.input_file.split(",")[0], values.init_checkpoint, values.bert_config_file)
     call.put("encode: tokenizer", str(_vocabulary(*beside)))
     call.put("validate", 0)

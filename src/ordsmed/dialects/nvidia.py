@@ -19,6 +19,7 @@ from ordsmed.base.say import say
 from ordsmed.base.screen import command
 from ordsmed.translate import dllogger, perform
 from ordsmed.translate.dllogger import Logged, Window
+from ordsmed.translate.lengths import check_length
 from ordsmed.translate.program import Call, Flag, Program, Values, find
 
 WIDTHS = {"small": 256, "base": 768, "large": 1024}
@@ -79,7 +80,9 @@ def pretraining(values: Values, call: Call) -> None:
     call.put("data", "<encode>")
     call.put("encode: records", values.pretrain_tfrecords.split(","))
     call.put("validate", 0)
-    call.before.append(lambda: check_length(values.pretrain_tfrecords.split(","), values.max_seq_length))
+    remedy = "create_tfrecord_files with that --max_seq_length"
+    files_of = values.pretrain_tfrecords.split(",")
+    call.before.append(lambda: check_length(files_of, values.max_seq_length, "--max_seq_length", remedy))
     _steps(values, call)
     _weights(values, call)
     _precision_of(values, call)
@@ -91,18 +94,6 @@ def pretraining(values: Values, call: Call) -> None:
         perform.stop_at(_program(call), values, call, lambda saved: saved + values.steps_this_run)
     call.tells = _teller(values.log_freq)
     call.after.append(lambda: _leave_pretraining(values, _run_of(values, call)))
-
-
-def check_length(patterns: list[str], length: int) -> None:
-    """Records have one length, which theirs wants to be told; shorter ones would be trained on with padding."""
-    from ordsmed.data import records
-    from ordsmed.text import read
-
-    for path in read.files(patterns)[:1]:
-        own = next((block.ids.shape[1] for block in records.read(path)), length)
-        if own != length:
-            raise UsageError("--max_seq_length", f"found {length}; the records of {path} have {own} tokens", str(own),
-                             "write others: create_tfrecord_files with that --max_seq_length")  # fmt: skip
 
 
 def _precision_of(values: Values, call: Call) -> None:

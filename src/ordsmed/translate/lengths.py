@@ -1,0 +1,19 @@
+"""Whether TFRecords are as long as a command line says: shorter ones would be trained on with padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ordsmed.base.arguments import UsageError
+
+
+def check_length(patterns: Sequence[str], length: int, flag: str, remedy: str) -> None:
+    """Refuse records of another length, which theirs wants to be told; the first file is looked into."""
+    from ordsmed.data import records
+    from ordsmed.text import read
+
+    for path in read.files(list(patterns))[:1]:
+        own = next((block.ids.shape[1] for block in records.read(path)), length)
+        if own != length:
+            asked = f"found {length}; the records of {path} have {own} tokens"
+            raise UsageError(flag, asked, str(own), f"write others: {remedy}")
