@@ -6,6 +6,9 @@ import contextlib
 import http.client
 import json
 import platform
+import socket
+import struct
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
@@ -83,6 +86,28 @@ def test_others_are_refused(tmp_path: Path) -> None:
         assert ask(server, "/", host="somewhere.else")[0] == 403
         assert ask(server, "/../status.json")[0] == 404
         assert ask(server, "/", host=f"localhost:{server.server_address[1]}")[0] == 200
+
+
+def test_a_browser_that_went_away_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is written to it, and to nobody else."""
+    asked, gone, errors = threading.Event(), threading.Event(), list[object]()
+
+    def slow(*_: Any) -> tuple[str, str]:
+        asked.set()
+        assert gone.wait(60)
+        return "text/html", "x" * (1 << 24)
+
+    monkeypatch.setattr(live.LiveReport, "answer", slow)
+    with serving(plant(tmp_path / "run", [3.0])) as server:
+        monkeypatch.setattr(server, "daemon_threads", False)  # so that its end is waited for
+        monkeypatch.setattr(server, "handle_error", lambda *_: errors.append(sys.exc_info()[1]))
+        with socket.create_connection(server.server_address[:2]) as browser:  # type: ignore[arg-type]
+            host = f"127.0.0.1:{server.server_address[1]}"
+            browser.sendall(f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            assert asked.wait(60)
+            browser.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # with a reset
+        gone.set()
+    assert errors == []
 
 
 def test_a_folder_that_goes_is_told(tmp_path: Path) -> None:

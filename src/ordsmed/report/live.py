@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -113,6 +114,11 @@ def watch(names: Sequence[str], *, port: int = 0, watts: float = 0.0) -> None:
 def _handler(answer: Callable[[str], tuple[str, str] | None]) -> type[BaseHTTPRequestHandler]:
     class LiveHandler(BaseHTTPRequestHandler):
         """Answers GET; what asks by another name than this machine's is a page of somebody else."""
+
+        def handle(self) -> None:
+            """A browser that goes away meanwhile is no error."""
+            with contextlib.suppress(ConnectionError):
+                super().handle()
 
         def do_GET(self) -> None:
             assert isinstance(self.server, ThreadingHTTPServer)
