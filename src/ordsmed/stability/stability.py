@@ -35,7 +35,7 @@ VERB = FolderKind.STABILITY.value
 
 @dataclass(frozen=True)
 class StudyOptions:
-    """StudyOptions studies are made, beside what they are of."""
+    """How studies are made, beside what they are of."""
 
     seeds: tuple[int, ...] | None = None
     workers: int = 0
