@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import copy
 import json
-from collections.abc import Iterator
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tomli_w
 
+from kit.damage import OTHERS, changed, places, written
 from kit.planted_runs import plant, plant_trials, step_line
 from ordsmed.base import settings
 from ordsmed.base.errors import RecipeError
-from ordsmed.report import content, course, folders, page, report, values
+from ordsmed.report import content, course, folders, report, values
 from ordsmed.report.course import Known
-from ordsmed.report.markdown import markdown
 
-OTHERS = [None, "x", -1, 1e400, 10**400, [], {"a": [1]}, [None], "\ud800"]
 STORE = {"train": {"documents": 5, "tokens": 31}, "validation": {"tokens": 9}, "vocabulary": 45, "kind": "words",
          "fingerprint": "f", "licence": "CC0"}  # fmt: skip
 PROBE = {"accuracy": 0.5, "probe": "pairs", "way": "causal", "files": ["a/w.txt"], "key": "k", "model": "m", "step": 1,
@@ -37,32 +35,6 @@ def run(tmp_path: Path) -> Path:
     grid = plant_trials(tmp_path / "grid", [({"rate": 0.1}, 1, {"f1": 80.0})])
     (grid / "trials.json").rename(path / "trials.json")
     return path
-
-
-def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    yield at
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, each in inner:
-        yield from places(each, (*at, key))
-
-
-def changed(value: Any, at: tuple[Any, ...], other: Any) -> Any:
-    if not at:
-        return other
-    result = inner = copy.deepcopy(value)
-    for key in at[:-1]:
-        inner = inner[key]
-    inner[at[-1]] = other
-    return result
-
-
-def written(path: Path) -> None:
-    """All that is written of a run, as bytes."""
-    facts = content.content([str(path)])
-    text = page.page(facts)
-    assert "<h1>" in text
-    for each in (text, markdown(facts), folders.dumps(facts)):
-        assert each.encode()
 
 
 @pytest.mark.parametrize("name", ["status.json", "data.json", "environment.json", "scores.json", "trials.json",
@@ -106,6 +78,12 @@ def test_what_json_cannot_hold_is_null_or_a_question_mark() -> None:
     given = {"a\ud800": [1e400, float("nan"), 10**400, 10**20, True, "\udcff", None], "b": {"c": 1.5}}
     assert values.clean(given) == {"a?": [None, None, None, 10**20, True, "?", None], "b": {"c": 1.5}}
     assert [values.count(each) for each in (3.0, 2.5, True, "x", None, 1e400)] == [3, 2.5, None, None, None, None]
+
+
+def test_a_name_that_is_no_text_is_shown_with_question_marks(run: Path) -> None:
+    moved = run.rename(run.with_name(os.fsdecode(b"ru\xffn")))
+    written(moved)
+    assert content.content([str(moved)])["made"]["named"] == [f"{run.parent}/ru?n"]
 
 
 def test_tables_without_end_are_told(run: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kit.damage import OTHERS, changed, places, written
 from kit.measurements import measurement
 from kit.planted_runs import falling, plant
 from ordsmed import cli
@@ -18,7 +19,7 @@ from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.measurements import Measurement
 from ordsmed.bench import table
 from ordsmed.bench.table import Axes, CellResult
-from ordsmed.report import content, live, page, report, speeds
+from ordsmed.report import content, live, page, report, speeds, values
 from ordsmed.report.markdown import markdown
 
 
@@ -155,8 +156,8 @@ def test_served_live_it_is_another_once_something_was_measured(bench: Path) -> N
     ("x.json", '{"bench"', "not JSON"),
     ("x.jsonl", '{"loss": 3}\n', "x.jsonl:1"),
     ("x.jsonl", "", "holds no measurement"),
-    ("x.json", '{"bench": "a", "scaling": "weak", "failed": [], "rows": [{"length": 1}]}', "rows without sequences"),
-    ("x.json", '{"bench": "a", "scaling": "weak", "failed": [], "rows": 5}', "rows without sequences"),
+    ("x.json", '{"bench": "a", "scaling": "weak", "failed": [], "rows": [{"length": 1}]}', "sequences_per_second"),
+    ("x.json", '{"bench": "a", "scaling": "weak", "failed": [], "rows": 5}', "Expected `array`, got `int`"),
     ("x.txt", "", "is a file"),
 ])  # fmt: skip
 def test_what_holds_no_speeds_is_refused(tmp_path: Path, name: str, text: str, why: str) -> None:
@@ -173,6 +174,23 @@ def test_a_damaged_file_costs_the_others_nothing(bench: Path, capsys: pytest.Cap
     assert err.endswith("; it is left out\n")
     live.LiveReport([str(bench)]).state()
     assert capsys.readouterr().err == "", "once is enough"
+
+
+@pytest.mark.parametrize("name", ["some.json", "comparison.json"])
+def test_any_value_of_a_table_may_be_another(bench: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A page stands, with it as it is or without its file, which is told then."""
+    (bench / "comparison.json").write_text(json.dumps(COMPARED))
+    facts = json.loads((bench / name).read_text())
+    (bench / "measurements.jsonl").unlink()
+    facts |= {"rows": facts["rows"][-1:], "time_to_train": [{"hours": 2.0}]} if name == "some.json" else {}
+    for at in places(facts):
+        for other in OTHERS:
+            values.tell_left_out.cache_clear()
+            (bench / name).write_text(json.dumps(changed(facts, at, other)))
+            whole = written(bench)
+            stands = any(each["file"].endswith(name) for each in (*whole["speeds"], *whole["comparisons"]))
+            left_out = f"{name}: " in (err := capsys.readouterr().err) and err.endswith("; it is left out\n")
+            assert stands != left_out or not at
 
 
 def test_damaged_files_of_a_run_are_no_speeds(tmp_path: Path) -> None:
@@ -203,15 +221,19 @@ def test_a_table_leaves_its_page(
     ]  # fmt: skip
 
 
+COMPARED = {
+    "metric": "validation", "verdict": "no difference shown",
+    "over": {"count": 2, "mean": -0.25, "deviation": 0.125, "interval": [-1.4, 0.9], "least": -0.3, "most": -0.2},
+    "pairs": [{"seed": seed, "first": 2.5, "second": 2.25, "difference": -0.25} for seed in (1, 2)],
+    "recipes": [{"name": "one", "left_out": [{"seed": 3, "why": "it <b>diverged</b>"}]},
+                {"name": "two", "left_out": []}],
+}  # fmt: skip
+
+
 def test_two_recipes_compared_by_seeds_stand_on_the_page(tmp_path: Path) -> None:
-    over = {"count": 2, "mean": -0.25, "deviation": 0.125, "interval": [-1.4, 0.9], "least": -0.3, "most": -0.2}
-    pairs = [{"seed": seed, "first": 2.5, "second": 2.25, "difference": -0.25} for seed in (1, 2)]
-    left_out = [{"seed": 3, "why": "it <b>diverged</b>"}]
     folder = tmp_path / "one-and-two"
     folder.mkdir()
-    files.write_json(folder / "comparison.json", {
-        "metric": "validation", "verdict": "no difference shown", "over": over, "pairs": pairs,
-        "recipes": [{"name": "one", "left_out": left_out}, {"name": "two", "left_out": []}]})  # fmt: skip
+    files.write_json(folder / "comparison.json", COMPARED)
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken/comparison.json").write_text('{"metric"')
     for name in (tmp_path, folder):

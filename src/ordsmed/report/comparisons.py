@@ -4,28 +4,72 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from ordsmed.base import files
 from ordsmed.base.errors import DataError
+from ordsmed.report import values
 from ordsmed.report.tables import Cells, ReportCell, ReportTable, cut, score
 
 NAME = "comparison.json"
 
 
+class ComparedPair(TypedDict):
+    """A seed that both have."""
+
+    seed: int
+    first: float
+    second: float
+    difference: float
+
+
+class UnpairedSeed(TypedDict):
+    """A seed in no pair."""
+
+    seed: int
+    why: str
+
+
+class ComparedRecipe(TypedDict):
+    """One of the two."""
+
+    name: str
+    left_out: list[UnpairedSeed]
+
+
+class ComparedOver(TypedDict):
+    """Over all pairs."""
+
+    mean: float
+    deviation: float | None
+
+
+class ComparedFacts(TypedDict):
+    """What is read of a file."""
+
+    metric: str
+    verdict: NotRequired[str]
+    recipes: tuple[ComparedRecipe, ComparedRecipe]
+    pairs: list[ComparedPair]
+    over: ComparedOver | None
+
+
 def read(path: Path) -> list[dict[str, Any]]:
     """Those of a folder: its own, and of those in it."""
     every = [*path.glob(NAME), *sorted(path.glob(f"*/{NAME}"))] if path.is_dir() else []
-    return [{**facts, "file": str(file)} for file in every if (facts := _read(file))]
+    return [{**facts, "file": values.written(str(file))} for file in every if (facts := _read(file))]
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """None: it is damaged, or another's."""
+    """None: it is another's, or damaged, which is told."""
     try:
         facts = files.read_table(path)
-    except DataError:
+        if not {"metric", "recipes", "pairs", "over"} <= facts.keys():
+            return None
+        return values.shaped(path, facts, ComparedFacts, "`ordsmed stability ONE OTHER` makes it again")
+    except DataError as error:
+        values.tell_left_out(str(error))
         return None
-    return facts if {"metric", "recipes", "pairs", "over"} <= facts.keys() else None
 
 
 def title(compared: Mapping[str, Any]) -> str:

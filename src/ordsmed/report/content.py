@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import ordsmed
-from ordsmed.report import comparisons, folders, speeds
+from ordsmed.report import comparisons, folders, speeds, values
 from ordsmed.score import seeds
 
 BESIDE = ("seed", "seeds", "out", "log", "keep", "save", "jobs", "features")  # settings by which no run is another
@@ -29,8 +29,8 @@ def content(names: Sequence[str], *, watts: float = 0.0, read: folders.CourseRea
         run["cost"] = _cost(run, watts)
     groups = _groups(runs)
     return {
-        "made": {"ordsmed": ordsmed.__version__, "at": time.strftime("%Y-%m-%d %H:%M"), "named": list(names),
-                 "watts": watts or None},
+        "made": {"ordsmed": ordsmed.__version__, "at": time.strftime("%Y-%m-%d %H:%M"),
+                 "named": [*map(values.written, names)], "watts": watts or None},
         "runs": runs, "groups": groups, "differences": _differences(runs, groups), "cost": _all_cost(runs),
         "speeds": [each for own, _ in beside.values() for each in own],
         "comparisons": [each for _, own in beside.values() for each in own],

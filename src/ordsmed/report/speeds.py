@@ -5,17 +5,18 @@ work/bench/NAME.json, measurements.jsonl -> facts as they stand, of measurements
 
 from __future__ import annotations
 
-import functools
 import html
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
+
+import msgspec
 
 from ordsmed.base import files, measurements
 from ordsmed.base.errors import DataError, OrdsmedError
 from ordsmed.base.folder import STATUS
 from ordsmed.base.measurements import Measurement
-from ordsmed.base.say import many, say
+from ordsmed.base.say import many
 from ordsmed.bench import table
 from ordsmed.report import comparisons, values
 from ordsmed.report.tables import Cells, ReportCell, ReportTable, cut, tables
@@ -41,6 +42,33 @@ APART = ("published",)  # a table of its own
 ALIKE = ("device", "network", "settings", "compile", "micro", "layout")  # are told above a table, where all rows agree
 
 
+class SpeedFigure(TypedDict):
+    """A published figure beside a row."""
+
+    other_hardware: bool
+    latency_ms: NotRequired[Annotated[list[float], msgspec.Meta(min_length=4)]]
+
+
+class SpeedRow(TypedDict):
+    """What is read of a row, beside what is shown as it stands."""
+
+    sequences_per_second: Annotated[float, msgspec.Meta(gt=0)]
+    transformers: NotRequired[float]
+    padded: NotRequired[float]
+    published: NotRequired[list[SpeedFigure]]
+
+
+class SpeedTable(TypedDict):
+    """What is read of a table of `ordsmed bench`."""
+
+    bench: str
+    rows: list[SpeedRow]
+    time_to_train: NotRequired[list[dict[str, Any]]]
+    not_measured: NotRequired[list[int]]
+    failed: list[dict[str, Any]]
+    source: NotRequired[str]
+
+
 def read(path: Path) -> list[dict[str, Any]]:
     """What a file of speeds holds, or all such files of a folder; none where there are none."""
     if path.is_dir():
@@ -61,14 +89,8 @@ def _readable(path: Path) -> list[dict[str, Any]]:
     try:
         return _kept(path) if path.name == KEPT else _standing(path)
     except OrdsmedError as error:
-        _left_out(f"{error}; it is left out")
+        values.tell_left_out(str(error))
         return []
-
-
-@functools.cache
-def _left_out(line: str) -> None:
-    """Once, however often a page that is served asks."""
-    say(line)
 
 
 def places(path: Path) -> list[Path]:
@@ -85,10 +107,7 @@ def _standing(path: Path) -> list[dict[str, Any]]:
     facts = files.read_json(path)
     if not isinstance(facts, dict) or not {"bench", "rows", "scaling", "failed"} <= facts.keys():
         return []
-    rows = facts["rows"] if isinstance(facts["rows"], list) else [None]
-    if not all(isinstance(row, dict) and values.number(row.get("sequences_per_second")) for row in rows):
-        raise DataError(path, "has rows without sequences a second", "", "it is damaged; measure it again")
-    return [{**facts, "file": str(path)}]
+    return [{**values.shaped(path, facts, SpeedTable, "measure it again"), "file": values.written(str(path))}]
 
 
 def _kept(path: Path) -> list[dict[str, Any]]:
@@ -101,7 +120,7 @@ def _kept(path: Path) -> list[dict[str, Any]]:
         elif groups:
             groups[-1].append(each)  # what was measured beside stands behind
     return [{"bench": f"all measurements of {name}", "rows": [*_rows(groups[-MOST:])], "all_rows": len(groups),
-             "file": str(path)} for name, groups in by_recipe.items() if groups]  # fmt: skip
+             "file": values.written(str(path))} for name, groups in by_recipe.items() if groups]  # fmt: skip
 
 
 def _rows(groups: Sequence[Sequence[Measurement]]) -> Iterator[dict[str, Any]]:

@@ -50,7 +50,10 @@ class Cells:
         """The value at a path, shown; empty where there is none."""
         value: Any = self.report
         for part in path:
-            value = value.get(part) if isinstance(value, Mapping) else value[part] if value is not None else None
+            if isinstance(value, Mapping):
+                value = value.get(part)
+            else:  # of another row the same may be no list
+                value = value[part] if isinstance(value, list | tuple) and isinstance(part, int) else None
         if value is None or (isinstance(value, float) and not math.isfinite(value)):
             return ReportCell("", None, path)
         return ReportCell(show(value), value if isinstance(value, int | float | str) else None, path)

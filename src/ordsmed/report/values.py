@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import msgspec
+
+from ordsmed.base.errors import DataError
+from ordsmed.base.say import say
 
 LARGEST = 1e300  # of numbers that are taken for some
 
@@ -68,3 +74,19 @@ def table(value: object) -> dict[str, Any]:
 def tables(value: object) -> list[dict[str, Any]]:
     """The tables of a list; empty where it is none."""
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def shaped(path: Path, facts: dict[str, Any], shape: Any, remedy: str) -> dict[str, Any]:
+    """The facts of a file as they stand, cleaned; one in which any is of another kind than it has to be is damaged."""
+    own = table(clean(facts))
+    try:
+        msgspec.convert(own, shape)
+    except msgspec.ValidationError as error:
+        raise DataError(path, f"is damaged: {error}", "", remedy) from None
+    return own
+
+
+@functools.cache
+def tell_left_out(line: str) -> None:
+    """Of a file that is damaged, once, however often a page that is served asks."""
+    say(f"{line}; it is left out")
