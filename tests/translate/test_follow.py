@@ -36,6 +36,24 @@ def test_lines_are_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert added('{"step": 2}\n') == ["step 2"]
 
 
+@pytest.mark.parametrize(("first", "second"), [((1, 2, 3), (10, 20, 30, 40)), ((1, 2, 3), (1, 2, 30, 40))])
+def test_a_file_that_is_another_and_longer_at_the_next_look(
+    first: tuple[int, ...], second: tuple[int, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run that begins anew, or goes back, within the pause between two looks."""
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(f'{{"step": {step}}}\n' for step in first))
+    lines = NewLines(path, lambda line: [str(line["step"])])
+    path.write_text("".join(f'{{"step": {step}}}\n' for step in second))
+    lines.look()
+    assert capsys.readouterr().out.split() == [str(step) for step in second if step not in first]
+    lines.look()
+    with path.open("a") as file:
+        file.write('{"step": 50}\n')
+    lines.look()
+    assert capsys.readouterr().out == "50\n"
+
+
 def test_what_is_left_is_told_at_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "metrics.jsonl"
 

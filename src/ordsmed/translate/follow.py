@@ -6,13 +6,15 @@ Whoever watches a log, or has a script that does, finds the lines where theirs p
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import sys
 import threading
+from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 Line = dict[str, Any]
 Teller = Callable[[Line], list[str]]  # what theirs prints of a step or a validation; nothing of most
@@ -24,25 +26,43 @@ class NewLines:
 
     def __init__(self, path: Path, tell: Teller) -> None:
         self.path, self.tell = path, tell
-        self.read = path.stat().st_size if path.exists() else 0
+        self.known = array("q")  # of each line that was read a hash: between two looks a file may be cut and grow again
+        self.last, self.read = b"", 0
+        self._new()
 
     def look(self) -> None:
         """Print what the new lines mean; a line that is not whole yet waits."""
-        if not self.path.exists():
-            self.read = 0
-            return
-        with self.path.open("rb") as file:
-            self.read = min(self.read, self.path.stat().st_size)
-            file.seek(self.read)
-            whole, end, _ = file.read().rpartition(b"\n")
-        self.read += len(whole) + len(end)
+        new = self._new()
         try:
-            for line in whole.splitlines():
+            for line in new:
                 for text in self.tell(json.loads(line)):
                     print(text, flush=True)
         except BrokenPipeError:  # nobody reads: the training itself sees to what follows
             self.tell = lambda line: []
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+    def _new(self) -> list[bytes]:
+        if not self.path.exists():
+            self.known, self.last, self.read = array("q"), b"", 0
+            return []
+        with self.path.open("rb") as file:
+            file.seek(self.read - len(self.last))
+            if file.read(len(self.last)) != self.last:
+                self._go_back(file)
+            file.seek(self.read)
+            new = [line for line in file if line.endswith(b"\n")]
+        self.known.extend(map(hash, new))
+        self.read += sum(map(len, new))
+        self.last = new[-1] if new else self.last
+        return new
+
+    def _go_back(self, file: BinaryIO) -> None:
+        """To the first line that is not the one that was read."""
+        file.seek(0)
+        same = itertools.takewhile(lambda pair: hash(pair[0]) == pair[1], zip(file, self.known, strict=False))
+        kept = [len(line) for line, _ in same]
+        del self.known[len(kept) :]
+        self.last, self.read = b"", sum(kept)
 
 
 @contextlib.contextmanager
