@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from kit.dialects import called, differences, resolved
+from ordsmed.base import files, run
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import DataError
 from ordsmed.cli import main
+from ordsmed.data.tokenizer_training import TokenizerTraining
 from ordsmed.translate import page, perform
 from ordsmed.translate.program import find
 
@@ -313,6 +315,38 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 NETWORK = {"model_hparam_overrides": {"hidden_size": 128, "num_hidden_layers": 1}, "embedding_size": 16}
+
+
+def test_a_vocabulary_that_is_named_again(folder: Path) -> None:
+    """It is taken once; another one stands beside it."""
+    (folder / "d" / "other.txt").write_text((folder / "d" / "vocab.txt").read_text() + "more\n")
+    program = find(CODE, "run_finetuning.py")
+
+    def place(name: str) -> Path:
+        call = called(CODE, program.name, *LEAST, *hparams(task_names=["sst"], vocab_file=f"d/{name}.txt"))
+        perform.keep_beside(program, call)
+        path = perform.recipe_at(program, call, "tokenizer")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.write_text(path, perform.recipes(program, call, ())[path])
+        run.obtain(TokenizerTraining, str(path))
+        return path
+
+    first, other = place("vocab"), place("other")
+    assert first != other
+    assert [place("vocab"), place("other")] == [first, other]
+
+
+def test_trials_are_told_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    call = called(CODE, "run_finetuning.py", *LEAST, *hparams(task_names=["sst"], num_trials=10))
+    for seed in range(1, 11):
+        trial = Path(call.recipes["finetune"]["out"]) / f"trials/seed-{seed}"
+        trial.mkdir(parents=True)
+        files.write_json(trial / "scores.json", {"accuracy": seed})
+    for step in call.after:
+        step()
+    lines = Path("d/models/m/results/sst_results.txt").read_text().splitlines()
+    assert lines == [f"sst: accuracy: {seed:.2f}" for seed in range(1, 11)]
 
 
 @pytest.mark.long

@@ -420,7 +420,9 @@ def _features(values: Values, call: Call) -> None:
 def _results(values: Values, task: str, top: Path, out: Path) -> None:
     """Scores and answers under the names that theirs have: a line a trial."""
     trained = values.do_train
-    trials = sorted((out / "trials").glob("*/")) if trained and values.num_trials > 1 else [out]
+    trials = [out]
+    if trained and values.num_trials > 1:
+        trials = sorted((out / "trials").glob("*/"), key=lambda trial: int(trial.name.rpartition("-")[2]))  # seed-10
     lines = []
     for trial in trials:
         scores = files.read_table(trial / ("scores.json" if trained else "predicted/scores.json"))

@@ -109,8 +109,9 @@ def _other(name: str, text: str, *, inputs: bool) -> str | None:
         return None
     from ordsmed.corpus.pipeline import Corpus
     from ordsmed.data.encode import Encoding
+    from ordsmed.data.tokenizer_training import TokenizerTraining
 
-    kinds: dict[str, type[run.Recipe]] = {"corpus": Corpus, "encode": Encoding}
+    kinds: dict[str, type[run.Recipe]] = {"corpus": Corpus, "tokenizer": TokenizerTraining, "encode": Encoding}
     try:
         recipe = settings.decode(kinds[name], table, name)
         if run.essence(run.read_recipe(kinds[name], own.path)) != run.essence(recipe):
