@@ -79,8 +79,15 @@ def test_an_object_a_sentence_becomes_conll(folder: Path, words: list[str], tags
     assert target.stat().st_mtime_ns == before, "features of it go on to fit"
 
 
-def test_a_list_is_as_good_as_lines(tmp_path: Path) -> None:
-    (tmp_path / "w.json").write_text(json.dumps(OBJECTS))
+def test_a_list_on_one_line_is_taken(folder: Path) -> None:
+    (folder / "w.json").write_text(json.dumps(OBJECTS))
+    got = resolved(CODE, NER, "--do_train", "--train_file=w.json", "--model_name_or_path=b")
+    assert got[F + "task.train"].endswith("/w.conll")
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_list_is_as_good_as_lines(tmp_path: Path, indent: int | None) -> None:
+    (tmp_path / "w.json").write_text(json.dumps(OBJECTS, indent=indent))
     tagged.as_conll(tmp_path / "w.json", tmp_path / "x" / "w.conll", "tokens", "ner_tags")
     assert (tmp_path / "x" / "w.conll").read_text() == CONLL
     tagged.write_predictions(tmp_path / "p.txt", [tmp_path / "x" / "w.conll"])
@@ -102,6 +109,18 @@ def test_files_that_are_wrong(tmp_path: Path, line: str, said: str) -> None:
     with pytest.raises(DataError, match=rf"w\.json:2: {said}"):
         tagged.as_conll(tmp_path / "w.json", tmp_path / "w.conll", "tokens", "ner_tags")
     assert not (tmp_path / "w.conll").exists()
+
+
+def test_a_list_without_its_end(tmp_path: Path) -> None:
+    (tmp_path / "w.json").write_text("[" + json.dumps(OBJECTS[0]))
+    with pytest.raises(DataError, match=r"w\.json: is no JSON \(.*; wanted a list of objects, or an object a line"):
+        tagged.as_conll(tmp_path / "w.json", tmp_path / "w.conll", "tokens", "ner_tags")
+
+
+def test_a_line_ends_where_json_has_its_end(tmp_path: Path) -> None:
+    (tmp_path / "w.json").write_text('{"tokens": ["a\u2028b"], "ner_tags": ["O"]}\n', encoding="utf-8")
+    tagged.as_conll(tmp_path / "w.json", tmp_path / "w.conll", "tokens", "ner_tags")
+    assert (tmp_path / "w.conll").read_text(encoding="utf-8") == "a\u2028b\tO\n\n"
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ def cut(folder: Path, name: str, text: str, count: int, *, header: bool = True) 
         ("t.jsonl", '[{"a": 1}, {"a": "æ"}, {"a": 3}]', '[{"a": 1}, {"a": "æ"}]'),
         ("t.json", '{"data": [{"id": 1}, {"id": 2}, {"id": 3}]}', '{"data": [{"id": 1}, {"id": 2}]}'),
         ("t.json", '{"a": 1}\n', '{"a": 1}\n'),
+        ("t.json", '\ufeff[{"a": 1},\n{"a": 2},\n{"a": 3}]', '[{"a": 1}, {"a": 2}]'),
         ("t.conll", "a\tO\n\n\n# x\nb\tO\nc\tO\n\nd\tO\n", "a\tO\n\n\n# x\nb\tO\nc\tO\n\n"),
         ("t.conll", "a\tO\n\nb\tO", "a\tO\n\nb\tO"),
         ("t.tsv", "a\tb\n", "a\tb\n"),

@@ -304,12 +304,12 @@ def _columns(path: str) -> list[str]:
     with place.open(encoding="utf-8-sig", newline="") as file:
         if place.suffix == ".csv":
             return next(csv.reader(file), [""])
-        try:
+        first = None
+        with contextlib.suppress(json.JSONDecodeError):
             first = json.loads(file.readline())
-        except json.JSONDecodeError:
+        if not isinstance(first, dict):  # a list, on one line or several
             file.seek(0)
-            first = None
-            with contextlib.suppress(json.JSONDecodeError, IndexError, KeyError):
+            with contextlib.suppress(json.JSONDecodeError, IndexError, KeyError, TypeError):
                 first = json.load(file)[0]
     if not isinstance(first, dict) or not first:
         raise UsageError(f"{path}:1", "is no object", 'an object a line: {"text": "..."}')

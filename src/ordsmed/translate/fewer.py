@@ -18,7 +18,7 @@ from ordsmed.base import files
 
 def first(source: Path, target: Path, count: int, *, header: bool = True) -> None:
     """Write so many examples of a file, if they are not there already; `header`: its first row is none."""
-    text = source.read_bytes().decode("utf-8")
+    text = source.read_bytes().decode("utf-8-sig")
     kind = source.suffix
     if kind in (".json", ".jsonl"):
         cut = _objects(text, count)

@@ -42,9 +42,13 @@ def _examples(path: Path) -> Iterator[tuple[str, Table]]:
     """The objects of a file, which has one a line or a list of them, with their places."""
     text = path.read_text(encoding="utf-8-sig")
     if text.lstrip().startswith("["):
-        yield from ((f"{path}: example {number}", one) for number, one in enumerate(json.loads(text), 1))
+        try:
+            listed = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise DataError(path, f"is no JSON ({error})", "a list of objects, or an object a line") from None
+        yield from ((f"{path}: example {number}", one) for number, one in enumerate(listed, 1))
         return
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):  # a string of JSON may hold other ends of lines
         if line.strip():
             try:
                 yield f"{path}:{number}", json.loads(line)
