@@ -171,8 +171,10 @@ def test_rows_of_all_devices() -> None:
 
 def test_epochs_and_adagrad() -> None:
     words = [word for word in BASE if not word.startswith(("--max-update", "--optimizer"))]
-    got = resolved(CODE, TRAIN, *words, "--max-epoch=3", "--total-num-update=50", "--optimizer=adagrad")
+    words += ["--max-epoch=3", "--total-num-update=50", "--optimizer=adagrad"]
+    got = resolved(CODE, TRAIN, *words)
     assert (got[PHASE + "epochs"], got[P + "optimizer.kind"]) == (3.0, "adagrad")
+    assert any(note.startswith("--total-num-update: not needed here") for note in called(CODE, TRAIN, *words).notes)
 
 
 def test_checkpoints_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -15,7 +16,7 @@ from kit.dialects import called, changes, resolved
 from ordsmed import cli
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import DataError
-from ordsmed.dialects.google import leave_classes, leave_scores, leave_validation
+from ordsmed.dialects.google import leave_classes, leave_records, leave_scores, leave_validation
 from ordsmed.translate import perform
 from ordsmed.translate.program import find
 
@@ -173,6 +174,22 @@ def test_records_are_made_of_texts(folder: Path) -> None:
     how = "mlm_nsp hide=0.15 most=20 short=0.1 unit=word --length 128 --times 5 --seed 12345 --files 2 --anew"
     own = perform.words(find(CODE, "create_pretraining_data.py"), call)
     assert own == ["encode", "records", "work/as/to-o/encode.toml", "work/as/to-o/records", *how.split()]
+
+
+def test_records_may_lie_on_another_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, target = tmp_path / "made", tmp_path / "to" / "o"
+    made.mkdir()
+    for name in ("a.tfrecord", "vocab.txt"):
+        (made / name).write_text(name)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    for name in ("rename", "replace"):
+        monkeypatch.setattr(os, name, refuse)
+    leave_records(made, [target])
+    assert (target.read_text(), (target.parent / "vocab.txt").read_text()) == ("a.tfrecord", "vocab.txt")
+    assert [path.name for path in made.iterdir()] == ["vocab.txt"]
 
 
 RECORD_FLAGS = {  # each with another value than theirs, and the words that it changes

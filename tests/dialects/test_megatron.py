@@ -185,6 +185,11 @@ def test_wrong_words(words: list[str], said: str) -> None:
         called(CODE, "pretrain_bert.py", *words)
 
 
+def test_shares_that_leave_nothing_to_train_on() -> None:
+    with pytest.raises(UsageError, match=re.escape("--test_percent: found 5.5 in all; wanted less than 1; say shares")):
+        called(CODE, "split_json.py", "--input_files", "a.json", "--output_dir", "o", "--test_percent", "0.5", "5")
+
+
 def test_words_by_place_that_lack_tell_how_theirs_is_called() -> None:
     with pytest.raises(UsageError, match=r"no output; wanted `presplit_sentences_json.py input output`;"):
         called(CODE, "presplit_sentences_json.py", "a.json")

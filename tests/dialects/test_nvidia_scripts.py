@@ -273,6 +273,9 @@ def test_their_launcher_is_not_needed(folder: Path) -> None:
     assert meant(words)[F + "batch"] == 12
     ((*words,),) = told(folder, "bin/horovodrun -np 1 python run_tf_squad.py --do_train")
     assert words == ["python", "run_tf_squad.py", "--do_train"]
+    for said, wanted in (("bin/horovodrun", "no program"), ("bin/horovodrun -np", "-np: no value")):
+        ended = shell(folder, said)
+        assert (ended.returncode, f"horovodrun: {wanted}; wanted -np N" in ended.stderr) == (2, True)
     for said in ("-H host1:8,host2:8", "--verbose 1"):
         ended = shell(folder, f"bin/horovodrun -np 2 {said} python run_tf_squad.py")
         assert (ended.returncode, ended.stdout) == (2, "")

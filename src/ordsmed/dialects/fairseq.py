@@ -418,6 +418,10 @@ def _course(values: Values, call: Call) -> None:
             raise UsageError(
                 "--total-num-update", f"found {total:,}", f"{values.max_update:,}, as --max-update", remedy
             )
+        if values.total_num_update and not values.max_update:
+            call.notes.append(
+                "--total-num-update: not needed here: with --max-epoch the course ends with the last epoch"
+            )
         how = {"kind": "polynomial", "power": values.power, "end": values.end_learning_rate / rate}
         call.put("phase.schedule", how)
     else:

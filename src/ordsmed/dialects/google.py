@@ -70,7 +70,7 @@ def leave_records(folder: Path, targets: list[Path]) -> None:
     """Files of records by the names that were asked for, and their vocabulary beside the first, if none is there."""
     for path, target in zip(sorted(folder.glob("*.tfrecord*")), targets, strict=True):
         target.parent.mkdir(parents=True, exist_ok=True)
-        path.replace(target)
+        shutil.move(path, target)  # to another file system, it may be
     if not (beside := targets[0].parent / "vocab.txt").exists():
         shutil.copyfile(folder / "vocab.txt", beside)
 

@@ -740,7 +740,9 @@ def split(values: Values, call: Call) -> None:
     call.words = [*values.input_files, values.output_dir, "--dev", f"{dev:g}", "--test", f"{test[0] if test else 0:g}",
                   "--anew"]  # fmt: skip
     if dev + sum(test) >= 1:
-        raise UsageError("--test_percent", f"found {dev:g}", "shares such as 0.05, for all their name")
+        raise UsageError(
+            "--test_percent", f"found {dev + sum(test):g} in all", "less than 1", "say shares, such as 0.05"
+        )
 
 
 PROGRAMS = (
