@@ -288,12 +288,15 @@ def test_memory_is_kept_on_large_pages() -> None:
 
 
 @pytest.mark.parametrize(
-    ("strict", "limit", "share"), [("0", -1, 0.5), ("1", -1, 0.5), ("2", -1, 0), ("0", 1 << 40, 0)]
-)
+    ("strict", "limit", "linux", "share"),
+    [("0", -1, "5.2.0", 0.5), ("1", -1, "6.18.44-fc", 0.5), ("2", -1, "6.1", 0), ("0", 1 << 40, "6.1", 0),
+     ("0", -1, "4.18.0-553.el8_10.x86_64", 0), ("0", -1, "5.1.9", 0)],
+)  # fmt: skip
 def test_addresses_are_taken_where_they_cost_nothing(
-    eight: Path, monkeypatch: pytest.MonkeyPatch, strict: str, limit: int, share: float
+    eight: Path, monkeypatch: pytest.MonkeyPatch, strict: str, limit: int, linux: str, share: float
 ) -> None:
-    """Not where the kernel counts them, nor under a ulimit."""
+    """Not where the kernel counts them, always or when a process is copied, nor under a ulimit."""
+    monkeypatch.setattr(machine.platform, "release", lambda: linux)
     monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (limit, limit))
     put(eight, **{"proc/meminfo": "MemTotal: 1000 kB\n", "proc/sys/vm/overcommit_memory": f"{strict}\n"})
     assert machine._spacious() == share * 1000 * 1024

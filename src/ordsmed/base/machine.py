@@ -321,14 +321,23 @@ def keep_memory() -> None:
 
 
 def _spacious() -> int:
-    """Bytes of addresses that cost nothing before they are written to; 0 where they are counted."""
-    strict = False
+    """Bytes of addresses that cost nothing before they are written to; 0 where they are counted.
+
+    Linux before 5.2 holds them against what is free whenever this process is copied, and then refuses to start others.
+    """
+    strict = _linux() < (5, 2)
     with contextlib.suppress(OSError):
-        strict = (ROOT / "proc/sys/vm/overcommit_memory").read_text().strip() == "2"
+        strict = strict or (ROOT / "proc/sys/vm/overcommit_memory").read_text().strip() == "2"
     limited = any(
         resource.getrlimit(kind)[0] != resource.RLIM_INFINITY for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)
     )
     return 0 if strict or limited else (memory() or 0) // 2
+
+
+def _linux() -> tuple[int, ...]:
+    """The kernel's version."""
+    match = re.match(r"(\d+)\.(\d+)", platform.release())
+    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def _take_large_pages(libc: ctypes.CDLL, room: int) -> None:
