@@ -87,7 +87,14 @@ def test_pretrainings_that_cannot_be(how: dict[str, Any], said: str) -> None:
 
 @pytest.mark.parametrize(
     ("share", "total", "steps"),
-    [(0.5, (3, 4), [4]), (1 / 3, (9,), [3, 6, 9]), (0.01, (3,), [1, 2, 3]), (0.0, (3,), []), (2, (5,), [2, 4])],
+    [
+        (0.5, (3, 4), [4]),
+        (1 / 3, (9,), [3, 6, 9]),
+        (0.01, (3,), [1, 2, 3]),
+        (1e-9, (2,), [1, 2]),
+        (0.0, (3,), []),
+        (2, (5,), [2, 4]),
+    ],
 )
 def test_a_share_of_all_steps(share: float, total: tuple[int, ...], steps: list[int]) -> None:
     """Rounded up, as the trainer of transformers does: an epoch's end is a share of them."""

@@ -85,7 +85,8 @@ class Pretraining(Training):
 
     def _steps(self, every: float) -> int:
         """Of what may be a share of all, which are known once epochs are counted."""
-        return math.ceil(every * sum(phase.steps for phase in self.phase) - 1e-6) if 0 < every < 1 else int(every)
+        steps = sum(phase.steps for phase in self.phase)
+        return max(1, math.ceil(every * steps - 1e-6)) if 0 < every < 1 else int(every)
 
     def learned(self) -> dict[str, Any]:
         return {"objective": self.objective}
