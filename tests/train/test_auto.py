@@ -119,9 +119,13 @@ def test_a_phase_without_room_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         auto.largest(planned(Recipe(phases(8, 4)), CPU))
 
 
-def test_where_weights_have_no_room_there_is_no_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+CPU_FULL = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError(), MemoryError(), CPU_FULL])
+def test_where_weights_have_no_room_there_is_no_speed(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def full(*_: object, **__: object) -> Any:
-        raise torch.OutOfMemoryError
+        raise error
 
     recipe: Any = Recipe(phases(8))
     assert auto._built(planned(recipe, CPU, full)) is None
@@ -129,6 +133,10 @@ def test_where_weights_have_no_room_there_is_no_speed(monkeypatch: pytest.Monkey
     job: Any = Job(recipe)
     monkeypatch.setattr(auto, "speed_of", full)
     assert auto._tried(job, 0, 1, GPU) == 0.0
+    error = RuntimeError("shapes do not fit")
+    for act in (lambda: auto._built(planned(recipe, CPU, full)), lambda: auto._tried(job, 0, 1, GPU)):
+        with pytest.raises(RuntimeError, match="shapes"):
+            act()
 
 
 def test_a_micro_batch_is_tried_in_its_layout(monkeypatch: pytest.MonkeyPatch) -> None:

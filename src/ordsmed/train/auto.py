@@ -7,7 +7,6 @@ there its processes share one memory and one set of cores, so splitting or recom
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import gc
 import time
@@ -18,6 +17,7 @@ from typing import TypeVar
 import torch
 
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.machine import lacks_memory
 from ordsmed.base.ranks import Ranks, stand
 from ordsmed.base.say import say
 from ordsmed.data.loader import load
@@ -111,7 +111,9 @@ def _built(plan: Plan) -> Job | None:
     layout = dataclasses.replace(plan.recipe.layout, micro=0)
     try:
         return plan.by(dataclasses.replace(plan.recipe, layout=layout)).build()
-    except torch.OutOfMemoryError:
+    except (RuntimeError, MemoryError) as error:
+        if not lacks_memory(error):
+            raise
         return None
 
 
@@ -130,11 +132,14 @@ def _tried(job: Job | None, index: int, micro: int, ranks: Ranks, *, times: int 
     """Rows a second of micro-batches on this rank, the slowest of all; 0 where some rank has no room for them."""
     speed = 0.0
     let_go(ranks)
-    with contextlib.suppress(torch.OutOfMemoryError):
+    try:
         if job and (ranks.device.type == "cuda" or _room_on_cpu()):
             layout = dataclasses.replace(job.recipe.layout, micro=micro)
             own = dataclasses.replace(job, recipe=dataclasses.replace(job.recipe, layout=layout))
             speed = speed_of(own, index, times=times)
+    except (RuntimeError, MemoryError) as error:
+        if not lacks_memory(error):
+            raise
     least = torch.tensor(speed)
     if ranks.world > 1:
         torch.distributed.all_reduce(least, op=torch.distributed.ReduceOp.MIN)
@@ -168,6 +173,6 @@ def speed_of(job: Job, index: int, steps: int = 2, *, times: int = 1) -> float:
 
 
 def _room_on_cpu() -> bool:
-    """A CPU has no error for too little memory: more than this share in use counts as none left."""
+    """A CPU without a limit has no error for too little memory: more than this share in use counts as none left."""
     table = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines() if ":" in line)
     return int(table["MemAvailable"].split()[0]) > (1 - ROOM) * int(table["MemTotal"].split()[0])
