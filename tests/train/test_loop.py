@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import torch
 
 from kit.makers import job_of, learned, make_store
 from ordsmed.base import run, say, settings
+from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import RecipeError
 from ordsmed.cli import main
 from ordsmed.mesh.layout import Layout
@@ -210,6 +212,37 @@ def test_a_run_stops_at_a_step_that_is_told_and_goes_on(
     monkeypatch.setenv(loop.STOP_AT, "soon")
     with pytest.raises(RecipeError, match="ORDSMED_STOP_AT: found soon; wanted a step of the run"):
         loop.train(job_of(recipe(steps=2)), tmp_path, 0, 1e9)
+
+
+def test_all_processes_stop_at_the_step_that_the_first_was_told(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others may lack the variable, or have another; an empty one says nothing."""
+    monkeypatch.setenv(loop.STOP_AT, "")
+    monkeypatch.setattr(loop, "first_alone", lambda ranks, act: 1 if act is loop._stop_at else act())
+    with pytest.raises(Stopped) as ended:
+        loop.train(job_of(recipe(steps=2)), tmp_path, 0, 1e9)
+    assert (ended.value.step, ended.value.by) == (1, 0)
+    assert loop._stop_at() == 0
+
+
+def test_how_to_go_on_is_logged_though_nobody_reads(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(*words: object, **how: object) -> None:
+        raise BrokenPipeError
+
+    update, asked = loop.update, recipe("unread", steps=6)
+
+    def last_read(*given: Any, **more: Any) -> Any:
+        monkeypatch.setattr(say, "print", lost, raising=False)
+        say.say("unread")
+        return update(*given, **more)
+
+    monkeypatch.setattr(loop, "update", last_read)
+    with pytest.raises(Stopped) as ended:
+        pretrain(str(asked))
+    folder = asked.with_suffix("")
+    assert ended.value.by == signal.SIGPIPE
+    assert f"saved at step {ended.value.step} of 6; go on with: " in (folder / "log.txt").read_text()
 
 
 def test_a_reader_that_went_away_asks_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,7 @@ from ordsmed.train.watch import Watch
 Each = Callable[[int], None]  # is told every step that is done
 
 
-STOP_AT = "ORDSMED_STOP_AT"  # a step of a run, which is saved and stops behind it; every process is told the same
+STOP_AT = "ORDSMED_STOP_AT"  # a step of a run, which is saved and stops behind it; as the first process has it
 
 
 class Unmade(Exception):
@@ -82,8 +82,9 @@ def train(
     watch = watch or Watch(job.ranks, recipe.layout.patience)
     job.state.tell = lambda stage: watch.at(watch.step, stage)
     job.state.validations = first_alone(job.ranks, meters.validations)
+    until = first_alone(job.ranks, _stop_at)  # mpirun hands no variable on to other machines by itself
     with contextlib.closing(meters), asked_to_stop() as asked, progress as shown:
-        under_way = RunLoop(job, folder, steps, meters, shown, watch, asked, saving, each, _stop_at())
+        under_way = RunLoop(job, folder, steps, meters, shown, watch, asked, saving, each, until)
         for index in range(locate(job.phases, start)[0], len(job.phases)):
             step, over = under_way.go_through(index, step)
             if over:
@@ -185,7 +186,7 @@ class RunLoop:
 
 
 def _stop_at() -> int:
-    text = os.environ.get(STOP_AT, "0")
+    text = os.environ.get(STOP_AT) or "0"
     if not text.isdecimal():
         raise RecipeError(STOP_AT, f"found {text}", "a step of the run, or 0: none")
     return int(text)
@@ -321,7 +322,7 @@ def clip(parts: list[LocalParameter], norm: Tensor, limit: float, scaling: float
 def asked_to_stop() -> Iterator[Callable[[], int]]:
     """SIGTERM, SIGHUP, SIGUSR1 and Ctrl-C ask the loop to save and stop; a second Ctrl-C stops at once.
 
-    So does it where nobody reads its lines any more: a pipe's reader is ended before or after it.
+    So does a reader of its lines that went away: Ctrl-C ends `tee` as well, before it reaches the run or after.
 
     Others may come again while the run is saved: a scheduler's warning is followed by its SIGTERM, and who started the
     processes passes on what each of them has heard already.

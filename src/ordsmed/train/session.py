@@ -23,7 +23,7 @@ from ordsmed.base.folder import RECIPE, kind_of_folder
 from ordsmed.base.machine import measured_peak, slower_in
 from ordsmed.base.ranks import Ranks, connect, first_alone, leave, meet, prepare, stand
 from ordsmed.base.run import Run
-from ordsmed.base.say import logged, many, operations, remembered, say
+from ordsmed.base.say import logged, many, operations, remembered, say, unread
 from ordsmed.base.screen import command
 from ordsmed.launch.site import absolute
 from ordsmed.learn.phases import locate, total
@@ -263,7 +263,7 @@ def _go_on(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
         where = (
             f"saved at step {stopped.step} of {total(job.phases)}" if stopped.step else "stopped before its first step"
         )
-        with contextlib.suppress(BrokenPipeError):  # it may have stopped for this
+        with unread(lambda: None):  # it may have stopped for this; the log is written all the same
             say(f"{where}; go on with: {command(recipe.verb, folder, *side_by_side())}")
         raise
     except Trouble as error:
