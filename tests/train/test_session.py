@@ -92,6 +92,8 @@ def test_other_circumstances_are_told(
     assert f"goes on from {path}" in said
     deed._restore(job("layout.micro=2"), path, {**state, "threads": 99}, over=True)
     assert "losses will agree" not in capsys.readouterr().err, "nothing is learned any more"
+    deed._restore(job("layout.precision=bf16", "layout.fp8=true"), path, state)
+    assert "made with precision fp32, now bf16, fp8: losses will agree" in capsys.readouterr().err
 
 
 def test_it_rewinds_as_often_as_it_must(

@@ -96,5 +96,5 @@ def circumstances(job: Job) -> dict[str, Any]:
     return {
         "torch": torch.__version__, "threads": torch.get_num_threads(), "device": job.ranks.device.type,
         "mesh": list(job.ranks.shape), "micro": [job.share(i).micro for i in range(len(job.phases))],
-        "precision": layout.precision,
+        "precision": f"{layout.precision}, fp8" if layout.fp8 else layout.precision,
     }  # fmt: skip
