@@ -680,6 +680,7 @@ def test_features_are_kept_and_made_anew_when_a_file_changes(
         ({"warmup": -2}, "warmup: found -2; wanted 0 to 12 steps"),
         ({"warmup": 13}, "warmup: found 13; wanted 0 to 12 steps"),
         ({"steps": 0, "warmup": 100}, "warmup: found 100; wanted 0 to 18 steps"),
+        ({"steps": 0, "epochs": 2.0, "examples": 16, "warmup": 100}, "warmup: found 100; wanted 0 to 4 steps"),
         ({"average": 1.5}, "average: found 1.5; wanted 0 to below 1"),
         ({"layer_decay": 0.0}, "layer_decay: found 0.0; wanted above 0"),
         ({"keep": 0}, "keep: found 0; wanted 1 or more"),

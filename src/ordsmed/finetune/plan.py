@@ -81,9 +81,10 @@ class FinetuningPlan(Plan):
         recipe = self.recipe
         self.network.fits(self.tokenizer)
         data = TaskData.of(recipe.task, self.network, self.tokenizer, recipe.seed, cache)
-        counted = dataclasses.replace(recipe, task=data.task, examples=len(data.train.features))
-        if (counted.warmup or 0.0) > counted.updates:
-            raise RecipeError("warmup", f"found {counted.warmup:g}", f"0 to {counted.updates} steps")
+        counted = dataclasses.replace(recipe, task=data.task, examples=len(data.train.features), warmup=None)
+        if (recipe.warmup or 0.0) > counted.updates:
+            raise RecipeError("warmup", f"found {recipe.warmup:g}", f"0 to {counted.updates} steps")
+        counted = dataclasses.replace(counted, warmup=recipe.warmup)
         data.check(counted.score)
         sizes, often = data.train.features.sizes, counted.updates * counted.batch / counted.examples
         dev = f"; {len(data.dev.features):,} to validate on" if data.dev is not None else ""
