@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -194,6 +195,18 @@ def test_trials_tell_how_many_are_done(tmp_path: Path, monkeypatch: pytest.Monke
         (tmp_path / "trials" / f"{name}.toml").touch()
     Run(tmp_path).set(verb="finetune", state="running")
     assert state.lines(tmp_path) == ["state: running", "trials: 1 done of 3", "means", "rows"]
+
+
+@pytest.mark.parametrize("line", [
+    [1], None, {"validation": 0.5}, {"step": "x", "validation": 0.5}, {"step": 9, "validation": None},
+    {"step": 9, "loss": {}}, {"step": 9, "validation": 0.5, "accuracy": "x"},
+])  # fmt: skip
+def test_a_line_that_is_damaged_is_named(line: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fine_tuned(tmp_path, monkeypatch, examples=7)
+    Run(tmp_path).set(verb="finetune", state="running", began=0)
+    written_down(tmp_path, {"step": 5, "loss": 0.5, "norm": None}, line)
+    with pytest.raises(DataError, match=r"metrics\.jsonl: line 2 is damaged"):
+        state.lines(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["[]", '"a"', "nul", '{"guessing": 3, "f1": 2.0}', "null"])

@@ -123,7 +123,20 @@ def _fine_tuning(folder: Path, status: Mapping[str, Any]) -> list[str]:
 
 def _course(folder: Path) -> list[dict[str, Any]]:
     path = folder / "metrics.jsonl"
-    return meters.read(path) if path.exists() else []
+    lines = meters.read(path) if path.exists() else []
+    for number, line in enumerate(lines, 1):
+        if not isinstance(line, dict) or not all(map(_is_number, (line.get("step"), *_told_of(line)))):
+            raise DataError(path, f"line {number:,} is damaged", "a step and its numbers")
+    return lines
+
+
+def _told_of(line: Mapping[str, Any]) -> list[Any]:
+    """What has to be a number: losses, and what else there is."""
+    return [value for key, value in line.items() if value is not None or key in ("loss", "validation")]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _scores(folder: Path) -> str:
