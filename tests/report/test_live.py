@@ -114,7 +114,10 @@ def test_a_folder_that_goes_is_told(tmp_path: Path) -> None:
     run = plant(tmp_path / "run", [3.0, 2.0])
     with serving(run) as server:
         run.rename(tmp_path / "elsewhere")
-        assert ask(server, "/")[1].startswith(f"{run}: no such folder")
+        for path in ("/", "/state", "/report.json"):
+            status, text = ask(server, path)
+            assert status == 503
+            assert text.startswith(f"{run}: no such folder")
         (tmp_path / "elsewhere").rename(run)
         assert "<h1>run</h1>" in ask(server, "/")[1]
 

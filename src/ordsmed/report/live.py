@@ -126,16 +126,17 @@ def _handler(answer: Callable[[str], tuple[str, str] | None]) -> type[BaseHTTPRe
             if self.headers.get("Host") not in own:
                 self.send_error(403)
                 return
+            status = 200
             try:
                 reply = answer(self.path.partition("?")[0])
-            except OrdsmedError as error:  # a folder that is gone may come back
-                reply = ("text/plain", str(error))
+            except OrdsmedError as error:  # a folder that is gone may come back: a page that stands waits for it
+                status, reply = 503, ("text/plain", str(error))
             if reply is None:
                 self.send_error(404)
                 return
             kind, text = reply
             body = text.encode()
-            self.send_response(200)
+            self.send_response(status)
             self.send_header("Content-Type", f"{kind}; charset=utf-8")
             self.send_header("Content-Length", str(len(body)))
             self.send_header("Cache-Control", "no-store")

@@ -11,7 +11,7 @@
 
   // A page that is served comes again when something was written; what was chosen stays chosen.
   function follow() {
-    fetch("state").then((answer) => answer.text()).then((state) => {
+    fetch("state").then((answer) => answer.ok ? answer.text() : document.body.dataset.live).then((state) => {
       if (state !== document.body.dataset.live) location.reload();
     }).catch(() => {});
   }
