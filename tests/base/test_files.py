@@ -92,6 +92,11 @@ def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
 
 
+def test_a_name_that_is_too_long_is_told(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="cannot write: "):
+        files.write_text(tmp_path / ("x" * 300), "text")
+
+
 def test_a_device_that_is_full_is_told_and_stays_one(tmp_path: Path) -> None:
     device = tmp_path / "full"
     device.symlink_to("/dev/full")

@@ -44,7 +44,8 @@ def writing(path: Path) -> Iterator[BinaryIO]:
 def _is_device(path: Path) -> bool:
     """What nothing may take the place of: a pipe, a device, an output of this process by name."""
     outputs = str(path.parent) in ("/dev", "/dev/fd", "/proc/self/fd")
-    return path.exists() and not path.is_dir() and (outputs or not path.is_file())
+    there = os.path.exists(path) and not os.path.isdir(path)  # those of `Path` raise, for example where a name is long
+    return there and (outputs or not os.path.isfile(path))
 
 
 def user_cache() -> Path:
