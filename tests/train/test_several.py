@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ordsmed.base import run
 from ordsmed.finetune.recipe import Finetuning
 from ordsmed.mesh.layout import Layout
 from ordsmed.models import bert
@@ -191,3 +192,20 @@ def test_what_a_run_is_started_with(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert begun[0][1]["preexec_fn"] is several.end_with_parent, "or it would go on when this process is killed"
     several.start(free, {}, 1, devices=2)
     assert begun[2][0][-3:] == ["layout.threads=1", "--devices", "2"]
+
+
+def test_a_run_that_ended_well_but_is_not_done_is_not_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was told to stop at a step."""
+    monkeypatch.setattr(several, "side_by_side", lambda waiting, places, stopped: ((one, 0) for one in waiting))
+    told: list[str] = []
+    made = planned(tmp_path, seeds=(1, 2))
+    for one, state in zip(made, ("stopped", "done"), strict=True):
+        one.folder.mkdir(parents=True)
+        one.said.write_text("")
+        run.Run(one.folder).set(state=state)
+    failed = several.make(several.Gathering(tmp_path, "finetune", "trial"), made, several.Places(({},)),
+                          lambda one, left: told.append(one.name))  # fmt: skip
+    assert (told, list(failed)) == ([], ["seed-1"])
+    assert "seed-1 failed: stopped before its end (ORDSMED_STOP_AT); the same command" in capsys.readouterr().err

@@ -34,6 +34,7 @@ from ordsmed.train.loop import asked_to_stop
 from ordsmed.train.training import Training
 
 LOOK = 0.1  # seconds
+UNDONE = "stopped before its end (ORDSMED_STOP_AT); the same command goes on"
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ def make(of: Gathering, runs: Sequence[R], places: Places, finished: Callable[[R
     with asked_to_stop() as stopped, Progress(f"{of.noun}s", count, f"{of.noun}s", done=stand, every=math.inf) as shown:
         with contextlib.closing(side_by_side(waiting, places, stopped)) as ends:
             for one, status in ends:
-                if why := why_failed(one, status):
+                if why := why_failed(one, status) or ("" if one.done else UNDONE):
                     known = any(why.replace(one.name, other) == before for other, before in failed.items())
                     failed[one.name] = why
                     say(f"{one.name} failed likewise" if known else f"{one.name} failed: {why}")
