@@ -338,9 +338,9 @@ def test_a_vocabulary_that_is_named_again(folder: Path) -> None:
 
 def test_trials_are_told_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    call = called(CODE, "run_finetuning.py", *LEAST, *hparams(task_names=["sst"], num_trials=10))
+    call = called(CODE, "run_finetuning.py", *LEAST, *hparams(task_names=["sst"], num_trials=10), "out=other")
     for seed in range(1, 11):
-        trial = Path(call.recipes["finetune"]["out"]) / f"trials/seed-{seed}"
+        trial = Path(f"other/trials/seed-{seed}")
         trial.mkdir(parents=True)
         files.write_json(trial / "scores.json", {"accuracy": seed})
     for step in call.after:

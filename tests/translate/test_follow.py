@@ -77,6 +77,7 @@ MEGATRON = (
     [
         ("megatron pretrain_gpt2.py --train-data a.json --save s --log-interval 2 --train-iters 3", MEGATRON),
         ("megatron pretrain_gpt2.py --train-data a.json --log-interval 2 --train-iters 3", MEGATRON),  # no --save
+        ("megatron pretrain_gpt2.py --train-data a.json --save t --log-interval 2 --train-iters 3 out=s", MEGATRON),
         ("nvidia run_pretraining.py --model_name m --pretrain_tfrecords a --log_freq 2 out=s",
          " - Training Iteration: 2  train_perf : 24.0 total_loss : 3.0 masked_lm_loss : 6.0 disc_loss : 9.0"),
     ],

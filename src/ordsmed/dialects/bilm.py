@@ -128,8 +128,7 @@ def _recipe(values: Values, call: Call, options: dict[str, Any], out: str, gpus:
     for key, count in (("save", 1250), ("keep", 2), ("validate", 0), ("log", 100)):
         call.put(key, count)
     _length(values, call, options, gpus)
-    elsewhere = [word.removeprefix("out=") for word in values.overrides if word.startswith("out=")]
-    call.after.append(functools.partial(_write_options, Path([out, *elsewhere][-1]), options))
+    call.after.append(functools.partial(_write_options, Path(values.elsewhere or out), options))
 
 
 def _length(values: Values, call: Call, options: dict[str, Any], gpus: int) -> None:

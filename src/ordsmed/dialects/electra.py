@@ -323,6 +323,7 @@ def finetuning(values: Values, call: Call) -> None:
     top = Path(values.data_dir) / "models" / values.model_name
     several = values.num_trials > 1
     out = f"{values.model_dir or f'{top}/finetuning_models/{task}_model'}{'' if several else '_1'}"
+    out = values.elsewhere or out if values.do_train else out
     if values.do_eval:
         call.after.append(functools.partial(_results, values, task, top, Path(out)))
     ending = "txt" if task == "chunk" else "json" if task in SQUAD else "tsv"

@@ -84,7 +84,7 @@ def _tokenizer(vocabulary: str, lower: bool, call: Call) -> str:
 PRETRAINING = (
     Flag("--bert_config_file", str, "model", joint=True),
     Flag("--input_file", str, "encode: records", joint=True),
-    Flag("--output_dir", str, "out", joint=True),
+    Flag("--output_dir", str, "out"),
     Flag("--init_checkpoint", str, "init", joint=True),
     Flag("--max_seq_length", 128, "phase.length"),
     Flag("--max_predictions_per_seq", 20, nothing="records say which places are hidden"),
@@ -111,7 +111,6 @@ def pretraining(values: Values, call: Call) -> None:
     call.put("model", _model(values.bert_config_file))
     call.put("objective.kind", "mlm_nsp")
     call.put("objective.examples", "masked")
-    call.put("out", values.output_dir)
     if values.init_checkpoint:
         put_start(call, values.init_checkpoint)
     call.put("data", "<encode>")
@@ -178,7 +177,7 @@ LEARNING = (
     Flag("--bert_config_file", str, nothing="the folder of --init_checkpoint says it"),
     Flag("--vocab_file", str, "tokenizer", joint=True),
     Flag("--init_checkpoint", str, "init", joint=True),
-    Flag("--output_dir", str, "out", joint=True),
+    Flag("--output_dir", str, "out"),
     Flag("--do_lower_case", True, "tokenizer", joint=True),
     Flag("--do_train", False, "finetune", joint=True),
     Flag("--do_predict", False, "predict", joint=True),
@@ -322,7 +321,6 @@ def _in_turn(calls: list[Call], call: Call) -> None:
 
 def _learning(values: Values, call: Call) -> None:
     put_start(call, values.init_checkpoint)
-    call.put("out", values.output_dir)
     if values.vocab_file:
         call.put("tokenizer", _tokenizer(values.vocab_file, values.do_lower_case, call))
     call.put("layer_decay", 1.0)

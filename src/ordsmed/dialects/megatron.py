@@ -192,7 +192,7 @@ def _training(values: Values, call: Call, *, sentences: bool) -> None:
         perform.stop_at(_program(call), values, call, lambda saved: (saved // every + 1) * every)
     call.tells = teller(values.log_interval, values.train_iters)
     if values.save:
-        folder = Path(values.save)
+        folder = Path(values.elsewhere or values.save)
         call.after.append(lambda: write_log(folder, every=values.log_interval))
         if values.ORDSMED_EXPORT:
             call.after.append(lambda: write_checkpoint(folder, ranks=values.model_parallel_size))

@@ -36,8 +36,7 @@ def folder_for(out: str | Path, unsaid: str = "") -> Path:
 
 def run_of(program: Program, values: Values, call: Call) -> Path:
     """The folder that a training writes, settings behind the words included."""
-    own = [word.removeprefix("out=") for word in values.overrides if word.startswith("out=")]
-    return Path(own[-1] if own else call.recipes[call.verb].get("out") or folder(program, call) / call.verb)
+    return Path(values.elsewhere or call.recipes[call.verb].get("out") or folder(program, call) / call.verb)
 
 
 def stop_at(program: Program, values: Values, call: Call, step: Callable[[int], int]) -> None:

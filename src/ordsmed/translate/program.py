@@ -15,7 +15,7 @@ import argparse
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +87,11 @@ class Values:
     devices: int = 0  # processes to start
     overrides: tuple[str, ...] = ()
     anew: bool = False  # delete what a training of other settings has left
+
+    @property
+    def elsewhere(self) -> str | None:
+        """The folder that a setting behind the words names in place of theirs."""
+        return next((word[4:] for word in reversed(self.overrides) if word.startswith("out=")), None)
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -213,7 +218,9 @@ class Program:
             if not flag.within and flag.key in asked and (inner := [f for f in self.flags if f.within == flag.name]):
                 asked |= of_table(flag.name, asked[flag.key], inner)
         of = {flag.key: asked.get(flag.key, flag.default) for flag in self.flags}
-        return Values(of, frozenset(asked), place, devices, tuple(overrides), anew)
+        values = Values(of, frozenset(asked), place, devices, tuple(overrides), anew)
+        moved = {flag.key: values.elsewhere for flag in self.flags if flag.goes == "out" and not flag.joint}
+        return replace(values, of=of | moved) if values.elsewhere else values
 
 
 def of_table(place: str, text: str, inner: Sequence[Flag]) -> Table:

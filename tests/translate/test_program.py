@@ -1,0 +1,40 @@
+"""What the words of another code's program say, with settings of ours behind them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ordsmed.base.ranks import Place
+from ordsmed.translate.program import find
+
+FAIRSEQ = (
+    "data --task=masked_lm --criterion=masked_lm --arch=roberta_base --optimizer=adam --max-update=1 --batch-size=1"
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "words", "flag"),
+    [
+        ("fairseq", "fairseq-train", f"{FAIRSEQ} --save-dir=s", "save_dir"),
+        ("huggingface", "run_qa.py", "--do_train --train_file=q.json --model_name_or_path=m", "output_dir"),
+        ("google", "run_pretraining.py", "--bert_config_file=c.json --input_file=r --do_train --output_dir=s",
+         "output_dir"),
+        ("google", "run_squad.py", "--train_file=q.json --init_checkpoint=m --do_train --output_dir=s", "output_dir"),
+    ],
+)  # fmt: skip
+def test_a_folder_behind_the_flags_is_that_of_all_files(
+    code: str, name: str, words: str, flag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What their scripts look for is made of the run, wherever it is."""
+    monkeypatch.chdir(tmp_path)
+    sizes = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "type_vocab_size",
+             "vocab_size", "max_position_embeddings")  # fmt: skip
+    Path("c.json").write_text(json.dumps(dict.fromkeys(sizes, 8)))
+    Path("vocab.txt").touch()
+    program = find(code, name)
+    values = program.read([*words.split(), "out=x", "out=y"], Place(0, 1), {})
+    assert (values.elsewhere, values.of[flag]) == ("y", "y")
+    assert program.translated(values).recipes[program.verb]["out"] == "y"
