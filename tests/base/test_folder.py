@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ordsmed.base import folder as folders
-from ordsmed.base.errors import OrdsmedError
-from ordsmed.base.folder import VERBS, FolderKind, kind_of_folder
+from ordsmed.base.errors import DataError, OrdsmedError
+from ordsmed.base.folder import VERBS, FolderKind, kind_of_folder, read_status
 
 
 @pytest.mark.parametrize(
@@ -62,3 +62,11 @@ def test_a_damaged_status_is_told_and_not_passed_over(tmp_path: Path) -> None:
     (tmp_path / folders.STATUS).write_text("{")
     with pytest.raises(OrdsmedError, match=r"status\.json"):
         kind_of_folder(tmp_path)
+
+
+@pytest.mark.parametrize("facts", [{"verb": 3}, {"stood_in": [1]}, {"folder": None}, {"layouts": 1.5}, {"layouts": [0]},
+                                   {"layouts": [{"processes": "x"}]}])  # fmt: skip
+def test_a_status_that_is_damaged_is_named(facts: dict[str, object], tmp_path: Path) -> None:
+    (tmp_path / "status.json").write_text(json.dumps({"verb": "pretrain", **facts}))
+    with pytest.raises(DataError, match=rf"status\.json: {next(iter(facts))}: found .*the file is damaged"):
+        read_status(tmp_path)

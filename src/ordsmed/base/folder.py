@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from ordsmed.base import files
+from ordsmed.base.errors import DataError
 
 STATUS, RECIPE = "status.json", "recipe.toml"  # of what a verb made
 TRIALS = "trials.toml"  # of several fine-tunings side by side
+STATED: dict[str, type] = {"verb": str, "stood_in": str, "folder": str, "layouts": list}  # what every verb may read
 SETTINGS, WEIGHTS, TOKENIZER = "settings.toml", "model.safetensors", "tokenizer"  # of an import, a run's `weights/`
 CONFIG = "config.json"  # Hugging Face's
 
@@ -72,4 +74,10 @@ def kind_of_folder(path: str | Path) -> FolderKind:
 def read_status(folder: Path) -> dict[str, Any]:
     """What its `status.json` says; empty where there is none."""
     path = folder / STATUS
-    return files.read_table(path) if path.exists() else {}
+    status = files.read_table(path) if path.exists() else {}
+    for key, kind in STATED.items():
+        if not isinstance(status.get(key, kind()), kind):
+            raise DataError(path, f"{key}: found {status[key]}", "", "the file is damaged")
+    if not all(isinstance(each, dict) and isinstance(each.get("processes"), int) for each in status.get("layouts", [])):
+        raise DataError(path, "layouts: found one without its processes", "", "the file is damaged")
+    return status
