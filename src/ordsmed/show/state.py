@@ -18,6 +18,7 @@ from ordsmed.finetune.finish import found_in, numbers
 from ordsmed.finetune.recipe import Finetuning
 from ordsmed.learn.phases import total
 from ordsmed.pretrain.finish import beside, where
+from ordsmed.score.seeds import is_number
 from ordsmed.score.squad import written
 from ordsmed.train import checkpoint, guard, meters
 
@@ -125,17 +126,18 @@ def _course(folder: Path) -> list[dict[str, Any]]:
     path = folder / "metrics.jsonl"
     lines = meters.read(path) if path.exists() else []
     for number, line in enumerate(lines, 1):
-        if not isinstance(line, dict) or not all(map(_is_number, (line.get("step"), *_told_of(line)))):
+        if not isinstance(line, dict) or not all(map(_numeric, _told_of(line))) or not is_number(line.get("step")):
             raise DataError(path, f"line {number:,} is damaged", "a step and its numbers")
     return lines
 
 
 def _told_of(line: Mapping[str, Any]) -> list[Any]:
-    """What has to be a number: losses, and what else there is."""
-    return [value for key, value in line.items() if value is not None or key in ("loss", "validation")]
+    """What has to be a number: all but the norm of a step of fp16 that was left out, which is null."""
+    return [value for key, value in line.items() if value is not None or key != "norm"]
 
 
-def _is_number(value: object) -> bool:
+def _numeric(value: object) -> bool:
+    """Of any size, also NaN, as a loss may be."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
