@@ -336,6 +336,11 @@ def test_a_vocabulary_that_is_named_again(folder: Path) -> None:
     assert [place("vocab"), place("other")] == [first, other]
 
 
+def test_a_network_that_cannot_be() -> None:
+    with pytest.raises(DataError, match=r"^--hparams model_hparam_overrides: hidden_act: found loud"):
+        called(CODE, "run_pretraining.py", *LEAST, *hparams(model_hparam_overrides={"hidden_act": "loud"}))
+
+
 def test_trials_are_told_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     call = called(CODE, "run_finetuning.py", *LEAST, *hparams(task_names=["sst"], num_trials=10), "out=other")

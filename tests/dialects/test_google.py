@@ -176,6 +176,12 @@ def test_records_are_made_of_texts(folder: Path) -> None:
     assert own == ["encode", "records", "work/as/to-o/encode.toml", "work/as/to-o/records", *how.split()]
 
 
+def test_a_network_that_lacks_a_key(folder: Path) -> None:
+    (folder / "few.json").write_text('{"hidden_size": 8}')
+    with pytest.raises(DataError, match=r"^few\.json: has no 'num_hidden_layers'"):
+        called(CODE, "run_pretraining.py", *BASE, "--bert_config_file=few.json")
+
+
 def test_records_may_lie_on_another_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, target = tmp_path / "made", tmp_path / "to" / "o"
     made.mkdir()

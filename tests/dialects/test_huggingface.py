@@ -348,6 +348,15 @@ def test_other_texts_lie_elsewhere(folder: Path) -> None:
     assert before[0] != place("--line_by_line")[0]
 
 
+def test_networks_that_cannot_be(folder: Path) -> None:
+    """A line with the place, whoever wrote the keys."""
+    with pytest.raises(DataError, match=r"^--config_overrides: hidden_act: found loud"):
+        called(CODE, MLM, *FRESH, "--config_overrides=hidden_act=loud")
+    (folder / "few.json").write_text('{"model_type": "bert", "hidden_size": 8}')
+    with pytest.raises(DataError, match=r"^few\.json: has no 'num_hidden_layers'"):
+        called(CODE, MLM, *FRESH[:2], "--config_name=few.json", "--tokenizer_name=tok")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -17,11 +17,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ordsmed.base import files, menu, settings
+from ordsmed.base import files, settings
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import nearest
 from ordsmed.base.folder import kind_of_folder
 from ordsmed.binary import bundle
+from ordsmed.nn import foreign
 from ordsmed.translate import perform
 from ordsmed.translate.lengths import check_length
 from ordsmed.translate.program import Call, Flag, Program, Values
@@ -239,8 +240,8 @@ def _network(values: Values) -> dict[str, Any]:
 
 def _model(theirs: dict[str, Any], values: Values) -> dict[str, Any]:
     embedding = values.embedding_size or (128 if values.model_size == "small" else theirs["hidden_size"])
-    network = menu.load("models", "electra").from_hugging_face({**theirs, "embedding_size": embedding})
-    return dict(settings.changed(network))
+    place = Path("--hparams model_hparam_overrides")
+    return dict(settings.changed(foreign.meant("electra", {**theirs, "embedding_size": embedding}, place)))
 
 
 GLUE = {"cola": "cola", "mrpc": "mrpc", "mnli": "mnli", "sst": "sst-2", "rte": "rte", "qnli": "qnli", "qqp": "qqp",

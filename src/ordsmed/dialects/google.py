@@ -11,10 +11,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from ordsmed.base import files, menu, settings
+from ordsmed.base import files, settings
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.folder import kind_of_folder
-from ordsmed.nn import google
+from ordsmed.nn import foreign, google
 from ordsmed.translate import perform
 from ordsmed.translate.lengths import check_length
 from ordsmed.translate.program import Call, Flag, Program, Values
@@ -139,8 +139,7 @@ def _model(path: str) -> dict[str, Any]:
     config = files.read_table(Path(path))
     if (named := config.get("hidden_act")) in google.ACTIVATIONS:
         config["hidden_act"] = google.ACTIVATIONS[named]  # its gelu is the tanh form
-    network = menu.load("models", "bert").from_hugging_face(config)
-    return dict(settings.changed(network))
+    return dict(settings.changed(foreign.meant("bert", config, Path(path))))
 
 
 def _files(name: str) -> list[str]:

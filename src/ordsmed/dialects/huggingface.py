@@ -25,6 +25,7 @@ from ordsmed.base.say import many
 from ordsmed.base.screen import command
 from ordsmed.labelled import glue
 from ordsmed.labelled.tables import table
+from ordsmed.nn import foreign
 from ordsmed.text import read
 from ordsmed.translate import fewer, perform, tagged, trainer
 from ordsmed.translate.program import YES_OR_NO, Call, Flag, Program, Values
@@ -233,14 +234,15 @@ def _put_start(values: Values, call: Call) -> None:
 def _described(name: str) -> dict[str, Any]:
     """The network of a folder's config.json, or of that file."""
     place = hub.folder(name)
-    config = files.read_table(place / "config.json" if place.is_dir() else place)
-    return dict(settings.changed(_families(str(config.get("model_type"))).from_hugging_face(config)))
+    path = place / "config.json" if place.is_dir() else place
+    config = files.read_table(path)
+    return dict(settings.changed(foreign.meant(_family(str(config.get("model_type"))), config, path)))
 
 
-def _families(kind: str) -> Any:
-    """The family that theirs calls so."""
-    families = [menu.load("models", name) for name in menu.entries("models")]
-    known = {called: own for own in families if hasattr(own, "hugging_face")
+def _family(kind: str) -> str:
+    """The name of the family that theirs calls so."""
+    families = {name: menu.load("models", name) for name in menu.entries("models")}
+    known = {called: name for name, own in families.items() if hasattr(own, "hugging_face")
              for called in (own.model_type, *own.other_types)}  # fmt: skip
     if kind not in known:
         raise UsageError("--model_type", f"found {kind}", f"one of {', '.join(sorted(known))}", nearest(kind, known))
@@ -249,12 +251,12 @@ def _families(kind: str) -> Any:
 
 def _overridden(values: Values) -> dict[str, Any]:
     """A family's usual network with some of its config's keys changed, as `update_from_string` reads them."""
-    family = _families(values.model_type)
-    usual = family().hugging_face(1, SimpleNamespace(pad=None, start=None, stop=None, end=None))
+    family = _family(values.model_type)
+    usual = menu.load("models", family)().hugging_face(1, SimpleNamespace(pad=None, start=None, stop=None, end=None))
     usual = {key: value for key, value in usual.items() if not key.endswith("_token_id") and key != "vocab_size"}
     for pair in (values.config_overrides or "").split(","):
         key, equals, text = pair.partition("=")
-        if key == "vocab_size" or not pair:  # the tokenizer says it
+        if key == "vocab_size" or not pair:
             continue
         if key not in usual or not equals:
             raise UsageError("--config_overrides", f"found {pair}", "KEY=VALUE", nearest(key, usual))
@@ -265,7 +267,8 @@ def _overridden(values: Values) -> dict[str, Any]:
             )
         except (ValueError, KeyError):
             raise UsageError("--config_overrides", f"found {pair}", f"{key} as {usual[key]}") from None
-    return dict(settings.changed(family.from_hugging_face(usual)))
+    one = {"vocab_size": 1}  # the tokenizer says it
+    return dict(settings.changed(foreign.meant(family, usual | one, Path("--config_overrides"))))
 
 
 def _files(values: Values, *known: str) -> tuple[str | None, str | None]:
