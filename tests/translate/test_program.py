@@ -7,12 +7,33 @@ from pathlib import Path
 
 import pytest
 
+from ordsmed.base.arguments import UsageError
 from ordsmed.base.ranks import Place
 from ordsmed.translate.program import find
 
 FAIRSEQ = (
     "data --task=masked_lm --criterion=masked_lm --arch=roberta_base --optimizer=adam --max-update=1 --batch-size=1"
 )
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "words", "said"),
+    [
+        ("megatron", "pretrain_bert.py", "--train-data=a.json --train-iters=0", "--train-iters: found 0; wanted"),
+        ("megatron", "pretrain_bert.py", "--train-data=a.json --model-parallel-size=0",
+         "--model-parallel-size: found 0; wanted more than 0"),
+        ("nvidia", "run_pretraining.py", "--model_name=m --pretrain_tfrecords=a --learning_rate=0",
+         "--learning_rate: found 0; wanted more than 0"),
+        ("fairseq", "fairseq-train", f"{FAIRSEQ} --lr=0 --lr-scheduler=polynomial_decay", "--lr: found 0; wanted"),
+        ("electra", "run_pretraining.py",
+         """--data-dir=d --model-name=m --hparams={"model_hparam_overrides":{"hidden_size":"x"}}""",
+         "hidden_size: found x; wanted a whole number"),
+    ],
+)  # fmt: skip
+def test_numbers_that_nothing_is_made_of(code: str, name: str, words: str, said: str) -> None:
+    program = find(code, name)
+    with pytest.raises(UsageError, match=said):
+        program.translated(program.read(words.split(), Place(0, 1), {}))
 
 
 @pytest.mark.parametrize(

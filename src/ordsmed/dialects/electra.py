@@ -234,6 +234,8 @@ def _network(values: Values) -> dict[str, Any]:
     sizes = dict(zip(("hidden_size", "num_hidden_layers"), SIZES[values.model_size], strict=True))
     known = NETWORK | sizes | own
     width = known["hidden_size"]
+    if not isinstance(width, int):
+        raise UsageError("--hparams model_hparam_overrides", f"hidden_size: found {width}", "a whole number")
     known |= {"num_attention_heads": max(1, width // 64), "intermediate_size": 4 * width} | own
     return known | (QUICK_NETWORK if values.debug else {})
 

@@ -154,7 +154,12 @@ class Program:
             if flag.goes and not flag.joint and value is not None:
                 call.put(flag.goes, value)
         call.notes += [f"{', '.join(names)}: not needed here: {why}" for why, names in idle.items()]
-        self.call(values, call)
+        try:
+            self.call(values, call)
+        except ZeroDivisionError:
+            zeros = [flag.shown for flag in self.flags if flag.key in values.given and _is_zero(values.of[flag.key])]
+            wanted = "more than 0 of what is divided by: steps, rows, lengths, rates, devices"
+            raise UsageError(", ".join(zeros) or self.name, "found 0", wanted) from None
         calls = [call, *call.then]
         if values.overrides and not any(one.verb in one.recipes for one in calls):
             if not call.verb:
@@ -284,6 +289,10 @@ def _in_a_file(path: str) -> list[str]:
         elif value is not None:
             words.append(f"--{name}={json.dumps(value) if isinstance(value, dict) else value}")
     return words
+
+
+def _is_zero(value: Any) -> bool:
+    return str(value) in ("0", "0.0")
 
 
 def _value(flag: Flag, text: str) -> Any:
