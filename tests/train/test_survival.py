@@ -186,7 +186,8 @@ def test_kill_9_of_one_ends_all_and_is_told(
     for kill in range(1, kills + 1):
         rank, step = chance.choice((0, 1)), (STEPS - SAVE) * kill // kills - SAVE
         until = f"at_step({STEPS}, lambda: until('killed-{kill}'))"  # or all is done before it is killed
-        process = start(folder, *MESHES[mesh], devices=2, fault=until)
+        waits = "watch.ANSWER = watch.LONG = 6.0"  # who waits for its part of a checkpoint learns it from the watch
+        process = start(folder, *MESHES[mesh], "layout.patience=25", devices=2, fault=f"{waits}\n{until}")
         while max(saved(folder), default=0) < step or "phase 1: " not in process.said or len(process.ranks) < 2:
             assert process.poll() is None, process.said
             time.sleep(0.005)
@@ -197,7 +198,8 @@ def test_kill_9_of_one_ends_all_and_is_told(
         assert process.wait() == 128 + signal.SIGKILL, process.said
         assert f"rank {rank} was ended by SIGKILL; start the same command again" in process.said
         if rank == 1:
-            assert re.search(rf"ordsmed: .*lost or hanging: rank 1 \(\S+ process {lost}\) at step \d", process.said)
+            named = rf"ordsmed: .*lost or hanging: rank 1 \(\S+ process {lost}\) at step \d"
+            assert re.search(named, process.said), process.said
         else:  # with it goes the store through which ranks know of each other
             assert "ordsmed: rank 1: rank 0: is gone" in process.said
         assert len(complaints(process.said)) == 1
