@@ -508,6 +508,8 @@ def test_what_a_pretraining_leaves(
     assert call.words == ["results/models/m-phase2", "--step", "3"]
     restore = ["--restore_checkpoint", "results/m/checkpoints/ckpt-5"]
     assert "init" not in called(CODE, "run_pretraining.py", *words, *restore).recipes["pretrain"]  # its own
+    same = ["--restore_checkpoint", str(Path("results/m/checkpoints/ckpt-5").absolute())]
+    assert "init" not in called(CODE, "run_pretraining.py", *words, *same).recipes["pretrain"]
     with pytest.raises(UsageError, match="--anew: found with --restore_checkpoint"):
         called(CODE, "run_pretraining.py", *words, *restore, "--anew")
     other = called(CODE, "run_pretraining.py", *words, *restore, "--model_name", "n")

@@ -37,8 +37,8 @@ def serving(*names: Path) -> Iterator[ThreadingHTTPServer]:
         thread.join()
 
 
-def ask(server: ThreadingHTTPServer, path: str, host: str = "") -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=60)
+def ask(server: ThreadingHTTPServer, path: str, host: str = "", port: int = 0) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port or server.server_address[1], timeout=60)
     with contextlib.closing(connection):
         connection.request("GET", path, headers={"Host": host} if host else {})
         answer = connection.getresponse()
@@ -85,7 +85,11 @@ def test_others_are_refused(tmp_path: Path) -> None:
         assert server.server_address[0] == "127.0.0.1"
         assert ask(server, "/", host="somewhere.else")[0] == 403
         assert ask(server, "/../status.json")[0] == 404
-        assert ask(server, "/", host=f"localhost:{server.server_address[1]}")[0] == 200
+        port = int(server.server_address[1])
+        assert ask(server, "/", host=f"localhost:{port}")[0] == 200
+        server.server_address = ("127.0.0.1", 80)  # which browsers leave out
+        assert ask(server, "/", host="localhost", port=port)[0] == 200
+        assert ask(server, "/", host="localhost:8080", port=port)[0] == 403
 
 
 def test_a_browser_that_went_away_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

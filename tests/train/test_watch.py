@@ -195,6 +195,7 @@ def test_an_error_of_its_own_is_no_broken_connection(board: Board, monkeypatch: 
     own = of(board, 1)
     assert own.explain(RuntimeError("shapes differ\nmore")) is None
     assert board.kept["gone/1"] == "rank 1: shapes differ"
+    assert "lower `layout.micro`" in str(own.explain(RuntimeError("DefaultCPUAllocator: can't allocate memory")))
     told = own.explain(torch.OutOfMemoryError("CUDA out of memory."))
     assert "rank 1: CUDA out of memory.; lower `layout.micro`" in str(told)
     assert own.explain(RuntimeError("")) is None

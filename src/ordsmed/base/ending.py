@@ -14,6 +14,7 @@ from ordsmed.base.screen import command
 GOES_ON = "goes on"  # of a verb that is stopped: what is done stands
 BEGINS_AGAIN = "begins again"  # nothing is left of it
 DEVICES = "ORDSMED_DEVICES"  # tells a process how many `--devices` started it with
+STOP_AT = "ORDSMED_STOP_AT"  # a step of a run, which is saved and stops behind it; as the first process has it
 ASKED = (signal.SIGTERM, signal.SIGHUP)
 
 

@@ -239,7 +239,9 @@ def _weights(values: Values, call: Call) -> None:
         call.put("init", values.weights_dir or str(first / "weights"))
     call.put("out", f"{first}-phase2" if values.phase2 else str(first))
     init = "" if restore in (None, "", "false") else str(first) if restore == "latest" else _restored(restore)
-    if init and init != call.recipes["pretrain"]["out"]:  # a run goes on from its own folder by itself
+    if (
+        init and Path(init).resolve() != Path(call.recipes["pretrain"]["out"]).resolve()
+    ):  # a run goes on from its own folder by itself
         call.put("init", init)
     elif init and values.anew:
         raise UsageError("--anew", "found with --restore_checkpoint of the same run", "one of the two")

@@ -122,7 +122,8 @@ def _handler(answer: Callable[[str], tuple[str, str] | None]) -> type[BaseHTTPRe
 
         def do_GET(self) -> None:
             assert isinstance(self.server, ThreadingHTTPServer)
-            own = {f"{name}:{self.server.server_address[1]}" for name in (HOST, "localhost")}
+            port = self.server.server_address[1]
+            own = {f"{name}:{port}".removesuffix(":80") for name in (HOST, "localhost")}  # as a browser says it
             if self.headers.get("Host") not in own:
                 self.send_error(403)
                 return

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from ordsmed.base.ending import Stopped
+from ordsmed.base.ending import STOP_AT, Stopped
 from ordsmed.base.errors import RecipeError, RunError, Trouble
 from ordsmed.base.machine import lacks_memory
 from ordsmed.base.ranks import first_alone
@@ -38,9 +38,6 @@ from ordsmed.train.saving import Saving
 from ordsmed.train.watch import Watch
 
 Each = Callable[[int], None]  # is told every step that is done
-
-
-STOP_AT = "ORDSMED_STOP_AT"  # a step of a run, which is saved and stops behind it; as the first process has it
 
 
 class Unmade(Exception):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ordsmed.base import files, machine, run, settings, snapshots
+from ordsmed.base.ending import STOP_AT
 from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.keys import value_key
 from ordsmed.base.say import many, say
@@ -20,7 +21,6 @@ from ordsmed.text import read
 from ordsmed.translate.program import MADE, TRAININGS, Call, Program, Values
 
 FOLDER = Path("work/as")
-STOP_AT = "ORDSMED_STOP_AT"  # as train/loop.py reads it
 
 
 def folder(program: Program, call: Call) -> Path:
