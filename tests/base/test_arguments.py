@@ -68,6 +68,7 @@ def test_behind_two_dashes_everything_is_a_word() -> None:
         (["a", "--way"], f"act: --way has no value; wanted `--way N`; {MORE}"),
         (["a", "--count", "0"], "--count: found 0; wanted a whole number, 1 or more"),
         (["a", "--count="], "--count: found nothing; wanted a whole number, 1 or more"),
+        (["a", "--count=--"], f"--count: found --; wanted a value; {MORE}"),
         (["a", "--way", "left"], "--way: found 'left'; wanted one of 'up', 'down'"),
         (["a", "--switch=yes"], "--switch/-s: found yes; wanted no value: it is there or not"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import resource
 import signal
@@ -54,6 +55,75 @@ def test_damaged_json_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "c.json").write_bytes(b'"\xff"')
     with pytest.raises(DataError, match="not JSON"):
         files.read_json(tmp_path / "c.json")
+
+
+HALF, ENDLESS = r"half a surrogate pair, \\ud83d", "a number of 400 digits"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (r'{"a": "\ud83d"}', HALF),
+        (r'[{"\uD83d x": 1}]', HALF),
+        (f"[{'9' * 400}]", ENDLESS),
+        (f"[-{10**400}]", "digits"),
+    ],
+)
+def test_what_no_one_can_write_or_count_with_is_no_json(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(DataError, match=rf"a\.json: not JSON: .*{told}.*; the file is damaged"):
+        files.read_json(tmp_path / "a.json")
+
+
+def test_whole_characters_and_long_numbers_are_json(tmp_path: Path) -> None:
+    """Both halves of a pair, a backslash before `u`, digits in a text, as many as a float takes."""
+    value = ["\U0001f600", "\\ud83d", "9" * 400, 10**299, 0.5]
+    (tmp_path / "a.json").write_text(json.dumps(value))
+    assert files.read_json(tmp_path / "a.json") == value
+
+
+@pytest.mark.parametrize(
+    ("data", "lines"),
+    [
+        (b"", []), (b"\n", [""]), (b"a", ["a"]), (b"a\n\nb\r\n", ["a", "", "b"]), (b"a\n\n", ["a", ""]),
+        ("a\u2028b\x85c\x0bd\x0ce\x1cf\n".encode(), ["a\u2028b\x85c\x0bd\x0ce\x1cf"]),
+    ],
+)  # fmt: skip
+def test_lines_end_where_a_file_s_lines_do(tmp_path: Path, data: bytes, lines: list[str]) -> None:
+    (tmp_path / "a").write_bytes(data)
+    assert files.lines_of(tmp_path / "a") == lines
+
+
+def test_tables_may_hold_any_sign_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"a": "b\u2028c"}\n{"a": "\x85"}\n', "utf-8")
+    assert files.read_lines(tmp_path / "a.jsonl") == [{"a": "b\u2028c"}, {"a": "\x85"}]
+
+
+@pytest.mark.parametrize("damage", ['{"a": 1', r'{"a": "\udc00"}', "\x00\x00"])
+def test_lines_behind_a_damaged_one_are_not_lost_in_silence(
+    tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"b": 2}\n' + damage)
+    assert files.read_lines(path) == [{"b": 2}]
+    assert capsys.readouterr().err == ""
+    path.write_text('{"b": 2}\n' + damage + '\n{"b": 3}\n{"b": 4}\n')
+    assert files.read_lines(path) == [{"b": 2}]
+    told = capsys.readouterr().err
+    assert f"{path}: line 2 is damaged (" in told
+    assert "it and 2 lines behind it are left out" in told
+
+
+def test_what_libraries_say_of_a_disk_is_said_in_a_line(tmp_path: Path) -> None:
+    """Those in Rust raise errors of their own, with the system's number; others are faults, and stay."""
+    for number, remedy in ((errno.ENOSPC, "GB free; free some space"), (errno.EROFS, "name another folder")):
+        said = os.strerror(number)
+        wanted = f"{tmp_path}: cannot write: {said}.*{remedy}"
+        with pytest.raises(RunError, match=wanted), files.survive_disk(tmp_path):
+            raise Exception(f"{said} (os error {number})")
+    for fault in (ValueError("os error"), DataError("a", "b (os error 28)")):
+        with pytest.raises(type(fault), match="os error"), files.survive_disk(tmp_path):
+            raise fault
 
 
 FULL = """

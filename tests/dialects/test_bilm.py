@@ -160,6 +160,7 @@ def test_options_of_a_file(tmp_path: Path) -> None:
         ("restart.py", ["--save_dir", "none", *LEAST[:4]], "--save_dir: found none, no such folder"),
         ("run_test.py", ["--save_dir", "none", "--test_prefix", "t"], "no --vocab_file"),
         ("dump_weights.py", ["--save_dir", "none"], "no --outfile"),
+        ("dump_weights.py", ["--save_dir", "none", "--outfile="], "--outfile: found nothing; wanted a file's name"),
         ("vocabulary.py", ["0"], "found 0 words; wanted 1 or more"),
         ("vocabulary.py", ["3", "a.b=1"], "a.b=1: has no recipe to go to; wanted flags alone"),
         *((f"usage_{kind}.py", [], "wanted `ordsmed embed MODEL TEXTS OUT.h5`")
@@ -319,10 +320,10 @@ def test_options_stand_in_the_folder_that_is_written(theirs: Path) -> None:
     """Named behind the words too."""
     call = called(CODE, "train_elmo.py", *LEAST, *options(**TINY), "out=x", "out=y")
     (theirs.parent / "y/tokenizer").mkdir(parents=True)
-    (theirs.parent / "y/tokenizer/vocab.txt").write_text("\n".join([*SIGNS, ""]))
+    (theirs.parent / "y/tokenizer/vocab.txt").write_text("\n".join([*SIGNS, "a\x85b", "c\u2028d", ""]))
     for step in call.after:
         step()
-    assert json.loads(Path("y/options.json").read_text())["n_tokens_vocab"] == 3
+    assert json.loads(Path("y/options.json").read_text())["n_tokens_vocab"] == len(SIGNS) + 2
 
 
 def test_a_run_that_is_done_does_not_go_on(theirs: Path) -> None:

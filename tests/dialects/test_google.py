@@ -280,10 +280,13 @@ def test_files_that_their_scripts_look_for(tmp_path: Path) -> None:
         "eval_accuracy = 0.75\neval_loss = 0.5\nglobal_step = 2\nloss = 0.5\n"
     )
     (tmp_path / "predicted").mkdir()
-    table = "line\tpredicted\tgold\tneutral\tcontradiction\n2\tneutral\t\t0.7\t0.3\n3\tneutral\t\t0.6\t0.4\n"
-    (tmp_path / "predicted" / "predictions.tsv").write_text(table)
-    leave_classes(tmp_path)
-    assert (tmp_path / "test_results.tsv").read_text() == "0.3\t0.7\n0.4\t0.6\n"
+    for odd in ("", "\u2028", "\x85", "\x0b"):  # in a file's name, or a class's: they end no line
+        table = (
+            f"line\tpredicted\tgold\tneutral\tcontra{odd}diction\n{odd}2\tneutral\t\t0.7\t0.3\n3\tneutral\t\t0.6\t0.4\n"
+        )
+        (tmp_path / "predicted" / "predictions.tsv").write_text(table)
+        leave_classes(tmp_path)
+        assert (tmp_path / "test_results.tsv").read_text() == "0.3\t0.7\n0.4\t0.6\n"
 
 
 @pytest.mark.parametrize(

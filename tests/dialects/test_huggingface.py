@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from ordsmed.base.ranks import Place
 from ordsmed.cli import main
 from ordsmed.dialects import huggingface
 from ordsmed.learn.phases import Phase
-from ordsmed.translate import perform
+from ordsmed.translate import perform, trainer
 from ordsmed.translate.program import find
 
 CODE = "huggingface"
@@ -689,6 +690,62 @@ def test_classes_leave_what_theirs_leave(small: Path) -> None:
           "--validation_file=two.csv"])  # fmt: skip
     judged = json.loads((small / "judged" / "eval_results.json").read_text())
     assert judged["eval_accuracy"] == whole["eval_accuracy"]
+    assert judged["eval_loss"] == pytest.approx(whole["eval_loss"], rel=1e-5)
+
+
+@pytest.mark.long
+def test_the_best_check_stands_in_the_state(small: Path) -> None:
+    """As transformers writes it: among the checks of the history, as a share, with a checkpoint that stands."""
+    main(["as", CODE, GLUE, *LEARNS[:3], "--num_train_epochs=3", *LEARNS[5:], "--eval_strategy=epoch",
+          "--load_best_model_at_end", "--metric_for_best_model=eval_macro_f1", "--save_total_limit=9",
+          "--train_file=two.csv", "--validation_file=two.csv"])  # fmt: skip
+    state = json.loads((small / "out" / "trainer_state.json").read_text())
+    checks = [one for one in state["log_history"] if "eval_loss" in one]
+    assert len(checks) == 3
+    assert state["best_metric"] == max(one["eval_macro_f1"] for one in checks) <= 1
+    assert state["best_global_step"] == next(
+        one["step"] for one in checks if one["eval_macro_f1"] == state["best_metric"]
+    )
+    assert state["best_model_checkpoint"] == f"out/checkpoints/step-{state['best_global_step']:09d}"
+    assert (small / state["best_model_checkpoint"]).is_dir()
+    whole = json.loads((small / "out" / "eval_results.json").read_text())
+    assert whole["eval_macro_f1"] == state["best_metric"], "the model is the best of the checks"
+    best = next(one for one in checks if one["step"] == state["best_global_step"])
+    assert best["eval_loss"] == pytest.approx(whole["eval_loss"], rel=1e-4)
+
+
+CHECKS = [
+    {"step": 2, "loss": 2.0, "rate": 0.1},
+    {"step": 2, "validation": 0.9, "accuracy": 80.0},
+    {"step": 4, "validation": 0.5, "accuracy": 90.0},
+    {"step": 6, "validation": 0.6, "accuracy": 90.0},
+]
+
+
+@pytest.mark.parametrize(
+    ("flags", "best", "wanted"),
+    [
+        ([], "", (None, None, None)),
+        ([], "accuracy", (90.0, 4, "out/checkpoints/step-000000004")),  # the first one of equals
+        (["--metric_for_best_model=eval_loss"], "accuracy", (0.5, 4, "out/checkpoints/step-000000004")),
+        (["--metric_for_best_model=accuracy"], "", (90.0, 4, "out/checkpoints/step-000000004")),
+        (["--metric_for_best_model=f1"], "", (None, None, None)),
+    ],
+)
+def test_which_check_is_the_best(
+    flags: list[str], best: str, wanted: tuple[object, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    out = Path("out")
+    (out / "checkpoints/step-000000004").mkdir(parents=True)
+    (out / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in CHECKS))
+    values = find(CODE, GLUE).read([*CLASS_BASE, *flags], Place(), {})
+    trainer.write_state(out, values, best)
+    state = json.loads((out / "trainer_state.json").read_text())
+    assert tuple(state[f"best_{name}"] for name in ("metric", "global_step", "model_checkpoint")) == wanted
+    shutil.rmtree(out / "checkpoints")
+    trainer.write_state(out, values, best)
+    assert json.loads((out / "trainer_state.json").read_text())["best_model_checkpoint"] is None
 
 
 @pytest.mark.long

@@ -102,6 +102,7 @@ def test_a_list_is_as_good_as_lines(tmp_path: Path, indent: int | None) -> None:
         ('{"tokens": ["a", " "], "ner_tags": ["O", "O"]}', "`tokens` holds ' '"),
         ('{"tokens": ["a"], "ner_tags": ["O\\tO"]}', "`ner_tags` holds"),
         ("{", "is no JSON"),
+        (r'{"tokens": ["a\ud800"], "ner_tags": ["O"]}', r"is no JSON \(half a surrogate pair, \\ud800\)"),
     ],
 )
 def test_files_that_are_wrong(tmp_path: Path, line: str, said: str) -> None:

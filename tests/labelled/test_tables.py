@@ -131,6 +131,7 @@ def test_json_lines_and_a_list(tmp_path: Path) -> None:
     ("content", "said"),
     [
         ('{"sentence": "a", "label": 1}\n{"sentence"', "a.jsonl:2: bad JSON"),
+        ('{"sentence": 1,,}', "a.jsonl:1: bad JSON: JSON is malformed"),
         ('["a"]', "a.jsonl:1: JSON, but a list; wanted an object"),
         ('{"sentence": ["a"], "label": 1}', "a.jsonl:1: a list in a column"),
         ('{"sentence": "\\ud800", "label": 1}', "a.jsonl:1: bad JSON"),

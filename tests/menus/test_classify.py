@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -311,7 +312,8 @@ def test_one_file_may_hold_what_to_learn_and_what_to_be_judged_by(tmp_path: Path
 def test_predictions_are_read_as_they_were_written_and_as_others_write_them(tmp_path: Path, capsys: Any) -> None:
     settings = Settings(labels=("a", "b"))
     paths = [tsv(tmp_path / f"{n}.tsv", ("text", "label"), ("w1", "a"), ("w2", "b")) for n in range(2)]
-    for chosen in (paths[:1], paths):
+    odd = [shutil.copy(path, f"{path[:-4]}\t\n\u2028.tsv") for path in paths]
+    for chosen in (odd, paths[:1], paths):
         records = settings.records(chosen)
         said = ["b", "a", "a", "a"][: len(records)]
         shares = np.array([[0.25, 0.75], [1.0, 0.0], [0.9, 0.1], [0.75, 0.25]], np.float32)[: len(records)]

@@ -70,6 +70,7 @@ def test_jsonl(tmp_path: Path) -> None:
     ("line", "said"),
     [
         ('{"text": "cut', "bad JSON"),
+        ('{"text": 1,,}', "bad JSON: JSON is malformed"),
         ('["text"]', "a list; wanted an object"),
         ('{"text": ' + "[" * 100_000, "bad JSON"),
         ('{"body": "x", "id": 3}', "no `text`; keys: body, id; wanted a string under `text`; set `text_key`"),

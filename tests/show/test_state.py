@@ -223,6 +223,20 @@ def test_a_fine_tuning_whose_scores_are_damaged_is_shown(text: str, tmp_path: Pa
         compared.ended(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"began": math.inf}, {"began": -1}, {"seconds": []}, {"training_seconds": "x"}, {"deadline": 1e300},
+        {"unigram": {}}, {"guessing": 1}, {"guessing": {"mlm": None}}, {"guessing": {"mlm": 1.0}, "mlm": "x"},
+        {"left_out": [3]}, {"state": 1}, {"step": None},
+    ],
+)  # fmt: skip
+def test_a_status_whose_facts_are_damaged_is_named(facts: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "status.json").write_text(json.dumps({"verb": "pretrain", "state": "done", "began": 0, **facts}))
+    with pytest.raises(DataError, match=r"status\.json: .*; the file is damaged$"):
+        state.lines(tmp_path)
+
+
 def test_what_a_folder_holds_is_told_in_words(tmp_path: Path) -> None:
     Run(tmp_path).set(
         verb="corpus", state="done", read=1200, train={"documents": 3000, "parts": {"a": 1}, "bytes_a_token": 4.5},

@@ -53,6 +53,12 @@ def test_questions_are_counted_over_paragraphs(tmp_path: Path) -> None:
         assert "".join(asked) == wanted
 
 
+def test_halves_of_characters_stay_for_who_reads_them(tmp_path: Path) -> None:
+    for value in ([{"text": "é\ud800"}] * 3, {"data": [{"text": "é\ud800"}] * 3}):
+        left = json.loads(cut(tmp_path, "h.json", json.dumps(value), 2))
+        assert (left if isinstance(left, list) else left["data"]) == [{"text": "é\ud800"}] * 2
+
+
 def test_what_stands_is_left(tmp_path: Path) -> None:
     cut(tmp_path, "t.tsv", "a\n1\n2\n", 1)
     target = tmp_path / "cut" / "t.tsv"

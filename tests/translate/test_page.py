@@ -15,7 +15,7 @@ from ordsmed.base import menu
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.ranks import Place
 from ordsmed.translate import page, perform, program
-from ordsmed.translate.program import Call, Flag, Program
+from ordsmed.translate.program import Call, Flag, Program, Values
 from ordsmed.verbs import version
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -116,13 +116,35 @@ def test_words_by_place_and_by_the_environment() -> None:
         return one.translated(one.read(words, Place(), environment))
 
     assert call("0.1", LAYERS="3").recipes == {
-        "pretrain": {"phase": [{"rate": 0.1}], "model": {"kind": "bert", "layers": 3, "deep": False}}
-    }
+        "pretrain": {"phase": [{"rate": 0.1}], "model": {"kind": "bert", "layers": 3, "deep": False},
+                     "layout": {"precision": "fp32"}}
+    }  # fmt: skip
     assert call("1e-1", "gpt2", "--deep").recipes["pretrain"]["model"] == {"kind": "gpt2", "layers": 2, "deep": True}
     with pytest.raises(UsageError, match=r"x.py: no rate"):
         call()
     with pytest.raises(UsageError, match="LAYERS: found many"):
         call("0.1", LAYERS="many")
+
+
+def test_theirs_are_in_fp32_unless_they_say_else() -> None:
+    """A verb that trains; no other has a precision of ours."""
+
+    def half(values: Values, call: Call) -> None:
+        if values.amp:
+            call.put("layout.precision", "fp16")
+        call.put("seed", 1)
+        call.then.append(Call("finetune", {"finetune": {"layout": {"threads": 1}}}))
+        call.then.append(Call("predict", {"predict": {}}))
+
+    def recipes(verb: str, *words: str) -> list[dict[str, Any]]:
+        one = Program("x.py", "x", (Flag("--amp", False, "layout.precision", joint=True),), half, verb)
+        call = one.translated(one.read(words, Place(), {}))
+        return [each.recipes[each.verb] for each in (call, *call.then)]
+
+    after = [{"layout": {"threads": 1, "precision": "fp32"}}, {}]
+    assert recipes("pretrain") == [{"seed": 1, "layout": {"precision": "fp32"}}, *after]
+    assert recipes("pretrain", "--amp") == [{"seed": 1, "layout": {"precision": "fp16"}}, *after]
+    assert recipes("encode") == [{"seed": 1}, *after]
 
 
 def test_numbers_as_people_write_them() -> None:

@@ -163,13 +163,14 @@ def predict(
     """Write what a model predicts of files, with their scores if so wanted."""
     target = free(out, anew=anew)
     asked = open_task(path, overrides, **how)
-    records, predictions, facts, _ = _predicted(asked, sources, scores=scores)
+    records, predictions, facts, loss = _predicted(asked, sources, scores=scores)
     if scores and not facts:
         say(f"{', '.join(sources)}: no right answers in there, so nothing is scored")
     with files.making(target) as folder:
         written = [one.name for one in asked.settings.write(folder, records, predictions)]
         if facts:
-            files.write_json(folder / "scores.json", facts)
+            judged = {} if loss is None else {"validation": loss}  # by the name that a training's file of them has
+            files.write_json(folder / "scores.json", judged | facts)
     lines = [f"{target}: {', '.join(written)} of {many(len(records), 'record')}", *_lines(facts)]
     return Predicted(target, facts, lines)
 

@@ -46,6 +46,8 @@ class Parser(argparse.ArgumentParser):
         if "" in words and not any(action.dest == "text" for action in self._actions):
             raise UsageError(self.verb, "an empty word", f"`{self._form()}`", "is a variable of the shell not set?")
         end = words.index("--") if "--" in words else len(words)
+        if alone := next((word for word in words[:end] if re.fullmatch(r"--?[\w-]+=--", word)), None):
+            raise UsageError(alone.removesuffix("=--"), "found --", "a value", self._more())  # argparse takes it away
         plain = [PLAIN + word for word in words[end + 1 :]]
         asked, rest = self.parse_known_intermixed_args([*words[:end], *plain])
         for name, value in vars(asked).items():

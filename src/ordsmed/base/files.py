@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import shutil
 import socket
 import zlib
@@ -13,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ordsmed.base.errors import DataError, RecipeError, RunError
-from ordsmed.base.say import say
+from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
+from ordsmed.base.say import many, say
 
 
 @contextlib.contextmanager
@@ -68,7 +69,7 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path) -> Any:
     """JSON from a file, with a complaint that names it."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DataError(path, "no such file") from None
     except RecursionError:
@@ -79,13 +80,47 @@ def read_json(path: Path) -> Any:
         raise DataError(path, f"cannot be read: {error.strerror}") from None
 
 
+LARGEST = 10**300  # of whole numbers: about as far as a float goes
+SUSPECT = re.compile(r"\\u[dD][89a-fA-F]|\d{300}")  # half a character; a number of more digits than any float has
+
+
+def loads(text: str | bytes) -> Any:
+    """JSON, but for what Python alone takes for it and no one can write or count with; that is a ValueError too."""
+    value = json.loads(text)
+    if SUSPECT.search(text if isinstance(text, str) else text.decode("utf-8", "replace")):
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            half = error.object[error.start]
+            raise ValueError(f"half a surrogate pair, \\u{ord(half):04x}") from None
+        json.loads(text, parse_int=_within)
+    return value
+
+
+def _within(digits: str) -> int:
+    """A whole number that a float can take."""
+    if abs(whole := int(digits)) >= LARGEST:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return whole
+
+
+def lines_of(path: Path) -> list[str]:
+    """The lines of a text file, at the ends that files have: `str.splitlines` ends them at signs of Unicode, too."""
+    text = path.read_text(encoding="utf-8")
+    return text.removesuffix("\n").split("\n") if text else []
+
+
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """The tables of JSON lines that a command adds to; a last line that a kill cut off is left out."""
     found = []
-    for text in path.read_text(encoding="utf-8").splitlines():
+    texts = lines_of(path)
+    for number, text in enumerate(texts, 1):
         try:
-            found.append(json.loads(text))
-        except ValueError:
+            found.append(loads(text))
+        except ValueError as error:
+            if number < len(texts):
+                behind = many(len(texts) - number, "line")
+                say(f"{path}: line {number:,} is damaged ({error}); it and {behind} behind it are left out")
             break
     return found
 
@@ -179,9 +214,21 @@ def survive_disk(path: Path) -> Iterator[None]:
     """Turn what a disk raises that is full, read-only or not ours into one line with the place and the remedy."""
     try:
         yield
-    except OSError as error:
-        problem, remedy = refusal(error, path)
+    except OrdsmedError:
+        raise
+    except Exception as error:
+        if (refused := _refused(error)) is None:
+            raise
+        problem, remedy = refusal(refused, path)
         raise RunError(path, f"cannot write: {problem}", "", remedy) from error
+
+
+def _refused(error: Exception) -> OSError | None:
+    """What the system refused; libraries in Rust (tokenizers, safetensors) tell it in the words of their own errors."""
+    if isinstance(error, OSError):
+        return error
+    number = re.search(r"\(os error (\d+)\)", str(error))
+    return OSError(int(number[1]), os.strerror(int(number[1]))) if number else None
 
 
 def named(path: Path) -> Path:

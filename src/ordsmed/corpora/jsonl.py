@@ -66,7 +66,7 @@ def _decode_slowly(line: str, place: str, errors: read.Errors, said: str) -> Any
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
-        said = said[:1].lower() + said[1:]
+        said = re.sub("^[A-Z](?![A-Z])", lambda first: first[0].lower(), said)
         raise DataError(place, f"bad JSON: {said}", "one JSON object a line", "mend or remove the line") from None
     lone = re.compile("[\ud800-\udfff]")
     count = len(lone.findall(repr_free := json.dumps(record, ensure_ascii=False)))

@@ -156,7 +156,7 @@ def _pattern(prefix: str) -> str:
 
 def _write_options(out: Path, options: dict[str, Any]) -> None:
     """As theirs leaves them beside the checkpoints; a number of words only where one was given."""
-    listed = len((out / "tokenizer/vocab.txt").read_text(encoding="utf-8").splitlines())
+    listed = len(files.lines_of(out / "tokenizer/vocab.txt"))
     table: dict[str, Any] = {}
     for key, value in (options | {"n_tokens_vocab": listed}).items():
         *tables, last = key.split(".")
@@ -299,6 +299,8 @@ DUMPING = (
 
 def dumping(values: Values, call: Call) -> None:
     """Weights as HDF5, beside them a folder that readers of ELMo open."""
+    if not Path(values.outfile).name:
+        raise UsageError("--outfile", f"found {values.outfile or 'nothing'}", "a file's name")
     outfile = Path(values.outfile)
     folder = outfile.with_name(f"{outfile.stem}-elmo")
     call.words = [str(_newest(values.save_dir)), str(folder), "--anew"]

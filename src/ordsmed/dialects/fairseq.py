@@ -11,6 +11,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from ordsmed.base import files
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.folder import FolderKind, kind_of_folder
@@ -560,7 +561,7 @@ def _yaml(path: Path) -> dict[str, str]:
     if not path.is_file():
         raise UsageError("--config-name", f"{path} is no file", "a configuration: --config-dir DIR --config-name NAME")
     table, group = dict[str, str](), ""
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(files.lines_of(path), 1):
         line = re.sub(r"(^|\s)#.*", "", line).rstrip()
         if not line:
             continue

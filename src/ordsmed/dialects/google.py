@@ -258,8 +258,7 @@ def leave_scores(folder: Path, path: Path) -> None:
 
 def leave_classes(folder: Path) -> None:
     """test_results.tsv: how likely each class is, a line an example, classes in the order of their names."""
-    head, *lines = (line.split("\t") for line in (folder / "predicted" / "predictions.tsv")
-                    .read_text(encoding="utf-8").splitlines())  # fmt: skip
+    head, *lines = (line.split("\t") for line in files.lines_of(folder / "predicted" / "predictions.tsv"))
     order = sorted(range(3, len(head)), key=lambda place: head[place])
     text = "".join("\t".join(line[place] for place in order) + "\n" for line in lines)
     files.write_text(folder / "test_results.tsv", text)

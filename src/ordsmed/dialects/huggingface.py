@@ -10,7 +10,7 @@ import contextlib
 import csv
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -45,7 +45,8 @@ NO_LIMIT = 10**9
 ADAMS = ("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_torch_xla", "adamw_torch_npu_fused", "adamw_apex_fused")
 OPTIMIZERS = {**dict.fromkeys(ADAMS, "adamw"), "adagrad": "adagrad", "stable_adamw": "stableadamw"}
 GLUE_NAMES = {"sst2": "sst-2", "stsb": "sts-b"}
-NAMES = {"matthews": "matthews_correlation", "spearman": "spearmanr", "squared_error": "mse", "exact": "exact_match"}
+NAMES = {"matthews": "matthews_correlation", "spearman": "spearmanr", "squared_error": "mse", "exact": "exact_match",
+         "validation": "loss"}  # fmt: skip
 COMBINED = ("mrpc", "qqp", "sts-b")  # whose two scores theirs takes the mean of
 NETWORK = "nothing is fetched from the network"
 
@@ -606,11 +607,16 @@ def _asked(values: Values, call: Call, parts: Sequence[AskedFiles]) -> None:
 def _answered(values: Values, call: Call, parts: Sequence[AskedFiles]) -> tuple[dict[str, dict[str, Any]], Path]:
     """Results of the training, and of every part that is asked about."""
     from ordsmed.apply.predict import predict
+    from ordsmed.base import run
+    from ordsmed.finetune.recipe import Finetuning
 
     out, scores = Path(values.output_dir), dict[str, dict[str, Any]]()
     if values.do_train:
         trainer.add_export(out)
-        trainer.write_state(out, values)
+        judged = next((part for part in parts if part.name == "eval"), None)
+        own = run.read_recipe(Finetuning, out).score if values.load_best_model_at_end else ""
+        trainer.write_state(out, values, NAMES.get(own, own), lambda scores: scored(judged, scores, values)
+                            if judged else trainer.by_name(scores))  # fmt: skip
         steps, _ = trainer.course(out)
         epochs = values.num_train_epochs if values.max_steps <= 0 else None
         examples = files.read_table(out / "status.json").get("examples")
@@ -628,12 +634,15 @@ def _answered(values: Values, call: Call, parts: Sequence[AskedFiles]) -> tuple[
     return scores, out
 
 
-def scored(part: AskedFiles, own: dict[str, float], values: Values) -> dict[str, float]:
-    """Scores by their names; theirs tells those of classes as shares."""
+def scored(part: AskedFiles, own: Mapping[str, float], values: Values) -> dict[str, float]:
+    """Scores by their names; theirs tells shares of classes, and the loss beside all but those of questions."""
+    loss = {key: value for key, value in own.items() if key == "validation"}
+    own = {key: value for key, value in own.items() if key != "validation"}
     if "exact" not in own:
         own = {key: value if key == "squared_error" else value / 100 for key, value in own.items()}
         if _glue_name(values) in COMBINED:
             own["combined_score"] = sum(own.values()) / len(own)
+        own |= loss
     return {f"{part.name}_{NAMES.get(key, key)}{part.end}": value for key, value in own.items()}
 
 
@@ -646,7 +655,7 @@ def _left_by_classes(values: Values, call: Call, parts: Sequence[AskedFiles]) ->
     scores, out = _answered(values, call, parts)
     for part in parts:
         if part.name == "predict":
-            rows = (part.folder(out) / "predictions.tsv").read_text(encoding="utf-8").splitlines()[1:]
+            rows = files.lines_of(part.folder(out) / "predictions.tsv")[1:]
             lines = [f"{number}\t{row.split(chr(9))[1]}" for number, row in enumerate(rows)]
             name = f"predict_results_{values.task_name}{part.end.replace('_', '-')}.txt"
             files.write_text(out / name, "\n".join(["index\tprediction", *lines, ""]))

@@ -16,6 +16,7 @@ from typing import Any
 
 from ordsmed.apply.probed import HEAD, SCORES, question, read, read_one, rows, said, who
 from ordsmed.base import files, settings
+from ordsmed.base.errors import DataError
 from ordsmed.base.keys import value_key
 from ordsmed.base.menu import kind_of
 from ordsmed.base.say import say
@@ -63,7 +64,10 @@ class Result:
         tables = {title: [head, *rows] for title, head, rows in self.finding.tables}
         plain = self.plain()
         for path in self.folder.glob(f"{self.name}-*.json"):
-            older = read_one(path)
+            try:
+                older = read_one(path)
+            except DataError:  # a damaged one is no reason not to write; who reads it tells of it
+                continue
             if path != self.path and older and older["step"] == self.step and question(older) == question(plain):
                 path.unlink(missing_ok=True)
         files.write_json(self.path, _finite({**plain, "tables": tables}))

@@ -208,7 +208,8 @@ def _write_tokenizer(tokenizer: Tokenizer, family: Any, folder: Path) -> None:
     files.write_json(folder / "tokenizer_config.json", described)
     files.write_json(folder / "special_tokens_map.json", {k: described[k] for k in SPECIAL if described.get(k)})
     if types and not any(tokenizer.pipeline.encode("a", "a").type_ids):
-        _typed(own).save(str(folder / "tokenizer.json"))
+        with files.survive_disk(folder):
+            _typed(own).save(str(folder / "tokenizer.json"))
 
 
 def _typed(own: TextReader) -> Any:

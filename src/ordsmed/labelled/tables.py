@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import math
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -286,7 +287,7 @@ def _decode(text: str, place: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-        reason = str(error)[:1].lower() + str(error)[1:]
+        reason = re.sub("^[A-Z](?![A-Z])", lambda first: first[0].lower(), str(error))
         raise DataError(place, f"bad JSON: {reason}", "one object a line, or a list of objects", "mend it") from None
 
 

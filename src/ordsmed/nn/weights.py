@@ -28,16 +28,10 @@ Tensors = dict[str, Tensor]
 
 def write(path: Path, tensors: Mapping[str, Tensor], **facts: str) -> None:
     """Write a safetensors file; what is written stands on the disk when this returns."""
-    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     with files.survive_disk(path):
-        try:
-            save_file(
-                {k: v.detach().contiguous() for k, v in tensors.items()}, path, metadata={"format": "pt", **facts}
-            )
-        except SafetensorError as error:
-            raise OSError(None, str(error)) from None
+        save_file({k: v.detach().contiguous() for k, v in tensors.items()}, path, metadata={"format": "pt", **facts})
         path.chmod(0o644)
         files.sync(path)
 

@@ -83,6 +83,6 @@ def _share_within(angle: float, freedom: int) -> float:
     return 2 / math.pi * (angle + math.sin(angle) * total) if odd else math.sin(angle) * total
 
 
-def is_number(value: float | None) -> bool:
-    """Is it there, finite, and not so large that it is as good as infinite?"""
-    return value is not None and abs(value) < ENDLESS
+def is_number(value: object) -> bool:
+    """Is it one, finite, and not so large that it is as good as infinite?"""
+    return isinstance(value, int | float) and abs(value) < ENDLESS

@@ -174,6 +174,8 @@ def read(name: str, overrides: Sequence[str] = (), verb: str = "", *, site: str 
     else:
         path, verb = _find(name, verb)
     table = _table(path, verb)
+    if stands and verb:
+        table = run.as_recorded(RECIPES[verb], table)
     if site:
         table["layout"] = {**table.get("layout", {}), **site_layout(site)}
     table = settings.override(table, overrides)

@@ -6,19 +6,21 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from ordsmed.apply import probed
-from ordsmed.base import run
+from ordsmed.base import files, run
 from ordsmed.base.errors import DataError
-from ordsmed.base.folder import FolderKind, kind_of_folder
+from ordsmed.base.folder import STATUS, FolderKind, kind_of_folder
 from ordsmed.base.run import Run
 from ordsmed.base.say import duration, many
 from ordsmed.finetune.finish import found_in, numbers
 from ordsmed.finetune.recipe import Finetuning
 from ordsmed.learn.phases import total
 from ordsmed.pretrain.finish import beside, where
-from ordsmed.score.seeds import is_number
+from ordsmed.score.seeds import ENDLESS, is_number
 from ordsmed.score.squad import written
 from ordsmed.train import checkpoint, guard, meters
 
@@ -38,9 +40,40 @@ INNER = (
 )  # no news to a person
 
 
+Number = Annotated[float, msgspec.Meta(ge=-ENDLESS, le=ENDLESS)]
+Moment = Annotated[float, msgspec.Meta(ge=0, le=9e9)]  # seconds since 1970, in a year of four digits
+
+
+class LeftOut(msgspec.Struct):
+    """Steps that taught nothing."""
+
+    first: int
+    last: int
+    why: str
+
+
+class ShownStatus(msgspec.Struct):
+    """What is told of all that a status says, and counted with."""
+
+    state: str = ""
+    step: int = 0
+    began: Moment | None = None
+    seconds: Number | None = None
+    training_seconds: Number | None = None
+    deadline: Number | None = None
+    unigram: Number = 0
+    guessing: dict[str, Number] = {}
+
+
+class TrainingStatus(ShownStatus):
+    """Of a training as well: a corpus says otherwise what it left out."""
+
+    left_out: list[LeftOut] = []
+
+
 def lines(folder: Path) -> list[str]:
     """The whole."""
-    status = Run(folder).status
+    status = sound(folder)
     lines = [f"state: {status.get('state')}"]
     if why := status.get("why"):
         lines.append(f"why: {why}")
@@ -51,11 +84,22 @@ def lines(folder: Path) -> list[str]:
         lines += _pretraining(folder, status)
     elif kind is FolderKind.STABILITY:
         table = folder / "stability.md"
-        lines += table.read_text(encoding="utf-8").rstrip().splitlines() if table.exists() else []
+        lines += files.lines_of(table) if table.exists() else []
     else:
         lines += [line for key, value in status.items() if key not in INNER for line in _facts(key, value)]
     pictures = (folder / name for name in ("trials.svg", "loss.svg", "stability.svg"))
     return [*lines, *probed.lines(folder), *_times(status), *(f"picture: {path}" for path in pictures if path.exists())]
+
+
+def sound(folder: Path) -> Mapping[str, Any]:
+    """The status of a folder, of which every number that is told is one; also those that guessing stands beside."""
+    status = Run(folder).status
+    try:
+        known = msgspec.convert(status, TrainingStatus if kind_of_folder(folder).run else ShownStatus)
+        msgspec.convert({key: status[key] for key in known.guessing if key in status}, dict[str, Number])
+    except msgspec.ValidationError as error:
+        raise DataError(folder / STATUS, str(error).replace("$.", ""), "", "the file is damaged") from None
+    return status
 
 
 def _guessed(status: Mapping[str, Any]) -> list[str]:
@@ -109,7 +153,7 @@ def _fine_tuning(folder: Path, status: Mapping[str, Any]) -> list[str]:
         done = sum(Run(path.parent).status.get("state") == "done" for path in statuses)
         lines.append(f"trials: {done} done of {len(list((folder / 'trials').glob('*.toml')))}")
         if (table := folder / "trials.md").exists():
-            lines += table.read_text(encoding="utf-8").rstrip().splitlines()[2:]
+            lines += files.lines_of(table)[2:]
     elif recipe.examples:
         judged = [line for line in _course(folder) if "validation" in line]
         reached = max([0, *checkpoint.steps(folder / "checkpoints"), *(int(line["step"]) for line in judged)])

@@ -83,9 +83,11 @@ class Records:
 
     @property
     def places(self) -> list[str]:
-        """Each one's line, with its file where there are several."""
-        several = len(self.parts) > 1
-        return [f"{part.path}:{line}" if several else f"{line}" for part in self.parts for line in part.lines]
+        """Each one's line, with its file where there are several; they stand in a column, which no name ends."""
+        if len(self.parts) == 1:
+            return [f"{line}" for line in self.parts[0].lines]
+        named = ((str(part.path).translate(dict.fromkeys(map(ord, "\t\r\n"), " ")), part) for part in self.parts)
+        return [f"{name}:{line}" for name, part in named for line in part.lines]
 
 
 @dataclass(frozen=True)

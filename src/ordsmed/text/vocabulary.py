@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from ordsmed.base import files
 from ordsmed.base.errors import DataError
 from ordsmed.text import sentencepiece_model
 
@@ -304,7 +305,7 @@ def _fairseq(path: Path, vocabulary: Mapping[str, int]) -> dict[str, int]:
     """RoBERTa's order: four signs, then the listed GPT-2 ids by frequency, <mask> last."""
     names = {str(number): piece for piece, number in vocabulary.items()}
     order = list(ROBERTA)
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(files.lines_of(path), 1):
         entry, _, count = line.rpartition(" ")
         if not count.isdigit() or not (entry in names or entry.startswith("madeupword")):
             raise DataError(f"{path}:{number}", f"found {line!r}", "a GPT-2 id and its frequency")

@@ -58,13 +58,19 @@ def _objects(text: str, count: int) -> str:
     except json.JSONDecodeError:
         return "".join(itertools.islice((line for line in io.StringIO(text, newline="") if line.strip()), count))
     if isinstance(whole, list):
-        return json.dumps(whole[:count], ensure_ascii=False)
+        return _dumped(whole[:count])
     if "data" not in whole:
         return text  # one line
     entries = whole["data"]
     if not entries or "paragraphs" not in entries[0]:
-        return json.dumps(whole | {"data": entries[:count]}, ensure_ascii=False)
+        return _dumped(whole | {"data": entries[:count]})
     for paragraph in (paragraph for entry in entries for paragraph in entry["paragraphs"]):
         paragraph["qas"] = paragraph["qas"][:count]
         count -= len(paragraph["qas"])
-    return json.dumps(whole, ensure_ascii=False)
+    return _dumped(whole)
+
+
+def _dumped(value: Any) -> str:
+    """As it is read; halves of characters as escapes: what to do with them is for who reads them to say."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if text.encode("utf-8", "ignore").decode() == text else json.dumps(value)

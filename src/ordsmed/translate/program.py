@@ -161,6 +161,9 @@ class Program:
             wanted = "more than 0 of what is divided by: steps, rows, lengths, rates, devices"
             raise UsageError(", ".join(zeros) or self.name, "found 0", wanted) from None
         calls = [call, *call.then]
+        for one in calls:
+            if one.verb in TRAININGS and one.verb in one.recipes:  # none of theirs chooses by itself
+                one.recipes[one.verb].setdefault("layout", {}).setdefault("precision", "fp32")
         if values.overrides and not any(one.verb in one.recipes for one in calls):
             if not call.verb:
                 raise UsageError(values.overrides[0], "has no recipe to go to", "flags alone")

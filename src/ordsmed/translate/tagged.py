@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,16 +42,16 @@ def _examples(path: Path) -> Iterator[tuple[str, Table]]:
     text = path.read_text(encoding="utf-8-sig")
     if text.lstrip().startswith("["):
         try:
-            listed = json.loads(text)
-        except json.JSONDecodeError as error:
+            listed = files.loads(text)
+        except ValueError as error:
             raise DataError(path, f"is no JSON ({error})", "a list of objects, or an object a line") from None
         yield from ((f"{path}: example {number}", one) for number, one in enumerate(listed, 1))
         return
     for number, line in enumerate(text.split("\n"), 1):  # a string of JSON may hold other ends of lines
         if line.strip():
             try:
-                yield f"{path}:{number}", json.loads(line)
-            except json.JSONDecodeError as error:
+                yield f"{path}:{number}", files.loads(line)
+            except ValueError as error:
                 raise DataError(f"{path}:{number}", f"is no JSON ({error})", "an object a line") from None
 
 

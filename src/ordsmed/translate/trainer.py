@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,12 @@ from ordsmed.base import files, snapshots
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import nearest
 from ordsmed.learn.schedules import warmup_steps
+from ordsmed.score.seeds import is_number
 from ordsmed.translate.program import YES_OR_NO, Call, Flag, Values
 
+Scores = Mapping[str, Any]
+
+LESS_IS_BETTER = ("loss", "mse")  # how the names end of what is the better the smaller it is
 SCHEDULES = ("linear", "cosine", "constant", "constant_with_warmup", "polynomial", "cosine_with_restarts",
              "cosine_with_min_lr", "warmup_stable_decay")  # fmt: skip
 LOGS = "a run logs into its folder: metrics.jsonl, log.txt, TensorBoard's"
@@ -365,21 +369,42 @@ def write_results(out: Path, scores: Mapping[str, Mapping[str, Any]]) -> None:
     files.write_json(out / "all_results.json", {key: value for own in scores.values() for key, value in own.items()})
 
 
-def write_state(out: Path, values: Values) -> None:
-    """trainer_state.json: the course of a run, as far as it is of steps that theirs logs, and its checks."""
+def by_name(scores: Scores) -> dict[str, Any]:
+    """A check's scores by the names that theirs gives them."""
+    return {f"eval_{name}": value for name, value in scores.items()}
+
+
+def write_state(
+    out: Path, values: Values, best: str | None = None, named: Callable[[Scores], Scores] = by_name
+) -> None:
+    """trainer_state.json: the course of a run, as far as it is of steps that theirs logs, its checks, and the best.
+
+    `best`: what checks were compared by where no --metric_for_best_model says it; `named`: their scores as theirs.
+    """
     steps, checks = course(out)
     last = steps[-1]["step"] if steps else 0
     every = values.logging_steps if values.logging_steps >= 1 else max(1, math.ceil(values.logging_steps * last))
     history = [{"step": one["step"], "loss": one["loss"], "grad_norm": one.get("norm"), "learning_rate": one["rate"]}
                for one in steps if one["step"] % every == 0 or one["step"] == last]  # fmt: skip
     for check in checks:
-        judged = {f"eval_{name}": value for name, value in check.items() if name not in ("step", "phase", "validation")}
-        if "validation" in check:
-            judged["eval_loss"] = check["validation"]
-        history.append({"step": check["step"], **judged})
+        judged = named({name: value for name, value in check.items() if name not in ("step", "phase", "validation")})
+        loss = {"eval_loss": check["validation"]} if "validation" in check else {}
+        history.append({"step": check["step"], **judged, **loss})
+    metric = values.metric_for_best_model or best
     files.write_json(out / "trainer_state.json", {
         "global_step": last, "max_steps": last, "num_train_epochs": values.num_train_epochs,
         "train_batch_size": values.per_device_train_batch_size, "logging_steps": values.logging_steps,
         "save_steps": values.save_steps, "log_history": sorted(history, key=lambda one: one["step"]),
-        "best_metric": None, "best_model_checkpoint": None, "is_world_process_zero": True,
+        **_best(out, history, f"eval_{metric.removeprefix('eval_')}" if metric else ""), "is_world_process_zero": True,
     })  # fmt: skip
+
+
+def _best(out: Path, history: Sequence[Mapping[str, Any]], metric: str) -> dict[str, Any]:
+    """The best check, the first one of equals, and its checkpoint where it still stands; null: none was compared."""
+    sign = 1 if metric.endswith(LESS_IS_BETTER) else -1
+    checks = [one for one in history if is_number(one.get(metric))]
+    best = min(checks, key=lambda one: (sign * one[metric], one["step"]), default={})
+    step = best.get("step")
+    place = snapshots.path_of(out / "checkpoints", step or 0)
+    return {"best_metric": best.get(metric), "best_global_step": step,
+            "best_model_checkpoint": str(place) if step and place.exists() else None}  # fmt: skip
