@@ -14,12 +14,14 @@ from typing import Any
 import torch
 from gpu_parts import DEVICE, SMALL, made, tell
 from torch import Tensor
+from torch.nn import functional as F
 
 if DEVICE == "cpu":
     os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
 
 from ordsmed.learn.sampling import Draw
 from ordsmed.nn import loss, lstm
+from ordsmed.nn.dropout import Drop
 from ordsmed.nn.kernels import adaptive_step, switch
 from ordsmed.nn.shards import LocalParameter
 from ordsmed.optimizers import lamb
@@ -93,6 +95,32 @@ def cells(rows: int, steps: int, width: int, count: int, *, dtype: torch.dtype =
     both(name, partial(learned, lstm.together), partial(learned, lstm.in_turn))
 
 
+def sums(rows: int, width: int, *, after: bool, dtype: torch.dtype = BF16) -> None:
+    """What a block adds with dropout, and the norm behind it or before more, forward and back."""
+    from ordsmed.nn.kernels.residual_norm import add_norm, mask
+
+    rows = rows // 4096 if SMALL else rows
+    products, residuals = (made(rows, width, dtype=dtype).requires_grad_() for _ in range(2))
+    scale, shift, bias = (made(width, dtype=torch.float32).requires_grad_() for _ in range(3))
+    leaves = (products, residuals, scale, shift, bias)
+    above, drop = [made(rows, width, dtype=dtype) for _ in range(2)], Drop(7, 26)
+    kept = mask(products.shape, drop, products.device).to(dtype)
+
+    def learned(draws: Callable[[Tensor], Tensor] | None) -> list[Tensor]:
+        if draws is None:
+            outs = add_norm(products + bias.detach().to(dtype), residuals, scale, shift, 1e-5, dtype,
+                            bias=bias, drop=drop, after=after)  # fmt: skip
+        else:
+            both = residuals + draws(products + bias.to(dtype))
+            normed = F.layer_norm(both, (width,), scale.to(dtype), shift.to(dtype), 1e-5)
+            outs = (normed, normed) if after else (both, normed)
+        return [*(out.detach() for out in outs), *torch.autograd.grad(outs, leaves, above)]
+
+    name = f"residual norm {rows} x {width}{', norm after' if after else ''}, {str(dtype)[6:]}"
+    print(f"{name}: {apart(learned(None), learned(lambda x: x * kept))} apart", flush=True)
+    both(name, partial(learned, None), partial(learned, partial(F.dropout, p=0.1)))
+
+
 def table(rows: int, width: int, seen: int) -> None:
     """A step of Adagrad on a table of which few rows learned."""
     rows, seen = (rows // 4096, seen // 4096 + 1) if SMALL else (rows, seen)
@@ -146,6 +174,10 @@ if __name__ == "__main__":
     heads(9728, 768, 30_522, drawn=False)
     heads(65_536, 1024, 50_257, drawn=False)
     heads(9728, 768, 30_522, drawn=False, dtype=torch.float32)
+    for width in (768, 1024):
+        sums(65_536, width, after=True)
+        sums(65_536, width, after=False)
+    sums(65_536, 256, after=True, dtype=torch.float32)
     cells(128, 20, 512, 4096)
     cells(128, 20, 512, 2048)
     cells(128, 20, 512, 4096, dtype=torch.float32)

@@ -50,12 +50,19 @@ def source(function: Any, args: tuple[Any, ...], how: dict[str, Any]) -> tuple[A
         if param.is_constexpr or value is None:
             signature[param.name], constants[(place,)] = "constexpr", value
             continue
-        number = "fp32" if isinstance(value, float) else "i32"
-        signature[param.name] = POINTERS[value.dtype] if isinstance(value, torch.Tensor) else number
-        if isinstance(value, torch.Tensor) or (isinstance(value, int) and value % 16 == 0):
+        signature[param.name] = _kind(value)
+        even = isinstance(value, int) and value % 16 == 0 and not param.do_not_specialize
+        if isinstance(value, torch.Tensor) or even:
             attributes[(place,)] = [["tt.divisibility", 16]]
     options = {name: value for name, value in how.items() if name in ("num_warps", "num_stages")}
     return ASTSource(function, signature, constants, attributes), options
+
+
+def _kind(value: Any) -> str:
+    """An argument's type, as Triton sees it."""
+    if isinstance(value, torch.Tensor):
+        return POINTERS[value.dtype]
+    return "fp32" if isinstance(value, float) else "i32" if -(2**31) <= value < 2**31 else "i64"
 
 
 def target(name: str) -> GPUTarget:
@@ -97,7 +104,7 @@ def main() -> None:
                 built = triton.compile(made, target=target(name), options=options)
                 shared = f"{built.metadata.shared:6,} B shared"
                 spent = time.perf_counter() - began
-                line = f"{kernel:14s} {function.__name__:18s} {kinds:20s} {name:7s} {used(built, name)}, {shared}"
+                line = f"{kernel:17s} {function.__name__:18s} {kinds:20s} {name:7s} {used(built, name)}, {shared}"
                 print(f"{line}, {spent:.1f} s", flush=True)
 
 

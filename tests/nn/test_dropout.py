@@ -7,14 +7,19 @@ import pytest
 import torch
 from torch import nn
 
+from ordsmed.base import chance
 from ordsmed.models import bert, gpt2, megatron_bert, modern
 from ordsmed.nn import attention as machine
-from ordsmed.nn.dropout import Dropout, begin_micro_batch, byte_mask, number_layers
+from ordsmed.nn.dropout import Drop, Dropout, begin_micro_batch, drawn_bytes, factors, number_layers
 from ordsmed.objectives import clm, mlm
 
 
 class Signs:
     vocabulary, pad, end, stop = 60, 0, 5, 3
+
+
+def byte_mask(shape, rate, *key, dtype=torch.float32):
+    return factors(*drawn_bytes(shape, rate, *key), dtype)
 
 
 def objective_of(**rates):
@@ -35,6 +40,22 @@ def test_the_stated_share_is_zero_and_the_mean_is_kept(rate):
     assert float((y == 0).float().mean()) == pytest.approx(rate, abs=1 / 512 + 2e-3)
     assert float(y.mean()) == pytest.approx(1, abs=3e-3)
     assert y.unique().numel() == 2
+
+
+def test_a_kernel_is_told_the_same_key_and_share():
+    """Of its own for every micro-batch, layer and stream; nothing where nothing is dropped."""
+    layers, drops = [Dropout(0.1).train() for _ in range(3)], []
+    number_layers(nn.Sequential(*layers))
+    layers[2].stream = 3
+    for micro in (0, 1):
+        begin_micro_batch(7, 1, micro)
+        drops += [layer.drop() for layer in layers]
+        assert drops[-3:] == [layer.drop() for layer in layers]
+    assert len({drop.key for drop in drops}) == 6
+    assert {drop.dropped for drop in drops} == {26}
+    assert all(drop.state % (1 << 64) == int(chance.bits(drop.key)) for drop in drops)
+    assert min(drop.state for drop in drops) < 0 < max(drop.state for drop in drops)
+    assert layers[0].eval().drop() == Dropout(0.0).train().drop() == Drop()
 
 
 def test_zeros_fall_evenly():
@@ -105,14 +126,14 @@ def test_a_layer_that_is_used_elsewhere_keeps_its_place():
 def seen(monkeypatch):
     """Every mask made while a network runs: (place, shape, share of zeros)."""
     made = []
-    plain = Dropout.mask
+    plain = Dropout.draw
 
-    def watch(self, shape, dtype):
-        mask = plain(self, shape, dtype)
-        made.append((self.place, tuple(shape), float((mask == 0).float().mean())))
-        return mask
+    def watch(self, shape):
+        drawn, factor = plain(self, shape)
+        made.append((self.place, tuple(shape), float((drawn == 0).float().mean())))
+        return drawn, factor
 
-    monkeypatch.setattr(Dropout, "mask", watch)
+    monkeypatch.setattr(Dropout, "draw", watch)
     return made
 
 

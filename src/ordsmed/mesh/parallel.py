@@ -26,6 +26,7 @@ from ordsmed.mesh.precision import DTYPES, cast_at_once
 from ordsmed.mesh.replicas import Replicas
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.fp8 import use_fp8
+from ordsmed.nn.kernels import switch
 from ordsmed.nn.model import Block, Model, TokenHead
 from ordsmed.nn.shards import LocalParameter
 
@@ -63,9 +64,10 @@ def spread(objective: nn.Module, layout: Layout, ranks: Ranks) -> Parallel:
     if layout.fp8 and not sum(map(use_fp8, blocks)):
         raise RecipeError("layout.fp8", "found true, but no layer of this network has products that fit", "false")
     at_once = layout.half and not layout.compile and ranks.device.type != "cpu" and (shard, tensor) == (1, 1)
+    cast_norms = "norms" not in layout.exact and not switch.runs("residual_norm", ranks.device)  # ours reads fp32
     for block in blocks:
         if at_once:
-            cast_at_once(block, DTYPES[layout.precision], norms="norms" not in layout.exact)
+            cast_at_once(block, DTYPES[layout.precision], norms=cast_norms)
         if layout.recompute:
             block.forward = functools.partial(_recomputed, block.forward)
     if layout.compile:

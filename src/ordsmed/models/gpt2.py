@@ -28,6 +28,7 @@ from ordsmed.nn.model import (
     TokenHead,
     task_classes,
 )
+from ordsmed.nn.residual import Sum, and_norm
 from ordsmed.nn.varlen import Texts
 
 
@@ -225,8 +226,11 @@ class Gpt2Block(Block):
         self.activation = ACTIVATIONS[settings.activation]
 
     def forward(self, x: Tensor, visible: Visible, *, kept: KeyValueCache | None = None) -> Tensor:
-        x = self.attention_dropout.add(self.attention(self.attention_norm(x), visible, kept=kept), x)
-        return self.dropout.add(self.down(activations.bent(self.up, self.activation, self.norm(x))), x)
+        x, read = and_norm(x, self.attention_norm)
+        first = Sum(x, self.attention.mix, self.attention_dropout, self.norm, self.attention)
+        x, read = first.and_norm(self.attention(read, visible, kept=kept, mix=first.product))
+        second = Sum(x, self.down, self.dropout)
+        return second.alone(second.product(activations.bent(self.up, self.activation, read)))
 
 
 class NextHead(TokenHead):

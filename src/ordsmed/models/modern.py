@@ -37,6 +37,7 @@ from ordsmed.nn.model import (
     TokenHead,
     task_classes,
 )
+from ordsmed.nn.residual import Sum, and_norm
 from ordsmed.nn.varlen import Texts
 
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
@@ -365,8 +366,10 @@ class ModernBlock(Block):
     def forward(
         self, x: Tensor, visible: Visible, *, turn: tuple[Tensor, Tensor], kept: KeyValueCache | None = None
     ) -> Tensor:
-        x = self.attention_dropout.add(self.attention(self.attention_norm(x), visible, turn=turn, kept=kept), x)
-        gated, gate = self.up(self.norm(x)).unflatten(-1, (-1, 2, self.run)).unbind(-2)  # pairs follow the local width
+        x, read = and_norm(x, self.attention_norm)
+        first = Sum(x, self.attention.mix, self.attention_dropout, self.norm, self.attention)
+        x, read = first.and_norm(self.attention(read, visible, turn=turn, kept=kept, mix=first.product))
+        gated, gate = self.up(read).unflatten(-1, (-1, 2, self.run)).unbind(-2)  # pairs follow the local width
         return x + self.down(self.inner_dropout((self.activation(gated) * gate).flatten(-2)))
 
 

@@ -14,6 +14,9 @@ from ordsmed.nn.model import Block
 @contextlib.contextmanager
 def capture_layers(model: nn.Module, layers: Sequence[int]) -> Iterator[dict[int, Tensor]]:
     """While a network reads: what goes into its first block, by 0; what comes out of each but the last, by 1, 2..."""
+    if not layers:
+        yield {}
+        return
     blocks = [module for module in model.modules() if isinstance(module, Block)]
     heard: dict[int, Tensor] = {}
 

@@ -1,11 +1,14 @@
 """Dropout whose zeros are a function of (seed, step, micro-batch, rank, layer), so that no random state is saved.
 
 On a CPU the mask is made from random bytes, eight to a draw, and what is kept is scaled by its real keep rate:
-several times cheaper than a random number for every element. On other devices torch's own kernels draw.
+several times cheaper than a random number for every element. On other devices torch's own kernels draw, or one of ours
+that makes its mask of such bytes itself (nn/kernels/residual_norm.py).
 Ranks that share a layer draw apart where its activations are split between them (`stream`), and alike where not.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -29,6 +32,19 @@ def begin_micro_batch(*parts: object, stream: int = 0) -> None:
     torch.default_generator.manual_seed(seed)  # torch.manual_seed asks every kind of device, 0.2 ms a time
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed(seed)
+
+
+@dataclass(frozen=True)
+class Drop:
+    """How a kernel drops that makes its mask itself: noise's key, and how many of 256; 0: nothing."""
+
+    key: int = 0
+    dropped: int = 0
+
+    @property
+    def state(self) -> int:
+        """The key mixed as chance.bits does, as a signed number."""
+        return int(chance.bits(self.key).view(np.int64))
 
 
 class Dropout(nn.Module):
@@ -57,8 +73,20 @@ class Dropout(nn.Module):
 
     def mask(self, shape: torch.Size, dtype: torch.dtype) -> Tensor:
         """0 where dropped, 1 / (real keep rate) elsewhere."""
-        stream = (self.stream,) if self.stream else ()
-        return byte_mask(shape, self.rate, _Key.value, self.place, *stream, dtype=dtype)
+        return factors(*self.draw(shape), dtype)
+
+    def draw(self, shape: torch.Size) -> tuple[Tensor, float]:
+        """A byte of each element, 0 where it is dropped, else 1; and what those that are left are multiplied by."""
+        return drawn_bytes(shape, self.rate, *self._key())
+
+    def drop(self) -> Drop:
+        """The same for a kernel."""
+        if not self.training or self.rate == 0:
+            return Drop()
+        return Drop(chance.key(*self._key()), _of_256(self.rate))
+
+    def _key(self) -> tuple[int, ...]:
+        return (_Key.value, self.place, *((self.stream,) if self.stream else ()))
 
     def _drop(self, x: Tensor) -> Tensor:
         """torch's kernel; where other ranks hold the same activations, from a generator seeded as theirs."""
@@ -71,13 +99,22 @@ class Dropout(nn.Module):
         return f"{self.rate}"
 
 
-def byte_mask(shape: torch.Size, rate: float, *key: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Zeros at `rate`, to the nearest 256th, the rest scaled so that the mean is 1."""
+def drawn_bytes(shape: torch.Size, rate: float, *key: int) -> tuple[Tensor, float]:
+    """0 at `rate`, to the nearest 256th, else 1; and the scale with which the mean of what is left stays."""
     count = shape.numel()
-    dropped = min(max(round(rate * 256), 1), 255)
+    dropped = _of_256(rate)
     source = np.random.SFC64(list(key)).random_raw(-(-count // 8)).view(np.uint8)[:count]
-    kept = torch.from_numpy((source >= dropped).view(np.uint8)).view(shape)  # torch compares, and casts bools, slowly
-    return kept.to(dtype).mul_(256 / (256 - dropped))
+    kept = (source >= dropped).view(np.uint8)  # torch compares, and casts bools, slowly
+    return torch.from_numpy(kept).view(shape), 256 / (256 - dropped)
+
+
+def factors(drawn: Tensor, factor: float, dtype: torch.dtype) -> Tensor:
+    """Bytes of 0 and 1 as 0 and the factor."""
+    return drawn.to(dtype).mul_(factor)
+
+
+def _of_256(rate: float) -> int:
+    return min(max(round(rate * 256), 1), 255)
 
 
 def number_layers(module: nn.Module) -> None:

@@ -21,6 +21,7 @@ from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.foreign import expect, settings_of
 from ordsmed.nn.heads import MaskedHead, PairHead, fresh, in_turn
 from ordsmed.nn.model import TRANSFORMER_PLAN, Block, Family, Model, Names, TaskKind
+from ordsmed.nn.residual import Sum, and_norm
 from ordsmed.nn.varlen import Texts
 
 SIZES = {  # ours -> the keys of their config.json
@@ -262,17 +263,21 @@ class PostNormBlock(Block):
         self.activation = ACTIVATIONS[settings.activation]
 
     def forward(self, x: Tensor, visible: Visible) -> Tensor:
-        x = self.attention_norm(self.attention_dropout.add(self.attention(x, visible), x))
-        out: Tensor = self.norm(self.dropout.add(self.down(activations.bent(self.up, self.activation, x)), x))
-        return out
+        first = Sum(x, self.attention.mix, self.attention_dropout, self.attention_norm, self.attention)
+        x, kept = first.normed(self.attention(x, visible, mix=first.product))
+        second = Sum(kept, self.down, self.dropout, self.norm)
+        return second.normed(second.product(activations.bent(self.up, self.activation, x)))[0]
 
 
 class PreNormBlock(PostNormBlock):
     """Norm, attention, add; norm, feed-forward, add."""
 
     def forward(self, x: Tensor, visible: Visible) -> Tensor:
-        x = self.attention_dropout.add(self.attention(self.attention_norm(x), visible), x)
-        return self.dropout.add(self.down(activations.bent(self.up, self.activation, self.norm(x))), x)
+        x, read = and_norm(x, self.attention_norm)
+        first = Sum(x, self.attention.mix, self.attention_dropout, self.norm, self.attention)
+        x, read = first.and_norm(self.attention(read, visible, mix=first.product))
+        second = Sum(x, self.down, self.dropout)
+        return second.alone(second.product(activations.bent(self.up, self.activation, read)))
 
 
 def deep(spread: float, layers: int) -> float:

@@ -98,11 +98,15 @@ def test_one_that_gives_no_numbers_is_refused(
     device: torch.device, kernel: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = importlib.import_module(f"ordsmed.nn.kernels.{kernel}")
-    inner = {"cross_entropy": "cross_entropy", "lstm": "side_by_side", "adaptive_step": "step"}.get(kernel)
+    pairs = {"cross_entropy": "cross_entropy", "lstm": "side_by_side", "residual_norm": "add_norm"}
+    inner = (pairs | {"adaptive_step": "step", "gelu": "linear_gelu"}).get(kernel)
     if inner is None:
         monkeypatch.setattr(module.Step, "walk", lambda self, rates: self.held[0].fill_(torch.nan))
     elif kernel == "adaptive_step":
         monkeypatch.setattr(module, inner, lambda weights, *given: weights.fill_(torch.nan))
+    elif kernel == "gelu":
+        right = module.linear_gelu
+        monkeypatch.setattr(module, inner, lambda *given, **how: right(*given, **how) * torch.nan)
     else:
         right = getattr(module, inner)
         monkeypatch.setattr(module, inner, lambda *given, **how: tuple(t * torch.nan for t in right(*given, **how)))

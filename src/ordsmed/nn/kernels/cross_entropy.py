@@ -16,24 +16,19 @@ import triton.language as tl
 from torch import Tensor
 from triton.language import tensor as Value  # pointers and numbers alike
 
-from ordsmed.base import chance
+from ordsmed.nn.kernels.noise import hashed
 from ordsmed.nn.kernels.ops import define
 
 TILE = 4_096  # scores of a row that a program holds at a time
 BLOCK = tl.constexpr(128)  # neighboring words that are drawn from as one, as in learn/sampling.py
 _BLOCKS = tl.constexpr(1 << 32)  # counters of blocks begin here, as there
-_GOLDEN, _FIRST, _SECOND = (tl.constexpr(number - (1 << 64)) for number in (chance.GOLDEN, chance.FIRST, chance.SECOND))
 _LOWEST = tl.constexpr(-3.0e38)  # below every score, and still a number: less itself it is 0
 
 
 @triton.jit
 def _gumbel(key: Value, number: Value) -> Value:
     """Gumbel noise hashed from a key and numbers; near 0, where a logarithm is rough, the inner one is a sum."""
-    bits = key ^ (number * _GOLDEN + _GOLDEN)
-    bits = (bits ^ ((bits >> 30) & 0x3FFFFFFFF)) * _FIRST
-    bits = (bits ^ ((bits >> 27) & 0x1FFFFFFFFF)) * _SECOND
-    bits = bits ^ ((bits >> 31) & 0x1FFFFFFFF)
-    share = (((bits >> 32) & 0xFFFFFFFF).to(tl.float32) + 0.5) * 2.3283064365386963e-10
+    share = (((hashed(key, number) >> 32) & 0xFFFFFFFF).to(tl.float32) + 0.5) * 2.3283064365386963e-10
     share = tl.minimum(share, 0.99999994)
     near = share * (1 + share * (1 / 2 + share * (1 / 3 + share * (1 / 4 + share * (1 / 5 + share / 6)))))
     return -tl.log(tl.where(share < 0.03125, near, -tl.log(1.0 - share)))

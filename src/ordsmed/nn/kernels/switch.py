@@ -10,7 +10,7 @@ import importlib.util
 
 import torch
 
-KERNELS = ("cross_entropy", "gelu", "lstm", "adaptive_step", "proportional_step")
+KERNELS = ("cross_entropy", "gelu", "residual_norm", "lstm", "adaptive_step", "proportional_step")
 DEVICES = ("cuda",)  # as torch names them, AMD's as well
 OLDEST = (8, 0)  # of NVIDIA's: before it Triton has no bf16
 

@@ -1,0 +1,332 @@
+"""What a block adds and the norm beside it, in one pass forward and one back.
+
+    products, residuals [N, W] -> sums = residuals + dropout(products), normed = norm(sums)
+    slopes of normed (of two uses) and of sums -> slopes of products and residuals, of the norm and of a bias before
+
+Dropout's mask is bytes of noise hashed from a key and each number's place: made again for the way back, stored nowhere.
+As on a CPU its rate is to the nearest 256th, and what is kept is scaled by its real keep rate. Statistics are in fp32;
+sums over rows go in fixed order: rows of a group, then groups.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.nn import functional as F
+from triton.language import tensor as Value  # pointers and numbers alike
+
+from ordsmed.base import chance
+from ordsmed.nn.dropout import Drop
+from ordsmed.nn.kernels.noise import hashed
+from ordsmed.nn.kernels.ops import define
+
+GROUP = 16  # a group's rows at least
+KEEP = Drop()
+WARPS = 2_048  # of all groups together, about: as many as a GPU holds at a time
+
+
+@triton.jit
+def _mask(state: Value, row: Value, eighth: Value, within: Value, dropped: Value, EIGHTHS: tl.constexpr) -> Value:
+    """0 where dropped: each number's byte of the bits of eight neighbors."""
+    bits = hashed(state, row.to(tl.int64) * EIGHTHS + eighth)
+    byte = (bits[:, None] >> (within * 8).to(tl.int64)[None, :]) & 255
+    return tl.where(byte.to(tl.int32) >= dropped, 256.0 / (256.0 - dropped), 0.0)
+
+
+@triton.jit(do_not_specialize=["state", "dropped"])
+def _forward(
+    products: Value, residuals: Value, scale: Value, shift: Value, sums: Value, normed: Value, stats: Value,
+    state: Value, dropped: Value, epsilon: Value, width: tl.constexpr, ADDS: tl.constexpr, DROPS: tl.constexpr,
+    NORMS: tl.constexpr, SHIFTS: tl.constexpr, WIDE: tl.constexpr,
+) -> None:  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    eighth, within = tl.arange(0, WIDE), tl.arange(0, 8)
+    column = eighth[:, None] * 8 + within[None, :]
+    here = column < width
+    x = tl.load(residuals + row * width + column, here, 0).to(tl.float32)
+    if ADDS:
+        added = tl.load(products + row * width + column, here, 0).to(tl.float32)
+        if DROPS:
+            added *= _mask(state, row, eighth, within, dropped, (width + 7) // 8)
+        kept = (x + added).to(sums.dtype.element_ty)
+        tl.store(sums + row * width + column, kept, here)
+        x = kept.to(tl.float32)
+    if NORMS:
+        mean = tl.sum(tl.sum(x, 1), 0) / width
+        x = tl.where(here, x - mean, 0)
+        steep = 1 / tl.sqrt(tl.sum(tl.sum(x * x, 1), 0) / width + epsilon)
+        x *= steep * tl.load(scale + column, here, 0).to(tl.float32)
+        if SHIFTS:
+            x += tl.load(shift + column, here, 0).to(tl.float32)
+        tl.store(normed + row * width + column, x.to(normed.dtype.element_ty), here)
+        tl.store(stats + row * 2, mean)
+        tl.store(stats + row * 2 + 1, steep)
+
+
+@triton.jit(do_not_specialize=["state", "dropped", "rows"])
+def _back(
+    first: Value, second: Value, beside: Value, inputs: Value, stats: Value, scale: Value, to_residuals: Value,
+    to_products: Value, totals: Value, state: Value, dropped: Value, rows: Value, width: tl.constexpr,
+    NORMS: tl.constexpr, TWO: tl.constexpr, BESIDE: tl.constexpr, DROPS: tl.constexpr, BIAS: tl.constexpr,
+    SIZE: tl.constexpr, WIDE: tl.constexpr,
+) -> None:  # fmt: skip
+    group = tl.program_id(0).to(tl.int64)
+    eighth, within = tl.arange(0, WIDE), tl.arange(0, 8)
+    column = eighth[:, None] * 8 + within[None, :]
+    inside = column < width
+    to_scale, to_shift = tl.zeros((WIDE, 8), tl.float32), tl.zeros((WIDE, 8), tl.float32)
+    to_bias = tl.zeros((WIDE, 8), tl.float32)
+    if NORMS:
+        factor = tl.load(scale + column, inside, 0).to(tl.float32)
+    for number in range(0, SIZE):
+        row = group * SIZE + number
+        at, here = row * width + column, inside & (row < rows)
+        slope = tl.load(first + at, here, 0).to(tl.float32)
+        if TWO:
+            slope += tl.load(second + at, here, 0).to(tl.float32)
+        if NORMS:
+            mean, steep = tl.load(stats + row * 2, row < rows, 0), tl.load(stats + row * 2 + 1, row < rows, 0)
+            x = tl.where(here, (tl.load(inputs + at, here, 0).to(tl.float32) - mean) * steep, 0)
+            to_scale += slope * x
+            to_shift += slope
+            slope *= factor
+            along, all_alike = tl.sum(tl.sum(slope * x, 1), 0) / width, tl.sum(tl.sum(slope, 1), 0) / width
+            slope = (slope - x * along - all_alike) * steep
+            if BESIDE:
+                slope += tl.load(beside + at, here, 0).to(tl.float32)
+            tl.store(to_residuals + at, slope.to(to_residuals.dtype.element_ty), here)
+        if DROPS:
+            slope *= _mask(state, row, eighth, within, dropped, (width + 7) // 8)
+            tl.store(to_products + at, slope.to(to_products.dtype.element_ty), here)
+        if BIAS:
+            to_bias += tl.where(here, slope, 0)
+    totals += group * (2 * NORMS + BIAS) * width + column
+    if NORMS:
+        tl.store(totals, to_scale, inside)
+        tl.store(totals + width, to_shift, inside)
+    if BIAS:
+        tl.store(totals + 2 * NORMS * width, to_bias, inside)
+
+
+def _shape(width: int) -> tuple[int, int]:
+    """Groups of eight that a program holds, and its warps: eight numbers a thread."""
+    wide: int = triton.next_power_of_2(triton.cdiv(width, 8))
+    return wide, min(max(wide // 32, 1), 16)
+
+
+def _group(rows: int, warps: int) -> int:
+    """Rows of a group."""
+    return max(GROUP, int(triton.next_power_of_2(triton.cdiv(rows, WARPS // warps))))
+
+
+def _launch(
+    products: Tensor | None, residuals: Tensor, scale: Tensor | None, shift: Tensor | None, state: int, dropped: int,
+    epsilon: float, kind: torch.dtype,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    sums, normed, stats = _made(products, residuals, scale, shift, state, dropped, epsilon, kind)
+    rows, width = residuals.shape
+    if residuals.numel():
+        wide, warps = _shape(width)
+        spare = residuals  # stands for what is not there
+        _forward[(rows,)](
+            spare if products is None else products, residuals, spare if scale is None else scale,
+            spare if shift is None else shift, sums, normed, stats, state, dropped, epsilon, width,
+            products is not None, dropped > 0, scale is not None, shift is not None, wide, num_warps=warps,
+        )  # fmt: skip
+    return sums, normed, stats
+
+
+def _made(
+    products: Tensor | None, residuals: Tensor, scale: Tensor | None, shift: Tensor | None, state: int, dropped: int,
+    epsilon: float, kind: torch.dtype,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    sums, normed, stats = (residuals.new_empty(0) for _ in range(3))
+    if products is not None:
+        sums = torch.empty_like(residuals, dtype=torch.promote_types(residuals.dtype, products.dtype))
+    if scale is not None:
+        normed = torch.empty_like(residuals, dtype=kind)
+        stats = torch.empty(len(residuals), 2, dtype=torch.float32, device=residuals.device)
+    return sums, normed, stats
+
+
+def _launch_back(
+    first: Tensor, second: Tensor | None, beside: Tensor | None, inputs: Tensor | None, stats: Tensor | None,
+    scale: Tensor | None, state: int, dropped: int, bias: bool, kinds: list[torch.dtype],
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    outs = _made_back(first, second, beside, inputs, stats, scale, state, dropped, bias, kinds)
+    rows, width = first.shape
+    if first.numel():
+        wide, warps = _shape(width)
+        given = (first if tensor is None else tensor for tensor in (second, beside, inputs, stats, scale))
+        _back[(len(outs[2]),)](
+            first, *given, *outs, state, dropped, rows, width, scale is not None, second is not None,
+            beside is not None, dropped > 0, bias, _group(rows, warps), wide, num_warps=warps,
+        )  # fmt: skip
+    return outs
+
+
+def _made_back(
+    first: Tensor, second: Tensor | None, beside: Tensor | None, inputs: Tensor | None, stats: Tensor | None,
+    scale: Tensor | None, state: int, dropped: int, bias: bool, kinds: list[torch.dtype],
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    rows, width = first.shape
+    to_residuals = first.new_empty(0) if scale is None else torch.empty_like(first, dtype=kinds[0])
+    to_products = torch.empty_like(first, dtype=kinds[1]) if dropped else first.new_empty(0)
+    groups, sums = -(-rows // _group(rows, _shape(width)[1])), 2 * (scale is not None) + bias
+    totals = torch.empty(groups, sums, width, dtype=torch.float32, device=first.device)
+    return to_residuals, to_products, totals
+
+
+_op = define(
+    "residual_norm(Tensor? products, Tensor residuals, Tensor? scale, Tensor? shift, int state, int dropped,"
+    " float epsilon, ScalarType kind) -> (Tensor, Tensor, Tensor)",
+    _launch, _made,
+)  # fmt: skip
+_op_back = define(
+    "residual_norm_backward(Tensor first, Tensor? second, Tensor? beside, Tensor? inputs, Tensor? stats, Tensor? scale,"
+    " int state, int dropped, bool bias, ScalarType[] kinds) -> (Tensor, Tensor, Tensor)",
+    _launch_back, _made_back,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _How:
+    drop: Drop
+    epsilon: float
+    kind: torch.dtype
+    after: bool = False  # is what was added not asked for, but the norm of it, for two uses?
+
+
+class _Together(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, products: Tensor | None, residuals: Tensor, scale: Tensor | None, shift: Tensor | None,
+        bias: Tensor | None, how: _How,
+    ) -> Any:  # fmt: skip
+        flat, more = _rows(residuals), None if products is None else _rows(products)
+        sums, normed, stats = _op(
+            more, flat, scale, shift, how.drop.state, how.drop.dropped, how.epsilon, how.kind
+        )  # fmt: skip
+        ctx.how, ctx.bias = how, None if bias is None else bias.dtype
+        ctx.kinds = [residuals.dtype, residuals.dtype if products is None else products.dtype]
+        ctx.adds, ctx.shifts = products is not None, None if shift is None else shift.dtype
+        ctx.save_for_backward(*(() if scale is None else (flat if products is None else sums, stats, scale)))
+        ctx.set_materialize_grads(False)
+        added = residuals if products is None else sums.view_as(residuals)
+        if scale is None:
+            return added
+        normed = normed.view_as(residuals)
+        return (normed, normed.view_as(normed)) if how.after else (added, normed)
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor | None) -> tuple[Tensor | None, ...]:
+        inputs, stats, scale = ctx.saved_tensors or (None, None, None)
+        shape = next(slope.shape for slope in slopes if slope is not None)
+        flat = [None if slope is None else _rows(slope) for slope in slopes]
+        first, *others = flat if scale is None or (ctx.how.after and flat[0] is not None) else flat[::-1]
+        if first is None:  # nobody asked for the norm
+            assert inputs is not None
+            first = inputs.new_zeros(inputs.shape, dtype=ctx.how.kind)
+        other = others[0] if others else None
+        second, beside = (other, None) if ctx.how.after else (None, other)
+        drop = ctx.how.drop
+        to_residuals, to_products, totals = _op_back(
+            first, second, beside, inputs, stats, scale, drop.state, drop.dropped, ctx.bias is not None, ctx.kinds
+        )
+        to_residuals = (first.to(ctx.kinds[0]) if scale is None else to_residuals).view(shape)
+        to_products = to_products.view(shape) if drop.dropped else to_residuals.to(ctx.kinds[1])
+        summed = list(totals.sum(0))
+        to_bias = None if ctx.bias is None else summed.pop().to(ctx.bias)
+        to_scale = None if scale is None else summed[0].to(scale.dtype)
+        to_shift = None if ctx.shifts is None else summed[1].to(ctx.shifts)
+        return to_products if ctx.adds else None, to_residuals, to_scale, to_shift, to_bias, None
+
+
+def _rows(x: Tensor) -> Tensor:
+    return x.reshape(-1, x.shape[-1]).contiguous()
+
+
+def add(products: Tensor, residuals: Tensor, bias: Tensor | None, drop: Drop) -> Tensor:
+    """residuals + dropout(products); of a bias, which stands in the products already, what it learns."""
+    how = _How(drop, 0.0, residuals.dtype)
+    sums: Tensor = _Together.apply(products, residuals, None, None, bias, how)  # type: ignore[no-untyped-call]
+    return sums
+
+
+def add_norm(
+    products: Tensor | None, residuals: Tensor, scale: Tensor, shift: Tensor | None, epsilon: float, kind: torch.dtype,
+    *, bias: Tensor | None = None, drop: Drop = KEEP, after: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """residuals + dropout(products), and its norm; `after`: the norm, for two uses whose slopes are added up here."""
+    how = _How(drop, epsilon, kind, after)
+    pair: tuple[Tensor, Tensor] = _Together.apply(  # type: ignore[no-untyped-call]
+        products, residuals, scale, shift, bias, how
+    )
+    return pair
+
+
+def mask(shape: torch.Size, drop: Drop, device: torch.device) -> Tensor:
+    """0 where dropped, 1 / (real keep rate) elsewhere, as the kernel has it."""
+    eighths = -(-shape[-1] // 8)
+    numbers = np.arange(shape[:-1].numel() * eighths)
+    bits = chance.bits(drop.key, numbers).astype("<u8").view(np.uint8).reshape(-1, eighths * 8)[:, : shape[-1]]
+    return torch.from_numpy((bits >= drop.dropped) * np.float32(256 / (256 - drop.dropped))).view(shape).to(device)
+
+
+def plain(
+    products: Tensor | None, residuals: Tensor, scale: Tensor | None, shift: Tensor | None, epsilon: float,
+    kind: torch.dtype, *, drop: Drop = KEEP,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The same by torch's kernels."""
+    sums = residuals
+    if products is not None:
+        dropped = mask(products.shape, drop, products.device).to(products.dtype) if drop.dropped else 1
+        sums = residuals + products * dropped
+    if scale is None:
+        return sums, sums
+    shift = None if shift is None else shift.float()
+    return sums, F.layer_norm(sums.float(), sums.shape[-1:], scale.float(), shift, epsilon).to(kind)
+
+
+def check(device: torch.device) -> str:
+    """How a few rows come out or learn otherwise than by the plain form; empty where they do not."""
+    noise = torch.Generator().manual_seed(0)
+    shapes = (20, 76), (20, 76), (76,), (76,), (76,)
+    products, residuals, scale, shift, bias = (
+        torch.randn(shape, generator=noise).to(device).requires_grad_() for shape in shapes
+    )
+    drop, leaves = Drop(7, 26), (products, residuals, scale, shift, bias)
+    for after in (False, True):
+        ours = add_norm(
+            products + bias.detach(), residuals, scale, shift, 1e-5, torch.float32, bias=bias, drop=drop, after=after
+        )
+        sums, normed = plain(products + bias, residuals, scale, shift, 1e-5, torch.float32, drop=drop)
+        theirs = (normed if after else sums, normed)
+        pairs = [*zip(ours, theirs, strict=True)]
+        learned = (torch.autograd.grad(one.sin().sum() + other.cos().sum(), leaves) for one, other in (ours, theirs))
+        pairs += zip(*learned, strict=True)
+        if not all(torch.allclose(one, other, 1e-3, 1e-3) for one, other in pairs):
+            return "other numbers or slopes than torch's"
+    return ""
+
+
+def examples(device: torch.device) -> None:
+    """Launches of sizes as they come, for who builds ahead of time."""
+    drop = Drop(chance.key(1), 26)
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        for width in (256, 768, 1_024) if dtype == torch.bfloat16 else (1_024,):
+            x = torch.zeros(64, width, dtype=dtype, device=device)
+            scale, stats = torch.ones(width, device=device), torch.zeros(64, 2, device=device)
+            _launch(x, x, scale, scale, drop.state, drop.dropped, 1e-5, dtype)
+            _launch_back(x, x, None, x, stats, scale, drop.state, drop.dropped, True, [dtype, dtype])
+            _launch_back(x, None, x, x, stats, scale, drop.state, drop.dropped, True, [dtype, dtype])
+        _launch(x, x, None, None, drop.state, drop.dropped, 0.0, dtype)
+        _launch(None, x, scale, None, 0, 0, 1e-5, dtype)
+        _launch_back(x, None, None, None, None, None, drop.state, drop.dropped, True, [dtype, dtype])
+        _launch_back(x, None, x, x, stats, scale, 0, 0, False, [dtype, dtype])

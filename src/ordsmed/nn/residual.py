@@ -1,0 +1,123 @@
+"""What blocks add to their input, and the norms beside: torch's operations, or one kernel of ours where it runs.
+
+    x, layer, dropout, norm -> norm(x + dropout(layer(...))) where norms stand behind, else that sum and its norm
+
+A norm's result that is read twice is handed on twice, so that the kernel adds up the slopes of both.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ordsmed.nn.activations import is_plain
+from ordsmed.nn.dropout import Dropout
+from ordsmed.nn.kernels import switch
+from ordsmed.nn.shards import is_sharded
+
+WIDEST = 4_096  # numbers of a row that the kernel's programs hold
+
+
+def exact_norm(self: nn.LayerNorm, x: Tensor) -> Tensor:
+    """A norm's forward in fp32, whatever comes in."""
+    with torch.autocast(x.device.type, enabled=False):
+        return F.layer_norm(x.float(), self.normalized_shape, self.weight, self.bias, self.eps)
+
+
+def half_norm(self: nn.LayerNorm, x: Tensor) -> Tensor:
+    """16 bits in and out; the kernel adds up in fp32 whatever comes in."""
+    if not torch.is_autocast_enabled(x.device.type):
+        return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
+    dtype = torch.get_autocast_dtype(x.device.type)
+    with torch.autocast(x.device.type, enabled=False):
+        bias = None if self.bias is None else self.bias.to(dtype)
+        return F.layer_norm(x.to(dtype), self.normalized_shape, self.weight.to(dtype), bias, self.eps)
+
+
+class Sum:
+    """x and what a layer adds to it."""
+
+    def __init__(
+        self, x: Tensor, layer: nn.Linear, dropout: Dropout, norm: nn.Module | None = None, *among: nn.Module
+    ) -> None:
+        """`among`: modules whose result the layer's is; who looks at one of them may change it."""
+        self.x, self.dropout, self.norm, self.layer = x, dropout, norm, layer
+        drops = dropout.rate > 0 and dropout.training
+        self.ours = _runs(x) and _unseen(dropout) and (drops if norm is None else _kind(norm, x) is not None)
+        learns = self.ours and is_plain(layer) and all(map(_unseen, among))
+        self.bias = layer.bias if learns else None
+
+    def product(self, inputs: Tensor) -> Tensor:
+        """The layer's result; what its bias learns is the kernel's to say where that runs."""
+        if self.bias is None:
+            out: Tensor = self.layer(inputs)
+            return out
+        return F.linear(inputs, self.layer.weight, self.bias.detach())
+
+    def alone(self, added: Tensor) -> Tensor:
+        """x + dropout(added)."""
+        if not self.ours:
+            return self.dropout.add(added, self.x)
+        from ordsmed.nn.kernels import residual_norm  # Triton's: where it is switched on it is there
+
+        return residual_norm.add(added, self.x, self.bias, self.dropout.drop())
+
+    def and_norm(self, added: Tensor) -> tuple[Tensor, Tensor]:
+        """x + dropout(added), and its norm."""
+        if self.ours:
+            return self._by_kernel(added, after=False)
+        x = self.dropout.add(added, self.x)
+        return x, self.norm(x)  # type: ignore[misc]
+
+    def normed(self, added: Tensor) -> tuple[Tensor, Tensor]:
+        """The norm of x + dropout(added), twice."""
+        if self.ours:
+            return self._by_kernel(added, after=True)
+        x = self.norm(self.dropout.add(added, self.x))  # type: ignore[misc]
+        return x, x
+
+    def _by_kernel(self, added: Tensor, *, after: bool) -> tuple[Tensor, Tensor]:
+        from ordsmed.nn.kernels import residual_norm
+
+        norm, kind = self.norm, _kind(self.norm, self.x, added)
+        assert isinstance(norm, nn.LayerNorm)
+        assert kind is not None
+        return residual_norm.add_norm(
+            added, self.x, norm.weight, norm.bias, norm.eps, kind, bias=self.bias, drop=self.dropout.drop(), after=after
+        )
+
+
+def and_norm(x: Tensor, norm: nn.Module) -> tuple[Tensor, Tensor]:
+    """x, and its norm."""
+    kind = _kind(norm, x) if _runs(x) else None
+    if kind is None:
+        return x, norm(x)
+    from ordsmed.nn.kernels import residual_norm
+
+    assert isinstance(norm, nn.LayerNorm)
+    return residual_norm.add_norm(None, x, norm.weight, norm.bias, norm.eps, kind)
+
+
+def _runs(x: Tensor) -> bool:
+    """Is the kernel taken for rows like these? Where blocks are compiled torch's compiler does the same."""
+    return switch.runs("residual_norm", x.device) and x.shape[-1] <= WIDEST and not torch.compiler.is_compiling()
+
+
+def _kind(norm: nn.Module | None, x: Tensor, added: Tensor | None = None) -> torch.dtype | None:
+    """The type of what a norm gives; None: it is more or less than a LayerNorm of this rank alone."""
+    if type(norm) is not nn.LayerNorm or not _unseen(norm) or norm.weight is None or is_sharded(norm.weight):
+        return None
+    way, half = getattr(vars(norm).get("forward"), "__func__", None), torch.is_autocast_enabled(x.device.type)
+    if way is exact_norm:
+        return torch.float32
+    if way is half_norm and half:
+        return torch.get_autocast_dtype(x.device.type)
+    if half or ("forward" in vars(norm) and way is not half_norm):
+        return None
+    return x.dtype if added is None else torch.promote_types(x.dtype, added.dtype)
+
+
+def _unseen(module: nn.Module) -> bool:
+    """Does nobody look at what goes in and out?"""
+    return not (module._forward_hooks or module._forward_pre_hooks)
