@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from kit.language_models import SENTENCES, elmo_made, hub_folder, pairs_file
 from kit.processes import run_born
@@ -20,8 +21,10 @@ from ordsmed.evaluation.evaluate import Means, evaluate
 from ordsmed.evaluation.kept import Kept
 from ordsmed.evaluation.recipe import named
 from ordsmed.mesh.layout import Layout
+from ordsmed.nn.packed import lacks_int8
 from ordsmed.probes import bits, minimal_pairs, perplexity
 
+WITH_INT8 = pytest.mark.skipif(bool(lacks_int8(torch.device("cpu"))), reason="no exact products of 8 bits here")
 CPU = Means(device="cpu", threads=1)
 
 
@@ -324,14 +327,19 @@ def test_several_models_in_one_picture(
     assert results.draw_models([results_of[0], results_of[3]], None) == [], "one step of each is no course"
 
 
-def test_in_16_bits(model: Path, pairs: Path) -> None:
+@pytest.mark.parametrize("precision", ["bf16", pytest.param("int8", marks=WITH_INT8)])
+def test_in_16_and_8_bits(model: Path, pairs: Path, precision: str) -> None:
     """About the same; kept by a key of its own."""
     whole, probe = asked(model, pairs), minimal_pairs.Settings(files=(str(pairs),))
-    [half] = evaluate([str(model)], [probe], means=Means("cpu", 1, precision="bf16"))
+    [half] = evaluate([str(model)], [probe], means=Means("cpu", 1, precision=precision))
     assert half.key != whole.key
-    assert [one.plain()["precision"] for one in (whole, half)] == ["fp32", "bf16"]
+    assert [one.plain()["precision"] for one in (whole, half)] == ["fp32", precision]
     text = (model / "scores" / "scores.md").read_text()
-    assert text.count("| minimal_pairs (causal, bf16) | pairs.jsonl |") == text.count("minimal_pairs (causal) ") == 1
+    assert (
+        text.count(f"| minimal_pairs (causal, {precision}) | pairs.jsonl |")
+        == text.count("minimal_pairs (causal) ")
+        == 1
+    )
     scores = [[record[2] for record in one.records] for one in (whole, half)]
     assert scores[0] != scores[1]
     assert scores[0] == pytest.approx(scores[1], rel=0.05)

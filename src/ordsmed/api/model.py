@@ -41,7 +41,7 @@ def open(  # the name that people call it by: ordsmed.open
     """Open a model: a run's or trials' folder, an import's, a Hugging Face folder, or a published name (models.toml).
 
     `step`: of this checkpoint, not the last (0: before the first step); `device`: auto, cpu or cuda; `precision` of
-    products: fp32, bf16 or fp16; `threads` of the CPU.
+    products: fp32, bf16, fp16 or int8; `threads` of the CPU.
 
         model = ordsmed.open("work/pretrain/tiny-bert")
         model.fill("it is [MASK].")

@@ -6,25 +6,55 @@ import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from ordsmed.base import files
+from ordsmed.base.errors import DataError
+from ordsmed.base.say import say
 
 SCORES = "scores"  # a folder in that of a model
 HEAD = ["model", "probe", "files", "score", "result", "± error", "guessing"]
 
 
+class ResultFile(msgspec.Struct):
+    """What is told of a result beside its scores."""
+
+    probe: str
+    way: str
+    files: Annotated[list[str], msgspec.Meta(min_length=1)]
+    key: str
+    model: str
+    errors: dict[str, float | None]
+    guessing: dict[str, float | None]
+    step: int | None = None
+    precision: str = "fp32"
+
+
 def read(folder: Path) -> Iterator[dict[str, Any]]:
-    """The results in a folder; what is no result is left alone."""
+    """The results in a folder; what is no result is left alone, and one that is damaged is told of."""
     for path in sorted(folder.glob("*-*.json")):
-        if result := read_one(path):
+        try:
+            result = read_one(path)
+        except DataError as error:
+            say(f"{error}; it is left out")
+            continue
+        if result:
             yield result
 
 
 def read_one(path: Path) -> dict[str, Any]:
-    """The result in a file; empty where it is none."""
+    """The result in a file; empty where it is none; one whose facts are of another kind is damaged."""
     result = files.read_table(path)
-    return result if {"probe", "way", "files", "key", "errors", "guessing", "model"} <= set(result) else {}
+    if not {"probe", "way", "files", "key", "errors", "guessing", "model"} <= set(result):
+        return {}
+    try:
+        msgspec.convert(result, ResultFile)
+    except msgspec.ValidationError as error:
+        remedy = "the file is damaged; `ordsmed evaluate` computes it again"
+        raise DataError(path, str(error).replace("$.", ""), "", remedy) from None
+    return result
 
 
 def question(result: dict[str, Any]) -> str:

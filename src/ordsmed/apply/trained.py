@@ -28,9 +28,11 @@ from ordsmed.mesh.precision import CastWeights
 from ordsmed.nn import boxes, foreign, weights
 from ordsmed.nn.adapters import Adapters, merged
 from ordsmed.nn.foreign import Networks
+from ordsmed.nn.packed import SmallWeights, lacks_int8, layers_of
 from ordsmed.text.tokenizer import Tokenizer
 
 HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+PRECISIONS = ("fp32", *HALVES, "int8")
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class Trained:
     ranks: Ranks = field(default_factory=lambda: Ranks(torch.device("cpu")))  # where it stands
     precision: str = "fp32"  # of products
     cast: CastWeights = field(default_factory=CastWeights, compare=False, repr=False)  # with 16 bits
+    small: SmallWeights = field(default_factory=SmallWeights, compare=False, repr=False)  # with 8
 
     @property
     def kind(self) -> str:
@@ -71,6 +74,8 @@ class Trained:
 
     def within(self) -> Any:
         """In which numbers products are made."""
+        if self.precision == "int8":
+            return self.small.within(self.objective)
         if self.precision not in HALVES:
             return contextlib.nullcontext()
         if self.ranks.shape[2] > 1:  # parts of layers, which torch casts for itself
@@ -90,15 +95,39 @@ def opened(
     """A model on the device that is asked for, ready to be asked, or one that is open already; its heads may lack."""
     if isinstance(origin, Trained):
         return origin
-    if precision not in ("fp32", *HALVES):
-        wanted = f"fp32 or {' or '.join(HALVES)}"
-        raise RecipeError("--precision", f"found {precision}", wanted, meant(precision, HALVES))
+    known(precision)
     trained = open_model(origin, step, body=True)
     ranks = prepare(device, threads, flags=True)
+    can_multiply(trained, precision, ranks.device)
     trained.objective.to(ranks.device).eval()
     if times := slower_in(precision, ranks.device):
         say(f"--precision: products in {precision} take {times:.3g} times as long as in fp32 here")
     return dataclasses.replace(trained, ranks=ranks, precision=precision)
+
+
+def known(precision: str) -> None:
+    """Refuse another than there are."""
+    if precision not in PRECISIONS:
+        raise RecipeError("--precision", f"found {precision}", " or ".join(PRECISIONS), meant(precision, PRECISIONS))
+
+
+def can_multiply(trained: Trained, precision: str, device: torch.device, tensor: int = 1) -> None:
+    """Refuse 8 bits where this device or network cannot; a line says what is computed in them."""
+    if precision != "int8":
+        return
+    count, remedy = len(layers_of(trained.objective.model, "int8")), "use fp32 or bf16"
+    if lacks := lacks_int8(device):
+        why, remedy = f"int8, which {lacks}", "use bf16" if device.type == "cuda" else remedy
+    elif tensor > 1:
+        why = f"int8 with layers split over {tensor} processes"
+    elif trained.settings.capabilities.state or not count:
+        why = f"int8, but {trained.folder} ({trained.kind}) is not made of blocks of linear layers"
+    else:
+        tiles = getattr(torch.cpu, "_is_amx_tile_supported", bool)()
+        beside = "; this CPU has AMX: bf16 is about as fast and nearer to fp32" if tiles else ""
+        say(f"--precision: {count} layers of the blocks multiply in 8 bits, all else in fp32{beside}")
+        return
+    raise RecipeError("--precision", f"found {why}", "", remedy)
 
 
 def open_model(origin: Origin | str | Path, step: int | None = None, *, body: bool = False) -> Trained:

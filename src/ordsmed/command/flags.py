@@ -148,9 +148,14 @@ def opening(parser: Parser) -> None:
     """How a fine-tuned model is opened."""
     parser.add_argument("--step", type=whole(0), metavar="N", help="of this checkpoint, not the best")
     device(parser)
-    meaning = "of products (default fp32)"
-    parser.add_argument("--precision", default="fp32", metavar="fp32|bf16|fp16", help=meaning)
+    precision(parser)
     threads(parser)
+
+
+def precision(parser: Parser) -> None:
+    """In which numbers a model in use multiplies."""
+    meaning = "of products (default fp32); int8: on a CPU"
+    parser.add_argument("--precision", default="fp32", metavar="fp32|bf16|fp16|int8", help=meaning)
 
 
 def opened_as(asked: argparse.Namespace) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from typing import Any
 
 from ordsmed.apply.origin import Origin
 from ordsmed.apply.seen import seen
-from ordsmed.apply.trained import HALVES, Trained, open_model
-from ordsmed.base.errors import DataError, RecipeError, meant
+from ordsmed.apply.trained import Trained, can_multiply, known, open_model
+from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.folder import FolderKind
 from ordsmed.base.menu import kind_of
 from ordsmed.base.ranks import Ranks, first_alone, join, leave, prepare
@@ -49,9 +49,7 @@ def evaluate(
     """What every probe finds of every model, in this order; on all processes but the first an empty list."""
     means = means or Means()
     check(models, probes, each, step, out)
-    if means.precision not in ("fp32", *HALVES):
-        wanted = f"fp32 or {' or '.join(HALVES)}"
-        raise RecipeError("--precision", f"found {means.precision}", wanted, meant(means.precision, HALVES))
+    known(means.precision)
     ranks = prepare(means.device, means.threads, flags=True)
     layout = replace(parse(means.layout, Layout()) if means.layout else Layout(), sequence=False)  # rows of any length
     if layout.shard > 1:
@@ -156,6 +154,7 @@ def _findings(
         wrong = f"found {layout.tensor} as its last number, but the layers of {trained.kind} cannot be split"
         raise RecipeError("--layout", wrong, "1", "`--devices N` alone shares texts out")
     layout.check(trained.settings, [], ranks.world)
+    can_multiply(trained, means.precision, ranks.device, layout.tensor)
     trained.objective.to(ranks.device)
     if layout.tensor > 1:
         split_layers(trained.objective, layout, ranks)

@@ -29,8 +29,8 @@ def predict_all(
     rank, world = ranks.data_rank, ranks.data_world
     answers: dict[str, Tensor] = {}
     sums: dict[str, Tensor] = {term: torch.zeros(2, dtype=torch.float64) for term in task.weights}
-    was = task.training
-    task.eval()
+    if was := task.training:  # hundreds of modules are told, which takes as long as a small network's layer
+        task.eval()
     with torch.no_grad():
         for turn in range(rank, rank + len(batches), world):
             mine = turn < len(batches)  # who has none left goes along, so that nobody waits for it
@@ -46,7 +46,8 @@ def predict_all(
             for name, value in told.items():
                 _put(answers, name, value, chosen, features, task, mine=mine)
             each(len(chosen))
-    task.train(was)
+    if was:
+        task.train()
     if world > 1:
         answers = {name: ranks.total(value.to(ranks.device)).cpu() for name, value in answers.items()}
         sums = {term: ranks.total(value.to(ranks.device)).cpu() for term, value in sums.items()}

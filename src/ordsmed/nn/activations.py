@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from ordsmed.nn.foreign import expect
 from ordsmed.nn.kernels import switch
+from ordsmed.nn.packed import PackedLayer
 from ordsmed.nn.shards import is_sharded
 
 Activation = Callable[[Tensor], Tensor]
@@ -32,6 +33,7 @@ ACTIVATIONS: dict[str, Activation] = {
     "relu": F.relu, "relu2": relu2, "silu": F.silu, "tanh": torch.tanh,
 }  # fmt: skip
 GELUS = (ACTIVATIONS["gelu"], ACTIVATIONS["gelu_tanh"])
+PACKED = dict(zip(GELUS, (("gelu", "none"), ("gelu", "tanh")), strict=True))  # as kernels of packed layers name them
 # theirs -> ours; the first of those that mean the same is what is written
 THEIRS = {
     "gelu": "gelu", "gelu_python": "gelu",
@@ -42,15 +44,18 @@ THEIRS = {
 
 
 def bent(layer: nn.Linear, activation: Activation, x: Tensor) -> Tensor:
-    """`activation(layer(x))`; GELU learns by a kernel of ours where those run."""
-    if switch.runs("gelu", x.device) and activation in GELUS and _is_plain(layer) and not torch.compiler.is_compiling():
+    """`activation(layer(x))`; GELU learns by a kernel of ours where those run, and is part of a packed product."""
+    packed = vars(layer).get("forward")
+    if isinstance(packed, PackedLayer) and activation in PACKED:
+        return packed(x, *PACKED[activation])
+    if switch.runs("gelu", x.device) and activation in GELUS and is_plain(layer) and not torch.compiler.is_compiling():
         from ordsmed.nn.kernels.gelu import linear_gelu  # Triton's: where it is switched on it is there
 
         return linear_gelu(x, layer.weight, layer.bias, tanh=activation is ACTIVATIONS["gelu_tanh"])
     return activation(layer(x))
 
 
-def _is_plain(layer: nn.Module) -> bool:
+def is_plain(layer: nn.Module) -> bool:
     """Is it one product with a bias that learns, of this rank alone, at which nobody looks?"""
     if type(layer) is not nn.Linear or layer._forward_hooks or layer._forward_pre_hooks or "forward" in vars(layer):
         return False

@@ -30,6 +30,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--cut", action="store_true", help="ELMo: cut lines into words as its tokenizer does")
     flags.any_step(parser)
     flags.device(parser)
+    flags.precision(parser)
     flags.threads(parser)
 
 
@@ -53,5 +54,5 @@ def run(asked: argparse.Namespace) -> None:
     how = {name: getattr(asked, name) for name in FORM}
     source = sys.stdin.buffer if asked.input == "-" else asked.input
     prepared(source, asked.out, Form(**how), anew=asked.anew)  # what cannot be is refused before a model is opened
-    model = open(asked.run, step=asked.step, device=asked.device, threads=asked.threads)
+    model = open(asked.run, step=asked.step, device=asked.device, precision=asked.precision, threads=asked.threads)
     print_lines([model.embed_file(source, asked.out, anew=asked.anew, **how)])

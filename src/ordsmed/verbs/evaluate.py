@@ -52,8 +52,7 @@ def arguments(parser: Parser) -> None:
     flags.devices(parser)
     flags.device(parser)
     flags.cache(parser)
-    meaning = "of products (default fp32)"
-    parser.add_argument("--precision", default="fp32", metavar="fp32|bf16|fp16", help=meaning)
+    flags.precision(parser)
     flags.threads(parser)
     flags.json_line(parser)
 

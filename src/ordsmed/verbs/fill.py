@@ -21,6 +21,7 @@ def arguments(parser: Parser) -> None:
     meaning = "with --all: masks that are filled in one pass (default 1)"
     parser.add_argument("--together", type=whole(1), metavar="N", default=1, help=meaning)
     flags.any_step(parser)
+    flags.precision(parser)
     flags.threads(parser)
 
 
@@ -28,7 +29,7 @@ def run(asked: argparse.Namespace) -> None:
     from ordsmed.api.model import open
     from ordsmed.apply.fill import lines
 
-    model = open(asked.run, step=asked.step, device="cpu", threads=asked.threads)
+    model = open(asked.run, step=asked.step, device="cpu", precision=asked.precision, threads=asked.threads)
     model.check("fill")  # before anybody types a line
     for text in filter(str.strip, asked.text or lines(sys.stdin.buffer)):
         if asked.all:

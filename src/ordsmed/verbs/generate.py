@@ -58,8 +58,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--devices", type=whole(1), metavar="N", default=0, help=meaning)
     flags.any_step(parser)
     flags.device(parser)
-    meaning = "of products (default fp32)"
-    parser.add_argument("--precision", default="fp32", metavar="fp32|bf16|fp16", help=meaning)
+    flags.precision(parser)
     flags.threads(parser)
 
 

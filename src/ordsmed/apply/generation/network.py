@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ordsmed.apply.trained import HALVES, Trained
+from ordsmed.apply.trained import HALVES, Trained, can_multiply
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.ranks import Ranks, join, leave
 from ordsmed.base.say import say
@@ -104,7 +104,7 @@ class WritingNetwork:
         For a few rows laying it out anew, as a plain product does, takes longer than the product.
         """
         able = hasattr(torch.ops.mkldnn, "_reorder_linear_weight") and torch.backends.mkldnn.is_available()
-        if not able or self.device.type != "cpu" or self.ranks.world > 1 or self.trained.precision != "fp32":
+        if not able or self.device.type != "cpu" or self.ranks.world > 1 or self.trained.precision in HALVES:
             return None
         if "words" not in self.kept:
             self.kept["words"] = torch.ops.mkldnn._reorder_linear_weight(self.head.words.weight.detach(), ROWS)
@@ -143,6 +143,8 @@ def check(trained: Trained) -> None:
 def together(trained: Trained) -> Iterator[WritingNetwork]:
     """The network of a model; of several processes each holds a part of every layer (tensor parallelism)."""
     network, world = writing(trained), trained.ranks.world
+    if world > 1:
+        can_multiply(trained, trained.precision, trained.device, world)
     ranks, well = join(trained.ranks, (1, 1, world), PATIENCE), False
     try:
         if world > 1:

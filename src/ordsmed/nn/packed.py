@@ -1,0 +1,171 @@
+"""Packed layers: linear layers of a network in use, their weights laid out once as a CPU's kernels want them.
+
+In bf16; or in 8 bits: every output's weights by their own largest number, what comes in by its own least and largest,
+sums exact, results fp32. An activation that the kernels know is made with the product. oneDNN's kernels, by the
+operators of torch that its compiler uses; for networks that do not learn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import platform
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ordsmed.nn.model import Block
+
+ROWS = 256  # that bf16 weights are laid out for; any number of them is multiplied
+STEP = 16  # rows come by so many: the kernels are made anew for each number of rows, which takes 1 ms
+CACHED = 1 << 17  # numbers that stay in a core's cache while they are cast
+LEVELS = 254  # between the least and the largest number that comes in: one is left for the place of zero
+Kind = Literal["bf16", "int8"]
+
+
+class PackedLayer:
+    """A linear layer's product; packed when it is first asked for."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        self.weight, self.bias = layer.weight.detach(), None if layer.bias is None else layer.bias.detach()
+        self.packed: Tensor | None = None
+
+    def __call__(self, x: Tensor, post: str = "none", how: str = "") -> Tensor:
+        """[..., in] -> [..., out]; `post` and `how`: an activation as the kernels name it."""
+        if self.packed is None:
+            self.packed = self._pack()
+        flat = x.reshape(-1, x.shape[-1])
+        out = self._product(flat, self.packed, post, how) if len(flat) else x.new_empty(0, len(self.weight))
+        return out[: len(flat)].view(*x.shape[:-1], len(self.weight))
+
+    def _pack(self) -> Tensor:
+        raise NotImplementedError
+
+    def _product(self, x: Tensor, packed: Tensor, post: str, how: str) -> Tensor:
+        """Of rows, with as many more behind them as make the number even."""
+        raise NotImplementedError
+
+
+class HalfLayer(PackedLayer):
+    """Weights, what comes in and results in bf16, sums in fp32."""
+
+    def _pack(self) -> Tensor:
+        self.bias = None if self.bias is None else self.bias.to(torch.bfloat16)
+        packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(self.weight.to(torch.bfloat16), ROWS)
+        return packed
+
+    def _product(self, x: Tensor, packed: Tensor, post: str, how: str) -> Tensor:
+        rows = rounded(len(x))
+        if rows == len(x):
+            x = x.to(torch.bfloat16)
+        else:
+            given, x = x, x.new_zeros(rows, x.shape[1], dtype=torch.bfloat16)
+            x[: len(given)] = given
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, self.bias, post, [], how)
+        return out
+
+
+class Int8Layer(PackedLayer):
+    """Weights in 8 bits with a scale an output; what comes in in 8 bits with one scale and place of zero."""
+
+    def _pack(self) -> Tensor:
+        whole = self.weight.float()
+        self.scales = whole.abs().amax(1).clamp(min=1e-30) / 127
+        self.zeros = torch.zeros(len(whole), dtype=torch.int64)
+        small = (whole / self.scales[:, None]).round().to(torch.int8)
+        packed: Tensor = torch.ops.onednn.qlinear_prepack(small, None)
+        return packed
+
+    def _product(self, x: Tensor, packed: Tensor, post: str, how: str) -> Tensor:
+        small, scale, zero = quantized(x.float())
+        if not math.isfinite(scale):  # what is no number stays none
+            return x.new_full((len(x), len(self.weight)), math.nan, dtype=torch.float32)
+        out: Tensor = torch.ops.onednn.qlinear_pointwise(
+            small, scale, zero, packed, self.scales, self.zeros, self.bias, 1.0, 0, torch.float32, post, [], how
+        )
+        return out
+
+
+KINDS: dict[Kind, type[PackedLayer]] = {"bf16": HalfLayer, "int8": Int8Layer}
+
+
+def quantized(x: Tensor) -> tuple[Tensor, float, int]:
+    """Rows [M, K] in 8 bits without sign, M rounded up; scale and zero: x = (small - zero) * scale."""
+    low, high = (side.item() for side in torch.aminmax(x))
+    if not math.isfinite(high - low):
+        return x.new_empty(0, dtype=torch.uint8), math.nan, 0
+    low, high = min(low, 0.0), max(high, 0.0)
+    scale = max((high - low) / LEVELS, 1e-30)
+    zero = round(-low / scale)
+    small = torch.zeros(rounded(len(x)), x.shape[1], dtype=torch.int8)
+    # torch casts to a type with sign twice as fast as to one without: half the range below zero, then moved up in bits
+    shift, size = torch.tensor(zero - 128.0), max(1, CACHED * torch.get_num_threads() // x.shape[1])
+    for part, out in zip(x.split(size), small[: len(x)].split(size), strict=True):
+        out.copy_(torch.add(shift, part, alpha=1 / scale).round_())
+    return small.view(torch.uint8).bitwise_xor_(128), scale, zero
+
+
+def rounded(rows: int) -> int:
+    """As many as the kernels are given."""
+    return rows if rows <= STEP else -(-rows // STEP) * STEP
+
+
+def layers_of(network: nn.Module, kind: Kind) -> list[nn.Linear]:
+    """Those that can be packed: in 8 bits those of the blocks, for heads tell small differences."""
+    within = [network] if kind == "bf16" else [block for block in network.modules() if isinstance(block, Block)]
+    return [layer for part in within for layer in part.modules() if type(layer) is nn.Linear]
+
+
+class SmallWeights:
+    """The blocks' layers of a network in use in 8 bits, kept beside their own; all else is computed as it is."""
+
+    def __init__(self) -> None:
+        self._packed: list[tuple[nn.Linear, PackedLayer]] = []
+
+    @contextlib.contextmanager
+    def within(self, network: nn.Module) -> Iterator[None]:
+        """Products in 8 bits, by weights that are packed once, the first time."""
+        if not self._packed:
+            self._packed = [(layer, Int8Layer(layer)) for layer in layers_of(network, "int8")]
+        with installed(self._packed):
+            yield
+
+
+@contextlib.contextmanager
+def installed(layers: Sequence[tuple[nn.Linear, PackedLayer]]) -> Iterator[None]:
+    """While these layers multiply by their packed weights."""
+    try:
+        for layer, packed in layers:
+            layer.__dict__["forward"] = packed
+        yield
+    finally:
+        for layer, _ in layers:
+            layer.__dict__.pop("forward", None)
+
+
+def lacks_bf16(device: torch.device) -> bool:
+    """Is there no packed product in bf16?"""
+    ops = torch.ops.mkldnn
+    if device.type != "cpu" or not torch.backends.mkldnn.is_available() or not hasattr(ops, "_reorder_linear_weight"):
+        return True
+    return not (hasattr(ops, "_is_mkldnn_bf16_supported") and ops._is_mkldnn_bf16_supported())
+
+
+def lacks_int8(device: torch.device) -> str:
+    """Why there is no fast and exact product in 8 bits; empty: there is one."""
+    if device.type != "cpu":
+        return f"is for CPUs, and the model is on {device.type}"
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return f"was not tried on {platform.machine()}"
+    ops = torch.ops.onednn
+    if not torch.backends.mkldnn.is_available() or not hasattr(ops, "qlinear_pointwise"):
+        return f"torch {torch.__version__} has no products for"
+    # without VNNI pairs of products are added up in 16 bits, and cut off
+    large = torch.full((1, 64), 255, dtype=torch.uint8)
+    weight = torch.full((16, 64), 127, dtype=torch.int8)
+    packed = ops.qlinear_prepack(weight, None)
+    one, none = torch.ones(16), torch.zeros(16, dtype=torch.int64)
+    sums = ops.qlinear_pointwise(large, 1.0, 0, packed, one, none, None, 1.0, 0, torch.float32, "none", [], "")
+    return "" if bool((sums == 64 * 255 * 127).all()) else "this CPU, without VNNI or AMX, does not multiply exactly"
