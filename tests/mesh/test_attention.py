@@ -9,7 +9,7 @@ import torch
 
 from ordsmed.mesh.attention import way
 from ordsmed.mesh.layout import Layout
-from ordsmed.models import bert, elmo, modern
+from ordsmed.models import bert, elmo, gpt2, modern
 from ordsmed.nn import varlen
 from ordsmed.show.show import show
 
@@ -29,7 +29,10 @@ BERT, PLAIN = bert.Settings(), bert.Settings(attention_dropout=0.0)
     ("network", "layout", "device", "lengths", "said"),
     [
         (PLAIN, {}, CPU, [128], "torch's kernel; texts one by one where that costs less than a mask"),
+        (PLAIN, HALF, CPU, [128], "torch's kernel, slopes by products, which are faster in bf16; texts one by one"),
         (BERT, {}, CPU, [128], "products by hand, for with dropout torch's kernel is slower; texts one by one"),
+        (gpt2.Settings(attention_dropout=0.0), HALF, CPU, [128, 1024], "which are faster in bf16 to 512 tokens; texts"),
+        (gpt2.Settings(attention_dropout=0.0), HALF, CPU, [128], "which are faster in bf16; texts"),
         (PLAIN, {"compile": True}, CPU, [128], "torch's kernel; masks, for blocks are compiled"),
         (modern.Settings(), {}, CPU, [256, 1024, 8192], "local layers by neighbors at length 1,024 and 8,192"),
         (modern.Settings(), {}, CPU, [511, 512], "local layers by neighbors at length 512"),

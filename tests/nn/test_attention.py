@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from ordsmed.nn import attention
-from ordsmed.nn.attention import Runs, SelfAttention, as_scores, lower, nearby, visibility
-from ordsmed.nn.dropout import Dropout
+from ordsmed.nn import attention, cpu_attention
+from ordsmed.nn.attention import Neighbors, Runs, SelfAttention, as_scores, lower, nearby, visibility
+from ordsmed.nn.cpu_attention import BackByBlocks, HeadByHead
+from ordsmed.nn.dropout import Dropout, begin_micro_batch
 
 B, T, D, H = 2, 11, 24, 3
 
@@ -37,8 +38,8 @@ def documents():
     return torch.tensor([[1] * 4 + [2] * 5 + [0] * 2, [1] * 11])
 
 
-def keep_everything(self, shape, dtype):
-    return torch.ones(shape, dtype=dtype)
+def keep_everything(self, shape):
+    return torch.ones(shape, dtype=torch.uint8), 1.0
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -46,7 +47,7 @@ def keep_everything(self, shape, dtype):
 @pytest.mark.parametrize("by_hand", [True, False], ids=["with dropout's path", "with torch's kernel"])
 def test_every_path_is_the_definition(causal, parts, by_hand, monkeypatch):
     layer, x = layer_of(causal, 0.1 if by_hand else 0.0).train(), torch.randn(B, T, D)
-    monkeypatch.setattr(Dropout, "mask", keep_everything)
+    monkeypatch.setattr(Dropout, "draw", keep_everything)
     seen = visibility(parts, causal=causal)
     may_see = seen[:, 0] if seen is not None else lower(T, x.device) if causal else torch.ones(T, T, dtype=torch.bool)
     with torch.no_grad():
@@ -56,7 +57,7 @@ def test_every_path_is_the_definition(causal, parts, by_hand, monkeypatch):
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("parts", [None, documents()], ids=["one text", "packed"])
 def test_both_paths_have_the_same_gradients(causal, parts, monkeypatch):
-    monkeypatch.setattr(Dropout, "mask", keep_everything)
+    monkeypatch.setattr(Dropout, "draw", keep_everything)
     found = []
     for rate in (0.1, 0.0):
         layer = layer_of(causal, rate).train()
@@ -67,6 +68,87 @@ def test_both_paths_have_the_same_gradients(causal, parts, monkeypatch):
     for one, other in zip(*found, strict=True):
         assert torch.isfinite(one).all()
         assert (one - other).abs().max() <= 1e-4 * other.abs().max()
+
+
+@pytest.mark.parametrize("at_a_time", [1, 1 << 17], ids=["row by row", "all rows"])
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("parts", [None, documents()], ids=["one text", "packed"])
+def test_head_by_head_is_torch_s_operators_one_by_one(causal, parts, at_a_time, monkeypatch):
+    """To the last digits, dropout and its slopes included: small products are summed up as the machine's library likes."""
+    monkeypatch.setattr(cpu_attention, "HELD", at_a_time)
+    layer, seen = layer_of(causal, 0.4).train(), visibility(parts, causal=causal)
+    fused, slope = torch.randn(B, T, H, 3, D // H, requires_grad=True), torch.randn(B, T, H, D // H)
+    begin_micro_batch(3)
+    out = layer._attend_by_head(fused, seen)
+    out.backward(slope)
+    found, fused.grad = fused.grad, None
+    query, key, value = (part.transpose(1, 2) for part in fused.unbind(3))
+    scores = torch.matmul(query * layer.scale, key.transpose(-1, -2))
+    if seen is None and causal:
+        seen = lower(T, fused.device)
+    scores = scores if seen is None else scores.masked_fill(~seen, -torch.inf)
+    left = scores.softmax(-1) * layer.dropout.mask(scores.shape, torch.float32)
+    assert 0.2 < (left[..., 0, 0] == 0).float().mean() < 0.7
+    wanted = torch.matmul(left, value).transpose(1, 2)
+    wanted.backward(slope)
+    assert torch.allclose(out, wanted, rtol=1e-5, atol=1e-6)
+    assert torch.allclose(found, fused.grad, rtol=1e-5, atol=1e-6)
+
+
+def neighbors(causal):
+    visible = None if causal else documents()[:, None, :, None] == documents()[:, None, None, :]
+    return Neighbors.of(visible, 2, (B, T), causal=causal)
+
+
+SEEN = {
+    "one text": lambda causal: None,
+    "packed": lambda causal: visibility(documents(), causal=causal),
+    "runs": lambda causal: Runs((4, 5, 2, 11)),
+    "neighbors": neighbors,
+}
+
+
+@pytest.mark.parametrize(("held", "queries"), [(1, 4), (T * T * H, 512), (1 << 20, 512)])
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("seen", SEEN)
+def test_slopes_by_blocks_are_those_of_torch_s_kernel(seen, causal, held, queries, monkeypatch):
+    """In bf16 without dropout, however long its blocks are."""
+    monkeypatch.setattr(cpu_attention, "HELD_IN_HALF", held)
+    monkeypatch.setattr(cpu_attention, "QUERIES", queries)
+    counted = []
+    plain = BackByBlocks.apply
+    monkeypatch.setattr(BackByBlocks, "apply", lambda *args: counted.append(1) or plain(*args))
+    slopes = []
+    for half in (True, False):
+        layer = layer_of(causal).train()
+        torch.manual_seed(2)
+        x = torch.randn(B, T, D, requires_grad=True)
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            out = layer(x, SEEN[seen](causal))
+        out.float().square().sum().backward()
+        slopes.append([x.grad, *(p.grad for p in layer.parameters())])
+    assert counted
+    for one, other in zip(*slopes, strict=True):
+        assert (one - other).norm() <= 0.03 * other.norm()
+
+
+def test_who_takes_which_way_on_a_cpu(monkeypatch):
+    monkeypatch.setattr(HeadByHead, "apply", None)
+    monkeypatch.setattr(BackByBlocks, "apply", None)
+    drops, plain, x = layer_of(False, 0.1).train(), layer_of(False).train(), torch.randn(B, T, D)
+    drops(x, Runs((T,) * B))
+    plain(x, None)
+    with torch.autocast("cpu", torch.bfloat16):
+        drops(x, None)
+        with pytest.raises(TypeError):
+            plain(x, None)
+        long = torch.randn(1, cpu_attention.QUERIES + 1, D)
+        layer_of(True).train()(long, None)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        plain.eval()(x, None)
+    drops.eval()(x, None)
+    with pytest.raises(TypeError):
+        drops.train()(x, None)
 
 
 class Looker(nn.Module):
@@ -86,7 +168,7 @@ def cheap(monkeypatch):
 @pytest.mark.parametrize(("causal", "reach"), [(True, None), (False, None), (False, 1), (False, 3)])
 @pytest.mark.parametrize("rate", [0.0, 0.1])
 def test_texts_looked_at_one_by_one_are_the_same_as_by_a_mask(cheap, causal, rate, reach, monkeypatch):
-    monkeypatch.setattr(Dropout, "mask", keep_everything)
+    monkeypatch.setattr(Dropout, "draw", keep_everything)
     block, found = Looker(causal, rate).train(), []
     for blocks in (None, nn.ModuleList([block])):
         visible = visibility(documents(), causal=causal, blocks=blocks)

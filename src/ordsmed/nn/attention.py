@@ -9,6 +9,7 @@ in 16 bits by kernels for texts of any length (nn/varlen.py).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, overload
 
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ordsmed.nn.cpu_attention import QUERIES, BackByBlocks, HeadByHead
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.rotary import Turn, parted
 from ordsmed.nn.varlen import MOST, EndToEnd, Texts, bounds, why_not
@@ -175,9 +177,14 @@ class SelfAttention(nn.Module):
         *,
         turn: Turn | None = None,
         kept: KeyValueCache | None = None,
+        mix: Callable[[Tensor], Tensor] | None = None,
     ) -> Tensor:
-        """`turn`: cosine and sine of every place's angles, [B, T, d]; `kept`: what was read before."""
+        """`turn`: cosine and sine of every place's angles, [B, T, d]; `kept`: what was read before; `mix`: the last
+        product, where a block makes it otherwise."""
         fused = self.gather(x).unflatten(-1, (-1, 3, self.head))  # [B, T, H, 3, d]; heads follow the local width
+        if turn is None and kept is None and (visible is None or isinstance(visible, Tensor)) and self._drops(fused):
+            by_head: Tensor = (mix or self.mix)(self._attend_by_head(fused, visible).flatten(2))
+            return by_head
         parts = fused.unbind(3) if turn is None else parted(fused, turn)
         query, key, value = (part.transpose(1, 2) for part in parts)  # each [B, H, T, d]
         if kept is not None:
@@ -192,12 +199,29 @@ class SelfAttention(nn.Module):
             mixed = visible.rows(self._attend(*blocks, visible.scores, causal=False), query.shape[2])
         else:
             mixed = self._attend(query, key, value, visible, causal=self.causal or kept is not None)
-        out: Tensor = self.mix(mixed.transpose(1, 2).flatten(2))
+        out: Tensor = (mix or self.mix)(mixed.transpose(1, 2).flatten(2))
+        return out
+
+    def _drops(self, fused: Tensor) -> bool:
+        """Is this a step with dropout on a CPU, all in fp32?"""
+        if not self.training or not self.dropout.rate or fused.device.type != "cpu" or fused.dtype != torch.float32:
+            return False
+        return not torch.is_autocast_enabled("cpu") and not torch.compiler.is_compiling()
+
+    def _attend_by_head(self, fused: Tensor, visible: Tensor | None) -> Tensor:
+        """[B, T, H, 3, d] -> [B, T, H, d]."""
+        batch, length, heads = fused.shape[:3]
+        if visible is None and self.causal:
+            visible = lower(length, fused.device)[None, None]
+        drawn = self.dropout.draw(torch.Size([batch, heads, length, length]))
+        out: Tensor = HeadByHead.apply(fused, self.scale, _added(visible), *drawn)  # type: ignore[no-untyped-call]
         return out
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, *, causal: bool) -> Tensor:
         rate = self.dropout.rate if self.training else 0.0
         causal = causal and visible is None and query.shape[2] > 1
+        if rate == 0 and _learns_in_half(query, causal):
+            return self._attend_by_blocks(query, key, value, visible, causal=causal)
         if rate == 0 or query.device.type != "cpu":
             return F.scaled_dot_product_attention(
                 query, key, value, visible, dropout_p=rate, is_causal=causal, scale=self.scale
@@ -211,6 +235,13 @@ class SelfAttention(nn.Module):
             scores = scores.masked_fill(~visible, -torch.inf) if visible.dtype == torch.bool else scores + visible
         return torch.matmul(self.dropout(scores.softmax(-1)), value)
 
+    def _attend_by_blocks(
+        self, query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, *, causal: bool = False
+    ) -> Tensor:
+        half = [None if x is None else x.to(torch.bfloat16) for x in (query, key, value, _added(visible))]
+        out: Tensor = BackByBlocks.apply(*half, causal, self.scale)  # type: ignore[no-untyped-call]
+        return out
+
     def _attend_by_run(self, query: Tensor, key: Tensor, value: Tensor, runs: Runs) -> Tensor:
         """No token is compared with those that it does not see, and what is made of a run stays in the cache."""
         batch, heads, length, _ = query.shape
@@ -219,7 +250,10 @@ class SelfAttention(nn.Module):
         mixed = []
         for size, kept, own_query, own_key, own_value in zip(runs.sizes, masks, *apart, strict=True):
             seen = runs.seen(size, causal=self.causal)
-            if kept is None:
+            if kept is None and _learns_in_half(own_query):
+                see = None if seen is None else seen[None, None]
+                answer = self._attend_by_blocks(own_query[None], own_key[None], own_value[None], see)[0]
+            elif kept is None:
                 answer = F.scaled_dot_product_attention(
                     own_query[None], own_key[None], own_value[None], seen, scale=self.scale
                 )[0]
@@ -238,6 +272,20 @@ class SelfAttention(nn.Module):
         counts = [heads * size * size for size in sizes]
         drawn = self.dropout.mask(torch.Size([sum(counts)]), torch.float32).split(counts)
         return [mask.view(heads, size, size) for mask, size in zip(drawn, sizes, strict=True)]
+
+
+def _added(visible: Tensor | None) -> Tensor | None:
+    """A mask as scores, which it may be already."""
+    return visible if visible is None or visible.dtype != torch.bool else as_scores(visible)
+
+
+def _learns_in_half(query: Tensor, causal: bool = False) -> bool:
+    """Is this a step in bf16 on a CPU, in which torch's kernel is slower than products?"""
+    if query.device.type != "cpu" or not query.requires_grad or not torch.is_grad_enabled():
+        return False
+    if torch.compiler.is_compiling() or (causal and query.shape[2] > QUERIES):  # that kernel leaves half of it out
+        return False
+    return torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
 
 
 @overload

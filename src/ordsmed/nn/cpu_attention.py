@@ -1,0 +1,126 @@
+"""Attention of a training on a CPU where torch's own kernel lacks dropout, or is slow in 16 bits.
+
+With dropout, in fp32, head by head: torch's operators, one by one, copy queries, keys, values and their slopes from and
+to rows of their own. In bf16 without dropout that kernel's slopes take two to four times as long as its products
+would: they are made here, block by block. What is made of a head or a block is worked on while it is in the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ordsmed.nn.dropout import factors
+
+HELD = 1 << 17  # scores a thread that dropout's way makes at a time: half a MB
+HELD_IN_HALF = 1 << 20  # scores that the other makes at a time
+QUERIES = 512  # of a row that it looks at together: products of fewer are slow
+
+
+class HeadByHead(torch.autograd.Function):
+    """[B, T, H, 3, d] -> [B, T, H, d]: query, key and value of each head, to what its tokens make of each other."""
+
+    @staticmethod
+    def forward(ctx: Any, fused: Tensor, scale: float, seen: Tensor | None, drawn: Tensor, factor: float) -> Tensor:
+        """`seen`, [1 or B, 1, T, T], is added to the scores; shares are left where `drawn`, [B, H, T, T], is 1."""
+        batch, length, heads = fused.shape[:3]
+        shares = fused.new_empty(heads, batch, length, length)
+        out = torch.empty_like(fused[:, :, :, 0], memory_format=torch.contiguous_format)
+        for head, rows in _parts(shares):
+            query, key, value = fused[rows, :, head].unbind(2)
+            own = shares[head, rows]
+            torch.bmm(query * scale, key.transpose(1, 2), out=own)
+            if seen is not None:
+                own += seen[rows if len(seen) > 1 else slice(None), 0]
+            torch.softmax(own, -1, out=own)
+            torch.bmm(factors(drawn[rows, head], factor, own.dtype).mul_(own), value, out=out[rows, :, head])
+        ctx.save_for_backward(fused, shares, drawn)
+        ctx.scale, ctx.factor = scale, factor
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None, None, None]:
+        fused, shares, drawn = ctx.saved_tensors
+        slope, slopes = slope.contiguous(), torch.empty_like(fused, memory_format=torch.contiguous_format)
+        for head, rows in _parts(shares):
+            query, key, value = fused[rows, :, head].unbind(2)
+            to_query, to_key, to_value = slopes[rows, :, head].unbind(2)
+            own, behind = shares[head, rows], slope[rows, :, head]
+            mask = factors(drawn[rows, head], ctx.factor, own.dtype)
+            to_scores = torch.bmm(behind, value.transpose(1, 2)).mul_(mask)
+            torch.bmm(mask.mul_(own).transpose(1, 2), behind, out=to_value)
+            torch.ops.aten._softmax_backward_data.out(to_scores, own, -1, own.dtype, grad_input=to_scores)
+            torch.bmm(to_scores, key, out=to_query)
+            to_query *= ctx.scale
+            torch.bmm(to_scores.transpose(1, 2), query * ctx.scale, out=to_key)
+        return slopes, None, None, None, None
+
+
+class BackByBlocks(torch.autograd.Function):
+    """torch's kernel for [B, H, T, d]; its slopes by products, for which shares are made once more."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None, causal: bool, scale: float
+    ) -> Tensor:
+        """`seen`, [1 or B, 1, T, T'], is added to the scores; `causal`, without it: none looks ahead."""
+        out, _ = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            query, key, value, is_causal=causal, attn_mask=seen, scale=scale
+        )
+        ctx.save_for_backward(query, key, value, seen)
+        ctx.causal, ctx.scale = causal, scale
+        return out  # type: ignore[no-any-return]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
+        query, key, value, seen = ctx.saved_tensors
+        query, slope = (query * ctx.scale).contiguous(), slope.contiguous()
+        key, value = key.contiguous(), value.contiguous()  # products of 16 bits that lie apart are slow
+        if ctx.causal:
+            seen = query.new_full((1, 1, query.shape[2], key.shape[2]), -torch.inf).triu_(1)
+        to_query, to_key, to_value = torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
+        for part in _chunks(query.shape, key.shape[2]):
+            own_key, own_value = key[part].flatten(0, 1), value[part].flatten(0, 1)
+            of_key, of_value = (torch.zeros_like(own_key, dtype=torch.float32) for _ in range(2))
+            for first in range(0, query.shape[2], QUERIES):
+                asking = slice(first, first + QUERIES)
+                own_query, behind = (x[part][:, :, asking].flatten(0, 1) for x in (query, slope))
+                shares = torch.bmm(own_query, own_key.transpose(1, 2))
+                if seen is not None:
+                    by_row = shares.view(-1, query[part].shape[1], *shares.shape[1:])
+                    by_row += seen[part[0] if len(seen) > 1 else slice(None), :, asking]
+                shares = shares.softmax(-1)
+                to_scores = torch.bmm(behind, own_value.transpose(1, 2))
+                of_value += torch.bmm(shares.transpose(1, 2), behind)
+                to_scores = torch.ops.aten._softmax_backward_data(to_scores, shares, -1, shares.dtype)
+                asked = torch.bmm(to_scores, own_key).mul_(ctx.scale)
+                to_query[part][:, :, asking] = asked.view_as(to_query[part][:, :, asking])
+                of_key += torch.bmm(to_scores.transpose(1, 2), own_query)
+            to_key[part] = of_key.view_as(to_key[part])
+            to_value[part] = of_value.view_as(to_value[part])
+        return to_query, to_key, to_value, None, None, None
+
+
+def _parts(shares: Tensor) -> Iterator[tuple[int, slice]]:
+    """Heads, and of each so many rows that their scores stay in the cache."""
+    heads, batch, length, _ = shares.shape
+    rows = max(1, HELD * torch.get_num_threads() // length**2)
+    for head in range(heads):
+        for first in range(0, batch, rows):
+            yield head, slice(first, first + rows)
+
+
+def _chunks(shape: torch.Size, keys: int) -> Iterator[tuple[slice, slice]]:
+    """So many rows, or so many heads of one, that what is made of them stays in the cache."""
+    batch, heads, length, _ = shape
+    fit = max(1, HELD_IN_HALF // (min(length, QUERIES) * keys))
+    rows, own = max(1, fit // heads), min(fit, heads)
+    for first in range(0, batch, rows):
+        for head in range(0, heads, own):
+            yield slice(first, first + rows), slice(head, head + own)
