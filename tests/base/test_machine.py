@@ -384,6 +384,7 @@ class Slow:
 
         monkeypatch.setattr(torch.Tensor, "__matmul__", product)
         monkeypatch.setattr(time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(time, "thread_time", lambda: self.now)
 
 
 @pytest.mark.parametrize("speed", [1e7, 0.9e9, 55e9, 2e12])

@@ -259,6 +259,7 @@ def test_what_cannot_be_is_refused_before_it_is_written(
 def test_a_precision_that_the_gpu_lacks_is_refused() -> None:
     with pytest.raises(RecipeError, match=r"layout.precision: found bf16, which P100 has no units for; wanted fp32 or"):
         text("tiny/bert", "layout.precision=bf16", site="saga", account="x")
+    assert "layout.precision=auto" in text("tiny/bert", "layout.precision=auto", site="saga", account="x")
 
 
 def test_a_model_that_no_gpu_of_the_site_holds_is_refused() -> None:

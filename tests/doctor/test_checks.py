@@ -75,6 +75,11 @@ def cards(*names: tuple[str, str], **more: Any) -> Torch:
     return dataclasses.replace(A100, cards=tuple(Card(*one, 16.0) for one in names), **more)
 
 
+def test_where_the_gpu_of_a_site_is_not_known_none_lacks_a_precision(sound: Host) -> None:
+    host = dataclasses.replace(sound, place=site(sound, gpu="unknown"), torch=cards(("Tesla P100", "6.0")))
+    assert asked(software.precision, host).state == "ok"
+
+
 def test_a_sound_machine_lacks_nothing(sound: Host) -> None:
     slow = (speed.products, speed.memory)
     outcomes = list(examine(sound, tuple(one for one in CHECKS if one not in slow)))

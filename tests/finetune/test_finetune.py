@@ -580,7 +580,7 @@ def test_predictions_of_files_with_and_without_right_answers(
     folder = finetune(recipe("run"))
     predict(folder, [str(data / "dev.tsv")], tmp_path / "known", scores=True, device="cpu")
     found, own = json.loads((tmp_path / "known" / "scores.json").read_text()), scores(folder)
-    assert found == {name: own[name] for name in ("accuracy", "macro_f1")}
+    assert found == {name: own[name] for name in ("accuracy", "macro_f1", "validation")}
     silent = tmp_path / "silent.tsv"
     silent.write_text("text\nw1 w2\nw3\n")
     capsys.readouterr()

@@ -17,9 +17,11 @@ from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import DataError, RecipeError, RunError
 from ordsmed.base.folder import TRIALS
 from ordsmed.base.run import Run
+from ordsmed.base.say import say
 from ordsmed.finetune import compared, finish, grid, trials
 from ordsmed.finetune.grid import Trial
 from ordsmed.finetune.recipe import Finetuning
+from ordsmed.mesh.layout import Layout
 from ordsmed.models import bert
 from ordsmed.tasks import classify
 from ordsmed.train import several
@@ -27,7 +29,8 @@ from ordsmed.train import several
 
 def recipe(folder: Path, **how: Any) -> Finetuning:
     task = classify.Settings(train="train.tsv", dev="dev.tsv", length=16)
-    said = {"task": task, "model": bert.Settings(), "tokenizer": "vocab.txt", "steps": 5, "out": str(folder)}
+    said = {"task": task, "model": bert.Settings(), "tokenizer": "vocab.txt", "steps": 5, "out": str(folder),
+            "layout": Layout(precision="fp32")}  # fmt: skip
     return Finetuning(**{**said, **how})
 
 
@@ -224,6 +227,50 @@ def at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return begun
 
 
+def precisions(folder: Path) -> dict[str, str]:
+    """Of each trial, as its recipe says it."""
+    tables = {path.stem: settings.read(path) for path in (folder / "trials").glob("*.toml")}
+    return {name: table["layout"]["precision"] for name, table in tables.items()}
+
+
+def test_all_trials_have_one_precision(tmp_path: Path, at_once: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chosen once, before the first; trials that come later keep it, though another would be chosen now."""
+    answers, folder = ["bf16"], tmp_path / "out"
+    monkeypatch.setattr(trials, "chosen_once", lambda kind, recipe, beside: say("it was chosen") or answers.pop())
+    trials.perform(folder, recipe(folder, layout=Layout(), seeds=(1, 2), jobs=1), "r")
+    trials.perform(folder, recipe(folder, layout=Layout(), seeds=(1, 2, 3), jobs=1), "r")
+    trials.perform_part(folder, recipe(folder, layout=Layout(), seeds=(1, 2, 3, 4), jobs=1), "r", (3, 4))
+    assert precisions(folder) == {f"seed-{seed}": "bf16" for seed in (1, 2, 3, 4)}
+    assert (folder / "log.txt").read_text().splitlines().count("it was chosen") == 1
+    assert settings.read(folder / TRIALS)["layout"]["precision"] == "bf16"
+    answers.append("fp32")
+    trials.perform(folder, recipe(folder, layout=Layout(), seeds=(1,), jobs=1), "r", anew=True)
+    assert precisions(folder) == {"seed-1": "fp32"}
+
+
+def test_a_grid_may_name_precisions(tmp_path: Path, at_once: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is chosen, as none is left open; one that comes later and leaves it open is settled too."""
+    folder, grids = tmp_path / "out", [["fp32", "bf16"], ["fp16", "auto"]]
+    monkeypatch.setattr(trials, "chosen_once", lambda *_: pytest.fail("chosen"))
+    trials.perform(folder, recipe(folder, layout=Layout(), grid={"layout.precision": grids[0]}, jobs=1), "r")
+    assert sorted(precisions(folder).values()) == ["bf16", "fp32"]
+    monkeypatch.setattr(trials, "chosen_once", lambda *_: "bf16")
+    trials.perform(folder, recipe(folder, layout=Layout(), grid={"layout.precision": grids[1]}, jobs=1), "r")
+    assert precisions(folder)["precision-auto,seed-0"] == "bf16"
+
+
+def test_trials_of_before_were_in_fp32(tmp_path: Path, at_once: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "out"
+    trials.perform(folder, recipe(folder, seeds=(1,), jobs=1), "r")
+    path = folder / TRIALS
+    path.write_text(path.read_text().replace('precision = "fp32"\n', ""))
+    monkeypatch.setattr(trials, "chosen_once", lambda *_: pytest.fail("chosen"))
+    (_, again) = trials.asked(str(folder), ["seeds=[1,2]"]) or pytest.fail("no trials")
+    assert again.layout.precision == "fp32"
+    trials.perform(folder, recipe(folder, layout=Layout(), seeds=(1, 2), jobs=1), "r")
+    assert precisions(folder) == {"seed-1": "fp32", "seed-2": "fp32"}
+
+
 def test_trials_are_made_compared_and_stood_for(
     tmp_path: Path, at_once: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -270,8 +317,8 @@ def test_trials_of_another_recipe_are_begun_anew_on_request(tmp_path: Path, at_o
     trials.perform(folder, other, "r", anew=True)
     assert len(at_once) == 4
     early = tmp_path / "early"
-    trials._begin(early, recipe(early, seeds=(1,)), anew=False)
-    trials._begin(early, recipe(early, seeds=(1,), batch=4), anew=False)  # nothing was trained: nothing is lost
+    trials._begin(early, recipe(early, seeds=(1,)), [], anew=False)
+    trials._begin(early, recipe(early, seeds=(1,), batch=4), [], anew=False)  # nothing was trained: nothing is lost
     assert settings.read(early / TRIALS)["batch"] == 4
 
 

@@ -142,7 +142,7 @@ def test_our_kernels_learn_what_torchs_do(recipe: Recipe, kind: str, precision: 
         trained(recipe(kind=kind), f'layout.kernels="{how}"', f'layout.precision="{precision}"')
         for how in ("plain", "auto")
     )
-    assert switch.runs("cross_entropy", torch.device("cuda"))
+    assert all(switch.runs(kernel, torch.device("cuda")) for kernel in ("cross_entropy", "gelu", "residual_norm"))
     assert ours == [pytest.approx(step, rel=1e-4 if precision == "fp32" else 3e-2) for step in plain]
 
 
@@ -383,6 +383,13 @@ def test_workers_change_nothing(recipe: Recipe) -> None:
     words = [f'layout.device="{DEVICE}"', "layout.deterministic=true"]
     one, other = (pretrain(str(recipe(f"w{n}", dropout=0.1)), [*words, f"layout.workers={n}"]) for n in (0, 2))
     assert losses(one) == losses(other)
+
+
+def test_auto_takes_16_bits_and_keeps_them(recipe: Recipe) -> None:
+    folder = pretrain(str(recipe(steps=2)), [f'layout.device="{DEVICE}"', "layout.precision=auto"])
+    kept = run.read_recipe(Pretraining, folder).layout.precision
+    assert kept == precision.best_on(torch.device(DEVICE))
+    assert f"layout.precision: auto took {kept}: for which this GPU has units" in (folder / "log.txt").read_text()
 
 
 def test_auto_finds_a_layout_and_trains(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:

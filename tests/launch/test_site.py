@@ -77,8 +77,9 @@ def test_a_scheduler_has_partitions() -> None:
 def test_precision_and_tokens_follow_from_the_gpu(file: Any) -> None:
     place = find(file())
     assert place.layout == {"device": "cuda", "precision": "fp16", "tokens": 12_288}
-    assert Partition("x").layout == {"device": "cpu", "precision": "fp32"}
-    assert Partition("x", gpu="unknown").layout == {"device": "cuda", "precision": "fp32"}
+    assert Partition("x").layout == {"device": "cpu"}, "what it is best at is measured there"
+    assert Partition("x", gpu="unknown").layout == {"device": "cuda"}
+    assert Partition("x", precision="fp32").layout == {"device": "cpu", "precision": "fp32"}
     assert Partition("x", gpu="A100-80", precision="tf32").layout["precision"] == "tf32"
     assert {name: gpu.precision for name, gpu in GPUS.items() if gpu.precision != "bf16"} == {
         "P100": "fp16", "V100": "fp16", "V100-32": "fp16", "T4": "fp16"}  # fmt: skip

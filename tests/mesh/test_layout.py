@@ -75,6 +75,8 @@ def test_what_is_not_said_is_left_to_copies(layout: Layout, world: int, shape: t
             2,
             r"phase\[1\].batch: found 9; wanted a multiple of the 2 devices; use 8 or 10, or 1 device",
         ),
+        ("layout.micro=1000000000000", 1, r"micro 1000000000000 x 1 device = \d+; use 10+, or layout.micro=8"),
+        ("seed=1", 10**12, r"found 8; wanted a multiple of the 10+ devices; use 10+, or 8 devices"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_made(recipe: Recipe, word: str, world: int, said: str) -> None:
@@ -87,7 +89,8 @@ def test_what_cannot_be_is_refused_before_anything_is_made(recipe: Recipe, word:
     ("given", "said"),
     [
         ({"tensor": 2, "compile": True}, "compile"),
-        ({"exact": ("norms",)}, "exact"),
+        ({"exact": ("norms",), "precision": "fp32"}, "exact"),
+        ({"fp8": True, "precision": "fp16"}, "fp8"),
         ({"micro": ()}, "micro"),
         ({"micro": (4, -1)}, "micro"),
         ({"shard": 0}, "shard"),

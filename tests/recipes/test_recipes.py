@@ -152,7 +152,7 @@ def test_a_fine_tuning_is_shown_before_anything_stands(tmp_path: Path, monkeypat
     assert lines_of(told, "task.train: ") == [
         "task.train: work/fetch/squad/train-v2.0.json is not there; `ordsmed fetch squad` gets it"
     ]
-    assert told[-1].endswith("2 epochs of 24 rows x 384 tokens; batch = micro 8 x accumulation 1 x devices 3")
+    assert told[-2].endswith("2 epochs of 24 rows x 384 tokens; batch = micro 8 x accumulation 1 x devices 3")
     assert lines_of(show("glue-grid"), "trials: ")[0].startswith("trials: 20, each a run on a device of its own: ")
     assert lines_of(show("electra-squad-steps"), "trials: ") == [
         "trials: one from each checkpoint of `init`, and for each setting and seed"
@@ -186,7 +186,7 @@ def test_a_fine_tuning_is_shown_with_what_its_network_and_data_tell(tiny_run: An
     assert lines_of(told, usual)
     assert {"  rate = 0.0003", "  width = 64", '  labels = ["a", "b"]'} <= set(told)
     assert lines_of(told, "examples: 20 of ")[0].endswith("; 20 to validate on")
-    assert told[-3].startswith("phase 1: 8 steps of 8 rows x 32 tokens; batch = micro 8 x ")
+    assert told[-4].startswith("phase 1: 8 steps of 8 rows x 32 tokens; batch = micro 8 x ")
     [whole] = numbers_of(told)
     adapted, learned = numbers_of(show(recipe, ["adapters={rank=2}"]))
     head = 64 * 64 + 64 + 2 * 64 + 2  # BERT's dense layer before the scores, and those

@@ -119,7 +119,7 @@ def test_a_run_is_shown_with_what_may_change_of_it(tmp_path: Path, monkeypatch: 
     (tmp_path / "recipe.toml").write_text(text)
     Run(tmp_path).set(verb="pretrain")
     verb = show.read(str(tmp_path), ["layout.workers=3"], site="big")[1]
-    assert (verb, tables[-1]["layout"]) == ("pretrain", {"threads": 4, "workers": 3, "shard": 2})
+    assert (verb, tables[-1]["layout"]) == ("pretrain", {"precision": "fp32", "threads": 4, "workers": 3, "shard": 2})
     with pytest.raises(RecipeError, match="is a folder, but seed=2 is given"):
         show.read(str(tmp_path), ["layout.workers=3", "seed=2"])
     assert not checked

@@ -122,7 +122,8 @@ def test_a_recipe_and_its_cost() -> None:
     assert "  seed = 4" in lines
     at = lines.index(next(line for line in lines if line.startswith("data: ")))
     heads = [line.partition(":")[0] for line in lines[at:]]
-    assert heads == ["data", "network", "phase 1", "in all", "layout", "phase 1", "attention", "memory a rank"]
+    lying = ["layout", "phase 1", "layout.precision", "attention", "memory a rank"]
+    assert heads == ["data", "network", "phase 1", "in all", *lying]
     spread = show.layout("train.toml", devices=2)
     assert spread[0].startswith("layout: 2 x 1 x 1")
     assert spread[1].endswith("batch = micro 4 x accumulation 1 x devices 2")
@@ -148,7 +149,9 @@ def test_a_fine_tuning_and_what_it_reads(tuning: Path) -> None:
     assert found[3:5] == [told, "48 examples to learn from: 4 steps of 8, 0.667 epochs"]
     assert found[5].startswith("network: ")
     assert found[5].endswith(" parameters with its head")
-    assert [line.partition(":")[0] for line in found[6:]] == ["layout", "phase 1", "attention", "memory a rank"]
+    assert [line.partition(":")[0] for line in found[6:]] == [
+        "layout", "phase 1", "layout.precision", "attention", "memory a rank"
+    ]  # fmt: skip
     assert found[7].endswith("batch = micro 8 x accumulation 1 x devices 1")
     assert not Path("tuned").exists()
     assert show.show(str(tuning), verb="finetune") == lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import math
@@ -19,10 +20,11 @@ from ordsmed.base import files, settings
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
 from ordsmed.base.folder import FolderKind, kind_of_folder
 from ordsmed.base.run import Run
+from ordsmed.base.say import say
 from ordsmed.report.folders import read_one
 from ordsmed.score.seeds import paired
 from ordsmed.show.show import show
-from ordsmed.stability import results
+from ordsmed.stability import plan, results
 from ordsmed.stability.stability import StudyOptions, compare, stability
 from ordsmed.train import several
 from ordsmed.train.several import PlannedRun
@@ -321,6 +323,27 @@ def test_checkpoints_of_fine_tunings_go_and_those_of_pretrainings_stay(tuning: P
     assert (HERE / "seed-1" / "checkpoints").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "other", "why"),
+    [
+        ("status.json", {"left_out": {"a": 1}}, "damaged"), ("status.json", {"step": "x"}, "damaged"),
+        ("metrics.jsonl", {"seconds": "x"}, ""), ("metrics.jsonl", {"step": []}, ""),
+    ],
+)  # fmt: skip
+def test_a_fact_of_another_kind_costs_the_others_nothing(
+    study: Path, name: str, other: dict[str, Any], why: str
+) -> None:
+    stability(str(study), how=StudyOptions(seeds=(1, 2)))
+    path = HERE / "seed-2" / name
+    *before, last = path.read_text().splitlines() if name == "metrics.jsonl" else [path.read_text()]
+    path.write_text("\n".join([*before, json.dumps(json.loads(last) | other)]) + "\n")
+    with pytest.raises(RunError, match="1 of 2 seeds failed: 2") if why else contextlib.nullcontext():
+        stability(str(study), how=StudyOptions(seeds=(1, 2)))
+    result = files.read_json(HERE / "stability.json")
+    assert result["in_mean"] == ([1] if why else [1, 2])
+    assert why in result["runs"][1]["why"]
+
+
 def test_a_run_that_is_done_is_read_once(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or the last of a thousand would wait for what the others left."""
     read, count = results.course, list[Path]()
@@ -399,8 +422,6 @@ def test_what_is_no_study_is_refused(study: Path, monkeypatch: pytest.MonkeyPatc
         stability(str(HERE), ["phase.rate=1"])
     with pytest.raises(RecipeError, match=r"is a recipe of `tokenizer`; wanted one of pretrain or finetune"):
         stability("stdlib-wordpiece")
-    with pytest.raises(RecipeError, match=r"layout.precision: found auto, with several seeds"):
-        stability(str(study), ["layout.precision=auto", "out=x"])
     Path("file").write_text("")
     with pytest.raises(RecipeError, match="out: found file, a file"):
         stability(str(study), ["out=file"])
@@ -433,6 +454,50 @@ def test_a_study_that_is_done_may_lie_where_nothing_can_be_written(
     with pytest.raises(OrdsmedError, match="cannot write"):
         stability(str(study), how=StudyOptions(seeds=(1, 2, 3)))
     assert len(made.begun) == 2
+
+
+def precisions(name: str) -> set[str]:
+    """Of the seeds of a study, as their recipes say it."""
+    return {settings.read(path)["layout"]["precision"] for path in Path("work/stability", name).glob("seed-*.toml")}
+
+
+def test_all_seeds_have_one_precision(study: Path, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chosen once, before the first; seeds that come later keep it, though another would be chosen now."""
+    answers, words = ["fp32", "bf16"], ["layout.precision=auto"]
+    monkeypatch.setattr(plan, "chosen_once", lambda kind, recipe, beside: say("it was chosen") or answers.pop())
+    stability(str(study), words, StudyOptions(seeds=(1, 2)))
+    assert "it was chosen\n" in (HERE / "log.txt").read_text()
+    stability(str(study), words, StudyOptions(seeds=(1, 2, 3)))
+    stability(str(HERE), how=StudyOptions(seeds=(1, 2, 3, 4)))
+    assert precisions("steady") == {"bf16"}
+    assert answers == ["fp32"]
+    stability(str(study), words, StudyOptions(seeds=(1,), anew=True))
+    assert precisions("steady") == {"fp32"}
+
+
+@pytest.mark.parametrize("first", [0, 1, None])
+def test_what_is_compared_is_computed_alike(
+    study: Path, made: Made, recipe: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, first: int | None
+) -> None:
+    """The second takes what the first took, or the first what the second stands in."""
+    answers, words, both = ["fp32", "bf16"], ["layout.precision=auto"], [str(study), str(recipe("quicker", clip=0.5))]
+    monkeypatch.setattr(plan, "chosen_once", lambda kind, recipe, beside: answers.pop())
+    if first is not None:
+        stability(both[first], words, StudyOptions(seeds=(1, 2)))
+    compare(*both, words, StudyOptions(seeds=(1, 2)))
+    assert (precisions("steady"), precisions("quicker"), answers) == ({"bf16"}, {"bf16"}, ["fp32"])
+    compare(*both, words, StudyOptions(seeds=(1, 2), anew=True))
+    assert (precisions("steady"), precisions("quicker"), answers) == ({"fp32"}, {"fp32"}, [])
+
+
+def test_a_precision_that_is_named_stays(
+    study: Path, made: Made, recipe: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan, "chosen_once", lambda *_: pytest.fail("chosen"))
+    second = recipe("quicker", clip=0.5)
+    second.write_text(second.read_text().replace("fp32", "bf16"))
+    compare(str(study), str(second), how=StudyOptions(seeds=(1, 2)))
+    assert (precisions("steady"), precisions("quicker")) == ({"fp32"}, {"bf16"})
 
 
 def test_two_recipes_are_compared_seed_by_seed(study: Path, made: Made, recipe: Callable[..., Path]) -> None:

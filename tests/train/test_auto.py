@@ -165,10 +165,10 @@ def test_the_second_micro_batch_is_timed(monkeypatch: pytest.MonkeyPatch, kind: 
     share = Layout(micro=4).share(phases(8)[0], 1, "cpu", 0, 2)
     job: Any = SimpleNamespace(
         share=lambda index: share, rows=lambda index: "rows", phases=phases(8),
-        ranks=SimpleNamespace(device=torch.device(kind)),
+        ranks=SimpleNamespace(device=torch.device(kind), world=1),
         objective=SimpleNamespace(begin=lambda row, micro: taken.append(("begin", row, micro))),
     )  # fmt: skip
-    monkeypatch.setattr(auto.time, "perf_counter", lambda: next(times))
+    monkeypatch.setattr(auto.time, "thread_time" if kind == "cpu" else "perf_counter", lambda: next(times))
     load = lambda rows, cut, first, stop, workers, device: iter([(cut.batch, cut.micro, first, stop, workers)])  # noqa: E731
     monkeypatch.setattr(auto, "load", load)
     update = lambda job, batches, rate, index, step: taken.append((batches, rate, index, step)) or ({}, 0.0, "")  # noqa: E731

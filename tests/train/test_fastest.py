@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,15 +14,16 @@ import pytest
 import torch
 
 from ordsmed.base import machine, run
-from ordsmed.base.errors import RecipeError
+from ordsmed.base.ending import Stopped
+from ordsmed.base.errors import Trouble
 from ordsmed.base.ranks import Ranks, prepare
 from ordsmed.base.run import Run
-from ordsmed.finetune import trials
 from ordsmed.mesh import precision
 from ordsmed.mesh.layout import Layout
 from ordsmed.pretrain.plan import PretrainingPlan
 from ordsmed.pretrain.pretrain import pretrain
 from ordsmed.pretrain.recipe import Pretraining
+from ordsmed.show import show
 from ordsmed.train import fastest
 from ordsmed.train import session as deed
 
@@ -48,17 +51,20 @@ class Planned:
 
 @pytest.fixture
 def speeds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
-    """Speeds of products and steps in bf16, where fp32's are 1; steps that were timed, each with its layout."""
-    given = SimpleNamespace(products=5.0, steps=2.0, timed=[])
+    """Speeds of products and steps in bf16, where fp32's are 1; networks that were timed, each with its layout."""
+    given = SimpleNamespace(peak=1e15, products=5.0, steps=2.0, norm=1.0, alone=True, timed=[])
+    monkeypatch.setattr(fastest, "others_watched", lambda: lambda: given.alone)
 
-    def speed(job: Any, index: int, steps: int) -> float:
-        layout = job.recipe.layout
-        given.timed.append((layout.precision, job.share(0).micro, steps))
-        return float(given.steps if layout.precision == "bf16" else 1.0)
+    def timed_steps(job: Any, index: int) -> Iterator[tuple[float, float]]:
+        precision = job.recipe.layout.precision
+        given.timed.append((precision, job.share(0).micro))
+        yield 9.0, 1.0  # it wakes threads
+        while True:
+            yield 1.0 / (given.steps if precision == "bf16" else 1.0), given.norm if precision == "bf16" else 1.0
 
-    peaks = lambda device, which: given.products if which == "bf16" else 1.0  # noqa: E731
+    peaks = lambda device, which: given.peak * (given.products if which == "bf16" else 1.0)  # noqa: E731
     monkeypatch.setattr(fastest, "measured_peak", peaks)
-    monkeypatch.setattr(fastest, "speed_of", speed)
+    monkeypatch.setattr(fastest, "timed_steps", timed_steps)
     monkeypatch.setattr(machine, "_cache", lambda: tmp_path / "cache" / "speed.json")
     monkeypatch.setattr(machine, "_known", {})
     return given
@@ -99,7 +105,7 @@ def test_steps_are_timed_once_for_a_machine_and_a_network(
 ) -> None:
     """Another process finds them too; another network, length or number of threads is timed on its own."""
     fastest.settled(plan_of(recipe()))
-    assert speeds.timed == [("fp32", 8, fastest.STEPS), ("bf16", 8, fastest.STEPS)]
+    assert speeds.timed == [("fp32", 8), ("bf16", 8)]
     speeds.steps = 1.0
     monkeypatch.setattr(machine, "_known", {})
     assert fastest.settled(plan_of(recipe(), "seed=5")).recipe.layout.precision == "bf16"
@@ -111,19 +117,28 @@ def test_steps_are_timed_once_for_a_machine_and_a_network(
     assert len(speeds.timed) == 12
 
 
+def test_what_was_timed_beside_others_is_timed_again(recipe: Recipe, speeds: SimpleNamespace) -> None:
+    speeds.alone, speeds.steps = False, 0.5
+    assert fastest.settled(plan_of(recipe())).recipe.layout.precision == "fp32"
+    speeds.alone, speeds.steps = True, 2.0
+    assert fastest.settled(plan_of(recipe())).recipe.layout.precision == "bf16"
+
+
 def test_few_tokens_are_timed(recipe: Recipe, speeds: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And never more rows than the run itself holds at a time."""
+    """Never more rows than the run itself holds at a time, and one where fp32 would take long for more."""
     monkeypatch.setattr(fastest, "TOKENS", 4 * 32)
     plan = fastest.settled(plan_of(recipe()))
     assert plan.recipe.layout.micro == 0, "the run's own micro-batch stays"
     fastest.settled(plan_of(recipe(), "layout.micro=2"))
-    assert [micro for _, micro, _ in speeds.timed] == [4, 4, 2, 2]
+    speeds.peak = 1.0
+    fastest.settled(plan_of(recipe(), "model.width=18"))
+    assert [micro for _, micro in speeds.timed] == [4, 4, 2, 2, 1, 1]
 
 
 def test_the_first_rank_decides(recipe: Recipe, speeds: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     """What another rank measured or kept does not count."""
     plan = plan_of(recipe())
-    answers = iter([3.0, 0.0, None, 1.1])
+    answers = iter([3.0, 0.0, 99, True, True, None, 1.1])  # products; steps kept; tokens; enough, twice; kept; steps
     monkeypatch.setattr(fastest, "first_alone", lambda ranks, act: next(answers))
     assert fastest.settled(plan).recipe.layout.precision == "fp32"
     assert len(speeds.timed) == 2, "steps are taken by all ranks together"
@@ -147,9 +162,133 @@ def test_nothing_is_built_before_the_choice() -> None:
         precision.set_up(Layout(precision="auto"), torch.device("cpu"))
 
 
-def test_trials_are_computed_alike(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=r"^layout\.precision: found auto, with several trials"):
-        trials.asked("electra-squad", ["seeds=[1,2]", "layout.precision=auto", f"out={tmp_path}"])
+def test_a_recipe_that_says_nothing_leaves_it_open() -> None:
+    assert Layout().precision == "auto"
+    assert not Layout().half
+
+
+def test_on_the_machine_of_the_tests_nothing_is_measured(
+    recipe: Recipe, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As kit/machine.py keeps it, so that every test has fp32's numbers on every machine."""
+    monkeypatch.setattr(machine, "_measure", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr(machine, "_known", {})
+    monkeypatch.setattr(fastest, "timed_steps", lambda *_: pytest.fail("timed"))
+    assert fastest.settled(plan_of(recipe())).recipe.layout.precision == "fp32"
+    assert "products in bf16 are 1.00 times as fast" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("norm", "error", "told"), [
+    (float("nan"), None, "bf16: step 2: its gradient is no number"),
+    (1.0, RuntimeError("no kernel\nfor this"), "bf16: no kernel"),
+    (1.0, MemoryError(), "bf16: MemoryError"),
+])  # fmt: skip
+def test_what_cannot_be_timed_is_plain_fp32(
+    recipe: Recipe, speeds: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    norm: float, error: Exception | None, told: str,
+) -> None:  # fmt: skip
+    """And is tried again next time: nothing is kept of it."""
+    speeds.norm, inner = norm, fastest._speed
+    if error:
+        monkeypatch.setattr(fastest, "_speed", lambda plan: inner(plan) if _is_fp32(plan) else raised(error))
+    assert fastest.settled(plan_of(recipe())).recipe.layout.precision == "fp32"
+    line = capsys.readouterr().err
+    assert line.endswith(f"times as fast as in fp32, but steps of this network could not be timed: {told}\n")
+    assert not any("steps" in key for key in machine._known)
+    speeds.norm = 1.0
+    monkeypatch.setattr(fastest, "_speed", inner)
+    assert fastest.settled(plan_of(recipe())).recipe.layout.precision == "bf16"
+
+
+def _is_fp32(plan: Any) -> bool:
+    return bool(plan.recipe.layout.precision == "fp32")
+
+
+def raised(error: Exception) -> Any:
+    raise error
+
+
+def test_a_request_to_stop_is_no_failure(
+    recipe: Recipe, speeds: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fastest, "_speed", lambda plan: raised(Stopped(0, 15)))
+    with pytest.raises(Stopped):
+        fastest.settled(plan_of(recipe()))
+
+
+def test_of_several_processes_one_s_own_failure_is_raised(
+    recipe: Recipe, speeds: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others would wait for it; what all meet alike, as gradients that are no numbers, is not."""
+    plan = plan_of(recipe())
+    both = dataclasses.replace(plan, ranks=dataclasses.replace(plan.ranks, world=2))
+    monkeypatch.setattr(fastest, "_speed", lambda plan: raised(RuntimeError("gone")))
+    with pytest.raises(RuntimeError, match="gone"):
+        fastest._tried(both, "fp32")
+    monkeypatch.setattr(fastest, "_speed", lambda plan: raised(Trouble("step 1", "is no number")))
+    assert fastest._tried(both, "fp32") == (0.0, "step 1: is no number")
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_8_bits_need_bf16(device: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is measured for it."""
+    plan: Any = Planned(Made(Layout(fp8=True)), Ranks(torch.device(device)))
+    assert fastest.settled(plan).recipe.layout.precision == "bf16"
+    assert capsys.readouterr().err == "layout.precision: auto took bf16: which layout.fp8 needs\n"
+    assert fastest.expected(plan) == "bf16"
+
+
+def test_what_is_expected_before_anything_is_measured(recipe: Recipe, speeds: SimpleNamespace) -> None:
+    """On a CPU what is kept of this very network; else fp32. On a GPU that is not here: what newer ones have."""
+    plan = plan_of(recipe())
+    assert fastest.expected(plan) == "fp32"
+    assert plan.precision() == [
+        "layout.precision: auto, which measures once whether steps are faster in bf16 than in fp32"
+    ]
+    assert not speeds.timed
+    fastest.settled(plan)
+    assert fastest.expected(plan) == "bf16"
+    assert fastest.expected(plan_of(recipe(), "model.width=18")) == "fp32"
+    assert fastest.expected(plan_of(recipe(), "layout.precision=fp16")) == "fp16"
+    assert plan_of(recipe(), "layout.precision=fp16").precision() == []
+    if not torch.cuda.is_available():
+        elsewhere = plan.on(Ranks(torch.device("cuda")))
+        assert fastest.expected(elsewhere) == "bf16"
+        assert elsewhere.precision() == ["layout.precision: auto, which takes bf16"]
+
+
+def test_several_runs_choose_once(
+    recipe: Recipe, speeds: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As one process of each would, with its share of the cores; what cannot be planned is told by the runs."""
+    words = ["layout.precision=auto", "layout.threads=0", "layout.tensor=2", *TINY]
+    several = run.load(Pretraining, str(recipe()), words)[0]
+    threads: list[tuple[int, int]] = []
+    before = torch.get_num_threads()
+    monkeypatch.setattr(fastest, "threads_of", lambda wish, *, local_world: threads.append((wish, local_world)) or 2)
+    assert fastest.chosen_once(PretrainingPlan, several, 3) == "bf16"
+    assert (threads, len(speeds.timed), torch.get_num_threads()) == ([(None, 3)], 2, before)
+    missing = dataclasses.replace(several, data="no/such/store", model=dataclasses.replace(several.model, width=20))
+    assert fastest.chosen_once(PretrainingPlan, missing, 1) == "fp32"
+    assert re.search(r"as in fp32, but steps could not be timed: .*no/such/store", capsys.readouterr().err)
+
+
+def test_a_record_without_a_precision_meant_fp32(
+    recipe: Recipe, speeds: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs of the first version wrote none down, and there was fp32 alone."""
+    folder = pretrain(str(recipe()), TINY)
+    path = folder / "recipe.toml"
+    path.write_text(path.read_text().replace('precision = "fp32"\n', ""))
+    laid: list[str] = []
+    monkeypatch.setattr(deed, "go_on", lambda plan, *_: laid.append(plan.recipe.layout.precision) or {})
+    for words in ([str(folder)], [str(recipe()), "layout.precision=auto", *TINY]):
+        Run(folder).set(state="stopped")
+        pretrain(words[0], words[1:])
+    assert laid == ["fp32", "fp32"]
+    assert run.read_recipe(Pretraining, folder).layout.precision == "fp32"
+    assert show.read(str(folder))[0].layout.precision == "fp32"
+    assert not speeds.timed
 
 
 def test_a_run_keeps_its_choice(

@@ -96,11 +96,11 @@ def test_room_is_that_of_this_machine_where_it_is_started_here(
 
 
 def test_what_would_change_is_told_last(recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for part in ("sizes", "spread", "attention", "memory"):
+    for part in ("sizes", "spread", "precision", "attention", "memory"):
         monkeypatch.setattr(PretrainingPlan, part, lambda _, part=part: [part])
     ranks: Any = None
     plan = PretrainingPlan(recipe=requested(Pretraining, recipe, [], "", "").recipe, ranks=ranks, notes=("note",))  # type: ignore[arg-type]
-    assert plan.lines() == ["note", "sizes", "spread", "attention", "memory"]
+    assert plan.lines() == ["note", "sizes", "spread", "precision", "attention", "memory"]
     changed = PretrainingPlan(recipe=plan.recipe, ranks=ranks, notes=("note",), changed="new layout")
-    assert changed.lines() == ["note", "sizes", "spread", "attention", "memory", "new layout"]
-    assert changed.lying() == ["spread", "attention", "memory", "new layout"]
+    assert changed.lines() == ["note", "sizes", "spread", "precision", "attention", "memory", "new layout"]
+    assert changed.lying() == ["spread", "precision", "attention", "memory", "new layout"]

@@ -183,6 +183,12 @@ def _others() -> Callable[[], float]:
     return told
 
 
+def others_watched() -> Callable[[], bool]:
+    """Watch the cores this process may use; what is returned tells whether it had them for itself since."""
+    others = _others()
+    return lambda: others() < ALONE
+
+
 def _ticks() -> tuple[float, float] | None:
     """Ticks in which the cores this process may use worked, and all their ticks."""
     own, worked, whole = os.sched_getaffinity(0), 0.0, 0.0
@@ -420,25 +426,26 @@ def _measure(device: torch.device, precision: str) -> tuple[float, bool]:
     chance = torch.Generator(device.type).manual_seed(0)  # nobody's draws move, whether a figure is kept or measured
     tile = torch.randn(LEAST, LEAST, generator=chance, device=device).to(dtype)
     cuda = device.type == "cuda"
+    own = time.perf_counter if cuda else time.thread_time  # others may have the core meanwhile
 
     def spent(size: int, repeats: int) -> float:
         a, b = tile.repeat(size // LEAST, size // LEAST), tile.repeat(size // LEAST, size // LEAST)
         if cuda:
             torch.cuda.synchronize()
-        start = time.perf_counter()
+        start = own()
         for _ in range(repeats):
             a @ b
         if cuda:
             torch.cuda.synchronize()
-        return (time.perf_counter() - start) / repeats
+        return max(own() - start, 1e-9) / repeats
 
     size, repeats = LEAST, 20 if cuda else 1
     spent(size, 1)  # wakes threads and libraries
-    others, began = _others(), time.perf_counter()
+    others, began = _others(), own()
     seconds = spent(size, repeats)
     best = 2 * size**3 / seconds
-    while time.perf_counter() - began < PATIENCE:
-        left = PATIENCE - (time.perf_counter() - began)
+    while own() - began < PATIENCE:
+        left = PATIENCE - (own() - began)
         if seconds < SHORT and size < LARGEST.get(device.type, 2048) and 10 * seconds * repeats < left:
             size *= 2
         seconds = spent(size, repeats)

@@ -15,7 +15,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -419,9 +419,15 @@ def _started_together(given: Mapping[str, str]) -> tuple[str, int]:
     return ("/".join((f"{place.address}:{place.port}", *words)) if place.world > 1 else ""), place.rank
 
 
-def read_recipe(cls: type[R], folder: Path) -> R:
+def read_recipe(cls: type[R], folder: Path, name: str = RECIPE) -> R:
     """The recipe a folder was made by."""
-    path = folder / RECIPE
+    path = folder / name
     if not path.exists():
-        raise DataError(folder, f"holds no {RECIPE}", f"the folder of an `ordsmed {getattr(cls, 'verb', '')}`")
-    return settings.decode(cls, settings.read(path), str(path))
+        raise DataError(folder, f"holds no {name}", f"the folder of an `ordsmed {getattr(cls, 'verb', '')}`")
+    return settings.decode(cls, as_recorded(cls, settings.read(path)), str(path))
+
+
+def as_recorded(cls: type, table: settings.Table) -> settings.Table:
+    """What a recipe in a folder meant when it was written there: what it does not name may have another default now."""
+    meant: Callable[[settings.Table], settings.Table] = getattr(cls, "as_recorded", dict)
+    return meant(table)

@@ -33,9 +33,9 @@ from ordsmed.finetune.recipe import Finetuning
 from ordsmed.launch import gpus, slurm
 from ordsmed.launch.site import absolute, find
 from ordsmed.learn.phases import total
-from ordsmed.mesh.precision import best_on
+from ordsmed.mesh.precision import likely
 from ordsmed.show.show import PLANS, read
-from ordsmed.train.fastest import settled
+from ordsmed.train.fastest import expected, settled
 from ordsmed.train.job import Job
 from ordsmed.train.plan import Plan
 from ordsmed.train.training import Training
@@ -217,7 +217,8 @@ def _there(
         plan = submit.checked(name, overrides, verb, where, site, 1 if alone else world)
         kind = "cpu" if part.gpu == "none" else "cuda"
         device = part.gpu if kind == "cuda" else "CPU"
-        return plan, Devices(device, kind, world, nodes, plan.recipe.layout.precision, site=absolute(site))
+        precision = likely(plan.recipe.layout, torch.device(kind)).precision
+        return plan, Devices(device, kind, world, nodes, precision, site=absolute(site))
     if nodes > 1:
         raise RecipeError("--nodes", f"found {nodes}, of this machine", "1", "name a cluster with `--site`")
     with run.at_home(name) as own:
@@ -226,11 +227,10 @@ def _there(
         alone_ranks = prepare(layout.device, layout.threads or None)
         if make:
             plan = settled(plan.on(dataclasses.replace(plan.ranks, threads=alone_ranks.threads)).completed(make=True))
-    kind, precision = plan.ranks.device.type, str(plan.recipe.layout.precision)
-    if precision == "auto":
-        precision = best_on(plan.ranks.device) if kind == "cuda" else "fp32"
-    device = machine.name_of(plan.ranks.device)
-    return plan, Devices(device, kind, a_node or plan.ranks.world, 1, precision, alone_ranks.threads)
+    here = plan.ranks.device
+    return plan, Devices(
+        machine.name_of(here), here.type, a_node or plan.ranks.world, 1, expected(plan), alone_ranks.threads
+    )
 
 
 def _work(plan: Plan, name: str) -> tuple[int, float, float, float]:

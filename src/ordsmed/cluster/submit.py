@@ -163,7 +163,7 @@ def checked(name: str, overrides: Sequence[str], verb: str, place: Destination, 
     with run.at_home(name) as own:
         plan = PLANS[verb].read(own, overrides, site=absolute(site), devices=processes)
     part, gpu, asked = place.partition, place.partition.model, plan.recipe.layout.precision
-    if gpu and asked not in gpu.able:
+    if gpu and asked not in (*gpu.able, "auto"):
         problem = f"found {asked}, which {part.gpu} has no units for"
         raise RecipeError("layout.precision", problem, " or ".join(gpu.able))
     if gpu and (held := plan.held()) > SHARE * gpu.memory * 2**30:

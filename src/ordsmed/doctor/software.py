@@ -118,9 +118,9 @@ def precision(host: Host) -> Iterator[Outcome]:
     """Can the GPUs do what the partition's layout says?"""
     if host.place is None:
         return
-    asked = str(host.place.layout.get("precision", "fp32"))
+    asked = str(host.place.layout.get("precision", "auto"))
     for card in {card.name: card for card in host.torch.cards}.values():
-        if (model := known(card.name)) and asked not in model.able:
+        if (model := known(card.name)) and asked not in (*model.able, "auto"):
             yield error(f"{asked} on {card.name}, which has no units for it", f"take {' or '.join(model.able)}")
             return
     yield ok(f"{asked}, which {_site(host)} is set to")

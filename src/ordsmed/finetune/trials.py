@@ -26,13 +26,15 @@ from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
 from ordsmed.base.folder import TRIALS, WEIGHTS, FolderKind, kind_of_folder
 from ordsmed.base.ranks import place_of
 from ordsmed.base.run import Run
-from ordsmed.base.say import logged, say
+from ordsmed.base.say import logged, remembered, say
 from ordsmed.finetune.compared import best_of, compared, table
 from ordsmed.finetune.grid import Trial, plan
+from ordsmed.finetune.plan import FinetuningPlan
 from ordsmed.finetune.recipe import Finetuning
 from ordsmed.launch.site import site_layout
 from ordsmed.mesh.layout import parse
 from ordsmed.train import picture, several
+from ordsmed.train.fastest import chosen_once
 
 LEFT = ("weights", "predictions")  # of the best trial, for the folder of all
 
@@ -46,9 +48,10 @@ def asked(
     stand = kind is FolderKind.TRIALS
     if kind.made and not stand:
         return None
-    table = (
-        settings.read(Path(name) / TRIALS) if stand else run.read_table(run.find_recipe(name, "finetune"), "finetune")
-    )
+    if stand:
+        table = Finetuning.as_recorded(settings.read(Path(name) / TRIALS))
+    else:
+        table = run.read_table(run.find_recipe(name, "finetune"), "finetune")
     if site:
         table["layout"] = {**table.get("layout", {}), **site_layout(site)}
     recipe = settings.decode(Finetuning, settings.override(table, overrides), name)
@@ -64,9 +67,6 @@ def asked(
         raise RecipeError("--deadline", "found for fine-tunings, which go by epochs", "", "set `steps` or `epochs`")
     if layout == "auto":
         raise RecipeError("--layout", "found auto, with several trials", "1x1x1: each trial has one device")
-    if recipe.layout.precision == "auto":
-        wanted = "fp32, tf32, bf16 or fp16: what is compared is computed alike"
-        raise RecipeError("layout.precision", "found auto, with several trials", wanted)
     return folder, replace(recipe, layout=parse(layout, recipe.layout)) if layout else recipe
 
 
@@ -83,8 +83,10 @@ def perform(folder: Path, recipe: Finetuning, name: str, *, anew: bool = False) 
         if not anew and _stands_for_good(folder, recipe, trials):
             say(f"{folder}: is done; it may only be read, and stays as it is")
             return folder
-        _begin(folder, recipe, anew=anew)
-        with logged(folder / "log.txt"):
+        with remembered() as before:
+            recipe = _begin(folder, recipe, trials, anew=anew)
+        trials = _alike(trials, recipe)
+        with logged(folder / "log.txt", before.getvalue()):
             try:
                 for trial in trials:
                     several.write(trial, "trial")
@@ -108,7 +110,8 @@ def perform_part(folder: Path, recipe: Finetuning, name: str, part: tuple[int, i
     with run.locked(folder):
         if _stands_for_good(folder, recipe, trials):
             return folder
-        _begin(folder, recipe, anew=False)
+        recipe = _begin(folder, recipe, trials, anew=False)
+        trials = _alike(trials, recipe)
         for trial in trials:
             several.write(trial, "trial")
     mine = trials[part[0] :: part[1]]  # side by side with the other parts: each run has a lock of its own
@@ -139,8 +142,28 @@ def _fingerprint(recipe: Finetuning) -> str:
     return run.fingerprint(replace(recipe, seeds=(), grid={}, seed=0))
 
 
-def _begin(folder: Path, recipe: Finetuning, *, anew: bool) -> None:
-    """The folder of all; another recipe's is refused, but for its seeds, its grid and what was never trained."""
+def _alike(trials: Sequence[Trial], recipe: Finetuning) -> list[Trial]:
+    """Those that name no precision by that of all: what is compared is computed alike."""
+    taken = recipe.layout.precision
+    return [replace(one, recipe=replace(one.recipe, layout=one.recipe.layout.settled(taken))) for one in trials]
+
+
+def _settled(folder: Path, recipe: Finetuning, trials: Sequence[Trial], *, stands: bool) -> Finetuning:
+    """With the precision that trials before were made in, else one that is chosen once for all."""
+    layout, left = recipe.layout, [one.recipe for one in trials if one.recipe.layout.precision == "auto"]
+    if stands:
+        layout = layout.settled(run.read_recipe(Finetuning, folder, TRIALS).layout.precision)
+    if left and layout.precision == "auto":
+        places = several.places_of(layout.device, recipe.jobs, len(trials))
+        layout = layout.settled(chosen_once(FinetuningPlan, left[0], len(places.environments)))
+    return replace(recipe, layout=layout)
+
+
+def _begin(folder: Path, recipe: Finetuning, trials: Sequence[Trial], *, anew: bool) -> Finetuning:
+    """The folder of all; another recipe's is refused, but for its seeds, its grid and what was never trained.
+
+    Returns the recipe with the precision of all.
+    """
     place, mark = Run(folder), _fingerprint(recipe)
     if place.status:
         run.finished(folder, recipe.verb)
@@ -150,9 +173,11 @@ def _begin(folder: Path, recipe: Finetuning, *, anew: bool) -> None:
             raise RecipeError(folder, found, "only `seeds` and `grid` may change", "name another `out=`, or add --anew")
         if other or anew:
             run.clear(folder)
+    recipe = _settled(folder, recipe, trials, stands=(folder / TRIALS).is_file())
     place.begin(recipe, fingerprint=mark, began=place.status.get("began", time.time()), why=None)
     files.write_text(folder / TRIALS, settings.write(recipe))
     (folder / "trials").mkdir(exist_ok=True)
+    return recipe
 
 
 def _make(folder: Path, recipe: Finetuning, trials: Sequence[Trial]) -> dict[str, str]:

@@ -55,7 +55,16 @@ def lines(name: str) -> Iterator[str]:
 def _row(one: Partition, site: Site) -> list[str]:
     asked = one.ask if one.gpu != "none" else "-"
     usual = "*" if one.name == (site.default or site.partition[0].name) else ""
-    cells = [one.gpu, one.gpus, one.arch, one.cores, one.memory, _hours(one.hours), one.layout["precision"], asked]
+    cells = [
+        one.gpu,
+        one.gpus,
+        one.arch,
+        one.cores,
+        one.memory,
+        _hours(one.hours),
+        one.layout.get("precision", "auto"),
+        asked,
+    ]
     return [
         one.name + usual,
         *(UNKNOWN if value is None else f"{value:g}" if isinstance(value, float) else str(value) for value in cells),

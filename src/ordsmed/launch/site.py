@@ -94,10 +94,11 @@ class Partition:
     @property
     def layout(self) -> dict[str, Any]:
         """What a recipe's [layout] says here."""
+        named = {"precision": self.precision} if self.precision else {}
         if self.gpu == "none":
-            return {"device": "cpu", "precision": self.precision or "fp32"}
+            return {"device": "cpu", **named}
         if (gpu := self.model) is None:
-            return {"device": "cuda", "precision": self.precision or "fp32"}
+            return {"device": "cuda", **named}
         share = min(1.0, gpu.memory / LARGE)
         return {
             "device": "cuda",

@@ -39,10 +39,10 @@ class Layout:
     elsewhere per_device_train_batch_size, micro_batch_size, gradient_accumulation_steps"""
     tokens: int = 0
     """that a device holds at a time where `micro` says nothing; 0: about 8 thousand (CPU) or 64 thousand (GPU)"""
-    precision: Literal["fp32", "tf32", "bf16", "fp16", "auto"] = "fp32"
+    precision: Literal["fp32", "tf32", "bf16", "fp16", "auto"] = "auto"
     """products in fp32, in TF32 (NVIDIA since Ampere), bf16, or fp16 with dynamic scaling; weights are fp32 always;
-    auto: 16 bits that the GPU has units for, or on a CPU bf16 where steps are faster by a fifth, as is measured once;
-    a run keeps the choice;
+    auto: 16 bits that the GPU has units for; on a CPU bf16 where steps are faster by a fifth, as is measured once, else
+    fp32; a run keeps the choice;
     elsewhere fp16, bf16, amp, mixed_precision"""
     exact: tuple[Literal["embeddings", "norms", "types"], ...] = ()
     """with bf16 or fp16: what is computed in fp32 all the same"""
@@ -63,7 +63,7 @@ class Layout:
     compile: bool = False
     """torch.compile, block by block; elsewhere torch_compile"""
     kernels: Literal["auto", "plain"] = "auto"
-    """on a GPU: auto takes those of our own that are equal there to torch's; plain: torch's alone"""
+    """on a GPU: auto takes those of our own that are equal there to torch's (dropout draws otherwise); plain: none"""
     scale: float = 65_536.0
     """fp16: the factor of the loss at the start; halved when a gradient runs over"""
     scale_window: int = 1_000
@@ -108,7 +108,7 @@ class Layout:
                 f"compile: found true with tensor {self.tensor}; wanted one of the two: torch's compiler gave other "
                 "gradients under tensor parallelism in our trials, silently"
             )
-        if self.fp8 and self.precision != "bf16":
+        if self.fp8 and self.precision not in ("bf16", "auto"):
             raise ValueError(f"fp8: found true with {self.precision}; wanted bf16, in which all else is computed")
         if self.fp8 and self.tensor > 1:
             raise ValueError(f"fp8: found true with tensor {self.tensor}; wanted one of the two")
@@ -124,6 +124,7 @@ class Layout:
         """With the precision that was chosen where the choice was left open; in fp32 nothing needs to be kept exact."""
         if self.precision != "auto":
             return self
+        precision = "bf16" if self.fp8 else precision
         exact = self.exact if precision in ("bf16", "fp16") else ()
         return dataclasses.replace(self, precision=precision, exact=exact)  # type: ignore[arg-type]
 
@@ -159,7 +160,7 @@ class Layout:
             wanted = f"a multiple of the {world} devices"
             if self.tensor > 1:  # those of a group see the same rows
                 wanted = f"a multiple of {world}, as {world * self.tensor} devices are in groups of {self.tensor}"
-            fewer = max(n for n in range(1, world) if phase.batch % n == 0)
+            fewer = _divisor(phase.batch, world - 1)
             raise RecipeError(
                 place, found, wanted, f"use {_near(phase.batch, world)}, or {many(fewer * self.tensor, 'device')}"
             )
@@ -167,12 +168,12 @@ class Layout:
         most = asked or max(1, (self.tokens or TOKENS_HELD.get(device, 8_192)) // phase.length)
         if asked and own % asked:
             made = f"micro {asked} x {many(world, 'device')} = {asked * world}"
-            fits = max(n for n in range(1, asked) if own % n == 0)
+            fits = _divisor(own, asked - 1)
             raise RecipeError(
                 place, f"{found}, not a multiple of {made}", "",
                 f"use {_near(phase.batch, asked * world)}, or layout.micro={fits}",
             )  # fmt: skip
-        micro = next(m for m in range(min(most, own), 0, -1) if own % m == 0)
+        micro = asked or _divisor(own, most)
         return Share(phase.batch, micro, rank, world)
 
     def check(self, settings: ModelSettings, lengths: list[int], world: int, *, whose: str = "model") -> None:
@@ -281,6 +282,14 @@ def parse(text: str, layout: Layout) -> Layout:
         raise RecipeError("--layout", f"found {text}", "auto, or replicate x shard x tensor as in 2x4x1")
     replicate, shard, tensor = map(int, found.groups())
     return dataclasses.replace(layout, replicate=replicate, shard=shard, tensor=tensor)
+
+
+SEARCHED = 1_000_000  # more rows, and devices, than one looks for
+
+
+def _divisor(rows: int, most: int) -> int:
+    """The largest number that divides so many rows, of at most so much."""
+    return next(n for n in range(min(most, rows, SEARCHED), 0, -1) if rows % n == 0)
 
 
 def _near(batch: int, unit: int) -> str:

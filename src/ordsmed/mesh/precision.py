@@ -14,11 +14,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
-from torch.nn import functional as F
 
 from ordsmed.base.errors import RecipeError, Trouble
 from ordsmed.mesh.layout import Layout
 from ordsmed.nn.fp8 import lacks_fp8
+from ordsmed.nn.packed import HalfLayer, PackedLayer, installed, lacks_bf16, layers_of
+from ordsmed.nn.residual import exact_norm, half_norm
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 LEAST_SCALE = 1.0
@@ -56,6 +57,13 @@ def best_on(device: torch.device) -> str:
     return "bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "fp16"
 
 
+def likely(layout: Layout, device: torch.device) -> Layout:
+    """As `auto` will settle it, as far as the device alone tells: on a CPU with fp32, before steps are timed."""
+    if layout.precision != "auto" or device.type != "cuda":
+        return layout.settled("fp32")
+    return layout.settled(best_on(device) if torch.cuda.is_available() else "bf16")
+
+
 def has_tf32(arch: tuple[int, int]) -> bool:
     """NVIDIA's since Ampere; AMD's GPUs tell numbers as high and would stay with fp32 in silence."""
     return arch >= (8, 0) and torch.version.hip is None
@@ -77,7 +85,7 @@ def _describe(layout: Layout, cuda: bool, arch: tuple[int, int], name: str) -> s
         return f"precision: {said} (bf16 is as fast on {name} and needs no scaling)"
     if not cuda and layout.precision == "fp32":
         tiles = getattr(torch.cpu, "_is_amx_tile_supported", bool)()
-        why = "this CPU has AMX: `layout.precision=auto` measures bf16" if tiles else "16 bits are slower on most CPUs"
+        why = "named, or bf16 was not a fifth faster: this CPU has AMX" if tiles else "16 bits are slower on most CPUs"
         return f"precision: {said} ({why})"
     return f"precision: {said}"
 
@@ -93,22 +101,7 @@ def keep_in_half(objective: nn.Module, layout: Layout) -> None:
             if use not in layout.exact:
                 module.register_forward_hook(lambda _, __, out: out.to(dtype))
         elif isinstance(module, nn.LayerNorm):
-            module.forward = types.MethodType(_exact_norm if "norms" in layout.exact else _half_norm, module)  # type: ignore[method-assign]
-
-
-def _exact_norm(self: nn.LayerNorm, x: Tensor) -> Tensor:
-    with torch.autocast(x.device.type, enabled=False):
-        return F.layer_norm(x.float(), self.normalized_shape, self.weight, self.bias, self.eps)
-
-
-def _half_norm(self: nn.LayerNorm, x: Tensor) -> Tensor:
-    """16 bits in and out; the kernel adds up in fp32 whatever comes in."""
-    if not torch.is_autocast_enabled(x.device.type):
-        return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
-    dtype = torch.get_autocast_dtype(x.device.type)
-    with torch.autocast(x.device.type, enabled=False):
-        bias = None if self.bias is None else self.bias.to(dtype)
-        return F.layer_norm(x.to(dtype), self.normalized_shape, self.weight.to(dtype), bias, self.eps)
+            module.forward = types.MethodType(exact_norm if "norms" in layout.exact else half_norm, module)  # type: ignore[method-assign]
 
 
 class _InHalf(torch.autograd.Function):
@@ -160,24 +153,25 @@ def cast_at_once(block: nn.Module, dtype: torch.dtype, *, norms: bool) -> None:
 class CastWeights:
     """The weights of a network's layers in 16 bits, kept beside their own: autocast would cast them for every batch.
 
-    For networks that do not learn: what changes in the weights afterwards is not seen. The bits are those of autocast.
+    For networks that do not learn: what changes in the weights afterwards is not seen. On a CPU in bf16 they are laid
+    out for its kernels too; elsewhere the bits are those of autocast.
     """
 
     def __init__(self) -> None:
+        self._for: tuple[torch.device, torch.dtype] | None = None
         self._places: list[tuple[nn.Linear, str, Tensor, Tensor]] = []
+        self._packed: list[tuple[nn.Linear, PackedLayer]] = []
 
     @contextlib.contextmanager
     def within(self, network: nn.Module, device: torch.device, dtype: torch.dtype) -> Iterator[None]:
         """Products in 16 bits, by weights that are cast once, the first time."""
-        if not self._places or (self._places[0][3].device, self._places[0][3].dtype) != (device, dtype):
-            self._places = [
-                (layer, name, weight, weight.detach().to(dtype))
-                for layer in network.modules()
-                if type(layer) is nn.Linear
-                for name, weight in layer._parameters.items()
-                if weight is not None
-            ]
-        with torch.autocast(device.type, dtype):
+        if self._for != (device, dtype):
+            self._for, self._places, self._packed = (device, dtype), [], []
+            if dtype == torch.bfloat16 and not lacks_bf16(device):
+                self._packed = [(layer, HalfLayer(layer)) for layer in layers_of(network, "bf16")]
+            else:
+                self._places = _cast(network, dtype)
+        with torch.autocast(device.type, dtype), installed(self._packed):
             try:
                 for layer, name, _, half in self._places:
                     layer._parameters[name] = half  # type: ignore[assignment]
@@ -185,6 +179,17 @@ class CastWeights:
             finally:
                 for layer, name, weight, _ in self._places:
                     layer._parameters[name] = weight  # type: ignore[assignment]
+
+
+def _cast(network: nn.Module, dtype: torch.dtype) -> list[tuple[nn.Linear, str, Tensor, Tensor]]:
+    """Layers, names of their weights, these, and the same in 16 bits."""
+    return [
+        (layer, name, weight, weight.detach().to(dtype))
+        for layer in network.modules()
+        if type(layer) is nn.Linear
+        for name, weight in layer._parameters.items()
+        if weight is not None
+    ]
 
 
 @dataclass

@@ -16,12 +16,14 @@ from typing import Any
 
 from ordsmed.base import run
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.folder import FolderKind, kind_of_folder
+from ordsmed.base.folder import RECIPE, FolderKind, kind_of_folder
 from ordsmed.base.ranks import place_of
 from ordsmed.base.run import Run
 from ordsmed.finetune.recipe import Finetuning
 from ordsmed.pretrain.recipe import Pretraining
-from ordsmed.show.show import read
+from ordsmed.show.show import PLANS, read
+from ordsmed.train import several
+from ordsmed.train.fastest import chosen_once
 from ordsmed.train.several import PlannedRun
 from ordsmed.train.training import Training
 
@@ -40,6 +42,11 @@ class Study:
     folder: Path
     recipe: Training
     seeds: tuple[int, ...]
+
+    @property
+    def stands(self) -> bool:
+        """Was it ever begun?"""
+        return (self.folder / RECIPE).is_file()
 
     @property
     def runs(self) -> list[PlannedRun]:
@@ -103,10 +110,27 @@ def _alone(recipe: Training, name: str) -> Training:
             remedy = "`ordsmed finetune` compares trials; here each setting is a recipe"
             raise RecipeError(f"{name}: {key}", "found several settings", "one", remedy)
         recipe = replace(recipe, seeds=(), jobs=0)
-    if recipe.layout.precision == "auto":
-        wanted = "fp32, tf32, bf16 or fp16: what is compared is computed alike"
-        raise RecipeError("layout.precision", "found auto, with several seeds", wanted)
     return replace(recipe, seed=0, out=None)
+
+
+def settled(study: Study, workers: int, devices: int) -> Study:
+    """With the precision that its seeds before were made in, else one that is chosen once for all."""
+    layout = study.recipe.layout
+    if study.stands:
+        layout = layout.settled(run.read_recipe(type(study.recipe), study.folder).layout.precision)
+    if layout.precision == "auto":
+        places = several.places_of(layout.device, workers, len(study.seeds), devices)
+        beside = len(places.environments) * max(1, devices)
+        layout = layout.settled(chosen_once(PLANS[study.recipe.verb], study.runs[0].recipe, beside))
+    return replace(study, recipe=replace(study.recipe, layout=layout))
+
+
+def as_the_other(study: Study, other: Study) -> Study:
+    """With the precision of one that stands, which it is compared with, where neither names any."""
+    if other.recipe.layout.precision != "auto":
+        return study
+    taken = run.read_recipe(type(other.recipe), other.folder).layout.precision
+    return replace(study, recipe=replace(study.recipe, layout=study.recipe.layout.settled(taken)))
 
 
 def mark(study: Study) -> str:

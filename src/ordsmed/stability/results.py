@@ -10,12 +10,12 @@ from typing import Any
 
 from ordsmed.base import files, run
 from ordsmed.base.errors import OrdsmedError, RecipeError, meant
-from ordsmed.base.run import Run
 from ordsmed.base.say import many
 from ordsmed.finetune.recipe import Finetuning
 from ordsmed.report.course import LAST
 from ordsmed.score.bands import Course
 from ordsmed.score.seeds import LEVEL, is_number, over_seeds
+from ordsmed.show.state import sound
 from ordsmed.stability.plan import Study
 from ordsmed.train import meters
 from ordsmed.train.guard import left_out
@@ -61,15 +61,16 @@ def _of_run(seed: int, one: PlannedRun, failed: str) -> dict[str, Any]:
     row: dict[str, Any] = {"seed": seed, "folder": str(one.folder), "state": "not begun", "why": failed, "step": 0,
                            "seconds": 0.0, "left_out": 0, "notes": [], "scores": {}}  # fmt: skip
     try:
-        status = Run(one.folder).status
+        status = sound(one.folder)
         row["state"] = "failed" if failed else status.get("state", row["state"])
         row["left_out"] = left_out(status.get("left_out", []))
         row["notes"] += [f"steps {each['first']:,} to {each['last']:,} taught nothing: {each['why']}"
                          for each in status.get("left_out", [])]  # fmt: skip
         training = [line for line in course(one.folder) if "validation" not in line and "loss" in line]
         if training:
-            row |= {"step": training[-1]["step"], "scores": {"loss": _last_loss(training)},
-                    "seconds": round(sum(float(line.get("seconds", 0.0)) for line in training), 1)}  # fmt: skip
+            seconds = sum(line["seconds"] for line in training if is_number(line.get("seconds")))
+            row |= {"step": training[-1]["step"], "scores": {"loss": _last_loss(training)}}
+            row["seconds"] = round(seconds, 1)
         if row["state"] == "done":
             facts = files.read_table(one.folder / "scores.json")
             known = (*NO_SCORES, *row["scores"])  # the loss there is that of the very last step
@@ -77,7 +78,7 @@ def _of_run(seed: int, one: PlannedRun, failed: str) -> dict[str, Any]:
                               if isinstance(value, float) and name not in known}  # fmt: skip
             row["scores"] = {name: value if is_number(value) else None for name, value in row["scores"].items()}
             row["notes"] += _guessed(row["scores"], facts.get("guessing"), one)
-            if row["step"] < int(status.get("step", 0)) and not isinstance(one.recipe, Finetuning):
+            if row["step"] < status.get("step", 0) and not isinstance(one.recipe, Finetuning):
                 row["notes"].append(f"metrics.jsonl ends at step {row['step']:,} of {status['step']:,}: it is cut off")
     except OrdsmedError as error:
         row |= {"state": "failed", "why": row["why"] or str(error)}

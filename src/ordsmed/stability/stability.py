@@ -19,7 +19,7 @@ from ordsmed.base import files, run
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
 from ordsmed.base.folder import STATUS, FolderKind
 from ordsmed.base.run import Run
-from ordsmed.base.say import logged, many, say
+from ordsmed.base.say import logged, many, remembered, say
 from ordsmed.finetune.recipe import Finetuning
 from ordsmed.report import report
 from ordsmed.score.bands import bands
@@ -76,10 +76,12 @@ def compare(first: str, second: str, overrides: Sequence[str] = (), how: StudyOp
     title = f"{one.name}-and-{other.name}"
     if one.name == other.name:
         studies = [replace(study, name=str(study.folder)) for study in studies]
-    outcomes = []
-    for name, study in zip(names, studies, strict=True):
+    outcomes = list[dict[str, Any]]()
+    for name, study, other in zip(names, studies, reversed(studies), strict=True):
         with run.at_home(name):
-            outcomes.append(_perform(study, how))
+            known = other.stands and (outcomes or not how.anew)
+            alike = plan.as_the_other(study, other) if known and (how.anew or not study.stands) else study
+            outcomes.append(_perform(alike, how))
     result = _compared(Path(out) if out else plan.HOME / title, studies, outcomes)
     for each in outcomes:
         _complain(each, f"{result['verdict']}; {result['folder']}/comparison.md has each seed")
@@ -102,8 +104,9 @@ def _perform(study: Study, how: StudyOptions) -> dict[str, Any]:
         if not how.anew and _stands_for_good(study):
             say(f"{folder}: is done; it may only be read, and stays as it is")
             return results.results(study, {}, how.metric)
-        _begin(study, anew=how.anew)
-        with logged(folder / "log.txt"):
+        with remembered() as before:
+            study = _begin(study, how)
+        with logged(folder / "log.txt", before.getvalue()):
             try:
                 result = _made(study, how)
             except OrdsmedError as error:
@@ -125,19 +128,21 @@ def _stands_for_good(study: Study) -> bool:
     return own and not os.access(study.folder, os.W_OK) and all(one.done for one in study.runs)
 
 
-def _begin(study: Study, *, anew: bool) -> None:
-    """The folder; another recipe's, or of other data, is refused."""
+def _begin(study: Study, how: StudyOptions) -> Study:
+    """The folder; another recipe's, or of other data, is refused. Returns the study with the precision of all seeds."""
     place, own = Run(study.folder), plan.mark(study)
     if place.status:
         run.finished(study.folder, VERB)
         other = place.status.get("fingerprint") != own
-        if other and not anew and any(study.folder.glob("seed-*")):
+        if other and not how.anew and any(study.folder.glob("seed-*")):
             problem = "holds seeds of another recipe, or of other data"
             raise RecipeError(study.folder, problem, "those of this recipe", "name another `out=`, or add --anew")
-        if other or anew:
+        if other or how.anew:
             run.clear(study.folder)
+    study = plan.settled(study, how.workers, how.devices)
     facts = {"of": study.recipe.verb, "seeds": list(study.seeds), "began": place.status.get("began", time.time())}
     place.begin(study.recipe, verb=VERB, fingerprint=own, why=None, **facts)
+    return study
 
 
 def _made(study: Study, how: StudyOptions) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,9 +85,13 @@ def job_of(path: Path, *overrides: str, device: str = "cpu") -> Job:
 
 
 def build(recipe: Pretraining, ranks: Ranks) -> Job:
-    """What is planned of a pretraining, ready to go; its data are made where they lack."""
+    """What is planned of a pretraining, ready to go; its data are made where they lack.
+
+    In fp32 where it names no precision: what it learns is compared with known numbers.
+    """
     from ordsmed.pretrain.plan import PretrainingPlan
 
+    recipe = replace(recipe, layout=recipe.layout.settled("fp32"))
     return PretrainingPlan.of(recipe, ranks).completed(make=True).build()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import itertools
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -140,7 +141,12 @@ def _tried(job: Job | None, index: int, micro: int, ranks: Ranks, *, times: int 
     except (RuntimeError, MemoryError) as error:
         if not lacks_memory(error):
             raise
-    least = torch.tensor(speed)
+    return slowest(speed, ranks)
+
+
+def slowest(speed: float, ranks: Ranks) -> float:
+    """Of all ranks."""
+    least = torch.tensor(speed, dtype=torch.float64)
     if ranks.world > 1:
         torch.distributed.all_reduce(least, op=torch.distributed.ReduceOp.MIN)
     return float(least)
@@ -156,20 +162,28 @@ def let_go(ranks: Ranks) -> None:
 
 def speed_of(job: Job, index: int, steps: int = 2, *, times: int = 1) -> float:
     """Rows a second of micro-batches forward and backward with an update; the fastest step but the first counts."""
-    share, rows = job.share(index), job.rows(index)
-    single = dataclasses.replace(share, batch=share.micro * share.world * times)
-    spent = []
-    for step in range(steps):
-        batches = next(load(rows, single, step, step + 1, workers=0, device=job.ranks.device))
-        job.objective.begin(int(single.numbers(step, 0)[0]) % job.phases[index].batch, share.micro * times)
-        began = time.perf_counter()
-        float(loop.update(job, batches, 0.0, index, step)[1])
-        spent.append(time.perf_counter() - began)
+    spent = [seconds for seconds, _ in itertools.islice(timed_steps(job, index, times=times), steps)]
     if job.ranks.device.type == "cuda":
         total = torch.cuda.get_device_properties(job.ranks.device).total_memory
         if torch.cuda.max_memory_allocated(job.ranks.device) > ROOM * total:
             return 0.0
-    return share.micro * times / min(spent[1:])
+    return job.share(index).micro * times / min(spent[1:])
+
+
+def timed_steps(job: Job, index: int, *, times: int = 1) -> Iterator[tuple[float, float]]:
+    """Steps of micro-batches forward and backward with an update at no rate: seconds, and the gradient's norm.
+
+    A process that is alone on its CPU counts its own: others may have the cores meanwhile.
+    """
+    clock = time.thread_time if job.ranks.device.type == "cpu" and job.ranks.world == 1 else time.perf_counter
+    share, rows = job.share(index), job.rows(index)
+    single = dataclasses.replace(share, batch=share.micro * share.world * times)
+    for step in itertools.count():
+        batches = next(load(rows, single, step, step + 1, workers=0, device=job.ranks.device))
+        job.objective.begin(int(single.numbers(step, 0)[0]) % job.phases[index].batch, share.micro * times)
+        began = clock()
+        norm = float(loop.update(job, batches, 0.0, index, step)[1])
+        yield clock() - began, norm
 
 
 def _room_on_cpu() -> bool:

@@ -19,6 +19,7 @@ from ordsmed.base import ranks as processes
 from ordsmed.base.ranks import Ranks
 from ordsmed.mesh.attention import way
 from ordsmed.mesh.layout import Layout, arithmetic
+from ordsmed.mesh.precision import likely
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train import room
@@ -121,12 +122,22 @@ class Plan(abc.ABC):
             lines.append(arithmetic(phase, number, layout.share(phase, number, ranks.device.type, 0, ranks.data_world)))
         return lines
 
+    def precision(self) -> list[str]:
+        """How a precision that is left open will be chosen, in a line."""
+        layout, device = self.recipe.layout, self.ranks.device
+        if layout.precision != "auto":
+            return []
+        if device.type == "cuda" or layout.fp8:
+            return [f"layout.precision: auto, which takes {likely(layout, device).precision}"]
+        return ["layout.precision: auto, which measures once whether steps are faster in bf16 than in fp32"]
+
     def attention(self, *, mixed: bool = False) -> list[str]:
         """Which way attention takes, in a line; `mixed`: some rows are read from left to right and some both ways."""
         if self.network is None:
             return []
         lengths = sorted({phase.length for phase in self.recipe.phases})
-        return way(self.network, self.recipe.layout, self.ranks.device, lengths, mixed=mixed)
+        layout = likely(self.recipe.layout, self.ranks.device)
+        return way(self.network, layout, self.ranks.device, lengths, mixed=mixed)
 
     def fits(self, make: room.Make, *, here: bool) -> None:
         """Refuse what no machine holds, or not this one (`here`)."""
@@ -138,7 +149,13 @@ class Plan(abc.ABC):
 
     def lying(self) -> list[str]:
         """How it lies on its processes, and what is new in that."""
-        return [*self.spread(), *self.attention(), *self.memory(), *([self.changed] if self.changed else [])]
+        return [
+            *self.spread(),
+            *self.precision(),
+            *self.attention(),
+            *self.memory(),
+            *([self.changed] if self.changed else []),
+        ]
 
 
 def planned(layout: Layout, devices: int = 0) -> Ranks:

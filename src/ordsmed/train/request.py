@@ -53,7 +53,7 @@ def requested(
                 name, f"is a run, but {other[0]} is given", "",
                 "a run goes on by its own recipe and any layout; `trouble` may change too",
             )  # fmt: skip
-        table = settings.read(folder / RECIPE) if (folder / RECIPE).exists() else {}
+        table = kind.as_recorded(settings.read(folder / RECIPE) if (folder / RECIPE).exists() else {})
         place = f"{name}/{RECIPE}"
     else:
         table, place = run.read_table(run.find_recipe(name, kind.verb), kind.verb), name

@@ -72,6 +72,12 @@ class Training:
 
     verb: ClassVar[str]
 
+    @staticmethod
+    def as_recorded(table: Mapping[str, Any]) -> dict[str, Any]:
+        """What the recipe in a run's folder meant; the first ones named no precision, and there was fp32 alone."""
+        layout = table.get("layout", {})
+        return {**table, "layout": {"precision": "fp32", **layout} if isinstance(layout, Mapping) else layout}
+
     def __post_init__(self) -> None:
         if self.optimizer is None:
             from ordsmed.base.menu import load
