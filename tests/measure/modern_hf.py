@@ -1,10 +1,11 @@
 """ModernBERT-base beside transformers' on a CPU: a training step of masked prediction, in turn, at one length.
 
     python tests/measure/modern_hf.py [--length 1024] [--rows 1] [--layers 22] [--steps 3]
+                                      [--precision fp32|bf16] [--theirs fp32|bf16]
 
 Both have the same shapes, no dropout, the same rows (one text, full), 30 % of the tokens predicted and AdamW; theirs
-attends by torch's scaled_dot_product_attention. Prints seconds a step (medians) and their ratio. With fewer layers one
-in three still sees all. Needs transformers.
+attends by torch's scaled_dot_product_attention. bf16 is autocast's, with fp32 weights, in both. Prints seconds a step
+(medians) and their ratio. With fewer layers one in three still sees all. Needs transformers.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ import torch
 import transformers
 
 from ordsmed.data.batch import Batch
+from ordsmed.mesh.layout import Layout
+from ordsmed.mesh.precision import autocast, keep_in_half
 from ordsmed.models import modern
 from ordsmed.objectives import mlm
 
@@ -31,6 +34,8 @@ def main() -> None:
     reader = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, usual in (("length", 1024), ("rows", 1), ("layers", 22), ("steps", 3)):
         reader.add_argument(f"--{name}", type=int, default=usual)
+    for name in ("precision", "theirs"):
+        reader.add_argument(f"--{name}", choices=("fp32", "bf16"), default="fp32")
     asked = reader.parse_args()
     torch.manual_seed(0)
     shape = (asked.rows, asked.length)
@@ -52,13 +57,18 @@ def ours(asked: Any, tokens: torch.Tensor, places: torch.Tensor) -> Callable[[],
     settings = modern.Settings(**modern.Settings.SIZES["base"] | {"layers": asked.layers})
     signs: Any = SimpleNamespace(vocabulary=WORDS)
     network = mlm.Settings().build(settings, signs).train()
+    layout = Layout(precision=asked.precision)
+    keep_in_half(network, layout)
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4, fused=True)
     positions = torch.arange(asked.length).expand_as(tokens).contiguous()
     targets = tokens.gather(1, places)
     batch = Batch(torch.arange(asked.rows), tokens, positions, targets, torch.ones(targets.shape), places)
 
     def step() -> None:
-        [(sum(network(batch).values(), torch.zeros(())) / targets.numel()).backward(), optimizer.step()]
+        with autocast(layout, torch.device("cpu")):
+            loss = sum(network(batch).values(), torch.zeros(())) / targets.numel()
+        loss.backward()
+        optimizer.step()
         optimizer.zero_grad()
 
     return step
@@ -72,7 +82,9 @@ def theirs(asked: Any, tokens: torch.Tensor, places: torch.Tensor) -> Callable[[
     labels = torch.full_like(tokens, -100).scatter_(1, places, tokens.gather(1, places))
 
     def step() -> None:
-        network(input_ids=tokens, attention_mask=torch.ones_like(tokens), labels=labels).loss.backward()
+        with torch.autocast("cpu", torch.bfloat16, enabled=asked.theirs == "bf16"):
+            loss = network(input_ids=tokens, attention_mask=torch.ones_like(tokens), labels=labels).loss
+        loss.backward()
         optimizer.step()
         optimizer.zero_grad()
 

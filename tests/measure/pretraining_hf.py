@@ -1,11 +1,12 @@
 """Pretraining steps on a CPU beside transformers' of the same sizes: rows a second and ratios, as a table.
 
     python tests/measure/pretraining_hf.py [bert-mini gpt2-mini electra-small bert-base] [--dropout 0.1 0] [--threads 2]
+                                           [--precision fp32|bf16] [--theirs fp32|bf16]
 
 Each runs in a process of its own, in turn: ours as `ordsmed bench` does; theirs (`bench --beside transformers`' step:
 the same batch, dropout, clipping and a fused AdamW) with the memory settings that Python has, as a user's plain loop
 would, or with ours (`--same`). `--clock cpu` counts the processor's seconds, for busy machines, where threads should
-be 1. Needs transformers.
+be 1. bf16 is autocast's, with fp32 weights, in both. Needs transformers.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ def main() -> None:
     for name, usual in (("threads", 2), ("steps", 8), ("turns", 3)):
         reader.add_argument(f"--{name}", type=int, default=usual)
     reader.add_argument("--clock", choices=("wall", "cpu"), default="wall")
+    for name in ("precision", "theirs"):
+        reader.add_argument(f"--{name}", choices=("fp32", "bf16"), default="fp32")
     reader.add_argument("--same", action="store_true")
     reader.add_argument("--one", choices=("ours", "theirs"), help="only this one, its seconds a step as JSON")
     asked = reader.parse_args()
@@ -62,7 +65,8 @@ def row(asked: argparse.Namespace, name: str, rate: float) -> str:
 def child(asked: argparse.Namespace, name: str, rate: float, who: str) -> float:
     """Seconds a step, the median of those that a process took."""
     command = [sys.executable, __file__, name, "--dropout", str(rate), "--clock", asked.clock, "--one", who]
-    command += ["--threads", str(asked.threads), "--steps", str(asked.steps), *(["--same"] if asked.same else [])]
+    command += ["--threads", str(asked.threads), "--steps", str(asked.steps)]
+    command += ["--precision", asked.precision, "--theirs", asked.theirs, *(["--same"] if asked.same else [])]
     environment = {**os.environ, "OMP_NUM_THREADS": str(asked.threads)}
     said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
     return float(json.loads(said.splitlines()[-1]))
@@ -91,7 +95,10 @@ def recipe_of(asked: argparse.Namespace, name: str, rate: float) -> Any:
     """The bench recipe, cut into rounds of one step."""
     table = run.read_table(run.find_recipe(f"bench/{name}", "bench"), "bench")
     changes = [f"dropout={rate}", f"steps={asked.steps}", f"rounds={asked.steps}", f"layout.threads={asked.threads}"]
-    return settings.decode(Bench, settings.override(table, [*changes, "layout.device=cpu"]), name)
+    precision = asked.theirs if asked.one == "theirs" else asked.precision
+    return settings.decode(
+        Bench, settings.override(table, [*changes, "layout.device=cpu", f"layout.precision={precision}"]), name
+    )
 
 
 if __name__ == "__main__":
