@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +22,11 @@ import pytest
 from hypothesis import settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
+from kit.machine import no_gain_by_16_bits
 from kit.makers import invented_text, make_store
 
 os.environ["XDG_CACHE_HOME"] = str(Path(tempfile.gettempdir()) / "ordsmed-tests-cache")  # nothing of the user's
+no_gain_by_16_bits()  # recipes that name no precision are fp32's, on every machine and in every process
 if switch := os.environ.get("ATEN_CPU_CAPABILITY"):  # torch's compiler takes other vectors' kernels out of its cache
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(tempfile.gettempdir()) / f"ordsmed-compiled-{switch}")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # bits depend on threads, and those would on what else the machine does
@@ -50,6 +53,27 @@ def disks_are_not_waited_for() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(os, "fsync", lambda handle: os.fstat(handle) and None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def files_of_what_was_refused_are_closed() -> Iterator[None]:
+    """What was being read is let go of with the error that `pytest.raises` caught, at once and in its order.
+
+    Error, frames and a test's own variable are a circle, which is found whenever it is looked for: a file in it may
+    come before who would close it, and the warning of that was some later test's.
+    """
+    plain = pytest.RaisesExc.__exit__
+
+    def left(self: Any, kind: Any, error: Any, trace: Any) -> bool:
+        caught = plain(self, kind, error, trace)
+        while caught and error is not None:
+            traceback.clear_frames(error.__traceback__)
+            error = error.__cause__ or error.__context__
+        return caught
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(pytest.RaisesExc, "__exit__", left)
         yield
 
 
@@ -207,7 +231,7 @@ save = 4
 keep = 2
 validate = 4
 validation_rows = 8
-layout = { device = "cpu" }
+layout = { device = "cpu", precision = "fp32" }
 [model]
 kind = "$model"
 width = 64
@@ -271,7 +295,7 @@ def recipe(store: Path, tmp_path: Path) -> Callable[..., Path]:
     ) -> Path:
         top = {"data": str(store), "out": str(tmp_path / name), "save": 4, "validate": 6, "validation_rows": 8, **top}
         lines = [f"{key} = {value!r}".replace("'", '"') for key, value in top.items()]
-        lines += ["[layout]", 'device = "cpu"', "threads = 1"]
+        lines += ["[layout]", 'device = "cpu"', "threads = 1", 'precision = "fp32"']
         lines += ["[model]", f'kind = "{kind}"', "width = 32", "layers = 2", "heads = 2", "positions = 64"]
         lines += ["[objective]", f'kind = "{objective}"']
         lines += ["[[phase]]", f"steps = {steps}", "length = 32", "batch = 8", "rate = 2e-3", "warmup = 2", extra]
