@@ -74,7 +74,7 @@ def test_both_paths_have_the_same_gradients(causal, parts, monkeypatch):
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("parts", [None, documents()], ids=["one text", "packed"])
 def test_head_by_head_is_torch_s_operators_one_by_one(causal, parts, at_a_time, monkeypatch):
-    """To the last digits, dropout and its slopes included: small products are summed up as the machine's library likes."""
+    """To the last digits, dropout and its slopes included: each machine sums small products up as it likes."""
     monkeypatch.setattr(cpu_attention, "HELD", at_a_time)
     layer, seen = layer_of(causal, 0.4).train(), visibility(parts, causal=causal)
     fused, slope = torch.randn(B, T, H, 3, D // H, requires_grad=True), torch.randn(B, T, H, D // H)
