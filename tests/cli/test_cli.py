@@ -496,10 +496,12 @@ def test_who_is_stopped_is_told_how_to_go_on(
             break
     anew = ["--anew"] if "--anew" in verbs.find(verb).parser().flags() else []
     before, ctrl_c = signal.getsignal(signal.SIGTERM), signal.signal(signal.SIGINT, signal.default_int_handler)
+    hung_up = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup leaves out
     try:
         told = ordsmed(*verb.split(), *words, *anew)
     finally:
         signal.signal(signal.SIGINT, ctrl_c)
+        signal.signal(signal.SIGHUP, hung_up)
     assert (told.status, told.err.count("\n")) == (128 + number, 1)
     says, _, again = told.err.strip().partition(" with: ")
     if verb in GOES_ON:
