@@ -23,8 +23,8 @@ def no_gain_by_16_bits() -> None:
     assert torch.origin is not None
     version = runpy.run_path(str(Path(torch.origin).with_name("version.py")))["__version__"]
     path, here = machine._cache(), f"{platform.node()} | {machine._processor()}"
-    keys = (f"{here}, {threads} | {precision} | torch {version}"
-            for threads in range(1, THREADS + 1) for precision in ("fp32", "bf16", "fp16"))  # fmt: skip
+    measured = ("fp32", "fp32 by oneDNN", "bf16", "fp16")
+    keys = (f"{here}, {threads} | {each} | torch {version}" for threads in range(1, THREADS + 1) for each in measured)
     known, kept = machine._kept(), dict.fromkeys(keys, SPEED)
     if {**known, **kept} != known:
         path.parent.mkdir(parents=True, exist_ok=True)

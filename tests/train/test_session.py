@@ -120,7 +120,11 @@ def test_it_rewinds_as_often_as_it_must(
 
 def test_what_is_told_before_the_first_step(job: Callable[..., Job]) -> None:
     own = job("average=0.9", 'layout.precision="fp32"')
-    assert deed._machine(own, 3e12) == ["cpu, 1 thread; measured peak of all 3 TFLOP/s", own.precision]
+    assert deed._machine(own, 3e12) == [
+        "cpu, 1 thread; measured peak of all 3 TFLOP/s",
+        own.precision,
+        *filter(None, [own.kernels]),
+    ]
     change(own, ranks=dataclasses.replace(own.ranks, world=2))
     assert deed._machine(own, 3e12)[0].startswith("2 processes, each cpu, 1 thread; ")
     plan = PretrainingPlan.of(own.recipe, planned(own.recipe.layout)).completed(make=False)

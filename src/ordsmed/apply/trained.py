@@ -25,7 +25,7 @@ from ordsmed.base.ranks import Ranks, prepare
 from ordsmed.base.say import say
 from ordsmed.learn.objective import Objective, fresh
 from ordsmed.mesh.precision import CastWeights
-from ordsmed.nn import boxes, foreign, weights
+from ordsmed.nn import boxes, foreign, products, weights
 from ordsmed.nn.adapters import Adapters, merged
 from ordsmed.nn.foreign import Networks
 from ordsmed.nn.packed import SmallWeights, lacks_int8, layers_of
@@ -51,6 +51,9 @@ class Trained:
     precision: str = "fp32"  # of products
     cast: CastWeights = field(default_factory=CastWeights, compare=False, repr=False)  # with 16 bits
     small: SmallWeights = field(default_factory=SmallWeights, compare=False, repr=False)  # with 8
+
+    def __post_init__(self) -> None:
+        products.take(self.objective)
 
     @property
     def kind(self) -> str:

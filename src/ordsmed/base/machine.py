@@ -37,6 +37,7 @@ LEAST_SHARE = 4  # of the cores a process takes one in so many, however busy the
 LOOK = 0.05  # seconds over which others are watched
 PATIENCE = 0.1  # seconds that a measurement of products may take
 SHORT = 0.01  # a product that takes so long is long enough
+WIDE = ("AuthenticAMD", 26)  # from Zen 5 on 512 bits are one step, and MKL multiplies 256 there
 LEAST, LARGEST = 128, {"cpu": 4096, "cuda": 8192}  # products, by their side
 ALONE = 0.5  # cores that others may keep busy beside a measurement that is kept
 BINDING = ("OMP_PROC_BIND", "OMP_PLACES", "KMP_AFFINITY", "GOMP_CPU_AFFINITY")  # by which users bind threads to cores
@@ -408,7 +409,8 @@ def key_of(device: torch.device, measured: str) -> str:
     import torch
 
     name = name_of(device) if device.type == "cuda" else f"{name_of(device)}, {torch.get_num_threads()}"
-    return f"{platform.node()} | {name} | {measured} | torch {torch.__version__}"
+    whose = " by oneDNN" if measured == "fp32" and device.type == "cpu" and wider_by_onednn() else ""
+    return f"{platform.node()} | {name} | {measured}{whose} | torch {torch.__version__}"
 
 
 def name_of(device: torch.device) -> str:
@@ -427,6 +429,7 @@ def _measure(device: torch.device, precision: str) -> tuple[float, bool]:
     tile = torch.randn(LEAST, LEAST, generator=chance, device=device).to(dtype)
     cuda = device.type == "cuda"
     own = time.perf_counter if cuda else time.thread_time  # others may have the core meanwhile
+    wider = not cuda and dtype == torch.float32 and wider_by_onednn()
 
     def spent(size: int, repeats: int) -> float:
         a, b = tile.repeat(size // LEAST, size // LEAST), tile.repeat(size // LEAST, size // LEAST)
@@ -434,7 +437,7 @@ def _measure(device: torch.device, precision: str) -> tuple[float, bool]:
             torch.cuda.synchronize()
         start = own()
         for _ in range(repeats):
-            a @ b
+            torch.ops.mkldnn._linear_pointwise(a, b, None, "none", [], "") if wider else a @ b
         if cuda:
             torch.cuda.synchronize()
         return max(own() - start, 1e-9) / repeats
@@ -455,11 +458,34 @@ def _measure(device: torch.device, precision: str) -> tuple[float, bool]:
 
 def _processor() -> str:
     """The make of the CPU."""
+    return _of_cpu("model name") or platform.processor() or platform.machine()
+
+
+def make_of_cpu() -> tuple[str, int]:
+    """Who made the CPU, and the number of its family; where that is not told, nobody and 0."""
+    family = _of_cpu("cpu family")
+    return _of_cpu("vendor_id"), int(family) if family.isdecimal() else 0
+
+
+@functools.cache
+def wider_by_onednn() -> bool:
+    """Is this a CPU where oneDNN's products in fp32 are faster than MKL's, which torch takes, and has torch both?"""
+    import torch
+
+    maker, family = make_of_cpu()
+    if maker != WIDE[0] or family < WIDE[1] or torch.backends.cpu.get_cpu_capability() != "AVX512":
+        return False
+    both = torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()
+    return both and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
+def _of_cpu(what: str) -> str:
+    """What Linux tells of the first core."""
     with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
-            if line.startswith("model name"):
+        for line in (ROOT / "proc/cpuinfo").read_text(errors="replace").splitlines():
+            if line.startswith(what):
                 return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    return ""
 
 
 def _cache() -> Path:

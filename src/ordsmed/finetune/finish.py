@@ -14,7 +14,7 @@ from ordsmed.finetune.examples import TaskData, TaskSplit
 from ordsmed.finetune.recipe import Finetuning
 from ordsmed.learn.inference import predict_all
 from ordsmed.learn.task import Task
-from ordsmed.nn import adapters, boxes, weights
+from ordsmed.nn import adapters, boxes, products, weights
 from ordsmed.train import average, checkpoint, picture
 from ordsmed.train.job import Job
 from ordsmed.train.session import leave_weights
@@ -34,6 +34,7 @@ def finish(job: Job, folder: Path) -> dict[str, Any]:
     network = job.objective.model_settings
     task = recipe.task.build(network, data.tokenizer)
     weights.load_into(task, tensors, path)
+    products.take(task)
     facts: dict[str, Any] = {"step": step, "examples": recipe.examples}
     if data.dev is not None:
         facts |= _scored(job, task.to(job.ranks.device), data, data.dev, folder / "predictions")

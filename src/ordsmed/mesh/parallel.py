@@ -24,6 +24,7 @@ from ordsmed.mesh.compiler import Compiler, compile_blocks
 from ordsmed.mesh.layout import Layout
 from ordsmed.mesh.precision import DTYPES, cast_at_once
 from ordsmed.mesh.replicas import Replicas
+from ordsmed.nn import products
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.fp8 import use_fp8
 from ordsmed.nn.kernels import switch
@@ -65,6 +66,7 @@ def spread(objective: nn.Module, layout: Layout, ranks: Ranks) -> Parallel:
         raise RecipeError("layout.fp8", "found true, but no layer of this network has products that fit", "false")
     at_once = layout.half and not layout.compile and ranks.device.type != "cpu" and (shard, tensor) == (1, 1)
     cast_norms = "norms" not in layout.exact and not switch.runs("residual_norm", ranks.device)  # ours reads fp32
+    products.take(objective)
     for block in blocks:
         if at_once:
             cast_at_once(block, DTYPES[layout.precision], norms=cast_norms)

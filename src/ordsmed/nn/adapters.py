@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ordsmed.base.errors import RecipeError
+from ordsmed.nn import products
 from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.lstm import Lstm
 from ordsmed.nn.model import Block
@@ -73,7 +74,7 @@ class Adapted(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         change = F.linear(F.linear(self.dropout(x), self.adapter_down) * self.scale, self.adapter_up)
-        return F.linear(x, self.weight, self.bias) + change
+        return products.linear(x, self.weight, self.bias) + change
 
 
 def put_in(model: nn.Module, how: Adapters) -> int:

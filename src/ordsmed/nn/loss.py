@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
+from ordsmed.nn import products
 from ordsmed.nn.kernels import switch
 from ordsmed.nn.shards import box_of, groups_of, local
 
@@ -210,7 +211,9 @@ def _tiles(hidden: Tensor, table: Tensor, bias: Tensor | None) -> Iterator[tuple
 def token_scores(hidden: Tensor, table: Tensor, bias: Tensor | None = None, vocabulary: int | None = None) -> Tensor:
     """The scores of all words, [N, D] -> [N, V], in fp32; where the rows are split every rank gets those of all."""
     group = Range.of(table, vocabulary or len(table))
-    if hidden.device.type == "cpu" and len(hidden) > 1:  # a CPU is faster at a tall product than at a wide one
+    if products.taken(hidden, local(table)):
+        own = products.times(hidden, local(table))
+    elif hidden.device.type == "cpu" and len(hidden) > 1:  # a CPU is faster at a tall product than at a wide one
         own = torch.mm(local(table), hidden.T.contiguous()).T.contiguous().float()
     else:
         own = torch.nn.functional.linear(hidden, local(table)).float()
@@ -466,8 +469,13 @@ class _Slopes:
         elif self.to_bias is not None:
             self.to_bias += shares.T @ factor.to(shares.dtype)
         shares, factor = shares.to(self.hidden.dtype), factor.to(self.hidden.dtype)[:, None]
-        torch.mm(shares, self.table, out=self.to_hidden[rows]).mul_(factor)
         weighted = self.hidden[rows] * factor
+        if products.taken(shares, self.table):
+            torch.mul(products.times(shares, self.table.T), factor, out=self.to_hidden[rows])
+            own = products.across(shares, weighted)
+            self.to_table = own if rows.start == 0 else self.to_table.add_(own)
+            return
+        torch.mm(shares, self.table, out=self.to_hidden[rows]).mul_(factor)
         if rows.start == 0:
             self.to_table = (shares.T @ weighted).float()
         elif shares.dtype == torch.float32:
@@ -495,6 +503,8 @@ class _Slopes:
 
 
 def _scores(hidden: Tensor, table: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
+    if products.taken(hidden, table):
+        return products.times(hidden, table, bias)
     if hidden.dtype == torch.float32:
         torch.mm(hidden, table.T, out=out)
     else:

@@ -136,13 +136,16 @@ class SmallWeights:
 @contextlib.contextmanager
 def installed(layers: Sequence[tuple[nn.Linear, PackedLayer]]) -> Iterator[None]:
     """While these layers multiply by their packed weights."""
+    own = [vars(layer).pop("forward", None) for layer, _ in layers]
     try:
         for layer, packed in layers:
-            layer.__dict__["forward"] = packed
+            vars(layer)["forward"] = packed
         yield
     finally:
-        for layer, _ in layers:
-            layer.__dict__.pop("forward", None)
+        for (layer, _), forward in zip(layers, own, strict=True):
+            del vars(layer)["forward"]
+            if forward is not None:
+                vars(layer)["forward"] = forward
 
 
 def lacks_bf16(device: torch.device) -> bool:

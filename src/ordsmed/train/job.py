@@ -25,9 +25,10 @@ from ordsmed.learn.objective import Objective
 from ordsmed.learn.phases import Phase
 from ordsmed.learn.updates import squares
 from ordsmed.mesh import parallel, precision
+from ordsmed.mesh.layout import Layout
 from ordsmed.mesh.parallel import Parallel
 from ordsmed.mesh.precision import Scaler
-from ordsmed.nn import weights
+from ordsmed.nn import products, weights
 from ordsmed.nn.kernels import switch
 from ordsmed.nn.shards import LocalParameter
 from ordsmed.text.tokenizer import Tokenizer
@@ -177,6 +178,12 @@ class Job:
         return asked if asked >= 0 else min(8, self.ranks.threads - 1) if self.ranks.device.type == "cuda" else 0
 
 
+def _begin_kernels(layout: Layout, device: torch.device) -> str:
+    """Whose kernels run from here on, in a line; empty: torch's, as anywhere."""
+    told = products.begin(layout.kernels)
+    return switch.begin(layout.kernels, device) if device.type != "cpu" else "" if layout.half else told
+
+
 def assemble(
     recipe: Training, ranks: Ranks, data: TrainingData, networks: Callable[[], Objective], *, new: bool
 ) -> Job:
@@ -185,7 +192,7 @@ def assemble(
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS refuses to be deterministic
         torch.use_deterministic_algorithms(True)
     note = precision.set_up(recipe.layout, ranks.device)
-    kernels = switch.begin(recipe.layout.kernels, ranks.device)
+    kernels = _begin_kernels(recipe.layout, ranks.device)
     objective = networks()
     began_with = weights.digest(weights.own_tensors(objective)) if new and ranks.first else ""
     precision.keep_in_half(objective, recipe.layout)

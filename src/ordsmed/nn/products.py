@@ -1,0 +1,88 @@
+"""Products in fp32 on a CPU by oneDNN, where the library that torch takes for them leaves half of its width idle.
+
+torch asks MKL, which on AMD's CPUs multiplies 256 bits at a time; those of Zen 5 are twice as fast with 512. oneDNN's
+kernels use these, by the operator that torch's compiler takes. Everywhere else, and for all other numbers, torch's own.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from ordsmed.base.machine import wider_by_onednn
+from ordsmed.nn.shards import is_sharded
+
+_asked = "auto"
+
+
+def begin(choice: str) -> str:
+    """Whose products follow, "auto" or "plain", which is torch's; a line, where they are not torch's."""
+    global _asked
+    _asked = choice
+    taken = choice == "auto" and wider_by_onednn()
+    return "products: oneDNN's (MKL's leave half of this CPU's width idle)" if taken else ""
+
+
+def taken(*factors: Tensor) -> bool:
+    """Are these multiplied by oneDNN?"""
+    if torch.compiler.is_compiling() or _asked != "auto" or not wider_by_onednn() or torch.is_autocast_enabled("cpu"):
+        return False
+    return all(
+        one.dtype == torch.float32 and one.device.type == "cpu" and one.numel() > 0 for one in factors
+    ) and not any(map(is_sharded, factors))
+
+
+def times(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x @ weight.T + bias, of factors that are taken; nothing learns by it."""
+    out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return out
+
+
+def across(slope: Tensor, x: Tensor) -> Tensor:
+    """slope.T @ x, [N, out] and [N, in] -> [out, in]: what a weight learns; the narrower one is laid out anew."""
+    return times(x.T, slope.T).T if slope.shape[1] > x.shape[1] else times(slope.T, x.T)
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return times(x, weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        x, weight = ctx.saved_tensors
+        to_x, to_weight, to_bias = ctx.needs_input_grad
+        flat = slope.reshape(-1, slope.shape[-1])
+        return (
+            times(slope, weight.T) if to_x else None,
+            across(flat, x.reshape(-1, x.shape[-1])).contiguous() if to_weight else None,
+            flat.sum(0) if to_bias else None,
+        )
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`F.linear`, by the faster library."""
+    if not taken(x, weight):
+        return F.linear(x, weight, bias)
+    out: Tensor = _Linear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+    return out
+
+
+def take(network: nn.Module) -> None:
+    """Let the linear layers of a network multiply by the faster library."""
+    if not wider_by_onednn():
+        return
+    for layer in network.modules():
+        if type(layer) is nn.Linear and "forward" not in vars(layer):
+            layer.forward = types.MethodType(_forward, layer)  # type: ignore[method-assign]
+
+
+def _forward(self: nn.Linear, x: Tensor) -> Tensor:
+    return linear(x, self.weight, self.bias)
