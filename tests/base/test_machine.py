@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from ordsmed.base import machine
-from ordsmed.base.errors import RecipeError
-from ordsmed.base.machine import device_of, has_code, measured_peak, slower_in, threads_of
+from ordsmed.base.errors import RecipeError, RunError
+from ordsmed.base.machine import device_of, has_code, lacks_memory, measured_peak, slower_in, threads_of
 
 CPU = torch.device("cpu")
 
@@ -463,3 +463,29 @@ def test_processes_stay_on_sockets(
     monkeypatch.setenv("OMP_PLACES", "cores")
     machine.stay_on_socket(local, world, threads)
     assert len(bound) == (1 if cores else 0), "who binds threads to cores knows best"
+
+
+ACCELERATOR = getattr(torch, "AcceleratorError", RuntimeError)  # torch 2.7 has none
+
+
+@pytest.mark.parametrize(
+    ("error", "short"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"), True),
+        (MemoryError(), True),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"), True),
+        (ACCELERATOR("CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported"), True),
+        (RuntimeError("CUDA driver error: out of memory"), True),
+        (RuntimeError("Triton Error [CUDA]: out of memory"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), True),
+        (ACCELERATOR("CUDA error: an illegal memory access was encountered"), False),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm`"), False),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_NOT_SUPPORTED"), False),
+        (RuntimeError("Triton Error [CUDA]: device kernel image is invalid"), False),
+        (RuntimeError("out of resource: shared memory, Required: 9, Hardware limit: 8"), False),
+        (RunError("rank 1, step 3", "CUDA error: out of memory"), False),  # told of already
+    ],
+)
+def test_memory_runs_out_in_many_words(error: Exception, short: bool) -> None:
+    assert lacks_memory(error) is short

@@ -42,6 +42,10 @@ LEAST, LARGEST = 128, {"cpu": 4096, "cuda": 8192}  # products, by their side
 ALONE = 0.5  # cores that others may keep busy beside a measurement that is kept
 BINDING = ("OMP_PROC_BIND", "OMP_PLACES", "KMP_AFFINITY", "GOMP_CPU_AFFINITY")  # by which users bind threads to cores
 SLOWER = 1.5  # 16 bits that take so many times as long are told
+FULL = (  # words of errors that have no class of their own: torch's on a CPU, CUDA's outside of torch's allocator
+    "can't allocate memory", "CUDA error: out of memory", "CUDA driver error: out of memory",
+    "Triton Error [CUDA]: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED",
+)  # fmt: skip
 
 _known: dict[str, float] = {}  # speeds this process knows
 
@@ -506,4 +510,6 @@ def lacks_memory(error: BaseException) -> bool:
     """Is it that memory ran out, of a GPU or of the machine?"""
     import torch
 
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in FULL)
