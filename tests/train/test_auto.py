@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -234,6 +235,26 @@ def test_where_nothing_fits_the_first_way_is_complained_of(monkeypatch: pytest.M
     monkeypatch.setattr(auto, "largest", largest)
     with pytest.raises(RecipeError, match="recompute False"):
         auto.laid_out(planned(Recipe(phases(8)), CPU))
+
+
+def test_of_a_refused_way_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two networks at once may be more than memory holds."""
+    built: list[weakref.ref[Job]] = []
+    alive: list[list[bool]] = []
+    recipe = Recipe(phases(2))
+
+    def build() -> Job:
+        alive.append([job() is not None for job in built])
+        job = Job(recipe)
+        object.__setattr__(job, "own", job)  # as networks hold themselves
+        built.append(weakref.ref(job))
+        return job
+
+    speeds = iter([0.0, 5.0, 9.0])
+    monkeypatch.setattr(auto, "let_go", free)
+    monkeypatch.setattr(auto, "_tried", lambda job, index, micro, ranks, **_: next(speeds))
+    assert auto.laid_out(planned(recipe, CPU, build)).recipe.layout.recompute
+    assert alive == [[], [False]]
 
 
 @pytest.mark.parametrize(("two", "seconds"), [(4.0, 2.0), (2.0, 5.0), (0.0, 2.0), (9.0, 0.5)])

@@ -85,15 +85,16 @@ def largest(plan: Plan) -> tuple[Layout, float]:
                 break
             say(f"auto: phase {index + 1}, micro {micro}: {speed:,.1f} rows/s a rank")
             best, fastest = micro, speed
+        if best:
+            micros.append(best)
+            seconds += phase.steps * _step(job, index, best, fastest, ranks)
+        del job  # an error would hold it while the next way is built
+        let_go(ranks)
         if not best:
             raise RecipeError(
                 f"phase[{index + 1}]", f"one row of {phase.length} tokens does not fit in memory", "",
                 "use layout.shard, layout.tensor or layout.recompute",
             )  # fmt: skip
-        micros.append(best)
-        seconds += phase.steps * _step(job, index, best, fastest, ranks)
-        del job
-        let_go(ranks)
     say(f"auto: layout.micro = {micros}")
     return dataclasses.replace(recipe.layout, micro=tuple(micros)), seconds
 
