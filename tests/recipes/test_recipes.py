@@ -54,6 +54,13 @@ def test_every_recipe_decodes(name: str) -> None:
     assert re.match(r"# \S.{20,}", text), "the first line tells what it is"
 
 
+@pytest.mark.parametrize("name", [n for n in NAMES if n.startswith("bench/")])
+def test_a_bench_is_in_the_precision_that_its_first_line_names(name: str) -> None:
+    first = run.find_recipe(name, "").read_text(encoding="utf-8").splitlines()[0]
+    named = [precision for precision in ("fp32", "bf16", "fp16") if re.search(rf"\b{precision}\b", first)]
+    assert named in ([], [read(name)[0].layout.precision])
+
+
 @pytest.mark.parametrize("name", [n for n in NAMES if not n.startswith(("corpus/", "bench/"))])
 def test_what_a_recipe_names_is_shipped(name: str) -> None:
     recipe, _ = read(name)
