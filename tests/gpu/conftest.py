@@ -22,12 +22,13 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def recipe(store: Path, tmp_path: Path) -> Callable[..., Path]:
-    """Write a recipe file: BERT or GPT-2 of two layers, dropout 0 unless `dropout` says otherwise."""
+    """Write a recipe file: BERT or GPT-2 of two layers in fp32, dropout 0 unless `dropout` says otherwise."""
 
     def write(name: str = "run", kind: str = "bert", *, dropout: float = 0.0, more: str = "", **top: object) -> Path:
         top = {"data": str(store), "out": str(tmp_path / name), "save": 4, "validate": 6, "validation_rows": 8, **top}
         lines = [f"{key} = {value!r}".replace("'", '"') for key, value in top.items()]
-        lines += ["[model]", f'kind = "{kind}"', "width = 32", "layers = 2", "heads = 2", "positions = 64"]
+        lines += ["[layout]", 'precision = "fp32"', "[model]", f'kind = "{kind}"', "width = 32", "layers = 2"]
+        lines += ["heads = 2", "positions = 64"]
         lines += [f"dropout = {dropout}", f"attention_dropout = {dropout}"]
         lines += ["[objective]", f'kind = "{"mlm" if kind == "bert" else "clm"}"']
         lines += ["[[phase]]", "steps = 12", "length = 32", "batch = 8", "rate = 2e-3", "warmup = 2", more]
@@ -47,6 +48,7 @@ def elmo(tmp_path: Path) -> Callable[..., Path]:
         path = tmp_path / f"{name}.toml"
         path.write_text(
             f'data = "{words}"\nout = "{tmp_path / name}"\nsave = 4\nvalidate = 6\nvalidation_rows = 32\n'
+            '[layout]\nprecision = "fp32"\n'
             f'[model]\nkind = "elmo"\nwidth = 32\ncells = 64\nhighways = 1\nfilters = [[1, 16], [3, 32]]\n'
             f'dropout = 0.0\nlstm = "{lstm}"\ncell_clip = {clip}\nprojection_clip = {clip}\n'
             f'[objective]\nkind = "bilm"\nsamples = {samples}\n'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import math
@@ -27,9 +28,11 @@ from ordsmed.mesh import parallel, precision
 from ordsmed.mesh.layout import Layout
 from ordsmed.mesh.parallel import Parallel
 from ordsmed.mesh.replicas import Replicas
+from ordsmed.nn.attention import SelfAttention, lower
 from ordsmed.nn.dropout import Dropout, begin_micro_batch
 from ordsmed.nn.kernels import switch
 from ordsmed.nn.model import Block
+from ordsmed.nn.varlen import EndToEnd, bounds
 from ordsmed.pretrain.pretrain import pretrain
 from ordsmed.pretrain.recipe import Pretraining
 from ordsmed.train import auto, checkpoint, loop
@@ -222,10 +225,52 @@ def test_compiled_blocks_in_bf16_recomputed_with_dropout_learn(recipe: Recipe) -
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_recomputing_draws_the_same_dropout_again(recipe: Recipe, kind: str) -> None:
-    plain = trained(recipe(kind=kind, dropout=0.2))
-    assert np.allclose(plain, trained(recipe(kind=kind, dropout=0.2), "layout.recompute=true"), rtol=1e-4)
-    assert not np.allclose(plain, trained(recipe(kind=kind)), rtol=1e-4)
+@pytest.mark.parametrize(("how", "bound"), [("fp32", 1e-4), pytest.param("bf16", 2e-2, marks=needs_bf16)])
+def test_recomputing_draws_the_same_dropout_again(recipe: Recipe, kind: str, how: str, bound: float) -> None:
+    words = [f'layout.precision="{how}"']  # in 16 bits by kernels for texts of any length
+    plain = trained(recipe(kind=kind, dropout=0.2), *words)
+    assert np.allclose(plain, trained(recipe(kind=kind, dropout=0.2), *words, "layout.recompute=true"), rtol=bound)
+    assert not np.allclose(plain, trained(recipe(kind=kind), *words), rtol=bound)
+
+
+# texts end to end, by torch's kernels for texts of any length
+
+
+@needs_bf16
+@pytest.mark.parametrize(("causal", "reach"), [(False, 0), (True, 0), (False, 5)])
+def test_texts_end_to_end_see_what_a_mask_lets_them(causal: bool, reach: int) -> None:
+    """Texts of several lengths in a row, in bf16, beside the definition in fp32 on the CPU: states and slopes."""
+    parts = torch.tensor([[1] * 20 + [2] * 37 + [0] * 7, [1] * 64])
+    torch.manual_seed(0)
+    layer = SelfAttention(128, 2, 0.0, causal=causal)
+    x, slope = torch.randn(2, 64, 128), torch.randn(2, 64, 128)
+    mask = parts[:, None, :, None] == parts[:, None, None, :]
+    if causal:
+        mask = mask & lower(64, mask.device)
+    if reach:
+        at = torch.arange(64)
+        mask = mask & ((at[:, None] - at).abs() <= reach)
+    states = []
+    texts = EndToEnd(bounds(parts).to(DEVICE), 64, reach or None)
+    for device, seen in (("cpu", mask), (DEVICE, texts)):
+        own, given = copy.deepcopy(layer).to(device), x.to(device).requires_grad_()
+        with torch.autocast(device, torch.bfloat16, enabled=device != "cpu"):
+            out = own(given, seen)
+        out.backward(slope.to(device, out.dtype))
+        states.append([t.detach().float().cpu() for t in (out, given.grad, own.gather.weight.grad)])
+    for one, other in zip(*states, strict=True):
+        assert (one - other).norm() < 0.02 * one.norm()
+
+
+@needs_bf16
+def test_texts_end_to_end_with_dropout_are_themselves_in_the_mean() -> None:
+    parts = torch.tensor([[1] * 20 + [2] * 44])
+    texts, x = EndToEnd(bounds(parts).to(DEVICE), 44), torch.randn(1, 64, 128, device=DEVICE)
+    layer = SelfAttention(128, 2, 0.3, causal=False).to(DEVICE)
+    with torch.no_grad(), torch.autocast(DEVICE, torch.bfloat16):
+        wanted, draws = layer.eval()(x, texts).float(), [layer.train()(x, texts).float() for _ in range(400)]
+    assert (draws[0] - wanted).norm() > 0.05 * wanted.norm()
+    assert (torch.stack(draws).mean(0) - wanted).norm() < 0.05 * wanted.norm()
 
 
 # one rank in a process group: NCCL, FSDP2, sums of copies
@@ -386,7 +431,7 @@ def test_workers_change_nothing(recipe: Recipe) -> None:
 
 
 def test_auto_takes_16_bits_and_keeps_them(recipe: Recipe) -> None:
-    folder = pretrain(str(recipe(steps=2)), [f'layout.device="{DEVICE}"', "layout.precision=auto"])
+    folder = pretrain(str(recipe()), [f'layout.device="{DEVICE}"', "layout.precision=auto", "phase.steps=2"])
     kept = run.read_recipe(Pretraining, folder).layout.precision
     assert kept == precision.best_on(torch.device(DEVICE))
     assert f"layout.precision: auto took {kept}: for which this GPU has units" in (folder / "log.txt").read_text()
