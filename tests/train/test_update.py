@@ -168,6 +168,17 @@ def test_a_second_ctrl_c_stops_at_once(capsys: pytest.CaptureFixture[str]) -> No
     assert "SIGINT: the step is finished, then the run is saved (again: stops at once)" in capsys.readouterr().err
 
 
+def test_who_makes_rows_says_nothing_and_goes_on(capfd: pytest.CaptureFixture[str]) -> None:
+    """Ctrl-C reaches all processes of a terminal; the step that is finished wants its rows."""
+    with loop.asked_to_stop():
+        if not (child := os.fork()):
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGINT)
+            os._exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert capfd.readouterr().err == ""
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
 def test_other_wishes_may_come_twice(number: signal.Signals, capsys: pytest.CaptureFixture[str]) -> None:
     """A warning and the SIGTERM after it, or Ctrl-C passed on by who started this process, are one wish."""

@@ -325,8 +325,11 @@ def asked_to_stop() -> Iterator[Callable[[], int]]:
     processes passes on what each of them has heard already.
     """
     heard: list[int] = []
+    own = os.getpid()
 
     def hear(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != own:  # one that makes rows, which the step that is finished needs
+            return
         if heard:
             if number == signal.SIGINT and signal.SIGINT in heard:
                 raise KeyboardInterrupt
