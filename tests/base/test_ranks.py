@@ -279,13 +279,27 @@ def test_the_first_leaves_last(monkeypatch: pytest.MonkeyPatch, rank: int, well:
             raise RuntimeError("Connection reset by peer")
 
     monkeypatch.setattr(dist, "is_initialized", lambda: True)
-    monkeypatch.setattr(dist, "destroy_process_group", lambda: done.append("end"))
+    monkeypatch.setattr(dist.distributed_c10d, "destroy_process_group", lambda: done.append("end"))
     monkeypatch.setattr(ranks, "speak", lambda aloud: done.append(f"speak {aloud}"))
     ranks.leave(Ranks(torch.device("cpu"), rank, 3, store=Store()), well=well)
     assert done == [*wanted, "speak True"]
     done.clear()
     ranks.leave(Ranks(torch.device("cpu")))
     assert done == ["speak True"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "well", "wanted"), [("cuda", False, "abort"), ("cuda", True, "end"), ("cpu", False, "end")]
+)
+def test_who_leaves_a_gpu_by_an_error_waits_for_no_kernel(monkeypatch, kind: str, well: bool, wanted: str) -> None:
+    import torch.distributed as dist
+
+    done: list[str] = []
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(dist.distributed_c10d, "destroy_process_group", lambda: done.append("end"))
+    monkeypatch.setattr(dist.distributed_c10d, "_abort_process_group", lambda: done.append("abort"))
+    ranks.leave(Ranks(torch.device(kind), 1, 2, store=dist.HashStore()), well=well)
+    assert done == [wanted]
 
 
 class Unclonable:

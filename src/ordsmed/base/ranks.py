@@ -307,7 +307,9 @@ def leave(ranks: Ranks, *, well: bool = True) -> None:
             elif well:
                 ranks.store.wait([f"left/{rank}" for rank in range(1, ranks.world)], LEAVE)
         if dist.is_initialized():
-            dist.destroy_process_group()
+            # NCCL would wait for all that is begun, and for the others: who leaves by an error breaks it off
+            broken = not well and ranks.device.type == "cuda"
+            getattr(dist.distributed_c10d, "_abort_process_group" if broken else "destroy_process_group")()
     speak(True)
 
 
