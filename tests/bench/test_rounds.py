@@ -90,7 +90,8 @@ def test_rows_that_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def event(name: str, *, cpu: float = 0, cuda: float = 0, shapes: Any = (), parent: Any = None) -> Any:
     return SimpleNamespace(name=name, self_cpu_time_total=cpu, self_device_time_total=cuda, input_shapes=shapes,
-                           cpu_parent=parent, device_type=torch.autograd.DeviceType.CPU)  # fmt: skip
+                           cpu_parent=parent, device_type=torch.autograd.DeviceType.CPU,
+                           is_user_annotation=False)  # fmt: skip
 
 
 WIDE = Wide({30_522})
@@ -125,7 +126,10 @@ def test_times_are_those_of_the_device() -> None:
     kernel.device_type = torch.autograd.DeviceType.CUDA  # counted by the operation that started it
     on_cpu = sorted_out([*events, kernel], WIDE, cuda=False, attends=True)
     assert on_cpu == {"products": 3, "attention": 0, "head": 0, "optimizer": 0, "other": 3}
-    assert sorted_out([*events, kernel], WIDE, cuda=True, attends=True)["products"] == 6
+    on_gpu = {"products": 6, "attention": 0, "head": 0, "optimizer": 3, "other": 0}  # 3 s no operation has started
+    assert sorted_out([*events, kernel], WIDE, cuda=True, attends=True) == on_gpu
+    kernel.is_user_annotation = True
+    assert sorted_out([*events, kernel], WIDE, cuda=True, attends=True) == {**on_gpu, "optimizer": 0}
 
 
 @pytest.mark.long
