@@ -144,7 +144,7 @@ def test_hits_count_the_best_score(chunk):
 
 def test_chunks_cover_every_row_once():
     for rows in (0, 1, 2, 100, 2049):
-        found = [n for part in loss._chunks(rows, 1 << 20) for n in range(rows)[part]]
+        found = [n for part in loss._chunks(rows, 1 << 20, 1 << 24) for n in range(rows)[part]]
         assert found == list(range(rows))
 
 

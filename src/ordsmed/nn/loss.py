@@ -123,8 +123,7 @@ def token_hits(
     hidden, targets, weights = hidden.flatten(0, -2), targets.flatten(), weights.flatten()
     hits = hidden.new_zeros((), dtype=torch.float32)
     product, bias = _aligned(table, bias, hidden)  # what is behind the vocabulary is never the best
-    most = CHUNK_SCORES if hidden.device.type in BY_HAND else DEVICE_SCORES
-    for rows in _chunks(len(hidden), len(table) if split is None else split.rows, most):
+    for rows in _chunks(len(hidden), len(table) if split is None else split.rows, _most(hidden.device)):
         scores = torch.nn.functional.linear(hidden[rows], product, bias)
         best = scores.argmax(-1) if split is None else _best(scores, split)
         hits += ((best == targets[rows]) * weights[rows]).sum()
@@ -195,7 +194,8 @@ def _highest_of_all(hidden: Tensor, table: Tensor, bias: Tensor | None) -> tuple
 
 def _tiles(hidden: Tensor, table: Tensor, bias: Tensor | None) -> Iterator[tuple[slice, Tensor, int]]:
     """Scores of some states for some words at a time, in fp32: which states, the scores, the first of the words."""
-    chunks = _chunks(len(hidden), TILE[1], TILE[0] * TILE[1])
+    most = TILE[0] * TILE[1] if hidden.device.type in BY_HAND else DEVICE_SCORES
+    chunks = _chunks(len(hidden), TILE[1], most)
     room = hidden.new_empty(chunks[0].stop * TILE[1] if chunks else 0, dtype=torch.float32)
     for rows in chunks:
         for first in range(0, len(table), TILE[1]):
@@ -307,7 +307,7 @@ def _sums(
     """The summed loss, and its slopes where something learns; words are drawn into `drawn`."""
     product, loss = table.to(hidden.dtype), hidden.new_zeros((), dtype=torch.float32)
     slopes = _Slopes(hidden, product, bias) if learns else None
-    chunks = _chunks(len(hidden), len(table) if split is None else split.rows)
+    chunks = _chunks(len(hidden), len(table) if split is None else split.rows, _most(hidden.device))
     room = hidden.new_empty((chunks[0].stop if chunks else 0, len(table)), dtype=torch.float32)
     for rows in chunks:
         scores = _scores(hidden[rows], product, bias, room[: rows.stop - rows.start])
@@ -405,8 +405,7 @@ class _SampledLoss(torch.autograd.Function):
         slopes = _Slopes(hidden, product, bias) if any(ctx.needs_input_grad[:4]) else None
         to_right = torch.empty_like(right)
         order = candidates.argsort()
-        most = CHUNK_SCORES if hidden.device.type in BY_HAND else DEVICE_SCORES
-        chunks = _chunks(len(hidden), len(table), most)
+        chunks = _chunks(len(hidden), len(table), _most(hidden.device))
         room = hidden.new_empty((chunks[0].stop if chunks else 0, len(table)), dtype=torch.float32)
         for rows in chunks:
             scores = _scores(hidden[rows], product, bias, room[: rows.stop - rows.start])
@@ -522,8 +521,13 @@ def _shift(scores: Tensor, product: torch.dtype) -> Tensor:
     return top
 
 
-def _chunks(rows: int, vocabulary: int, most: int | None = None) -> list[slice]:
+def _most(device: torch.device) -> int:
+    """Scores that are made at a time where something is made of them."""
+    return CHUNK_SCORES if device.type in BY_HAND else DEVICE_SCORES
+
+
+def _chunks(rows: int, vocabulary: int, most: int) -> list[slice]:
     """Chunks of about equal size."""
-    count = max(-(-rows * vocabulary // (most or CHUNK_SCORES)), 1)
+    count = max(-(-rows * vocabulary // most), 1)
     size = max(-(-rows // count), 1)
     return [slice(at, min(at + size, rows)) for at in range(0, rows, size)]
