@@ -65,6 +65,7 @@ def batch_for(kind: str, rows: int = 3, length: int = 12, *, masked: bool = True
 
 
 @pytest.mark.long
+@pytest.mark.skipif(torch.__version__ < "2.12", reason="gives other gradients; nothing compiles so much at once")
 @pytest.mark.parametrize("kind", CASES)
 def test_a_whole_objective_is_one_graph(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Forward and backward, without a break; what it tells is what it tells uncompiled."""

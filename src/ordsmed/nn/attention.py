@@ -181,9 +181,10 @@ class SelfAttention(nn.Module):
     ) -> Tensor:
         """`turn`: cosine and sine of every place's angles, [B, T, d]; `kept`: what was read before; `mix`: the last
         product, where a block makes it otherwise."""
+        output = self.mix if mix is None else mix  # `or` is a question that torch 2.11's compiler cannot put to methods
         fused = self.gather(x).unflatten(-1, (-1, 3, self.head))  # [B, T, H, 3, d]; heads follow the local width
         if turn is None and kept is None and (visible is None or isinstance(visible, Tensor)) and self._drops(fused):
-            by_head: Tensor = (mix or self.mix)(self._attend_by_head(fused, visible).flatten(2))
+            by_head: Tensor = output(self._attend_by_head(fused, visible).flatten(2))
             return by_head
         parts = fused.unbind(3) if turn is None else parted(fused, turn)
         query, key, value = (part.transpose(1, 2) for part in parts)  # each [B, H, T, d]
@@ -199,7 +200,7 @@ class SelfAttention(nn.Module):
             mixed = visible.rows(self._attend(*blocks, visible.scores, causal=False), query.shape[2])
         else:
             mixed = self._attend(query, key, value, visible, causal=self.causal or kept is not None)
-        out: Tensor = (mix or self.mix)(mixed.transpose(1, 2).flatten(2))
+        out: Tensor = output(mixed.transpose(1, 2).flatten(2))
         return out
 
     def _drops(self, fused: Tensor) -> bool:

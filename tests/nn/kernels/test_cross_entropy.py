@@ -149,6 +149,7 @@ def test_a_loss_is_learned_by_the_kernel_as_without(
 
 
 @pytest.mark.long
+@pytest.mark.skipif(torch.__version__ < "2.12", reason="gives other gradients; nothing compiles so much at once")
 def test_with_the_kernel_a_loss_is_one_graph(device: torch.device, only: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """torch's compiler sees the kernel as an operator that writes into what it is given."""
     monkeypatch.setattr(loss, "BY_HAND", ())

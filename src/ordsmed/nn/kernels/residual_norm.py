@@ -157,9 +157,9 @@ def _made(
 
 def _launch_back(
     first: Tensor, second: Tensor | None, beside: Tensor | None, inputs: Tensor | None, stats: Tensor | None,
-    scale: Tensor | None, state: int, dropped: int, bias: bool, kinds: list[torch.dtype],
+    scale: Tensor | None, state: int, dropped: int, bias: bool, to: torch.dtype, of: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    outs = _made_back(first, second, beside, inputs, stats, scale, state, dropped, bias, kinds)
+    outs = _made_back(first, second, beside, inputs, stats, scale, state, dropped, bias, to, of)
     rows, width = first.shape
     if first.numel():
         wide, warps = _shape(width)
@@ -173,11 +173,11 @@ def _launch_back(
 
 def _made_back(
     first: Tensor, second: Tensor | None, beside: Tensor | None, inputs: Tensor | None, stats: Tensor | None,
-    scale: Tensor | None, state: int, dropped: int, bias: bool, kinds: list[torch.dtype],
+    scale: Tensor | None, state: int, dropped: int, bias: bool, to: torch.dtype, of: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     rows, width = first.shape
-    to_residuals = first.new_empty(0) if scale is None else torch.empty_like(first, dtype=kinds[0])
-    to_products = torch.empty_like(first, dtype=kinds[1]) if dropped else first.new_empty(0)
+    to_residuals = first.new_empty(0) if scale is None else torch.empty_like(first, dtype=to)
+    to_products = torch.empty_like(first, dtype=of) if dropped else first.new_empty(0)
     groups, sums = -(-rows // _group(rows, _shape(width)[1])), 2 * (scale is not None) + bias
     totals = torch.empty(groups, sums, width, dtype=torch.float32, device=first.device)
     return to_residuals, to_products, totals
@@ -190,7 +190,7 @@ _op = define(
 )  # fmt: skip
 _op_back = define(
     "residual_norm_backward(Tensor first, Tensor? second, Tensor? beside, Tensor? inputs, Tensor? stats, Tensor? scale,"
-    " int state, int dropped, bool bias, ScalarType[] kinds) -> (Tensor, Tensor, Tensor)",
+    " int state, int dropped, bool bias, ScalarType to, ScalarType of) -> (Tensor, Tensor, Tensor)",
     _launch_back, _made_back,
 )  # fmt: skip
 
@@ -237,7 +237,7 @@ class _Together(torch.autograd.Function):
         second, beside = (other, None) if ctx.how.after else (None, other)
         drop = ctx.how.drop
         to_residuals, to_products, totals = _op_back(
-            first, second, beside, inputs, stats, scale, drop.state, drop.dropped, ctx.bias is not None, ctx.kinds
+            first, second, beside, inputs, stats, scale, drop.state, drop.dropped, ctx.bias is not None, *ctx.kinds
         )
         to_residuals = (first.to(ctx.kinds[0]) if scale is None else to_residuals).view(shape)
         to_products = to_products.view(shape) if drop.dropped else to_residuals.to(ctx.kinds[1])
@@ -324,9 +324,9 @@ def examples(device: torch.device) -> None:
             x = torch.zeros(64, width, dtype=dtype, device=device)
             scale, stats = torch.ones(width, device=device), torch.zeros(64, 2, device=device)
             _launch(x, x, scale, scale, drop.state, drop.dropped, 1e-5, dtype)
-            _launch_back(x, x, None, x, stats, scale, drop.state, drop.dropped, True, [dtype, dtype])
-            _launch_back(x, None, x, x, stats, scale, drop.state, drop.dropped, True, [dtype, dtype])
+            _launch_back(x, x, None, x, stats, scale, drop.state, drop.dropped, True, dtype, dtype)
+            _launch_back(x, None, x, x, stats, scale, drop.state, drop.dropped, True, dtype, dtype)
         _launch(x, x, None, None, drop.state, drop.dropped, 0.0, dtype)
         _launch(None, x, scale, None, 0, 0, 1e-5, dtype)
-        _launch_back(x, None, None, None, None, None, drop.state, drop.dropped, True, [dtype, dtype])
-        _launch_back(x, None, x, x, stats, scale, 0, 0, False, [dtype, dtype])
+        _launch_back(x, None, None, None, None, None, drop.state, drop.dropped, True, dtype, dtype)
+        _launch_back(x, None, x, x, stats, scale, 0, 0, False, dtype, dtype)
