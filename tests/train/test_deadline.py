@@ -13,13 +13,14 @@ import pytest
 import torch
 
 from ordsmed import cli
+from ordsmed.base import settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.run import Run
 from ordsmed.learn.phases import Phase
 from ordsmed.pretrain import deadline as fitting
 from ordsmed.pretrain.pretrain import pretrain
-from ordsmed.train import deadline, session
+from ordsmed.train import deadline, loop, session
 from ordsmed.train.deadline import Deadline, in_force, planned, table
 from ordsmed.train.job import Job
 from ordsmed.train.meters import read
@@ -345,6 +346,41 @@ def test_a_trial_takes_a_few_steps_and_leaves_the_first_out(clock: Clock, monkey
     took = iter([4.0])
     assert fitting._trial(job, 1) == (4.0, 4.0, 4.0)  # type: ignore[arg-type]
     assert (carried, asked) == ([0, 1], [(0, 4), (0, 1)])
+
+
+def test_where_a_trial_has_no_room_it_goes_on_with_fewer_rows_at_a_time(
+    recipe: Recipe, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a run without a deadline does; the second phase has longer rows."""
+    update, tried = loop.update, list[tuple[int, int]]()
+
+    def full(job: Job, batches: Any, rate: float, index: int, inner: int, **more: Any) -> Any:
+        tried.append((index, len(batches[0].tokens)))
+        if index and tried[-1][1] > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return update(job, batches, rate, index, inner, **more)
+
+    monkeypatch.setattr(loop, "update", full)
+    second = "[[phase]]\nsteps = 1\nlength = 64\nbatch = 8\nrate = 1e-3"
+    folder = pretrain(str(recipe("full", steps=2, extra=second, save=0, validate=0)), deadline=600.0)
+    told = capsys.readouterr().err
+    for micro in (4, 2):
+        assert f"{folder}: no memory was left at step 3: goes on with layout.micro=[8, {micro}]\n" in told
+    assert tried == [*[(0, 8), (0, 8), (1, 8)], *[(0, 8), (0, 8), (1, 4)], *[(0, 8), (0, 8), (1, 2)] * 2]
+    assert settings.read(folder / "recipe.toml")["layout"]["micro"] == [8, 2]
+    assert Run(folder).status["state"] == "done"
+
+
+def test_only_memory_is_a_reason_for_fewer_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> Any:
+        raise RuntimeError("shapes do not fit")
+
+    monkeypatch.setattr(fitting.loop, "update", broken)
+    monkeypatch.setattr(fitting, "load", lambda *_, **__: [()])
+    job: Any = SimpleNamespace(rows=lambda index: None, share=lambda index: None, phases=phases(9),
+                               carry=lambda index: None, ranks=Ranks(torch.device("cpu")))  # fmt: skip
+    with pytest.raises(RuntimeError, match="shapes"):
+        fitting._trial(job, 0)
 
 
 def test_a_validation_is_timed_by_some_of_its_rows(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ordsmed.base.errors import RecipeError
+from ordsmed.base.machine import lacks_memory
 from ordsmed.base.say import duration, say
 from ordsmed.data.loader import load
 from ordsmed.learn.phases import Phase, total
@@ -67,7 +68,12 @@ def _trial(job: Job, index: int) -> tuple[float, float, float]:
     spent = []
     for inner, batches in enumerate(ready):
         began = time.perf_counter()
-        float(loop.update(job, batches, 0.0, index, inner)[1])
+        try:
+            float(loop.update(job, batches, 0.0, index, inner)[1])
+        except (RuntimeError, MemoryError) as error:
+            if not lacks_memory(error):
+                raise
+            raise loop.overfull(job, index, total(job.phases[:index]) + inner + 1, error) from None
         spent.append(time.perf_counter() - began)
     counted = spent[1:] or spent  # the first wakes much
     return sorted(spent)[len(spent) // 2], min(counted), max(counted)

@@ -149,7 +149,7 @@ class RunLoop:
         except (RuntimeError, MemoryError) as error:
             if not lacks_memory(error):
                 raise
-            raise _overfull(job, index, step + 1, error) from None
+            raise overfull(job, index, step + 1, error) from None
 
     def _is_over(self, index: int, step: int, began: float) -> bool:
         """What comes after a step: numbers, a plan, a validation, a checkpoint. Is it the run's last one?"""
@@ -189,7 +189,7 @@ def _stop_at() -> int:
     return int(text)
 
 
-def _overfull(job: Job, index: int, step: int, error: BaseException) -> Exception:
+def overfull(job: Job, index: int, step: int, error: BaseException) -> Exception:
     """What lacking memory means: smaller micro-batches by oneself; with others, who wait, the end and what to do."""
     share, ranks = job.share(index), job.ranks
     own = share.batch // share.world

@@ -10,9 +10,9 @@ import dataclasses
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar
 
 import torch
 
@@ -41,6 +41,8 @@ from ordsmed.train.request import fitted_to, requested
 from ordsmed.train.saving import Saving, circumstances
 from ordsmed.train.training import Training, named
 from ordsmed.train.watch import Watch
+
+T = TypeVar("T")
 
 
 class SessionOptions(TypedDict, total=False):
@@ -166,7 +168,8 @@ def _begin(plan: Plan, folder: Path, began: float, deadline: float | None) -> Tr
     resolved: Training = dataclasses.replace(plan.recipe, model=plan.network)
     facts = {"fingerprint": mark, "began": began, "deadline": deadline, "steps_asked": asked}
     if deadline:
-        resolved, facts["fit"] = plan.by(resolved).fitted(deadline - (time.time() - began))
+        end = began + deadline
+        resolved, facts["fit"] = _with_room(plan.by(resolved), folder, lambda own: own.fitted(end - time.time()))
     first_alone(plan.ranks, lambda: Run(folder).begin(resolved, **facts))
     return resolved
 
@@ -205,9 +208,14 @@ def _remove(folder: Path) -> None:
 
 def go_on(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
     """Train from the last whole checkpoint, or from the start, to the end; with fewer rows at a time if need be."""
+    return _with_room(plan, folder, lambda own: _go_on(own, folder, watch))
+
+
+def _with_room(plan: Plan, folder: Path, act: Callable[[Plan], T]) -> T:
+    """What comes of a plan, or of the same with fewer rows at a time where memory is too small for it."""
     while True:
         try:
-            return _go_on(plan, folder, watch)
+            return act(plan)
         except loop.Overfull as full:
             step, micros = full.step, full.micros
         let_go(plan.ranks)  # what is left of that try goes with its error, which ends above
