@@ -85,9 +85,9 @@ def sorted_out(events: Iterable[Any], wide: Wide, *, cuda: bool, attends: bool) 
         own = event.self_device_time_total if cuda else event.self_cpu_time_total
         if own > 0:
             spent[kind_of(event, wide, attends=attends)] += own / 1e6
-    found = {kind: float(spent[kind]) for kind in KINDS[:5]}
-    found["optimizer"] += max(0.0, kernels - sum(found.values())) if cuda else 0.0
-    return found
+    seconds = {kind: float(spent[kind]) for kind in KINDS[:5]}
+    seconds["optimizer"] += max(0.0, kernels - sum(seconds.values())) if cuda else 0.0
+    return seconds
 
 
 def kind_of(event: Any, wide: Wide, *, attends: bool) -> str:
