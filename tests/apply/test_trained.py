@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +17,7 @@ from ordsmed.apply.fill import fill
 from ordsmed.apply.generation.network import writing
 from ordsmed.apply.trained import Trained, can_multiply, open_model, opened
 from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.ranks import Ranks
 from ordsmed.base.run import Run
 from ordsmed.nn import weights
 from ordsmed.nn.attention import Cache
@@ -204,6 +206,19 @@ def test_in_16_bits_a_model_is_as_near_as_by_autocast(family, tmp_path, monkeypa
     assert by_autocast < 0.05 * float(np.abs(whole).mean())
     after = weights.own_tensors(trained.objective)
     assert all(after[name].dtype == torch.float32 and torch.equal(after[name], before[name]) for name in before)
+
+
+@pytest.mark.parametrize("tensor", [1, 2])
+def test_in_16_bits_on_a_gpu_attention_is_not_cudnns(tensor, tmp_path, monkeypatch):
+    """While the model is asked; who learns in the same process has what he had."""
+    cuda, asked = Ranks(torch.device("cuda"), shape=(1, 1, tensor)), []
+    monkeypatch.setattr(torch, "autocast", lambda device, dtype: asked.append(device) or nullcontext())
+    trained = made("gpt2", tmp_path)
+    for ranks, precision, runs in ((cuda, "bf16", False), (cuda, "fp16", False), (trained.ranks, "bf16", True)):
+        with replace(trained, ranks=ranks, precision=precision).within():
+            assert torch.backends.cuda.cudnn_sdp_enabled() == runs
+        assert torch.backends.cuda.cudnn_sdp_enabled()
+    assert asked == ["cuda", "cuda", "cpu"]
 
 
 @WITH_INT8

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -82,13 +83,28 @@ class Trained:
         if self.precision not in HALVES:
             return contextlib.nullcontext()
         if self.ranks.shape[2] > 1:  # parts of layers, which torch casts for itself
-            return torch.autocast(self.device.type, HALVES[self.precision])
-        return self.cast.within(self.objective, self.device, HALVES[self.precision])
+            half: Any = torch.autocast(self.device.type, HALVES[self.precision])
+        else:
+            half = self.cast.within(self.objective, self.device, HALVES[self.precision])
+        return _without_plans(half) if self.device.type == "cuda" else half
 
     def check_heads(self) -> None:
         """Refuse a folder of a network alone, which `embed` and `init` can do with."""
         if self.bare:
             raise foreign.no_heads(self.folder)
+
+
+@contextlib.contextmanager
+def _without_plans(numbers: contextlib.AbstractContextManager[None]) -> Iterator[None]:
+    """In these numbers, but not by cuDNN's attention, which torch takes first on newer GPUs (9.0, 10.0): it makes a plan
+    for every length of keys, and a text that is written has a new one with every token."""
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    try:
+        with numbers:
+            yield
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)
 
 
 def opened(
