@@ -20,6 +20,7 @@ from ordsmed.bench import bench as benches
 from ordsmed.bench import rounds as bench_rounds
 from ordsmed.bench import synthetic as made_up
 from ordsmed.bench import tasks as bench_tasks
+from ordsmed.bench import training
 from ordsmed.bench.bench import Bench, bench
 from ordsmed.corpus.folder import documents, parts
 from ordsmed.data.encode import Encoded
@@ -93,6 +94,24 @@ def test_training_is_told_by_its_median_step(
     assert more["share_of_peak"] == pytest.approx(2 * 0.4 * found["share_of_peak"], rel=0.02)
     assert 0.01 < found["share_of_peak"] < 0.2  # 4 rows of 16 tokens through some 20,000 numbers, forward and back
     assert 5000 <= Encoded(Path("work/bench/random-300-5000")).train.token_count < 7000
+
+
+def test_kernels_and_attention_stand_beside_what_they_make(
+    clock: Any, stepped: list[tuple[int, float]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a run says them, in the facts and in what is kept; what there is nothing of has no fact."""
+    ways = "kernels: ours for lstm", "attention: torch's kernel"
+    monkeypatch.setattr("ordsmed.train.job._begin_kernels", lambda layout, device: ways[0])
+    monkeypatch.setattr("ordsmed.train.plan.way", lambda *_, **how: [ways[1]])
+    clock([1.0] * 8)
+    found = measured("bench/bert-mini", *BERT, "steps=3")
+    assert (found["kernels"], found["attention"]) == ("ours for lstm", "torch's kernel")
+    [kept] = measurements.read(measurements.PLACE)
+    assert (kept.kernels, kept.attention) == (found["kernels"], found["attention"])
+    assert training.beside(kept, bench_rounds.Spread(1.0, 1.0, 1.0)).kernels == ""
+    monkeypatch.setattr("ordsmed.train.job._begin_kernels", lambda layout, device: "")
+    monkeypatch.setattr("ordsmed.train.plan.way", lambda *_, **how: [])
+    assert not {"kernels", "attention"} & measured("bench/bert-mini", *BERT, "steps=3").keys()
 
 
 def test_the_loop_is_told_beside_its_arithmetic(clock: Any, stepped: list[tuple[int, float]]) -> None:

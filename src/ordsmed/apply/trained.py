@@ -96,7 +96,7 @@ class Trained:
 
 @contextlib.contextmanager
 def _without_plans(numbers: contextlib.AbstractContextManager[None]) -> Iterator[None]:
-    """In these numbers, but not by cuDNN's attention, which torch takes first on newer GPUs (9.0, 10.0): it makes a plan
+    """In these numbers, but not by cuDNN's attention, which torch takes first on newer GPUs (9.0, 10.0): it plans anew
     for every length of keys, and a text that is written has a new one with every token."""
     before = torch.backends.cuda.cudnn_sdp_enabled()
     torch.backends.cuda.enable_cudnn_sdp(False)

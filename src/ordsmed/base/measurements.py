@@ -83,6 +83,10 @@ class Measurement:
     """joules a step; left out: this machine does not tell"""
     energy_of: str = ""
     """what tells it: RAPL, NVML"""
+    kernels: str = ""
+    """whose run, and why not others: ours for which parts, or torch's; "": torch's, as anywhere"""
+    attention: str = ""
+    """which way it takes; "": none, or not known"""
     date: str
     """when, in UTC, as 2026-01-31T12:00:00Z"""
     version: str

@@ -44,10 +44,12 @@ def measure_training(recipe: Any) -> tuple[Facts, list[Measurement]]:
         steady = rounds.steady(rounds.seconds)
         held, spent = of_all(ranks, most_held(ranks.device), rounds.energy)
         ours = _measurement(recipe, job, Spread.of(steady), peak=peak * ranks.world, held=held)
-        ours = dataclasses.replace(ours, rounds=len(steady))
+        attention = "".join(plan.attention())
+        ways = {"kernels": job.kernels.removeprefix("kernels: "), "attention": attention.removeprefix("attention: ")}
+        ours = dataclasses.replace(ours, rounds=len(steady), **ways)
         if source:
             ours = dataclasses.replace(ours, energy=spent, energy_of=source)
-        facts = _facts(recipe, job, ours, waited)
+        facts = _facts(recipe, job, ours, waited) | {name: way for name, way in ways.items() if way}
         if len(steady) < len(rounds.seconds):
             facts["rounds_left_out"] = len(rounds.seconds) - len(steady)  # something was compiled in them
         kept = [ours]
@@ -145,7 +147,7 @@ def beside(ours: Measurement, spread: Spread, software: str = "transformers") ->
     rates = ("sequences_per_second", "tokens_per_second", "flops_per_second", "share_of_peak")
     return dataclasses.replace(
         ours, software=software, step_seconds=spread.median, step_seconds_least=spread.least,
-        step_seconds_most=spread.most, memory=0, energy=None, energy_of="",
+        step_seconds_most=spread.most, memory=0, energy=None, energy_of="", kernels="", attention="",
         **{name: getattr(ours, name) / slower for name in rates},
     )  # fmt: skip
 
