@@ -45,7 +45,10 @@ def measure_training(recipe: Any) -> tuple[Facts, list[Measurement]]:
         held, spent = of_all(ranks, most_held(ranks.device), rounds.energy)
         ours = _measurement(recipe, job, Spread.of(steady), peak=peak * ranks.world, held=held)
         attention = "".join(plan.attention())
-        ways = {"kernels": job.kernels.removeprefix("kernels: "), "attention": attention.removeprefix("attention: ")}
+        ways: Facts = {
+            "kernels": job.kernels.removeprefix("kernels: "),
+            "attention": attention.removeprefix("attention: "),
+        }
         ours = dataclasses.replace(ours, rounds=len(steady), **ways)
         if source:
             ours = dataclasses.replace(ours, energy=spent, energy_of=source)
