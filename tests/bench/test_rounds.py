@@ -15,6 +15,7 @@ from ordsmed.base import machine
 from ordsmed.bench import energy, profile, rounds
 from ordsmed.bench.profile import Profile, Wide, kind_of, sorted_out
 from ordsmed.bench.rounds import Rounds, RowsWatch, Spread
+from ordsmed.nn.loss import sampled_loss
 
 CPU = torch.device("cpu")
 
@@ -95,6 +96,7 @@ def event(name: str, *, cpu: float = 0, cuda: float = 0, shapes: Any = (), paren
 
 
 WIDE = Wide({30_522})
+DRAWN = event("_SampledLoss")
 STEP = event("Optimizer.step#AdamW.step")
 MATH = event("aten::_scaled_dot_product_attention_math")
 
@@ -106,6 +108,9 @@ MATH = event("aten::_scaled_dot_product_attention_math")
     (event("aten::mm", shapes=[[64, 768], [768, 30_650]]), "products"),
     (event("aten::embedding", shapes=[[30_522, 768], [64]]), "other"),
     (event("aten::index_select", shapes=[[30_522, 768], [64]]), "other"),
+    (event("aten::mm", shapes=[[64, 512], [512, 8_192]], parent=DRAWN), "head"),
+    (event("aten::mm", shapes=[[64, 512], [512, 8_192]]), "products"),
+    (event("aten::mul", parent=event("_SampledLossBackward")), "head"),
     (event("aten::_fused_adamw_", shapes=[[[30_522, 768], [768]]]), "optimizer"),
     (event("aten::mul", parent=STEP), "optimizer"), (event("aten::_foreach_norm"), "optimizer"),
     (event("aten::_foreach_copy_"), "other"), (event("aten::_fused_sdp_choice", parent=MATH), "attention"),
@@ -130,6 +135,22 @@ def test_times_are_those_of_the_device() -> None:
     assert sorted_out([*events, kernel], WIDE, cuda=True, attends=True) == on_gpu
     kernel.is_user_annotation = True
     assert sorted_out([*events, kernel], WIDE, cuda=True, attends=True) == {**on_gpu, "optimizer": 0}
+
+
+def test_scores_of_drawn_words_are_the_heads_and_a_layer_as_wide_is_not() -> None:
+    hidden, table = torch.randn(8, 16, requires_grad=True), torch.randn(64, 16, requires_grad=True)
+    bias, words, targets = torch.zeros(64), torch.arange(64), torch.zeros(8, dtype=torch.long)
+    drawn = hidden, (hidden, bias[:8]), (table, bias), targets, bias[:8], words
+    seconds = []
+    for makes in (lambda: hidden @ table.T, lambda: sampled_loss(*drawn)):
+        seen = Profile(CPU, Wide({5_000}), attends=False)
+        seen.begin()
+        makes().sum().backward()
+        seen.end(0.0)
+        seconds.append(seen.seconds)
+    assert seconds[0]["head"] == 0 < seconds[0]["products"]
+    assert seconds[1]["head"] > 0
+    assert seconds[1]["products"] == 0
 
 
 @pytest.mark.long

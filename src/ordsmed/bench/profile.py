@@ -22,6 +22,7 @@ ATTENTION = ("scaled_dot_product", "flash_attention", "efficient_attention", "at
 OPTIMIZER = ("Optimizer.", "_fused_adam", "_fused_adagrad", "_fused_sgd", *(f"_foreach_{word}" for word in (
     "norm", "mul", "add", "sqrt", "div", "lerp", "pow", "neg", "sub", "maximum")))  # fmt: skip
 BATCHED = ("aten::bmm", "aten::baddbmm", "aten::_softmax", "aten::_softmax_backward_data")  # attention's plain form
+SAMPLED = "_SampledLoss"  # scores of words that are drawn: their number may be any other width of the network
 LOOKED_UP = ("embedding", "index", "gather")  # rows of a table, which are no scores
 
 
@@ -97,6 +98,8 @@ def kind_of(event: Any, wide: Wide, *, attends: bool) -> str:
         return "optimizer"
     if attends and (any(word in name for name in names for word in ATTENTION) or event.name in BATCHED):
         return "attention"
+    if any(SAMPLED in name for name in names):
+        return "head"
     sizes = {size for shape in event.input_shapes or () for size in _sizes(shape)}
     if any(size in wide for size in sizes) and not any(word in event.name for word in LOOKED_UP):
         return "head"

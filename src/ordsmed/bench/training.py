@@ -113,9 +113,8 @@ def _steps(recipe: Any, job: Job, joules: energy.Joules, peak: float) -> tuple[R
 
 
 def wide(job: Job) -> Wide:
-    """Scores over the vocabulary, or over words drawn from it, are so wide."""
-    drawn = getattr(job.recipe.learned()["objective"], "samples", 0)
-    return Wide({job.tokenizer.vocabulary, *([drawn] if drawn else [])})
+    """Scores over the vocabulary are so wide."""
+    return Wide({job.tokenizer.vocabulary})
 
 
 def _measurement(recipe: Any, job: Job, spread: Spread, *, peak: float, held: int) -> Measurement:
