@@ -330,10 +330,14 @@ def test_a_run_tells_its_precision(recipe: Recipe) -> None:
     assert re.search(r"precision: fp32 \((16 bits are slower on most CPUs|named, or bf16 .*)\)\n", log)
 
 
-@pytest.mark.parametrize(("tiles", "told"), [(True, "named, or bf16 was not a fifth faster: this CPU has AMX"),
-                                            (False, "16 bits are slower on most CPUs")])  # fmt: skip
-def test_a_cpu_in_fp32_is_told_what_would_be_faster(monkeypatch: pytest.MonkeyPatch, tiles: bool, told: str) -> None:
+@pytest.mark.parametrize(("tiles", "half", "told"), [
+    (True, True, "named, or bf16 was not a fifth faster: this CPU has AMX"),
+    (False, True, "named, or bf16 was not a fifth faster: this CPU has AVX512_BF16"),
+    (False, False, "16 bits are slower on most CPUs"),
+])  # fmt: skip
+def test_a_cpu_in_fp32_is_told_what_would_be_faster(monkeypatch, tiles: bool, half: bool, told: str) -> None:
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: tiles)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: half)
     assert precision.set_up(Layout(precision="fp32"), torch.device("cpu")) == f"precision: fp32 ({told})"
     said = precision.set_up(Layout(precision="bf16"), torch.device("cpu"))
     assert said == "precision: bf16 products, fp32 weights; embeddings and norms leave in 16 bits"

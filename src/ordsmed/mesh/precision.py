@@ -22,6 +22,7 @@ from ordsmed.nn.packed import HalfLayer, PackedLayer, installed, lacks_bf16, lay
 from ordsmed.nn.residual import exact_norm, half_norm
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+UNITS = {"AMX": "_is_amx_tile_supported", "AVX512_BF16": "_is_avx512_bf16_supported"}  # for bf16: how torch is asked
 LEAST_SCALE = 1.0
 
 
@@ -84,8 +85,12 @@ def _describe(layout: Layout, cuda: bool, arch: tuple[int, int], name: str) -> s
     if cuda and layout.precision == "fp16" and arch >= (8, 0):
         return f"precision: {said} (bf16 is as fast on {name} and needs no scaling)"
     if not cuda and layout.precision == "fp32":
-        tiles = getattr(torch.cpu, "_is_amx_tile_supported", bool)()
-        why = "named, or bf16 was not a fifth faster: this CPU has AMX" if tiles else "16 bits are slower on most CPUs"
+        units = next((name for name, asked in UNITS.items() if getattr(torch.cpu, asked, bool)()), "")
+        why = (
+            f"named, or bf16 was not a fifth faster: this CPU has {units}"
+            if units
+            else "16 bits are slower on most CPUs"
+        )
         return f"precision: {said} ({why})"
     return f"precision: {said}"
 
