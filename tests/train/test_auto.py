@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from ordsmed.base.errors import RecipeError
+from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.ranks import Place, Ranks
 from ordsmed.learn.phases import Phase
 from ordsmed.mesh.layout import Layout
@@ -101,6 +101,7 @@ def test_every_phase_has_its_own(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     tried: list[tuple[int, int]] = []
     built: list[Any] = []
     monkeypatch.setattr(auto, "_tried", lambda job, index, micro, ranks, **_: tried.append((index, micro)) or 1234.56)
+    monkeypatch.setattr(auto, "_has_room", lambda times, ranks: True)
     two = Ranks(torch.device("cuda"), world=2, shape=(2, 1, 1))
     plan = planned(Recipe(phases(8, 4)), two)
     plan.by = lambda recipe: planned(recipe, two, lambda: built.append(recipe) or Job(recipe, two))
@@ -255,6 +256,57 @@ def test_of_a_refused_way_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(auto, "_tried", lambda job, index, micro, ranks, **_: next(speeds))
     assert auto.laid_out(planned(recipe, CPU, build)).recipe.layout.recompute
     assert alive == [[], [False]]
+
+
+TWO = Ranks(torch.device("cuda"), rank=1, world=2, shape=(2, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "most", "micro"),
+    [
+        (TWO, 20, 8),  # 10 are held, and 10 a micro-batch of any size takes: twice as many are thought to take 30
+        (TWO, 50, 8),
+        (TWO, 51, 1),
+        (GPU, 99, 8),  # a process that is alone tries
+    ],
+)
+def test_of_several_gpus_none_runs_out_of_memory(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ranks: Ranks, most: int, micro: int
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=100))
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 10)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: most)
+    monkeypatch.setattr(auto, "slowest", lambda speed, ranks: speed)
+    monkeypatch.setattr(auto, "_tried", lambda *_, **__: 5.0)
+    assert auto.largest(planned(Recipe(phases(8 * ranks.world)), ranks))[0].micro == (micro,)
+    assert ("phase 1, micro 2: is not tried" in capsys.readouterr().err) is (micro == 1)
+
+
+def test_one_that_has_not_so_much_as_a_network_keeps_the_others_from_trying(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "slowest", lambda speed, ranks: 0.0)
+    monkeypatch.setattr(auto, "speed_of", lambda *_, **__: pytest.fail("it would wait for the other one"))
+    job: Any = Job(Recipe(phases(8)), TWO)
+    assert auto._tried(job, 0, 1, TWO) == 0.0
+
+
+@pytest.mark.parametrize("other", [True, False])
+def test_one_that_alone_has_no_room_ends(monkeypatch: pytest.MonkeyPatch, other: bool) -> None:
+    """The others wait for it in their step; where none has room the next way is tried."""
+    ranks = replace(TWO, store=torch.distributed.HashStore())
+
+    def full(*_: object, **__: object) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(auto, "ALIKE", 0.1)
+    monkeypatch.setattr(auto, "speed_of", full)
+    monkeypatch.setattr(auto, "slowest", lambda speed, ranks: speed)
+    job: Any = Job(Recipe(phases(8)), ranks)
+    if other:
+        ranks.store.set(f"full/{auto._trials + 1}/0", "")
+        assert auto._tried(job, 0, 4, ranks) == 0.0
+    else:
+        with pytest.raises(RunError, match=r"^rank 1: alone has no memory left for phase 1, micro 4; name a smaller"):
+            auto._tried(job, 0, 4, ranks)
 
 
 @pytest.mark.parametrize(("two", "seconds"), [(4.0, 2.0), (2.0, 5.0), (0.0, 2.0), (9.0, 0.5)])

@@ -536,6 +536,26 @@ at_step(10, short)
 
 
 @pytest.mark.long
+def test_one_rank_that_has_no_room_for_what_auto_tries_ends_all(start: Start, tmp_path: Path) -> None:
+    """The other one waits for it in a step, and would do so for as long as the patience."""
+    fault = """
+from ordsmed.train import auto, loop
+auto.GAIN, auto.ALIKE, sums = 0.0, 1.0, loop.total_counts
+def counts(job, batches):
+    counted = sums(job, batches)
+    if RANK == 1 and len(batches[0].tokens) > 1:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+    return counted
+loop.total_counts = counts
+"""
+    process = start(tmp_path / "full", "--layout", "auto", devices=2, fault=fault)
+    assert process.wait() == 1, process.said
+    wanted = "rank 1: alone has no memory left for phase 1, micro 2; name a smaller `layout.micro`"
+    assert any(wanted in line for line in complaints(process.said)), process.said
+    assert not any(map(alive, process.left))
+
+
+@pytest.mark.long
 def test_a_mesh_that_was_measured_is_kept(start: Start, tmp_path: Path) -> None:
     """Copies do not fit, nor do they with recomputing; who goes on with `--layout auto` measures nothing again."""
     fault = """

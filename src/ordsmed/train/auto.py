@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import torch
 
-from ordsmed.base.errors import RecipeError
+from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.machine import lacks_memory
 from ordsmed.base.ranks import Ranks, stand
 from ordsmed.base.say import say
@@ -29,8 +29,11 @@ from ordsmed.train.plan import Plan
 
 ROOM = 0.9  # of a device's memory may be filled
 GAIN = 1.02  # a larger micro-batch must be so much faster on a CPU, where large ones only leave the caches
+ALIKE = 20.0  # seconds within which all of several processes find that rows have no room, if all do
 
 P = TypeVar("P", bound=Plan)
+
+_trials = 0
 
 
 def laid_out(plan: P) -> P:
@@ -80,6 +83,9 @@ def largest(plan: Plan) -> tuple[Layout, float]:
     for index, phase in enumerate(recipe.phases):
         job, best, fastest = _built(plan), 0, 0.0
         for micro in divisors(phase.batch // ranks.data_world):
+            if best and not _has_room(micro / best, ranks):
+                say(f"auto: phase {index + 1}, micro {micro}: is not tried, for a GPU may have no room for it")
+                break
             speed = _tried(job, index, micro, ranks)
             if speed <= 0 or (ranks.device.type == "cpu" and speed < fastest * GAIN):
                 break
@@ -130,19 +136,49 @@ def _step(job: Job | None, index: int, micro: int, speed: float, ranks: Ranks) -
     return alone + (times - 1) * max(further, 0.0)
 
 
+def _has_room(times: float, ranks: Ranks) -> bool:
+    """Has each of several GPUs room for so many times the rows tried last, if all that a step takes grows as they do?
+
+    One that found none in a step would leave the others waiting there. A process that is alone simply tries.
+    """
+    if ranks.world == 1 or ranks.device.type != "cuda":
+        return True
+    held, most = torch.cuda.memory_allocated(ranks.device), torch.cuda.max_memory_allocated(ranks.device)
+    total = torch.cuda.get_device_properties(ranks.device).total_memory
+    return slowest(ROOM * total - held - (most - held) * times, ranks) >= 0
+
+
 def _tried(job: Job | None, index: int, micro: int, ranks: Ranks, *, times: int = 1) -> float:
     """Rows a second of micro-batches on this rank, the slowest of all; 0 where some rank has no room for them."""
+    global _trials
+    _trials += 1
     speed = 0.0
     let_go(ranks)
+    ready = job is not None and (ranks.device.type == "cuda" or _room_on_cpu())
+    if not slowest(float(ready), ranks) or job is None:  # before any rank waits for others in a step
+        return 0.0
     try:
-        if job and (ranks.device.type == "cuda" or _room_on_cpu()):
-            layout = dataclasses.replace(job.recipe.layout, micro=micro)
-            own = dataclasses.replace(job, recipe=dataclasses.replace(job.recipe, layout=layout))
-            speed = speed_of(own, index, times=times)
+        layout = dataclasses.replace(job.recipe.layout, micro=micro)
+        own = dataclasses.replace(job, recipe=dataclasses.replace(job.recipe, layout=layout))
+        speed = speed_of(own, index, times=times)
     except (RuntimeError, MemoryError) as error:
         if not lacks_memory(error):
             raise
+        if ranks.world > 1:
+            _end_if_alone(ranks, f"phase {index + 1}, micro {micro}", job.recipe.layout.patience)
     return slowest(speed, ranks)
+
+
+def _end_if_alone(ranks: Ranks, what: str, patience: float) -> None:
+    """Rows had no room here: return if that is so on all ranks, end if it is not, for the others wait in their step."""
+    ranks.store.set(f"full/{_trials}/{ranks.rank}", "")
+    everybody = [f"full/{_trials}/{rank}" for rank in range(ranks.world)]
+    until = time.monotonic() + min(ALIKE, patience / 2)
+    while not ranks.store.check(everybody):
+        if time.monotonic() > until:
+            remedy = "name a smaller `layout.micro` instead of `--layout auto`, or split weights with `layout.shard`"
+            raise RunError(f"rank {ranks.rank}", f"alone has no memory left for {what}", "", remedy) from None
+        time.sleep(0.05)
 
 
 def slowest(speed: float, ranks: Ranks) -> float:
