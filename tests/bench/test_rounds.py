@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
@@ -200,8 +201,21 @@ def test_a_machine_that_does_not_tell(tmp_path: Path, monkeypatch: pytest.Monkey
         assert (source, joules()) == ("", 0)
 
 
-def test_what_a_gpu_draws_is_summed_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """200 watts, looked at after each second of a clock, for 3 seconds."""
+def test_a_gpu_that_counts_tells_its_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In millijoules since it was started, not what it drew in the last second."""
+    counts = iter([7_000_000, 7_250_000, 9_500_000])
+    nvml = SimpleNamespace(nvmlDeviceGetTotalEnergyConsumption=lambda gpu: next(counts) if gpu == "GPU 1" else 0)
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    monkeypatch.setattr(torch.cuda, "_get_pynvml_handler", lambda device: f"GPU {device.index}")
+    monkeypatch.setattr(torch.cuda, "power_draw", lambda device: pytest.fail("was asked"))
+    with energy.meter(torch.device("cuda:1")) as (source, joules):
+        assert (source, joules(), joules()) == ("NVML", 250, 2_500)
+
+
+def test_what_an_older_gpu_draws_is_summed_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """200 watts, looked at after each second of a clock, for 3 seconds; it counts nothing."""
+    monkeypatch.setitem(sys.modules, "pynvml", SimpleNamespace())
+    monkeypatch.setattr(torch.cuda, "_get_pynvml_handler", str)
     moments = iter(range(10))
     monkeypatch.setattr(energy, "time", SimpleNamespace(perf_counter=lambda: next(moments)))
     monkeypatch.setattr(torch.cuda, "power_draw", lambda device: 200_000)

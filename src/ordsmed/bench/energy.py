@@ -1,11 +1,13 @@
 """Energy: joules that a machine tells of itself, by Intel's and AMD's counters (RAPL) or by NVIDIA's (NVML).
 
-RAPL counts what the processors' packages took, NVML what one GPU draws at a moment, which is summed up while time goes.
+RAPL counts what the processors' packages took, NVML what one GPU took (Volta and later). An older one tells what it
+draws, which is summed up while time goes.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import time
 from collections.abc import Callable, Iterator
 from threading import Event, Thread
@@ -26,7 +28,7 @@ def meter(device: torch.device) -> Iterator[tuple[str, Joules]]:
     """What tells the energy of a device, and the joules so far; "" and zeros where nothing does."""
     with contextlib.ExitStack() as at_the_end:
         if device.type == "cuda":
-            yield at_the_end.enter_context(_drawn(device))
+            yield _counted_by(device) or at_the_end.enter_context(_drawn(device))
         else:
             yield _counted()
 
@@ -55,9 +57,21 @@ def _counted() -> tuple[str, Joules]:
     return "RAPL", joules
 
 
+def _counted_by(device: torch.device) -> tuple[str, Joules] | None:
+    """A GPU's own counter, in millijoules; None: it has none, or nothing reads it."""
+    import torch
+
+    try:
+        nvml, gpu = importlib.import_module("pynvml"), torch.cuda._get_pynvml_handler(device)
+        first = nvml.nvmlDeviceGetTotalEnergyConsumption(gpu)
+    except Exception:  # the library, its Python package or the counter lacks
+        return None
+    return "NVML", lambda: (nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) - first) / 1e3
+
+
 @contextlib.contextmanager
 def _drawn(device: torch.device) -> Iterator[tuple[str, Joules]]:
-    """What a GPU draws, looked at again and again beside the work."""
+    """What a GPU draws, looked at again and again beside the work: a mean of up to a second before (Hopper's)."""
     import torch
 
     try:
