@@ -43,7 +43,8 @@ def symbols(letters: Tensor, starts: Tensor, longest: int) -> Tensor:
     table[:, 0] = BEGIN
     table.scatter_(1, size + 1, END)
     signs = torch.full((SIGNS, longest), PAD, device=letters.device)
-    signs[:, 0], signs[0, 1], signs[1, 1], signs[:, 2] = BEGIN, START, STOP, END
+    # as slices: a number for a single place is copied to a GPU, which is waited for
+    signs[:, 0], signs[:1, 1], signs[1:, 1], signs[:, 2] = BEGIN, START, STOP, END
     table[:SIGNS] = signs
     return table
 
