@@ -37,7 +37,7 @@ def arrays(rows: int = 2, length: int = 5, slots: int = 3) -> dict[str, np.ndarr
 
 def test_shapes_that_fit() -> None:
     batch = batch_of(**arrays())
-    assert {f.name for f in dataclasses.fields(Batch)} == {*arrays(), "counting", "bounds"}
+    assert {f.name for f in dataclasses.fields(Batch)} == {*arrays(), "counting", "bounds", "longest"}
     assert (batch.tokens.dtype, batch.weights.dtype, batch.documents.dtype) == (torch.int64, torch.float32, torch.int32)  # type: ignore[union-attr]
     batch_of(**{**arrays(slots=5), "places": None, "documents": None, "types": None})
     assert batch.to(torch.device("cpu")) is batch
@@ -75,6 +75,16 @@ def test_examples_may_be_more_than_rows() -> None:
     assert len(batch_of(**alone).numbers) == 2
     with pytest.raises(AssertionError, match=r"Batch.numbers: "):
         batch_of(**{**alone, "numbers": np.arange(5)})
+
+
+def test_a_device_is_told_how_long_the_longest_example_is() -> None:
+    spans = np.array([[0, 2], [2, 3], [5, 1]])
+    batch = batch_of(**{**arrays(), "numbers": np.arange(3), "spans": spans, "labels": np.zeros(3, np.int64)})
+    there = batch.to(torch.device("meta"))
+    assert batch.longest is None
+    assert [part.tolist() for part in batch.examples()[:2]] == [[[0], [2], [5]], [[2], [3], [1]]]
+    assert batch.examples()[2] == there.examples()[2] == there.to(torch.device("meta")).longest == 3
+    assert batch_of(**{**arrays(), "spans": None}).to(torch.device("meta")).longest is None
 
 
 def test_a_device_is_told_which_slots_count() -> None:

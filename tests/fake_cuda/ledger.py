@@ -26,6 +26,7 @@ LOOKED_UP = frozenset(
 )  # which read as much as they write
 WRITTEN = frozenset({"zero_", "fill_", "copy_", "_foreach_copy_", "bernoulli_"})
 WAITS = frozenset({"_local_scalar_dense", "nonzero", "masked_select", "equal"})
+COPIES = frozenset({"_to_copy", "copy_"})  # between host and device they wait, where they are not asked to go on
 PRODUCTS = frozenset(
     {
         "mm", "addmm", "bmm", "baddbmm", "attention", "attention_backward", "_varlen_attn", "_varlen_attn_backward",
@@ -51,14 +52,15 @@ class Ledger(TorchDispatchMode):
             self.waits += [name] if on_device else []
             return self._answer(name, given[0])
         out = func(*args, **(kwargs or {}))
-        if name not in FREE:
-            made = [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
-            if on_device or any(tensor.device.type == "cuda" for tensor in made):
-                self.launches[name] += 1
-                changed = _changed(func, args, kwargs or {})
-                over = changed if name in WRITTEN or "out" in (kwargs or {}) else []  # what was there is not read
-                read = made if name in LOOKED_UP else _apart(given, over)
-                self.bytes[name] += sum(map(size, read)) + sum(map(size, [*changed, *_apart(made, changed)]))
+        made = [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
+        if name in COPIES and _crosses([*given, *made]):  # `copy_` is asked by its third argument
+            self.waits += [] if (kwargs or {}).get("non_blocking", args[2:3] == (True,)) else [name]
+        if name not in FREE and (on_device or any(tensor.device.type == "cuda" for tensor in made)):
+            self.launches[name] += 1
+            changed = _changed(func, args, kwargs or {})
+            over = changed if name in WRITTEN or "out" in (kwargs or {}) else []  # what was there is not read
+            read = made if name in LOOKED_UP else _apart(given, over)
+            self.bytes[name] += sum(map(size, read)) + sum(map(size, [*changed, *_apart(made, changed)]))
         return out
 
     @staticmethod
@@ -77,6 +79,11 @@ class Ledger(TorchDispatchMode):
             "traffic": (sum(self.bytes.values()) - products) / 1e9,
             "most": [[name, self.launches[name], round(count / 1e9, 2)] for name, count in self.bytes.most_common(12)],
         }  # fmt: skip
+
+
+def _crosses(tensors: list[Tensor]) -> bool:
+    """Do they lie on several devices?"""
+    return len({tensor.device.type for tensor in tensors}) > 1
 
 
 def _changed(func: Any, args: Any, kwargs: Any) -> list[Tensor]:

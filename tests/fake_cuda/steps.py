@@ -1,6 +1,6 @@
-"""Steps of every family and objective on a CUDA device that computes nothing: run in a process of its own.
+"""Steps of every family, objective and task on a CUDA device that computes nothing: run in a process of its own.
 
-python steps.py LIBRARY WHAT    prints what was found as JSON; WHAT: cases, optimizers, ledger or by_kernels
+python steps.py LIBRARY WHAT    prints what was found as JSON; WHAT: cases, tasks, optimizers, ledger or by_kernels
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from ordsmed.base.ranks import Ranks
 from ordsmed.data.batch import Batch
 from ordsmed.learn.groups import groups
+from ordsmed.learn.upper_layers import Top
 from ordsmed.mesh import parallel, precision
 from ordsmed.mesh.layout import Layout
 from ordsmed.mesh.precision import Scaler
@@ -39,6 +40,7 @@ from ordsmed.nn.kernels import switch
 from ordsmed.nn.model import Block
 from ordsmed.objectives import bilm, clm, diffusion, hybrid, mlm, mlm_nsp, rtd
 from ordsmed.optimizers import adagrad, adamw, lamb, muon, stableadamw
+from ordsmed.tasks import classify, squad, tag
 from ordsmed.train import job as jobs
 from ordsmed.train import loop
 from ordsmed.train.guard import Guard
@@ -72,6 +74,29 @@ CASES: dict[str, tuple[Any, Any]] = {
     ),
     "elmo bilm, all words": (bilm.Settings(samples=0), elmo.Settings(width=32, cells=64)),
 }  # fmt: skip
+TWO = ("a", "b")
+WEIGHTED = {"labels": TWO, "class_weights": {"a": 2.0}}
+TASKS: dict[str, Any] = {
+    "classify": classify.Settings(labels=TWO), "classify, weighted": classify.Settings(**WEIGHTED),
+    "classify, mean": classify.Settings(labels=TWO, pool="mean"),
+    "classify, max": classify.Settings(labels=TWO, pool="max"),
+    "number": classify.Settings(number=True, scale=(0.0, 1.0)),
+    "tag": tag.Settings(labels=TWO), "tag, weighted": tag.Settings(**WEIGHTED),
+    "tag, mixed": tag.Settings(labels=TWO, top=Top(mix=True)),
+    "tag, recurrent": tag.Settings(labels=TWO, top=Top(recurrent=8)), "squad": squad.Settings(),
+    "squad, joint": squad.Settings(head="joint", version="2.0"),
+    "squad, google": squad.Settings(head="joint", form="google", version="2.0"),
+}  # fmt: skip
+TUNED: dict[str, tuple[Any, Any]] = {
+    **{f"bert {name}": (task, bert.Settings(**SMALL)) for name, task in TASKS.items()},
+    "electra squad": (TASKS["squad"], electra.Settings(**SMALL)),
+    "roberta classify": (TASKS["classify"], roberta.Settings(**SMALL)),
+    "gpt2 classify": (TASKS["classify"], gpt2.Settings(**SMALL)),
+    "modern tag": (TASKS["tag"], modern.Settings(**SMALL, inner=96, window=8)),
+    "elmo classify": (TASKS["classify"], elmo.Settings(width=32, cells=64)),
+    "elmo tag": (TASKS["tag"], elmo.Settings(width=32, cells=64)),
+    "elmo squad, joint": (TASKS["squad, joint"], elmo.Settings(width=32, cells=64)),
+}
 OPTIMIZERS = {
     "adamw": adamw.Settings(), "adamw bert": adamw.Settings(flavour="bert"), "lamb": lamb.Settings(),
     "muon": muon.Settings(), "stableadamw": stableadamw.Settings(), "adagrad": adagrad.Settings(),
@@ -128,6 +153,30 @@ def batch_for(objective: Any, rows: int = 4, length: int = 32, places: int = 5) 
     return Batch(**made)
 
 
+def examples_for(task: Any, family: Any) -> Batch:
+    """What such a task reads, on the CPU: several examples in a row where the family takes them so."""
+    alone = family.capabilities.state
+    begins, sizes = [0, 32, 64, 96] if alone else [0, 10, 32, 44], [10, 9, 12, 8]
+    rows, length = 4 if alone else 2, 32
+
+    def ids(*shape: int) -> torch.Tensor:
+        return torch.zeros(shape, dtype=torch.int64)
+
+    made: dict[str, Any] = {"numbers": ids(4), "documents": torch.ones(rows, length, dtype=torch.int32),
+                            "spans": torch.tensor([begins, sizes]).T, "weights": torch.ones(rows, length)}  # fmt: skip
+    made |= {name: ids(rows, length) for name in ("tokens", "positions", "targets")}
+    if alone:
+        made |= {"letters": torch.zeros(100, dtype=torch.uint8), "words": ids(21)}
+    else:
+        cuts = torch.tensor([*begins[:2], 19, *begins[2:], 52, rows * length], dtype=torch.int32)
+        made |= {"types": ids(rows, length), "bounds": cuts}
+    if task.role == "classify":
+        made["labels"] = torch.zeros(4) if task.number else ids(4)
+    elif task.role != "tag":
+        made["labels"] = ids(4, 3)
+    return Batch(**made)
+
+
 def job_for(objective: Any, model: Any, layout: Layout, optimizer: Any, vocabulary: int) -> jobs.Job:
     """A job whose networks lie on the device, put together as train/job.py does."""
     with torch.device("cuda"):
@@ -148,17 +197,16 @@ def step_of(
 ) -> dict[str, Any]:  # fmt: skip
     """One step and a validation: types of what blocks give, gradients, launches, waits."""
     with FakeTensorMode():
-        job, batch = (
-            job_for(objective, model, LAYOUTS[how], optimizer, vocabulary),
-            batch_for(objective, *shape),
-        )
+        job = job_for(objective, model, LAYOUTS[how], optimizer, vocabulary)
+        tuned = hasattr(objective, "role")
+        batch = examples_for(objective, model) if tuned else batch_for(objective, *shape)
         given: set[str] = set()
         passes: dict[str, Any] = {}  # the way forward and back alone
         for module in job.objective.modules():
             if isinstance(module, Block):
                 module.register_forward_hook(lambda _, __, out: given.update(_types(out)))
         before = {name: (p.dtype, p.device.type) for name, p in job.objective.named_parameters()}
-        if shape:  # what the first update makes it makes once
+        if shape or tuned:  # what the first update makes it makes once
             with Ledger():
                 loop.update(job, [batch], 1e-3, 0, 0, step=1)
         with Ledger() as step:
@@ -184,6 +232,11 @@ def _types(out: Any) -> Iterator[str]:
 def cases() -> dict[str, Any]:
     """Every objective with every family that it is for, in every precision."""
     return {f"{name}, {how}": _tried(*CASES[name], how) for name in CASES for how in PRECISIONS}
+
+
+def tasks() -> dict[str, Any]:
+    """Every task, in every precision."""
+    return {f"{name}, {how}": _tried(*TUNED[name], how) for name in TUNED for how in PRECISIONS}
 
 
 def in_8_bits() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Steps on CUDA without a GPU: fake tensors on its device go through every family, objective, precision and optimizer.
+"""Steps on CUDA without a GPU: fake tensors of it go through families, objectives, tasks, precisions, optimizers.
 
 What this proves: nothing of a step lies on another device or in another type than it should, the host waits for the
 device nowhere that is not listed, and launches and bytes of real sizes stay under bounds, which may only fall. It
@@ -28,6 +28,13 @@ FAMILIES = {
     "modern": ("mlm", "hybrid"), "gpt2": ("clm", "hybrid"), "elmo": ("bilm, exact", "bilm, fused", "bilm, all words"),
 }  # fmt: skip
 CASES = [f"{family} {objective}" for family, objectives in FAMILIES.items() for objective in objectives]
+TASKS = {
+    "bert": ("classify", "classify, weighted", "classify, mean", "classify, max", "number", "tag", "tag, weighted",
+             "tag, mixed", "tag, recurrent", "squad", "squad, joint", "squad, google"),
+    "electra": ("squad",), "roberta": ("classify",), "gpt2": ("classify",), "modern": ("tag",),
+    "elmo": ("classify", "tag", "squad, joint"),
+}  # fmt: skip
+TUNED = [f"{family} {task}" for family, tasks in TASKS.items() for task in tasks]
 TYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 JUDGED = {"hybrid": ["nonzero"] * 4, "bilm": ["_local_scalar_dense"]}  # where a validation waits: once a batch
 
@@ -72,6 +79,19 @@ def test_a_step_and_a_validation_stay_on_the_device_and_in_their_type(found: Fou
     assert told["step"]["waits"] == (["_local_scalar_dense"] if how == "fp16" else [])  # did the gradient run over?
     objective = case.split()[1].rstrip(",")
     assert told["judged"] == JUDGED.get(objective, [])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", TYPES)
+@pytest.mark.parametrize("case", TUNED)
+def test_no_task_waits_for_the_device(found: Found, case: str, how: str) -> None:
+    told = found("tasks")[f"{case}, {how}"]
+    assert "error" not in told, told["error"]
+    loose = {TYPES[how], "float32"} if case.startswith("elmo") else {TYPES[how]}
+    assert TYPES[how] in told["types"]
+    assert set(told["types"]) <= loose
+    assert told["judged"] == []
+    assert told["step"]["waits"] == (["_local_scalar_dense"] if how == "fp16" else [])  # did the gradient run over?
 
 
 @pytest.mark.long

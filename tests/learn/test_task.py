@@ -14,8 +14,19 @@ from kit.families import Signs
 from kit.makers import SPECIAL
 from ordsmed.base import menu
 from ordsmed.base.errors import RecipeError
+from ordsmed.data.batch import Batch
 from ordsmed.learn.objective import Objective, at_places, built, fresh, need
-from ordsmed.learn.task import SPREAD, Files, Task, by_example, check_labels, label_weights, packing, reader
+from ordsmed.learn.task import (
+    SPREAD,
+    Files,
+    LabelWeights,
+    Task,
+    by_example,
+    check_labels,
+    label_weights,
+    packing,
+    reader,
+)
 from ordsmed.learn.upper_layers import Top
 from ordsmed.models import bert, electra, elmo, gpt2, roberta
 from ordsmed.nn.dropout import Dropout
@@ -62,13 +73,26 @@ def test_how_much_a_label_counts() -> None:
         label_weights({"ab": 2.0}, ("a", "b"), seen)
 
 
+def examples(*spans: tuple[int, int]) -> Batch:
+    tokens = torch.zeros(2, 6, dtype=torch.int64)
+    return Batch(torch.arange(len(spans)), tokens, tokens, tokens, tokens.float(), spans=torch.tensor(spans))
+
+
+def test_weights_of_labels_are_made_once_a_device() -> None:
+    weights, cpu, other = LabelWeights({"b": 2.0}, ("a", "b")), torch.device("cpu"), torch.device("meta")
+    assert weights.on(cpu).tolist() == [1.0, 2.0]
+    assert weights.on(cpu) is weights.on(cpu)
+    assert weights.on(other) is weights.on(other)
+    assert weights.on(other).device == other
+
+
 def test_an_examples_tokens() -> None:
     values = torch.arange(12.0).view(2, 6) + 1
-    spans = torch.tensor([[0, 2], [2, 4], [8, 3]])
-    assert by_example(values, spans).tolist() == [[1, 2, 0, 0], [3, 4, 5, 6], [9, 10, 11, 0]]
-    assert by_example(values, spans[:1], fill=-9.0).tolist() == [[1, 2]]
+    batch = examples((0, 2), (2, 4), (8, 3))
+    assert by_example(values, batch).tolist() == [[1, 2, 0, 0], [3, 4, 5, 6], [9, 10, 11, 0]]
+    assert by_example(values, examples((0, 2)), fill=-9.0).tolist() == [[1, 2]]
     wide = torch.stack([values, values * 10], 2)
-    assert by_example(wide, spans, fill=-1.0)[2].tolist() == [[9, 90], [10, 100], [11, 110], [-1, -1]]
+    assert by_example(wide, batch, fill=-1.0)[2].tolist() == [[9, 90], [10, 100], [11, 110], [-1, -1]]
 
 
 def test_what_a_task_costs(tokenizer: Tokenizer) -> None:

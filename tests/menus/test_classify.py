@@ -17,6 +17,7 @@ from ordsmed.base.errors import DataError, OrdsmedError
 from ordsmed.base.menu import lines
 from ordsmed.base.ranks import prepare
 from ordsmed.base.settings import decode, plain
+from ordsmed.data.batch import Batch
 from ordsmed.data.features import ExampleRows, Packing
 from ordsmed.learn.inference import predict_all
 from ordsmed.learn.objective import fresh
@@ -233,7 +234,9 @@ def test_a_number_that_is_not_known_teaches_nothing(tmp_path: Path) -> None:
 
 
 def test_states_are_pooled_over_an_example_alone() -> None:
-    states, spans = torch.randn(2, 6, 3), torch.tensor([[0, 2], [2, 4], [7, 3]])
+    states, tokens = torch.randn(2, 6, 3), torch.zeros(2, 6, dtype=torch.int64)
+    spans = torch.tensor([[0, 2], [2, 4], [7, 3]])
+    batch = Batch(torch.arange(3), tokens, tokens, tokens, tokens.float(), spans=spans)
     flat = states.flatten(0, 1)
     apart = [flat[0:2], flat[2:6], flat[7:10]]
     by_hand = {
@@ -243,7 +246,7 @@ def test_states_are_pooled_over_an_example_alone() -> None:
         "max": lambda s: s.amax(0),
     }
     for pool, want in by_hand.items():
-        assert torch.allclose(pooled(states, spans, pool), torch.stack([want(s) for s in apart]))  # type: ignore[arg-type]
+        assert torch.allclose(pooled(states, batch, pool), torch.stack([want(s) for s in apart]))  # type: ignore[arg-type]
 
 
 def test_labels_come_from_the_training_data(tmp_path: Path, capsys: Any) -> None:

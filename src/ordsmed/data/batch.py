@@ -42,6 +42,7 @@ class Batch:
     counting: Tensor | None = None  # int64 [N]    slots that count, rows laid end to end; made on the way to a device
     bounds: Tensor | None = None  # int32 [N + 1]  where texts begin, rows laid end to end; made on the way to a device
     labels: Tensor | None = None  # int64 or float32 [E] or [E, K]  what is right for each example
+    longest: int | None = None  # the most tokens of an example; counted on the way to a device
 
     def __post_init__(self) -> None:
         rows, tokens = self.tokens.shape
@@ -62,7 +63,8 @@ class Batch:
         assert self.places is not None or predicted == (rows, tokens), "without places every token is predicted"
 
     def to(self, device: torch.device) -> Batch:
-        """The same batch on a device, with a list of the tokens that count, where not all do, and of where texts begin.
+        """The same batch on a device, with a list of the tokens that count, where not all do, and of where texts begin;
+        and with the longest example's length.
 
         The device could make them, but who wants to know how long they are must wait for all that it has to do.
         """
@@ -75,7 +77,8 @@ class Batch:
             lists["bounds"] = bounds(self.documents)
         if self.tokens.is_pinned():
             lists = {name: None if value is None else value.pin_memory() for name, value in lists.items()}
-        batch = dataclasses.replace(self, **lists)  # type: ignore[arg-type]
+        longest = self.longest if self.spans is None else self.examples()[2]
+        batch = dataclasses.replace(self, **lists, longest=longest)  # type: ignore[arg-type]
         return batch._map(lambda t: t.to(device, non_blocking=True))
 
     def texts(self, model: nn.Module) -> Tensor | Texts | None:
@@ -84,13 +87,19 @@ class Batch:
             return self.documents
         return Texts(self.documents, self.bounds)
 
+    def examples(self) -> tuple[Tensor, Tensor, int]:
+        """Where each begins, rows laid end to end, and how many tokens it has, [E, 1]; and how many the longest."""
+        assert self.spans is not None
+        begin, size = self.spans.split(1, 1)
+        return begin, size, int(size.max()) if self.longest is None else self.longest
+
     def pin_memory(self) -> Batch:
         """The same batch in pinned memory, as the loader's workers ask."""
         return self._map(lambda t: t.pin_memory())
 
     def _map(self, change: Any) -> Batch:
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return Batch(**{k: None if v is None else change(v) for k, v in fields.items()})  # type: ignore[arg-type]
+        return Batch(**{k: change(v) if isinstance(v, Tensor) else v for k, v in fields.items()})
 
 
 def batch_of(**arrays: np.ndarray | None) -> Batch:

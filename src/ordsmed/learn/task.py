@@ -233,6 +233,20 @@ def label_weights(asked: ClassWeights, labels: Sequence[str], seen: Mapping[str,
     return asked
 
 
+class LabelWeights:
+    """How much the loss of each label counts, made once a device: handing it over, a GPU is waited for."""
+
+    def __init__(self, given: Mapping[str, float], labels: Sequence[str]) -> None:
+        self.numbers = [given.get(label, 1.0) for label in labels]
+        self.tensors: dict[torch.device, Tensor] = {}
+
+    def on(self, device: torch.device) -> Tensor:
+        """A number a label."""
+        if device not in self.tensors:
+            self.tensors[device] = torch.tensor(self.numbers, device="cpu").to(device)
+        return self.tensors[device]
+
+
 def packing(tokenizer: Tokenizer, model: ModelSettings) -> Packing:
     """How a family's examples become rows."""
     return Packing(pad=tokenizer.pad or 0, alone=bool(model.capabilities.state))
@@ -243,9 +257,9 @@ def reader(tokenizer: Tokenizer, model: ModelSettings) -> TextReader:
     return TextReader(tokenizer, types=getattr(model, "types", 0) > 1, causal=model.capabilities.causal)
 
 
-def by_example(values: Tensor, spans: Tensor, fill: float = 0.0) -> Tensor:
+def by_example(values: Tensor, batch: Batch, fill: float = 0.0) -> Tensor:
     """Of every token, [B, T, ...] -> of every example's tokens, [E, L, ...], L the longest one's length."""
-    begin, size = spans[:, :1], spans[:, 1:]
-    inside = torch.arange(int(size.max()), device=spans.device)
+    begin, size, longest = batch.examples()
+    inside = torch.arange(longest, device=size.device)
     own = values.flatten(0, 1)[begin + inside.clamp(max=size - 1)]
     return own.masked_fill((inside >= size)[(...,) + (None,) * (values.ndim - 2)], fill)

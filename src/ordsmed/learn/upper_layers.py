@@ -112,15 +112,14 @@ class Recurrent(nn.Module):
 
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
         """[B, T, D] -> [B, T, W]; 0 where no example has a token."""
-        assert batch.spans is not None
-        begin, lengths = batch.spans[:, :1], batch.spans[:, 1:]
-        step = torch.arange(int(lengths.max()), device=lengths.device)
+        begin, lengths, longest = batch.examples()
+        step = torch.arange(longest, device=lengths.device)
         places = begin + torch.minimum(step, lengths - 1)
         x = self._both_ways(picked(states, places), lengths)
-        inside = (step < lengths).flatten().nonzero().squeeze(1)
-        flat = x.new_zeros(states.shape[0] * states.shape[1], self.width)
-        flat = flat.index_copy(0, places.flatten()[inside], x.flatten(0, 1).index_select(0, inside))
-        rows: Tensor = flat.unflatten(0, states.shape[:2])
+        beyond = states.shape[0] * states.shape[1]  # one place more, at which nobody looks
+        places = places.masked_fill(step >= lengths, beyond)  # a list of the others would have to wait for a GPU
+        flat = x.new_zeros(beyond + 1, self.width).index_copy(0, places.flatten(), x.flatten(0, 1))
+        rows: Tensor = flat[:-1].unflatten(0, states.shape[:2])
         return rows
 
     def _both_ways(self, x: Tensor, lengths: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ from ordsmed.data.pieces import Ints, TextReader
 from ordsmed.labelled import glue, tables
 from ordsmed.labelled.tables import Column, Format, Table
 from ordsmed.learn.kept import UNIT, told_scale
-from ordsmed.learn.task import Arrays, ClassWeights, Files, Task, by_example, check_labels, label_weights
+from ordsmed.learn.task import Arrays, ClassWeights, Files, LabelWeights, Task, by_example, check_labels, label_weights
 from ordsmed.learn.usage import Usage, in_python, pipeline
 from ordsmed.score import labels as scores
 from ordsmed.text.read import Errors, files, lines
@@ -505,7 +505,7 @@ class Classifier(Task):
         assert settings.labels or settings.number, "the training data tell the labels: settled() comes first"
         self.labels, self.number, self.weights = settings.labels, settings.number, {"classify": 1.0}
         given = settings.class_weights
-        self.label_weights = [given.get(label, 1.0) for label in self.labels] if isinstance(given, dict) else None
+        self.label_weights = LabelWeights(given, self.labels) if isinstance(given, dict) else None
         recurrent = model.capabilities.state or (self.top is not None and self.top.recurrent is not None)
         usual: Pool = "max" if recurrent else "last" if model.capabilities.causal else "first"
         self.pool = settings.pool or usual
@@ -517,13 +517,12 @@ class Classifier(Task):
             return {"classify": torch.zeros((), dtype=torch.float64)}
         if self.number:
             return {"classify": (~labels.isnan()).sum(dtype=torch.float64)}
-        known = labels[labels != UNKNOWN]
-        weights = self._label_weights(labels.device)
-        return {"classify": (torch.ones_like(known) if weights is None else weights[known]).sum(dtype=torch.float64)}
+        known, weights = labels != UNKNOWN, self._label_weights(labels.device)
+        counted = known if weights is None else weights[labels.clamp(min=0)] * known
+        return {"classify": counted.sum(dtype=torch.float64)}
 
     def scores(self, batch: Batch) -> dict[str, Tensor]:
-        assert batch.spans is not None
-        state = pooled(self.states(batch), batch.spans, self.pool)
+        state = pooled(self.states(batch), batch, self.pool)
         logits = self.get_submodule("classify")(state).float()
         return {"scores": logits.squeeze(1) if self.number else logits}  # [E] or [E, labels]
 
@@ -557,17 +556,18 @@ class Classifier(Task):
         return Usage(kind, does, in_python(name, f"{pipeline(kind, name)}print({asked}){note}"))
 
     def _label_weights(self, device: torch.device) -> Tensor | None:
-        return None if self.label_weights is None else torch.tensor(self.label_weights, device=device)
+        return None if self.label_weights is None else self.label_weights.on(device)
 
 
-def pooled(states: Tensor, spans: Tensor, pool: Pool) -> Tensor:
+def pooled(states: Tensor, batch: Batch, pool: Pool) -> Tensor:
     """One state an example, [B, T, D] -> [E, D]; its signs are tokens too."""
-    begin, size = spans.unbind(1)
+    assert batch.spans is not None
+    begin, size = batch.spans.unbind(1)
     if pool in ("first", "last"):
         return states.flatten(0, 1).index_select(0, begin if pool == "first" else begin + size - 1)
     if pool == "mean":
-        return by_example(states, spans).sum(1, dtype=torch.float32) / size[:, None]
-    return by_example(states, spans, fill=-math.inf).amax(1)
+        return by_example(states, batch).sum(1, dtype=torch.float32) / size[:, None]
+    return by_example(states, batch, fill=-math.inf).amax(1)
 
 
 def longest_first(one: Ints, two: Ints, room: int) -> tuple[Ints, Ints]:

@@ -335,8 +335,7 @@ class Independent(Task):
         return {"span": _asked(batch).sum(dtype=torch.float64)}
 
     def scores(self, batch: Batch) -> dict[str, Tensor]:
-        assert batch.spans is not None
-        logits = by_example(self.span(self.states(batch)).float(), batch.spans)
+        logits = by_example(self.span(self.states(batch)).float(), batch)
         start, end = logits.masked_fill(~_allowed(batch)[..., None], NEVER).unbind(-1)
         return {"start": start, "end": end}
 
@@ -393,8 +392,7 @@ class Joint(Task):
         return dict.fromkeys(self.weights, _asked(batch).sum(dtype=torch.float64))
 
     def scores(self, batch: Batch) -> dict[str, Tensor]:
-        assert batch.spans is not None
-        states, allowed = by_example(self.states(batch), batch.spans), _allowed(batch)
+        states, allowed = by_example(self.states(batch), batch), _allowed(batch)
         return {"states": states, "allowed": allowed, "start": self.joint.starts(states, allowed)}
 
     def losses(self, scores: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
@@ -490,8 +488,7 @@ def _asked(batch: Batch) -> Tensor:
 
 def _allowed(batch: Batch) -> Tensor:
     """Tokens that may be chosen, [E, L]: the context's, and the first."""
-    assert batch.spans is not None
-    allowed = by_example(batch.weights, batch.spans) > 0
+    allowed = by_example(batch.weights, batch) > 0
     allowed[:, 0] = True
     return allowed
 

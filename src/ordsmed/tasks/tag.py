@@ -33,7 +33,7 @@ from ordsmed.data.pieces import SIGNS, Ints, TextReader
 from ordsmed.data.question_windows import Limits, QuestionWindows, windows
 from ordsmed.labelled import conll
 from ordsmed.labelled.conll import TaggedSentences
-from ordsmed.learn.task import Arrays, ClassWeights, Files, Task, by_example, check_labels, label_weights
+from ordsmed.learn.task import Arrays, ClassWeights, Files, LabelWeights, Task, by_example, check_labels, label_weights
 from ordsmed.learn.usage import Usage, in_python, pipeline
 from ordsmed.score import spans
 from ordsmed.text import read
@@ -293,7 +293,7 @@ class Tagger(Task):
         super().__init__(settings.top, model, vocabulary)
         self.labels, self.weights, given = settings.labels, {"tag": 1.0}, settings.class_weights
         assert given != "balanced", "settled settings say how much"
-        self.label_weights = torch.tensor([given.get(label, 1.0) for label in self.labels]) if given else None
+        self.label_weights = LabelWeights(given, self.labels) if given else None
         self.add_head("tag", len(self.labels))
 
     def count(self, batch: Batch) -> dict[str, Tensor]:
@@ -308,9 +308,8 @@ class Tagger(Task):
         return {"tag": (lost * self._asked(batch).flatten()).sum()}
 
     def answers(self, scores: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        assert batch.spans is not None
         probability, tag = scores["tag"].softmax(-1).max(-1)
-        return {"tag": by_example(tag, batch.spans, 0).int(), "probability": by_example(probability, batch.spans)}
+        return {"tag": by_example(tag, batch, 0).int(), "probability": by_example(probability, batch)}
 
     def usage(self, name: str, tokenizer: Tokenizer, learned: Settings) -> Usage:
         kind, does = (
@@ -327,7 +326,7 @@ class Tagger(Task):
         """How much each token counts, [B, T]."""
         if self.label_weights is None:
             return batch.weights
-        return batch.weights * self.label_weights.to(batch.targets.device)[batch.targets]
+        return batch.weights * self.label_weights.on(batch.targets.device)[batch.targets]
 
 
 @dataclass(frozen=True)
