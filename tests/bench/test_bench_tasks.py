@@ -20,6 +20,7 @@ from ordsmed.bench.bench import Bench, bench
 from ordsmed.data.features import Features
 from ordsmed.mesh.layout import Layout
 from ordsmed.models import bert
+from ordsmed.nn.kernels import switch
 from ordsmed.optimizers import adamw
 from ordsmed.tasks import squad
 
@@ -105,6 +106,29 @@ def test_asking_packed_beside_padded() -> None:
     assert any(line.startswith("batch_5_padded: examples_per_second ") for line in lines)
 
 
+def test_asked_is_a_network_in_use_and_not_one_that_learns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In 16 bits its weights are cast once, and its norms are not a training's; its numbers are the job's own."""
+    asked, built = list[Any](), list[Any]()
+    in_use = bench_tasks._in_use
+
+    def kept(job: Any) -> Any:
+        switch._running.add("gelu")
+        built.append((job.objective, in_use(job)))
+        return built[0][1]
+
+    monkeypatch.setattr(bench_tasks, "_in_use", kept)
+    monkeypatch.setattr("ordsmed.learn.inference.predict_all", lambda task, *_, within: asked.append((task, within)))
+    measured("predict", "layout.precision=bf16", "task.length=32", "sizes=[[0,9],[100,20]]", "batches=[[2,1]]")
+    [(learning, trained)] = built
+    assert asked == [(trained.objective, trained.within)] * 4
+    assert (trained.precision, trained.objective.training, switch._running) == ("bf16", False, set())
+    norms = [module for module in trained.objective.modules() if isinstance(module, torch.nn.LayerNorm)]
+    assert norms
+    assert not any("forward" in vars(norm) for norm in norms)
+    places = [[parameter.data_ptr() for parameter in one.parameters()] for one in (learning, trained.objective)]
+    assert places[0] == places[1]
+
+
 def test_a_part_of_the_examples() -> None:
     features = Features(np.array([0, 2, 5, 6]), np.arange(6, dtype=np.int32), marks=-np.arange(6, dtype=np.int32),
                         labels=np.arange(3))  # fmt: skip
@@ -120,6 +144,7 @@ def test_what_cannot_be_measured() -> None:
         (["task.kind=tag"], "task.train: missing, and no examples are made up for tag"),
         (["batches=[[0,3]]"], "batches: found .*; wanted pairs of 1 or more"),
         (["init=nowhere"], "task.train: missing"),
+        (["measure=predict", "layout.compile=true"], "layout.compile: found true with measure predict; wanted false"),
     ):
         with pytest.raises(RecipeError, match=message):
             measured("finetune-sst2", *words)

@@ -113,6 +113,8 @@ class Bench:
             if self.measure not in those and getattr(self, name) != nothing:
                 problem = f"found {getattr(self, name)} with measure {self.measure}"
                 raise ValueError(f"{name}: {problem}; wanted {' or '.join(those)}")
+        if self.measure == "predict" and self.layout.compile:
+            raise ValueError("layout.compile: found true with measure predict; wanted false: models in use are not")
         if self.table and self.measure not in KEPT:
             raise ValueError(f"table: found one with measure {self.measure}; wanted {', '.join(KEPT)}")
         if self.measure in ("finetune", "predict") and not self.sizes and not self.task.paths("train"):

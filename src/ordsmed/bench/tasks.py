@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from ordsmed.bench import synthetic as made_up
 from ordsmed.bench.measured import WARM, here, now, of_all, with_dropout
 
 if TYPE_CHECKING:
+    from ordsmed.apply.trained import Trained
     from ordsmed.data.features import Features, Packing
     from ordsmed.finetune.recipe import Finetuning
     from ordsmed.train.job import Job
@@ -92,13 +93,12 @@ def _asked(recipe: Any, job: Job) -> tuple[dict[str, Any], list[Measurement]]:
     from ordsmed.data.features import ExampleRows
     from ordsmed.learn.inference import predict_all
     from ordsmed.learn.task import Task
-    from ordsmed.mesh.precision import autocast
 
-    task, device, rows = job.objective, job.ranks.device, job.rows(0)
+    trained, device, rows = _in_use(job), job.ranks.device, job.rows(0)
+    task = trained.objective
     assert isinstance(task, Task)
     assert isinstance(rows, ExampleRows)
     ways = [rows.packing, _padded(rows.packing, job)]
-    within = functools.partial(autocast, job.recipe.layout, device)
     facts: dict[str, Any] = _said(recipe, job) | {"length": job.phases[0].length}
     kept = list[Measurement]()
     for batch, times in recipe.batches:
@@ -110,7 +110,7 @@ def _asked(recipe: Any, job: Job) -> tuple[dict[str, Any], list[Measurement]]:
             tokens += int(examples.sizes.sum()) if turn else 0
             for way, packing in enumerate(ways):
                 began = now(device)
-                predict_all(task, examples, packing, job.ranks, within=within)
+                predict_all(task, examples, packing, job.ranks, within=trained.within)
                 spent[way].append(now(device) - began)
         ours, theirs = (seconds[1:] for seconds in spent)
         facts[f"batch_{batch}"] = {"times": times, **summary(batch, ours), **ratios(ours, theirs)}
@@ -118,6 +118,19 @@ def _asked(recipe: Any, job: Job) -> tuple[dict[str, Any], list[Measurement]]:
         kept += [_measurement(recipe, job, batch, seconds, tokens / times, software)
                  for seconds, software in ((ours, "ordsmed"), (theirs, "padded"))]  # fmt: skip
     return facts, kept
+
+
+def _in_use(job: Job) -> Trained:
+    """The network as verbs open one: a training's casts its weights for every batch, and has kernels for its slopes."""
+    from ordsmed.apply.trained import Trained
+    from ordsmed.nn.kernels import switch
+
+    layout, network = job.recipe.layout, job.recipe.model
+    switch.begin("plain", job.ranks.device)
+    task = job.recipe.learned()["task"].build(network, job.tokenizer)
+    task.load_state_dict(job.objective.state_dict(), assign=True)  # the same numbers in the same place
+    task.to(job.ranks.device).eval()
+    return Trained(task, job.tokenizer, network, Path(), ranks=job.ranks, precision=layout.precision)
 
 
 def _measurement(recipe: Any, job: Job, batch: int, seconds: Seconds, tokens: float, software: str) -> Measurement:
