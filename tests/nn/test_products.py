@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from ordsmed.base import machine
 from ordsmed.mesh.layout import Layout
 from ordsmed.nn import loss, products
 from ordsmed.nn.adapters import Adapted, Adapters
+from ordsmed.nn.lstm import Lstm
 from ordsmed.nn.packed import HalfLayer, installed
 from ordsmed.train import job
 
@@ -37,12 +39,13 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return made
 
 
-def learned(layer: nn.Module, x: Tensor, slope: Tensor) -> list[Tensor]:
-    x = x.detach().requires_grad_()
-    layer.zero_grad()
+def learned(layer: Any, x: Tensor, slope: Tensor, weights: nn.Module | None = None) -> list[Tensor]:
+    """What comes out, and what is learned: by what comes in, and by the weights."""
+    x, network = x.detach().requires_grad_(), weights or layer
+    network.zero_grad()
     out = layer(x)
     out.backward(slope)
-    return [out.detach(), x.grad, *(p.grad for p in layer.parameters() if p.grad is not None)]
+    return [out.detach(), x.grad, *(p.grad for p in network.parameters() if p.grad is not None)]
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -140,6 +143,17 @@ def test_the_loss_of_words_is_torchs(most, monkeypatch, counted) -> None:
         counted.clear()
     for one, other in zip(*found, strict=True):
         assert torch.allclose(one, other, atol=1e-4)
+
+
+@pytest.mark.parametrize("cells", [8, 32])
+def test_an_lstm_reads_and_learns_as_by_torchs(cells: int, counted) -> None:
+    cell = Lstm(8, cells, cell_clip=3.0, projection_clip=3.0)
+    x, slope, start = torch.randn(7, 4, 8), torch.randn(7, 4, 8), (torch.randn(4, 8), torch.randn(4, cells))
+    found = learned(lambda x: cell(x, *start)[0], x, slope, cell)
+    assert len(counted) > 7 * 2
+    products.begin("plain")
+    plain = learned(lambda x: cell(x, *start)[0], x, slope, cell)
+    assert all(torch.allclose(*pair, atol=1e-5) for pair in zip(found, plain, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ordsmed.nn import products
 from ordsmed.nn.kernels import switch
 
 FORGET = 1.0  # is added to the forget gate while running and never stored, as TensorFlow's cell has it
@@ -51,10 +52,11 @@ class Lstm(nn.Module):
             return self._fused(x, h, c)
         half = torch.is_autocast_enabled(x.device.type)
         dtype = torch.get_autocast_dtype(x.device.type) if half else x.dtype
-        weights = [w if w is None else w.to(dtype) for w in (self.enter, self.carry, self.project)]
-        ahead = (x.to(dtype) @ weights[0].T).float()  # type: ignore[union-attr]
+        enter, carry = self.enter.to(dtype), self.carry.to(dtype)
+        project = None if self.project is None else self.project.to(dtype)
+        ahead = products.linear(x.to(dtype), enter).float()
         started = (ahead, h.float(), c.float())
-        out, states = _Steps.apply(*started, weights[1], self.bias, weights[2], self.clips)  # type: ignore[no-untyped-call]
+        out, states = _Steps.apply(*started, carry, self.bias, project, self.clips)  # type: ignore[no-untyped-call]
         last = torch.full((x.shape[1],), len(x), device=x.device) if lengths is None else lengths
         rows = torch.arange(x.shape[1], device=x.device)
         return out, out.detach()[last - 1, rows], states[last - 1, rows]
@@ -151,7 +153,9 @@ class _Steps(torch.autograd.Function):
         carried = h
         for t in range(steps):
             gate = gates[t]
-            if dtype == torch.float32:
+            if products.taken(carried, carry):
+                gate += products.times(carried, carry)
+            elif dtype == torch.float32:
                 gate.addmm_(carried, carry.T)
             else:
                 gate.add_(carried.to(dtype) @ carry.T)
@@ -162,7 +166,7 @@ class _Steps(torch.autograd.Function):
             if clips[0]:
                 c.clamp_(-clips[0], clips[0])
             mixed[t] = o * c.tanh()
-            out[t] = mixed[t] if project is None else mixed[t] @ project.T
+            out[t] = mixed[t] if project is None else products.product(mixed[t], project.T)
             if clips[1]:
                 out[t].clamp_(-clips[1], clips[1])
             carried = out[t]
@@ -190,7 +194,7 @@ class _Steps(torch.autograd.Function):
             if projection_clip:
                 to_h.mul_(out[t].abs() < projection_clip)  # what was clipped learns nothing
             to_out[t] = to_h
-            to_mixed = to_h if project is None else (to_out[t] @ project).float()
+            to_mixed = to_h if project is None else products.product(to_out[t], project).float()
             bent = c.tanh()
             torch.mul(to_mixed, bent, out=to_out_gate)
             to_c.add_(torch.ops.aten.tanh_backward(to_mixed * o, bent))
@@ -203,9 +207,9 @@ class _Steps(torch.autograd.Function):
                 torch.ops.aten.sigmoid_backward.grad_input(slope, gate, grad_input=slope)
             torch.ops.aten.tanh_backward.grad_input(to_g, g, grad_input=to_g)
             to_c.mul_(f)
-            from_next = (slopes[t].to(dtype) @ carry).float()
+            from_next = products.product(slopes[t].to(dtype), carry).float()
         flat = slopes.flatten(0, 1)
         product = flat.to(dtype)
         earlier = torch.cat([h[None], out[:-1]]).flatten(0, 1).to(dtype)
-        to_project = None if project is None else to_out.flatten(0, 1).T @ mixed.flatten(0, 1)
-        return slopes, None, None, product.T @ earlier, flat.sum(0), to_project, None
+        to_project = None if project is None else products.across(to_out.flatten(0, 1), mixed.flatten(0, 1))
+        return slopes, None, None, products.across(product, earlier), flat.sum(0), to_project, None

@@ -45,7 +45,14 @@ def times(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def across(slope: Tensor, x: Tensor) -> Tensor:
     """slope.T @ x, [N, out] and [N, in] -> [out, in]: what a weight learns; the narrower one is laid out anew."""
-    return times(x.T, slope.T).T if slope.shape[1] > x.shape[1] else times(slope.T, x.T)
+    if not taken(slope, x):
+        return slope.T @ x
+    return times(x.T, slope.T).T.contiguous() if slope.shape[1] > x.shape[1] else times(slope.T, x.T)
+
+
+def product(x: Tensor, weight: Tensor) -> Tensor:
+    """x @ weight, whoever is faster at it; nothing learns by it."""
+    return times(x, weight.T) if taken(x, weight) else x @ weight
 
 
 class _Linear(torch.autograd.Function):
@@ -62,7 +69,7 @@ class _Linear(torch.autograd.Function):
         flat = slope.reshape(-1, slope.shape[-1])
         return (
             times(slope, weight.T) if to_x else None,
-            across(flat, x.reshape(-1, x.shape[-1])).contiguous() if to_weight else None,
+            across(flat, x.reshape(-1, x.shape[-1])) if to_weight else None,
             flat.sum(0) if to_bias else None,
         )
 
