@@ -25,6 +25,7 @@ from ordsmed.base.say import say
 GRACE = 15.0  # seconds that the others have after one failed, to say what they know
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 LOOK = 0.05
+UNREAD = 128 + signal.SIGPIPE  # how who has no reader any more ends
 
 
 def start(words: Sequence[str], devices: int, *, restarts: int = 0) -> int:
@@ -51,6 +52,9 @@ def _once(words: Sequence[str], devices: int) -> tuple[int, bool]:
         if first is None:
             return 0, False
         rank, status = first
+        if status == -signal.SIGABRT:  # of a library that lost its connections, perhaps to one whose reader went away
+            _end(processes)
+            status = next((p.returncode for p in processes if p.returncode == UNREAD), status)
         if not heard and status < 0:
             say(f"rank {rank} was ended by {signal.Signals(-status).name}; start the same command again to go on")
         _end(processes)
