@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -228,12 +229,37 @@ def test_where_no_memory_is_left_it_goes_on_with_fewer_rows_at_a_time(
     other, words = recipe("other"), ["layout.micro=2"]
     if since:
         monkeypatch.setattr(loop, "update", lambda *a, **k: stop(k["step"] - 1) if k["step"] > 4 else update(*a, **k))
-        stop = lambda step: (_ for _ in ()).throw(Stopped(step, 1))  # noqa: E731
+
+        def stop(step: int) -> None:
+            while not checkpoint.steps(other.with_suffix("") / "checkpoints"):  # which is written beside
+                time.sleep(0.01)
+            raise Stopped(step, 1)
+
         with pytest.raises(Stopped):
             pretrain(str(other), ["layout.micro=8"])
         monkeypatch.undo()
         other = other.with_suffix("")
     assert losses(pretrain(str(other), words)) == losses(folder)
+
+
+def test_a_checkpoint_that_is_being_written_counts(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes after memory ran out begins there, however long the disk takes to finish it."""
+    update, complete, asked, tried = loop.update, checkpoint.CheckpointWriter._complete, recipe("slow"), []
+
+    def full(job, batches, rate, index, inner, **more):  # type: ignore[no-untyped-def]
+        tried.append((inner + 1, len(batches[0].tokens)))
+        if tried[-1] == (5, 8):
+            raise torch.OutOfMemoryError("no memory")
+        return update(job, batches, rate, index, inner, **more)
+
+    def slow(*asked: Any) -> None:
+        time.sleep(0.5)
+        complete(*asked)
+
+    monkeypatch.setattr(loop, "update", full)
+    monkeypatch.setattr(checkpoint.CheckpointWriter, "_complete", slow)
+    pretrain(str(asked), ["layout.micro=8"])
+    assert tried[5] == (5, 4)
 
 
 def test_where_no_single_row_fits_it_ends_with_what_to_do(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -414,7 +414,7 @@ def going(job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(deed, "_note", lambda folder, job, stamp, start: noted.append(("note", start)))
         monkeypatch.setattr(Job, "finite", property(lambda self: finite))
         saver = SimpleNamespace(save=lambda step: noted.append(("save", step)), wait=lambda: noted.append("settle"),
-                                writer=SimpleNamespace(wait_for_own=lambda: noted.append("wait")))  # fmt: skip
+                                let_write=lambda: noted.append("wait"))  # fmt: skip
         monkeypatch.setattr(deed, "Saving", lambda job, folder: saver)
         return deed.go_on(plan, tmp_path, None)  # type: ignore[arg-type]
 

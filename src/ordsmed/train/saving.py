@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from pathlib import Path
@@ -68,6 +69,14 @@ class Saving:
         if final or self.failures >= TRIES:
             raise error
         say(f"{error}; the run goes on, the next checkpoint is tried as usual")
+
+    def let_write(self) -> None:
+        """Let stand what is being written, before anybody looks for it; of several who fail, others may hang."""
+        if self.job.ranks.world > 1:
+            self.writer.wait_for_own()
+            return
+        with contextlib.suppress(RunError):  # the disk is not what the run ends for
+            self.wait()
 
     def _outcome(self) -> list[str] | None:
         """For the first rank: what went wrong with the checkpoint, in the words of the one it happened to."""

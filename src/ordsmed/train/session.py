@@ -279,7 +279,7 @@ def _go_on(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
             saving.wait()
         raise _with_remedy(error, job, folder) from None
     except (OrdsmedError, loop.Overfull):
-        saving.writer.wait_for_own()
+        saving.let_write()
         raise
     _check_learned(job, folder)
     return first_alone(ranks, lambda: plan.finish(job, folder))
