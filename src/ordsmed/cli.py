@@ -17,12 +17,17 @@ from ordsmed.command import overview, verb
 from ordsmed.command.output import fail, print_lines, speaks
 
 ALSO = {"-h": "help", "--help": "help", "--version": "version", "site": "sites"}  # what people try first
+atexit.register(ending.last)  # what is registered first is done last
 atexit.register(gc.freeze)  # with torch, what still lives when a process ends is half a second to look through
 
 
 def main(words: Sequence[str] | None = None) -> None:
     """Run one verb; what a user can mend is one line: exit status 2 where the words are wrong, else 1."""
-    words = list(sys.argv[1:] if words is None else words)
+    with ending.noted():
+        _main(list(sys.argv[1:] if words is None else words))
+
+
+def _main(words: list[str]) -> None:
     try:
         with ending.heard(), in_a_line():
             _run(words)

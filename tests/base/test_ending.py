@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -98,3 +99,96 @@ def test_what_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ending.DEVICES, "4")
     assert ending.side_by_side() == ["--devices", "4"]
     assert ending.stopped("finetune", ["r"], ending.GOES_ON) == f"{goes_on}ordsmed finetune r --devices 4"
+
+
+APART = """
+import atexit, os, sys
+from ordsmed import cli
+from ordsmed.base import ending
+
+class Apart:
+    def __del__(self, write=os.write):
+        write(1, b"taken apart")
+
+def run(words):
+    held.append(Apart())
+    if "connected" in words:
+        ending.connected()
+    print("told", end=" ")
+    match words[-1]:
+        case "error":
+            raise ValueError
+        case "text":
+            sys.exit("a text")
+        case status:
+            sys.exit(int(status) if status else None)
+
+held = []
+cli._run = run
+atexit.unregister(cli.gc.freeze)
+atexit.register(print, "done", end=" ")
+cli.main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize(("word", "status"), [("", 0), ("0", 0), ("1", 1), ("141", 141), ("text", 1), ("error", 1)])
+def test_who_was_connected_ends_at_once(word: str, status: int) -> None:
+    """By its status, with all that it said and had to do; others are taken apart by Python as ever."""
+    for words, wanted in (["connected"], "told done "), ([], "told done taken apart"):
+        run = subprocess.run([sys.executable, "-c", APART, *words, word], capture_output=True, text=True, check=False)
+        assert (run.returncode, run.stdout) == (status, wanted), run.stderr
+        assert ("ValueError" in run.stderr) == (word == "error")
+
+
+def test_an_earlier_command_that_was_connected_ends_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "_exit", lambda status: pytest.fail(f"ended by {status}"))
+    with ending.noted():
+        ending.connected()
+    with ending.noted():
+        pass
+    ending.last()
+
+
+SLOW = """
+import atexit, os, sys, time
+import torch, torch.distributed as dist
+from ordsmed import cli
+from ordsmed.base import ranks
+
+class Slow:
+    def __init__(self, seconds):
+        self.seconds = seconds
+
+    def __del__(self, sleep=time.sleep):
+        sleep(self.seconds)
+
+late = Slow(10)  # Python is longer about it, when it takes this apart
+
+def run(words):
+    global own  # its groups would wait for their threads when they are let go of
+    own = ranks.join(ranks.prepare("cpu"), (2, 1, 1), 60)
+    tensor = torch.ones(4)
+    tensor.slow = Slow(2)
+    if own.rank:
+        time.sleep(0.2)
+    dist.all_reduce(tensor, async_op=True)
+    del tensor  # torch's thread is the last that holds it
+    if not own.rank:
+        time.sleep(0.4)
+    ranks.leave(own)
+    sys.exit(7)
+
+cli._run = run
+atexit.unregister(cli.gc.freeze)
+cli.main([])
+"""
+
+
+@pytest.mark.long
+def test_a_tensor_that_is_still_held_aborts_nothing() -> None:
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        env = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(holder.getsockname()[1]), "WORLD_SIZE": "2"}
+        both = [subprocess.Popen([sys.executable, "-c", SLOW], env=env | {"RANK": str(rank)}) for rank in range(2)]
+        assert [process.wait(60) for process in both] == [7, 7]

@@ -107,7 +107,7 @@ def test_how_an_attempt_ended(
     import contextlib
 
     ended: list[int] = []
-    monkeypatch.setattr(local, "_process", lambda words, rank, devices, port: rank)
+    monkeypatch.setattr(local, "_process", lambda words, rank, devices, port: Process(0))
     monkeypatch.setattr(local, "_signals_to", lambda processes: contextlib.nullcontext(heard))
     monkeypatch.setattr(local, "_first_failure", lambda processes: first)
     monkeypatch.setattr(local, "_end", lambda processes: ended.append(len(processes)))

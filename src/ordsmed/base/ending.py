@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from types import FrameType
@@ -16,6 +17,8 @@ BEGINS_AGAIN = "begins again"  # nothing is left of it
 DEVICES = "ORDSMED_DEVICES"  # tells a process how many `--devices` started it with
 STOP_AT = "ORDSMED_STOP_AT"  # a step of a run, which is saved and stops behind it; as the first process has it
 ASKED = (signal.SIGTERM, signal.SIGHUP)
+_connected = False
+_status: int | None = None  # with which this process ends at once; None: as any other
 
 
 class Ended(KeyboardInterrupt):
@@ -32,6 +35,39 @@ class Stopped(Exception):
     def __init__(self, step: int, by: int) -> None:
         self.step, self.by = step, by
         super().__init__(f"stopped at step {step}")
+
+
+def connected() -> None:
+    """This process is connected to others: threads of torch's hold what was sent a little longer than who sent it."""
+    global _connected
+    _connected = True
+
+
+@contextlib.contextmanager
+def noted() -> Iterator[None]:
+    """The status of a command that is connected to others meanwhile is noted, for `last`."""
+    global _connected, _status
+    _connected, _status, status = False, None, 1
+    try:
+        yield
+        status = 0
+    except SystemExit as error:
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+        raise
+    finally:
+        _status = status if _connected else None
+
+
+def last() -> None:
+    """The last that a process does: after a command that was connected to others it ends at once.
+
+    Else Python is taken apart first, and a thread that lets go of a tensor meanwhile aborts the process, or hangs it.
+    """
+    if _status is not None:
+        with contextlib.suppress(OSError, ValueError):  # else Python says that it cannot write
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(_status)
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ordsmed.base import errors, machine
+from ordsmed.base import ending, errors, machine
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
 from ordsmed.base.say import speak
 
@@ -231,6 +231,7 @@ def connect(ranks: Ranks, patience: float) -> Ranks:
     if ranks.store is not None:
         import torch.distributed as dist
 
+        ending.connected()
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if ranks.device.type == "cuda" else "gloo",
             store=dist.PrefixStore("groups", ranks.store), rank=ranks.rank, world_size=ranks.world,

@@ -52,12 +52,11 @@ def _once(words: Sequence[str], devices: int) -> tuple[int, bool]:
         if first is None:
             return 0, False
         rank, status = first
-        if status == -signal.SIGABRT:  # of a library that lost its connections, perhaps to one whose reader went away
-            _end(processes)
-            status = next((p.returncode for p in processes if p.returncode == UNREAD), status)
         if not heard and status < 0:
             say(f"rank {rank} was ended by {signal.Signals(-status).name}; start the same command again to go on")
         _end(processes)
+        if any(p.poll() == UNREAD for p in processes):
+            return UNREAD, True  # what the others found after it is an echo, and nobody reads the next attempt either
         # a rank that heard a signal itself ends as one that was asked, and the others with it
         return (status if status > 0 else 128 - status), bool(heard) or status - 128 in PASSED_ON
 
