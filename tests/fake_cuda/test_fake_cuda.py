@@ -66,17 +66,21 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
     return lambda what: once(tmp_path_factory, f"fake-{what}", lambda _: run(what))  # type: ignore[no-any-return]
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("how", TYPES)
-@pytest.mark.parametrize("case", CASES)
-def test_a_step_and_a_validation_stay_on_the_device_and_in_their_type(found: Found, case: str, how: str) -> None:
-    told = found("cases")[f"{case}, {how}"]
+def types_and_waits(told: Any, case: str, how: str) -> None:
     assert "error" not in told, told["error"]
     # an LSTM's recurrence goes on in fp32 whatever its products are made in, where it is not torch's own kernel
     loose = {TYPES[how], "float32"} if case.startswith("elmo") else {TYPES[how]}
     assert set(told["types"]) <= loose
     assert TYPES[how] in told["types"]
     assert told["step"]["waits"] == (["_local_scalar_dense"] if how == "fp16" else [])  # did the gradient run over?
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", TYPES)
+@pytest.mark.parametrize("case", CASES)
+def test_a_step_and_a_validation_stay_on_the_device_and_in_their_type(found: Found, case: str, how: str) -> None:
+    told = found("cases")[f"{case}, {how}"]
+    types_and_waits(told, case, how)
     objective = case.split()[1].rstrip(",")
     assert told["judged"] == JUDGED.get(objective, [])
 
@@ -86,12 +90,8 @@ def test_a_step_and_a_validation_stay_on_the_device_and_in_their_type(found: Fou
 @pytest.mark.parametrize("case", TUNED)
 def test_no_task_waits_for_the_device(found: Found, case: str, how: str) -> None:
     told = found("tasks")[f"{case}, {how}"]
-    assert "error" not in told, told["error"]
-    loose = {TYPES[how], "float32"} if case.startswith("elmo") else {TYPES[how]}
-    assert TYPES[how] in told["types"]
-    assert set(told["types"]) <= loose
+    types_and_waits(told, case, how)
     assert told["judged"] == []
-    assert told["step"]["waits"] == (["_local_scalar_dense"] if how == "fp16" else [])  # did the gradient run over?
 
 
 @pytest.mark.long

@@ -63,7 +63,8 @@ class Layout:
     compile: bool = False
     """torch.compile, block by block; elsewhere torch_compile"""
     kernels: Literal["auto", "plain"] = "auto"
-    """on a GPU: auto takes those of our own that are equal there to torch's (dropout draws otherwise); plain: none"""
+    """auto: on a GPU those of our own that are equal there to torch's (dropout draws otherwise), on AMD's CPUs since
+    Zen 5 oneDNN's products in fp32; plain: torch's own"""
     scale: float = 65_536.0
     """fp16: the factor of the loss at the start; halved when a gradient runs over"""
     scale_window: int = 1_000
