@@ -115,13 +115,16 @@ def run(words):
     if "connected" in words:
         ending.connected()
     print("told", end=" ")
+    sys.stderr.write("half a line ")
     match words[-1]:
+        case "":
+            return
         case "error":
             raise ValueError
         case "text":
             sys.exit("a text")
         case status:
-            sys.exit(int(status) if status else None)
+            sys.exit(None if status == "None" else int(status))
 
 held = []
 cli._run = run
@@ -131,12 +134,17 @@ cli.main(sys.argv[1:])
 """
 
 
-@pytest.mark.parametrize(("word", "status"), [("", 0), ("0", 0), ("1", 1), ("141", 141), ("text", 1), ("error", 1)])
+@pytest.mark.parametrize(
+    ("word", "status"), [("", 0), ("None", 0), ("0", 0), ("1", 1), ("141", 141), ("text", 1), ("error", 1)]
+)
 def test_who_was_connected_ends_at_once(word: str, status: int) -> None:
     """By its status, with all that it said and had to do; others are taken apart by Python as ever."""
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     for words, wanted in (["connected"], "told done "), ([], "told done taken apart"):
-        run = subprocess.run([sys.executable, "-c", APART, *words, word], capture_output=True, text=True, check=False)
+        command = [sys.executable, "-c", APART, *words, word]
+        run = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
         assert (run.returncode, run.stdout) == (status, wanted), run.stderr
+        assert "half a line" in run.stderr
         assert ("ValueError" in run.stderr) == (word == "error")
 
 

@@ -81,6 +81,7 @@ def met(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setattr(dist, "rendezvous", rendezvous)
     monkeypatch.setattr(dist, "PrefixStore", lambda word, store: (word, store))
     monkeypatch.setattr(dist, "init_process_group", group)
+    monkeypatch.setattr(ranks.ending, "connected", lambda: asked.update(noted=True))
     monkeypatch.setattr(dist, "is_initialized", lambda: False)
     monkeypatch.setattr(ranks, "word_of_attempt", lambda store, own, until: f"word of {store}")
     return asked
@@ -92,12 +93,13 @@ def test_processes_meet(met: dict[str, Any], patience: float, waits: int, device
     """By a word of this attempt; the watch speaks before torch gives up."""
     place = Place(3, 4, 1, 2, "gpu001", 4567)
     found = meet(Ranks(torch.device(device), 3, 4, place=place), patience)
-    assert "backend" not in met  # a watch stands before they are connected
+    assert not {"backend", "noted"} & set(met)  # a watch stands before they are connected
     assert connect(found, patience) is found
     assert (met["url"], met["patience"], met["where"]) == ("env://", timedelta(seconds=waits), "gpu001:4567")
     assert met["env"] == {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"}
     assert (met["backend"], met["rank"], met["world_size"]) == (backend, 3, 4)
     assert met["timeout"] == timedelta(seconds=2 * patience)
+    assert met["noted"]
     assert found.store == ("word of store", "store")
     assert met["store"] == ("groups", found.store)
 
