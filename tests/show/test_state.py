@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import platform
 import re
 import shutil
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import pytest
 
 from ordsmed.base import say
 from ordsmed.base.errors import DataError, RecipeError
-from ordsmed.base.run import Run
+from ordsmed.base.run import Run, locked
 from ordsmed.finetune import compared
 from ordsmed.pretrain.pretrain import pretrain
 from ordsmed.show import state
@@ -47,6 +48,24 @@ def test_a_run_is_shown_by_its_state(recipe: Recipe) -> None:
     assert own[-1] == f"settings at their defaults: `ordsmed show {folder} --all`"
     assert "  tied = true" in set(whole) - set(own)
     assert whole[:8] == own[:8] == told[:8]
+
+
+def test_what_nobody_works_on_any_more_is_told_so(tmp_path: Path) -> None:
+    """By its lock, where it began on this machine; elsewhere nobody knows."""
+    folder, left = tmp_path / "run", "state: running, but no process works on it any more; give its command again"
+    folder.mkdir()
+    Run(folder).set(verb="corpus", state="running")
+    here, elsewhere = json.dumps({"host": platform.node()}), json.dumps({"host": "hall"})
+    with locked(folder):
+        (folder / "environment.json").write_text(here)
+        assert state.lines(folder) == ["state: running"]
+    assert state.lines(folder) == [left]
+    for other in (elsewhere, "[]"):
+        (folder / "environment.json").write_text(other)
+        assert state.lines(folder) == ["state: running"]
+    (folder / "environment.json").write_text(here)
+    Run(folder).set(state="done")
+    assert state.lines(folder) == ["state: done"]
 
 
 def test_a_folder_that_is_hardly_begun_is_shown(tmp_path: Path) -> None:

@@ -395,6 +395,11 @@ def is_held(folder: Path) -> bool | None:
     return False
 
 
+def is_left(folder: Path, host: object) -> bool:
+    """Is it known that no process works on what one of this machine, by its name, began? Of another's it is not."""
+    return host == platform.node() and is_held(folder) is False
+
+
 def _held(lock: Any, note: Path, group: str) -> contextlib.ExitStack:
     """A lock that is held, with a note beside it while a group of processes works under it."""
     stack = contextlib.ExitStack()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import platform
 import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from ordsmed.base import files, settings
 from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.folder import RECIPE, STATUS, TRIALS, FolderKind, kind_of_folder, read_status
 from ordsmed.base.machine import cores
-from ordsmed.base.run import is_held
+from ordsmed.base.run import is_left
 from ordsmed.base.say import duration
 from ordsmed.base.workers import worker_pool
 from ordsmed.report import course, values
@@ -342,7 +341,7 @@ def _data(path: Path, notes: list[str]) -> list[dict[str, Any]]:
 
 def _judge_state(path: Path, facts: dict[str, Any]) -> None:
     """A run that is under way: when it wrote last; one that failed: why."""
-    if facts["state"] == "running" and _is_left(path, facts["environment"]):
+    if facts["state"] == "running" and is_left(path, facts["environment"].get("host")):
         facts["state"] = "killed"
         facts["notes"].append("killed: no process works on it any more; it goes on with the same command")
     elif facts["state"] == "running":
@@ -364,11 +363,6 @@ def silence(path: Path) -> float:
                                           if values.stands(path / name)))  # fmt: skip
     except (OSError, ValueError):
         return math.inf
-
-
-def _is_left(path: Path, environment: Mapping[str, Any]) -> bool:
-    """Is it known that no process works on a run? Of one that began on another machine it is not."""
-    return environment.get("host") == platform.node() and is_held(path) is False
 
 
 def _judge_scores(facts: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from ordsmed.apply import probed
 from ordsmed.base import files, run
 from ordsmed.base.errors import DataError
 from ordsmed.base.folder import STATUS, FolderKind, kind_of_folder
-from ordsmed.base.run import Run
+from ordsmed.base.run import Run, is_left
 from ordsmed.base.say import duration, many
 from ordsmed.finetune.finish import found_in, numbers
 from ordsmed.finetune.recipe import Finetuning
@@ -74,7 +74,7 @@ class TrainingStatus(ShownStatus):
 def lines(folder: Path) -> list[str]:
     """The whole."""
     status = sound(folder)
-    lines = [f"state: {status.get('state')}"]
+    lines = [f"state: {status.get('state')}{_left(folder, status)}"]
     if why := status.get("why"):
         lines.append(f"why: {why}")
     kind = kind_of_folder(folder)
@@ -89,6 +89,15 @@ def lines(folder: Path) -> list[str]:
         lines += [line for key, value in status.items() if key not in INNER for line in _facts(key, value)]
     pictures = (folder / name for name in ("trials.svg", "loss.svg", "stability.svg"))
     return [*lines, *probed.lines(folder), *_times(status), *(f"picture: {path}" for path in pictures if path.exists())]
+
+
+def _left(folder: Path, status: Mapping[str, Any]) -> str:
+    """Of what was killed, or stopped before its end, that nobody works on it."""
+    began = folder / "environment.json"
+    if status.get("state") != "running" or not began.exists():
+        return ""
+    host = known.get("host") if isinstance(known := files.read_json(began), dict) else None
+    return ", but no process works on it any more; give its command again" if is_left(folder, host) else ""
 
 
 def sound(folder: Path) -> Mapping[str, Any]:
