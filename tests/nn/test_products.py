@@ -66,6 +66,23 @@ def test_a_layer_gives_and_learns_what_torchs_does(shape, size, outputs, bias, c
         assert torch.allclose(one, other, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("shape", "rows"), [((7,), 7), ((1, 16), 16), ((1, 17), 32), ((3, 50), 160), ((500,), 512), ((513,), 513)]
+)
+def test_texts_of_like_length_are_asked_by_the_same_kernel(shape, rows, monkeypatch) -> None:
+    """Each number of rows has a kernel made for it, once; long ones are not copied for that."""
+    layer, x, given = nn.Linear(8, 6), torch.randn(*shape, 8), []
+    plain, times = layer(x), products.times
+    products.take(layer)
+    monkeypatch.setattr(products, "times", lambda x, *rest: given.append(len(x)) or times(x, *rest))
+    with torch.no_grad():
+        found = layer(x)
+    assert given == [rows]
+    assert found.shape == plain.shape
+    assert found.is_contiguous()
+    assert torch.allclose(found, plain, atol=1e-6)
+
+
 def test_what_lies_otherwise_is_multiplied_too() -> None:
     layer, x = nn.Linear(8, 6), torch.randn(4, 3, 8).transpose(0, 1)
     plain = learned(layer, x, slope := torch.randn(4, 3, 6).transpose(0, 1))

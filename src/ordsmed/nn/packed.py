@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from ordsmed.nn.model import Block
+from ordsmed.nn.products import even, rounded
 
 ROWS = 256  # that bf16 weights are laid out for; any number of them is multiplied
-STEP = 16  # rows come by so many: the kernels are made anew for each number of rows, which takes 1 ms
 CACHED = 1 << 17  # numbers that stay in a core's cache while they are cast
 LEVELS = 254  # between the least and the largest number that comes in: one is left for the place of zero
 Kind = Literal["bf16", "int8"]
@@ -57,13 +57,7 @@ class HalfLayer(PackedLayer):
         return packed
 
     def _product(self, x: Tensor, packed: Tensor, post: str, how: str) -> Tensor:
-        rows = rounded(len(x))
-        if rows == len(x):
-            x = x.to(torch.bfloat16)
-        else:
-            given, x = x, x.new_zeros(rows, x.shape[1], dtype=torch.bfloat16)
-            x[: len(given)] = given
-        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, self.bias, post, [], how)
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(even(x, torch.bfloat16), packed, self.bias, post, [], how)
         return out
 
 
@@ -105,11 +99,6 @@ def quantized(x: Tensor) -> tuple[Tensor, float, int]:
     for part, out in zip(x.split(size), small[: len(x)].split(size), strict=True):
         out.copy_(torch.add(shift, part, alpha=1 / scale).round_())
     return small.view(torch.uint8).bitwise_xor_(128), scale, zero
-
-
-def rounded(rows: int) -> int:
-    """As many as the kernels are given."""
-    return rows if rows <= STEP else -(-rows // STEP) * STEP
 
 
 def layers_of(network: nn.Module, kind: Kind) -> list[nn.Linear]:

@@ -17,6 +17,9 @@ from torch.nn import functional as F
 from ordsmed.base.machine import wider_by_onednn
 from ordsmed.nn.shards import is_sharded
 
+STEP = 16  # rows come by so many: the kernels are made anew for each number of rows, which takes half a millisecond
+COPIED = 512  # rows that are laid out anew for it, which takes less
+
 _asked = "auto"
 
 
@@ -40,6 +43,20 @@ def taken(*factors: Tensor) -> bool:
 def times(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x @ weight.T + bias, of factors that are taken; nothing learns by it."""
     out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return out
+
+
+def rounded(rows: int) -> int:
+    """As many as the kernels are given."""
+    return rows if rows <= STEP else -(-rows // STEP) * STEP
+
+
+def even(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Rows [N, in], and zeros behind them up to as many as the kernels are given."""
+    if rounded(len(x)) == len(x):
+        return x.to(dtype)
+    out = x.new_zeros(rounded(len(x)), x.shape[1], dtype=dtype)
+    out[: len(x)] = x
     return out
 
 
@@ -78,6 +95,10 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`F.linear`, by the faster library."""
     if not taken(x, weight):
         return F.linear(x, weight, bias)
+    if not torch.is_grad_enabled():  # a text is asked, one of many lengths
+        flat = x.reshape(-1, x.shape[-1])
+        few = even(flat, x.dtype) if len(flat) <= COPIED else flat
+        return times(few, weight, bias)[: len(flat)].view(*x.shape[:-1], len(weight))
     out: Tensor = _Linear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
     return out
 
