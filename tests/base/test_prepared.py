@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -94,7 +95,7 @@ def test_processes_meet(met: dict[str, Any], patience: float, waits: int, device
     place = Place(3, 4, 1, 2, "gpu001", 4567)
     found = meet(Ranks(torch.device(device), 3, 4, place=place), patience)
     assert not {"backend", "noted"} & set(met)  # a watch stands before they are connected
-    assert connect(found, patience) is found
+    assert connect(found, patience) == replace(found, limit=timedelta(seconds=2 * patience))
     assert (met["url"], met["patience"], met["where"]) == ("env://", timedelta(seconds=waits), "gpu001:4567")
     assert met["env"] == {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"}
     assert (met["backend"], met["rank"], met["world_size"]) == (backend, 3, 4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -258,6 +259,23 @@ def test_a_rank_stands_among_those_who_share_no_layer_with_it(
     assert own.mesh == ("cpu", (3, 1, 2), ("replicate", "shard", "tensor"))
     alone = ranks.stand(Ranks(torch.device("cpu")), (1, 1, 1))
     assert (alone.mesh, alone.data_group) == (None, None)
+
+
+@pytest.mark.parametrize(("patience", "limit"), [(3000, 6000), (1, 1800)])
+def test_every_group_waits_as_long_as_the_recipe_says(
+    monkeypatch: pytest.MonkeyPatch, patience: float, limit: float
+) -> None:
+    """Those of a mesh, by which gradients are summed, too, and of another one later; never before the watch speaks."""
+    monkeypatch.setattr(ranks.ending, "connected", lambda: None)  # this process is not the command's own
+    own = ranks.connect(Ranks(torch.device("cpu"), store=HashStore()), patience)
+    try:
+        for _ in range(2):
+            own = ranks.stand(own, (1, 1, 1))
+            groups = {own.data_group, *own.mesh.get_all_groups()} - {dist.group.WORLD}
+            assert {group._get_backend(own.device).options._timeout for group in groups} == {timedelta(seconds=limit)}
+            assert dist.group.WORLD._get_backend(own.device).options._timeout == timedelta(seconds=2 * patience)
+    finally:
+        ranks.leave(own)
 
 
 @pytest.mark.parametrize(("rank", "well", "wanted"), [

@@ -67,6 +67,7 @@ class Ranks:
     mesh: Any = None  # torch's DeviceMesh; None: alone
     data_group: Any = None  # the ranks that see other rows: one of every tensor group
     store: Any = None  # a small key-value store that all ranks reach
+    limit: timedelta = timedelta(0)  # of what a group does together, where that is longer than torch's own
 
     @property
     def first(self) -> bool:
@@ -228,16 +229,17 @@ def answered_within(seconds: float, ranks: Ranks) -> Iterator[None]:
 
 def connect(ranks: Ranks, patience: float) -> Ranks:
     """Connect the processes that met, each with each; one that stops meanwhile is waited for, but for a watch."""
-    if ranks.store is not None:
-        import torch.distributed as dist
+    if ranks.store is None:
+        return ranks
+    import torch.distributed as dist
 
-        ending.connected()
-        dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if ranks.device.type == "cuda" else "gloo",
-            store=dist.PrefixStore("groups", ranks.store), rank=ranks.rank, world_size=ranks.world,
-            timeout=timedelta(seconds=2 * patience),  # the watch (train/watch.py) speaks first
-        )  # fmt: skip
-    return ranks
+    ending.connected()
+    limit = timedelta(seconds=2 * patience)  # the watch (train/watch.py) speaks first
+    dist.init_process_group(
+        "cpu:gloo,cuda:nccl" if ranks.device.type == "cuda" else "gloo",
+        store=dist.PrefixStore("groups", ranks.store), rank=ranks.rank, world_size=ranks.world, timeout=limit,
+    )  # fmt: skip
+    return dataclasses.replace(ranks, limit=limit)
 
 
 def stand(ranks: Ranks, shape: tuple[int, int, int]) -> Ranks:
@@ -251,6 +253,9 @@ def stand(ranks: Ranks, shape: tuple[int, int, int]) -> Ranks:
     for first in range(tensor):
         group = dist.new_group(list(range(first, ranks.world, tensor)))
         data = group if ranks.rank % tensor == first else data
+    if ranks.limit > dist.default_pg_timeout:  # a mesh's groups cannot be told when they are made
+        for group in dist.distributed_c10d._world.pg_map:
+            dist.distributed_c10d._set_pg_timeout(ranks.limit, group)
     return dataclasses.replace(ranks, shape=shape, mesh=mesh, data_group=data)
 
 
