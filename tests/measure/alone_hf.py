@@ -2,9 +2,9 @@
 
     python tests/measure/alone_hf.py DEV.json --vocabulary bert-base-uncased-vocab.txt --family bert --size mini
 
-Ours in every precision that is asked for, theirs in fp32 and with all weights in bf16 where bf16 is asked for, in turn,
-each text once; ONEDNN_MAX_CPU_ISA=AVX512_CORE_VNNI stands for a CPU without AMX (without bf16 then: 100 times as slow).
-Of GPT-2 `--vocabulary` is a folder with vocab.json and merges.txt. Weights are random: they change no speed.
+Ours in every precision that is asked for, theirs in fp32 and with all weights in 16 bits where these are asked for, in
+turn, each text once; ONEDNN_MAX_CPU_ISA=AVX512_CORE_VNNI stands for a CPU without AMX (without bf16 then: 100 times as
+slow). Of GPT-2 `--vocabulary` is a folder with vocab.json and merges.txt. Weights are random: they change no speed.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import transformers
 from transformers import AutoModel, AutoModelForQuestionAnswering, AutoTokenizer
 
 import ordsmed
+from ordsmed.apply.trained import HALVES
 from ordsmed.base.menu import load
 from ordsmed.labelled import questions
 
@@ -81,8 +82,8 @@ def measure(folder: Path, asked: argparse.Namespace) -> None:
     ours = {each: ordsmed.open(folder, device="cpu", precision=each, threads=asked.threads) for each in asked.precision}
     body, head = AutoModel.from_pretrained(folder).eval(), AutoModelForQuestionAnswering.from_pretrained(folder).eval()
     theirs = {"fp32": (body, head)}
-    if "bf16" in asked.precision:
-        theirs["bf16"] = deepcopy(body).bfloat16(), deepcopy(head).bfloat16()
+    for name in set(asked.precision) & set(HALVES):
+        theirs[name] = deepcopy(body).to(HALVES[name]), deepcopy(head).to(HALVES[name])
     if asked.dynamic:
         torch.backends.quantized.engine = "onednn"
         kinds: Any = {torch.nn.Linear}
