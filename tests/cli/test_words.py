@@ -51,6 +51,8 @@ class Asked:
     generate = fill
 
 
+REHEARSED = (None, ["the plan"])
+
 # the words, the deed, what it answers, what it is given
 HANDED: list[tuple[str, str, Any, tuple[Any, ...], dict[str, Any]]] = [
     ("fetch", "web.fetch.listing", LINES, (), {}),
@@ -111,10 +113,13 @@ HANDED: list[tuple[str, str, Any, tuple[Any, ...], dict[str, Any]]] = [
     ("show r a=1 --layout", "show.show.layout", LINES, ("r", ["a=1"]), {"layout": "", "site": "", "devices": 0}),
     ("show r --layout 1x2x1 --devices 2 --site s", "show.show.layout", LINES, ("r", []),
      {"layout": "1x2x1", "site": "s", "devices": 2}),
-    ("pretrain r a=1 --dry-run", "show.show.show", LINES, ("r", ["a=1"]),
-     {"verb": "pretrain", "devices": 0, "layout": "", "site": ""}),
-    ("finetune r --dry-run --devices 2 --layout 1x2x1 --site s --threads 3", "show.show.show", LINES,
-     ("r", ["layout.threads=3"]), {"verb": "finetune", "devices": 2, "layout": "1x2x1", "site": "s"}),
+    ("pretrain r a=1 --dry-run", "pretrain.pretrain.rehearse", REHEARSED, ("r", ["a=1"]),
+     {"devices": 0, "deadline": None, "anew": False, "layout": "", "site": ""}),
+    ("pretrain r --dry-run --anew --deadline 2m --layout auto", "pretrain.pretrain.rehearse", REHEARSED, ("r", []),
+     {"devices": 0, "deadline": 120.0, "anew": True, "layout": "auto", "site": ""}),
+    ("finetune r --dry-run --devices 2 --layout 1x2x1 --site s --threads 3 --part 1/2", "finetune.finetune.rehearse",
+     REHEARSED, ("r", ["layout.threads=3"]),
+     {"devices": 2, "deadline": None, "anew": False, "layout": "1x2x1", "site": "s", "part": "1/2"}),
     ("bench r a=1", "bench.bench.bench", LINES, ("r", ["a=1"]), {"json_line": False, "left": ANY}),
     ("bench r --json", "bench.bench.bench", LINES, ("r", []), {"json_line": True, "left": ANY}),
     ("quickstart", "pretrain.quickstart.quickstart", None, (), {}),
@@ -150,6 +155,7 @@ def test_what_a_deed_is_given(
     given("apply.embed.prepared", None)
     calls = given(deed, answers)
     given("apply.export.readers", "and read")
+    given("show.show.rehearsed", LINES)
     cli.main(words.split())
     stdin = sys.stdin.buffer
     assert calls == [(tuple(stdin if arg is STDIN else arg for arg in args), how)]
@@ -173,7 +179,6 @@ def test_what_a_training_is_given(
     given: Any, verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual: dict[str, Any] = {"deadline": None, "anew": False, "layout": "", "site": ""}
-    own = {"part": ""} if verb == "finetune" else {}
     calls = given(f"api.training.{verb}", SimpleNamespace(folder=Path("made")))
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -181,7 +186,7 @@ def test_what_a_training_is_given(
     cli.main([verb, "r", "--deadline", "90m", "--anew", "--layout", "auto", "--site", "s", "--threads", "3"])
     full = {"deadline": 5400.0, "anew": True, "layout": "auto", "site": "s"}
     overrides = ({"overrides": ["seed=1"]}, {"overrides": ["layout.threads=3"]})
-    assert calls == [(("r",), usual | own | overrides[0]), (("r",), full | own | overrides[1])]
+    assert calls == [(("r",), usual | overrides[0]), (("r",), full | overrides[1])]
     assert capsys.readouterr().out == "", "another process tells it"
     given(f"api.training.{verb}", Stopped(4, 15))
     with pytest.raises(SystemExit) as ended:

@@ -24,7 +24,7 @@ from ordsmed.finetune.recipe import Finetuning
 from ordsmed.mesh.layout import Layout
 from ordsmed.models import bert
 from ordsmed.tasks import classify
-from ordsmed.train import several
+from ordsmed.train import request, several
 
 
 def recipe(folder: Path, **how: Any) -> Finetuning:
@@ -375,7 +375,7 @@ def test_asked_to_stop_what_is_done_is_told(
 
 
 def test_a_site_s_settings_are_every_trial_s(asked: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials, "site_layout", lambda site: {"threads": 4, "workers": 3})
+    monkeypatch.setattr(request, "site_layout", lambda site: {"threads": 4, "workers": 3})
     _, found = asked("seeds=[1,2]", "layout.workers=5", site="big")
     assert (found.layout.threads, found.layout.workers) == (4, 5)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from ordsmed.mesh.attention import way
 from ordsmed.mesh.layout import Layout
 from ordsmed.models import bert, elmo, gpt2, modern
 from ordsmed.nn import varlen
-from ordsmed.show.show import show
+from ordsmed.pretrain.pretrain import rehearse
 
 CPU, GPU, HALF = torch.device("cpu"), torch.device("cuda", 0), {"precision": "bf16"}
 
@@ -73,7 +74,8 @@ ATTENDS = "attention: torch's kernel; texts one by one"
 
 
 @pytest.mark.parametrize(("recipe", "said"), [("tiny/bert", ATTENDS), ("tiny/elmo", "")])
-def test_it_is_shown_before_a_run(recipe: str, said: str) -> None:
-    lines = [line for line in show(recipe, verb="pretrain") if line.startswith("attention: ")]
+def test_it_is_shown_before_a_run(recipe: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = [line for line in rehearse(recipe)[1] if line.startswith("attention: ")]
     assert len(lines) == bool(said)
     assert all(line.startswith(said) for line in lines)

@@ -24,7 +24,7 @@ from ordsmed.mesh.parallel import padded_rows
 from ordsmed.models import bert, elmo
 from ordsmed.nn.dropout import Dropout, begin_micro_batch
 from ordsmed.nn.weights import read as read_weights
-from ordsmed.pretrain.pretrain import pretrain
+from ordsmed.pretrain.pretrain import pretrain, rehearse
 from ordsmed.pretrain.recipe import Pretraining
 from ordsmed.show.show import layout as show_layout
 from ordsmed.show.show import show
@@ -249,7 +249,7 @@ def test_a_kept_layout_is_no_reason_to_refuse(
     as_it_lies = f"layout: {' x '.join(map(str, mesh))} (replicate"
     for told in (show(str(folder)), show_layout(str(folder))):
         assert any(line.startswith(as_it_lies) for line in told)
-    assert any(line.startswith("layout: 1 x 1 x 1 ") for line in show(str(folder), verb="pretrain"))
+    assert any(line.startswith("layout: 1 x 1 x 1 ") for line in rehearse(str(folder))[1])
     if several:
         with pytest.raises(RecipeError, match=r"layout.replicate: found .*= 2; wanted 1"):
             pretrain(str(folder), layout="x".join(map(str, mesh)))

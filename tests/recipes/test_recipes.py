@@ -21,7 +21,7 @@ from ordsmed.corpus.pipeline import Corpus
 from ordsmed.data.encode import Encoding
 from ordsmed.data.tokenizer_training import TokenizerTraining
 from ordsmed.evaluation.recipe import Evaluation
-from ordsmed.finetune.finetune import finetune
+from ordsmed.finetune.finetune import finetune, rehearse
 from ordsmed.finetune.plan import check as check_plan
 from ordsmed.finetune.recipe import Finetuning
 from ordsmed.mesh.layout import Layout
@@ -168,7 +168,7 @@ def test_a_fine_tuning_is_shown_before_anything_stands(tmp_path: Path, monkeypat
     assert difference("squad-2.0", "mine.toml")[1:] == ["task.length  384 | 256"]
     (tmp_path / "mine.toml").write_text('like = "sqad-2.0"\n')
     with pytest.raises(RecipeError, match=r"`sqad-2\.0`: no recipe of `finetune`"):
-        show("mine.toml", verb="finetune")
+        rehearse("mine.toml")
     assert [path.name for path in tmp_path.iterdir()] == ["mine.toml"]
 
 

@@ -113,7 +113,7 @@ def test_a_start_from_a_run_that_did_not_end_is_told(recipe: Recipe, capsys: pyt
 
 
 def test_a_negative_seed_is_refused_to_begin_with(recipe: Recipe) -> None:
-    for begin in (lambda: show(str(recipe()), ["seed=-1"], "pretrain"), lambda: pretrain(str(recipe()), ["seed=-1"])):
+    for begin in (lambda: show(str(recipe()), ["seed=-1"]), lambda: pretrain(str(recipe()), ["seed=-1"])):
         with pytest.raises(RecipeError, match=r"run.toml: seed: found -1; wanted 0 or more"):
             begin()
 

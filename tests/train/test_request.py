@@ -67,11 +67,10 @@ def test_a_run_is_shown_on_as_many_processes_as_it_lay_on(
         requested(Pretraining, "run", ["seed=2"], "", "")
 
 
-@pytest.mark.parametrize(("start", "devices", "here"), [(False, 0, False), (True, 0, True), (True, 2, False)])
-def test_room_is_that_of_this_machine_where_it_is_started_here(
-    recipe: str, monkeypatch: pytest.MonkeyPatch, start: bool, devices: int, here: bool
+@pytest.mark.parametrize("devices", [0, 2])
+def test_what_is_only_shown_is_held_against_what_there_may_be(
+    recipe: str, monkeypatch: pytest.MonkeyPatch, devices: int
 ) -> None:
-    """What is planned for other machines is held against what there may be."""
     asked: list[Any] = []
 
     class Planned(PretrainingPlan):
@@ -85,14 +84,14 @@ def test_room_is_that_of_this_machine_where_it_is_started_here(
             return self
 
     monkeypatch.setattr(plans, "planned", lambda layout, count: SimpleNamespace(world=count))
-    assert Planned.read(recipe, ["seed=5"], start=start, devices=devices).recipe.seed == 5
-    assert asked == [(devices or (0 if start else 2), None, here), (False, here)]
+    assert Planned.read(recipe, ["seed=5"], devices=devices).recipe.seed == 5
+    assert asked == [(2, None, False), (False, False)]
     Path("run").mkdir()
     write_text(Path("run/recipe.toml"), RECIPE)
     Run(Path("run")).set(verb="pretrain")
     monkeypatch.setattr(request, "fitted_to", lambda recipe, *_: (recipe, "another layout"))
-    assert Planned.read("run", start=start, devices=devices).changed == "another layout"
-    assert asked[2][1:] == (Path("run"), here)
+    assert Planned.read("run", devices=devices).changed == "another layout"
+    assert asked[2][1:] == (Path("run"), False)
 
 
 def test_what_would_change_is_told_last(recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:

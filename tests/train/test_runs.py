@@ -22,8 +22,7 @@ from ordsmed.base import files, settings
 from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
 from ordsmed.base.run import Run
-from ordsmed.pretrain.pretrain import pretrain
-from ordsmed.show.show import show
+from ordsmed.pretrain.pretrain import pretrain, rehearse
 from ordsmed.train import checkpoint, loop
 from ordsmed.train.meters import read
 
@@ -521,7 +520,7 @@ def test_a_start_that_is_not_there_is_refused_before_data_are_made(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     path = recipe(data="stdlib-wordpiece", init=str(tmp_path / "nowhere"))
-    for act in (lambda: pretrain(str(path)), lambda: show(str(path), verb="pretrain")):
+    for act in (lambda: pretrain(str(path)), lambda: rehearse(str(path))):
         with pytest.raises(RecipeError, match=r"init: found \S+nowhere, no such folder; wanted a run"):
             act()
     assert not Path("work").exists()

@@ -147,7 +147,7 @@ def test_a_folder_is_deleted_with_what_a_kill_left_of_the_one_before(tmp_path: P
 
 def test_who_comes_to_a_folder_goes_on_begins_or_is_refused(job: Callable[..., Job], tmp_path: Path) -> None:
     recipe, folder, words = job().recipe, tmp_path / "run", ["tiny/bert"]
-    stands = lambda *how, **more: deed._stands(folder, recipe, *how, **more)  # noqa: E731
+    stands = lambda *how, **more: deed._stands(plan_of(recipe, None), folder, *how, **more)  # noqa: E731
     mark = deed.run.fingerprint(recipe)
     assert not stands(words, anew=False)
     folder.mkdir()
@@ -178,7 +178,7 @@ def test_a_restart_of_torchrun_does_not_begin_anew_again(
     recipe = job().recipe
     Run(tmp_path).set(verb="pretrain", fingerprint=deed.run.fingerprint(recipe))
     (tmp_path / "recipe.toml").write_text("")
-    assert deed._stands(tmp_path, recipe, ["tiny/bert"], anew=True)
+    assert deed._stands(plan_of(recipe, None), tmp_path, ["tiny/bert"], anew=True)
 
 
 def test_what_is_asked_of_a_layout(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,12 +251,12 @@ def test_a_folder_notes_where_it_lay(job: Callable[..., Job], tmp_path: Path) ->
         ([{"from": 0, **lay}, other], 2, [{"from": 0, **lay}]), ([{"from": 0, **lay}], 0, [{"from": 0, **lay}]),
     ):  # fmt: skip
         Run(tmp_path).set(layouts=before)
-        deed._note(tmp_path, own, [["a", 1, 2]], step)
+        deed._note(tmp_path, own, step)
         assert Run(tmp_path).status["layouts"] == wanted
     status = Run(tmp_path).status
     assert (status["state"], status["data"], status["threads"], status["phases_before"]) == (
         "running",
-        [["a", 1, 2]],
+        own.recipe.stamp(),
         1,
         0,
     )
@@ -297,12 +297,12 @@ def test_a_deadline_counts_from_the_start(
     own = job()
     plan = plan_of(own.recipe, own.ranks, fit)
     monkeypatch.setattr(deed.time, "time", lambda: 1100.0)
-    assert deed._begin(plan, tmp_path / "a", 1000.0, 500.0) is shorter
+    assert deed._begin(plan, asked_for(own.recipe, tmp_path / "a"), 1000.0, 500.0) is shorter
     status = Run(tmp_path / "a").status
     assert (asked, status["deadline"], status["began"], status["steps_asked"]) == ([400.0], 500.0, 1000.0, [3, 2])
     assert (status["fit"]["learning"], status["state"]) == ([0.1], "running")
     assert status["fingerprint"] == deed.run.fingerprint(own.recipe), "of what was asked for, not of what fits"
-    made = deed._begin(plan, tmp_path / "b", 1000.0, None)
+    made = deed._begin(plan, asked_for(own.recipe, tmp_path / "b"), 1000.0, None)
     assert (made, len(asked), "fit" in Run(tmp_path / "b").status) == (own.recipe, 1, False)
 
 
@@ -340,7 +340,7 @@ def test_seconds_that_were_used_are_those_of_steps_that_stand(
 def test_a_run_is_not_deleted_again_by_a_restart_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who restarts on several machines has no common count of restarts."""
     how: dict[str, Any] = {"deadline": None, "anew": True, "layout": "", "site": ""}
-    monkeypatch.setattr(deed, "requested", lambda *_: (_ for _ in ()).throw(LookupError))
+    monkeypatch.setattr(deed, "requested", lambda *_, **__: (_ for _ in ()).throw(LookupError))
     for restarts, machines, refused in (("1", "2", True), ("0", "2", False), ("1", "1", False)):
         monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", restarts)
         monkeypatch.setenv("GROUP_WORLD_SIZE", machines)
@@ -371,6 +371,10 @@ def test_weights_are_left_with_what_opens_them(job: Callable[..., Job], tmp_path
     found = deed.weights.own_tensors(opened.objective)
     assert found.keys() == tensors.keys()
     assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
+
+
+def asked_for(recipe: Any, folder: Path) -> request.Request:
+    return request.Request(recipe, folder, stands=False, devices=0, changed="")
 
 
 def plan_of(recipe: Any, ranks: Any, fit: Any = None, **more: Any) -> Any:
@@ -406,12 +410,13 @@ def going(job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPat
             verify=lambda: noted.append("verified"),
         )  # fmt: skip
         state = {"step": found}
+        Run(tmp_path).set(verb="pretrain")
         monkeypatch.setattr(deed, "_train", train)
         monkeypatch.setattr(deed, "_machine", lambda job, peak: ["lent"])
         monkeypatch.setattr(deed, "measured_peak", lambda *_: 2e9)
         monkeypatch.setattr(deed, "_found", lambda *_: (tmp_path / "step", state) if found is not None else None)
         monkeypatch.setattr(deed, "_restore", lambda *_, over=False: noted.append(("restore", over)))
-        monkeypatch.setattr(deed, "_note", lambda folder, job, stamp, start: noted.append(("note", start)))
+        monkeypatch.setattr(deed, "_note", lambda folder, job, start: noted.append(("note", start)))
         monkeypatch.setattr(Job, "finite", property(lambda self: finite))
         saver = SimpleNamespace(save=lambda step: noted.append(("save", step)), wait=lambda: noted.append("settle"),
                                 let_write=lambda: noted.append("wait"))  # fmt: skip
@@ -438,7 +443,7 @@ def test_a_run_begins(going: Any, capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_run_goes_on(going: Any) -> None:
     go, noted = going
     assert go("trouble.action=rewind", found=4) == {"finished": True}
-    assert noted == [("build", {"step": 4}), ("note", 4), ("restore", False), ("train", 4, 2e9)]
+    assert noted == [("build", {"step": 4}), ("restore", False), ("note", 4), ("train", 4, 2e9)]
 
 
 def test_what_is_over_stays_as_it_lies(
@@ -520,7 +525,15 @@ def test_a_layout_is_measured_to_begin_with(
     monkeypatch.setattr(deed.run, "read_recipe", lambda *_: laid(job("seed=9").recipe, 4))
     folder = tmp_path / "run"
     folder.mkdir()
-    how: Any = (plan_of(own.recipe, own.ranks), folder, ["tiny/bert"], None, 0.0, 60.0, "said before\n")
+    how: Any = (
+        plan_of(own.recipe, own.ranks),
+        asked_for(own.recipe, folder),
+        ["tiny/bert"],
+        None,
+        0.0,
+        60.0,
+        "said before\n",
+    )
     deed._perform(*how, auto=auto, anew=False)
     (recipe,) = begun
     assert (recipe.layout.micro, recipe.seed) == (micro, 9 if stands else 0)

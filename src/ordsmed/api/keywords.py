@@ -12,10 +12,11 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from ordsmed.base import run, settings
+from ordsmed.base import settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.folder import kind_of_folder
 from ordsmed.learn.phases import Phase
+from ordsmed.train.request import table_of
 from ordsmed.train.training import Training
 
 
@@ -31,20 +32,20 @@ def words_of(recipe: type[Training], name: str, overrides: Sequence[str], keywor
     words = list(overrides)
     for key, value in keywords.items():
         if value is None and "str" in own.get(key, ""):
-            _left_out(recipe.verb, name, key)
+            _left_out(recipe, name, key)
         elif key not in of_phases:
             whole = "dict" in own.get(key, "")  # a table of names that are the user's
             words += [f"{key}={settings.literal(value)}"] if whole else _by_path(key, settings.plain(value))
     phased = {key: value for key, value in keywords.items() if key in of_phases}
     if phased and "phase" in own:
-        words += _of_phases(_phases(recipe.verb, name, words), phased)
+        words += _of_phases(_phases(recipe, name, words), phased)
         return words
     return words + [f"{key}={settings.literal(value)}" for key, value in phased.items()]
 
 
-def _left_out(verb: str, name: str, key: str) -> None:
+def _left_out(recipe: type[Training], name: str, key: str) -> None:
     """Refuse to take a text back, for which the command line has no word; where the recipe says none, None is right."""
-    if not kind_of_folder(Path(name)).made and key in run.read_table(run.find_recipe(name, verb), verb):
+    if not kind_of_folder(Path(name)).made and key in table_of(recipe, name):
         raise RecipeError(key, "found None, but the recipe says one", "another one", "write a recipe without it")
 
 
@@ -57,12 +58,11 @@ def _by_path(key: str, value: object) -> Iterator[str]:
         yield f"{key}={settings.literal(value)}"
 
 
-def _phases(verb: str, name: str, words: Sequence[str]) -> list[dict[str, Any]]:
+def _phases(recipe: type[Training], name: str, words: Sequence[str]) -> list[dict[str, Any]]:
     """Those of a recipe, changed by these words; none of a run, which goes on by its own."""
     if kind_of_folder(Path(name)).made:
         return []
-    table = settings.override(run.read_table(run.find_recipe(name, verb), verb), words)
-    phases = table.get("phase", [])
+    phases = settings.override(table_of(recipe, name), words).get("phase", [])
     return phases if isinstance(phases, list) and all(isinstance(phase, dict) for phase in phases) else []
 
 

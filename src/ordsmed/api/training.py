@@ -10,11 +10,9 @@ from pathlib import Path
 
 from ordsmed.api.keywords import words_of
 from ordsmed.api.run import TrainingRun
-from ordsmed.base import run
 from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.files import in_a_line
-from ordsmed.base.folder import kind_of_folder
 from ordsmed.base.run import Run
 from ordsmed.base.say import seconds
 from ordsmed.finetune import finetune as finetuning
@@ -23,6 +21,7 @@ from ordsmed.launch.local import PASSED_ON, start
 from ordsmed.pretrain import pretrain as pretraining
 from ordsmed.pretrain.plan import PretrainingPlan
 from ordsmed.train.plan import Plan
+from ordsmed.train.request import folder_of, read
 from ordsmed.train.session import SessionOptions
 
 
@@ -88,8 +87,7 @@ def _by_processes(
     kind: type[Plan], name: str, words: Sequence[str], devices: int, restarts: int, how: SessionOptions
 ) -> Path:
     """Its folder, once all of them are done."""
-    stands = kind_of_folder(name).made
-    folder = Path(name) if stands else run.place(*run.load(kind.recipes, name, words))
+    folder = folder_of(read(kind.recipes, name, words, site=how["site"]), name)
     until = [f"--deadline={how['deadline']}s"] if how["deadline"] else []
     named = [f"--{key}={how[key]}" for key in ("layout", "site") if how[key]]
     flags = [*until, *(["--anew"] if how["anew"] else []), *named]

@@ -16,6 +16,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -57,7 +58,37 @@ LOOK = 1.0  # seconds after which a process that holds a lock has noted who it i
 R = TypeVar("R", bound=Recipe)
 D = TypeVar("D", bound=Runnable)
 _said: set[Path] = set()  # folders a person has been told of
+_only_checks = ContextVar("only_checks", default=False)
 _under_way: list[Path] = []  # folders that are being made, each for the one before
+
+
+class NotMade(Exception):
+    """A folder is missing that would be made now, while making is switched off."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(str(folder))
+        self.folder = folder
+
+
+@contextlib.contextmanager
+def nothing_made() -> Iterator[None]:
+    """Switch making off: `obtain` checks what it would make as far as recipes say, refuses alike, raises NotMade."""
+    before = _only_checks.set(True)
+    try:
+        yield
+    finally:
+        _only_checks.reset(before)
+
+
+def checked(act: Callable[[], object]) -> None:
+    """Do what needs an input; one that is only not made yet is right."""
+    with contextlib.suppress(NotMade):
+        act()
+
+
+def only_checks() -> bool:
+    """Is making switched off?"""
+    return _only_checks.get()
 
 
 class Run:
@@ -78,21 +109,20 @@ class Run:
 
     def begin(self, recipe: Recipe, **facts: Any) -> None:
         """Write what is going to be done and where."""
+        self.refuse_foreign()
+        known = {"verb": recipe.verb, "state": "running", "fingerprint": fingerprint(recipe), **self._where(), **facts}
         with files.survive_disk(self.path):
-            if self.path.is_dir() and not self.status and any(p.name != STEPS for p in self.path.iterdir()):
-                raise RecipeError(
-                    self.path,
-                    "holds files that no `ordsmed` command made",
-                    "a new or empty folder",
-                    "name another `out=`",
-                )
             self.path.mkdir(parents=True, exist_ok=True)
-        # the status first: by it the folder is known as ours, and may be made anew
-        self.set(
-            **{"verb": recipe.verb, "state": "running", "fingerprint": fingerprint(recipe), **self._where(), **facts}
-        )
+        self.set(**known)  # the status first: by it the folder is known as ours, and may be made anew
         files.write_text(self.path / RECIPE, settings.write(recipe))
         files.write_json(self.path / "environment.json", environment())
+
+    def refuse_foreign(self) -> None:
+        """Refuse a folder with files in which no command of ours ever worked."""
+        with files.survive_disk(self.path):
+            if self.path.is_dir() and not self.status and any(p.name != STEPS for p in self.path.iterdir()):
+                problem = "holds files that no `ordsmed` command made"
+                raise RecipeError(self.path, problem, "a new or empty folder", "name another `out=`")
 
     def _where(self) -> dict[str, str]:
         """Where one stood, to which the paths of the recipe are relative; and what the folder was called from there."""
@@ -146,6 +176,11 @@ def _mark(recipe: Recipe, table: Any) -> str:
 def essence(recipe: Recipe) -> Any:
     """A recipe without what makes no difference to its result."""
     return {k: v for k, v in settings.plain(recipe, essence=True).items() if k not in ("out", "layout")}
+
+
+def recipe_key(recipe: Recipe) -> str:
+    """A recipe alone in 16 hexadecimal digits, which are known before any of its inputs is made."""
+    return value_key([recipe.verb, essence(recipe)], 16, any_order=True)
 
 
 def environment() -> dict[str, Any]:
@@ -285,6 +320,11 @@ def _obtained(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str
 def _made(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str], anew: bool) -> Path:
     """Make a folder, or find it made, under its lock."""
     verb = recipe.verb
+    if only_checks():
+        return _checked(folder, recipe, name, overrides, anew)
+    if anew or not finished(folder, verb):
+        with nothing_made():  # one input may take hours to make before another is found to be missing
+            _check_inputs(recipe)
     with locked(folder, anew=anew):
         run = Run(folder)
         if run.status and not fits(run, recipe):
@@ -309,6 +349,27 @@ def _made(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str], a
     return folder
 
 
+def _checked(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str], anew: bool) -> Path:
+    """What `_made` does, without making: a folder that fits, the same refusals, or NotMade once inputs are checked."""
+    if finished(folder, recipe.verb) and not anew:
+        try:
+            fitting = fits(Run(folder), recipe)
+        except NotMade:  # an input is gone, and would be made again
+            fitting = essence(read_recipe(type(recipe), folder)) == essence(recipe)
+        if not fitting:
+            raise misfit(folder, recipe, name, overrides)
+        return folder
+    Run(folder).refuse_foreign()
+    _check_inputs(recipe)
+    raise NotMade(folder)
+
+
+def _check_inputs(recipe: Runnable) -> None:
+    """Refuse inputs that are missing and cannot be made, where a recipe has any."""
+    if check := getattr(recipe, "check_inputs", None):
+        checked(check)
+
+
 def clear(folder: Path) -> None:
     """Empty a folder of ours, but for steps a next run may go on with; its status, by which it is ours, goes last."""
     with files.survive_disk(folder):
@@ -327,7 +388,10 @@ def misfit(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str]) 
             f"`{command('show', folder, name, *overrides)}` shows the difference; ",
         )
     again = f"make it again with `{command(recipe.verb, name, *overrides, '--anew')}`, or name another `out=`"
-    return RecipeError(folder, problem, f"fingerprint {fingerprint(recipe)}", tell + again)
+    wanted = ""
+    with contextlib.suppress(NotMade):  # of inputs that are not made the fingerprint is not known
+        wanted = f"fingerprint {fingerprint(recipe)}"
+    return RecipeError(folder, problem, wanted, tell + again)
 
 
 def fits(run: Run, recipe: Recipe) -> bool:

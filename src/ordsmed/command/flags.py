@@ -109,7 +109,7 @@ def training(parser: Parser) -> None:
     recipe(parser, run=True)
     anew(parser)
     cache(parser)
-    parser.add_argument("--dry-run", action="store_true", help="check and tell, make nothing")
+    parser.add_argument("--dry-run", action="store_true", help="do all up to the first step, make nothing")
     meaning = "fewer steps if needed to end in this time; fitted again as it goes"
     parser.add_argument("--deadline", metavar="3h", help=meaning)
     meaning = "with --devices: begin again so often after a failure"

@@ -31,8 +31,8 @@ def make(kind: type[Any], asked: argparse.Namespace) -> None:
     print_lines([f"{folder}: done", *facts])
 
 
-def train(asked: argparse.Namespace, training: Callable[..., Any]) -> Path | None:
-    """The folder of a training that is done; None where it was only shown."""
+def train(asked: argparse.Namespace, training: Callable[..., Any], rehearse: Callable[..., Any]) -> Path | None:
+    """The folder of a training that is done; None where it was only rehearsed."""
     if asked.threads:
         asked.overrides.append(f"layout.threads={asked.threads}")
     if asked.devices and not asked.dry_run and "RANK" not in os.environ and not getattr(asked, "part", ""):
@@ -40,15 +40,15 @@ def train(asked: argparse.Namespace, training: Callable[..., Any]) -> Path | Non
 
         sys.exit(start(without(asked.words, "--devices", "--restarts"), asked.devices, restarts=asked.restarts))
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a lost rank is told in a line, not in the others' stacks
-    from ordsmed.show import show
-
-    how = {"layout": asked.layout, "site": asked.site}
-    deadline = _deadline(asked)
+    part = {"part": asked.part} if getattr(asked, "part", "") else {}
+    how = {"deadline": _deadline(asked), "anew": asked.anew, "layout": asked.layout, "site": asked.site, **part}
     if asked.dry_run:
-        print_lines(show.show(asked.name, asked.overrides, verb=asked.verb, devices=asked.devices, **how))
+        from ordsmed.show import show
+
+        recipe, lines = rehearse(asked.name, asked.overrides, devices=asked.devices, **how)
+        print_lines(show.rehearsed(asked.name, asked.overrides, recipe, lines))
         return None
-    done = training(asked.name, overrides=asked.overrides, deadline=deadline, anew=asked.anew, **how)
-    return Path(done.folder)
+    return Path(training(asked.name, overrides=asked.overrides, **how).folder)
 
 
 def _deadline(asked: argparse.Namespace) -> float | None:
@@ -56,12 +56,9 @@ def _deadline(asked: argparse.Namespace) -> float | None:
     from ordsmed.base.say import seconds
 
     try:
-        deadline = seconds(asked.deadline) if asked.deadline is not None else None
+        return seconds(asked.deadline) if asked.deadline is not None else None
     except ValueError as error:
         raise RecipeError("--deadline", str(error)) from None
-    if deadline and asked.dry_run and asked.verb == "finetune":
-        raise RecipeError("--deadline", "found for a fine-tuning, which goes by epochs", "", "set `steps` or `epochs`")
-    return deadline
 
 
 def without(words: Sequence[str], *flags: str) -> list[str]:

@@ -140,6 +140,10 @@ class Corpus:
         more = [part for part in (given, others, held_out) if part]
         return [*found, *more] if more or len(found) > 1 else found[0]
 
+    def check_inputs(self) -> None:
+        """Refuse sources that are missing."""
+        self.stamp()
+
     def perform(self, run: Run) -> dict[str, Any]:
         """Read, match and write it all; returns the counts."""
         sources = self._sources()

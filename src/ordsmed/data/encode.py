@@ -81,6 +81,14 @@ class Encoding:
                     read_tokenizer(self.tokenizer).fingerprint]  # fmt: skip
         return [Run(run.obtain(Corpus, self.corpus)).status["fingerprint"], read_tokenizer(self.tokenizer).fingerprint]
 
+    def check_inputs(self) -> None:
+        """Refuse a corpus, records or a tokenizer that is missing and cannot be made."""
+        if self.records:
+            read.files(self.records)
+        else:
+            run.checked(lambda: run.obtain(Corpus, self.corpus))
+        run.checked(lambda: read_tokenizer(self.tokenizer))
+
     def perform(self, run: Run) -> dict[str, Any]:
         """Encode every split; returns the counts."""
         if self.records:

@@ -57,6 +57,12 @@ class TokenizerTraining:
         own = [self.tokenizer.stamp()] if hasattr(self.tokenizer, "stamp") else []
         return [corpus, _contents(getattr(self.tokenizer, "file", None)), *own]
 
+    def check_inputs(self) -> None:
+        """Refuse a corpus or a vocabulary's file that is missing and cannot be made."""
+        if self.corpus:
+            run.checked(lambda: run.obtain(Corpus, str(self.corpus)))
+        self.tokenizer.load()
+
     def perform(self, run: Run) -> dict[str, Any]:
         """Learn or load, save, measure."""
         folder = _corpus(self.corpus) if self.corpus else None

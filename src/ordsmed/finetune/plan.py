@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 import torch
 
 from ordsmed.apply.origin import Origin
-from ordsmed.base import hub, settings
+from ordsmed.base import hub, run, settings
 from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.menu import kind_of
 from ordsmed.base.ranks import Ranks
@@ -60,8 +60,17 @@ class FinetuningPlan(Plan):
         check(self.recipe, begun.network, self.ranks)
         return dataclasses.replace(self, begun=begun, network=begun.network, tokenizer=begun.tokenizer)
 
+    def _started(self) -> Self:
+        """With what it starts from, which is made where it is missing."""
+        try:
+            return self._from(start(self.recipe, self.folder))
+        except run.NotMade:
+            return self
+
     def completed(self, *, make: bool, here: bool = True) -> Self:
-        plan = self if self.begun or not make else self._from(start(self.recipe, self.folder))
+        if make and not self.begun:
+            self.recipe.stamp()  # refuses files that are missing before a tokenizer is made
+        plan = self._started() if make and not self.begun else self
         recipe = plan.recipe
         if plan.begun is None:
             return dataclasses.replace(plan, notes=(*plan.notes, *_files(recipe)))
@@ -72,7 +81,7 @@ class FinetuningPlan(Plan):
             recipe = dataclasses.replace(recipe, layout=dataclasses.replace(recipe.layout, sequence=False))
         plan = dataclasses.replace(plan, recipe=recipe, notes=(*plan.notes, *filled, *_files(recipe)))
         if make or (not recipe.examples and all(there(path) for split in SPLITS for path in recipe.task.paths(split))):
-            plan = plan._read(recipe.features if make else "")
+            plan = plan._read(recipe.features if make and not run.only_checks() else "")
         plan.fits(lambda model: model.build(plan.tokenizer.vocabulary), here=here)
         return plan
 

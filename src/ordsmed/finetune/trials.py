@@ -23,51 +23,47 @@ from typing import Any
 
 from ordsmed.base import files, run, settings
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
-from ordsmed.base.folder import TRIALS, WEIGHTS, FolderKind, kind_of_folder
+from ordsmed.base.folder import RECIPE, TRIALS, WEIGHTS, FolderKind, kind_of_folder
 from ordsmed.base.ranks import place_of
 from ordsmed.base.run import Run
 from ordsmed.base.say import logged, remembered, say
 from ordsmed.finetune.compared import best_of, compared, table
 from ordsmed.finetune.grid import Trial, plan
-from ordsmed.finetune.plan import FinetuningPlan
+from ordsmed.finetune.plan import FinetuningPlan, check
 from ordsmed.finetune.recipe import Finetuning
-from ordsmed.launch.site import site_layout
-from ordsmed.mesh.layout import parse
-from ordsmed.train import picture, several
+from ordsmed.train import picture, session, several
 from ordsmed.train.fastest import chosen_once
+from ordsmed.train.request import Request, folder_of, read
 
+SAID = 3  # trials that are named
 LEFT = ("weights", "predictions")  # of the best trial, for the folder of all
 
 
 def asked(
     name: str, overrides: Sequence[str] = (), *, deadline: float | None = None, anew: bool = False,
-    layout: str = "", site: str = "",
+    layout: str = "", site: str = "", devices: int = 0,
 ) -> tuple[Path, Finetuning] | None:  # fmt: skip
-    """The folder and recipe of the trials that are meant; None where one run is. `how` as in session.perform."""
+    """The folder and recipe of the trials that are meant; None where one run is. Options as in session.perform;
+    `devices`: the processes that will be started."""
     kind = kind_of_folder(name)
     stand = kind is FolderKind.TRIALS
     if kind.made and not stand:
         return None
-    if stand:
-        table = Finetuning.as_recorded(settings.read(Path(name) / TRIALS))
-    else:
-        table = run.read_table(run.find_recipe(name, "finetune"), "finetune")
-    if site:
-        table["layout"] = {**table.get("layout", {}), **site_layout(site)}
-    recipe = settings.decode(Finetuning, settings.override(table, overrides), name)
-    folder = Path(name) if stand else run.place(recipe, run.title(name))
+    mesh = "" if layout == "auto" else layout
+    recipe = read(Finetuning, name, overrides, site=site, layout=mesh, file=TRIALS if stand else RECIPE)
+    folder = folder_of(recipe, name)
     if not recipe.several:
         if kind_of_folder(folder) is FolderKind.TRIALS and not anew:
             raise RecipeError(folder, "holds several trials", "one run", "name another `out=`, or add --anew")
         return None
-    if place_of(os.environ).world > 1:
-        found = f"found {place_of(os.environ).world} processes, with several trials"
-        raise RecipeError("--devices", found, "one: each trial has one device", "`jobs` are trials at a time")
+    if (processes := max(place_of(os.environ).world, devices)) > 1:
+        problem = f"found {processes} processes, with several trials"
+        raise RecipeError("--devices", problem, "one: each trial has one device", "`jobs` are trials at a time")
     if deadline:
         raise RecipeError("--deadline", "found for fine-tunings, which go by epochs", "", "set `steps` or `epochs`")
     if layout == "auto":
         raise RecipeError("--layout", "found auto, with several trials", "1x1x1: each trial has one device")
-    return folder, replace(recipe, layout=parse(layout, recipe.layout)) if layout else recipe
+    return folder, recipe
 
 
 def is_put_away(folder: Path) -> bool:
@@ -102,6 +98,30 @@ def perform(folder: Path, recipe: Finetuning, name: str, *, anew: bool = False) 
                 raise
             Run(folder).set(state="done", best=found["best"], **facts)
     return folder
+
+
+def rehearse(folder: Path, recipe: Finetuning, name: str, *, anew: bool = False) -> list[str]:
+    """What `perform` would do, in lines, and what it refuses; making is switched off. Of the trials the first that is
+    not done is planned whole."""
+    trials = plan(recipe, folder, name)
+    _check_folder(folder, recipe, anew=anew)
+    left = trials if anew else [trial for trial in trials if not trial.done]
+    for trial in [] if anew else trials:
+        several.check(trial, "trial")
+    if not left:
+        return told(trials)
+    words = [str(left[0].path)]
+    first = session.rehearsed(FinetuningPlan, Request(left[0].recipe, left[0].folder, False, 0, ""), words, anew=anew)
+    for trial in left[1:]:
+        check(trial.recipe, first.network, first.ranks)
+    return [*told(trials), *first.lines()]
+
+
+def told(trials: Sequence[Trial]) -> list[str]:
+    """Which trials there are, in a line."""
+    titles = [trial.name for trial in trials]
+    more = f" ... and {len(titles) - SAID} others" if len(titles) > SAID else ""
+    return [f"trials: {len(titles)}, each a run on a device of its own: {' '.join(titles[:SAID])}{more}"]
 
 
 def perform_part(folder: Path, recipe: Finetuning, name: str, part: tuple[int, int]) -> Path:
@@ -165,19 +185,27 @@ def _begin(folder: Path, recipe: Finetuning, trials: Sequence[Trial], *, anew: b
     Returns the recipe with the precision of all.
     """
     place, mark = Run(folder), _fingerprint(recipe)
-    if place.status:
-        run.finished(folder, recipe.verb)
-        other = place.status.get("fingerprint") != mark
-        if other and not anew and any(folder.rglob(WEIGHTS)):
-            found = "holds trials of another recipe or other data, or one run"
-            raise RecipeError(folder, found, "only `seeds` and `grid` may change", "name another `out=`, or add --anew")
-        if other or anew:
-            run.clear(folder)
+    if not _check_folder(folder, recipe, anew=anew) and place.status:
+        run.clear(folder)
     recipe = _settled(folder, recipe, trials, stands=(folder / TRIALS).is_file())
     place.begin(recipe, fingerprint=mark, began=place.status.get("began", time.time()), why=None)
     files.write_text(folder / TRIALS, settings.write(recipe))
     (folder / "trials").mkdir(exist_ok=True)
     return recipe
+
+
+def _check_folder(folder: Path, recipe: Finetuning, *, anew: bool) -> bool:
+    """Do trials of this recipe stand here, to go on with? What is in the way is refused, or was never trained."""
+    Run(folder).refuse_foreign()
+    status = Run(folder).status
+    if not status:
+        return False
+    run.finished(folder, recipe.verb)
+    other = status.get("fingerprint") != _fingerprint(recipe)
+    if other and not anew and any(folder.rglob(WEIGHTS)):
+        problem = "holds trials of another recipe or other data, or one run"
+        raise RecipeError(folder, problem, "only `seeds` and `grid` may change", "name another `out=`, or add --anew")
+    return not (other or anew)
 
 
 def _make(folder: Path, recipe: Finetuning, trials: Sequence[Trial]) -> dict[str, str]:

@@ -62,7 +62,7 @@ class PretrainingPlan(Plan):
 
     def completed(self, *, make: bool, here: bool = True) -> Self:
         if make:
-            self._rehearse()
+            self._check_network(here=here)
         notes, tokenizer, data = _inputs(self.recipe, make=make)
         plan = dataclasses.replace(self, tokenizer=tokenizer, data=data)
         if data:
@@ -74,16 +74,21 @@ class PretrainingPlan(Plan):
         plan.fits(lambda model: plan.recipe.objective.build(model, plan.tokenizer), here=here)
         return plan
 
-    def _rehearse(self) -> None:
+    def makes(self) -> bool:
+        return not all(run.finished(standing(name), "encode") for name in self.recipe.sources)
+
+    def _check_network(self, *, here: bool) -> None:
         """Refuse a network that cannot learn this before data are made, which may take hours."""
-        if all(run.finished(standing(name), "encode") for name in self.recipe.sources):
+        if not self.makes():
             return
         try:
             tokenizer = _inputs(self.recipe, make=False)[1]
         except OrdsmedError:  # what making them will tell
             return
         try:
-            _ = dataclasses.replace(self, tokenizer=tokenizer).objective
+            plan = dataclasses.replace(self, tokenizer=tokenizer)
+            plan.fits(lambda model: plan.recipe.objective.build(model, tokenizer), here=here)
+            _ = plan.objective
         except RecipeError as error:
             if error.place.startswith(("objective", "model")):  # not what a tokenizer has that is not made yet
                 raise
@@ -244,7 +249,7 @@ def _inputs(recipe: Pretraining, *, make: bool) -> tuple[list[str], Tokenizer, T
     """What stands of the data, their tokenizer or what is expected of it, and themselves where all of them stand."""
     lines, tokenizers, stand = list[str](), list[Tokenizer](), list[Encoded]()
     for name in recipe.sources:
-        folder = run.obtain(Encoding, name) if make else standing(name)
+        folder = _made(name) if make else standing(name)
         if run.finished(folder, "encode"):
             stand.append(encoded := Encoded(folder))
             tokens, documents = encoded.train.token_count, encoded.train.document_count
@@ -255,6 +260,14 @@ def _inputs(recipe: Pretraining, *, make: bool) -> tuple[list[str], Tokenizer, T
             own = run.read_recipe(Encoding, folder) if kind_of_folder(name).made else run.load(Encoding, name)[0]
             tokenizers.append(_expected(own.tokenizer))
     return lines, tokenizers[0], TextData.of(recipe, stand) if len(stand) == len(recipe.sources) else None
+
+
+def _made(name: str) -> Path:
+    """The folder of these data; where making is switched off, the one that they would have."""
+    try:
+        return run.obtain(Encoding, name)
+    except run.NotMade as missing:
+        return missing.folder
 
 
 def _expected(name: str) -> Tokenizer:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Unpack
 
 from ordsmed.pretrain.plan import PretrainingPlan
-from ordsmed.train.session import SessionOptions, perform
+from ordsmed.train import session
+from ordsmed.train.session import SessionOptions
+from ordsmed.train.training import Training
 
 
 def pretrain(name: str, overrides: Sequence[str] = (), **how: Unpack[SessionOptions]) -> Path:
@@ -15,4 +17,12 @@ def pretrain(name: str, overrides: Sequence[str] = (), **how: Unpack[SessionOpti
 
     `how` as in session.perform.
     """
-    return perform(PretrainingPlan, name, overrides, **how)
+    return session.perform(PretrainingPlan, name, overrides, **how)
+
+
+def rehearse(
+    name: str, overrides: Sequence[str] = (), *, devices: int = 0, **how: Unpack[SessionOptions]
+) -> tuple[Training, list[str]]:
+    """The recipe that `pretrain` would train by, and its plan in lines; what that refuses is refused, nothing made."""
+    plan = session.rehearse(PretrainingPlan, name, overrides, devices=devices, **how)
+    return plan.recipe, plan.lines()

@@ -24,35 +24,33 @@ from ordsmed.corpus.pipeline import Corpus
 from ordsmed.data.encode import Encoded, Encoding
 from ordsmed.data.tokenizer_training import TokenizerTraining as TokenizerTraining
 from ordsmed.evaluation.recipe import Evaluation
-from ordsmed.finetune import grid
+from ordsmed.finetune import grid, trials
 from ordsmed.finetune.plan import FinetuningPlan
 from ordsmed.finetune.recipe import Finetuning
-from ordsmed.launch.site import site_layout
 from ordsmed.learn.phases import Stretch, locate, total
 from ordsmed.nn import weights
 from ordsmed.pretrain.plan import PretrainingPlan
 from ordsmed.pretrain.recipe import Pretraining
 from ordsmed.show import others, state
+from ordsmed.train import request
 from ordsmed.train.plan import Plan
-from ordsmed.train.training import MAY_CHANGE, Training, check_seed
+from ordsmed.train.training import Training
 
 RECIPES: dict[str, Any] = {
     each.verb: each for each in (Corpus, TokenizerTraining, Encoding, Pretraining, Finetuning, Bench, Evaluation)
 }
 PLANS: dict[str, type[Plan]] = {plan.recipes.verb: plan for plan in (PretrainingPlan, FinetuningPlan)}
-SAID = 3  # trials that are named
 
 
 def show(
-    name: str, overrides: Sequence[str] = (), verb: str = "", *, layout: str = "", site: str = "", devices: int = 0,
+    name: str, overrides: Sequence[str] = (), *, layout: str = "", site: str = "", devices: int = 0,
     own_settings: bool = False, defaults: bool = False,
 ) -> list[str]:  # fmt: skip
     """A recipe or a run in lines, of a run first how it stands; of a model its settings and size, of others' as well.
 
-    `verb`: it is about to be started so, and what would be refused then is refused. `own_settings`: those of a run as
-    well; `defaults`: also the settings that are at their defaults.
+    `own_settings`: those of a run as well; `defaults`: also the settings that are at their defaults.
     """
-    if not verb and not _is_recipe(name):
+    if not _is_recipe(name):
         if place := others.place_of(name):
             return others.lines(name, place, overrides)
         others.refuse_absent(name)
@@ -70,20 +68,18 @@ def show(
     if kind_of_folder(name) is FolderKind.STABILITY:
         return [f"{name}: {FolderKind.STABILITY.value}", *state.lines(Path(name))]
     with run.at_home(name) as own:
-        recipe, kind = read(own, overrides, verb, site=site)
+        recipe, kind = read(own, overrides, site=site)
         folder = Path(own) if kind_of_folder(own).made else None
         stands, lines = state.lines(folder) if folder else [], []
         if isinstance(recipe, Training):
             several = recipe if isinstance(recipe, Finetuning) and recipe.several else None
             try:
                 lines = _trials(several, own) if several and folder is None else []
-                plan = PLANS[kind].read(
-                    own, overrides, layout=layout, site=site, devices=devices, start=bool(verb)
-                )  # fmt: skip
+                plan = PLANS[kind].read(own, overrides, layout=layout, site=site, devices=devices)
                 lines += plan.lines()
                 recipe = several or plan.recipe
             except OrdsmedError as error:
-                if folder is None or verb:
+                if folder is None:
                     raise
                 lines = [f"cost: not known, for {error}"]  # data that are gone are no reason not to show how it stands
     if folder is None:
@@ -91,6 +87,15 @@ def show(
     if own_settings or defaults:
         return [f"{name}: {kind}", *stands, *lines, *_settings(recipe, [name], defaults)]
     return [f"{name}: {kind}", *stands, *lines, f"settings: `{command('show', name, '--settings')}`"]
+
+
+def rehearsed(name: str, overrides: Sequence[str], recipe: Training, lines: Sequence[str]) -> list[str]:
+    """A training that is about to be started: how its run stands, or the settings of its recipe; and its plan."""
+    if not kind_of_folder(name).made:
+        return [f"{name}: {recipe.verb}", *_settings(recipe, [name, *overrides], defaults=False), *lines]
+    with run.at_home(name) as own:
+        stands = state.lines(Path(own))
+    return [f"{name}: {recipe.verb}", *stands, *lines, f"settings: `{command('show', name, '--settings')}`"]
 
 
 def _settings(recipe: Any, words: Sequence[str], defaults: bool) -> list[str]:
@@ -163,27 +168,23 @@ def _documents(name: str, folder: Path, step: int) -> list[str]:
 
 def read(name: str, overrides: Sequence[str] = (), verb: str = "", *, site: str = "") -> tuple[Any, str]:
     """The recipe of a name, a file or a folder, and the verb it belongs to."""
-    stands = kind_of_folder(name).made
-    if stands and (path := Path(name) / RECIPE).exists():
+    path = Path(name) / RECIPE if kind_of_folder(name).made else None
+    if path and path.exists():
         verb = str(Run(Path(name)).status.get("verb"))
         if verb not in RECIPES:
             raise RecipeError(name, "is no folder that ordsmed made", "one made by " + ", ".join(RECIPES))
-        other = [word for word in overrides if not word.startswith(MAY_CHANGE)]
-        if other:
-            raise RecipeError(name, f"is a folder, but {other[0]} is given", "a recipe to change, or no override")
+        table = run.as_recorded(RECIPES[verb], settings.read(path))
     else:
-        path, verb = _find(name, verb)
-    table = _table(path, verb)
-    if stands and verb:
-        table = run.as_recorded(RECIPES[verb], table)
+        place, verb = _find(name, verb)
+        table = _table(place, verb)
+        verb = verb or _verb(settings.override(table, overrides), name)
+    if issubclass(RECIPES[verb], Training):
+        return request.read(RECIPES[verb], name, overrides, site=site), verb
     if site:
-        table["layout"] = {**table.get("layout", {}), **site_layout(site)}
-    table = settings.override(table, overrides)
-    verb = verb or _verb(table, name)
-    recipe = settings.decode(RECIPES[verb], table, name)
-    if isinstance(recipe, Training) and not stands:
-        check_seed(recipe, name)
-    return recipe, verb
+        raise RecipeError("--site", f"found {site}, for a recipe of `{verb}`", "a recipe or run of a training")
+    if path and overrides:
+        raise RecipeError(name, f"is a folder, but {overrides[0]} is given", "a recipe to change, or no override")
+    return settings.decode(RECIPES[verb], settings.override(table, overrides), name), verb
 
 
 def _table(path: Path, verb: str) -> dict[str, Any]:
@@ -227,9 +228,7 @@ def _trials(recipe: Finetuning, name: str) -> list[str]:
     """Which trials would be made."""
     if recipe.step == "all" and Origin.find(recipe.init) is None:
         return ["trials: one from each checkpoint of `init`, and for each setting and seed"]
-    titles = [trial.name for trial in grid.plan(recipe, run.place(recipe, run.title(name)), name)]
-    more = f" ... and {len(titles) - SAID} others" if len(titles) > SAID else ""
-    return [f"trials: {len(titles)}, each a run on a device of its own: {' '.join(titles[:SAID])}{more}"]
+    return trials.told(grid.plan(recipe, run.place(recipe, run.title(name)), name))
 
 
 def _origin(encoded: Any, document: int) -> str:

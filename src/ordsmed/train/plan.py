@@ -46,16 +46,14 @@ class Plan(abc.ABC):
 
     @classmethod
     def read(
-        cls, name: str, overrides: Sequence[str] = (), *, layout: str = "", site: str = "", devices: int = 0,
-        start: bool = False,
-    ) -> Self:  # fmt: skip
-        """That of a recipe or a run, as far as it is known; nothing is made. `start`: it is about to be started so."""
-        request = requested(cls.recipes, name, overrides, layout, site, devices=devices, shown=not start)
-        here = start and not devices
+        cls, name: str, overrides: Sequence[str] = (), *, layout: str = "", site: str = "", devices: int = 0
+    ) -> Self:
+        """That of a recipe or a run, as far as it is known, wherever it is started; nothing is made."""
+        request = requested(cls.recipes, name, overrides, layout, site, devices=devices, shown=True)
         with named(name, cls.recipes):
             ranks = planned(request.recipe.layout, request.devices)
-            plan = cls.of(request.recipe, ranks, request.folder if request.stands else None, here=here)
-            return dataclasses.replace(plan.completed(make=False, here=here), changed=request.changed)
+            plan = cls.of(request.recipe, ranks, request.folder if request.stands else None, here=False)
+            return dataclasses.replace(plan.completed(make=False, here=False), changed=request.changed)
 
     @classmethod
     @abc.abstractmethod
@@ -65,6 +63,10 @@ class Plan(abc.ABC):
     @abc.abstractmethod
     def completed(self, *, make: bool, here: bool = True) -> Self:
         """With what the data tell; `make`: they are made where they lack, else they are told of."""
+
+    def makes(self) -> bool:
+        """Is something that it reads still to be made?"""
+        return False
 
     @abc.abstractmethod
     def sizes(self) -> list[str]:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
@@ -18,6 +19,8 @@ from ordsmed.base.say import say
 from ordsmed.launch.site import site_layout
 from ordsmed.mesh.layout import parse
 from ordsmed.train.training import MAY_CHANGE, Training, check_seed
+
+T = TypeVar("T", bound=Training)
 
 
 @dataclass(frozen=True)
@@ -44,19 +47,28 @@ def requested(
 
     What is only `shown` lies on as many processes as its layout is for, or lay on last.
     """
-    stands, folder = kind_of_folder(name).made, Path(name)
-    if stands:
-        run.finished(folder, kind.verb)
-        other = [word for word in overrides if not word.startswith(MAY_CHANGE)]
-        if other:
-            raise RecipeError(
-                name, f"is a run, but {other[0]} is given", "",
-                "a run goes on by its own recipe and any layout; `trouble` may change too",
-            )  # fmt: skip
-        table = kind.as_recorded(settings.read(folder / RECIPE) if (folder / RECIPE).exists() else {})
-        place = f"{name}/{RECIPE}"
-    else:
-        table, place = run.read_table(run.find_recipe(name, kind.verb), kind.verb), name
+    recipe = read(kind, name, overrides, site=site, layout=layout)
+    folder, stands = folder_of(recipe, name), kind_of_folder(name).made
+    asked = _asked_of_layout(overrides, layout, site)
+    if shown and not devices:
+        devices = _last(recipe, folder if stands else None, asked)
+    if not stands:
+        return Request(recipe, folder, False, devices, "")
+    recipe, changed = fitted_to(recipe, folder, devices or place_of(os.environ).world, asked)
+    return Request(recipe, folder, True, devices, changed)
+
+
+def read(
+    kind: type[T], name: str, overrides: Sequence[str] = (), *, site: str = "", layout: str = "", file: str = RECIPE
+) -> T:
+    """The recipe of a training by the name of one, by its file or by a run's folder, changed as words and flags say.
+
+    `file`: in which a folder keeps it. Of one run only what changes nothing of what is learned may be another.
+    """
+    stands = kind_of_folder(name).made
+    table, place = (_recorded(kind, name, file), f"{name}/{file}") if stands else (table_of(kind, name), name)
+    if stands and file == RECIPE:
+        _refuse_changes(name, overrides)
     if site:
         table["layout"] = {**table.get("layout", {}), **site_layout(site)}
     recipe = settings.decode(kind, settings.override(table, overrides), place)
@@ -64,13 +76,32 @@ def requested(
         recipe = replace(recipe, layout=parse(layout, recipe.layout))
     if not stands:
         check_seed(recipe, place)
-    asked = _asked_of_layout(overrides, layout, site)
-    if shown and not devices:
-        devices = _last(recipe, folder if stands else None, asked)
-    if not stands:
-        return Request(recipe, run.place(recipe, run.title(name)), False, devices, "")
-    recipe, changed = fitted_to(recipe, folder, devices or place_of(os.environ).world, asked)
-    return Request(recipe, folder, True, devices, changed)
+    return recipe
+
+
+def folder_of(recipe: Training, name: str) -> Path:
+    """A run's folder, or that which a run of the recipe of this name has or will have."""
+    return Path(name) if kind_of_folder(name).made else run.place(recipe, run.title(name))
+
+
+def table_of(kind: type[Training], name: str) -> settings.Table:
+    """What a recipe says before anything is changed."""
+    return run.read_table(run.find_recipe(name, kind.verb), kind.verb)
+
+
+def _recorded(kind: type[Training], name: str, file: str) -> settings.Table:
+    """What the recipe in a folder of this training meant when it was written."""
+    run.finished(Path(name), kind.verb)
+    path = Path(name) / file
+    return kind.as_recorded(settings.read(path) if path.exists() else {})
+
+
+def _refuse_changes(name: str, overrides: Sequence[str]) -> None:
+    """Refuse to change what a run learns."""
+    if other := [word for word in overrides if not word.startswith(MAY_CHANGE)]:
+        problem = f"is a run, but {other[0]} is given"
+        remedy = "a run goes on by its own recipe and any layout; `trouble` may change too"
+        raise RecipeError(name, problem, "", remedy)
 
 
 def _asked_of_layout(overrides: Sequence[str], layout: str, site: str) -> set[str]:

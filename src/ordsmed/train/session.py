@@ -10,7 +10,7 @@ import dataclasses
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar
 
@@ -20,7 +20,7 @@ from ordsmed.base import files, run, settings, snapshots
 from ordsmed.base.ending import Stopped, side_by_side
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError, Trouble
 from ordsmed.base.folder import RECIPE, kind_of_folder
-from ordsmed.base.machine import measured_peak, slower_in
+from ordsmed.base.machine import measured_peak, slower_in, threads_of
 from ordsmed.base.ranks import Ranks, connect, first_alone, leave, meet, prepare, stand
 from ordsmed.base.run import Run
 from ordsmed.base.say import logged, many, operations, remembered, say, unread
@@ -32,17 +32,19 @@ from ordsmed.nn import weights
 from ordsmed.train import checkpoint, loop
 from ordsmed.train.auto import laid_out, let_go
 from ordsmed.train.deadline import Deadline, Table, in_force, planned, table
-from ordsmed.train.fastest import settled
+from ordsmed.train.fastest import expected, settled
 from ordsmed.train.guard import LEAST, REMEDY, LossHistory, left_out, remedy
 from ordsmed.train.job import Job
 from ordsmed.train.meters import read
 from ordsmed.train.plan import Plan
-from ordsmed.train.request import fitted_to, requested
+from ordsmed.train.plan import planned as planned_for
+from ordsmed.train.request import Request, fitted_to, requested
 from ordsmed.train.saving import Saving, circumstances
 from ordsmed.train.training import Training, named
 from ordsmed.train.watch import Watch
 
 T = TypeVar("T")
+P = TypeVar("P", bound=Plan)
 
 
 class SessionOptions(TypedDict, total=False):
@@ -64,6 +66,52 @@ def perform(
         return _performed(kind, own, overrides, deadline=deadline, anew=anew, layout=layout, site=site)
 
 
+def rehearse(
+    kind: type[P], name: str, overrides: Sequence[str] = (), *, devices: int = 0, deadline: float | None = None,
+    anew: bool = False, layout: str = "", site: str = "",
+) -> P:  # fmt: skip
+    """What `perform` does up to its first step, with making switched off: the same refusals; the plan it has then.
+
+    Of several processes (`devices`), and where data are not made yet, that ends before networks are built.
+    """
+    with run.nothing_made(), run.at_home(name) as own:
+        request = _requested(kind, own, overrides, layout, absolute(site), devices=devices, anew=anew)
+        return rehearsed(kind, request, [own, *overrides], deadline=deadline, anew=anew, auto=layout == "auto")
+
+
+def rehearsed(
+    kind: type[P], request: Request, words: Sequence[str], *, deadline: float | None = None, anew: bool = False,
+    auto: bool = False,
+) -> P:  # fmt: skip
+    """The same of a request; making is switched off."""
+    began, folder, layout = time.time(), request.folder, request.recipe.layout
+    with named(words[0], kind.recipes):
+        if layout.threads:
+            threads_of(layout.threads)  # refused alike
+        plan = _planned(kind, request, planned_for(layout, request.devices), words, anew=anew, here=not request.devices)
+    plan = dataclasses.replace(plan, changed=request.changed)
+    whole = plan.data is not None and plan.ranks.world == 1
+    if whole:
+        plan = plan.on(stand(_prepared(request, anew=anew), plan.ranks.shape))
+    stands = _stands(plan, folder, words, anew=anew)
+    if not whole:
+        return plan
+    if stands:
+        plan = _resumed(plan, request, deadline, auto=auto)
+    else:
+        if auto or deadline:  # nothing is measured that is not asked for
+            plan = _chosen(plan, auto=auto)
+        plan = plan.by(_resolved(plan, folder, began, deadline)[0])
+    precision = plan.recipe.layout.settled(expected(plan))  # where it is left open, and measured by the run alone
+
+    def ready(plan: P) -> None:
+        found, status = (None, {}) if anew else (_found(folder, plan.ranks), Run(folder).status)
+        _ready(plan, folder, status, found)
+
+    _with_room(plan.by(dataclasses.replace(plan.recipe, layout=precision)), folder, ready)
+    return plan
+
+
 def _performed(
     kind: type[Plan],
     name: str,
@@ -75,29 +123,18 @@ def _performed(
     site: str,
 ) -> Path:
     began = time.time()
-    if (
-        anew
-        and int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0"))
-        and os.environ.get("GROUP_WORLD_SIZE", "1") != "1"
-    ):
-        found = "found with torchrun's --max-restarts on several machines, which would delete the run at a restart"
-        raise RecipeError("--anew", found, "", "delete the folder by hand, or name another `out`")
-    request = requested(kind.recipes, name, overrides, layout, site)
-    folder, recipe = request.folder, request.recipe
+    request = _requested(kind, name, overrides, layout, site, anew=anew)
     request.tell()
     with named(name, kind.recipes):
-        kept = None if anew else checkpoint.threads_kept(folder)
-        alone = prepare(recipe.layout.device, recipe.layout.threads or None, kept=kept)
-        alone = dataclasses.replace(alone, shape=recipe.layout.shape(alone.world))
+        alone = _prepared(request, anew=anew)
         with remembered() as before:  # what is wrong in the data belongs in the run's log
-            plan = kind.of(recipe, alone, folder)
-            plan = plan.completed(make=True)  # before the processes meet: a corpus may take hours
-        ranks = meet(alone, recipe.layout.patience)
-        with contextlib.ExitStack() as at_the_end, Watch(ranks, recipe.layout.patience) as watch:
+            plan = _planned(kind, request, alone, [name, *overrides], anew=anew)
+        ranks = meet(alone, request.recipe.layout.patience)
+        with contextlib.ExitStack() as at_the_end, Watch(ranks, request.recipe.layout.patience) as watch:
             at_the_end.push(lambda error, *_: leave(ranks, well=error in (None, Stopped)))
             try:
-                plan = plan.on(stand(connect(ranks, recipe.layout.patience), alone.shape))
-                _perform(plan, folder, [name, *overrides], watch, began, deadline, before.getvalue(),
+                plan = plan.on(stand(connect(ranks, request.recipe.layout.patience), alone.shape))
+                _perform(plan, request, [name, *overrides], watch, began, deadline, before.getvalue(),
                          auto=layout == "auto", anew=anew)  # fmt: skip
             except OrdsmedError as error:
                 watch.farewell(error)
@@ -108,42 +145,66 @@ def _performed(
                 if (explained := watch.explain(error)) is None:
                     raise
                 raise explained from error
-    return folder
+    return request.folder
+
+
+def _requested(
+    kind: type[Plan], name: str, overrides: Sequence[str], layout: str, site: str, *, anew: bool, devices: int = 0
+) -> Request:
+    """Which training the words mean."""
+    restarts = int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0"))
+    if anew and restarts and os.environ.get("GROUP_WORLD_SIZE", "1") != "1":
+        problem = "found with torchrun's --max-restarts on several machines, which would delete the run at a restart"
+        raise RecipeError("--anew", problem, "", "delete the folder by hand, or name another `out`")
+    return requested(kind.recipes, name, overrides, layout, site, devices=devices)
+
+
+def _prepared(request: Request, *, anew: bool) -> Ranks:
+    """This process, set up for a training."""
+    layout, kept = request.recipe.layout, None if anew else checkpoint.threads_kept(request.folder)
+    alone = prepare(layout.device, layout.threads or None, kept=kept)
+    return dataclasses.replace(alone, shape=layout.shape(alone.world))
+
+
+def _planned(
+    kind: type[P], request: Request, ranks: Ranks, words: Sequence[str], *, anew: bool, here: bool = True
+) -> P:
+    """The plan with all that is read, made before the processes meet: a corpus may take hours.
+
+    What is refused without it is refused before.
+    """
+    plan = kind.of(request.recipe, ranks, request.folder)
+    place = Run(request.folder)
+    place.refuse_foreign()
+    run.finished(request.folder, request.recipe.verb)
+    other = place.status.get("recipe_key") not in (None, run.recipe_key(request.recipe))
+    if other and not (anew or request.stands) and plan.makes() and checkpoint.steps(request.folder / "checkpoints"):
+        raise _misfit(request.folder, words)
+    return plan.completed(make=True, here=here)
 
 
 def _perform(
-    plan: Plan, folder: Path, words: Sequence[str], watch: Watch, began: float, deadline: float | None, before: str, *,
-    auto: bool, anew: bool,
+    plan: Plan, request: Request, words: Sequence[str], watch: Watch, began: float, deadline: float | None,
+    before: str, *, auto: bool, anew: bool,
 ) -> None:  # fmt: skip
-    recipe, ranks = plan.recipe, plan.ranks
+    folder, ranks = request.folder, plan.ranks
     with contextlib.ExitStack() as held:
         opened = first_alone(ranks, lambda: bool(held.enter_context(run.locked(folder))) and _writable(folder))
-        stands = first_alone(ranks, lambda: _stands(folder, recipe, words, anew=anew))
+        stands = first_alone(ranks, lambda: _stands(plan, folder, words, anew=anew))
         if stands and not opened and Run(folder).status.get("state") == "done":
             say(f"{folder}: is done; it may only be read, and stays as it is")
             return
         if stands:
-            if deadline:
-                say(f"{folder}: --deadline is not applied again: a run keeps the one it began with")
-            kept = run.read_recipe(plan.recipes, folder)
-            trouble = recipe.trouble if kind_of_folder(words[0]).made else kept.trouble
-            layout = recipe.layout
-            if auto:
-                layout = fitted_to(kept, folder, ranks.world, set())[0].layout
-                plan = _in_mesh(plan, layout)
-            layout = layout.settled(kept.layout.precision)
-            recipe = dataclasses.replace(kept, layout=layout, trouble=trouble)
+            plan = _resumed(plan, request, deadline, auto=auto)
         else:
             with remembered() as measured:
-                plan = settled(plan)
-                if auto:
-                    plan = laid_out(plan)
+                plan = _chosen(plan, auto=auto)
             before += measured.getvalue()
-            recipe = _begin(plan, folder, began, deadline)
+            plan = plan.by(_begin(plan, request, began, deadline))
         if ranks.first:
             held.enter_context(logged(folder / "log.txt", before))
         try:
-            facts = go_on(plan.by(recipe), folder, watch)
+            facts = go_on(plan, folder, watch)
         except OrdsmedError as error:
             if ranks.first:
                 with contextlib.suppress(OrdsmedError):  # a full disk may be what failed
@@ -152,7 +213,28 @@ def _perform(
         first_alone(ranks, lambda: Run(folder).set(state="done", why=None, **facts))
 
 
-def _in_mesh(plan: Plan, layout: Layout) -> Plan:
+def _resumed(plan: P, request: Request, deadline: float | None, *, auto: bool) -> P:
+    """The plan by the recipe of the run that stands, in the layout of today."""
+    folder, recipe = request.folder, plan.recipe
+    if deadline:
+        say(f"{folder}: --deadline is not applied again: a run keeps the one it began with")
+    kept = run.read_recipe(plan.recipes, folder)
+    trouble = recipe.trouble if request.stands else kept.trouble
+    layout = recipe.layout
+    if auto:
+        layout = fitted_to(kept, folder, plan.ranks.world, set())[0].layout
+        plan = _in_mesh(plan, layout)
+    layout = layout.settled(kept.layout.precision)
+    return plan.by(dataclasses.replace(kept, layout=layout, trouble=trouble))
+
+
+def _chosen(plan: P, *, auto: bool) -> P:
+    """The plan with the precision and the layout that are fastest here, where these are left open."""
+    plan = settled(plan)
+    return laid_out(plan) if auto else plan
+
+
+def _in_mesh(plan: P, layout: Layout) -> P:
     """The plan for these processes in the mesh of a layout."""
     ranks, shape = plan.ranks, layout.shape(plan.ranks.world)
     return plan if shape == ranks.shape else plan.on(stand(ranks, shape))
@@ -162,43 +244,61 @@ def _writable(folder: Path) -> bool:
     return not folder.exists() or os.access(folder, os.W_OK)
 
 
-def _begin(plan: Plan, folder: Path, began: float, deadline: float | None) -> Training:
+def _begin(plan: Plan, request: Request, began: float, deadline: float | None) -> Training:
     """Write a new run's folder; returns the recipe as resolved."""
     mark, asked = run.fingerprint(plan.recipe), [phase.steps for phase in plan.recipe.phases]
-    resolved: Training = dataclasses.replace(plan.recipe, model=plan.network)
-    facts = {"fingerprint": mark, "began": began, "deadline": deadline, "steps_asked": asked}
-    if deadline:
-        end = began + deadline
-        resolved, facts["fit"] = _with_room(plan.by(resolved), folder, lambda own: own.fitted(end - time.time()))
-    first_alone(plan.ranks, lambda: Run(folder).begin(resolved, **facts))
+    resolved, fit = _resolved(plan, request.folder, began, deadline)
+    facts = {"fingerprint": mark, "recipe_key": run.recipe_key(request.recipe), "began": began, "deadline": deadline,
+             "steps_asked": asked, **fit}  # fmt: skip
+    first_alone(plan.ranks, lambda: Run(request.folder).begin(resolved, **facts))
     return resolved
 
 
-def _stands(folder: Path, recipe: Training, words: Sequence[str], *, anew: bool) -> bool:
+def _resolved(plan: Plan, folder: Path, began: float, deadline: float | None) -> tuple[Training, dict[str, Any]]:
+    """The recipe with its network, and with as many steps as fit into the time; what the status keeps of that."""
+    resolved: Training = dataclasses.replace(plan.recipe, model=plan.network)
+    if not deadline:
+        return resolved, {}
+    end = began + deadline
+    resolved, fit = _with_room(plan.by(resolved), folder, lambda plan: plan.fitted(end - time.time()))
+    return resolved, {"fit": fit}
+
+
+def _stands(plan: Plan, folder: Path, words: Sequence[str], *, anew: bool) -> bool:
     """Does a run of this recipe stand here, to go on with? What is in the way is refused, or was never begun."""
     place = Run(folder)
     if not place.status:
         return False
-    run.finished(folder, recipe.verb)
+    run.finished(folder, plan.recipe.verb)
     own = kind_of_folder(words[0]).made
     if not own and not (folder / RECIPE).exists():
         return False  # killed between the first two files of a run
     if anew and not int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")):
         _remove(folder)
         return False
-    if own or place.status["fingerprint"] == run.fingerprint(recipe):
+    if own:
         return True
-    if checkpoint.steps(folder / "checkpoints"):
-        raise RecipeError(
-            folder, "holds a run of another recipe or other data", "",
-            f"`{command('show', folder, *words)}` shows the difference; name another `out=`, or add --anew",
-        )  # fmt: skip
+    with contextlib.suppress(run.NotMade):  # of data that are not made the fingerprint is not known
+        if place.status["fingerprint"] == run.fingerprint(plan.recipe):
+            return True
+        if checkpoint.steps(folder / "checkpoints"):
+            raise _misfit(folder, words)
     _remove(folder)  # it never came to a checkpoint: a recipe that was mended
     return False
 
 
+def _misfit(folder: Path, words: Sequence[str]) -> RecipeError:
+    """A folder that another run has."""
+    return RecipeError(
+        folder, "holds a run of another recipe or other data", "",
+        f"`{command('show', folder, *words)}` shows the difference; name another `out=`, or add --anew",
+    )  # fmt: skip
+
+
 def _remove(folder: Path) -> None:
     """Delete a run's folder; killed in between, what is left does not stand in the way of the next one."""
+    if run.only_checks():
+        return
     folder = files.named(folder)
     aside = folder.with_name(f".{folder.name}.removed")
     shutil.rmtree(aside, ignore_errors=True)
@@ -211,7 +311,7 @@ def go_on(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
     return _with_room(plan, folder, lambda own: _go_on(own, folder, watch))
 
 
-def _with_room(plan: Plan, folder: Path, act: Callable[[Plan], T]) -> T:
+def _with_room(plan: P, folder: Path, act: Callable[[P], T]) -> T:
     """What comes of a plan, or of the same with fewer rows at a time where memory is too small for it."""
     while True:
         try:
@@ -225,30 +325,13 @@ def _with_room(plan: Plan, folder: Path, act: Callable[[Plan], T]) -> T:
 
 def _go_on(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
     """Train from the last whole checkpoint, or from the start, to the end of the recipe; on any layout."""
-    recipe, ranks = plan.recipe, plan.ranks
+    ranks = plan.ranks
     found = _found(folder, ranks)
-    stamp, status = recipe.stamp(), Run(folder).status
-    if found and status.get("data") not in (None, stamp):
-        others = [entry[0] if isinstance(entry, list) else entry for entry in stamp if entry not in status["data"]]
-        found_now = f"other data: {', '.join(map(str, others))}" if others else "fewer data"
-        raise RecipeError(folder, found_now, "those which it began with", "put those back, or begin a new run")
-    recipe = in_force(recipe, status.get("plans", []), int(found[1]["step"]) if found else 0)
-    plan = plan.by(recipe)
-    if not found:  # who goes on began with whole ones, and is to lose no minute again
-        first_alone(ranks, plan.verify)
-    job = plan.build(gone_on=found[1] if found else None)
-    job.state.left_out = list(status.get("left_out", []))
+    plan, job, over = _ready(plan, folder, Run(folder).status, found)
+    recipe = plan.recipe
     start, steps = int(found[1]["step"]) if found else 0, total(job.phases)
-    job.state.validations = first_alone(ranks, lambda: _validations(folder, start))
-    over = start >= steps or bool(start and recipe.is_enough(job.state.validations))
     if not over:  # what is over stays as it lies
-        first_alone(ranks, lambda: _note(folder, job, stamp, start))
-    if found:
-        _restore(job, *found, over=over)
-        if not job.finite:
-            others = [step for step in checkpoint.steps(folder / "checkpoints") if step < start]
-            before = f"delete it, and step {others[-1]} is gone on from; or " if others else ""
-            raise Trouble(found[0], "holds weights that are no numbers", "finite ones", f"{before}{REMEDY}")
+        first_alone(ranks, lambda: _note(folder, job, start))
     if over:
         early = f"it stopped early, at step {start} of {steps}, and is"
         say(f"{folder}: {early if start < steps else f'all {steps:,} steps are'} done")
@@ -283,6 +366,39 @@ def _go_on(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
         raise
     _check_learned(job, folder)
     return first_alone(ranks, lambda: plan.finish(job, folder))
+
+
+def _ready(
+    plan: P, folder: Path, status: Mapping[str, Any], found: tuple[Path, dict[str, Any]] | None
+) -> tuple[P, Job, bool]:
+    """The job as its first step will find it, of a run with this status, which goes on from the checkpoint `found`;
+    and whether nothing is left to learn."""
+    recipe, ranks = plan.recipe, plan.ranks
+    stamp = recipe.stamp()
+    if found and status.get("data") not in (None, stamp):
+        others = [entry[0] if isinstance(entry, list) else entry for entry in stamp if entry not in status["data"]]
+        found_now = f"other data: {', '.join(map(str, others))}" if others else "fewer data"
+        raise RecipeError(folder, found_now, "those which it began with", "put those back, or begin a new run")
+    start = int(found[1]["step"]) if found else 0
+    plan = plan.by(in_force(recipe, status.get("plans", []), start))
+    if not found:  # who goes on began with whole ones, and is to lose no minute again
+        first_alone(ranks, plan.verify)
+    job = plan.build(gone_on=found[1] if found else None)
+    job.state.left_out = list(status.get("left_out", []))
+    job.state.validations = first_alone(ranks, lambda: _validations(folder, start))
+    over = _is_over(job, start)
+    if found:
+        _restore(job, *found, over=over)
+        if not job.finite:
+            steps = [step for step in checkpoint.steps(folder / "checkpoints") if step < start]
+            before = f"delete it, and step {steps[-1]} is gone on from; or " if steps else ""
+            raise Trouble(found[0], "holds weights that are no numbers", "finite ones", f"{before}{REMEDY}")
+    return plan, job, over
+
+
+def _is_over(job: Job, start: int) -> bool:
+    """Is nothing left to learn after so many steps?"""
+    return start >= total(job.phases) or bool(start and job.recipe.is_enough(job.state.validations))
 
 
 def _train(plan: Plan, job: Job, folder: Path, start: int, peak: float, saving: Saving, watch: Watch) -> Job:
@@ -358,7 +474,7 @@ def _validations(folder: Path, step: int) -> list[dict[str, Any]]:
     return [line for line in read(path) if "validation" in line and line["step"] <= step] if path.exists() else []
 
 
-def _note(folder: Path, job: Job, stamp: list[Any], step: int) -> None:
+def _note(folder: Path, job: Job, step: int) -> None:
     """What the run's folder says before it trains: the recipe with today's layout, data, tokenizer, which layouts."""
     place, recipe = Run(folder), job.recipe
     files.write_text(folder / "recipe.toml", settings.write(recipe))
@@ -369,8 +485,8 @@ def _note(folder: Path, job: Job, stamp: list[Any], step: int) -> None:
         place.set(began_with=job.began_with, **job.began_as)
     layouts = before if same else [*before, here]
     flops = list(map(job.flops, range(len(job.phases))))  # of a step, by phase
-    place.set(state="running", data=stamp, phases_before=job.phases_before, layouts=layouts, threads=job.ranks.threads,
-              flops=flops)  # fmt: skip
+    facts = {"data": recipe.stamp(), "phases_before": job.phases_before, "layouts": layouts, "flops": flops}
+    place.set(state="running", threads=job.ranks.threads, **facts)
     job.tokenizer.save(folder / "tokenizer")
     files.write_json(folder / "data.json", job.data.facts())
 

@@ -88,12 +88,17 @@ class Places:
 
 def write(one: PlannedRun, what: str) -> None:
     """The recipe of a run; what stands under its name has to be the same."""
+    check(one, what)
+    files.write_text(one.path, settings.write(one.recipe))
+
+
+def check(one: PlannedRun, what: str) -> None:
+    """Refuse what stands under a run's name and is another."""
     if one.path.exists() and kind_of_folder(one.folder).made:
         stands = settings.decode(type(one.recipe), settings.read(one.path), str(one.path))
         if run.essence(stands) != run.essence(one.recipe):
             problem = f"is a {what} of other settings"
             raise RecipeError(one.folder, problem, "", "name another `out=`, or add --anew")
-    files.write_text(one.path, settings.write(one.recipe))
 
 
 def make(of: Gathering, runs: Sequence[R], places: Places, finished: Callable[[R, str], None]) -> dict[str, str]:

@@ -23,12 +23,11 @@ def arguments(parser: Parser) -> None:
 
 
 def run(asked: argparse.Namespace) -> None:
-    import functools
-
     from ordsmed.api.training import finetune
     from ordsmed.base.run import Run
+    from ordsmed.finetune.finetune import rehearse
 
-    folder = train(asked, functools.partial(finetune, part=asked.part))
+    folder = train(asked, finetune, rehearse)
     if folder and speaks() and not (asked.part and Run(folder).status.get("state") != "done"):
         from ordsmed.finetune.compared import ended
 

@@ -22,8 +22,9 @@ def arguments(parser: Parser) -> None:
 
 def run(asked: argparse.Namespace) -> None:
     from ordsmed.api.training import pretrain
+    from ordsmed.pretrain.pretrain import rehearse
 
-    folder = train(asked, pretrain)
+    folder = train(asked, pretrain, rehearse)
     if folder and speaks():
         done = f"{folder}: done; {folder}/loss.svg shows its course"
         print_lines([done, f"next: {command('show', folder)}"])

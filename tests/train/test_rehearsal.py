@@ -1,0 +1,343 @@
+"""A dry run is the run with making switched off: the same refusals, the same functions up to the first step."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.makers import make_store
+from kit.task_files import task_files
+from ordsmed.base import files, menu, run, settings
+from ordsmed.base.errors import OrdsmedError, RecipeError
+from ordsmed.base.run import Run
+from ordsmed.corpus.pipeline import Corpus
+from ordsmed.data.encode import Encoding
+from ordsmed.data.tokenizer_training import TokenizerTraining
+from ordsmed.finetune.finetune import finetune
+from ordsmed.finetune.finetune import rehearse as rehearse_finetuning
+from ordsmed.pretrain import deadline
+from ordsmed.pretrain.pretrain import pretrain, rehearse
+from ordsmed.pretrain.recipe import Pretraining
+from ordsmed.train import session
+from ordsmed.train.request import requested
+
+Recipe = Callable[..., Path]
+
+TUNING = """
+tokenizer = "files/vocab.txt"
+steps = 4
+batch = 8
+features = ""
+out = "tuned"
+layout = {device = "cpu", threads = 1, precision = "fp32"}
+task = {kind = "classify", length = 32, train = "files/train.tsv", dev = "files/dev.tsv"}
+model = {kind = "bert", width = 16, layers = 1, heads = 2, positions = 64}
+"""
+ENCODE = 'corpus = "{corpus}"\ntokenizer = "{tokenizer}"\n'
+CORPUS = '[source]\nkind = "text"\npath = "{path}"\n'
+TOKENIZER = 'corpus = "c.toml"\n[tokenizer]\nkind = "wordpiece"\nsize = {size}\n'
+
+
+VERBS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "pretrain": (rehearse, pretrain), "finetune": (rehearse_finetuning, finetune)
+}  # fmt: skip
+
+
+class Reached(Exception):
+    """The first step, or what would be made."""
+
+
+@pytest.fixture
+def stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run ends where it would make something, or take its first step."""
+
+    def reached(*_: Any, **__: Any) -> Any:
+        raise Reached
+
+    for kind in (Corpus, Encoding, TokenizerTraining):
+        monkeypatch.setattr(kind, "perform", reached)
+    monkeypatch.setattr(session, "_train", reached)
+    monkeypatch.setattr(session, "measured_peak", lambda *_: 1e11)
+    monkeypatch.setattr(deadline, "_trial", lambda *_: (0.1, 0.1, 0.1))
+    monkeypatch.setattr(deadline, "_validation_seconds", lambda *_: 0.1)
+
+
+def outcome(act: Callable[..., Any], *words: Any, **how: Any) -> str:
+    """What was refused, or that it was not."""
+    try:
+        act(*words, **how)
+    except OrdsmedError as error:
+        return str(error)
+    except Reached:
+        return "goes on"
+    return "goes on"
+
+
+def tree(folder: Path) -> dict[str, int]:
+    """All that stands in a folder."""
+    return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+def compared(verb: str, words: list[str], how: dict[str, Any], home: Path) -> str:
+    """The dry run first, which leaves nothing behind; then the run, which has to say the same."""
+    dry_run, real_run = VERBS[verb]
+    before = tree(home)
+    dry = outcome(dry_run, words[0], words[1:], **how)
+    assert tree(home) == before, "a dry run makes nothing"
+    assert outcome(real_run, words[0], words[1:], **how) == dry
+    return dry
+
+
+@pytest.fixture
+def home(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a recipe, files of others and all kinds of folders stand that are in the way."""
+    monkeypatch.chdir(tmp_path)
+    recipe("r")
+    recipe("shared")
+    make_store(tmp_path / "damaged")
+    sums = {"train.bin": files.checksum(tmp_path / "damaged/train.bin")}
+    Run(tmp_path / "damaged").set(checksums=sums)
+    (tmp_path / "damaged/train.bin").write_bytes(bytes((tmp_path / "damaged/train.bin").stat().st_size))
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign/thesis.tex").write_text("years of work")
+    (tmp_path / "texts.txt").write_text("one text\n\nand another\n")
+    for name, path in (("c", "texts.txt"), ("c-gone", "nowhere.txt")):
+        (tmp_path / f"{name}.toml").write_text(CORPUS.format(path=path))
+    (tmp_path / "t.toml").write_text(TOKENIZER.format(size=300))
+    (tmp_path / "t-bad.toml").write_text(TOKENIZER.format(size=-1))
+    (tmp_path / "t-gone.toml").write_text(TOKENIZER.format(size=300).replace("c.toml", "c-gone.toml"))
+    for name, corpus, tokenizer in (
+        ("e", "c.toml", "t.toml"), ("e-corpus", "nowhere.toml", "t.toml"), ("e-source", "c-gone.toml", "t.toml"),
+        ("e-tokenizer", "c.toml", "nowhere.toml"), ("e-bad", "c.toml", "t-bad.toml"),
+        ("e-learned", "c.toml", "t-gone.toml"), ("e-none", "c.toml", "no-such-tokenizer"),
+    ):  # fmt: skip
+        (tmp_path / f"{name}.toml").write_text(ENCODE.format(corpus=corpus, tokenizer=tokenizer))
+    (tmp_path / "circle.toml").write_text('like = "circle.toml"\n')
+    Run(tmp_path / "encoded").path.mkdir()
+    Run(tmp_path / "encoded").set(verb="encode", state="done")
+    task_files(tmp_path / "files")
+    (tmp_path / "f.toml").write_text(TUNING)
+    return tmp_path
+
+
+GOES = "goes on"
+BROKEN: list[tuple[list[str], dict[str, Any], str]] = [
+    (["lenght=5"], {}, "lenght: unknown setting"),
+    (["phase.lenght=5"], {}, "lenght: unknown setting"),
+    (["nonsense"], {}, "not an override"),
+    (["seed=-1"], {}, "seed: found -1"),
+    (["model.width=33"], {}, "width"),
+    (["model.kind=brt"], {}, "brt"),
+    (["objective.kind=mml"], {}, "mml"),
+    (["objective.hide=2"], {}, "hide"),
+    (["optimizer.kind=adam2"], {}, "adam2"),
+    (["phase.length=65"], {}, "more than the model's 64 positions"),
+    (["phase.batch=0"], {}, "batch"),
+    (["phase.warmup=99"], {}, "warmup"),
+    (["phase[2].length=16"], {}, "phase"),
+    (["layout.micro=3"], {}, "layout.micro"),
+    (["layout.threads=0"], {}, GOES),
+    (["layout.threads=99999"], {}, "layout.threads"),
+    (["layout.device=cuda"], {}, "cuda"),
+    (["layout.tensor=2"], {}, "layout"),
+    (["trouble.action=hope"], {}, "hope"),
+    (["keep=0"], {}, "keep"),
+    (["average=1"], {}, "average"),
+    (["clip=-1"], {}, "clip"),
+    (["validation_rows=-1"], {}, "validation_rows"),
+    (["data=nowhere.toml"], {}, "nowhere.toml"),
+    (["data=bert-base"], {}, "bert-base"),
+    (["data=foreign"], {}, "foreign"),
+    (["data=damaged"], {}, "is damaged"),
+    (["data=e.toml"], {}, GOES),
+    (["data=e-corpus.toml"], {}, "nowhere.toml"),
+    (["data=e-source.toml"], {}, "nowhere.txt"),
+    (["data=e-tokenizer.toml"], {}, "nowhere.toml"),
+    (["data=e-none.toml"], {}, "no-such-tokenizer"),
+    (["data=e-bad.toml"], {}, "size"),
+    (["data=e-learned.toml"], {}, "nowhere.txt"),
+    (["init=nowhere"], {}, "init: found nowhere"),
+    (["model.kind=gpt2"], {}, "mlm"),
+    (["out=r.toml"], {}, "a file"),
+    (["out=foreign"], {}, "holds files that no `ordsmed` command made"),
+    (["out=encoded"], {}, "is the folder of a `encode`"),
+    (["data=e.toml", "out=foreign"], {}, "holds files that no `ordsmed` command made"),
+    (["data=e.toml", "out=encoded"], {}, "is the folder of a `encode`"),
+    (["model.width=100000000"], {}, "parameters, which take"),
+    ([], {"layout": "2x1x1"}, "layout"),
+    ([], {"layout": "x"}, "layout"),
+    ([], {"layout": "auto"}, GOES),
+    ([], {"site": "nowhere"}, "nowhere"),
+    ([], {"deadline": 1e-9}, "--deadline"),
+    ([], {"deadline": 600.0}, GOES),
+    ([], {"anew": True}, GOES),
+    ([], {}, GOES),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "how", "said"), BROKEN, ids=[" ".join([*w, *h]) or "as it is" for w, h, _ in BROKEN])
+def test_a_dry_run_refuses_what_the_run_refuses(
+    stopped: None, home: Path, words: list[str], how: dict[str, Any], said: str
+) -> None:
+    assert said in compared("pretrain", ["r.toml", *words], how, home)
+
+
+@pytest.mark.parametrize("name", ["circle.toml", "nowhere.toml", "encoded", "foreign", "bert-bse", "squad-1.1"])
+def test_what_is_no_recipe_is_refused_alike(stopped: None, home: Path, name: str) -> None:
+    assert compared("pretrain", [name], {}, home) != GOES
+
+
+TUNED: list[tuple[list[str], dict[str, Any], str]] = [
+    ([], {}, GOES),
+    (["task.length=999"], {}, "task.length"),
+    (["task.train=nowhere.tsv"], {}, "nowhere.tsv"),
+    (["task.train=files/dev.json"], {}, "dev.json"),
+    (["task.kind=clasify"], {}, "clasify"),
+    (["tokenizer=nowhere"], {}, "nowhere"),
+    (["tokenizer=t.toml"], {}, GOES),
+    (["tokenizer=t.toml", "task.train=nowhere.tsv"], {}, "nowhere.tsv"),
+    (["init=nowhere"], {}, "nowhere"),
+    (["warmup=99"], {}, "warmup"),
+    (["seed=-1"], {}, "seed"),
+    (["best=fluency"], {}, "fluency"),
+    (["out=foreign"], {}, "no `ordsmed` command made"),
+    (["out=encoded"], {}, "is the folder of a `encode`"),
+    (["seeds=[1,2]"], {}, GOES),
+    (["seeds=[1,1]"], {}, "wanted different ones"),
+    (["seeds=[1,2]", "out=foreign"], {}, "no `ordsmed` command made"),
+    (["seeds=[1,2]", "out=encoded"], {}, "is the folder of a `encode`"),
+    (["grid.rate=[1e-4,1e-4]"], {}, "the same trial"),
+    (["grid.task.length=[16,999]"], {}, "task.length"),
+    (["step=all"], {}, "is no run"),
+    ([], {"part": "1/2"}, "--part"),
+    (["seeds=[1,2]"], {"layout": "auto"}, "--layout"),
+    ([], {"deadline": 9.0}, "--deadline"),
+    (["seeds=[1,2]"], {"part": "3/2"}, "--part"),
+]
+
+
+@pytest.mark.parametrize(("words", "how", "said"), TUNED, ids=[" ".join([*w, *h]) or "as it is" for w, h, _ in TUNED])
+def test_a_dry_fine_tuning_refuses_what_the_run_refuses(
+    stopped: None, home: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], how: dict[str, Any], said: str
+) -> None:
+    failed = "grid.task.length=[16,999]" in words  # what one of several trials refuses, the whole tells in the end
+    if any(word.startswith(("seeds", "grid")) for word in words):
+        monkeypatch.setattr("ordsmed.finetune.trials._make", lambda *_: (_ for _ in ()).throw(Reached))
+    if not failed:
+        assert said in compared("finetune", ["f.toml", *words], how, home)
+        return
+    assert said in outcome(rehearse_finetuning, "f.toml", words)
+
+
+BUILT_IN = [(verb, name) for verb in VERBS for name in run.recipe_names(verb)] + [
+    ("pretrain" if "phase" in settings.read(path) else "finetune", f"tiny/{path.stem}")
+    for path in sorted((menu.HOUSE / "recipes/tiny").glob("*.toml"))
+    if {"phase", "task"} & {*settings.read(path)}
+]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("verb", "name"), BUILT_IN)
+def test_built_in_recipes_are_refused_alike_or_not(
+    stopped: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, name: str
+) -> None:
+    """In an empty folder: most have data to make, others name files or models that are not there."""
+    monkeypatch.chdir(tmp_path)
+    compared(verb, [name, "layout.device=cpu"], {}, tmp_path)
+
+
+def test_trials_are_not_started_by_several_processes(stopped: None, home: Path) -> None:
+    assert "--devices: found 2 processes" in outcome(rehearse_finetuning, "f.toml", ["seeds=[1,2]"], devices=2)
+
+
+def test_a_folder_of_another_run_is_refused_before_data_are_made(
+    stopped: None, home: Path, recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the recipe that was asked for, which is known before any data are; with `--anew` it goes."""
+    monkeypatch.undo()
+    monkeypatch.chdir(home)
+    pretrain(str(recipe("r", steps=4)))
+    before = tree(home)
+    for act in (rehearse, pretrain):
+        with pytest.raises(RecipeError, match="holds a run of another recipe or other data"):
+            act("r.toml", ["data=e.toml"])
+        assert tree(home) == before, "nothing was made"
+    assert outcome(rehearse, "r.toml", ["data=e.toml"], anew=True) == GOES
+    assert outcome(rehearse, "r.toml", ["phase.steps=5"]).startswith(f"{home / 'r'}: holds a run")
+    assert outcome(rehearse, "r.toml") == GOES
+    assert tree(home) == before
+
+
+def test_a_run_whose_data_are_gone_is_not_taken_for_another(home: Path, recipe: Recipe) -> None:
+    """Its recipe is the same: whether the data are, is known when they are made again."""
+    recipe("r", data="e.toml")
+    Run(home / "r").path.mkdir()
+    key = run.recipe_key(requested(Pretraining, "r.toml", [], "", "").recipe)
+    Run(home / "r").set(verb="pretrain", recipe_key=key, fingerprint="unknown")
+    (home / "r/checkpoints/step-000000004").mkdir(parents=True)
+    assert outcome(rehearse, "r.toml") == GOES
+    Run(home / "r").set(recipe_key="another")
+    assert "holds a run of another recipe" in outcome(rehearse, "r.toml")
+
+
+def test_what_would_be_made_is_told(home: Path) -> None:
+    _, lines = rehearse("r.toml", ["data=e.toml"])
+    assert "data: work/encode/e does not stand yet; it will be made from e.toml" in lines
+    assert any(line.startswith("network: ") for line in lines)
+
+
+WRITES = {
+    "_begin",
+    "_note",
+    "_perform",
+    "_performed",
+    "perform",
+    "go_on",
+    "_go_on",
+    "_machine",
+    "_prepared",
+    "_writable",
+}
+DRY = {"rehearse", "rehearsed", "ready"}
+ROOMS = ("train/session.py", "train/request.py", "train/plan.py", "pretrain/plan.py", "finetune/plan.py")
+
+
+def visited(act: Callable[[], Any]) -> list[str]:
+    """The functions of a training's beginning that are called, each where it first is."""
+    seen = dict[str, None]()
+
+    def note(frame: Any, event: str, _: Any) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename.endswith(ROOMS) and not code.co_name.startswith("<"):
+            seen.setdefault(f"{Path(code.co_filename).parent.name}.{code.co_name}")
+
+    sys.setprofile(note)
+    try:
+        act()
+    except Reached:
+        pass
+    finally:
+        sys.setprofile(None)
+    return list(seen)
+
+
+@pytest.mark.parametrize(
+    ("verb", "words"), [("pretrain", ["r.toml"]), ("pretrain", ["r.toml", "data=e.toml"]), ("finetune", ["f.toml"])]
+)
+def test_a_dry_run_visits_what_the_run_visits(
+    stopped: None, home: Path, monkeypatch: pytest.MonkeyPatch, verb: str, words: list[str]
+) -> None:
+    dry_run, real_run = VERBS[verb]
+    monkeypatch.setattr(session, "settled", lambda plan: plan)
+    dry = [name for name in visited(lambda: dry_run(words[0], words[1:])) if name.split(".")[1] not in DRY]
+    real = [name for name in visited(lambda: real_run(words[0], words[1:]))
+            if name.split(".")[1] not in WRITES | {"tell", "_chosen"}]  # fmt: skip
+    extra = {"train.planned", "train._prepared", "train.on"}
+    assert [name for name in real if name not in dry] == []
+    assert [name for name in dry if name in real] == real, "in the same order"
+    if "data=e.toml" not in words:  # there the run goes on to make them
+        assert {name for name in dry if name not in real} <= extra
