@@ -6,6 +6,7 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kit.planted_runs import falling, step_line
@@ -121,6 +122,18 @@ def test_validations_stand_where_their_step_was_done(tmp_path: Path) -> None:
     assert found["validations"] == [[1.0, 2.5, 100.0, 0.5 / 3600, 10.0], [2.0, 2.75, 200.0, 1.0 / 3600, 20.0]]
     assert found["best_judged"] == {"step": 1.0, "validation": 2.5, "f1": 80.0}
     assert found["last_judged"] == {"step": 2.0, "validation": 2.75}
+
+
+@pytest.mark.parametrize(("count", "kept", "apart"), [(1200, 1200, 1), (1201, 601, 2), (1202, 602, 2), (2402, 602, 4)])
+def test_of_many_validations_in_a_block_the_last_is_the_last(count: int, kept: int, apart: int) -> None:
+    """The first and the last stand, those between are thinned evenly; the best is told whether it stands or not."""
+    found = Course(Known({}))
+    lines = [{"step": step, "validation": 1.0 + abs(step - 2)} for step in range(1, count + 1)]
+    found.feed("".join(json.dumps(line) + "\n" for line in lines).encode())
+    steps = [line["step"] for line in found.judged]
+    assert (steps[0], steps[-1], len(steps)) == (1, count, kept)
+    assert set(np.diff(steps)[:-1]) == {apart}
+    assert found.best_judged == lines[1]
 
 
 def test_device_hours_count_the_processes_of_each_step(tmp_path: Path) -> None:

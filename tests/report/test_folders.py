@@ -147,6 +147,15 @@ def test_scores_of_trials_stand_in_their_own_table(tmp_path: Path) -> None:
     assert [[cell.text for cell in row] for row in table.rows] == [["alone", "f1", "1", "70.00"]]
 
 
+def test_a_grid_with_several_seeds_keeps_its_row_of_scores(tmp_path: Path) -> None:
+    """Its table of trials has one row each; how they spread stands here alone."""
+    grid = plant_trials(tmp_path / "grid", [({}, 1, {"f1": 80.0}), ({}, 2, {"f1": 84.0})])
+    for number, f1 in enumerate((80.0, 84.0)):
+        plant(grid / f"trials/trial-{number}", [3.0], verb="finetune", recipe={"seed": number}, scores={"f1": f1})
+    (table,) = (t for t in tables.tables(content.content([str(tmp_path)])) if t.key == "scores")
+    assert [[cell.text for cell in row[1:4]] for row in table.rows] == [["f1", "2", "82.00"]]
+
+
 def test_costs_name_devices_in_short(tmp_path: Path) -> None:
     plant(tmp_path / "run", [3.0])
     shown = {table.key: table for table in tables.tables(content.content([str(tmp_path)]))}

@@ -25,8 +25,6 @@ from ordsmed.pretrain.recipe import Pretraining
 from ordsmed.train import checkpoint, loop
 from ordsmed.train.meters import read
 
-pytestmark = pytest.mark.long
-
 Recipe = Callable[..., Path]
 KINDS = [("bert", "mlm"), ("gpt2", "clm")]
 
@@ -69,6 +67,7 @@ def test_dropout_is_on_in_training_and_off_in_validation(recipe: Recipe) -> None
     assert seen[0] == seen[1] != seen[2]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "objective"), KINDS)
 def test_a_network_learns_what_follows_what(recipe: Recipe, kind: str, objective: str) -> None:
     """Every word has a favourite follower: guessing by frequency stays near log(120) = 4.8, the text allows 1.6."""

@@ -22,7 +22,6 @@ from ordsmed.train.guard import left_out
 from ordsmed.train.meters import read
 
 Recipe = Callable[..., Path]
-long = pytest.mark.long
 
 
 def acting(action: str) -> str:
@@ -63,7 +62,6 @@ def overrides(error: RunError) -> list[str]:
     return shlex.split(told[1])[2:]
 
 
-@long
 @pytest.mark.parametrize("action", ["stop", "skip"])
 def test_a_validation_that_is_no_number_fails_and_can_be_gone_on_from(
     recipe: Recipe, monkeypatch: pytest.MonkeyPatch, action: str
@@ -84,7 +82,6 @@ def test_a_validation_that_is_no_number_fails_and_can_be_gone_on_from(
     assert "why" not in Run(folder).status
 
 
-@long
 def test_a_validation_that_is_no_number_is_gone_back_from(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     judged_as_nan(monkeypatch, lambda count: count == 1)
     folder = pretrain(str(recipe(extra=acting("rewind"))))
@@ -96,7 +93,6 @@ def test_a_validation_that_is_no_number_is_gone_back_from(recipe: Recipe, monkey
     assert "nan" not in (folder / "loss.svg").read_text()
 
 
-@long
 def test_what_going_back_does_not_help_ends(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     judged_as_nan(monkeypatch, lambda count: True)
     asked = recipe(extra=acting("rewind"))
@@ -107,7 +103,23 @@ def test_what_going_back_does_not_help_ends(recipe: Recipe, monkeypatch: pytest.
     assert Run(asked.with_suffix("")).status["state"] == "failed"
 
 
-@long
+def test_trouble_at_the_first_step_after_a_checkpoint_is_gone_back_from(
+    recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shortest way back: that step alone teaches nothing, and what follows is learned from where the other was."""
+    look, seen = loop.find_trouble, []
+
+    def looked(job: Any, found: Any, norm: torch.Tensor) -> str:
+        seen.append(1)
+        return "loss nan" if len(seen) == 5 else look(job, found, norm)
+
+    monkeypatch.setattr(loop, "find_trouble", looked)
+    folder = pretrain(str(recipe(steps=6, validate=0, extra=acting("rewind"))))
+    assert Run(folder).status["state"] == "done"
+    assert Run(folder).status["left_out"] == [{"first": 5, "last": 5, "why": "loss nan"}]
+    assert [line["step"] for line in read(folder / "metrics.jsonl") if "loss" in line] == [1, 2, 3, 4, 6]
+
+
 @pytest.mark.parametrize(("broken", "fails"), [(6, False), (7, True)])
 def test_a_run_most_of_whose_steps_taught_nothing_is_not_done(
     recipe: Recipe, monkeypatch: pytest.MonkeyPatch, broken: int, fails: bool
@@ -131,7 +143,6 @@ def test_a_run_most_of_whose_steps_taught_nothing_is_not_done(
         assert Run(folder).status["state"] == ("failed" if fails else "done")
 
 
-@long
 @pytest.mark.parametrize("action", ["stop", "skip"])
 def test_weights_that_are_no_numbers_are_not_saved(
     recipe: Recipe, monkeypatch: pytest.MonkeyPatch, action: str
@@ -146,7 +157,6 @@ def test_weights_that_are_no_numbers_are_not_saved(
     assert Run(folder).status["state"] == "done"
 
 
-@long
 def test_without_a_checkpoint_none_is_promised(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     broken_after(monkeypatch, 2)
     asked = recipe(validate=0)
@@ -158,7 +168,6 @@ def test_without_a_checkpoint_none_is_promised(recipe: Recipe, monkeypatch: pyte
     assert Run(folder).status["state"] == "done"
 
 
-@long
 def test_a_checkpoint_of_no_numbers_is_named(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """As older versions may have left it."""
     from ordsmed.train.job import Job

@@ -224,6 +224,9 @@ class Course:
             def save(writing, step: int, *, final: bool = False) -> None:
                 self.saved.append((step, final))
 
+            def save_as_it_is(writing, step: int) -> None:
+                self.saved.append((step, True))
+
         self.monkeypatch.setattr(loop, "_validate", judge)
         self.monkeypatch.setattr(loop, "asked_to_stop", asked)
         self.monkeypatch.setattr(type(self.job), "carry", lambda job, index: self.carried.append(index))
@@ -289,6 +292,37 @@ def test_asked_to_stop_it_saves_and_stops(course: Callable[..., Course]) -> None
     assert (stopped.value.step, stopped.value.by) == (3, signal.SIGTERM)
     assert found.saved == [(2, False), (3, True)]
     assert [line["step"] for line in read(found.folder / "metrics.jsonl")] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("finite", [True, False])
+def test_a_step_that_lacks_rows_is_not_taken(course: Callable[..., Course], finite: bool) -> None:
+    """The run is saved as the step before left it, with its lines; weights that are no numbers are not saved."""
+    found = course("save=0", "log=9", stop_after=2)
+    made = loop.load
+
+    def short(*given: Any, **how: Any) -> Iterator[Any]:
+        ready = made(*given, **how)
+        yield next(ready)
+        if not finite:
+            found.job.parts[0].local.data.fill_(torch.nan)
+        found.seen.append(0)  # asked to stop while rows are made
+        yield []
+
+    found.monkeypatch.setattr(loop, "load", short)
+    with pytest.raises(Stopped) as stopped:
+        found.train()
+    assert (stopped.value.step, stopped.value.by) == (1, signal.SIGTERM)
+    assert found.saved == ([(1, True)] if finite else [])
+    assert [line["step"] for line in read(found.folder / "metrics.jsonl")] == [1]
+
+
+@pytest.mark.parametrize("action", ["stop", "rewind"])
+def test_weights_that_are_no_numbers_are_not_saved_by_who_stops(course: Callable[..., Course], action: str) -> None:
+    found = course("save=0", "validate=0", f"trouble.action={action}", stop_after=1)
+    found.monkeypatch.setattr(Job, "finite", property(lambda job: len(found.seen) != 2))
+    with pytest.raises(loop.Rewind if action == "rewind" else RunError, match=r"step 2.*weights that are no numbers"):
+        found.train()
+    assert found.saved == []
 
 
 def test_asked_to_stop_in_its_last_step_it_is_done(course: Callable[..., Course]) -> None:
