@@ -248,6 +248,17 @@ def test_all_trials_have_one_precision(tmp_path: Path, at_once: list[str], monke
     assert precisions(folder) == {"seed-1": "fp32"}
 
 
+@pytest.mark.parametrize(("jobs", "trials_beside"), [(0, 3), (2, 2), (9, 3)])
+def test_a_precision_is_chosen_beside_as_many_trials_as_will_run(
+    tmp_path: Path, at_once: list[str], monkeypatch: pytest.MonkeyPatch, jobs: int, trials_beside: int
+) -> None:
+    told: list[int] = []
+    monkeypatch.setattr(several, "cores", lambda: 12)
+    monkeypatch.setattr(trials, "chosen_once", lambda kind, recipe, beside: told.append(beside) or "fp32")  # type: ignore[func-returns-value]
+    trials.perform(tmp_path / "out", recipe(tmp_path / "out", layout=Layout(), seeds=(1, 2, 3), jobs=jobs), "r")
+    assert told == [trials_beside]
+
+
 def test_a_grid_may_name_precisions(tmp_path: Path, at_once: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is chosen, as none is left open; one that comes later and leaves it open is settled too."""
     folder, grids = tmp_path / "out", [["fp32", "bf16"], ["fp16", "auto"]]

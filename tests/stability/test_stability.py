@@ -475,6 +475,26 @@ def test_all_seeds_have_one_precision(study: Path, made: Made, monkeypatch: pyte
     assert precisions("steady") == {"fp32"}
 
 
+@pytest.mark.parametrize(("workers", "devices", "beside"), [(0, 0, 4), (2, 0, 2), (2, 3, 6), (0, 4, 8), (1, 1, 1)])
+def test_a_precision_is_chosen_beside_as_many_processes_as_will_run(
+    study: Path, made: Made, monkeypatch: pytest.MonkeyPatch, workers: int, devices: int, beside: int
+) -> None:
+    """Of eight cores, which are shared by as many; each run is begun with its devices."""
+    told: list[int] = []
+    begun: set[tuple[int, int]] = set()
+
+    def start(one: PlannedRun, place: dict[str, str], threads: int, devices: int) -> Any:
+        begun.add((threads, devices))
+        return made.start(one, place, threads, devices)
+
+    monkeypatch.setattr(several, "cores", lambda: 8)
+    monkeypatch.setattr(several, "threads_of", lambda *, local_world: local_world)
+    monkeypatch.setattr(several, "start", start)
+    monkeypatch.setattr(plan, "chosen_once", lambda kind, recipe, beside: told.append(beside) or "fp32")  # type: ignore[func-returns-value]
+    stability(str(study), ["layout.precision=auto"], StudyOptions(FIVE.seeds, workers, devices))
+    assert (told, begun) == ([beside], {(beside, devices)})
+
+
 @pytest.mark.parametrize("first", [0, 1, None])
 def test_what_is_compared_is_computed_alike(
     study: Path, made: Made, recipe: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, first: int | None
