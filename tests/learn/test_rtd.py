@@ -65,6 +65,14 @@ def test_places_and_masks_are_as_electra_counts_them(encoded: Encoded, pack: boo
     assert any(twice) == duplicates
 
 
+@pytest.mark.parametrize(("hide", "length", "slots"), [
+    (0.15, 128, 19), (0.15, 256, 39), (0.15, 512, 79), (0.25, 512, 130), (0.01, 16, 1),
+])  # fmt: skip
+def test_places_of_a_row_as_electra_writes_them(hide: float, length: int, slots: int) -> None:
+    """Its `max_predictions_per_seq`, which a short row alone does not tell from the plain share."""
+    assert rtd.Settings(hide=hide).slots(length) == slots
+
+
 def test_rows_are_drawn_anew_and_the_same_in_any_batch(encoded: Encoded) -> None:
     for pack in (True, False):
         rows = rows_of(encoded, rtd.Settings(), pack=pack)
@@ -101,12 +109,18 @@ def test_a_fake_is_what_is_not_the_real_token(encoded: Encoded) -> None:
     assert int(counts["guess"]) == int(batch.weights.sum())
 
 
-def test_what_a_validation_tells(encoded: Encoded) -> None:
-    """Of every token that is no padding: was it a fake, and was it called one; shares of shares that are there."""
+@pytest.mark.parametrize("sign", [1, -1])
+def test_what_a_validation_tells(encoded: Encoded, sign: int) -> None:
+    """Of every token that is no padding: was it a fake, and was it called one; shares of shares that are there.
+
+    `sign`: padding, which counts nowhere, is called fake by one of the two.
+    """
     objective = built(encoded).eval()
     with torch.no_grad():
         for weight in objective.detect.parameters():
             weight.add_(torch.randn_like(weight))
+        for weight in list(objective.detect.parameters())[-2:]:
+            weight.mul_(sign)
     batch = rows_of(encoded, rtd.Settings(), pack=False).batch(np.arange(64))
     with torch.no_grad():
         _, drawn, (states, words, bias, *_) = objective._guess(batch)
@@ -208,6 +222,22 @@ def test_what_the_networks_share(encoded: Encoded, share: str) -> None:
     assert all(torch.equal(v, weights.own_tensors(again)[k]) for k, v in stored.items())
 
 
+def test_a_wilder_generator_is_right_more_rarely(encoded: Encoded) -> None:
+    """At a temperature near 0 the likeliest word is drawn always, at a high one any word."""
+    batch = rows_of(encoded, rtd.Settings(), pack=True).batch(np.arange(64))
+    drawn = {}
+    for temperature in (1e-3, 1.0, 1e3):
+        objective = built(encoded, temperature=temperature)
+        with torch.no_grad():
+            objective.head.words.weight.mul_(40)
+            _, words, (states, table, bias, *_) = objective._guess(batch)
+        likeliest = (states @ table.T + bias).argmax(1).view_as(words)
+        drawn[temperature] = float((words == likeliest)[batch.weights > 0].float().mean())
+    assert drawn[1e-3] == 1.0
+    assert 0.05 < drawn[1.0] < 0.95
+    assert drawn[1e3] < 0.05
+
+
 def test_a_generator_never_right_makes_fakes_alone(encoded: Encoded) -> None:
     objective = built(encoded, never_right=True)
     batch = rows_of(encoded, rtd.Settings(), pack=True).batch(np.arange(64))
@@ -237,6 +267,9 @@ def test_networks_that_cannot_be_are_refused(encoded: Encoded) -> None:
     both = rtd.Settings(generator=SMALL, share="all")
     with pytest.raises(RecipeError, match=r"generator: found a size of its own with share"):
         both.build(MODEL, encoded.tokenizer)
+    with pytest.raises(RecipeError, match=r"phase.length: found 4; wanted 5 or more"):
+        rows_of(encoded, rtd.Settings(), pack=True, length=4)
+    assert len(rows_of(encoded, rtd.Settings(), pack=True, length=5))
     plain = electra.Settings(width=32, layers=1, types=1)
     with pytest.raises(RecipeError, match=r"model.types: found 1; wanted 2 or more"):
         rtd.Settings(generator=SMALL).build(plain, encoded.tokenizer)
