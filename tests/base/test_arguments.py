@@ -132,6 +132,7 @@ def test_numbers() -> None:
 
 @pytest.mark.parametrize(("text", "wanted"), [
     ("1..5", (1, 2, 3, 4, 5)), ("1,2,7", (1, 2, 7)), ("7, 1..3", (7, 1, 2, 3)), ("0", (0,)), ("3..3", (3,)),
+    ("1..1000", tuple(range(1, 1001))),
 ])  # fmt: skip
 def test_seeds_are_written_in_two_ways(text: str, wanted: tuple[int, ...]) -> None:
     assert arguments.seeds(text) == wanted
@@ -142,7 +143,7 @@ def test_seeds_are_written_in_two_ways(text: str, wanted: tuple[int, ...]) -> No
     ("-1", "seeds as"),
     ("1.5", "seeds as"), ("a..b", "seeds as"), ("1..", "seeds as"), ("1...3", "seeds as"), ("٣", "seeds as"),
     ("1,1", "wanted different seeds"), ("1..3,2", "wanted different seeds"),
-    ("1..100000", "wanted at most 1,000 seeds"),
+    ("1..100000", "wanted at most 1,000 seeds"), ("1..1001", "wanted at most 1,000 seeds"),
 ])  # fmt: skip
 def test_seeds_that_are_none(text: str, complaint: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=complaint):

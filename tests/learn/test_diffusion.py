@@ -119,6 +119,8 @@ def test_what_a_validation_tells(encoded: Encoded) -> None:
     wanted = {"diffusion": (lost * batch.weights).sum(), "diffusion_right": (right * batch.weights).sum()}
     assert told == pytest.approx({name: float(value) for name, value in wanted.items()}, rel=1e-5)
     assert objective.derived({"diffusion": 2.0}) == {"perplexity_bound": pytest.approx(math.e**2)}
+    bounds = [objective.derived({"diffusion": loss})["perplexity_bound"] for loss in (30.0, 100.0, 1e6)]
+    assert bounds == [pytest.approx(math.e**30), pytest.approx(math.e**100), pytest.approx(math.e**100)]
     assert objective.guessing({}, 4.0, 0.2) == {"validation": 4.0, "diffusion": 4.0, "diffusion_right": 0.2}
     half = objective.flops(7, 21)
     assert half == pytest.approx(3 * 7 * (21 * MODEL.flops(21) + 11 * MODEL.head_flops(encoded.tokenizer.vocabulary)))

@@ -13,6 +13,7 @@ import torch
 from ordsmed.base.errors import RecipeError
 from ordsmed.data.store import Store, StoreWriter
 from ordsmed.learn.phases import Phase
+from ordsmed.learn.schedules import Ramp
 from ordsmed.models import bert, gpt2
 from ordsmed.objectives import clm, diffusion, mlm
 from ordsmed.text.tokenizer import Tokenizer
@@ -93,6 +94,22 @@ def test_masked_rows_against_the_store(store: Store, tokenizer: Tokenizer, unit:
     assert seen == store.token_count
     assert 0.1 < hidden / seen < 0.18
     assert 0.7 < masks / hidden < 0.9
+
+
+@pytest.mark.parametrize(("cut", "several", "mixed"), [
+    ("full_sentences", True, True), ("doc_sentences", True, False), ("one_sentence", False, False),
+])  # fmt: skip
+def test_rows_of_roberta_hold_whole_sentences(
+    store: Store, tokenizer: Tokenizer, cut: Any, several: bool, mixed: bool
+) -> None:
+    """One, or as many as fit, each with a sign after it; of one document, or over its end."""
+    rows = mlm.Settings(cut=cut).rows([store], [1.0], tokenizer, phase(), 0).plain.assembled(np.arange(80))
+    signs = (rows.tokens == tokenizer.stop).sum(1)
+    assert signs.min() >= 1
+    assert bool((signs > 1).any()) == several
+    spans = mlm.Settings(cut=cut).rows([store], [1.0], tokenizer, phase(), 0).spans(np.arange(80))
+    per_row = [len({span.document for span in spans if span.number == number}) for number in range(80)]
+    assert (max(per_row) > 1) == mixed
 
 
 def test_masks_are_new_each_epoch(store: Store, tokenizer: Tokenizer) -> None:
@@ -207,6 +224,9 @@ def test_flops_are_counted(tokenizer: Tokenizer) -> None:
     head = 2 * width * vocabulary
     masked = mlm.Settings().build(BERT, tokenizer)
     assert masked.flops(3, length) == 3 * 3 * (length * 2 * block + 5 * (head + 2 * width**2))
+    for hide in (Ramp(0.1, 0.3), Ramp(0.3, 0.1)):
+        ramped = mlm.Settings(hide=hide).build(BERT, tokenizer)
+        assert ramped.flops(3, length) == 3 * 3 * (length * 2 * block + 10 * (head + 2 * width**2)), "its most slots"
     causal = clm.Settings().build(GPT2, tokenizer)
     assert causal.flops(3, length) == 3 * 3 * length * (2 * half + head)
 

@@ -173,6 +173,8 @@ def test_sums_and_counts(store: Store, tokenizer: Tokenizer) -> None:
         assert sum(float(part[term]) for part in cut) == pytest.approx(float(whole[term]), rel=1e-4)
         assert float(judged[term]) == pytest.approx(float(whole[term]), rel=1e-5)
         assert 0 <= float(judged[f"{term}_right"]) <= float(objective.count(batch)[term])
+    assert (float(judged["apart"]), float(judged["apart_count"])) == (float(batch.pairs.sum()), 6)
+    assert 0 < float(batch.pairs.sum()) != 3, "as many of both kinds would tell nothing"
     assert float(judged["pair_right"]) == float((scores.argmax(1) == batch.pairs).sum())
     assert float(objective.count(batch)["pair"]) == 6
     assert float(objective.count(batch)["mlm"]) == float(batch.weights.sum())

@@ -170,6 +170,15 @@ def test_what_is_done_is_not_made_again_and_seeds_are_added(study: Path, made: M
     assert len(made.begun) == 3
 
 
+def test_as_many_are_made_at_a_time_as_are_not_done(
+    study: Path, made: Made, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(several, "cores", lambda: 8)
+    for seeds, said in (((1, 2), "0 of 2 seeds stand; 2 at a time"), ((1, 2, 3), "2 of 3 seeds stand; 1 at a time")):
+        stability(str(study), how=StudyOptions(seeds))
+        assert said in capsys.readouterr().err
+
+
 def test_killed_in_between_it_goes_on(study: Path, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     def third(*words: Any) -> Any:
         if len(made.begun) == 2:

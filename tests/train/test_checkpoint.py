@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from ordsmed.base import snapshots
+from ordsmed.base.errors import DataError
 from ordsmed.base.ranks import Ranks
 from ordsmed.learn.groups import groups
 from ordsmed.models import bert
@@ -21,16 +22,11 @@ from ordsmed.optimizers import adamw
 from ordsmed.train import checkpoint
 
 
-class Named:
-    """As much of a tokenizer as an objective asks for when it is built."""
-
-    vocabulary = 50
-
-
-def learned(seed: int, state: torch.Tensor) -> tuple[Any, Any, Any]:
+def learned(seed: int, state: torch.Tensor, vocabulary: int = 50) -> tuple[Any, Any, Any]:
     """A small objective after one update, with carried state."""
     torch.manual_seed(seed)
-    objective = mlm.Settings().build(bert.Settings(width=16, layers=1, heads=2, positions=8), Named())
+    named = SimpleNamespace(vocabulary=vocabulary)
+    objective = mlm.Settings().build(bert.Settings(width=16, layers=1, heads=2, positions=8), named)  # type: ignore[arg-type]
     objective.state["streams"] = state
     made = groups(objective)
     optimizer = adamw.Settings().build(made)
@@ -162,6 +158,29 @@ def test_rows_of_padding_are_not_written(monkeypatch: pytest.MonkeyPatch, start:
     assert (piece.box, piece.tensor.tolist()) == (Box((6, 2), (start, 0), (kept, 2)), own[:kept].tolist())
     whole = checkpoint._piece("words", own, own, rank_of(0, 3), None)
     assert (whole.box.shape, len(whole.tensor)) == ((12, 2), 4)
+
+
+@pytest.mark.parametrize("there", [50, 52, 64])
+def test_a_padded_table_is_put_back_whatever_its_padding(tmp_path: Path, there: int) -> None:
+    """Written with 56 rows of which 50 count; other rows of padding stay as they are, and so do their moments."""
+    objective, optimizer, parts = learned(0, torch.zeros(1, 1), 56)
+    padded = {name: 50 for name, tensor in checkpoint.weights.own_tensors(objective).items() if len(tensor) == 56}
+    assert set(padded) == {"model.words.weight", "head.bias"}
+    writer = checkpoint.CheckpointWriter(tmp_path, rank_of(0, 1), 3, background=False, token="x")
+    writer.save(5, objective, optimizer, parts, padded, scaler={})
+    assert writer.outcome(give_up=False) is None
+    other, moments, into = learned(1, torch.zeros(1, 1), there)
+    before = {part.name: moments.state[part.local]["exp_avg"].clone() for part in into}
+    checkpoint.restore(checkpoint.path_of(tmp_path, 5), other, moments, into, rank_of(0, 1), padded)
+    found, wanted = (checkpoint.weights.own_tensors(each) for each in (other, objective))
+    assert all(torch.equal(tensor[:50], wanted[name][:50]) for name, tensor in found.items())
+    for ours, theirs in zip(into, parts, strict=True):
+        mean = moments.state[ours.local]["exp_avg"]
+        assert torch.equal(mean[:50], optimizer.state[theirs.local]["exp_avg"][:50])
+        assert ours.name not in padded or torch.equal(mean[50:], before[ours.name][50:])
+    if there > 50:
+        with pytest.raises(DataError, match="other shapes"):
+            checkpoint.restore(checkpoint.path_of(tmp_path, 5), other, moments, into, rank_of(0, 1), {})
 
 
 @pytest.mark.parametrize(

@@ -208,6 +208,22 @@ def test_trials_over_steps_of_pretraining(tmp_path: Path) -> None:
     assert "guessing 10.0" in found.texts
 
 
+@pytest.mark.parametrize("models", [("a",), ("a", "b")])
+def test_scores_of_models_over_steps_or_words(tmp_path: Path, models: tuple[str, ...]) -> None:
+    """Several are named; the axis says what is counted; what is drawn so already is not drawn again."""
+    points = [{"step": step, "value": 0.5 + step / 1000, "error": 0.1, "guessing": None, "model": name}
+              for name in models for step in (10, 100)]  # fmt: skip
+    path = tmp_path / "course.svg"
+    assert picture.draw_course(path, "t", "accuracy", points, "words seen")
+    found = Read(path.read_text())
+    assert {"t: accuracy", "words seen; bars: standard error"} <= set(found.texts)
+    assert len(found.curves) == len(models)
+    named = {name for name in ("model a", "model b") if name in found.texts}
+    assert named == ({"model a", "model b"} if len(models) > 1 else set())
+    assert not picture.draw_course(path, "t", "accuracy", points, "words seen")
+    assert picture.draw_course(path, "t", "accuracy", points, "tokens seen")
+
+
 def of_seeds(name: str, *courses: list[tuple[float, float]], broken: Any = ()) -> picture.BandGroup:
     return picture.BandGroup(name, bands(courses), bands([[course[-1]] for course in courses]), broken)
 

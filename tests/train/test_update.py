@@ -128,6 +128,19 @@ def test_the_guard_is_told_the_loss_and_the_norm(small: Callable[..., Job]) -> N
     assert loop.find_trouble(calm, seen, torch.tensor(1.0)) == ""
 
 
+def test_the_guard_and_the_record_are_told_the_loss_of_all_ranks(
+    small: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, told = small('trouble.action="skip"'), []
+    job.state.losses.trouble = lambda loss, norm: told.append((loss, norm)) or ""  # type: ignore[method-assign,func-returns-value]
+    job.objective.weights = {"a": 2.0, "b": 0.5}
+    monkeypatch.setattr(type(job.ranks), "total", lambda ranks, own: own + 1)
+    seen = {"a": torch.tensor(3.0), "b": torch.tensor(4.0)}
+    loop.find_trouble(job, seen, torch.tensor(7.0))
+    assert told == [(2 * 4.0 + 0.5 * 5.0, 7.0)]
+    assert {term: float(loss) for term, loss in seen.items()} == {"a": 4.0, "b": 5.0}
+
+
 def test_trouble_is_stopped_by_skipped_or_rewound(small: Callable[..., Job], tmp_path: Path) -> None:
     stopped, skipped, rewound = (small(f'trouble.action="{action}"') for action in ("stop", "skip", "rewind"))
     with pytest.raises(RunError, match="step 3: loss nan"):
