@@ -48,10 +48,16 @@ def test_a_name_that_leads_nowhere_leads_to_what_is_near(alone: Path) -> None:
     assert hub.remedy("my-squat") == "did you mean `work/finetune/my-squad`?"
     assert hub.remedy("models/their-elmoo") == "did you mean `models/their-elmo`?"
     assert hub.remedy(alone / "models" / "their-emlo") == f"did you mean `{alone}/models/their-elmo`?"
+    assert "did you mean" not in hub.remedy("/no/such/tiny-bert"), "another place is meant"
     there = "there are: work/pretrain/tiny-bert, work/finetune/my-squad; `ordsmed recipes` lists what can be made"
     assert hub.remedy("RUN") == hub.remedy("nothere") == hub.remedy("work/elsewhere") == there
     assert run.is_dir()
     assert task.is_dir()
+    for name in ("second", "third"):
+        made(alone / "work/pretrain" / name)
+    assert ", work/finetune/my-squad; " in hub.remedy("RUN"), "four are all told"
+    made(alone / "work/finetune/a-fifth")
+    assert ", work/finetune/a-fifth ...; " in hub.remedy("RUN")
 
 
 @pytest.mark.parametrize("name", ["bert-base-cased", "gpt2", "somebody/bort", "google/electra-base-discriminator"])

@@ -110,9 +110,9 @@ def read_in(tmp_path: Path, words: Tokenizer) -> Any:
     train = write("train.tsv", "w1 w2\ta", "w3\tb", "w4 w5 w6\ta")
     dev = write("dev.tsv", "w1\ta", "w2 w8\tb")
 
-    def read_in(cache: str = "", **how: Any) -> TaskData:
+    def read_in(cache: str = "", tokenizer: Tokenizer = words, **how: Any) -> TaskData:
         task = classify.Settings(**{"train": train, "dev": dev, "length": 8, **how})
-        return TaskData.of(task, NETWORK, words, 0, cache)
+        return TaskData.of(task, NETWORK, tokenizer, 0, cache)
 
     return write, read_in
 
@@ -167,7 +167,7 @@ def test_dev_files_must_tell_the_score_that_counts(read_in: Any) -> None:
 def test_features_are_reused_unless_what_makes_them_changed(
     read_in: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """How the loss is weighed makes no others; the length and the files do."""
+    """How the loss is weighed makes no others; the length, the files and the tokenizer do."""
     write, read = read_in
     cache = str(tmp_path / "cache")
     folders = lambda: len(list((tmp_path / "cache").glob("classify-*-*")))  # noqa: E731
@@ -185,3 +185,7 @@ def test_features_are_reused_unless_what_makes_them_changed(
     assert folders() == 5
     assert not list(read("").train.features.ids[:0])
     assert folders() == 5
+    (tmp_path / "other.txt").write_text("\n".join([*SPECIAL, *(f"w{n}" for n in (1, 0, *range(2, 9)))]) + "\n")
+    other = read(cache, Tokenizer.load(tmp_path / "other.txt"))
+    assert folders() == 7
+    assert (other.train.features.ids != first.train.features.ids).any()

@@ -59,6 +59,21 @@ def test_sums_and_counts(folder: Path) -> None:
         assert float(loss[way].detach()) / 24 == pytest.approx(math.log(objective.vocabulary), rel=0.1)
 
 
+def test_a_step_has_its_words_however_it_is_cut(folder: Path) -> None:
+    """Those that stand for all others: the same in each micro-batch of a step, others in the next, none to judge by."""
+    rows, _ = made(folder, samples=10)
+    parts = [rows.batch(step(number)[half : half + 2]) for number in (3, 4) for half in (0, 2)]
+    drawn = [part.candidates for part in parts]
+    assert torch.equal(drawn[0], drawn[1])
+    assert torch.equal(drawn[2], drawn[3])
+    assert not torch.equal(drawn[1], drawn[2])
+    assert [int(part.tries) for part in parts[:2]] == [int(parts[0].tries)] * 2
+    encoded, how = Encoded(folder), bilm.Settings(samples=10)
+    phase = Phase(steps=1, length=LENGTH, batch=BATCH, rate=1.0)
+    judged = how.rows([encoded.train], [1.0], encoded.tokenizer, phase, 0)
+    assert judged.batch(step(0)).candidates is None
+
+
 def test_windows_go_on_where_the_last_stopped(folder: Path) -> None:
     """Three windows of six words are one of eighteen; without the state they are not; a cut batch changes nothing."""
     rows, objective = made(folder)

@@ -58,9 +58,25 @@ def test_rows_go_one_way_or_the_other(encoded: Encoded) -> None:
     assert float(share.mean()) == pytest.approx(0.2, abs=0.03)
 
 
-def test_every_row_weighs_the_same(encoded: Encoded) -> None:
-    sums = rows_of(encoded, Stretch(0, 1, 800)).batch(np.arange(200)).weights.sum(1)
+@pytest.mark.parametrize("hide", [0.15, 0.01])
+def test_every_row_weighs_the_same(encoded: Encoded, hide: float) -> None:
+    """Also one of which a single token is guessed."""
+    batch = rows_of(encoded, Stretch(0, 1, 800), hide=hide, masked=0.9).batch(np.arange(200))
+    sums = batch.weights.sum(1)
     assert torch.allclose(sums, torch.full_like(sums, 32.0))
+    asked = (batch.weights > 0).sum(1)[~batch.causal]
+    assert bool((asked == 1).all()) == (hide < 0.1)
+
+
+def test_an_end_sign_is_never_hidden(encoded: Encoded) -> None:
+    """Nor what begins a document, which nothing of it stands before."""
+    rows = rows_of(encoded, Stretch(0, 1, 800), masked=1.0, hide=0.9, keep=0.0, swap=0.0)
+    batch = rows.batch(np.arange(300))
+    asked = batch.targets[batch.weights > 0]
+    assert not (asked == encoded.tokenizer.end).any()
+    assert (batch.tokens == encoded.tokenizer.end).any()
+    behind = batch.documents[:, 1:] != batch.documents[:, :-1]
+    assert not (behind & (batch.weights[:, :-1] > 0)).any()
 
 
 def test_ratio_and_mask_rate_follow_the_run(encoded: Encoded) -> None:

@@ -111,6 +111,15 @@ def test_a_planted_rule_is_learned(tmp_path: Path, model: Any, pool: str) -> Non
     )
 
 
+@pytest.mark.parametrize(("model", "recurrent", "pool"), [
+    (BERT, 0, "first"), (GPT, 0, "last"), (BERT, 8, "max"), (GPT, 8, "max"), (ELMO, 0, "max"), (ELMO, 8, "max"),
+])  # fmt: skip
+def test_the_state_that_a_head_is_given(model: Any, recurrent: int, pool: str) -> None:
+    settings = Settings(labels=("a", "b"), top=Top(recurrent=recurrent))
+    assert Classifier(settings, model, 40).pool == pool
+    assert Classifier(dataclasses.replace(settings, pool="mean"), model, 40).pool == "mean"
+
+
 @pytest.mark.long
 def test_an_elmo_learns_it_through_its_top(tmp_path: Path) -> None:
     settings = Settings(top=Top(recurrent=24, dropout=0.1))
