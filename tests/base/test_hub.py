@@ -90,6 +90,7 @@ def test_what_was_found_once_is_looked_for_nowhere_else(alone: Path, capsys: pyt
     (alone / "models.toml").write_text(
         f'mirror = "hub"\ncache = "kept"\n[names]\n"bert-large-uncased" = "{vocabulary}"\n'
     )
+    made(alone / "kept/models/bert-large-uncased.parts")  # a folder of that stem is not it
     first, listed = hub.folder(NAME), hub.folder("bert-large-uncased")
     assert first == Path("kept/models") / NAME
     assert sorted(path.name for path in first.iterdir()) == ["config.json", "model.safetensors"]  # none twice

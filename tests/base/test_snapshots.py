@@ -74,7 +74,9 @@ def test_the_last_whole_one_is_gone_on_from(tmp_path: Path, capsys: pytest.Captu
     assert told in capsys.readouterr().err
     for step in (3, 6):
         (path_of(tmp_path, step) / "model.safetensors").unlink()
-    with pytest.raises(DataError, match="here: all 3 checkpoints are damaged"):
+    with pytest.raises(
+        DataError, match="here: all 3 checkpoints are damaged; wanted one that is whole; start anew: name another"
+    ):
         latest(tmp_path, place="here")
 
 

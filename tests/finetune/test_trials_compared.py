@@ -164,6 +164,7 @@ def test_a_file_is_linked_where_a_disk_allows_it(tmp_path: Path, monkeypatch: py
         (3e-5, "3e-05", "3e-05"), ("a b/c", "a_b_c", '"a b/c"'), (True, "true", "true"),
         ({"kind": "wsd", "decay": 0.1}, "kind_wsd_decay_0.1", '{"kind" = "wsd", "decay" = 0.1}'),
         ([0.9, 0.98], "0.9_0.98", "[0.9, 0.98]"), ("x" * 70, "x" * 60, '"' + "x" * 70 + '"'),
+        ("x" * 70 + "/step-2", "x" * 53 + "_step-2", '"' + "x" * 70 + '/step-2"'),
     ],
 )  # fmt: skip
 def test_a_value_in_a_name_and_in_a_recipe(value: Any, name: str, toml: str) -> None:

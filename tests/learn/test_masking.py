@@ -50,7 +50,8 @@ def words_of(allowed: np.ndarray, continues: np.ndarray) -> list[list[int]]:
 def test_slots() -> None:
     assert [slots(0.15, n) for n in (20, 100, 128, 512)] == [3, 15, 20, 77]
     assert slots(0.15, 1) == 1
-    assert slots(0.1, 30) == 3  # 0.1 x 30 is a little more than 3 in a machine's numbers
+    assert 0.07 * 100 > 7, "a little, in a machine's numbers"
+    assert slots(0.07, 100) == 7
 
 
 def test_amounts_by_hand() -> None:
@@ -369,10 +370,10 @@ def test_words_are_never_split(unit: Any, signs: bool, tokens: int) -> None:
     assert found.shares() == pytest.approx((0.8, 0.1, 0.1), abs=0.01 if tokens == TOKENS else 0.05)
 
 
-@pytest.mark.long
-def test_spans_decide_once() -> None:
-    """Spans in a million tokens: how long they are, and one choice of mask, keep, swap for each."""
-    found = Masked(512, unit="span")
+@pytest.mark.parametrize("tokens", [40_000, pytest.param(TOKENS, marks=pytest.mark.long)])
+def test_spans_decide_once(tokens: int) -> None:
+    """Spans in so many tokens: how long they are, and one choice of mask, keep, swap for each."""
+    found, close = Masked(512, tokens=tokens, unit="span"), 0.01 if tokens == TOKENS else 0.04
     rows = found.before
     numbers, key, limit = found.numbers, found.rows.key, found.rows.slots
     amount = amounts(rows.inner, 0.15, limit)
@@ -385,10 +386,10 @@ def test_spans_decide_once() -> None:
     _, which = np.unique(span, return_inverse=True)
     masks, kept, many = np.bincount(which, shown == MASK), np.bincount(which, shown == right), np.bincount(which)
     assert ((masks == 0) | (masks == many)).all(), "a span is masked whole or not at all"
-    assert (masks == many).mean() == pytest.approx(0.8, abs=0.01)
+    assert (masks == many).mean() == pytest.approx(0.8, abs=close)
     swapped = (masks == 0) & (kept < many)
-    assert swapped.mean() == pytest.approx(0.1, abs=0.01)
-    assert (kept[swapped] / many[swapped]).mean() < 0.01, "swapped tokens are drawn each"
+    assert swapped.mean() == pytest.approx(0.1, abs=close)
+    assert (kept[swapped] / many[swapped]).mean() < close, "swapped tokens are drawn each"
     start = ~((rows.tokens >= ONSET) & np.roll(rows.inner, 1, axis=1))
     words = np.bincount(which, np.take_along_axis(start, places, 1)[weights > 0])
     assert words.max() == 10

@@ -244,6 +244,10 @@ def test_words_without_a_tag_are_neither_learned_nor_scored(tmp_path: Path, caps
     assert len(records) == 3
     features = settings.features(records, TextReader(tokenizer_of("pieces"), types=True))
     assert f"{path}:1: 1 word has tags that are not learned: Z (1)" in capsys.readouterr().err
+    many = columns(tmp_path / "many", [[(f"w{n}", tag) for n, tag in enumerate(["X", *"ABCDEFG", "G"])]])
+    settings.features(settings.records([many]), TextReader(tokenizer_of("pieces"), types=True))
+    said = "8 words have tags that are not learned: G (2), A (1), B (1), C (1), D (1) and 2 others"
+    assert f"{many}:1: {said}" in capsys.readouterr().err
     assert features.marks is not None
     assert features.marks[features.marks >= 0].tolist() == [0, 1]
     scores = settings.score(records, TagPredictions([["X", "W", "X"], ["W"], ["X"]]))
