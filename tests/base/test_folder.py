@@ -65,7 +65,8 @@ def test_a_damaged_status_is_told_and_not_passed_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("facts", [{"verb": 3}, {"stood_in": [1]}, {"folder": None}, {"layouts": 1.5}, {"layouts": [0]},
-                                   {"layouts": [{"processes": "x"}]}, {"layouts": [{"processes": -1}]}])  # fmt: skip
+                                   {"layouts": [{"processes": "x"}]}, {"layouts": [{"processes": -1}]},
+                                   {"layouts": [{"processes": 0}]}])  # fmt: skip
 def test_a_status_that_is_damaged_is_named(facts: dict[str, object], tmp_path: Path) -> None:
     (tmp_path / "status.json").write_text(json.dumps({"verb": "pretrain", **facts}))
     with pytest.raises(DataError, match=rf"status\.json: {next(iter(facts))}: found .*the file is damaged"):

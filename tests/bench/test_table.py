@@ -154,6 +154,20 @@ def test_a_ratio_is_the_median_of_pairs_as_its_measurement_tells_it(facts: dict[
     assert row["ratio"] == ratio
 
 
+def test_what_was_measured_beside_stands_beside_its_own_batch() -> None:
+    """Of a cell that asks in several batches each has its own; of another length or batch nothing is told."""
+    of_both = [(4, 10, 5), (8, 16, 4)]
+    measured = [
+        *(rate(own, batch=batch) for batch, own, _ in of_both),
+        *(rate(other, batch=batch, software="padded") for batch, _, other in of_both),
+        rate(1, batch=4, length=64, software="padded"),
+    ]
+    rows = table.summary("some", Axes(), [CellResult((), tuple(measured))])["rows"]
+    assert [(row["batch"], row["sequences_per_second"], row["padded"], row["ratio"]) for row in rows] == [
+        (4, 10, 5, 2.0), (8, 16, 4, 4.0)
+    ]  # fmt: skip
+
+
 def test_layouts_say_how_many_processes_they_need() -> None:
     mesh = ("layout.replicate=1", "layout.shard=2", "layout.tensor=1", "devices=2", "batch=32")
     one = ("layout.replicate=1", "layout.shard=1", "layout.tensor=1", "devices=1")

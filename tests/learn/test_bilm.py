@@ -268,6 +268,9 @@ def test_what_cannot_be_is_refused(folder: Path, tmp_path: Path, recipe: Path) -
     tokenizer = Encoded(folder).tokenizer
     with pytest.raises(RecipeError, match="a model that carries no state"):
         bilm.Settings(samples=0).build(bert.Settings(width=32, heads=2), tokenizer)
+    assert bilm.Settings(samples=61).build(MODEL, tokenizer).settings.samples == 61
+    with pytest.raises(RecipeError, match="found 62, more than half of the 123 words"):
+        bilm.Settings(samples=62).build(MODEL, tokenizer)
     with pytest.raises(RecipeError, match="found 8192, more than half of the 123 words"):
         bilm.Settings().build(MODEL, tokenizer)
     pieces = make_store(tmp_path / "pieces")

@@ -399,6 +399,24 @@ def test_tasks_of_glue_by_name(benchmark: Path, monkeypatch: pytest.MonkeyPatch)
         settings.records(("work/fetch/glue",), learning=True)
 
 
+def test_both_test_files_of_mnli_are_handed_in(tmp_path: Path) -> None:
+    """Each by its own name with what is said of its rows."""
+    (tmp_path / "MNLI").mkdir()
+    head, label = ("index", "sentence1", "sentence2", "gold_label"), ("neutral", "entailment", "contradiction")
+    for split in ("train", "dev_matched"):
+        tsv(tmp_path / f"MNLI/{split}.tsv", head, *((n, f"w{n}", "w9", each) for n, each in enumerate(label)))
+    paths = [tsv(tmp_path / f"MNLI/{name}.tsv", head[:3], *((n, f"w{n}", "w8") for n in numbers))
+             for name, numbers in (("test_matched", (3, 4)), ("test_mismatched", (5, 6, 7)))]  # fmt: skip
+    settings = Settings(name="mnli", train=str(tmp_path))
+    records = settings.records(paths)
+    said = ["neutral", "entailment", "contradiction", "neutral", "entailment"]
+    written = {
+        path.name: path.read_text().split() for path in settings.write(tmp_path, records, LabelPredictions(said))
+    }
+    assert written["MNLI-m.tsv"][2:] == ["3", said[0], "4", said[1]]
+    assert written["MNLI-mm.tsv"][2:] == ["5", said[2], "6", said[3], "7", said[4]]
+
+
 def test_a_test_file_with_labels_is_scored_and_handed_in(benchmark: Path, capsys: Any) -> None:
     """MRPC's own has them; where copies write -1 nothing is known, and nothing learned."""
     path = tsv(benchmark / "msr_paraphrase_test.txt", ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"),

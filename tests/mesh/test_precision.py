@@ -200,6 +200,14 @@ def test_the_factor_doubles_after_a_window_of_good_steps(recipe: Recipe) -> None
     assert [line["scale"] for line in lines_of(folder)] == [64, 64, 128, 128, 128, 256, 256, 256, 512]
 
 
+def test_each_window_of_good_steps_doubles_the_factor() -> None:
+    scaler, factors = Scaler(8.0, 3), []
+    for _ in range(9):
+        assert scaler.accept(torch.tensor(1.0), "")
+        factors.append(scaler.factor)
+    assert factors == [8, 8, 16, 16, 16, 32, 32, 32, 64]
+
+
 def test_an_overflow_begins_the_window_anew() -> None:
     scaler, good, bad = Scaler(8.0, 3), torch.tensor(1.0), torch.tensor(torch.nan)
     assert [scaler.accept(norm, "") for norm in (good, good, bad, good, good)] == [True, True, False, True, True]

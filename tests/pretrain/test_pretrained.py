@@ -17,11 +17,13 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.run import Run
 from ordsmed.nn import weights
+from ordsmed.objectives import mlm
 from ordsmed.pretrain import plan as plans
 from ordsmed.pretrain.finish import beside, where
 from ordsmed.pretrain.plan import PretrainingPlan
 from ordsmed.pretrain.pretrain import pretrain
 from ordsmed.pretrain.recipe import Pretraining
+from ordsmed.pretrain.texts import TextData
 from ordsmed.train import checkpoint
 from ordsmed.train.meters import read
 
@@ -54,6 +56,33 @@ def test_what_a_finished_run_leaves(recipe: Recipe, capsys: pytest.CaptureFixtur
     assert not torch.equal(own["model.words.weight"], mean["model.words.weight"])
     assert (folder / "loss.svg").exists()
     assert where(folder) == "step 4 of 4, phase 1"
+
+
+@pytest.mark.parametrize(("guessed", "side"), [(10.0, "below"), (1.0, "above")])
+def test_a_loss_lies_below_or_above_that_of_guessing(
+    recipe: Recipe, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], guessed: float, side: str
+) -> None:
+    monkeypatch.setattr(TextData, "unigram", lambda *_: (guessed, 0.25))
+    folder = pretrain(str(recipe(steps=2, validate=2)), ["model.width=16", "model.layers=1"])
+    loss = files.read_json(folder / "scores.json")["validation"]
+    told = f"validation loss {loss:.4f}: {abs(1 - loss / guessed):.1%} {side} the {guessed:.4f} of guessing"
+    assert told in capsys.readouterr().err
+
+
+def test_what_guesses_no_tokens_is_beside_no_guessing(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an objective of somebody's own may."""
+    build = mlm.Settings.build
+
+    def built(self: mlm.Settings, *given: Any) -> Any:
+        made = build(self, *given)
+        made.guesses = ""
+        return made
+
+    monkeypatch.setattr(mlm.Settings, "build", built)
+    folder = pretrain(str(recipe(steps=2, validate=2)), ["model.width=16", "model.layers=1"])
+    facts = files.read_json(folder / "scores.json")
+    assert facts["validation"] > 0
+    assert not {"unigram", "guessing"} & facts.keys()
 
 
 def test_guessing_by_frequency_by_hand(recipe: Recipe, tmp_path: Path) -> None:

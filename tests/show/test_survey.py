@@ -21,6 +21,15 @@ def test_every_code_has_all_columns() -> None:
     assert times["huggingface-bert"] == "160 M words x 2 epochs: 8 to 9 days on 4 P100"
 
 
+@pytest.mark.parametrize(("hours", "said"), [
+    ((24, 24), "24 hours"), ((47, 48), "47 to 48 hours"), ((48, 48), "2 days"), ((48, 72), "2 to 3 days"),
+    ((60, 72), "60 to 72 hours"), ((72, 84), "72 to 84 hours"),
+])  # fmt: skip
+def test_times_are_days_where_those_are_whole(hours: tuple[float, float], said: str) -> None:
+    claim = survey.Claim("a", "b", hours, (4, 16), "V100", nodes=2)
+    assert (claim.time, claim.on) == (said, "4 to 16 V100, 2 machines")
+
+
 def test_it_is_printed_for_people_pages_and_programs(capsys: pytest.CaptureFixture[str]) -> None:
     main(["survey"])
     text = capsys.readouterr().out

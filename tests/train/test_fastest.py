@@ -110,11 +110,12 @@ def test_steps_are_timed_once_for_a_machine_and_a_network(
     monkeypatch.setattr(machine, "_known", {})
     assert fastest.settled(plan_of(recipe(), "seed=5")).recipe.layout.precision == "bf16"
     assert len(speeds.timed) == 2
-    for word in ("model.width=18", "phase[1].length=16", "layout.micro=4", "layout.recompute=true"):
+    for word in ("model.width=18", "phase[1].length=16", "layout.micro=4", "layout.recompute=true",
+                 "layout.compile=true", "layout.exact=['norms']", "optimizer.kind=lamb"):  # fmt: skip
         assert fastest.settled(plan_of(recipe(), word)).recipe.layout.precision == "fp32", word
     monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
     assert fastest.settled(plan_of(recipe())).recipe.layout.precision == "fp32"
-    assert len(speeds.timed) == 12
+    assert len(speeds.timed) == 18
 
 
 def test_what_was_timed_beside_others_is_timed_again(recipe: Recipe, speeds: SimpleNamespace) -> None:
