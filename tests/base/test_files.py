@@ -312,3 +312,12 @@ def test_nearest() -> None:
 
 def test_limits_are_not_left_behind() -> None:
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
+
+
+@pytest.mark.parametrize("name", [".", "", "..", "../inner/..", "../inner"])
+def test_a_folder_is_made_beside_its_own_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """`.` and `..` have none that something could be put beside."""
+    (tmp_path / "inner").mkdir()
+    monkeypatch.chdir(tmp_path / "inner")
+    assert files.named(Path(name)).resolve() == Path(name).resolve()
+    assert files.named(Path(name)).name in ("inner", tmp_path.name)

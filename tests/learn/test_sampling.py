@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ordsmed.learn.masking import choose_again
-from ordsmed.learn.sampling import BLOCK, Draw, candidates, gumbel, keys, log_expected
+from ordsmed.learn.sampling import BLOCK, Draw, _log_uniform, candidates, gumbel, keys, log_expected
 from ordsmed.nn.loss import token_loss, token_loss_and_draws
 
 CHANCES = torch.tensor([0.5, 0.3, 0.15, 0.04, 0.01])
@@ -195,3 +195,11 @@ def test_rare_words_of_a_large_vocabulary_have_their_chance() -> None:
     share = np.log1p(1 / 793_471) / np.log(793_472)
     assert found[1].item() == pytest.approx(-np.expm1(20_000 * np.log1p(-share)), rel=1e-5)
     assert found[0].item() == pytest.approx(1.0)
+
+
+def test_the_last_word_of_a_vocabulary_is_drawn_too() -> None:
+    """Word k of V as often as log((k + 2) / (k + 1)) / log(V + 1): the shares of all words make 1."""
+    found = np.bincount(_log_uniform(3, 0, 40_000, 4), minlength=4) / 40_000
+    wanted = np.log((np.arange(4) + 2) / (np.arange(4) + 1)) / np.log(5)
+    assert wanted.sum() == pytest.approx(1)
+    assert found == pytest.approx(wanted, abs=0.01)
