@@ -24,6 +24,17 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
         assert all(np.array_equal(found[name][()], array) for name, array in arrays.items())
 
 
+def test_a_file_keeps_its_length_whatever_is_written_into_it(tmp_path: Path) -> None:
+    with hdf5.Sturdy(tmp_path / "x") as file:
+        assert file.write(b"0123456789") == 10
+        assert (file.seek(2), file.write(b"ab"), file.tell()) == (2, 2, 4)
+        assert (file.seek(0, 2), file.seek(-3, 1), file.read(9)) == (10, 7, b"789")
+        assert (file.truncate(6), file.seek(0, 2)) == (6, 6)
+        file.seek(1)
+        assert (file.truncate(), file.seek(0, 2)) == (1, 1)
+    assert (tmp_path / "x").read_bytes() == b"0"
+
+
 @pytest.mark.parametrize("room", [0, 900, 5_000, 100_000])
 def test_a_full_disk_is_one_error(room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the library had still to write when the room ran out."""

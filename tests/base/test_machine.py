@@ -214,8 +214,9 @@ def test_threads_follow_the_cgroup(eight: Path, said: dict[str, str], cores: int
     assert threads_of() == cores
 
 
-def ticks(worked: int, idle: int, cpus: int = 8) -> str:
-    lines = [f"cpu{n} {worked} 0 0 {idle} 7 0 0 0 0 0" for n in range(cpus)]
+def ticks(worked: int, idle: int, waiting: int = 7) -> str:
+    """Of eight cores; `waiting`: for disks, which is no work."""
+    lines = [f"cpu{n} {worked} 0 0 {idle} {waiting} 0 0 0 0 0" for n in range(8)]
     return "\n".join(["cpu  1 2 3 4 5 6 7 8 9 10", *lines, "cpu8 999 0 0 0 0 0 0 0 0 0", "intr 1"])
 
 
@@ -225,7 +226,9 @@ def test_threads_leave_others_their_cores(
 ) -> None:
     """The ninth core, which this process may not use, does not count; a quarter of the cores is taken all the same."""
     put(eight, proc__stat=ticks(1000, 1000))
-    monkeypatch.setattr(time, "sleep", lambda _: put(eight, proc__stat=ticks(1000 + busy, 1100 - busy)))
+    left = 100 - busy
+    after = ticks(1000 + busy, 1000 + left - left // 2, 7 + left // 2)
+    monkeypatch.setattr(time, "sleep", lambda _: put(eight, proc__stat=after))
     monkeypatch.setattr(time, "process_time", lambda: 0.0)
     assert threads_of() == threads
     said = capsys.readouterr().err

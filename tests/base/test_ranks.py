@@ -27,6 +27,13 @@ SRUN = {"SLURM_STEP_NUM_TASKS": "11", "SLURM_PROCID": "9", "SLURM_LOCALID": "1",
         "SLURM_JOB_ID": "1234567"}  # fmt: skip
 
 
+@pytest.mark.parametrize(("told", "counts"), [
+    ("4", [4]), ("4(x3)", [4, 4, 4]), ("4(x2),3", [4, 4, 3]), ("1,12(x2),7", [1, 12, 12, 7]),
+])  # fmt: skip
+def test_how_many_processes_slurm_puts_on_each_machine(told: str, counts: list[int]) -> None:
+    assert ranks._per_node(told) == counts
+
+
 def test_a_process_alone() -> None:
     assert place_of({}) == Place(0, 1, 0, 1)
     assert place_of({"MASTER_ADDR": "elsewhere", "SLURM_JOB_ID": "7"}).world == 1

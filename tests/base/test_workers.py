@@ -51,6 +51,16 @@ def test_an_error_is_that_of_the_task(processes: int) -> None:
         list(spread(fail, ((n,) for n in range(9))))
 
 
+def heeds_ctrl_c() -> bool:
+    return signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+
+
+def test_ctrl_c_is_for_the_first_process() -> None:
+    assert heeds_ctrl_c()
+    with worker_pool(2) as spread:
+        assert list(spread(heeds_ctrl_c, [()])) == [False]
+
+
 def test_a_killed_worker_is_told() -> None:
     with pytest.raises(RunError, match="a worker process: ended without a word"), worker_pool(2) as spread:
         list(spread(die, ((n,) for n in range(9))))

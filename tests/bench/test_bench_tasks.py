@@ -129,6 +129,13 @@ def test_asked_is_a_network_in_use_and_not_one_that_learns(monkeypatch: pytest.M
     assert places[0] == places[1]
 
 
+def test_made_up_examples_are_no_longer_than_the_task_s() -> None:
+    lengths: list[int] = []
+    task: Any = SimpleNamespace(MADE_UP="x.tsv", length=50, synthetic=lambda sizes, words: lengths.extend(sizes) or "")
+    made_up.examples(task, [(0, 10), (100, 200)], 30)
+    assert (min(lengths), max(lengths), len(lengths)) == (10, 50, made_up.EXAMPLES)
+
+
 def test_a_part_of_the_examples() -> None:
     features = Features(np.array([0, 2, 5, 6]), np.arange(6, dtype=np.int32), marks=-np.arange(6, dtype=np.int32),
                         labels=np.arange(3))  # fmt: skip

@@ -381,6 +381,7 @@ def test_what_another_command_has_measured_is_measured_again(change: str, monkey
 
 @pytest.mark.parametrize(("code", "why"), [
     ("import os; os.kill(os.getpid(), 9)", "ended by SIGKILL: the system ran out of memory, or somebody ended it"),
+    ("raise SystemExit(137)", "ended by SIGKILL: the system ran out of memory, or somebody ended it"),
     ("import sys; print('a\\nbert: no memory is left\\n', file=sys.stderr); sys.exit(2)", "bert: no memory is left"),
     ("import sys; print('ordsmed: bert-mini: no memory', file=sys.stderr); sys.exit(2)", "no memory"),
     ("import sys; print('x\\nordsmed: one\\nordsmed: its 2 processes', file=sys.stderr); sys.exit(1)", "one"),

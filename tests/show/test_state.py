@@ -182,8 +182,9 @@ def test_the_last_losses_and_the_last_validation_are_told(
 
 def fine_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, examples: int) -> None:
     """A folder whose recipe trains 20 steps, and judges by accuracy."""
-    judged = SimpleNamespace(examples=examples, phases=(SimpleNamespace(steps=20),), score="accuracy",
-                             best_of=lambda judged: 5)  # fmt: skip
+    best = lambda judged: max(judged, key=lambda line: line.get("accuracy", 0.0))["step"]  # noqa: E731
+    phases = (SimpleNamespace(steps=20),)
+    judged = SimpleNamespace(examples=examples, phases=phases, score="accuracy", best_of=best)
     monkeypatch.setattr(state.run, "read_recipe", lambda kind, folder: judged)
     (tmp_path / "scores.json").write_text(json.dumps(
         {"step": 5, "validation": 0.4, "accuracy": 81.0, "f1": 70.0, "guessing": {"accuracy": 50.0}}))  # fmt: skip
@@ -191,13 +192,15 @@ def fine_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, examples: int) -
 
 def test_a_fine_tuning_tells_its_checks_and_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fine_tuned(tmp_path, monkeypatch, examples=7)
-    judged = [{"step": 5, "validation": 0.5, "accuracy": 80.0}, {"step": 9, "validation": 0.25}]
+    judged = [{"step": 3, "validation": 0.5, "accuracy": 70.0}, {"step": 5, "validation": 0.5, "accuracy": 80.0},
+              {"step": 9, "validation": 0.25}]  # fmt: skip
     written_down(tmp_path, *learned(5, 12), *judged)
     Run(tmp_path).set(verb="finetune", state="running", began=0, training_seconds=61)
     told = state.lines(tmp_path)
-    checks = ["  step 5: accuracy 80.00, dev loss 0.5000  <- best", "  step 9: dev loss 0.2500"]
-    assert told[:4] == ["state: running", "step 9 of 20", *checks]  # no scores before it is done
-    assert told[4].endswith("; training took 1 min 1 s")
+    checks = ["  step 3: accuracy 70.00, dev loss 0.5000", "  step 5: accuracy 80.00, dev loss 0.5000  <- best",
+              "  step 9: dev loss 0.2500"]  # fmt: skip
+    assert told[:5] == ["state: running", "step 9 of 20", *checks]  # no scores before it is done
+    assert told[5].endswith("; training took 1 min 1 s")
     Run(tmp_path).set(state="done", seconds=70)
     told = state.lines(tmp_path)
     assert told[1] == "scores: accuracy 81.00 (guessing 50.00), f1 70.00"

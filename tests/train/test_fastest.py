@@ -52,13 +52,13 @@ class Planned:
 @pytest.fixture
 def speeds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
     """Speeds of products and steps in bf16, where fp32's are 1; networks that were timed, each with its layout."""
-    given = SimpleNamespace(peak=1e15, products=5.0, steps=2.0, norm=1.0, alone=True, timed=[])
+    given = SimpleNamespace(peak=1e15, products=5.0, steps=2.0, norm=1.0, alone=True, first=9.0, timed=[])
     monkeypatch.setattr(fastest, "others_watched", lambda: lambda: given.alone)
 
     def timed_steps(job: Any, index: int) -> Iterator[tuple[float, float]]:
         precision = job.recipe.layout.precision
         given.timed.append((precision, job.share(0).micro))
-        yield 9.0, 1.0  # it wakes threads
+        yield given.first if precision == "bf16" else 9.0, 1.0  # it wakes threads
         while True:
             yield 1.0 / (given.steps if precision == "bf16" else 1.0), given.norm if precision == "bf16" else 1.0
 
@@ -116,6 +116,11 @@ def test_steps_are_timed_once_for_a_machine_and_a_network(
     monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
     assert fastest.settled(plan_of(recipe())).recipe.layout.precision == "fp32"
     assert len(speeds.timed) == 18
+
+
+def test_the_first_step_counts_for_nothing(recipe: Recipe, speeds: SimpleNamespace) -> None:
+    speeds.first, speeds.steps = 1e-6, 1.0
+    assert fastest.settled(plan_of(recipe())).recipe.layout.precision == "fp32"
 
 
 def test_what_was_timed_beside_others_is_timed_again(recipe: Recipe, speeds: SimpleNamespace) -> None:
