@@ -212,7 +212,8 @@ def test_nvidia_s_columns_come_out_of_its_rates(
 
 def test_hours_need_every_length_and_take_the_fastest_batch() -> None:
     """Rows over rates: 3,600 rows at 1 a second and 7,200 at 4 are 1.5 hours; at twice the rates half of that."""
-    ours = [rate(1, length=512, precision="fp32"), rate(0.5, length=512, precision="fp32"),
+    ours = [rate(0.25, length=512, precision="fp32"), rate(1, length=512, precision="fp32"),
+            rate(0.5, length=512, precision="fp32"),
             rate(4, length=128, precision="fp32"), rate(8, length=128, precision="fp16"),
             rate(2, length=512, precision="fp16"), rate(99, length=128, precision="bf16")]  # fmt: skip
     found = table.hours_by_way(ours, ((512, 3600), (128, 7200)))

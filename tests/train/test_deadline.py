@@ -423,3 +423,12 @@ def test_a_job_and_its_folder_follow_a_plan(tmp_path: Path, monkeypatch: pytest.
     assert new.state is job.state
     written = [path.read_text() for path in tmp_path.glob("recipe.toml")]
     assert written == ([] if rank else ["steps 5"])
+
+
+@pytest.mark.parametrize(("steps", "share"), [(9, "9.00%"), (10, ""), (11, "")])
+def test_few_of_the_steps_that_were_asked_for_are_warned_of(
+    steps: int, share: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deadline.warn(steps, 100)
+    assert capsys.readouterr().err.startswith(f"--deadline: {share} of the recipe's steps" if share else "")
+    assert bool(share) == (steps < 10)
