@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -102,6 +104,27 @@ def test_what_was_found_once_is_looked_for_nowhere_else(alone: Path, capsys: pyt
     assert hub.folder("google-bert/bert-large-uncased") == listed  # as it is called today
     assert capsys.readouterr().err == ""
     assert hub.cache() == Path("kept")
+
+
+def test_the_cache_holds_names_and_no_paths(alone: Path) -> None:
+    (alone / "models.toml").write_text('cache = "kept"\n')
+    made(alone / "kept/models")
+    made(alone / "kept/elsewhere")
+    assert hub.folder("../elsewhere") == Path("../elsewhere")
+
+
+def test_who_waited_for_a_copy_takes_it(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is made once, though several processes ask at the same time."""
+    (made(alone / "hub" / NAME) / "config.json").write_text("1")
+    (alone / "models.toml").write_text('mirror = "hub"\ncache = "kept"\n')
+
+    @contextlib.contextmanager
+    def waited(target: Path) -> Iterator[None]:
+        (made(target) / "config.json").write_text("another process's")
+        yield
+
+    monkeypatch.setattr(hub.run, "locked", waited)
+    assert (hub.folder(NAME) / "config.json").read_text() == "another process's"
 
 
 def test_the_cache_is_looked_into(alone: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from ordsmed.base import workers
 from ordsmed.base.errors import DataError, RecipeError, RunError
 from ordsmed.base.workers import _in_order, worker_pool
 
@@ -49,6 +50,14 @@ def test_results_come_in_order_and_tasks_as_they_are_needed(processes: int) -> N
 def test_an_error_is_that_of_the_task(processes: int) -> None:
     with worker_pool(processes) as spread, pytest.raises(DataError, match=r"a\.txt:3: nonsense; wanted sense"):
         list(spread(fail, ((n,) for n in range(9))))
+
+
+def test_as_many_processes_as_a_machine_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "most_processes", lambda: 2)
+    with worker_pool(2) as spread:
+        assert list(spread(operator.mul, [(2, 3)])) == [6]
+    with pytest.raises(RecipeError, match="processes: found 3; wanted at most 2 on this machine"), worker_pool(3):
+        pass
 
 
 def heeds_ctrl_c() -> bool:

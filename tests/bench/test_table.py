@@ -225,6 +225,7 @@ def test_hours_need_every_length_and_take_the_fastest_batch() -> None:
 def test_strong_scaling_is_of_the_same_rows() -> None:
     one, four = rate(100, batch=64), rate(350, batch=64, processes=4)
     assert table.scaling(four, [one, four], "strong") == 3.5
+    assert table.scaling(four, [rate(70, batch=64), one, four], "strong") == 3.5, "the latest counts"
     assert table.scaling(four, [one, four], "weak") is None
 
 

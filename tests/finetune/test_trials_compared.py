@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -79,6 +80,10 @@ def test_the_best_is_the_first_of_the_highest_score(tmp_path: Path) -> None:
         done(trial, accuracy)
     assert compared.best_of(made, "accuracy") is made[1]
     assert compared.best_of(made[3:], "accuracy") is made[3]
+    odd = planned(tmp_path / "odd", seeds=(1, 2))
+    for trial, accuracy in zip(odd, (math.nan, 10.0), strict=True):
+        done(trial, accuracy)
+    assert compared.best_of(odd, "accuracy") is odd[1], "what is no number comes last"
 
 
 def test_what_is_compared(tmp_path: Path) -> None:

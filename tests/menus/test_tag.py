@@ -340,6 +340,7 @@ def test_files_come_back_with_what_is_said_in_them(tmp_path: Path, capsys: pytes
         ("1\tNew York", "\n1\tNew York", ""),
         ("\n\n1\tNew York", "\n3\tNew York", "a.conllu:2: a sentence of 5 words; wanted 3 words as in .*a.conllu:2"),
         (NAMES[NAMES.index("\n1\tNew") :], "", "a.conllu: 1 sentence; wanted 2 as in"),
+        (NAMES[NAMES.index("\n1\tNew") :], 2 * NAMES[NAMES.index("\n1\tNew") :], "3 sentences; wanted 2 as in"),
     ):
         assert old in NAMES
         (out / "a.conllu").write_text(NAMES.replace(old, new))

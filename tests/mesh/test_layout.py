@@ -193,6 +193,8 @@ PHASES = [Phase(steps=1, length=8, batch=8, rate=1.0), Phase(steps=1, length=8, 
         (Layout(micro=(8, 12)), 2, (2, 1, 1), (4, 6)),
         (Layout(micro=(4, 3)), 2, (2, 1, 1), (4, 3)),
         (Layout(micro=8), 4, (4, 1, 1), (2, 3)),
+        (Layout(tensor=2, micro=(4, 3)), 4, (2, 1, 2), (4, 3)),
+        (Layout(tensor=2, micro=8), 4, (2, 1, 2), (4, 6)),
     ],
 )
 def test_a_kept_layout_is_fitted(layout: Layout, world: int, shape: tuple[int, ...], micro: Any) -> None:

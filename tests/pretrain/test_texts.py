@@ -71,6 +71,14 @@ def test_means_are_over_all_predictions_of_all_rows() -> None:
     assert objective.training, "and it learns on"
 
 
+def test_who_goes_along_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second of two ranks has the second batch, and one that is the first rank's."""
+    alone, along = judged(70, 1, 2)[0], range(32, 64)
+    predictions = sum(number + 1 for number in along)
+    assert alone["one"] == pytest.approx(sum(along) / predictions)
+    assert alone["one_right"] == pytest.approx(32 / predictions)
+
+
 def test_a_single_prediction_is_its_own_mean() -> None:
     found, _, _ = judged(1)
     assert (found["one"], found["one_right"]) == (0.0, 1.0)

@@ -83,6 +83,23 @@ def test_every_step_is_a_line_and_what_is_shown_are_means(tmp_path: Path, board:
     assert board.seen[-1][0] == "closed"
 
 
+def test_a_line_has_its_seconds_to_a_tenth_of_a_millisecond(tmp_path: Path, board: Board) -> None:
+    own = of(tmp_path, summed=True)
+    add(own, 1, 1.0, 2.0, seconds=0.123456789)
+    own.flush(WEIGHTS)
+    (line,) = read(own.path)
+    assert line["seconds"] == round(line["seconds"], 4) >= 0.1234
+
+
+@pytest.mark.parametrize(("start", "purged"), [(0, None), (4, 5)])
+def test_events_after_the_step_that_is_gone_on_from_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: int, purged: int | None
+) -> None:
+    writer = pytest.importorskip("torch.utils.tensorboard")
+    monkeypatch.setattr(writer, "SummaryWriter", lambda folder, purge_step: (folder, purge_step))
+    assert meters._tensorboard(tmp_path, start) == (str(tmp_path / "tensorboard"), purged)
+
+
 def test_losses_are_summed_over_ranks_once(tmp_path: Path, board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(Ranks, "total", lambda self, values: asked.append(values.shape) or values * 4)
