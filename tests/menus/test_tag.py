@@ -144,6 +144,10 @@ def test_long_sentences_are_read_in_windows(tmp_path: Path) -> None:
     assert (features.marks >= 0).sum() == 472
     place, size = features.more["place"], features.sizes[features.more["example"]]
     assert (np.minimum(place, size - 1 - place)[20:380] > 4).all(), "far from both ends of its window"
+    usual = dataclasses.replace(settings, stride=None).features(records, TextReader(tokenizer, types=True))
+    place_of, size_of = usual.more["place"], usual.sizes[usual.more["example"]]
+    context = np.minimum(place_of, size_of - 1 - place_of)[20:380]
+    assert (context.min(), context.max()) == (4, 6), "windows that begin half a window apart"
     features.save(tmp_path / "features")
     opened = Features.open(tmp_path / "features")
     assert settings.predictions(records, opened, right_answers(opened)).tags == gold

@@ -124,6 +124,17 @@ def test_what_takes_part_in_a_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     assert plan.sizes()[-1].startswith("in all: how many steps epochs are is known when")
 
 
+@pytest.mark.parametrize("shifted", [True, False])
+def test_rows_that_are_read_either_way_are_planned_so(monkeypatch: pytest.MonkeyPatch, shifted: bool) -> None:
+    """As hybrid's: attention takes another way where some rows are read from left to right."""
+    told: list[bool] = []
+    monkeypatch.setattr(train_plans, "way", lambda *_, mixed: told.append(mixed) or ["a way"])  # type: ignore[func-returns-value]
+    _, plan = planned(monkeypatch, shifted=shifted)
+    plan = dataclasses.replace(plan, network=SimpleNamespace())  # type: ignore[arg-type]
+    assert plan.attention() == plan.attention(mixed=True) == ["a way"]
+    assert told == [shifted, True]
+
+
 def test_what_a_rank_holds_of_a_pretraining(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plans, "held_by_rank", lambda *_: 1000)
     _, plan = planned(monkeypatch, 2, describe=lambda device: [f"told of {device}"])

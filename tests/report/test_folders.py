@@ -147,6 +147,15 @@ def test_scores_of_trials_stand_in_their_own_table(tmp_path: Path) -> None:
     assert [[cell.text for cell in row] for row in table.rows] == [["alone", "f1", "1", "70.00"]]
 
 
+def test_scores_of_trials_without_a_table_stand_among_the_others(tmp_path: Path) -> None:
+    """As long as the grid is not done no table of trials tells of them."""
+    grid = plant_trials(tmp_path / "grid", [({"rate": 0.1}, 1, {"f1": 80.0})])
+    (grid / "trials.json").unlink()
+    plant(grid / "trials/trial-0", [3.0], verb="finetune", scores={"f1": 80.0})
+    (table,) = (t for t in tables.tables(content.content([str(tmp_path)])) if t.key == "scores")
+    assert [[cell.text for cell in row[:4]] for row in table.rows] == [["trial-0", "f1", "1", "80.00"]]
+
+
 def test_a_grid_with_several_seeds_keeps_its_row_of_scores(tmp_path: Path) -> None:
     """Its table of trials has one row each; how they spread stands here alone."""
     grid = plant_trials(tmp_path / "grid", [({}, 1, {"f1": 80.0}), ({}, 2, {"f1": 84.0})])

@@ -28,6 +28,7 @@ def test_every_code_has_all_columns() -> None:
 def test_times_are_days_where_those_are_whole(hours: tuple[float, float], said: str) -> None:
     claim = survey.Claim("a", "b", hours, (4, 16), "V100", nodes=2)
     assert (claim.time, claim.on) == (said, "4 to 16 V100, 2 machines")
+    assert survey.Claim("a", "b", hours, (8, 8), "TPU").on == "8 TPUs"
 
 
 def test_it_is_printed_for_people_pages_and_programs(capsys: pytest.CaptureFixture[str]) -> None:
