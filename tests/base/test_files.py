@@ -67,12 +67,15 @@ HALF, ENDLESS = r"half a surrogate pair, \\ud83d", "a number of 400 digits"
         (r'[{"\uD83d x": 1}]', HALF),
         (f"[{'9' * 400}]", ENDLESS),
         (f"[-{10**400}]", "digits"),
+        (f"[{10**300}]", "a number of 301 digits"),
     ],
 )
 def test_what_no_one_can_write_or_count_with_is_no_json(tmp_path: Path, text: str, told: str) -> None:
     (tmp_path / "a.json").write_text(text)
     with pytest.raises(DataError, match=rf"a\.json: not JSON: .*{told}.*; the file is damaged"):
         files.read_json(tmp_path / "a.json")
+    (tmp_path / "a.json").write_text(f"[{10**300 - 1}]")
+    assert files.read_json(tmp_path / "a.json") == [10**300 - 1]
 
 
 def test_whole_characters_and_long_numbers_are_json(tmp_path: Path) -> None:
