@@ -324,3 +324,15 @@ def test_a_folder_is_made_beside_its_own_name(tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path / "inner")
     assert files.named(Path(name)).resolve() == Path(name).resolve()
     assert files.named(Path(name)).name in ("inner", tmp_path.name)
+
+
+@pytest.mark.parametrize(("given", "wanted"), [("/some/where", "/some/where"), ("some/where", "~/.cache"),
+                                               ("", "~/.cache"), (None, "~/.cache")])  # fmt: skip
+def test_the_cache_of_a_user_is_where_the_standard_says(
+    monkeypatch: pytest.MonkeyPatch, given: str | None, wanted: str
+) -> None:
+    """A path that is not whole counts for nothing."""
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    if given is not None:
+        monkeypatch.setenv("XDG_CACHE_HOME", given)
+    assert files.user_cache() == Path(wanted).expanduser() / "ordsmed"

@@ -253,6 +253,18 @@ def test_recipes_that_differ_in_the_seed_alone_are_one(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(("names", "wanted"), [
+    (("run-1", "run-2"), "study"), (("runs-1", "runs-2"), "runs"), (("seed-1", "seed-2"), "study"),
+    (("a", "b"), "study"), (("bert-seed-1", "bert-seed-3"), "bert-seed"),
+])  # fmt: skip
+def test_seeds_are_called_by_what_their_names_begin_with(tmp_path: Path, names: tuple[str, str], wanted: str) -> None:
+    """Or where that tells little by the folder they share."""
+    for seed, name in enumerate(names):
+        plant(tmp_path / "study" / name, [3.0], recipe={"seed": seed})
+    (group,) = content.content([str(tmp_path)])["groups"]
+    assert group["name"] == wanted
+
+
 def test_settings_of_another_kind_are_not_told_one_by_one(tmp_path: Path) -> None:
     plant(tmp_path / "a", [3.0])
     plant(tmp_path / "b", [3.0], recipe={"objective": {"kind": "clm", "window": 3}})

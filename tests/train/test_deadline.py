@@ -307,6 +307,7 @@ def plan_of(tmp_path: Path, clock: Clock, now: tuple[Phase, ...], asked: tuple[P
          [100]),
         # no less than one step more of this phase, what then is left is the next one's
         ((40, 40), (40, 40), {"step": 32, "each": 1.0, "learning": [1.0, 1.0], "seconds": 11.0}, [33, 10]),
+        ((40, 40), (40, 40), {"step": 32, "each": 1.0, "learning": [1.0, 1.0], "seconds": 32.2}, [33, 31]),
         # a change of fewer than a tenth of what is left is none
         ((100,), (100,), {"step": 60, "each": 1.0, "learning": [1.0], "seconds": 36.5}, None),
         ((100,), (100,), {"step": 60, "each": 1.0, "learning": [1.0], "seconds": 34.5}, [94]),

@@ -89,10 +89,11 @@ def bert_of(model: bert.Settings) -> torch.nn.Module:
     return model.build(1000)
 
 
-@pytest.mark.long
-def test_many_layers_are_counted_by_a_few() -> None:
+@pytest.mark.parametrize("many", [4, pytest.param(room.MANY, marks=pytest.mark.long)])
+def test_many_layers_are_counted_by_a_few(monkeypatch: pytest.MonkeyPatch, many: int) -> None:
+    monkeypatch.setattr(room, "MANY", many)
     small = {"width": 8, "heads": 2, "positions": 16}
-    for layers in (2, 200, 300):
+    for layers in (2, many, many + many // 2):
         model = bert.Settings(layers=layers, **small)
         with torch.device("meta"):
             exact = sum(t.numel() for t in bert_of(model).parameters())
