@@ -40,6 +40,8 @@ def test_another_id_or_row_is_red(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_losses_within_their_tolerance() -> None:
     assert compared([5.0, 4.0], [5.0, 4.0001, 3.0], 1e-4).state == "ok"
+    assert [compared([5.0], [wanted], 0.0).state for wanted in (5.0, 4.0)] == ["ok", "error"]
+    assert [compared([5.0], [4.0], within).state for within in (0.25, 0.24)] == ["ok", "error"]
     one = compared([5.0, 4.01], [5.0, 4.0, 3.0], 1e-4)
     assert (one.state, one.text) == ("error", "loss 2 is 4.010000, wanted 4.000000 within 0.0001")
     assert compared([5.0, float("nan")], [5.0, 4.0], 1e-2).state == "error"

@@ -22,5 +22,7 @@ def test_what_makes_another_network() -> None:
     check_same(dataclasses.replace(one, types=0), dataclasses.replace(one, types=1), "a run")
     with pytest.raises(RecipeError, match="types"):
         check_same(dataclasses.replace(one, types=2), dataclasses.replace(one, types=1), "a run")
+    both = [gpt2.Settings(width=16, layers=2, heads=2, positions=8, causal=causal) for causal in (True, False)]
+    check_same(*both, "a run")  # what a token sees may be another
     with pytest.raises(RecipeError, match="found kind bert; wanted kind gpt2"):
         check_same(one, gpt2.Settings(width=16, layers=2, heads=2, positions=8), "a run")
