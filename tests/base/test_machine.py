@@ -511,3 +511,12 @@ ACCELERATOR = getattr(torch, "AcceleratorError", RuntimeError)  # torch 2.7 has 
 )
 def test_memory_runs_out_in_many_words(error: Exception, short: bool) -> None:
     assert lacks_memory(error) is short
+
+
+def test_what_memory_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "memory", lambda: 10_000)
+    machine.afford("here", 9, 1000.0)
+    with pytest.raises(RecipeError, match=r"here: found 10, which take 10 kB of memory; .* 10 at most"):
+        machine.afford("here", 10, 1000.0)
+    monkeypatch.setattr(machine, "memory", lambda: None)
+    machine.afford("here", 10**9, 1000.0)

@@ -9,12 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from kit.makers import SPECIAL, change, job_of
 from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.ranks import Ranks
 from ordsmed.data.features import Features, Packing
-from ordsmed.finetune import examples
+from ordsmed.finetune import examples, finish
 from ordsmed.finetune.examples import TaskData, TaskSplit
+from ordsmed.finetune.recipe import Finetuning
 from ordsmed.finetune.start import prepared
 from ordsmed.learn.objective import fresh
 from ordsmed.learn.phases import Stretch
@@ -128,6 +131,29 @@ def test_what_a_run_keeps_of_its_files(read_in: Any, tmp_path: Path) -> None:
     assert list(read(dev=both).facts()) == [f"{both} (train)", f"{both} (dev)"]
     assert list(read(dev=()).facts()) == [both]
     assert read().task.labels == ("a", "b")
+
+
+def test_the_loss_of_a_check_is_that_of_its_terms_by_their_weights(
+    read_in: Any, words: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside the scores of what is said; a term that no example has counts nothing."""
+    data = read_in[1]()
+    objective = fresh(data.task, NETWORK, words, 0)
+    objective.weights = {"classify": 3.0, "other": 2.0, "none": 5.0}
+    shares = np.array([[0.9, 0.1], [0.8, 0.2]], np.float32)
+    told = {"probabilities": shares}, {"classify": 0.5, "other": 0.25}
+    monkeypatch.setattr(examples, "predict_all", lambda *_, **__: told)
+    recipe = Finetuning(task=data.task, init="x")
+    job: Any = SimpleNamespace(objective=objective, recipe=recipe, ranks=Ranks(torch.device("cpu")), state=None)
+    found = data.validate(job, 0)
+    assert (found["validation"], found["accuracy"]) == (3 * 0.5 + 2 * 0.25, 50.0)
+    monkeypatch.setattr(finish, "predict_all", lambda *_, **__: told)
+    assert data.dev
+    left = finish._scored(job, objective, data, data.dev, tmp_path / "predictions")  # type: ignore[arg-type]
+    assert {name: left[name] for name in found} == found
+    assert left["guessing"]["accuracy"] == 50.0
+    assert (tmp_path / "predictions/predictions.tsv").exists()
+    assert read_in[1](dev=()).validate(job, 0) == {}
 
 
 def test_checks_in_words(read_in: Any) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -95,6 +96,8 @@ def test_the_data_go_by_the_recipe_of_their_plan(recipe: Recipe) -> None:
     assert other.data is not None
     assert (plan.data.recipe, other.data.recipe) == (plan.recipe, other.recipe)
     assert other.build().data is other.data
+    begun = [str(plan.data.rows(0, before).batch(np.arange(8)).tokens.tolist()) for before in (0, 0, 1)]
+    assert begun[0] == begun[1] != begun[2], "phases of the run before count too"
     wider = dataclasses.replace(asked.model, width=32)
     assert plan.by(dataclasses.replace(asked, model=wider)).network is wider, "a run's own, whatever `init` is now"
 

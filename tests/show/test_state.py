@@ -223,7 +223,7 @@ def test_trials_tell_how_many_are_done(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("line", [
     [1], None, {"validation": 0.5}, {"step": "x", "validation": 0.5}, {"step": 9, "validation": None},
     {"step": 9, "loss": {}}, {"step": 9, "validation": 0.5, "accuracy": "x"}, {"step": math.inf, "validation": 0.5},
-    {"step": 9, "validation": 0.5, "accuracy": None},
+    {"step": 9, "validation": 0.5, "accuracy": None}, {"step": 9, "loss": 0.5, "norm": "x"},
 ])  # fmt: skip
 def test_a_line_that_is_damaged_is_named(line: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fine_tuned(tmp_path, monkeypatch, examples=7)

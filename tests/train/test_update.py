@@ -152,6 +152,10 @@ def test_trouble_is_stopped_by_skipped_or_rewound(small: Callable[..., Job], tmp
     loop.handle_trouble(skipped, tmp_path, 3, "left out")  # known already
     assert skipped.state.left_out == [{"first": 3, "last": 3, "why": "loss nan"}]
     assert [skipped.leaves_out(step) for step in (2, 3, 4)] == [False, True, False]
+    skipped.parts[0].local.data.fill_(torch.nan)
+    with pytest.raises(RunError, match="step 5: loss nan; the weights are no numbers, so skipping rows does not help"):
+        loop.handle_trouble(skipped, tmp_path, 5, "loss nan")
+    assert not skipped.leaves_out(5)
 
 
 def test_a_clip_leaves_short_gradients_and_undoes_the_scaling() -> None:
