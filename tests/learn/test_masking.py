@@ -370,6 +370,16 @@ def test_words_are_never_split(unit: Any, signs: bool, tokens: int) -> None:
     assert found.shares() == pytest.approx((0.8, 0.1, 0.1), abs=0.01 if tokens == TOKENS else 0.05)
 
 
+@pytest.mark.parametrize("unit", ["word", "span"])
+def test_a_piece_behind_a_sign_is_a_word_of_its_own(unit: Any) -> None:
+    """Rows that begin within a word: what is left of it and the sign before it are hidden one without the other."""
+    found = Masked(64, tokens=40_000, unit=unit, signs=True, over="row")
+    behind = found.before.tokens[:, 1] >= ONSET
+    apart = found.hidden[behind, 0] != found.hidden[behind, 1]
+    assert behind.sum() > 100
+    assert apart.any()
+
+
 @pytest.mark.parametrize("tokens", [40_000, pytest.param(TOKENS, marks=pytest.mark.long)])
 def test_spans_decide_once(tokens: int) -> None:
     """Spans in so many tokens: how long they are, and one choice of mask, keep, swap for each."""

@@ -47,6 +47,26 @@ def test_losses_within_their_tolerance() -> None:
     assert compared([5.0, float("nan")], [5.0, 4.0], 1e-2).state == "error"
 
 
+@pytest.mark.parametrize(("quick", "count"), [(True, 2), (False, 10)])
+def test_families_take_as_many_steps_as_are_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: bool, count: int
+) -> None:
+    """In every precision, each with its tolerance; how fast they were is told."""
+    asked: list[tuple[str, int, str]] = []
+
+    def losses(name: str, folder: Path, steps: int, *, device: str, precision: str) -> tuple[list[float], float]:
+        asked.append((name, steps, precision))
+        return [loss * (1.001 if precision == "bf16" else 1.0) for loss in known[name]["losses"][:steps]], 4.0
+
+    known = golden.of("losses")
+    monkeypatch.setattr(golden, "losses", losses)
+    work = Workplace(tmp_path, precisions=("fp32", "bf16"), quick=quick)
+    found = dict(items.steps(work))
+    assert asked == [(name, count, precision) for precision in work.precisions for name in known]
+    assert {outcome.state for outcome in found.values()} == {"ok"}
+    assert {outcome.figures["steps/s"] for outcome in found.values()} == {count / 4}
+
+
 def test_a_course_that_differs_is_red() -> None:
     whole = {1: 5.0, 2: 4.0}
     assert items._same(whole, dict(whole), 0.0).text == "2 losses are the same to the last bit"
