@@ -105,6 +105,39 @@ def test_damaged_lines_are_counted_with_their_places(tmp_path: Path) -> None:
     assert (found["steps"], found["damaged_count"], found["damaged"]) == (2, 3, [2, 3, 4])
 
 
+def test_of_many_damaged_lines_the_first_three_are_named() -> None:
+    found = Course(Known({}))
+    for _ in range(3):
+        found.feed(b"x\nx\n")
+    assert (found.damaged, found.damaged_count) == ([1, 2, 3], 6)
+
+
+def test_the_first_loss_that_is_no_number_is_the_first_of_all_blocks() -> None:
+    found = Course(Known({}))
+    for first in (1, 4, 7):
+        lines = [step_line(first, 3.0), step_line(first + 1, math.nan), step_line(first + 2, math.nan)]
+        found.feed("".join(json.dumps(line) + "\n" for line in lines).encode())
+    facts = found.facts()
+    assert (facts["no_numbers"], facts["first_no_number"], facts["loss_over"]) == (6, 2.0, 3)
+
+
+def test_the_best_validation_is_a_number() -> None:
+    found = Course(Known({}))
+    judged = [{"step": step, "validation": value} for step, value in enumerate((math.nan, 3.0, 2.0, math.inf, 2.5), 1)]
+    found.feed("".join(json.dumps(line) + "\n" for line in judged).encode())
+    assert found.facts()["best_judged"] == {"step": 3.0, "validation": 2.0}
+
+
+def test_a_line_that_never_ends_is_one_that_is_damaged() -> None:
+    found, good = Course(Known({})), json.dumps(step_line(1, 3.0)).encode() + b"\n"
+    found.feed(good)
+    for _ in range(5):
+        found.feed(b"\0" * (course.LONGEST // 4))
+    assert (found.rest, found.damaged) == (b"", [2])
+    found.feed(good)
+    assert (found.steps, found.damaged_count) == (2, 1)
+
+
 def test_what_has_no_lines_is_not_held(tmp_path: Path) -> None:
     (tmp_path / "m").write_bytes(b"\0" * (3 << 20))
     found = course.read(tmp_path / "m", Known({}))
