@@ -121,6 +121,13 @@ def test_the_first_loss_that_is_no_number_is_the_first_of_all_blocks() -> None:
     assert (facts["no_numbers"], facts["first_no_number"], facts["loss_over"]) == (6, 2.0, 3)
 
 
+def test_of_equal_losses_the_first_is_the_lowest() -> None:
+    found = Course(Known({}))
+    for step, loss in enumerate((3.0, 2.0, 2.5, 2.0), 1):
+        found.feed(json.dumps(step_line(step, loss)).encode() + b"\n")
+    assert found.lowest == (2.0, 2.0)
+
+
 def test_the_best_validation_is_a_number() -> None:
     found = Course(Known({}))
     judged = [{"step": step, "validation": value} for step, value in enumerate((math.nan, 3.0, 2.0, math.inf, 2.5), 1)]

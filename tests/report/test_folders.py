@@ -6,13 +6,15 @@ import json
 import platform
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from conftest import TinyRuns
 from kit.planted_runs import plant, plant_trials
 from ordsmed.base.run import is_held, locked
-from ordsmed.report import content, folders, page, tables
+from ordsmed.report import content, course, folders, page, tables
+from ordsmed.report.course import Known
 from ordsmed.report.markdown import statement
 
 LINES = """network: 1,010 parameters, 989 without heads; vocabulary 4,500
@@ -179,3 +181,26 @@ def test_costs_name_devices_in_short(tmp_path: Path) -> None:
     shown = {table.key: table for table in tables.tables(content.content([str(tmp_path)]))}
     assert [cell.text for cell in shown["cost"].rows[0]][:2] == ["run", "cpu, 1 thread"]
     assert "cpu, 1 thread; measured peak of all 100 GFLOP/s" in [cell.text for cell in shown["environment"].rows[0]]
+
+
+def test_a_log_that_is_little_longer_than_what_is_read_is_read_once(tmp_path: Path) -> None:
+    """Its beginning and its end must not overlap, or starts would count twice."""
+    start = "cpu, 1 thread; measured peak of all 100 GFLOP/s\n"
+    for size in (0.9, 1.2, 1.9, 2.5):
+        lines = ["x" * 99] * int(size * folders.ENDS / 100)
+        lines[int(0.8 * folders.ENDS / 100)] = start
+        (tmp_path / "log.txt").write_text("\n".join([*lines, start]))
+        assert folders._log(tmp_path / "log.txt")["starts"] == 2, size
+
+
+@pytest.mark.parametrize(("count", "most"), [(1, 600), (33, 600), (34, 588), (100, 200), (400, 60)])
+def test_curves_of_many_runs_have_fewer_points(tmp_path: Path, count: int, most: int) -> None:
+    """So that a page stays one that a browser can show."""
+    asked: list[int] = []
+
+    def read(path: Path, known: Known, points: int) -> dict[str, Any]:
+        asked.append(points)
+        return course.read(path, known)
+
+    folders.read([plant(tmp_path / "run", [3.0])] * count, read=read)
+    assert asked == [most] * count

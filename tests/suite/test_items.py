@@ -76,6 +76,29 @@ def test_a_course_that_differs_is_red() -> None:
     assert items._same({}, {}, 1e-5).state == "error"
 
 
+def test_extras_are_those_that_users_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By group, what lacks and how to get it; what only developers need is none."""
+    needs = ["torch>=2", "pytest>=8; extra == 'dev'", "nothere>=1; extra == 'web'", "numpy>=1; extra == 'web'",
+             "numpy; extra == \"plain\""]  # fmt: skip
+    monkeypatch.setattr(items.importlib.metadata, "requires", lambda name: needs)
+    found = dict(items.extras(Workplace(tmp_path)))
+    assert {name: outcome.state for name, outcome in found.items()} == {"web": "absent", "plain": "ok"}
+    assert (found["web"].text, found["web"].remedy) == ("without nothere", "pip install 'ordsmed[web]'")
+    assert found["plain"].text.startswith("numpy ")
+
+
+def test_each_case_has_its_own_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(items.time, "perf_counter", lambda: now[0])
+
+    def slow(work: Workplace) -> Iterator[tuple[str, Outcome]]:
+        for seconds in (3.0, 1.0, 2.0):
+            now[0] += seconds
+            yield f"{seconds:g}", ok("fine")
+
+    assert [row[3] for row in ask(Workplace(tmp_path / "x"), (slow,))] == [3.0, 1.0, 2.0]
+
+
 def test_a_command_of_the_list_stands_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "SLURM_PROCID", "OMPI_COMM_WORLD_SIZE", "KEPT"):
         monkeypatch.setenv(name, "1")

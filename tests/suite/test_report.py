@@ -135,3 +135,9 @@ def test_reframe_reads_both(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "reframe", "-C", str(configuration), "-c", str(test), "-l"]
     done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert "Found 4 check(s)" in done.stdout, done.stdout + done.stderr
+
+
+def test_what_is_slower_by_less_than_the_share_is_not_told() -> None:
+    slower = lambda now: list(report._slower({"steps/s": 100.0, "seconds": 1.0}, {"steps/s": now, "seconds": 0.1}, 0.2))  # noqa: E731
+    assert slower(80.0) == slower(99.0) == []
+    assert slower(79.0) == ["100 steps/s before, 79 now, 21% slower"]
