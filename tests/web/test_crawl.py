@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import itertools
 import json
@@ -12,7 +13,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from email.message import Message
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -210,11 +213,16 @@ ROBOTS = b"User-agent: *\nDisallow: /secret\n\nUser-agent: ordsmed\nDisallow: /o
     [
         (ROBOTS, {"got": 2, "robots.txt": 1}, 1),
         (b"\xef\xbb\xbfUser-agent: *\r\nDisallow: /\r\n", {"robots.txt": 3}, 1),
-        (b"Disallow: //[\nUser-agent: *\nDisallow: //[", {"robots.txt": 3}, 1),
+        (b"Disallow: /\nUser-agent: *\nDisallow: //[", {"got": 3}, 1),
+        (b"User-agent: *\nDisallow: /*1$\n\nUser-agent: *\nDisallow: /sec*", {"got": 1, "robots.txt": 2}, 1),
         (b"User-agent: *\nDisallow: /\n" + b"#" * 900_000 + b"\nUser-agent: ordsmed\nAllow: /", {"robots.txt": 3}, 1),
         (Answer(status=404), {"got": 3}, 1),
-        (Answer(status=401), {"robots.txt": 3}, 1),
+        (Answer(status=401), {"got": 3}, 1),
+        (Answer(status=403), {"got": 3}, 1),
+        (Answer(b"User-agent: *\nDisallow: /", status=203), {"robots.txt": 3}, 1),
         (Answer(status=302, headers={"Location": "/robots.txt"}), {"got": 3}, 1),
+        (Answer(status=302, headers={"Location": "file:///etc/passwd"}), {"refused address": 3}, 1),
+        (Answer(status=501), {"HTTP 501": 3}, 1),
         ([Answer(status=500), Answer(status=404)], {"got": 3}, 2),
         (Answer(status=500), {"HTTP 500": 3}, 3),
         (Answer(status=429, headers={"Retry-After": "3600"}), {"HTTP 429": 3}, 1),
@@ -227,6 +235,50 @@ def test_robots(server: Server, tmp_path: Path, robots: Any, counts: dict[str, i
     assert (found, server.count("/robots.txt")) == (counts, asked)
     names = {request.headers["User-Agent"] for request in server.asked}
     assert [re.sub(r"/\S+ ", " ", name) for name in names] == ["ordsmed (+https://example.org/bot)"]
+
+
+def test_rules_behind_redirects_are_those_of_who_redirects(server: Server, tmp_path: Path) -> None:
+    """Five redirects at least, to other hosts too: RFC 9309."""
+    server.pages = {"/robots.txt": moved("/1"), "/a": page("a"), "/secret": page("no")}
+    server.pages |= {f"/{n}": moved(server.url(f"/{n + 1}", HOSTS[n % 2])) for n in range(1, 5)}
+    server.pages["/5"] = Answer(ROBOTS.replace(b"/ours", b"/secret"))
+    assert crawl([server.url("/a"), server.url("/secret")], tmp_path, how(robots=True)) == {"got": 1, "robots.txt": 1}
+    assert (server.count("/robots.txt"), server.count("/5"), server.count("/secret")) == (1, 1, 0)
+
+
+def test_http_and_https_have_rules_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[str]()
+
+    @contextlib.contextmanager
+    def answer(url: str, **told: Any) -> Iterator[Any]:
+        asked.append(url)
+        body = {"http://a.org/robots.txt": b"", "https://a.org/robots.txt": b"User-agent: *\nDisallow: /"}.get(
+            url, b"x"
+        )
+        yield SimpleNamespace(status=200, url=url, headers=Message(), blocks=lambda *_, **__: iter([body]))
+
+    monkeypatch.setattr(crawling, "get", answer)
+    urls = ["http://a.org/1", "https://a.org/2", "http://a.org/3"]
+    assert crawl(urls, tmp_path, how(robots=True, threads=1)) == {"got": 2, "robots.txt": 1}
+    assert asked == [f"http://a.org/{path}" for path in ("robots.txt", "1")] + ["https://a.org/robots.txt", urls[2]]
+
+
+@pytest.mark.parametrize(("hours", "counts", "asked"), [(23, {"got": 2}, 3), (25, {"got": 1, "robots.txt": 1}, 6)])
+def test_rules_are_asked_for_again_after_a_day(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: int, counts: dict[str, int], asked: int
+) -> None:
+    clock, later = time.monotonic, [0.0]
+    monkeypatch.setattr(crawling.time, "monotonic", lambda: clock() + later[0])
+
+    def first(request: Request) -> Answer:
+        later[0] = hours * 3600.0
+        return page("1")
+
+    busy = [Answer(status=500)] * (crawling.TRIES - 1)
+    server.pages = {"/robots.txt": [*busy, b"", *busy, b"User-agent: *\nDisallow: /2"], "/1": first, "/2": page("2")}
+    urls = [server.url("/1"), server.url("/2")]
+    found = crawl(urls, tmp_path, how(robots=True, threads=1, timeout=1e6, slowest=1e6))
+    assert (found, server.count("/robots.txt")) == (counts, asked)
 
 
 def moved(where: str) -> Answer:

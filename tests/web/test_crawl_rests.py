@@ -88,8 +88,12 @@ def test_after_an_answer(
         ([BUSY], [2, 4, 1, 0], "HTTP 503"),
         ([later(60), later(0), b""], [60, 1, 1, 1], "got"),
         ([later(61)], [1, 0], "HTTP 503"),
-        ([Answer(raw=b"\0 no HTTP\r\n\r\n")], [1, 1], "got"),
+        ([b"User-agent: *\nCrawl-delay: 2.5"], [2.5, 2.5], "got"),
+        ([BUSY, BUSY, BUSY, b""], [2, 4, 1, 0], "HTTP 503"),
+        ([Answer(raw=b"\0 no HTTP\r\n\r\n")], [1, 0], "garbage instead of HTTP"),
+        ([Answer(b"", headers={"Content-Encoding": "br"})], [1, 0], "Content-Encoding br was not asked for"),
         ([Answer(status=399)], [1, 1], "got"),
+        ([Answer(status=499)], [1, 1], "got"),
     ],
 )
 def test_after_its_rules(
@@ -141,7 +145,7 @@ def test_what_is_sent_and_how_long_a_page_may_be(server: Server, tmp_path: Path,
 
 
 def test_half_a_megabyte_of_rules_is_heeded(server: Server, tmp_path: Path, rests: list[float]) -> None:
-    for size, end in ((480_000, "robots.txt"), (800_000, "got")):
+    for size, end in ((511_900, "robots.txt"), (800_000, "got")):
         rules = b"User-agent: *\n" + b"# 345678\n" * (size // 9) + b"Disallow: /\xff\nDisallow: /x"
         server.pages = {"/x": OK, "/robots.txt": rules}
         assert asked(server, tmp_path / end, robots=True) == {end: 1}

@@ -23,6 +23,7 @@ import pytest
 from kit.web_server import Answer, Server, serving
 from ordsmed import __version__
 from ordsmed.web import http
+from ordsmed.web.hosts import in_ascii
 from ordsmed.web.http import Failed, Refused, Reply, get, retry
 
 
@@ -297,6 +298,13 @@ def test_bad_addresses(url: str) -> None:
     assert failure(url).reason in ("bad address", "no such host")
 
 
+@pytest.mark.parametrize("host", ["ü％2e.org", "ü..org", "ü￼.org", "é＜.org"])
+def test_names_of_no_host(host: str) -> None:
+    assert failure(f"http://{host}/").reason == "bad address"
+    with pytest.raises(ValueError):
+        in_ascii(host)
+
+
 def test_every_hop_is_checked_on_the_address_that_is_connected_to(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -414,6 +422,7 @@ def test_secrets_stay_with_whom_they_are_for(server: Server, status: int) -> Non
         ("HTTP://A.org", "http://a.org/"), ("http://a.org:80/x y", "http://a.org/x%20y"), ("https://a.org:443", "https://a.org/"),
         ("https://a.org:80/", "https://a.org:80/"), ("http://a.org:443/", "http://a.org:443/"),
         ("http://[2001:DB8::1]:8/", "http://[2001:db8::1]:8/"), ("http://bø.no/æ?ø#å", "http://xn--b-5ga.no/%C3%A6?%C3%B8"),
+        ("http://faß.de:8/", "http://xn--fa-hia.de:8/"), ("http://i❤.ws", "http://xn--i-7iq.ws/"),
         (" http://a.org/a%2fb?c=d&e=(f)~'*!$@;:,+#g ", "http://a.org/a%2fb?c=d&e=(f)~'*!$@;:,+"),
     ],
 )  # fmt: skip

@@ -38,6 +38,15 @@ def chosen(path: Path, *rows: str, private: bool = False, **rules: Any) -> tuple
         ("http://example.com/a?utm_source=a", "http://example.com/a"),
         ("http://example.com/?my_utm_x=1&outgclid=2", "http://example.com/?my_utm_x=1&outgclid=2"),
         ("http://blåbær.no/sti/å?ø=%20", "http://xn--blbr-roah.no/sti/%C3%A5?%C3%B8=%20"),
+        ("http://faß.de/", "http://xn--fa-hia.de/"),
+        ("http://FASS.de/", "http://fass.de/"),
+        ("http://βόλος.com/", "http://xn--nxasmm1c.com/"),
+        ("http://BÜCHER.example", "http://xn--bcher-kva.example/"),
+        ("http://日本。jp/", "http://xn--wgv71a.jp/"),
+        ("http://☃.net/", "http://xn--n3h.net/"),
+        ("http://my_host.faß.de./", "http://my_host.xn--fa-hia.de/"),
+        ("http://１２７.0.0.1/", "http://127.0.0.1/"),
+        ("http://xn--fa-hia.de/", "http://xn--fa-hia.de/"),
         ("http://example.com/a;b=(c)|\"<{'*", "http://example.com/a;b=(c)%7C%22%3C%7B'*"),
         ("http://[2001:DB8::1]:8080/", "http://[2001:db8::1]:8080/"),
     ],
@@ -55,6 +64,7 @@ def test_one_spelling(link: str, spelling: str) -> None:
         "http://example..com/", "http://me:secret@example.com/", "http://me@example.com", "http://exa\ufffdmple.com/",
         "http://example.com/\ud800", f"http://{'a' * 64}.com/", f"http://example.com/{'a' * 5000}", "http://\u2028.com/",
         "http://example.com:x/", "http://a%2Fb.com/",
+        "http://ü..com/", "http://a\u2010\u00ad\ufffc.com/", f"http://{'ü' * 64}.com/",
     ],
 )  # fmt: skip
 def test_what_is_no_address(link: str) -> None:

@@ -21,24 +21,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, NoReturn
 from urllib.parse import urlsplit
-from urllib.robotparser import RobotFileParser
 
 from ordsmed import __version__
 from ordsmed.base.run import locked
 from ordsmed.base.say import Progress
 from ordsmed.text.seen import Seen
-from ordsmed.web.http import REDIRECTS, Failed, Refused, Reply, get
+from ordsmed.web.http import REDIRECTS, Failed, Misled, Refused, get
 from ordsmed.web.pages import Page, Pages, behind
+from ordsmed.web.robots import NAME, RobotRules, read_rules
 from ordsmed.web.urls import number
 
-NAME = "ordsmed"  # in a robots.txt
 KINDS = ("", "text/html", "application/xhtml+xml", "text/plain")
 TRIES = 3  # of an address before the folder is next gone on with
 BACKOFF = 2.0  # seconds before the second try, twice as many before the third
 PATIENCE = 60.0  # seconds: a host that wants to be left alone for longer is left for another time
 DEAD = 3  # so is one that fails so many addresses in a row
-SHUT = "User-agent: *\nDisallow: /"
-ROBOTS = 500_000  # bytes of a robots.txt, and the block in which they end, are heeded
+DAY = 86_400.0  # seconds for which rules are heeded before they are asked for again
 WAITING = 100_000  # addresses in the queues
 KEPT = 4096  # hosts without a waiting address that are remembered
 
@@ -136,7 +134,7 @@ class _Host:
     pause: float
     jobs: deque[_Job] = field(default_factory=deque)
     ready: float = 0.0  # when it may be asked again
-    rules: RobotFileParser | None = None
+    rules: dict[str, tuple[RobotRules, float]] = field(default_factory=dict)  # of http and https, and until when
     tries: int = 0  # of its robots.txt
     failed: int = 0  # addresses in a row
     shut: str = ""  # why it is left for another time
@@ -255,10 +253,12 @@ class _CrawlState:
         """One request at most: how long the host rests then, and the address if it is not done."""
         if host.shut:
             return self._miss(job, host.shut, again=True)
-        if self.how.robots and host.rules is None:
-            return self._ask_robots(host, job)
-        if host.rules and not host.rules.can_fetch(NAME, job.at):
-            return self._miss(job, "robots.txt")
+        if self.how.robots:
+            rules, until = host.rules.get(urlsplit(job.at).scheme, (None, 0.0))
+            if rules is None or time.monotonic() > until:
+                return self._ask_robots(host, job)
+            if not rules.allow(job.at):
+                return self._miss(job, "robots.txt")
         try:
             page = self._get(job)
         except _Moved:
@@ -301,19 +301,23 @@ class _CrawlState:
 
     def _ask_robots(self, host: _Host, job: _Job) -> tuple[float, _Job]:
         """What the host wants left alone. Without an answer nothing of it is asked for; "no" is an answer."""
-        url = f"{urlsplit(job.at).scheme}://{host.name}/robots.txt"
+        scheme = urlsplit(job.at).scheme
         host.tries += 1
         try:
-            with get(url, headers=self.headers, timeout=self.how.timeout, private=self.how.private) as reply:
-                host.rules = _rules(reply, self.how.slowest)
+            with get(
+                f"{scheme}://{host.name}/robots.txt",
+                headers=self.headers, timeout=self.how.timeout, private=self.how.private,
+            ) as reply:  # fmt: skip
+                rules = read_rules(reply, self.how.slowest)
+        except Misled:
+            rules = RobotRules()
         except Failed as error:
             wait = BACKOFF * 2 ** (host.tries - 1) if error.wait is None else error.wait
-            if not error.again:  # a circle, garbage, a host that is not: no robots.txt, and the page tells the rest
-                host.rules = _parsed("")
-            elif wait > PATIENCE or host.tries >= TRIES:
+            if not error.again or wait > PATIENCE or host.tries >= TRIES:
                 host.shut = _short(error)
-            return max(wait, host.pause) if error.again and not host.shut else host.pause, job
-        host.pause = max(host.pause, min(float(host.rules.crawl_delay(NAME) or 0), PATIENCE))
+            return max(wait, host.pause) if not host.shut else host.pause, job
+        host.rules[scheme], host.tries = (rules, time.monotonic() + DAY), 0
+        host.pause = max(host.pause, min(rules.delay, PATIENCE))
         return host.pause, job
 
     def _count(self, what: str) -> None:
@@ -332,30 +336,6 @@ def _move(job: _Job, fault_of: Callable[[str], str], target: str) -> NoReturn:
     if why := fault_of(target):
         raise _Astray(behind(why))
     raise _Moved
-
-
-def _rules(reply: Reply, seconds: float) -> RobotFileParser:
-    if reply.status in (401, 403):
-        return _parsed(SHUT)
-    if 400 <= reply.status < 500 and reply.status != 429:
-        return _parsed("")
-    if reply.status != 200:
-        raise reply.failure()
-    text = b""
-    for block in reply.blocks(seconds=seconds):
-        text += block
-        if len(text) > ROBOTS:
-            break
-    try:
-        return _parsed(text.decode("utf-8", "replace").removeprefix("\ufeff"))
-    except ValueError:  # a line that the standard library chokes on: rather too much left alone than too little
-        return _parsed(SHUT)
-
-
-def _parsed(text: str) -> RobotFileParser:
-    rules = RobotFileParser()
-    rules.parse(text.splitlines())
-    return rules
 
 
 def _short(error: Failed) -> str:

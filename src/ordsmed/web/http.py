@@ -28,6 +28,7 @@ from typing import Any, TypeVar
 from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 
 from ordsmed import __version__
+from ordsmed.web.hosts import in_ascii
 
 AGAIN = (408, 425, 429, 500, 502, 503, 504)  # statuses that another try may change
 UNREACHED = (errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTUNREACH, errno.EHOSTDOWN, errno.ECONNREFUSED)
@@ -51,6 +52,10 @@ class Failed(Exception):
 
 class Refused(Failed):
     """An address that is not gone to, whatever would answer."""
+
+
+class Misled(Failed):
+    """Redirects that lead to no answer."""
 
 
 class Reply:
@@ -143,9 +148,9 @@ def _follow(
         reply.close()
         target = _target(place, reply.headers.get("Location"))
         if target in seen:
-            raise Failed("redirects in a circle")
+            raise Misled("redirects in a circle")
         if len(seen) > REDIRECTS:
-            raise Failed(f"more than {REDIRECTS} redirects")
+            raise Misled(f"more than {REDIRECTS} redirects")
         if hop:
             hop(target)
         if urlsplit(target).netloc != place.netloc:
@@ -156,21 +161,21 @@ def _follow(
 def _target(place: SplitResult, location: str | None) -> str:
     """Where a redirect leads."""
     if not location:
-        raise Failed("bad redirect")
+        raise Misled("bad redirect")
     try:
         text = location.encode("latin-1").decode("utf-8", "replace")  # as http.client read it, and as it was meant
         return _split(urljoin(place.geturl(), text)).geturl()
     except Refused as error:
         raise Refused(f"redirect to {error.reason}") from None
     except (Failed, ValueError):
-        raise Failed("bad redirect") from None
+        raise Misled("bad redirect") from None
 
 
 def _split(url: str) -> SplitResult:
     """An address in its parts, as they are sent: everything in ASCII, no fragment."""
     try:
         parts = urlsplit(url.strip())
-        host, port = (parts.hostname or "").encode("idna").decode("ascii"), parts.port
+        host, port = in_ascii(parts.hostname or ""), parts.port
         path, query = quote(parts.path or "/", safe=SAFE), quote(parts.query, safe=SAFE)
     except ValueError:
         raise Failed("bad address") from None

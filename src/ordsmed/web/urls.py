@@ -29,6 +29,7 @@ from ordsmed.base.keys import text_number
 from ordsmed.base.say import Progress, many
 from ordsmed.text import read
 from ordsmed.text.seen import Seen
+from ordsmed.web.hosts import in_ascii
 from ordsmed.web.http import public
 
 USUAL = Path(__file__).parent / "blacklists" / "usual.txt"
@@ -242,9 +243,7 @@ def _host(name: str) -> str:
     """A host as the network knows it; "": it cannot be one."""
     if ":" in name:
         return f"[{ipaddress.ip_address(name)}]"
-    name = name.removesuffix(".")
-    if not name.isascii():
-        name = name.encode("idna").decode()
+    name = in_ascii(name).removesuffix(".")
     return name if NAME.fullmatch(name) else ""
 
 

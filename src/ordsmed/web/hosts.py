@@ -1,0 +1,27 @@
+"""Host names as they are looked up: what browsers ask for, by UTS 46 without the deviations of 2003.
+
+faß.de -> xn--fa-hia.de (another owner's is fass.de)      日本。jp -> xn--wgv71a.jp      my_host.com -> my_host.com
+"""
+
+from __future__ import annotations
+
+import re
+
+ASCII_NAME = re.compile(r"(?:[a-z0-9_-]+\.)*[a-z0-9_-]+\.?")
+
+
+def in_ascii(host: str) -> str:
+    """A host name of small letters in ASCII; a ValueError where no name can be so."""
+    if host.isascii():
+        return host
+    import idna
+
+    mapped = idna.uts46_remap(host, std3_rules=False)
+    name = ".".join(label if label.isascii() else "xn--" + _punycode(label) for label in mapped.split("."))
+    if not ASCII_NAME.fullmatch(name):
+        raise ValueError(f"{host!r} is no host name")
+    return name
+
+
+def _punycode(label: str) -> str:
+    return label.encode("punycode").decode("ascii")
