@@ -7,9 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -43,7 +42,7 @@ def test_results_come_in_order_and_tasks_as_they_are_needed(processes: int) -> N
     with worker_pool(processes) as spread:
         for count, result in enumerate(spread(operator.mul, tasks())):
             assert result == 2 * count
-            assert len(drawn) <= count + 2 * processes + 2
+            assert len(drawn) <= count + 1 + (workers.AHEAD * processes + 1) * (processes > 1)
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -85,34 +84,66 @@ def test_no_scheduler(tmp_path: Path) -> None:
 
 
 class Counted(Executor):
-    """Answers at once, and counts how many tasks were given at a time and how many were called back."""
+    """Does a task when somebody waits, the last or the first of those that are waited for, and keeps count."""
 
-    def __init__(self) -> None:
-        self.given = self.taken = self.most = 0
-        self.cancelled: list[int] = []
+    def __init__(self, slow_first: bool = True) -> None:
+        self.slow_first = slow_first
+        self.tasks: list[tuple[Future[Any], Any, Any]] = []
+        self.most = 0
+        self.first_at = 0
 
     def submit(self, function: Any, /, *task: Any, **_: Any) -> Any:
-        self.given += 1
-        self.most = max(self.most, self.given - self.taken)
-        number = self.given
+        self.tasks.append((Future(), function, task))
+        self.most = max(self.most, sum(not future.done() for future, _, _ in self.tasks))
+        return self.tasks[-1][0]
 
-        def result() -> Any:
-            self.taken += 1
-            return function(*task)
-
-        return SimpleNamespace(result=result, cancel=lambda: self.cancelled.append(number))
+    def wait(self, futures: Any, **_: Any) -> None:
+        future, function, task = next(one for one in self.tasks[:: -1 if self.slow_first else 1] if one[0] in futures)
+        self.first_at = len(self.tasks) if future is self.tasks[0][0] else self.first_at
+        try:
+            future.set_result(function(*task))
+        except DataError as error:
+            future.set_exception(error)
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_a_few_more_tasks_are_given_than_there_are_workers(workers: int) -> None:
-    """So that nobody waits, and no more, so that memory stays small; an error calls back what was not begun."""
+def test_a_few_more_tasks_are_given_than_there_are_workers(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that nobody waits behind a slow one, and no more, so that memory stays small."""
     executor = Counted()
-    assert list(_in_order(executor, operator.mul, ((n, 2) for n in range(20)), workers)) == [2 * n for n in range(20)]
-    assert (executor.most, executor.cancelled) == (2 * workers + 1, [])
-    failing = Counted()
+    monkeypatch.setattr(workers, "wait", executor.wait)
+    monkeypatch.setattr(
+        Future, "result", lambda future, inner=Future.result: (finish(executor, future), inner(future))[1]
+    )
+    spread = _in_order(executor, operator.mul, ((n, 2) for n in range(200)), workers)
+    assert list(spread) == [2 * n for n in range(200)]
+    assert executor.most == 2 * workers + 1
+    assert executor.first_at == workers.AHEAD * workers + 1, "the first is slow: so much is ready behind it"
+
+
+def test_what_is_ready_is_given_at_once() -> None:
+    class Prompt(Executor):
+        def submit(self, function: Any, /, *task: Any, **_: Any) -> Any:
+            given.append(task)
+            future = Future[Any]()
+            future.set_result(function(*task))
+            return future
+
+    given = list[Any]()
+    for count, _ in enumerate(_in_order(Prompt(), operator.mul, ((n, 2) for n in range(50)), 3), 1):
+        assert len(given) == count
+
+
+def test_an_error_calls_back_what_was_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    executor = Counted(slow_first=False)
+    monkeypatch.setattr(workers, "wait", executor.wait)
     with pytest.raises(DataError):
-        list(_in_order(failing, fail, ((n,) for n in range(20)), workers))
-    assert failing.cancelled == list(range(5, failing.given + 1))
+        list(_in_order(executor, fail, ((n,) for n in range(200)), 2))
+    assert [future.cancelled() for future, _, _ in executor.tasks] == [False] * 4 + [True] * 4
+
+
+def finish(executor: Counted, future: Future[Any]) -> None:
+    if not future.done():
+        executor.wait([future])
 
 
 def test_a_script_of_a_user_is_not_run_again_by_workers(tmp_path: Path) -> None:

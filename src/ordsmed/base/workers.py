@@ -4,7 +4,8 @@
     with worker_pool(engine="tcp://head:8786") as map_in_order:   the same on the workers of a Dask cluster
 
 Functions stand in a module and take and return what can be pickled. Tasks are drawn as they are needed: a few more are
-in flight than there are workers, so that memory stays small whatever is sent.
+in flight than there are workers, and what is ready behind a slow one waits, up to AHEAD; so memory stays small whatever
+is sent, and a slow task leaves nobody idle for long.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.context import SpawnContext, SpawnProcess
 from types import ModuleType
@@ -25,6 +26,8 @@ from typing import Any
 
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.machine import most_processes
+
+AHEAD = 8  # tasks a worker that are given, or ready and wait for one before them
 
 MapInOrder = Callable[[Callable[..., Any], Iterable[tuple[Any, ...]]], Iterator[Any]]
 
@@ -57,17 +60,26 @@ def worker_pool(processes: int = 1, engine: str | None = None) -> Iterator[MapIn
 def _in_order(
     executor: Executor, function: Callable[..., Any], tasks: Iterable[tuple[Any, ...]], workers: int
 ) -> Iterator[Any]:
-    flying: deque[Future[Any]] = deque()
+    line: deque[Future[Any]] = deque()
     try:
         for task in tasks:
-            flying.append(executor.submit(function, *task))
-            if len(flying) > 2 * workers:
-                yield flying.popleft().result()
-        while flying:
-            yield flying.popleft().result()
+            line.append(executor.submit(function, *task))
+            while line and (line[0].done() or (unfinished := _too_many(line, workers))):
+                if line[0].done():
+                    yield line.popleft().result()
+                else:
+                    wait(unfinished, return_when=FIRST_COMPLETED)
+        while line:
+            yield line.popleft().result()
     finally:
-        for future in () if isinstance(executor, ProcessPoolExecutor) else flying:
+        for future in () if isinstance(executor, ProcessPoolExecutor) else line:
             future.cancel()  # a pool cancels as it ends: before 3.11.3 it never ends after this (Debian 12 has 3.11.2)
+
+
+def _too_many(line: Sequence[Future[Any]], workers: int) -> list[Future[Any]]:
+    """What is to be waited for before another task is given: too many are at work, or ready behind the first."""
+    unfinished = [future for future in line if not future.done()]
+    return unfinished if len(unfinished) > 2 * workers or len(line) > AHEAD * workers else []
 
 
 class WorkerProcess(SpawnProcess):
