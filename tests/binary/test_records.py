@@ -50,6 +50,20 @@ def test_there_and_back(tmp_path: Path, pack: Any, monkeypatch: pytest.MonkeyPat
     assert contents(path) == own
 
 
+@pytest.mark.parametrize("pack", PACKED.values(), ids=PACKED)
+def test_a_long_record_is_put_together_once(tmp_path: Path, pack: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not again with every block that is read."""
+    own = [b"a" * 10, np.random.default_rng(1).bytes(1_000_000), *[b"b" * 1000] * 100]
+    path, looked = file(tmp_path, own, pack), list[int]()
+    monkeypatch.setattr(records, "BLOCK", 10_000)
+    monkeypatch.setattr(
+        records, "_starts", lambda held, inner=records._starts: (looked.append(len(held)), inner(held))[1]
+    )
+    assert contents(path) == own
+    assert sum(looked) < 1_250_000
+    assert max(looked[-8:]) <= 2 * records.BLOCK, "as little as before at once"
+
+
 def test_the_framing_is_tensorflows(tmp_path: Path) -> None:
     head = struct.pack("<Q", 3)
     sums = [int(masked(crc32c(part))) for part in (head, b"abc")]

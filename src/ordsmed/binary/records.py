@@ -56,23 +56,17 @@ def read(path: Path) -> Iterator[RecordBlock]:
     """All records of a file, a block at a time."""
     with path.open("rb") as file:
         source = _unpacked(file, path)
-        held, first, at = b"", 1, 0
-        while True:
-            try:
-                more = source.read(BLOCK)
-            except (OSError, EOFError, zlib.error) as error:
-                raise DataError(path, f"cannot be unpacked: {error}", WANTED, "copy it again") from None
-            if not more:
-                break
+        held, first, at, whole = b"", 1, 0, 0
+        while more := _more(source, whole - len(held), path):
             held += more
-            starts = _starts(held)
+            starts, whole = _starts(held), 0
             if starts:
                 block = _checked(path, held, starts, first, at)
                 yield block
                 end = int(block.starts[-1] + block.lengths[-1]) + TAIL
                 held, first, at = held[end:], first + len(block), at + end
             elif len(held) >= HEAD:
-                _length(held, f"{path}: record {first:,}, at byte {at:,}")
+                whole = HEAD + TAIL + _length(held, f"{path}: record {first:,}, at byte {at:,}")
     if held:
         place = f"{path}: record {first:,}, at byte {at:,}"
         size = _length(held, place) if len(held) >= HEAD else HEAD
@@ -120,6 +114,18 @@ def _unpacked(file: IO[bytes], path: Path) -> IO[bytes]:
     if head:
         raise DataError(f"{path}: record 1, at byte 0", "the checksum of its length differs", WANTED, "copy it again")
     return file
+
+
+def _more(source: IO[bytes], least: int, path: Path) -> bytes:
+    """The next blocks: at least so many bytes, so that a long record is put together once; fewer at the end."""
+    parts, size = list[bytes](), 0
+    try:
+        while size < max(least, 1) and (part := source.read(BLOCK)):
+            parts.append(part)
+            size += len(part)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(path, f"cannot be unpacked: {error}", WANTED, "copy it again") from None
+    return b"".join(parts)
 
 
 class _Inflated:
