@@ -6,6 +6,7 @@ import lzma
 import random
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -203,6 +204,7 @@ def test_the_same_however_it_is_cut_and_by_however_many(tmp_path: Path, monkeypa
         spread = lambda function, arguments: pool.map(function, *zip(*arguments, strict=True))  # noqa: E731
         assert search(tmp_path / "c", texts, cut=50, preference=preference, spread=spread) == wanted
     monkeypatch.setattr(buckets, "RUN", 30)
+    monkeypatch.setattr(buckets, "RUNS", 3)
     monkeypatch.setattr(buckets, "PART", 13)
     monkeypatch.setattr(similar, "PAIRS", 2)
     assert search(tmp_path / "d", texts, cut=7, preference=preference) == wanted
@@ -488,6 +490,135 @@ def test_of_a_large_bucket_the_others_are_compared_with_the_best_64(tmp_path: Pa
     assert list(zip(found.numbers.tolist(), found.kept.tolist(), strict=True)) == ([(64, 63)] if before == 63 else [])
 
 
+def test_who_is_dropped_follows_from_all_pairs_whenever_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if all were taken by rank; also where changes follow from changes for too long."""
+    chance = random.Random(4)
+    for waves in [64] * 60 + [0, 1, 2] * 20:
+        monkeypatch.setattr(similar, "WAVES", waves)
+        total = chance.randint(2, 40)
+        found, all_pairs = similar.SimilarPairs(total), set[tuple[int, int]]()
+        for _ in range(5):
+            ranks = [chance.sample(range(total), 2) for _ in range(chance.choice([0, 3, 20]))]
+            more = {(max(pair), min(pair)) for pair in ranks} - all_pairs
+            all_pairs |= more
+            worse, better = (np.array([pair[n] for pair in more], "<u4") for n in (0, 1))
+            found.add([similar._joined(worse, better)], [worse / np.float32(64)])
+            dropped = set[int]()
+            for rank in range(total):
+                dropped |= {rank} if any(w == rank and b not in dropped for w, b in all_pairs) else set()
+            assert set(np.flatnonzero(found.dropped).tolist()) == dropped
+            assert found.pairs.tolist() == sorted(w << 32 | b for w, b in all_pairs)
+            assert (found.similarity * 64 == similar.split(found.pairs)[0]).all(), "each pair keeps its own"
+
+
+def test_pairs_are_walked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not all of them again with every band: of 40,000 in 25 additions less than two each are taken apart."""
+    taken, inner = list[int](), similar.split
+    monkeypatch.setattr(similar, "split", lambda pairs: (taken.append(len(pairs)), inner(pairs))[1])
+    found, chance = similar.SimilarPairs(1_000_000), np.random.default_rng(2)
+    for n in range(25):
+        worse = (40_000 * n + 1 + chance.permutation(39_999)[:1600]).astype("<u4")
+        found.add([similar._joined(worse, worse // 40_000 * 40_000)], [np.ones(1600, "<f4")])
+    assert len(found.pairs) == 40_000
+    assert sum(taken) < 80_000
+
+
+def derived(row: np.ndarray, band: int, at: int) -> np.ndarray:
+    """A signature that differs in one number of every band but this one."""
+    found = row.copy()
+    found[[5 * n + at for n in range(25) if n != band]] += np.uint32(1)
+    return found
+
+
+def test_one_that_comes_back_is_compared_with_all(tmp_path: Path) -> None:
+    """x is dropped for b, b for a, but only in the second turn, as it was dropped for c, and c for d, in the first.
+
+    So x, which comes back in the second turn, meets y in a third: before, it was dropped where they share a band.
+    """
+    b = np.random.default_rng(6).integers(0, 2**31, 128, dtype=np.uint32)
+    x, c, a = derived(b, 0, 0), derived(b, 2, 1), derived(b, 3, 2)
+    y, d = derived(x, 1, 3), derived(c, 4, 4)
+    np.save(tmp_path / "0.npy", np.stack([d, c, a, b, y, x]))
+    found = near.find([tmp_path / "0.npy"], [6], None, None, HOW, tmp_path)
+    assert list(zip(found.numbers.tolist(), found.kept.tolist(), strict=True)) == [(1, 0), (3, 2), (5, 4)]
+
+
+def test_one_that_was_passed_over_for_another_that_goes_is_compared_with_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """w is like b and passed over at once; in the same band b goes: d goes for e, so that c is back, for which b goes.
+
+    So w has to meet y. Two that are not alike meet once.
+    """
+    chance, asked = np.random.default_rng(7), list[tuple[int, int]]()
+    b, u, v = chance.integers(0, 2**31, (3, 128), dtype=np.uint32)
+    v[25:30] = u[25:30]
+    c, w = derived(b, 0, 1), derived(b, 2, 4)
+    d, y = derived(c, 1, 2), derived(w, 2, 0)
+    np.save(tmp_path / "0.npy", np.stack([derived(d, 2, 3), d, c, b, y, w, u, v]))
+    judged = similar.PairJudge.__call__
+
+    def judge(self: similar.PairJudge, worse: np.ndarray, better: np.ndarray, **more: Any) -> Any:
+        asked.extend(zip(worse.tolist(), better.tolist(), strict=True))
+        return judged(self, worse, better, **more)
+
+    monkeypatch.setattr(similar.PairJudge, "__call__", judge)
+    found = near.find([tmp_path / "0.npy"], [8], None, None, HOW, tmp_path)
+    assert list(zip(found.numbers.tolist(), found.kept.tolist(), strict=True)) == [(1, 0), (3, 2), (5, 4)]
+    assert asked.count((7, 6)) == 1
+
+
+def planned(total: int, in_file: int) -> tuple[int, int]:
+    """Run files, and how often one is opened to search so many documents."""
+    runs = len(buckets.runs_of([Path()] * (total // in_file), [in_file] * (total // in_file)))
+    return runs, 27 * len(buckets.parts_of_keys(total)) * 3 * runs
+
+
+def test_files_are_opened_as_often_as_documents_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to 10^9 in files of 10,000, and as many as there can be."""
+    assert planned(10**6, 10_000) == (8, 27 * 16 * 3 * 8)
+    for total in (10**8, 10**9, 4 * 10**9):
+        runs, opens = planned(total, 10_000)
+        assert 120 <= runs <= 128
+        assert opens < 0.006 * total
+    monkeypatch.setattr(buckets, "RUN", 1)
+    assert len(buckets.runs_of([Path()] * 129, [1] * 129)) == 65
+    monkeypatch.undo()
+    assert planned(10**9, 10_000)[1] < 5_000_000, "with each 131,072 documents a run it was 295 million"
+
+
+@pytest.mark.parametrize("documents", [32, 96])
+def test_what_a_task_opens_and_compares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, documents: int) -> None:
+    """Whatever the number of documents is: as many files, entries and pairs."""
+    monkeypatch.setattr(buckets, "RUN", 4)
+    monkeypatch.setattr(buckets, "RUNS", 6)
+    monkeypatch.setattr(buckets, "PART", 16)
+    opened, entries, compared = Counter[str](), list[int](), list[int]()
+    inner, judged = buckets.MatchingWork.open, similar.PairJudge.__call__
+    monkeypatch.setattr(
+        buckets.MatchingWork, "open", lambda work, name: (opened.update([name.partition("-")[0]]), inner(work, name))[1]
+    )
+    monkeypatch.setattr(buckets, "_entries", lambda *task, inner=buckets._entries: note(entries, inner(*task)))
+    monkeypatch.setattr(
+        similar.PairJudge,
+        "__call__",
+        lambda judge, worse, *told, **more: (compared.append(len(worse)), judged(judge, worse, *told, **more))[1],
+    )
+    texts = mixture(documents)
+    search(tmp_path, texts, cut=2)
+    tasks = len(entries)
+    assert tasks >= 26 * (documents // 16)
+    assert (opened["run"], opened["ranks"]) == (6 * tasks, 6 * tasks)
+    assert opened["bytes"] <= 6 * tasks
+    assert max(entries) <= 3 * 16
+    assert sum(compared) <= 2 * documents
+
+
+def note(sizes: list[int], found: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    sizes.append(len(found[0]))
+    return found
+
+
 @pytest.mark.parametrize(("estimate", "close"), [(0.6, False), (0.62, True), (0.78, True), (0.79, False)])
 @pytest.mark.parametrize("tried", [0, 3, 4])
 def test_what_is_too_close_to_call_is_read_until_four_were_found_apart(
@@ -515,7 +646,7 @@ def test_what_is_too_close_to_call_is_read_until_four_were_found_apart(
     assert (like.tolist(), len(asked)) == ([estimate == 0.79], int(close and tried < 4))
 
 
-@pytest.mark.parametrize("name", ["VERSION", "RUN", "PART", "PIVOTS"])
+@pytest.mark.parametrize("name", ["VERSION", "RUN", "RUNS", "PART", "PIVOTS"])
 def test_a_search_by_other_bounds_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     left = near._scratch(tmp_path, ["what"]) / "0-0.npz"
     left.touch()

@@ -7,6 +7,7 @@ threshold found with probability SURE or more: 5 rows and 25 bands at 0.7 and 12
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from ordsmed.corpus.signatures import EMPTY, ODD, Array, Near, signatures
 Text = Callable[[int], str]
 
 RUN = 1 << 17  # documents of a run file
+RUNS = 128  # run files at most: each task opens all of them, and of very many documents there are very many tasks
 PART = 1 << 21  # entries of a band that a task holds
 
 
@@ -50,6 +52,15 @@ class MatchingWork:
     def open(self, name: str) -> Array:
         return np.load(self.folder / f"{name}.npy", mmap_mode="r")
 
+    def create(self, name: str, kind: str, shape: tuple[int, int]) -> Array:
+        """An array in a file, to be filled; the disk's room is taken at once: a full one is told here."""
+        path = self.folder / f"{name}.npy"
+        with path.open("wb") as file:
+            header = {"descr": kind, "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, header)
+            os.posix_fallocate(file.fileno(), 0, file.tell() + np.dtype(kind).itemsize * shape[0] * shape[1])
+        return np.load(path, mmap_mode="r+")
+
 
 def ranked(total: int, preference: Array | None, against: int, scratch: Path, keys: Array | None) -> Array:
     """The documents in order of preference; written down with each one's rank, and the keys."""
@@ -70,9 +81,10 @@ def ranked(total: int, preference: Array | None, against: int, scratch: Path, ke
 def runs_of(files: Sequence[Path], counts: Sequence[int]) -> list[tuple[int, int, list[Path], list[int]]]:
     """Files put together to runs: number, first document, files, their counts."""
     runs, first, start, size = list[tuple[int, int, list[Path], list[int]]](), 0, 0, 0
+    enough = max(RUN, -(-sum(counts) // RUNS))
     for end, count in enumerate(counts, 1):
         size += count
-        if size >= RUN or end == len(counts):
+        if size >= enough or end == len(counts):
             runs.append((len(runs), first, list(files[start:end]), list(counts[start:end])))
             first, start, size = first + size, end, 0
     return runs
@@ -81,9 +93,9 @@ def runs_of(files: Sequence[Path], counts: Sequence[int]) -> list[tuple[int, int
 def write_run(work: MatchingWork, run: int, first: int, files: list[Path], counts: list[int]) -> None:
     """One run's lanes, each sorted by key, and a byte of every number of its signatures."""
     count = sum(counts)
-    keys = np.empty((work.lanes, count), "<u8")
-    ranks = np.empty((work.lanes, count), "<u4")
-    bytes_ = np.empty((count, work.how.permutations if work.signed else 0), np.uint8)
+    keys = work.create(f"run-{run}", "<u8", (work.lanes, count))
+    ranks = work.create(f"ranks-{run}", "<u4", (work.lanes, count))
+    bytes_ = work.create(f"bytes-{run}", "|u1", (count, work.how.permutations if work.signed else 0))
     if work.keyed:
         keys[0] = work.open("keys")[first : first + count]
     at = 0
@@ -96,9 +108,8 @@ def write_run(work: MatchingWork, run: int, first: int, files: list[Path], count
     for lane in range(work.lanes):
         order = np.argsort(keys[lane], kind="stable")
         keys[lane], ranks[lane] = keys[lane][order], rank[order]
-    for name, array in (("run", keys), ("ranks", ranks), ("bytes", bytes_)):
-        np.save(work.folder / f"{name}-{run}.npy", array)
-        sync(work.folder / f"{name}-{run}.npy")
+    for name in ("run", "ranks", "bytes"):
+        sync(work.folder / f"{name}-{run}.npy")  # with what was written through the arrays
 
 
 def _rows(path: Path, count: int, first: int, work: MatchingWork) -> Iterator[Array]:

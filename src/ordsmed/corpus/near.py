@@ -5,10 +5,10 @@
     close to call -> in order of preference: dropped if and only if similar to a kept one (similar.py) -> Duplicates
 
 Memory: in the calling process 32 bytes a document (a preference given in memory counts in) and 40 a similar pair while
-they are merged; in each task 60 bytes for each of at most 2 million entries of a band, or 600 for each of the
-documents of a run (RUN, or one file if it has more). On disk, in `folder` while it works: 12 bytes a band and one a
-permutation for each document, 450 by default.
-
+they are merged; in each task 60 bytes for each of at most 2 million entries of a band, or 40 for each of the
+documents of a run (RUN, the RUNSth part of all, or one file, whichever has more). On disk, in `folder` while it works:
+12 bytes a band and one a permutation for each document, 450 by default. Opens of files grow as the documents, as each
+task opens RUNS runs at most; a pair is walked once when it is found.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import numpy as np
 from ordsmed.base.files import survive_disk, write_text, writing
 from ordsmed.base.keys import bytes_key
 from ordsmed.base.workers import MapInOrder
-from ordsmed.corpus.buckets import PART, RUN, MatchingWork, Text, firsts, ranked, runs_of, twins, write_run
+from ordsmed.corpus.buckets import PART, RUN, RUNS, MatchingWork, Text, firsts, ranked, runs_of, twins, write_run
 from ordsmed.corpus.signatures import VERSION, Array, Near
 from ordsmed.corpus.similar import PIVOTS, SimilarPairs, similar_pairs, split
 
@@ -90,7 +90,7 @@ def find(
         for _ in map_in_order(write_run, ((work, *run) for run in runs)):
             pass
         twin = twins(work, len(order), map_in_order)
-        pairs = similar_pairs(work, twin, map_in_order) if files else SimilarPairs()
+        pairs = similar_pairs(work, twin, map_in_order) if files else SimilarPairs(len(order))
         found = _found(folder, order, twin, pairs, against)
         shutil.rmtree(scratch)
     return found
@@ -101,7 +101,7 @@ def _found(folder: Path, order: Array, twin: Array, pairs: SimilarPairs, against
     total = len(order)
     target, similarity = np.arange(total, dtype="<u4"), np.ones(total, "<f4")
     worse, better = split(pairs.pairs)
-    to_kept = ~pairs.dropped(total)[better]
+    to_kept = ~pairs.dropped[better]
     worse, better, how_like = worse[to_kept], better[to_kept], pairs.similarity[to_kept]
     by = np.lexsort((better, -how_like, worse))
     by = by[firsts(worse[by])]
@@ -134,7 +134,7 @@ def _group(found: Duplicates, kept: int, size: int, members: int) -> Group:
 
 def _scratch(folder: Path, what: list[Any]) -> Path:
     """The folder of this search; what another one left goes."""
-    scratch, key = folder / "near", bytes_key(repr([VERSION, RUN, PART, PIVOTS, *what]).encode())
+    scratch, key = folder / "near", bytes_key(repr([VERSION, RUN, RUNS, PART, PIVOTS, *what]).encode())
     mark = scratch / "search"
     if not mark.exists() or mark.read_text(encoding="utf-8") != key:
         shutil.rmtree(scratch, ignore_errors=True)

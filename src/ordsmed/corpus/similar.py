@@ -12,8 +12,6 @@ is compared anew, until nothing changes. So the outcome is that of taking docume
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ordsmed.base.say import Progress
@@ -24,30 +22,54 @@ from ordsmed.corpus.signatures import Array, overlap, shingles
 PIVOTS = 64  # kept documents of one bucket with which its others are compared
 EXACT = 4  # of these, with how many by their texts, where the estimate is too close to call
 PAIRS = 1 << 14  # pairs estimated at once
+BLOCK = 1 << 18  # pairs taken apart at once
+WAVES = 64  # of changes that follow from changes
 KEPT, FRESH = 1, 2  # 0: dropped, or the twin of another
 
 
-@dataclass
 class SimilarPairs:
-    """Similar pairs of ranks, worse << 32 | better, sorted."""
+    """Similar pairs of ranks, worse << 32 | better, sorted; and who is dropped: whoever is similar to one that is not.
 
-    pairs: Array
-    similarity: Array
+    Taken by rank that is settled from the best on. Pairs that are added change it for a few, those change it for a few
+    who are worse, and so on; where that goes on for too long, all are walked through by rank.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, total: int) -> None:
         self.pairs, self.similarity = np.empty(0, "<u8"), np.empty(0, "<f4")
+        self.turned = np.empty(0, "<u8")  # better << 32 | worse, sorted
+        self.dropped: Array = np.zeros(total, bool)
 
     def add(self, pairs: list[Array], similarity: list[Array]) -> None:
-        self.pairs = np.concatenate([self.pairs, *pairs])
-        self.similarity = np.concatenate([self.similarity, *similarity])
-        order = np.argsort(self.pairs, kind="stable")
-        self.pairs, self.similarity = self.pairs[order], self.similarity[order]
+        more, alike = np.concatenate(pairs), np.concatenate(similarity)
+        order = np.argsort(more, kind="stable")
+        more, alike = more[order], alike[order]
+        at = np.searchsorted(self.pairs, more, "right")
+        self.pairs, self.similarity = np.insert(self.pairs, at, more), np.insert(self.similarity, at, alike)
+        worse, better = split(more)
+        turned = np.sort(_joined(better, worse))
+        self.turned = np.insert(self.turned, np.searchsorted(self.turned, turned), turned)
+        self._settle(worse[~self.dropped[better] & ~self.dropped[worse]])
 
-    def dropped(self, total: int) -> Array:
-        """Taken by rank: dropped if similar to one that is not."""
-        dropped = bytearray(total)
-        for start in range(0, len(self.pairs), 1 << 16):
-            worse, better = split(self.pairs[start : start + (1 << 16)])
+    def _settle(self, changed: Array) -> None:
+        changed = changed[firsts(changed)]
+        for _ in range(WAVES):
+            if not len(changed):
+                return
+            self.dropped[changed] ^= True
+            touched = np.sort(_partners(self.turned, changed)[0])
+            touched = touched[firsts(touched)]
+            changed = touched[self._similar_to_kept(touched) != self.dropped[touched]]
+        self.dropped = self._walked()
+
+    def _similar_to_kept(self, ranks: Array) -> Array:
+        """Of ranks that are the worse of a pair or more: is one of the better ones kept?"""
+        better, starts = _partners(self.pairs, ranks)
+        return np.logical_or.reduceat(~self.dropped[better], starts) if len(ranks) else np.zeros(0, bool)
+
+    def _walked(self) -> Array:
+        dropped = bytearray(len(self.dropped))
+        for start in range(0, len(self.pairs), BLOCK):
+            worse, better = split(self.pairs[start : start + BLOCK])
             for w, b in zip(worse.tolist(), better.tolist(), strict=True):
                 if not dropped[b]:
                     dropped[w] = 1
@@ -58,6 +80,14 @@ def split(pairs: Array) -> tuple[Array, Array]:
     return (pairs >> np.uint64(32)).astype("<u4"), pairs.astype("<u4")
 
 
+def _partners(pairs: Array, ranks: Array) -> tuple[Array, Array]:
+    """The second ones of all pairs of which the first is one of these ranks, and where those of each rank begin."""
+    low, high = (np.searchsorted(pairs, (ranks.astype("<u8") + np.uint64(n)) << np.uint64(32)) for n in (0, 1))
+    sizes = high - low
+    starts = np.cumsum(sizes) - sizes
+    return split(pairs[np.repeat(low - starts, sizes) + np.arange(sizes.sum())])[1], starts
+
+
 def _joined(worse: Array, better: Array) -> Array:
     return (worse.astype("<u8") << np.uint64(32)) | better
 
@@ -66,23 +96,23 @@ def similar_pairs(work: MatchingWork, twin: Array, map_in_order: MapInOrder) -> 
     """All similar pairs that matter: among those kept in the end there is none."""
     total = len(twin)
     alone = twin == np.arange(total, dtype="<u4")
-    found, apart = SimilarPairs(), np.empty(0, "<u8")
-    dropped, fresh = np.zeros(total, bool), alone  # fresh: not yet compared with all that are kept now
+    found, apart = SimilarPairs(total), np.empty(0, "<u8")
+    fresh = alone  # not yet compared with all that are kept now
     while fresh.any():
         again = np.zeros(total, bool)
         with Progress("match", work.lanes - work.exact, "bands") as shown:
             for lane in range(work.exact, work.lanes):
-                np.save(work.folder / "state.npy", ((alone & ~dropped) * (KEPT + fresh)).astype(np.uint8))
+                kept = alone & ~found.dropped
+                np.save(work.folder / "state.npy", kept.astype(np.uint8) + (kept & fresh))  # 0, KEPT or FRESH
                 np.save(work.folder / "apart.npy", apart)
                 new = list(map_in_order(_compare, ((work, lane, *part) for part in parts_of_keys(total))))
                 found.add([pairs for pairs, _, _ in new], [similarity for _, similarity, _ in new])
                 apart = np.sort(np.concatenate([apart, *(unlike for _, _, unlike in new)]))
-                dropped = found.dropped(total)
-                again |= dropped
+                again |= found.dropped
                 for pairs, _, _ in new:
                     again[split(pairs)[0]] = True
                 shown.add(1, "(kept as it goes)")
-        fresh = again & alone & ~dropped
+        fresh = again & alone & ~found.dropped
     return found
 
 
