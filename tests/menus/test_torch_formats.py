@@ -358,3 +358,117 @@ def test_what_cannot_be_cut_or_computed_is_not_written(tmp_path: Path, networks:
     take_over(folder, tmp_path / "relu", ["model.activation=relu"])
     with pytest.raises(RecipeError, match="has relu; wanted gelu or gelu_tanh"):
         export(tmp_path / "relu", tmp_path / "out", to="megatron")
+
+
+def told_of_activation(folder: Path, out: Path, args: dict[str, Any] | None, words: list[str]) -> tuple[str, list[str]]:
+    """The activation that an import takes of files with these args, and its notes."""
+    file = folder / "iter_0000100/mp_rank_00/model_optim_rng.pt"
+    held = torch.load(file, weights_only=False)
+    held["args"] = argparse.Namespace(**args) if args is not None else None
+    torch.save(held, file)
+    found = recognised(folder).read(folder, ["model.heads=2", *words])
+    return found.networks.model.activation, [note for note in found.notes if ": activation " in note]
+
+
+UNTOLD = "which Megatron computes of files without bias_gelu_fusion and openai_gelu, until April 2020"
+EITHER = "without bias_gelu_fusion and openai_gelu"
+BIASED = {"bias_gelu_fusion": True, "openai_gelu": False}
+ACTIVATIONS: dict[str, tuple[str, dict[str, Any] | None, str, str]] = {
+    "no args": ("gpt2", None, "gelu_tanh", UNTOLD), "args of March 2020": ("gpt2", {}, "gelu_tanh", UNTOLD),
+    "April 2020": ("gpt2", {"openai_gelu": False}, "gelu", "without openai_gelu"),
+    "neither": ("gpt2", {"openai_gelu": False, "bias_gelu_fusion": False}, "gelu", EITHER),
+    "old": ("gpt2", {"openai_gelu": True}, "gelu_tanh", "as openai_gelu says"),
+    "fused": ("gpt2", BIASED, "gelu_tanh", "as bias_gelu_fusion says"),
+    "squared": ("gpt2", {"squared_relu": True}, "relu2", "as squared_relu says"),
+    "BERT without args": ("megatron_bert", None, "gelu_tanh", UNTOLD),
+    "BERT": ("megatron_bert", {"openai_gelu": False}, "gelu", "without openai_gelu"),
+    "BERT fused": ("megatron_bert", BIASED, "gelu_tanh", "its head for masked words had the exact GELU"),
+    "BERT of 2019": ("bert", None, "gelu", "which Megatron's BERT of 2019 computes"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "args", "wanted", "why"), ACTIVATIONS.values(), ids=ACTIVATIONS)
+def test_megatrons_activation_is_taken_by_its_age_and_flags(
+    tmp_path: Path, networks: dict[str, Any], kind: str, args: dict[str, Any] | None, wanted: str, why: str
+) -> None:
+    how = {"old": True, "version": 0} if kind == "bert" else {}
+    folder = foreign_files.megatron(tmp_path / "theirs", networks[kind][1], kind, **how)
+    found, (note,) = told_of_activation(folder, tmp_path, args, [])
+    assert found == wanted
+    assert f"activation {wanted}, " in note
+    assert why in note
+    assert ("epsilon 1e-05, as it tells none" in note) == (not args)
+    assert ("had the exact GELU" in note) == (kind == "megatron_bert" and args == BIASED)
+    assert told_of_activation(folder, tmp_path, args, ["model.activation=relu"]) == ("relu", [])
+
+
+def test_a_gpt2_of_2019_says_what_its_code_said(tmp_path: Path, networks: dict[str, Any]) -> None:
+    """Args without either flag: GELU by tanh, as the network of transformers that these weights are of."""
+    network, theirs, _ = networks["gpt2"]
+    folder = foreign_files.megatron(tmp_path / "theirs", theirs, "gpt2")
+    file = folder / "iter_0000100/mp_rank_00/model_optim_rng.pt"
+    held = torch.load(file, weights_only=False)
+    held["args"] = argparse.Namespace(num_attention_heads=2, norm_epsilon=1e-4)
+    torch.save(held, file)
+    take_over(folder, tmp_path / "ours")
+    assert open_model(tmp_path / "ours").settings.epsilon == 1e-4
+    network.load_state_dict({name: tensor.half().float() for name, tensor in theirs.items()})
+    take_over(folder, tmp_path / "usual", ["model.epsilon=1e-5"])
+    assert says(network, export(tmp_path / "usual", tmp_path / "hf")) < 1e-5
+
+
+def test_megatrons_core_does_not_know_openai_gelu(tmp_path: Path) -> None:
+    folder = tmp_path / "theirs"
+    shutil.copytree(foreign_files.TORCH / "megatron_core_gpt2", folder)
+    foreign_files.byte_pieces(folder)
+    file = folder / "iter_0000007/mp_rank_00/model_optim_rng.pt"
+    held = torch.load(file, weights_only=False)
+    for flags, wanted, why in (
+        ({"openai_gelu": True, "bias_gelu_fusion": False}, "gelu", "without bias_gelu_fusion"), (BIASED, "gelu_tanh",
+         "as bias_gelu_fusion says"), ({}, "gelu", "without bias_gelu_fusion"),
+    ):  # fmt: skip
+        held["args"] = argparse.Namespace(num_attention_heads=2, **flags)
+        torch.save(held, file)
+        found = recognised(folder).read(folder)
+        assert found.networks.model.activation == wanted
+        assert any(why in note for note in found.notes)
+
+
+@pytest.mark.parametrize("name", ["apply_layernorm_1p", "apply_residual_connection_post_layernorm"])
+def test_megatrons_other_norms_are_refused(tmp_path: Path, networks: dict[str, Any], name: str) -> None:
+    """Their tensors have the same names and shapes, and mean something else."""
+    folder = foreign_files.megatron(tmp_path / "theirs", networks["gpt2"][1], "gpt2")
+    with pytest.raises(DataError, match=rf"unknown network: {name} True; wanted a GPT-2 or BERT: {name} False"):
+        told_of_activation(folder, tmp_path, {name: True}, [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "told"),
+    [
+        ("gpt2", "model.activation=gelu", r"has gelu, .*2019 computes: gelu_tanh, .*style=2020"),
+        ("gpt2", "model.epsilon=1e-12", r"epsilon 1e-12, .*2019 computes: gelu_tanh, epsilon 1e-05, 32 inside"),
+        ("bert", "model.activation=gelu_tanh", r"has gelu_tanh, .*2019 computes: gelu, .*without --to writes it"),
+    ],
+)
+def test_what_megatron_of_2019_computes_otherwise_is_not_written(
+    tmp_path: Path, networks: dict[str, Any], kind: str, change: str, told: str
+) -> None:
+    how = {"old": True, "version": 0} if kind == "bert" else {}
+    folder = foreign_files.megatron(tmp_path / "theirs", networks[kind][1], kind, **how)
+    take_over(folder, tmp_path / "ours", ["model.heads=2", change])
+    with pytest.raises(RecipeError, match=told):
+        export(tmp_path / "ours", tmp_path / "out", to="megatron", overrides=["style=2019"])
+    if kind == "gpt2":  # what was written later tells its settings
+        out = export(tmp_path / "ours", tmp_path / "out", to="megatron")
+        take_over(out, tmp_path / "again")
+        assert open_model(tmp_path / "again").settings == open_model(tmp_path / "ours").settings
+
+
+def test_an_export_of_2019_tells_the_flags_that_load_it(
+    tmp_path: Path, networks: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = foreign_files.megatron(tmp_path / "theirs", networks["bert"][1], "bert", old=True, version=0)
+    take_over(folder, tmp_path / "ours", ["model.heads=2", "model.epsilon=1e-12"])
+    export(tmp_path / "ours", tmp_path / "out", to="megatron")
+    wanted = "--num-layers 2 --hidden-size 8 --num-attention-heads 2 --max-position-embeddings 12 "
+    assert wanted + "--intermediate-size 16 --layernorm-epsilon 1e-12" in capsys.readouterr().err

@@ -30,6 +30,7 @@ from torch import Tensor
 from ordsmed.base import files
 from ordsmed.base import settings as tables
 from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.say import say
 from ordsmed.binary import pickled
 from ordsmed.nn import foreign, renaming, weights
 from ordsmed.nn.foreign import Imported
@@ -77,7 +78,9 @@ CORE = (  # Megatron Core's -> those of 2020
 UNLIKE = {  # settings of Megatron's that no GPT-2 or BERT has, and what theirs are
     "normalization": "LayerNorm", "position_embedding_type": "learned_absolute", "swiglu": False,
     "group_query_attention": False, "untie_embeddings_and_output_weights": False, "num_experts": None,
+    "apply_layernorm_1p": False, "apply_residual_connection_post_layernorm": False,
 }  # fmt: skip
+FLAGS = ("bias_gelu_fusion", "openai_gelu")  # of args: either asks for GELU by tanh
 BERT_2019 = "bert.encoder.layer."
 LISTS = (("vocab.txt",), ("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"), ("tokenizer.json",))
 
@@ -113,15 +116,20 @@ class Settings:
         parts = _parts(path)
         first = parts[0][0]
         args = pickled.attributes(first.args)
-        heads = tables.override({}, overrides).get("model", {}).get("heads", args.get("num_attention_heads"))
+        given = tables.override({}, overrides).get("model", {})
+        heads = given.get("heads", args.get("num_attention_heads"))
         if not isinstance(heads, int) or heads < 1:
             raise RecipeError(first.path, "does not tell how many heads it has", "their number", "add model.heads=N")
         theirs = _joined(parts, heads)
-        model, kind = _described(theirs, args, first.path)
+        model, kind = _described(theirs, args, first)
         table = {"model": model | {"heads": heads}, "objective": {"kind": kind}}
         networks = foreign.decoded(tables.override(table, overrides), first.path)
         tokenizer = _tokenizer(first.path)
         notes = renaming.rows_behind(theirs, _words(theirs), tokenizer, first.path)
+        if "activation" not in given:
+            notes.append(
+                f"{first.path}: {_reason(first, args, model)}; model.activation=... behind an import changes it"
+            )
         spell = _spell_2019 if model["kind"] == "bert" else _spell
         tensors = renaming.taken(networks, tokenizer, theirs, spell, first.path, alike=True)
         if any(piece.storage.dtype != torch.float32 for piece in first.pieces.values()):
@@ -132,8 +140,8 @@ class Settings:
         own = trained.settings
         _writable(trained, self.ranks)
         style = "2019" if trained.kind == "bert" else self.style
-        if trained.kind == "megatron_bert" and style == "2019":
-            raise RecipeError("--set", "found style 2019 for a BERT with its norms before attention", "style=2020")
+        if style == "2019":
+            _check_2019(trained)
         spell = _spell_2019 if trained.kind == "bert" else _spell
         tensors = dict(renaming.given(trained.objective, spell, alike=True))
         wide = self.multiple * self.ranks
@@ -179,6 +187,7 @@ class RankFile:
     version: float
     args: object
     stage: int
+    core: bool  # is it of Megatron Core's code?
 
     @staticmethod
     def of(path: Path, stage: int) -> RankFile:
@@ -196,7 +205,8 @@ class RankFile:
             raise DataError(path, f"is of an unknown network: {', '.join(other)}", f"a GPT-2 or BERT: {wanted}")
         flat = pickled.flat(table["model"])
         own = {_plain(name): piece for name, piece in flat.items() if not name.endswith("_extra_state")}
-        return RankFile(path, source, own, float(version), table.get("args"), stage)
+        core = any(".linear_fc1." in name for name in flat)
+        return RankFile(path, source, own, float(version), table.get("args"), stage, core)
 
 
 def _parts(path: Path) -> list[list[RankFile]]:
@@ -348,7 +358,7 @@ def _words(names: Any) -> str:
     return f"bert.embeddings.{WORDS}" if f"bert.embeddings.{WORDS}" in names else WORDS
 
 
-def _described(held: Held, args: dict[str, Any], file: Path) -> tuple[tables.Table, str]:
+def _described(held: Held, args: dict[str, Any], first: RankFile) -> tuple[tables.Table, str]:
     """The [model] of these tensors and what it learned."""
     old = _words(held) != WORDS
     layers, before = (BERT_2019, "bert.embeddings.") if old else ("layers.", "")
@@ -357,22 +367,45 @@ def _described(held: Held, args: dict[str, Any], file: Path) -> tuple[tables.Tab
     names = [f"{before}{WORDS}", f"{before}{PLACES}", inner]
     if lacks := [name for name in names if name not in held]:
         known = f"{len(held):,} tensors, {', '.join(list(held)[:3])} among them"
-        raise DataError(file, f"holds {known}; lacks {', '.join(lacks)}", "Megatron's GPT-2 or BERT")
+        raise DataError(first.path, f"holds {known}; lacks {', '.join(lacks)}", "Megatron's GPT-2 or BERT")
     model: tables.Table = {
         "width": held.shapes[names[1]][1], "positions": held.shapes[names[1]][0], "inner": held.shapes[inner][0],
         "layers": renaming.layers(held, f"{layers}N."), "epsilon": 1e-5,
     }  # fmt: skip
-    usual = {"dropout": "hidden_dropout", "attention_dropout": "attention_dropout", "epsilon": "layernorm_epsilon"}
-    model |= {ours: args[key] for ours, key in usual.items() if isinstance(args.get(key), float)}
-    bert = old or any(name.startswith("lm_head.") for name in held)
-    tanh = not bert if not args else bool(args.get("bias_gelu_fusion") or args.get("openai_gelu"))
-    model |= {"activation": "gelu_tanh" if tanh else "gelu"}
-    if not bert:
+    read = {"hidden_dropout": "dropout", "attention_dropout": "attention_dropout", "layernorm_epsilon": "epsilon",
+             "norm_epsilon": "epsilon"}  # fmt: skip
+    model |= {ours: args[key] for key, ours in read.items() if isinstance(args.get(key), float)}
+    model |= {"activation": _activation(args, core=first.core, old=old)[0]}
+    if not old and not any(name.startswith("lm_head.") for name in held):
         return {"kind": "gpt2"} | model, "clm"
     model |= {"kind": "bert" if old else "megatron_bert",
               "types": held.shapes[before + types][0] if before + types in held else 0}  # fmt: skip
     pairs = any(name.startswith(("binary_head.", "cls.seq_relationship.")) for name in held)
     return model, "mlm_nsp" if pairs else "mlm"
+
+
+def _activation(args: dict[str, Any], *, core: bool, old: bool) -> tuple[str, str]:
+    """The activation that Megatron computes of such files, and why; its Core does not know openai_gelu."""
+    flags = {name: bool(args[name]) for name in (FLAGS[:1] if core else FLAGS) if name in args}
+    if args.get("squared_relu"):
+        return "relu2", "as squared_relu says"
+    if old:
+        return "gelu", "which Megatron's BERT of 2019 computes"
+    if not flags and not core:
+        return "gelu_tanh", f"which Megatron computes of files without {' and '.join(FLAGS)}, until April 2020"
+    on = [name for name, value in flags.items() if value]
+    return ("gelu_tanh", f"as {on[0]} says") if on else ("gelu", f"without {' and '.join(flags) or FLAGS[0]}")
+
+
+def _reason(first: RankFile, args: dict[str, Any], model: tables.Table) -> str:
+    """Which activation is taken, and why; what its epsilon is taken to be, and where a BERT's head had another GELU."""
+    name, why = _activation(args, core=first.core, old=model["kind"] == "bert")
+    reason = f"activation {name}, {why}"
+    if not args:
+        reason += f"; epsilon {model['epsilon']}, as it tells none"
+    if model["kind"] == "megatron_bert" and name == "gelu_tanh" and args.get(FLAGS[0]) and not args.get(FLAGS[1]):
+        reason += "; its head for masked words had the exact GELU: scores of words differ by up to 1e-3 here"
+    return reason
 
 
 def _tokenizer(file: Path) -> Tokenizer:
@@ -383,6 +416,23 @@ def _tokenizer(file: Path) -> Tokenizer:
                 return Tokenizer.load([folder / name for name in names])
     remedy = f"put vocab.txt (BERT), or vocab.json and merges.txt (GPT-2), beside {TRACKER}"
     raise DataError(file.parents[1], "no vocabulary beside or above it", "the one that its numbers mean", remedy)
+
+
+def _check_2019(trained: Any) -> None:
+    """Refuse what Megatron of 2019 computes otherwise, and say what its files do not tell."""
+    own = trained.settings
+    if trained.kind == "megatron_bert":
+        raise RecipeError("--set", "found style 2019 for a BERT with its norms before attention", "style=2020")
+    bert, computed = trained.kind == "bert", (own.activation, own.epsilon, own.inner)
+    wanted = ("gelu", own.epsilon, own.inner) if bert else ("gelu_tanh", 1e-5, 4 * own.width)
+    if computed != wanted:
+        remedy = "`ordsmed export` without --to writes it as it is" if bert else "add style=2020"
+        ours, theirs = (f"{a}, epsilon {e}, {n:,} inside" for a, e, n in (computed, wanted))
+        raise RecipeError(trained.folder, f"has {ours}", f"what Megatron of 2019 computes: {theirs}", remedy)
+    flags = {"num-layers": own.layers, "hidden-size": own.width, "num-attention-heads": own.heads,
+             "max-position-embeddings": own.positions}  # fmt: skip
+    flags |= {"intermediate-size": own.inner, "layernorm-epsilon": own.epsilon} if bert else {}
+    say(f"files of 2019 tell no sizes; its scripts want {' '.join(f'--{name} {n}' for name, n in flags.items())}")
 
 
 def _writable(trained: Any, ranks: int) -> None:
