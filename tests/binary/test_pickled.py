@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import collections
 import os
 import pickle
 import zipfile
@@ -14,15 +12,9 @@ import numpy as np
 import pytest
 import torch
 
+from kit.foreign_files import everything
 from ordsmed.base.errors import DataError
 from ordsmed.binary.pickled import Pickled, Strided, Stub, is_pickled
-
-
-class Unknown:
-    """A class that no reader has."""
-
-    def __init__(self) -> None:
-        self.scale = 2.0
 
 
 class Hostile:
@@ -33,23 +25,6 @@ class Hostile:
 
     def __reduce__(self) -> Any:
         return os.system, (f"touch {self.path}",)
-
-
-def everything() -> dict[str, Any]:
-    table = torch.arange(12.0).reshape(3, 4)
-    return {
-        "args": argparse.Namespace(heads=2, dtype=torch.float16, sizes=[1, (2, 3)]),
-        "model": collections.OrderedDict(
-            a=table, turned=table.T, part=table[1:, 2:], half=table.half(), none=table[:0]
-        ),
-        "parameter": torch.nn.Parameter(torch.ones(2)),
-        "numbers": (torch.ones(3, dtype=torch.bfloat16), torch.tensor([1, 2]), torch.tensor(True)),
-        "optimizer": torch.optim.Adam([torch.nn.Parameter(torch.ones(2))]).state_dict(),
-        "chance": np.random.default_rng(0).bit_generator.state,
-        "array": np.arange(3),
-        "unknown": Unknown(),
-        "values": [None, True, 1 << 70, -5, 2.5, "ø", (), (1,), (1, 2, 3, 4), b"bytes", {1, 2}],
-    }
 
 
 @pytest.mark.parametrize("protocol", [2, 4, 5])
@@ -114,11 +89,14 @@ def test_no_operation_runs_anything(tmp_path: Path, program: bytes) -> None:
 @pytest.mark.parametrize(
     ("program", "told"),
     [
-        (b"\x80\x02}", "pickle exhausted before seeing STOP"),
-        (b"not a pickle", "opcode"),
+        (b"\x80\x02}", "its pickle is cut off"),
+        (b"not a pickle", "asks for what no pickle does"),
         (b"\x80\x02U\x05modelQ.", "speaks of something outside itself"),
         (b"\x80\x02\x82\x01.", "asks for EXT1"),
-        (b".", "index out of range"),
+        (b"\x80\x05\x97.", "asks for NEXT_BUFFER"),
+        (b"\x80\x05C\x01a\x98.", "asks for READONLY_BUFFER"),
+        (b"Pmodel\n.", "asks for PERSID"),
+        (b".", "empty list"),
         (b"h\x05.", "5"),
     ],
 )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import collections
 import json
 import re
 import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -235,3 +237,28 @@ def _tables(held: dict[str, Tensor]) -> dict[str, Any]:
         else:
             inner.setdefault("embedding", {}).setdefault(first, {})[rest] = tensor
     return {"language_model": model.pop("language_model", {}), **model}
+
+
+class Unknown:
+    """A class that no reader has."""
+
+    def __init__(self) -> None:
+        self.scale = 2.0
+
+
+def everything() -> dict[str, Any]:
+    """Of all that a file of torch.save may hold something."""
+    table = torch.arange(12.0).reshape(3, 4)
+    return {
+        "args": argparse.Namespace(heads=2, dtype=torch.float16, sizes=[1, (2, 3)]),
+        "model": collections.OrderedDict(
+            a=table, turned=table.T, part=table[1:, 2:], half=table.half(), none=table[:0]
+        ),
+        "parameter": torch.nn.Parameter(torch.ones(2)),
+        "numbers": (torch.ones(3, dtype=torch.bfloat16), torch.tensor([1, 2]), torch.tensor(True)),
+        "optimizer": torch.optim.Adam([torch.nn.Parameter(torch.ones(2))]).state_dict(),
+        "chance": np.random.default_rng(0).bit_generator.state,
+        "array": np.arange(3),
+        "unknown": Unknown(),
+        "values": [None, True, 1 << 70, -5, 2.5, "ø", (), (1,), (1, 2, 3, 4), b"bytes", {1, 2}],
+    }

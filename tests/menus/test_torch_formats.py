@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from kit import foreign_files
+from kit import evil_pickles, foreign_files
 from ordsmed.apply.export import export
 from ordsmed.apply.importing import take_over
 from ordsmed.apply.origin import Origin
@@ -20,7 +20,7 @@ from ordsmed.apply.taken_over import recognised
 from ordsmed.apply.trained import open_model
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.menu import entries, kind_of, load
-from ordsmed.binary.pickled import Pickled, flat
+from ordsmed.binary.pickled import Pickled
 from ordsmed.nn import weights
 
 AGES = {  # of Megatron's GPT-2
@@ -70,7 +70,7 @@ def test_fairseq(tmp_path: Path, networks: dict[str, Any], old: bool, fused: boo
     assert says(network, export(tmp_path / "ours", tmp_path / "hf")) < 1e-5
     out = export(tmp_path / "ours", tmp_path / "out", to="fairseq_roberta")
     back = Pickled(out / "model.pt")
-    again = {name: back.tensor(piece) for name, piece in flat(back.value["model"]).items()}
+    again = {name: back.tensor(piece) for name, piece in back.flat(back.value["model"]).items()}
     if not old and not fused:
         was = torch.load(folder / "model.pt", weights_only=False)["model"]
         assert again.keys() == was.keys()
@@ -472,3 +472,21 @@ def test_an_export_of_2019_tells_the_flags_that_load_it(
     export(tmp_path / "ours", tmp_path / "out", to="megatron")
     wanted = "--num-layers 2 --hidden-size 8 --num-attention-heads 2 --max-position-embeddings 12 "
     assert wanted + "--intermediate-size 16 --layernorm-epsilon 1e-12" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["normalization", "checkpoint_version", "activation_fn", "num_attention_heads"])
+def test_an_endless_value_where_a_plain_one_is_asked(tmp_path: Path, networks: dict[str, Any], name: str) -> None:
+    """Lists that hold one list twice, 60 levels deep, in what errors tell: in a process with limits."""
+    kind = "roberta" if name == "activation_fn" else "gpt2"
+    make = foreign_files.fairseq_roberta if kind == "roberta" else foreign_files.megatron
+    folder = make(tmp_path / "theirs", networks[kind][1], *([] if kind == "roberta" else [kind]))
+    file = next(folder.rglob("*.pt"))
+    held, endless = torch.load(file, weights_only=False), []
+    for _ in range(60):
+        endless = [endless, endless]
+    held.update({name: endless}) if name in held else setattr(held.get("args") or held["cfg"]["model"], name, endless)
+    torch.save(held, file)
+    line = evil_pickles.limited(folder)
+    assert line["seconds"] < evil_pickles.SECONDS
+    assert line["said"].endswith(" tensors") or ".pt: " in line["said"]
+    assert "Error" not in line["said"]

@@ -164,7 +164,7 @@ def _file(path: Path) -> Path | None:
 
 def _modern(source: pickled.Pickled, table: object, file: Path) -> tuple[Held, list[str]]:
     """Tensors under the names of today: query, key and value apart, nothing idle."""
-    pieces = pickled.flat(table)
+    pieces = source.flat(table)
     held = Held({name: piece.shape for name, piece in pieces.items()}, lambda name: source.tensor(pieces[name]))
 
     def rename(name: str) -> str:
@@ -190,8 +190,8 @@ def _modern(source: pickled.Pickled, table: object, file: Path) -> tuple[Held, l
 
 def _arguments(table: dict[str, Any]) -> dict[str, Any]:
     """How it was trained: a Namespace, or since 2020 a table of several."""
-    model = pickled.attributes(pickled.attributes(table.get("cfg")).get("model"))
-    return pickled.attributes(table.get("args")) or model
+    model = pickled.plain(pickled.attributes(table.get("cfg")).get("model"))
+    return pickled.plain(table.get("args")) or model
 
 
 def _learned(held: Held, args: dict[str, Any], longest: int, notes: list[str]) -> tuple[str, tables.Table]:

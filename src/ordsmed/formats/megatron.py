@@ -115,7 +115,7 @@ class Settings:
     def read(self, path: Path, overrides: Sequence[str] = ()) -> Imported:
         parts = _parts(path)
         first = parts[0][0]
-        args = pickled.attributes(first.args)
+        args = pickled.plain(first.args)
         given = tables.override({}, overrides).get("model", {})
         heads = given.get("heads", args.get("num_attention_heads"))
         if not isinstance(heads, int) or heads < 1:
@@ -197,13 +197,13 @@ class RankFile:
             raise DataError(path, "holds no table `model`", "a checkpoint of Megatron-LM")
         version = table.get("checkpoint_version", 0)
         if not isinstance(version, int | float):
-            raise DataError(path, f"checkpoint_version: found {version!r}", "a number")
+            raise DataError(path, f"checkpoint_version: found {pickled.brief(version)}", "a number")
         other = [f"{key} {value}" for key, usual in UNLIKE.items()
-                 if (value := pickled.attributes(table.get("args")).get(key, usual)) != usual]  # fmt: skip
+                 if (value := pickled.plain(table.get("args")).get(key, usual)) != usual]  # fmt: skip
         if other:
             wanted = ", ".join(f"{key} {usual}" for key, usual in UNLIKE.items() if any(key in o for o in other))
             raise DataError(path, f"is of an unknown network: {', '.join(other)}", f"a GPT-2 or BERT: {wanted}")
-        flat = pickled.flat(table["model"])
+        flat = source.flat(table["model"])
         own = {_plain(name): piece for name, piece in flat.items() if not name.endswith("_extra_state")}
         core = any(".linear_fc1." in name for name in flat)
         return RankFile(path, source, own, float(version), table.get("args"), stage, core)
@@ -232,7 +232,7 @@ def _parts(path: Path) -> list[list[RankFile]]:
     if lacks:
         raise DataError(folder, f"lacks {', '.join(lacks)}", f"{FILE} of every rank", "fetch them as well")
     parts = [[RankFile.of(ranks[stage, way] / FILE, stage) for way in range(ways)] for stage in range(stages)]
-    asked = pickled.attributes(parts[0][0].args)
+    asked = pickled.plain(parts[0][0].args)
     wide = asked.get("tensor_model_parallel_size", asked.get("model_parallel_size"))
     for number, count, name in ((wide, ways, "mp_rank_{:02}"),
                                 (asked.get("pipeline_model_parallel_size"), stages, "mp_rank_00_{:03}")):  # fmt: skip
