@@ -18,7 +18,7 @@ from ordsmed.apply.trained import open_model, opened
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.menu import entries, kind_of, load
 from ordsmed.binary import bundle
-from ordsmed.nn import weights
+from ordsmed.nn import foreign, weights
 
 SAYS = np.load(foreign_files.REAL / "says.npz")  # what TensorFlow computed
 TOKENS, TYPES = (torch.from_numpy(SAYS[name]) for name in ("tokens", "types"))
@@ -112,6 +112,59 @@ def test_sizes_that_electras_files_do_not_tell_are_asked_for_or_told(tmp_path: P
     assert (four.settings.heads, four.learned.generator.heads) == (4, 2)
     with pytest.raises(RecipeError, match=r"width 8, whose heads these files do not tell; wanted .*add model\.heads=N"):
         take_over(folder, tmp_path / "ours")
+
+
+@pytest.mark.parametrize("kind", ["electra", "nvidia"])
+def test_heads_of_electras_generator_are_set_at_import(
+    tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are not in the files, need not be as wide as those of the other network, and change what it says."""
+    folder, words = foreign_files.electra(tmp_path / "theirs", kind), ["model.heads=4"]
+    take_over(folder, tmp_path / "usual", words)
+    told = "2 heads in the generator, as wide as the other network's; objective.generator.heads=N behind an import"
+    assert told in capsys.readouterr().err
+    take_over(folder, tmp_path / "one", [*words, "objective.generator.heads=1"])
+    assert "heads" not in capsys.readouterr().err
+    usual, one = (open_model(tmp_path / name) for name in ("usual", "one"))
+    assert (usual.learned.generator.heads, one.learned.generator.heads) == (2, 1)
+    assert (one.settings, one.objective.networks()["generator"].settings.heads) == (usual.settings, 1)
+    out = export(tmp_path / "one", tmp_path / "out")
+    assert foreign.settings(out / "generator").heads == 1
+    with pytest.raises(RecipeError, match=r"objective\.generator\.heads"):
+        take_over(folder, tmp_path / "three", [*words, "objective.generator.heads=3"])
+
+
+def test_an_electra_of_hugging_face_goes_out_with_the_generator_beside_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its two folders are one checkpoint of Google's, with the same bits as one that came from there."""
+    google = imported(tmp_path, "google_electra")
+    hugging = export(google, tmp_path / "hf")
+    out = export(hugging, tmp_path / "out", to="google_electra")
+    assert "is left out" not in capsys.readouterr().err
+    was, now = (bundle.opened(folder) for folder in (tmp_path / "theirs", out))
+    names = [name for name in was.shapes() if name in now.shapes()]
+    assert set(now.shapes()) == set(names)
+    assert all(was.read(name).equal(now.read(name)) for name in names)
+    take_over(out, tmp_path / "again", ["model.heads=2"])
+    one, two = (open_model(folder) for folder in (google, tmp_path / "again"))
+    assert one.learned == two.learned
+    own, again = (weights.own_tensors(model.objective) for model in (one, two))
+    assert own.keys() == again.keys()
+    assert all(own[name].equal(again[name]) for name in own)
+    path = hugging / "generator/model.safetensors"
+    held = weights.read(path)
+    held["electra.embeddings.LayerNorm.bias"] += 1
+    weights.write(path, held)
+    with pytest.raises(RecipeError, match="shares words between its two networks; wanted both networks, that share em"):
+        export(hugging, tmp_path / "apart", to="google_electra")
+    held["electra.embeddings.word_embeddings.weight"] += 1
+    weights.write(path, held)
+    with pytest.raises(DataError, match=r"generator: weights do not fit: .*left over electra\.embeddings_project"):
+        export(hugging, tmp_path / "apart", to="google_electra")  # Google's, apart, are as wide as the generator
+    (hugging / "generator").rename(tmp_path / "gone")
+    with pytest.raises(DataError, match=r"hf: has no generator beside it; wanted .*hf/generator; put the generator"):
+        export(hugging, tmp_path / "lost", to="google_electra")
 
 
 def test_a_vocabulary_may_be_padded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

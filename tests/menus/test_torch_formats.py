@@ -490,3 +490,36 @@ def test_an_endless_value_where_a_plain_one_is_asked(tmp_path: Path, networks: d
     assert line["seconds"] < evil_pickles.SECONDS
     assert line["said"].endswith(" tensors") or ".pt: " in line["said"]
     assert "Error" not in line["said"]
+
+
+@pytest.mark.parametrize("row", [0.0, 0.25])
+def test_a_roberta_of_hugging_face_goes_out_to_fairseq(
+    tmp_path: Path, networks: dict[str, Any], row: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its one row of token types is dropped where it is zeros, else added to each position."""
+    network, theirs, _ = networks["roberta"]
+    take_over(foreign_files.fairseq_roberta(tmp_path / "theirs", theirs), tmp_path / "ours")
+    hugging = export(tmp_path / "ours", tmp_path / "hf")
+    held = weights.read(hugging / "model.safetensors")
+    held["roberta.embeddings.token_type_embeddings.weight"] += row
+    weights.write(hugging / "model.safetensors", held)
+    wanted = type(network).from_pretrained(hugging).eval()
+    out = export(hugging, tmp_path / "out", to="fairseq_roberta")
+    assert ("written into the table of positions" in capsys.readouterr().err) == bool(row)
+    names = torch.load(out / "model.pt", weights_only=False)["model"]
+    assert not [name for name in names if "type" in name]
+    take_over(out, tmp_path / "again")
+    assert says(wanted, export(tmp_path / "again", tmp_path / "back")) < 1e-5
+    if not row:
+        assert same(tensors(tmp_path / "again"), tensors(tmp_path / "ours"))
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "bert", "megatron_bert"])
+def test_what_hugging_face_holds_goes_out_to_megatron(tmp_path: Path, networks: dict[str, Any], kind: str) -> None:
+    how = {"old": True, "version": 0} if kind == "bert" else {}
+    folder = foreign_files.megatron(tmp_path / "theirs", networks[kind][1], kind, **how)
+    take_over(folder, tmp_path / "ours", ["model.heads=2"])
+    hugging = export(tmp_path / "ours", tmp_path / "hf")
+    out = export(hugging, tmp_path / "out", to="megatron")
+    take_over(out, tmp_path / "again", ["model.heads=2"])
+    assert same(tensors(tmp_path / "again"), tensors(tmp_path / "ours"))

@@ -60,9 +60,9 @@ def export(
     trained = open_model(path, step)
     if isinstance(trained.objective, Task) and (to is None or not load("formats", to, place="--to").families):
         _check_head(trained, trained.objective, path)
-    if trained.recipe is None:
-        _say_left(trained)
     form = asked_format(trained, to, overrides) if to else format_of(trained)
+    if trained.recipe is None and not getattr(form, "beside", ""):
+        _say_left(trained)
     with files.making(target) as folder:
         form.write(trained, folder)
         files.write_text(folder / "README.md", _card(trained, target.name, licence))

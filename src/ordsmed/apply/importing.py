@@ -20,8 +20,9 @@ def take_over(source: str | Path, out: str | Path, overrides: Sequence[str] = ()
     """Write the folder, whole or not at all; lines that tell of it."""
     target, place = Path(out), hub.folder(source)
     for word in overrides:
-        if not word.startswith(("model.", "task.")):
-            raise RecipeError(f"`{word}`", "changes no setting of the model", "model.key=value")
+        if not word.startswith(("model.", "objective.", "task.")):
+            wanted = "model.key=value, objective.key=value or task.key=value"
+            raise RecipeError(f"`{word}`", "changes no setting of the model, nor of what it learned", wanted)
     check(target, place, anew=anew)
     form = taken_over.recognised(place)
     found = form.read(place, overrides)

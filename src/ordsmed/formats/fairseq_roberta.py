@@ -28,7 +28,7 @@ from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.say import say
 from ordsmed.binary import pickled
 from ordsmed.learn.kept import meant
-from ordsmed.nn import foreign, renaming
+from ordsmed.nn import foreign, renaming, weights
 from ordsmed.nn.foreign import Imported
 from ordsmed.nn.renaming import Held, Lies
 from ordsmed.text import vocabulary
@@ -37,6 +37,7 @@ from ordsmed.text.tokenizer import Tokenizer
 MODEL, LISTING, PIECES, MERGES = "model.pt", "dict.txt", "encoder.json", "vocab.bpe"
 BODY, SCORES = "encoder.sentence_encoder.", "encoder.lm_head."
 WORDS = f"{BODY}embed_tokens.weight"
+TYPES = "roberta.embeddings.token_type_embeddings.weight"  # which fairseq has no name for
 OLD = ((r"^decoder\.", "encoder."), (r"\.emb_layer_norm\.", ".layernorm_embedding."))
 NAME = "sentence_classification_head"  # as fairseq calls one if not told otherwise
 HEADS = r"classification_heads\."
@@ -101,14 +102,16 @@ class Settings:
             wrong = f"has the heads {', '.join(heads) or 'none'}"
             raise RecipeError(trained.folder, wrong, "that of masked words (mlm), or one of classes")
         tied = own.tied or heads == ["classify"]
-        if (own.types, own.epsilon, tied) != (0, 1e-5, True) or own.activation not in ("gelu", "relu"):
+        if (max(own.types, 1), own.epsilon, tied) != (1, 1e-5, True) or own.activation not in ("gelu", "relu"):
             wrong = f"has types {own.types}, epsilon {own.epsilon}, tied {own.tied}, {own.activation}"
-            raise RecipeError(trained.folder, wrong, "what fairseq's RoBERTa computes: 0, 1e-5, true, gelu")
+            raise RecipeError(trained.folder, wrong, "what fairseq's RoBERTa computes: 0 or 1, 1e-5, true, gelu")
         if roles != (0, 1, 2, 3, tokenizer.vocabulary - 1) or not tokenizer.byte_level:
             remedy = 'learn one with kind = "bytebpe" and order = "roberta"'
             raise RecipeError(trained.folder, "numbers its signs otherwise than fairseq does", "", remedy)
         instead = meant(trained.objective, trained.learned) if heads == ["classify"] else {}
+        instead = {**instead, **_without_types(trained)}
         tensors = dict(renaming.given(trained.objective, speller(NAME), instead=instead))
+        tensors.pop(TYPES, None)
         if heads == ["classify"]:
             tensors |= {name: torch.zeros(shape) for name, shape in _idle(own.width, tokenizer.vocabulary).items()}
         tensors |= {f"{SCORES}weight": tensors[WORDS], f"{BODY}version": torch.tensor([3.0])}
@@ -121,6 +124,16 @@ class Settings:
         )  # fmt: skip
         pickled.write(folder / MODEL, {"args": args, "model": tensors})
         _write_tokenizer(tokenizer, folder)
+
+
+def _without_types(trained: Any) -> dict[str, torch.Tensor]:
+    """The table of positions with the one row of types in it, which every token gets beside its position."""
+    own = weights.own_tensors(trained.objective)
+    row = own.get("model.types.weight")
+    if row is None or not row.any():
+        return {}
+    say("its one row of token types is written into the table of positions: fairseq has no types")
+    return {"model.places.weight": own["model.places.weight"] + row[0]}
 
 
 def _learning(network: Any, heads: list[str]) -> dict[str, Any]:

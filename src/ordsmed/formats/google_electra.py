@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,7 +23,7 @@ from ordsmed.base import files
 from ordsmed.base import settings as tables
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.binary import bundle
-from ordsmed.nn import foreign, google, renaming
+from ordsmed.nn import foreign, google, renaming, weights
 from ordsmed.nn.foreign import Imported
 from ordsmed.nn.renaming import Held, Lies
 from ordsmed.text.tokenizer import Tokenizer
@@ -31,6 +31,7 @@ from ordsmed.text.tokenizer import Tokenizer
 PREFIX, VOCABULARY = "model.ckpt", "vocab.txt"
 OBJECT, VALUE = "model/discriminator/electra/", "/.ATTRIBUTES/VARIABLE_VALUE"
 WORDS = "electra/embeddings/word_embeddings"
+EMBEDDINGS = "electra.embeddings."  # as Hugging Face calls the tables and their norm
 HEAD = 64  # numbers of an attention head in the published ones
 NVIDIA = (  # theirs -> Google's
     (r"/self_attention/", "/self/"), (r"/dense_output/", "/output/"), (r"/bert_output/", "/output/"),
@@ -48,6 +49,7 @@ class Settings:
     wanted: ClassVar[str] = "a folder with an ELECTRA's TensorFlow checkpoint (*.index, *.data-*) and vocab.txt"
     readers: ClassVar[str] = "model.ckpt, vocab.txt: google-research/electra and TensorFlow open it"
     families: ClassVar[tuple[str, ...]] = ("electra",)
+    beside: ClassVar[str] = "generator"  # of a Hugging Face folder, the network that is written with it
 
     def recognises(self, path: Path) -> bool:
         held = bundle.find(path)
@@ -67,9 +69,9 @@ class Settings:
         return Imported(networks, tokenizer, renaming.taken(networks, tokenizer, theirs, spell, path), tuple(notes))
 
     def write(self, trained: Any, folder: Path) -> None:
-        share = getattr(trained.learned, "share", None)
-        settings = trained.settings
-        if share not in ("embeddings", "all", "none") or "generator" not in trained.objective.networks():
+        objective, learned = _both(trained)
+        share, settings = getattr(learned, "share", None), trained.settings
+        if share not in ("embeddings", "all", "none"):
             wrong = f"shares {share} between its two networks" if share else "holds no generator"
             raise RecipeError(trained.folder, wrong, "both networks, that share embeddings, all or none")
         if (settings.activation, settings.epsilon, settings.tied) != ("gelu", 1e-12, True) or not settings.types:
@@ -78,8 +80,27 @@ class Settings:
             raise RecipeError(trained.folder, wrong, "what google-research/electra computes: gelu, 1e-12, tied", remedy)
         if trained.tokenizer.kind != "wordpiece":
             raise RecipeError(trained.folder, f"has a tokenizer of the kind {trained.tokenizer.kind}", "wordpiece")
-        bundle.write(folder / PREFIX, renaming.given(trained.objective, speller(share)))
+        bundle.write(folder / PREFIX, renaming.given(objective, speller(share)))
         files.write_text(folder / VOCABULARY, trained.tokenizer.listed())
+
+
+def _both(trained: Any) -> tuple[Any, Any]:
+    """An objective with both networks, and its settings: of a Hugging Face folder with the generator beside it."""
+    learned = trained.learned
+    if "generator" in trained.objective.networks() or not hasattr(learned, "generator"):
+        return trained.objective, learned
+    place = foreign.beside(trained.folder, Settings.beside)
+    small = foreign.settings(place)
+    sizes = replace(learned.generator, **{name: getattr(small, name) for name in ("width", "layers", "heads", "inner")})
+    ours, theirs = (weights.read_foreign(folder) for folder in (trained.folder, place))
+    shared = [name for name, tensor in theirs.items() if name in ours and tensor.equal(ours[name])]
+    embeddings = [name for name in theirs if name.startswith(EMBEDDINGS)]
+    share = "none" if f"{EMBEDDINGS}word_embeddings.weight" not in shared else "words"
+    share = "embeddings" if set(embeddings) <= set(shared) else share
+    learned = replace(learned, generator=sizes, share=share)
+    objective = learned.build(trained.settings, trained.tokenizer)
+    foreign.load_into(objective, trained.folder, trained.tokenizer)
+    return objective, learned
 
 
 def speller(share: str) -> renaming.Spell:
@@ -148,24 +169,32 @@ def _table(held: Held, share: str, path: Path, overrides: Sequence[str]) -> tupl
         raise DataError(path, "holds no generator", "both networks that learned together",
                         "take the checkpoint that pretraining left")  # fmt: skip
     notes: list[str] = []
-    asked = tables.override({}, overrides).get("model", {}).get("heads")
+    given = tables.override({}, overrides)
+    asked = given.get("model", {}).get("heads")
 
-    def sizes(scope: str, name: str) -> tables.Table:
+    def sizes(scope: str, name: str, key: str, heads: object) -> tables.Table:
         width, inner = shape(f"{scope}/encoder/layer_0/intermediate/dense/kernel")
-        heads = {} if width % HEAD else {"heads": width // HEAD}
-        if asked is None and not heads:
+        usual = {} if width % HEAD else {"heads": width // HEAD}
+        if heads is None and not usual:
             raise RecipeError(path, f"a {name} of width {width}, whose heads these files do not tell",
-                              "their number", "add model.heads=N")  # fmt: skip
-        if asked is None:
-            notes.append(f"{path}: {width // HEAD} heads in the {name}: {HEAD} numbers each, as in the published ones")
-        return {"width": width, "inner": inner, "layers": renaming.layers(held, f"{scope}/encoder/layer_N/"), **heads}
+                              "their number", f"add {key}=N")  # fmt: skip
+        if heads is None:
+            notes.append(
+                f"{path}: {width // HEAD} heads in the {name}: {HEAD} numbers each, as in the published ones; {key}=N "
+                "behind an import changes it"
+            )
+        return {"width": width, "inner": inner, "layers": renaming.layers(held, f"{scope}/encoder/layer_N/"), **usual}
 
     places, types = (shape(f"electra/embeddings/{name}_embeddings")[0] for name in ("position", "token_type"))
     model = {"kind": "electra", "positions": places, "types": types, "embedding": shape(WORDS)[1]}
-    model |= sizes("electra", "network that tells fakes")
+    model |= sizes("electra", "network that tells fakes", "model.heads", asked)
     objective: tables.Table = {"kind": "rtd", "share": share}
     if share != "all":
-        own = objective["generator"] = sizes("generator", "generator")
-        if isinstance(asked, int) and asked > 0:  # heads as wide as those of the other network
+        of_its_own = given.get("objective", {}).get("generator", {}).get("heads")
+        known = asked if of_its_own is None else of_its_own
+        own = objective["generator"] = sizes("generator", "generator", "objective.generator.heads", known)
+        if of_its_own is None and isinstance(asked, int) and asked > 0:  # as wide as those of the other network
             own["heads"] = max(1, own["width"] * asked // model["width"])
+            notes.append(f"{path}: {own['heads']} heads in the generator, as wide as the other network's; "
+                         "objective.generator.heads=N behind an import changes it")  # fmt: skip
     return {"model": model, "objective": objective}, notes

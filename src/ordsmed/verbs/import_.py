@@ -20,7 +20,7 @@ def arguments(parser: Parser) -> None:
         "overrides",
         nargs="*",
         metavar="model.key=value",
-        help="change a setting of the model, or of the task that it learned (task.labels)",
+        help="change a setting of the model, or of what it learned (objective.generator.heads, task.labels)",
     )
     flags.anew(parser)
     flags.cache(parser)
