@@ -271,6 +271,13 @@ def test_a_folder_without_heads_is_enough(folders, family, tmp_path):
     Tokenizer.load(folders[family]).save(tmp_path / "bare")
     bare, whole = (written(f, TEXTS, tmp_path / f"{n}.npz") for n, f in enumerate((tmp_path / "bare", folders[family])))
     assert all(np.array_equal(a, b) for a, b in zip(bare, whole, strict=True))
+    made = [open_model(folder, body=True) for folder in (tmp_path / "bare", folders[family])]
+    headless = family != "gpt2"  # which scores words by its table alone
+    assert [model.bare for model in made] == [headless, False]
+    for ask in (made[0].check_heads, lambda: open_model(tmp_path / "bare")) if headless else ():
+        with pytest.raises(DataError, match=r"bare: holds a network without the heads asked for \(\w+Model\)"):
+            ask()
+    made[1].check_heads()
 
 
 def test_names_of_signs_are_mere_text(trained):

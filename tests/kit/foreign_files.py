@@ -64,7 +64,7 @@ def openai_gpt2(folder: Path) -> Path:
     return folder
 
 
-def transformers_network(kind: str, folder: Path) -> tuple[Any, dict[str, Tensor]]:
+def transformers_network(kind: str, folder: Path, **sizes: int) -> tuple[Any, dict[str, Tensor]]:
     """A tiny network of transformers with every number random, saved; the network and its tensors."""
     import transformers
 

@@ -127,6 +127,16 @@ def test_learned_saved_and_opened_by_others(name: Any, order: Any, texts: list[s
         assert theirs("a [MASK].")["input_ids"].count(4) == 1
 
 
+@pytest.mark.parametrize("prefix", [True, False])
+def test_a_first_blank_goes_only_where_one_is_put(prefix: bool) -> None:
+    """A tokenizer without a sign before texts gives back the blanks that a text has there."""
+    data = model_bytes(PIECES, normalizer={} if prefix else {3: 0, 4: 0})
+    tokenizer = Tokenizer(pipeline(parsed(data, "x")), source=data)
+    for text in ("the newts", " the newts", "  the"):
+        [ids] = tokenizer.encode_batch([text])
+        assert tokenizer.pipeline.decode(ids.tolist()) == (text.lstrip() if prefix else text)
+
+
 WAYS: dict[str, dict[str, Any]] = {
     "plain": {}, "bytes": {"byte_fallback": True}, "own": {"own": ("<sep>", "42", "hah")},
     "no prefix": {"prefix": False},

@@ -164,6 +164,16 @@ def test_megatrons_gpt2(
     assert says(network, export(tmp_path / "ours", tmp_path / "hf")) < 1e-5
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_pipeline_of_three_stages(tmp_path: Path, ranks: int) -> None:
+    """Each numbers its own layers from 0; one in the middle has neither embeddings nor the last norm."""
+    network, theirs = foreign_files.transformers_network("gpt2", tmp_path / "hf", n_layer=3)
+    folder = foreign_files.megatron(tmp_path / "theirs", theirs, "gpt2", stages=3, ranks=ranks)
+    take_over(folder, tmp_path / "ours")
+    network.load_state_dict({name: tensor.half().float() for name, tensor in theirs.items()})
+    assert says(network, export(tmp_path / "ours", tmp_path / "out")) < 1e-5
+
+
 @pytest.mark.parametrize("kind", ["gpt2", "bert"])
 def test_what_megatron_core_saved_says_what_it_said(tmp_path: Path, kind: str) -> None:
     """A checkpoint by its own code, and the logits of its own network; norms within what follows are the same."""
