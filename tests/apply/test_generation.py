@@ -319,13 +319,48 @@ def test_the_sign_behind_texts_ends_what_is_written(tmp_path: Path, monkeypatch:
 
 def test_without_a_sign_a_text_is_needed() -> None:
     bare: Any = SimpleNamespace(
-        end=None, stop=None, mask=None, vocabulary=33, rewrites=False, special=(), encode=lambda text: [9] * len(text),
+        separator=None, mask=None, vocabulary=33, rewrites=False, special=(), encode=lambda text: [9] * len(text),
         decode=lambda ids: "x" * len(ids),
     )  # fmt: skip
     made = replace(model_of("gpt2"), tokenizer=bare)
     with pytest.raises(RecipeError, match="'': found no token to go on from; wanted a text"):
         generate(made, "", SamplingOptions())
     assert generate(made, "ab", SamplingOptions(tokens=2)).continuation == "xx"
+
+
+def test_a_prompt_stands_behind_the_sign_or_not() -> None:
+    """Never behind two; not where its folder says so; and an empty one needs it."""
+    made, how = model_of("gpt2"), SamplingOptions(temperature=0)
+    sign, ids = made.tokenizer.stop or 0, made.tokenizer.encode("abc")
+    said = replace(made, tokenizer=Tokenizer(made.tokenizer.pipeline, {"add_bos_token": False}))
+
+    def read(prompt: str, of: Trained = made, *, start: bool = True) -> list[int]:
+        return continuing.begun(writing(of), replace(how, start=start), [prompt])[0].ids
+
+    assert read("abc") == read("</s>abc") == [sign, *ids]
+    assert read("abc", start=False) == read("abc", said) == ids
+    assert read("") == read("", said) == [sign]
+    with pytest.raises(RecipeError, match="found no token to go on from; wanted a text, for --no-start leaves out"):
+        generate(made, "", replace(how, start=False))
+    masked = bert.Settings(width=16, layers=1, heads=1, positions=24)
+    fills = replace(made, objective=mlm.Settings().build(masked, made.tokenizer), settings=masked)
+    with pytest.raises(RecipeError, match=r"--no-start: found with model, which fills masks; wanted a causal model"):
+        generate(fills, "abc", replace(how, start=False))
+
+
+@pytest.mark.parametrize("said", [{}, {"add_bos_token": True}])
+def test_a_sign_that_a_folder_of_others_does_not_ask_for_is_told(
+    said: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Once; and not where no prompt stands behind it."""
+    made = model_of("gpt2")
+    (tmp_path / "config.json").write_text("{}")
+    network = writing(replace(made, folder=tmp_path, tokenizer=Tokenizer(made.tokenizer.pipeline, said)))
+    for prompt in ("", "abc", "abc"):
+        list(generate_all(network, [prompt], SamplingOptions(tokens=2)))
+        told = capsys.readouterr().err
+        assert ("</s> is put before each prompt" in told) == (prompt == "abc" and not said)
+        said = said if prompt == "" else {"told": True}
 
 
 def test_one_process_alone_needs_no_others() -> None:

@@ -52,12 +52,12 @@ def made(family: str, folder: Path, seed: int = 3) -> Trained:
     return Trained(shaken(learned.build(settings, cutter)).eval(), cutter, settings, folder, learned=learned)
 
 
-def elmo_made(folder: Path) -> Trained:
+def elmo_made(folder: Path, filters: Any = ((1, 4), (2, 8))) -> Trained:
     """An ELMo that knows some words."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "vocab.txt").write_text("\n".join(["<S>", "</S>", "<UNK>", *WORDS]) + "\n")
     words = Tokenizer.load(folder / "vocab.txt")
-    settings = elmo.Settings(width=16, cells=24, layers=2, highways=1, filters=((1, 4), (2, 8)), letter=4)
+    settings = elmo.Settings(width=16, cells=24, layers=2, highways=1, filters=filters, letter=4)
     torch.manual_seed(3)
     objective = shaken(bilm.Settings(samples=0).build(settings, words))
     return Trained(objective.eval(), words, settings, folder, learned=bilm.Settings(samples=0))

@@ -76,6 +76,7 @@ class WritingOptions(TypedDict, total=False):
     samples: int  # texts a prompt; 1
     together: int  # of masked models: tokens that are decided in one pass; 1
     order: Literal["certain", "chance"]  # of the same: which of them
+    start: bool  # of causal models: does the sign between documents stand before a prompt? True
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ def framed(tokenizer: Tokenizer, text: str, *, ends: bool) -> list[int]:
     except UnicodeEncodeError as error:
         raise RecipeError(_short(text), f"invalid UTF-8 at character {error.start + 1}", "UTF-8 text") from None
     ids = tokenizer.encode(text.replace(MASK, tokenizer.piece(tokenizer.mask)))
-    end = tokenizer.end if tokenizer.end is not None else tokenizer.stop
+    end = tokenizer.separator
     frame = (end, end) if ends else (tokenizer.start, tokenizer.stop)
     before, after = ([n] if n is not None else [] for n in frame)
     return [*before, *ids, *after]

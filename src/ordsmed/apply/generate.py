@@ -84,8 +84,10 @@ def _filled(network: WritingNetwork, prompt: str, how: SamplingOptions, sample: 
 def _rows(network: WritingNetwork, how: SamplingOptions, prompt: str) -> list[TextRow]:
     rows = begun(network, how, [prompt])
     if not rows[0].ids:
-        wanted = "a text, for its tokenizer has no sign to begin with"
-        raise RecipeError(repr(prompt[:40]), "found no token to go on from", wanted)
+        why = (
+            "its tokenizer has no sign to begin with" if how.start else "--no-start leaves out the sign that begins one"
+        )
+        raise RecipeError(repr(prompt[:40]), "found no token to go on from", f"a text, for {why}")
     return rows
 
 

@@ -99,7 +99,7 @@ class TransformerReader:
     def _frame(self) -> tuple[list[int], list[int]]:
         """The signs before and after a line, as rows have them in training."""
         tokenizer = self.tokenizer
-        end = tokenizer.end if tokenizer.end is not None else tokenizer.stop
+        end = tokenizer.separator
         frame = (end, end) if self.hybrid else (end, None) if self.causal else (tokenizer.start, tokenizer.stop)
         before, after = ([n] if n is not None else [] for n in frame)
         return before, after

@@ -22,7 +22,7 @@ from ordsmed.nn import foreign, weights
 from ordsmed.nn.foreign import Imported
 from ordsmed.nn.model import TASK_CLASSES
 from ordsmed.nn.renaming import Held
-from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.text.tokenizer import FRAMED, Tokenizer
 
 KEPT = "ordsmed"  # in config.json: the settings of a task, or of a hybrid, that a class there does not know
 LEFT_OUT = ("train", "dev", "top", "class_weights")  # of them: what is of no use any more
@@ -36,6 +36,9 @@ class Settings:
     wanted: ClassVar[str] = "a folder with config.json, weights and a tokenizer"
     readers: ClassVar[str] = "transformers' AutoModel, AutoTokenizer and pipeline load it"
     families: ClassVar[tuple[str, ...]] = ()
+
+    start: bool = True
+    """the tokenizer of a model that writes from left to right puts the sign that texts begin with before each"""
 
     def recognises(self, path: Path) -> bool:
         return (path / "config.json").is_file()
@@ -131,8 +134,9 @@ class Settings:
             described = config(network, trained.tokenizer) | own
             files.write_json(folder / inner / "config.json", described)
             weights.write(folder / inner / WEIGHTS, tensors(network, scale))
-            _write_tokenizer(trained.tokenizer, trained.settings, folder / inner)
-            if network.settings.capabilities.causal and not fine_tuned:
+            causal = network.settings.capabilities.causal and not fine_tuned
+            _write_tokenizer(trained.tokenizer, trained.settings, folder / inner, continues=causal, start=self.start)
+            if causal:
                 ends = {k: described.get(k) for k in ("bos_token_id", "eos_token_id")}
                 usual = {**ends, "pad_token_id": ends["eos_token_id"]}
                 files.write_json(folder / inner / "generation_config.json", usual)
@@ -197,19 +201,54 @@ def _same_labels(kept: dict[str, Any], table: dict[str, Any]) -> bool:
     return all(kept.get(name, usual) == table.get(name, usual) for name, usual in (("labels", []), ("number", False)))
 
 
-def _write_tokenizer(tokenizer: Tokenizer, family: Any, folder: Path) -> None:
-    """As the tokenizer saves itself, with the longest row the network takes, and token types if it knows some."""
+def _write_tokenizer(
+    tokenizer: Tokenizer, family: Any, folder: Path, *, continues: bool = False, start: bool = True
+) -> None:
+    """As the tokenizer saves itself, with the longest row the network takes, and token types if it knows some.
+
+    Of a model that `continues` texts it also says what begins them.
+    """
     tokenizer.save(folder)
     described = files.read_table(folder / "tokenizer_config.json")
     described["model_max_length"] = family.longest()
     own = reader(tokenizer, family)
     types = ["token_type_ids"] if own.types else []
     described["model_input_names"] = ["input_ids", *types, "attention_mask"]
+    if continues:
+        described |= _begin_texts(tokenizer, folder, start=start)
     files.write_json(folder / "tokenizer_config.json", described)
     files.write_json(folder / "special_tokens_map.json", {k: described[k] for k in SPECIAL if described.get(k)})
     if types and not any(tokenizer.pipeline.encode("a", "a").type_ids):
         with files.survive_disk(folder):
             _typed(own).save(str(folder / "tokenizer.json"))
+
+
+def _begin_texts(tokenizer: Tokenizer, folder: Path, *, start: bool) -> dict[str, Any]:
+    """A causal model's tokenizer names the sign between documents, and puts it before each text.
+
+    How it framed texts before is noted, so that the folder opens as the tokenizer it was.
+    """
+    if tokenizer.separator is None:
+        return {}
+    sign, begins = tokenizer.piece(tokenizer.separator), start and tokenizer.begins_texts
+    if begins:
+        with files.survive_disk(folder):
+            _begun(tokenizer, sign).save(str(folder / "tokenizer.json"))
+    kept = {FRAMED: tokenizer.about["post_processor"]} if begins else {}
+    return {"bos_token": sign, "eos_token": sign, "add_bos_token": begins, **kept}
+
+
+def _begun(tokenizer: Tokenizer, sign: str) -> Any:
+    """The pipeline of a tokenizer that puts a sign before each text, and nothing else."""
+    from tokenizers import Tokenizer as Pipeline
+    from tokenizers import processors
+
+    pipeline = Pipeline.from_str(tokenizer.pipeline.to_str())
+    ends = [(sign, tokenizer.separator)]
+    begun = processors.TemplateProcessing(single=[sign, "$A"], pair=[sign, "$A", "$B"], special_tokens=ends)
+    byte_level = (tokenizer.about["post_processor"] or {}).get("type") == "ByteLevel"  # it says where pieces stand
+    pipeline.post_processor = processors.Sequence([pipeline.post_processor, begun]) if byte_level else begun
+    return pipeline
 
 
 def _typed(own: TextReader) -> Any:

@@ -39,7 +39,7 @@ def parts(files: Sequence[str]) -> list[Path]:
 def items(scorer: Scorer, files: Sequence[str], key: str, window: int, count: int | None, seed: int) -> Iterator[Item]:
     """So many windows; None: each once."""
     stores = [_encoded(name, scorer) for name in files] if is_store(files) else [_made(scorer, tuple(files), key)]
-    end = scorer.tokenizer.end if scorer.tokenizer.end is not None else scorer.tokenizer.stop
+    end = scorer.tokenizer.separator
     if end is None:
         raise DataError("tokenizer", "has no end sign", "<|endoftext|>, </s> or [SEP] between documents")
     rows = StreamRows(stores, [float(store.document_starts[-1]) for store in stores], window, end, "perplexity", seed,

@@ -68,7 +68,7 @@ def _guesser(trained: Trained) -> dict[str, Any] | None:
 def _frame(trained: Trained, way: str) -> tuple[list[int], list[int]]:
     """The signs before and behind a text, as rows have them in training."""
     tokenizer = trained.tokenizer
-    end = tokenizer.end if tokenizer.end is not None else tokenizer.stop
+    end = tokenizer.separator
     if way == "causal":
         return [n for n in (end,) if n is not None], []
     frame = (end, end) if trained.objective.shifted else (tokenizer.start, tokenizer.stop)

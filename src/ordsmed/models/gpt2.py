@@ -112,7 +112,7 @@ class Settings(Family):
         return 2.0 * self.layers * (4 * self.width**2 + 2 * self.width * self.inner + attention)
 
     def hugging_face(self, vocabulary: int, tokenizer: Any) -> dict[str, Any]:
-        end = tokenizer.end if tokenizer.end is not None else tokenizer.stop
+        end = tokenizer.separator
         return {
             "vocab_size": vocabulary,
             "n_embd": self.width, "n_layer": self.layers, "n_head": self.heads, "n_inner": self.inner,

@@ -33,6 +33,7 @@ ROLES = {
 }
 CONFIG = {"pad": "pad_token", "unknown": "unk_token", "start": "cls_token", "stop": "sep_token", "mask": "mask_token",
           "end": "eos_token"}  # fmt: skip
+FRAMED = "ordsmed_post_processor"  # in tokenizer_config.json: that of a tokenizer to which an export gave another
 LETTER, DIGIT, OTHER, WITHIN, NEVER, SPACE, ALONE = 1, 2, 3, 4, 5, 6, 7  # classes of a piece's first and last character
 
 
@@ -66,6 +67,8 @@ class Tokenizer:
         beside = folder / "tokenizer_config.json"
         known = paths[0].is_dir() or paths[0].name == "tokenizer.json"
         config = files.read_table(beside) if known and beside.is_file() else None
+        if config and FRAMED in config:
+            pipeline.post_processor = _post_processor(config.pop(FRAMED))
         source = sentencepiece_model.file_of(paths[0])
         counts = vocabulary.read_counts(paths, pipeline)
         return Tokenizer(pipeline, config, counts, source.read_bytes() if source else None)
@@ -87,6 +90,16 @@ class Tokenizer:
     def model(self) -> dict[str, Any]:
         """What the pipeline says of its model: type, prefix, pieces."""
         return dict(self.about["model"])
+
+    @property
+    def separator(self) -> int | None:
+        """The sign between documents: where a model writes from left to right it ends a text, and begins one."""
+        return self.end if self.end is not None else self.stop
+
+    @property
+    def begins_texts(self) -> bool:
+        """Does a text that is gone on with stand behind that sign? Some folders say that theirs do not."""
+        return bool(self.config.get("add_bos_token", True))
 
     @property
     def kind(self) -> str:
@@ -301,6 +314,15 @@ def _class(character: str) -> int:
         return SPACE
     half = "\udc80" <= character <= "\udcff"  # most characters of several bytes are letters
     return LETTER if half or character.isalpha() else DIGIT if character.isnumeric() else OTHER
+
+
+def _post_processor(described: dict[str, Any] | None) -> Any:
+    """What frames texts, of its description."""
+    from tokenizers import Tokenizer as Pipeline
+    from tokenizers.models import WordLevel
+
+    about = json.loads(Pipeline(WordLevel({"": 0}, "")).to_str())
+    return Pipeline.from_str(json.dumps(about | {"post_processor": described})).post_processor
 
 
 def _parts(step: dict[str, Any] | None) -> list[dict[str, Any]]:

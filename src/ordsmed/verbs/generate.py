@@ -15,7 +15,7 @@ from ordsmed.base.arguments import Parser, UsageError, number, whole
 from ordsmed.command import flags
 
 PLACE = ("use", 1)
-WAY = ("tokens", "temperature", "best", "share", "seed", "penalty", "samples", "together", "order")
+WAY = ("tokens", "temperature", "best", "share", "seed", "penalty", "samples", "together", "order", "start")
 
 
 def arguments(parser: Parser) -> None:
@@ -40,6 +40,8 @@ def arguments(parser: Parser) -> None:
     meaning = "of the draws (default 0); the same text whatever else is written"
     parser.add_argument("--seed", type=whole(0), metavar="N", default=0, help=meaning)
     parser.add_argument("--samples", type=whole(1), metavar="N", default=1, help="texts a prompt (default 1)")
+    meaning = "leave out the sign between documents that stands before each prompt, as in training and in exports"
+    parser.add_argument("--no-start", dest="start", action="store_false", help=meaning)
     meaning = "masked models: tokens that are decided in one pass (default 1)"
     parser.add_argument("--together", type=whole(1), metavar="N", default=1, help=meaning)
     meaning = "masked models: the surest first, or any (default certain)"

@@ -133,13 +133,24 @@ class Continuation:
 
 def begun(network: WritingNetwork, how: SamplingOptions, prompts: Sequence[str]) -> list[TextRow]:
     """Rows of all prompts, each as often as samples are wanted."""
-    lead = [] if network.end is None else [network.end]
     rows = []
     for prompt in prompts:
-        ids = [*lead, *network.trained.tokenizer.encode(prompt)]
+        ids = network.trained.tokenizer.encode(prompt)
+        ids = [*_lead(network, how, ids), *ids]
         for sample in range(how.samples):
             rows.append(TextRow(prompt, sample, list(ids), len(ids), how.key(prompt, sample)))
     return rows
+
+
+def _lead(network: WritingNetwork, how: SamplingOptions, ids: Sequence[int]) -> list[int]:
+    """The sign before a prompt, as documents have it in training, if it has not been written there."""
+    if network.end is None or not how.start or list(ids[:1]) == [network.end]:
+        return []
+    if ids and not network.trained.tokenizer.begins_texts:
+        return []
+    if ids:
+        network.note_the_start()
+    return [network.end]
 
 
 def continued(network: WritingNetwork, row: TextRow) -> str:

@@ -47,8 +47,7 @@ class WritingNetwork:
     @property
     def end(self) -> int | None:
         """The sign that ends a text, and begins one."""
-        tokenizer = self.trained.tokenizer
-        return tokenizer.end if tokenizer.end is not None else tokenizer.stop
+        return self.trained.tokenizer.separator
 
     @property
     def longest(self) -> int:
@@ -59,8 +58,18 @@ class WritingNetwork:
         """A text is longer than what is seen at once; `tell` says so when no line is half written."""
         self.notes.setdefault("slides", True)
 
+    def note_the_start(self) -> None:
+        """The sign before a prompt is one that a folder of others does not speak of."""
+        foreign = (self.trained.folder / "config.json").is_file()
+        if foreign and "add_bos_token" not in self.trained.tokenizer.config:
+            self.notes.setdefault("start", True)
+
     def tell(self) -> None:
         """What was noted while texts were written; once, however often it happens."""
+        if self.notes.get("start"):
+            self.notes["start"] = False
+            sign = self.trained.tokenizer.piece(self.end or 0)
+            say(f"{sign} is put before each prompt, which its folder does not ask for; --no-start leaves it out")
         if self.notes.get("slides"):
             self.notes["slides"] = False
             say(f"a text is longer than the model's window of {self.longest:,} tokens: the window slides along")

@@ -27,6 +27,7 @@ class SamplingOptions:
     samples: int = 1  # texts a prompt
     together: int = 1  # of who writes by filling: tokens that are decided in one pass
     order: Literal["certain", "chance"] = "certain"  # of the same: which of them
+    start: bool = True  # of who goes on: does a prompt stand behind the sign between documents, where it has one?
 
     def __post_init__(self) -> None:
         for name, good, wanted in (

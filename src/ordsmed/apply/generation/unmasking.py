@@ -58,6 +58,8 @@ def filled(network: WritingNetwork, prompt: str, how: SamplingOptions, sample: i
 
     At last exactly as many are new as are asked for.
     """
+    if not how.start:
+        raise RecipeError("--no-start", f"found with {network.trained.folder}, which fills masks", "a causal model")
     tokenizer, shifted = network.trained.tokenizer, network.trained.objective.shifted
     whole = framed(tokenizer, "", ends=shifted)
     before, after = whole[: (len(whole) + 1) // 2], whole[(len(whole) + 1) // 2 :]
