@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 from typing import get_args
 
+import numpy as np
 import pytest
 
 from ordsmed.apply.score import score
@@ -68,6 +69,18 @@ def test_a_label_mended_since_is_told(tmp_path: Path, capsys: pytest.CaptureFixt
     found = score("classify", [str(data)], said, ["task.number=true", 'task.metrics=["pearson","squared_error"]'])
     assert found["squared_error"] == pytest.approx(0.05)
     assert "1 of 20 lines are not what they were, as 2: `1` then, `0` now" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("head", ["", "index\tprediction\n"])
+def test_a_number_of_minus_one_is_a_prediction(head: str, tmp_path: Path) -> None:
+    """And as what is right it is not known."""
+    rows = [("w1 w2", "w3", "2.5"), ("w1", "w1", "5"), ("w4", "w5", "0"), ("w6", "w7", "-1.0")]
+    data, said = tmp_path / "dev.tsv", tmp_path / "said.tsv"
+    data.write_text("\n".join(["sentence1\tsentence2\tscore", *map("\t".join, rows)]) + "\n")
+    predicted = ["2.0", "4.5", "-1.0", "3.0"]
+    said.write_text(head + "".join(f"{n}\t{one}\n" if head else f"{one}\n" for n, one in enumerate(predicted)))
+    found = score("sts-b", [str(data)], said)
+    assert found["pearson"] == pytest.approx(100 * float(np.corrcoef([2.5, 5, 0], [2.0, 4.5, -1.0])[0, 1]))
 
 
 def test_a_folder_of_predictions_is_refused_with_its_files(tmp_path: Path) -> None:

@@ -463,7 +463,8 @@ class Settings(Files):
 
     def _understood(self, path: Path, written: Sequence[str], records: Records, last: int) -> list[Any]:
         """Labels or numbers, one a record; `last` is the line of the last."""
-        predicted = [self._plain(label) for label in written]
+        # a number of -1 is one: only where it stands for what is right does it say that this is not known
+        predicted = [*written] if self.number else [self._plain(label) for label in written]
         given = len(predicted) - predicted.count("")
         if given != len(records) or len(predicted) != len(records):
             forms = "one a row of the data: a label a line, or as `ordsmed` or GLUE write them"
