@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import os
 import subprocess
 from collections.abc import Callable
@@ -33,6 +34,7 @@ from ordsmed.likelihood import ways
 from ordsmed.likelihood.items import Item
 from ordsmed.models import bert, megatron_bert, roberta
 from ordsmed.objectives import mlm, mlm_nsp
+from ordsmed.probes import cloze, wikitext
 from ordsmed.tokenizers import bytebpe
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.long]
@@ -87,6 +89,15 @@ def nats(trained: Trained, way: str, texts: list[str]) -> list[float]:
     return [one.total for one in scorer.scores(scorer.cut(texts))]
 
 
+def probed(trained: Trained, probe: Any) -> Any:
+    """What a probe finds, and its records."""
+    scorer = ways.scorer(trained, "causal")
+    examples = list(probe.examples(scorer))
+    scores = iter(scorer.scores([item for one in examples for item in one.items], best=probe.best))
+    records = [probe.record(one, [next(scores) for _ in one.items]) for one in examples]
+    return records, probe.finding(records)
+
+
 def bare_text(text: str) -> str:
     """A continuation, whether or not its first piece is written as one that goes on with a word."""
     return text.strip().removeprefix("##")
@@ -126,6 +137,40 @@ def test_the_harness_reads_and_writes_the_same(family: str, exported: Exported) 
     text, sign = scorer.cut([TEXTS[0]])[0].pieces, scorer.tokenizer.separator
     [twice] = scorer.scores([Item(np.asarray([sign, sign, *text]), first=1, sign=False)])
     assert theirs("loglikelihood_rolling", judge, (TEXTS[0],)) == pytest.approx([twice.total], abs=1e-4)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "gpt2 of bytes"])
+def test_the_harness_counts_the_same(family: str, exported: Exported, tmp_path: Path) -> None:
+    """Last words behind passages that are too long, behind the sign or not; and pages of a text, window by window."""
+    models = pytest.importorskip("lm_eval.models.huggingface", reason="lm_eval is not installed: pip install -e .[dev]")
+    from lm_eval.tasks.wikitext.preprocess_wikitext import process_results, wikitext_detokenizer
+
+    trained, out = exported(family)
+    way: dict[str, Any] = {"pretrained": str(out), "device": "cpu", "dtype": "float32", "batch_size": 2}
+    judge, bare = models.HFLM(**way), models.HFLM(**way, add_bos_token=False)
+    ends = [(one, " newts") for one in ("the old red cat sat", "a dog ran on it " * 12, "the mat " * 15)]
+    (tmp_path / "x.jsonl").write_text("".join(json.dumps({"text": a + b}) + "\n" for a, b in ends))
+    for one, start in ((judge, True), (bare, False)):
+        records, _ = probed(trained, cloze.Settings(files=(str(tmp_path / "x.jsonl"),), start=start))
+        found = theirs("loglikelihood", one, *((a.strip(), b) for a, b in ends))
+        assert [row[3] for row in records] == pytest.approx([log for log, _ in found], abs=1e-4)
+        assert [row[2] for row in records] == [best for _, best in found]
+    title = " \n = The newts = \n \n"
+    pages = [
+        f"{title} the old newt , a red @-@ old cat ( it sat ) . \n = = More = = \n" + "a dog ran \n" * n
+        for n in (1, 40)
+    ]
+    (tmp_path / "raw").write_text("".join(pages).replace(" \n = The", "\n = The"))
+    probe = wikitext.Settings(files=(str(tmp_path / "raw"),), set="wikitext-raw", pages=True)
+    records, finding = probed(trained, probe)
+    docs = [{"page": one} for one in wikitext.PAGE.split((tmp_path / "raw").read_text()) if one.strip()]
+    assert len(docs) == finding.facts["pages"] == 2
+    sums = theirs("loglikelihood_rolling", bare, *((wikitext_detokenizer(doc),) for doc in docs))
+    assert sum(row[-2] for row in records) == pytest.approx(-sum(sums), rel=1e-6)
+    parts = [process_results(doc, [one]) for doc, one in zip(docs, sums, strict=True)]
+    words, size = (math.fsum(one[key][1] for one in parts) for key in ("word_perplexity", "bits_per_byte"))
+    assert finding.facts["word_perplexity"] == pytest.approx(math.exp(-sum(sums) / words), rel=1e-5)
+    assert finding.facts["bits_per_byte"] == pytest.approx(-sum(sums) / math.log(2) / size, rel=1e-6)
 
 
 @pytest.mark.parametrize("family", CAUSAL)

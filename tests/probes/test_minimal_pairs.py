@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kit.language_models import made, pairs_file
+from kit.language_models import LEARNED, made, pairs_file
 from ordsmed.base.errors import DataError
 from ordsmed.likelihood import ways
 from ordsmed.likelihood.probe import Finding, Record
 from ordsmed.probes.minimal_pairs import Settings
+from ordsmed.tokenizers import bytebpe
 
 PAIRS = [("the newt swam", "the newts swam"), ("a cat sat on it", "a cat sat on"), ("it ran", "it ran and ran")]
 
@@ -48,8 +50,22 @@ def test_the_likelier_one_is_right(tmp_path: Path) -> None:
     _, found = asked(tmp_path, one, other)
     assert found.facts["pairs"] == 6
     assert [found.facts[key] for key in ("accuracy", "paradigm_mean")] == pytest.approx([50, 50])
-    assert found.errors["accuracy"] == pytest.approx(100 * (0.25 / 6) ** 0.5)
-    assert [row[:2] for row in found.tables[0][2]] == [["one", 3], ["other", 3]]
+    # of two paradigms, each as far from the mean: (2 / 1 x 2 squares) ** 0.5 / 6
+    assert found.errors["accuracy"] == pytest.approx(100 * 2 * abs(right - 1.5) / 6)
+
+
+def test_a_space_stands_before_each_sentence(tmp_path: Path) -> None:
+    """As lm-evaluation-harness has it; the scores are those of such files."""
+    spaced = [tuple(f" {text}" for text in pair) for pair in PAIRS]
+    plain, other = pairs_file(tmp_path / "one.jsonl", PAIRS), pairs_file(tmp_path / "other.jsonl", spaced)
+    trained = replace(made("gpt2", tmp_path), tokenizer=bytebpe.Settings(size=260).train([text for text, _ in PAIRS]))
+    objective = LEARNED["gpt2"][1].build(LEARNED["gpt2"][0], trained.tokenizer)
+    scorer = ways.scorer(replace(trained, objective=objective))
+    items = [
+        [item.pieces.tolist() for example in probe.examples(scorer) for item in example.items]
+        for probe in (Settings((str(plain),), space=True), Settings((str(other),)), Settings((str(plain),)))
+    ]
+    assert items[0] == items[1] != items[2]
 
 
 def test_ties_are_wrong_and_told(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_lambada_decides_as_theirs(gpt2: Any, theirs: Any, tmp_path: Path) -> No
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     records, finding = asked(gpt2, cloze.Settings(files=(str(path),)))
     wanted = [megatron.lambada(model, cutter, text) for text in texts]
-    assert [(last, word) for _, last, word, _ in records] == wanted
+    assert [(row[1], row[2]) for row in records] == wanted
     assert 0 < sum(last for last, _ in wanted) < len(wanted)
     assert sum(word for _, word in wanted) > 0
     assert finding.facts["last_token"] == pytest.approx(100 * sum(last for last, _ in wanted) / len(wanted))
@@ -97,6 +97,63 @@ def test_a_last_word_of_one_token_is_asked_without_a_sign_too(gpt2: Any, tmp_pat
         assert [item.asked for item in example.items] == [1, 1]
         logs.append([score.logs.tolist() for score in scorer.scores([*example.items])])
     assert logs[0] == logs[1]
+
+
+@pytest.mark.parametrize("start", [False, True])
+def test_a_passage_longer_than_the_model_loses_its_beginning(start: bool, gpt2: Any, tmp_path: Path) -> None:
+    """Counted and told; what is left fills the window, the sign gone with the rest; no other passage is touched."""
+    path, rows = (
+        tmp_path / "x.jsonl",
+        ["the newt sat on the cat", "a dog ran " * 20 + "on the newts", "it ran " * 15 + "the newts"],
+    )
+    path.write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
+    records, finding = asked(gpt2, cloze.Settings(files=(str(path),), start=start))
+    assert [row[4] for row in records] == [0, 64 - 33, 0]
+    assert (
+        finding.how
+        == "1 passage of 3 longer than the model's window: read without what stands furthest before, 31 tokens in all"
+    )
+    for row, record in zip(rows, records, strict=True):
+        ids = gpt2.tokenizer.encode(row)
+        ids = [gpt2.tokenizer.end, *ids] if start else ids
+        size = len(gpt2.tokenizer.encode(row.split()[-1]))
+        read = torch.tensor([ids[-33:-1]])
+        with torch.no_grad():
+            states = gpt2.objective.model(read, torch.arange(read.shape[1])[None])
+            logs = gpt2.objective.head(states)[0].log_softmax(-1)
+        wanted = sum(float(logs[-size + n, token]) for n, token in enumerate(ids[-size:]))
+        assert record[3] == pytest.approx(wanted, abs=1e-5)
+    few = path.with_name("few.jsonl")
+    few.write_text(json.dumps({"text": rows[0]}) + "\n")
+    assert asked(gpt2, cloze.Settings(files=(str(few),)))[1].how == ""
+
+
+def test_a_masked_model_reads_the_end_of_a_long_passage(tmp_path: Path) -> None:
+    """Its signs stand around what is left."""
+    path, bert = tmp_path / "x.jsonl", made("bert", tmp_path)
+    path.write_text(json.dumps({"text": "a dog ran " * 20 + "on the newts"}) + "\n")
+    [record], finding = asked(bert, cloze.Settings(files=(str(path),)))
+    assert record[4] == 64 - 30
+    short = ("a dog ran " * 20).split()[-(30 - 4) :]
+    path.write_text(json.dumps({"text": " ".join([*short, "on the newts"])}) + "\n")
+    assert asked(bert, cloze.Settings(files=(str(path),)))[0][0][3] == pytest.approx(record[3], abs=1e-5)
+    assert "34 tokens in all" in finding.how
+
+
+def test_records_from_before_are_told() -> None:
+    """They were of passages that were not cut."""
+    rows = [["x.jsonl:1", True, True, -1.0], ["x.jsonl:2", True, False, -2.0]]
+    assert cloze.Settings().finding(rows).how == ""
+    assert cloze.Settings().finding(rows).facts["word"] == 50.0
+
+
+def test_perplexities_are_not_cut_off() -> None:
+    """Beyond e^20, and beyond what a number can be."""
+    assert cloze.Settings().finding([["x:1", False, False, -30.0]]).facts["word_perplexity"] == pytest.approx(
+        math.exp(30)
+    )
+    assert bits.Settings().finding([[9, 40, 1, 50, 0, 0, 300.0, 10]]).facts["perplexity"] == pytest.approx(math.exp(30))
+    assert cloze.Settings().finding([["x:1", False, False, -800.0]]).facts["word_perplexity"] == math.inf
 
 
 class Even:
@@ -239,11 +296,14 @@ def test_files_that_are_no_word_level_text(text: str, said: str | None, gpt2: An
         assert list(wikitext.Settings(files=(str(path),), set="none").examples(ways.scorer(gpt2)))
 
 
+LONG_WORD = json.dumps({"text": f"newt {'##'.join('xyz' * 15)}"})  # nothing of what is before it fits
+
+
 @pytest.mark.parametrize(
     ("row", "said"),
     [
         ('{"word": "a"}', "x.jsonl:1: has no key `text` .keys: word."), ('{"text": "newt"}', "is one word"),
-        ('{"text": " "}', "`text` is empty"), ("a b c", "not JSON"), (json.dumps({"text": "a " * 40}), "has 40 tokens"),
+        ('{"text": " "}', "`text` is empty"), ("a b c", "not JSON"), (LONG_WORD, "has .* tokens; wanted at most 33"),
     ],
 )  # fmt: skip
 def test_passages_that_cannot_be_asked(row: str, said: str, gpt2: Any, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from ordsmed.base.menu import kind_of
 from ordsmed.base.ranks import Ranks, first_alone, join, leave, prepare
 from ordsmed.base.say import Progress, say
 from ordsmed.evaluation.kept import Kept, key_of, model_key
-from ordsmed.evaluation.results import Result, draw, draw_models, place_of, write_table
+from ordsmed.evaluation.results import Result, draw, draw_models, place_of, write_each, write_table
 from ordsmed.likelihood import drawn, ways
 from ordsmed.likelihood.items import Scorer
 from ordsmed.likelihood.probe import Example, Finding, Record, paths_of
@@ -67,7 +67,7 @@ def evaluate(
     finally:
         leave(ranks, well=well)
     if each and ranks.first:
-        result[0].write_each(each)
+        write_each(result, each)
     for folder in {one.folder for one in result}:
         _summed_up(folder)
     _say_drawn(draw_models(result, out))
@@ -95,8 +95,8 @@ def check(
     for probe in probes:
         if not probe.files:
             raise RecipeError(f"--probe {kind_of(probe)}", "names no file", f"--probe {kind_of(probe)} FILE...")
-    if each and (len(models) > 1 or len(probes) > 1):
-        raise RecipeError("--each", "found with several models or probes", "one model and one probe")
+    if each and len(probes) > 1:
+        raise RecipeError("--each", "found with several probes", "one of them")
     if each and step == "all":
         raise RecipeError("--each", "found with all steps", "one of them, as --step N")
     if each and Path(each).is_dir():

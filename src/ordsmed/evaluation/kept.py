@@ -39,7 +39,7 @@ def model_key(trained: Any) -> dict[str, str]:
 
 def key_of(model: dict[str, str], probe: Any, paths: list[Path], way: str, precision: str = "fp32") -> str:
     """16 hexadecimal digits: equal where every score is."""
-    how = {k: v for k, v in settings.plain(probe).items() if k not in ("files", "way")}
+    how = {k: v for k, v in settings.plain(probe, essence=True).items() if k not in ("files", "way")}
     table = [VERSION, model, how, way, precision, [[str(path), digest(path)] for path in paths]]
     return value_key(table, 16, any_order=True)
 

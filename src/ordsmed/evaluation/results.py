@@ -9,7 +9,7 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,12 +46,12 @@ class Result:
 
     def plain(self) -> dict[str, Any]:
         """The facts first, then of what they are."""
-        how = {k: v for k, v in settings.plain(self.probe).items() if k not in ("files", "way", "kind")}
+        how = {k: v for k, v in settings.plain(self.probe, essence=True).items() if k not in ("files", "way", "kind")}
         about = {"model": self.model, "step": self.step, "probe": kind_of(self.probe), "way": self.way,
                  "precision": self.precision}  # fmt: skip
         facts = {**self.finding.plain(), **about, "files": self.files, "settings": how, "how": self.finding.how}
         facts |= {"seen": self.seen} if self.seen else {}
-        return dict(_finite({**facts, "key": self.key}))
+        return dict(finite({**facts, "key": self.key}))
 
     @property
     def path(self) -> Path:
@@ -70,13 +70,19 @@ class Result:
                 continue
             if path != self.path and older and older["step"] == self.step and question(older) == question(plain):
                 path.unlink(missing_ok=True)
-        files.write_json(self.path, _finite({**plain, "tables": tables}))
+        files.write_json(self.path, finite({**plain, "tables": tables}))
 
-    def write_each(self, out: str) -> None:
-        """Every record as a line of JSON, whole or not at all."""
-        lines = (json.dumps(self.probe.told(record), ensure_ascii=False) + "\n" for record in self.records)
-        Path(out).parent.mkdir(parents=True, exist_ok=True)
-        files.write_text(Path(out), "".join(lines))
+    def each(self, **about: str) -> Iterator[str]:
+        """Every record as a line of JSON."""
+        for record in self.records:
+            yield json.dumps({**about, **self.probe.told(record)}, ensure_ascii=False) + "\n"
+
+
+def write_each(results: Sequence[Result], out: str) -> None:
+    """The records of all models, which are named where they are several; whole or not at all."""
+    lines = (line for one in results for line in one.each(**({"model": one.model} if results[1:] else {})))
+    Path(out).parent.mkdir(parents=True, exist_ok=True)
+    files.write_text(Path(out), "".join(lines))
 
 
 def place_of(folder: Path, out: str | None) -> Path:
@@ -152,8 +158,7 @@ def draw_models(results: Sequence[Result], out: str | None) -> list[tuple[Path, 
     """Pictures over what was seen of several models that were asked the same at several steps."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for one in (result.plain() for result in results):
-        about = [one["probe"], one["files"], one["precision"], one["settings"]]
-        groups.setdefault(json.dumps(about, sort_keys=True), []).append(one)
+        groups.setdefault(asked_of(one), []).append(one)
     drawn = []
     for same, ones in groups.items():
         models = list(dict.fromkeys(one["model"] for one in ones))
@@ -164,6 +169,11 @@ def draw_models(results: Sequence[Result], out: str | None) -> list[tuple[Path, 
         path = (AWAY if out is None else Path(out)) / _name(ones[0], json.dumps([same, models]))
         drawn += _drawn(path, f"{ones[0]['probe']} of {rows(ones[0])[0][2]}", several, _axes(ones))
     return drawn
+
+
+def asked_of(one: dict[str, Any]) -> str:
+    """What was asked, whatever model it was asked of."""
+    return json.dumps([one["probe"], one["files"], one["precision"], one["settings"]], sort_keys=True)
 
 
 def _axes(ones: Sequence[dict[str, Any]]) -> dict[str, str]:
@@ -202,10 +212,10 @@ def _short(models: Sequence[str]) -> list[str]:
     return names if len(set(names)) == len(names) else [*models]
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """JSON has no NaN."""
     if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
+        return {k: finite(v) for k, v in value.items()}
     if isinstance(value, list):
-        return [_finite(v) for v in value]
+        return [finite(v) for v in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

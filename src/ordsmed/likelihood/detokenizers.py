@@ -39,4 +39,10 @@ def same(text: str) -> str:
     return text
 
 
-BY_SET: dict[str, Callable[[str], str]] = {"wikitext": wikitext, "ptb": ptb, "lambada": same, "none": same}
+BY_SET: dict[str, Callable[[str], str]] = {
+    "wikitext": wikitext,
+    "wikitext-raw": wikitext,
+    "ptb": ptb,
+    "lambada": same,
+    "none": same,
+}

@@ -15,7 +15,8 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.likelihood import running
 from ordsmed.likelihood.documents import documents
 from ordsmed.likelihood.items import Ints, Item, Scorer
-from ordsmed.likelihood.probe import Example, Record
+from ordsmed.likelihood.probe import Example, Judged, Record
+from ordsmed.likelihood.windows import judged_windows
 
 LONGEST = 128  # tokens of a window where none is asked for
 
@@ -58,6 +59,10 @@ class FillingProbe:
     def told(self, record: Record) -> dict[str, Any]:
         """Of a window, for --each."""
         return {"nats": record[-2], "targets": record[-1]}
+
+    def compared(self, records: list[Record]) -> list[Judged]:
+        """What two models of one tokenizer are compared by: windows of the same tokens."""
+        return judged_windows(records)
 
     def _size(self, scorer: Scorer) -> int:
         return self.window or min(scorer.room, LONGEST)

@@ -34,6 +34,16 @@ class Example:
 
 
 @dataclass(frozen=True)
+class Judged:
+    """An example as two models are compared by it."""
+
+    key: str  # the same of every model
+    group: str  # of examples of one kind, which are right and wrong together; "": it stands by itself
+    values: dict[str, float]  # scores by their names: those of all examples have the mean, or the share, as their score
+    weight: float = 1.0  # of how much the values are sums
+
+
+@dataclass(frozen=True)
 class Finding:
     """What a probe found."""
 
@@ -70,6 +80,9 @@ class Probe(Protocol):
 
     def told(self, record: Record) -> dict[str, Any]:
         """A record as --each writes it."""
+
+    def compared(self, records: list[Record]) -> list[Judged]:
+        """What two models are compared by, example by example."""
 
 
 def paths_of(files: Sequence[str]) -> list[Path]:
@@ -144,13 +157,18 @@ def fits(scorer: Scorer, item: Item, place: str, text: str) -> None:
     short = repr(text if len(text) <= 40 else text[:37] + "...")
     if item.asked < 1:
         raise DataError(place, f"{short} has no token that can be scored", "a longer text")
-    if len(item) > scorer.room:
+    if len(item) > (room := room_of(scorer, sign=item.sign)):
         result = f"{short} has {len(item):,} tokens"
-        raise DataError(place, result, f"at most {scorer.room:,}, the model's window", "shorten it, or leave it out")
+        raise DataError(place, result, f"at most {room:,}, the model's window", "shorten it, or leave it out")
+
+
+def room_of(scorer: Scorer, *, sign: bool) -> int:
+    """As many tokens as can be read of a text, behind the sign that texts begin with or without it."""
+    return scorer.room + (len(scorer.lead) if scorer.lead is not None and not sign else 0)
 
 
 def share(right: int, count: int) -> tuple[float, float]:
-    """Per cent, and its standard error."""
+    """Per cent, and its standard error, of examples that stand by themselves."""
     p = right / count
     return 100 * p, 100 * math.sqrt(p * (1 - p) / count)
 
@@ -168,6 +186,9 @@ def ratio_error(sums: Any, counts: Any, seed: int = 0) -> float:
     return float(drawn.std(ddof=1))
 
 
-def limited(loss: float) -> float:
-    """e to the loss, at most to 20, as Megatron tells perplexities."""
-    return math.exp(min(20.0, loss))
+def perplexity(loss: float) -> float:
+    """e to the loss; without end where that is more than a number can be."""
+    try:
+        return math.exp(loss)
+    except OverflowError:
+        return math.inf

@@ -17,7 +17,7 @@ from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.menu import kind_of
 from ordsmed.base.say import many
 from ordsmed.likelihood.items import Ints, Item, Scorer, Scores
-from ordsmed.likelihood.probe import Example, Finding, Record, limited, ratio_error
+from ordsmed.likelihood.probe import Example, Finding, Judged, Record, perplexity, ratio_error
 
 LONGEST = 1_024  # tokens of a window where none is asked for, as GPT-2's
 
@@ -29,6 +29,7 @@ class Cutting:
     window: int
     step: int  # tokens that each window but the first scores
     by_line: bool = False  # does no window reach beyond a line?
+    last_full: bool = False  # is the last one as long as the others, what it has read before scored no more?
 
     @staticmethod
     def of(scorer: Scorer, window: int, overlap: int, place: str) -> Cutting:
@@ -58,16 +59,17 @@ class Cutting:
             while done + size < len(held):
                 yield Item(held[done + size - self.window : done + size + 1], first=self.window - size + 1, sign=False)
                 done, size = done + size, self.step
-                if (drop := done + size - self.window) > 0:
+                if (drop := done + size - (2 if self.last_full else 1) * self.window) > 0:
                     held, done = held[drop:], done - drop
         if done + 1 < len(held):
-            begin = max(done + size - self.window, 0)
+            begin = max(len(held) - 1 - self.window if self.last_full else done + size - self.window, 0)
             yield Item(held[begin:], first=done - begin + 1, sign=False)
 
     def __str__(self) -> str:
         if self.by_line:
             return f"line by line, of at most {self.window:,} words; what its lexicon does not know counts as <UNK>"
-        how = "end to end" if self.step == self.window else f"each {many(self.step, 'token')} further"
+        how = "of each page, end to end, the last one full" if self.last_full else ""
+        how = how or "end to end" if self.step == self.window else f"each {many(self.step, 'token')} further"
         return f"windows of {self.window:,} tokens, {how}"
 
 
@@ -101,6 +103,17 @@ class WindowedProbe:
         """Of a window, for --each."""
         return {"nats": record[-2], "targets": record[-1]}
 
+    def compared(self, records: list[Record]) -> list[Judged]:
+        """What two models of one tokenizer are compared by: windows of the same tokens."""
+        return judged_windows(records)
+
+
+def judged_windows(records: Sequence[Record]) -> list[Judged]:
+    """Windows by their numbers and how many tokens are scored in each."""
+    return [
+        Judged(f"{number}:{row[-1]}", "", {"nats_per_token": row[-2]}, row[-1]) for number, row in enumerate(records)
+    ]
+
 
 def examples(cutting: Cutting, ids: Ints, place: str, *counts: Any) -> Iterator[Example]:
     """Windows of a text; the first one's record begins with the counts of the whole, the others' with zeros."""
@@ -130,14 +143,14 @@ def perplexities(records: Sequence[Record], units: dict[str, float], words: int,
     nats, targets = ([row[n] for row in records] for n in (-2, -1))
     total, count = math.fsum(nats), int(sum(targets))
     spread = ratio_error(nats, targets)
-    facts: dict[str, Any] = {"perplexity": limited(total / count)}
+    facts: dict[str, Any] = {"perplexity": perplexity(total / count)}
     errors = {"perplexity": facts["perplexity"] * spread}
     for name, number in units.items():
         if name == "byte":
             facts["bits_per_byte"] = (total + beside) / math.log(2) / number
             errors["bits_per_byte"] = spread * count / math.log(2) / number
         else:
-            facts[f"{name}_perplexity"] = limited((total + beside) / number)
+            facts[f"{name}_perplexity"] = perplexity((total + beside) / number)
             errors[f"{name}_perplexity"] = facts[f"{name}_perplexity"] * spread * count / number
     return Finding(facts | {"scored": count}, errors, guessing(count, total, units, words))
 

@@ -7,14 +7,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.base.say import many
 from ordsmed.likelihood.items import Item, Scorer, Scores
-from ordsmed.likelihood.probe import Example, Finding, Record, cut, fits, limited, paths_of, records, share, text_of
+from ordsmed.likelihood.probe import (
+    Example,
+    Finding,
+    Judged,
+    Record,
+    cut,
+    fits,
+    paths_of,
+    perplexity,
+    records,
+    room_of,
+    share,
+    text_of,
+)
 
 CHOOSE = ("causal", "masked", "word")
 
@@ -29,6 +43,11 @@ class Settings:
     """causal, masked, word; empty: the model's usual one"""
     key: str = "text"
     """of each line's passage"""
+    start: bool = False
+    """of causal models: the sign that texts begin with stands before each passage, as in lm-evaluation-harness where a
+    tokenizer puts it; false: none, as there with GPT-2's own tokenizer and in Megatron"""
+
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("start",)
 
     best: ClassVar[bool] = True
     prefers: ClassVar[tuple[str, ...]] = ("causal", "word")  # whose pieces right of the one asked about are hidden
@@ -57,15 +76,17 @@ class Settings:
             whole, before, word = (item.pieces for item in example.items)
             if len(whole) < 2:
                 raise DataError(place, "is one token", "a passage before its last token")
-            strict = Item(np.concatenate([before, word]), first=len(before), sign=False)
-            last = Item(whole, first=len(whole) - 1, sign=False)
-            for asked in (last, strict):
+            strict = Item(np.concatenate([before, word]), first=len(before), sign=self.start)
+            last = Item(whole, first=len(whole) - 1, sign=self.start)
+            shown = [_shortened(scorer, asked) for asked in (last, strict)]
+            for asked in shown:
                 fits(scorer, asked, place, "the passage")
-            yield Example((last, strict), example.about)
+            yield Example(tuple(shown), [*example.about, max(len(strict) - len(shown[1]), len(last) - len(shown[0]))])
 
     def record(self, example: Example, scores: list[Scores]) -> Record:
         last, word = scores
-        return [*example.about, bool(last.best[-1]), bool(word.best.all()), word.total]
+        place, cut_off = example.about
+        return [place, bool(last.best[-1]), bool(word.best.all()), word.total, cut_off]
 
     def finding(self, records: list[Record]) -> Finding:
         count = len(records)
@@ -73,10 +94,31 @@ class Settings:
         logs = np.asarray([row[3] for row in records])
         loss = -float(logs.mean())
         spread = float(logs.std(ddof=1) / math.sqrt(count)) if count > 1 else math.nan
-        facts = {"last_token": last, "word": word, "word_perplexity": limited(loss), "examples": count}
-        errors = {"last_token": last_error, "word": word_error, "word_perplexity": limited(loss) * spread}
-        return Finding(facts, errors, {"last_token": 0.0, "word": 0.0})
+        facts = {"last_token": last, "word": word, "word_perplexity": perplexity(loss), "examples": count}
+        errors = {"last_token": last_error, "word": word_error, "word_perplexity": perplexity(loss) * spread}
+        return Finding(facts, errors, {"last_token": 0.0, "word": 0.0}, how=_told_cut(records))
+
+    def compared(self, records: list[Record]) -> list[Judged]:
+        """What two models are compared by."""
+        return [Judged(row[0], "", {"last_token": 100.0 * row[1], "word": 100.0 * row[2]}) for row in records]
 
     def told(self, record: Record) -> dict[str, Any]:
         file, _, line = record[0].rpartition(":")
         return {"file": file, "line": int(line), "last_token": record[1], "word": record[2], "log": record[3]}
+
+
+def _shortened(scorer: Scorer, item: Item) -> Item:
+    """A passage as the model can read it: of one that is too long its end, without the sign that a text begins with."""
+    if len(item) <= room_of(scorer, sign=item.sign):
+        return item
+    drop = min(max(len(item) - room_of(scorer, sign=False), 0), item.first - 1)
+    return replace(item, pieces=item.pieces[drop:], first=item.first - drop, sign=False)
+
+
+def _told_cut(records: list[Record]) -> str:
+    """How many passages were cut, and by how much, in a line; or nothing."""
+    dropped = [row[4] for row in records if any(row[4:])]
+    if not dropped:
+        return ""
+    longer = f"{many(len(dropped), 'passage')} of {len(records):,} longer than the model's window"
+    return f"{longer}: read without what stands furthest before, {many(sum(dropped), 'token')} in all"

@@ -17,7 +17,8 @@ from typing import Any, ClassVar, Literal
 
 from ordsmed.base.errors import DataError
 from ordsmed.likelihood.items import Scorer, Scores
-from ordsmed.likelihood.probe import Example, Finding, Record, cut, paths_of, records, share, text_of
+from ordsmed.likelihood.probe import Example, Finding, Judged, Record, cut, paths_of, records, share, text_of
+from ordsmed.score.paired import Clustered, clustered
 
 KEYS = (("sentence_good", "sentence_bad"), ("good", "bad"), ("sen", "wrong_sen"))
 ALIKE = 1e-6  # scores no further apart are equal: fp32 does not tell them apart
@@ -34,6 +35,10 @@ class Settings:
     backward, mean; empty: the model's usual one"""
     per: Literal["sentence", "token"] = "sentence"
     """scores that are compared: of whole sentences, or their mean a token"""
+    space: bool = False
+    """a space stands before each sentence, as lm-evaluation-harness has it"""
+
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("space",)
 
     best: ClassVar[bool] = False
     prefers: ClassVar[tuple[str, ...]] = ()
@@ -50,6 +55,7 @@ class Settings:
                     equal = [other == good for other in others]
                     kinds.add(any(equal))
                     texts = [good, *(other for other in others if other != good)]
+                    texts = [f" {text}" for text in texts] if self.space else texts
                     yield place, texts, [str(result.get("UID") or stem), place, *equal]
                 if kinds == {True}:
                     raise DataError(path, "the good sentence of every pair is equal to a bad one", "pairs that differ")
@@ -74,15 +80,30 @@ class Settings:
             by[record[0]].append(_right(record))
         right, ties = (sum(_right(record) == value for record in records) for value in (1, 0))
         guessed = 100 * sum(1 / (len(record) - 2) for record in records) / len(records)
-        accuracy, error = share(right, len(records))
+        accuracy = self._over_paradigms(records)
         rows: list[list[Any]] = [[name, len(marks), *share(marks.count(1), len(marks))] for name, marks in by.items()]
-        facts: dict[str, Any] = {"accuracy": accuracy, "pairs": len(records), "right": right, "ties": ties}
+        facts: dict[str, Any] = {"accuracy": accuracy.mean, "pairs": len(records), "right": right, "ties": ties}
+        errors = {"accuracy": accuracy.error}
         if len(rows) > 1:
-            facts |= {"paradigms": len(rows), "paradigm_mean": sum(row[2] for row in rows) / len(rows)}
+            means = [row[2] for row in rows]
+            mean = clustered(means, [1.0] * len(means), [""] * len(means))
+            facts |= {"paradigms": len(rows), "paradigm_mean": mean.mean}
+            errors |= {"paradigm_mean": mean.error}
         return Finding(
-            facts, {"accuracy": error}, {"accuracy": guessed},
+            facts, errors, {"accuracy": guessed},
             [("by paradigm", ["", "pairs", "accuracy", "error"], rows)] if len(rows) > 1 else [], _equal(records),
         )  # fmt: skip
+
+    def compared(self, records: list[Record]) -> list[Judged]:
+        """What two models are compared by."""
+        several = len({record[0] for record in records}) > 1  # of one paradigm each pair stands by itself
+        return [Judged(record[1], record[0] if several else "", {"accuracy": 100.0 * (_right(record) == 1)})
+                for record in records]  # fmt: skip
+
+    def _over_paradigms(self, records: list[Record]) -> Clustered:
+        """The share of right pairs, in per cent; its error knows that those of a paradigm are much alike."""
+        judged = self.compared(records)
+        return clustered([one.values["accuracy"] for one in judged], [1.0] * len(judged), [one.group for one in judged])
 
     def told(self, record: Record) -> dict[str, Any]:
         paradigm, place, good, *others = record

@@ -72,6 +72,11 @@ def student_t(level: float, freedom: int) -> float:
     return math.sqrt(freedom) * math.tan(low)
 
 
+def within_t(t: float, freedom: int) -> float:
+    """The share of Student's t of so many degrees of freedom that lies within plus or minus t."""
+    return _share_within(math.atan(t / math.sqrt(freedom)), freedom)
+
+
 def _share_within(angle: float, freedom: int) -> float:
     """The distribution as a finite sum (Abramowitz and Stegun 26.7.3 and 26.7.4)."""
     square = math.cos(angle) ** 2

@@ -1,7 +1,8 @@
 """how good a model is: a fine-tuned one on files of its task, any language model by probes, with error bars
 
-A language model is asked by `--probe NAME FILE...`, several of them where one likes; RUN may then be several models, or
-a recipe that names models and probes. `ordsmed menus probes` lists what can be asked.
+A language model is asked by `--probe NAME FILE...`, several of them where one likes; RUN may then be several models,
+each of which is compared with the first, or a recipe that names models and probes. `ordsmed menus probes` lists what
+can be asked.
 """
 
 from __future__ import annotations
@@ -37,7 +38,11 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--way", metavar="WAY", help="of all probes: how models are read (causal, masked, word...)")
     parser.add_argument("--iterations", type=whole(1), metavar="N", help="of probes that draw windows: so many batches")
     parser.add_argument("--batch", type=whole(1), metavar="N", help="of those: windows a batch")
-    parser.add_argument("--each", metavar="OUT.jsonl", help="of a probe: the scores of every example, a line each")
+    parser.add_argument(
+        "--each",
+        metavar="OUT.jsonl",
+        help="of a probe: the scores of every example, a line each, of several models with their names",
+    )
     parser.add_argument(
         "--out", metavar="FOLDER", help="of probes: where results are put, not into the model's scores/"
     )
@@ -80,9 +85,10 @@ def _probes(asked: argparse.Namespace) -> None:
         from ordsmed.launch.local import start
 
         sys.exit(start(without(asked.words, "--devices"), asked.devices))
+    from ordsmed.evaluation import compared
     from ordsmed.evaluation.evaluate import Means, evaluate
     from ordsmed.evaluation.recipe import named, read
-    from ordsmed.evaluation.results import table
+    from ordsmed.evaluation.results import finite, table
 
     common = {"way": asked.way, "iterations": asked.iterations, "batch": asked.batch}
     step: Any = asked.step
@@ -97,11 +103,14 @@ def _probes(asked: argparse.Namespace) -> None:
     result = evaluate(models, probes, step=step, out=out, means=means, each=asked.each)
     if not result:  # another process tells
         return
+    comparisons = compared.compare(result)
+    written = [*(one.path for one in result), *([compared.write(comparisons, out)] if comparisons else [])]
     if asked.json:
         plain = [one.plain() for one in result]
-        print(json.dumps(plain[0] if len(plain) == 1 else {"results": plain}))
+        more = {"comparisons": [finite(one.plain()) for one in comparisons]} if comparisons else {}
+        print(json.dumps(plain[0] if len(plain) == 1 else {"results": plain, **more}))
     else:
-        print_lines([*table(result), *(f"{one.path}: written" for one in result)])
+        print_lines([*table(result), *compared.table(comparisons), *(f"{path}: written" for path in written)])
 
 
 def _is_recipe(name: str) -> bool:

@@ -1,0 +1,150 @@
+"""Several models that are asked the same are compared, pair by pair."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kit.language_models import SENTENCES, hub_folder, pairs_file
+from ordsmed.base.errors import RecipeError
+from ordsmed.cli import main
+from ordsmed.evaluation import compared
+from ordsmed.evaluation.evaluate import Means, check, evaluate
+from ordsmed.probes import bits, cloze, minimal_pairs
+from ordsmed.score.paired import clustered, sign_test
+
+CPU = Means(device="cpu", threads=1)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    folder = tmp_path_factory.mktemp("models")
+    made = [hub_folder("gpt2", folder / "one"), hub_folder("gpt2", folder / "other", seed=5)]
+    return [str(one) for one in (*made, hub_folder("bert", folder / "bert"))]
+
+
+@pytest.fixture
+def paradigms(tmp_path: Path) -> list[str]:
+    """Three files, each a paradigm."""
+    pairs = [(one, other) for one in SENTENCES for other in SENTENCES if one < other]
+    return [str(pairs_file(tmp_path / f"{name}.jsonl", pairs[n::3])) for n, name in enumerate(("who", "what", "where"))]
+
+
+def asked(models: list[str], probe: Any, out: Path) -> Any:
+    return evaluate(models, [probe], means=CPU, out=str(out))
+
+
+def right(result: Any) -> dict[str, list[bool]]:
+    told: dict[str, list[bool]] = {}
+    for record in result.records:
+        told.setdefault(record[0], []).append(minimal_pairs._right(record) == 1)
+    return told
+
+
+def test_differences_by_hand(models: list[str], paradigms: list[str], tmp_path: Path) -> None:
+    """Overall with errors over paradigms, of a paradigm by McNemar's test; each model less the first."""
+    results = asked(models, minimal_pairs.Settings(files=tuple(paradigms)), tmp_path)
+    first, *others = map(right, results)
+    found = compared.compare(results)
+    assert [(one.first, one.second) for one in found] == [("one", "other"), ("one", "bert")]
+    for one, second in zip(found, others, strict=True):
+        differences = {name: np.subtract(second[name], first[name], dtype=float) * 100 for name in first}
+        flat = np.concatenate([*differences.values()])
+        assert one.over.mean == pytest.approx(flat.mean())
+        sums = [(part - flat.mean()).sum() for part in differences.values()]
+        assert one.over.error == pytest.approx(math.sqrt(np.square(sums).sum() * 3 / 2) / len(flat))
+        assert (one.examples, one.over.groups) == (36, 3)
+        for each in one.paradigms:
+            more, less = (int((differences[each.name] * sign > 0).sum()) for sign in (1, -1))
+            assert (each.more, each.less, each.p) == (more, less, sign_test(more, less))
+            assert each.difference == pytest.approx(differences[each.name].mean())
+            assert each.first == pytest.approx(100 * np.mean(first[each.name]))
+    assert any(each.more or each.less for one in found for each in one.paradigms)
+
+
+def test_the_error_of_one_model_knows_of_paradigms(models: list[str], paradigms: list[str], tmp_path: Path) -> None:
+    """And their mean has one; a single paradigm's pairs stand by themselves."""
+    [result] = asked(models[:1], minimal_pairs.Settings(files=tuple(paradigms)), tmp_path)
+    told = right(result)
+    values = [100.0 * one for marks in told.values() for one in marks]
+    names = [name for name, marks in told.items() for _ in marks]
+    assert result.finding.errors["accuracy"] == pytest.approx(clustered(values, [1.0] * 36, names).error)
+    means = [100 * np.mean(marks) for marks in told.values()]
+    assert result.finding.facts["paradigm_mean"] == pytest.approx(np.mean(means))
+    assert result.finding.errors["paradigm_mean"] == pytest.approx(np.std(means, ddof=1) / math.sqrt(3))
+    [single] = asked(models[:1], minimal_pairs.Settings(files=(paradigms[0],)), tmp_path)
+    p = single.finding.facts["accuracy"] / 100
+    assert single.finding.errors["accuracy"] == pytest.approx(100 * math.sqrt(p * (1 - p) / 11))
+    assert "paradigm_mean" not in single.finding.errors
+
+
+def test_the_command_prints_one_table(
+    models: list[str], paradigms: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Writes it as JSON, and the scores of every pair under the names of the models."""
+    models = models[::2]
+    words = ["evaluate", *models, "--probe", "minimal_pairs", *paradigms, "--out", str(tmp_path / "out"),
+             "--device", "cpu", "--threads", "1"]  # fmt: skip
+    main([*words, "--each", str(tmp_path / "each.jsonl")])
+    out = capsys.readouterr().out
+    [row] = [
+        line
+        for line in out.splitlines()
+        if line.startswith("| minimal_pairs") and "| one " in line and "| bert " in line
+    ]
+    assert [cell.strip() for cell in row.split("|")][3:6] == ["accuracy", "bert", "one"]
+    assert "bert less one, accuracy: 0 of 3 groups differ" in out
+    [path] = (tmp_path / "out").glob("comparison-*.json")
+    assert f"{path}: written" in out
+    rows = [json.loads(line) for line in (tmp_path / "each.jsonl").read_text().splitlines()]
+    assert [row["model"] for row in rows] == [models[0]] * 36 + [models[1]] * 36
+    main([*words, "--json"])
+    told = json.loads(capsys.readouterr().out)
+    [found] = told["comparisons"]
+    assert json.loads(path.read_text()) == {"comparisons": [found]}
+    both = [one["accuracy"] for one in told["results"]]
+    assert found["difference"] == pytest.approx(both[1] - both[0])
+    assert found["interval"][0] < found["difference"] < found["interval"][1]
+    counts = [sum(row["right"] for row in rows if row["model"] == model) for model in models]
+    assert found["difference"] == pytest.approx(100 * (counts[1] - counts[0]) / 36)
+
+
+def test_one_model_alone_is_compared_with_nobody(models: list[str], paradigms: list[str], tmp_path: Path) -> None:
+    """Nor with itself."""
+    probe = minimal_pairs.Settings(files=tuple(paradigms))
+    for asked_of in (models[:1], models[:1] * 2):
+        assert compared.compare(asked(asked_of, probe, tmp_path)) == []
+    assert compared.table([]) == []
+    with pytest.raises(RecipeError, match="--each: found with several probes"):
+        check(models, [probe, probe], "each.jsonl")
+
+
+def test_last_words_and_windows_are_compared(
+    models: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Passages stand by themselves; of windows it is nats a token, of one tokenizer alone."""
+    passages, text = tmp_path / "x.jsonl", tmp_path / "x.txt"
+    passages.write_text("".join(json.dumps({"text": f"{one} newt"}) + "\n" for one in SENTENCES))
+    text.write_text("\n".join(SENTENCES * 9))
+    results = asked(models[:2], cloze.Settings(files=(str(passages),)), tmp_path)
+    found = {one.score: one for one in compared.compare(results)}
+    first, second = (one.finding.facts for one in results)
+    assert {*found} == {"last_token", "word"}
+    for score, one in found.items():
+        assert one.over.mean == pytest.approx(second[score] - first[score])
+        assert (one.over.groups, one.paradigms) == (9, [])
+    results = asked(models[:2], bits.Settings(files=(str(text),)), tmp_path)
+    [one] = compared.compare(results)
+    logs = [math.log(2) * one.finding.facts["bits_per_byte"] * len(text.read_bytes()) for one in results]
+    scored = results[0].finding.facts["scored"]
+    unknown = [one.finding.facts.get("unknown_tokens", 0) for one in results]
+    assert unknown == [0, 0]
+    assert one.over.mean == pytest.approx((logs[1] - logs[0]) / scored)
+    results[1].records[0][-1] += 1
+    assert compared.compare(results) == []
+    assert "reads bits-x in other pieces than" in capsys.readouterr().err
