@@ -18,10 +18,11 @@ from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.likelihood import documents, drawn, ways, windows
 from ordsmed.likelihood.detokenizers import BY_SET
 from ordsmed.likelihood.items import Item, Scores
-from ordsmed.likelihood.probe import Finding, Record
+from ordsmed.likelihood.probe import Example, Finding, Record
 from ordsmed.likelihood.transformers import Causal
 from ordsmed.likelihood.windows import Cutting
 from ordsmed.probes import bits, cloze, perplexity, perplexity_bound, pseudo_perplexity, wikitext
+from ordsmed.score.paired import clustered
 from ordsmed.text import read
 
 TEXT = " \n = The newts = \n \n the old newt , a red @-@ old cat ( it sat ) and ' the dog ' ran : \" on it \" . \n " * 9
@@ -102,17 +103,15 @@ def test_a_last_word_of_one_token_is_asked_without_a_sign_too(gpt2: Any, tmp_pat
 @pytest.mark.parametrize("start", [False, True])
 def test_a_passage_longer_than_the_model_loses_its_beginning(start: bool, gpt2: Any, tmp_path: Path) -> None:
     """Counted and told; what is left fills the window, the sign gone with the rest; no other passage is touched."""
-    path, rows = (
-        tmp_path / "x.jsonl",
-        ["the newt sat on the cat", "a dog ran " * 20 + "on the newts", "it ran " * 15 + "the newts"],
-    )
+    path, room = tmp_path / "x.jsonl", 32 if start else 33
+    full = " ".join(["it ran"] * 14 + ["newt"] * (room - 31) + ["the newts"])  # three pieces, the last two of its word
+    rows = ["the newt sat on the cat", "a dog ran " * 20 + "on the newts", full, f"it {full}"]
     path.write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
     records, finding = asked(gpt2, cloze.Settings(files=(str(path),), start=start))
-    assert [row[4] for row in records] == [0, 64 - 33, 0]
-    assert (
-        finding.how
-        == "1 passage of 3 longer than the model's window: read without what stands furthest before, 31 tokens in all"
-    )
+    assert [row[4] for row in records] == [0, 64 - 33, 0, room + 1 - 33]
+    many = "1 passage of 4" if start else "2 passages of 4"
+    left_out = f"read without what stands furthest before, {31 if start else 32} tokens in all"
+    assert finding.how == f"{many} longer than the model's window: {left_out}"
     for row, record in zip(rows, records, strict=True):
         ids = gpt2.tokenizer.encode(row)
         ids = [gpt2.tokenizer.end, *ids] if start else ids
@@ -140,11 +139,38 @@ def test_a_masked_model_reads_the_end_of_a_long_passage(tmp_path: Path) -> None:
     assert "34 tokens in all" in finding.how
 
 
+@pytest.mark.parametrize(("best", "word"), [([1, 1], True), ([1, 0], False), ([0, 1], False), ([0, 0], False)])
+def test_a_word_is_guessed_with_all_its_pieces(best: list[int], word: bool) -> None:
+    """The last token of the passage is asked by itself."""
+    example = Example((), ["x.jsonl:1", 0])
+    for last in (True, False):
+        asked_of = [Scores(np.zeros(1), np.asarray([last])), Scores(np.asarray([-1.0, -2.5]), np.asarray(best, bool))]
+        assert cloze.Settings().record(example, asked_of) == ["x.jsonl:1", last, word, -3.5, 0]
+
+
 def test_records_from_before_are_told() -> None:
     """They were of passages that were not cut."""
     rows = [["x.jsonl:1", True, True, -1.0], ["x.jsonl:2", True, False, -2.0]]
     assert cloze.Settings().finding(rows).how == ""
-    assert cloze.Settings().finding(rows).facts["word"] == 50.0
+    finding = cloze.Settings().finding(rows)
+    assert finding.facts["word"] == 50.0
+    assert finding.facts["word_perplexity"] == pytest.approx(math.exp(1.5))
+    assert finding.errors["word_perplexity"] == pytest.approx(math.exp(1.5) * 0.5)  # deviation 0.5 ** 0.5 of two
+
+
+def test_errors_are_those_of_a_ratio_over_windows() -> None:
+    """Of perplexities by the rule of small changes, e^x times the error of x; of words and bytes by their counts."""
+    chance = np.random.default_rng(3)
+    targets = chance.integers(8, 30, 400)
+    nats = targets * 3 + chance.normal(0, 9, 400)
+    records = [[4, 20, 1, 50, 0, 0, float(a), int(b)] for a, b in zip(nats, targets, strict=True)]
+    finding, count = bits.Settings().finding(records), int(targets.sum())
+    error = clustered(nats.tolist(), targets.tolist(), [""] * 400).error
+    assert finding.errors["perplexity"] == pytest.approx(finding.facts["perplexity"] * error, rel=0.1)
+    assert finding.errors["bits_per_byte"] == pytest.approx(error * count / math.log(2) / 8_000, rel=0.1)
+    word = finding.facts["word_perplexity"] * error * count / 1_600
+    assert finding.errors["word_perplexity"] == pytest.approx(word, rel=0.1)
+    assert finding.guessing["bits_per_byte"] == pytest.approx(math.log2(50) * count / 8_000 * 1)
 
 
 def test_perplexities_are_not_cut_off() -> None:
@@ -416,6 +442,27 @@ def test_the_bound_is_the_mean_over_draws(family: str, tmp_path: Path) -> None:
         seen.add(round(record[-2], 4))
         assert finding.facts["perplexity_bound"] == pytest.approx(math.exp(record[-2] / 2), rel=1e-5)
     assert seen == {round((2 * single + both) / 2, 4) for single in (one, other)}
+
+
+def test_one_draw_of_many_windows_hides_all_shares(tmp_path: Path) -> None:
+    """Each window begins elsewhere: of one token to all as many, and each place as often; the same for a seed."""
+    (tmp_path / "x").write_text("a the on it " * 2_000)
+    scorer = ways.scorer(made("bert", tmp_path / "bert"), "masked")
+
+    def hidden(seed: int, draws: int) -> list[list[Any]]:
+        probe = perplexity_bound.Settings(files=(str(tmp_path / "x"),), window=8, draws=draws, seed=seed)
+        return [[item.hidden for item in example.items] for example in probe.examples(scorer)]
+
+    once = [places for [places] in hidden(0, 1)]
+    amounts = np.bincount([len(places) for places in once], minlength=9)
+    assert amounts[0] == 0
+    assert ((amounts[1:] - 125) ** 2 / 125).sum() < 24.3  # chi-square of 7 degrees of freedom, p 0.001
+    places = np.bincount(np.concatenate([one for one in once if len(one) == 1]), minlength=8)
+    assert ((places - places.mean()) ** 2 / places.mean()).sum() < 24.3
+    assert [one.tolist() for one in once] == [one.tolist() for [one] in hidden(0, 1)]
+    assert [one.tolist() for one in once] != [one.tolist() for [one] in hidden(1, 1)]
+    for four in hidden(0, 4):  # a quarter of the shares each, in their order
+        assert [(len(one) - 1) // 2 for one in four] == [0, 1, 2, 3]
 
 
 def test_the_bound_is_what_diffusion_learns(tmp_path: Path) -> None:
