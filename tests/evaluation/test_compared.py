@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -120,6 +122,8 @@ def test_one_model_alone_is_compared_with_nobody(models: list[str], paradigms: l
     for asked_of in (models[:1], models[:1] * 2):
         assert compared.compare(asked(asked_of, probe, tmp_path)) == []
     assert compared.table([]) == []
+    lab = SimpleNamespace()  # a probe of one's own that compares nothing
+    assert compared.compare([replace(one, probe=lab) for one in asked(models[:2], probe, tmp_path)]) == []
     with pytest.raises(RecipeError, match="--each: found with several probes"):
         check(models, [probe, probe], "each.jsonl")
 

@@ -148,6 +148,21 @@ def test_a_word_is_guessed_with_all_its_pieces(best: list[int], word: bool) -> N
         assert cloze.Settings().record(example, asked_of) == ["x.jsonl:1", last, word, -3.5, 0]
 
 
+def test_models_are_compared_by_passages_and_windows() -> None:
+    """In per cent, each passage by itself; nats of a window, weighted by its tokens."""
+    rows = [["x:1", True, False, -1.0, 0], ["x:2", False, False, -2.0, 0], ["x:3", True, True, -3.0, 4]]
+    judged = cloze.Settings().compared(rows)
+    assert [(one.key, one.group) for one in judged] == [("x:1", ""), ("x:2", ""), ("x:3", "")]
+    assert [one.values for one in judged] == [
+        {"last_token": last, "word": word} for last, word in ((100, 0), (0, 0), (100, 100))
+    ]
+    for probe in (bits.Settings(), pseudo_perplexity.Settings()):
+        [one, other] = probe.compared([[1, 5, 1, 9, 0, 0, 7.5, 3], [0, 0, 0, 0, 0, 0, 2.5, 2]])
+        assert (one.values, one.weight) == ({"nats_per_token": 7.5}, 3)
+        assert (other.values, other.weight) == ({"nats_per_token": 2.5}, 2)
+        assert one.key != other.key
+
+
 def test_records_from_before_are_told() -> None:
     """They were of passages that were not cut."""
     rows = [["x.jsonl:1", True, True, -1.0], ["x.jsonl:2", True, False, -2.0]]

@@ -83,7 +83,8 @@ def compare(results: Sequence[Result]) -> list[Compared]:
     """Each model with the first one, by every probe that several were asked at one step each."""
     groups: dict[str, list[Result]] = defaultdict(list)
     for one in results:
-        groups[asked_of(one.plain())].append(one)
+        if hasattr(one.probe, "compared"):  # a probe of one's own need not have it
+            groups[asked_of(one.plain())].append(one)
     comparisons = []
     for first, *others in groups.values():
         if len({one.model for one in (first, *others)}) == len(others) + 1:
